@@ -180,25 +180,25 @@ func typeWord(t reflect.Type) (word string, list bool) {
 	case t == reflect.TypeFor[resource.Duration]():
 		return "duration", false
 	case t == reflect.TypeFor[resource.Secret]():
-		return "text, hidden", false
+		return "string, hidden", false
 	case t == reflect.TypeFor[netip.Prefix]():
 		return "network", false
 	case t == reflect.TypeFor[resource.Size]():
 		return "size", false
 	case t == reflect.TypeFor[model.PortRange]():
-		return "text", false
+		return "string", false
 	case t.Kind() == reflect.Interface:
 		return "mapping", false
 	case t.Kind() == reflect.Struct:
 		return "object", false
 	case t.Kind() == reflect.Map:
-		return "map of texts", false
+		return "map of strings", false
 	case t.Kind() == reflect.Bool:
 		return "true or false", false
 	case t.Kind() == reflect.Int:
 		return "number", false
 	case t.Kind() == reflect.String:
-		return "text", false
+		return "string", false
 	}
 	return t.String(), false
 }

@@ -41,7 +41,7 @@ func TestBadFiles(t *testing.T) {
 		},
 		"not PEM": {
 			"kind: Certificate\nname: c\nspec: {certFile: " + text + ", keyFile: " + good.keyFile + "}\n",
-			[]string{":3: Certificate/c spec.certFile: holds no PEM (" + text + ")"},
+			[]string{":3: Certificate/c spec.certFile: contains no PEM (" + text + ")"},
 		},
 		"no such key": {
 			"kind: Certificate\nname: c\nspec: {certFile: " + good.certFile + ", keyFile: none.pem}\n",
@@ -60,17 +60,17 @@ func TestBadFiles(t *testing.T) {
 		},
 		"tab": {
 			"kind: Service\nname: s\nspec:\n\tidleTimeout: 1h\n",
-			[]string{":4: document 1: a tab in the indentation: YAML wants spaces"},
+			[]string{":4: document 1: a tab in the indentation: YAML requires spaces"},
 		},
 		"twice": {
 			"kind: Service\nname: s\nspec: {}\n---\nkind: Service\nname: s\nspec: {}\n",
-			[]string{":5: Service/s", "twice"},
+			[]string{":5: Service/s", "duplicate, first at line 1"},
 		},
 		"reference": {
 			"kind: Listener\nname: l\nspec:\n  address: 127.0.0.1:0\n  service: nobody\n",
 			[]string{":5: Listener/l spec.service: there is no such Service (nobody)"},
 		},
-		"bomb": {bomb, []string{":1: document 1: anchors and aliases (&x, *x) are not taken: write the value out"}},
+		"bomb": {bomb, []string{":1: document 1: anchors and aliases (&x, *x) are not supported: write the value out"}},
 		"bad value": {
 			"kind: Service\nname: s\nspec: {idleTimeout: 5, endpoints: [{address: nowhere}]}\n",
 			[]string{

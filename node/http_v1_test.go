@@ -127,7 +127,7 @@ func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 			"a warning of the format", "POST", "/v1/apply?dryRun", demo, 200,
 			`"warnings":[{"key":"useIoUring","path":"","message":"is left out: Penstock polls by epoll"`,
 		},
-		{"an unknown format", "POST", "/v1/apply", "apiVersion: v2\nkind: Odd\n", 400, "is not known; known are"},
+		{"an unknown format", "POST", "/v1/apply", "apiVersion: v2\nkind: Odd\n", 400, "is not known; known versions are"},
 	} {
 		if status, text := call(c.method, c.path, c.body); status != c.status || !strings.Contains(text, c.says) {
 			t.Errorf("%s: %d %s, want %d with %q", c.name, status, text, c.status, c.says)

@@ -253,7 +253,7 @@ func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
 		for _, f := range refusal.Faults {
 			text += " " + f.Message
 		}
-		if !strings.Contains(text, "is written by the cluster's leader alone") {
+		if !strings.Contains(text, "is written only by the cluster's leader") {
 			t.Errorf("%s: %s", what, text)
 		}
 	}

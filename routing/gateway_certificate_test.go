@@ -140,7 +140,7 @@ func TestNameWithoutCertificateIsReported(t *testing.T) {
 	listener := func(i int) gateway.Condition {
 		t.Helper()
 		o, _ := set.Get(resource.Key{Kind: "Gateway", Name: "edge"})
-		for _, c := range gateway.NewStatuses(set, nil).Of(&o, 1, t0).(*gateway.Status).Listeners[i].Conditions {
+		for _, c := range gateway.NewStatuses(set, nil).Status(&o, 1, t0).(*gateway.Status).Listeners[i].Conditions {
 			if c.Type == "Programmed" {
 				return c
 			}
@@ -148,7 +148,7 @@ func TestNameWithoutCertificateIsReported(t *testing.T) {
 		t.Fatal("Programmed is not told")
 		return gateway.Condition{}
 	}
-	const words = ": no Certificate shown at port 443 is for "
+	const words = ": no Certificate at port 443 is valid for "
 	has := func(what string, told []string, want string) {
 		t.Helper()
 		if len(told) != 1 || !strings.HasPrefix(told[0], want) {

@@ -62,7 +62,7 @@ func (w *world) status(key string) string {
 			b.WriteString("\n")
 		}
 	}
-	switch s := gateway.NewStatuses(w.set, nil).Of(&o, 1, w.now).(type) {
+	switch s := gateway.NewStatuses(w.set, nil).Status(&o, 1, w.now).(type) {
 	case *gateway.Status:
 		line("", s.Conditions)
 		for _, l := range s.Listeners {
@@ -310,7 +310,7 @@ func TestStatusHasGatewayAPIForm(t *testing.T) {
 		t.Fatal(faults)
 	}
 	o, _ := set.Get(resource.Key{Kind: "TLSRoute", Name: "apps"})
-	text, err := json.Marshal(gateway.NewStatuses(set, nil).Of(&o, 7, time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)))
+	text, err := json.Marshal(gateway.NewStatuses(set, nil).Status(&o, 7, time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)))
 	want := `{"parents":[{"parentRef":{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"edge"},` +
 		`"controllerName":"penstock.internal/gateway","conditions":[` +
 		`{"type":"Accepted","status":"True","observedGeneration":7,` +
@@ -337,11 +337,11 @@ func TestLaterOfTwoRoutesStaysAccepted(t *testing.T) {
 	statuses := gateway.NewStatuses(set, nil)
 	for name, problem := range map[string]string{
 		"a": "[there is no Service one]",
-		"b": "[at edge it is Accepted, but all connections belong to TCPRoute/a, which goes first by hostname, age or name: " +
-			"this one gets none here there is no Service one]",
+		"b": "[at edge it is Accepted, but TCPRoute/a takes precedence for all connections by hostname, age or name: " +
+			"this route gets no connections here there is no Service one]",
 	} {
 		o, _ := set.Get(resource.Key{Kind: "TCPRoute", Name: name})
-		status := statuses.Of(&o, 1, t0)
+		status := statuses.Status(&o, 1, t0)
 		if c := status.(*gateway.RouteStatus).Parents[0].Conditions[0]; c.Status != "True" || c.Reason != "Accepted" {
 			t.Errorf("%s: %+v", name, c)
 		}
@@ -351,7 +351,7 @@ func TestLaterOfTwoRoutesStaysAccepted(t *testing.T) {
 		}
 	}
 	o, _ := set.Get(resource.Key{Kind: "Gateway", Name: "edge"})
-	if n := statuses.Of(&o, 1, t0).(*gateway.Status).Listeners[0].AttachedRoutes; n != 2 {
+	if n := statuses.Status(&o, 1, t0).(*gateway.Status).Listeners[0].AttachedRoutes; n != 2 {
 		t.Errorf("%d routes are attached", n)
 	}
 }

@@ -59,7 +59,7 @@ func load(paths []string, stdin io.Reader, known []resource.Kind) (*loaded, erro
 		o := &l.objects[i]
 		key := o.Key.String() //nolint:staticcheck // names Key, not the outer type's method
 		if first, twice := l.byKey[key]; twice {
-			l.faults = append(l.faults, formats.Twice(first, o))
+			l.faults = append(l.faults, formats.DuplicateFault(first, o))
 			continue
 		}
 		l.byKey[key] = o

@@ -62,21 +62,21 @@ func (c *VirtualCluster) Listens() []resource.Listen {
 // listenAt is the address of one of its ports, as a listener would have it.
 func (d *Discover) listenAt(port int) string { return net.JoinHostPort(d.Address, strconv.Itoa(port)) }
 
-// CheckIn reports what is wrong with a virtual cluster beside others.
-func (c *VirtualCluster) CheckIn(v *resource.View) {
+// CheckInSet reports what is wrong with a virtual cluster beside others.
+func (c *VirtualCluster) CheckInSet(v *resource.View) {
 	c.checkPhysical(v)
 	c.checkEndpoints(v)
 	c.checkPrefix(v)
-	for _, own := range v.Own() {
+	for _, own := range v.OwnClaims() {
 		listener := listenerOf(v, own.Listener)
 		if listener == nil || listener.TLS == nil {
 			continue // told with the endpoint
 		}
-		if rival, ok := v.Rival(own); ok {
+		if rival, ok := v.FirstConflict(own); ok {
 			v.Fault(own.Path, meets(own.Name, rival.Name)+" "+rival.String(), own.Name)
 		}
-		certificate, first := c.certificateOf(own.Path), strings.Replace(own.Name, hostname.Placeholder, "0", 1)
-		if own.Name != "" && !v.Covers(certificate, first) {
+		name := strings.Replace(own.Name, hostname.Placeholder, "0", 1)
+		if certificate := c.certificateOf(own.Path); name != "" && !v.CertificateCovers(certificate, name) {
 			v.Warn(own.Path, "the Certificate "+certificate+" is not for this name: clients that look will refuse it", own.Name)
 		}
 	}
@@ -245,11 +245,11 @@ func (c *VirtualCluster) checkPlain(v *resource.View, b *VirtualBroker, at strin
 	if b.SNIMatchAddress != "" {
 		v.Fault(at+".sniMatchAddress", "is for endpoints with TLS: "+b.EndpointRef+" has no server names", b.SNIMatchAddress)
 	}
-	for _, own := range v.Own() {
+	for _, own := range v.OwnClaims() {
 		if own.Path != at+".endpointRef" && own.Path != at+".sniMatchAddress" {
 			continue
 		}
-		for rival := range v.Claimed(own) {
+		for rival := range v.OtherClaims(own) {
 			v.Fault(at+".endpointRef", "has no TLS and so is for one broker, and that is "+rival.String(), b.EndpointRef)
 			return
 		}

@@ -61,11 +61,11 @@ func (k *kroxylicious) document(root *yaml.Node) {
 		case "physicalClusters":
 			each = k.physicalCluster
 		default:
-			k.fault(key, key.Value, "unknown field; known are endpoints, virtualClusters, physicalClusters", nil)
+			k.fault(key, key.Value, "unknown field; known fields are endpoints, virtualClusters, physicalClusters", nil)
 			continue
 		}
 		if seen[key.Value] {
-			k.fault(key, key.Value, "stands here twice", nil)
+			k.fault(key, key.Value, "duplicate key", nil)
 			continue
 		}
 		seen[key.Value] = true
@@ -314,7 +314,7 @@ func (k *kroxylicious) store(n *yaml.Node, path string, tls out) {
 				k.fault(value, path+".storeType", "must be PEM: convert the store (keytool, openssl)", value.Value)
 			}
 		default:
-			k.fault(key, path+"."+key.Value, "unknown field; known are storeFile, storeType, insecure", nil)
+			k.fault(key, path+"."+key.Value, "unknown field; known fields are storeFile, storeType, insecure", nil)
 		}
 	})
 }

@@ -200,7 +200,7 @@ func (r *release) fields(n *yaml.Node, path string, known ...string) map[string]
 	v := r.Fields(n, path, nil, known...)
 	for key, value := range v {
 		if value.Kind == yaml.ScalarNode && value.Tag == "!!null" {
-			r.Fault(value, resource.Step(path, key), "has no value: give one or leave it out", nil)
+			r.Fault(value, resource.Step(path, key), "has no value: set one or leave it out", nil)
 			delete(v, key)
 		}
 	}
@@ -228,7 +228,7 @@ func (r *release) text(n, parent *yaml.Node, path string) string {
 	case n == nil:
 		r.Fault(parent, path, "is required", nil)
 	case n.Kind != yaml.ScalarNode || n.Value == "":
-		r.Fault(n, path, "must be a text", nil)
+		r.Fault(n, path, "must be a string", nil)
 	default:
 		return n.Value
 	}

@@ -75,7 +75,7 @@ func (k *filterTypes) find(name string) *filter.Type {
 	return k.byName[name]
 }
 
-// variant returns an empty configuration of a type, for resource.Varied.
+// variant returns an empty configuration of a type, for resource.VariantSpec.
 func (k *filterTypes) variant(name string) any {
 	if t := k.find(name); t != nil {
 		return t.Config()

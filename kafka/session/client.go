@@ -68,7 +68,7 @@ func (s *Session) requestHeader(p []byte) int {
 // check validates as much of a header as there is.
 func (s *Session) check(h *wire.RequestHeader, data []byte, err error) (netio.Reason, error) {
 	if s.requests == 0 && len(data) >= 4 {
-		if guess := wire.Guess(data); guess != "" {
+		if guess := wire.GuessProtocol(data); guess != "" {
 			return NotKafka, fmt.Errorf("%w: it looks like %s", errOther, guess)
 		}
 	}

@@ -17,10 +17,10 @@ package wire
 // A walk with Edits.Node treats tag 0 as node endpoints from v12 on, the first
 // version with tags: Kafka gives it no other meaning.
 var fetch = apiSpec{
-	key:           keyFetch,
-	walkResponse:  walkFetchResponse,
-	addressesFrom: 16,
-	streams:       true,
+	key:            keyFetch,
+	walkResponse:   walkFetchResponse,
+	addressesFrom:  16,
+	carriesRecords: true,
 }
 
 func walkFetchResponse(b *builder, v int16) {

@@ -19,7 +19,6 @@ import "encoding/binary"
 // left out. Topics have ids from v10 on (KIP-516). MultiTenant edits topics as
 // bytes (filter/multitenant/metadata.go); TopicMetrics collects names and ids of
 // topics. Both use ReadMetadataTopic.
-// topics. Both read them by ReadMetadataTopic.
 var metadata = apiSpec{key: keyMetadata, mapAddresses: (*addressEditor).mapMetadata}
 
 // mapMetadata edits the brokers. The fields behind them are read only if a
@@ -28,23 +27,23 @@ func (e *addressEditor) mapMetadata() {
 	if e.v >= 3 {
 		e.r.Int32() // throttle
 	}
-	e.brokers(func() {
+	e.mapBrokers(func() {
 		if e.v >= 1 {
 			e.r.String() // rack
 		}
 	}, false)
-	if len(e.gone) > 0 && e.err == nil && e.r.err == nil {
-		e.withoutLeaders()
+	if len(e.removed) > 0 && e.err == nil && e.r.err == nil {
+		e.clearLeaders()
 	}
 }
 
-// withoutLeaders edits the fields behind the brokers if some brokers were left
+// clearLeaders edits the fields behind the brokers if some brokers were left
 // out: partitions led by them get no leader, as if the broker were down
 // (LEADER_NOT_AVAILABLE, which clients retry). Lists of replicas keep the ids,
 // as Kafka keeps those of brokers that are down. No edit changes the length.
-func (e *addressEditor) withoutLeaders() {
+func (e *addressEditor) clearLeaders() {
 	shift := len(e.out) - e.done // from an offset in the body to that in out
-	e.keep(len(e.r.b))
+	e.copyTo(len(e.r.b))
 	if e.v >= 2 {
 		e.r.String() // cluster id
 	}
@@ -64,7 +63,7 @@ func (e *addressEditor) withoutLeaders() {
 			e.r.Bool() // internal
 		}
 		for range e.r.Array() {
-			if e.leader(shift); e.r.err != nil {
+			if e.mapLeader(shift); e.r.err != nil {
 				return
 			}
 		}
@@ -77,14 +76,14 @@ func (e *addressEditor) withoutLeaders() {
 	}
 }
 
-// leader edits one partition.
-func (e *addressEditor) leader(shift int) {
+// mapLeader edits one partition.
+func (e *addressEditor) mapLeader(shift int) {
 	failed := shift + e.r.at
 	code := e.r.Int16()
 	e.r.Int32() // partition
 	at := shift + e.r.at
 	leader := e.r.Int32()
-	if e.r.err == nil && e.left(leader) {
+	if e.r.err == nil && e.isRemoved(leader) {
 		leader = noNode
 		binary.BigEndian.PutUint32(e.out[at:], uint32(leader))
 		if code == 0 {

@@ -17,18 +17,18 @@ func (e *addressEditor) mapCoordinators() {
 		e.r.Int32() // throttle
 	}
 	if e.v <= 3 {
-		e.coordinator()
+		e.mapCoordinator()
 		return
 	}
 	for range e.r.Array() {
-		if e.coordinator4(); e.err != nil || e.r.err != nil {
+		if e.mapCoordinatorV4(); e.err != nil || e.r.err != nil {
 			return
 		}
 	}
 }
 
-// coordinator maps a response of v0-3: error, message (v1+), broker.
-func (e *addressEditor) coordinator() {
+// mapCoordinator maps a response of v0-3: error, message (v1+), broker.
+func (e *addressEditor) mapCoordinator() {
 	from := e.r.at
 	code := e.r.Int16()
 	middle := e.r.at
@@ -42,25 +42,25 @@ func (e *addressEditor) coordinator() {
 	if id == -1 && len(host) == 0 || e.r.err != nil {
 		return // no broker: the response is an error
 	}
-	vhost, vport, ok := e.mapped(id, host, port)
+	vhost, vport, ok := e.mapNode(id, host, port)
 	if !ok {
 		id, vport, vhost = -1, -1, ""
 		if e.hidden++; code == 0 {
 			code = errCoordinatorNotAvailable
 		}
 	}
-	e.keep(from)
+	e.copyTo(from)
 	e.out = AppendInt16(e.out, code)
 	e.done = middle
-	e.keep(end)
+	e.copyTo(end)
 	e.out = AppendInt32(e.out, id)
 	e.out = AppendString(e.out, vhost, e.r.Flexible)
 	e.out = AppendInt32(e.out, vport)
 	e.done = e.r.at
 }
 
-// coordinator4 maps an element of v4+: key, broker, error, message.
-func (e *addressEditor) coordinator4() {
+// mapCoordinatorV4 maps an element of v4+: key, broker, error, message.
+func (e *addressEditor) mapCoordinatorV4() {
 	e.r.String()
 	from := e.r.at
 	id := e.r.Int32()
@@ -73,14 +73,14 @@ func (e *addressEditor) coordinator4() {
 	if id == -1 && len(host) == 0 || e.r.err != nil {
 		return
 	}
-	vhost, vport, ok := e.mapped(id, host, port)
+	vhost, vport, ok := e.mapNode(id, host, port)
 	if !ok {
 		id, vport, vhost = -1, -1, ""
 		if e.hidden++; code == 0 {
 			code = errCoordinatorNotAvailable
 		}
 	}
-	e.keep(from)
+	e.copyTo(from)
 	e.out = AppendInt32(e.out, id)
 	e.out = AppendString(e.out, vhost, true)
 	e.out = AppendInt32(e.out, vport)

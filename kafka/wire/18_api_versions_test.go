@@ -153,7 +153,7 @@ func TestRule8SaslHandshakeBeginsAtV1(t *testing.T) {
 	}
 }
 
-func TestAnOfferThatFitsStaysAsItIs(t *testing.T) {
+func TestFittingOffersStayUnchanged(t *testing.T) {
 	body := offered(3, map[int16]span{0: {0, 11}, 1: {4, 12}})
 	out, err := NarrowApiVersions(nil, 3, body, known)
 	if err != nil || &out[0] != &body[0] {

@@ -53,7 +53,7 @@ func (e *addressEditor) mapConfigs() {
 		kind := e.r.Int8()
 		e.r.String() // name
 		for range e.r.Array() {
-			if e.config(kind == resourceBroker); e.r.err != nil {
+			if e.mapConfig(kind == resourceBroker); e.r.err != nil {
 				return
 			}
 		}
@@ -61,18 +61,18 @@ func (e *addressEditor) mapConfigs() {
 	}
 }
 
-// config edits one setting: name, value, read-only, default (v0) or source,
+// mapConfig edits one setting: name, value, read-only, default (v0) or source,
 // sensitive, synonyms (v1+), type and documentation (v3+).
-func (e *addressEditor) config(broker bool) {
+func (e *addressEditor) mapConfig(broker bool) {
 	name, _ := e.r.String()
 	mask := broker && isAddressSetting(name)
-	e.masked(mask)
+	e.maskValue(mask)
 	e.r.Span(2)
-	e.sensitive(mask)
+	e.markSensitive(mask)
 	if e.v >= 1 {
 		for range e.r.Array() {
 			synonym, _ := e.r.String()
-			e.masked(mask || broker && isAddressSetting(synonym))
+			e.maskValue(mask || broker && isAddressSetting(synonym))
 			e.r.Int8() // source
 			e.r.Tags()
 		}
@@ -84,25 +84,26 @@ func (e *addressEditor) config(broker bool) {
 	e.r.Tags()
 }
 
-// masked reads a value and, if mask is set, replaces it with null.
-func (e *addressEditor) masked(mask bool) {
+// maskValue reads a value and, if mask is set, replaces it with null.
+func (e *addressEditor) maskValue(mask bool) {
 	from := e.r.at
 	_, null := e.r.String()
 	if mask && !null && e.r.err == nil {
-		e.keep(from)
+		e.copyTo(from)
 		e.out = AppendNull(e.out, e.r.Flexible)
 		e.done = e.r.at
 	}
 }
 
-// sensitive reads whether a setting is sensitive and, if mask is set, makes it so.
-func (e *addressEditor) sensitive(mask bool) {
+// markSensitive reads whether a setting is sensitive and, if mask is set, makes
+// it so.
+func (e *addressEditor) markSensitive(mask bool) {
 	from := e.r.at
 	was := e.r.Bool()
 	if mask && e.r.err == nil {
 		e.hidden++
 		if !was {
-			e.keep(from)
+			e.copyTo(from)
 			e.out = append(e.out, 1)
 			e.done = e.r.at
 		}

@@ -44,7 +44,7 @@ func (e *addressEditor) mapQuorum() {
 			e.r.Tags()
 		}
 		if n > 0 {
-			e.keep(from)
+			e.copyTo(from)
 			e.out = AppendArray(e.out, 0, true)
 			e.done = e.r.at
 			e.hidden += n

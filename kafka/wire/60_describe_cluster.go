@@ -21,13 +21,13 @@ func (e *addressEditor) mapCluster() {
 	e.r.String() // cluster id
 	controller := e.base + e.r.at
 	e.r.Int32()
-	e.brokers(func() {
+	e.mapBrokers(func() {
 		e.r.String() // rack
 		if e.v >= 2 {
 			e.r.Bool() // fenced
 		}
 	}, hide)
-	if len(e.gone) > 0 && e.err == nil && e.r.err == nil {
+	if len(e.removed) > 0 && e.err == nil && e.r.err == nil {
 		e.replaceController(controller)
 	}
 }

@@ -9,7 +9,7 @@ package wire
 //
 // MultiTenant checks topic ids (filter/multitenant/shares.go); TopicMetrics
 // counts bytes.
-var shareFetch = apiSpec{key: keyShareFetch, walkResponse: walkShareFetchResponse, streams: true}
+var shareFetch = apiSpec{key: keyShareFetch, walkResponse: walkShareFetchResponse, carriesRecords: true}
 
 func walkShareFetchResponse(b *builder, v int16) {
 	b.fixed(4+2, true) // throttle, error

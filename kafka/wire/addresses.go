@@ -23,11 +23,12 @@ func CarriesAddress(key, version int16) bool {
 	return s != nil && version >= s.addressesFrom
 }
 
-// Streams reports whether the responses of an API contain records. They may have
-// the size of the largest frame, so they are walked rather than collected.
-func Streams(key int16) bool {
+// CarriesRecords reports whether the responses of an API contain records. They
+// may have the size of the largest frame, so they are walked rather than
+// collected.
+func CarriesRecords(key int16) bool {
 	s := specOf(key)
-	return s != nil && s.streams
+	return s != nil && s.carriesRecords
 }
 
 // MapAddresses replaces the addresses in the body of a response that
@@ -50,7 +51,7 @@ func MapAddresses(dst []byte, key, version int16, body []byte, to NodeFunc) (out
 	e, _ := editors.Get().(*addressEditor)
 	*e = addressEditor{
 		r: NewReader(body, Flexible(key, version)), v: version, out: dst, to: to, base: len(dst),
-		shown: noNode, gone: e.gone[:0],
+		firstKept: noNode, removed: e.removed[:0],
 	}
 	s.mapAddresses(e)
 	if e.err == nil {
@@ -80,38 +81,38 @@ type addressEditor struct {
 	err    error // of to
 	base   int   // length of out before the body
 
-	shown int32   // the first broker that was kept in a list
-	gone  []int32 // ids of the brokers that were left out of a list, sorted
+	firstKept int32   // the first broker that was kept in a list
+	removed   []int32 // ids of the brokers that were left out of a list, sorted
 }
 
-// keep copies the bytes of the body from done up to offset.
-func (e *addressEditor) keep(offset int) {
+// copyTo copies the bytes of the body from done up to offset.
+func (e *addressEditor) copyTo(offset int) {
 	if e.err == nil && e.r.err == nil {
 		e.out = append(e.out, e.r.b[e.done:offset]...)
 		e.done = offset
 	}
 }
 
-// mapped returns the virtual address of a broker. ok is false if there is none,
-// or after an error.
-func (e *addressEditor) mapped(id int32, host []byte, port int32) (vhost string, vport int32, ok bool) {
+// mapNode returns the virtual address of a broker. ok is false if there is
+// none, or after an error.
+func (e *addressEditor) mapNode(id int32, host []byte, port int32) (vhost string, vport int32, ok bool) {
 	if e.err != nil || e.r.err != nil {
 		return "", 0, false
 	}
 	vhost, vport, ok, e.err = e.to(id, string(host), port)
-	if len(vhost) > maxVersion {
+	if len(vhost) > maxString {
 		e.err = fmt.Errorf("host of %d bytes: %w", len(vhost), ErrTooLarge)
 	}
 	return vhost, vport, ok
 }
 
-// array reads the length of an array of brokers, and writes one of the same size
-// for count to correct.
-func (e *addressEditor) array() (n, at int) {
+// beginArray reads the length of an array of brokers, and writes one of the
+// same size for count to correct.
+func (e *addressEditor) beginArray() (n, at int) {
 	from := e.r.at
 	n = e.r.Array()
 	e.out = slices.Grow(e.out, from-e.done+64*min(max(n, 0), 1000))
-	e.keep(from)
+	e.copyTo(from)
 	at = len(e.out)
 	if size := e.r.at - from; e.r.Flexible {
 		e.out = AppendUvarintSize(e.out, uint32(n+1), size)
@@ -122,8 +123,9 @@ func (e *addressEditor) array() (n, at int) {
 	return n, at
 }
 
-// count corrects the length of an array, which was written at offset at of out.
-func (e *addressEditor) count(n, kept, at, size int) {
+// fixCount corrects the length of an array, which was written at offset at of
+// out.
+func (e *addressEditor) fixCount(n, kept, at, size int) {
 	switch {
 	case e.err != nil || e.r.err != nil || n == kept:
 	case e.r.Flexible:
@@ -134,10 +136,10 @@ func (e *addressEditor) count(n, kept, at, size int) {
 	e.hidden += max(n, 0) - max(kept, 0)
 }
 
-// brokers edits an array of brokers: id, host, port, and the fields that rest
-// reads. hide leaves all of them out.
-func (e *addressEditor) brokers(rest func(), hide bool) {
-	n, at := e.array()
+// mapBrokers edits an array of brokers: id, host, port, and the fields that
+// rest reads. hide leaves all of them out.
+func (e *addressEditor) mapBrokers(rest func(), hide bool) {
+	n, at := e.beginArray()
 	size := len(e.out) - at
 	kept := min(n, 0)
 	for range n {
@@ -149,7 +151,7 @@ func (e *addressEditor) brokers(rest func(), hide bool) {
 		e.r.Tags()
 		vhost, vport, ok := "", int32(0), false
 		if !hide {
-			vhost, vport, ok = e.mapped(id, host, port)
+			vhost, vport, ok = e.mapNode(id, host, port)
 		}
 		if e.err != nil || e.r.err != nil {
 			return
@@ -160,15 +162,15 @@ func (e *addressEditor) brokers(rest func(), hide bool) {
 			e.out = AppendInt32(e.out, vport)
 			e.out = append(e.out, e.r.b[from:e.r.at]...)
 			if kept++; kept == 1 {
-				e.shown = id
+				e.firstKept = id
 			}
 		} else if !hide {
-			e.gone = append(e.gone, id)
+			e.removed = append(e.removed, id)
 		}
 		e.done = e.r.at
 	}
-	e.count(n, kept, at, size)
-	slices.Sort(e.gone)
+	e.fixCount(n, kept, at, size)
+	slices.Sort(e.removed)
 }
 
 // mapEndpoints edits the node endpoints of a whole response to Produce, Fetch or
@@ -188,9 +190,9 @@ func mapEndpoints(dst []byte, key, version int16, body []byte, to NodeFunc) (out
 	return out, nil, w.hidden, nil
 }
 
-// left reports whether a broker was left out of the list.
-func (e *addressEditor) left(id int32) bool {
-	_, ok := slices.BinarySearch(e.gone, id)
+// isRemoved reports whether a broker was left out of the list.
+func (e *addressEditor) isRemoved(id int32) bool {
+	_, ok := slices.BinarySearch(e.removed, id)
 	return ok
 }
 
@@ -199,7 +201,7 @@ func (e *addressEditor) left(id int32) bool {
 // controller to that broker, and any broker forwards them.
 func (e *addressEditor) replaceController(at int) {
 	field := e.out[at : at+4]
-	if e.left(int32(binary.BigEndian.Uint32(field))) {
-		binary.BigEndian.PutUint32(field, uint32(e.shown))
+	if e.isRemoved(int32(binary.BigEndian.Uint32(field))) {
+		binary.BigEndian.PutUint32(field, uint32(e.firstKept))
 	}
 }

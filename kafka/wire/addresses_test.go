@@ -49,7 +49,9 @@ func mapDecoded(m message, to NodeFunc) {
 		if m.Version >= 1 && m.EndpointType != 1 {
 			m.Brokers = nil
 		}
-		gone := goneBrokers(m.Brokers, to, func(b *kmsg.DescribeClusterResponseBroker) (int32, string, int32) { return b.NodeID, b.Host, b.Port })
+		gone := removedBrokers(m.Brokers, to, func(b *kmsg.DescribeClusterResponseBroker) (int32, string, int32) {
+			return b.NodeID, b.Host, b.Port
+		})
 		mapSlice(reflect.ValueOf(m).Elem().FieldByName("Brokers"), to)
 		if gone[m.ControllerID] {
 			if m.ControllerID = -1; len(m.Brokers) > 0 {
@@ -57,7 +59,7 @@ func mapDecoded(m message, to NodeFunc) {
 			}
 		}
 	case *kmsg.MetadataResponse:
-		gone := goneBrokers(m.Brokers, to, func(b *kmsg.MetadataResponseBroker) (int32, string, int32) { return b.NodeID, b.Host, b.Port })
+		gone := removedBrokers(m.Brokers, to, func(b *kmsg.MetadataResponseBroker) (int32, string, int32) { return b.NodeID, b.Host, b.Port })
 		mapSlice(reflect.ValueOf(m).Elem().FieldByName("Brokers"), to)
 		if m.Version >= 1 && gone[m.ControllerID] {
 			if m.ControllerID = -1; len(m.Brokers) > 0 {
@@ -82,8 +84,8 @@ func mapDecoded(m message, to NodeFunc) {
 	}
 }
 
-// goneBrokers are the ids of the brokers that are left out.
-func goneBrokers[B any](list []B, to NodeFunc, of func(*B) (int32, string, int32)) map[int32]bool {
+// removedBrokers are the ids of the brokers that are left out.
+func removedBrokers[B any](list []B, to NodeFunc, of func(*B) (int32, string, int32)) map[int32]bool {
 	gone := map[int32]bool{}
 	for i := range list {
 		id, host, port := of(&list[i])
@@ -94,8 +96,9 @@ func goneBrokers[B any](list []B, to NodeFunc, of func(*B) (int32, string, int32
 	return gone
 }
 
-// led makes brokers of the response the controller and the leaders of partitions.
-func led(m *kmsg.MetadataResponse, seed uint64) *kmsg.MetadataResponse {
+// setLeaders makes brokers of the response the controller and the leaders of
+// partitions.
+func setLeaders(m *kmsg.MetadataResponse, seed uint64) *kmsg.MetadataResponse {
 	id := func(i int) int32 { return m.Brokers[(int(seed)+i)%len(m.Brokers)].NodeID }
 	if len(m.Brokers) == 0 {
 		return m
@@ -189,7 +192,7 @@ func checkMapped(t *testing.T, key, version int16, body []byte, to NodeFunc) {
 }
 
 // Every version of a response with addresses is edited like its decoded value.
-func TestMappedResponsesAreThoseThatWereMappedDecoded(t *testing.T) {
+func TestMapAddressesMatchesDecodedMapping(t *testing.T) {
 	n := 0
 	carriers(func(key, version int16) {
 		n++
@@ -206,7 +209,7 @@ func TestMappedResponsesAreThoseThatWereMappedDecoded(t *testing.T) {
 					body = c.AppendTo(nil)
 				}
 				if c, ok := m.(*kmsg.MetadataResponse); ok && seed%4 != 0 {
-					body = led(c, seed).AppendTo(nil)
+					body = setLeaders(c, seed).AppendTo(nil)
 				}
 				checkMapped(t, key, version, body, virtual)
 			}
@@ -326,7 +329,7 @@ func TestControllersAreNeverShown(t *testing.T) {
 	}
 }
 
-func TestErrorsOfAnAddressMapEndTheEdit(t *testing.T) {
+func TestNodeFuncErrorsEndTheEdit(t *testing.T) {
 	fail := func(int32, string, int32) (string, int32, bool, error) { return "", 0, false, errForeign }
 	carriers(func(key, version int16) {
 		if key == keyDescribeConfigs || key == keyDescribeQuorum {
@@ -357,7 +360,7 @@ func TestErrorsOfAnAddressMapEndTheEdit(t *testing.T) {
 
 // Every field of every response that may be an address is edited, or known not
 // to be a broker's: fields that a newer kmsg adds must be reviewed.
-func TestNoFieldWithAnAddressIsForgotten(t *testing.T) {
+func TestEveryAddressFieldIsMapped(t *testing.T) {
 	none := map[string]bool{
 		"StreamsGroupHeartbeat.PartitionsByUserEndpoint.UserEndpoint.Host": true, // of clients
 		"StreamsGroupDescribe.Groups.Members.UserEndpoint.Host":            true,

@@ -2,8 +2,12 @@ package wire
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 )
+
+// maxString is the longest string of a message that is not flexible, in bytes.
+const maxString = math.MaxInt16
 
 // AppendInt16 appends two bytes.
 func AppendInt16(dst []byte, v int16) []byte { return binary.BigEndian.AppendUint16(dst, uint16(v)) }

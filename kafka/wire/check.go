@@ -19,10 +19,10 @@ const MaxElements = 2_000_000
 // decoded.
 func Check(d Direction, key, version int16, body []byte) error {
 	if d > Response || key < 0 || key > MaxKey || table[key].name == "" {
-		return fmt.Errorf("%w: api key %d is not known", ErrMalformed, key)
+		return fmt.Errorf("%w: unknown api key %d", ErrMalformed, key)
 	}
 	if version < 0 || version > table[key].max {
-		return fmt.Errorf("%w: %s v%d is not known", ErrMalformed, Name(key), version)
+		return fmt.Errorf("%w: unknown version %s v%d", ErrMalformed, Name(key), version)
 	}
 	c := checker{r: NewReader(body, Flexible(key, version)), version: version, left: MaxElements}
 	c.check(parsedLayouts()[key][d])
@@ -148,22 +148,22 @@ func (p *layoutParser) fields(end string) (fields []field) {
 			fields = append(fields, field{kind: 'T'})
 		case strings.HasPrefix(word, "<"):
 			tags := &fields[len(fields)-1]
-			tags.known = append(tags.known, knownTag{uint32(mustNumber(word[1:])), p.fields(">")})
+			tags.known = append(tags.known, knownTag{uint32(mustAtoi(word[1:])), p.fields(">")})
 		case guard:
 			lo, hi, _ := strings.Cut(versions, "-")
 			f := field{kind: '{', hi: maxVersion, inner: p.fields("}")}
-			if f.lo = int16(mustNumber(lo)); hi != "" {
-				f.hi = int16(mustNumber(hi))
+			if f.lo = int16(mustAtoi(lo)); hi != "" {
+				f.hi = int16(mustAtoi(hi))
 			}
 			fields = append(fields, f)
 		default:
-			fields = append(fields, field{kind: '4', n: mustNumber(word)})
+			fields = append(fields, field{kind: '4', n: mustAtoi(word)})
 		}
 	}
 	return fields
 }
 
-func mustNumber(s string) int {
+func mustAtoi(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil {
 		panic("wire: layouts: " + err.Error())

@@ -43,7 +43,7 @@ func PeekRequest(p []byte) (h RequestHeader, need int, err error) {
 	}
 	size := int32(binary.BigEndian.Uint32(p))
 	if size < 8 {
-		return h, 0, fmt.Errorf("%w: request of %d bytes, the smallest has 8", ErrMalformed, size)
+		return h, 0, fmt.Errorf("%w: request of %d bytes, the minimum is 8", ErrMalformed, size)
 	}
 	h.Size = size
 	if len(p) < 12 {
@@ -88,7 +88,7 @@ func PeekResponse(p []byte) (size, correlation int32, need int, err error) {
 	}
 	size = int32(binary.BigEndian.Uint32(p))
 	if size < 4 {
-		return -1, 0, 0, fmt.Errorf("%w: response of %d bytes, the smallest has 4", ErrMalformed, size)
+		return -1, 0, 0, fmt.Errorf("%w: response of %d bytes, the minimum is 4", ErrMalformed, size)
 	}
 	if len(p) < 8 {
 		return size, 0, 8, nil
@@ -190,9 +190,9 @@ func skipTags(p []byte, at, end int) (next, need int, err error) {
 	return at, need, nil
 }
 
-// Guess returns the protocol that bytes seem to be instead of Kafka: "http",
-// "tls", "ssh", or "" if unknown. It is for the log.
-func Guess(p []byte) string {
+// GuessProtocol returns the protocol that bytes seem to be instead of Kafka:
+// "http", "tls", "ssh", or "" if unknown. It is for the log.
+func GuessProtocol(p []byte) string {
 	if len(p) >= 3 && p[0] >= 0x14 && p[0] <= 0x17 && p[1] == 3 && p[2] <= 4 {
 		return "tls"
 	}

@@ -65,7 +65,7 @@ func TestRule7HeadersOfEveryVersionAreRead(t *testing.T) {
 
 // An incomplete header requests more bytes, a few at a time, and reads the same
 // once it is complete.
-func TestHeadersComeByteForByte(t *testing.T) {
+func TestIncompleteHeadersRequestMoreBytes(t *testing.T) {
 	frame, _ := request(t, 0, 9, kmsg.StringPtr("producer-1"), 1, someTags)
 	whole, _, _ := PeekRequest(frame)
 	for n := range whole.HeaderLen {
@@ -80,7 +80,7 @@ func TestHeadersComeByteForByte(t *testing.T) {
 }
 
 // Rule 9: impossible sizes are refused before more bytes are awaited.
-func TestRule9SizesThatCannotBeAreRefused(t *testing.T) {
+func TestRule9ImpossibleSizesAreRefused(t *testing.T) {
 	for _, size := range []int32{-1 << 31, -1, 0, 1, 7} {
 		p := AppendInt32(nil, size)
 		if _, _, err := PeekRequest(p); !errors.Is(err, ErrMalformed) {
@@ -144,7 +144,7 @@ func TestRule5HeadersOfResponsesAreRead(t *testing.T) {
 	}
 }
 
-func TestRequestsOfTheProxyAreRead(t *testing.T) {
+func TestAppendedRequestHeadersMatchKmsg(t *testing.T) {
 	for _, c := range []struct{ key, version int16 }{{18, 3}, {18, 0}, {3, 12}, {3, 1}} {
 		r := kmsg.RequestForKey(c.key)
 		r.SetVersion(c.version)
@@ -158,7 +158,7 @@ func TestRequestsOfTheProxyAreRead(t *testing.T) {
 }
 
 // Rule 3: the first bytes of a Produce request show whether it gets a response.
-func TestRule3AcksAreReadWithoutADecode(t *testing.T) {
+func TestRule3AcksAreReadWithoutDecoding(t *testing.T) {
 	for version := int16(0); version <= 13; version++ {
 		for _, id := range []*string{nil, kmsg.StringPtr(""), kmsg.StringPtr("a transactional id")} {
 			for _, acks := range []int16{-1, 0, 1} {
@@ -192,13 +192,13 @@ func TestRule3AcksAreReadWithoutADecode(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoKafkaIsGuessed(t *testing.T) {
+func TestOtherProtocolsAreGuessed(t *testing.T) {
 	for p, want := range map[string]string{
 		"GET / HTTP/1.1\r\n": "http", "PRI * HTTP/2.0": "http", "POST": "http",
 		"\x16\x03\x01\x02\x00": "tls", "\x15\x03\x03": "tls", "SSH-2.0": "ssh",
 		"\x00\x00\x00\x20\x00\x12\x00\x03": "", "": "",
 	} {
-		if got := Guess([]byte(p)); got != want {
+		if got := GuessProtocol([]byte(p)); got != want {
 			t.Errorf("%q is taken for %q, want %q", p, got, want)
 		}
 		// A limit of 100 MiB refuses all of them.
@@ -224,7 +224,7 @@ func FuzzPeekRequest(f *testing.F) {
 				t.Fatalf("%d bytes are not enough, but %d are wanted", len(p), need)
 			}
 			if h.Size >= 0 && need > h.FrameLen() && need > 12 {
-				t.Fatalf("%d bytes wanted of a frame of %d", need, h.FrameLen())
+				t.Fatalf("needs %d bytes of a frame of %d", need, h.FrameLen())
 			}
 			return
 		}

@@ -76,13 +76,13 @@ func appendPadTag(dst []byte, id uint32, size int) []byte {
 // measureNodes finds the end of an array of endpoints. It continues where the
 // last call stopped, so that an array in many pieces is not parsed anew with
 // each.
-func (w *Walker) measureNodes(b []byte) (measured, error) {
-	r := walked{b: b, at: w.nodesAt}
+func (w *Walker) measureNodes(b []byte) (extent, error) {
+	r := partialReader{b: b, at: w.nodesAt}
 	if r.at == 0 {
 		if w.nodes = r.uvarint(); !r.ok() {
-			return measured{need: len(b) + 1}, r.err
+			return extent{need: len(b) + 1}, r.err
 		}
-		w.manyNodes = w.nodes > 1
+		w.hasNodes = w.nodes > 1
 		w.nodesAt = r.at
 	}
 	for ; w.nodes > 1; w.nodes-- {
@@ -95,29 +95,29 @@ func (w *Walker) measureNodes(b []byte) (measured, error) {
 			r.skip(int(r.uvarint()))
 		}
 		if !r.ok() {
-			return measured{need: max(r.at, len(b)+1)}, r.err
+			return extent{need: max(r.at, len(b)+1)}, r.err
 		}
 		w.nodesAt = r.at
 	}
-	return measured{used: r.at, edit: w.manyNodes}, nil
+	return extent{used: r.at, edit: w.hasNodes}, nil
 }
 
-// walked parses a structure whose end may not have arrived yet.
-type walked struct {
+// partialReader parses a structure whose end may not have arrived yet.
+type partialReader struct {
 	b   []byte
 	at  int // beyond len(b): the number of bytes needed
 	err error
 }
 
-func (r *walked) ok() bool { return r.at <= len(r.b) && r.err == nil }
+func (r *partialReader) ok() bool { return r.at <= len(r.b) && r.err == nil }
 
-func (r *walked) skip(n int) {
+func (r *partialReader) skip(n int) {
 	if r.ok() {
 		r.at += n
 	}
 }
 
-func (r *walked) uvarint() uint32 {
+func (r *partialReader) uvarint() uint32 {
 	if !r.ok() {
 		return 0
 	}
@@ -135,7 +135,7 @@ func (w *Walker) editNodes(out, b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.free {
+	if w.resizable {
 		return appendNodes(out, nodes, 1), nil
 	}
 	if nodes, size := fitNodes(nodes, len(b)); len(nodes) > 0 {
@@ -156,7 +156,7 @@ func (w *Walker) editNodesTag(out, b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.free {
+	if w.resizable {
 		return AppendTag(out, 0, appendNodes(nil, nodes, 1)), nil
 	}
 	if nodes, size := fitNodes(nodes, len(body)); len(nodes) > 0 {
@@ -184,7 +184,7 @@ func (w *Walker) fillTags(out, b []byte) ([]byte, error) {
 		return AppendUvarintSize(out, count, k+pad), nil
 	}
 	if pad < 5 { // k > 1: the count is not minimal, so its varint has room
-		return nil, fmt.Errorf("%w: a count of tags in %d bytes", ErrMalformed, k)
+		return nil, fmt.Errorf("%w: tag count in %d bytes", ErrMalformed, k)
 	}
 	if UvarintLen(count+1) > k {
 		return nil, fmt.Errorf("%d tags: %w", count, ErrTooLarge)
@@ -215,7 +215,7 @@ func (w *Walker) mapNodes(b []byte) ([]node, error) {
 		}
 	}
 	if r.err == nil && len(r.Rest()) > 0 {
-		r.Fail(fmt.Errorf("%w: %d bytes behind node endpoints", ErrMalformed, len(r.Rest())))
+		r.Fail(fmt.Errorf("%w: %d bytes after node endpoints", ErrMalformed, len(r.Rest())))
 	}
 	return nodes, r.err
 }

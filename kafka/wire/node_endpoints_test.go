@@ -132,7 +132,7 @@ func TestEndpointsOfASmallMessageMayGrow(t *testing.T) {
 				t.Fatalf("%d of %d bytes, %d pass, %v", n, len(body), pass, err)
 			}
 			if g, known := w.Growth(); !known || len(out)+len(view) != len(body)+g {
-				t.Fatalf("%d bytes became %d, told was a growth of %d", len(body), len(out)+len(view), g)
+				t.Fatalf("%d bytes became %d, expected a growth of %d", len(body), len(out)+len(view), g)
 			}
 			mapSlice(endpointsOf(m), to)
 			plain(reflect.ValueOf(m).Elem())
@@ -145,7 +145,7 @@ func TestEndpointsOfASmallMessageMayGrow(t *testing.T) {
 
 // If the virtual address of a broker is too long to fit, clients see neither
 // that nor the broker's own address.
-func TestAnEndpointThatDoesNotFitIsLeftOut(t *testing.T) {
+func TestEndpointsThatDoNotFitAreLeftOut(t *testing.T) {
 	m := kmsg.NewPtrFetchResponse()
 	m.Version = 16
 	b := kmsg.NewFetchResponseBroker()

@@ -39,7 +39,7 @@ func (r *Reader) Fail(err error) {
 // Span reads n bytes.
 func (r *Reader) Span(n int) []byte {
 	if n < 0 || n > len(r.b)-r.at {
-		r.Fail(fmt.Errorf("%w: %d bytes wanted at offset %d, %d left", ErrMalformed, n, r.at, len(r.b)-r.at))
+		r.Fail(fmt.Errorf("%w: needs %d bytes at offset %d, %d left", ErrMalformed, n, r.at, len(r.b)-r.at))
 		return nil
 	}
 	p := r.b[r.at : r.at+n : r.at+n]
@@ -86,7 +86,7 @@ func (r *Reader) Int64() int64 {
 func (r *Reader) Uvarint() uint32 {
 	u, n, err := uvarint(r.b[r.at:])
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: varint without an end at offset %d", ErrMalformed, r.at)
+		err = fmt.Errorf("%w: unterminated varint at offset %d", ErrMalformed, r.at)
 	}
 	if err != nil {
 		r.Fail(err)

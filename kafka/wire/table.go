@@ -71,7 +71,7 @@ type apiSpec struct {
 	walkRequest, walkResponse func(b *builder, version int16)
 	addressesFrom             int16                  // the first version whose responses have addresses, or noVersion
 	mapAddresses              func(e *addressEditor) // edits them; nil: a Walker does
-	streams                   bool                   // responses contain records
+	carriesRecords            bool                   // responses contain records
 }
 
 // specs are the APIs that are not only passed. ApiVersions needs no spec.

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-func TestTheTableIsThatOfKmsg(t *testing.T) {
+func TestTableMatchesKmsg(t *testing.T) {
 	for key := range int16(MaxKey + 1) {
 		r := kmsg.RequestForKey(key)
 		lo, hi, ok := Known(key)
@@ -36,7 +36,7 @@ func TestTheTableIsThatOfKmsg(t *testing.T) {
 }
 
 // Rule 14: unknown APIs are neither offered nor carried, so filters never see them.
-func TestUnknownKeysAreNothing(t *testing.T) {
+func TestUnknownKeysAreNeitherOfferedNorCarried(t *testing.T) {
 	for _, key := range []int16{-32768, -1, MaxKey + 1, 32767} {
 		if _, _, ok := Known(key); ok || Flexible(key, 9) || Name(key) != "Unknown" || Withheld(key) != "" ||
 			CarriesAddress(key, 0) || Walkable(Request, key, 0) {
@@ -49,7 +49,7 @@ func TestUnknownKeysAreNothing(t *testing.T) {
 }
 
 // APIs between brokers or between controllers are never offered.
-func TestAPIsThatAreNotForClientsAreWithheld(t *testing.T) {
+func TestInternalAPIsAreWithheld(t *testing.T) {
 	for _, name := range []string{
 		"Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot", "AddRaftVoter", "RemoveRaftVoter", "UpdateRaftVoter",
 		"BrokerRegistration", "BrokerHeartbeat", "LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown",

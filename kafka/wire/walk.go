@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// measured is the extent of an op in the bytes at hand.
-type measured struct {
+// extent is the extent of an op in the bytes at hand.
+type extent struct {
 	used int  // bytes of the op itself
 	val  int  // their meaning: bytes that pass behind them, elements, or tags
 	need int  // > 0: bytes needed before the op can be measured, counted from its beginning
@@ -15,7 +15,7 @@ type measured struct {
 
 // measure measures the op at the beginning of b. It may be called again with
 // more of the same bytes.
-func (w *Walker) measure(b []byte) (m measured, err error) {
+func (w *Walker) measure(b []byte) (m extent, err error) {
 	if w.known {
 		m, err = w.measureOp(w.s.ops[w.pc], b)
 	} else {
@@ -24,8 +24,8 @@ func (w *Walker) measure(b []byte) (m measured, err error) {
 	switch {
 	case err != nil:
 	case m.need > w.left:
-		err = fmt.Errorf("%w: %d bytes wanted, %d left", ErrMalformed, m.need, w.left)
-	case m.need > MaxHeld && !w.free:
+		err = fmt.Errorf("%w: needs %d bytes, %d left", ErrMalformed, m.need, w.left)
+	case m.need > MaxHeld && !w.resizable:
 		err = fmt.Errorf("%d bytes of structure: %w, the limit is %d", m.need, ErrTooLarge, MaxHeld)
 	case m.need == 0 && m.val > w.left-m.used:
 		err = fmt.Errorf("%w: length %d with %d bytes left", ErrMalformed, m.val, w.left-m.used)
@@ -33,20 +33,20 @@ func (w *Walker) measure(b []byte) (m measured, err error) {
 	return m, err
 }
 
-func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
+func (w *Walker) measureOp(o op, b []byte) (m extent, err error) {
 	switch o.do {
 	case opFixed:
-		return measured{val: o.n}, nil
+		return extent{val: o.n}, nil
 	case opSession:
 		if w.edits.FetchSession == nil {
-			return measured{val: o.n}, nil
+			return extent{val: o.n}, nil
 		}
 		return w.measureSession(b), nil
 	case opID:
 		if w.edits.TopicID == nil {
-			return measured{val: o.n}, nil
+			return extent{val: o.n}, nil
 		}
-		return w.measureID(wholly(measured{used: o.n}, b), b)
+		return w.measureID(includeValue(extent{used: o.n}, b), b)
 	case opString:
 		return w.length(b, 2)
 	case opTxnID, opName:
@@ -58,7 +58,7 @@ func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
 			return m, err
 		}
 		if m.val >= 0 {
-			return wholly(m, b), nil
+			return includeValue(m, b), nil
 		}
 		if o.do == opName {
 			err = fmt.Errorf("%w: a topic without a name", ErrMalformed)
@@ -68,7 +68,7 @@ func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
 		return w.measureTags(o, b)
 	case opNodes:
 		if w.edits.Node == nil {
-			return measured{}, nil
+			return extent{}, nil
 		}
 		return w.measureNodes(b)
 	default: // opBytes, opArray, opTopics
@@ -77,18 +77,18 @@ func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
 }
 
 // measureSession passes the id of a fetch session to the edits.
-func (w *Walker) measureSession(b []byte) measured {
+func (w *Walker) measureSession(b []byte) extent {
 	const size = 4
 	if len(b) < size {
-		return measured{need: size}
+		return extent{need: size}
 	}
 	w.edits.FetchSession(int32(binary.BigEndian.Uint32(b)))
-	return measured{used: size}
+	return extent{used: size}
 }
 
 // measureID calls TopicID before the id is edited, so that an unchanged id does
 // not split the bytes around it.
-func (w *Walker) measureID(m measured, b []byte) (measured, error) {
+func (w *Walker) measureID(m extent, b []byte) (extent, error) {
 	if m.need > 0 {
 		return m, nil
 	}
@@ -98,8 +98,9 @@ func (w *Walker) measureID(m measured, b []byte) (measured, error) {
 	return m, err
 }
 
-// wholly includes the value behind an op's length in the op, to be edited.
-func wholly(m measured, b []byte) measured {
+// includeValue includes the value behind an op's length in the op, to be
+// edited.
+func includeValue(m extent, b []byte) extent {
 	m.used += max(m.val, 0)
 	m.val, m.edit = 0, true
 	if m.used > len(b) {
@@ -109,7 +110,7 @@ func wholly(m measured, b []byte) measured {
 }
 
 // measureHead measures everything up to the count of topics as one op.
-func (w *Walker) measureHead(b []byte) (measured, error) {
+func (w *Walker) measureHead(b []byte) (extent, error) {
 	at, session := 0, -1
 	for _, o := range w.s.ops {
 		if o.do == opSession {
@@ -120,7 +121,7 @@ func (w *Walker) measureHead(b []byte) (measured, error) {
 			continue
 		}
 		if at > len(b) {
-			return measured{need: at}, nil
+			return extent{need: at}, nil
 		}
 		size := 2
 		if o.do == opTopics {
@@ -135,38 +136,38 @@ func (w *Walker) measureHead(b []byte) (measured, error) {
 			if session >= 0 && w.edits.FetchSession != nil {
 				w.measureSession(b[session:])
 			}
-			return measured{used: at, val: m.val, edit: w.s.ops[0].do == opTxnID && w.edits.TransactionalID != nil}, nil
+			return extent{used: at, val: m.val, edit: w.s.ops[0].do == opTxnID && w.edits.TransactionalID != nil}, nil
 		}
 		at += max(m.val, 0)
 	}
-	return measured{}, nil // unreachable: every such shape has topics
+	return extent{}, nil // unreachable: every such shape has topics
 }
 
 // measureTags measures the count of tags, or the next tag.
-func (w *Walker) measureTags(o op, b []byte) (measured, error) {
+func (w *Walker) measureTags(o op, b []byte) (extent, error) {
 	u, n, err := uvarint(b)
 	if n == 0 || err != nil {
-		return measured{need: len(b) + 1}, err
+		return extent{need: len(b) + 1}, err
 	}
 	if !w.inTags {
-		return measured{used: n, val: int(u), edit: o.do == opEnd && w.pad > 0}, nil
+		return extent{used: n, val: int(u), edit: o.do == opEnd && w.pad > 0}, nil
 	}
 	size, k, err := uvarint(b[n:])
 	if k == 0 || err != nil {
-		return measured{need: len(b) + 1}, err
+		return extent{need: len(b) + 1}, err
 	}
-	m := measured{used: n + k, val: int(size)}
+	m := extent{used: n + k, val: int(size)}
 	if u == 0 && o.n == 1 && w.edits.Node != nil {
 		if m.val > w.left-m.used {
 			return m, nil // measure reports the error
 		}
-		m = wholly(m, b)
+		m = includeValue(m, b)
 	}
 	return m, nil
 }
 
 // length reads a length: a varint of it plus one, or size bytes; -1 is null.
-func (w *Walker) length(b []byte, size int) (m measured, err error) {
+func (w *Walker) length(b []byte, size int) (m extent, err error) {
 	if w.s.flexible {
 		u, n, err := uvarint(b)
 		if n == 0 {
@@ -176,7 +177,7 @@ func (w *Walker) length(b []byte, size int) (m measured, err error) {
 		return m, err
 	}
 	if len(b) < size {
-		return measured{need: size}, nil
+		return extent{need: size}, nil
 	}
 	if m.used = size; size == 2 {
 		m.val = int(int16(binary.BigEndian.Uint16(b)))
@@ -190,7 +191,7 @@ func (w *Walker) length(b []byte, size int) (m measured, err error) {
 }
 
 // advance moves behind the measured op.
-func (w *Walker) advance(m measured) {
+func (w *Walker) advance(m extent) {
 	w.left -= m.used
 	o := w.s.ops[w.pc]
 	if !w.known {
@@ -198,7 +199,7 @@ func (w *Walker) advance(m measured) {
 			w.pc++
 		}
 		o = w.s.ops[w.pc]
-		w.growth += w.per * max(m.val, 0)
+		w.growth += w.nameGrowth * max(m.val, 0)
 		w.known = true
 	}
 	switch o.do {
@@ -268,10 +269,10 @@ func (w *Walker) edit(out, b []byte) ([]byte, error) {
 	}
 	switch o.do {
 	case opTxnID:
-		return w.editFree(out, b, w.edits.TransactionalID)
+		return w.editString(out, b, w.edits.TransactionalID)
 	case opName:
-		if w.free {
-			return w.editFree(out, b, w.edits.Topic)
+		if w.resizable {
+			return w.editString(out, b, w.edits.Topic)
 		}
 		return w.editName(out, b)
 	case opID:
@@ -295,7 +296,7 @@ func (w *Walker) editHead(out, b []byte) ([]byte, error) {
 	n := m.used + max(m.val, 0)
 	if m.val >= 0 {
 		before := len(out)
-		if out, err = w.editFree(out, b[:n], w.edits.TransactionalID); err != nil {
+		if out, err = w.editString(out, b[:n], w.edits.TransactionalID); err != nil {
 			return nil, err
 		}
 		w.growth += len(out) - before - n
@@ -305,8 +306,8 @@ func (w *Walker) editHead(out, b []byte) ([]byte, error) {
 	return append(out, b[n:]...), nil
 }
 
-// editFree replaces a string with one of any length.
-func (w *Walker) editFree(out, b []byte, edit func(dst, s []byte) ([]byte, error)) ([]byte, error) {
+// editString replaces a string with one of any length.
+func (w *Walker) editString(out, b []byte, edit func(dst, s []byte) ([]byte, error)) ([]byte, error) {
 	m, err := w.length(b, 2)
 	if err != nil {
 		return nil, err
@@ -315,7 +316,7 @@ func (w *Walker) editFree(out, b []byte, edit func(dst, s []byte) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	if len(s) > maxVersion {
+	if len(s) > maxString {
 		return nil, fmt.Errorf("string of %d bytes: %w", len(s), ErrTooLarge)
 	}
 	w.word = s[:0]
@@ -332,8 +333,8 @@ func (w *Walker) editName(out, b []byte) ([]byte, error) {
 	}
 	name := b[m.used:]
 	size := m.used
-	if w.per > 0 {
-		size += w.per - w.edits.TopicGrowth
+	if w.nameGrowth > 0 {
+		size += w.nameGrowth - w.edits.TopicGrowth
 	}
 	at := len(out)
 	out = append(out, 0, 0, 0, 0, 0, 0)[:at+size]
@@ -343,8 +344,8 @@ func (w *Walker) editName(out, b []byte) ([]byte, error) {
 	n := len(out) - at - size
 	switch {
 	case n != len(name)+w.edits.TopicGrowth:
-		return nil, fmt.Errorf("a name of %d bytes became %d, told was a growth of %d", len(name), n, w.edits.TopicGrowth)
-	case n > maxVersion || size > 5:
+		return nil, fmt.Errorf("a name of %d bytes became %d, expected a growth of %d", len(name), n, w.edits.TopicGrowth)
+	case n > maxString || size > 5:
 		return nil, fmt.Errorf("name of %d bytes: %w", n, ErrTooLarge)
 	case w.s.flexible:
 		if UvarintLen(uint32(n+1)) > size {

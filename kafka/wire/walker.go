@@ -29,9 +29,9 @@ const (
 // keep their length (see node_endpoints.go), unless the first call of Next gets
 // a whole message of up to MaxHeld.
 type Walker struct {
-	s     *shape
-	edits *Edits
-	free  bool // whole message: lengths may change
+	s         *shape
+	edits     *Edits
+	resizable bool // whole message: lengths may change
 
 	pc     int       // the next op
 	counts [4]uint32 // elements left, by depth of arrays
@@ -39,20 +39,20 @@ type Walker struct {
 	inTags bool      // the count of the tags at pc was read
 	tags   uint32    // tags left, if inTags
 
-	left   int // bytes of the body that are not done, held ones included
-	skip   int // how many of them pass next
-	pad    int // bytes that the node endpoints are too short; the message's tags fill them
-	growth int
-	per    int // growth of each name on the wire
-	known  bool
-	begun  bool
-	hidden int // nodes that the edits gave no address for
+	left       int // bytes of the body that are not done, held ones included
+	skip       int // how many of them pass next
+	pad        int // bytes that the node endpoints are too short; the message's tags fill them
+	growth     int
+	nameGrowth int // growth of each name on the wire
+	known      bool
+	begun      bool
+	hidden     int // nodes that the edits gave no address for
 
 	id        [16]byte // replacement of the last measured id
 	nodes     uint32   // endpoints left in an array whose end was not found yet, plus one
 	nodesAt   int      // offset of the next of them
 	topicLeft int      // bytes left behind the name of a topic that is not the last; 0: not needed
-	manyNodes bool     // the array has an endpoint
+	hasNodes  bool     // the array has an endpoint
 
 	held []byte // beginning of an incomplete op
 	word []byte // buffer of the last edited string
@@ -69,8 +69,8 @@ func (w *Walker) Init(d Direction, key, version int16, size int, edits *Edits) {
 	w.known = true
 	if w.s.named && edits.Topic != nil && edits.TopicGrowth != 0 {
 		w.known = false
-		if w.per = edits.TopicGrowth; w.per > 0 && w.s.flexible {
-			w.per++ // the length's varint may grow, so each does
+		if w.nameGrowth = edits.TopicGrowth; w.nameGrowth > 0 && w.s.flexible {
+			w.nameGrowth++ // the length's varint may grow, so each does
 		}
 	}
 	if w.s.ops[0].do == opTxnID && edits.TransactionalID != nil {
@@ -94,7 +94,7 @@ func (w *Walker) Next(dst, p []byte) (out, view []byte, n, pass int, err error) 
 	p = p[:min(len(p), w.left-len(w.held))]
 	if !w.begun {
 		if w.begun = true; w.edits.Node != nil && len(p) == w.left && len(p) <= MaxHeld {
-			return w.atOnce(dst, p)
+			return w.editWhole(dst, p)
 		}
 	}
 	out = dst
@@ -202,13 +202,13 @@ var rewriters = sync.Pool{New: func() any { return new(Walker) }}
 
 func (w *Walker) rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
 	w.Init(d, key, version, len(body), edits)
-	return w.all(dst, body)
+	return w.editBody(dst, body)
 }
 
-// atOnce is Next for a small message that arrived whole. Its length may still
-// change, so no endpoint is left out for being longer.
-func (w *Walker) atOnce(dst, body []byte) (out, view []byte, n, pass int, err error) {
-	out, err = w.all(dst, body)
+// editWhole is Next for a small message that arrived whole. Its length may
+// still change, so no endpoint is left out for being longer.
+func (w *Walker) editWhole(dst, body []byte) (out, view []byte, n, pass int, err error) {
+	out, err = w.editBody(dst, body)
 	switch {
 	case err != nil:
 		return dst, nil, 0, 0, err
@@ -219,9 +219,9 @@ func (w *Walker) atOnce(dst, body []byte) (out, view []byte, n, pass int, err er
 	return out, nil, len(body), 0, nil
 }
 
-// all edits a whole body.
-func (w *Walker) all(dst, body []byte) ([]byte, error) {
-	w.free, w.known, w.begun = true, true, true
+// editBody edits a whole body.
+func (w *Walker) editBody(dst, body []byte) ([]byte, error) {
+	w.resizable, w.known, w.begun = true, true, true
 	start, p := len(dst), body
 	for {
 		out, view, n, _, err := w.Next(dst, p)

@@ -14,7 +14,7 @@ import (
 
 // Names of every length grow and shrink as announced, even if their length then
 // takes a byte more or less.
-func TestNamesOfEveryLengthKeepTheGrowth(t *testing.T) {
+func TestNamesOfEveryLengthGrowAsAnnounced(t *testing.T) {
 	for _, c := range []struct {
 		d            Direction
 		key, version int16
@@ -88,7 +88,7 @@ func TestRecordsAreNeitherHeldNorCopied(t *testing.T) {
 
 // A message whose frame ends too early is refused wherever it is cut, as far as
 // it is read: without edits of node endpoints, up to the last topic.
-func TestMessagesCutOffAreRefused(t *testing.T) {
+func TestTruncatedMessagesAreRefused(t *testing.T) {
 	walkables(t, func(d Direction, key, version int16) {
 		for seed := range uint64(20) {
 			rnd := rand.New(rand.NewPCG(seed, 12))
@@ -143,13 +143,13 @@ func TestTooMuchStructureIsRefused(t *testing.T) {
 	var w Walker
 	w.Init(Response, key, 17, len(body), &Edits{Node: tolerant().Node})
 	if out, view, n, _, err := w.Next(make([]byte, 0, 10), body); err != nil || len(out) > 0 || len(view) != len(body) ||
-		n != len(body) || w.free {
-		t.Errorf("%d bytes copied, %d shown, %d done with, whole %v, %v", len(out), len(view), n, w.free, err)
+		n != len(body) || w.resizable {
+		t.Errorf("%d bytes copied, %d shown, %d done with, whole %v, %v", len(out), len(view), n, w.resizable, err)
 	}
 }
 
 // An edit that does not grow names as announced ends the walk.
-func TestEditsThatLieAreRefused(t *testing.T) {
+func TestEditsWithWrongGrowthAreRefused(t *testing.T) {
 	key, body := bulk(Request, 12, 10)
 	for by := -2; by <= 2; by++ {
 		edits := &Edits{TopicGrowth: 3, Topic: func(dst, name []byte) ([]byte, error) {

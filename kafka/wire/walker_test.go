@@ -68,7 +68,7 @@ func walk(t testing.TB, rnd *rand.Rand, d Direction, key, version int16, body []
 		}
 	}
 	if len(sent) != len(body)+growth {
-		t.Fatalf("%s v%d: %d bytes became %d, told was a growth of %d", Name(key), version, len(body), len(sent), growth)
+		t.Fatalf("%s v%d: %d bytes became %d, expected a growth of %d", Name(key), version, len(body), len(sent), growth)
 	}
 	return sent, nil
 }
@@ -165,7 +165,7 @@ func addPrefix(m message, prefix string) {
 	}
 }
 
-func TestWalkedMessagesAreThoseThatWereEditedDecoded(t *testing.T) {
+func TestWalkerMatchesDecodedEdits(t *testing.T) {
 	const prefix = "z4de-"
 	walkables(t, func(d Direction, key, version int16) {
 		t.Run(fmt.Sprint(d, Name(key), version), func(t *testing.T) {

@@ -12,7 +12,7 @@
 // new addresses. Records are never decoded.
 //
 //	h, need, err := wire.PeekRequest(p)   // p begins with the size of the frame
-//	if err != nil || int64(h.Size) > limit { ... wire.Guess(p) names the protocol, for the log }
+//	if err != nil || int64(h.Size) > limit { ... wire.GuessProtocol(p) names the protocol, for the log }
 //	if need > len(p) { ... wait for that many bytes }
 //	var w wire.Walker
 //	w.Init(wire.Request, h.Key, h.Version, h.BodyLen(), &edits)

@@ -106,7 +106,7 @@ func New(cfg Config) *Catalog {
 	}
 	for _, k := range cfg.Kinds {
 		c.sealing[k.Name] = cfg.Sealer != nil && k.HasSecrets()
-		c.managed[k.Name] = k.Kept != ""
+		c.managed[k.Name] = k.ReadOnly != ""
 	}
 	return c
 }

@@ -136,8 +136,8 @@ func (c *changes) count(err error, dryRun bool) {
 // ownByLeader returns an error for a kind that only Penstock itself writes.
 func ownByLeader(kind string) error {
 	k, err := resource.FindKind(kinds.All(), kind)
-	if err == nil && k.Kept != "" {
-		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.Kept)
+	if err == nil && k.ReadOnly != "" {
+		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.ReadOnly)
 	}
 	return nil
 }

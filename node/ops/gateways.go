@@ -31,7 +31,7 @@ func (g *Gateways) problems(set *resource.Set) (words []string) {
 			statuses = gateway.NewStatuses(set, g.failed())
 		}
 		for o := range set.All(kind) {
-			for _, text := range gateway.Problems(statuses.Of(&o, 0, time.Time{})) {
+			for _, text := range gateway.Problems(statuses.Status(&o, 0, time.Time{})) {
 				if len(words) == maxProblems {
 					return append(words, "and more")
 				}
@@ -43,7 +43,7 @@ func (g *Gateways) problems(set *resource.Set) (words []string) {
 }
 
 // failed returns the errors of the Gateways' listeners that this node cannot open.
-func (g *Gateways) failed() gateway.Failed {
+func (g *Gateways) failed() gateway.ListenFailure {
 	failed := map[string]string{}
 	for _, l := range g.Engine.Listeners() {
 		if l.Err != nil && gateway.IsListener(l.Name) {
@@ -57,9 +57,9 @@ func (g *Gateways) failed() gateway.Failed {
 // JSON, at the time of the call to Status: from the objects in set, and from
 // whether this node listens on their addresses.
 func (g *Gateways) Status(set *resource.Set) func(o *resource.Object, since time.Time) []byte {
-	statuses := gateway.NewStatuses(set, g.failed()).At(g.Bind)
+	statuses := gateway.NewStatuses(set, g.failed()).WithBindAddress(g.Bind)
 	return func(o *resource.Object, since time.Time) []byte {
-		status := statuses.Of(o, o.Version, since)
+		status := statuses.Status(o, o.Version, since)
 		if status == nil {
 			return nil
 		}

@@ -17,7 +17,7 @@ import (
 // The expected effect of the good files is beside them: for each destination and
 // source the deciding route, and the shares. There are endpoints for each subset
 // that they name, and for all services except "nobody" and those named not-yet.
-func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
+func TestGoodDocumentsMatchExpectedEffects(t *testing.T) {
 	eachFile(t, "*/good/*.yaml", func(t *testing.T, file, text string) {
 		objects, faults := decode(filepath.Base(file), text)
 		if len(faults) > 0 {

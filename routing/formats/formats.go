@@ -81,10 +81,10 @@ func unknown(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 		name = document.Child(root, "name")
 	}
 	f := document.Open(root, document.TextOf(root, "kind"), name, fault)
-	known := "; known are " + strings.Join(Versions(), ", ") + ", and " + listVersion + " for kind: List"
+	known := "; known versions are " + strings.Join(Versions(), ", ") + ", and " + listVersion + " for kind: List"
 	switch {
 	case version == "":
-		f.Fault(n, "apiVersion", "must be a text"+known, nil)
+		f.Fault(n, "apiVersion", "must be a string"+known, nil)
 	case document.Child(root, "spec") != nil && document.Child(root, "name") != nil:
 		f.Fault(n, "apiVersion", "is not known, and Penstock's own resources have none"+known, version)
 	default:

@@ -59,7 +59,7 @@ func golden(t *testing.T, file, got string) {
 }
 
 // Each file in testdata/*/bad breaks one rule; the expected faults are beside it.
-func TestBadDocumentsGetTheFaultsThatStandBesideThem(t *testing.T) {
+func TestBadDocumentsMatchExpectedFaults(t *testing.T) {
 	eachFile(t, "*/bad/*.yaml", func(t *testing.T, file, text string) {
 		objects, faults := decode(filepath.Base(file), text)
 		if len(faults) == 0 {
@@ -73,7 +73,7 @@ func TestBadDocumentsGetTheFaultsThatStandBesideThem(t *testing.T) {
 }
 
 // The expected resources of the good files are beside them.
-func TestGoodDocumentsBecomeTheResourcesThatStandBesideThem(t *testing.T) {
+func TestGoodDocumentsMatchExpectedResources(t *testing.T) {
 	eachFile(t, "*/good/*.yaml", func(t *testing.T, file, text string) {
 		objects, faults := decode(filepath.Base(file), text)
 		if len(faults) > 0 || len(objects) == 0 {
@@ -88,13 +88,13 @@ func TestGoodDocumentsBecomeTheResourcesThatStandBesideThem(t *testing.T) {
 		}
 		golden(t, file+".txt", out.String())
 		for _, o := range objects {
-			checkGivenBack(t, o)
+			checkRoundTrip(t, o)
 		}
 	})
 }
 
-// checkGivenBack checks that a resource is the same after each format.
-func checkGivenBack(t interface {
+// checkRoundTrip checks that a resource is the same after each format.
+func checkRoundTrip(t interface {
 	Helper()
 	Fatalf(string, ...any)
 }, o resource.Object) {
@@ -102,7 +102,7 @@ func checkGivenBack(t interface {
 	for _, format := range Names() {
 		text, err := Encode(format, o)
 		if err != nil {
-			if has(format, &o) || !foreignKind(err) && !rollsOut(&o) {
+			if has(format, &o) || !foreignKind(err) && !hasRollout(&o) {
 				t.Fatalf("%s as %s: %v", o.Key, format, err)
 			}
 			continue
@@ -111,7 +111,7 @@ func checkGivenBack(t interface {
 		if len(faults) > 0 || len(again) != 1 {
 			t.Fatalf("%s as %s: %v\n%s", o.Key, format, faults, text)
 		}
-		if format != Own && !asKumas(o.Labels) { // it is in Kuma's format from now on
+		if format != Own && !hasKumaLabels(o.Labels) { // it is in Kuma's format from now on
 			again[0].Labels = o.Labels
 		}
 		if !resource.Equal(o, again[0]) {
@@ -124,15 +124,15 @@ func checkGivenBack(t interface {
 func has(format string, o *resource.Object) bool {
 	switch format {
 	case "kuma":
-		return (o.Kind == "MeshTCPRoute" || o.Kind == "MeshHTTPRoute") && !rollsOut(o)
+		return (o.Kind == "MeshTCPRoute" || o.Kind == "MeshHTTPRoute") && !hasRollout(o)
 	case "gateway":
 		return gateway.IsKind(o.Kind)
 	}
 	return true
 }
 
-// rollsOut reports whether a route has a rollout, which only Penstock has.
-func rollsOut(o *resource.Object) bool {
+// hasRollout reports whether a route has a rollout, which only Penstock has.
+func hasRollout(o *resource.Object) bool {
 	r, ok := o.Spec.(*resource.MeshTCPRoute)
 	return ok && r.Rollout != nil
 }
@@ -142,9 +142,9 @@ func foreignKind(err error) bool {
 	return errors.Is(err, kuma.ErrKind) || errors.Is(err, format.ErrKind)
 }
 
-// asKumas reports whether labels are as on Kuma's documents rather than written
-// by hand.
-func asKumas(labels map[string]string) bool {
+// hasKumaLabels reports whether labels are as on Kuma's documents rather than
+// written by hand.
+func hasKumaLabels(labels map[string]string) bool {
 	_, mesh := labels[resource.LabelMesh]
 	_, namespace := labels[document.LabelNamespace]
 	form := labels[resource.LabelFormat]
@@ -153,7 +153,7 @@ func asKumas(labels map[string]string) bool {
 
 // A rollout is Penstock's own: a route with one is not exported as Kuma's, which
 // would be another route.
-func TestARouteWithARolloutIsPenstocksAlone(t *testing.T) {
+func TestRoutesWithARolloutAreNotExportedToKuma(t *testing.T) {
 	objects, faults := decode("x.yaml", `
 kind: MeshTCPRoute
 name: canary

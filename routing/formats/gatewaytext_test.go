@@ -7,7 +7,7 @@ import (
 
 // Exported objects are valid for the API: required fields are present even if
 // they are empty.
-func TestAGrantIsGivenBackAsItWasWritten(t *testing.T) {
+func TestReferenceGrantsRoundTrip(t *testing.T) {
 	const text = `apiVersion: gateway.networking.k8s.io/v1beta1
 kind: ReferenceGrant
 metadata:
@@ -37,12 +37,14 @@ spec:
 
 // Penstock's own format refuses versions that the API does not have, since the
 // exported object could not be read again.
-func TestAnOriginHasAVersionThatThereIs(t *testing.T) {
+func TestOriginsRequireAKnownVersion(t *testing.T) {
 	for version, want := range map[string]string{
 		"v1":       "",
 		"v1alpha2": "",
-		"v1alpha3": "a.yaml:3: TCPRoute/odd spec.origin.apiVersion: this version of TCPRoute is not taken; known are v1, v1alpha2 (v1alpha3)",
-		"v7":       "a.yaml:3: TCPRoute/odd spec.origin.apiVersion: this version of TCPRoute is not taken; known are v1, v1alpha2 (v7)",
+		"v1alpha3": "a.yaml:3: TCPRoute/odd spec.origin.apiVersion: " +
+			"this version of TCPRoute is not supported; use one of v1, v1alpha2 (v1alpha3)",
+		"v7": "a.yaml:3: TCPRoute/odd spec.origin.apiVersion: " +
+			"this version of TCPRoute is not supported; use one of v1, v1alpha2 (v7)",
 	} {
 		_, faults := decode("a.yaml", "kind: TCPRoute\nname: odd\n"+
 			"spec: {origin: {apiVersion: "+version+"}, rules: [{backendRefs: [{name: a}]}]}\n")
@@ -58,7 +60,7 @@ func TestAnOriginHasAVersionThatThereIs(t *testing.T) {
 
 // The version is exported as the generation that a status refers to; an object
 // without a version has none.
-func TestTheVersionIsTheGeneration(t *testing.T) {
+func TestVersionIsExportedAsGeneration(t *testing.T) {
 	objects, faults := decode("a.yaml", "apiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\n"+
 		"metadata: {name: a, generation: 3}\nspec: {rules: [{backendRefs: [{name: a}]}]}\n")
 	if len(faults) > 0 {

@@ -79,13 +79,13 @@ func drawFilters(t *rapid.T) (filters []resource.HTTPFilter) {
 }
 
 // HTTP routes are the same after each format, like TCP routes.
-func TestHTTPRoutesComeBackFromEachFormat(t *testing.T) {
+func TestHTTPRoutesRoundTripInEachFormat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := resource.Object{Key: resource.Key{Kind: "MeshHTTPRoute", Name: "r"}, Spec: drawHTTPRoute(t)}
 		o.Spec.Validate(func(path, message string, value any) { t.Fatalf("%s %s (%v)", path, message, value) })
 		if form := rapid.SampledFrom([]string{"", "kuma", "kuma-kubernetes"}).Draw(t, "form"); form != "" {
 			o.Labels = map[string]string{"penstock/format": form, "kuma.io/mesh": "default"}
 		}
-		checkGivenBack(t, o)
+		checkRoundTrip(t, o)
 	})
 }

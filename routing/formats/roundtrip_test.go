@@ -65,7 +65,7 @@ func noQuote(s string) bool {
 }
 
 // Any route is the same after any format, whatever form and labels it came with.
-func TestRoutesComeBackFromEachFormat(t *testing.T) {
+func TestRoutesRoundTripInEachFormat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := resource.Object{
 			Key: resource.Key{
@@ -95,7 +95,7 @@ func TestRoutesComeBackFromEachFormat(t *testing.T) {
 		if len(o.Labels) == 0 {
 			o.Labels = nil
 		}
-		checkGivenBack(t, o)
+		checkRoundTrip(t, o)
 	})
 }
 
@@ -131,13 +131,13 @@ func FuzzDocuments(f *testing.F) {
 			})
 			changes = append(changes, resource.Put(o))
 			if o.Kind == "MeshTCPRoute" || o.Kind == "MeshHTTPRoute" || gateway.IsKind(o.Kind) && o.Format() != "Penstock" {
-				checkGivenBack(t, o)
+				checkRoundTrip(t, o)
 			}
 		}
 		set, _, _ := new(resource.Set).With(changes)
 		statuses := gateway.NewStatuses(set, nil)
 		for o := range set.All("") {
-			statuses.Of(&o, 1, time.Time{})
+			statuses.Status(&o, 1, time.Time{})
 		}
 		new(gateway.Model).With(changes)
 	})

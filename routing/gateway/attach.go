@@ -102,49 +102,49 @@ func (r *route) compare(q *route) int {
 	)
 }
 
-// listening is a listener of a Gateway with the routes that attach to it.
-type listening struct {
+// listenerState is a listener of a Gateway with the routes that attach to it.
+type listenerState struct {
 	*Listener
-	protocol string // in upper case
-	hostname string // in normal form; "": every name
-	kinds    []string
-	wrong    []string // kinds of routes that it allows but that never attach
-	accepted verdict
-	conflict verdict
-	names    map[string]claimed // by server name; "": all others
-	order    []string           // of names
-	attached int
+	protocol       string // in upper case
+	hostname       string // in normal form; "": every name
+	kinds          []string
+	unattachable   []string // kinds of routes that it allows but that never attach
+	accepted       verdict
+	conflict       verdict
+	names          map[string]nameOwner // by server name; "": all others
+	order          []string             // of names
+	attachedRoutes int
 }
 
-func (l *listening) valid() bool { return l.accepted.ok() && l.conflict.ok() }
+func (l *listenerState) valid() bool { return l.accepted.ok() && l.conflict.ok() }
 
-// claimed is the route that has a name of a listener, and the hostname that
+// nameOwner is the route that has a name of a listener, and the hostname that
 // gives it.
-type claimed struct {
+type nameOwner struct {
 	*route
-	own string
+	hostname string
 }
 
 // attachment is the result of one parentRef of a route.
 type attachment struct {
 	accepted verdict
 	route    *route
-	at       []*listening // listeners that it attaches to
+	at       []*listenerState // listeners that it attaches to
 }
 
-// attached is a Gateway with the routes that attach to it.
-type attached struct {
+// gatewayState is a Gateway with the routes that attach to it.
+type gatewayState struct {
 	key       resource.Key
 	spec      *Gateway
-	listeners []*listening
+	listeners []*listenerState
 	// routes has the attachment of each parentRef, by the route's key; nil for
 	// other parents.
 	routes map[resource.Key][]*attachment
 }
 
 // attach attaches routes, given in order of precedence, to a Gateway.
-func attach(name string, g *Gateway, routes []*route) *attached {
-	a := &attached{
+func attach(name string, g *Gateway, routes []*route) *gatewayState {
+	a := &gatewayState{
 		key:    resource.Key{Kind: KindGateway, Name: name},
 		spec:   g,
 		routes: make(map[resource.Key][]*attachment, len(routes)),
@@ -152,7 +152,7 @@ func attach(name string, g *Gateway, routes []*route) *attached {
 	a.listeners = listenersOf(g)
 	for _, r := range routes {
 		list := make([]*attachment, len(r.parents))
-		counted := map[*listening]bool{}
+		counted := map[*listenerState]bool{}
 		for i := range r.parents {
 			p := &r.parents[i]
 			if p.isGateway() && r.origin.NameOf(p.Namespace, p.Name) == name {
@@ -165,11 +165,11 @@ func attach(name string, g *Gateway, routes []*route) *attached {
 }
 
 // listenersOf parses the listeners of a Gateway and marks their conflicts.
-func listenersOf(g *Gateway) []*listening {
-	list := make([]*listening, len(g.Listeners))
+func listenersOf(g *Gateway) []*listenerState {
+	list := make([]*listenerState, len(g.Listeners))
 	for i := range g.Listeners {
-		l := &listening{Listener: &g.Listeners[i], protocol: strings.ToUpper(g.Listeners[i].Protocol), names: map[string]claimed{}}
-		l.kinds, l.wrong = l.supported()
+		l := &listenerState{Listener: &g.Listeners[i], protocol: strings.ToUpper(g.Listeners[i].Protocol), names: map[string]nameOwner{}}
+		l.kinds, l.unattachable = l.allowedKinds()
 		if l.Hostname != "" {
 			var err error
 			if l.hostname, err = hostname.ParsePattern(l.Hostname); err != nil {
@@ -177,43 +177,44 @@ func listenersOf(g *Gateway) []*listening {
 			}
 		}
 		if l.protocol != "TCP" && l.protocol != "TLS" {
-			l.accepted = verdict{reasonUnsupportedProtocol, fmt.Sprintf("protocol %s is not taken: TLS and TCP are", l.Protocol)}
+			l.accepted = verdict{reasonUnsupportedProtocol, fmt.Sprintf("protocol %s is not supported: use TLS or TCP", l.Protocol)}
 		}
 		list[i] = l
 	}
 	for i, l := range list {
 		for _, other := range list[:i] {
 			if other.Port == l.Port {
-				l.meet(other)
+				l.markConflict(other)
 			}
 		}
 	}
 	return list
 }
 
-// meet marks a conflict of two listeners of one port. Neither of them wins.
-func (l *listening) meet(other *listening) {
+// markConflict marks a conflict of two listeners of one port. Neither of them
+// wins.
+func (l *listenerState) markConflict(other *listenerState) {
 	both := func(reason, why string) {
-		for _, x := range [][2]*listening{{l, other}, {other, l}} {
+		for _, x := range [][2]*listenerState{{l, other}, {other, l}} {
 			if x[0].conflict.ok() {
-				x[0].conflict = verdict{reason, fmt.Sprintf("%s as listener %s of port %d", why, x[1].Name, l.Port)}
+				x[0].conflict = verdict{reason, fmt.Sprintf("%s that of listener %s on port %d", why, x[1].Name, l.Port)}
 			}
 		}
 	}
 	switch {
-	case l.stack() == "" || other.stack() == "":
-	case l.stack() != other.stack():
-		both(reasonProtocolConflict, "not the same protocol")
+	case l.portProtocol() == "" || other.portProtocol() == "":
+	case l.portProtocol() != other.portProtocol():
+		both(reasonProtocolConflict, "protocol differs from")
 	case l.hostname == other.hostname:
-		both(reasonHostnameConflict, "the same hostname")
+		both(reasonHostnameConflict, "hostname equals")
 	case l.protocol == "TLS" && other.protocol == "TLS" && l.terminates() != other.terminates():
-		both(reasonProtocolConflict, "not the same tls.mode")
+		both(reasonProtocolConflict, "tls.mode differs from")
 	}
 }
 
-// stack returns the protocol that all listeners of one port must have: TLS and
-// HTTPS can share a port by server name. "" conflicts with nothing.
-func (l *listening) stack() string {
+// portProtocol returns the protocol that all listeners of one port must have:
+// TLS and HTTPS can share a port by server name. "" conflicts with nothing.
+func (l *listenerState) portProtocol() string {
 	switch l.protocol {
 	case "TLS", "HTTPS":
 		return "TLS"
@@ -223,11 +224,11 @@ func (l *listening) stack() string {
 	return ""
 }
 
-func (l *listening) terminates() bool { return l.Security != nil && l.Security.terminates() }
+func (l *listenerState) terminates() bool { return l.Security != nil && l.Security.terminates() }
 
 // attach attaches a route by one of its parentRefs.
-func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *attachment {
-	var found []*listening
+func (a *gatewayState) attach(r *route, p *ParentRef, counted map[*listenerState]bool) *attachment {
+	var found []*listenerState
 	for _, l := range a.listeners {
 		if (p.SectionName == "" || p.SectionName == l.Name) && (p.Port == 0 || p.Port == l.Port) {
 			found = append(found, l)
@@ -239,9 +240,9 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 		return done
 	}
 	if len(found) == 0 {
-		return refuse(reasonNoMatchingParent, "%s has no listener %s", a.key, p.text())
+		return refuse(reasonNoMatchingParent, "%s has no listener %s", a.key, p.listenerText())
 	}
-	allowed, notAllowed := a.allowing(r, found)
+	allowed, notAllowed := a.allowedListeners(r, found)
 	if len(allowed) == 0 {
 		done.accepted = notAllowed
 		return done
@@ -256,7 +257,7 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 		named = true
 		if !counted[l] {
 			counted[l] = true
-			l.attached++
+			l.attachedRoutes++
 		}
 		if !l.valid() {
 			invalid = l.accepted
@@ -267,11 +268,11 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 			continue
 		}
 		done.at = append(done.at, l) // even if it gets no name: the other route may be deleted
-		l.claim(r, names)
+		l.assignNames(r, names)
 	}
 	switch {
 	case !named:
-		return refuse(reasonNoHostname, "no listener has a hostname in common with %s", some(r.hostnames))
+		return refuse(reasonNoHostname, "no listener has a hostname in common with %s", joinNames(r.hostnames))
 	case len(done.at) == 0:
 		return refuse(reasonNoMatchingParent, "%s", invalid.message)
 	}
@@ -280,7 +281,7 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 
 // conflict describes the names that the route lost to others; "" if it has all.
 func (d *attachment) conflict() string {
-	var lost named
+	var lost nameList
 	var by *route
 	won := false
 	for _, l := range d.at {
@@ -299,46 +300,47 @@ func (d *attachment) conflict() string {
 	if by == nil {
 		return ""
 	}
-	words := lost.String() + " belongs to "
+	names := lost.String()
 	if lost.first[0] == "" {
-		words = "all connections belong to "
+		names = "all connections"
 	}
-	words += by.key.String() + ", which goes first by hostname, age or name"
+	message := by.key.String() + " takes precedence for " + names + " by hostname, age or name"
 	if !won {
-		words += ": this one gets none here"
+		message += ": this route gets no connections here"
 	}
-	return words
+	return message
 }
 
-// claim gives a route the names of a listener that are free, and those that
-// another route has by a wider hostname: in the Gateway API the most specific
-// match precedes the older route.
-func (l *listening) claim(r *route, names []shared) {
+// assignNames gives a route the names of a listener that are free, and those
+// that another route has by a wider hostname: in the Gateway API the most
+// specific match precedes the older route.
+func (l *listenerState) assignNames(r *route, names []matchedName) {
 	for _, x := range names {
 		owner, taken := l.names[x.name]
 		if !taken {
 			l.order = append(l.order, x.name)
 		}
-		if !taken || x.own != owner.own && covers(owner.own, x.own) {
-			l.names[x.name] = claimed{r, x.own}
+		if !taken || x.hostname != owner.hostname && covers(owner.hostname, x.hostname) {
+			l.names[x.name] = nameOwner{r, x.hostname}
 		}
 	}
 }
 
-// text describes the listeners that a parentRef selects.
-func (p *ParentRef) text() string {
+// listenerText describes the listeners that a parentRef selects.
+func (p *ParentRef) listenerText() string {
 	s := p.SectionName
 	if p.Port != 0 {
-		s = strings.TrimSpace(fmt.Sprintf("%s of port %d", s, p.Port))
+		s = strings.TrimSpace(fmt.Sprintf("%s on port %d", s, p.Port))
 	}
 	return s
 }
 
-// allowing returns the listeners that a route may attach to, or why there are none.
-func (a *attached) allowing(r *route, found []*listening) (allowed []*listening, why verdict) {
+// allowedListeners returns the listeners that a route may attach to, or why
+// there are none.
+func (a *gatewayState) allowedListeners(r *route, found []*listenerState) (allowed []*listenerState, why verdict) {
 	fits := false
 	for _, l := range found {
-		fits = fits || slices.Contains(l.kindsOf(), r.key.Kind)
+		fits = fits || slices.Contains(l.routeKinds(), r.key.Kind)
 		if slices.Contains(l.kinds, r.key.Kind) && l.allows(r.origin.namespace(), a.spec.Origin.namespace()) {
 			allowed = append(allowed, l)
 		}
@@ -353,12 +355,12 @@ func (a *attached) allowing(r *route, found []*listening) (allowed []*listening,
 	}
 	return nil, verdict{
 		reasonNotAllowed,
-		fmt.Sprintf("allowedRoutes of no listener takes a %s of namespace %s", r.key.Kind, r.origin.namespace()),
+		fmt.Sprintf("no listener's allowedRoutes permits a %s of namespace %s", r.key.Kind, r.origin.namespace()),
 	}
 }
 
 // allows reports whether routes of a namespace may attach.
-func (l *listening) allows(namespace, own string) bool {
+func (l *listenerState) allows(namespace, own string) bool {
 	if l.AllowedRoutes == nil || l.AllowedRoutes.Namespaces == nil {
 		return namespace == own
 	}
@@ -368,13 +370,13 @@ func (l *listening) allows(namespace, own string) bool {
 	case "None":
 		return false
 	case "Selector":
-		return n.Labels != nil && n.Labels.picks(map[string]string{"kubernetes.io/metadata.name": namespace})
+		return n.Labels != nil && n.Labels.matches(map[string]string{"kubernetes.io/metadata.name": namespace})
 	}
 	return namespace == own
 }
 
-// picks reports whether the selector matches labels.
-func (s *Selector) picks(labels map[string]string) bool {
+// matches reports whether the selector matches labels.
+func (s *Selector) matches(labels map[string]string) bool {
 	for k, v := range s.MatchLabels {
 		if got, ok := labels[k]; !ok || got != v {
 			return false
@@ -391,22 +393,23 @@ func (s *Selector) picks(labels map[string]string) bool {
 	return true
 }
 
-// shared is a name that a route has at a listener, and the hostname that gives it.
-type shared struct{ name, own string }
+// matchedName is a name that a route has at a listener, and the hostname that
+// gives it.
+type matchedName struct{ name, hostname string }
 
 // intersection returns the names that a route has at a listener: the route's
 // hostnames that the listener's covers, and the listener's hostname where it is
 // the narrower one. "" is every name.
-func intersection(listener string, hostnames []string) (names []shared) {
+func intersection(listener string, hostnames []string) (names []matchedName) {
 	if hostnames == nil {
-		return []shared{{listener, ""}}
+		return []matchedName{{listener, ""}}
 	}
 	for _, own := range hostnames {
 		switch {
 		case covers(listener, own):
-			names = append(names, shared{own, own})
+			names = append(names, matchedName{own, own})
 		case covers(own, listener):
-			names = append(names, shared{listener, own})
+			names = append(names, matchedName{listener, own})
 		}
 	}
 	return names

@@ -8,7 +8,7 @@ import (
 
 // Validation refuses such a name; if one is stored all the same, it must not
 // stand for every name.
-func TestANameThatCannotBeReadIsNotEveryName(t *testing.T) {
+func TestInvalidHostnameDoesNotMatchEveryName(t *testing.T) {
 	tls := func(hostname string) *Gateway {
 		return &Gateway{GatewayClassName: "x", Listeners: []Listener{
 			{Name: "tls", Hostname: hostname, Port: 443, Protocol: "TLS", Security: &TLS{Mode: "Passthrough"}},

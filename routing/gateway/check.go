@@ -14,25 +14,26 @@ import (
 // can.
 
 var (
-	_ resource.Joint = (*Gateway)(nil)
-	_ resource.Joint = (*TCPRoute)(nil)
-	_ resource.Joint = (*TLSRoute)(nil)
-	_ resource.Joint = (*ReferenceGrant)(nil)
+	_ resource.SetChecker = (*Gateway)(nil)
+	_ resource.SetChecker = (*TCPRoute)(nil)
+	_ resource.SetChecker = (*TLSRoute)(nil)
+	_ resource.SetChecker = (*ReferenceGrant)(nil)
 )
 
-// Claims implements resource.Joint: no names of other listeners.
+// Claims implements resource.SetChecker: no names of other listeners.
 func (g *Gateway) Claims() []resource.Claim { return nil }
 
-// Claims implements resource.Joint: no names of other listeners.
+// Claims implements resource.SetChecker: no names of other listeners.
 func (r *TCPRoute) Claims() []resource.Claim { return nil }
 
-// Claims implements resource.Joint: no names of other listeners.
+// Claims implements resource.SetChecker: no names of other listeners.
 func (r *TLSRoute) Claims() []resource.Claim { return nil }
 
-// Claims implements resource.Joint: no names of other listeners.
+// Claims implements resource.SetChecker: no names of other listeners.
 func (g *ReferenceGrant) Claims() []resource.Claim { return nil }
 
-// Listens implements resource.Joint: the ports of the listeners, each once.
+// Listens implements resource.SetChecker: the ports of the listeners, each
+// once.
 func (g *Gateway) Listens() []resource.Listen {
 	var list []resource.Listen
 	seen := map[int]bool{}
@@ -54,19 +55,19 @@ func (g *Gateway) Listens() []resource.Listen {
 	return list
 }
 
-// Listens implements resource.Joint: nowhere.
+// Listens implements resource.SetChecker: nowhere.
 func (r *TCPRoute) Listens() []resource.Listen { return nil }
 
-// Listens implements resource.Joint: nowhere.
+// Listens implements resource.SetChecker: nowhere.
 func (r *TLSRoute) Listens() []resource.Listen { return nil }
 
-// Listens implements resource.Joint: nowhere.
+// Listens implements resource.SetChecker: nowhere.
 func (g *ReferenceGrant) Listens() []resource.Listen { return nil }
 
-// CheckIn implements resource.Joint.
-func (g *Gateway) CheckIn(v *resource.View) {
+// CheckInSet implements resource.SetChecker.
+func (g *Gateway) CheckInSet(v *resource.View) {
 	g.Origin.checkName(v)
-	a := viewed{v}.attached(v.Key())
+	a := checkView{v}.state(v.Key())
 	if a == nil {
 		return
 	}
@@ -74,7 +75,7 @@ func (g *Gateway) CheckIn(v *resource.View) {
 		if x := &g.Addresses[i]; !x.isIP() {
 			v.Warn(
 				resource.Item("spec.addresses", i)+".type",
-				"is not taken, so the Gateway listens nowhere ("+reasonUnsupportedAddress+"): IPAddress is",
+				"is not supported, so the Gateway does not listen ("+reasonUnsupportedAddress+"): use IPAddress",
 				x.Type,
 			)
 		}
@@ -87,21 +88,21 @@ func (g *Gateway) CheckIn(v *resource.View) {
 		case !l.conflict.ok():
 			v.Warn(at, "is not accepted ("+l.conflict.reason+"): "+l.conflict.message+"; none of them listens", nil)
 		}
-		if len(l.wrong) > 0 {
-			v.Warn(at+".allowedRoutes.kinds", "has kinds that never attach ("+reasonInvalidRouteKinds+")", some(l.wrong))
+		if len(l.unattachable) > 0 {
+			v.Warn(at+".allowedRoutes.kinds", "has kinds that never attach ("+reasonInvalidRouteKinds+")", joinNames(l.unattachable))
 		}
 		l.checkCertificates(v, at, &g.Origin)
 		a.warnOfNames(v, at+".tls.certificateRefs", l, nil)
 	}
 }
 
-func (l *listening) checkCertificates(v *resource.View, at string, own *Origin) {
+func (l *listenerState) checkCertificates(v *resource.View, at string, own *Origin) {
 	if !l.terminates() {
 		return
 	}
 	for i := range l.Security.CertificateRefs {
 		r := &l.Security.CertificateRefs[i]
-		if bad := r.resolve(own, viewed{v}.trust); !bad.ok() {
+		if bad := r.resolve(own, checkView{v}.references); !bad.ok() {
 			v.Warn(resource.Item(at+".tls.certificateRefs", i), bad.message+" ("+bad.reason+")", nil)
 		}
 	}
@@ -109,15 +110,15 @@ func (l *listening) checkCertificates(v *resource.View, at string, own *Origin) 
 
 // resolve returns the verdict on a reference to a Certificate. Whether it exists
 // is checked elsewhere.
-func (r *CertificateRef) resolve(own *Origin, of func() trust) verdict {
+func (r *CertificateRef) resolve(own *Origin, of func() references) verdict {
 	if !r.isSecret() {
 		return verdict{
 			reasonInvalidCertificate,
-			"certificateRef " + r.Name + " is a " + kindText(r.Group, r.Kind) + ": a Secret is taken, which is a Certificate here",
+			"certificateRef " + r.Name + " is a " + kindText(r.Group, r.Kind) + ": use a Secret, which means a Certificate here",
 		}
 	}
 	from := own.namespace()
-	if to, name, is := foreign(KindGateway, from, kindSecret, orOwn(r.Namespace, own), r.Name, of); is {
+	if to, name, is := notPermitted(KindGateway, from, kindSecret, refNamespace(r.Namespace, own), r.Name, of); is {
 		return verdict{
 			reasonRefNotPermitted,
 			"no ReferenceGrant in namespace " + to + " lets a Gateway of namespace " + from + " refer to the Secret " + name,
@@ -126,20 +127,20 @@ func (r *CertificateRef) resolve(own *Origin, of func() trust) verdict {
 	return verdict{}
 }
 
-// CheckIn implements resource.Joint.
-func (r *TCPRoute) CheckIn(v *resource.View) { checkRoute(v, r) }
+// CheckInSet implements resource.SetChecker.
+func (r *TCPRoute) CheckInSet(v *resource.View) { checkRoute(v, r) }
 
-// CheckIn implements resource.Joint.
-func (r *TLSRoute) CheckIn(v *resource.View) { checkRoute(v, r) }
+// CheckInSet implements resource.SetChecker.
+func (r *TLSRoute) CheckInSet(v *resource.View) { checkRoute(v, r) }
 
-// CheckIn implements resource.Joint.
-func (g *ReferenceGrant) CheckIn(v *resource.View) { g.Origin.checkName(v) }
+// CheckInSet implements resource.SetChecker.
+func (g *ReferenceGrant) CheckInSet(v *resource.View) { g.Origin.checkName(v) }
 
 func checkRoute(v *resource.View, spec resource.Spec) {
 	r := newRoute(&resource.Object{Key: v.Key(), Spec: spec})
 	r.origin.checkName(v)
 	if len(r.parents) == 0 {
-		v.Warn("spec.parentRefs", "is empty: the route acts nowhere", nil)
+		v.Warn("spec.parentRefs", "is empty: the route has no effect", nil)
 	}
 	for i := range r.parents {
 		p, at := &r.parents[i], resource.Item("spec.parentRefs", i)
@@ -148,10 +149,10 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 			if p.Group != nil {
 				group = *p.Group
 			}
-			v.Warn(at+".kind", "is not taken ("+reasonInvalidKind+"): a route attaches to a Gateway", kindText(group, p.Kind))
+			v.Warn(at+".kind", "is not supported ("+reasonInvalidKind+"): a route attaches to a Gateway", kindText(group, p.Kind))
 			continue
 		}
-		a := viewed{v}.attached(resource.Key{Kind: KindGateway, Name: r.origin.NameOf(p.Namespace, p.Name)})
+		a := checkView{v}.state(resource.Key{Kind: KindGateway, Name: r.origin.NameOf(p.Namespace, p.Name)})
 		if a == nil || a.routes[r.key] == nil {
 			continue // reported as a missing reference
 		}
@@ -159,7 +160,7 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 		if !done.accepted.ok() {
 			v.Warn(at, "is not accepted by "+a.key.String()+" ("+done.accepted.reason+"): "+done.accepted.message, nil)
 		} else if lost := done.conflict(); lost != "" {
-			v.Warn(at, "at "+a.key.String()+" "+lost, nil)
+			v.Warn(at, "at "+a.key.String()+": "+lost, nil)
 		}
 		for _, l := range done.at {
 			a.warnOfNames(v, at, l, r)
@@ -169,8 +170,8 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 	for i := range r.backends {
 		b := &r.backends[i]
 		sum += b.weight()
-		if bad := b.resolve(r, viewed{v}.trust); !bad.ok() {
-			v.Warn(resource.Item("spec.rules[0].backendRefs", i), bad.message+" ("+bad.reason+"); its share of connections is closed", nil)
+		if bad := b.resolve(r, checkView{v}.references); !bad.ok() {
+			v.Warn(resource.Item("spec.rules[0].backendRefs", i), bad.message+" ("+bad.reason+"); its connections are closed", nil)
 		}
 	}
 	if len(r.backends) > 0 && sum == 0 {
@@ -181,25 +182,25 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 // checkName reports a name that does not begin with its namespace.
 func (o *Origin) checkName(v *resource.View) {
 	if ns := o.namespace(); ns != defaultNamespace && !strings.HasPrefix(v.Key().Name, ns+".") {
-		v.Fault("spec.origin.namespace", "the name of what is in this namespace begins with "+ns+".", v.Key().Name)
+		v.Fault("spec.origin.namespace", "names of resources in this namespace must begin with "+ns+".", v.Key().Name)
 	}
 }
 
-// viewed finds what attaches to Gateways in the set of a View.
-type viewed struct{ *resource.View }
+// checkView finds what attaches to Gateways in the set of a View.
+type checkView struct{ *resource.View }
 
-func (v viewed) attached(gateway resource.Key) *attached {
-	a, _ := v.Once(gateway, func() any { return attachIn(v, gateway) }).(*attached)
+func (v checkView) state(gateway resource.Key) *gatewayState {
+	a, _ := v.Once(gateway, func() any { return attachIn(v, gateway) }).(*gatewayState)
 	return a
 }
 
-func (v viewed) trust() trust {
-	t, _ := v.Once(KindGrant, func() any { return trustIn(v) }).(trust)
+func (v checkView) references() references {
+	t, _ := v.Once(KindGrant, func() any { return referencesIn(v) }).(references)
 	return t
 }
 
 // attachIn attaches the routes of a set to a Gateway; nil if there is no such Gateway.
-func attachIn(in objects, gateway resource.Key) *attached {
+func attachIn(in objects, gateway resource.Key) *gatewayState {
 	o, _ := in.Get(gateway)
 	g, ok := o.Spec.(*Gateway)
 	if !ok {

@@ -12,35 +12,35 @@ import (
 // for. Their connections fail in the handshake, so checks and status report
 // them.
 
-// covering reports whether a Certificate is valid for a name, exact or a
+// coverFunc reports whether a Certificate is valid for a name, exact or a
 // wildcard. It returns true if the Certificate is missing or was not read yet.
-type covering func(certificate, name string) bool
+type coverFunc func(certificate, name string) bool
 
 // uncovered returns the names of a valid listener that no Certificate presented
 // at its port is valid for. all reports that this holds for every name, so that
 // the listener can take no connection.
-func (a *attached) uncovered(l *listening, trust func() trust, covers covering) (names []string, all bool) {
+func (a *gatewayState) uncovered(l *listenerState, refs func() references, covers coverFunc) (names []string, all bool) {
 	if !l.valid() || !l.terminates() {
 		return nil, false
 	}
-	var shown resource.ListenerTLS
-	var beside []*listening
+	var presented resource.ListenerTLS
+	var samePort []*listenerState
 	for _, x := range a.listeners {
 		if x.valid() && x.Port == l.Port {
-			beside = append(beside, x)
-			a.addCertificates(&shown, x, trust)
+			samePort = append(samePort, x)
+			a.addCertificates(&presented, x, refs)
 		}
 	}
-	if len(shown.CertificateRefs) == 0 {
+	if len(presented.CertificateRefs) == 0 {
 		return nil, false // reported as a fault of the references
 	}
-	own := slices.DeleteFunc(slices.Clone(l.order), func(name string) bool { return isolated(beside, l, name) })
+	own := slices.DeleteFunc(slices.Clone(l.order), func(name string) bool { return isolated(samePort, l, name) })
 	if len(own) == 0 {
 		own = []string{l.hostname}
 	}
 	all = true
 	for _, name := range own {
-		if name == "" || slices.ContainsFunc(shown.CertificateRefs, func(c string) bool { return covers(c, name) }) {
+		if name == "" || slices.ContainsFunc(presented.CertificateRefs, func(c string) bool { return covers(c, name) }) {
 			all = false
 			continue
 		}
@@ -52,32 +52,32 @@ func (a *attached) uncovered(l *listening, trust func() trust, covers covering) 
 
 // notCovered formats the message for uncovered names.
 func notCovered(port int, names []string) string {
-	return fmt.Sprintf("no Certificate shown at port %d is for %s: what none is for is closed (no_certificate)", port, some(names))
+	return fmt.Sprintf("no Certificate at port %d is valid for %s: such connections are closed (no_certificate)", port, joinNames(names))
 }
 
 // warnOfNames warns of names without a Certificate at a listener: those of one
 // route, or all if of is nil. One check reports each name once.
-func (a *attached) warnOfNames(v *resource.View, path string, l *listening, of *route) {
+func (a *gatewayState) warnOfNames(v *resource.View, path string, l *listenerState, of *route) {
 	if !l.terminates() {
 		return
 	}
-	type found struct {
+	type listenerKey struct {
 		gateway  resource.Key
 		listener string
 	}
-	type told struct {
-		found
+	type nameKey struct {
+		listenerKey
 		name string
 	}
-	at := found{a.key, l.Name}
+	at := listenerKey{a.key, l.Name}
 	names, _ := v.Once(at, func() any {
-		names, _ := a.uncovered(l, viewed{v}.trust, v.Covers)
+		names, _ := a.uncovered(l, checkView{v}.references, v.CertificateCovers)
 		return names
 	}).([]string)
 	var fresh []string
 	for _, name := range names {
 		if owner := l.names[name].route; of == nil || owner != nil && owner.key == of.key {
-			v.Once(told{at, name}, func() any {
+			v.Once(nameKey{at, name}, func() any {
 				fresh = append(fresh, name)
 				return true
 			})

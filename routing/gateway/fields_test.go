@@ -21,7 +21,7 @@ func eachField(t reflect.Type, seen map[reflect.Type]bool, do func(reflect.Type,
 	}
 }
 
-func TestCommentsTellTheDefaultsAndBounds(t *testing.T) {
+func TestCommentsMatchDefaultsAndBounds(t *testing.T) {
 	var fields []manual.Field
 	seen := map[reflect.Type]bool{}
 	for _, kind := range Kinds() {

@@ -6,7 +6,7 @@
 //	objects, faults := resource.DecodeForeign("edge.yaml", data, kinds, formats.All())
 //
 //	model, changed := new(gateway.Model).With(changes)
-//	status := gateway.NewStatuses(set, nil).Of(&object, version, since)
+//	status := gateway.NewStatuses(set, nil).Status(&object, version, since)
 //
 // The package is pure: it opens nothing, and its results depend on the objects
 // alone. Package routing adds them to the listeners and services that users

@@ -13,13 +13,13 @@ const (
 	maxText  = 253 // bytes of one text
 )
 
-// named collects distinct names for a message and keeps the first ones.
-type named struct {
+// nameList collects distinct names for a message and keeps the first ones.
+type nameList struct {
 	first []string
 	all   map[string]struct{}
 }
 
-func (n *named) add(name string) {
+func (n *nameList) add(name string) {
 	if _, ok := n.all[name]; ok {
 		return
 	}
@@ -32,17 +32,17 @@ func (n *named) add(name string) {
 	}
 }
 
-// String lists the names as some does.
-func (n *named) String() string { return list(n.first, len(n.all)) }
+// String lists the names as joinNames does.
+func (n *nameList) String() string { return joinFirst(n.first, len(n.all)) }
 
-// some lists names, or the first of many.
-func some(names []string) string { return list(names, len(names)) }
+// joinNames lists names, or the first of many.
+func joinNames(names []string) string { return joinFirst(names, len(names)) }
 
-// list lists the first of n names.
-func list(first []string, n int) string {
+// joinFirst lists the first of n names.
+func joinFirst(first []string, n int) string {
 	var b strings.Builder
 	for i, name := range first[:min(len(first), maxNamed)] {
-		name = short(name)
+		name = truncate(name)
 		if i > 0 && b.Len()+len(name) > maxList {
 			first = first[:i]
 			break
@@ -58,8 +58,8 @@ func list(first []string, n int) string {
 	return b.String()
 }
 
-// short truncates a text that has no other bound.
-func short(s string) string {
+// truncate truncates a text that has no other bound.
+func truncate(s string) string {
 	if len(s) <= maxText {
 		return s
 	}

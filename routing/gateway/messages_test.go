@@ -70,7 +70,7 @@ func TestMessagesAreShort(t *testing.T) {
 		}
 	}
 	for i := range changes {
-		switch s := statuses.Of(&changes[i].Object, 1, time.Time{}).(type) {
+		switch s := statuses.Status(&changes[i].Object, 1, time.Time{}).(type) {
 		case *Status:
 			check(s.Conditions)
 			for _, l := range s.Listeners {
@@ -82,7 +82,9 @@ func TestMessagesAreShort(t *testing.T) {
 			}
 		}
 	}
-	for _, more := range []string{"and 1022 more belongs to TLSRoute/first", "in common with " + names("example.org")[0], "and 60 more"} {
+	for _, more := range []string{
+		"TLSRoute/first takes precedence for ", "and 1022 more by hostname", "in common with " + names("example.org")[0], "and 60 more",
+	} {
 		if !strings.Contains(seen, more) {
 			t.Errorf("no message has %q", more)
 		}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -16,10 +15,10 @@ import (
 // It is immutable; the next one costs what a change touches: a Gateway with its
 // routes. The zero Model is empty.
 type Model struct {
-	gateways hamt.Map[*made]
-	routes   hamt.Map[*route] // by destination
-	of       hamt.Groups[*route]
-	grants   hamt.Map[*ReferenceGrant]
+	gateways        hamt.Map[*compiledGateway]
+	routes          hamt.Map[*route] // by destination
+	routesByGateway hamt.Groups[*route]
+	grants          hamt.Map[*ReferenceGrant]
 	// namespaces counts the objects of each namespace, except the default one.
 	namespaces hamt.Map[int]
 	// certificates are the Certificates that exist: a listener that terminates TLS
@@ -27,8 +26,8 @@ type Model struct {
 	certificates hamt.Map[struct{}]
 }
 
-// made is a Gateway with the listeners compiled from it.
-type made struct {
+// compiledGateway is a Gateway with the listeners compiled from it.
+type compiledGateway struct {
 	spec      *Gateway
 	listeners map[string]*resource.Listener
 }
@@ -69,17 +68,17 @@ func (m *Model) With(changes []resource.Change) (*Model, Changed) {
 		return m, Changed{}
 	}
 	e := &edit{
-		gateways: m.gateways.Edit(), routes: m.routes.Edit(), of: m.of.Edit(),
+		gateways: m.gateways.Edit(), routes: m.routes.Edit(), routesByGateway: m.routesByGateway.Edit(),
 		grants: m.grants.Edit(), certificates: m.certificates.Edit(), namespaces: m.namespaces.Edit(),
-		touched: map[string]bool{}, rerouted: map[string]bool{}, certified: map[string]bool{}, moved: map[string]bool{},
+		touched: map[string]bool{}, rerouted: map[string]bool{}, changedCertificates: map[string]bool{}, changedNamespaces: map[string]bool{},
 	}
 	for i := range changes {
 		e.change(&changes[i])
 	}
-	e.touchCertified()
-	e.touchMoved()
+	e.touchCertificateReferrers()
+	e.touchNamespaceReferrers()
 	next := &Model{
-		grants: e.grants.Map(), routes: e.routes.Map(), of: e.of.Groups(),
+		grants: e.grants.Map(), routes: e.routes.Map(), routesByGateway: e.routesByGateway.Groups(),
 		certificates: e.certificates.Map(), namespaces: e.namespaces.Map(),
 	}
 	if e.granted {
@@ -94,41 +93,29 @@ func (m *Model) With(changes []resource.Change) (*Model, Changed) {
 	for name := range e.rerouted {
 		done.Destinations[name] = nil
 		if r, ok := next.routes.Get(name); ok {
-			done.Destinations[name] = r.shares(next)
+			done.Destinations[name] = r.compileDestination(next)
 		}
 	}
 	for name := range e.touched {
-		next.remake(e.gateways, name, done.Listeners)
+		next.recompile(e.gateways, name, done.Listeners)
 	}
 	next.gateways = e.gateways.Map()
 	return next, done
 }
 
-// Again returns all listeners and destinations of the model.
-func (m *Model) Again() Changed {
-	done := Changed{Listeners: map[string]*resource.Listener{}, Destinations: map[string]*Destination{}}
-	for _, g := range m.gateways.All() {
-		maps.Copy(done.Listeners, g.listeners)
-	}
-	for name, r := range m.routes.All() {
-		done.Destinations[name] = r.shares(m)
-	}
-	return done
-}
-
 // edit collects the edits that lead from one model to the next.
 type edit struct {
-	gateways     *hamt.Edit[*made]
-	routes       *hamt.Edit[*route]
-	of           *hamt.GroupsEdit[*route]
-	grants       *hamt.Edit[*ReferenceGrant]
-	certificates *hamt.Edit[struct{}]
-	namespaces   *hamt.Edit[int]
-	touched      map[string]bool // Gateways
-	rerouted     map[string]bool // destinations
-	certified    map[string]bool // Certificates that were added or removed
-	moved        map[string]bool // namespaces that appeared or vanished
-	granted      bool            // a ReferenceGrant has changed
+	gateways            *hamt.Edit[*compiledGateway]
+	routes              *hamt.Edit[*route]
+	routesByGateway     *hamt.GroupsEdit[*route]
+	grants              *hamt.Edit[*ReferenceGrant]
+	certificates        *hamt.Edit[struct{}]
+	namespaces          *hamt.Edit[int]
+	touched             map[string]bool // Gateways
+	rerouted            map[string]bool // destinations
+	changedCertificates map[string]bool // Certificates that were added or removed
+	changedNamespaces   map[string]bool // namespaces that appeared or vanished
+	granted             bool            // a ReferenceGrant has changed
 }
 
 func (e *edit) change(ch *resource.Change) {
@@ -136,11 +123,11 @@ func (e *edit) change(ch *resource.Change) {
 	if ch.Delete {
 		spec = nil
 	}
-	e.inhabit(e.originOf(ch.Key), OriginOf(spec))
+	e.countNamespaces(e.originOf(ch.Key), OriginOf(spec))
 	switch ch.Kind {
 	case KindGateway:
 		e.touched[ch.Name] = true
-		next := &made{}
+		next := &compiledGateway{}
 		next.spec, _ = spec.(*Gateway)
 		if old, ok := e.gateways.Get(ch.Name); ok {
 			next.listeners = old.listeners
@@ -164,20 +151,20 @@ func (e *edit) change(ch *resource.Change) {
 			e.certificates.Set(ch.Name, struct{}{})
 		}
 		if was == (spec == nil) {
-			e.certified[ch.Name] = true
+			e.changedCertificates[ch.Name] = true
 		}
 	}
 }
 
-// touchCertified marks the Gateways that refer to a Certificate that was added
-// or removed.
-func (e *edit) touchCertified() {
-	if len(e.certified) == 0 {
+// touchCertificateReferrers marks the Gateways that refer to a Certificate that
+// was added or removed.
+func (e *edit) touchCertificateReferrers() {
+	if len(e.changedCertificates) == 0 {
 		return
 	}
 	gateways := e.gateways.Map()
 	for name, g := range gateways.All() {
-		if g.spec != nil && slices.ContainsFunc(g.spec.Refs(), func(r resource.Ref) bool { return e.certified[r.Name] }) {
+		if g.spec != nil && slices.ContainsFunc(g.spec.Refs(), func(r resource.Ref) bool { return e.changedCertificates[r.Name] }) {
 			e.touched[name] = true
 		}
 	}
@@ -189,7 +176,7 @@ func (e *edit) changeRoute(o resource.Object) {
 	e.rerouted[name] = true
 	if old, ok := e.routes.Get(name); ok {
 		for _, g := range old.gateways() {
-			e.of.Delete(g, name)
+			e.routesByGateway.Delete(g, name)
 			e.touched[g] = true
 		}
 	}
@@ -200,7 +187,7 @@ func (e *edit) changeRoute(o resource.Object) {
 	}
 	e.routes.Set(name, next)
 	for _, g := range next.gateways() {
-		e.of.Set(g, name, next)
+		e.routesByGateway.Set(g, name, next)
 		e.touched[g] = true
 	}
 }
@@ -217,17 +204,18 @@ func (r *route) gateways() (names []string) {
 	return names
 }
 
-// remake recompiles the listeners of a Gateway and records those that differ.
-func (m *Model) remake(gateways *hamt.Edit[*made], name string, changed map[string]*resource.Listener) {
+// recompile recompiles the listeners of a Gateway and records those that
+// differ.
+func (m *Model) recompile(gateways *hamt.Edit[*compiledGateway], name string, changed map[string]*resource.Listener) {
 	g, ok := gateways.Get(name)
 	if !ok {
 		return // named by a route, but does not exist
 	}
-	next := &made{spec: g.spec}
+	next := &compiledGateway{spec: g.spec}
 	if g.spec == nil {
 		gateways.Delete(name)
 	} else {
-		group := m.of.Group(name)
+		group := m.routesByGateway.Group(name)
 		routes := make([]*route, 0, group.Len())
 		for _, r := range group.All() {
 			routes = append(routes, r)
@@ -262,13 +250,13 @@ func same(a, b *resource.Listener) bool {
 	})
 }
 
-// shares returns the destination of a route.
-func (r *route) shares(m *Model) *Destination {
+// compileDestination returns the destination of a route.
+func (r *route) compileDestination(m *Model) *Destination {
 	d := &Destination{Name: r.destination()}
 	for i := range r.backends {
 		b := &r.backends[i]
 		out := Backend{Service: r.origin.NameOf(b.Namespace, b.Name), Weight: b.weight()}
-		if v := b.resolve(r, m.trust); !v.ok() {
+		if v := b.resolve(r, m.references); !v.ok() {
 			out.Closed = v.message
 		}
 		d.Backends = append(d.Backends, out)
@@ -286,12 +274,12 @@ func (r *BackendRef) weight() int {
 // resolve returns the verdict on a backendRef. Whether the Service exists is
 // checked elsewhere. of is only called if the reference may lead into another
 // namespace.
-func (r *BackendRef) resolve(by *route, of func() trust) verdict {
+func (r *BackendRef) resolve(by *route, of func() references) verdict {
 	if !r.isService() {
-		return verdict{reasonInvalidKind, fmt.Sprintf("backendRef %s is a %s: a Service is taken", r.Name, kindText(r.Group, r.Kind))}
+		return verdict{reasonInvalidKind, fmt.Sprintf("backendRef %s is a %s: use a Service", r.Name, kindText(r.Group, r.Kind))}
 	}
 	from := by.origin.namespace()
-	if to, name, is := foreign(by.key.Kind, from, kindService, orOwn(r.Namespace, by.origin), r.Name, of); is {
+	if to, name, is := notPermitted(by.key.Kind, from, kindService, refNamespace(r.Namespace, by.origin), r.Name, of); is {
 		return verdict{reasonRefNotPermitted, fmt.Sprintf(
 			"no ReferenceGrant in namespace %s lets a %s of namespace %s refer to the Service %s", to, by.key.Kind, from, name,
 		)}
@@ -301,18 +289,18 @@ func (r *BackendRef) resolve(by *route, of func() trust) verdict {
 
 func kindText(group, kind string) string {
 	if group == "" {
-		return short(kind)
+		return truncate(kind)
 	}
-	return short(group) + "/" + short(kind)
+	return truncate(group) + "/" + truncate(kind)
 }
 
 // compile returns the listeners of a Gateway: one for each port in use and each address.
-func (a *attached) compile(m *Model) map[string]*resource.Listener {
+func (a *gatewayState) compile(m *Model) map[string]*resource.Listener {
 	out := map[string]*resource.Listener{}
 	if a.unsupportedAddress() != "" {
 		return out
 	}
-	ports := map[int][]*listening{}
+	ports := map[int][]*listenerState{}
 	for _, l := range a.listeners {
 		if l.valid() {
 			ports[l.Port] = append(ports[l.Port], l)
@@ -320,7 +308,7 @@ func (a *attached) compile(m *Model) map[string]*resource.Listener {
 	}
 	for port, listeners := range ports {
 		l := a.compilePort(listeners, m)
-		for name, address := range a.spec.at(port) {
+		for name, address := range a.spec.listenAddresses(port) {
 			one := *l
 			one.Address = address
 			out[a.key.Name+"/"+name] = &one
@@ -329,8 +317,9 @@ func (a *attached) compile(m *Model) map[string]*resource.Listener {
 	return out
 }
 
-// at returns the listen addresses of a port, by the listener names that they yield.
-func (g *Gateway) at(port int) map[string]string {
+// listenAddresses returns the listen addresses of a port, by the listener names
+// that they yield.
+func (g *Gateway) listenAddresses(port int) map[string]string {
 	text := strconv.Itoa(port)
 	if len(g.Addresses) == 0 {
 		return map[string]string{text: ":" + text}
@@ -344,10 +333,10 @@ func (g *Gateway) at(port int) map[string]string {
 }
 
 // unsupportedAddress returns the first address of an unsupported type, or "".
-func (a *attached) unsupportedAddress() string {
+func (a *gatewayState) unsupportedAddress() string {
 	for i := range a.spec.Addresses {
 		if x := &a.spec.Addresses[i]; !x.isIP() {
-			return short(x.Type) + " " + short(x.Value)
+			return truncate(x.Type) + " " + truncate(x.Value)
 		}
 	}
 	return ""
@@ -358,7 +347,7 @@ func (a *attached) unsupportedAddress() string {
 // through to a wider listener of the port. So are all names of a listener
 // without a Certificate, so that its connections do not get the Certificate of
 // another listener.
-func (a *attached) compilePort(listeners []*listening, m *Model) *resource.Listener {
+func (a *gatewayState) compilePort(listeners []*listenerState, m *Model) *resource.Listener {
 	first := listeners[0]
 	if first.protocol == "TCP" {
 		l := &resource.Listener{Protocol: "tcp"}
@@ -379,7 +368,7 @@ func (a *attached) compilePort(listeners []*listening, m *Model) *resource.Liste
 		l.Hosts[i].Names = append(l.Hosts[i].Names, name)
 	}
 	for _, x := range listeners {
-		if a.addCertificates(l.TLS, x, m.trust); !a.shows(x, m) {
+		if a.addCertificates(l.TLS, x, m.references); !a.canServe(x, m) {
 			if x.hostname != "" {
 				add(x.hostname, "")
 			}
@@ -400,7 +389,7 @@ func (a *attached) compilePort(listeners []*listening, m *Model) *resource.Liste
 	return l
 }
 
-func (l *listening) mode() string {
+func (l *listenerState) mode() string {
 	if l.terminates() {
 		return "Terminate"
 	}
@@ -410,7 +399,7 @@ func (l *listening) mode() string {
 // isolated reports whether a name belongs to a narrower listener of the port: a
 // connection is for the listener whose hostname fits it best, and only for the
 // routes of that listener.
-func isolated(listeners []*listening, own *listening, name string) bool {
+func isolated(listeners []*listenerState, own *listenerState, name string) bool {
 	for _, x := range listeners {
 		if x != own && x.hostname != "" && covers(own.hostname, x.hostname) && covers(x.hostname, name) {
 			return true
@@ -420,24 +409,24 @@ func isolated(listeners []*listening, own *listening, name string) bool {
 }
 
 // addCertificates adds the Certificates that a listener may refer to.
-func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, trust func() trust) {
+func (a *gatewayState) addCertificates(t *resource.ListenerTLS, x *listenerState, refs func() references) {
 	if !x.terminates() {
 		return
 	}
 	for i := range x.Security.CertificateRefs {
 		r := &x.Security.CertificateRefs[i]
 		name := a.spec.Origin.NameOf(r.Namespace, r.Name)
-		if bad := r.resolve(&a.spec.Origin, trust); bad.ok() && !slices.Contains(t.CertificateRefs, name) {
+		if bad := r.resolve(&a.spec.Origin, refs); bad.ok() && !slices.Contains(t.CertificateRefs, name) {
 			t.CertificateRefs = append(t.CertificateRefs, name)
 		}
 	}
 }
 
-// shows reports whether a listener can take connections: one that terminates TLS
-// needs a Certificate that exists.
-func (a *attached) shows(x *listening, m *Model) bool {
+// canServe reports whether a listener can take connections: one that terminates
+// TLS needs a Certificate that exists.
+func (a *gatewayState) canServe(x *listenerState, m *Model) bool {
 	var own resource.ListenerTLS
-	a.addCertificates(&own, x, m.trust)
+	a.addCertificates(&own, x, m.references)
 	return !x.terminates() || slices.ContainsFunc(own.CertificateRefs, func(name string) bool {
 		_, ok := m.certificates.Get(name)
 		return ok

@@ -62,7 +62,7 @@ func drawObject(t *rapid.T) resource.Object {
 
 // A series of changes yields the same model as its final objects applied at
 // once: everything that a change affects is updated.
-func TestChangesLeadToWhatTheirOutcomeGives(t *testing.T) {
+func TestIncrementalModelMatchesFreshModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		model, all := new(Model), map[resource.Key]resource.Object{}
 		listeners, destinations := map[string]*resource.Listener{}, map[string]*Destination{}

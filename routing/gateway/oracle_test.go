@@ -54,8 +54,9 @@ func drawTLSRoute(t *rapid.T) *TLSRoute {
 	return r
 }
 
-// fits reports whether a pattern matches a name; more is its specificity.
-func fits(pattern, name string) (more int, ok bool) {
+// matchPattern reports whether a pattern matches a name; more is its
+// specificity.
+func matchPattern(pattern, name string) (more int, ok bool) {
 	suffix, wild := strings.CutPrefix(pattern, "*.")
 	switch {
 	case pattern == "":
@@ -87,7 +88,7 @@ func expected(g *Gateway, routes map[string]*TLSRoute, port int, name string) st
 		if l == nil || l.Protocol != "TLS" {
 			continue
 		}
-		if more, ok := fits(l.Hostname, name); ok && more > best {
+		if more, ok := matchPattern(l.Hostname, name); ok && more > best {
 			at, best = l, more
 		}
 	}
@@ -108,7 +109,7 @@ func expected(g *Gateway, routes map[string]*TLSRoute, port int, name string) st
 		}
 		for _, h := range hosts {
 			// At the listener the route's name is the narrower of both.
-			if own, ok := fits(h, name); ok {
+			if own, ok := matchPattern(h, name); ok {
 				if both := max(own, best); both > won || both == won && own > wonOwn {
 					winner, won, wonOwn = key, both, own
 				}
@@ -138,8 +139,8 @@ func order(routes map[string]*TLSRoute) []string {
 	return keys
 }
 
-// lead returns the route that a compiled listener selects for a name.
-func lead(t *rapid.T, l *resource.Listener, name string) string {
+// routeFor returns the route that a compiled listener selects for a name.
+func routeFor(t *rapid.T, l *resource.Listener, name string) string {
 	e := hostname.Matcher[string]{}.Edit()
 	for _, rule := range l.Hosts {
 		for _, n := range rule.Names {
@@ -157,7 +158,7 @@ func lead(t *rapid.T, l *resource.Listener, name string) string {
 }
 
 // The model agrees with the rules of the Gateway API after any changes.
-func TestListenersAgreeWithTheOracle(t *testing.T) {
+func TestListenersMatchTheOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		model := new(Model)
 		var g *Gateway
@@ -199,7 +200,7 @@ func TestListenersAgreeWithTheOracle(t *testing.T) {
 			for _, name := range asked {
 				want, got := expected(g, routes, port, name), ""
 				if l != nil && l.Protocol == "tls" {
-					got = lead(t, l, name)
+					got = routeFor(t, l, name)
 				}
 				if got != want {
 					t.Fatalf("port %d, %s: %q, want %q\n%+v\n%+v", port, name, got, want, g, routes)
@@ -234,7 +235,7 @@ func TestGrantsNameBothEnds(t *testing.T) {
 		"elsewhere":           {grant(func(g *ReferenceGrant) { g.Origin.Namespace = "blog" }), false},
 		"none":                {nil, false},
 	} {
-		if got := c.list.permit(KindTLSRoute, "default", kindService, "shop", "apps"); got != c.want {
+		if got := c.list.permits(KindTLSRoute, "default", kindService, "shop", "apps"); got != c.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}

@@ -74,45 +74,46 @@ type StatusParent struct {
 	Port        int    `json:"port,omitempty"`
 }
 
-// Failed returns why a node cannot listen for a listener, given its name as in
-// Changed; "" if it listens or that is unknown.
-type Failed func(listener string) string
+// ListenFailure returns why a node cannot listen for a listener, given its name
+// as in Changed; "" if it listens or that is unknown.
+type ListenFailure func(listener string) string
 
 // Statuses computes the status of objects of a set. It caches results and is for
 // a single use by one goroutine.
 type Statuses struct {
-	set    *resource.Set
-	failed Failed
-	bind   string // address of the node; "": unknown
-	made   map[resource.Key]*attached
-	trust  func() trust
+	set        *resource.Set
+	failed     ListenFailure
+	bind       string // address of the node; "": unknown
+	states     map[resource.Key]*gatewayState
+	references func() references
 }
 
 // NewStatuses returns the Statuses of a set. failed may be nil.
-func NewStatuses(set *resource.Set, failed Failed) *Statuses {
+func NewStatuses(set *resource.Set, failed ListenFailure) *Statuses {
 	if failed == nil {
 		failed = func(string) string { return "" }
 	}
 	return &Statuses{
-		set: set, failed: failed, made: map[resource.Key]*attached{},
-		trust: sync.OnceValue(func() trust { return trustIn(inSet{set}) }),
+		set: set, failed: failed, states: map[resource.Key]*gatewayState{},
+		references: sync.OnceValue(func() references { return referencesIn(setObjects{set}) }),
 	}
 }
 
-// At sets the address where the node listens for Gateways without addresses.
-func (s *Statuses) At(bind string) *Statuses {
+// WithBindAddress sets the address where the node listens for Gateways without
+// addresses.
+func (s *Statuses) WithBindAddress(bind string) *Statuses {
 	s.bind = bind
 	return s
 }
 
-// Of returns the status of an object, a *Status or a *RouteStatus; nil if it has
-// none. version is the version that its conditions observed, and since the time
-// from which they may hold: the transitions of a single condition are not
-// tracked.
-func (s *Statuses) Of(o *resource.Object, version uint64, since time.Time) any {
+// Status returns the status of an object, a *Status or a *RouteStatus; nil if
+// it has none. version is the version that its conditions observed, and since
+// the time from which they may hold: the transitions of a single condition are
+// not tracked.
+func (s *Statuses) Status(o *resource.Object, version uint64, since time.Time) any {
 	c := conditions{version, since.UTC().Format(time.RFC3339)}
 	if o.Kind == KindGateway {
-		if a := s.attached(o.Key); a != nil {
+		if a := s.state(o.Key); a != nil {
 			return s.gateway(a, c)
 		}
 		return nil
@@ -123,11 +124,11 @@ func (s *Statuses) Of(o *resource.Object, version uint64, since time.Time) any {
 	return nil
 }
 
-// inSet finds objects in a set.
-type inSet struct{ *resource.Set }
+// setObjects finds objects in a set.
+type setObjects struct{ *resource.Set }
 
 // Users implements objects.
-func (s inSet) Users(k resource.Key) iter.Seq[resource.Object] {
+func (s setObjects) Users(k resource.Key) iter.Seq[resource.Object] {
 	return func(yield func(resource.Object) bool) {
 		var last resource.Key
 		for _, u := range s.Set.Users(k) {
@@ -139,11 +140,11 @@ func (s inSet) Users(k resource.Key) iter.Seq[resource.Object] {
 	}
 }
 
-func (s *Statuses) attached(gateway resource.Key) *attached {
-	a, ok := s.made[gateway]
+func (s *Statuses) state(gateway resource.Key) *gatewayState {
+	a, ok := s.states[gateway]
 	if !ok {
-		a = attachIn(inSet{s.set}, gateway)
-		s.made[gateway] = a
+		a = attachIn(setObjects{s.set}, gateway)
+		s.states[gateway] = a
 	}
 	return a
 }
@@ -159,8 +160,9 @@ type conditions struct {
 	since   string
 }
 
-// is returns a condition that is True if v is ok, with the given reason and message.
-func (c conditions) is(what string, v verdict, reason, message string) Condition {
+// trueIfOK returns a condition that is True if v is ok, with the given reason
+// and message.
+func (c conditions) trueIfOK(what string, v verdict, reason, message string) Condition {
 	status := "True"
 	if !v.ok() {
 		status, reason, message = "False", v.reason, v.message
@@ -168,26 +170,26 @@ func (c conditions) is(what string, v verdict, reason, message string) Condition
 	return Condition{what, status, c.version, c.since, reason, message}
 }
 
-// not returns a condition that is True if v is not ok.
-func (c conditions) not(what string, v verdict, reason string) Condition {
+// falseIfOK returns a condition that is True if v is not ok.
+func (c conditions) falseIfOK(what string, v verdict, reason string) Condition {
 	if v.ok() {
 		return Condition{what, "False", c.version, c.since, reason, ""}
 	}
 	return Condition{what, "True", c.version, c.since, v.reason, v.message}
 }
 
-func (s *Statuses) gateway(a *attached, c conditions) *Status {
+func (s *Statuses) gateway(a *gatewayState, c conditions) *Status {
 	out := &Status{Listeners: []ListenerStatus{}}
 	out.Addresses = s.addresses(a)
 	accepted := verdict{}
 	if bad := a.unsupportedAddress(); bad != "" {
-		accepted = verdict{reasonUnsupportedAddress, bad + " is not taken: IPAddress is"}
+		accepted = verdict{reasonUnsupportedAddress, bad + " is not supported: use IPAddress"}
 	}
 	var invalid, idle []string
 	valid, failed := 0, verdict{}
 	for _, l := range a.listeners {
 		refs, programmed, note := s.resolve(a, l)
-		switch why := s.down(a, l); {
+		switch why := s.listenFailure(a, l); {
 		case !l.valid() || !accepted.ok():
 			programmed = verdict{reasonInvalid, "it is not accepted"}
 		case why != "":
@@ -202,7 +204,7 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 		out.Listeners = append(out.Listeners, l.status(refs, programmed, note, c))
 	}
 	if accepted.ok() && valid == 0 {
-		accepted = verdict{reasonListenersNotValid, "no listener is accepted: " + some(invalid)}
+		accepted = verdict{reasonListenersNotValid, "no listener is accepted: " + joinNames(invalid)}
 	}
 	programmed := verdict{}
 	switch {
@@ -211,36 +213,37 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 	case !failed.ok():
 		programmed = failed
 	case len(idle) == valid:
-		programmed = verdict{reasonInvalid, "no listener takes connections: " + some(idle)}
+		programmed = verdict{reasonInvalid, "no listener takes connections: " + joinNames(idle)}
 	}
 	reason, message := reasonAccepted, ""
 	if len(invalid) > 0 {
-		reason, message = reasonListenersNotValid, "not accepted are the listeners "+some(invalid)
+		reason, message = reasonListenersNotValid, "listeners not accepted: "+joinNames(invalid)
 	}
-	out.Conditions = []Condition{c.is("Accepted", accepted, reason, message), c.is("Programmed", programmed, reasonProgrammed, "")}
+	out.Conditions = []Condition{c.trueIfOK("Accepted", accepted, reason, message), c.trueIfOK("Programmed", programmed, reasonProgrammed, "")}
 	return out
 }
 
 // addresses returns the addresses where a Gateway listens: its own, or the node's.
-func (s *Statuses) addresses(a *attached) (list []StatusAddress) {
+func (s *Statuses) addresses(a *gatewayState) (list []StatusAddress) {
 	const ip = "IPAddress"
 	for i := range a.spec.Addresses {
 		if x := &a.spec.Addresses[i]; x.isIP() {
 			list = append(list, StatusAddress{ip, x.Value})
 		}
 	}
-	if len(a.spec.Addresses) == 0 && s.bind != "" && slices.ContainsFunc(a.listeners, (*listening).valid) {
+	if len(a.spec.Addresses) == 0 && s.bind != "" && slices.ContainsFunc(a.listeners, (*listenerState).valid) {
 		list = append(list, StatusAddress{ip, s.bind})
 	}
 	return list
 }
 
-// down returns why the node does not listen for a listener; "" if it does.
-func (s *Statuses) down(a *attached, l *listening) string {
+// listenFailure returns why the node does not listen for a listener; "" if it
+// does.
+func (s *Statuses) listenFailure(a *gatewayState, l *listenerState) string {
 	if !l.valid() {
 		return ""
 	}
-	for _, name := range slices.Sorted(maps.Keys(a.spec.at(l.Port))) {
+	for _, name := range slices.Sorted(maps.Keys(a.spec.listenAddresses(l.Port))) {
 		if why := s.failed(a.key.Name + "/" + name); why != "" {
 			return why
 		}
@@ -251,12 +254,12 @@ func (s *Statuses) down(a *attached, l *listening) string {
 // resolve returns the verdict on the references of a listener, and on whether
 // enough of them are usable for it to take connections. note names what is
 // unusable if it takes connections.
-func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict, note string) {
+func (s *Statuses) resolve(a *gatewayState, l *listenerState) (refs, programmed verdict, note string) {
 	usable := 0
 	if l.terminates() {
 		for i := range l.Security.CertificateRefs {
 			r := &l.Security.CertificateRefs[i]
-			v := r.resolve(&a.spec.Origin, s.trust)
+			v := r.resolve(&a.spec.Origin, s.references)
 			if name := a.spec.Origin.NameOf(r.Namespace, r.Name); v.ok() && !s.has(kindCertificate, name) {
 				v = verdict{reasonInvalidCertificate, "there is no Certificate " + name}
 			}
@@ -266,7 +269,7 @@ func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict,
 				refs = v
 			}
 		}
-		names, all := a.uncovered(l, s.trust, s.set.Covers)
+		names, all := a.uncovered(l, s.references, s.set.CertificateCovers)
 		switch {
 		case usable == 0:
 			programmed = verdict{reasonInvalid, refs.message}
@@ -276,8 +279,8 @@ func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict,
 			note = notCovered(l.Port, names)
 		}
 	}
-	if len(l.wrong) > 0 {
-		refs = verdict{reasonInvalidRouteKinds, "never attach: " + some(l.wrong)}
+	if len(l.unattachable) > 0 {
+		refs = verdict{reasonInvalidRouteKinds, "kinds that never attach: " + joinNames(l.unattachable)}
 		if len(l.kinds) == 0 {
 			programmed = verdict{reasonInvalid, refs.message}
 		}
@@ -285,8 +288,8 @@ func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict,
 	return refs, programmed, note
 }
 
-func (l *listening) status(refs, programmed verdict, note string, c conditions) ListenerStatus {
-	out := ListenerStatus{Name: l.Name, SupportedKinds: []StatusKind{}, AttachedRoutes: l.attached}
+func (l *listenerState) status(refs, programmed verdict, note string, c conditions) ListenerStatus {
+	out := ListenerStatus{Name: l.Name, SupportedKinds: []StatusKind{}, AttachedRoutes: l.attachedRoutes}
 	for _, k := range l.kinds {
 		out.SupportedKinds = append(out.SupportedKinds, StatusKind{Group, k})
 	}
@@ -295,10 +298,10 @@ func (l *listening) status(refs, programmed verdict, note string, c conditions) 
 		accepted = l.conflict
 	}
 	out.Conditions = []Condition{
-		c.is("Accepted", accepted, reasonAccepted, ""),
-		c.is("Programmed", programmed, reasonProgrammed, note),
-		c.is("ResolvedRefs", refs, reasonResolvedRefs, ""),
-		c.not("Conflicted", l.conflict, reasonNoConflicts),
+		c.trueIfOK("Accepted", accepted, reasonAccepted, ""),
+		c.trueIfOK("Programmed", programmed, reasonProgrammed, note),
+		c.trueIfOK("ResolvedRefs", refs, reasonResolvedRefs, ""),
+		c.falseIfOK("Conflicted", l.conflict, reasonNoConflicts),
 	}
 	return out
 }
@@ -317,8 +320,8 @@ func (s *Statuses) route(r *route, c conditions) *RouteStatus {
 		}
 		accepted, message := s.parent(r, i)
 		out.Parents = append(out.Parents, ParentStatus{at, Controller, []Condition{
-			c.is("Accepted", accepted, reasonAccepted, message),
-			c.is("ResolvedRefs", refs, reasonResolvedRefs, ""),
+			c.trueIfOK("Accepted", accepted, reasonAccepted, message),
+			c.trueIfOK("ResolvedRefs", refs, reasonResolvedRefs, ""),
 		}})
 	}
 	return out
@@ -331,7 +334,7 @@ func (s *Statuses) parent(r *route, i int) (accepted verdict, message string) {
 		return verdict{reasonInvalidKind, "a route attaches to a Gateway"}, ""
 	}
 	name := r.origin.NameOf(p.Namespace, p.Name)
-	a := s.attached(resource.Key{Kind: KindGateway, Name: name})
+	a := s.state(resource.Key{Kind: KindGateway, Name: name})
 	if a == nil || a.routes[r.key] == nil {
 		return verdict{reasonNoMatchingParent, "there is no Gateway " + name}, ""
 	}
@@ -343,7 +346,7 @@ func (s *Statuses) parent(r *route, i int) (accepted verdict, message string) {
 func (s *Statuses) resolveBackends(r *route) verdict {
 	for i := range r.backends {
 		b := &r.backends[i]
-		if v := b.resolve(r, s.trust); !v.ok() {
+		if v := b.resolve(r, s.references); !v.ok() {
 			return v
 		}
 		if name := r.origin.NameOf(b.Namespace, b.Name); !s.has(kindService, name) {
@@ -386,20 +389,20 @@ func Problems(status any) (words []string) {
 func Summary(status any) (accepted, resolved, programmed string) {
 	switch s := status.(type) {
 	case *Status:
-		accepted, programmed = textOf(s.Conditions, "Accepted"), textOf(s.Conditions, "Programmed")
+		accepted, programmed = conditionText(s.Conditions, "Accepted"), conditionText(s.Conditions, "Programmed")
 		for _, l := range s.Listeners {
-			resolved = worse(resolved, textOf(l.Conditions, "ResolvedRefs"))
+			resolved = firstProblem(resolved, conditionText(l.Conditions, "ResolvedRefs"))
 		}
 	case *RouteStatus:
 		for _, p := range s.Parents {
-			accepted = worse(accepted, textOf(p.Conditions, "Accepted"))
-			resolved = worse(resolved, textOf(p.Conditions, "ResolvedRefs"))
+			accepted = firstProblem(accepted, conditionText(p.Conditions, "Accepted"))
+			resolved = firstProblem(resolved, conditionText(p.Conditions, "ResolvedRefs"))
 		}
 	}
 	return accepted, resolved, programmed
 }
 
-func textOf(list []Condition, what string) string {
+func conditionText(list []Condition, what string) string {
 	i := slices.IndexFunc(list, func(c Condition) bool { return c.Type == what })
 	switch {
 	case i < 0:
@@ -410,7 +413,7 @@ func textOf(list []Condition, what string) string {
 	return list[i].Status + " (" + list[i].Reason + ")"
 }
 
-func worse(a, b string) string {
+func firstProblem(a, b string) string {
 	if a == "" || a == "True" {
 		return b
 	}

@@ -12,8 +12,8 @@ import (
 // grants are all ReferenceGrants.
 type grants []*ReferenceGrant
 
-// permit reports whether an object may refer to another.
-func (list grants) permit(kind, from string, to, namespace, name string) bool {
+// permits reports whether an object may refer to another.
+func (list grants) permits(kind, from string, to, namespace, name string) bool {
 	if from == namespace {
 		return true
 	}
@@ -30,39 +30,39 @@ func (list grants) permit(kind, from string, to, namespace, name string) bool {
 	return false
 }
 
-// trust decides which references between namespaces are allowed.
-type trust struct {
-	grants grants
-	lives  func(namespace string) bool // whether it has objects of the Gateway API
+// references decides which references between namespaces are allowed.
+type references struct {
+	grants       grants
+	hasNamespace func(namespace string) bool // whether it has objects of the Gateway API
 }
 
-// home returns the namespace and name of the object that a reference means. A
-// name in the default namespace that begins with another namespace and a dot
-// means an object of that one: both have the same name here, and a dot must not
-// bypass ReferenceGrants.
-func (t trust) home(namespace, name string) (string, string) {
-	if first, rest, ok := strings.Cut(name, "."); ok && namespace == defaultNamespace && t.lives(first) {
+// resolveNamespace returns the namespace and name of the object that a
+// reference means. A name in the default namespace that begins with another
+// namespace and a dot means an object of that one: both have the same name
+// here, and a dot must not bypass ReferenceGrants.
+func (t references) resolveNamespace(namespace, name string) (string, string) {
+	if first, rest, ok := strings.Cut(name, "."); ok && namespace == defaultNamespace && t.hasNamespace(first) {
 		return first, rest
 	}
 	return namespace, name
 }
 
-// foreign reports whether a reference leads into another namespace without a
-// grant, and returns the namespace and name that it means. of is called only if
-// it may.
-func foreign(kind, from string, to, namespace, name string, of func() trust) (in, called string, is bool) {
+// notPermitted reports whether a reference leads into another namespace without
+// a grant, and returns the namespace and name that it means. of is called only
+// if it may.
+func notPermitted(kind, from string, to, namespace, name string, of func() references) (in, called string, is bool) {
 	if from == namespace && (namespace != defaultNamespace || !strings.Contains(name, ".")) {
 		return namespace, name, false
 	}
 	t := of()
-	in, called = t.home(namespace, name)
-	return in, called, !t.grants.permit(kind, from, to, in, called)
+	in, called = t.resolveNamespace(namespace, name)
+	return in, called, !t.grants.permits(kind, from, to, in, called)
 }
 
-// trustIn returns the trust of a set. Namespaces are collected only when a name
-// has a dot.
-func trustIn(in objects) trust {
-	t := trust{grants: grants{}}
+// referencesIn returns the references of a set. Namespaces are collected only
+// when a name has a dot.
+func referencesIn(in objects) references {
+	t := references{grants: grants{}}
 	for o := range in.All(KindGrant) {
 		if g, ok := o.Spec.(*ReferenceGrant); ok {
 			t.grants = append(t.grants, g)
@@ -79,7 +79,7 @@ func trustIn(in objects) trust {
 		}
 		return found
 	})
-	t.lives = func(namespace string) bool { return namespaces()[namespace] }
+	t.hasNamespace = func(namespace string) bool { return namespaces()[namespace] }
 	return t
 }
 
@@ -90,13 +90,13 @@ type objects interface {
 	Users(k resource.Key) iter.Seq[resource.Object]
 }
 
-// trust returns the trust of the model.
-func (m *Model) trust() trust {
+// references returns the references that the model allows.
+func (m *Model) references() references {
 	var list grants
 	for _, g := range m.grants.All() {
 		list = append(list, g)
 	}
-	return trust{list, func(namespace string) bool {
+	return references{list, func(namespace string) bool {
 		_, ok := m.namespaces.Get(namespace)
 		return ok
 	}}
@@ -121,8 +121,9 @@ func (e *edit) originOf(k resource.Key) *Origin {
 	return nil
 }
 
-// inhabit counts the namespaces of an object before and after a change; nil: none.
-func (e *edit) inhabit(was, is *Origin) {
+// countNamespaces counts the namespaces of an object before and after a change;
+// nil: none.
+func (e *edit) countNamespaces(was, is *Origin) {
 	count := func(o *Origin, by int) {
 		if o == nil || o.namespace() == defaultNamespace {
 			return
@@ -135,26 +136,26 @@ func (e *edit) inhabit(was, is *Origin) {
 			e.namespaces.Set(name, n+by)
 		}
 		if n == 0 || n+by == 0 {
-			e.moved[name] = true
+			e.changedNamespaces[name] = true
 		}
 	}
 	count(was, -1)
 	count(is, 1)
 }
 
-// touchMoved marks what refers, by a name with a dot, to a namespace that
-// appeared or vanished.
-func (e *edit) touchMoved() {
-	if len(e.moved) == 0 {
+// touchNamespaceReferrers marks what refers, by a name with a dot, to a
+// namespace that appeared or vanished.
+func (e *edit) touchNamespaceReferrers() {
+	if len(e.changedNamespaces) == 0 {
 		return
 	}
 	moved := func(namespace, name string) bool {
 		first, _, ok := strings.Cut(name, ".")
-		return ok && namespace == defaultNamespace && e.moved[first]
+		return ok && namespace == defaultNamespace && e.changedNamespaces[first]
 	}
 	routes, gateways := e.routes.Map(), e.gateways.Map()
 	for name, r := range routes.All() {
-		if slices.ContainsFunc(r.backends, func(b BackendRef) bool { return moved(orOwn(b.Namespace, r.origin), b.Name) }) {
+		if slices.ContainsFunc(r.backends, func(b BackendRef) bool { return moved(refNamespace(b.Namespace, r.origin), b.Name) }) {
 			e.rerouted[name] = true
 		}
 	}
@@ -162,7 +163,7 @@ func (e *edit) touchMoved() {
 		for i := 0; g.spec != nil && i < len(g.spec.Listeners); i++ {
 			if t := g.spec.Listeners[i].Security; t != nil && slices.ContainsFunc(
 				t.CertificateRefs,
-				func(r CertificateRef) bool { return moved(orOwn(r.Namespace, &g.spec.Origin), r.Name) },
+				func(r CertificateRef) bool { return moved(refNamespace(r.Namespace, &g.spec.Origin), r.Name) },
 			) {
 				e.touched[name] = true
 			}

@@ -33,20 +33,20 @@ func (g *Gateway) Validate(fault func(path, message string, value any)) {
 	resource.CheckFields(g, fault)
 	g.Origin.validate(KindGateway, fault)
 	resource.CheckRef("gatewayClassName", g.GatewayClassName, fault)
-	count("listeners", len(g.Listeners), 1, maxListeners, fault)
+	checkCount("listeners", len(g.Listeners), 1, maxListeners, fault)
 	names := map[string]int{}
 	for i := range g.Listeners {
 		l, at := &g.Listeners[i], resource.Item("listeners", i)
 		if checkSection(at+".name", l.Name, fault); l.Name == "" {
 			fault(at+".name", "is required", nil)
 		} else if first, twice := names[l.Name]; twice {
-			fault(at+".name", "stands twice, before at "+resource.Item("spec.listeners", first), l.Name)
+			fault(at+".name", "duplicate, first at "+resource.Item("spec.listeners", first), l.Name)
 		} else {
 			names[l.Name] = i
 		}
 		l.validate(at, fault)
 	}
-	count("addresses", len(g.Addresses), 0, maxAddresses, fault)
+	checkCount("addresses", len(g.Addresses), 0, maxAddresses, fault)
 	for i := range g.Addresses[:min(len(g.Addresses), maxAddresses)] {
 		g.validateAddress(i, fault)
 	}
@@ -68,9 +68,9 @@ func (g *Gateway) validateAddress(i int, fault report) {
 		other, both := b.ip()
 		switch {
 		case a.Type == b.Type && a.Value == b.Value || ok && both && ip == other:
-			fault(at, "stands here twice", a.Value)
+			fault(at, "duplicate", a.Value)
 			return
-		case ok && both && (takes(ip, other) || takes(other, ip)):
+		case ok && both && (overlapsWildcard(ip, other) || overlapsWildcard(other, ip)):
 			fault(at, "overlaps with "+b.Value, a.Value)
 			return
 		}
@@ -86,9 +86,9 @@ func (a *Address) ip() (ip netip.Addr, ok bool) {
 	return ip.Unmap(), err == nil
 }
 
-// takes reports whether a listener at ip also gets connections to other: the
-// wildcard addresses do, and the IPv6 one gets IPv4 as well.
-func takes(ip, other netip.Addr) bool {
+// overlapsWildcard reports whether a listener at ip also gets connections to
+// other: the wildcard addresses do, and the IPv6 one gets IPv4 as well.
+func overlapsWildcard(ip, other netip.Addr) bool {
 	return ip.IsUnspecified() && (ip.Is6() || other.Is4())
 }
 
@@ -127,7 +127,7 @@ func (t *TLS) validate(at string, fault report) {
 	if t.terminates() && len(t.CertificateRefs) == 0 {
 		fault(at+".certificateRefs", "is required for mode Terminate", nil)
 	}
-	count(at+".certificateRefs", len(t.CertificateRefs), 0, maxCertificates, fault)
+	checkCount(at+".certificateRefs", len(t.CertificateRefs), 0, maxCertificates, fault)
 	for i := range t.CertificateRefs {
 		r, at := &t.CertificateRefs[i], resource.Item(at+".certificateRefs", i)
 		resource.CheckRef(at+".name", r.Name, fault)
@@ -138,7 +138,7 @@ func (t *TLS) validate(at string, fault report) {
 func (t *TLS) terminates() bool { return t.Mode != "Passthrough" }
 
 func (a *AllowedRoutes) validate(at string, fault report) {
-	count(at+".kinds", len(a.Kinds), 0, maxRouteKinds, fault)
+	checkCount(at+".kinds", len(a.Kinds), 0, maxRouteKinds, fault)
 	for i := range a.Kinds {
 		if a.Kinds[i].Kind == "" {
 			fault(resource.Item(at+".kinds", i)+".kind", "is required", nil)
@@ -177,14 +177,14 @@ func (r *TLSRoute) Validate(fault func(path, message string, value any)) {
 	resource.CheckFields(r, fault)
 	r.Origin.validate(KindTLSRoute, fault)
 	validateRoute(r.ParentRefs, r.Rules, fault)
-	count("hostnames", len(r.Hostnames), 0, maxHostnames, fault)
+	checkCount("hostnames", len(r.Hostnames), 0, maxHostnames, fault)
 	seen := map[string]int{}
 	for i, name := range r.Hostnames[:min(len(r.Hostnames), maxHostnames)] {
 		at := resource.Item("hostnames", i)
 		if name == "" {
 			fault(at, "must not be empty", nil)
 		} else if first, twice := seen[strings.ToLower(name)]; twice {
-			fault(at, "stands twice, before at "+resource.Item("spec.hostnames", first), name)
+			fault(at, "duplicate, first at "+resource.Item("spec.hostnames", first), name)
 		} else {
 			checkHostname(at, name, fault)
 			seen[strings.ToLower(name)] = i
@@ -200,7 +200,7 @@ func (r *TCPRoute) Validate(fault func(path, message string, value any)) {
 }
 
 func validateRoute(parents []ParentRef, rules []Rule, fault report) {
-	count("parentRefs", len(parents), 0, maxParents, fault)
+	checkCount("parentRefs", len(parents), 0, maxParents, fault)
 	type place struct {
 		name, namespace, section string
 		port                     int
@@ -213,7 +213,7 @@ func validateRoute(parents []ParentRef, rules []Rule, fault report) {
 		checkSection(at+".sectionName", p.SectionName, fault)
 		k := place{p.Name, p.Namespace, p.SectionName, p.Port}
 		if first, twice := seen[k]; twice {
-			fault(at, "stands twice, before at "+resource.Item("spec.parentRefs", first), nil)
+			fault(at, "duplicate, first at "+resource.Item("spec.parentRefs", first), nil)
 		} else {
 			seen[k] = i
 		}
@@ -224,7 +224,7 @@ func validateRoute(parents []ParentRef, rules []Rule, fault report) {
 	}
 	checkSection("rules[0].name", rules[0].Name, fault)
 	refs := rules[0].BackendRefs
-	count("rules[0].backendRefs", len(refs), 1, maxBackends, fault)
+	checkCount("rules[0].backendRefs", len(refs), 1, maxBackends, fault)
 	for i := range refs[:min(len(refs), maxBackends)] {
 		r, at := &refs[i], resource.Item("rules[0].backendRefs", i)
 		switch {
@@ -250,7 +250,7 @@ func serviceName(s string) bool {
 func (g *ReferenceGrant) Validate(fault func(path, message string, value any)) {
 	resource.CheckFields(g, fault)
 	g.Origin.validate(KindGrant, fault)
-	count("from", len(g.From), 1, maxGrants, fault)
+	checkCount("from", len(g.From), 1, maxGrants, fault)
 	for i := range g.From {
 		f, at := &g.From[i], resource.Item("from", i)
 		if f.Kind == "" {
@@ -261,7 +261,7 @@ func (g *ReferenceGrant) Validate(fault func(path, message string, value any)) {
 		}
 		checkNamespace(at+".namespace", f.Namespace, fault)
 	}
-	count("to", len(g.To), 1, maxGrants, fault)
+	checkCount("to", len(g.To), 1, maxGrants, fault)
 	for i := range g.To {
 		if g.To[i].Kind == "" {
 			fault(resource.Item("to", i)+".kind", "is required", nil)
@@ -275,7 +275,7 @@ func (o *Origin) validate(kind string, fault report) {
 		fault("origin.creationTimestamp", "must be a time like 2026-01-31T12:00:00Z", o.CreationTimestamp)
 	}
 	if v := o.APIVersion; v != "" && !slices.Contains(Versions(kind), v) {
-		fault("origin.apiVersion", "this version of "+kind+" is not taken; known are "+strings.Join(Versions(kind), ", "), v)
+		fault("origin.apiVersion", "this version of "+kind+" is not supported; use one of "+strings.Join(Versions(kind), ", "), v)
 	}
 }
 
@@ -315,8 +315,8 @@ func checkHostname(path, s string, fault report) {
 	}
 }
 
-// count reports a list that is too short or too long.
-func count(path string, n, least, most int, fault report) {
+// checkCount reports a list that is too short or too long.
+func checkCount(path string, n, least, most int, fault report) {
 	switch {
 	case n < least:
 		fault(path, "is required", nil)
@@ -351,8 +351,8 @@ func ref(kind, name, path string) resource.Ref {
 	return resource.Ref{Key: resource.Key{Kind: kind, Name: name}, Path: path, Optional: true}
 }
 
-// orOwn returns the namespace that a reference means.
-func orOwn(namespace string, o *Origin) string {
+// refNamespace returns the namespace that a reference means.
+func refNamespace(namespace string, o *Origin) string {
 	if namespace == "" {
 		return o.namespace()
 	}
@@ -360,7 +360,9 @@ func orOwn(namespace string, o *Origin) string {
 }
 
 // NameOf returns the resource name of what an object of this origin refers to.
-func (o *Origin) NameOf(namespace, name string) string { return NameOf(orOwn(namespace, o), name) }
+func (o *Origin) NameOf(namespace, name string) string {
+	return NameOf(refNamespace(namespace, o), name)
+}
 
 // Refs lists the Gateways and Services of a TLSRoute. They may come later.
 func (r *TLSRoute) Refs() []resource.Ref { return routeRefs(&r.Origin, r.ParentRefs, r.Rules) }
@@ -397,8 +399,8 @@ func (r *BackendRef) isService() bool {
 // Refs returns nothing: a ReferenceGrant names what it trusts, not what it needs.
 func (g *ReferenceGrant) Refs() []resource.Ref { return nil }
 
-// kindsOf returns the kinds of routes that fit a listener's protocol.
-func (l *Listener) kindsOf() []string {
+// routeKinds returns the kinds of routes that fit a listener's protocol.
+func (l *Listener) routeKinds() []string {
 	switch strings.ToUpper(l.Protocol) {
 	case "TCP":
 		return []string{KindTCPRoute}
@@ -411,10 +413,10 @@ func (l *Listener) kindsOf() []string {
 	return nil
 }
 
-// supported returns the kinds of kindsOf that the listener allows; wrong are the
-// kinds that it allows but that can never attach.
-func (l *Listener) supported() (kinds, wrong []string) {
-	has := l.kindsOf()
+// allowedKinds returns the kinds of routeKinds that the listener allows, and
+// the kinds that it allows but that can never attach.
+func (l *Listener) allowedKinds() (kinds, unattachable []string) {
+	has := l.routeKinds()
 	if l.AllowedRoutes == nil || len(l.AllowedRoutes.Kinds) == 0 {
 		return has, nil
 	}
@@ -424,8 +426,8 @@ func (l *Listener) supported() (kinds, wrong []string) {
 				kinds = append(kinds, k.Kind)
 			}
 		} else {
-			wrong = append(wrong, k.Kind)
+			unattachable = append(unattachable, k.Kind)
 		}
 	}
-	return kinds, wrong
+	return kinds, unattachable
 }

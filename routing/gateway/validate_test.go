@@ -11,19 +11,19 @@ import (
 
 // Two addresses that one node cannot listen at together are a fault, however
 // they are written.
-func TestAddressesThatOverlapAreFaults(t *testing.T) {
+func TestOverlappingAddressesAreFaults(t *testing.T) {
 	for _, c := range []struct{ addresses, want string }{
 		{"127.0.0.1 ::1", ""},
 		{"0.0.0.0 ::1", ""},
 		{"fe80::1%eth0 fe80::1%eth1", ""},
-		{"::1 0:0:0:0:0:0:0:1", "stands here twice"},
-		{"127.0.0.1 ::ffff:127.0.0.1", "stands here twice"},
+		{"::1 0:0:0:0:0:0:0:1", "duplicate"},
+		{"127.0.0.1 ::ffff:127.0.0.1", "duplicate"},
 		{"127.0.0.1 0.0.0.0", "overlaps with 127.0.0.1"},
 		{"0.0.0.0 127.0.0.1", "overlaps with 0.0.0.0"},
 		{"10.0.0.1 ::", "overlaps with 10.0.0.1"},
 		{":: 0.0.0.0", "overlaps with ::"},
 		{"::1 ::", "overlaps with ::1"},
-		{"10.0.0.1 10.0.0.2 ::ffff:a00:1", "stands here twice"},
+		{"10.0.0.1 10.0.0.2 ::ffff:a00:1", "duplicate"},
 	} {
 		g := &Gateway{GatewayClassName: "x", Listeners: []Listener{{Name: "l", Port: 1, Protocol: "TCP"}}}
 		for _, value := range strings.Fields(c.addresses) {
@@ -71,7 +71,7 @@ func TestListenersOfOnePortConflict(t *testing.T) {
 }
 
 // If a node cannot listen at several addresses, each status names the same one.
-func TestTheSameAddressIsToldEachTime(t *testing.T) {
+func TestStatusNamesTheSameAddressEachTime(t *testing.T) {
 	g := &Gateway{GatewayClassName: "x", Listeners: []Listener{{Name: "l", Port: 1, Protocol: "TCP"}}}
 	for i := range maxAddresses {
 		g.Addresses = append(g.Addresses, Address{Value: fmt.Sprintf("10.0.0.%d", 10+i)})
@@ -82,7 +82,7 @@ func TestTheSameAddressIsToldEachTime(t *testing.T) {
 		t.Fatal(faults)
 	}
 	for range 20 {
-		status := NewStatuses(set, func(listener string) string { return "no " + listener }).Of(&o, 1, time.Time{})
+		status := NewStatuses(set, func(listener string) string { return "no " + listener }).Status(&o, 1, time.Time{})
 		for _, c := range status.(*Status).Conditions {
 			if c.Type == "Programmed" && c.Message != "no edge/10.0.0.10:1" {
 				t.Fatal(c.Message)
@@ -92,7 +92,7 @@ func TestTheSameAddressIsToldEachTime(t *testing.T) {
 }
 
 // The status of a Gateway without addresses has the node's, if the Gateway listens.
-func TestAStatusHasTheNodesAddress(t *testing.T) {
+func TestStatusHasTheNodeAddress(t *testing.T) {
 	tcp := Listener{Name: "l", Port: 1, Protocol: "TCP"}
 	for what, c := range map[string]struct {
 		bind string
@@ -111,7 +111,7 @@ func TestAStatusHasTheNodesAddress(t *testing.T) {
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}
-		status := NewStatuses(set, nil).At(c.bind).Of(&o, 1, time.Time{}).(*Status)
+		status := NewStatuses(set, nil).WithBindAddress(c.bind).Status(&o, 1, time.Time{}).(*Status)
 		if got := fmt.Sprint(status.Addresses); got != c.want {
 			t.Errorf("%s: %s, want %s", what, got, c.want)
 		}

@@ -20,7 +20,7 @@ func readFile(t testing.TB, name string) []byte {
 	return data
 }
 
-func TestFaultsThatAreListedAreBounded(t *testing.T) {
+func TestListedFaultsAreBounded(t *testing.T) {
 	_, faults := Decode("x.yaml", []byte(
 		"kind: Service\nname: a\nspec:\n"+strings.Repeat("  x: 1\n", 5)+"  endpoints:\n"+strings.Repeat("  - {}\n", 5000),
 	), RoutingKinds())
@@ -65,7 +65,7 @@ func TestDocumentMarkersOfAllKinds(t *testing.T) {
 	}
 }
 
-func TestLinesAreFoundLater(t *testing.T) {
+func TestLineOfFindsThePathOrItsParent(t *testing.T) {
 	o := decode(t, `# first line
 ---
 kind: Listener
@@ -96,7 +96,7 @@ spec:
 	}
 }
 
-func TestFilesAreReadWhereTheResourceStands(t *testing.T) {
+func TestFilesAreRelativeToTheResource(t *testing.T) {
 	files := map[string]string{
 		"/conf/a.crt": string(readFile(t, "testdata/pem/a.crt")),
 		"/conf/a.key": string(readFile(t, "testdata/pem/a.key")),
@@ -133,16 +133,16 @@ func TestFilesAreReadWhereTheResourceStands(t *testing.T) {
 		{"Certificate", "{certFile: a.crt, keyFile: /keys/b.key}", "spec.key: does not belong to the first certificate of cert (/keys/b.key)"},
 		{
 			"Certificate", "{certFile: a.key, keyFile: a.key}",
-			"test.yaml:3: Certificate/a spec.cert: holds a private key; it must hold certificates alone (/conf/a.key)",
+			"test.yaml:3: Certificate/a spec.cert: contains a private key; only certificates are allowed (/conf/a.key)",
 		},
 		{"Certificate", "{certFile: gone, keyFile: a.key}", "spec.certFile: cannot be read: no such file or directory (/conf/gone)"},
 		{"Service", "{tls: {ca: empty}}", "spec.tls.ca: is empty (/conf/empty)"},
-		{"Service", "{tls: {ca: text}}", "spec.tls.ca: holds no PEM (/conf/text)"},
+		{"Service", "{tls: {ca: text}}", "spec.tls.ca: contains no PEM (/conf/text)"},
 		{"Service", "{tls: {ca: huge}}", "spec.tls.ca: is larger than 1024 KiB (/conf/huge)"},
 		{
 			"Listener",
 			"{address: ':1', protocol: tls, tls: {mode: terminate, certificateRefs: [a], clientAuth: {ca: a.key}}}",
-			"spec.tls.clientAuth.ca: holds a private key; it must hold certificates alone (/conf/a.key)",
+			"spec.tls.clientAuth.ca: contains a private key; only certificates are allowed (/conf/a.key)",
 		},
 	} {
 		_, faults := load(c.kind, c.spec)

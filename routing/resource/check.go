@@ -11,26 +11,26 @@ import (
 
 // checker collects the faults of changes, seen in the set that they lead to.
 type checker struct {
-	set      *Set
-	before   *Set // without the changes
-	faults   Faults
-	warnings Warnings
-	covers   map[Key]bool // listeners and Hosts that checkCoverage has checked
-	pending  map[Key]bool // changes that are not checked yet
-	joined   map[Key]bool // Joints that checkJoint has checked
-	once     map[any]any  // see View.Once
-	told     map[Key]bool // listeners already reported as unable to have Hosts
-	known    map[Key]bool // results of knowsCertificates
+	set               *Set
+	before            *Set // without the changes
+	faults            Faults
+	warnings          Warnings
+	coverageChecked   map[Key]bool // listeners and Hosts that checkCoverage has checked
+	pending           map[Key]bool // changes that are not checked yet
+	setChecked        map[Key]bool // SetCheckers that checkInSet has checked
+	memo              map[any]any  // see View.Once
+	hostsRefused      map[Key]bool // listeners already reported as unable to have Hosts
+	certificatesKnown map[Key]bool // results of knowsCertificates
 	// places has the paths of an object's names, for objects where they were needed.
 	places map[Key]map[string]string
-	meshes []*member // the first policy of each mesh; nil: not looked for yet
-	splits *splits   // nil: not looked for yet
+	meshes []*member   // the first policy of each mesh; nil: not looked for yet
+	splits *splitGraph // nil: not looked for yet
 }
 
 func newChecker() *checker {
 	return &checker{
-		covers: map[Key]bool{}, pending: map[Key]bool{}, joined: map[Key]bool{}, told: map[Key]bool{}, known: map[Key]bool{},
-		places: map[Key]map[string]string{},
+		coverageChecked: map[Key]bool{}, pending: map[Key]bool{}, setChecked: map[Key]bool{}, hostsRefused: map[Key]bool{},
+		certificatesKnown: map[Key]bool{}, places: map[Key]map[string]string{},
 	}
 }
 
@@ -80,10 +80,10 @@ func (c *checker) check(change *Change) {
 				c.checkCoverage(user, l)
 			}
 		})
-	case Joint:
-		c.checkJoint(m, spec)
+	case SetChecker:
+		c.checkInSet(m, spec)
 	}
-	c.checkJoints(m.Key)
+	c.checkReferrers(m.Key)
 }
 
 func (c *checker) checkDelete(o *Object) {
@@ -97,13 +97,13 @@ func (c *checker) checkDelete(o *Object) {
 		}
 	}
 	if len(hard) > 0 {
-		c.fault(o, "", "is in use by "+userList(hard), nil)
+		c.fault(o, "", "is in use by "+formatUsers(hard), nil)
 	}
 }
 
 func (c *checker) checkListener(m *member, l *Listener) {
-	c.set.rivals(m.listens[0], func(rival *member) {
-		if other, ok := rival.Spec.(*Listener); rival.Key != m.Key && (!ok || !apart(l.Nodes, other.Nodes)) {
+	c.set.eachAddressConflict(m.listens[0], func(rival *member) {
+		if other, ok := rival.Spec.(*Listener); rival.Key != m.Key && (!ok || !disjoint(l.Nodes, other.Nodes)) {
 			c.fault(&m.Object, "spec.address", "overlaps with the address of "+rival.String(), l.Address)
 		}
 	})
@@ -117,8 +117,8 @@ func (c *checker) checkListener(m *member, l *Listener) {
 	c.checkCoverage(m, l)
 }
 
-// apart reports whether no node can have both sets of tags.
-func apart(a, b map[string]string) bool {
+// disjoint reports whether no node can have both sets of tags.
+func disjoint(a, b map[string]string) bool {
 	for k, v := range a {
 		if other, ok := b[k]; ok && other != v {
 			return true
@@ -130,7 +130,7 @@ func apart(a, b map[string]string) bool {
 func (c *checker) checkWeights(m *member, r *MeshTCPRoute) {
 	for i := range r.To {
 		for j := range r.To[i].Rules {
-			c.checkSum(m, item(item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every connection is closed")
+			c.checkWeightSum(m, item(item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every connection is closed")
 		}
 	}
 }
@@ -138,13 +138,13 @@ func (c *checker) checkWeights(m *member, r *MeshTCPRoute) {
 func (c *checker) checkHTTPWeights(m *member, r *MeshHTTPRoute) {
 	for i := range r.To {
 		for j := range r.To[i].Rules {
-			c.checkSum(m, item(item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every request is answered 503")
+			c.checkWeightSum(m, item(item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every request is answered 503")
 		}
 	}
 }
 
-// checkSum warns of a rule whose weights are all 0.
-func (c *checker) checkSum(m *member, rule string, refs []BackendRef, so string) {
+// checkWeightSum warns of a rule whose weights are all 0.
+func (c *checker) checkWeightSum(m *member, rule string, refs []BackendRef, so string) {
 	sum := 0
 	for _, b := range refs {
 		if b.Weight == nil {
@@ -161,52 +161,52 @@ func (c *checker) checkSum(m *member, rule string, refs []BackendRef, so string)
 // checkCoverage warns of names of a listener and its Hosts that none of its
 // certificates is valid for.
 func (c *checker) checkCoverage(m *member, l *Listener) {
-	if l.TLS == nil || l.TLS.Mode != "terminate" || c.covers[m.Key] {
+	if l.TLS == nil || l.TLS.Mode != "terminate" || c.coverageChecked[m.Key] {
 		return
 	}
-	c.covers[m.Key] = true
+	c.coverageChecked[m.Key] = true
 	for i := range l.Hosts {
-		c.checkCovered(m, m, item("spec.hosts", i)+".names", l.Hosts[i].Names)
+		c.warnUncovered(m, m, item("spec.hosts", i)+".names", l.Hosts[i].Names)
 	}
 	c.set.eachUser(m.Key, func(user *member) {
-		if h, ok := user.Spec.(*Host); ok && !c.covers[user.Key] {
-			c.covers[user.Key] = true
-			c.checkCovered(user, m, "spec.names", h.Names)
+		if h, ok := user.Spec.(*Host); ok && !c.coverageChecked[user.Key] {
+			c.coverageChecked[user.Key] = true
+			c.warnUncovered(user, m, "spec.names", h.Names)
 		}
 	})
 }
 
-// checkCovered warns of those of m's names that no certificate of the listener
+// warnUncovered warns of those of m's names that no certificate of the listener
 // is valid for.
-func (c *checker) checkCovered(m, listener *member, path string, names []string) {
+func (c *checker) warnUncovered(m, listener *member, path string, names []string) {
 	for i, name := range names {
 		canonical, err := hostname.ParsePattern(name)
-		if err != nil || c.set.covered(listener.Key, canonical) || !c.knowsCertificates(listener) {
+		if err != nil || c.set.hasCertificateFor(listener.Key, canonical) || !c.knowsCertificates(listener) {
 			continue
 		}
-		c.warn(&m.Object, item(path, i), "no certificate of the listener is for this name", name)
+		c.warn(&m.Object, item(path, i), "no certificate of the listener is valid for this name", name)
 	}
 }
 
 // knowsCertificates reports whether all certificates of a listener have been
 // read. A missing one is reported elsewhere.
 func (c *checker) knowsCertificates(listener *member) bool {
-	known, ok := c.known[listener.Key]
+	known, ok := c.certificatesKnown[listener.Key]
 	if !ok {
 		known = !slices.ContainsFunc(listener.Spec.(*Listener).TLS.CertificateRefs, func(ref string) bool {
 			cert := c.set.member(Key{"Certificate", ref})
 			return cert == nil || cert.Spec.(*Certificate).Cert == ""
 		})
-		c.known[listener.Key] = known
+		c.certificatesKnown[listener.Key] = known
 	}
 	return known
 }
 
-// covered reports whether a certificate that the listener refers to is valid for
-// a name in normal form.
-func (s *Set) covered(listener Key, name string) bool {
+// hasCertificateFor reports whether a certificate that the listener refers to
+// is valid for a name in normal form.
+func (s *Set) hasCertificateFor(listener Key, name string) bool {
 	by := func(name string) bool {
-		certificates := s.covers.Group(name)
+		certificates := s.certificateNames.Group(name)
 		for cert := range certificates.All() {
 			if _, ok := s.users.Get(treeKey(Key{"Certificate", cert}), treeKey(listener)); ok {
 				return true
@@ -230,12 +230,12 @@ func Admit(objects []Object, now time.Time) Faults {
 		o := &objects[i]
 		if files, ok := o.Spec.(FileUser); ok {
 			for _, f := range files.Files() {
-				c.fault(o, f.Path, "was not read: it is for the client that applies", f.Name)
+				c.fault(o, f.Path, "was not read: the client must send the content, not the file name", f.Name)
 			}
 		}
 		for _, path := range hiddenPaths(o.Spec) {
 			what := path[strings.LastIndexByte(path, '.')+1:]
-			c.fault(o, path, fmt.Sprintf("is hidden, and nothing stored can stand for it: give the %s in place of %s", what, HiddenSecret), nil)
+			c.fault(o, path, fmt.Sprintf("is hidden, and no stored value can replace it: give the %s instead of %s", what, HiddenSecret), nil)
 		}
 		if cert, ok := o.Spec.(*Certificate); ok {
 			if message := cert.expired(now); message != "" {

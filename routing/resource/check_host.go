@@ -12,24 +12,24 @@ func (c *checker) checkHost(m *member, h *Host) {
 		return // reported as a missing reference
 	}
 	l, ok := at.Spec.(*Listener)
-	if !ok || c.pending[at.Key] || c.told[at.Key] {
+	if !ok || c.pending[at.Key] || c.hostsRefused[at.Key] {
 		return // reported when the listener is checked
 	}
 	if l.Protocol != "tls" {
-		c.fault(&m.Object, "spec.listener", "is no listener with protocol: tls; without TLS there is no server name", h.Listener)
-	} else if l.TLS != nil && l.TLS.Mode == "terminate" && !c.covers[m.Key] {
-		c.covers[m.Key] = true
-		c.checkCovered(m, at, "spec.names", h.Names)
+		c.fault(&m.Object, "spec.listener", "is not a listener with protocol: tls; without TLS there is no server name", h.Listener)
+	} else if l.TLS != nil && l.TLS.Mode == "terminate" && !c.coverageChecked[m.Key] {
+		c.coverageChecked[m.Key] = true
+		c.warnUncovered(m, at, "spec.names", h.Names)
 	}
 }
 
 // checkHostsOf checks a listener that has Hosts.
 func (c *checker) checkHostsOf(m *member, l *Listener) {
 	if l.Protocol != "tls" {
-		c.told[m.Key] = true
+		c.hostsRefused[m.Key] = true
 		c.fault(
 			&m.Object, "spec.protocol",
-			"must be tls: without TLS there is no server name, and it is in use by "+userList(c.set.Users(m.Key)),
+			"must be tls: without TLS there is no server name, and it is in use by "+formatUsers(c.set.Users(m.Key)),
 			orNil(l.Protocol),
 		)
 	}
@@ -52,7 +52,7 @@ func (c *checker) checkClaims(m *member, listener, path, name string, alpn []str
 	x, _ := c.set.names.Get(listener, canonical)
 	for ; x != nil; x = x.next {
 		owner := x.owner(listener)
-		if owner == m.Key || c.pending[owner] || !x.meets(alpn) {
+		if owner == m.Key || c.pending[owner] || !x.conflicts(alpn) {
 			continue
 		}
 		if rival == nil || owner.compare(first) < 0 {
@@ -60,12 +60,12 @@ func (c *checker) checkClaims(m *member, listener, path, name string, alpn []str
 		}
 	}
 	if rival != nil {
-		c.fault(&m.Object, path, "stands twice, before at "+first.String()+" "+c.place(first, canonical, rival.alpn), name)
+		c.fault(&m.Object, path, "duplicate, first at "+first.String()+" "+c.claimPath(first, canonical, rival.alpn), name)
 	}
 }
 
-// place returns the path of a name in the object that has it.
-func (c *checker) place(owner Key, canonical string, alpn []string) string {
+// claimPath returns the path of a name in the object that has it.
+func (c *checker) claimPath(owner Key, canonical string, alpn []string) string {
 	paths, ok := c.places[owner]
 	if !ok {
 		paths = map[string]string{}

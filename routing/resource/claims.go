@@ -58,8 +58,9 @@ func appendBackwards(dst []byte, s string) []byte {
 	return dst
 }
 
-// claimed calls do with all claims to names of a listener until it returns false.
-func (s *Set) claimed(listener string, do func(*nameClaim) bool) {
+// eachClaim calls do with all claims to names of a listener until it returns
+// false.
+func (s *Set) eachClaim(listener string, do func(*nameClaim) bool) {
 	s.walkClaims(listener, "", "", do)
 }
 
@@ -76,9 +77,9 @@ func (s *Set) walkClaims(listener, end, mark string, do func(*nameClaim) bool) (
 	return more
 }
 
-// meeting calls do with the claims that have a name in common with c, c's own
-// included, until it returns false.
-func (s *Set) meeting(c Claim, do func(*nameClaim) bool) {
+// eachOverlap calls do with the claims that have a name in common with c, c's
+// own included, until it returns false.
+func (s *Set) eachOverlap(c Claim, do func(*nameClaim) bool) {
 	if c.Name == "" {
 		return // conflicts depend on the listener, not on a name
 	}
@@ -92,7 +93,7 @@ func (s *Set) meeting(c Claim, do func(*nameClaim) bool) {
 	_, domain, _ := strings.Cut(c.Name, ".")
 	numbered, err := hostname.ParseNumbered(c.Name)
 	if err != nil {
-		s.meetingName(c, domain, do)
+		s.eachNameOverlap(c, domain, do)
 		return
 	}
 	meets := func(x *nameClaim) bool {
@@ -108,8 +109,8 @@ func (s *Set) meeting(c Claim, do func(*nameClaim) bool) {
 	}
 }
 
-// meetingName is meeting for one exact name.
-func (s *Set) meetingName(c Claim, domain string, do func(*nameClaim) bool) {
+// eachNameOverlap is eachOverlap for one exact name.
+func (s *Set) eachNameOverlap(c Claim, domain string, do func(*nameClaim) bool) {
 	more := s.walkClaims(c.Listener, c.Name, "\x00", do)
 	hostname.EachNumbered(c.Name, func(p hostname.Numbered, _ int32) bool {
 		more = more && s.walkClaims(c.Listener, "."+domain, markNumbered+p.Before+hostname.Placeholder+p.After+"\x00", do)

@@ -11,44 +11,47 @@ import (
 	"penstock/routing/hostname"
 )
 
-// wanting is a Joint that claims names and addresses and reports its rivals.
-type wanting struct {
+// claimant is a SetChecker that claims names and addresses and reports
+// conflicts.
+type claimant struct {
 	names, addresses []string
-	rivals           *[]string
+	checked          *[]string
 }
 
-func (w *wanting) Validate(func(path, message string, value any)) {}
-func (w *wanting) Refs() []Ref                                    { return []Ref{{Key: Key{"Listener", "edge"}, Path: "spec.at"}} }
+func (w *claimant) Validate(func(path, message string, value any)) {}
+func (w *claimant) Refs() []Ref                                    { return []Ref{{Key: Key{"Listener", "edge"}, Path: "spec.at"}} }
 
-func (w *wanting) Claims() (all []Claim) {
+func (w *claimant) Claims() (all []Claim) {
 	for i, name := range w.names {
 		all = append(all, Claim{Listener: "edge", Name: name, Path: item("spec.names", i)})
 	}
 	return all
 }
 
-func (w *wanting) Listens() (all []Listen) {
+func (w *claimant) Listens() (all []Listen) {
 	for _, a := range w.addresses {
 		all = append(all, Listen{Address: a, Path: "spec.addresses"})
 	}
 	return all
 }
 
-func (w *wanting) CheckIn(v *View) {
-	for _, c := range v.Own() {
-		if r, ok := v.Rival(c); ok {
+func (w *claimant) CheckInSet(v *View) {
+	for _, c := range v.OwnClaims() {
+		if r, ok := v.FirstConflict(c); ok {
 			v.Fault(c.Path, "meets "+r.String(), c.Name)
 		}
 	}
-	if w.rivals != nil {
-		*w.rivals = append(*w.rivals, v.Key().Name)
+	if w.checked != nil {
+		*w.checked = append(*w.checked, v.Key().Name)
 	}
 }
 
-func want(name string, w *wanting) Change { return Put(Object{Key: Key{"Wanting", name}, Spec: w}) }
+func putClaimant(name string, w *claimant) Change {
+	return Put(Object{Key: Key{"Wanting", name}, Spec: w})
+}
 
-// takes reports whether a claim includes a name.
-func takes(claim, name string) bool {
+// claimIncludes reports whether a claim includes a name.
+func claimIncludes(claim, name string) bool {
 	if suffix, ok := strings.CutPrefix(claim, "*"); ok {
 		return strings.HasSuffix(name, suffix) && len(name) > len(suffix)
 	}
@@ -59,8 +62,8 @@ func takes(claim, name string) bool {
 	return claim == name
 }
 
-// Two claims are rivals if they have a name in common, in either order.
-func TestClaimsMeetWhereANameIsOfBoth(t *testing.T) {
+// Two claims conflict if they have a name in common, in either order.
+func TestClaimsConflictOverACommonName(t *testing.T) {
 	pool := []string{
 		"a.x.y", "b.a.x.y", "a-1.x.y", "a-2.x.y", "a-01.x.y", "1-a-2.x.y", "*.x.y", "*.a.x.y", "*.y", "x.y", "a-1.z.y",
 		"a-$(nodeId).x.y", "$(nodeId)-a-2.x.y", "1-a-$(nodeId).x.y", "a-$(nodeId).z.y", "a-$(nodeId).a.x.y", "$(nodeId).x.y", "7.x.y",
@@ -73,7 +76,7 @@ func TestClaimsMeetWhereANameIsOfBoth(t *testing.T) {
 	}
 	universe = append(universe, "x.y", "a.x.y", "y", "z.y")
 	meet := func(a, b string) bool {
-		return slices.ContainsFunc(universe, func(n string) bool { return takes(a, n) && takes(b, n) })
+		return slices.ContainsFunc(universe, func(n string) bool { return claimIncludes(a, n) && claimIncludes(b, n) })
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s, have := new(Set), map[string]string{}
@@ -85,7 +88,7 @@ func TestClaimsMeetWhereANameIsOfBoth(t *testing.T) {
 				continue
 			}
 			claim := rapid.SampledFrom(pool).Draw(t, "claim")
-			next, faults, _ := s.With([]Change{want(name, &wanting{names: []string{claim}})})
+			next, faults, _ := s.With([]Change{putClaimant(name, &claimant{names: []string{claim}})})
 			wrong := 0
 			for other, theirs := range have {
 				if other != name && meet(claim, theirs) {
@@ -102,37 +105,37 @@ func TestClaimsMeetWhereANameIsOfBoth(t *testing.T) {
 		for name := range have {
 			s = s.Next([]Change{Delete(Key{"Wanting", name})})
 		}
-		if left := tree(s.claims).Len() + tree(s.ports).Len() + s.joints.Len() + s.users.Len(); left > 0 {
+		if left := tree(s.claims).Len() + tree(s.ports).Len() + s.setCheckers.Len() + s.users.Len(); left > 0 {
 			t.Fatalf("%d entries that nobody stands for", left)
 		}
 	})
 }
 
-func TestOfTwoClaimsTheLaterIsTold(t *testing.T) {
+func TestLaterOfTwoClaimsIsReported(t *testing.T) {
 	edge := Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}})
 	// Within one object, and between two that are put together.
 	_, faults, _ := new(Set).With([]Change{
-		edge, want("b", &wanting{names: []string{"a.x", "a.x"}}), want("a", &wanting{names: []string{"a.x"}}),
+		edge, putClaimant("b", &claimant{names: []string{"a.x", "a.x"}}), putClaimant("a", &claimant{names: []string{"a.x"}}),
 	})
 	wantFaults(t, faults, "Wanting/b spec.names[1]: meets Wanting/b spec.names[0]", "Wanting/a spec.names[0]: meets Wanting/b spec.names[0]")
 	// A name that moves from one object to another is free.
-	s := mustWith(t, new(Set), edge, want("a", &wanting{names: []string{"a.x"}}))
-	mustWith(t, s, want("b", &wanting{names: []string{"a.x"}}), want("a", &wanting{}))
+	s := mustWith(t, new(Set), edge, putClaimant("a", &claimant{names: []string{"a.x"}}))
+	mustWith(t, s, putClaimant("b", &claimant{names: []string{"a.x"}}), putClaimant("a", &claimant{}))
 }
 
 // An object that refers to a changed one is checked again, once, and no other.
-func TestUsersOfWhatChangesAreAsked(t *testing.T) {
+func TestReferrersOfAChangeAreChecked(t *testing.T) {
 	var asked []string
 	s := mustWith(t, new(Set), Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}}),
-		want("a", &wanting{rivals: &asked}), want("b", &wanting{rivals: &asked}))
+		putClaimant("a", &claimant{checked: &asked}), putClaimant("b", &claimant{checked: &asked}))
 	asked = nil
-	s = mustWith(t, s, want("a", &wanting{rivals: &asked}))
+	s = mustWith(t, s, putClaimant("a", &claimant{checked: &asked}))
 	if !slices.Equal(asked, []string{"a"}) {
 		t.Errorf("asked %v, want a alone", asked)
 	}
 	asked = nil
 	s = mustWith(
-		t, s, want("b", &wanting{rivals: &asked}),
+		t, s, putClaimant("b", &claimant{checked: &asked}),
 		Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":2"}}),
 	)
 	slices.Sort(asked)
@@ -146,18 +149,18 @@ func TestUsersOfWhatChangesAreAsked(t *testing.T) {
 	}
 }
 
-func TestAddressesOfOtherKindsMeetListeners(t *testing.T) {
+func TestAddressesOfOtherKindsConflictWithListeners(t *testing.T) {
 	edge := Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}})
-	s := mustWith(t, new(Set), edge, want("a", &wanting{addresses: []string{":90", ":91", "127.0.0.1:92"}}))
+	s := mustWith(t, new(Set), edge, putClaimant("a", &claimant{addresses: []string{":90", ":91", "127.0.0.1:92"}}))
 	_, faults, _ := s.With([]Change{Put(Object{Key: Key{"Listener", "other"}, Spec: &Listener{Address: "0.0.0.0:91"}})})
 	wantFaults(t, faults, "Listener/other spec.address: overlaps with the address of Wanting/a")
-	_, faults, _ = s.With([]Change{want("b", &wanting{addresses: []string{"127.0.0.1:93", "[::]:90", "[::]:91"}})})
+	_, faults, _ = s.With([]Change{putClaimant("b", &claimant{addresses: []string{"127.0.0.1:93", "[::]:90", "[::]:91"}})})
 	wantFaults(t, faults, "Wanting/b spec.addresses: overlaps with the address of Wanting/a ([::]:90)")
-	s = mustWith(t, s, want("a", &wanting{}))
-	mustWith(t, s, want("b", &wanting{addresses: []string{"[::]:90", "[::]:91"}}))
+	s = mustWith(t, s, putClaimant("a", &claimant{}))
+	mustWith(t, s, putClaimant("b", &claimant{addresses: []string{"[::]:90", "[::]:91"}}))
 }
 
-func TestSizesAreReadAndWrittenExactly(t *testing.T) {
+func TestSizesRoundTripExactly(t *testing.T) {
 	for text, want := range map[string]Size{"0": 0, "1": 1, "64KiB": 64 << 10, "100MiB": 100 << 20, "1GiB": 1 << 30, "1024": 1024} {
 		got, err := ParseSize(text)
 		if err != nil || got != want {

@@ -45,7 +45,7 @@ func decodeAll(d *decoder, data []byte) ([]Object, Faults) {
 	case !utf8.Valid(data):
 		d.fail(badUTF8(data), "", "is not UTF-8 text", nil)
 	default:
-		d.all(bytes.TrimPrefix(data, []byte("\ufeff")))
+		d.decodeFile(bytes.TrimPrefix(data, []byte("\ufeff")))
 	}
 	slices.SortStableFunc(d.faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
 	return d.objects, d.faults
@@ -55,7 +55,7 @@ func decodeAll(d *decoder, data []byte) ([]Object, Faults) {
 // so that later versions accept every object that was once admitted.
 func Restore(data []byte, kinds []Kind) (Object, error) {
 	d := &decoder{kinds: kinds, seen: map[Key]seenAt{}, trusted: true}
-	err := d.json(string(data))
+	err := d.decodeJSON(string(data))
 	switch {
 	case err != nil:
 		return Object{}, err
@@ -116,15 +116,15 @@ func (d *decoder) fail(line int, path, message string, value any) {
 	d.faults = append(d.faults, Fault{File: d.file, Line: line, Document: d.docs, Path: where, Message: message, Value: show(value)})
 }
 
-// at reports a fault of the current value.
-func (d *decoder) at(n *yaml.Node, message string, value any) {
+// failAt reports a fault of the current value.
+func (d *decoder) failAt(n *yaml.Node, message string, value any) {
 	d.fail(d.offset+n.Line, string(d.path), message, value)
 }
 
-func (d *decoder) all(data []byte) {
+func (d *decoder) decodeFile(data []byte) {
 	isJSON := strings.HasSuffix(strings.ToLower(d.file), ".json")
 	if isJSON || looksJSON(data) {
-		err := d.json(string(data))
+		err := d.decodeJSON(string(data))
 		if err == nil {
 			return
 		}
@@ -136,7 +136,7 @@ func (d *decoder) all(data []byte) {
 	for line := 0; len(data) > 0; {
 		chunk, rest := cutDocument(data)
 		d.offset = line
-		if !d.yaml(chunk) {
+		if !d.decodeYAML(chunk) {
 			return
 		}
 		line += bytes.Count(chunk, []byte("\n"))
@@ -155,13 +155,13 @@ func looksJSON(data []byte) bool {
 	return len(data) > 0 && data[0] == '"'
 }
 
-func (d *decoder) json(data string) *syntaxError {
+func (d *decoder) decodeJSON(data string) *syntaxError {
 	roots, err := parseJSON(data)
 	if err != nil {
 		return err
 	}
 	for _, root := range roots {
-		d.document(root)
+		d.decodeDocument(root)
 	}
 	return nil
 }
@@ -183,9 +183,9 @@ func cutDocument(data []byte) (first, rest []byte) {
 	}
 }
 
-// yaml decodes one document, or several if unusual markers divide it. It reports
-// whether to continue with the file.
-func (d *decoder) yaml(chunk []byte) bool {
+// decodeYAML decodes one document, or several if unusual markers divide it. It
+// reports whether to continue with the file.
+func (d *decoder) decodeYAML(chunk []byte) bool {
 	d.subject, d.path = "", d.path[:0]
 	if tooManyNodes(chunk) {
 		d.fail(d.offset+1, "", fmt.Sprintf("the document has more than %d values: split it", MaxNodes), nil)
@@ -205,11 +205,11 @@ func (d *decoder) yaml(chunk []byte) bool {
 		}
 		if err != nil {
 			d.subject = fmt.Sprintf("document %d", d.docs)
-			d.syntax(chunk, err)
+			d.failSyntax(chunk, err)
 			return true
 		}
-		if len(root.Content) == 1 && d.plain(root.Content[0], 0) {
-			d.document(root.Content[0])
+		if len(root.Content) == 1 && d.checkPlain(root.Content[0], 0) {
+			d.decodeDocument(root.Content[0])
 		}
 	}
 }
@@ -236,8 +236,8 @@ func tooManyNodes(chunk []byte) bool {
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(?s:(.*))$`)
 
-// syntax reports the error of the YAML parser.
-func (d *decoder) syntax(chunk []byte, err error) {
+// failSyntax reports the error of the YAML parser.
+func (d *decoder) failSyntax(chunk []byte, err error) {
 	line, message := 1, err.Error()
 	if m := yamlError.FindStringSubmatch(message); m != nil {
 		line, _ = strconv.Atoi(cmp.Or(m[1], "1"))
@@ -247,9 +247,9 @@ func (d *decoder) syntax(chunk []byte, err error) {
 	case strings.HasPrefix(message, "unknown anchor"):
 		message = messageAlias
 	case bytes.HasPrefix(bytes.TrimSpace(chunk), []byte("%")):
-		message = "directives (%YAML, %TAG) are not taken: leave the line out"
+		message = "directives (%YAML, %TAG) are not supported: remove the line"
 	case tabLine(chunk) > 0:
-		line, message = tabLine(chunk), "a tab in the indentation: YAML wants spaces"
+		line, message = tabLine(chunk), "a tab in the indentation: YAML requires spaces"
 	default:
 		message = "is not YAML: " + message
 	}
@@ -269,17 +269,17 @@ func tabLine(chunk []byte) int {
 	return 0
 }
 
-const messageAlias = "anchors and aliases (&x, *x) are not taken: write the value out"
+const messageAlias = "anchors and aliases (&x, *x) are not supported: write the value out"
 
-// plain refuses what YAML adds to JSON's data model: anchors, aliases and tags.
-// Aliases are never followed, so an alias bomb costs nothing.
-func (d *decoder) plain(n *yaml.Node, depth int) bool {
+// checkPlain refuses what YAML adds to JSON's data model: anchors, aliases and
+// tags. Aliases are never followed, so an alias bomb costs nothing.
+func (d *decoder) checkPlain(n *yaml.Node, depth int) bool {
 	message := ""
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
 		message = messageAlias
 	case n.Style&yaml.TaggedStyle != 0:
-		message = "tags (!x) are not taken"
+		message = "tags (!x) are not supported"
 	case depth > MaxDepth:
 		message = fmt.Sprintf("is nested deeper than %d levels", MaxDepth)
 	}
@@ -289,42 +289,42 @@ func (d *decoder) plain(n *yaml.Node, depth int) bool {
 		return false
 	}
 	for _, c := range n.Content {
-		if !d.plain(c, depth+1) {
+		if !d.checkPlain(c, depth+1) {
 			return false
 		}
 	}
 	return true
 }
 
-// document decodes a resource or a list of resources.
-func (d *decoder) document(n *yaml.Node) {
+// decodeDocument decodes a resource or a list of resources.
+func (d *decoder) decodeDocument(n *yaml.Node) {
 	if n.Kind == yaml.SequenceNode {
 		for _, item := range n.Content {
-			d.one(item, false)
+			d.decodeItem(item, false)
 		}
 		return
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!null" {
-		d.one(n, false)
+		d.decodeItem(n, false)
 	}
 }
 
-// one decodes a resource, or converts a document of another format.
-func (d *decoder) one(n *yaml.Node, listed bool) {
+// decodeItem decodes a resource, or converts a document of another format.
+func (d *decoder) decodeItem(n *yaml.Node, listed bool) {
 	if !d.convert(n, listed) {
-		d.object(n)
+		d.decodeObject(n)
 	}
 }
 
-// object decodes one resource.
-func (d *decoder) object(n *yaml.Node) {
+// decodeObject decodes one resource.
+func (d *decoder) decodeObject(n *yaml.Node) {
 	before := len(d.faults)
 	d.subject, d.path, d.failed = "document", d.path[:0], map[string]bool{}
 	if d.docs > 0 {
 		d.subject = fmt.Sprintf("document %d", d.docs)
 	}
 	if n.Kind != yaml.MappingNode {
-		d.at(n, "must be a resource with kind, name and spec, not "+nodeWord(n), nil)
+		d.failAt(n, "must be a resource with kind, name and spec, not "+nodeType(n), nil)
 		return
 	}
 	o := Object{File: d.file, Line: d.offset + n.Line, from: origin{format: d.from.format, rename: d.from.rename, kinds: d.from.kinds}}
@@ -339,12 +339,12 @@ func (d *decoder) object(n *yaml.Node) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if seen[key.Value] {
-			d.at(key, "the key stands here twice", key.Value)
+			d.failAt(key, "duplicate key", key.Value)
 			continue
 		}
 		switch seen[key.Value] = true; key.Value {
 		case "kind":
-			kind = d.kind(value)
+			kind = d.decodeKind(value)
 		case "name":
 			name = value
 		case "spec":
@@ -358,21 +358,21 @@ func (d *decoder) object(n *yaml.Node) {
 		}
 	}
 	if !seen["kind"] {
-		d.at(n, "kind is missing", nil)
+		d.failAt(n, "kind is missing", nil)
 	}
 	o.Kind = kind.Name
-	o.Name = d.name(n, name, kind.Name)
+	o.Name = d.decodeName(n, name, kind.Name)
 	for _, key := range unknown {
 		if !kind.Status || key.Value != "status" {
-			d.at(key, "unknown field"+frameHint(key.Value, kind), key.Value)
+			d.failAt(key, "unknown field"+topLevelHint(key.Value, kind), key.Value)
 		}
 	}
 	if version != nil {
-		d.child("version", func() { d.scalar(version, reflect.ValueOf(&o.Version).Elem()) })
+		d.inField("version", func() { d.decodeScalar(version, reflect.ValueOf(&o.Version).Elem()) })
 	}
-	d.frameLabels(labels, &o)
-	d.content(n, spec, kind, &o)
-	if len(d.faults) > before || len(d.from.of(d.subject)) > 0 {
+	d.decodeLabels(labels, &o)
+	d.decodeSpec(n, spec, kind, &o)
+	if len(d.faults) > before || len(d.from.failedPaths(d.subject)) > 0 {
 		if d.broken != nil && o.Spec != nil && o.Name != "" {
 			d.broken = append(d.broken, o)
 		}
@@ -384,7 +384,7 @@ func (d *decoder) object(n *yaml.Node) {
 // add keeps a resource unless its key occurred before.
 func (d *decoder) add(o Object) {
 	if first, ok := d.seen[o.Key]; ok {
-		message := fmt.Sprintf("stands here twice, first in line %d", first.line)
+		message := fmt.Sprintf("duplicate, first at line %d", first.line)
 		if first.format != d.from.format {
 			message += ": there as " + cmp.Or(first.format, ownFormat) + ", here as " + o.Format()
 		}
@@ -395,34 +395,35 @@ func (d *decoder) add(o Object) {
 	d.objects = append(d.objects, o)
 }
 
-func (d *decoder) kind(n *yaml.Node) Kind {
+func (d *decoder) decodeKind(n *yaml.Node) Kind {
 	for _, k := range d.kinds {
 		if n.Kind == yaml.ScalarNode && k.Name == n.Value {
 			return k
 		}
 	}
 	d.path = append(d.path[:0], "kind"...)
-	names := kindNames(slices.DeleteFunc(slices.Clone(d.kinds), func(k Kind) bool { return k.Kept != "" }))
+	names := kindNames(slices.DeleteFunc(slices.Clone(d.kinds), func(k Kind) bool { return k.ReadOnly != "" }))
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-		d.at(n, "must be one of "+strings.Join(names, ", "), nil)
+		d.failAt(n, "must be one of "+strings.Join(names, ", "), nil)
 	} else {
-		d.at(n, fmt.Sprintf("unknown kind%s; known are %s", didYouMean(n.Value, names), strings.Join(names, ", ")), n.Value)
+		d.failAt(n, fmt.Sprintf("unknown kind%s; known kinds are %s", didYouMean(n.Value, names), strings.Join(names, ", ")), n.Value)
 	}
 	d.path = d.path[:0]
 	return Kind{}
 }
 
-// name checks the name of the object and puts it into the subject of faults.
-func (d *decoder) name(object, n *yaml.Node, kind string) string {
+// decodeName checks the name of the object and puts it into the subject of
+// faults.
+func (d *decoder) decodeName(object, n *yaml.Node, kind string) string {
 	if kind != "" {
 		d.subject = kind
 	}
 	if n == nil {
-		d.at(object, d.from.path("name")+" is missing", nil)
+		d.failAt(object, d.from.path("name")+" is missing", nil)
 		return ""
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-		d.fail(d.offset+n.Line, "name", "must be a text, not "+nodeWord(n), nil)
+		d.fail(d.offset+n.Line, "name", "must be a string, not "+nodeType(n), nil)
 		return ""
 	}
 	if message := nameFaultOf(kind, n.Value); message != "" {
@@ -473,8 +474,8 @@ func isName(s, marks string) bool {
 	return ok
 }
 
-// frameHint returns a hint for an unknown key beside kind, name and spec.
-func frameHint(key string, kind Kind) string {
+// topLevelHint returns a hint for an unknown key beside kind, name and spec.
+func topLevelHint(key string, kind Kind) string {
 	if kind.New != nil {
 		if _, ok := planOf(reflect.TypeOf(kind.New()).Elem()).byName[key]; ok {
 			return ", it belongs under spec"
@@ -483,21 +484,21 @@ func frameHint(key string, kind Kind) string {
 	return didYouMean(key, []string{"kind", "name", "labels", "spec", "version"})
 }
 
-// content decodes and validates the spec of a document.
-func (d *decoder) content(object, n *yaml.Node, kind Kind, o *Object) {
+// decodeSpec decodes and validates the spec of a document.
+func (d *decoder) decodeSpec(object, n *yaml.Node, kind Kind, o *Object) {
 	switch {
 	case n == nil:
-		d.at(object, "spec is missing", nil)
+		d.failAt(object, "spec is missing", nil)
 		return
 	case kind.New == nil:
 		return
-	case kind.Kept != "" && !d.trusted:
-		d.at(object, kind.Kept, nil)
+	case kind.ReadOnly != "" && !d.trusted:
+		d.failAt(object, kind.ReadOnly, nil)
 		return
 	}
 	o.Spec = kind.New()
 	d.spec = o.Spec
-	d.child("spec", func() { d.value(n, reflect.ValueOf(o.Spec).Elem(), nil) })
+	d.inField("spec", func() { d.decodeValue(n, reflect.ValueOf(o.Spec).Elem(), nil) })
 	if d.trusted || n.Kind != yaml.MappingNode {
 		return
 	}
@@ -506,7 +507,7 @@ func (d *decoder) content(object, n *yaml.Node, kind Kind, o *Object) {
 			d.lines[ref.Path] = d.offset + locate(n, ref.Path).Line
 		}
 	}
-	decoded := append(make([]string, 0, len(d.failed)), d.from.of(d.subject)...)
+	decoded := append(make([]string, 0, len(d.failed)), d.from.failedPaths(d.subject)...)
 	for path := range d.failed {
 		decoded = append(decoded, path)
 	}

@@ -40,7 +40,7 @@ func glob(t testing.TB, pattern string) []string {
 
 // Each file in testdata/bad breaks one rule or a few of a kind; the file beside
 // it has the expected faults (go test -update writes them).
-func TestBadFilesGetTheFaultsThatStandBesideThem(t *testing.T) {
+func TestBadFilesMatchExpectedFaults(t *testing.T) {
 	for _, file := range append(glob(t, "testdata/bad/*.yaml"), glob(t, "testdata/bad/*.json")...) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			data, err := os.ReadFile(file)
@@ -73,7 +73,7 @@ func TestBadFilesGetTheFaultsThatStandBesideThem(t *testing.T) {
 	}
 }
 
-func TestGoodFilesAreTaken(t *testing.T) {
+func TestGoodFilesAreAccepted(t *testing.T) {
 	for _, file := range append(glob(t, "testdata/good/*.yaml"), glob(t, "testdata/good/*.json")...) {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -85,7 +85,7 @@ func TestGoodFilesAreTaken(t *testing.T) {
 	}
 }
 
-func TestKindsAreFoundInAnyCaseAndNumber(t *testing.T) {
+func TestFindKindIgnoresCaseAndPlural(t *testing.T) {
 	for _, s := range []string{"Service", "service", "SERVICES", "services"} {
 		if k, err := FindKind(RoutingKinds(), s); err != nil || k.Name != "Service" {
 			t.Errorf("%s: %v, %v", s, k.Name, err)
@@ -93,14 +93,14 @@ func TestKindsAreFoundInAnyCaseAndNumber(t *testing.T) {
 	}
 	_, err := FindKind(RoutingKinds(), "servce")
 	if want := "unknown kind servce, did you mean Service?; " +
-		"known are Listener, Service, MeshTCPRoute, MeshHTTPRoute, Certificate, Host"; err == nil || err.Error() != want {
+		"known kinds are Listener, Service, MeshTCPRoute, MeshHTTPRoute, Certificate, Host"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
 
 // Names of Services may be those that Kuma gives to Kubernetes services; other
 // names may not.
-func TestNamesOfServicesMayHaveUnderscores(t *testing.T) {
+func TestServiceNamesMayHaveUnderscores(t *testing.T) {
 	decode(t, `
 kind: Service
 name: backend_kuma-demo_svc_3001

@@ -16,13 +16,13 @@ import (
 // EncodeWithSecrets returns the form in which objects are stored and sent to a
 // node to be applied: JSON, one form for one content, with exactly the fields
 // that the user wrote and SECRETS IN CLEAR. Restore decodes it.
-func EncodeWithSecrets(o Object) []byte { return jsonEncoder{clear: true}.object(o) }
+func EncodeWithSecrets(o Object) []byte { return jsonEncoder{clear: true}.encodeObject(o) }
 
 // EncodeJSON returns an object as indented JSON, secrets hidden.
 func EncodeJSON(o Object) []byte {
 	var out bytes.Buffer
 	// Indent fails only for invalid JSON, which the encoder does not write.
-	_ = json.Indent(&out, jsonEncoder{}.object(o), "", "  ")
+	_ = json.Indent(&out, jsonEncoder{}.encodeObject(o), "", "  ")
 	out.WriteByte('\n')
 	return out.Bytes()
 }

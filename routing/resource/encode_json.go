@@ -9,40 +9,40 @@ import (
 // jsonEncoder writes objects as JSON on one line.
 type jsonEncoder struct{ clear bool }
 
-func (e jsonEncoder) object(o Object) []byte {
+func (e jsonEncoder) encodeObject(o Object) []byte {
 	dst := appendText([]byte(`{"kind":`), o.Kind)
 	dst = appendText(append(dst, `,"name":`...), o.Name)
 	if o.Version != 0 {
 		dst = strconv.AppendUint(append(dst, `,"version":`...), o.Version, 10)
 	}
 	if len(o.Labels) > 0 {
-		dst = e.value(append(dst, `,"labels":`...), reflect.ValueOf(o.Labels))
+		dst = e.encodeValue(append(dst, `,"labels":`...), reflect.ValueOf(o.Labels))
 	}
-	return append(e.value(append(dst, `,"spec":`...), reflect.ValueOf(o.Spec).Elem()), '}')
+	return append(e.encodeValue(append(dst, `,"spec":`...), reflect.ValueOf(o.Spec).Elem()), '}')
 }
 
-// value writes a value, which must not be nil.
-func (e jsonEncoder) value(dst []byte, v reflect.Value) []byte {
+// encodeValue writes a value, which must not be nil.
+func (e jsonEncoder) encodeValue(dst []byte, v reflect.Value) []byte {
 	if text, ok := leafText(v); ok {
 		return appendText(dst, text)
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
-		return e.value(dst, v.Elem())
+		return e.encodeValue(dst, v.Elem())
 	case reflect.Struct:
 		if list, ok := listForm(v); ok {
-			return e.list(dst, list)
+			return e.encodeList(dst, list)
 		}
-		return e.structure(dst, v)
+		return e.encodeStruct(dst, v)
 	case reflect.Slice:
-		return e.list(dst, v)
+		return e.encodeList(dst, v)
 	case reflect.Map:
 		dst = append(dst, '{')
 		for i, k := range sortedKeys(v) {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = e.value(append(appendText(dst, k.String()), ':'), v.MapIndex(k))
+			dst = e.encodeValue(append(appendText(dst, k.String()), ':'), v.MapIndex(k))
 		}
 		return append(dst, '}')
 	case reflect.Bool:
@@ -60,7 +60,7 @@ func (e jsonEncoder) value(dst []byte, v reflect.Value) []byte {
 	return appendText(dst, v.String())
 }
 
-func (e jsonEncoder) structure(dst []byte, v reflect.Value) []byte {
+func (e jsonEncoder) encodeStruct(dst []byte, v reflect.Value) []byte {
 	dst = append(dst, '{')
 	first := true
 	for _, f := range planOf(v.Type()).fields {
@@ -72,12 +72,12 @@ func (e jsonEncoder) structure(dst []byte, v reflect.Value) []byte {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = e.value(append(appendText(dst, f.name), ':'), fv)
+		dst = e.encodeValue(append(appendText(dst, f.name), ':'), fv)
 	}
 	return append(dst, '}')
 }
 
-func (e jsonEncoder) list(dst []byte, v reflect.Value) []byte {
+func (e jsonEncoder) encodeList(dst []byte, v reflect.Value) []byte {
 	dst = append(dst, '[')
 	if texts, ok := v.Interface().([]string); ok {
 		for i, s := range texts { // fast path for lists of 100,000 names
@@ -92,7 +92,7 @@ func (e jsonEncoder) list(dst []byte, v reflect.Value) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = e.value(dst, v.Index(i))
+		dst = e.encodeValue(dst, v.Index(i))
 	}
 	return append(dst, ']')
 }

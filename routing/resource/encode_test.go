@@ -17,8 +17,8 @@ import (
 // sameObject fails unless b equals a, apart from where it was read.
 func sameObject(t testing.TB, how string, a, b Object) {
 	t.Helper()
-	leaveOutEmpty(reflect.ValueOf(a.Spec))
-	leaveOutEmpty(reflect.ValueOf(b.Spec))
+	dropEmpty(reflect.ValueOf(a.Spec))
+	dropEmpty(reflect.ValueOf(b.Spec))
 	if a.Key != b.Key || a.Version != b.Version || !maps.Equal(a.Labels, b.Labels) || !reflect.DeepEqual(a.Spec, b.Spec) {
 		t.Errorf("%s: %v is not the same afterwards:\n%+v\n%+v", how, a.Key, a.Spec, b.Spec)
 	}
@@ -27,23 +27,24 @@ func sameObject(t testing.TB, how string, a, b Object) {
 	}
 }
 
-// leaveOutEmpty sets empty lists and maps to nil: no written form distinguishes them.
-func leaveOutEmpty(v reflect.Value) {
+// dropEmpty sets empty lists and maps to nil: no written form distinguishes
+// them.
+func dropEmpty(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
-			leaveOutEmpty(v.Elem())
+			dropEmpty(v.Elem())
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			leaveOutEmpty(v.Field(i))
+			dropEmpty(v.Field(i))
 		}
 	case reflect.Slice, reflect.Map:
 		if v.Len() == 0 && v.CanSet() {
 			v.SetZero()
 		}
 		for i := 0; v.Kind() == reflect.Slice && i < v.Len(); i++ {
-			leaveOutEmpty(v.Index(i))
+			dropEmpty(v.Index(i))
 		}
 	}
 }
@@ -73,7 +74,7 @@ func checkRoundTrip(t testing.TB, o Object) {
 	}
 }
 
-func TestGoodFilesSurviveEveryForm(t *testing.T) {
+func TestGoodFilesRoundTripInEveryForm(t *testing.T) {
 	for _, file := range append(glob(t, "testdata/good/*.yaml"), glob(t, "testdata/good/*.json")...) {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -89,7 +90,7 @@ func TestGoodFilesSurviveEveryForm(t *testing.T) {
 	}
 }
 
-func TestStoredFormHoldsWhatTheUserWroteAndNoMore(t *testing.T) {
+func TestStoredFormHoldsOnlyWhatTheUserWrote(t *testing.T) {
 	o := decode(t, `
 kind: Listener
 name: edge
@@ -116,7 +117,7 @@ spec:
 	}
 }
 
-func TestYAMLReadsLikeTheManual(t *testing.T) {
+func TestYAMLHasTheOrderOfTheManual(t *testing.T) {
 	o := decode(t, `{"kind": "Service", "name": "a", "spec": {`+
 		`"endpoints": [{"weight": 2, "address": "127.0.0.1:80", "tags": {"version": "1"}}], `+
 		`"connect": {"attempts": 2}, "idleTimeout": "60m"}}`)[0]
@@ -137,7 +138,7 @@ spec:
 	}
 }
 
-func TestEqualLooksAtWhatIsSaid(t *testing.T) {
+func TestEqualComparesWrittenContent(t *testing.T) {
 	one := func(spec string) Object { return decode(t, "kind: Service\nname: a\nspec: "+spec)[0] }
 	for _, c := range []struct {
 		a, b string
@@ -159,7 +160,7 @@ func TestEqualLooksAtWhatIsSaid(t *testing.T) {
 	}
 }
 
-func TestASecretIsShownNowhere(t *testing.T) {
+func TestSecretsAreNeverShown(t *testing.T) {
 	const text = "top-secret-text"
 	o := Object{Key: Key{"Certificate", "a"}, Spec: &Certificate{Cert: "c", Key: text}}
 	var log strings.Builder
@@ -192,7 +193,7 @@ func TestASecretIsShownNowhere(t *testing.T) {
 }
 
 // No fault shows a key that was put into a wrong place.
-func TestNoFaultTellsASecret(t *testing.T) {
+func TestFaultsNeverShowSecrets(t *testing.T) {
 	key, err := os.ReadFile("testdata/pem/a.key")
 	if err != nil {
 		t.Fatal(err)

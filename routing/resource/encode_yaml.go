@@ -10,10 +10,10 @@ import (
 // fields are written, their order and their form.
 
 // yamlObject returns the tree of an object, secrets hidden.
-func yamlObject(o Object) *yaml.Node { return yamlTree(jsonEncoder{}.object(o)) }
+func yamlObject(o Object) *yaml.Node { return yamlTree(jsonEncoder{}.encodeObject(o)) }
 
 func specNode(s Spec) *yaml.Node {
-	return yamlTree(jsonEncoder{}.value(nil, reflect.ValueOf(s).Elem()))
+	return yamlTree(jsonEncoder{}.encodeValue(nil, reflect.ValueOf(s).Elem()))
 }
 
 // yamlTree parses the output of a jsonEncoder. This cannot fail: the output is
@@ -21,7 +21,7 @@ func specNode(s Spec) *yaml.Node {
 // decoded.
 func yamlTree(text []byte) *yaml.Node {
 	p := jsonParser{data: string(text)}
-	n, err := p.value(0)
+	n, err := p.parseValue(0)
 	if err != nil {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: err.Error()}
 	}

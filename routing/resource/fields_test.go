@@ -33,7 +33,7 @@ func eachSpecStruct(do func(reflect.Type)) {
 	}
 }
 
-func TestCommentsTellTheDefaultsAndBounds(t *testing.T) {
+func TestCommentsMatchDefaultsAndBounds(t *testing.T) {
 	var fields []manual.Field
 	eachSpecStruct(func(s reflect.Type) {
 		for i := range s.NumField() {
@@ -45,7 +45,7 @@ func TestCommentsTellTheDefaultsAndBounds(t *testing.T) {
 	manual.Check(t, fields)
 }
 
-func TestTagsOfFieldsCanBeRead(t *testing.T) {
+func TestFieldTagsAreValid(t *testing.T) {
 	eachSpecStruct(func(s reflect.Type) {
 		for i := range s.NumField() {
 			f, name := s.Field(i), s.Name()+"."+s.Field(i).Name
@@ -88,7 +88,7 @@ func TestTagsOfFieldsCanBeRead(t *testing.T) {
 }
 
 // Every key of the model is used in one of the good files.
-func TestEveryKeyIsReached(t *testing.T) {
+func TestGoodFilesUseEveryKey(t *testing.T) {
 	var text strings.Builder
 	for _, file := range append(glob(t, "testdata/good/*.yaml"), glob(t, "testdata/http/good/*.yaml")...) {
 		data, err := os.ReadFile(file)

@@ -87,7 +87,7 @@ func LoadFiles(o *Object, baseDir string, readFile func(name string, limit int) 
 		case len(data) == 0:
 			faults = append(faults, o.Fault(f.Path, "is empty", name))
 		case !isPEM(string(data)):
-			faults = append(faults, o.Fault(f.Path, "holds no PEM", name))
+			faults = append(faults, o.Fault(f.Path, "contains no PEM", name))
 		default:
 			f.Set(string(data))
 			sources[contentPath(f.Path)] = name

@@ -88,8 +88,8 @@ func (o *origin) subject(of string) string {
 	return of
 }
 
-// of lists the paths of a resource that could not be converted.
-func (o *origin) of(subject string) (paths []string) {
+// failedPaths lists the paths of a resource that could not be converted.
+func (o *origin) failedPaths(subject string) (paths []string) {
 	for at := range o.failed {
 		if path, ok := strings.CutPrefix(at, subject+" "); ok {
 			paths = append(paths, path)
@@ -114,14 +114,14 @@ func (d *decoder) convert(root *yaml.Node, listed bool) bool {
 		case !f.Is(root):
 			continue
 		case f.Items == nil:
-			d.together(f, root)
+			d.decodeForeign(f, root)
 		case listed:
 			d.subject, d.failed = "", nil
-			d.fail(d.offset+root.Line, "items", "a list within a list is not taken: put its items into the list around it", nil)
+			d.fail(d.offset+root.Line, "items", "nested lists are not supported: put the items into the outer list", nil)
 		default:
 			d.subject, d.failed = "", nil
-			for _, item := range f.Items(root, d.unconverted) {
-				d.one(item, true)
+			for _, item := range f.Items(root, d.failForeign) {
+				d.decodeItem(item, true)
 			}
 		}
 		return true
@@ -129,7 +129,7 @@ func (d *decoder) convert(root *yaml.Node, listed bool) bool {
 	return false
 }
 
-func (d *decoder) unconverted(n *yaml.Node, path, message string, value any) {
+func (d *decoder) failForeign(n *yaml.Node, path, message string, value any) {
 	d.fail(d.offset+n.Line, path, message, value)
 }
 
@@ -145,22 +145,22 @@ func (d *decoder) warn(n *yaml.Node, path, message string, value any) {
 	}
 }
 
-// together decodes the resources of one document of another format.
-func (d *decoder) together(f Foreign, root *yaml.Node) {
+// decodeForeign decodes the resources of one document of another format.
+func (d *decoder) decodeForeign(f Foreign, root *yaml.Node) {
 	first, faults := len(d.objects), len(d.faults)
 	d.broken, d.subject, d.failed = []Object{}, "", map[string]bool{}
 	d.from = origin{kinds: f.Kinds}
 	var nodes []*yaml.Node
 	if f.Report != nil {
-		nodes = f.Report(root, d.unconverted, d.warn)
+		nodes = f.Report(root, d.failForeign, d.warn)
 	} else {
-		nodes = f.Convert(root, d.unconverted)
+		nodes = f.Convert(root, d.failForeign)
 	}
 	d.from = origin{f.Name, f.Path, f.Kinds, d.failed}
-	told := map[string]map[string]bool{}
+	failed := map[string]map[string]bool{}
 	for _, n := range nodes {
-		d.object(n)
-		told[d.from.subject(d.subject)] = d.failed
+		d.decodeObject(n)
+		failed[d.from.subject(d.subject)] = d.failed
 	}
 	broken := d.broken
 	d.broken, d.from = nil, origin{}
@@ -171,7 +171,7 @@ func (d *decoder) together(f Foreign, root *yaml.Node) {
 	for _, fault := range all {
 		subject, path, _ := strings.Cut(fault.Path, " ")
 		follows := false
-		for p := range told[subject] {
+		for p := range failed[subject] {
 			follows = follows || within(p, path) || within(path, p)
 		}
 		if !follows && !d.full() {

@@ -34,7 +34,7 @@ func (h *Host) Validate(fault func(path, message string, value any)) {
 	checkServiceRef("service", h.Service, fault)
 	checkALPN("alpn", h.ALPN, fault)
 	if len(h.Names) == 0 {
-		fault("names", "is required: the server names that the listener gets", nil)
+		fault("names", "is required: the server names to add to the listener", nil)
 	}
 	seen := make(map[string]int, len(h.Names))
 	for i, name := range h.Names {
@@ -42,7 +42,7 @@ func (h *Host) Validate(fault func(path, message string, value any)) {
 		if err != nil {
 			fault(item("names", i), err.Error(), name)
 		} else if before, ok := seen[canonical]; ok {
-			fault(item("names", i), "stands twice, before at "+item("spec.names", before), name)
+			fault(item("names", i), "duplicate, first at "+item("spec.names", before), name)
 		} else {
 			seen[canonical] = i
 		}
@@ -67,8 +67,8 @@ type claim struct {
 // claimOfListener is shared by a listener's own names that are not limited by ALPN.
 var claimOfListener = &claim{}
 
-// meets reports whether a ClientHello could match both claims equally well.
-func (c *claim) meets(alpn []string) bool {
+// conflicts reports whether a ClientHello could match both claims equally well.
+func (c *claim) conflicts(alpn []string) bool {
 	if len(c.alpn) == 0 || len(alpn) == 0 {
 		return len(c.alpn) == len(alpn)
 	}
@@ -105,11 +105,11 @@ func (e *setEdit) updateNames(key Key, old, next *member) {
 	// A few new names are copied, so that they do not keep a whole document of a
 	// hundred thousand alive.
 	n := nameClaims{edit: e, listener: key.Name, clone: len(before) > 0}
-	gone, come := DiffHosts(before, after)
-	for _, x := range gone {
+	removed, added := DiffHosts(before, after)
+	for _, x := range removed {
 		n.remove(x.Name, listenerClaim(x.Rule))
 	}
-	for _, x := range come {
+	for _, x := range added {
 		n.add(x.Name, listenerClaim(x.Rule))
 	}
 }

@@ -34,7 +34,7 @@ func host(name, names string, alpn ...string) Object {
 	return Object{Key: Key{"Host", name}, Spec: &Host{Listener: "edge", Names: strings.Fields(names), Service: "apps", ALPN: alpn}}
 }
 
-func TestANameOfAListenerHasOneOwner(t *testing.T) {
+func TestListenerNamesHaveOneOwner(t *testing.T) {
 	s := mustWith(t, new(Set), puts(decode(t, hosted))...)
 	for _, c := range []struct {
 		host Object
@@ -43,11 +43,11 @@ func TestANameOfAListenerHasOneOwner(t *testing.T) {
 		{host("new", "new.example.com"), ""},
 		{
 			host("new", "x.example.com A.Example.com"),
-			"Host/new spec.names[1]: stands twice, before at Listener/edge spec.hosts[0].names[0] (A.Example.com)",
+			"Host/new spec.names[1]: duplicate, first at Listener/edge spec.hosts[0].names[0] (A.Example.com)",
 		},
 		{
 			host("new", "*.xn--bcher-kva.example"),
-			"Host/new spec.names[0]: stands twice, before at Host/tenant spec.names[1] (*.xn--bcher-kva.example)",
+			"Host/new spec.names[0]: duplicate, first at Host/tenant spec.names[1] (*.xn--bcher-kva.example)",
 		},
 		{host("tenant", "tenant.example.com"), ""}, // its own name
 		{host("new", "tenant.example.com", "h2"), ""},
@@ -55,7 +55,7 @@ func TestANameOfAListenerHasOneOwner(t *testing.T) {
 		{host("new", "b.example.com", "h3", "http/1.1"), ""},
 		{
 			host("new", "b.example.com", "h3", "h2"),
-			"Host/new spec.names[0]: stands twice, before at Listener/edge spec.hosts[1].names[0] (b.example.com)",
+			"Host/new spec.names[0]: duplicate, first at Listener/edge spec.hosts[1].names[0] (b.example.com)",
 		},
 	} {
 		_, faults, _ := s.With([]Change{Put(c.host)})
@@ -67,8 +67,8 @@ func TestANameOfAListenerHasOneOwner(t *testing.T) {
 	}
 	edge := decode(t, strings.ReplaceAll(hosted, "a.example.com", "a.example.com, tenant.example.com"))[0]
 	_, faults, _ := s.With([]Change{Put(edge)})
-	wantFaults(t, faults, "test.yaml:8: Listener/edge spec.hosts[0].names[1]: stands twice, "+
-		"before at Host/tenant spec.names[0] (tenant.example.com)")
+	wantFaults(t, faults, "test.yaml:8: Listener/edge spec.hosts[0].names[1]: duplicate, "+
+		"first at Host/tenant spec.names[0] (tenant.example.com)")
 	// A name may move in one change, in either order.
 	for _, changes := range [][]Change{
 		{Put(edge), Put(host("tenant", "x.example.com"))},
@@ -80,7 +80,7 @@ func TestANameOfAListenerHasOneOwner(t *testing.T) {
 	}
 }
 
-func TestWhatHostsUseStays(t *testing.T) {
+func TestResourcesInUseByHostsStay(t *testing.T) {
 	s := mustWith(t, new(Set), puts(decode(t, hosted))...)
 	for _, c := range []struct {
 		key  Key
@@ -99,11 +99,11 @@ func TestWhatHostsUseStays(t *testing.T) {
 	s = mustWith(t, s, Delete(Key{"Host", "tenant"}))
 	s = mustWith(t, s, Delete(Key{"Service", "only"}), Put(plain))
 	_, faults, _ = s.With([]Change{Put(host("new", "a.example.com"))})
-	wantFaults(t, faults, "Host/new spec.listener: is no listener with protocol: tls; without TLS there is no server name (edge)")
+	wantFaults(t, faults, "Host/new spec.listener: is not a listener with protocol: tls; without TLS there is no server name (edge)")
 	mustWith(t, s, Delete(Key{"Listener", "edge"}))
 }
 
-func TestNamesOfHostsWithoutACertificateWarn(t *testing.T) {
+func TestHostNamesWithoutACertificateWarn(t *testing.T) {
 	pem := string(readFile(t, "testdata/good/certificate.yaml"))
 	all := decode(t, pem+`---
 kind: Service
@@ -120,9 +120,9 @@ spec: {listener: edge, names: [a.example.com, other.example.org], service: apps}
 `)
 	s, faults, warnings := new(Set).With(puts(all))
 	wantFaults(t, faults)
-	wantFaults(t, warnings, "Host/tenant spec.names[1]: no certificate of the listener is for this name (other.example.org)")
+	wantFaults(t, warnings, "Host/tenant spec.names[1]: no certificate of the listener is valid for this name (other.example.org)")
 	_, _, warnings = s.With([]Change{Put(host("new", "b.example.org"))})
-	wantFaults(t, warnings, "Host/new spec.names[0]: no certificate of the listener is for this name (b.example.org)")
+	wantFaults(t, warnings, "Host/new spec.names[0]: no certificate of the listener is valid for this name (b.example.org)")
 	_, _, warnings = s.With([]Change{Put(all[2]), Put(host("new", "b.example.org"))})
 	wantFaults(t, warnings, "Host/new spec.names[0]", "Host/tenant spec.names[1]")
 	other := Object{Key: Key{"Certificate", "a"}, Spec: &Certificate{

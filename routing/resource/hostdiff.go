@@ -50,29 +50,29 @@ const lookAhead = 32
 // entries that they add. A listener's lists are long and nearly always the same
 // except for a few entries, so they are compared side by side; only after a
 // longer difference are entries looked up by name.
-func DiffHosts(old, rules []HostRule) (gone, come []HostName) {
+func DiffHosts(old, rules []HostRule) (removed, added []HostName) {
 	if len(old) == len(rules) && (len(old) == 0 || &old[0] == &rules[0]) {
 		return nil, nil
 	}
 	a, b := hostCursor{rules: old}, hostCursor{rules: rules}
 	var aheadA, aheadB []HostName
 	for {
-		atA, atB := a, b
+		startA, startB := a, b
 		x, more := a.next()
 		y, moreToo := b.next()
 		if more && moreToo && x.same(y) {
 			continue
 		}
 		if !more && !moreToo {
-			return gone, come
+			return removed, added
 		}
-		a, b = atA, atB
+		a, b = startA, startB
 		aheadA, aheadB = a.ahead(aheadA[:0], lookAhead), b.ahead(aheadB[:0], lookAhead)
-		i, j, ok := meet(aheadA, aheadB)
+		i, j, ok := resync(aheadA, aheadB)
 		if !ok {
-			return diffByName(a, b, gone, come)
+			return diffByName(a, b, removed, added)
 		}
-		gone, come = append(gone, aheadA[:i]...), append(come, aheadB[:j]...)
+		removed, added = append(removed, aheadA[:i]...), append(added, aheadB[:j]...)
 		for range i {
 			a.next()
 		}
@@ -82,9 +82,9 @@ func DiffHosts(old, rules []HostRule) (gone, come []HostName) {
 	}
 }
 
-// meet returns how many entries to skip in each list, as few as possible, so
+// resync returns how many entries to skip in each list, as few as possible, so
 // that the lists continue alike.
-func meet(a, b []HostName) (i, j int, ok bool) {
+func resync(a, b []HostName) (i, j int, ok bool) {
 	for sum := 1; sum < len(a)+len(b); sum++ {
 		for i := max(0, sum-len(b)+1); i <= sum && i < len(a); i++ {
 			if a[i].same(b[sum-i]) {
@@ -99,7 +99,7 @@ func meet(a, b []HostName) (i, j int, ok bool) {
 }
 
 // diffByName compares the rest of two lists, in any order.
-func diffByName(a, b hostCursor, gone, come []HostName) ([]HostName, []HostName) {
+func diffByName(a, b hostCursor, removed, added []HostName) ([]HostName, []HostName) {
 	left := map[string][]HostName{}
 	for x, ok := a.next(); ok; x, ok = a.next() {
 		left[x.Name] = append(left[x.Name], x)
@@ -108,11 +108,11 @@ func diffByName(a, b hostCursor, gone, come []HostName) ([]HostName, []HostName)
 		if i := slices.IndexFunc(left[y.Name], y.same); i >= 0 {
 			left[y.Name] = slices.Delete(left[y.Name], i, i+1)
 		} else {
-			come = append(come, y)
+			added = append(added, y)
 		}
 	}
 	for _, entries := range left {
-		gone = append(gone, entries...)
+		removed = append(removed, entries...)
 	}
-	return gone, come
+	return removed, added
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Each file in testdata/http/bad breaks the rules of one part.
-func TestBadHTTPRoutesGetTheFaultsThatStandBesideThem(t *testing.T) {
+func TestBadHTTPRoutesMatchExpectedFaults(t *testing.T) {
 	for _, file := range glob(t, "testdata/http/bad/*.yaml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			data, err := os.ReadFile(file)
@@ -48,7 +48,7 @@ func httpRoute(t *testing.T, file string) Object {
 	return objects[0]
 }
 
-func TestHTTPRoutesComeBackAsTheyWere(t *testing.T) {
+func TestHTTPRoutesRoundTrip(t *testing.T) {
 	o := httpRoute(t, "testdata/http/good/every-field.yaml")
 	again, err := Restore(EncodeWithSecrets(o), RoutingKinds())
 	if err != nil || !Equal(o, again) {
@@ -75,7 +75,7 @@ func TestHTTPRoutesComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestDefaultsOfHTTPRoutes(t *testing.T) {
+func TestHTTPRouteDefaults(t *testing.T) {
 	o := httpRoute(t, "testdata/http/good/every-field.yaml")
 	before := string(EncodeWithSecrets(o))
 	r := o.Spec.(*MeshHTTPRoute).WithDefaults()
@@ -102,7 +102,7 @@ func TestDefaultsOfHTTPRoutes(t *testing.T) {
 
 // The count before a regular expression is built is not less than its states,
 // and close enough to refuse no harmless expression.
-func TestRegularExpressionsAreMeasuredBeforeTheyAreBuilt(t *testing.T) {
+func TestRegularExpressionSizeIsCheckedBeforeBuilding(t *testing.T) {
 	for _, text := range []string{
 		"/", "/a", "/v[0-9]+/.*", "(a|b|c)*", "[a-z]{1,9}", "(?i)hello{3,7}", `\pL+`, `(\w+\.)+com`,
 		"(a{10}){10}", "(?:a?){50}", ".*Firefox.*",
@@ -127,7 +127,7 @@ func TestRegularExpressionsAreMeasuredBeforeTheyAreBuilt(t *testing.T) {
 
 // Regular expressions are counted per destination, in every place; those that
 // are stored already stay valid.
-func TestRegularExpressionsOfADestinationAreBounded(t *testing.T) {
+func TestRegularExpressionsPerDestinationAreBounded(t *testing.T) {
 	route := func(rules int) *MeshHTTPRoute {
 		var to HTTPRouteTo
 		for i := range rules {
@@ -145,7 +145,7 @@ func TestRegularExpressionsOfADestinationAreBounded(t *testing.T) {
 		maxRegexps / 4: "",
 		maxRegexps/4 + 1: fmt.Sprintf(
 			"to[0].rules must hold at most %d regular expressions in all: "+
-				"each is tried on every request that nothing before it is for (%d)",
+				"each is tried on every request not matched before (%d)",
 			maxRegexps, maxRegexps+4,
 		),
 	} {

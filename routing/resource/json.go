@@ -13,12 +13,12 @@ import (
 // their lines. JSON is not parsed as YAML, which supports neither its surrogate
 // pairs nor its tabs. Names and strings must be UTF-8.
 type jsonParser struct {
-	data  string
-	pos   int
-	line  int
-	texts yaml.Style // of strings: quoted to decode them, 0 to write them as YAML
-	nodes int
-	slab  []yaml.Node // preallocated nodes
+	data        string
+	pos         int
+	line        int
+	stringStyle yaml.Style // of strings: quoted to decode them, 0 to write them as YAML
+	nodes       int
+	slab        []yaml.Node // preallocated nodes
 }
 
 // slabSize is how many nodes are allocated at once. They are freed together once
@@ -46,10 +46,10 @@ func (e *syntaxError) Error() string { return e.message }
 
 // parseJSON parses one value after another to the end of data.
 func parseJSON(data string) ([]*yaml.Node, *syntaxError) {
-	p := &jsonParser{data: data, line: 1, texts: yaml.DoubleQuotedStyle}
+	p := &jsonParser{data: data, line: 1, stringStyle: yaml.DoubleQuotedStyle}
 	var roots []*yaml.Node
-	for p.space(); p.pos < len(p.data); p.space() {
-		n, err := p.value(0)
+	for p.skipSpace(); p.pos < len(p.data); p.skipSpace() {
+		n, err := p.parseValue(0)
 		if err != nil {
 			return roots, err
 		}
@@ -64,7 +64,7 @@ func (p *jsonParser) fail(format string, args ...any) *syntaxError {
 	return &syntaxError{p.line, fmt.Sprintf(format, args...)}
 }
 
-func (p *jsonParser) space() {
+func (p *jsonParser) skipSpace() {
 	for p.pos < len(p.data) {
 		switch p.data[p.pos] {
 		case '\n':
@@ -85,7 +85,7 @@ func (p *jsonParser) peek() byte {
 	return 0
 }
 
-func (p *jsonParser) value(depth int) (*yaml.Node, *syntaxError) {
+func (p *jsonParser) parseValue(depth int) (*yaml.Node, *syntaxError) {
 	if depth > MaxDepth {
 		return nil, p.fail("is nested deeper than %d levels", MaxDepth)
 	}
@@ -94,13 +94,13 @@ func (p *jsonParser) value(depth int) (*yaml.Node, *syntaxError) {
 	}
 	switch c := p.peek(); {
 	case c == '{':
-		return p.object(depth)
+		return p.parseObject(depth)
 	case c == '[':
-		return p.array(depth)
+		return p.parseArray(depth)
 	case c == '"':
-		return p.text()
+		return p.parseString()
 	case c == '-' || c >= '0' && c <= '9':
-		return p.number()
+		return p.parseNumber()
 	}
 	for _, word := range [...]struct{ text, tag string }{{"true", "!!bool"}, {"false", "!!bool"}, {"null", "!!null"}} {
 		if rest := p.data[p.pos:]; len(rest) >= len(word.text) && rest[:len(word.text)] == word.text {
@@ -114,48 +114,48 @@ func (p *jsonParser) value(depth int) (*yaml.Node, *syntaxError) {
 
 func (p *jsonParser) unexpected(wanted string) *syntaxError {
 	if p.pos >= len(p.data) {
-		return p.fail("is not JSON: it ends where %s is expected", wanted)
+		return p.fail("is not JSON: unexpected end, expected %s", wanted)
 	}
-	return p.fail("is not JSON: %q where %s is expected", p.data[p.pos], wanted)
+	return p.fail("is not JSON: unexpected %q, expected %s", p.data[p.pos], wanted)
 }
 
-func (p *jsonParser) object(depth int) (*yaml.Node, *syntaxError) {
+func (p *jsonParser) parseObject(depth int) (*yaml.Node, *syntaxError) {
 	n := p.node(yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"})
-	err := p.list('}', func() *syntaxError {
+	err := p.parseList('}', func() *syntaxError {
 		if p.peek() != '"' {
-			return p.unexpected("a name in quotes")
+			return p.unexpected("a quoted key")
 		}
-		key, err := p.text()
+		key, err := p.parseString()
 		if err != nil {
 			return err
 		}
-		p.space()
+		p.skipSpace()
 		if p.peek() != ':' {
 			return p.unexpected(`":"`)
 		}
 		p.pos++
-		p.space()
-		value, err := p.value(depth + 1)
+		p.skipSpace()
+		value, err := p.parseValue(depth + 1)
 		n.Content = append(n.Content, key, value)
 		return err
 	})
 	return n, err
 }
 
-func (p *jsonParser) array(depth int) (*yaml.Node, *syntaxError) {
+func (p *jsonParser) parseArray(depth int) (*yaml.Node, *syntaxError) {
 	n := p.node(yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"})
-	err := p.list(']', func() *syntaxError {
-		value, err := p.value(depth + 1)
+	err := p.parseList(']', func() *syntaxError {
+		value, err := p.parseValue(depth + 1)
 		n.Content = append(n.Content, value)
 		return err
 	})
 	return n, err
 }
 
-// list parses items separated by commas up to the end byte.
-func (p *jsonParser) list(end byte, item func() *syntaxError) *syntaxError {
+// parseList parses items separated by commas up to the end byte.
+func (p *jsonParser) parseList(end byte, item func() *syntaxError) *syntaxError {
 	p.pos++
-	p.space()
+	p.skipSpace()
 	if p.peek() == end {
 		p.pos++
 		return nil
@@ -164,33 +164,33 @@ func (p *jsonParser) list(end byte, item func() *syntaxError) *syntaxError {
 		if err := item(); err != nil {
 			return err
 		}
-		p.space()
+		p.skipSpace()
 		switch p.peek() {
 		case end:
 			p.pos++
 			return nil
 		case ',':
 			p.pos++
-			p.space()
+			p.skipSpace()
 		default:
 			return p.unexpected(fmt.Sprintf(`"," or %q`, string(end)))
 		}
 	}
 }
 
-func (p *jsonParser) number() (*yaml.Node, *syntaxError) {
+func (p *jsonParser) parseNumber() (*yaml.Node, *syntaxError) {
 	start, tag := p.pos, "!!int"
 	if p.peek() == '-' {
 		p.pos++
 	}
 	whole := p.pos
-	if p.digits() == 0 || p.data[whole] == '0' && p.pos > whole+1 {
+	if p.skipDigits() == 0 || p.data[whole] == '0' && p.pos > whole+1 {
 		return nil, p.fail("is not JSON: a number without digits or with a leading zero")
 	}
 	if p.peek() == '.' {
 		tag = "!!float"
 		p.pos++
-		if p.digits() == 0 {
+		if p.skipDigits() == 0 {
 			return nil, p.unexpected("a digit")
 		}
 	}
@@ -200,14 +200,14 @@ func (p *jsonParser) number() (*yaml.Node, *syntaxError) {
 		if c := p.peek(); c == '+' || c == '-' {
 			p.pos++
 		}
-		if p.digits() == 0 {
+		if p.skipDigits() == 0 {
 			return nil, p.unexpected("a digit")
 		}
 	}
 	return p.node(yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: p.data[start:p.pos]}), nil
 }
 
-func (p *jsonParser) digits() int {
+func (p *jsonParser) skipDigits() int {
 	start := p.pos
 	for c := p.peek(); c >= '0' && c <= '9'; c = p.peek() {
 		p.pos++
@@ -215,15 +215,15 @@ func (p *jsonParser) digits() int {
 	return p.pos - start
 }
 
-func (p *jsonParser) text() (*yaml.Node, *syntaxError) {
-	n := p.node(yaml.Node{Kind: yaml.ScalarNode, Style: p.texts, Tag: "!!str"})
+func (p *jsonParser) parseString() (*yaml.Node, *syntaxError) {
+	n := p.node(yaml.Node{Kind: yaml.ScalarNode, Style: p.stringStyle, Tag: "!!str"})
 	p.pos++
 	start := p.pos
 	var built []byte // nil while the string has no escapes
 	for {
 		switch c := p.peek(); {
 		case p.pos >= len(p.data):
-			return nil, p.fail("is not JSON: a text without its closing quote")
+			return nil, p.fail("is not JSON: a string without a closing quote")
 		case c == '"':
 			n.Value = p.data[start:p.pos]
 			if built != nil {
@@ -232,11 +232,11 @@ func (p *jsonParser) text() (*yaml.Node, *syntaxError) {
 			p.pos++
 			return n, nil
 		case c < ' ':
-			return nil, p.fail(`is not JSON: control character %q in a text`, c)
+			return nil, p.fail(`is not JSON: control character %q in a string`, c)
 		case c == '\\':
 			built = append(built, p.data[start:p.pos]...)
 			var err *syntaxError
-			if built, err = p.escape(built); err != nil {
+			if built, err = p.parseEscape(built); err != nil {
 				return nil, err
 			}
 			start = p.pos
@@ -246,8 +246,8 @@ func (p *jsonParser) text() (*yaml.Node, *syntaxError) {
 	}
 }
 
-// escape parses one escape or surrogate pair.
-func (p *jsonParser) escape(dst []byte) ([]byte, *syntaxError) {
+// parseEscape parses one escape or surrogate pair.
+func (p *jsonParser) parseEscape(dst []byte) ([]byte, *syntaxError) {
 	p.pos++
 	c := p.peek()
 	p.pos++
@@ -265,13 +265,13 @@ func (p *jsonParser) escape(dst []byte) ([]byte, *syntaxError) {
 	case 't':
 		return append(dst, '\t'), nil
 	case 'u':
-		r, ok := p.hex4()
+		r, ok := p.parseHex4()
 		if ok && utf16.IsSurrogate(r) {
 			ok = len(p.data)-p.pos >= 2 && p.data[p.pos:p.pos+2] == `\u`
 			p.pos += 2
 			if ok {
 				var low rune
-				low, ok = p.hex4()
+				low, ok = p.parseHex4()
 				r = utf16.DecodeRune(r, low)
 				ok = ok && r != utf8.RuneError
 			}
@@ -280,10 +280,10 @@ func (p *jsonParser) escape(dst []byte) ([]byte, *syntaxError) {
 			return utf8.AppendRune(dst, r), nil
 		}
 	}
-	return nil, p.fail(`is not JSON: an escape that it does not have`)
+	return nil, p.fail(`is not JSON: invalid escape`)
 }
 
-func (p *jsonParser) hex4() (rune, bool) {
+func (p *jsonParser) parseHex4() (rune, bool) {
 	if len(p.data)-p.pos < 4 {
 		return 0, false
 	}

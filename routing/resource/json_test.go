@@ -65,7 +65,7 @@ var jsonTexts = []string{
 	`]`, `}`, `'a'`, `1 2`, `//`,
 }
 
-func TestJSONIsReadLikeTheStandardLibraryReadsIt(t *testing.T) {
+func TestJSONMatchesTheStandardLibrary(t *testing.T) {
 	for _, text := range jsonTexts {
 		checkJSON(t, text)
 	}
@@ -82,10 +82,10 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-func TestAStoredObjectThatCannotBeReadIsAnError(t *testing.T) {
+func TestRestoreRefusesInvalidObjects(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                            "0 objects where one is expected",
-		`{"kind":"Service"`:           "is not JSON: it ends where",
+		`{"kind":"Service"`:           "is not JSON: unexpected end",
 		`{"kind":"Other","name":"a"}`: "unknown kind",
 		`{"kind":"Service","name":"a","spec":{"x":1}}`:                                      "unknown field",
 		`[{"kind":"Service","name":"a","spec":{}},{"kind":"Service","name":"b","spec":{}}]`: "2 objects where one is expected",

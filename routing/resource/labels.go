@@ -18,14 +18,14 @@ const (
 	maxLabelWord   = 63  // bytes of a name, without its prefix, and of a value
 )
 
-// frameLabels decodes and checks the labels of a document.
-func (d *decoder) frameLabels(n *yaml.Node, o *Object) {
+// decodeLabels decodes and checks the labels of a document.
+func (d *decoder) decodeLabels(n *yaml.Node, o *Object) {
 	if n == nil {
 		return
 	}
-	d.child("labels", func() {
+	d.inField("labels", func() {
 		before := len(d.faults)
-		d.value(n, reflect.ValueOf(&o.Labels).Elem(), nil)
+		d.decodeValue(n, reflect.ValueOf(&o.Labels).Elem(), nil)
 		if len(o.Labels) == 0 {
 			o.Labels = nil
 		}
@@ -34,10 +34,10 @@ func (d *decoder) frameLabels(n *yaml.Node, o *Object) {
 		}
 		labelFaults(o.Labels, func(key, message, value string) {
 			if key == "" {
-				d.at(n, message, nil)
+				d.failAt(n, message, nil)
 				return
 			}
-			d.child(key, func() {
+			d.inField(key, func() {
 				d.fail(d.offset+locate(n, string(appendStep([]byte("spec"), key))).Line, string(d.path), message, value)
 			})
 		})
@@ -48,7 +48,10 @@ func (d *decoder) frameLabels(n *yaml.Node, o *Object) {
 // a selector.
 func LabelFaults(labels map[string]string) (faults []string) {
 	labelFaults(labels, func(key, message, value string) {
-		faults = append(faults, strings.TrimSpace(fmt.Sprintf("label %s: %s (%s)", quote(key), message, quote(value))))
+		if key != "" {
+			message = fmt.Sprintf("label %s: %s (%s)", quote(key), message, quote(value))
+		}
+		faults = append(faults, message)
 	})
 	return faults
 }
@@ -67,10 +70,10 @@ func labelFaults(labels map[string]string, report func(key, message, value strin
 		}
 		switch value := labels[key]; {
 		case prefixed && nameFault(prefix) != "":
-			report(key, fmt.Sprintf("what is before the '/' of a label must be a host name in lower case, at most %d in all", maxLabelPrefix), key)
-		case word == "" || !labelWord(word):
+			report(key, fmt.Sprintf("the prefix of a label, before '/', must be a lower-case host name of at most %d bytes", maxLabelPrefix), key)
+		case word == "" || !isLabelValue(word):
 			report(key, "the name of a label must be "+labelRule, key)
-		case !labelWord(value):
+		case !isLabelValue(value):
 			report(key, "the value of a label must be empty or "+labelRule, value)
 		}
 	}
@@ -78,9 +81,9 @@ func labelFaults(labels map[string]string, report func(key, message, value strin
 
 var labelRule = fmt.Sprintf("letters, digits, '-', '_' and '.', with a letter or digit first and last, at most %d in all", maxLabelWord)
 
-// labelWord reports whether a label can have that value. Names follow the same
-// rule but must not be empty.
-func labelWord(s string) bool {
+// isLabelValue reports whether a label can have that value. Names follow the
+// same rule but must not be empty.
+func isLabelValue(s string) bool {
 	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
 	if s == "" {
 		return true

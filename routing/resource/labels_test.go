@@ -1,11 +1,12 @@
 package resource
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
 
-func TestLabelsAreKeptInOneForm(t *testing.T) {
+func TestLabelsAreEncodedInOneForm(t *testing.T) {
 	o := decode(t, "kind: Service\nname: a\nspec: {}\nlabels: {zone: 1.10, app.example.com/part-of: shop}")[0]
 	stored := string(EncodeWithSecrets(o))
 	if want := `{"kind":"Service","name":"a","labels":{"app.example.com/part-of":"shop","zone":"1.10"},"spec":{}}`; stored != want {
@@ -18,11 +19,11 @@ func TestLabelsAreKeptInOneForm(t *testing.T) {
 	if back, err := Restore(
 		[]byte(`{"kind":"Service","name":"a","labels":{"of a later version":"~"},"spec":{}}`), RoutingKinds(),
 	); err != nil || len(back.Labels) != 1 {
-		t.Errorf("what was admitted is not taken: %v, %v", back.Labels, err)
+		t.Errorf("an admitted object is refused: %v, %v", back.Labels, err)
 	}
 }
 
-func TestLabelsChoose(t *testing.T) {
+func TestHasLabels(t *testing.T) {
 	o := decode(t, "kind: Service\nname: a\nspec: {}\nlabels: {team: a, empty: \"\"}")[0]
 	for _, c := range []struct {
 		labels map[string]string
@@ -40,7 +41,7 @@ func TestLabelsChoose(t *testing.T) {
 	}
 }
 
-func TestFaultsOfLabelsToChooseBy(t *testing.T) {
+func TestLabelFaults(t *testing.T) {
 	if faults := LabelFaults(map[string]string{"a.example.com/b": "c", "d": ""}); len(faults) > 0 {
 		t.Error(faults)
 	}
@@ -48,9 +49,16 @@ func TestFaultsOfLabelsToChooseBy(t *testing.T) {
 	if len(faults) != 2 || !strings.HasPrefix(faults[0], "label a b: the name") || !strings.HasPrefix(faults[1], "label d: the value") {
 		t.Error(faults)
 	}
+	many := map[string]string{}
+	for i := range MaxLabels + 1 {
+		many[fmt.Sprint("l", i)] = ""
+	}
+	if faults := LabelFaults(many); len(faults) != 1 || faults[0] != "65 labels; a resource has at most 64" {
+		t.Error(faults)
+	}
 }
 
-func TestKindsOfSecrets(t *testing.T) {
+func TestHasSecrets(t *testing.T) {
 	for _, k := range append(RoutingKinds(), freeKinds()...) {
 		if got, want := k.HasSecrets(), k.Name == "Certificate"; got != want {
 			t.Errorf("%s: %v", k.Name, got)
@@ -58,7 +66,7 @@ func TestKindsOfSecrets(t *testing.T) {
 	}
 }
 
-func TestObjectsOfLabels(t *testing.T) {
+func TestWithLabels(t *testing.T) {
 	changes := []Change{}
 	for _, o := range decode(t, "kind: Service\nname: b\nlabels: {l: x}\nspec: {}\n---\n"+
 		"kind: Service\nname: a\nlabels: {l: x}\nspec: {}\n---\n"+

@@ -32,8 +32,8 @@ func meshOf(m *member) string {
 	return m.Labels[LabelMesh]
 }
 
-// updateForeign updates the indices of policies by Kuma mesh and by SMI root.
-func (e *setEdit) updateForeign(k Key, old, next *member) {
+// updatePolicies updates the indices of policies by Kuma mesh and by SMI root.
+func (e *setEdit) updatePolicies(k Key, old, next *member) {
 	move := func(edit **hamt.GroupsEdit[struct{}], before hamt.Groups[struct{}], was, is string) {
 		if was == is {
 			return
@@ -49,7 +49,7 @@ func (e *setEdit) updateForeign(k Key, old, next *member) {
 		}
 	}
 	move(&e.meshes, e.before.meshes, meshOf(old), meshOf(next))
-	move(&e.splits, e.before.splits, rootOf(old), rootOf(next))
+	move(&e.splits, e.before.splits, splitRoot(old), splitRoot(next))
 }
 
 func (e *setEdit) meshesAfter() hamt.Groups[struct{}] {
@@ -92,7 +92,7 @@ func (c *checker) checkMesh(m *member) {
 		if other := meshOf(first); other != mesh {
 			c.fault(
 				&m.Object, `labels["`+LabelMesh+`"]`,
-				fmt.Sprintf("differs from the mesh %s of %s, and Penstock is one mesh", other, withPlace(first)),
+				fmt.Sprintf("differs from the mesh %s of %s: Penstock supports only one mesh", other, withPlace(first)),
 				mesh,
 			)
 			return

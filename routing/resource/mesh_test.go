@@ -8,7 +8,7 @@ import (
 
 // A Kuma policy does not act on services of another mesh, and Penstock cannot
 // keep meshes apart.
-func TestPoliciesAreOfOneMesh(t *testing.T) {
+func TestPoliciesMustShareAMesh(t *testing.T) {
 	route := func(name, mesh, form string) Change {
 		o := decode(t, "kind: MeshTCPRoute\nname: "+name+"\n"+
 			"labels: {kuma.io/mesh: "+mesh+", penstock/format: "+form+"}\n"+
@@ -28,7 +28,7 @@ func TestPoliciesAreOfOneMesh(t *testing.T) {
 		{
 			"another mesh",
 			[]Change{route("c", "two", "kuma")},
-			`MeshTCPRoute/c labels["kuma.io/mesh"]: differs from the mesh one of MeshTCPRoute/a, and Penstock is one mesh (two)`,
+			`MeshTCPRoute/c labels["kuma.io/mesh"]: differs from the mesh one of MeshTCPRoute/a: Penstock supports only one mesh (two)`,
 		},
 		{"one that changes", []Change{route("b", "two", "kuma")}, "MeshTCPRoute/b labels"},
 		{"the same", []Change{route("c", "one", "kuma")}, ""},
@@ -57,13 +57,13 @@ func splitChange(name, root string, backends ...string) Change {
 }
 
 // A cycle closes over stored splits, and opens when one of them is deleted.
-func TestSplitsDoNotGoInCircles(t *testing.T) {
+func TestSplitCyclesAreRefused(t *testing.T) {
 	set, faults, warnings := new(Set).With([]Change{
 		splitChange("first", "a", "b", "leaf"), splitChange("second", "b", "c"), splitChange("beside", "x", "a"),
 	})
 	if len(faults) > 0 || !strings.Contains(Faults(warnings).Error(),
 		"MeshTCPRoute/beside spec.to[0].rules[0].default.backendRefs[0].name: is the root of the split MeshTCPRoute/first, "+
-			"by which these connections are not split again (a)") {
+			"which does not split these connections again (a)") {
 		t.Fatal(faults, Faults(warnings))
 	}
 	plain := splitChange("third", "c", "a")
@@ -77,7 +77,7 @@ func TestSplitsDoNotGoInCircles(t *testing.T) {
 			"one that closes it",
 			[]Change{splitChange("third", "c", "a")},
 			"MeshTCPRoute/third spec.to[0].rules[0].default.backendRefs[0].name: is the root of the split MeshTCPRoute/first, " +
-				"which leads back to c: splits must not go in circles (a)",
+				"which leads back to c: splits must not form a cycle (a)",
 		},
 		{"one that leads into one", []Change{splitChange("third", "d", "a")}, ""},
 		{"one that opens another", []Change{splitChange("third", "c", "a"), splitChange("second", "b", "leaf")}, ""},
@@ -92,7 +92,7 @@ func TestSplitsDoNotGoInCircles(t *testing.T) {
 }
 
 // A cycle of many splits is found in linear time.
-func TestLongCirclesAreFound(t *testing.T) {
+func TestLongSplitCyclesAreFound(t *testing.T) {
 	const n = MaxFaults * 5
 	var changes []Change
 	for i := range n {

@@ -20,7 +20,7 @@ import (
 //	form:"list"        the struct may be written as this list instead; the
 //	                   field has no key of its own
 //	variant:"type"     the field is an interface; the word in the field with
-//	                   that key selects its type; see Varied
+//	                   that key selects its type; see VariantSpec
 //
 // A field that has a default and is no pointer cannot be written as 0 or "".
 

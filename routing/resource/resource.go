@@ -116,9 +116,9 @@ type Kind struct {
 	// Secrets marks a kind that may hold secrets behind an interface, where its
 	// types do not show them.
 	Secrets bool
-	// Kept is the message that refuses an apply of a kind that only nodes write;
-	// "" if users may apply it.
-	Kept string
+	// ReadOnly is the message that refuses an apply of a kind that only nodes
+	// write; "" if users may apply it.
+	ReadOnly string
 	// Status marks a kind that is shown with a status beside its spec. The status
 	// is computed when the object is read and ignored when it is applied.
 	Status bool
@@ -145,7 +145,7 @@ func FindKind(kinds []Kind, s string) (Kind, error) {
 		}
 	}
 	names := kindNames(kinds)
-	return Kind{}, fmt.Errorf("unknown kind %s%s; known are %s", quote(s), didYouMean(s, names), strings.Join(names, ", "))
+	return Kind{}, fmt.Errorf("unknown kind %s%s; known kinds are %s", quote(s), didYouMean(s, names), strings.Join(names, ", "))
 }
 
 func kindNames(kinds []Kind) []string {

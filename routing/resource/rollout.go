@@ -104,7 +104,7 @@ const (
 func RolloutKind() Kind {
 	return Kind{
 		Name: KindRollout, Plural: "rollouts", New: func() Spec { return new(Rollout) },
-		Kept: "is written by the cluster's leader alone: change spec.rollout of the MeshTCPRoute of this name, or use penstock rollout",
+		ReadOnly: "is written only by the cluster's leader: change spec.rollout of the MeshTCPRoute of the same name, or use penstock rollout",
 	}
 }
 
@@ -143,8 +143,8 @@ func (r *RouteRollout) WithDefaults() *RouteRollout {
 	return &out
 }
 
-// is reports whether a backendRef is the new backend.
-func (b *RolloutBackend) is(ref *BackendRef) bool {
+// matches reports whether a backendRef is the new backend.
+func (b *RolloutBackend) matches(ref *BackendRef) bool {
 	return ref.Name == b.Name && maps.Equal(ref.Tags, b.Tags)
 }
 
@@ -231,7 +231,7 @@ func (r *MeshTCPRoute) RolloutRef() int {
 		return -1
 	}
 	refs := r.To[0].Rules[0].Default.BackendRefs
-	return slices.IndexFunc(refs, func(b BackendRef) bool { return r.Rollout.Backend.is(&b) })
+	return slices.IndexFunc(refs, func(b BackendRef) bool { return r.Rollout.Backend.matches(&b) })
 }
 
 // RolloutWeights returns the weights of the route's backendRefs when the new
@@ -290,7 +290,7 @@ func (r *MeshTCPRoute) RolloutText() string {
 		case i == 0:
 			text += fmt.Sprintf(" of new connections to %s go to %s", r.To[0].TargetRef.Name, &full.Backend)
 		case i == len(full.Steps)-1:
-			text = "at last " + text
+			text = "finally " + text
 		default:
 			text = "then " + text
 		}
@@ -312,7 +312,7 @@ func (r *MeshTCPRoute) RolloutText() string {
 	}
 	text := strings.Join(steps, ", ")
 	if len(bounds) > 0 {
-		text += "; back to 0 % when " + strings.Join(bounds, " or ")
+		text += "; back to 0 % if " + strings.Join(bounds, " or ")
 	}
 	return text
 }
@@ -326,7 +326,7 @@ func (r *MeshTCPRoute) validateRollout(fault report) {
 		return
 	}
 	if len(r.To) > 1 {
-		fault("rollout", "needs a route with one destination: make a route for each", len(r.To))
+		fault("rollout", "requires a route with one destination: write one route per destination", len(r.To))
 	}
 	if r.Rollout.Backend.Name == "" {
 		fault("rollout.backend.name", "is required", nil)
@@ -350,26 +350,26 @@ func (r *MeshTCPRoute) checkRolloutRefs(fault report) {
 	first, rest := -1, 0
 	for i := range refs {
 		switch {
-		case !b.is(&refs[i]):
+		case !b.matches(&refs[i]):
 			rest += weightOf(&refs[i])
 		case first >= 0:
-			fault(item(path, i), "is the rollout's backend a second time, first at spec."+item(path, first), b.String())
+			fault(item(path, i), "duplicates the rollout's backend, first at spec."+item(path, first), b.String())
 		default:
 			first = i
 		}
 	}
 	switch {
 	case first < 0:
-		fault("rollout.backend", "is none of the backendRefs: the new one must stand there, by the same name and tags", b.String())
+		fault("rollout.backend", "is not in backendRefs: add it there with the same name and tags", b.String())
 	case rest == 0:
-		fault("rollout.backend", "has no other backend with a weight above 0 beside it, which gets what it does not get", b.String())
+		fault("rollout.backend", "needs another backend with a weight above 0, which gets the rest", b.String())
 	}
 }
 
 func checkSteps(steps []RolloutStep, fault report) {
 	switch {
 	case len(steps) == 0:
-		fault("rollout.steps", "is required: the weights that the backend gets one after the other", nil)
+		fault("rollout.steps", "is required: the new backend's weights, in order", nil)
 	case len(steps) > maxSteps:
 		fault("rollout.steps", fmt.Sprintf("must hold at most %d steps", maxSteps), len(steps))
 		return
@@ -380,10 +380,10 @@ func checkSteps(steps []RolloutStep, fault report) {
 		case steps[i].Weight == 0:
 			fault(path+".weight", "is required, from 1 to 100", nil)
 		case i > 0 && steps[i].Weight <= steps[i-1].Weight:
-			fault(path+".weight", fmt.Sprintf("must be above that of the step before it, %d", steps[i-1].Weight), steps[i].Weight)
+			fault(path+".weight", fmt.Sprintf("must be above the previous step's, %d", steps[i-1].Weight), steps[i].Weight)
 		}
 		if steps[i].For == nil && i < len(steps)-1 {
-			fault(path+".for", "is required: how long the step lasts; only the last one may leave it out", nil)
+			fault(path+".for", "is required: how long the step lasts; only the last step may leave it out", nil)
 		}
 	}
 }

@@ -24,7 +24,7 @@ spec:
 }
 
 // Only the leader writes Rollouts; users cannot apply them.
-func TestWhatTheLeaderKeepsIsNotApplied(t *testing.T) {
+func TestUsersCannotApplyRollouts(t *testing.T) {
 	o := Object{Key: Key{KindRollout, "canary"}, Spec: &Rollout{
 		Of: "0011", Phase: RolloutPaused, Step: 2, Weight: 50,
 		Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Spent: Duration(time.Second), Reason: "because",
@@ -37,7 +37,7 @@ func TestWhatTheLeaderKeepsIsNotApplied(t *testing.T) {
 	}
 	for _, text := range []string{string(stored), string(EncodeYAML(o))} {
 		_, faults := Decode("x.yaml", []byte(text), kinds)
-		if len(faults) != 1 || !strings.Contains(faults.Error(), "Rollout/canary: is written by the cluster's leader alone") {
+		if len(faults) != 1 || !strings.Contains(faults.Error(), "Rollout/canary: is written only by the cluster's leader") {
 			t.Errorf("applied, it is told %v", faults)
 		}
 	}
@@ -49,7 +49,7 @@ func TestWhatTheLeaderKeepsIsNotApplied(t *testing.T) {
 
 // The new backend gets exactly its percentage, and the others keep their
 // proportion, whatever the new one's own weight is.
-func TestWeightsOfARollout(t *testing.T) {
+func TestRolloutWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := &MeshTCPRoute{
 			To:      []RouteTo{{TargetRef: TargetRef{Kind: "MeshService", Name: "a"}, Rules: []RouteRule{{}}}},
@@ -88,7 +88,7 @@ func TestWeightsOfARollout(t *testing.T) {
 	})
 }
 
-func TestWhatMakesItAnotherRollout(t *testing.T) {
+func TestRolloutOfIdentifiesARollout(t *testing.T) {
 	const steps = "[{weight: 5, for: 10m}, {weight: 100}]"
 	of := canary(t, steps).RolloutOf()
 	same := canary(t, steps)
@@ -118,10 +118,10 @@ func TestWhatMakesItAnotherRollout(t *testing.T) {
 	}
 }
 
-func TestARolloutInWords(t *testing.T) {
+func TestRolloutText(t *testing.T) {
 	r := canary(t, "[{weight: 5, for: 10m}, {weight: 50, for: 1h}, {weight: 100}]")
-	want := "5 % of new connections to apps go to apps {version=v2} for 10m, then 50 % for 1h, at last 100 %, watched for 1m; " +
-		"back to 0 % when more than 5 % of at least 20 connects within 1m fail or more than 30 % of its endpoints are ejected"
+	want := "5 % of new connections to apps go to apps {version=v2} for 10m, then 50 % for 1h, finally 100 %, watched for 1m; " +
+		"back to 0 % if more than 5 % of at least 20 connects within 1m fail or more than 30 % of its endpoints are ejected"
 	if got := r.RolloutText(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -126,7 +126,7 @@ func FillHidden(o, stored Object) (Object, Faults) {
 		return o, nil
 	}
 	if _, ok := o.Spec.(*Certificate); ok {
-		return fillKey(o, stored)
+		return fillCertificateKey(o, stored)
 	}
 	known := map[string][2]reflect.Value{}
 	if stored.Spec != nil && stored.Key == o.Key {
@@ -143,9 +143,9 @@ func FillHidden(o, stored Object) (Object, Faults) {
 		old, ok := known[string(path)]
 		switch {
 		case !ok:
-			faults = append(faults, o.Fault(string(path), "is hidden, and none is stored yet: give it", nil))
-		case !sameBeside(in, old[1]):
-			faults = append(faults, o.Fault(string(path), "is hidden, and what stands beside it is other than is stored: give it", nil))
+			faults = append(faults, o.Fault(string(path), "is hidden, and no value is stored yet: give the secret", nil))
+		case !equalExceptSecrets(in, old[1]):
+			faults = append(faults, o.Fault(string(path), "is hidden, and the fields beside it differ from the stored ones: give the secret", nil))
 		default:
 			v.SetString(old[0].String())
 		}
@@ -154,8 +154,9 @@ func FillHidden(o, stored Object) (Object, Faults) {
 	return o, faults
 }
 
-// sameBeside reports whether two structs are equal apart from their secrets.
-func sameBeside(a, b reflect.Value) bool {
+// equalExceptSecrets reports whether two structs are equal apart from their
+// secrets.
+func equalExceptSecrets(a, b reflect.Value) bool {
 	if a.Type() != b.Type() {
 		return false
 	}
@@ -208,15 +209,15 @@ func cloneDeep(v reflect.Value) reflect.Value {
 	return v
 }
 
-// fillKey fills in the key of a certificate.
-func fillKey(o, stored Object) (Object, Faults) {
+// fillCertificateKey fills in the key of a certificate.
+func fillCertificateKey(o, stored Object) (Object, Faults) {
 	c := *o.Spec.(*Certificate)
 	old, ok := stored.Spec.(*Certificate)
 	switch {
 	case !ok || stored.Key != o.Key:
 		return o, Faults{o.Fault("spec.key", "is hidden, and there is no such certificate yet: give the key", nil)}
 	case old.Cert != c.Cert:
-		return o, Faults{o.Fault("spec.key", "is hidden, and cert is not the one that is stored: give the key that belongs to it", nil)}
+		return o, Faults{o.Fault("spec.key", "is hidden, and cert differs from the stored one: give the key that belongs to it", nil)}
 	}
 	c.Key = old.Key
 	o.Spec = &c

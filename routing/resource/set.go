@@ -28,12 +28,12 @@ type Set struct {
 	// names has the claims to each server name of a listener, in normal form,
 	// under the listener's name, even if that listener does not exist.
 	names hamt.Groups[*claim]
-	// covers has the Certificates whose leaf has a name, in lower case.
-	covers hamt.Groups[struct{}]
-	// claims has the server names that Joints claim; see nameClaim.
+	// certificateNames has the Certificates whose leaf has a name, in lower case.
+	certificateNames hamt.Groups[struct{}]
+	// claims has the server names that SetCheckers claim; see nameClaim.
 	claims *iradix.Tree[*nameClaim]
-	// joints is the part of users in which the user is a Joint.
-	joints hamt.Groups[struct{}]
+	// setCheckers is the part of users in which the user is a SetChecker.
+	setCheckers hamt.Groups[struct{}]
 	// meshes has the policies of each Kuma mesh, splits the routes of each root
 	// service of SMI.
 	meshes, splits hamt.Groups[struct{}]
@@ -44,8 +44,8 @@ type member struct {
 	Object
 	refs    []Ref           // nil: Spec.Refs is called each time
 	names   []string        // of a certificate's leaf, in lower case
-	claims  []Claim         // of a Joint
-	listens []listenAddress // addresses that it needs for itself; of a Joint one for each of Listens
+	claims  []Claim         // of a SetChecker
+	listens []listenAddress // addresses that it needs for itself; of a SetChecker one for each of Listens
 }
 
 // byKey orders members by kind and name.
@@ -196,7 +196,7 @@ func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 	for i := range changes {
 		change := &changes[i]
 		if first, ok := done[change.Key]; ok {
-			c.fault(&change.Object, "", "stands here twice, first "+place(first), nil)
+			c.fault(&change.Object, "", duplicateOf(first), nil)
 			continue
 		}
 		done[change.Key] = &change.Object
@@ -215,8 +215,8 @@ func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 // changes that were accepted before.
 func (s *Set) Next(changes []Change) *Set {
 	e := &setEdit{
-		s.objects.Edit(), s.users.Edit(), tree(s.ports).Txn(), s.names.Edit(), s.covers.Edit(),
-		tree(s.claims).Txn(), s.joints.Edit(), s, nil, nil,
+		s.objects.Edit(), s.users.Edit(), tree(s.ports).Txn(), s.names.Edit(), s.certificateNames.Edit(),
+		tree(s.claims).Txn(), s.setCheckers.Edit(), s, nil, nil,
 	}
 	for i := range changes {
 		change := &changes[i]
@@ -228,9 +228,9 @@ func (s *Set) Next(changes []Change) *Set {
 		e.updateUsers(change.Key, old, next)
 		updatePorts(e.ports, old, next)
 		e.updateNames(change.Key, old, next)
-		e.updateCovers(change.Name, old, next)
-		e.updateJoint(old, next)
-		e.updateForeign(change.Key, old, next)
+		e.updateCertificateNames(change.Name, old, next)
+		e.updateClaims(old, next)
+		e.updatePolicies(change.Key, old, next)
 		if next == nil {
 			e.objects.Delete(change.Kind, change.Name)
 		} else {
@@ -238,23 +238,23 @@ func (s *Set) Next(changes []Change) *Set {
 		}
 	}
 	return &Set{
-		e.objects.Groups(), e.users.Groups(), e.ports.CommitOnly(), e.names.Groups(), e.covers.Groups(),
-		e.claims.CommitOnly(), e.joints.Groups(), e.meshesAfter(), e.splitsAfter(),
+		e.objects.Groups(), e.users.Groups(), e.ports.CommitOnly(), e.names.Groups(), e.certificateNames.Groups(),
+		e.claims.CommitOnly(), e.setCheckers.Groups(), e.meshesAfter(), e.splitsAfter(),
 	}
 }
 
 // setEdit collects the edits that lead from one set to the next.
 type setEdit struct {
-	objects *hamt.GroupsEdit[*member]
-	users   *hamt.GroupsEdit[struct{}]
-	ports   *iradix.Txn[struct{}]
-	names   *hamt.GroupsEdit[*claim]
-	covers  *hamt.GroupsEdit[struct{}]
-	claims  *iradix.Txn[*nameClaim]
-	joints  *hamt.GroupsEdit[struct{}]
-	before  *Set
-	meshes  *hamt.GroupsEdit[struct{}] // nil: as before
-	splits  *hamt.GroupsEdit[struct{}] // nil: as before
+	objects          *hamt.GroupsEdit[*member]
+	users            *hamt.GroupsEdit[struct{}]
+	ports            *iradix.Txn[struct{}]
+	names            *hamt.GroupsEdit[*claim]
+	certificateNames *hamt.GroupsEdit[struct{}]
+	claims           *iradix.Txn[*nameClaim]
+	setCheckers      *hamt.GroupsEdit[struct{}]
+	before           *Set
+	meshes           *hamt.GroupsEdit[struct{}] // nil: as before
+	splits           *hamt.GroupsEdit[struct{}] // nil: as before
 }
 
 func newMember(o Object) *member {
@@ -270,7 +270,7 @@ func newMember(o Object) *member {
 	case *Listener:
 		m.refs = spec.Refs()
 		m.listens = []listenAddress{addressOf(spec.Address)}
-	case Joint:
+	case SetChecker:
 		m.refs = spec.Refs()
 		for i, c := range spec.Claims() {
 			c.order = i
@@ -285,11 +285,11 @@ func newMember(o Object) *member {
 	return m
 }
 
-func isJoint(m *member) bool {
+func isSetChecker(m *member) bool {
 	if m == nil {
 		return false
 	}
-	_, ok := m.Spec.(Joint)
+	_, ok := m.Spec.(SetChecker)
 	return ok
 }
 
@@ -308,8 +308,8 @@ func (e *setEdit) updateUsers(user Key, old, next *member) {
 				wanted[r.Key] = false // already present
 			} else {
 				e.users.Delete(treeKey(r.Key), key)
-				if isJoint(old) {
-					e.joints.Delete(treeKey(r.Key), key)
+				if isSetChecker(old) {
+					e.setCheckers.Delete(treeKey(r.Key), key)
 				}
 			}
 		}
@@ -317,23 +317,23 @@ func (e *setEdit) updateUsers(user Key, old, next *member) {
 	for target, missing := range wanted {
 		if missing {
 			e.users.Set(treeKey(target), key, struct{}{})
-			if isJoint(next) {
-				e.joints.Set(treeKey(target), key, struct{}{})
+			if isSetChecker(next) {
+				e.setCheckers.Set(treeKey(target), key, struct{}{})
 			}
 		}
 	}
 }
 
-// updateCovers updates the names of a certificate.
-func (e *setEdit) updateCovers(certificate string, old, next *member) {
+// updateCertificateNames updates the names of a certificate.
+func (e *setEdit) updateCertificateNames(certificate string, old, next *member) {
 	if old != nil {
 		for _, name := range old.names {
-			e.covers.Delete(name, certificate)
+			e.certificateNames.Delete(name, certificate)
 		}
 	}
 	if next != nil {
 		for _, name := range next.names {
-			e.covers.Set(name, certificate, struct{}{})
+			e.certificateNames.Set(name, certificate, struct{}{})
 		}
 	}
 }
@@ -390,11 +390,11 @@ func updatePorts(ports *iradix.Txn[struct{}], old, next *member) {
 	}
 }
 
-// rivals calls do with the objects whose listen addresses overlap with a: those
-// of the same host and of the wildcards; for a wildcard, those of the whole
-// port. Host "" is the node's own --bind: it overlaps with itself and the
-// wildcards, and the rest depends on the node.
-func (s *Set) rivals(a listenAddress, do func(*member)) {
+// eachAddressConflict calls do with the objects whose listen addresses overlap
+// with a: those of the same host and of the wildcards; for a wildcard, those of
+// the whole port. Host "" is the node's own --bind: it overlaps with itself and
+// the wildcards, and the rest depends on the node.
+func (s *Set) eachAddressConflict(a listenAddress, do func(*member)) {
 	if a == (listenAddress{}) {
 		return
 	}
@@ -433,17 +433,20 @@ func overlap(a, b string) bool {
 	return a == b || meets(a, b) || meets(b, a)
 }
 
-// place describes where an object was read.
-func place(o *Object) string {
-	if o.File == "" {
-		return "in the same change"
+// duplicateOf returns the message for a second object with the key of first.
+func duplicateOf(first *Object) string {
+	if first.File == "" {
+		return "duplicate in the same change"
 	}
-	return fmt.Sprintf("at %s:%d", o.File, o.Line)
+	return "duplicate, first " + place(first)
 }
 
-// userList formats references for a fault: the first ones, and how many more
+// place returns where an object was read, which must be known.
+func place(o *Object) string { return fmt.Sprintf("at %s:%d", o.File, o.Line) }
+
+// formatUsers formats references for a fault: the first ones, and how many more
 // there are.
-func userList(users []Ref) string {
+func formatUsers(users []Ref) string {
 	const most = 5
 	words := make([]string, 0, most+1)
 	for _, u := range users[:min(most, len(users))] {

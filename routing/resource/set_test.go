@@ -55,7 +55,7 @@ name: canary
 spec: {to: [{targetRef: {kind: MeshService, name: apps}, rules: [{}]}]}
 `
 
-func TestDeletingWhatIsUsedNamesTheUsers(t *testing.T) {
+func TestDeleteOfAnObjectInUseNamesItsUsers(t *testing.T) {
 	s := mustWith(t, new(Set), puts(decode(t, shop))...)
 	apps := Key{"Service", "apps"}
 	_, faults, warnings := s.With([]Change{Delete(apps)})
@@ -86,7 +86,7 @@ func TestManyUsersAreCounted(t *testing.T) {
 	wantFaults(t, faults, "Listener/l4 (spec.service), 3 more")
 }
 
-func TestASetIsNotChangedByTheNext(t *testing.T) {
+func TestNextLeavesTheSetUnchanged(t *testing.T) {
 	old := mustWith(t, new(Set), puts(decode(t, shop))...)
 	next := mustWith(t, old, Put(decode(t, "kind: Listener\nname: edge\nspec: {address: ':9001'}")[0]), Delete(Key{"Service", "apps"}))
 	if _, ok := old.Get(Key{"Service", "apps"}); !ok || old.Len() != 3 || len(old.Users(Key{"Service", "apps"})) != 2 {
@@ -109,15 +109,15 @@ func TestASetIsNotChangedByTheNext(t *testing.T) {
 	}
 }
 
-func TestObjectsThatStandTwiceAreToldWithBothPlaces(t *testing.T) {
+func TestDuplicateObjectsNameBothPlaces(t *testing.T) {
 	a := decode(t, "\nkind: Service\nname: a\nspec: {}")[0]
 	b := a
 	b.File, b.Line = "other.yaml", 7
 	faults, _ := ValidateSet([]Object{a, b})
-	wantFaults(t, faults, "other.yaml:7: Service/a: stands here twice, first at test.yaml:2")
+	wantFaults(t, faults, "other.yaml:7: Service/a: duplicate, first at test.yaml:2")
 }
 
-func TestListenersMustNotMeet(t *testing.T) {
+func TestListenerAddressesMustNotOverlap(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		meet bool
@@ -158,7 +158,7 @@ func TestListenersMustNotMeet(t *testing.T) {
 	}
 }
 
-func TestListenersOfDifferentNodesMayHaveOneAddress(t *testing.T) {
+func TestListenersOfDifferentNodesMayShareAnAddress(t *testing.T) {
 	listener := func(name, key, value string) Object {
 		return Object{Key: Key{"Listener", name}, Spec: &Listener{Address: ":80", Nodes: map[string]string{key: value}}}
 	}
@@ -168,7 +168,7 @@ func TestListenersOfDifferentNodesMayHaveOneAddress(t *testing.T) {
 	wantFaults(t, faults, "Listener/a spec.address: overlaps", "Listener/b spec.address: overlaps")
 }
 
-func TestACertificateThatNoLongerCoversWarnsOfItsListeners(t *testing.T) {
+func TestCertificateChangeWarnsOfUncoveredListenerNames(t *testing.T) {
 	pem := string(readFile(t, "testdata/good/certificate.yaml"))
 	s := mustWith(t, new(Set), puts(decode(t, pem+`---
 kind: Service
@@ -188,10 +188,10 @@ spec:
 	}}
 	_, faults, warnings := s.With([]Change{Put(other)})
 	wantFaults(t, faults)
-	wantFaults(t, warnings, "names[0]: no certificate of the listener is for this name (a.example.com)", "names[1]", "names[2]")
+	wantFaults(t, warnings, "names[0]: no certificate of the listener is valid for this name (a.example.com)", "names[1]", "names[2]")
 }
 
-func TestAnExpiredCertificateIsNotAdmitted(t *testing.T) {
+func TestExpiredCertificatesAreNotAdmitted(t *testing.T) {
 	o := decode(t, string(readFile(t, "testdata/good/certificate.yaml")))
 	leaf, err := o[0].Spec.(*Certificate).Leaf()
 	if err != nil {
@@ -204,7 +204,7 @@ func TestAnExpiredCertificateIsNotAdmitted(t *testing.T) {
 
 // After each of many changes a Set reports the same about its contents as a new
 // Set of all its objects.
-func TestASetAgreesWithAFreshLook(t *testing.T) {
+func TestIncrementalSetMatchesFreshSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, model := new(Set), map[Key]Object{}
 		name := rapid.SampledFrom([]string{"a", "b", "c"})
@@ -291,7 +291,7 @@ func checkAgainst(t *rapid.T, s *Set, model map[Key]Object) {
 	fresh, _, _ := new(Set).With(puts(objects))
 	same := func(a, b *Set) bool {
 		return a.users.Len() == b.users.Len() && tree(a.ports).Len() == tree(b.ports).Len() &&
-			a.names.Len() == b.names.Len() && a.covers.Len() == b.covers.Len()
+			a.names.Len() == b.names.Len() && a.certificateNames.Len() == b.certificateNames.Len()
 	}
 	if !same(s, fresh) {
 		t.Fatalf("entries that nothing stands for: %d users, %d ports, %d names", s.users.Len(), tree(s.ports).Len(), s.names.Len())

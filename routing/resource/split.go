@@ -5,8 +5,9 @@ package resource
 // of those connections is undefined; one that leads to the root of another gets
 // a warning. Penstock takes one hop in any case.
 
-// rootOf returns the service that a route splits if it was a TrafficSplit, or "".
-func rootOf(m *member) string {
+// splitRoot returns the service that a route splits if it was a TrafficSplit,
+// or "".
+func splitRoot(m *member) string {
 	if m == nil {
 		return ""
 	}
@@ -19,57 +20,57 @@ func rootOf(m *member) string {
 
 // checkSplit reports backends of a split that are roots of other splits.
 func (c *checker) checkSplit(m *member, r *MeshTCPRoute) {
-	root := rootOf(m)
+	root := splitRoot(m)
 	if root == "" {
 		return
 	}
 	if c.splits == nil {
-		c.splits = &splits{
-			set: c.set, order: map[string]int{}, low: map[string]int{}, circle: map[string]int{}, first: map[string]*member{},
+		c.splits = &splitGraph{
+			set: c.set, order: map[string]int{}, low: map[string]int{}, component: map[string]int{}, splitByRoot: map[string]*member{},
 		}
 	}
 	c.splits.visit(root)
 	for i, b := range r.To[0].Rules[0].Default.BackendRefs {
-		other := c.splits.of(b.Name)
+		other := c.splits.splitOf(b.Name)
 		if other == nil || b.Name == root {
 			continue
 		}
 		path := item("spec.to[0].rules[0].default.backendRefs", i) + ".name"
-		if c.splits.circle[b.Name] == c.splits.circle[root] {
+		if c.splits.component[b.Name] == c.splits.component[root] {
 			c.fault(
 				&m.Object, path,
-				"is the root of the split "+withPlace(other)+", which leads back to "+root+": splits must not go in circles",
+				"is the root of the split "+withPlace(other)+", which leads back to "+root+": splits must not form a cycle",
 				b.Name,
 			)
 		} else {
-			c.warn(&m.Object, path, "is the root of the split "+withPlace(other)+", by which these connections are not split again", b.Name)
+			c.warn(&m.Object, path, "is the root of the split "+withPlace(other)+", which does not split these connections again", b.Name)
 		}
 	}
 }
 
-// splits finds cycles among roots: the strongly connected components that are
-// reachable from the visited roots, by Tarjan's algorithm. Each root is visited
-// once.
-type splits struct {
-	set    *Set
-	order  map[string]int // when a root was first visited, from 1
-	low    map[string]int // the earliest root that it leads back to
-	stack  []string
-	circle map[string]int     // the component of a root, from 1
-	first  map[string]*member // results of of
+// splitGraph finds cycles among roots: the strongly connected components that
+// are reachable from the visited roots, by Tarjan's algorithm. Each root is
+// visited once.
+type splitGraph struct {
+	set         *Set
+	order       map[string]int // when a root was first visited, from 1
+	low         map[string]int // the earliest root that it leads back to
+	stack       []string
+	component   map[string]int     // the component of a root, from 1
+	splitByRoot map[string]*member // results of splitOf
 }
 
-// of returns the first split of a root; nil if no split has that root.
-func (s *splits) of(root string) *member {
-	m, known := s.first[root]
+// splitOf returns the first split of a root; nil if no split has that root.
+func (s *splitGraph) splitOf(root string) *member {
+	m, known := s.splitByRoot[root]
 	if !known {
 		m = s.set.first(s.set.splits.Group(root))
-		s.first[root] = m
+		s.splitByRoot[root] = m
 	}
 	return m
 }
 
-func (s *splits) visit(root string) {
+func (s *splitGraph) visit(root string) {
 	if s.order[root] != 0 {
 		return
 	}
@@ -79,11 +80,11 @@ func (s *splits) visit(root string) {
 	group := s.set.splits.Group(root)
 	for key := range group.All() {
 		for _, b := range s.set.member(userKey(key)).Spec.(*MeshTCPRoute).To[0].Rules[0].Default.BackendRefs {
-			if s.of(b.Name) == nil {
+			if s.splitOf(b.Name) == nil {
 				continue
 			}
 			s.visit(b.Name)
-			if s.circle[b.Name] == 0 {
+			if s.component[b.Name] == 0 {
 				s.low[root] = min(s.low[root], s.low[b.Name])
 			}
 		}
@@ -94,6 +95,6 @@ func (s *splits) visit(root string) {
 	for member := ""; member != root; {
 		member = s.stack[len(s.stack)-1]
 		s.stack = s.stack[:len(s.stack)-1]
-		s.circle[member] = s.order[root]
+		s.component[member] = s.order[root]
 	}
 }

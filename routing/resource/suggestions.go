@@ -10,7 +10,7 @@ var suggestions = map[string]string{
 	"listener.port":            suggestionListenerPort,
 	"listener.bind":            suggestionListenerPort,
 	"listener.listen":          suggestionListenerPort,
-	"listener.host":            `the address to listen at is address: "IP:port"; server names stand in hosts`,
+	"listener.host":            `write address: "IP:port", where to listen; server names belong in hosts`,
 	"listener.sni":             suggestionNames,
 	"listener.servername":      suggestionNames,
 	"listener.servernames":     suggestionNames,
@@ -25,11 +25,11 @@ var suggestions = map[string]string{
 	"listener.timeout": "timeouts has proxyHeader, hello and handshake; " +
 		"those of connections are the Service's connect.timeout, idleTimeout and maxAge",
 	"listener.maxconnections":    "write limits: {connections: N}",
-	"listener.ratelimit":         "write limits: {connectionsPerSecond: N}, perSource: N bounds what one client has open",
+	"listener.ratelimit":         "write limits: {connectionsPerSecond: N}; perSource: N bounds the connections of one client",
 	"listenertls.certificate":    "write certificateRefs: [NAME], the names of Certificates",
 	"listenertls.certificateref": "write certificateRefs: [NAME], a list",
 	"listenertls.cert":           "write certificateRefs: [NAME], the names of Certificates",
-	"listenertls.key":            "a key stands in a Certificate, which certificateRefs names",
+	"listenertls.key":            "a key belongs in a Certificate, which certificateRefs names",
 	"listenertls.ca":             "write clientAuth: {ca: ...} for the CA of client certificates",
 	"hostrule.host":              "write names: [HOST], a list",
 	"hostrule.hosts":             "write names: [HOST]",
@@ -65,10 +65,10 @@ var suggestions = map[string]string{
 	"servicetls.sni":           "write serverName: NAME",
 	"servicetls.mode":          "tls: {} speaks TLS to the endpoints; leave tls out for none",
 	"servicetls.cert":          "write certificateRef: NAME, the name of a Certificate",
-	"servicetls.key":           "a key stands in a Certificate, which certificateRef names",
-	"servicetls.insecure":      "write insecureSkipVerify: true, which takes any certificate",
-	"servicetls.verify":        "certificates are verified; insecureSkipVerify: true takes any",
-	"servicetls.spiffeid":      "an endpoint is known by the name in its certificate: serverName, and ca for who signs it",
+	"servicetls.key":           "a key belongs in a Certificate, which certificateRef names",
+	"servicetls.insecure":      "write insecureSkipVerify: true, which accepts any certificate",
+	"servicetls.verify":        "certificates are verified; insecureSkipVerify: true accepts any",
+	"servicetls.spiffeid":      "endpoints are verified by the name in their certificate: write serverName, and ca for its issuer",
 	"endpoint.port":            "the port is part of address: \"host:port\"",
 	"endpoint.host":            "write address: \"host:port\"",
 	"endpoint.ip":              "write address: \"IP:port\"",
@@ -81,10 +81,10 @@ var suggestions = map[string]string{
 	"backendref.version":    "write kind: MeshServiceSubset with tags: {version: ...}",
 	"backendref.labels":     "write kind: MeshServiceSubset with tags: {k: v}",
 	"targetref.labels":      "write tags: {k: v}",
-	"targetref.port":        "routes are of Services, whatever the port: leave it out",
-	"meshtcproute.sources":  "write targetRef: {kind: MeshSubset, tags: {k: v}} for the sources that the route is for",
-	"meshtcproute.from":     "write targetRef: {kind: MeshSubset, tags: {k: v}} for the sources that the route is for",
-	"meshhttproute.from":    "write targetRef: {kind: MeshSubset, tags: {k: v}} for the sources that the route is for",
+	"targetref.port":        "a route applies to all ports of a Service: leave it out",
+	"meshtcproute.sources":  "write targetRef: {kind: MeshSubset, tags: {k: v}} to select the sources",
+	"meshtcproute.from":     "write targetRef: {kind: MeshSubset, tags: {k: v}} to select the sources",
+	"meshhttproute.from":    "write targetRef: {kind: MeshSubset, tags: {k: v}} to select the sources",
 	"routerule.backendrefs": "write default: {backendRefs: [...]}",
 	"routerule.weight":      suggestionWeight,
 	"routeto.backendrefs":   "write rules: [{default: {backendRefs: [...]}}]",
@@ -107,19 +107,19 @@ const (
 	suggestionListenerPort    = `the port is part of address: ":9443" is that port at the node's --bind`
 	suggestionNames           = "write hosts: [{names: [NAME], service: SERVICE}]"
 	suggestionListenerService = "write service: NAME, or hosts for one by server name; " +
-		"endpoints stand in the Service, and weights in a MeshTCPRoute"
+		"endpoints belong in the Service, and weights in a MeshTCPRoute"
 	suggestionListenerCertificate = "write tls: {mode: terminate, certificateRefs: [NAME]}"
 	suggestionServicePort         = `the port is part of each endpoint's address: endpoints: [{address: "host:port"}]`
 	suggestionEndpoints           = `write endpoints: [{address: "host:port"}]`
-	suggestionRetries             = "write connect: {attempts: N}, and retryBudget there bounds them"
+	suggestionRetries             = "write connect: {attempts: N}; retryBudget there bounds retries"
 	suggestionBalancing           = "write balancing: {policy: roundRobin}, or leastConnections, random, maglev"
-	suggestionWeight              = "weights stand at a Service's endpoints, or at the backendRefs of a MeshTCPRoute to it"
-	suggestionAccess              = "there are no lists of who may connect yet: a Listener's limits bound clients, " +
-		"its tls.clientAuth asks for their certificates, and networks are for the host's firewall"
-	suggestionBackup = "there are no backup endpoints: balancing: {zone: TAG} prefers those near and spills over to the others; " +
-		"or make the backup a Service of its own and move weight to it by a MeshTCPRoute"
-	suggestionMirror = "traffic is not copied; a MeshTCPRoute sends a share of it elsewhere by backendRefs with weights, " +
-		"and penstock simulate plays a change without traffic"
+	suggestionWeight              = "weights belong to a Service's endpoints, or to the backendRefs of a MeshTCPRoute"
+	suggestionAccess              = "access lists are not supported: a Listener's limits bound clients, " +
+		"its tls.clientAuth requests their certificates, and the host's firewall can filter networks"
+	suggestionBackup = "backup endpoints are not supported: balancing: {zone: TAG} prefers near endpoints and spills over to others; " +
+		"or make the backup a Service of its own and move weight to it with a MeshTCPRoute"
+	suggestionMirror = "mirroring is not supported; a MeshTCPRoute sends a share of traffic elsewhere by weighted backendRefs, " +
+		"and penstock simulate tries a change without traffic"
 )
 
 // suggestionFor returns the suggestion for an unknown field of a type, or "".

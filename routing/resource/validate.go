@@ -28,7 +28,7 @@ func checkAddress(s string, listener bool) string {
 		case len(path) > maxUnixPath:
 			return fmt.Sprintf("the path of a unix socket must have at most %d bytes, not %d", maxUnixPath, len(path))
 		case strings.ContainsRune(path, 0):
-			return "the path of a unix socket must not hold a zero byte"
+			return "the path of a unix socket must not contain a zero byte"
 		}
 		return ""
 	}
@@ -117,9 +117,9 @@ func tagFault(key, value string) string {
 	odd := func(r rune) bool { return r <= ' ' || r >= unicode.MaxASCII || r == ',' || r == '=' || r == '"' }
 	switch {
 	case key == "" || len(key) > maxTag || strings.IndexFunc(key, odd) >= 0:
-		return fmt.Sprintf("the name of a tag must be 1 to %d printable ASCII characters without blank, comma, '=' and quote", maxTag)
+		return fmt.Sprintf("the name of a tag must be 1 to %d printable ASCII characters without spaces, commas, '=' or quotes", maxTag)
 	case value == "" || len(value) > maxTag || strings.IndexFunc(value, odd) >= 0:
-		return fmt.Sprintf("the value of a tag must be 1 to %d printable ASCII characters without blank, comma, '=' and quote", maxTag)
+		return fmt.Sprintf("the value of a tag must be 1 to %d printable ASCII characters without spaces, commas, '=' or quotes", maxTag)
 	}
 	return ""
 }
@@ -131,15 +131,15 @@ func checkALPN(path string, protocols []string, fault report) {
 			fault(item(path, i), "the name of a protocol must have 1 to 255 bytes", p)
 		}
 	}
-	checkTwice(path, protocols, fault)
+	checkDuplicates(path, protocols, fault)
 }
 
-// checkTwice reports duplicates in a list.
-func checkTwice(path string, list []string, fault report) {
+// checkDuplicates reports duplicates in a list.
+func checkDuplicates(path string, list []string, fault report) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
 		if seen[s] {
-			fault(item(path, i), "stands here twice", s)
+			fault(item(path, i), "duplicate", s)
 		}
 		seen[s] = true
 	}
@@ -164,7 +164,7 @@ func checkServiceRef(path, name string, fault report) {
 // item returns "path[i]".
 func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-var errEscape = errors.New(`has an escape that is none; there are \r, \n, \t, \\, \", \', \0, \xHH and \uHHHH`)
+var errEscape = errors.New(`has an invalid escape; valid are \r, \n, \t, \\, \", \', \0, \xHH and \uHHHH`)
 
 // Unescape returns the bytes that a text with Go escapes stands for.
 func Unescape(s string) ([]byte, error) {

@@ -17,7 +17,7 @@ func (c *Certificate) Validate(fault func(path, message string, value any)) {
 	either := func(field string, inline, file bool) {
 		switch {
 		case inline && file:
-			fault(field, "stands beside "+field+"File: give one of them", nil)
+			fault(field, "conflicts with "+field+"File: give only one of them", nil)
 		case !inline && !file:
 			fault(field, "is required, or "+field+"File", nil)
 		}
@@ -77,9 +77,9 @@ func parseCertificates(text string) ([]*x509.Certificate, error) {
 		}
 		switch {
 		case looksSecret(block.Type):
-			return nil, fmt.Errorf("holds a private key; it must hold certificates alone")
+			return nil, fmt.Errorf("contains a private key; only certificates are allowed")
 		case block.Type != "CERTIFICATE":
-			return nil, fmt.Errorf("holds PEM of type %s; it must hold certificates alone", quote(block.Type))
+			return nil, fmt.Errorf("contains PEM of type %s; only certificates are allowed", quote(block.Type))
 		case len(chain) == maxChain:
 			return nil, fmt.Errorf("has more than %d certificates", maxChain)
 		}
@@ -105,7 +105,7 @@ func parseKey(text string) (crypto.Signer, error) {
 		case block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "":
 			return nil, fmt.Errorf("is encrypted; it must be stored without a passphrase")
 		case !looksSecret(block.Type):
-			return nil, fmt.Errorf("holds something else than a private key")
+			return nil, fmt.Errorf("contains something other than a private key")
 		}
 		var key any
 		var err error

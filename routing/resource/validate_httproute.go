@@ -34,7 +34,7 @@ func (r *MeshHTTPRoute) Validate(fault func(path, message string, value any)) {
 		r.TargetRef.validate("targetRef", fault)
 	}
 	if len(r.To) == 0 {
-		fault("to", "is required: the destinations that the route is for", nil)
+		fault("to", "is required: the destinations to route", nil)
 	}
 	seen := make(map[string]int, len(r.To))
 	for i := range r.To {
@@ -43,7 +43,7 @@ func (r *MeshHTTPRoute) Validate(fault func(path, message string, value any)) {
 		to.validate(path+".rules", fault)
 		if name := to.TargetRef.Name; name != "" {
 			if before, ok := seen[name]; ok {
-				fault(path+".targetRef.name", "stands twice, before at spec."+item("to", before), name)
+				fault(path+".targetRef.name", "duplicate, first at spec."+item("to", before), name)
 			}
 			seen[name] = i
 		}
@@ -61,7 +61,7 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 		if len(rule.Matches) == 0 || len(rule.Matches) > maxMatches {
 			fault(
 				at+".matches",
-				fmt.Sprintf("must hold 1 to %d matches: {path: {type: PathPrefix, value: /}} is for all requests", maxMatches),
+				fmt.Sprintf("must hold 1 to %d matches: {path: {type: PathPrefix, value: /}} matches all requests", maxMatches),
 				len(rule.Matches),
 			)
 			continue
@@ -71,7 +71,7 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 		}
 		same := MatchesKey(rule.Matches)
 		if before, ok := seen[same]; ok {
-			fault(at+".matches", "are those of spec."+item(path, before)+": one of the rules would never decide", nil)
+			fault(at+".matches", "are the same as in spec."+item(path, before)+": one of the two rules would never apply", nil)
 		}
 		seen[same] = i
 		rule.Default.validate(at+".default", rule.Matches, fault)
@@ -80,7 +80,7 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 		fault(
 			path,
 			fmt.Sprintf(
-				"must hold at most %d regular expressions in all: each is tried on every request that nothing before it is for",
+				"must hold at most %d regular expressions in all: each is tried on every request not matched before",
 				maxRegexps,
 			),
 			n,
@@ -114,7 +114,7 @@ func (to *HTTPRouteTo) regexps() (n int) {
 
 // MatchesKey returns the same text for equal matches.
 func MatchesKey(matches []HTTPMatch) string {
-	return string(jsonEncoder{}.value(nil, reflect.ValueOf(matches)))
+	return string(jsonEncoder{}.encodeValue(nil, reflect.ValueOf(matches)))
 }
 
 func (m *HTTPMatch) validate(path string, fault report) {
@@ -125,11 +125,11 @@ func (m *HTTPMatch) validate(path string, fault report) {
 	names := make([]string, 0, len(m.QueryParams))
 	for i := range m.QueryParams {
 		q, at := &m.QueryParams[i], item(path+".queryParams", i)
-		checkGiven(at+".type", q.Type, fault)
-		checkGiven(at+".name", q.Name, fault)
+		checkRequired(at+".type", q.Type, fault)
+		checkRequired(at+".name", q.Name, fault)
 		checkValue(at+".value", q.Type, q.Value, fault)
 		if q.Name != "" && slices.Contains(names, q.Name) {
-			fault(at+".name", "stands here twice", q.Name)
+			fault(at+".name", "duplicate", q.Name)
 		}
 		names = append(names, q.Name)
 	}
@@ -143,10 +143,10 @@ func (m *HTTPMatch) validate(path string, fault report) {
 		case h.Type != "Present" && h.Type != "Absent":
 			checkValue(at+".value", h.Type, h.Value, fault)
 		case h.Value != "":
-			fault(at+".value", "is not for type "+h.Type, nil)
+			fault(at+".value", "is not allowed for type "+h.Type, nil)
 		}
 		if slices.ContainsFunc(seen, func(other HeaderMatch) bool { return h.Name != "" && other.contradicts(h) }) {
-			fault(at+".name", "stands here before, and both cannot be true or say the same", h.Name)
+			fault(at+".name", "contradicts or repeats an earlier condition on this header", h.Name)
 		}
 		seen = append(seen, h)
 	}
@@ -166,8 +166,8 @@ func (h HeaderMatch) contradicts(other HeaderMatch) bool {
 }
 
 func (p *PathMatch) validate(path string, fault report) {
-	checkGiven(path+".type", p.Type, fault)
-	if !checkGiven(path+".value", p.Value, fault) {
+	checkRequired(path+".type", p.Type, fault)
+	if !checkRequired(path+".value", p.Value, fault) {
 		return
 	}
 	switch p.Type {
@@ -176,7 +176,7 @@ func (p *PathMatch) validate(path string, fault report) {
 	case "Exact", "PathPrefix":
 		checkPath(path+".value", p.Value, fault)
 		if p.Type == "PathPrefix" && len(p.Value) > 1 && strings.HasSuffix(p.Value, "/") {
-			fault(path+".value", "must not end with /: a prefix fits whole segments anyway", p.Value)
+			fault(path+".value", "must not end with /: a prefix matches whole segments anyway", p.Value)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func checkPath(path, value string, fault report) {
 	case !strings.HasPrefix(value, "/"):
 		fault(path, "must be an absolute path: begin with /", value)
 	case strings.ContainsFunc(value, odd):
-		fault(path, "must be printable ASCII without blank, ? and #", value)
+		fault(path, "must be printable ASCII without spaces, ? or #", value)
 	case !normal:
 		fault(path, "must not have a broken escape, %00 or the segments . and .., escaped or not", value)
 	}
@@ -201,7 +201,7 @@ func checkPath(path, value string, fault report) {
 // checkValue reports a value that is missing, too long or an invalid regular expression.
 func checkValue(path, kind, value string, fault report) {
 	switch {
-	case !checkGiven(path, value, fault):
+	case !checkRequired(path, value, fault):
 	case kind == "RegularExpression":
 		checkRegexp(path, value, fault)
 	case len(value) > maxHeaderValue:
@@ -223,11 +223,11 @@ func checkRegexp(path, text string, fault report) {
 		if parsing := (*syntax.Error)(nil); errors.As(err, &parsing) {
 			reason = ": " + parsing.Code.String()
 		}
-		fault(path, "is no regular expression of RE2"+reason, text)
+		fault(path, "is not a valid RE2 regular expression"+reason, text)
 		return
 	}
 	if states(re) > maxRegexpStates {
-		fault(path, fmt.Sprintf("the regular expression becomes more than %d states: use smaller repeats", maxRegexpStates), text)
+		fault(path, fmt.Sprintf("the regular expression has more than %d states: use smaller repeats", maxRegexpStates), text)
 	}
 }
 
@@ -258,15 +258,15 @@ func (d *HTTPDefault) validate(path string, matches []HTTPMatch, fault report) {
 		f, at := &d.Filters[i], item(path+".filters", i)
 		f.validate(at, matches, fault)
 		if f.Type != "" && seen[f.Type] {
-			fault(at+".type", "stands here twice", f.Type)
+			fault(at+".type", "duplicate", f.Type)
 		}
 		seen[f.Type] = true
 	}
 	if seen["RequestRedirect"] && seen["URLRewrite"] {
-		fault(path+".filters", "RequestRedirect and URLRewrite do not go together: what is redirected goes to no backend", nil)
+		fault(path+".filters", "RequestRedirect and URLRewrite exclude each other: a redirected request reaches no backend", nil)
 	}
 	if seen["RequestRedirect"] && len(d.BackendRefs) > 0 {
-		fault(path+".backendRefs", "is not for a rule that redirects: no request gets there", nil)
+		fault(path+".backendRefs", "is not allowed in a rule that redirects: no request reaches a backend", nil)
 	}
 	checkBackends(path+".backendRefs", d.BackendRefs, fault)
 }
@@ -277,7 +277,7 @@ var filterTypes = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "R
 func (f *HTTPFilter) validate(path string, matches []HTTPMatch, fault report) {
 	switch {
 	case f.Type == "RequestMirror":
-		fault(path+".type", "RequestMirror is not taken: requests are not copied", nil)
+		fault(path+".type", "RequestMirror is not supported: requests are not copied", nil)
 	case f.Type == "":
 		fault(path+".type", "is required", nil)
 	case !slices.Contains(filterTypes, f.Type):
@@ -304,7 +304,7 @@ func (f *HTTPFilter) validate(path string, matches []HTTPMatch, fault report) {
 		case field.given && field.kind == f.Type:
 			field.validate(at)
 		case field.given && slices.Contains(filterTypes, f.Type):
-			fault(at, "is not for type "+f.Type, nil)
+			fault(at, "is not allowed for type "+f.Type, nil)
 		case field.kind == f.Type:
 			fault(at, "is required for type "+f.Type, nil)
 		}
@@ -324,9 +324,9 @@ func (m *HeaderModifier) validate(path string, fault report) {
 		case header == "host":
 			fault(at, "must be changed with URLRewrite", header)
 		case slices.Contains(unchangeable, header):
-			fault(at, "is for the connection alone, and cannot be changed", header)
+			fault(at, "belongs to the connection and cannot be changed", header)
 		case seen[header]:
-			fault(at, "stands here twice: a header is changed in one way", header)
+			fault(at, "duplicate: a header can be changed in only one way", header)
 		}
 		seen[header] = true
 	}
@@ -356,7 +356,7 @@ var unchangeable = []string{
 // checkHeaderName reports an invalid header name (RFC 9110, 5.1, in lower case)
 // and returns whether it is valid.
 func checkHeaderName(path, name string, fault report) bool {
-	if !checkGiven(path, name, fault) {
+	if !checkRequired(path, name, fault) {
 		return false
 	}
 	token := func(r rune) bool {
@@ -365,7 +365,7 @@ func checkHeaderName(path, name string, fault report) bool {
 	if len(name) <= maxHeaderName && strings.IndexFunc(name, func(r rune) bool { return !token(r) }) < 0 {
 		return true
 	}
-	fault(path, fmt.Sprintf("must be the name of a header in lower case, at most %d bytes", maxHeaderName), name)
+	fault(path, fmt.Sprintf("must be a lower-case header name of at most %d bytes", maxHeaderName), name)
 	return false
 }
 
@@ -373,17 +373,17 @@ func checkHeaderName(path, name string, fault report) bool {
 // the value, which may be a secret.
 func checkHeaderValue(path, value string, fault report) {
 	switch {
-	case !checkGiven(path, value, fault):
+	case !checkRequired(path, value, fault):
 	case len(value) > maxHeaderValue:
 		fault(path, fmt.Sprintf("must have at most %d bytes", maxHeaderValue), len(value))
 	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f }) || strings.TrimSpace(value) != value:
-		fault(path, "must be printable ASCII, without blanks around it", nil)
+		fault(path, "must be printable ASCII without surrounding blanks", nil)
 	}
 }
 
 func (r *RequestRedirect) validate(path string, matches []HTTPMatch, fault report) {
 	if r.Scheme == "" && r.Hostname == "" && r.Path == nil && r.Port == nil {
-		fault(path, "must have scheme, hostname, path or port, or it leads back to where it comes from", nil)
+		fault(path, "must have scheme, hostname, path or port: otherwise it redirects to itself", nil)
 	}
 	checkHostname(path+".hostname", r.Hostname, fault)
 	if r.Path != nil {
@@ -420,12 +420,12 @@ func (p *PathRewrite) validate(path string, matches []HTTPMatch, fault report) {
 		case field.kind == p.Type:
 			checkPath(at, *field.value, fault)
 		case field.value != nil:
-			fault(at, "is not for type "+p.Type, *field.value)
+			fault(at, "is not allowed for type "+p.Type, *field.value)
 		}
 	}
 	withoutPrefix := func(m HTTPMatch) bool { return m.Path == nil || m.Path.Type != "PathPrefix" }
 	if p.Type == "ReplacePrefixMatch" && slices.ContainsFunc(matches, withoutPrefix) {
-		fault(path+".type", "needs matches of which each has a path of type PathPrefix", p.Type)
+		fault(path+".type", "requires a path of type PathPrefix in every match", p.Type)
 	}
 }
 
@@ -442,8 +442,8 @@ func checkHostname(path, name string, fault report) {
 	}
 }
 
-// checkGiven reports a missing text and returns whether it is given.
-func checkGiven(path, value string, fault report) bool {
+// checkRequired reports a missing text and returns whether it is given.
+func checkRequired(path, value string, fault report) bool {
 	if value == "" {
 		fault(path, "is required", nil)
 	}

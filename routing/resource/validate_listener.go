@@ -24,7 +24,7 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 		}
 	}
 	if l.NoServerName == "service" && l.Service == "" {
-		fault("noServerName", "needs service, where such connections go", l.NoServerName)
+		fault("noServerName", "requires service, the destination of such connections", l.NoServerName)
 	}
 	if l.Service != "" {
 		checkServiceRef("service", l.Service, fault)
@@ -33,16 +33,16 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 	if l.ProxyProtocol != nil && len(l.ProxyProtocol.Accept) == 0 {
 		fault("proxyProtocol.accept", "is required: the networks whose connections begin with a PROXY header", nil)
 	}
-	if !l.HTTP.IsZero() && !l.readable() {
-		fault("http", "is for listeners that can read requests: protocol: tcp, or protocol: tls with tls.mode: terminate", nil)
+	if !l.HTTP.IsZero() && !l.readsRequests() {
+		fault("http", "requires a listener that can read requests: protocol: tcp, or protocol: tls with tls.mode: terminate", nil)
 	}
 	checkTags("tags", l.Tags, fault)
 	checkTags("nodes", l.Nodes, fault)
 	l.validateSources(fault)
 }
 
-// readable reports whether the listener sees what its connections carry.
-func (l *Listener) readable() bool {
+// readsRequests reports whether the listener sees what its connections carry.
+func (l *Listener) readsRequests() bool {
 	return l.Protocol == "tcp" || l.Protocol == "" || l.Protocol == "tls" && l.TLS != nil && l.TLS.Mode == "terminate"
 }
 
@@ -70,7 +70,7 @@ func (h *ListenerHTTP) Trusts(client netip.Addr) bool {
 
 // refuseTLS reports fields that a tcp listener cannot have.
 func (l *Listener) refuseTLS(fault report) {
-	const why = "is for listeners with protocol: tls"
+	const why = "requires protocol: tls"
 	if l.TLS != nil {
 		fault("tls", why, nil)
 	}
@@ -85,7 +85,7 @@ func (l *Listener) refuseTLS(fault report) {
 // validateKafka reports fields that a kafka listener cannot have: virtual
 // clusters decide where its connections go and which certificates are presented.
 func (l *Listener) validateKafka(fault report) {
-	const why = "is not for listeners with protocol: kafka; virtual clusters name the listener"
+	const why = "is not allowed with protocol: kafka; virtual clusters name the listener"
 	if l.Service != "" {
 		fault("service", why, l.Service)
 	}
@@ -93,16 +93,16 @@ func (l *Listener) validateKafka(fault report) {
 		fault("hosts", why, nil)
 	}
 	if l.NoServerName != "" {
-		fault("noServerName", "is not for listeners with protocol: kafka: without a name nothing is served", l.NoServerName)
+		fault("noServerName", "is not allowed with protocol: kafka: connections without a server name are never served", l.NoServerName)
 	}
 	if t := l.TLS; t != nil && (t.Mode != "" || len(t.CertificateRefs) > 0 || len(t.ALPN) > 0 || t.MinVersion != "" || t.ClientAuth != nil) {
-		fault("tls", "must be {} on listeners with protocol: kafka; certificates and clientAuth stand in the tls of virtual clusters", nil)
+		fault("tls", "must be {} with protocol: kafka; certificates and clientAuth belong in the tls of virtual clusters", nil)
 	}
 }
 
 func (t *ListenerTLS) validate(fault report) {
 	if t.Mode != "terminate" {
-		const why = "is for mode: terminate"
+		const why = "requires mode: terminate"
 		if len(t.CertificateRefs) > 0 {
 			fault("tls.certificateRefs", why, nil)
 		}
@@ -123,11 +123,11 @@ func (t *ListenerTLS) validate(fault report) {
 	for i, name := range t.CertificateRefs {
 		checkRef(item("tls.certificateRefs", i), name, fault)
 	}
-	checkTwice("tls.certificateRefs", t.CertificateRefs, fault)
+	checkDuplicates("tls.certificateRefs", t.CertificateRefs, fault)
 	checkALPN("tls.alpn", t.ALPN, fault)
 	if c := t.ClientAuth; c != nil && c.Mode != "none" {
 		if c.CA == "" {
-			fault("tls.clientAuth.ca", "is required: the certificates that clients' own are verified by", nil)
+			fault("tls.clientAuth.ca", "is required: the CA certificates that client certificates are verified against", nil)
 		} else {
 			checkCA("tls.clientAuth.ca", c.CA, fault)
 		}
@@ -139,11 +139,11 @@ func (l *Listener) validateHosts(fault report) {
 	for i := range l.Hosts {
 		count += len(l.Hosts[i].Names)
 	}
-	seen := make(map[string]nameUse, count)
+	seen := make(map[string]namePlace, count)
 	for i := range l.Hosts {
 		rule, path := &l.Hosts[i], item("hosts", i)
 		if len(rule.Names) == 0 {
-			fault(path+".names", "is required: the server names that the rule is for", nil)
+			fault(path+".names", "is required: the server names of the rule", nil)
 		}
 		checkServiceRef(path+".service", rule.Service, fault)
 		checkALPN(path+".alpn", rule.ALPN, fault)
@@ -151,21 +151,21 @@ func (l *Listener) validateHosts(fault report) {
 			canonical, err := hostname.ParsePattern(name)
 			if err != nil {
 				fault(item(path+".names", j), err.Error(), name)
-			} else if before, ok := useName(seen, canonical, rule.ALPN, nameUse{i, j}); ok {
+			} else if before, ok := recordName(seen, canonical, rule.ALPN, namePlace{i, j}); ok {
 				at := item(item("spec.hosts", before.rule)+".names", before.name)
-				fault(item(path+".names", j), "stands twice, before at "+at, name)
+				fault(item(path+".names", j), "duplicate, first at "+at, name)
 			}
 		}
 	}
 }
 
-// nameUse is the position of a name in the rules.
-type nameUse struct{ rule, name int }
+// namePlace is the position of a name in the rules.
+type namePlace struct{ rule, name int }
 
-// useName records a name for each of its protocols. It returns an earlier
+// recordName records a name for each of its protocols. It returns an earlier
 // position of the name for one of the same protocols, where a ClientHello could
 // match both rules equally well.
-func useName(seen map[string]nameUse, name string, alpn []string, use nameUse) (before nameUse, twice bool) {
+func recordName(seen map[string]namePlace, name string, alpn []string, use namePlace) (before namePlace, twice bool) {
 	note := func(key string) {
 		if at, ok := seen[key]; !ok {
 			seen[key] = use
@@ -199,7 +199,7 @@ func (l *Listener) validateSources(fault report) {
 			}
 			at := item(path+".from", j)
 			if before, ok := seen[p]; ok {
-				fault(at, "stands twice, before at spec."+before, p)
+				fault(at, "duplicate, first at spec."+before, p)
 			}
 			seen[p] = at
 		}

@@ -34,7 +34,7 @@ func (s *Service) Validate(fault func(path, message string, value any)) {
 		checkTags(path+".tags", e.Tags, fault)
 		identity := endpointIdentity(e)
 		if before, ok := seen[identity]; ok {
-			fault(path+".address", "stands twice with the same tags, before at spec."+item("endpoints", before), e.Address)
+			fault(path+".address", "duplicate with the same tags, first at spec."+item("endpoints", before), e.Address)
 		}
 		seen[identity] = i
 	}
@@ -66,12 +66,12 @@ func (h *ServiceHTTP) validate(fault report) {
 	for i, name := range h.Upgrades {
 		switch {
 		case name == "" || len(name) > maxHeaderName || strings.Trim(name, tokenBytes) != "":
-			fault(item("http.upgrades", i), "is no protocol: a name without its version, such as websocket", name)
+			fault(item("http.upgrades", i), "must be the name of a protocol without its version, such as websocket", name)
 		case NeverUpgrade(name):
-			fault(item("http.upgrades", i), "is never passed on: requests behind such a switch would go past routing", name)
+			fault(item("http.upgrades", i), "is never forwarded: requests after such a switch would bypass routing", name)
 		}
 	}
-	checkTwice("http.upgrades", h.Upgrades, fault)
+	checkDuplicates("http.upgrades", h.Upgrades, fault)
 }
 
 // Protocols returns the protocols that a client may switch to.
@@ -92,10 +92,10 @@ func NeverUpgrade(protocol string) bool {
 
 func (b *Balancing) validate(fault report) {
 	if b.HashOn != "" && b.Policy != "maglev" {
-		fault("balancing.hashOn", "is for policy: maglev", b.HashOn)
+		fault("balancing.hashOn", "requires policy: maglev", b.HashOn)
 	}
 	if b.ZoneMinHealthy != nil && b.Zone == "" {
-		fault("balancing.zoneMinHealthy", "is for a balancing with zone", *b.ZoneMinHealthy)
+		fault("balancing.zoneMinHealthy", "requires balancing.zone", *b.ZoneMinHealthy)
 	}
 	if b.Zone != "" {
 		if message := tagFault(b.Zone, "any"); message != "" {
@@ -111,27 +111,27 @@ func (h *HealthCheck) validate(fault report) {
 	if h.Type == "http" {
 		for _, f := range []struct{ path, value string }{{"healthCheck.send", h.Send}, {"healthCheck.expect", h.Expect}} {
 			if f.value != "" {
-				fault(f.path, "is for type: tcp or tls", f.value)
+				fault(f.path, "requires type: tcp or tls", f.value)
 			}
 		}
 	} else {
 		for _, f := range []struct{ path, value string }{{"healthCheck.path", h.Path}, {"healthCheck.host", h.Host}} {
 			if f.value != "" {
-				fault(f.path, "is for type: http", f.value)
+				fault(f.path, "requires type: http", f.value)
 			}
 		}
 		if len(h.Status) > 0 {
-			fault("healthCheck.status", "is for type: http", nil)
+			fault("healthCheck.status", "requires type: http", nil)
 		}
 	}
 	blank := func(s string) bool {
 		return strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 	}
 	if h.Path != "" && (h.Path[0] != '/' || blank(h.Path)) {
-		fault("healthCheck.path", "must begin with / and hold printable ASCII without blanks", h.Path)
+		fault("healthCheck.path", "must begin with / and be printable ASCII without spaces", h.Path)
 	}
 	if blank(h.Host) {
-		fault("healthCheck.host", "must be printable ASCII without blanks", h.Host)
+		fault("healthCheck.host", "must be printable ASCII without spaces", h.Host)
 	}
 	for i, status := range h.Status {
 		if status < 100 || status > 599 {
@@ -152,9 +152,9 @@ func (t *ServiceTLS) validate(fault report) {
 		checkCA("tls.ca", t.CA, fault)
 	}
 	if strings.HasPrefix(strings.ToLower(t.ServerName), "spiffe://") {
-		fault("tls.serverName", "is a SPIFFE ID, which is no server name: "+
-			"write the DNS name or IP address that the endpoints' certificates have, "+
-			"and in ca the CA that signs nothing but those; a SPIFFE ID of an endpoint is not looked at", t.ServerName)
+		fault("tls.serverName", "is a SPIFFE ID, not a server name: "+
+			"write the DNS name or IP address in the endpoints' certificates, "+
+			"and in ca a CA that signs only those; SPIFFE IDs of endpoints are not verified", t.ServerName)
 	} else if t.ServerName != "" {
 		if _, err := netip.ParseAddr(t.ServerName); err != nil {
 			if _, err := hostname.ParsePattern(t.ServerName); err != nil {
@@ -169,7 +169,7 @@ func (t *ServiceTLS) validate(fault report) {
 	}
 	checkALPN("tls.alpn", t.ALPN, fault)
 	if t.InsecureSkipVerify && t.CA != "" {
-		fault("tls.insecureSkipVerify", "takes any certificate, so that ca would have no use: leave one out", true)
+		fault("tls.insecureSkipVerify", "accepts any certificate, so ca would have no effect: leave one out", true)
 	}
 }
 
@@ -192,7 +192,7 @@ func (r *MeshTCPRoute) Validate(fault func(path, message string, value any)) {
 		r.TargetRef.validate("targetRef", fault)
 	}
 	if len(r.To) == 0 {
-		fault("to", "is required: the destinations that the route is for", nil)
+		fault("to", "is required: the destinations to route", nil)
 	}
 	seen := make(map[string]int, len(r.To))
 	for i := range r.To {
@@ -200,7 +200,7 @@ func (r *MeshTCPRoute) Validate(fault func(path, message string, value any)) {
 		to.validate(path, fault)
 		if name := to.TargetRef.Name; name != "" {
 			if before, ok := seen[name]; ok {
-				fault(path+".targetRef.name", "stands twice, before at spec."+item("to", before), name)
+				fault(path+".targetRef.name", "duplicate, first at spec."+item("to", before), name)
 			}
 			seen[name] = i
 		}
@@ -264,13 +264,13 @@ func (t *TargetRef) validate(path string, fault report) {
 	case named:
 		checkServiceRef(path+".name", t.Name, fault)
 	case t.Name != "":
-		fault(path+".name", "is not for kind "+t.Kind, t.Name)
+		fault(path+".name", "is not allowed for kind "+t.Kind, t.Name)
 	}
 	switch {
 	case tagged && len(t.Tags) == 0:
 		fault(path+".tags", "is required for kind "+t.Kind, nil)
 	case !tagged && len(t.Tags) > 0:
-		fault(path+".tags", "is not for kind "+t.Kind+": use "+strings.TrimSuffix(t.Kind, "Subset")+"Subset", nil)
+		fault(path+".tags", "is not allowed for kind "+t.Kind+": use "+strings.TrimSuffix(t.Kind, "Subset")+"Subset", nil)
 	}
 	checkTags(path+".tags", t.Tags, fault)
 }

@@ -11,8 +11,8 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// child calls do with the path extended by a field.
-func (d *decoder) child(name string, do func()) {
+// inField calls do with the path extended by a field.
+func (d *decoder) inField(name string, do func()) {
 	at := len(d.path)
 	d.path = appendStep(d.path, name)
 	do()
@@ -51,16 +51,16 @@ func plainStep(name string) bool {
 	return name != ""
 }
 
-// item calls do with the path extended by a list index.
-func (d *decoder) item(i int, do func()) {
+// inItem calls do with the path extended by a list index.
+func (d *decoder) inItem(i int, do func()) {
 	at := len(d.path)
 	d.path = append(strconv.AppendInt(append(d.path, '['), int64(i), 10), ']')
 	do()
 	d.path = d.path[:at]
 }
 
-// nodeWord describes a node in a fault.
-func nodeWord(n *yaml.Node) string {
+// nodeType describes a node in a fault.
+func nodeType(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"
@@ -69,22 +69,22 @@ func nodeWord(n *yaml.Node) string {
 	}
 	switch n.Tag {
 	case "!!null":
-		return "nothing"
+		return "null"
 	case "!!int", "!!float":
 		return "a number"
 	case "!!bool":
-		return "true or false"
+		return "a boolean"
 	}
-	return "a text"
+	return "a string"
 }
 
-// value decodes n into v, which is field f of a struct if f is not nil.
-func (d *decoder) value(n *yaml.Node, v reflect.Value, f *field) {
+// decodeValue decodes n into v, which is field f of a struct if f is not nil.
+func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, f *field) {
 	if d.lines != nil && (f != nil || n.Kind != yaml.ScalarNode) {
 		d.lines[string(d.path)] = d.offset + n.Line
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		d.at(n, "has no value: give one or leave it out", nil)
+		d.failAt(n, "has no value: set one or leave it out", nil)
 		return
 	}
 	if v.Kind() == reflect.Pointer {
@@ -92,21 +92,21 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, f *field) {
 		v = v.Elem()
 	}
 	if isLeaf(v) {
-		d.scalar(n, v)
+		d.decodeScalar(n, v)
 	} else {
 		switch v.Kind() {
 		case reflect.Struct:
-			d.structure(n, v)
+			d.decodeStruct(n, v)
 		case reflect.Slice:
-			d.slice(n, v)
+			d.decodeSlice(n, v)
 		case reflect.Map:
-			d.mapping(n, v)
+			d.decodeMap(n, v)
 		case reflect.Interface:
-			v.Set(reflect.ValueOf(d.any(n)))
+			v.Set(reflect.ValueOf(d.decodeAny(n)))
 		}
 	}
 	if f != nil && f.def != "" && v.IsZero() && !f.pointer && !d.failed[string(d.path)] {
-		d.at(n, "must not be empty or 0: leave it out for the default, "+f.def, nil)
+		d.failAt(n, "must not be empty or 0: leave it out for the default, "+f.def, nil)
 	}
 }
 
@@ -121,18 +121,18 @@ func isLeaf(v reflect.Value) bool {
 	return true
 }
 
-func (d *decoder) structure(n *yaml.Node, v reflect.Value) {
+func (d *decoder) decodeStruct(n *yaml.Node, v reflect.Value) {
 	p := planOf(v.Type())
 	switch {
 	case n.Kind == yaml.MappingNode:
 	case p.list < 0:
-		d.at(n, "must be a mapping, not "+nodeWord(n), nil)
+		d.failAt(n, "must be a mapping, not "+nodeType(n), nil)
 		return
 	case n.Kind != yaml.SequenceNode:
-		d.at(n, "must be a list or a mapping, not "+nodeWord(n), nil)
+		d.failAt(n, "must be a list or a mapping, not "+nodeType(n), nil)
 		return
 	default:
-		d.slice(n, v.Field(p.list))
+		d.decodeSlice(n, v.Field(p.list))
 		return
 	}
 	seen := make([]bool, len(p.fields))
@@ -148,35 +148,36 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value) {
 				unknown = map[string]bool{}
 			}
 			unknown[key.Value] = true
-			d.unknown(n, key, v.Type(), p)
+			d.unknownField(n, key, v.Type(), p)
 			continue
 		}
 		f := &p.fields[at]
-		d.child(f.name, func() {
+		d.inField(f.name, func() {
 			if seen[at] {
-				d.at(key, "stands here twice", nil)
+				d.failAt(key, "duplicate key", nil)
 				return
 			}
 			if f.variant != "" {
-				d.variant(n, n.Content[i+1], v.Field(f.index), f)
+				d.decodeVariant(n, n.Content[i+1], v.Field(f.index), f)
 				return
 			}
-			d.value(n.Content[i+1], v.Field(f.index), f)
+			d.decodeValue(n.Content[i+1], v.Field(f.index), f)
 		})
 		seen[at] = true
 	}
 }
 
-// Varied is a spec with fields whose type a word beside them selects.
-type Varied interface {
+// VariantSpec is a spec with fields whose type a word beside them selects.
+type VariantSpec interface {
 	// Variant returns an empty value for the word, a pointer to a struct; nil for
 	// an unknown word, which Validate reports.
 	Variant(word string) any
 }
 
-// variant decodes a field whose type is selected by a word in the same mapping.
-func (d *decoder) variant(parent, n *yaml.Node, v reflect.Value, f *field) {
-	varied, ok := d.spec.(Varied)
+// decodeVariant decodes a field whose type is selected by a word in the same
+// mapping.
+func (d *decoder) decodeVariant(parent, n *yaml.Node, v reflect.Value, f *field) {
+	varied, ok := d.spec.(VariantSpec)
 	word := childOf(parent, f.variant)
 	if !ok || word == nil || word.Kind != yaml.ScalarNode {
 		return // reported for the word itself
@@ -186,11 +187,11 @@ func (d *decoder) variant(parent, n *yaml.Node, v reflect.Value, f *field) {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		d.value(n, reflect.ValueOf(made).Elem(), f)
+		d.decodeValue(n, reflect.ValueOf(made).Elem(), f)
 		return
 	}
 	v.Set(reflect.ValueOf(made))
-	d.value(n, reflect.ValueOf(made).Elem(), f)
+	d.decodeValue(n, reflect.ValueOf(made).Elem(), f)
 }
 
 // childOf returns the value of a key in a mapping, or nil.
@@ -203,12 +204,12 @@ func childOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// unknown reports a field that the struct does not have. It leaves out the
+// unknownField reports a field that the struct does not have. It leaves out the
 // value, which may be a secret under a misspelt name. The fault hides no other
 // fault beside or around it, except that the field it was meant for is missing.
-func (d *decoder) unknown(parent, key *yaml.Node, t reflect.Type, p *plan) {
+func (d *decoder) unknownField(parent, key *yaml.Node, t reflect.Type, p *plan) {
 	if key.Kind != yaml.ScalarNode {
-		d.at(key, "a key must be a text, not "+nodeWord(key), nil)
+		d.failAt(key, "a key must be a string, not "+nodeType(key), nil)
 		return
 	}
 	if d.full() {
@@ -222,20 +223,20 @@ func (d *decoder) unknown(parent, key *yaml.Node, t reflect.Type, p *plan) {
 	case meant != "":
 		suggestion = ", did you mean " + meant + "?"
 	default:
-		suggestion = "; known are " + strings.Join(p.names, ", ")
+		suggestion = "; known fields are " + strings.Join(p.names, ", ")
 	}
-	d.child(key.Value, func() {
-		d.at(key, "unknown field"+suggestion, nil)
+	d.inField(key.Value, func() {
+		d.failAt(key, "unknown field"+suggestion, nil)
 		delete(d.failed, string(d.path))
 	})
 	if meant != "" && childOf(parent, meant) == nil {
-		d.child(meant, func() { d.failed[string(d.path)] = true })
+		d.inField(meant, func() { d.failed[string(d.path)] = true })
 	}
 }
 
-func (d *decoder) slice(n *yaml.Node, v reflect.Value) {
+func (d *decoder) decodeSlice(n *yaml.Node, v reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
-		d.at(n, "must be a list, not "+nodeWord(n), nil)
+		d.failAt(n, "must be a list, not "+nodeType(n), nil)
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
@@ -244,42 +245,42 @@ func (d *decoder) slice(n *yaml.Node, v reflect.Value) {
 			if c.Kind == yaml.ScalarNode && c.Tag != "!!null" {
 				(*texts)[i] = c.Value
 			} else {
-				d.item(i, func() { d.value(c, v.Index(i), nil) })
+				d.inItem(i, func() { d.decodeValue(c, v.Index(i), nil) })
 			}
 		}
 		return
 	}
 	for i, c := range n.Content {
-		d.item(i, func() { d.value(c, v.Index(i), nil) })
+		d.inItem(i, func() { d.decodeValue(c, v.Index(i), nil) })
 	}
 }
 
-func (d *decoder) mapping(n *yaml.Node, v reflect.Value) {
+func (d *decoder) decodeMap(n *yaml.Node, v reflect.Value) {
 	if n.Kind != yaml.MappingNode {
-		d.at(n, "must be a mapping, not "+nodeWord(n), nil)
+		d.failAt(n, "must be a mapping, not "+nodeType(n), nil)
 		return
 	}
 	v.Set(reflect.MakeMapWithSize(v.Type(), len(n.Content)/2))
-	d.pairs(n, func(key string, value *yaml.Node) {
+	d.eachPair(n, func(key string, value *yaml.Node) {
 		item := reflect.New(v.Type().Elem()).Elem()
-		d.value(value, item, nil)
+		d.decodeValue(value, item, nil)
 		v.SetMapIndex(reflect.ValueOf(key).Convert(v.Type().Key()), item)
 	})
 }
 
-// pairs calls each with every pair of a mapping with free keys. Keys are strings
-// as written, like all strings.
-func (d *decoder) pairs(n *yaml.Node, each func(key string, value *yaml.Node)) {
+// eachPair calls each with every pair of a mapping with free keys. Keys are
+// strings as written, like all strings.
+func (d *decoder) eachPair(n *yaml.Node, each func(key string, value *yaml.Node)) {
 	seen := make(map[string]bool, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if key.Kind != yaml.ScalarNode || key.Tag == "!!null" || key.Tag == "!!merge" {
-			d.at(key, "a key must be a text, not "+nodeWord(key), nil)
+			d.failAt(key, "a key must be a string, not "+nodeType(key), nil)
 			continue
 		}
-		d.child(key.Value, func() {
+		d.inField(key.Value, func() {
 			if seen[key.Value] {
-				d.at(key, "stands here twice", nil)
+				d.failAt(key, "duplicate key", nil)
 				return
 			}
 			each(key.Value, n.Content[i+1])
@@ -288,47 +289,47 @@ func (d *decoder) pairs(n *yaml.Node, each func(key string, value *yaml.Node)) {
 	}
 }
 
-// any decodes free-form content, such as the configuration of filters: maps,
-// lists, strings, integers, floats and booleans.
-func (d *decoder) any(n *yaml.Node) any {
+// decodeAny decodes free-form content, such as the configuration of filters:
+// maps, lists, strings, integers, floats and booleans.
+func (d *decoder) decodeAny(n *yaml.Node) any {
 	switch n.Kind {
 	case yaml.MappingNode:
 		m := make(map[string]any, len(n.Content)/2)
-		d.pairs(n, func(key string, value *yaml.Node) { m[key] = d.any(value) })
+		d.eachPair(n, func(key string, value *yaml.Node) { m[key] = d.decodeAny(value) })
 		return m
 	case yaml.SequenceNode:
 		list := make([]any, len(n.Content))
 		for i, c := range n.Content {
-			d.item(i, func() { list[i] = d.any(c) })
+			d.inItem(i, func() { list[i] = d.decodeAny(c) })
 		}
 		return list
 	}
 	switch n.Tag {
 	case "!!null":
-		d.at(n, "has no value: give one or leave it out", nil)
+		d.failAt(n, "has no value: set one or leave it out", nil)
 	case "!!bool":
 		return isTrue(n.Value)
 	case "!!int":
 		if i, err := strconv.ParseInt(n.Value, 10, 64); err == nil && wholeNumber(n.Value) {
 			return i
 		}
-		d.at(n, "must be a decimal number of 64 bits, or a text in quotes", n.Value)
+		d.failAt(n, "must be a decimal number of 64 bits, or a quoted string", n.Value)
 	case "!!float":
 		if f, err := strconv.ParseFloat(n.Value, 64); err == nil {
 			return f
 		}
-		d.at(n, "must be a decimal number, or a text in quotes", n.Value)
+		d.failAt(n, "must be a decimal number, or a quoted string", n.Value)
 	}
 	return n.Value
 }
 
-// scalar decodes one scalar. A string field accepts numbers and booleans exactly
-// as written: nothing is lost (1.10 stays "1.10"), and "minVersion: 1.2" and
-// "tags: {version: 1}" work. Nothing is converted the other way: a quoted "5" is
-// not a number, and yes is not a boolean.
-func (d *decoder) scalar(n *yaml.Node, v reflect.Value) {
+// decodeScalar decodes one scalar. A string field accepts numbers and booleans
+// exactly as written: nothing is lost (1.10 stays "1.10"), and "minVersion:
+// 1.2" and "tags: {version: 1}" work. Nothing is converted the other way: a
+// quoted "5" is not a number, and yes is not a boolean.
+func (d *decoder) decodeScalar(n *yaml.Node, v reflect.Value) {
 	if n.Kind != yaml.ScalarNode {
-		d.at(n, "must be "+typeWord(v)+", not "+nodeWord(n), nil)
+		d.failAt(n, "must be "+typeName(v)+", not "+nodeType(n), nil)
 		return
 	}
 	shown := any(n.Value)
@@ -338,13 +339,13 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value) {
 	if p, ok := v.Addr().Interface().(*netip.Prefix); ok {
 		prefix, message := parsePrefix(n.Value)
 		if *p = prefix; message != "" {
-			d.at(n, message, shown)
+			d.failAt(n, message, shown)
 		}
 		return
 	}
 	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		if err := u.UnmarshalText([]byte(n.Value)); err != nil {
-			d.at(n, err.Error(), shown)
+			d.failAt(n, err.Error(), shown)
 		}
 		return
 	}
@@ -373,13 +374,13 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value) {
 			return
 		}
 	}
-	message := "must be " + typeWord(v)
+	message := "must be " + typeName(v)
 	if n.Tag == "!!str" && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
 		message += ", without quotes"
 	} else if n.Tag == "!!int" && v.Kind() != reflect.Bool {
 		message += " in plain decimal, within its bounds"
 	}
-	d.at(n, message, shown)
+	d.failAt(n, message, shown)
 }
 
 // wholeNumber reports whether s is a plain decimal and not another notation of
@@ -391,7 +392,7 @@ func wholeNumber(s string) bool {
 
 func isTrue(s string) bool { return strings.EqualFold(s, "true") }
 
-func typeWord(v reflect.Value) string {
+func typeName(v reflect.Value) string {
 	switch v.Kind() {
 	case reflect.Bool:
 		return "true or false"
@@ -414,7 +415,7 @@ func typeWord(v reflect.Value) string {
 			return "a network like 10.0.0.0/8"
 		}
 	}
-	return "a text"
+	return "a string"
 }
 
 // parsePrefix parses a network; a plain address is a network of one.

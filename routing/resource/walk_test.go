@@ -29,7 +29,7 @@ func freeKinds() []Kind {
 	return []Kind{{Name: "Free", Plural: "frees", New: func() Spec { return new(free) }}}
 }
 
-func TestKindsOfOtherRoomsMayHoldMore(t *testing.T) {
+func TestKindsOfOtherPackagesMayUseMoreTypes(t *testing.T) {
 	objects, faults := Decode("x.yaml", []byte(`
 kind: Free
 name: a
@@ -67,7 +67,7 @@ spec:
 	}
 }
 
-func TestFaultsInFreeContentHaveTheirPaths(t *testing.T) {
+func TestFaultsInFreeFormContentHavePaths(t *testing.T) {
 	_, faults := Decode("x.yaml", []byte(`
 kind: Free
 name: a
@@ -81,11 +81,11 @@ spec:
 `), freeKinds())
 	wantFaults(t, faults,
 		"x.yaml:5: Free/a spec.config.a.b[1]: has no value",
-		"spec.config.c: must be a decimal number of 64 bits, or a text in quotes (0x10)",
-		"spec.config.d: must be a decimal number, or a text in quotes (.inf)",
-		"spec.config.c: stands here twice",
+		"spec.config.c: must be a decimal number of 64 bits, or a quoted string (0x10)",
+		"spec.config.d: must be a decimal number, or a quoted string (.inf)",
+		"spec.config.c: duplicate key",
 		`spec.parts.two.sise: unknown field, did you mean size?`,
-		"spec.parts.three: must be a mapping, not a text",
+		"spec.parts.three: must be a mapping, not a string",
 		"spec.parts.one.size: must be from 1 to 9 (30)",
 		"spec.rate: must be a number (fast)",
 		"spec.count: must be a whole number, 0 or more in plain decimal, within its bounds (65536)",

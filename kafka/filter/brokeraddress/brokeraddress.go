@@ -61,7 +61,7 @@ func (f *Filter) Wants(d filter.Direction, key, version int16) filter.Interest {
 	switch {
 	case d != filter.Response || !wire.CarriesAddress(key, version):
 		return filter.Nothing
-	case wire.Streams(key):
+	case wire.CarriesRecords(key):
 		return filter.Walk
 	}
 	return filter.Whole

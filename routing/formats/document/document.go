@@ -87,7 +87,7 @@ type Frame struct {
 // name, as far as these are valid.
 func Open(root *yaml.Node, kind string, name *yaml.Node, fault resource.ForeignFault) *Frame {
 	f := &Frame{Root: root, Subject: "document", fault: fault}
-	if showable(kind) {
+	if isKindName(kind) {
 		f.Subject = kind
 	}
 	if name != nil && name.Kind == yaml.ScalarNode && name.Tag != "!!null" && resource.NameOK(name.Value) {
@@ -96,8 +96,8 @@ func Open(root *yaml.Node, kind string, name *yaml.Node, fault resource.ForeignF
 	return f
 }
 
-// showable reports whether a word has the form of a kind.
-func showable(word string) bool {
+// isKindName reports whether a word has the form of a kind.
+func isKindName(word string) bool {
 	const longest = 63
 	return word != "" && len(word) <= longest && strings.IndexFunc(word, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
@@ -121,20 +121,20 @@ func (f *Frame) Fields(n *yaml.Node, path string, noise map[string]bool, known .
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Kind != yaml.ScalarNode {
-			f.Fault(key, path, "a key must be a text", nil)
+			f.Fault(key, path, "a key must be a string", nil)
 			continue
 		}
 		at := resource.Step(path, key.Value)
 		switch {
 		case seen[key.Value]:
-			f.Fault(key, at, "stands here twice", nil)
+			f.Fault(key, at, "duplicate key", nil)
 		case noise[key.Value]:
 		case contains(known, key.Value):
 			values[key.Value] = value
 		default:
 			hint := resource.DidYouMean(key.Value, known)
 			if hint == "" {
-				hint = "; known are " + strings.Join(known, ", ")
+				hint = "; known fields are " + strings.Join(known, ", ")
 			}
 			f.Fault(key, at, "unknown field"+hint, nil)
 		}
@@ -164,7 +164,7 @@ func (f *Frame) Metadata(n *yaml.Node) Meta {
 	}
 	v := f.Fields(n, "metadata", Noise, "name", "namespace", "labels", "deletionTimestamp")
 	if at := v["deletionTimestamp"]; at != nil {
-		f.Fault(at, "metadata.deletionTimestamp", "is being deleted where it comes from: take it out", nil)
+		f.Fault(at, "metadata.deletionTimestamp", "the object is being deleted at its source: remove it from the file", nil)
 	}
 	return Meta{v["name"], v["namespace"], v["labels"]}
 }
@@ -189,7 +189,7 @@ func (f *Frame) Labels(n *yaml.Node, path string, kept ...Label) *yaml.Node {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
 			if key.Value == resource.LabelFormat || key.Value == LabelNamespace {
-				f.Fault(key, path, "the label is Penstock's own: leave it out", key.Value)
+				f.Fault(key, path, "the label is reserved for Penstock: leave it out", key.Value)
 				continue
 			}
 			out.Node.Content = append(out.Node.Content, key, value)

@@ -15,14 +15,14 @@ import (
 )
 
 // ErrKind means that the Gateway API has no equivalent for a kind of resource.
-var ErrKind = errors.New("cannot be written as the Gateway API's")
+var ErrKind = errors.New("cannot be exported to the Gateway API")
 
 // Export returns a resource as an object of the Gateway API, in the version that
 // it was applied in. Decoding it yields the same resource.
 func Export(o resource.Object) (*yaml.Node, error) {
 	origin := gateway.OriginOf(o.Spec)
 	if origin == nil {
-		return nil, fmt.Errorf("%s %w: Gateway, TLSRoute, TCPRoute and ReferenceGrant can", o.Key, ErrKind)
+		return nil, fmt.Errorf("%s %w: only Gateway, TLSRoute, TCPRoute and ReferenceGrant can", o.Key, ErrKind)
 	}
 	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	text := func(s string) *yaml.Node { return document.Text(root, s) }
@@ -56,15 +56,15 @@ func Export(o resource.Object) (*yaml.Node, error) {
 		}
 	}
 	if o.Kind == gateway.KindGrant {
-		giveGroups(spec)
+		addGroups(spec)
 	}
 	out.Put(root, "spec", spec)
 	return root, nil
 }
 
-// giveGroups adds the group to each entry of a ReferenceGrant's to, even where
+// addGroups adds the group to each entry of a ReferenceGrant's to, even where
 // it is empty, as for a Service: the API requires it.
-func giveGroups(spec *yaml.Node) {
+func addGroups(spec *yaml.Node) {
 	to := document.Child(spec, "to")
 	if to == nil {
 		return

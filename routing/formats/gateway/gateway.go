@@ -13,7 +13,7 @@
 // Gateway, TCPRoute, TLSRoute and ReferenceGrant are supported. What servers add
 // is ignored: status, and what document.Noise lists. Other kinds of the group,
 // unknown versions, and fields whose effect Penstock does not have are refused
-// by name; see refused.
+// by name; see unsupportedFields.
 package gateway
 
 import (
@@ -33,40 +33,41 @@ const Group = gateway.Group
 // kinds are the supported kinds, in the order of messages.
 var kinds = []string{gateway.KindGateway, gateway.KindTLSRoute, gateway.KindTCPRoute, gateway.KindGrant}
 
-// others are unsupported kinds of the group, with what to write instead.
-var others = map[string]string{
-	"GatewayClass":     "a GatewayClass is not taken: whatever Gateway is applied here is Penstock's, leave the class out",
-	"HTTPRoute":        "an HTTPRoute is not taken: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for requests of HTTP",
-	"GRPCRoute":        "a GRPCRoute is not taken: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for requests of gRPC",
-	"UDPRoute":         "a UDPRoute is not taken: Penstock is for TCP",
-	"BackendTLSPolicy": "a BackendTLSPolicy is not taken: the TLS towards endpoints is the Service's spec.tls",
-	"ListenerSet":      "a ListenerSet is not taken: write the listeners into the Gateway",
+// unsupportedKinds are unsupported kinds of the group, with what to write
+// instead.
+var unsupportedKinds = map[string]string{
+	"GatewayClass":     "a GatewayClass is not supported: Penstock serves every Gateway applied to it, leave the class out",
+	"HTTPRoute":        "an HTTPRoute is not supported: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for HTTP requests",
+	"GRPCRoute":        "a GRPCRoute is not supported: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for gRPC requests",
+	"UDPRoute":         "a UDPRoute is not supported: Penstock proxies only TCP",
+	"BackendTLSPolicy": "a BackendTLSPolicy is not supported: configure TLS to endpoints in the Service's spec.tls",
+	"ListenerSet":      "a ListenerSet is not supported: write the listeners into the Gateway",
 }
 
-// theirs refuses a field that Penstock has and the Gateway API does not.
-const theirs = "unknown field: it is made of apiVersion and metadata"
+// derivedField refuses a field that Penstock has and the Gateway API does not.
+const derivedField = "unknown field: Penstock derives it from apiVersion and metadata"
 
-// refused are unsupported fields, by kind and path without indices, with what to
-// do instead.
-var refused = map[string]string{
-	"Gateway spec.origin":           theirs,
-	"TLSRoute spec.origin":          theirs,
-	"TCPRoute spec.origin":          theirs,
-	"ReferenceGrant spec.origin":    theirs,
-	"Gateway spec.infrastructure":   "is not taken: Penstock makes no infrastructure for a Gateway",
-	"Gateway spec.allowedListeners": "is not taken: a Gateway has its own listeners alone",
-	"Gateway spec.tls": "is not taken: the TLS towards endpoints is a Service's spec.tls, " +
-		"and client certificates are asked for by a Listener's tls.clientAuth",
-	"Gateway spec.backendTLS":                       "is not taken: the TLS towards endpoints is a Service's spec.tls",
-	"Gateway spec.defaultScope":                     "is not taken: routes name their Gateway in parentRefs",
-	"Gateway spec.listeners.tls.options":            "is not taken: no option is known here",
-	"Gateway spec.listeners.tls.frontendValidation": "is not taken: client certificates are asked for by a Listener's tls.clientAuth",
-	"TLSRoute spec.useDefaultGateways":              "is not taken: name the Gateway in parentRefs",
-	"TCPRoute spec.useDefaultGateways":              "is not taken: name the Gateway in parentRefs",
-	"TLSRoute spec.rules.filters":                   "is not taken: connections have no filters",
-	"TCPRoute spec.rules.filters":                   "is not taken: connections have no filters",
-	"TLSRoute spec.rules.backendRefs.filters":       "is not taken: connections have no filters",
-	"TCPRoute spec.rules.backendRefs.filters":       "is not taken: connections have no filters",
+// unsupportedFields has what to do instead of each unsupported field, by kind
+// and path without indices.
+var unsupportedFields = map[string]string{
+	"Gateway spec.origin":           derivedField,
+	"TLSRoute spec.origin":          derivedField,
+	"TCPRoute spec.origin":          derivedField,
+	"ReferenceGrant spec.origin":    derivedField,
+	"Gateway spec.infrastructure":   "is not supported: Penstock creates no infrastructure for a Gateway",
+	"Gateway spec.allowedListeners": "is not supported: a Gateway has only its own listeners",
+	"Gateway spec.tls": "is not supported: configure TLS to endpoints in a Service's spec.tls, " +
+		"and client certificates in a Listener's tls.clientAuth",
+	"Gateway spec.backendTLS":                       "is not supported: configure TLS to endpoints in a Service's spec.tls",
+	"Gateway spec.defaultScope":                     "is not supported: routes name their Gateway in parentRefs",
+	"Gateway spec.listeners.tls.options":            "is not supported: Penstock knows no options",
+	"Gateway spec.listeners.tls.frontendValidation": "is not supported: configure client certificates in a Listener's tls.clientAuth",
+	"TLSRoute spec.useDefaultGateways":              "is not supported: name the Gateway in parentRefs",
+	"TCPRoute spec.useDefaultGateways":              "is not supported: name the Gateway in parentRefs",
+	"TLSRoute spec.rules.filters":                   "is not supported: connections have no filters",
+	"TCPRoute spec.rules.filters":                   "is not supported: connections have no filters",
+	"TLSRoute spec.rules.backendRefs.filters":       "is not supported: connections have no filters",
+	"TCPRoute spec.rules.backendRefs.filters":       "is not supported: connections have no filters",
 }
 
 // APIVersions returns the versions that are supported for at least one kind.
@@ -85,10 +86,10 @@ func APIVersions() []string {
 
 // Foreign returns the format of the Gateway API.
 func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Name: "the Gateway API", Is: is, Convert: convert, Path: path}}
+	return []resource.Foreign{{Name: "the Gateway API", Is: isGatewayAPI, Convert: convert, Path: path}}
 }
 
-func is(root *yaml.Node) bool {
+func isGatewayAPI(root *yaml.Node) bool {
 	group, _, _ := strings.Cut(document.TextOf(root, "apiVersion"), "/")
 	return group == Group
 }
@@ -97,7 +98,7 @@ func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	kind := document.TextOf(root, "kind")
 	name := document.Child(document.Child(root, "metadata"), "name")
 	f := document.Open(root, kind, name, fault)
-	if !taken(f, kind) {
+	if !checkKind(f, kind) {
 		return nil
 	}
 	v := f.Fields(root, "", map[string]bool{"status": true}, "apiVersion", "kind", "metadata", "spec")
@@ -117,16 +118,17 @@ func text(n *yaml.Node) string {
 	return n.Value
 }
 
-// taken reports whether the kind and its version are supported, and a fault if not.
-func taken(f *document.Frame, kind string) bool {
+// checkKind reports whether the kind and its version are supported, and a fault
+// if not.
+func checkKind(f *document.Frame, kind string) bool {
 	at := document.Child(f.Root, "kind")
 	if at == nil {
 		at = f.Root
 	}
 	known := gateway.Versions(kind)
 	if known == nil {
-		message := "is not taken; of the Gateway API's kinds " + strings.Join(kinds, ", ") + " are" + resource.DidYouMean(kind, kinds)
-		if why, ok := others[kind]; ok {
+		message := "is not supported; supported kinds of the Gateway API are " + strings.Join(kinds, ", ") + resource.DidYouMean(kind, kinds)
+		if why, ok := unsupportedKinds[kind]; ok {
 			message = why
 		}
 		f.Fault(at, "kind", message, kind)
@@ -140,7 +142,7 @@ func taken(f *document.Frame, kind string) bool {
 		}
 		f.Fault(
 			document.Child(f.Root, "apiVersion"), "apiVersion",
-			"this version of "+kind+" is not taken; known are "+strings.Join(words, ", "),
+			"this version of "+kind+" is not supported; use one of "+strings.Join(words, ", "),
 			group+"/"+version,
 		)
 		return false
@@ -167,21 +169,21 @@ func origin(root *yaml.Node, meta document.Meta) *yaml.Node {
 	return out.Node
 }
 
-// spec returns the spec with the origin and without refused fields.
+// spec returns the spec with the origin and without unsupported fields.
 func spec(f *document.Frame, kind string, n, origin *yaml.Node) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return n // decoding reports it
 	}
-	out := without(f, kind, n, "spec", "spec")
+	out := dropUnsupported(f, kind, n, "spec", "spec")
 	if origin != nil {
 		out.Content = append([]*yaml.Node{document.Text(origin, "origin"), origin}, out.Content...)
 	}
 	return out
 }
 
-// without returns a value without its refused fields. path is the value's path,
-// plain the same without indices.
-func without(f *document.Frame, kind string, n *yaml.Node, path, plain string) *yaml.Node {
+// dropUnsupported returns a value without its unsupported fields. path is the
+// value's path, plain the same without indices.
+func dropUnsupported(f *document.Frame, kind string, n *yaml.Node, path, plain string) *yaml.Node {
 	out := *n
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -189,16 +191,16 @@ func without(f *document.Frame, kind string, n *yaml.Node, path, plain string) *
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
 			at := plain + "." + key.Value
-			if why, no := refused[kind+" "+at]; no {
+			if why, no := unsupportedFields[kind+" "+at]; no {
 				f.Fault(key, path+"."+key.Value, why, nil)
 				continue
 			}
-			out.Content = append(out.Content, key, without(f, kind, value, path+"."+key.Value, at))
+			out.Content = append(out.Content, key, dropUnsupported(f, kind, value, path+"."+key.Value, at))
 		}
 	case yaml.SequenceNode:
 		out.Content = make([]*yaml.Node, len(n.Content))
 		for i, c := range n.Content {
-			out.Content[i] = without(f, kind, c, resource.Item(path, i), plain)
+			out.Content[i] = dropUnsupported(f, kind, c, resource.Item(path, i), plain)
 		}
 	}
 	return &out

@@ -14,17 +14,17 @@ import (
 )
 
 // ErrKind means that Kuma has no equivalent for a kind of resource.
-var ErrKind = errors.New("cannot be written as Kuma's")
+var ErrKind = errors.New("cannot be exported to Kuma")
 
 // Export returns a resource as Kuma's document: in the Kubernetes form if it was
 // applied in that, otherwise in the universal form. Decoding it yields the same
 // resource; one that did not come from Kuma is then in the mesh "default".
 func Export(o resource.Object) (*yaml.Node, error) {
-	if !slices.Contains(taken, o.Kind) {
-		return nil, fmt.Errorf("%s %w: %s can", o.Key, ErrKind, strings.Join(taken, " and "))
+	if !slices.Contains(supportedKinds, o.Kind) {
+		return nil, fmt.Errorf("%s %w: only %s can", o.Key, ErrKind, strings.Join(supportedKinds, " and "))
 	}
 	if r, ok := o.Spec.(*resource.MeshTCPRoute); ok && r.Rollout != nil {
-		return nil, fmt.Errorf("%s %w: it has a rollout, which Kuma's does not have", o.Key, ErrKind)
+		return nil, fmt.Errorf("%s %w: it has a rollout, which Kuma does not support", o.Key, ErrKind)
 	}
 	labels := maps.Clone(o.Labels)
 	form := labels[resource.LabelFormat]

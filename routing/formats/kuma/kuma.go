@@ -18,7 +18,8 @@
 //
 // What Penstock cannot do as Kuma does is refused by name: other kinds, targets
 // that are not services, tags or meshes, and fields that select targets by
-// properties that Penstock does not have (see refused).
+// properties that Penstock does not have (see
+// unsupportedFields).
 package kuma
 
 import (
@@ -42,8 +43,9 @@ const (
 	defaultMesh    = "default"
 )
 
-// taken are the supported kinds, which become resources of the same kind.
-var taken = []string{"MeshTCPRoute", "MeshHTTPRoute"}
+// supportedKinds are the supported kinds, which become resources of the same
+// kind.
+var supportedKinds = []string{"MeshTCPRoute", "MeshHTTPRoute"}
 
 // Foreign returns Kuma's two formats.
 func Foreign() []resource.Foreign {
@@ -69,7 +71,7 @@ var universalNoise = map[string]bool{"creationTime": true, "modificationTime": t
 func universal(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	kind := document.TextOf(root, "type")
 	f := document.Open(root, kind, document.Child(root, "name"), fault)
-	if !isTaken(f, "type") {
+	if !checkKind(f, "type") {
 		return nil
 	}
 	v := f.Fields(root, "", universalNoise, "type", "mesh", "name", "labels", "spec")
@@ -93,9 +95,9 @@ func universalPath(path string) string {
 func kubernetes(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	kind := document.TextOf(root, "kind")
 	f := document.Open(root, kind, document.Child(document.Child(root, "metadata"), "name"), fault)
-	known := isTaken(f, "kind")
+	known := checkKind(f, "kind")
 	if version := document.TextOf(root, "apiVersion"); version != APIVersion {
-		f.Fault(document.Child(root, "apiVersion"), "apiVersion", "this version of Kuma's objects is not taken; known is "+APIVersion, version)
+		f.Fault(document.Child(root, "apiVersion"), "apiVersion", "this version of Kuma's objects is not supported; use "+APIVersion, version)
 		return nil // the other fields may have another meaning
 	}
 	if !known {
@@ -121,20 +123,21 @@ func kubernetesPath(path string) string {
 	return document.MetadataPath(path)
 }
 
-// isTaken reports whether the kind, in the named field, is supported, and a
+// checkKind reports whether the kind, in the named field, is supported, and a
 // fault if not.
-func isTaken(f *document.Frame, field string) bool {
+func checkKind(f *document.Frame, field string) bool {
 	n, word := document.Child(f.Root, field), document.TextOf(f.Root, field)
-	if slices.Contains(taken, word) {
+	if slices.Contains(supportedKinds, word) {
 		return true
 	}
 	if n == nil {
 		n = f.Root
 	}
 	if word == "" {
-		f.Fault(n, field, "must be "+strings.Join(taken, " or ")+", which are what is taken of Kuma", nil)
+		f.Fault(n, field, "must be "+strings.Join(supportedKinds, " or ")+", the supported kinds of Kuma", nil)
 		return false
 	}
-	f.Fault(n, field, "is not taken; of Kuma's kinds "+strings.Join(taken, " and ")+" are"+resource.DidYouMean(word, taken), word)
+	known := "supported kinds of Kuma are " + strings.Join(supportedKinds, " and ")
+	f.Fault(n, field, "is not supported; "+known+resource.DidYouMean(word, supportedKinds), word)
 	return false
 }

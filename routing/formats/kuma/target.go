@@ -7,34 +7,34 @@ import (
 	"penstock/routing/resource"
 )
 
-// refused are fields of Kuma's targets that Penstock cannot honour, each with
-// the reason and what to do instead. Ignoring them would route other connections
-// than Kuma does.
-var refused = map[string]string{
-	"mesh":        "is not taken: Penstock is one mesh",
-	"namespace":   "is not taken: services have no namespaces here, give the name of the Service whole",
-	"sectionName": "is not taken: a Service here has no ports to choose from, make it a Service of its own",
-	"port":        "is not taken: a Service here has no ports to choose from, make it a Service of its own",
-	"labels":      "is not taken: labels do not choose here, give a name, or tags",
-	"proxyTypes":  "is not taken: all sources are of one type here",
+// unsupportedFields are fields of Kuma's targets that Penstock cannot honour,
+// each with the reason and what to do instead. Ignoring them would route other
+// connections than Kuma does.
+var unsupportedFields = map[string]string{
+	"mesh":        "is not supported: Penstock supports only one mesh",
+	"namespace":   "is not supported: Services have no namespaces, write the Service's full name",
+	"sectionName": "is not supported: a Service has no ports to select, make the port a Service of its own",
+	"port":        "is not supported: a Service has no ports to select, make the port a Service of its own",
+	"labels":      "is not supported: labels do not select targets, use a name or tags",
+	"proxyTypes":  "is not supported: all sources have one type",
 }
 
-// kinds are kinds of Kuma's targets that Penstock does not have.
-var kinds = map[string]string{
-	"Dataplane":            "Dataplane is not taken: choose sources by tags, with MeshSubset",
-	"MeshGateway":          "MeshGateway is not taken: a gateway here is a Listener, and MeshSubset chooses sources by its tags",
-	"MeshExternalService":  "MeshExternalService is not taken: make it a Service, and name that with MeshService",
-	"MeshMultiZoneService": "MeshMultiZoneService is not taken: make it a Service, and name that with MeshService",
-	"MeshHTTPRoute":        "MeshHTTPRoute is not taken as a target: a route here is for sources and services",
+// unsupportedTargets are kinds of Kuma's targets that Penstock does not have.
+var unsupportedTargets = map[string]string{
+	"Dataplane":            "Dataplane is not supported: select sources by tags with MeshSubset",
+	"MeshGateway":          "MeshGateway is not supported: a gateway is a Listener, and MeshSubset selects sources by its tags",
+	"MeshExternalService":  "MeshExternalService is not supported: make it a Service, and name that with MeshService",
+	"MeshMultiZoneService": "MeshMultiZoneService is not supported: make it a Service, and name that with MeshService",
+	"MeshHTTPRoute":        "MeshHTTPRoute is not supported as a target: routes apply to sources and services",
 }
 
-// spec returns the spec without refused fields. The rest is unchanged; decoding
-// reports its faults.
+// spec returns the spec without unsupported fields. The rest is unchanged;
+// decoding reports its faults.
 func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	if own := document.Child(n, "rollout"); own != nil {
 		f.Fault(
 			own, "spec.rollout",
-			"is Penstock's alone, and not taken of Kuma's documents: write the route as Penstock's, with kind, name and spec",
+			"is not supported in Kuma's documents: write the route in Penstock's format, with kind, name and spec",
 			nil,
 		)
 	}
@@ -47,13 +47,13 @@ func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	})
 }
 
-// refusedTo are fields of a destination without an equivalent.
-var refusedTo = map[string]string{
-	"hostnames": "is not taken: it is for MeshGateway; here the names that lead to a service stand in the Listener",
+// unsupportedToFields are fields of a destination without an equivalent.
+var unsupportedToFields = map[string]string{
+	"hostnames": "is not supported: it applies to MeshGateway; write server names in the Listener",
 }
 
 func destination(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
-	n = without(f, n, path, refusedTo)
+	n = dropUnsupported(f, n, path, unsupportedToFields)
 	return within(n, "targetRef", func(n *yaml.Node) *yaml.Node {
 		return target(f, n, path+".targetRef")
 	}, "rules", func(n *yaml.Node) *yaml.Node {
@@ -105,20 +105,20 @@ func each(n *yaml.Node, path string, replace func(n *yaml.Node, path string) *ya
 	return &out
 }
 
-// target reports the refused parts of a targetRef or backendRef, and returns it
-// without refused fields.
+// target reports the unsupported parts of a targetRef or backendRef, and
+// returns it without unsupported fields.
 func target(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
 	if kind := document.Child(n, "kind"); kind != nil {
-		if why, no := kinds[kind.Value]; no {
+		if why, no := unsupportedTargets[kind.Value]; no {
 			f.Fault(kind, path+".kind", why, nil)
 		}
 	}
-	return without(f, n, path, refused)
+	return dropUnsupported(f, n, path, unsupportedFields)
 }
 
-// without reports the refused fields of a mapping, each with its reason, and
-// returns the mapping without them.
-func without(f *document.Frame, n *yaml.Node, path string, refused map[string]string) *yaml.Node {
+// dropUnsupported reports the unsupported fields of a mapping, each with its
+// reason, and returns the mapping without them.
+func dropUnsupported(f *document.Frame, n *yaml.Node, path string, refused map[string]string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return n
 	}

@@ -42,11 +42,11 @@ const kind = "TrafficSplit"
 
 // Foreign returns SMI's format.
 func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Name: "SMI", Is: is, Convert: convert, Path: path, Kinds: map[string]string{"MeshTCPRoute": kind}}}
+	return []resource.Foreign{{Name: "SMI", Is: isSMI, Convert: convert, Path: path, Kinds: map[string]string{"MeshTCPRoute": kind}}}
 }
 
-// is reports whether a document belongs to any of SMI's groups.
-func is(root *yaml.Node) bool {
+// isSMI reports whether a document belongs to any of SMI's groups.
+func isSMI(root *yaml.Node) bool {
 	group, _, _ := strings.Cut(document.TextOf(root, "apiVersion"), "/")
 	return strings.HasSuffix(group, ".smi-spec.io")
 }
@@ -61,12 +61,12 @@ func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	}
 	switch {
 	case group != Group || word != kind:
-		f.Fault(at, "kind", "is not taken; of SMI's kinds "+kind+" of "+Group+" is"+resource.DidYouMean(word, []string{kind}), word)
+		f.Fault(at, "kind", "is not supported; the supported kind of SMI is "+kind+" of "+Group+resource.DidYouMean(word, []string{kind}), word)
 		return nil
-	case !known(version):
+	case !isSupported(version):
 		f.Fault(
 			document.Child(root, "apiVersion"), "apiVersion",
-			"this version of "+kind+" is not taken; known are "+strings.Join(APIVersions(), ", "),
+			"this version of "+kind+" is not supported; use one of "+strings.Join(APIVersions(), ", "),
 			version,
 		)
 		return nil
@@ -81,7 +81,7 @@ func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	return []*yaml.Node{f.Resource("MeshTCPRoute", meta.Name, labels, spec(f, v["spec"]))}
 }
 
-func known(version string) bool {
+func isSupported(version string) bool {
 	for _, v := range APIVersions() {
 		if v == version {
 			return true
@@ -99,7 +99,7 @@ func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	if at := v["matches"]; at != nil {
 		f.Fault(
 			at, "spec.matches",
-			"is not taken: it chooses requests of HTTP, and a split here is of connections; leave it out to split all of them",
+			"is not supported: it selects HTTP requests, but a split applies to connections; leave it out to split all of them",
 			nil,
 		)
 	}
@@ -146,7 +146,7 @@ func backend(f *document.Frame, n *yaml.Node, path, root string) *yaml.Node {
 			f.Fault(
 				service, path+".service",
 				"is the root of the split itself, which SMI does not allow: "+
-					"name a Service that has the endpoints that stay, or write a MeshTCPRoute",
+					"name a Service with the remaining endpoints, or write a MeshTCPRoute",
 				root,
 			)
 		}

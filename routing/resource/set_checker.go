@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Joint is a spec of another package that can conflict with other objects: it
-// lists what it needs for itself, and checks itself in the set that it would be
-// part of. It is checked when it is put and when a resource that it refers to is
-// put, so a check costs what a change touches.
-type Joint interface {
+// SetChecker is a spec of another package that can conflict with other objects:
+// it lists what it needs for itself, and checks itself in the set that it would
+// be part of. It is checked when it is put and when a resource that it refers
+// to is put, so a check costs what a change touches.
+type SetChecker interface {
 	Spec
 	// Claims lists the server names that it needs of listeners. The set finds
 	// other claims to them; CheckIn decides what those mean.
@@ -19,8 +19,8 @@ type Joint interface {
 	// Listens lists the addresses where it listens itself. The set reports objects
 	// that listen at the same address.
 	Listens() []Listen
-	// CheckIn reports the faults that it has in the set.
-	CheckIn(v *View)
+	// CheckInSet reports the faults that it has in the set.
+	CheckInSet(v *View)
 }
 
 // Listen is an address where an object listens.
@@ -63,13 +63,13 @@ func (v *View) Users(k Key) iter.Seq[Object] {
 // Once returns the result of make, which is called once per key in all that is
 // checked together. It is for costly results that many checks share.
 func (v *View) Once(key any, make func() any) any {
-	made, ok := v.c.once[key]
+	made, ok := v.c.memo[key]
 	if !ok {
 		made = make()
-		if v.c.once == nil {
-			v.c.once = map[any]any{}
+		if v.c.memo == nil {
+			v.c.memo = map[any]any{}
 		}
-		v.c.once[key] = made
+		v.c.memo[key] = made
 	}
 	return made
 }
@@ -80,41 +80,42 @@ func (v *View) Fault(path, message string, value any) { v.c.fault(&v.m.Object, p
 // Warn reports what is probably not intended.
 func (v *View) Warn(path, message string, value any) { v.c.warn(&v.m.Object, path, message, value) }
 
-// Rival is a claim that overlaps with another.
-type Rival struct {
+// Conflict is a claim that overlaps with another.
+type Conflict struct {
 	Owner Key
 	Claim
 }
 
 // String returns the owner and the path of the claim.
-func (r Rival) String() string { return r.Owner.String() + " " + r.Path }
+func (r Conflict) String() string { return r.Owner.String() + " " + r.Path }
 
-// Rival returns the first claim, by owner, that overlaps with c. Of two
-// overlapping claims of one object the later one has the rival, and of two
+// FirstConflict returns the first claim, by owner, that overlaps with c. Of two
+// overlapping claims of one object the later one has the conflict, and of two
 // objects that are put together the later one.
-func (v *View) Rival(c Claim) (Rival, bool) {
-	first, found := Rival{}, false
-	v.c.set.meeting(c, func(x *nameClaim) bool {
-		if v.counts(&c, x) && (!found || x.compare(&first) < 0) {
-			first, found = Rival{x.owner, x.Claim}, true
+func (v *View) FirstConflict(c Claim) (Conflict, bool) {
+	first, found := Conflict{}, false
+	v.c.set.eachOverlap(c, func(x *nameClaim) bool {
+		if v.conflicts(&c, x) && (!found || x.compare(&first) < 0) {
+			first, found = Conflict{x.owner, x.Claim}, true
 		}
 		return true
 	})
 	return first, found
 }
 
-// Claimed iterates over the claims that other objects have to names of c's
+// OtherClaims iterates over the claims that other objects have to names of c's
 // listener, and over the object's own that come before c.
-func (v *View) Claimed(c Claim) iter.Seq[Rival] {
-	return func(yield func(Rival) bool) {
-		v.c.set.claimed(c.Listener, func(x *nameClaim) bool {
-			return !v.counts(&c, x) || yield(Rival{x.owner, x.Claim})
+func (v *View) OtherClaims(c Claim) iter.Seq[Conflict] {
+	return func(yield func(Conflict) bool) {
+		v.c.set.eachClaim(c.Listener, func(x *nameClaim) bool {
+			return !v.conflicts(&c, x) || yield(Conflict{x.owner, x.Claim})
 		})
 	}
 }
 
-// counts reports whether x is to be reported as a rival of the object's own claim.
-func (v *View) counts(own *Claim, x *nameClaim) bool {
+// conflicts reports whether x is to be reported as a conflict of the object's
+// own claim.
+func (v *View) conflicts(own *Claim, x *nameClaim) bool {
 	if x.owner == v.m.Key {
 		return x.order < own.order
 	}
@@ -122,57 +123,59 @@ func (v *View) counts(own *Claim, x *nameClaim) bool {
 }
 
 // compare orders claims by owner and by their order in it.
-func (x *nameClaim) compare(other *Rival) int {
+func (x *nameClaim) compare(other *Conflict) int {
 	return cmp.Or(x.owner.compare(other.Owner), cmp.Compare(x.order, other.order))
 }
 
-// Covers calls Set.Covers.
-func (v *View) Covers(certificate, name string) bool { return v.c.set.Covers(certificate, name) }
+// CertificateCovers calls Set.Covers.
+func (v *View) CertificateCovers(certificate, name string) bool {
+	return v.c.set.CertificateCovers(certificate, name)
+}
 
-// Covers reports whether a Certificate is valid for a server name, exact or a
-// wildcard. It returns true if the Certificate is missing or was not read yet,
-// which is reported elsewhere.
-func (s *Set) Covers(certificate, name string) bool {
+// CertificateCovers reports whether a Certificate is valid for a server name,
+// exact or a wildcard. It returns true if the Certificate is missing or was not
+// read yet, which is reported elsewhere.
+func (s *Set) CertificateCovers(certificate, name string) bool {
 	m := s.member(Key{"Certificate", certificate})
 	if m == nil || len(m.names) == 0 {
 		return true
 	}
 	covered := func(name string) bool {
-		_, ok := s.covers.Get(name, certificate)
+		_, ok := s.certificateNames.Get(name, certificate)
 		return ok
 	}
 	_, parent, ok := strings.Cut(name, ".")
 	return covered(name) || ok && covered("*."+parent)
 }
 
-// Own returns the object's claims, in its order.
-func (v *View) Own() []Claim { return v.m.claims }
+// OwnClaims returns the object's claims, in its order.
+func (v *View) OwnClaims() []Claim { return v.m.claims }
 
-// checkJoint checks a Joint, once.
-func (c *checker) checkJoint(m *member, spec Joint) {
-	if c.joined[m.Key] {
+// checkInSet checks a SetChecker, once.
+func (c *checker) checkInSet(m *member, spec SetChecker) {
+	if c.setChecked[m.Key] {
 		return
 	}
-	c.joined[m.Key] = true
+	c.setChecked[m.Key] = true
 	type pair struct {
 		path  string
 		rival Key
 	}
-	told := map[pair]bool{} // a range of ports is reported once
+	reported := map[pair]bool{} // a range of ports is reported once
 	for i, l := range spec.Listens() {
-		c.set.rivals(m.listens[i], func(rival *member) {
-			if at := (pair{l.Path, rival.Key}); rival.Key != m.Key && !told[at] {
-				told[at] = true
+		c.set.eachAddressConflict(m.listens[i], func(rival *member) {
+			if at := (pair{l.Path, rival.Key}); rival.Key != m.Key && !reported[at] {
+				reported[at] = true
 				c.fault(&m.Object, l.Path, "overlaps with the address of "+rival.String(), l.Address)
 			}
 		})
 	}
-	spec.CheckIn(&View{c, m})
+	spec.CheckInSet(&View{c, m})
 }
 
-// checkJoints checks the Joints that refer to an object.
-func (c *checker) checkJoints(k Key) {
-	group := c.set.joints.Group(treeKey(k))
+// checkReferrers checks the SetCheckers that refer to an object.
+func (c *checker) checkReferrers(k Key) {
+	group := c.set.setCheckers.Group(treeKey(k))
 	all := make([]*member, 0, group.Len())
 	for key := range group.All() {
 		if m := c.set.member(userKey(key)); m != nil && !c.pending[m.Key] {
@@ -181,24 +184,24 @@ func (c *checker) checkJoints(k Key) {
 	}
 	slices.SortFunc(all, byKey)
 	for _, m := range all {
-		if spec, ok := m.Spec.(Joint); ok {
-			c.checkJoint(m, spec)
+		if spec, ok := m.Spec.(SetChecker); ok {
+			c.checkInSet(m, spec)
 		}
 	}
 }
 
-// updateJoint updates the claims of a Joint.
-func (e *setEdit) updateJoint(old, next *member) {
-	for i := range membersClaims(old) {
+// updateClaims updates the claims of a SetChecker.
+func (e *setEdit) updateClaims(old, next *member) {
+	for i := range memberClaims(old) {
 		e.claims.Delete(old.claims[i].key(old.Key))
 	}
-	for i := range membersClaims(next) {
+	for i := range memberClaims(next) {
 		x := &nameClaim{next.claims[i], next.Key}
 		e.claims.Insert(x.key(next.Key), x)
 	}
 }
 
-func membersClaims(m *member) []Claim {
+func memberClaims(m *member) []Claim {
 	if m == nil {
 		return nil
 	}
