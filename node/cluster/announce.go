@@ -101,7 +101,7 @@ func (c *Cluster) announceVia(ctx context.Context, client *admin.Client, a Annou
 }
 
 // errRemovedFrom is ErrRemoved with advice for the operator.
-var errRemovedFrom = fmt.Errorf("%w: to take this machine in again, start with an empty data folder and join", ErrRemoved)
+var errRemovedFrom = fmt.Errorf("%w: to add this machine again, start it with an empty data folder and join", ErrRemoved)
 
 // applyAnnounceResult acts on another node's answer to an announcement.
 func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
@@ -109,15 +109,15 @@ func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 	case res.Removed && c.leaving.Load(): // as requested
 	case res.Removed:
 		if err := c.markLeft("the cluster removed it"); err != nil {
-			c.log.Warn("data folder", "error", err)
+			c.log.Warn("cannot mark the data folder as removed", "error", err)
 		}
 		c.fail(errRemovedFrom)
 	case res.Copied != "":
-		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs a data folder of its own", ErrCopied, res.Copied))
+		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs its own data folder", ErrCopied, res.Copied))
 	case res.Name != "" && res.Name != a.Name:
-		c.log.Warn("another node has this name; the cluster goes on with the old one", "name", a.Name, "old", res.Name)
+		c.log.Warn("another node has this name; this node keeps its old one", "name", a.Name, "old", res.Name)
 		if err := c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithName(res.Name) }); err != nil {
-			c.log.Warn("the name stays", "error", err)
+			c.log.Warn("cannot change back to the old name", "error", err)
 		}
 	}
 	news := false
@@ -143,7 +143,7 @@ func (c *Cluster) spread(a Announcement) {
 			ctx, cancel := context.WithTimeout(c.ctx, rpcTimeout)
 			defer cancel()
 			if err := to(ctx); err != nil {
-				c.log.Debug("announce", "error", err)
+				c.log.Debug("announcement failed", "error", err)
 			}
 		})
 	}
@@ -239,9 +239,9 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 	case c.departed(a.ID) && caller.Role == admin.RoleNode:
 		return c.removed(), nil
 	case caller.Role != admin.RoleNode:
-		return nil, admin.Errorf(admin.Forbidden, "%s is for nodes", admin.MethodAnnounce)
+		return nil, admin.Errorf(admin.Forbidden, "only nodes may call %s", admin.MethodAnnounce)
 	case a.ID != caller.Node && !a.Relayed, !a.peer().valid(), !short(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
-		return nil, admin.Errorf(admin.Invalid, "node %.40q announces %.40q", caller.Node, a.ID)
+		return nil, admin.Errorf(admin.Invalid, "node %.40q sent an invalid announcement of %.40q", caller.Node, a.ID)
 	}
 	c.met.Store(true)
 	if c.addressBook.announce(a.peer(), a.Last.Instance) {
@@ -328,7 +328,7 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 				return err
 			}
 			if at != "" {
-				c.log.Warn("a copy of a node's data folder was started, and is refused", "node", r.Name, "why", at)
+				c.log.Warn("refused a copy of a node's data folder", "node", r.Name, "why", at)
 				res.Copied = at
 				return nil
 			}
@@ -339,7 +339,7 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 		next := a.onto(r)
 		next.Name = cmp.Or(a.Name, r.Name)
 		if holder, taken := holderOf(records(view), next.Name, r.ID); taken {
-			c.log.Warn("a node wants the name of another", "node", r.Name, "wants", a.Name, "holder", holder.ID)
+			c.log.Warn("refused a node's new name: another node has it", "node", r.Name, "wants", a.Name, "holder", holder.ID)
 			next.Name = r.Name
 		}
 		res.Name = next.Name

@@ -95,7 +95,7 @@ func (c *Cluster) unbound() error {
 	if err != nil || made == nil || made.Charter == nil {
 		return err
 	}
-	return fmt.Errorf("%w: this node is about to begin a cluster with %s: start it with --expect as before, or with an empty data folder",
+	return fmt.Errorf("%w: this node has confirmed a cluster with %s: start it with --expect as before, or with an empty data folder",
 		ErrExpect, some(made.names(made.Charter.Members)))
 }
 
@@ -160,7 +160,7 @@ func loadBootstrapping(dir string) (*bootstrapping, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if f.Format != recordFormat && (f.Format != charterFormat || f.Charter == nil) {
-		return nil, fmt.Errorf("%s: %w: it has format %d, this build knows %d", path, consensus.ErrFormat, f.Format, charterFormat)
+		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, consensus.ErrFormat, f.Format, charterFormat)
 	}
 	return &f, nil
 }
@@ -188,7 +188,7 @@ func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *expecti
 		return err
 	}
 	if ca.ClusterID() != c.ClusterID() {
-		return fmt.Errorf("%s: %w: it is of cluster %s, the folder of %s", foundingFile, ErrForeign, ca.ClusterID(), c.ClusterID())
+		return fmt.Errorf("%s: %w: it belongs to cluster %s, the data folder to %s", foundingFile, ErrForeign, ca.ClusterID(), c.ClusterID())
 	}
 	if err := c.awaitFirst(ctx, f, ca, token, forming); err != nil {
 		return err
@@ -240,7 +240,7 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 		if c.Store().Leadership().Ready {
 			err := c.proposeFirst(ctx, f, ca, token)
 			if err != nil && !errors.Is(err, consensus.ErrNotLeader) && !errors.Is(err, consensus.ErrUnknown) {
-				return fmt.Errorf("the first entries of the cluster: %w", err)
+				return fmt.Errorf("cannot commit the first entries of the cluster: %w", err)
 			}
 		}
 		select {
@@ -256,7 +256,7 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 				return final(errRemovedFrom)
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("the new cluster has no leader: %w", ctx.Err())
+			return fmt.Errorf("the new cluster did not agree on its first entries in time: %w", ctx.Err())
 		case <-c.Store().Failed():
 			return c.Store().Err()
 		}

@@ -43,8 +43,8 @@ type renouncedRecord struct {
 
 // ErrGivenUp: the other nodes gave up the cluster that this node began, before
 // it had agreed on anything.
-var ErrGivenUp = errors.New("the other nodes gave up the cluster that this node began; nothing had been agreed, " +
-	"and the data folder is new again: start the node once more")
+var ErrGivenUp = errors.New("the other nodes abandoned the cluster that this node began; nothing had been committed, " +
+	"and the data folder was reset: start the node again")
 
 // loadRenounced reads the charters that the folder's node has renounced.
 func loadRenounced(dir string) ([]membership.Renounced, error) {
@@ -61,7 +61,7 @@ func loadRenounced(dir string) ([]membership.Renounced, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Format != recordFormat {
-		return nil, fmt.Errorf("%s: %w: it has format %d, this build knows %d", path, consensus.ErrFormat, r.Format, recordFormat)
+		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, consensus.ErrFormat, r.Format, recordFormat)
 	}
 	return r.Charters, nil
 }
@@ -95,8 +95,8 @@ func (f *expecting) restore() error {
 		return err
 	}
 	if token.ID != f.token.ID {
-		return final(fmt.Errorf("%w: this node is about to begin a cluster with another token: "+
-			"start it with that one, or with an empty data folder", ErrToken))
+		return final(fmt.Errorf("%w: this node has confirmed a cluster formed with another token: "+
+			"start it with that token, or with an empty data folder", ErrToken))
 	}
 	f.bind(made)
 	return nil
@@ -118,7 +118,7 @@ func (f *expecting) draw(ids []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.bound != nil { // an offer was accepted since the decision
-		return fmt.Errorf("the node has just accepted another set: %s", some(f.bound.names(f.bound.Charter.Members)))
+		return fmt.Errorf("this node has just confirmed another cluster, of %s", some(f.bound.names(f.bound.Charter.Members)))
 	}
 	made, ca, err := f.c.mint(f.token)
 	if err != nil {
@@ -141,10 +141,10 @@ func (f *expecting) draw(ids []string) error {
 		}
 		r, err := trust.CheckRequest(m.CSR)
 		if err != nil {
-			return fmt.Errorf("the certificate request of the node %.40s at %s: %w", id, m.Cluster, err)
+			return fmt.Errorf("invalid certificate request of node %.40s at %s: %w", id, m.Cluster, err)
 		}
 		if r.NodeID != id || r.Name != m.Name {
-			return fmt.Errorf("the node %.40s at %s asks for the certificate of %.40s, which is named %.60s", id, m.Cluster, r.NodeID, r.Name)
+			return fmt.Errorf("node %.40s at %s sent a certificate request for node %.40s named %.60s", id, m.Cluster, r.NodeID, r.Name)
 		}
 		if other, taken := names[m.Name]; taken {
 			return fmt.Errorf("the nodes at %s and %s are both named %s: give one of them another --name", other, m.Cluster, m.Name)
@@ -201,7 +201,7 @@ func (f *expecting) offerAll(ctx context.Context, ids []string) (news bool) {
 			err := f.offer(ctx, id, addrs[0], *made)
 			if err != nil {
 				f.mu.Lock()
-				f.told.warn(f.c.log, "a node has not confirmed yet which nodes begin the cluster", addrs[0], err)
+				f.told.warn(f.c.log, "a node has not confirmed the first members of the cluster yet", addrs[0], err)
 				f.mu.Unlock()
 			}
 			answers <- err == nil
@@ -229,7 +229,7 @@ func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrappi
 		return err
 	}
 	if view.ID != id {
-		return fmt.Errorf("node %.40s answers there, not %s", view.ID, id)
+		return fmt.Errorf("node %.40s answered instead of %s", view.ID, id)
 	}
 	if made.Certificate, err = made.issue(id); err != nil {
 		return err
@@ -248,7 +248,7 @@ func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrappi
 func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
-		return nil, admin.Errorf(admin.Unauthenticated, "this node (%s) forms a cluster with another token: give all nodes the same", f.c.Name())
+		return nil, f.otherToken()
 	}
 	proof, err := trust.Prove(f.key, trust.Acceptor, cs)
 	if err != nil {
@@ -256,7 +256,7 @@ func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 	}
 	admin.Showed(ctx, admin.Principal{Name: expectName, Role: admin.RoleJoin, TokenID: f.token.ID})
 	if c := req.Founding.Charter; c != nil {
-		admin.Summarize(ctx, "begin the cluster %.40s with %s", c.Cluster, some(req.Founding.names(c.Members)))
+		admin.Summarize(ctx, "form cluster %.40s with %s", c.Cluster, some(req.Founding.names(c.Members)))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -271,25 +271,25 @@ func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 // f.mu.
 func (f *expecting) accept(made *bootstrapping, now time.Time) error {
 	if made.Charter == nil {
-		return admin.Errorf(admin.Invalid, "no charter is offered")
+		return admin.Errorf(admin.Invalid, "the request has no charter")
 	}
 	if err := membership.Accept(f.asPeer(now), f.peers(now), *made.Charter); err != nil {
-		return admin.Errorf(admin.Refused, "%s does not accept it: %v", f.c.Name(), err)
+		return admin.Errorf(admin.Refused, "%s rejected the charter: %v", f.c.Name(), err)
 	}
 	if f.bound != nil {
 		return nil // already bound to this charter
 	}
 	if f.joining {
-		return admin.Errorf(admin.Refused, "%s does not accept it: it joins a cluster that is there", f.c.Name())
+		return admin.Errorf(admin.Refused, "%s rejected the charter: it is joining an existing cluster", f.c.Name())
 	}
 	if err := made.check(f.c); err != nil {
 		return admin.Errorf(admin.Invalid, "%v", err)
 	}
 	if err := made.save(f.c.cfg.Dir); err != nil {
-		return admin.Errorf(admin.Unavailable, "%s cannot write it down: %v", f.c.Name(), err)
+		return admin.Errorf(admin.Unavailable, "%s cannot save the charter: %v", f.c.Name(), err)
 	}
 	f.bind(made)
-	f.c.log.Info("confirms which nodes begin the cluster", "cluster", made.Charter.Cluster,
+	f.c.log.Info("confirmed the first members of the cluster", "cluster", made.Charter.Cluster,
 		"members", made.names(made.Charter.Members), "voters", made.names(made.Charter.Voters))
 	poke(f.wake)
 	return nil
@@ -302,16 +302,16 @@ func (m *bootstrapping) check(c *Cluster) error {
 		return err
 	}
 	if m.Format != charterFormat || ca.ClusterID() != m.Charter.Cluster || len(m.Members) != len(m.Charter.Members) {
-		return errors.New("the charter does not fit its cluster")
+		return errors.New("the charter does not match its CA or its members")
 	}
 	for i, n := range m.Members {
 		r, err := trust.CheckRequest(n.CSR)
 		if err != nil || r.NodeID != n.ID || r.Name != n.Name || n.ID != m.Charter.Members[i] || !n.reachable() {
-			return fmt.Errorf("the member %.40s is no node that can be reached", n.ID)
+			return fmt.Errorf("member %.40s has an invalid address or certificate request", n.ID)
 		}
 	}
 	if token, err := trust.ParseToken(m.Token); err != nil || token.Kind != trust.Expect {
-		return errors.New("it has no token for --expect")
+		return errors.New("the charter has no --expect token")
 	}
 	_, err = m.identity(c)
 	return err
@@ -346,7 +346,7 @@ func (f *expecting) renounce(c membership.Charter) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.renounced) >= membership.MaxRenounced {
-		return fmt.Errorf("this node has given up %d attempts to form a cluster, which is the limit: "+
+		return fmt.Errorf("this node has given up %d attempts to form a cluster, the limit: "+
 			"start it with an empty data folder", len(f.renounced))
 	}
 	next := append(slices.Clone(f.renounced), membership.Renounce(f.c.ID(), c))
@@ -407,7 +407,7 @@ func (f *expecting) begin(ctx context.Context) error {
 	if err := f.c.addressBook.remember(peers); err != nil {
 		return err
 	}
-	f.c.log.Info("begins the cluster with the others", "cluster", f.c.ClusterID(), "voters", made.names(made.Charter.Voters))
+	f.c.log.Info("starting the cluster", "cluster", f.c.ClusterID(), "voters", made.names(made.Charter.Voters))
 	return f.c.finish(ctx, made, f)
 }
 

@@ -101,7 +101,7 @@ func TestNothingIsAgreedBeforeAMajorityHasBegun(t *testing.T) {
 		t.Fatalf("one voter of three is a cluster: %v", err)
 	}
 	if len(told) == 0 || !strings.HasPrefix(
-		told[len(told)-1], "forming a cluster: waiting for 2 of its 3 voters to agree on its first entries; not reached: ",
+		told[len(told)-1], "forming a cluster: waiting for 2 of its 3 voters to agree on its first entries; unreachable: ",
 	) {
 		t.Errorf("it says: %q", told)
 	}
@@ -247,7 +247,7 @@ func TestANodeIsBoundToOneCluster(t *testing.T) {
 	all, _ := accepted(t)
 	a := all[0]
 	a.cfg.Init, a.cfg.Expect, a.cfg.Token, a.cfg.Join = true, 0, "", nil
-	if err := a.refused(ErrExpect); !contains(err, "about to begin a cluster with") {
+	if err := a.refused(ErrExpect); !contains(err, "has confirmed a cluster with") {
 		t.Errorf("%v does not say what to do", err)
 	}
 	b := all[1]

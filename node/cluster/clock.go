@@ -43,9 +43,16 @@ func (c *Cluster) noteClock(millis int64, asked time.Time) {
 		ahead = 0
 	}
 	c.clocks.ahead.Store(int64(ahead))
-	if told := time.Duration(c.clocks.told.Load()); (ahead - told).Abs() >= clockTold {
-		c.clocks.told.Store(int64(ahead))
-		c.log.Warn("this node's clock and the leader's are apart: set them; tokens end by the leader's",
+	told := time.Duration(c.clocks.told.Load())
+	if (ahead - told).Abs() < clockTold {
+		return
+	}
+	c.clocks.told.Store(int64(ahead))
+	switch {
+	case ahead.Abs() >= clockTold:
+		c.log.Warn("this node's clock and the leader's are apart: set them; tokens expire by the leader's",
 			"leader_is_ahead_by", ahead.Round(time.Second))
+	case told.Abs() >= clockTold:
+		c.log.Info("this node's clock and the leader's agree again", "leader_is_ahead_by", ahead.Round(time.Second))
 	}
 }

@@ -293,7 +293,7 @@ func (c *Cluster) ServeConns(s *admin.Server) { c.connServers.serve(s) }
 // fail logs the first fatal error and passes it to Config.Stop.
 func (c *Cluster) fail(err error) {
 	c.stopped.Do(func() {
-		c.log.Error("the node must end", "error", err)
+		c.log.Error("fatal error: stopping the node", "error", err)
 		go c.cfg.Stop(err)
 	})
 }

@@ -91,10 +91,10 @@ func (c *Cluster) expect(ctx context.Context) error {
 	token, err := trust.ParseToken(c.cfg.Token)
 	switch {
 	case err != nil:
-		return fmt.Errorf("--token: %w: --expect needs the same token on all nodes: penstock token new makes one", err)
+		return fmt.Errorf("--token: %w: --expect needs the same token on all nodes: create one with penstock token new", err)
 	case token.Kind != trust.Expect:
-		return fmt.Errorf("--token: %w: %s is no token for --expect: penstock token new makes one; "+
-			"to join a cluster that is there leave --expect out", ErrToken, token)
+		return fmt.Errorf("--token: %w: %s is not an --expect token: create one with penstock token new; "+
+			"to join an existing cluster, omit --expect", ErrToken, token)
 	}
 	f := newExpecting(c, token)
 	if err := f.restore(); err != nil {
@@ -163,7 +163,14 @@ func (f *expecting) notYet(context.Context, *JoinRequest) (*JoinResult, error) {
 // begins is the refusal, for now, of requests that need a cluster that has
 // begun.
 func (f *expecting) begins() *admin.Error {
-	return admin.Errorf(admin.Unavailable, "this node (%s) forms a cluster, which has not begun yet: ask again", f.c.Name())
+	return admin.Errorf(admin.Unavailable, "this node (%s) is still forming its cluster: try again", f.c.Name())
+}
+
+// otherToken is the refusal of a node that has not proven that it knows the
+// token.
+func (f *expecting) otherToken() *admin.Error {
+	return admin.Errorf(admin.Unauthenticated,
+		"this node (%s) is forming a cluster with another token: give all nodes the same one", f.c.Name())
 }
 
 // self returns this node's view. The caller holds f.mu.
@@ -192,7 +199,7 @@ func (f *expecting) self(now time.Time) FormView {
 func (f *expecting) answer(ctx context.Context, req *FormRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
-		return nil, admin.Errorf(admin.Unauthenticated, "this node (%s) forms a cluster with another token: give all nodes the same", f.c.Name())
+		return nil, f.otherToken()
 	}
 	proof, err := trust.Prove(f.key, trust.Acceptor, cs)
 	if err != nil {
@@ -278,7 +285,7 @@ func (f *expecting) announce(ctx context.Context) {
 		}
 		all.Go(func() {
 			if err := f.c.announceTo(ctx, m.ID, said); err != nil {
-				f.c.log.Debug("announce", "to", m.Name, "error", err)
+				f.c.log.Debug("announcement failed", "to", m.Name, "error", err)
 			}
 		})
 	}
@@ -303,7 +310,7 @@ func (f *expecting) askAll(ctx context.Context) {
 			if err := f.ask(ctx, addr); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				f.told.warn(f.c.log, "no word yet from a node to form a cluster with", addr, err)
+				f.told.warn(f.c.log, "no valid answer yet from a node to form a cluster with", addr, err)
 			}
 		})
 	}
@@ -373,17 +380,17 @@ func (f *expecting) decide(ctx context.Context) (done bool, err error) {
 		case membership.FormPledge:
 			continue // next has recorded the pledge
 		case membership.FormBootstrap:
-			f.c.log.Info("founds the cluster", "why", d.Why)
+			f.c.log.Info("founding the cluster", "why", d.Why)
 			if err := f.c.bootstrap(ctx, f.token); err != nil {
 				return false, err
 			}
 			return true, nil
 		case membership.FormDraw:
 			if err := f.draw(d.Peers); err != nil {
-				f.told.warn(f.c.log, "the cluster cannot be formed", "all", err)
+				f.told.warn(f.c.log, "cannot choose the first members of the cluster", "all", err)
 				return false, nil
 			}
-			f.c.log.Info("draws up the cluster", "why", d.Why)
+			f.c.log.Info("chose the first members of the cluster", "why", d.Why)
 			continue
 		case membership.FormOffer:
 			if !f.offerAll(ctx, d.Peers) {
@@ -391,7 +398,7 @@ func (f *expecting) decide(ctx context.Context) (done bool, err error) {
 			}
 			continue
 		case membership.FormRenounce:
-			f.c.log.Warn("gives up a cluster that did not begin", "cluster", d.Charter.Cluster, "why", d.Why)
+			f.c.log.Warn("abandoning a cluster that did not start", "cluster", d.Charter.Cluster, "why", d.Why)
 			if err := f.renounce(*d.Charter); err != nil {
 				return false, err
 			}
@@ -403,13 +410,13 @@ func (f *expecting) decide(ctx context.Context) (done bool, err error) {
 			if err == nil || errors.Is(err, errFinal) {
 				return err == nil, err
 			}
-			f.told.warn(f.c.log, "cannot join yet, and tries again", addr, err)
+			f.told.warn(f.c.log, "cannot join yet; retrying", addr, err)
 		case membership.FormRefuse:
-			f.told.warn(f.c.log, "no cluster can be formed", "all", errors.New(d.Why))
+			f.told.warn(f.c.log, "cannot form a cluster", "all", errors.New(d.Why))
 		default:
 			if f.told["wait"] != d.Why {
 				f.told["wait"] = d.Why
-				f.c.log.Info("waits for the other nodes", "expect", f.c.cfg.Expect, "why", d.Why)
+				f.c.log.Info("waiting for the other nodes", "expect", f.c.cfg.Expect, "why", d.Why)
 			}
 		}
 		return false, nil

@@ -127,7 +127,7 @@ func TestNodesThatExpectEachOtherMayStartInAnyOrder(t *testing.T) {
 				go func() { done <- m.open(ctx) }()
 				if i < len(order)-1 {
 					eventually(t, m.cfg.Name+" waits for the others", func() string {
-						if !strings.Contains(m.log(), "waits for the other nodes") {
+						if !strings.Contains(m.log(), "waiting for the other nodes") {
 							return m.log()
 						}
 						return ""
@@ -330,12 +330,12 @@ func TestTokensThatDoNotLetIn(t *testing.T) {
 		want  error
 		says  string
 	}{
-		"guessed": {guessed.Reveal(), ErrToken, "does not know"},
+		"guessed": {guessed.Reveal(), ErrToken, "unknown token"},
 		"expired": {expired, ErrToken, "expired"},
 		"revoked": {revoked.Token, ErrToken, "revoked"},
 		"foreign": {other.Token, ErrForeign, foreign.c.ClusterID()},
 		"admin's": {create(admin.RoleAdmin, time.Hour).Token, ErrToken, "role join"},
-		"unknown": {trust.NewExpectToken().Reveal(), ErrToken, "does not know"},
+		"unknown": {trust.NewExpectToken().Reveal(), ErrToken, "unknown token"},
 		"no":      {"pst1.nonsense", trust.ErrToken, "mistyped"},
 	} {
 		m := newcomer(t, "b", c.token, a)

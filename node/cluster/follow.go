@@ -129,20 +129,20 @@ func (c *Cluster) actCAs(view consensus.Snapshot, at *versions) error {
 		return err
 	}
 	if r.ID != c.ClusterID() {
-		return fmt.Errorf("%w: the log is of cluster %s, the data folder of %s", ErrForeign, r.ID, c.ClusterID())
+		return fmt.Errorf("%w: the log belongs to cluster %s, the data folder to %s", ErrForeign, r.ID, c.ClusterID())
 	}
 	err = c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithBundle(r.CAs) })
 	switch {
 	case errors.Is(err, trust.ErrCertificate) && c.id.Load().NewerThan(r.CAs):
 		// A power cut lost the last entries that were applied here, but not the
 		// certificate that they led to. They will be replicated again.
-		c.log.Warn("the log on this disk is older than this node's certificate; it waits for the rest")
+		c.log.Warn("the log on this disk is older than this node's certificate; waiting for newer entries")
 		err = nil
 	case errors.Is(err, trust.ErrCertificate):
 		// This node's certificate is not valid under these CAs: the CA that
 		// signed it was retired while the node was away.
-		return fmt.Errorf("the CA was replaced while this node was away, and its certificate is worth nothing any more: "+
-			"remove the node and let it join anew with an empty data folder: %w", err)
+		return fmt.Errorf("the CA was replaced while this node was down, so its certificate is no longer valid: "+
+			"remove the node, then join it again with an empty data folder: %w", err)
 	}
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (r *renewal) keep(c *Cluster) {
 		if r.told == nil {
 			r.told = logOnce{}
 		}
-		r.told.warn(c.log, "the node's certificate cannot be renewed yet", c.Name(), err)
+		r.told.warn(c.log, "cannot renew the node's certificate yet", c.Name(), err)
 		return
 	}
 	*r = renewal{}
@@ -248,11 +248,11 @@ func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResul
 func (c *Cluster) sign(view consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
 	r, ok := record(view, id)
 	if !ok || !r.member() {
-		return nil, admin.Errorf(admin.Forbidden, "node %.40q is no member of this cluster", id)
+		return nil, admin.Errorf(admin.Forbidden, "node %.40q is not a member of this cluster", id)
 	}
 	req, err := trust.CheckRequest(csr)
 	if err != nil || req.NodeID != id {
-		return nil, admin.Errorf(admin.Invalid, "the request is not one of node %.40q", id)
+		return nil, admin.Errorf(admin.Invalid, "invalid certificate request from node %.40q", id)
 	}
 	ca, err := c.signer(view)
 	if err != nil {

@@ -126,14 +126,14 @@ func (c *Cluster) openGossip() error {
 // certificate.
 func (c *Cluster) conflict(other gossip.Member) {
 	if res, err := c.where(c.ctx, c.ID(), []string{other.Cluster}); err != nil || res.Last.Instance == c.Instance() {
-		c.log.Warn("gossip tells of a copy of this node, which does not answer there", "at", other.Cluster, "gossip", other.Addr)
+		c.log.Warn("gossip reports a copy of this node, but none answers at its address", "at", other.Cluster, "gossip", other.Addr)
 		return
 	}
 	if other.Since.After(c.opened) {
-		c.log.Error("a copy of this node's data folder runs elsewhere and has to end", "at", other.Cluster, "gossip", other.Addr)
+		c.log.Error("another process runs with a copy of this node's data folder and must stop", "at", other.Cluster, "gossip", other.Addr)
 		return
 	}
-	c.fail(fmt.Errorf("%w: node %s runs at %s: stop one of the two; a second node needs a data folder of its own",
+	c.fail(fmt.Errorf("%w: node %s runs at %s: stop one of the two; a second node needs its own data folder",
 		ErrCopied, c.ID(), other.Cluster))
 }
 
@@ -186,7 +186,7 @@ func (c *Cluster) joinGossip() {
 				cancel()
 			}
 		} else if err := c.openGossip(); err != nil {
-			told.warn(c.log, "gossip cannot start yet", c.Name(), err)
+			told.warn(c.log, "cannot start gossip yet", c.Name(), err)
 		}
 		select {
 		case <-ticker.C:
@@ -234,7 +234,7 @@ func (c *Cluster) watchSurroundings() {
 		said.advertise(c, g)
 		c.noteSight(time.Now())
 		if err := c.addressBook.remember(c.known()); err != nil {
-			told.warn(c.log, "peers cannot be remembered", peersFile, err)
+			told.warn(c.log, "cannot save the known peers", peersFile, err)
 		}
 		renewal.keep(c)
 		select {
@@ -281,7 +281,7 @@ func (s *lastAdvertised) advertise(c *Cluster, g *gossip.Gossip) {
 		err = errors.Join(err, g.SetMeta(meta))
 	}
 	if err != nil && c.ctx.Err() == nil {
-		c.log.Warn("gossip takes no facts", "error", err)
+		c.log.Warn("cannot publish this node's facts through gossip", "error", err)
 	}
 }
 

@@ -46,8 +46,8 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 
 // proven verifies the caller's proof that it knows a join token.
 func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key []byte, t trust.TokenRecord, err error) {
-	unknown := admin.Errorf(admin.Unauthenticated, "this cluster does not know the token: it is of another cluster, "+
-		"or ended long ago; penstock token create --role join makes one")
+	unknown := admin.Errorf(admin.Unauthenticated, "unknown token: it is for another cluster, "+
+		"or expired or was revoked long ago: create one with penstock token create --role join")
 	t, ok, err := c.tokenRecord(ctx, tokenID)
 	if err != nil {
 		return nil, t, err
@@ -60,7 +60,7 @@ func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key
 		return nil, t, unknown
 	}
 	if err := t.Valid(c.now()); err != nil {
-		return nil, t, admin.Errorf(admin.Unauthenticated, "%v: penstock token create --role join makes another", err)
+		return nil, t, admin.Errorf(admin.Unauthenticated, "%v: create another with penstock token create --role join", err)
 	}
 	return key, t, nil
 }
@@ -71,12 +71,15 @@ func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key
 func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitResult, error) {
 	n := req.Node
 	csr, err := trust.CheckRequest(n.CSR)
-	if err != nil || csr.NodeID != n.ID || csr.Name != n.Name {
-		return nil, admin.Errorf(admin.Invalid, "the node's request for a certificate is not its own: %v", err)
+	if err == nil && (csr.NodeID != n.ID || csr.Name != n.Name) {
+		err = fmt.Errorf("it is for node %.40q, name %.80q", csr.NodeID, csr.Name)
+	}
+	if err != nil {
+		return nil, admin.Errorf(admin.Invalid, "invalid certificate request of node %.40q, name %.80q: %v", n.ID, n.Name, err)
 	}
 	if !n.reachable() {
-		return nil, admin.Errorf(admin.Invalid, "node %.40q, name %.80q, at %.80q: this is no node that can be reached: "+
-			"see --cluster and --advertise", n.ID, n.Name, n.Cluster)
+		return nil, admin.Errorf(admin.Invalid, "node %.40q, name %.80q, address %.80q: invalid, or no address that others can reach: "+
+			"check --cluster and --advertise", n.ID, n.Name, n.Cluster)
 	}
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
@@ -88,14 +91,14 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	if old, ok := record(view, n.ID); ok {
 		switch {
 		case old.Key != next.Key:
-			return nil, admin.Errorf(admin.Refused, "another node has the ID %s", n.ID)
+			return nil, admin.Errorf(admin.Refused, "the ID %s belongs to another node", n.ID)
 		case !old.member():
 			return nil, admin.Errorf(admin.Refused, "this node has left the cluster or was removed: "+
-				"start with an empty data folder, it then joins as a new one")
+				"start it with an empty data folder to join as a new one")
 		}
 		next.Joined = old.Joined
 	} else if len(records(view)) >= maxNodes {
-		return nil, admin.Errorf(admin.Refused, "the cluster knows %d nodes, those that have left among them; the limit is %d",
+		return nil, admin.Errorf(admin.Refused, "the cluster has records of %d nodes, including former members; the limit is %d",
 			maxNodes, maxNodes)
 	}
 	ops, err := c.freeName(ctx, view, next)
@@ -118,11 +121,11 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	ops = append(ops, c.putRecord(view, next))
 	if err := c.commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {
 		if errors.Is(err, consensus.ErrVersion) {
-			return nil, admin.Errorf(admin.Unavailable, "the members have just changed: ask again")
+			return nil, admin.Errorf(admin.Unavailable, "the members have just changed: try again")
 		}
 		return nil, err
 	}
-	c.log.Info("a node joins", "node", n.Name, "id", n.ID, "at", n.Cluster, "token", req.Token)
+	c.log.Info("node admitted", "node", n.Name, "id", n.ID, "at", n.Cluster, "token", req.Token)
 	// The address counts as reported until the node announces it: before it has
 	// this answer, the node accepts no member's certificate.
 	c.addressBook.addReported(Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip})
@@ -160,10 +163,10 @@ func (c *Cluster) freeName(ctx context.Context, view consensus.Snapshot, next Re
 		return nil, admin.Errorf(admin.Refused, "a node named %s is up at %s; choose another --name", holder.Name, holder.Cluster)
 	}
 	if sighted.state == StateUp {
-		return nil, admin.Errorf(admin.Unavailable, "a node named %s was up at %s a moment ago; its name is free when it is known to be gone",
-			holder.Name, holder.Cluster)
+		return nil, admin.Errorf(admin.Unavailable,
+			"a node named %s was up at %s a moment ago; its name becomes free once it is known to be down", holder.Name, holder.Cluster)
 	}
-	c.log.Warn("a node of the same name joins in place of one that is gone", "name", holder.Name, "old", holder.ID, "new", next.ID)
+	c.log.Warn("a new node replaces one of the same name that is down", "name", holder.Name, "old", holder.ID, "new", next.ID)
 	holder.Left = time.Now().UTC()
 	return []consensus.Op{c.putRecord(view, holder)}, nil
 }
@@ -218,7 +221,7 @@ func (c *Cluster) elsewhere(ctx context.Context) error {
 	}
 	for range peers {
 		if at := <-found; at != "" {
-			return fmt.Errorf("%w: node %s runs at %s: stop it first; a second node needs a data folder of its own", ErrCopied, c.ID(), at)
+			return fmt.Errorf("%w: node %s runs at %s: stop it first; a second node needs its own data folder", ErrCopied, c.ID(), at)
 		}
 	}
 	return nil
@@ -258,7 +261,7 @@ func (c *Cluster) copied(ctx context.Context, r Record, a Announcement) (string,
 		case err == nil && other.Last.Instance != a.Last.Instance:
 			return "node " + r.Name + " runs at " + r.Cluster, nil
 		case err != nil && !errors.Is(err, syscall.ECONNREFUSED) && c.sighted()[r.ID].isUpAt(r.Cluster):
-			return "", admin.Errorf(admin.Busy, "node %s is up at %s and does not answer: whether it has moved to %s is not known yet",
+			return "", admin.Errorf(admin.Busy, "node %s is up at %s but does not answer: its move to %s cannot be confirmed yet",
 				r.Name, r.Cluster, a.Cluster)
 		}
 	}

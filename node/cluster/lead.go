@@ -96,7 +96,7 @@ func (d *duties) perform(c *Cluster, now time.Time) {
 		case c.ctx.Err() != nil || errors.Is(err, consensus.ErrNotLeader):
 			return
 		case !errors.Is(err, consensus.ErrVersion) && !errors.Is(err, consensus.ErrServers): // another change came first
-			d.told.warn(c.log, "the leader could not do its work, and tries again", one.what, err)
+			d.told.warn(c.log, "a task of the leader failed; retrying", one.what, err)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func (d *duties) members(ctx context.Context, c *Cluster) error {
 	c.noteSight(time.Now())
 	observed, addrs, index := c.observe()
 	for _, a := range membership.Plan(observed) {
-		c.log.Info("membership", "do", string(a.Kind), "node", a.ID, "why", a.Why)
+		c.log.Info("membership change", "action", string(a.Kind), "node", a.ID, "why", a.Why)
 		next, err := c.perform(ctx, a, addrs[a.ID], index)
 		if err != nil {
 			return err
@@ -240,7 +240,7 @@ func (c *Cluster) depart(ctx context.Context, id, what string) error {
 		r.Left = time.Now().UTC()
 		err := c.commit(ctx, c.Name(), what, []consensus.Op{c.putRecord(view, r)})
 		if err == nil {
-			c.log.Info("a node is no member any more", "node", r.Name, "id", id, "why", what)
+			c.log.Info("a node is no longer a member", "node", r.Name, "id", id, "why", what)
 			poke(c.leading)
 			return nil
 		}
@@ -270,7 +270,7 @@ func (d *duties) gossipKey(ctx context.Context, c *Cluster) error {
 	if err != nil {
 		return err
 	}
-	c.log.Info("gossip key: next step", "step", next.Phase)
+	c.log.Info("gossip key rotation: next step", "step", next.Phase)
 	return c.commit(ctx, c.Name(), "rotate gossip", []consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
 }
 
@@ -290,10 +290,10 @@ func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	if late := laggards(issuerID(ca), c.cache.recordsIn(view)); len(late) > 0 {
-		d.told.warn(c.log, "the old CA stays until these nodes have certificates of the new one", "old CA", errors.New(some(late)))
+		d.told.warn(c.log, "the old CA stays trusted until these nodes have certificates of the new one", "old CA", errors.New(some(late)))
 		return nil
 	}
-	c.log.Info("the old CA is not trusted any more")
+	c.log.Info("the old CA is no longer trusted")
 	return c.putCA(ctx, view, ca.Retire(), version, "retire the old CA")
 }
 

@@ -43,7 +43,7 @@ func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp,
 	}
 }
 
-var errNotLeader = admin.Errorf(admin.NotLeader, "this node does not lead")
+var errNotLeader = admin.Errorf(admin.NotLeader, "this node is not the leader")
 
 // ask has the leader serve a request of this node's own: by act if this node
 // leads, else by the method.
@@ -172,7 +172,7 @@ func (c *Cluster) noLeader(ctx context.Context, last error) error {
 	switch {
 	case why != "":
 	case last != nil:
-		why = "the leader could not be asked: " + strings.ReplaceAll(last.Error(), "\n", "; ")
+		why = "the request to the leader failed: " + strings.ReplaceAll(last.Error(), "\n", "; ")
 	default:
 		why = "no leader was found in time"
 	}

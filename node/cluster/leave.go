@@ -32,9 +32,9 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 	case err != nil:
 		return nil, err
 	case m.Self:
-		return nil, admin.Errorf(admin.Refused, "%s leads the cluster and is up: have it leave (penstock leave %s)", m.Name, m.Name)
+		return nil, admin.Errorf(admin.Refused, "%s is up and leads the cluster: use penstock leave %s instead", m.Name, m.Name)
 	case m.Up() && !req.Force:
-		return nil, admin.Errorf(admin.Refused, "%s is up at %s: have it leave (penstock leave), or say --force", m.Name, m.Cluster)
+		return nil, admin.Errorf(admin.Refused, "%s is up at %s: use penstock leave instead, or add --force", m.Name, m.Cluster)
 	}
 	if err := c.spared(ctx, m.ID); err != nil && !req.Force {
 		if errors.Is(err, consensus.ErrQuorum) {
@@ -42,7 +42,7 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 		}
 		var refused *admin.Error
 		if errors.As(err, &refused) && refused.Code == admin.Refused {
-			return nil, admin.Errorf(admin.Refused, "%s; or say --force", refused.Message)
+			return nil, admin.Errorf(admin.Refused, "%s; or add --force", refused.Message)
 		}
 		return nil, err
 	}
@@ -88,10 +88,10 @@ func quorumWithout(members []Member, id string) error {
 	case !was:
 		return nil
 	case voters == 0:
-		return admin.Errorf(admin.Refused, "%s is the only node that votes: without it there is no cluster; stop it instead", name)
+		return admin.Errorf(admin.Refused, "%s is the only voter: without it there is no cluster; stop it instead", name)
 	case up < need:
-		return admin.Errorf(admin.Refused, "without %s there are %d voters; %d must be up to decide anything, and %d are; "+
-			"not in reach: %s; bring back who is missing, or remove it first", name, voters, need, up, some(down))
+		return admin.Errorf(admin.Refused, "without %s there are %d voters; %d must be up to commit anything, and %d are; "+
+			"unreachable: %s; bring the missing ones back, or remove them first", name, voters, need, up, some(down))
 	}
 	return nil
 }
@@ -125,8 +125,8 @@ func (c *Cluster) waitGone(ctx context.Context, id string) error {
 		case <-changes:
 		case <-time.After(c.cfg.Timing.Tick):
 		case <-ctx.Done():
-			return admin.Errorf(admin.UnknownOutcome, "it is no member any more, "+
-				"but the voters have not agreed in time to go on without it; the same request waits for that again")
+			return admin.Errorf(admin.UnknownOutcome, "the node is no longer a member, "+
+				"but the voters have not agreed in time to continue without it; repeat the request to wait again")
 		}
 	}
 }
@@ -250,16 +250,16 @@ func (c *Cluster) takenOut() bool {
 // last is the error of the last attempt.
 func (c *Cluster) notLeft(over, last error) error {
 	if c.takenOut() {
-		return admin.Errorf(admin.Unavailable, "it is no member any more, but the voters have not agreed yet "+
-			"to go on without its vote (%v); it serves until they have, and ends then", last)
+		return admin.Errorf(admin.Unavailable, "the node is no longer a member, but the voters have not agreed yet "+
+			"to continue without its vote (%v); it serves until they have, then stops", last)
 	}
 	var refused *admin.Error
 	switch {
 	case errors.Is(over, context.Canceled):
-		return admin.Errorf(admin.Refused, "its process was ended before the others let it go: "+
-			"it is a member still, and comes back with its folder")
+		return admin.Errorf(admin.Refused, "the process was stopped before the other nodes agreed: "+
+			"the node is still a member, and returns when started again")
 	case over != nil:
-		return admin.Errorf(admin.Unavailable, "the others did not let it go within %v: %v", leavePatience, last)
+		return admin.Errorf(admin.Unavailable, "the other nodes did not agree within %v: %v", leavePatience, last)
 	case errors.As(last, &refused):
 		return last
 	case errors.Is(last, context.DeadlineExceeded):
@@ -268,7 +268,7 @@ func (c *Cluster) notLeft(over, last error) error {
 	return last
 }
 
-var errLeads = errors.New("this node leads, and found nobody to take the lead")
+var errLeads = errors.New("this node leads, and no other node could take over")
 
 // leavePatience bounds how long a leaving node waits for the others to go on
 // without it.
@@ -303,7 +303,7 @@ func (c *Cluster) askToDepart(ctx context.Context) error {
 // handleDepart takes the caller out, on the leader.
 func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.Empty, error) {
 	if caller := admin.Caller(ctx); caller.Node != req.ID {
-		return nil, admin.Errorf(admin.Invalid, "node %.40q asks to take %.40q out", caller.Node, req.ID)
+		return nil, admin.Errorf(admin.Invalid, "node %.40q may not request the departure of %.40q", caller.Node, req.ID)
 	}
 	view, err := c.current(ctx)
 	if err != nil {
@@ -338,9 +338,9 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 		case err != nil:
 			return nil, err
 		case m.Role == RoleNonVoter:
-			return nil, admin.Errorf(admin.Refused, "%s does not vote, so it cannot lead", m.Name)
+			return nil, admin.Errorf(admin.Refused, "%s is not a voter, so it cannot lead", m.Name)
 		case !m.Up():
-			return nil, admin.Errorf(admin.Refused, "%s is not in reach", m.Name)
+			return nil, admin.Errorf(admin.Refused, "%s is unreachable", m.Name)
 		}
 		to = m.ID
 	} else if heirs := c.heirs(c.Silent()); len(heirs) > 0 {
@@ -375,7 +375,7 @@ func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.
 		return nil, admin.Errorf(admin.Invalid, "%.40q: want ca or gossip", req.What)
 	}
 	if errors.Is(err, errRotating) || errors.Is(err, consensus.ErrVersion) {
-		return nil, admin.Errorf(admin.Refused, "the last rotation is not over: not all nodes have the new secret yet")
+		return nil, admin.Errorf(admin.Refused, "the previous rotation is still under way: not all nodes have the new secret yet")
 	}
 	poke(c.leading)
 	return &admin.Empty{}, err

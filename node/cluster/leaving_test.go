@@ -30,7 +30,7 @@ func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
 	// It retries until it is known which node is gone. On a machine so busy that
 	// the leader was lost as well, nothing is decided either.
 	err := rest[1].c.Leave(ctx)
-	knownGone := refusedAs(err, admin.Refused) && contains(err, "not in reach: "+rest[0].cfg.Name)
+	knownGone := refusedAs(err, admin.Refused) && contains(err, "unreachable: "+rest[0].cfg.Name)
 	if !knownGone && !refusedAs(err, admin.NoLeader) || strings.Contains(err.Error(), "--force") {
 		t.Errorf("the second of three voters leaves while the third is dead: %v", err)
 	}
@@ -341,7 +341,7 @@ func TestARemovalThatRunsOutOfTimeIsMade(t *testing.T) {
 	id := goes.c.ID()
 	over, cancelled := context.WithCancel(ctx)
 	cancelled()
-	if err := lead.c.waitGone(over, id); !refusedAs(err, admin.UnknownOutcome) || !contains(err, "no member any more") {
+	if err := lead.c.waitGone(over, id); !refusedAs(err, admin.UnknownOutcome) || !contains(err, "no longer a member") {
 		t.Errorf("the leader gives up waiting: %v", err)
 	}
 	for _, node := range []string{goes.cfg.Name, id} {
@@ -349,7 +349,7 @@ func TestARemovalThatRunsOutOfTimeIsMade(t *testing.T) {
 		defer cancel()
 		_, err := goes.c.Remove(soon, &admin.RemoveRequest{Node: node})
 		// On a machine that is too busy the leader may not have answered.
-		if err == nil || refusedAs(err, admin.NotFound) || contains(err, "no member any more") && !refusedAs(err, admin.UnknownOutcome) {
+		if err == nil || refusedAs(err, admin.NotFound) || contains(err, "no longer a member") && !refusedAs(err, admin.UnknownOutcome) {
 			t.Errorf("remove %s: %v", node, err)
 		}
 	}
@@ -450,7 +450,7 @@ func TestARemovedNodeKeepsNoKeys(t *testing.T) {
 	}
 	for range 2 {
 		victim.listen("127.0.0.1")
-		if err := victim.refused(ErrLeft); !contains(err, "the cluster removed it") || !contains(err, "another --data-dir or an empty one") {
+		if err := victim.refused(ErrLeft); !contains(err, "the cluster removed it") || !contains(err, "another or an empty --data-dir") {
 			t.Error(err)
 		}
 		if there := identityFiles(t, victim); len(there) > 0 {

@@ -177,7 +177,7 @@ func TestANodeAloneServesWhatItHasAndSaysWhy(t *testing.T) {
 	alone.start()
 	holds(t, alone, "x", "1")
 	// How long a voter has been silent is shown once it was probed.
-	if why := alone.c.Alone(); !regexp.MustCompile(`1 of 3 voters.*not reached: a( \(for .*\))?, c`).MatchString(why) {
+	if why := alone.c.Alone(); !regexp.MustCompile(`1 of 3 voters.*unreachable: a( \(for .*\))?, c`).MatchString(why) {
 		t.Errorf("it says %q", why)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -384,7 +384,7 @@ func TestANodeLeaves(t *testing.T) {
 func TestTheOnlyNodeDoesNotLeave(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
-	if err := a.c.Leave(context.Background()); !contains(err, "only node") {
+	if err := a.c.Leave(context.Background()); !contains(err, "only voter") {
 		t.Fatalf("got %v", err)
 	}
 	put(t, a, "x", "1")
@@ -441,19 +441,19 @@ func TestQuorumIsCountedBeforeANodeGoes(t *testing.T) {
 		says    string // "": nothing against it
 	}{
 		"the dead one of three":         {[]Member{up("a", RoleLeader), up("b", RoleVoter), down("x", RoleVoter)}, ""},
-		"a live one of three, one dead": {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "not in reach: c;"},
-		"the only one":                  {[]Member{up("x", RoleLeader)}, "only node"},
-		"the only voter beside others":  {[]Member{up("x", RoleLeader), up("n", RoleNonVoter)}, "only node that votes"},
+		"a live one of three, one dead": {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "unreachable: c;"},
+		"the only one":                  {[]Member{up("x", RoleLeader)}, "only voter"},
+		"the only voter beside others":  {[]Member{up("x", RoleLeader), up("n", RoleNonVoter)}, "only voter"},
 		"one that does not vote":        {[]Member{up("a", RoleLeader), down("b", RoleVoter), up("x", RoleNonVoter)}, ""},
 		"a live one of five, two dead": {[]Member{
 			up("a", RoleLeader), up("b", RoleVoter), up("x", RoleVoter), down("d", RoleVoter), down("e", RoleVoter),
-		}, "not in reach: d, e;"},
+		}, "unreachable: d, e;"},
 		"a dead one of five, two dead": {[]Member{
 			up("a", RoleLeader), up("b", RoleVoter), up("c", RoleVoter), down("d", RoleVoter), down("x", RoleVoter),
 		}, ""},
 		"one of two that are up":           {[]Member{up("a", RoleLeader), up("x", RoleVoter)}, ""},
 		"the dead one of two":              {[]Member{up("a", RoleLeader), down("x", RoleVoter)}, ""},
-		"a live one of two, the rest dead": {[]Member{down("a", RoleVoter), up("x", RoleLeader)}, "not in reach: a;"},
+		"a live one of two, the rest dead": {[]Member{down("a", RoleVoter), up("x", RoleLeader)}, "unreachable: a;"},
 	} {
 		err := quorumWithout(c.members, "x")
 		if (err != nil) != (c.says != "") || c.says != "" && !contains(err, c.says) {

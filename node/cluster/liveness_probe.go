@@ -152,7 +152,7 @@ func (c *Cluster) probe() {
 			c.ProbeLiveness(c.ctx)
 			if c.lost() && !told {
 				told = true
-				c.log.Warn("no other node was reached since this one was started; "+lostAdvice, "why", c.Alone())
+				c.log.Warn("no other node has been reached since this one started; "+lostAdvice, "why", c.Alone())
 			}
 			again = time.After(c.cfg.Timing.Tick)
 		}
@@ -236,15 +236,15 @@ func aloneBecause(members []Member, felt map[string]probeResult, without, electi
 	case voters == 0:
 		return "no leader: this node has not heard from its cluster yet"
 	case reached < need && late:
-		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s; "+
-			"the majority is lost until one of them is back: start it again, or mend the link to it", reached, voters, need, some(missing))
+		return fmt.Sprintf("no leader: %d of %d voters reachable, %d needed; unreachable: %s; "+
+			"start nodes again, or restore the links to them, until a majority is reachable", reached, voters, need, some(missing))
 	case reached < need:
-		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s", reached, voters, need, some(missing))
+		return fmt.Sprintf("no leader: %d of %d voters reachable, %d needed; unreachable: %s", reached, voters, need, some(missing))
 	case late:
-		return fmt.Sprintf("no leader for %s, although %d of %d voters answer: their logs say why none is elected",
+		return fmt.Sprintf("no leader for %s, although %d of %d voters answer: see their logs for the reason",
 			seconds(without), reached, voters)
 	case asked == 0 && voters > 1:
-		return "no leader: the voters elect one, or too few of them are left: they are being asked"
+		return "no leader: the voters are electing one, or too few of them are left: probing them"
 	}
 	return "no leader: an election is under way"
 }

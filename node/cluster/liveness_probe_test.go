@@ -21,7 +21,7 @@ func TestANodeSaysWhichVotersItLacks(t *testing.T) {
 	}
 	both.Wait()
 	asked := time.Now().Add(probeTimeout) // a later result is of a probe after their end
-	const lost = "1 of 3 voters in reach, 2 needed; not reached: a (for "
+	const lost = "1 of 3 voters reachable, 2 needed; unreachable: a (for "
 	early := ""
 	eventually(t, "a reason", func() string {
 		felt := last.c.probed() // before Alone, which knows at least as much
@@ -46,7 +46,7 @@ func TestANodeSaysWhichVotersItLacks(t *testing.T) {
 	}
 	t.Logf("%q, while gossip has given up %d nodes", early, gone)
 	eventually(t, "advice", func() string {
-		if why := last.c.Alone(); !strings.Contains(why, "the majority is lost until one of them is back") {
+		if why := last.c.Alone(); !strings.Contains(why, "until a majority is reachable") {
 			return why
 		}
 		return ""
@@ -109,7 +109,7 @@ func TestAloneBecause(t *testing.T) {
 		{"nobody is known", nil, nil, soon, "no leader: this node has not heard from its cluster yet"},
 		{
 			"nobody was asked yet", three(StateUp, StateUp), nil, soon,
-			"no leader: the voters elect one, or too few of them are left: they are being asked",
+			"no leader: the voters are electing one, or too few of them are left: probing them",
 		},
 		{
 			"most answer", three(StateUp, StateUp), map[string]probeResult{"2": answered, "3": silent}, soon,
@@ -117,15 +117,15 @@ func TestAloneBecause(t *testing.T) {
 		},
 		{
 			"most answer, for long", three(StateUp, StateUp), map[string]probeResult{"2": answered, "3": silent}, late,
-			"no leader for 1m0s, although 2 of 3 voters answer: their logs say why none is elected",
+			"no leader for 1m0s, although 2 of 3 voters answer: see their logs for the reason",
 		},
 		{
 			"most are silent", three(StateUp, StateUp), map[string]probeResult{"2": silent, "3": silent}, soon,
-			"no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 2s), c (for 2s)",
+			"no leader: 1 of 3 voters reachable, 2 needed; unreachable: b (for 2s), c (for 2s)",
 		},
 		{
 			"gossip knew it earlier", three(StateUnreachable, StateUp), map[string]probeResult{"2": silent, "3": silent}, soon,
-			"no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 9s), c (for 2s)",
+			"no leader: 1 of 3 voters reachable, 2 needed; unreachable: b (for 9s), c (for 2s)",
 		},
 		{
 			"an answer counts more than gossip", three(StateUnreachable, StateUnreachable),
@@ -134,8 +134,8 @@ func TestAloneBecause(t *testing.T) {
 		},
 		{
 			"only gossip says so", three(StateUnreachable, StateLeft), nil, late,
-			"no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 9s), c (for 9s); " +
-				"the majority is lost until one of them is back: start it again, or mend the link to it",
+			"no leader: 1 of 3 voters reachable, 2 needed; unreachable: b (for 9s), c (for 9s); " +
+				"start nodes again, or restore the links to them, until a majority is reachable",
 		},
 	} {
 		if got := aloneBecause(c.members, c.felt, c.without, 3*time.Second, now); got != c.want {
@@ -156,7 +156,7 @@ func TestANodeThatFindsNobodySaysWhatMayBeTheMatter(t *testing.T) {
 	one.listen("127.0.0.2")
 	one.start()
 	eventually(t, "advice", func() string {
-		if why := one.c.Alone(); !strings.Contains(why, "1 of 3 voters in reach") || !strings.Contains(why, "--join and the new address") {
+		if why := one.c.Alone(); !strings.Contains(why, "1 of 3 voters reachable") || !strings.Contains(why, "--join and the new address") {
 			return why
 		}
 		return ""

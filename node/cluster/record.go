@@ -141,7 +141,7 @@ func unmarshal[T formatted](k consensus.Key, b []byte) (r T, err error) {
 		return r, fmt.Errorf("%s/%s: %w: %w", k.Kind, k.Name, consensus.ErrFormat, err)
 	}
 	if head.Format != recordFormat {
-		return r, fmt.Errorf("%s/%s: %w: it has format %d, this build knows %d", k.Kind, k.Name, consensus.ErrFormat, head.Format, recordFormat)
+		return r, fmt.Errorf("%s/%s: %w: format %d, this build supports %d", k.Kind, k.Name, consensus.ErrFormat, head.Format, recordFormat)
 	}
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("%s/%s: %w: %w", k.Kind, k.Name, consensus.ErrFormat, err)

@@ -52,7 +52,7 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	})
 	var bookErr error
 	if c.addressBook, bookErr = openAddressBook(cfg.Dir); bookErr != nil {
-		c.log.Warn("the remembered peers cannot be read; they are learnt anew", "error", bookErr)
+		c.log.Warn("cannot read the remembered peers; starting without them", "error", bookErr)
 	}
 	if err := c.begin(ctx); err != nil {
 		return nil, err
@@ -67,9 +67,9 @@ func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 	if why, err := os.ReadFile(filepath.Join(cfg.Dir, leftFile)); err == nil {
 		// An earlier process may have been killed between marking the folder and removing its keys.
 		if err := forgetLeft(cfg.Dir); err != nil {
-			cfg.Log.Warn("the keys of a node that has left stay in the data folder", "error", err)
+			cfg.Log.Warn("cannot delete the keys of a node that has left", "error", err)
 		}
-		return nil, false, fmt.Errorf("%w (%s): to take this machine into a cluster again, start with another --data-dir or an empty one",
+		return nil, false, fmt.Errorf("%w (%s): to use this machine in a cluster again, start it with another or an empty --data-dir",
 			ErrLeft, strings.TrimSpace(string(why)))
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return nil, false, err
@@ -111,9 +111,10 @@ func (c *Cluster) begin(ctx context.Context) error {
 	case len(c.cfg.Join) > 0 && c.cfg.Token != "":
 		return c.joinAny(ctx)
 	case len(c.cfg.Join) > 0:
-		return fmt.Errorf("%w: --join needs --token: penstock token create on a node of the cluster makes one", ErrNew)
+		return fmt.Errorf("%w: --join needs --token: create one with penstock token create on a node of the cluster", ErrNew)
 	}
-	return fmt.Errorf("%w: start it with --init for a new cluster, or with --join and --token (or --expect) for one with others", ErrNew)
+	return fmt.Errorf("%w: start with --init to found one, with --join and --token to join one, "+
+		"or with --expect to form one with others", ErrNew)
 }
 
 // reopen opens the store of a node that is in a cluster, and first finishes a
@@ -148,7 +149,7 @@ func (c *Cluster) sameCluster() error {
 		return fmt.Errorf("--token: %w", err)
 	}
 	if own := c.ClusterID(); t.ClusterID != "" && t.ClusterID != own {
-		return fmt.Errorf("%w: the data folder %s is of cluster %s, the token of %s: leave --token out, or start with an empty --data-dir",
+		return fmt.Errorf("%w: the data folder %s belongs to cluster %s, the token to %s: omit --token, or start with an empty --data-dir",
 			ErrForeign, c.cfg.Dir, own, t.ClusterID)
 	}
 	return nil
@@ -184,8 +185,8 @@ func (c *Cluster) openStore() error {
 	return nil
 }
 
-const lostLogAdvice = "this node may have voted by it: remove it from the cluster (penstock remove), " +
-	"and let it join as a new one with an empty data folder"
+const lostLogAdvice = "it recorded this node's votes: remove the node from the cluster (penstock remove), " +
+	"then join it as a new one with an empty data folder"
 
 // sameLog refuses to begin a second log after the node has lost its first: it
 // would vote without its earlier votes, and entries committed with those could
@@ -207,7 +208,7 @@ func noteLog(dir string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	return writeFile(path, []byte("The log in "+raftDir+" has begun. Without it this node must not start.\n"))
+	return writeFile(path, []byte("The node's log is in "+raftDir+". Without it the node must not start again.\n"))
 }
 
 // markLeft keeps the folder's node from starting again.
@@ -250,7 +251,7 @@ func (c *Cluster) Close() error {
 func (c *Cluster) leaveGossip(ctx context.Context) {
 	if g := c.gossiping(); g != nil {
 		if err := g.Leave(ctx); err != nil {
-			c.log.Debug("gossip: goodbye", "error", err)
+			c.log.Debug("cannot announce to gossip that this node stops", "error", err)
 		}
 	}
 }
@@ -273,7 +274,7 @@ func (c *Cluster) close() (err error) {
 		}
 		c.work.Wait()
 		if err := forgetLeft(c.cfg.Dir); err != nil { // nothing writes to the folder any more; the next start retries
-			c.log.Warn("the keys of a node that has left stay in the data folder", "error", err)
+			c.log.Warn("cannot delete the keys of a node that has left", "error", err)
 		}
 	})
 	return err

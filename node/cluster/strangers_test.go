@@ -121,7 +121,7 @@ func TestGossipAloneEndsNoNode(t *testing.T) {
 	for _, at := range []string{a.addr(), b.addr(), "127.0.0.1:1"} {
 		a.c.conflict(gossip.Member{ID: a.c.ID(), Meta: gossip.Meta{Cluster: at, Instance: "another"}, Since: time.Now().Add(-time.Hour)})
 	}
-	if text := a.log(); strings.Contains(text, "must end") {
+	if text := a.log(); strings.Contains(text, "fatal error") {
 		t.Error(text)
 	}
 }
@@ -227,14 +227,14 @@ func TestWhatANodeSaysOfItselfIsBounded(t *testing.T) {
 	b.cfg.Zone = long
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
-	if err := b.open(ctx); !contains(err, "no node that can be reached") {
+	if err := b.open(ctx); !contains(err, "no address that others can reach") {
 		t.Errorf("a newcomer: %v", err)
 	}
 	for _, said := range []Announcement{
 		{HTTP: long}, {Zone: long}, {Version: long}, {Issuer: long}, {Last: trust.Incarnation{Instance: long}},
 	} {
 		said.ID, said.Cluster, said.Relayed = a.c.ID(), a.addr(), true
-		if _, err := nodeSays(ctx, t, a, &said); !contains(err, "announces") {
+		if _, err := nodeSays(ctx, t, a, &said); !contains(err, "invalid announcement") {
 			t.Errorf("%.60v: %v", said, err)
 		}
 	}
@@ -394,7 +394,7 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 		"of this node":    ask(newKey(), a.c.ID(), "a"),
 		"by another name": ask(newKey(), id, "c"),
 	} {
-		if !refusedAs(err, admin.Refused) || !contains(err, "another node has the ID") {
+		if !refusedAs(err, admin.Refused) || !contains(err, "belongs to another node") {
 			t.Errorf("another key for the ID %s: %v", what, err)
 		}
 	}

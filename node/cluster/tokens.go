@@ -40,7 +40,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 		defer func() { <-c.barriers }()
 	default:
 		return t, false, admin.Errorf(admin.Unavailable,
-			"this node does not know the token, and asks its leader about others now: try again, or ask another node")
+			"this node does not have the token, and is busy looking up others: try again, or use another node")
 	}
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
 	defer cancel()
@@ -50,9 +50,9 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 		view, err = c.reach(ctx, index)
 	}
 	if err != nil {
-		c.log.Debug("token", "id", id, "error", err)
+		c.log.Debug("cannot look up a token", "id", id, "error", err)
 		return t, false, admin.Errorf(admin.Unavailable,
-			"this node does not know the token, and cannot ask its leader about it now: try again, or ask another node")
+			"this node does not have the token, and cannot look it up at the leader now: try again, or use another node")
 	}
 	t, ok = c.tokenIn(view, id)
 	return t, ok, nil
@@ -65,7 +65,7 @@ func (c *Cluster) tokenIn(view consensus.Snapshot, id string) (trust.TokenRecord
 	}
 	t, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 	if err != nil {
-		c.log.Warn("token", "id", id, "error", err)
+		c.log.Warn("cannot read a token record", "id", id, "error", err)
 	}
 	return t, err == nil
 }
@@ -81,19 +81,19 @@ func (c *Cluster) Authenticate(ctx context.Context, text string) (admin.Principa
 	case err != nil:
 		return refuse("%v", err)
 	case t.Kind != trust.Admin:
-		return refuse("%s is for nodes; commands take one of role reader, operator or admin: penstock token create", t)
+		return refuse("%s is for nodes; commands need a token of role reader, operator or admin: create one with penstock token create", t)
 	case t.ClusterID != c.ClusterID():
-		return refuse("the token is of cluster %s, this is %s", t.ClusterID, c.ClusterID())
+		return refuse("the token is for cluster %s, this is %s", t.ClusterID, c.ClusterID())
 	}
 	r, ok, err := c.tokenRecord(ctx, t.ID)
 	if err != nil {
 		return admin.Principal{}, err
 	}
 	if !ok {
-		return refuse("this cluster does not know the token: it ended long ago, or this node has not heard of it yet")
+		return refuse("unknown token: it never existed, or expired or was revoked long ago")
 	}
 	if err := r.Authenticate(t, c.now()); err != nil {
-		return refuse("%v: penstock token create makes another", err)
+		return refuse("%v: create another with penstock token create", err)
 	}
 	return admin.Principal{Name: r.Name, Role: admin.Role(r.Role), TokenID: r.ID}, nil
 }
@@ -106,7 +106,7 @@ func (c *Cluster) Check(p admin.Principal) error {
 	}
 	r, ok := c.tokenIn(c.Store().Snapshot(), p.TokenID)
 	if !ok {
-		return admin.Errorf(admin.Unauthenticated, "the token ended")
+		return admin.Errorf(admin.Unauthenticated, "the token no longer exists")
 	}
 	if err := r.Valid(c.now()); err != nil {
 		return admin.Errorf(admin.Unauthenticated, "%v", err)
@@ -131,11 +131,11 @@ func (c *Cluster) freeTokenName(view consensus.Snapshot, name string) error {
 		n++
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err == nil && name != "" && r.Name == name && r.Valid(time.Now()) == nil {
-			return admin.Errorf(admin.Refused, "there is a token %q already: revoke it, or take another name", name)
+			return admin.Errorf(admin.Refused, "token %q already exists: revoke it, or choose another name", name)
 		}
 	}
 	if n >= maxTokens {
-		return admin.Errorf(admin.Refused, "%d tokens, the limit is %d: revoke some, or give them shorter lives", n, maxTokens)
+		return admin.Errorf(admin.Refused, "%d tokens, the limit is %d: revoke some, or create them with a shorter lifetime", n, maxTokens)
 	}
 	return nil
 }
@@ -249,13 +249,13 @@ func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*a
 	}
 	switch {
 	case !found:
-		return nil, admin.Errorf(admin.NotFound, "no token of that ID or name: see penstock token list")
+		return nil, admin.Errorf(admin.NotFound, "no token with that ID or name: see penstock token list")
 	case len(ops) == 0:
 		return &admin.Empty{}, nil
 	}
 	err = c.commit(ctx, cmpName(admin.Caller(ctx).Name, c.Name()), "token revoke", ops)
 	if errors.Is(err, consensus.ErrVersion) {
-		return nil, admin.Errorf(admin.Unavailable, "the token has just changed: ask again")
+		return nil, admin.Errorf(admin.Unavailable, "the token has just changed: try again")
 	}
 	return &admin.Empty{}, err
 }

@@ -51,7 +51,7 @@ func (f *expecting) reportWaiting() {
 	case formed:
 		why = beginningBecause(bound, f.c.Name(), seen)
 	case bound != nil:
-		why = fmt.Sprintf("forming a cluster of %s: it begins when all have confirmed that it is these; %s",
+		why = fmt.Sprintf("forming a cluster of %s: it begins when all of them have confirmed; %s",
 			some(bound.names(bound.Charter.Members)), bound.named(d.Why))
 	default:
 		why = expectingBecause(f.c.cfg.Expect, f.c.Name(), seen, d)
@@ -82,7 +82,7 @@ func beginningBecause(m *bootstrapping, self string, seen []Peer) string {
 	}
 	text := fmt.Sprintf("forming a cluster: waiting for %d of its %d voters to agree on its first entries", len(voters)/2+1, len(voters))
 	if len(missing) > 0 {
-		text += "; not reached: " + some(missing)
+		text += "; unreachable: " + some(missing)
 	}
 	return text
 }
@@ -97,7 +97,7 @@ func expectingBecause(expect int, self string, seen []Peer, d membership.Decisio
 	if missing := expect - len(names); missing > 0 {
 		text += fmt.Sprintf("waiting for %d of %d nodes; seen: %s", missing, expect, some(names))
 	} else {
-		text += fmt.Sprintf("all %d nodes are there and agree who begins: %s", expect, some(names))
+		text += fmt.Sprintf("all %d nodes are present and agreeing on the first members: %s", expect, some(names))
 	}
 	if d.Action == membership.FormRefuse || d.Barred {
 		text += "; " + d.Why
