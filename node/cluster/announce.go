@@ -49,28 +49,28 @@ func (c *Cluster) keyDigest() string {
 func (c *Cluster) announce() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
-	var said Announcement // the last one that was sent
+	var sent Announcement // the last one that was sent
 	var to string         // the leader that took it; "": it went to all
 	var at time.Time
-	news := false
+	changed := false
 	for {
 		a := c.announcement()
 		leader, _, self := c.Leader()
 		switch {
-		case said == a && leader != "" && to == leader && time.Since(at) < c.cfg.Timing.Announce:
+		case sent == a && leader != "" && to == leader && time.Since(at) < c.cfg.Timing.Announce:
 		case self:
-			said, to, at = a, leader, time.Now()
+			sent, to, at = a, leader, time.Now()
 			poke(c.leading) // ownRecord, a duty of the leader, does the rest
 		case leader != "" && c.announceTo(c.ctx, leader, a) == nil:
-			said, to, at = a, leader, time.Now()
-		case said != a || news || time.Since(at) > 5*c.cfg.Timing.Tick:
-			said, to, at, news = a, "", time.Now(), false
+			sent, to, at = a, leader, time.Now()
+		case sent != a || changed || time.Since(at) > 5*c.cfg.Timing.Tick:
+			sent, to, at, changed = a, "", time.Now(), false
 			c.spread(a)
 		}
 		select {
 		case <-ticker.C:
 		case <-c.announcing:
-			news = true
+			changed = true
 		case <-c.leadership():
 		case <-c.ctx.Done():
 			return
@@ -297,8 +297,8 @@ func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res 
 	if err != nil {
 		return
 	}
-	if said, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &a); err == nil {
-		res.Removed, res.Copied, res.Name = said.Removed, said.Copied, said.Name
+	if answer, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &a); err == nil {
+		res.Removed, res.Copied, res.Name = answer.Removed, answer.Copied, answer.Name
 	}
 }
 
@@ -306,15 +306,15 @@ func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res 
 func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *AnnounceResult) error {
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
-	view := c.Store().Snapshot()
+	snap := c.Store().Snapshot()
 	for {
-		r, ok := record(view, a.ID)
+		r, ok := record(snap, a.ID)
 		switch {
 		case !ok:
 			// The record precedes the certificate, so this node left so long
 			// ago that its record was deleted.
-			if view, err := c.current(ctx); err == nil {
-				_, known := record(view, a.ID)
+			if snap, err := c.current(ctx); err == nil {
+				_, known := record(snap, a.ID)
 				res.Removed = !known
 			}
 			return nil
@@ -338,7 +338,7 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 		}
 		next := a.onto(r)
 		next.Name = cmp.Or(a.Name, r.Name)
-		if holder, taken := holderOf(records(view), next.Name, r.ID); taken {
+		if holder, taken := holderOf(records(snap), next.Name, r.ID); taken {
 			c.log.Warn("refused a node's new name: another node has it", "node", r.Name, "wants", a.Name, "holder", holder.ID)
 			next.Name = r.Name
 		}
@@ -346,11 +346,11 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 		if next == r {
 			return nil
 		}
-		err := c.commit(ctx, c.Name(), "announce", []consensus.Op{c.putRecord(view, next)})
+		err := c.commit(ctx, c.Name(), "announce", []consensus.Op{c.putRecord(snap, next)})
 		if !errors.Is(err, consensus.ErrVersion) {
 			return err
 		}
-		if view, err = c.current(ctx); err != nil { // the record has changed since
+		if snap, err = c.current(ctx); err != nil { // the record has changed since
 			return err
 		}
 	}
@@ -358,8 +358,8 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 
 // putRecord writes a record, on condition that it has not changed since the
 // snapshot.
-func (c *Cluster) putRecord(view consensus.Snapshot, r Record) consensus.Op {
-	e, _ := view.Get(keyNode(r.ID))
+func (c *Cluster) putRecord(snap consensus.Snapshot, r Record) consensus.Op {
+	e, _ := snap.Get(keyNode(r.ID))
 	return consensus.Op{Key: keyNode(r.ID), Value: marshal(r), IfVersion: &e.Version}
 }
 

@@ -222,18 +222,18 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 	defer cancel()
 	agreed := make(chan struct{})
 	go func() {
-		for view := c.Store().Snapshot(); ; {
-			if _, ok := view.Get(keyCluster); ok {
+		for snap := c.Store().Snapshot(); ; {
+			if _, ok := snap.Get(keyCluster); ok {
 				close(agreed)
 				return
 			}
 			var err error
-			if view, err = c.Store().Wait(ctx, view.Index()); err != nil {
+			if snap, err = c.Store().Wait(ctx, snap.Index()); err != nil {
 				return
 			}
 		}
 	}()
-	looks := forming.askAround(ctx)
+	rounds := forming.askAround(ctx)
 	forming.reportWaiting()
 	for {
 		changes := c.Store().Changes()
@@ -247,7 +247,7 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 		case <-agreed:
 			return nil
 		case <-changes:
-		case <-looks:
+		case <-rounds:
 			forming.reportWaiting()
 			if forming.heardDead() {
 				return final(errors.Join(ErrGivenUp, c.startOver()))

@@ -18,7 +18,7 @@
 //	c, err := cluster.Open(ctx, cluster.Config{Dir: dir, Name: "edge-1", Listener: ln, Gossip: "10.0.0.1:7946", Init: true, ...})
 //	c.Register(server)   // adds the cluster's methods
 //	c.ServeConns(server) // serves the cluster port's requests from now on
-//	view := c.Store().Snapshot()
+//	snap := c.Store().Snapshot()
 //	...
 //	c.Close()
 //
@@ -273,13 +273,13 @@ func (c *Cluster) Read(ctx context.Context) (uint64, error) {
 			}
 		}()
 		r, err := ask(attempt, c, admin.MethodRead, &admin.Empty{}, c.handleRead)
-		given := attempt.Err() != nil && ctx.Err() == nil
+		cancelled := attempt.Err() != nil && ctx.Err() == nil
 		close(stop)
 		cancel()
 		switch {
 		case err == nil:
 			return r.Index, nil
-		case (given || errors.Is(err, admin.ErrLost)) && ctx.Err() == nil && time.Now().Before(until):
+		case (cancelled || errors.Is(err, admin.ErrLost)) && ctx.Err() == nil && time.Now().Before(until):
 			// Read changes nothing, so it can be retried.
 		default:
 			return 0, err
@@ -330,34 +330,34 @@ type connServers struct {
 	open   chan struct{} // closed once there is a server
 }
 
-func (d *connServers) serve(s *admin.Server) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.server == nil && s != nil {
-		close(d.open)
+func (cs *connServers) serve(s *admin.Server) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.server == nil && s != nil {
+		close(cs.open)
 	}
-	if d.server != nil && s == nil {
-		d.open = make(chan struct{})
+	if cs.server != nil && s == nil {
+		cs.open = make(chan struct{})
 	}
-	d.server = s
+	cs.server = s
 }
 
 // recheck closes the connections of tokens that are no longer valid.
-func (d *connServers) recheck() {
-	d.mu.Lock()
-	s := d.server
-	d.mu.Unlock()
+func (cs *connServers) recheck() {
+	cs.mu.Lock()
+	s := cs.server
+	cs.mu.Unlock()
 	if s != nil {
 		s.Recheck()
 	}
 }
 
 // get waits for a server; it returns nil when ctx ends first.
-func (d *connServers) get(ctx context.Context) *admin.Server {
+func (cs *connServers) get(ctx context.Context) *admin.Server {
 	for {
-		d.mu.Lock()
-		s, open := d.server, d.open
-		d.mu.Unlock()
+		cs.mu.Lock()
+		s, open := cs.server, cs.open
+		cs.mu.Unlock()
 		if s != nil {
 			return s
 		}

@@ -103,12 +103,12 @@ func (c *Cluster) expect(ctx context.Context) error {
 	stop := func() {}
 	defer func() { stop() }()
 	f.reportWaiting()
-	for answers := false; ; {
+	for serving := false; ; {
 		// An earlier process of this node may have made a pledge. This one does
 		// not answer until no node acts on that pledge any more. Once a node is
 		// bound to a charter, its pledge does not matter.
-		if !answers && (c.fresh || f.bound != nil || time.Since(c.opened) > membership.ActWithin) {
-			answers = true
+		if !serving && (c.fresh || f.bound != nil || time.Since(c.opened) > membership.ActWithin) {
+			serving = true
 			stop = f.serve()
 		}
 		f.askAll(ctx)
@@ -249,7 +249,7 @@ func (f *expecting) askAround(ctx context.Context) <-chan struct{} {
 	if f == nil {
 		return nil
 	}
-	looked := make(chan struct{})
+	rounds := make(chan struct{})
 	go func() {
 		for {
 			f.askAll(ctx)
@@ -257,7 +257,7 @@ func (f *expecting) askAround(ctx context.Context) <-chan struct{} {
 				f.announce(ctx)
 			}
 			select {
-			case looked <- struct{}{}:
+			case rounds <- struct{}{}:
 			case <-ctx.Done():
 				return
 			}
@@ -268,7 +268,7 @@ func (f *expecting) askAround(ctx context.Context) <-chan struct{} {
 			}
 		}
 	}()
-	return looked
+	return rounds
 }
 
 // announce announces this node to the other members of the cluster that it has
@@ -277,14 +277,14 @@ func (f *expecting) announce(ctx context.Context) {
 	f.mu.Lock()
 	members := f.bound.Members
 	f.mu.Unlock()
-	said := f.c.announcement()
+	own := f.c.announcement()
 	var all sync.WaitGroup
 	for _, m := range members {
 		if m.ID == f.c.ID() {
 			continue
 		}
 		all.Go(func() {
-			if err := f.c.announceTo(ctx, m.ID, said); err != nil {
+			if err := f.c.announceTo(ctx, m.ID, own); err != nil {
 				f.c.log.Debug("announcement failed", "to", m.Name, "error", err)
 			}
 		})

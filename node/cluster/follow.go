@@ -15,15 +15,15 @@ import (
 // CAs, the gossip keys, the keys of session tickets.
 func (c *Cluster) follow() {
 	var at versions
-	view, last := c.Store().Snapshot(), uint64(0)
+	snap, last := c.Store().Snapshot(), uint64(0)
 	for {
-		if err := c.act(view, last, &at); err != nil {
+		if err := c.act(snap, last, &at); err != nil {
 			c.fail(err)
 			return
 		}
-		last = view.Index()
+		last = snap.Index()
 		var err error
-		if view, err = c.Store().Wait(c.ctx, last); err != nil {
+		if snap, err = c.Store().Wait(c.ctx, last); err != nil {
 			if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
 				c.fail(err)
 			}
@@ -36,9 +36,9 @@ func (c *Cluster) follow() {
 type versions struct{ cluster, gossip, tickets uint64 }
 
 // act applies a snapshot to this node; last is the index of the one before.
-func (c *Cluster) act(view consensus.Snapshot, last uint64, at *versions) error {
-	for _, k := range touches(view, last, kindNode) {
-		if e, ok := view.Get(k); ok {
+func (c *Cluster) act(snap consensus.Snapshot, last uint64, at *versions) error {
+	for _, k := range touches(snap, last, kindNode) {
+		if e, ok := snap.Get(k); ok {
 			r, err := unmarshal[Record](k, e.Value)
 			if err != nil {
 				return err
@@ -49,11 +49,11 @@ func (c *Cluster) act(view consensus.Snapshot, last uint64, at *versions) error 
 		}
 		poke(c.leading)
 	}
-	if last > 0 && len(touches(view, last, kindToken)) > 0 {
+	if last > 0 && len(touches(snap, last, kindToken)) > 0 {
 		c.connServers.recheck()
 	}
 	for _, act := range []func(consensus.Snapshot, *versions) error{c.actCAs, c.actGossip, c.actTickets} {
-		if err := act(view, at); err != nil {
+		if err := act(snap, at); err != nil {
 			return err
 		}
 	}
@@ -87,11 +87,11 @@ func (c *Cluster) partWith(id string) {
 }
 
 // actGossip applies the gossip keys that were agreed.
-func (c *Cluster) actGossip(view consensus.Snapshot, at *versions) error {
-	if e, ok := view.Get(keyGossip); !ok || e.Version == at.gossip {
+func (c *Cluster) actGossip(snap consensus.Snapshot, at *versions) error {
+	if e, ok := snap.Get(keyGossip); !ok || e.Version == at.gossip {
 		return nil
 	}
-	s, version, _, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
+	s, version, _, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
 	if err != nil {
 		return err
 	}
@@ -105,11 +105,11 @@ func (c *Cluster) actGossip(view consensus.Snapshot, at *versions) error {
 }
 
 // actTickets passes the session ticket keys that were agreed to Config.Tickets.
-func (c *Cluster) actTickets(view consensus.Snapshot, at *versions) error {
-	if e, ok := view.Get(keyTickets); !ok || e.Version == at.tickets {
+func (c *Cluster) actTickets(snap consensus.Snapshot, at *versions) error {
+	if e, ok := snap.Get(keyTickets); !ok || e.Version == at.tickets {
 		return nil
 	}
-	s, version, _, err := unseal[ticketSecret](c.Sealer(), view, keyTickets)
+	s, version, _, err := unseal[ticketSecret](c.Sealer(), snap, keyTickets)
 	if err != nil {
 		return err
 	}
@@ -119,8 +119,8 @@ func (c *Cluster) actTickets(view consensus.Snapshot, at *versions) error {
 }
 
 // actCAs trusts the CAs that were agreed.
-func (c *Cluster) actCAs(view consensus.Snapshot, at *versions) error {
-	e, ok := view.Get(keyCluster)
+func (c *Cluster) actCAs(snap consensus.Snapshot, at *versions) error {
+	e, ok := snap.Get(keyCluster)
 	if !ok || e.Version == at.cluster {
 		return nil
 	}
@@ -237,16 +237,16 @@ func (c *Cluster) handleRenew(ctx context.Context, req *RenewRequest) (*RenewRes
 
 // issue signs a certificate for a member, on the leader.
 func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResult, error) {
-	view, err := c.current(ctx)
+	snap, err := c.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return c.sign(view, id, csr)
+	return c.sign(snap, id, csr)
 }
 
 // sign signs a certificate for a member according to a snapshot.
-func (c *Cluster) sign(view consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
-	r, ok := record(view, id)
+func (c *Cluster) sign(snap consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
+	r, ok := record(snap, id)
 	if !ok || !r.member() {
 		return nil, admin.Errorf(admin.Forbidden, "node %.40q is not a member of this cluster", id)
 	}
@@ -254,7 +254,7 @@ func (c *Cluster) sign(view consensus.Snapshot, id string, csr []byte) (*RenewRe
 	if err != nil || req.NodeID != id {
 		return nil, admin.Errorf(admin.Invalid, "invalid certificate request from node %.40q", id)
 	}
-	ca, err := c.signer(view)
+	ca, err := c.signer(snap)
 	if err != nil {
 		return nil, err
 	}
@@ -266,8 +266,8 @@ func (c *Cluster) sign(view consensus.Snapshot, id string, csr []byte) (*RenewRe
 }
 
 // signer returns the current CA with its key.
-func (c *Cluster) signer(view consensus.Snapshot) (*trust.CA, error) {
-	s, _, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
+func (c *Cluster) signer(snap consensus.Snapshot) (*trust.CA, error) {
+	s, _, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
 	switch {
 	case err != nil:
 		return nil, err

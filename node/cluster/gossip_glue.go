@@ -173,7 +173,7 @@ func (c *Cluster) joinGossip() {
 	defer ticker.Stop()
 	var last []string
 	var at time.Time
-	told := logOnce{}
+	logged := logOnce{}
 	for {
 		if g := c.gossiping(); g != nil {
 			seeds := c.unseen()
@@ -186,7 +186,7 @@ func (c *Cluster) joinGossip() {
 				cancel()
 			}
 		} else if err := c.openGossip(); err != nil {
-			told.warn(c.log, "cannot start gossip yet", c.Name(), err)
+			logged.warn(c.log, "cannot start gossip yet", c.Name(), err)
 		}
 		select {
 		case <-ticker.C:
@@ -199,9 +199,9 @@ func (c *Cluster) joinGossip() {
 // unseen lists gossip addresses of members that gossip does not see, at most
 // maxSeeds: one that answers reports the others.
 func (c *Cluster) unseen() (seeds []string) {
-	sighted := c.sighted()
+	entries := c.sighted()
 	for _, p := range c.known() {
-		if sighted[p.ID].state == StateUp {
+		if entries[p.ID].state == StateUp {
 			continue
 		}
 		at := []string{p.Gossip}
@@ -224,17 +224,17 @@ func (c *Cluster) unseen() (seeds []string) {
 func (c *Cluster) watchSurroundings() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
-	renewal, said, told := renewal{}, lastAdvertised{}, logOnce{}
+	renewal, advertised, logged := renewal{}, lastAdvertised{}, logOnce{}
 	for {
 		var changed <-chan struct{}
 		g := c.gossiping()
 		if g != nil {
 			changed = g.Changed()
 		}
-		said.advertise(c, g)
+		advertised.advertise(c, g)
 		c.noteSight(time.Now())
 		if err := c.addressBook.remember(c.known()); err != nil {
-			told.warn(c.log, "cannot save the known peers", peersFile, err)
+			logged.warn(c.log, "cannot save the known peers", peersFile, err)
 		}
 		renewal.keep(c)
 		select {
@@ -289,10 +289,10 @@ func (s *lastAdvertised) advertise(c *Cluster, g *gossip.Gossip) {
 // clock, so that a new leader has this history.
 func (c *Cluster) noteSight(now time.Time) {
 	up := map[string]bool{}
-	sighted := c.sighted()
+	entries := c.sighted()
 	servers, _ := c.servers()
 	for _, s := range servers { // departing nodes are not in Members, but may be up
-		up[s.id] = sighted[s.id].state == StateUp
+		up[s.id] = entries[s.id].state == StateUp
 	}
 	for _, m := range c.Members() {
 		up[m.ID] = m.Up()

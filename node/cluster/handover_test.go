@@ -64,7 +64,7 @@ func TestTheLeadGoesToANodeThatServes(t *testing.T) {
 }
 
 // TestAnHeirThatIsDeadLeavesTimeForTheNext: a node that stops has little time,
-// and may be wrong about which heirs answer.
+// and may be wrong about which successors answer.
 func TestAnHeirThatIsDeadLeavesTimeForTheNext(t *testing.T) {
 	t.Parallel()
 	all := threeIn(t, "serving", "serving", "draining")
@@ -76,8 +76,8 @@ func TestAnHeirThatIsDeadLeavesTimeForTheNext(t *testing.T) {
 	put(t, a, "x", "b lacks it")               // as far as a knows, b may still get it
 	eventually(t, "c to lead", func() string { // c may be too busy to take the lead
 		silent(a, dead, c.c.ID()) // a cannot tell which of the two is up
-		if heirs := a.c.heirs(a.c.Silent()); len(heirs) == 2 && heirs[0].ID == c.c.ID() {
-			t.Fatalf("%+v are to lead, want the one that serves first", heirs)
+		if successors := a.c.successors(a.c.Silent()); len(successors) == 2 && successors[0].ID == c.c.ID() {
+			t.Fatalf("%+v are to lead, want the one that serves first", successors)
 		}
 		// Less than the store itself waits for an heir.
 		ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
@@ -181,8 +181,8 @@ func TestTheLeadGoesToASilentNodeOnlyInNeed(t *testing.T) {
 		t.Error("a node that stays gave the lead to one that is silent")
 	}
 	silent(a, b.c.ID())
-	if heirs := a.c.heirs(a.c.Silent()); len(heirs) != 2 || heirs[0].ID != c.c.ID() {
-		t.Errorf("%+v are to lead, want c before b, which is silent", heirs)
+	if successors := a.c.successors(a.c.Silent()); len(successors) != 2 || successors[0].ID != c.c.ID() {
+		t.Errorf("%+v are to lead, want c before b, which is silent", successors)
 	}
 	silent(a, b.c.ID(), c.c.ID())
 	eventually(t, "a node that goes to give the lead to another", func() string {

@@ -34,9 +34,9 @@ func (c *Cluster) joinAny(ctx context.Context) error {
 		return fmt.Errorf("--token: %w: %s is for administration; nodes join with a token of role join (penstock token create --role join)",
 			ErrToken, token)
 	}
-	told := logOnce{}
+	logged := logOnce{}
 	for pause := c.cfg.Timing.Retry; ; pause = min(2*pause, maxPause) {
-		err := c.joinRound(ctx, token, told)
+		err := c.joinRound(ctx, token, logged)
 		if err == nil || errors.Is(err, errFinal) {
 			return err
 		}
@@ -51,7 +51,7 @@ func (c *Cluster) joinAny(ctx context.Context) error {
 
 // joinRound tries each address once. Finding another cluster at one address is
 // final only if no other address may be the right one.
-func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told logOnce) error {
+func (c *Cluster) joinRound(ctx context.Context, token trust.Token, logged logOnce) error {
 	var foreign, last error
 	others := false
 	for _, addr := range c.cfg.Join {
@@ -67,7 +67,7 @@ func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told logOnce
 		default:
 			others = true
 		}
-		told.warn(c.log, "cannot join yet; retrying", addr, err)
+		logged.warn(c.log, "cannot join yet; retrying", addr, err)
 		last = err
 	}
 	if foreign != nil && !others {

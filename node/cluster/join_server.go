@@ -83,12 +83,12 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	}
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
-	view, err := c.current(ctx)
+	snap, err := c.current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	next := Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: time.Now().UTC(), Key: hex.EncodeToString(csr.KeyDigest[:])}
-	if old, ok := record(view, n.ID); ok {
+	if old, ok := record(snap, n.ID); ok {
 		switch {
 		case old.Key != next.Key:
 			return nil, admin.Errorf(admin.Refused, "the ID %s belongs to another node", n.ID)
@@ -97,15 +97,15 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 				"start it with an empty data folder to join as a new one")
 		}
 		next.Joined = old.Joined
-	} else if len(records(view)) >= maxNodes {
+	} else if len(records(snap)) >= maxNodes {
 		return nil, admin.Errorf(admin.Refused, "the cluster has records of %d nodes, including former members; the limit is %d",
 			maxNodes, maxNodes)
 	}
-	ops, err := c.freeName(ctx, view, next)
+	ops, err := c.freeName(ctx, snap, next)
 	if err != nil {
 		return nil, err
 	}
-	ca, err := c.signer(view)
+	ca, err := c.signer(snap)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 		return nil, err
 	}
 	next = n.record(next.Joined, csr, ca)
-	ops = append(ops, c.putRecord(view, next))
+	ops = append(ops, c.putRecord(snap, next))
 	if err := c.commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {
 		if errors.Is(err, consensus.ErrVersion) {
 			return nil, admin.Errorf(admin.Unavailable, "the members have just changed: try again")
@@ -153,22 +153,22 @@ func (n Candidate) record(joined time.Time, csr trust.Request, ca *trust.CA) Rec
 // freeName makes sure that no other member holds a node's name. If the holder
 // is gone, its machine was set up anew, and freeName returns the op that ends
 // its membership.
-func (c *Cluster) freeName(ctx context.Context, view consensus.Snapshot, next Record) ([]consensus.Op, error) {
-	holder, taken := holderOf(records(view), next.Name, next.ID)
+func (c *Cluster) freeName(ctx context.Context, snap consensus.Snapshot, next Record) ([]consensus.Op, error) {
+	holder, taken := holderOf(records(snap), next.Name, next.ID)
 	if !taken {
 		return nil, nil
 	}
-	sighted := c.sighted()[holder.ID]
+	entry := c.sighted()[holder.ID]
 	if holder.ID == c.ID() || c.answers(ctx, holder.ID) {
 		return nil, admin.Errorf(admin.Refused, "a node named %s is up at %s; choose another --name", holder.Name, holder.Cluster)
 	}
-	if sighted.state == StateUp {
+	if entry.state == StateUp {
 		return nil, admin.Errorf(admin.Unavailable,
 			"a node named %s was up at %s a moment ago; its name becomes free once it is known to be down", holder.Name, holder.Cluster)
 	}
 	c.log.Warn("a new node replaces one of the same name that is down", "name", holder.Name, "old", holder.ID, "new", next.ID)
 	holder.Left = time.Now().UTC()
-	return []consensus.Op{c.putRecord(view, holder)}, nil
+	return []consensus.Op{c.putRecord(snap, holder)}, nil
 }
 
 // answers reports whether the node with that ID can be reached now.

@@ -162,15 +162,15 @@ func (c *Cluster) perform(ctx context.Context, a membership.Action, addr string,
 // observe returns what the leader sees of the members, their addresses, and the
 // index of the configuration that it saw.
 func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, index uint64) {
-	view := c.Store().Snapshot()
+	snap := c.Store().Snapshot()
 	servers, index := c.Store().Servers()
-	last := view.Index()
-	sighted := c.sighted()
+	last := snap.Index()
+	entries := c.sighted()
 	c.mu.Lock()
-	seen := c.seen
+	upStates := c.seen
 	c.mu.Unlock()
 	nodes := map[string]*membership.Node{}
-	for _, r := range c.cache.recordsIn(view) {
+	for _, r := range c.cache.recordsIn(snap) {
 		nodes[r.ID] = &membership.Node{
 			ID: r.ID, Name: r.Name, Addr: r.Cluster, Zone: r.Zone, Joined: r.Joined, Leaving: !r.member(),
 		}
@@ -194,9 +194,9 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 		if n.Leaving && !n.Server {
 			continue // only its record is left
 		}
-		n.Up, n.Since = seen[id].up, seen[id].since
-		n.CaughtUp = sighted[id].index+closeEnough > last
-		n.Draining = fitness(sighted[id].facts) == fitnessLeaving
+		n.Up, n.Since = upStates[id].up, upStates[id].since
+		n.CaughtUp = entries[id].index+closeEnough > last
+		n.Draining = fitness(entries[id].facts) == fitnessLeaving
 		if id == c.ID() {
 			n.Up, n.CaughtUp = true, true
 			n.Leaving = n.Leaving || c.leaving.Load()
@@ -231,14 +231,14 @@ func (c *Cluster) expected() int {
 func (c *Cluster) depart(ctx context.Context, id, what string) error {
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
-	view := c.Store().Snapshot()
+	snap := c.Store().Snapshot()
 	for {
-		r, ok := record(view, id)
+		r, ok := record(snap, id)
 		if !ok || !r.member() {
 			return nil
 		}
 		r.Left = time.Now().UTC()
-		err := c.commit(ctx, c.Name(), what, []consensus.Op{c.putRecord(view, r)})
+		err := c.commit(ctx, c.Name(), what, []consensus.Op{c.putRecord(snap, r)})
 		if err == nil {
 			c.log.Info("a node is no longer a member", "node", r.Name, "id", id, "why", what)
 			poke(c.leading)
@@ -247,7 +247,7 @@ func (c *Cluster) depart(ctx context.Context, id, what string) error {
 		if !errors.Is(err, consensus.ErrVersion) {
 			return err
 		}
-		if view, err = c.current(ctx); err != nil {
+		if snap, err = c.current(ctx); err != nil {
 			return err
 		}
 	}
@@ -255,14 +255,14 @@ func (c *Cluster) depart(ctx context.Context, id, what string) error {
 
 // gossipKey takes the next step of the gossip key's rotation when it is due.
 func (d *duties) gossipKey(ctx context.Context, c *Cluster) error {
-	view := c.Store().Snapshot()
-	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
+	snap := c.Store().Snapshot()
+	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
 	if err != nil || !ok {
 		return err
 	}
-	sighted := c.sighted()
-	up := func(id string) bool { return id == c.ID() || sighted[id].state == StateUp }
-	next, _, ok := nextGossip(cur, version, c.cache.recordsIn(view), up)
+	entries := c.sighted()
+	up := func(id string) bool { return id == c.ID() || entries[id].state == StateUp }
+	next, _, ok := nextGossip(cur, version, c.cache.recordsIn(snap), up)
 	if !ok {
 		return nil
 	}
@@ -280,8 +280,8 @@ func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
 	if len(c.id.Load().Bundle()) == 1 {
 		return nil // there is no old CA
 	}
-	view := c.Store().Snapshot()
-	s, version, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
+	snap := c.Store().Snapshot()
+	s, version, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
 	if err != nil || !ok {
 		return err
 	}
@@ -289,17 +289,17 @@ func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
 	if err != nil || !ca.Rotating() {
 		return err
 	}
-	if late := laggards(issuerID(ca), c.cache.recordsIn(view)); len(late) > 0 {
+	if late := laggards(issuerID(ca), c.cache.recordsIn(snap)); len(late) > 0 {
 		d.told.warn(c.log, "the old CA stays trusted until these nodes have certificates of the new one", "old CA", errors.New(some(late)))
 		return nil
 	}
 	c.log.Info("the old CA is no longer trusted")
-	return c.putCA(ctx, view, ca.Retire(), version, "retire the old CA")
+	return c.putCA(ctx, snap, ca.Retire(), version, "retire the old CA")
 }
 
 // putCA puts a CA in force together with the certificates that nodes trust.
-func (c *Cluster) putCA(ctx context.Context, view consensus.Snapshot, ca *trust.CA, version uint64, what string) error {
-	e, ok := view.Get(keyCluster)
+func (c *Cluster) putCA(ctx context.Context, snap consensus.Snapshot, ca *trust.CA, version uint64, what string) error {
+	e, ok := snap.Get(keyCluster)
 	if !ok {
 		return errors.New("this node does not have the cluster's record yet")
 	}
@@ -328,8 +328,8 @@ func issuerID(ca *trust.CA) string { return hex.EncodeToString(ca.Certificate().
 // rotateTickets adds a session ticket key once a day. The leader measures the
 // day by its own clock as well as by the entry's time, since clocks jump.
 func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
-	view := c.Store().Snapshot()
-	cur, version, ok, err := unseal[ticketSecret](c.Sealer(), view, keyTickets)
+	snap := c.Store().Snapshot()
+	cur, version, ok, err := unseal[ticketSecret](c.Sealer(), snap, keyTickets)
 	if err != nil {
 		return err
 	}
@@ -337,7 +337,7 @@ func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
 	if ok && version != d.tickets {
 		d.tickets, d.ticketsAt = version, now
 	}
-	if e, _ := view.Get(keyTickets); ok {
+	if e, _ := snap.Get(keyTickets); ok {
 		age, watched := now.Sub(e.At), now.Sub(d.ticketsAt)
 		if watched < ticketsEvery && (age < ticketsEvery || watched < ticketsEvery/24) {
 			return nil
@@ -353,9 +353,9 @@ func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
 // tidy deletes tokens that ended long ago, and records of nodes that left so
 // long ago that no certificate of theirs can be valid.
 func (d *duties) tidy(ctx context.Context, c *Cluster) error {
-	view, now := c.Store().Snapshot(), time.Now()
+	snap, now := c.Store().Snapshot(), time.Now()
 	var ops []consensus.Op
-	for e := range view.Kind(kindToken) {
+	for e := range snap.Kind(kindToken) {
 		t, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil {
 			continue
@@ -364,7 +364,7 @@ func (d *duties) tidy(ctx context.Context, c *Cluster) error {
 			ops = append(ops, consensus.Op{Key: e.Key, IfVersion: &e.Version})
 		}
 	}
-	for e := range view.Kind(kindNode) {
+	for e := range snap.Kind(kindNode) {
 		r, err := unmarshal[Record](e.Key, e.Value)
 		if err == nil && !r.member() && now.Sub(r.Left) > leftFor {
 			ops = append(ops, consensus.Op{Key: e.Key, IfVersion: &e.Version})

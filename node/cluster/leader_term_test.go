@@ -13,25 +13,25 @@ import (
 func TestRequestsAreGivenUpAWhileAfterAnotherLeads(t *testing.T) {
 	c := &Cluster{}
 	c.succeed("a")
-	given := make(chan string, 4)
-	defer c.whenReplaced("a", func() { given <- "of a" })()
-	c.whenReplaced("a", func() { given <- "stopped" })()
+	cancelled := make(chan string, 4)
+	defer c.whenReplaced("a", func() { cancelled <- "of a" })()
+	c.whenReplaced("a", func() { cancelled <- "stopped" })()
 	c.succeed("")  // there is no leader for a while
 	c.succeed("a") // the same again
 	began := time.Now()
 	c.succeed("b")
-	defer c.whenReplaced("b", func() { given <- "of b" })()
-	defer c.whenReplaced("a", func() { given <- "late" })()
-	got := map[string]bool{<-given: true, <-given: true}
+	defer c.whenReplaced("b", func() { cancelled <- "of b" })()
+	defer c.whenReplaced("a", func() { cancelled <- "late" })()
+	got := map[string]bool{<-cancelled: true, <-cancelled: true}
 	if !got["of a"] || !got["late"] {
-		t.Errorf("given up: %v", got)
+		t.Errorf("cancelled: %v", got)
 	}
 	if took := time.Since(began); took < lateAnswer {
-		t.Errorf("given up after %v, want %v at least", took, lateAnswer)
+		t.Errorf("cancelled after %v, want %v at least", took, lateAnswer)
 	}
 	select {
-	case who := <-given:
-		t.Errorf("given up: %s", who)
+	case who := <-cancelled:
+		t.Errorf("cancelled: %s", who)
 	default:
 	}
 }

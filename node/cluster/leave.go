@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -21,12 +22,12 @@ func (c *Cluster) Remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 }
 
 func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-	view, err := c.current(ctx)
+	snap, err := c.current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	m, err := c.Resolve(req.Node)
-	switch id, going := c.going(view, req.Node); {
+	switch id, going := c.going(snap, req.Node); {
 	case err != nil && going: // removed by an earlier request, or leaving by itself
 		return &admin.Empty{}, c.waitGone(ctx, id)
 	case err != nil:
@@ -54,10 +55,10 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 
 // going finds a node, by ID or name, that is no longer a member but still in
 // Raft's configuration.
-func (c *Cluster) going(view consensus.Snapshot, nameOrID string) (id string, ok bool) {
+func (c *Cluster) going(snap consensus.Snapshot, nameOrID string) (id string, ok bool) {
 	servers, _ := c.servers()
 	for _, s := range servers {
-		r, known := record(view, s.id)
+		r, known := record(snap, s.id)
 		if known && !r.member() && (r.ID == nameOrID || r.Name == nameOrID) {
 			return r.ID, true
 		}
@@ -277,13 +278,13 @@ const leavePatience = time.Minute
 // MayLeave returns why this node cannot leave now; nil: it may try.
 func (c *Cluster) MayLeave() error {
 	members := c.Members()
-	alone, heir := true, false
+	alone, successor := true, false
 	for _, m := range members {
 		alone = alone && (m.Self || m.Role == RoleNonVoter)
-		heir = heir || !m.Self && m.Up()
+		successor = successor || !m.Self && m.Up()
 	}
-	if alone && heir {
-		return nil // the heir is promoted first
+	if alone && successor {
+		return nil // the successor is promoted first
 	}
 	return quorumWithout(members, c.ID())
 }
@@ -305,12 +306,12 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.
 	if caller := admin.Caller(ctx); caller.Node != req.ID {
 		return nil, admin.Errorf(admin.Invalid, "node %.40q may not request the departure of %.40q", caller.Node, req.ID)
 	}
-	view, err := c.current(ctx)
+	snap, err := c.current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// The answer to an earlier request may have been lost: what was agreed is not refused.
-	if r, ok := record(view, req.ID); ok && !r.member() {
+	if r, ok := record(snap, req.ID); ok && !r.member() {
 		return &admin.Empty{}, c.waitGone(ctx, req.ID)
 	}
 	switch err := c.spared(ctx, req.ID); {
@@ -343,8 +344,8 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 			return nil, admin.Errorf(admin.Refused, "%s is unreachable", m.Name)
 		}
 		to = m.ID
-	} else if heirs := c.heirs(c.Silent()); len(heirs) > 0 {
-		to = heirs[0].ID
+	} else if successors := c.successors(c.Silent()); len(successors) > 0 {
+		to = successors[0].ID
 	}
 	if err := c.Store().Transfer(ctx, to); err != nil {
 		if errors.Is(err, consensus.ErrNotLeader) {
@@ -362,15 +363,15 @@ func (c *Cluster) Rotate(ctx context.Context, req *admin.RotateRequest) (*admin.
 }
 
 func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
-	view, err := c.current(ctx)
+	snap, err := c.current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	switch req.What {
 	case "gossip":
-		err = c.rotateGossip(ctx, view)
+		err = c.rotateGossip(ctx, snap)
 	case "ca":
-		err = c.rotateCA(ctx, view)
+		err = c.rotateCA(ctx, snap)
 	default:
 		return nil, admin.Errorf(admin.Invalid, "%.40q: want ca or gossip", req.What)
 	}
@@ -381,8 +382,8 @@ func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.
 	return &admin.Empty{}, err
 }
 
-func (c *Cluster) rotateGossip(ctx context.Context, view consensus.Snapshot) error {
-	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
+func (c *Cluster) rotateGossip(ctx context.Context, snap consensus.Snapshot) error {
+	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
 	if err != nil || !ok {
 		return errors.Join(err, errRotating)
 	}
@@ -394,12 +395,12 @@ func (c *Cluster) rotateGossip(ctx context.Context, view consensus.Snapshot) err
 	if err != nil {
 		return err
 	}
-	return c.commit(ctx, cmpName(admin.Caller(ctx).Name, c.Name()), "rotate gossip",
+	return c.commit(ctx, cmp.Or(admin.Caller(ctx).Name, c.Name()), "rotate gossip",
 		[]consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
 }
 
-func (c *Cluster) rotateCA(ctx context.Context, view consensus.Snapshot) error {
-	s, version, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
+func (c *Cluster) rotateCA(ctx context.Context, snap consensus.Snapshot) error {
+	s, version, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
 	if err != nil || !ok {
 		return errors.Join(err, errRotating)
 	}
@@ -414,5 +415,5 @@ func (c *Cluster) rotateCA(ctx context.Context, view consensus.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	return c.putCA(ctx, view, next, version, "rotate ca")
+	return c.putCA(ctx, snap, next, version, "rotate ca")
 }

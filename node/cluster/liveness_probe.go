@@ -15,7 +15,7 @@ import (
 // a moment is not taken for dead. A list of the members, or the reason why
 // nothing can be decided, has to be current, so the other nodes are probed. No
 // agreement rests on the answers; they also rank the candidates for the lead
-// (heirs).
+// (successors).
 
 const (
 	// probeTimeout bounds the wait for one node's answer.
@@ -145,13 +145,13 @@ func (c *Cluster) Silent() map[string]bool {
 // probe probes the others repeatedly while there is no leader, so that this
 // node can say why.
 func (c *Cluster) probe() {
-	for told := false; ; {
+	for logged := false; ; {
 		changed := c.leadership()
 		var again <-chan time.Time
 		if c.leads() == "" {
 			c.ProbeLiveness(c.ctx)
-			if c.lost() && !told {
-				told = true
+			if c.lost() && !logged {
+				logged = true
 				c.log.Warn("no other node has been reached since this one started; "+lostAdvice, "why", c.Alone())
 			}
 			again = time.After(c.cfg.Timing.Tick)
@@ -172,10 +172,10 @@ func (c *Cluster) Alone() string {
 	if without == 0 {
 		return ""
 	}
-	felt := c.probed()
+	results := c.probed()
 	// A node that answered while there was a leader may have been lost with it.
-	maps.DeleteFunc(felt, func(_ string, b probeResult) bool { return time.Since(b.at) > without })
-	why := aloneBecause(c.Members(), felt, without, c.electionTime(), time.Now())
+	maps.DeleteFunc(results, func(_ string, b probeResult) bool { return time.Since(b.at) > without })
+	why := aloneBecause(c.Members(), results, without, c.electionTime(), time.Now())
 	if c.lost() {
 		why += "; " + lostAdvice
 	}
@@ -206,7 +206,7 @@ func (c *Cluster) electionTime() time.Duration {
 
 // aloneBecause says why there has been no leader for the time without, by what
 // gossip reports about the voters and by which of them answered.
-func aloneBecause(members []Member, felt map[string]probeResult, without, election time.Duration, now time.Time) string {
+func aloneBecause(members []Member, results map[string]probeResult, without, election time.Duration, now time.Time) string {
 	voters, reached, asked := 0, 0, 0
 	var missing []string
 	for _, m := range members {
@@ -214,7 +214,7 @@ func aloneBecause(members []Member, felt map[string]probeResult, without, electi
 			continue
 		}
 		voters++
-		b, known := felt[m.ID]
+		b, known := results[m.ID]
 		since := b.since
 		if known {
 			asked++

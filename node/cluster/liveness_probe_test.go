@@ -24,14 +24,14 @@ func TestANodeSaysWhichVotersItLacks(t *testing.T) {
 	const lost = "1 of 3 voters reachable, 2 needed; unreachable: a (for "
 	early := ""
 	eventually(t, "a reason", func() string {
-		felt := last.c.probed() // before Alone, which knows at least as much
+		results := last.c.probed() // before Alone, which knows at least as much
 		switch why := last.c.Alone(); {
 		case strings.Contains(why, lost):
 			early = why
 			return ""
 		case why == "":
 			return "it believes in a leader"
-		case strings.Contains(why, "an election is under way") && felt[dead[0]].at.After(asked) && felt[dead[1]].at.After(asked):
+		case strings.Contains(why, "an election is under way") && results[dead[0]].at.After(asked) && results[dead[1]].at.After(asked):
 			t.Fatalf("it says %q, having asked those who are dead", why)
 			return ""
 		default:
@@ -102,7 +102,7 @@ func TestAloneBecause(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		members []Member
-		felt    map[string]probeResult
+		results map[string]probeResult
 		without time.Duration
 		want    string
 	}{
@@ -138,7 +138,7 @@ func TestAloneBecause(t *testing.T) {
 				"start nodes again, or restore the links to them, until a majority is reachable",
 		},
 	} {
-		if got := aloneBecause(c.members, c.felt, c.without, 3*time.Second, now); got != c.want {
+		if got := aloneBecause(c.members, c.results, c.without, 3*time.Second, now); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

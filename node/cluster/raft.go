@@ -115,8 +115,8 @@ func (c *Cluster) current(ctx context.Context) (consensus.Snapshot, error) {
 
 // reach waits for a snapshot of at least an index.
 func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.Snapshot, error) {
-	if view := c.Store().Snapshot(); view.Index() >= index {
-		return view, nil
+	if snap := c.Store().Snapshot(); snap.Index() >= index {
+		return snap, nil
 	}
 	return c.Store().Wait(ctx, index-1)
 }
@@ -125,14 +125,14 @@ func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.Snapshot, 
 func (c *Cluster) watchLeader() {
 	for {
 		changes := c.Store().Changes()
-		standing := c.Store().Leadership()
+		leadership := c.Store().Leadership()
 		c.mu.Lock()
-		if standing.Leader != c.leader.id {
-			c.leader = leader{standing.Leader, time.Now()}
-			c.succeed(standing.Leader)
+		if leadership.Leader != c.leader.id {
+			c.leader = leader{leadership.Leader, time.Now()}
+			c.succeed(leadership.Leader)
 			close(c.changed)
 			c.changed = make(chan struct{})
-			c.log.Info("leader", "id", standing.Leader, "self", standing.Leader == c.ID(), "term", standing.Term)
+			c.log.Info("leader", "id", leadership.Leader, "self", leadership.Leader == c.ID(), "term", leadership.Term)
 		}
 		c.mu.Unlock()
 		poke(c.leading)
@@ -148,22 +148,22 @@ func (c *Cluster) watchLeader() {
 }
 
 // handOver gives the lead to another voter that is up, if there is one; with
-// willing, only to one that answers and stays in service. It returns when
-// another node leads: the new leader may need this node's vote, which is lost
-// if the node stops at once.
-func (c *Cluster) handOver(ctx context.Context, willing bool) {
+// servingOnly, only to one that answers and stays in service. It returns when
+// another node leads: the new leader may need this node's vote, which is lost if
+// the node stops at once.
+func (c *Cluster) handOver(ctx context.Context, servingOnly bool) {
 	if c.Store().Leadership().Role != consensus.RoleLeader {
 		return
 	}
 	silent := c.Silent()
-	heirs := c.heirs(silent)
-	for i, m := range heirs {
-		if willing && (silent[m.ID] || fitness(m.Facts) == fitnessLeaving) {
+	successors := c.successors(silent)
+	for i, m := range successors {
+		if servingOnly && (silent[m.ID] || fitness(m.Facts) == fitnessLeaving) {
 			continue
 		}
 		one, cancel := ctx, func() {}
-		if end, ok := ctx.Deadline(); ok { // a dead heir must leave time for the others
-			one, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(heirs)-i))
+		if end, ok := ctx.Deadline(); ok { // a dead successor must leave time for the others
+			one, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(successors)-i))
 		}
 		err := c.Store().Transfer(one, m.ID)
 		cancel()
@@ -192,11 +192,11 @@ func (c *Cluster) awaitLeader(ctx context.Context) string {
 	}
 }
 
-// heirs returns the other voters that are up, the fittest to lead first: those
+// successors returns the other voters that are up, the fittest to lead first: those
 // that answer, then by phase (fitness), then the most advanced. One that is
 // silent may only have been busy for a moment.
-func (c *Cluster) heirs(silent map[string]bool) []Member {
-	sighted := c.sighted()
+func (c *Cluster) successors(silent map[string]bool) []Member {
+	entries := c.sighted()
 	list := slices.DeleteFunc(c.Members(), func(m Member) bool {
 		return m.Self || m.Role != RoleVoter || !m.Up()
 	})
@@ -210,7 +210,7 @@ func (c *Cluster) heirs(silent map[string]bool) []Member {
 		return cmp.Or(
 			cmp.Compare(last(a), last(b)),
 			cmp.Compare(fitness(a.Facts), fitness(b.Facts)),
-			cmp.Compare(sighted[b.ID].index, sighted[a.ID].index),
+			cmp.Compare(entries[b.ID].index, entries[a.ID].index),
 		)
 	})
 	return list

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -45,21 +46,21 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
 	defer cancel()
 	index, err := c.Read(ctx)
-	view := consensus.Snapshot{}
+	snap := consensus.Snapshot{}
 	if err == nil {
-		view, err = c.reach(ctx, index)
+		snap, err = c.reach(ctx, index)
 	}
 	if err != nil {
 		c.log.Debug("cannot look up a token", "id", id, "error", err)
 		return t, false, admin.Errorf(admin.Unavailable,
 			"this node does not have the token, and cannot look it up at the leader now: try again, or use another node")
 	}
-	t, ok = c.tokenIn(view, id)
+	t, ok = c.tokenIn(snap, id)
 	return t, ok, nil
 }
 
-func (c *Cluster) tokenIn(view consensus.Snapshot, id string) (trust.TokenRecord, bool) {
-	e, ok := view.Get(keyToken(id))
+func (c *Cluster) tokenIn(snap consensus.Snapshot, id string) (trust.TokenRecord, bool) {
+	e, ok := snap.Get(keyToken(id))
 	if !ok {
 		return trust.TokenRecord{}, false
 	}
@@ -125,9 +126,9 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 
 // freeTokenName makes sure that history and logs can tell tokens apart by name,
 // and that there are fewer than maxTokens.
-func (c *Cluster) freeTokenName(view consensus.Snapshot, name string) error {
+func (c *Cluster) freeTokenName(snap consensus.Snapshot, name string) error {
 	n := 0
-	for e := range view.Kind(kindToken) {
+	for e := range snap.Kind(kindToken) {
 		n++
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err == nil && name != "" && r.Name == name && r.Valid(time.Now()) == nil {
@@ -158,18 +159,18 @@ func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest
 	if req.Name == "" {
 		req.Name = string(req.Role) + "-" + trust.NewNodeID()[:4]
 	}
-	view, err := c.current(ctx)
+	snap, err := c.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.freeTokenName(view, req.Name); err != nil {
+	if err := c.freeTokenName(snap, req.Name); err != nil {
 		return nil, err
 	}
-	ca, err := c.signer(view)
+	ca, err := c.signer(snap)
 	if err != nil {
 		return nil, err
 	}
-	by := cmpName(admin.Caller(ctx).Name, c.Name())
+	by := cmp.Or(admin.Caller(ctx).Name, c.Name())
 	t, r, err := trust.Mint(kind, string(req.Role), req.Name, by, req.TTL, c.ClusterID(), ca.Digest(), time.Now())
 	if err != nil {
 		return nil, admin.Errorf(admin.Invalid, "%v", err)
@@ -183,16 +184,6 @@ func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest
 		return nil, err
 	}
 	return &admin.TokenCreated{ID: r.ID, Token: t.Reveal()}, nil
-}
-
-// cmpName returns the first name that is not empty.
-func cmpName(names ...string) string {
-	for _, n := range names {
-		if n != "" {
-			return n
-		}
-	}
-	return ""
 }
 
 // Tokens lists the tokens that this node knows, the newest first.
@@ -225,14 +216,14 @@ func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*a
 	if t, err := trust.ParseToken(want); err == nil { // the whole token works as well
 		want = t.ID
 	}
-	view, err := c.current(ctx)
+	snap, err := c.current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	var ops []consensus.Op
 	found := false
-	for e := range view.Kind(kindToken) {
+	for e := range snap.Kind(kindToken) {
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil || r.ID != want && r.Name != want {
 			continue
@@ -253,7 +244,7 @@ func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*a
 	case len(ops) == 0:
 		return &admin.Empty{}, nil
 	}
-	err = c.commit(ctx, cmpName(admin.Caller(ctx).Name, c.Name()), "token revoke", ops)
+	err = c.commit(ctx, cmp.Or(admin.Caller(ctx).Name, c.Name()), "token revoke", ops)
 	if errors.Is(err, consensus.ErrVersion) {
 		return nil, admin.Errorf(admin.Unavailable, "the token has just changed: try again")
 	}

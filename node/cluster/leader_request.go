@@ -23,14 +23,14 @@ const patience = 10 * time.Second
 // method changes nothing (admin.Changing).
 func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (resp *Resp, err error) {
-		passed := admin.Caller(ctx).Via != ""
+		forwarded := admin.Caller(ctx).Via != ""
 		err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
 			var err error
 			if leader == c.ID() {
 				resp, err = act(ctx, req)
 				return refusal(err)
 			}
-			if passed { // the node that passed it on tries the next leader
+			if forwarded { // the node that forwarded it tries the next leader
 				return errNotLeader
 			}
 			client, err := c.pool.Get(ctx, leader)
@@ -38,7 +38,7 @@ func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp,
 				return err
 			}
 			return admin.Pass(ctx, client)
-		}, passed)
+		}, forwarded)
 		return resp, err
 	}
 }
@@ -115,16 +115,16 @@ func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx cont
 	if leader == c.ID() {
 		return try(ctx, leader) // the store reports the outcome
 	}
-	attempt, give := context.WithCancel(ctx)
-	defer give()
-	defer c.whenReplaced(leader, give)()
+	attempt, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer c.whenReplaced(leader, cancel)()
 	err := try(attempt, leader)
 	var refused *admin.Error
-	given := err != nil && attempt.Err() != nil && ctx.Err() == nil && !errors.As(err, &refused)
+	cancelled := err != nil && attempt.Err() != nil && ctx.Err() == nil && !errors.As(err, &refused)
 	switch {
-	case admin.Reading(ctx) && (given || unknownOutcome(err)):
+	case admin.Reading(ctx) && (cancelled || unknownOutcome(err)):
 		return admin.Errorf(admin.Unavailable, "the leader was lost before it answered")
-	case given:
+	case cancelled:
 		return admin.Errorf(admin.UnknownOutcome,
 			"the leader was lost before it answered: the change may have been made; the same request may be sent again")
 	}
@@ -144,24 +144,24 @@ func (c *Cluster) succeed(leader string) {
 	if leader == "" || leader == c.leaderTerm.leader {
 		return
 	}
-	if end := c.leaderTerm.end; end != nil {
-		time.AfterFunc(lateAnswer, end)
+	if cancel := c.leaderTerm.end; cancel != nil {
+		time.AfterFunc(lateAnswer, cancel)
 	}
-	over, end := context.WithCancel(context.Background())
-	c.leaderTerm = leaderTerm{leader, over, end}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.leaderTerm = leaderTerm{leader, ctx, cancel}
 }
 
-// whenReplaced calls give when that leader's term ends, unless stop is called
-// first. Each request that is passed on uses it.
-func (c *Cluster) whenReplaced(leader string, give func()) (stop func()) {
+// whenReplaced calls cancel when that leader's term ends, unless stop is called
+// first. Each forwarded request uses it.
+func (c *Cluster) whenReplaced(leader string, cancel func()) (stop func()) {
 	c.mu.Lock()
 	t := c.leaderTerm
 	c.mu.Unlock()
 	if t.leader != leader { // replaced a moment ago
-		timer := time.AfterFunc(lateAnswer, give)
+		timer := time.AfterFunc(lateAnswer, cancel)
 		return func() { timer.Stop() }
 	}
-	unhook := context.AfterFunc(t.over, give)
+	unhook := context.AfterFunc(t.over, cancel)
 	return func() { unhook() }
 }
 
@@ -202,7 +202,7 @@ func untilKnown[Req, Resp any](
 ) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (*Resp, error) {
 		resp, err := act(ctx, req)
-		if admin.Caller(ctx).Via != "" { // the node that passed it on retries
+		if admin.Caller(ctx).Via != "" { // the node that forwarded it retries
 			return resp, err
 		}
 		first, end := err, time.Now().Add(patience)

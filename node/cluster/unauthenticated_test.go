@@ -426,13 +426,13 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 		go func() {
 			for n := 0; changing.Err() == nil; n++ {
 				// As announcements do it: never after the node has left.
-				view := a.c.Store().Snapshot()
-				now, _ := record(view, r.ID)
+				snap := a.c.Store().Snapshot()
+				now, _ := record(snap, r.ID)
 				if !now.member() {
 					break
 				}
 				now.Version = fmt.Sprintf("1.0.%d", n)
-				err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(view, now)})
+				err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(snap, now)})
 				if err != nil && !errors.Is(err, consensus.ErrVersion) {
 					done <- err
 					return
