@@ -67,7 +67,7 @@ const firstTTL = 24 * time.Hour
 // A node that is killed between two steps resumes: without an identity it mints
 // everything anew; with one, the file says what to finish.
 func (c *Cluster) bootstrap(ctx context.Context, expect trust.Token) error {
-	if err := c.unbound(); err != nil {
+	if err := c.checkUnbound(); err != nil {
 		return err
 	}
 	f, ca, err := c.mint(expect)
@@ -88,15 +88,15 @@ func (c *Cluster) bootstrap(ctx context.Context, expect trust.Token) error {
 	return c.finish(ctx, f, nil)
 }
 
-// unbound returns an error if this node has confirmed a charter: it must not
-// found another cluster.
-func (c *Cluster) unbound() error {
+// checkUnbound returns an error if this node has confirmed a charter: it must
+// not found another cluster.
+func (c *Cluster) checkUnbound() error {
 	made, err := loadBootstrapping(c.cfg.Dir)
 	if err != nil || made == nil || made.Charter == nil {
 		return err
 	}
 	return fmt.Errorf("%w: this node has confirmed a cluster with %s: start it with --expect as before, or with an empty data folder",
-		ErrExpect, some(made.names(made.Charter.Members)))
+		ErrExpect, listNames(made.memberNames(made.Charter.Members)))
 }
 
 // mint makes a cluster's secrets. Without a token of --expect it also makes a
@@ -168,7 +168,7 @@ func loadBootstrapping(dir string) (*bootstrapping, error) {
 // finish completes a founding: it waits until a majority of the voters has
 // agreed on the cluster's first entries. forming is nil if this node founds it
 // alone.
-func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *expecting) error {
+func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *formation) error {
 	if err := c.openStore(); err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (m *bootstrapping) voters() (list []consensus.Server) {
 
 // awaitFirst waits until the first entries of the cluster are committed. The
 // leader proposes them.
-func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA, token trust.Token, forming *expecting) error {
+func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA, token trust.Token, forming *formation) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	agreed := make(chan struct{})
@@ -233,7 +233,7 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 			}
 		}
 	}()
-	rounds := forming.askAround(ctx)
+	rounds := forming.pollPeers(ctx)
 	forming.reportWaiting()
 	for {
 		changes := c.Store().Changes()
@@ -249,8 +249,8 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 		case <-changes:
 		case <-rounds:
 			forming.reportWaiting()
-			if forming.heardDead() {
-				return final(errors.Join(ErrGivenUp, c.startOver()))
+			if forming.abandoned() {
+				return final(errors.Join(ErrGivenUp, c.resetFolder()))
 			}
 			if isMarkedLeft(c.cfg.Dir) { // a member answered an announcement with Removed
 				return final(errRemovedFrom)
@@ -310,7 +310,7 @@ func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token
 	if err != nil {
 		return nil, err
 	}
-	own := c.announcement().onto(Record{Format: recordFormat, ID: c.ID(), Name: c.Name(), Joined: now, Key: c.keyDigest()})
+	own := c.announcement().applyTo(Record{Format: recordFormat, ID: c.ID(), Name: c.Name(), Joined: now, Key: c.keyDigest()})
 	for _, m := range f.Members {
 		if m.ID == c.ID() {
 			continue

@@ -18,10 +18,10 @@ import (
 )
 
 // N nodes of --expect begin one cluster with one configuration.
-// membership.Charter describes the protocol and what a crash leaves behind; this
-// file has its messages and its state on disk: founding.json binds a node to a
-// charter, renounced.json bars it from charters that it has given up, and an
-// identity with a cluster's ID records that it has begun.
+// membership.Charter describes the protocol and what a crash leaves behind;
+// this file has its messages and its state on disk: founding.json binds a node
+// to a charter, renounced.json bars it from charters that it has given up, and
+// an identity with a cluster's ID records that it has begun.
 
 // CharterRequest offers a charter to one of its members. It is sent only to a
 // node that has proven that it knows the token.
@@ -76,7 +76,7 @@ func saveRenounced(dir string, all []membership.Renounced) error {
 
 // restore reads the charters that earlier processes of this node renounced, and
 // the one that it is bound to.
-func (f *expecting) restore() error {
+func (f *formation) restore() error {
 	var err error
 	if f.renounced, err = loadRenounced(f.c.cfg.Dir); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (f *expecting) restore() error {
 }
 
 // bind binds this node to a founding that is already on its disk.
-func (f *expecting) bind(made *bootstrapping) {
+func (f *formation) bind(made *bootstrapping) {
 	f.bound, f.boundAt, f.pledged = made, time.Now(), ""
 	for _, m := range made.Members {
 		if m.Cluster != f.c.Address() && !slices.Contains(f.addrs, m.Cluster) && len(f.addrs) < maxPeers {
@@ -112,13 +112,13 @@ func (f *expecting) bind(made *bootstrapping) {
 	}
 }
 
-// draw mints the cluster that this node begins with the nodes ids, and writes
-// it to the disk.
-func (f *expecting) draw(ids []string) error {
+// createCharter mints the cluster that this node begins with the nodes ids, and
+// writes it to the disk.
+func (f *formation) createCharter(ids []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.bound != nil { // an offer was accepted since the decision
-		return fmt.Errorf("this node has just confirmed another cluster, of %s", some(f.bound.names(f.bound.Charter.Members)))
+		return fmt.Errorf("this node has just confirmed another cluster, of %s", listNames(f.bound.memberNames(f.bound.Charter.Members)))
 	}
 	made, ca, err := f.c.mint(f.token)
 	if err != nil {
@@ -155,7 +155,7 @@ func (f *expecting) draw(ids []string) error {
 	made.Charter = &membership.Charter{
 		Cluster: ca.ClusterID(), By: f.c.ID(), Members: ids, Voters: membership.FirstVoters(ids, f.c.cfg.Voters),
 	}
-	if made.Certificate, err = made.issue(f.c.ID()); err != nil {
+	if made.Certificate, err = made.issueCertificate(f.c.ID()); err != nil {
 		return err
 	}
 	if err := made.save(f.c.cfg.Dir); err != nil {
@@ -165,8 +165,8 @@ func (f *expecting) draw(ids []string) error {
 	return nil
 }
 
-// issue signs a member's certificate.
-func (m *bootstrapping) issue(id string) ([]byte, error) {
+// issueCertificate signs a member's certificate.
+func (m *bootstrapping) issueCertificate(id string) ([]byte, error) {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (m *bootstrapping) issue(id string) ([]byte, error) {
 
 // offerAll offers the charter to the members ids, all at once; news: one has
 // accepted it.
-func (f *expecting) offerAll(ctx context.Context, ids []string) (news bool) {
+func (f *formation) offerAll(ctx context.Context, ids []string) (news bool) {
 	ctx, cancel := context.WithTimeout(ctx, membership.ActWithin/2)
 	defer cancel()
 	f.mu.Lock()
@@ -201,7 +201,7 @@ func (f *expecting) offerAll(ctx context.Context, ids []string) (news bool) {
 			err := f.offer(ctx, id, addrs[0], *made)
 			if err != nil {
 				f.mu.Lock()
-				f.told.warn(f.c.log, "a node has not confirmed the first members of the cluster yet", addrs[0], err)
+				f.logged.warn(f.c.log, "a node has not confirmed the first members of the cluster yet", addrs[0], err)
 				f.mu.Unlock()
 			}
 			answers <- err == nil
@@ -217,7 +217,7 @@ func (f *expecting) offerAll(ctx context.Context, ids []string) (news bool) {
 
 // offer offers the charter to one member. It sends the secrets only after the
 // node has proven on this connection that it knows the token.
-func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrapping) error {
+func (f *formation) offer(ctx context.Context, id, addr string, made bootstrapping) error {
 	when := time.Now()
 	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
 	if err != nil {
@@ -231,7 +231,7 @@ func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrappi
 	if view.ID != id {
 		return fmt.Errorf("node %.40s answered instead of %s", view.ID, id)
 	}
-	if made.Certificate, err = made.issue(id); err != nil {
+	if made.Certificate, err = made.issueCertificate(id); err != nil {
 		return err
 	}
 	res, err := admin.Call[FormResult](ctx, client, admin.MethodCharter, &CharterRequest{TokenID: f.token.ID, Proof: proof, Founding: made})
@@ -240,12 +240,12 @@ func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrappi
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.views[id] = asked{res.View, when}
+	f.views[id] = peerView{res.View, when}
 	return nil
 }
 
 // handleCharter accepts a charter that another node offers, or returns why not.
-func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*FormResult, error) {
+func (f *formation) handleCharter(ctx context.Context, req *CharterRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
 		return nil, f.otherToken()
@@ -256,7 +256,7 @@ func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 	}
 	admin.Showed(ctx, admin.Principal{Name: expectName, Role: admin.RoleJoin, TokenID: f.token.ID})
 	if c := req.Founding.Charter; c != nil {
-		admin.Summarize(ctx, "form cluster %.40s with %s", c.Cluster, some(req.Founding.names(c.Members)))
+		admin.Summarize(ctx, "form cluster %.40s with %s", c.Cluster, listNames(req.Founding.memberNames(c.Members)))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,12 +264,12 @@ func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 	if err := f.accept(&req.Founding, now); err != nil {
 		return nil, err
 	}
-	return &FormResult{Proof: proof, View: f.self(now)}, nil
+	return &FormResult{Proof: proof, View: f.ownView(now)}, nil
 }
 
 // accept binds this node to a charter, or returns why not. The caller holds
 // f.mu.
-func (f *expecting) accept(made *bootstrapping, now time.Time) error {
+func (f *formation) accept(made *bootstrapping, now time.Time) error {
 	if made.Charter == nil {
 		return admin.Errorf(admin.Invalid, "the request has no charter")
 	}
@@ -290,8 +290,8 @@ func (f *expecting) accept(made *bootstrapping, now time.Time) error {
 	}
 	f.bind(made)
 	f.c.log.Info("confirmed the first members of the cluster", "cluster", made.Charter.Cluster,
-		"members", made.names(made.Charter.Members), "voters", made.names(made.Charter.Voters))
-	poke(f.wake)
+		"members", made.memberNames(made.Charter.Members), "voters", made.memberNames(made.Charter.Voters))
+	notify(f.wake)
 	return nil
 }
 
@@ -330,8 +330,8 @@ func (m *bootstrapping) identity(c *Cluster) (*trust.Identity, error) {
 	return c.id.Load().Join(m.Charter.Cluster, m.Certificate, ca.Bundle(), ring)
 }
 
-// names returns the names of members by their IDs.
-func (m *bootstrapping) names(ids []string) (names []string) {
+// memberNames returns the names of members by their IDs.
+func (m *bootstrapping) memberNames(ids []string) (names []string) {
 	for _, n := range m.Members {
 		if slices.Contains(ids, n.ID) {
 			names = append(names, n.Name)
@@ -342,7 +342,7 @@ func (m *bootstrapping) names(ids []string) (names []string) {
 
 // renounce records on the disk that this node will never begin a charter, and
 // then removes the secrets.
-func (f *expecting) renounce(c membership.Charter) error {
+func (f *formation) renounce(c membership.Charter) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.renounced) >= membership.MaxRenounced {
@@ -363,7 +363,7 @@ func (f *expecting) renounce(c membership.Charter) error {
 
 // updateRenounced records what other nodes report about charters that this node
 // has renounced.
-func (f *expecting) updateRenounced() error {
+func (f *formation) updateRenounced() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next, news := membership.Learn(f.renounced, f.peers(time.Now()))
@@ -379,7 +379,7 @@ func (f *expecting) updateRenounced() error {
 
 // begin begins the cluster that all members have accepted. Once the identity is
 // on the disk, the node is in that cluster.
-func (f *expecting) begin(ctx context.Context) error {
+func (f *formation) begin(ctx context.Context) error {
 	f.mu.Lock()
 	made := f.bound
 	f.mu.Unlock()
@@ -407,7 +407,7 @@ func (f *expecting) begin(ctx context.Context) error {
 	if err := f.c.addressBook.remember(peers); err != nil {
 		return err
 	}
-	f.c.log.Info("starting the cluster", "cluster", f.c.ClusterID(), "voters", made.names(made.Charter.Voters))
+	f.c.log.Info("starting the cluster", "cluster", f.c.ClusterID(), "voters", made.memberNames(made.Charter.Voters))
 	return f.c.finish(ctx, made, f)
 }
 
@@ -418,37 +418,37 @@ func (c *Cluster) resume(ctx context.Context, made *bootstrapping) error {
 	if err != nil {
 		return err
 	}
-	f := newExpecting(c, token)
+	f := newFormation(c, token)
 	f.bind(made)
 	f.formed = c.ClusterID()
 	defer f.serve()()
 	return f.begin(ctx)
 }
 
-// heardDead reports whether the other nodes gave up the cluster that this node
+// abandoned reports whether the other nodes gave up the cluster that this node
 // has begun.
-func (f *expecting) heardDead() bool {
+func (f *formation) abandoned() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return membership.GivenUp(*f.bound.Charter, f.peers(time.Now()))
 }
 
-// startOver makes the folder new again: it removes the identity first, then
+// resetFolder makes the folder new again: it removes the identity first, then
 // what the node had begun. If the process is killed between the two, the next
 // start finishes it (openIdentity).
-func (c *Cluster) startOver() error {
+func (c *Cluster) resetFolder() error {
 	if err := c.Store().Close(); err != nil {
 		return err
 	}
 	if err := trust.Forget(c.cfg.Dir); err != nil {
 		return err
 	}
-	return forgetBegun(c.cfg.Dir)
+	return removeBegun(c.cfg.Dir)
 }
 
-// forgetBegun removes what a node without an identity had begun with others.
+// removeBegun removes what a node without an identity had begun with others.
 // The founding file, which says that there is something to remove, goes last.
-func forgetBegun(dir string) error {
+func removeBegun(dir string) error {
 	if made, err := loadBootstrapping(dir); err != nil || made == nil || made.Charter == nil {
 		return err
 	}

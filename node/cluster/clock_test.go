@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestClockOffsetIsLogged: a node logs when its clock and the leader's differ by
-// a minute or more, when the difference changes by as much, and when they agree
-// again.
+// TestClockOffsetIsLogged: a node logs when its clock and the leader's differ
+// by a minute or more, when the difference changes by as much, and when they
+// agree again.
 func TestClockOffsetIsLogged(t *testing.T) {
 	t.Parallel()
 	const apart, agree = "WARN clocks are apart", "INFO clocks agree again"

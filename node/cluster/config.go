@@ -101,7 +101,7 @@ type Config struct {
 
 // Timing sets the intervals and time limits of a cluster.
 type Timing struct {
-	// Tick is the interval of the leader's duties and of every node's
+	// Tick is the interval of the leader's tasks and of every node's
 	// housekeeping: 1s.
 	Tick time.Duration
 	// Announce is how often a node repeats an unchanged announcement: 30s.
@@ -124,10 +124,10 @@ type Timing struct {
 // Facts are what a node publishes about itself through gossip. They may be
 // stale; no decision that needs agreement rests on them.
 type Facts struct {
-	Phase       string  `json:"p,omitempty"` // starting, serving, draining, ...
-	Connections int64   `json:"c,omitempty"` // open now
-	Acted       uint64  `json:"a,omitempty"` // index of the snapshot that its data plane acts on
-	Load        float64 `json:"l,omitempty"` // share of its CPUs in use, 0 to 1
+	Phase        string  `json:"p,omitempty"` // starting, serving, draining, ...
+	Connections  int64   `json:"c,omitempty"` // open now
+	AppliedIndex uint64  `json:"a,omitempty"` // index of the snapshot that its data plane acts on
+	Load         float64 `json:"l,omitempty"` // share of its CPUs in use, 0 to 1
 	// Hints is further data for the other nodes, at most 2 KiB; more is
 	// dropped.
 	Hints []byte `json:"h,omitempty"`

@@ -98,7 +98,7 @@ func (c *Cluster) openGossip() error {
 	}
 	g, err := gossip.Open(gossip.Config{
 		ID: c.ID(), Meta: c.meta(), Bind: c.cfg.Gossip, Advertise: advertise, Label: c.ClusterID(), Keys: keys,
-		Log: c.log, Conflict: c.conflict,
+		Log: c.log, Conflict: c.handleConflict,
 	})
 	if err != nil {
 		return fmt.Errorf("--gossip %s: %w", c.cfg.Gossip, err)
@@ -112,7 +112,7 @@ func (c *Cluster) openGossip() error {
 	if over {
 		return errors.Join(g.Close(), c.ctx.Err())
 	}
-	poke(c.announcing)
+	notify(c.announceWake)
 	// follow may have applied newer keys before c.gossip was set.
 	if keys, err = c.gossipKeys(); err != nil {
 		return err
@@ -120,12 +120,12 @@ func (c *Cluster) openGossip() error {
 	return g.SetKeys(keys)
 }
 
-// conflict handles another process that runs as this node. The younger one
-// yields: the older has the connections. Gossip alone is no proof, since anyone
-// with its key could end nodes; so the other process must show this node's
-// certificate.
-func (c *Cluster) conflict(other gossip.Member) {
-	if res, err := c.where(c.ctx, c.ID(), []string{other.Cluster}); err != nil || res.Last.Instance == c.Instance() {
+// handleConflict handles another process that runs as this node. The younger
+// one yields: the older has the connections. Gossip alone is no proof, since
+// anyone with its key could end nodes; so the other process must show this
+// node's certificate.
+func (c *Cluster) handleConflict(other gossip.Member) {
+	if res, err := c.locate(c.ctx, c.ID(), []string{other.Cluster}); err != nil || res.Last.Instance == c.Instance() {
 		c.log.Warn("gossip reports a copy of this node, but none answers at its address", "at", other.Cluster, "gossip", other.Addr)
 		return
 	}
@@ -137,9 +137,9 @@ func (c *Cluster) conflict(other gossip.Member) {
 		ErrCopied, c.ID(), other.Cluster))
 }
 
-// asSeen converts a member of gossip.
-func asSeen(m gossip.Member) seen {
-	s := seen{
+// newGossipEntry converts a member of gossip.
+func newGossipEntry(m gossip.Member) gossipEntry {
+	s := gossipEntry{
 		peer: Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Addr},
 		http: m.HTTP, zone: m.Zone, version: m.Version, instance: m.Instance, since: m.Since, state: StateUnreachable,
 	}
@@ -199,7 +199,7 @@ func (c *Cluster) joinGossip() {
 // unseen lists gossip addresses of members that gossip does not see, at most
 // maxSeeds: one that answers reports the others.
 func (c *Cluster) unseen() (seeds []string) {
-	entries := c.sighted()
+	entries := c.gossipEntries()
 	for _, p := range c.known() {
 		if entries[p.ID].state == StateUp {
 			continue
@@ -218,10 +218,10 @@ func (c *Cluster) unseen() (seeds []string) {
 	return seeds
 }
 
-// watchSurroundings does every node's housekeeping about once a second: it
+// runHousekeeping does every node's housekeeping about once a second: it
 // publishes the node's facts, records which nodes are up, saves the peers, and
 // renews the certificate when that is due.
-func (c *Cluster) watchSurroundings() {
+func (c *Cluster) runHousekeeping() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
 	renewal, advertised, logged := renewal{}, lastAdvertised{}, logOnce{}
@@ -232,14 +232,14 @@ func (c *Cluster) watchSurroundings() {
 			changed = g.Changed()
 		}
 		advertised.advertise(c, g)
-		c.noteSight(time.Now())
+		c.recordUpStates(time.Now())
 		if err := c.addressBook.remember(c.known()); err != nil {
 			logged.warn(c.log, "cannot save the known peers", peersFile, err)
 		}
-		renewal.keep(c)
+		renewal.renewIfDue(c)
 		select {
 		case <-changed:
-			poke(c.leading)
+			notify(c.leadWake)
 			select { // gossip changes often in large clusters
 			case <-time.After(c.cfg.Timing.Tick / 4):
 			case <-c.ctx.Done():
@@ -285,11 +285,11 @@ func (s *lastAdvertised) advertise(c *Cluster, g *gossip.Gossip) {
 	}
 }
 
-// noteSight records which nodes are up and since when, by this node's own
+// recordUpStates records which nodes are up and since when, by this node's own
 // clock, so that a new leader has this history.
-func (c *Cluster) noteSight(now time.Time) {
+func (c *Cluster) recordUpStates(now time.Time) {
 	up := map[string]bool{}
-	entries := c.sighted()
+	entries := c.gossipEntries()
 	servers, _ := c.servers()
 	for _, s := range servers { // departing nodes are not in Members, but may be up
 		up[s.id] = entries[s.id].state == StateUp
@@ -299,16 +299,16 @@ func (c *Cluster) noteSight(now time.Time) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := make(map[string]sight, len(up))
+	next := make(map[string]upState, len(up))
 	for id, up := range up {
 		if up && id != c.ID() {
-			c.met.Store(true)
+			c.contacted.Store(true)
 		}
-		old, known := c.seen[id]
+		old, known := c.upStates[id]
 		if !known || old.up != up {
-			old = sight{up, now}
+			old = upState{up, now}
 		}
 		next[id] = old
 	}
-	c.seen = next
+	c.upStates = next
 }

@@ -24,8 +24,8 @@ var errFinal = errors.New("")
 // final wraps an error that ends Open.
 func final(err error) error { return fmt.Errorf("%w%w", errFinal, err) }
 
-// joinAny joins through any of the addresses of Config.Join.
-func (c *Cluster) joinAny(ctx context.Context) error {
+// joinCluster joins through any of the addresses of Config.Join.
+func (c *Cluster) joinCluster(ctx context.Context) error {
 	token, err := trust.ParseToken(c.cfg.Token)
 	if err != nil {
 		return fmt.Errorf("--token: %w", err)
@@ -40,7 +40,7 @@ func (c *Cluster) joinAny(ctx context.Context) error {
 		if err == nil || errors.Is(err, errFinal) {
 			return err
 		}
-		c.waits(StateJoining, fmt.Sprintf("joining a cluster: no node at %s has admitted this one yet: %v", some(c.cfg.Join), err), nil)
+		c.waits(StateJoining, fmt.Sprintf("joining a cluster: no node at %s has admitted this one yet: %v", listNames(c.cfg.Join), err), nil)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -11,9 +11,9 @@ import (
 	"penstock/node/admin"
 )
 
-// patience is how long a request waits for a leader. A cluster that has had
-// none for that long refuses it at once.
-const patience = 10 * time.Second
+// leaderTimeout is how long a request waits for a leader. A cluster that has
+// had none for that long refuses it at once.
+const leaderTimeout = 10 * time.Second
 
 // OnLeader makes a handler whose work the leader does, whichever node gets the
 // request. It calls act on the leader. If act finds that the node no longer
@@ -24,11 +24,11 @@ const patience = 10 * time.Second
 func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (resp *Resp, err error) {
 		forwarded := admin.Caller(ctx).Via != ""
-		err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
+		err = c.withLeader(ctx, func(ctx context.Context, leader string) error {
 			var err error
 			if leader == c.ID() {
 				resp, err = act(ctx, req)
-				return refusal(err)
+				return requestError(err)
 			}
 			if forwarded { // the node that forwarded it tries the next leader
 				return errNotLeader
@@ -45,16 +45,16 @@ func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp,
 
 var errNotLeader = admin.Errorf(admin.NotLeader, "this node is not the leader")
 
-// ask has the leader serve a request of this node's own: by act if this node
-// leads, else by the method.
-func ask[Req, Resp any](
+// askLeader has the leader serve a request of this node's own: by act if this
+// node leads, else by the method.
+func askLeader[Req, Resp any](
 	ctx context.Context, c *Cluster, method string, req *Req, act func(context.Context, *Req) (*Resp, error),
 ) (resp *Resp, err error) {
-	err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
+	err = c.withLeader(ctx, func(ctx context.Context, leader string) error {
 		var err error
 		if leader == c.ID() {
 			resp, err = act(ctx, req)
-			return refusal(err)
+			return requestError(err)
 		}
 		client, err := c.pool.Get(ctx, leader)
 		if err != nil {
@@ -66,24 +66,24 @@ func ask[Req, Resp any](
 	return resp, err
 }
 
-// untilLed calls try with the leader's ID until the request is done or refused,
-// again for each new leader; with once it tries one leader alone.
-func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, leader string) error, once bool) error {
-	timer := time.NewTimer(patience)
+// withLeader calls try with the leader's ID until the request is done or
+// refused, again for each new leader; with once it tries one leader alone.
+func (c *Cluster) withLeader(ctx context.Context, try func(ctx context.Context, leader string) error, once bool) error {
+	timer := time.NewTimer(leaderTimeout)
 	defer timer.Stop()
 	var last error
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
-		changed := c.leadership()
-		leader := c.leads()
+		changed := c.leaderChanged()
+		leader := c.leaderID()
 		if leader != "" {
-			err := c.whileLed(ctx, leader, try)
-			if once || !nothingDone(err) {
+			err := c.callLeader(ctx, leader, try)
+			if once || !safeToResend(err) {
 				return err
 			}
 			last = err
 		} else if once {
 			return errNotLeader
-		} else if c.leaderlessFor() > patience {
+		} else if c.leaderlessFor() > leaderTimeout {
 			return c.noLeader(ctx, last)
 		}
 		wait := time.NewTimer(pause) // a leader that cannot be reached may still lead
@@ -104,14 +104,14 @@ func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, le
 	}
 }
 
-// lateAnswer is how long a request waits for the answer of a leader that has
-// been replaced. One that was cut off will not answer; until it does, the
-// request's outcome is unknown.
-const lateAnswer = time.Second
+// replacedLeaderGrace is how long a request waits for the answer of a leader
+// that has been replaced. One that was cut off will not answer; until it does,
+// the request's outcome is unknown.
+const replacedLeaderGrace = time.Second
 
-// whileLed calls try, and cancels it lateAnswer after another node has replaced
-// that leader.
-func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx context.Context, leader string) error) error {
+// callLeader calls try, and cancels it replacedLeaderGrace after another node
+// has replaced that leader.
+func (c *Cluster) callLeader(ctx context.Context, leader string, try func(ctx context.Context, leader string) error) error {
 	if leader == c.ID() {
 		return try(ctx, leader) // the store reports the outcome
 	}
@@ -131,21 +131,21 @@ func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx cont
 	return err
 }
 
-// leaderTerm is the time of one leader. It ends lateAnswer after another node
-// has taken the lead; a period without a leader does not end it.
+// leaderTerm is the time of one leader. It ends replacedLeaderGrace after
+// another node has taken the lead; a period without a leader does not end it.
 type leaderTerm struct {
 	leader string // "": there has been none
-	over   context.Context
-	end    context.CancelFunc
+	ctx    context.Context
+	cancel context.CancelFunc
 }
 
-// succeed begins the term of a new leader. The caller holds c.mu.
-func (c *Cluster) succeed(leader string) {
+// beginTerm begins the term of a new leader. The caller holds c.mu.
+func (c *Cluster) beginTerm(leader string) {
 	if leader == "" || leader == c.leaderTerm.leader {
 		return
 	}
-	if cancel := c.leaderTerm.end; cancel != nil {
-		time.AfterFunc(lateAnswer, cancel)
+	if cancel := c.leaderTerm.cancel; cancel != nil {
+		time.AfterFunc(replacedLeaderGrace, cancel)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.leaderTerm = leaderTerm{leader, ctx, cancel}
@@ -158,10 +158,10 @@ func (c *Cluster) whenReplaced(leader string, cancel func()) (stop func()) {
 	t := c.leaderTerm
 	c.mu.Unlock()
 	if t.leader != leader { // replaced a moment ago
-		timer := time.AfterFunc(lateAnswer, cancel)
+		timer := time.AfterFunc(replacedLeaderGrace, cancel)
 		return func() { timer.Stop() }
 	}
-	unhook := context.AfterFunc(t.over, cancel)
+	unhook := context.AfterFunc(t.ctx, cancel)
 	return func() { unhook() }
 }
 
@@ -193,11 +193,11 @@ func refusedAs(err error, code admin.Code) bool {
 	return errors.As(err, &refused) && refused.Code == code
 }
 
-// untilKnown makes a handler retry after the leader was lost before it
+// retryUnknown makes a handler retry after the leader was lost before it
 // answered: for requests that are the same whether they act once or twice. done
 // are the refusals of a repetition which mean that an earlier attempt has
 // acted.
-func untilKnown[Req, Resp any](
+func retryUnknown[Req, Resp any](
 	act func(context.Context, *Req) (*Resp, error), done ...admin.Code,
 ) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (*Resp, error) {
@@ -205,10 +205,10 @@ func untilKnown[Req, Resp any](
 		if admin.Caller(ctx).Via != "" { // the node that forwarded it retries
 			return resp, err
 		}
-		first, end := err, time.Now().Add(patience)
+		first, end := err, time.Now().Add(leaderTimeout)
 		for unknownOutcome(err) && time.Now().Before(end) {
 			select {
-			case <-time.After(unknownPause):
+			case <-time.After(unknownRetryPause):
 			case <-ctx.Done():
 				return nil, first
 			}
@@ -228,13 +228,13 @@ func untilKnown[Req, Resp any](
 	}
 }
 
-// unknownPause is the pause before a request with an unknown outcome is
+// unknownRetryPause is the pause before a request with an unknown outcome is
 // repeated.
-const unknownPause = 50 * time.Millisecond
+const unknownRetryPause = 50 * time.Millisecond
 
-// nothingDone reports whether a request that failed with err cannot have acted,
-// so that it may be sent to the next leader.
-func nothingDone(err error) bool {
+// safeToResend reports whether a request that failed with err cannot have
+// acted, so that it may be sent to the next leader.
+func safeToResend(err error) bool {
 	var refusal *admin.Error
 	switch {
 	case err == nil:
@@ -247,8 +247,8 @@ func nothingDone(err error) bool {
 	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, consensus.ErrNotLeader)
 }
 
-// refusal translates an error of the store into one of a request.
-func refusal(err error) error {
+// requestError translates an error of the store into one of a request.
+func requestError(err error) error {
 	switch {
 	case errors.Is(err, consensus.ErrNotLeader):
 		return errNotLeader
@@ -260,10 +260,10 @@ func refusal(err error) error {
 	return err
 }
 
-// refusing makes a handler translate its errors with refusal.
-func refusing[Req, Resp any](fn func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
+// translatingErrors makes a handler translate its errors with requestError.
+func translatingErrors[Req, Resp any](fn func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (*Resp, error) {
 		resp, err := fn(ctx, req)
-		return resp, refusal(err)
+		return resp, requestError(err)
 	}
 }

@@ -16,20 +16,20 @@ import (
 // forced, it refuses if that node is up, and if too few voters would remain to
 // decide anything.
 func (c *Cluster) Remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-	return untilKnown(func(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-		return ask(ctx, c, admin.MethodRemove, req, c.remove)
+	return retryUnknown(func(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
+		return askLeader(ctx, c, admin.MethodRemove, req, c.remove)
 	}, admin.NotFound)(ctx, req)
 }
 
 func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-	snap, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	m, err := c.Resolve(req.Node)
-	switch id, going := c.going(snap, req.Node); {
+	switch id, going := c.findDeparting(snap, req.Node); {
 	case err != nil && going: // removed by an earlier request, or leaving by itself
-		return &admin.Empty{}, c.waitGone(ctx, id)
+		return &admin.Empty{}, c.awaitRemoval(ctx, id)
 	case err != nil:
 		return nil, err
 	case m.Self:
@@ -37,7 +37,7 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 	case m.Up() && !req.Force:
 		return nil, admin.Errorf(admin.Refused, "%s is up at %s: use penstock leave instead, or add --force", m.Name, m.Cluster)
 	}
-	if err := c.spared(ctx, m.ID); err != nil && !req.Force {
+	if err := c.checkQuorumWithout(ctx, m.ID); err != nil && !req.Force {
 		if errors.Is(err, consensus.ErrQuorum) {
 			err = admin.Errorf(admin.Refused, "%v: bring the others back, or remove them first", err)
 		}
@@ -47,15 +47,15 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 		}
 		return nil, err
 	}
-	if err := c.depart(ctx, m.ID, "remove"); err != nil {
+	if err := c.markDeparted(ctx, m.ID, "remove"); err != nil {
 		return nil, err
 	}
-	return &admin.Empty{}, c.waitGone(ctx, m.ID)
+	return &admin.Empty{}, c.awaitRemoval(ctx, m.ID)
 }
 
-// going finds a node, by ID or name, that is no longer a member but still in
-// Raft's configuration.
-func (c *Cluster) going(snap consensus.Snapshot, nameOrID string) (id string, ok bool) {
+// findDeparting finds a node, by ID or name, that is no longer a member but
+// still in Raft's configuration.
+func (c *Cluster) findDeparting(snap consensus.Snapshot, nameOrID string) (id string, ok bool) {
 	servers, _ := c.servers()
 	for _, s := range servers {
 		r, known := record(snap, s.id)
@@ -92,25 +92,25 @@ func quorumWithout(members []Member, id string) error {
 		return admin.Errorf(admin.Refused, "%s is the only voter: without it there is no cluster; stop it instead", name)
 	case up < need:
 		return admin.Errorf(admin.Refused, "without %s there are %d voters; %d must be up to commit anything, and %d are; "+
-			"unreachable: %s; bring the missing ones back, or remove them first", name, voters, need, up, some(down))
+			"unreachable: %s; bring the missing ones back, or remove them first", name, voters, need, up, listNames(down))
 	}
 	return nil
 }
 
-// spared returns an error, on the leader, if the others cannot decide without a
-// node: by the members' states, and by the voters that answer now
-// (consensus.ErrQuorum).
-func (c *Cluster) spared(ctx context.Context, id string) error {
+// checkQuorumWithout returns an error, on the leader, if the others cannot
+// decide without a node: by the members' states, and by the voters that answer
+// now (consensus.ErrQuorum).
+func (c *Cluster) checkQuorumWithout(ctx context.Context, id string) error {
 	if err := quorumWithout(c.Members(), id); err != nil {
 		return err
 	}
 	return c.Store().Without(ctx, id)
 }
 
-// waitGone waits until a node is no longer in Raft's configuration: until then
-// its vote counts. If ctx ends first, the node is no longer a member all the
-// same, and a repeated request waits again.
-func (c *Cluster) waitGone(ctx context.Context, id string) error {
+// awaitRemoval waits until a node is no longer in Raft's configuration: until
+// then its vote counts. If ctx ends first, the node is no longer a member all
+// the same, and a repeated request waits again.
+func (c *Cluster) awaitRemoval(ctx context.Context, id string) error {
 	for {
 		changes := c.Store().Changes()
 		servers, _ := c.servers()
@@ -121,7 +121,7 @@ func (c *Cluster) waitGone(ctx context.Context, id string) error {
 		if !there {
 			return nil
 		}
-		poke(c.leading)
+		notify(c.leadWake)
 		select {
 		case <-changes:
 		case <-time.After(c.cfg.Timing.Tick):
@@ -144,9 +144,9 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 			c.leaving.Store(false)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	if err := c.untilLet(ctx, c.askToDepart); err != nil {
+	if err := c.awaitDeparture(ctx, c.requestDeparture); err != nil {
 		return err
 	}
 	c.log.Info("left the cluster")
@@ -154,48 +154,48 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 		return err
 	}
 	c.leaveGossip(ctx)
-	return errors.Join(c.close(), forgetLeft(c.cfg.Dir)) // again: Close may have run before the mark
+	return errors.Join(c.close(), removeLeftIdentity(c.cfg.Dir)) // again: Close may have run before the mark
 }
 
-// untilLet repeats ask until this node has been taken out or was refused.
-func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error) error {
+// awaitDeparture repeats ask until this node has been taken out or was refused.
+func (c *Cluster) awaitDeparture(ctx context.Context, ask func(context.Context) error) error {
 	for lost := false; ; { // lost: an earlier attempt may have taken this node out
 		// If another node leads, that one decides: this one may lag behind and
 		// miss nodes that have left.
-		if err := c.MayLeave(); err != nil && !lost && c.leads() == c.ID() {
+		if err := c.MayLeave(); err != nil && !lost && c.leaderID() == c.ID() {
 			return err
 		}
-		c.handOver(ctx, false)
+		c.transferLead(ctx, false)
 		err := ask(ctx)
 		switch {
 		case err == nil, lost && refusedAs(err, admin.Unauthenticated):
 			return nil // done, by this attempt or an earlier one
-		case refusedAs(err, admin.NoLeader) && c.letGo(ctx):
+		case refusedAs(err, admin.NoLeader) && c.removalConfirmed(ctx):
 			return nil // the remaining voters go on without it
 		case refusedAs(err, admin.Refused):
 			lost = false // a node that was taken out before is not refused (handleDepart)
-		case unknownOutcome(err), c.takenOut():
+		case unknownOutcome(err), c.selfDeparted():
 			lost = true
 		}
-		if !lost && !errors.Is(err, errLeads) && !refusedAs(err, admin.Busy) {
-			return c.notLeft(nil, err)
+		if !lost && !errors.Is(err, errStillLeads) && !refusedAs(err, admin.Busy) {
+			return c.leaveError(nil, err)
 		}
 		select { // this node leads again, the leader is lost, or others are slow
 		case <-time.After(c.cfg.Timing.Tick / 2):
 		case <-ctx.Done():
-			return c.notLeft(ctx.Err(), err)
+			return c.leaveError(ctx.Err(), err)
 		}
 	}
 }
 
-// letGo reports whether a majority of the remaining voters goes on without this
-// node. It calls them itself: once the leader has taken this node out of the
-// configuration, this node receives neither the log nor who leads.
+// removalConfirmed reports whether a majority of the remaining voters goes on
+// without this node. It calls them itself: once the leader has taken this node
+// out of the configuration, this node receives neither the log nor who leads.
 //
 // Each answer lists the voters of that node's configuration. An answer counts
 // if most of these voters confirm the removal: then no leader can have this
 // node's vote.
-func (c *Cluster) letGo(ctx context.Context) bool {
+func (c *Cluster) removalConfirmed(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	defer cancel()
 	var mu sync.Mutex
@@ -220,12 +220,12 @@ func (c *Cluster) letGo(ctx context.Context) bool {
 		})
 	}
 	all.Wait()
-	return goOnWithout(without)
+	return majorityConfirms(without)
 }
 
-// goOnWithout reports whether an answer counts: most of the voters that it
+// majorityConfirms reports whether an answer counts: most of the voters that it
 // lists have given one. The keys are the nodes that answered.
-func goOnWithout(answers map[string][]string) bool {
+func majorityConfirms(answers map[string][]string) bool {
 	for _, voters := range answers {
 		agree := 0
 		for _, id := range voters {
@@ -240,17 +240,17 @@ func goOnWithout(answers map[string][]string) bool {
 	return false
 }
 
-// takenOut reports whether this node has learned that it is no longer a member.
-// Its vote may still count.
-func (c *Cluster) takenOut() bool {
+// selfDeparted reports whether this node has learned that it is no longer a
+// member. Its vote may still count.
+func (c *Cluster) selfDeparted() bool {
 	r, ok := record(c.Store().Snapshot(), c.ID())
 	return ok && !r.member()
 }
 
-// notLeft returns why this node could not leave: over is why it stopped trying,
-// last is the error of the last attempt.
-func (c *Cluster) notLeft(over, last error) error {
-	if c.takenOut() {
+// leaveError returns why this node could not leave: over is why it stopped
+// trying, last is the error of the last attempt.
+func (c *Cluster) leaveError(over, last error) error {
+	if c.selfDeparted() {
 		return admin.Errorf(admin.Unavailable, "the node is no longer a member, but the voters have not agreed yet "+
 			"to continue without its vote (%v); it serves until they have, then stops", last)
 	}
@@ -260,20 +260,20 @@ func (c *Cluster) notLeft(over, last error) error {
 		return admin.Errorf(admin.Refused, "the process was stopped before the other nodes agreed: "+
 			"the node is still a member, and returns when started again")
 	case over != nil:
-		return admin.Errorf(admin.Unavailable, "the other nodes did not agree within %v: %v", leavePatience, last)
+		return admin.Errorf(admin.Unavailable, "the other nodes did not agree within %v: %v", leaveTimeout, last)
 	case errors.As(last, &refused):
 		return last
 	case errors.Is(last, context.DeadlineExceeded):
-		return admin.Errorf(admin.Unavailable, "the leader did not answer within %v", leavePatience)
+		return admin.Errorf(admin.Unavailable, "the leader did not answer within %v", leaveTimeout)
 	}
 	return last
 }
 
-var errLeads = errors.New("this node leads, and no other node could take over")
+var errStillLeads = errors.New("this node leads, and no other node could take over")
 
-// leavePatience bounds how long a leaving node waits for the others to go on
+// leaveTimeout bounds how long a leaving node waits for the others to go on
 // without it.
-const leavePatience = time.Minute
+const leaveTimeout = time.Minute
 
 // MayLeave returns why this node cannot leave now; nil: it may try.
 func (c *Cluster) MayLeave() error {
@@ -291,12 +291,13 @@ func (c *Cluster) MayLeave() error {
 
 // HandOver gives the lead to another voter that is up and stays in service, if
 // this node leads and there is one: before a drain, for example.
-func (c *Cluster) HandOver(ctx context.Context) { c.handOver(ctx, true) }
+func (c *Cluster) HandOver(ctx context.Context) { c.transferLead(ctx, true) }
 
-// askToDepart has the leader take this node out; errLeads if this node leads.
-func (c *Cluster) askToDepart(ctx context.Context) error {
-	_, err := ask(ctx, c, methodDepart, &departRequest{ID: c.ID()}, func(context.Context, *departRequest) (*admin.Empty, error) {
-		return nil, errLeads
+// requestDeparture has the leader take this node out; errStillLeads if this
+// node leads.
+func (c *Cluster) requestDeparture(ctx context.Context) error {
+	_, err := askLeader(ctx, c, methodDepart, &departRequest{ID: c.ID()}, func(context.Context, *departRequest) (*admin.Empty, error) {
+		return nil, errStillLeads
 	})
 	return err
 }
@@ -306,29 +307,29 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.
 	if caller := admin.Caller(ctx); caller.Node != req.ID {
 		return nil, admin.Errorf(admin.Invalid, "node %.40q may not request the departure of %.40q", caller.Node, req.ID)
 	}
-	snap, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// The answer to an earlier request may have been lost: what was agreed is not refused.
 	if r, ok := record(snap, req.ID); ok && !r.member() {
-		return &admin.Empty{}, c.waitGone(ctx, req.ID)
+		return &admin.Empty{}, c.awaitRemoval(ctx, req.ID)
 	}
-	switch err := c.spared(ctx, req.ID); {
+	switch err := c.checkQuorumWithout(ctx, req.ID); {
 	case errors.Is(err, consensus.ErrQuorum): // the voters are slow, or will soon be known to be down
 		return nil, admin.Errorf(admin.Busy, "%v", err)
 	case err != nil:
 		return nil, err
 	}
-	if err := c.depart(ctx, req.ID, "leave"); err != nil {
+	if err := c.markDeparted(ctx, req.ID, "leave"); err != nil {
 		return nil, err
 	}
-	return &admin.Empty{}, c.waitGone(ctx, req.ID)
+	return &admin.Empty{}, c.awaitRemoval(ctx, req.ID)
 }
 
 // Transfer hands the lead to a node, by ID or name; "": to the fittest.
 func (c *Cluster) Transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
-	return ask(ctx, c, admin.MethodTransfer, req, c.transfer)
+	return askLeader(ctx, c, admin.MethodTransfer, req, c.transfer)
 }
 
 func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
@@ -359,11 +360,11 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 // Rotate begins to replace the CA or the gossip key. The leader drops the old
 // one when all nodes have the new one.
 func (c *Cluster) Rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
-	return ask(ctx, c, admin.MethodRotate, req, c.rotate)
+	return askLeader(ctx, c, admin.MethodRotate, req, c.rotate)
 }
 
 func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
-	snap, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -378,7 +379,7 @@ func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.
 	if errors.Is(err, errRotating) || errors.Is(err, consensus.ErrVersion) {
 		return nil, admin.Errorf(admin.Refused, "the previous rotation is still under way: not all nodes have the new secret yet")
 	}
-	poke(c.leading)
+	notify(c.leadWake)
 	return &admin.Empty{}, err
 }
 

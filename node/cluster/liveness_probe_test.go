@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// TestANodeSaysWhichVotersItLacks: a node finds out by probing, since gossip
-// takes seconds to give a node up.
-func TestANodeSaysWhichVotersItLacks(t *testing.T) {
+// TestNodeNamesTheVotersItCannotReach: a node finds out by probing, since
+// gossip takes seconds to give a node up.
+func TestNodeNamesTheVotersItCannotReach(t *testing.T) {
 	t.Parallel()
-	all := hastyThree(t)
+	all := startThreeFastElection(t)
 	last := all[2]
 	dead := []string{all[0].c.ID(), all[1].c.ID()}
 	var both sync.WaitGroup // killed one after the other, they would be a majority for a while
@@ -53,11 +53,11 @@ func TestANodeSaysWhichVotersItLacks(t *testing.T) {
 	})
 }
 
-// TestAMemberThatDoesNotAnswerIsKnownAtOnce: gossip still reports the member as
+// TestSilentMemberIsDetectedAtOnce: gossip still reports the member as
 // up.
-func TestAMemberThatDoesNotAnswerIsKnownAtOnce(t *testing.T) {
+func TestSilentMemberIsDetectedAtOnce(t *testing.T) {
 	t.Parallel()
-	all := three(t)
+	all := startThree(t)
 	asked, dead := all[0], all[1]
 	id := dead.c.ID()
 	answers := func(id string) {
@@ -85,7 +85,7 @@ func TestAMemberThatDoesNotAnswerIsKnownAtOnce(t *testing.T) {
 	answers(id)
 }
 
-func TestAloneBecause(t *testing.T) {
+func TestAloneReason(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -138,17 +138,17 @@ func TestAloneBecause(t *testing.T) {
 				"start nodes again, or restore the links to them, until a majority is reachable",
 		},
 	} {
-		if got := aloneBecause(c.members, c.results, c.without, 3*time.Second, now); got != c.want {
+		if got := aloneReason(c.members, c.results, c.without, 3*time.Second, now); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
 
-// TestANodeThatFindsNobodySaysWhatMayBeTheMatter: after a move of all nodes,
+// TestIsolatedNodeAdvisesJoin: after a move of all nodes,
 // each would wait for the others at their old addresses.
-func TestANodeThatFindsNobodySaysWhatMayBeTheMatter(t *testing.T) {
+func TestIsolatedNodeAdvisesJoin(t *testing.T) {
 	t.Parallel()
-	all := hastyThree(t)
+	all := startThreeFastElection(t)
 	for _, m := range all {
 		m.kill()
 	}

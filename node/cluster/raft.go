@@ -24,8 +24,8 @@ const (
 	dialTimeout = 2 * time.Second
 )
 
-// errNowhere: there is no address to dial.
-var errNowhere = errors.New("no address is known")
+// errNoAddress: there is no address to dial.
+var errNoAddress = errors.New("no address is known")
 
 // streams connects Raft's servers, by ID, through the cluster port.
 type streams struct {
@@ -50,7 +50,7 @@ func (s streams) Dial(id string, timeout time.Duration) (net.Conn, error) {
 func (c *Cluster) dialNode(ctx context.Context, id string) (*admin.Client, error) {
 	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
 	client, err := dialAny(ctx, c.addresses(id), config.Dial)
-	if errors.Is(err, errNowhere) {
+	if errors.Is(err, errNoAddress) {
 		err = fmt.Errorf("%w %s: %w", admin.ErrUnreachable, id, err)
 	}
 	return client, trust.Explain(err)
@@ -60,7 +60,7 @@ func (c *Cluster) dialNode(ctx context.Context, id string) (*admin.Client, error
 // the addresses may be outdated.
 func dialAny[T any](ctx context.Context, addrs []string, dial func(ctx context.Context, addr string) (T, error)) (conn T, err error) {
 	if len(addrs) == 0 {
-		return conn, errNowhere
+		return conn, errNoAddress
 	}
 	for i, addr := range addrs {
 		one, cancel := ctx, func() {}
@@ -103,18 +103,18 @@ func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.
 	return err
 }
 
-// current returns a snapshot with everything that was agreed before the call,
-// on the leader.
-func (c *Cluster) current(ctx context.Context) (consensus.Snapshot, error) {
+// currentSnapshot returns a snapshot with everything that was agreed before the
+// call, on the leader.
+func (c *Cluster) currentSnapshot(ctx context.Context) (consensus.Snapshot, error) {
 	index, err := c.Store().ReadIndex(ctx)
 	if err != nil {
 		return consensus.Snapshot{}, err
 	}
-	return c.reach(ctx, index)
+	return c.waitIndex(ctx, index)
 }
 
-// reach waits for a snapshot of at least an index.
-func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.Snapshot, error) {
+// waitIndex waits for a snapshot of at least an index.
+func (c *Cluster) waitIndex(ctx context.Context, index uint64) (consensus.Snapshot, error) {
 	if snap := c.Store().Snapshot(); snap.Index() >= index {
 		return snap, nil
 	}
@@ -129,13 +129,13 @@ func (c *Cluster) watchLeader() {
 		c.mu.Lock()
 		if leadership.Leader != c.leader.id {
 			c.leader = leader{leadership.Leader, time.Now()}
-			c.succeed(leadership.Leader)
+			c.beginTerm(leadership.Leader)
 			close(c.changed)
 			c.changed = make(chan struct{})
 			c.log.Info("leader", "id", leadership.Leader, "self", leadership.Leader == c.ID(), "term", leadership.Term)
 		}
 		c.mu.Unlock()
-		poke(c.leading)
+		notify(c.leadWake)
 		select {
 		case <-changes:
 		case <-c.Store().Failed():
@@ -147,11 +147,11 @@ func (c *Cluster) watchLeader() {
 	}
 }
 
-// handOver gives the lead to another voter that is up, if there is one; with
-// servingOnly, only to one that answers and stays in service. It returns when
-// another node leads: the new leader may need this node's vote, which is lost if
-// the node stops at once.
-func (c *Cluster) handOver(ctx context.Context, servingOnly bool) {
+// transferLead gives the lead to another voter that is up, if there is one;
+// with servingOnly, only to one that answers and stays in service. It returns
+// when another node leads: the new leader may need this node's vote, which is
+// lost if the node stops at once.
+func (c *Cluster) transferLead(ctx context.Context, servingOnly bool) {
 	if c.Store().Leadership().Role != consensus.RoleLeader {
 		return
 	}
@@ -192,11 +192,11 @@ func (c *Cluster) awaitLeader(ctx context.Context) string {
 	}
 }
 
-// successors returns the other voters that are up, the fittest to lead first: those
-// that answer, then by phase (fitness), then the most advanced. One that is
-// silent may only have been busy for a moment.
+// successors returns the other voters that are up, the fittest to lead first:
+// those that answer, then by phase (fitness), then the most advanced. One that
+// is silent may only have been busy for a moment.
 func (c *Cluster) successors(silent map[string]bool) []Member {
-	entries := c.sighted()
+	entries := c.gossipEntries()
 	list := slices.DeleteFunc(c.Members(), func(m Member) bool {
 		return m.Self || m.Role != RoleVoter || !m.Up()
 	})

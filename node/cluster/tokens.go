@@ -37,8 +37,8 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 		return t, true, nil
 	}
 	select {
-	case c.barriers <- struct{}{}:
-		defer func() { <-c.barriers }()
+	case c.tokenLookups <- struct{}{}:
+		defer func() { <-c.tokenLookups }()
 	default:
 		return t, false, admin.Errorf(admin.Unavailable,
 			"this node does not have the token, and is busy looking up others: try again, or use another node")
@@ -48,7 +48,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	index, err := c.Read(ctx)
 	snap := consensus.Snapshot{}
 	if err == nil {
-		snap, err = c.reach(ctx, index)
+		snap, err = c.waitIndex(ctx, index)
 	}
 	if err != nil {
 		c.log.Debug("cannot look up a token", "id", id, "error", err)
@@ -117,7 +117,7 @@ func (c *Cluster) Check(p admin.Principal) error {
 
 // CreateToken creates a token, on the leader.
 func (c *Cluster) CreateToken(ctx context.Context, req *admin.TokenCreateRequest) (*admin.TokenCreated, error) {
-	return ask(ctx, c, admin.MethodTokenNew, req, c.createToken)
+	return askLeader(ctx, c, admin.MethodTokenNew, req, c.createToken)
 }
 
 // tokenName matches the valid names of tokens; "" is replaced by the role and a
@@ -159,7 +159,7 @@ func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest
 	if req.Name == "" {
 		req.Name = string(req.Role) + "-" + trust.NewNodeID()[:4]
 	}
-	snap, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -206,8 +206,8 @@ func (c *Cluster) Tokens() admin.Tokens {
 // Revoke revokes a token, by ID or name; if several have the name, all that are
 // valid.
 func (c *Cluster) Revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
-	return untilKnown(func(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
-		return ask(ctx, c, admin.MethodRevoke, req, c.revoke)
+	return retryUnknown(func(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
+		return askLeader(ctx, c, admin.MethodRevoke, req, c.revoke)
 	})(ctx, req)
 }
 
@@ -216,7 +216,7 @@ func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*a
 	if t, err := trust.ParseToken(want); err == nil { // the whole token works as well
 		want = t.ID
 	}
-	snap, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
