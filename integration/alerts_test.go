@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Whatever ends a client's TLS is told for what it is: by its reason in metrics
-// and access log, and by the error there. Clients are OpenSSL's and Go's, in TLS
-// 1.2 and 1.3.
+// A failed TLS handshake with a client is reported with its reason in the
+// metrics and the access log, and with the error in the log. The clients are
+// OpenSSL and Go, with TLS 1.2 and 1.3.
 func TestWhyTLSWithClientsEnds(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "somebody else")
@@ -28,9 +28,9 @@ func TestWhyTLSWithClientsEnds(t *testing.T) {
 	for _, c := range []struct {
 		what, listener, name string
 		args                 []string      // of s_client
-		change               func(*tester) // of a client of Go, which trusts ca
+		change               func(*tester) // for the Go client, which trusts ca
 		version              uint16        // 0: both
-		reason, text         string        // text: in the line's error
+		reason, text         string        // text: part of the logged error
 	}{
 		{"a client that trusts another CA", "edge", "a.example.com", []string{"-CAfile", other.file, "-verify_return_error"},
 			func(c *tester) { c.RootCAs = other.pool }, 0, "handshake_refused", "remote error: tls: "},
@@ -92,18 +92,19 @@ func TestWhyTLSWithClientsEnds(t *testing.T) {
 	}
 }
 
-// tester is a client of Go's TLS.
+// tester is a Go TLS client.
 type tester struct {
 	*tls.Config
-	verify string // the name that the certificate must be for; "": ServerName
+	verify string // name to verify the certificate against; "": ServerName
 }
 
-// show has a certificate shown, also one that was not asked for.
+// show makes the client send a certificate, even of a CA that the server does
+// not accept.
 func (c *tester) show(cert tls.Certificate) {
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
 }
 
-// try handshakes, and reads: of TLS 1.3, refusals come only then.
+// try performs a handshake and reads: in TLS 1.3 a refusal arrives only then.
 func (c *tester) try(t *testing.T, addr string) {
 	t.Helper()
 	raw, err := net.Dial("tcp", addr)
@@ -121,7 +122,7 @@ func (c *tester) try(t *testing.T, addr string) {
 	}
 }
 
-// wantLine waits for the line behind those that were seen.
+// wantLine waits for an access log line after the first seen ones.
 func (n *node) wantLine(what string, seen int, reason, text string) {
 	n.t.Helper()
 	var a access

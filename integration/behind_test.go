@@ -19,10 +19,10 @@ import (
 	"penstock/node/admin"
 )
 
-// ages are states that follow one another, each of which is one change of two
-// services: "left" has connections end at a backend that tells the epoch, both
-// carry the age as a tag. A node whose content is not that of one moment shows
-// by tags that differ, one that goes back by an age that was before.
+// ages is a sequence of states, each applied as one change of two services: the
+// endpoint of "left" returns the epoch, and both carry the age as a tag. A node
+// with an inconsistent state shows different tags; one that went back in time
+// shows an earlier age.
 type ages struct {
 	t        testing.TB
 	backends []string // by epoch
@@ -31,8 +31,8 @@ type ages struct {
 
 var ageTag = regexp.MustCompile(`"?age"?: *"?(\d+)`)
 
-// next is one change more, at a node that can pass it on. An epoch is a new
-// backend.
+// next applies the next age through a node. If epoch is set, it also starts a
+// new backend.
 func (a *ages) next(m *member, epoch bool) {
 	a.t.Helper()
 	if epoch {
@@ -56,9 +56,9 @@ func (a *ages) next(m *member, epoch bool) {
 	})
 }
 
-// until makes changes until a condition holds, 64 at a time, each time with a
-// new epoch where these are wanted: so many as should do, however long they
-// take on a busy machine.
+// until applies changes, 64 at a time, until holds returns true; if epochs is
+// set, each batch starts with a new epoch. It allows as many changes as should
+// suffice, however long they take on a busy machine.
 func (a *ages) until(what string, m *member, epochs bool, holds func() bool) {
 	a.t.Helper()
 	const enough = 1000
@@ -75,9 +75,9 @@ func (a *ages) until(what string, m *member, epochs bool, holds func() bool) {
 	a.t.Fatalf("waited %v and %d changes for %s", time.Since(begun), enough, what)
 }
 
-// watchAges looks all the while at what a node has and at what its traffic
-// gets: never two ages at once, never an earlier one than before. It gives how
-// often it has looked at traffic.
+// watchAges continuously checks a node's state and the answers of its traffic:
+// never two ages at once, never an earlier one than before. It counts the
+// checks of traffic.
 func (tr *traffic) watchAges(m *member, port string) (looked *atomic.Int64) {
 	looked = new(atomic.Int64)
 	tr.done.Go(func() {
@@ -85,7 +85,7 @@ func (tr *traffic) watchAges(m *member, port string) (looked *atomic.Int64) {
 		for tr.wait(10 * time.Millisecond) {
 			began := time.Now()
 			left, right, err := agesAt(tr.t.Context(), m)
-			if err != nil { // a node that was stopped in the middle of a question has no time left for it
+			if err != nil { // the node may have been stopped during the request
 				began = time.Now()
 				left, right, err = agesAt(tr.t.Context(), m)
 			}
@@ -121,7 +121,7 @@ func (tr *traffic) watchAges(m *member, port string) (looked *atomic.Int64) {
 	return looked
 }
 
-// agesAt is what a node has, whether or not it is new.
+// agesAt returns the ages in a node's local state.
 func agesAt(ctx context.Context, m *member) (left, right int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -147,7 +147,7 @@ func agesAt(ctx context.Context, m *member) (left, right int, err error) {
 	return left, right, nil
 }
 
-// epochAt is which epoch's backend a new connection gets.
+// epochAt returns the epoch of the backend that a new connection reaches.
 func epochAt(address string) (int, error) {
 	c, err := net.DialTimeout("tcp", address, patience)
 	if err != nil {
@@ -162,8 +162,9 @@ func epochAt(address string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(line))
 }
 
-// logBegins is up to where a node's log is surely gone: it keeps what comes
-// after its last snapshot but one, and a little before.
+// logBegins returns an index before which the node's log is certainly
+// compacted: the log keeps the entries after the last snapshot but one, and
+// some before it.
 func (m *member) logBegins() (index int) {
 	m.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(m.dir, "raft", "snapshots"))
@@ -185,7 +186,7 @@ func (m *member) logBegins() (index int) {
 	return index - 32
 }
 
-// countLines counts the lines that have all of these words.
+// countLines counts the lines that contain all words.
 func countLines(log string, words ...string) (n int) {
 	for line := range strings.Lines(log) {
 		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
@@ -195,9 +196,9 @@ func countLines(log string, words ...string) (n int) {
 	return n
 }
 
-// A node that was away for so long that the others have let go of what it
-// lacks takes a snapshot of theirs, and serves all the while: what it had, and
-// then what there is.
+// A node that was away until the other nodes compacted the entries it lacks
+// receives a snapshot, and serves throughout: first its old state, then the new
+// one.
 func TestANodeFarBehindTakesASnapshot(t *testing.T) {
 	t.Parallel()
 	f := startClusterOf(t, shortLog.program(t), 3, "--log-level", "debug")
@@ -223,16 +224,16 @@ func TestANodeFarBehindTakesASnapshot(t *testing.T) {
 		} else {
 			tr.pardon(behind)
 			behind.kill()
-			installed = 0 // a process has a log of its own
+			installed = 0 // a new process starts a new log
 		}
 		gaveUp := func() int { return countLines(lead.log(), "aborting pipeline replication", behind.ip) }
 		sends, sending := gaveUp(), how == "stopped"
 		a.until("the others' logs to begin after what it has", lead, true, func() bool {
 			if sending && gaveUp() > sends {
-				// What was sent to it until now it may read when it goes on.
+				// The node may still read what is in flight when it continues.
 				at, sending = int(lead.metric("raft_last_index")), false
 			}
-			if time.Since(since) > patience/2 { // its clients have none for more
+			if time.Since(since) > patience/2 { // clients time out after patience
 				tr.pardon(behind)
 			}
 			return !sending && !slices.ContainsFunc(f.members, func(m *member) bool { return m != behind && m.logBegins() <= at })
@@ -253,7 +254,7 @@ func TestANodeFarBehindTakesASnapshot(t *testing.T) {
 			return err == nil && eerr == nil && left == a.age && epoch == len(a.backends)-1
 		})
 		t.Logf("%s: the log here ended at %d, %d changes ago; caught up after %v", how, at, a.age, time.Since(began).Round(time.Millisecond))
-		waitFor(t, how+": it to say that a snapshot brought that", func() bool { // Raft does afterwards
+		waitFor(t, how+": it to say that a snapshot brought that", func() bool { // Raft logs it afterwards
 			return strings.Count(behind.log(), "Installed remote snapshot") > installed
 		})
 		waitFor(t, "traffic through it", func() bool { return looked.Load() > before+20 })

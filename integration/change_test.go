@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A crowd is established connections that exchange data all the time.
+// A crowd is a set of established connections that constantly exchange data.
 type crowd struct {
 	t     *testing.T
 	conns []net.Conn
@@ -23,8 +23,8 @@ type crowd struct {
 	wg    sync.WaitGroup
 }
 
-// busyCrowd lets every connection send what its endpoint echoes, in sizes of
-// one byte to several records.
+// busyCrowd makes every connection send to its echoing endpoint, in sizes from
+// one byte to several TLS records.
 func busyCrowd(t *testing.T, conns []net.Conn) *crowd {
 	c := &crowd{t: t, conns: conns, trips: make([]atomic.Int64, len(conns)), quit: make(chan struct{})}
 	for i := range conns {
@@ -59,7 +59,7 @@ func (c *crowd) exchange(i int) {
 	}
 }
 
-// goesOn waits until every connection has made further round trips.
+// goesOn waits until every connection has made more round trips.
 func (c *crowd) goesOn(after string) {
 	c.t.Helper()
 	var before []int64
@@ -84,8 +84,8 @@ func (c *crowd) stop() {
 	c.wg.Wait()
 }
 
-// A configuration that changes all the time breaks no established connection,
-// and each change holds for new ones when its command returns.
+// Constant configuration changes break no established connection, and each
+// change applies to new ones when its command returns.
 func TestChangesBreakNoConnection(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -126,7 +126,9 @@ func TestChangesBreakNoConnection(t *testing.T) {
 		roundTrip(t, dial(t, n.addr("more")), "hello")
 	})
 	do("listeners are changed in place", func() {
-		n.apply(listener("plain", "service: plain", "limits: {connections: 100}") + pass("pass", "timeouts: {hello: 1s}") + end("end", `, minVersion: "1.3"`))
+		n.apply(listener("plain", "service: plain", "limits: {connections: 100}") +
+			pass("pass", "timeouts: {hello: 1s}") +
+			end("end", `, minVersion: "1.3"`))
 		for name, was := range map[string]string{"plain": plain, "pass": passing, "end": ending} {
 			if now := n.addr(name); now != was {
 				t.Errorf("%s went from %s to %s", name, was, now)
@@ -154,7 +156,14 @@ func TestChangesBreakNoConnection(t *testing.T) {
 		n.apply(service("secure", []string{secure}))
 	})
 	do("a route comes and goes", func() {
-		n.apply("---\nkind: MeshTCPRoute\nname: r\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: plain}\n    rules:\n    - default: {backendRefs: [{kind: MeshService, name: secure}]}\n")
+		n.apply("---\n" +
+			"kind: MeshTCPRoute\n" +
+			"name: r\n" +
+			"spec:\n" +
+			"  to:\n" +
+			"  - targetRef: {kind: MeshService, name: plain}\n" +
+			"    rules:\n" +
+			"    - default: {backendRefs: [{kind: MeshService, name: secure}]}\n")
 		c := tls.Client(dial(t, plain), ca.client("a.example.com"))
 		roundTrip(t, c, "the route's backend speaks TLS")
 		n.must("delete", "meshtcproute", "r")
@@ -162,7 +171,10 @@ func TestChangesBreakNoConnection(t *testing.T) {
 	})
 	do("a service in use is not deleted", func() {
 		r := n.run("delete", "service", "plain")
-		if r.code != 1 || !strings.Contains(r.err, "Listener/plain") || !strings.Contains(r.err, "Listener/end") || !strings.Contains(r.err, "Listener/more") {
+		if r.code != 1 ||
+			!strings.Contains(r.err, "Listener/plain") ||
+			!strings.Contains(r.err, "Listener/end") ||
+			!strings.Contains(r.err, "Listener/more") {
 			t.Errorf("exit code %d: %s%s", r.code, r.out, r.err)
 		}
 		roundTrip(t, dial(t, plain), "still there")
@@ -201,8 +213,9 @@ func TestChangesBreakNoConnection(t *testing.T) {
 	}
 }
 
-// rule 11: while a listener goes, comes back and moves, a client is served in
-// full or finds nobody: no connection that the kernel has taken is lost.
+// rule 11: while a listener is removed, added again and moved, a client is
+// either served completely or refused: no connection that the kernel has
+// accepted is lost.
 func TestNoQueuedConnectionIsLost(t *testing.T) {
 	t.Parallel()
 	echoing := serve(t, echo)
@@ -265,10 +278,11 @@ func TestNoQueuedConnectionIsLost(t *testing.T) {
 	clients.Wait()
 }
 
-// An address that something else has is told of, disturbs nobody, and heals.
+// A listener whose address is taken is reported, disturbs no other, and
+// recovers.
 func TestAddressThatIsTaken(t *testing.T) {
 	t.Parallel()
-	squatter := listen(t, "tcp", "127.15.0.2:0") // of its own: nobody else gets the port between
+	squatter := listen(t, "tcp", "127.15.0.2:0") // a dedicated IP, so that no other test gets the port
 	at := squatter.Addr().String()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+listenerAt("taken", at, "service: echo")+listener("free", "service: echo"))
 	l := n.listener("taken")
@@ -293,7 +307,7 @@ func TestAddressThatIsTaken(t *testing.T) {
 	}
 }
 
-// The whole of what is applied acts, or nothing of it.
+// An apply takes effect completely or not at all.
 func TestApplyIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("l", "service: echo"))
@@ -315,7 +329,9 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 		t.Errorf("apply says %q", out)
 	}
 	diff := n.pipe(service("new", []string{"127.0.0.1:3"}), "diff", "-f", "-")
-	if diff.code != 0 || !strings.Contains(diff.out, "-    - address: 127.0.0.1:2") || !strings.Contains(diff.out, "+    - address: 127.0.0.1:3") {
+	if diff.code != 0 ||
+		!strings.Contains(diff.out, "-    - address: 127.0.0.1:2") ||
+		!strings.Contains(diff.out, "+    - address: 127.0.0.1:3") {
 		t.Errorf("diff: exit code %d\n%s%s", diff.code, diff.out, diff.err)
 	}
 	if got := n.must("get", "service", "new", "-o", "yaml"); !strings.Contains(got, "127.0.0.1:2") {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// startClocks starts three nodes whose clocks are an hour ahead, an hour
-// behind and right, in one of the two ways in which clusters form.
+// startClocks starts three nodes whose clocks are an hour ahead, an hour behind
+// and right, and forms a cluster with --init and --join or with --expect.
 func startClocks(t *testing.T, expect bool) *cluster {
 	t.Helper()
 	f := &cluster{t: t}
@@ -43,17 +43,17 @@ func startClocks(t *testing.T, expect bool) *cluster {
 	return f
 }
 
-// clock gives a node that has not started yet a clock that is wrong.
+// clock sets the clock error of a node that has not started yet.
 func (m *member) clock(hours int) {
 	m.t.Helper()
 	m.bin, m.inside = wrongClock.program(m.t), []string{"env", fmt.Sprint("PENSTOCK_TEST_CLOCK=", hours*3600)}
 }
 
-// hours is how wrong it is.
+// hours returns the clock error, as an environment variable.
 func (m *member) hours() string { return m.inside[1] }
 
-// mustBeWrongBy looks at what time a node writes into its log: a test of clocks
-// that are right would say nothing.
+// mustBeWrongBy checks the timestamps in a node's log: without the clock error
+// the test would prove nothing.
 func (m *member) mustBeWrongBy(want time.Duration) {
 	m.t.Helper()
 	var last struct{ Time time.Time }
@@ -68,20 +68,20 @@ func (m *member) mustBeWrongBy(want time.Duration) {
 	}
 }
 
-// token makes a token at a node.
+// token creates a token at a node.
 func (m *member) token(args ...string) string {
 	m.t.Helper()
 	return strings.TrimSpace(m.must(append([]string{"token", "create"}, args...)...))
 }
 
-// remote runs a command from elsewhere, with a token.
+// remote runs a command over TCP with a token.
 func (m *member) remote(token, in string, args ...string) result {
 	m.t.Helper()
 	return command(m.t, in, append(args, "--addr", m.ip+":"+clusterPort, "--token", token)...)
 }
 
-// Clocks that are two hours apart: a cluster forms, decides, renews its
-// certificates and elects leaders as if they were right.
+// A cluster whose clocks are two hours apart forms, commits changes, renews its
+// certificates and elects leaders as usual.
 func TestClocksApartChangeNothing(t *testing.T) {
 	t.Parallel()
 	f := startClocks(t, false)
@@ -96,14 +96,14 @@ func TestClocksApartChangeNothing(t *testing.T) {
 		})
 	}
 	f.mustResumeAnywhere()
-	// New certificates for all, from whoever leads.
+	// Rotate the certificates of all nodes at the current leader.
 	lead := f.waitLeader()
 	lead.must("rotate", "ca")
 	waitFor(t, "every node to have a certificate of the new CA", func() bool {
 		return slices.ContainsFunc(f.members, func(m *member) bool { return strings.Contains(m.log(), "the old CA is no longer trusted") })
 	})
 	lead.must("rotate", "gossip")
-	// Each of them leads once, at most: the one that does is killed.
+	// Each node leads at most once: the current leader is killed.
 	for i := range 2 {
 		victim := f.waitLeader()
 		tr.pardon(victim)
@@ -115,7 +115,7 @@ func TestClocksApartChangeNothing(t *testing.T) {
 		f.waitSettled(3)
 	}
 	tr.mustBeWhole()
-	// What happened stands in the order in which it happened.
+	// The history is in chronological order.
 	past := f.members[1].must("history", "service", "plain")
 	if n := strings.Count(past, "\n"); n != 4 {
 		t.Errorf("the history has %d lines, want a header and 3 revisions:\n%s", n, past)
@@ -125,8 +125,8 @@ func TestClocksApartChangeNothing(t *testing.T) {
 	f.mustAgree()
 }
 
-// A token ends when it ends, whichever node is asked: the leader's clock says
-// so, and not each node's own. The nodes' clocks are two hours apart.
+// Token expiry is decided by the leader's clock on all nodes, although the
+// nodes' clocks are two hours apart.
 func TestTokensEndByOneClock(t *testing.T) {
 	t.Parallel()
 	f := startClocks(t, true)
@@ -149,14 +149,14 @@ func TestTokensEndByOneClock(t *testing.T) {
 				r := at.remote(brief, "", "members")
 				return r.code != 0 && strings.Contains(r.err, "expired")
 			})
-			// A list goes by what the node thinks the leader's clock says, which may
-			// be a little behind.
+			// The list uses the node's estimate of the leader's clock, which may be
+			// slightly behind.
 			waitFor(t, fmt.Sprintf("%s to list %d as expired", at.name, n+1), func() bool {
 				return strings.Count(at.must("token", "list"), "expired") == n+1
 			})
 		}
 	}
-	// Who joins shows a token to one node alone, whose clock may be any.
+	// A joining node shows its token to a single node, whatever that one's clock.
 	join := nodes[2].token("--name", "minutes", "--role", "join", "--ttl", "10m")
 	for i, at := range nodes {
 		late := f.add(fmt.Sprint("late", i), freshNet()+"1")

@@ -11,7 +11,7 @@ import (
 	"penstock/node/admin"
 )
 
-// Three terminals, one line each: the first prints what the others paste.
+// A cluster forms by pasting the line that the first node prints.
 func TestThreeNodesFormAClusterByHand(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -22,7 +22,7 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 		if !strings.Contains(out, "Listener/"+name+" created") {
 			t.Errorf("apply on %s says %q", m.name, out)
 		}
-		// When apply has returned, every node acts on it.
+		// When apply returns, every node acts on the change.
 		for _, other := range f.members {
 			c, err := net.DialTimeout("tcp", other.ip+":"+port, patience)
 			if err != nil {
@@ -32,7 +32,7 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 		}
 	}
 	for _, m := range f.members {
-		waitFor(t, m.name+" to see all of them, each with everything", func() bool { // what nodes note of each other is on its way still
+		waitFor(t, m.name+" to see all of them, each with everything", func() bool { // status is gossiped with a delay
 			s := m.status()
 			return len(s.Nodes) == 3 && s.Leader != "" && s.Alone == "" && !slices.ContainsFunc(s.Nodes, func(n admin.NodeStatus) bool {
 				return n.Lag != 0 || n.State != "serving" || n.Resources != 6
@@ -48,7 +48,7 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 	}
 }
 
-// The same line three times, in any order: nobody is special.
+// Nodes form a cluster with identical command lines, started in any order.
 func TestNodesExpectOneAnother(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
@@ -67,14 +67,14 @@ func TestNodesExpectOneAnother(t *testing.T) {
 		m.waitReady()
 	}
 	f.waitSettled(3)
-	// One who comes late with the same line joins.
+	// A late node joins with the same line.
 	late := f.add("n4", prefix+"4")
 	late.launch(f.join...)
 	f.waitSettled(3)
 }
 
-// After its first start a node remembers: its folder alone brings it back, at
-// whatever address.
+// After its first start a node needs only its data folder, even at another
+// address.
 func TestNodesComeBackAtOtherAddresses(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -86,7 +86,7 @@ func TestNodesComeBackAtOtherAddresses(t *testing.T) {
 	for i, m := range f.members {
 		m.at(fmt.Sprint(prefix, i+1))
 	}
-	// Where all have moved, somebody must say where one of them is.
+	// If all nodes have moved, --join must name one of their addresses.
 	f.members[0].begin()
 	f.members[1].begin("--join", prefix+"1:"+clusterPort)
 	f.members[2].begin("--join", prefix+"1:"+clusterPort)
@@ -106,8 +106,8 @@ func TestNodesComeBackAtOtherAddresses(t *testing.T) {
 	}
 }
 
-// kill -9 of the leader, of a follower and of all, under traffic: what breaks
-// is what the killed node carried.
+// kill -9 of the leader, of a follower and of all nodes, under traffic, breaks
+// only the connections of the killed nodes.
 func TestKilledNodesTakeNothingElseDown(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -147,8 +147,8 @@ func TestKilledNodesTakeNothingElseDown(t *testing.T) {
 	}
 }
 
-// A node whose peers are all gone serves from its disk, says that it is alone
-// and refuses writes with a reason.
+// A node whose peers are all gone serves from its disk, reports that it is
+// alone and refuses writes with a reason.
 func TestANodeAloneServesWhatItKnows(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -191,7 +191,7 @@ func TestANodeAloneServesWhatItKnows(t *testing.T) {
 	}
 }
 
-// drain, leave and remove from any node.
+// drain, leave and remove work from any node.
 func TestMembersGo(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -216,13 +216,16 @@ func TestMembersGo(t *testing.T) {
 	}
 }
 
-// Documents are one change, and who changes what somebody else has changed
-// meanwhile is told.
+// The documents of an apply are one change, and a conflict with a concurrent
+// change is reported.
 func TestChangesAreAtomicAndVersioned(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	one, three := f.members[0], f.members[2]
-	r := one.pipe(serviceOnAll("svc", "9100", "127.0.0.1:1")+"---\nkind: Listener\nname: bad\nspec: {address: \":9101\", service: nothing}\n", "apply", "-f", "-")
+	r := one.pipe(serviceOnAll("svc", "9100", "127.0.0.1:1")+"---\n"+
+		"kind: Listener\n"+
+		"name: bad\n"+
+		"spec: {address: \":9101\", service: nothing}\n", "apply", "-f", "-")
 	if r.code != 1 || !strings.Contains(r.err, "nothing") {
 		t.Errorf("%d %q", r.code, r.err)
 	}
@@ -246,7 +249,7 @@ func TestChangesAreAtomicAndVersioned(t *testing.T) {
 	}
 }
 
-// A snapshot of one cluster makes another what that one was.
+// A snapshot of one cluster restores its state in another.
 func TestSnapshotMovesToAnotherCluster(t *testing.T) {
 	t.Parallel()
 	a, b := startCluster(t, 1), startCluster(t, 1)
@@ -269,7 +272,7 @@ func TestSnapshotMovesToAnotherCluster(t *testing.T) {
 	}
 }
 
-// A command from elsewhere shows a token: what it may do is the token's role.
+// A remote command shows a token, whose role limits what it may do.
 func TestTokensSayWhoMayDoWhat(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)

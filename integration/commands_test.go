@@ -11,8 +11,8 @@ import (
 	"penstock/routing"
 )
 
-// Nobody to ask is exit code 3, wrong usage 2, each with one line that says
-// what to do.
+// An unreachable node is exit code 3 and wrong usage 2, each with one line that
+// says what to do.
 func TestCommandsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	nowhere := closedPort(t)
@@ -38,13 +38,13 @@ func TestCommandsThatCannotWork(t *testing.T) {
 
 func wantFailure(t *testing.T, code int, args ...string) {
 	t.Helper()
-	r := commandOf(t, program(t), nil, "", args...) // of a process: its exit code is looked at
+	r := commandOf(t, program(t), nil, "", args...) // the exit code requires a process
 	if r.code != code || r.out != "" || strings.Count(r.err, "\n") != 1 || !strings.HasPrefix(r.err, "penstock: ") {
 		t.Errorf("penstock %s: exit code %d, want %d with one line\n%s%s", strings.Join(args, " "), r.code, code, r.out, r.err)
 	}
 }
 
-// Whatever is listening there: it must be a node.
+// Commands fail with a clear error if the server is not a node.
 func TestCommandsAgainstSomethingElse(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]string{
@@ -68,15 +68,18 @@ func TestCommandsAgainstANode(t *testing.T) {
 	roundTrip(t, c, "hello")
 
 	var members admin.Members
-	if err := json.Unmarshal([]byte(n.must("members", "-o", "json")), &members); err != nil || len(members) != 1 || members[0].Name != "n1" || members[0].Connections != 1 {
+	if err := json.Unmarshal([]byte(n.must("members", "-o", "json")), &members); err != nil ||
+		len(members) != 1 || members[0].Name != "n1" || members[0].Connections != 1 {
 		t.Errorf("members: %+v, %v", members, err)
 	}
 	var top admin.TopSample
-	if err := json.Unmarshal([]byte(n.must("top", "--once", "-o", "json", "--interval", "100ms")), &top); err != nil || len(top.Flows) != 1 || top.Flows[0].BytesIn != 5 || top.Flows[0].Connections != 1 {
+	if err := json.Unmarshal([]byte(n.must("top", "--once", "-o", "json", "--interval", "100ms")), &top); err != nil ||
+		len(top.Flows) != 1 || top.Flows[0].BytesIn != 5 || top.Flows[0].Connections != 1 {
 		t.Errorf("top: %+v, %v", top, err)
 	}
 	var explained routing.Explanation
-	if err := json.Unmarshal([]byte(n.must("explain", "--listener", "plain", "-o", "json")), &explained); err != nil || explained.Service != "echo" || explained.Endpoint == "" {
+	if err := json.Unmarshal([]byte(n.must("explain", "--listener", "plain", "-o", "json")), &explained); err != nil ||
+		explained.Service != "echo" || explained.Endpoint == "" {
 		t.Errorf("explain: %+v, %v", explained, err)
 	}
 	for _, path := range []string{"/v1/status", "/v1/listeners", "/v1/listener/plain", "/v1/services", "/v1/members"} {
@@ -87,19 +90,22 @@ func TestCommandsAgainstANode(t *testing.T) {
 	if code, _ := n.fetch("/v1/listener/nobody"); code != 404 {
 		t.Errorf("a listener that is not there is %d", code)
 	}
-	for _, args := range [][]string{{"get", "listener", "nobody"}, {"delete", "service", "nobody"}, {"get", "nonsense"}, {"explain", "--listener", "nobody"}} {
+	for _, args := range [][]string{
+		{"get", "listener", "nobody"}, {"delete", "service", "nobody"},
+		{"get", "nonsense"}, {"explain", "--listener", "nobody"},
+	} {
 		r := n.run(args...)
 		if r.code != 1 && args[0] != "explain" || strings.Count(r.err, "\n") > 1 {
 			t.Errorf("%v: exit code %d\n%s%s", args, r.code, r.out, r.err)
 		}
 	}
-	// The same address on TCP, without the socket.
+	// The same node over TCP instead of its socket.
 	if r := command(t, "", "status", "--addr", n.status().Nodes[0].Address); r.code != 0 || !strings.Contains(r.out, "plain") {
 		t.Errorf("over TCP: exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 }
 
-// explain is the oracle: what it says of a connection is what happens to it.
+// The output of explain matches what happens to a connection.
 func TestExplainTellsWhatHappens(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -114,7 +120,8 @@ func TestExplainTellsWhatHappens(t *testing.T) {
 	addr := n.addr("edge")
 	for _, name := range []string{
 		"a.example.com", "A.Example.COM", "b.example.com", "x.y.example.com", "x.deep.example.com", "h2.example.com",
-		"deep.example.com", "example.com", "other.test", "empty.test", "127.0.0.1", "a.example.com.", "a..example.com", "*.example.com", "bad_name!.example.com",
+		"deep.example.com", "example.com", "other.test", "empty.test", "127.0.0.1", "a.example.com.",
+		"a..example.com", "*.example.com", "bad_name!.example.com",
 	} {
 		for _, alpn := range []string{"", "h2"} {
 			args := []string{"explain", "--listener", "edge", "--sni", name, "-o", "json"}
@@ -145,8 +152,8 @@ func TestExplainTellsWhatHappens(t *testing.T) {
 	}
 }
 
-// Two nodes cannot share a data folder, and a node whose own address is taken
-// does not start.
+// Two nodes cannot share a data folder, and a node does not start if its own
+// address is taken.
 func TestStartThatCannotWork(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, "")

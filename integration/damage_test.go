@@ -14,14 +14,14 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// snapshots are the folders of a node's snapshots, the newest last.
+// snapshots returns the folders of a node's snapshots, oldest first.
 func (m *member) snapshots() []string {
 	m.t.Helper()
 	list, err := filepath.Glob(filepath.Join(m.dir, "raft", "snapshots", "*-*-*[0-9]"))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	slices.SortFunc(list, func(a, b string) int { // by term, index, time, which have no leading zeros
+	slices.SortFunc(list, func(a, b string) int { // term, index and time have no leading zeros
 		return strings.Compare(pad(filepath.Base(a)), pad(filepath.Base(b)))
 	})
 	return list
@@ -34,9 +34,8 @@ func pad(name string) (s string) {
 	return s
 }
 
-// tearLast makes of a log what a power failure in the middle of its last write
-// leaves: the head of that write (bbolt keeps two, at the first two pages) is
-// no head, and the one before it counts.
+// tearLast reproduces a power failure during the last write to a log: the newer
+// of bbolt's two meta pages is invalid, so the older one applies.
 func tearLast(t *testing.T, path string) {
 	t.Helper()
 	const page, meta, txid = 4096, 16, 48
@@ -61,8 +60,8 @@ func tearLast(t *testing.T, path string) {
 }
 
 // canSpareASnapshot reports whether a stopped node could start without its
-// newest snapshot: it has an older one and the log from there on. It has not
-// if the leader sent the newest because the node was behind.
+// newest snapshot, because it has an older one and the log from there on. That
+// is not so if the leader sent the newest because the node was behind.
 func (m *member) canSpareASnapshot() bool {
 	m.t.Helper()
 	list := m.snapshots()
@@ -87,9 +86,9 @@ func (m *member) canSpareASnapshot() bool {
 	return first > 0 && first <= index+1
 }
 
-// What a crash or a bad disk leaves in the folder of a node's log: what can be
-// made good is, with the help of the others; what cannot is said, and such a
-// node does not decide anything. No other node's traffic notices.
+// A crash or a bad disk damages a node's log or snapshots. The node repairs
+// what it can with the help of the others, and otherwise reports the damage and
+// does not vote. The traffic of other nodes is not affected.
 func TestDamagedLogsAndSnapshots(t *testing.T) {
 	t.Parallel()
 	f := startClusterOf(t, shortLog.program(t), 3)
@@ -129,7 +128,7 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 		return len(victim.snapshots()) >= 2 && victim.logBegins() > 0
 	})
 
-	// A write that is cut off may stand where the head before the last one points.
+	// An unfinished write may overwrite pages that the previous meta refers to.
 	has("nothing under way")
 	victim.kill()
 	tearLast(t, filepath.Join(raft, "raft.db"))
@@ -173,9 +172,9 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 	tr.mustBeWhole()
 }
 
-// Of a node's log nothing is left but snapshots. It must not vote, not even
-// where the others need its vote; what was agreed stays, and it comes back as
-// the message says.
+// A node that lost its log but kept its snapshots must not vote, even if the
+// others need its vote. Committed changes survive, and the node comes back by
+// the steps in its error message.
 func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 	t.Parallel()
 	f := startClusterOf(t, shortLog.program(t), 3)
@@ -189,7 +188,7 @@ func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 	a.until("a snapshot", lead, false, func() bool { return len(lost.snapshots()) > 0 })
 	tr.pardon(lost)
 	lost.kill()
-	a.next(lead, true) // which only the two others know
+	a.next(lead, true) // only the two other nodes have this change
 	if err := os.Remove(filepath.Join(lost.dir, "raft", "raft.db")); err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,8 @@ import (
 	"penstock/node/admin"
 )
 
-// diff counts the connections of the whole cluster, whichever node is asked,
-// for services, virtual and physical clusters; and says so where a node is
-// missing.
+// diff counts the connections of the whole cluster through any node, for
+// services and for virtual and physical clusters, and reports missing nodes.
 func TestDiffCountsTheWholeCluster(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -35,11 +34,16 @@ func TestDiffCountsTheWholeCluster(t *testing.T) {
 	}
 	asked, stopped := f.members[2], f.members[1]
 	file := asked.file("change.yaml", fmt.Sprintf(physical, broker, "2s")+fmt.Sprintf(virtual, 6)+
-		"kind: MeshTCPRoute\nname: move\nspec:\n  to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [{kind: MeshService, name: other}]}}]}]\n")
+		"kind: MeshTCPRoute\n"+
+		"name: move\n"+
+		"spec:\n"+
+		"  to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [{kind: MeshService, "+
+		"name: other}]}}]}]\n")
 	lines := func(n int) []string {
 		return []string{
 			fmt.Sprintf("move: all new connections to apps move from all of apps to other; %d established connection", n),
-			fmt.Sprintf("Kafka: the physical cluster big of the virtual cluster t1: new connections reach the brokers by the new settings; %d connection", n),
+			fmt.Sprintf("Kafka: the physical cluster big of the virtual cluster t1: new connections reach the brokers by the new "+
+				"settings; %d connection", n),
 			fmt.Sprintf("Kafka: t1: %d connection", n),
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Most voters are lost for good: the procedure of docs/operations.md, as it
-// stands there. What remains serves until the balancer has moved, and the new
-// cluster has all that it knew, private keys included.
+// Most voters are lost for good: the test follows the procedure of
+// docs/operations.md. The remaining node serves until the balancer has moved,
+// and the new cluster has all of its state, including private keys.
 func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -35,21 +35,22 @@ func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 		}
 	}
 
-	// 1. Save what it knows.
+	// 1. Save the state.
 	file := filepath.Join(left.dir, "last.snap")
-	if r := left.run("snapshot", "save", filepath.Join(left.dir, "never.snap"), "--timeout", "2s"); r.code == 0 || !strings.Contains(r.err, "--stale") {
+	if r := left.run("snapshot", "save", filepath.Join(left.dir, "never.snap"), "--timeout", "2s"); r.code == 0 ||
+		!strings.Contains(r.err, "--stale") {
 		t.Errorf("a snapshot without --stale: %+v", r)
 	}
 	left.must("snapshot", "save", file, "--stale")
 
-	// 2. A new cluster beside it.
+	// 2. Start a new cluster.
 	anew := &cluster{t: t}
 	prefix := freshNet()
 	first := anew.add("m1", prefix+"1")
 	first.launch("--init")
 	anew.join = first.joinFlags()
 
-	// 3. Restore, and join the others.
+	// 3. Restore, and join the other nodes.
 	first.must("snapshot", "restore", file, "--yes")
 	for i := 2; i <= 3; i++ {
 		anew.add(fmt.Sprint("m", i), fmt.Sprint(prefix, i)).launch(anew.join...)
@@ -69,7 +70,7 @@ func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 		t.Error("the new cluster takes a token of the old one")
 	}
 
-	// 4. The balancer moves; then the old node stops, and its folder goes.
+	// 4. Move the balancer; then stop the old node and delete its folder.
 	if c, err := net.Dial("tcp", left.ip+":9100"); err != nil {
 		t.Errorf("the old node has stopped serving before it was stopped: %v", err)
 	} else {
@@ -82,7 +83,7 @@ func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 	after.mustBeWhole()
 }
 
-// sameNames tells whether two lists of resources name the same.
+// sameNames reports whether two lists contain the same resource names.
 func sameNames(a, b string) bool {
 	names := func(text string) (list []string) {
 		for line := range strings.Lines(text) {

@@ -1,7 +1,7 @@
-// Package integration tests Penstock from outside: the real binary, real
-// sockets, real peers (HAProxy, nginx, curl, openssl), and the laws of the
-// house that no compiler checks.
+// Package integration tests Penstock from outside, with the real binary, real
+// sockets and real peers (HAProxy, nginx, curl, openssl), and checks the
+// project's conventions that no compiler checks.
 //
-// setup.sh installs the peers from package registries. A peer that is missing
-// is an error where CI=true and a loud skip elsewhere.
+// setup.sh installs the peers from package registries. A missing peer fails the
+// test if CI=true and skips it otherwise.
 package integration

@@ -11,8 +11,8 @@ import (
 	"penstock/integration/process"
 )
 
-// kafkaExample gives resources of a virtual cluster with a broker behind it,
-// and where it is for clients.
+// kafkaExample returns the resources of a virtual cluster in front of a fake
+// broker, and the bootstrap address for clients.
 func kafkaExample(t *testing.T) (text, bootstrap string) {
 	t.Helper()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
@@ -39,7 +39,7 @@ spec:
 	return text, fmt.Sprintf("127.0.0.1:%d", ports[0])
 }
 
-// kafkaOnce asks a cluster for its brokers until it answers, and produces a
+// kafkaOnce requests a cluster's metadata until it answers, and produces a
 // record.
 func kafkaOnce(ctx context.Context, t *testing.T, bootstrap string) {
 	t.Helper()

@@ -20,8 +20,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// docs/metrics.md has what a node that has carried a connection tells: the
-// same metrics, of the same types, with the same labels.
+// docs/metrics.md lists the metrics that a node exports after it has carried
+// connections, with their types and labels.
 func TestDocsMetrics(t *testing.T) {
 	inDocs := map[string]bool{}
 	row := regexp.MustCompile("(?m)^\\| `(penstock_[a-z_]+)` \\| (\\w+) \\|([^|]*)\\|")
@@ -42,7 +42,7 @@ func TestDocsMetrics(t *testing.T) {
 	checkSame(t, "metric", inDocs, inCode)
 }
 
-// describe writes a metric on one line.
+// describe formats a metric as one line.
 func describe(name, kind string, labels []string) string {
 	labels = slices.DeleteFunc(slices.Sorted(slices.Values(labels)), func(l string) bool { return l == "" || l == "le" })
 	return fmt.Sprintf("%s (%s, labels %v)", name, kind, slices.Compact(labels))
@@ -53,7 +53,7 @@ var (
 	labelName  = regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`)
 )
 
-// parseMetrics reads Prometheus' text format: types and labels by name.
+// parseMetrics parses Prometheus' text format into types and labels by name.
 func parseMetrics(text string) (types map[string]string, labels map[string][]string) {
 	types, labels = map[string]string{}, map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -78,9 +78,9 @@ func parseMetrics(text string) (types map[string]string, labels map[string][]str
 	return types, labels
 }
 
-// scrape starts a node, lets it carry a connection of each kind and apply nothing that is
-// wrong, and looks at what /metrics says afterwards until that is whole, or does not
-// come to be: some of it is counted a moment after the answer.
+// scrape starts a node, opens a connection of each kind through it, and reads
+// /metrics until whole accepts the text or a deadline passes: some values are
+// counted shortly after the answer.
 func scrape(t *testing.T, whole func(text string) bool) {
 	t.Helper()
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
@@ -99,8 +99,20 @@ func scrape(t *testing.T, whole func(text string) bool) {
 		}
 	}()
 	front := "unix:" + filepath.Join(t.TempDir(), "front")
-	text := fmt.Sprintf("kind: Listener\nname: front\nspec: {address: %q, service: echo}\n---\nkind: Service\nname: echo\nspec: {endpoints: [{address: %q}]}\n", front, echo.Addr())
-	text += "---\nkind: MeshTCPRoute\nname: canary\nspec:\n  to: [{targetRef: {kind: MeshService, name: echo}, rules: [{default: {backendRefs: [{kind: MeshService, name: echo}, {kind: MeshService, name: next}]}}]}]\n  rollout: {backend: {name: next}, steps: [{weight: 1, for: 1h}, {weight: 100}]}\n"
+	text := fmt.Sprintf("kind: Listener\n"+
+		"name: front\n"+
+		"spec: {address: %q, service: echo}\n"+
+		"---\n"+
+		"kind: Service\n"+
+		"name: echo\n"+
+		"spec: {endpoints: [{address: %q}]}\n", front, echo.Addr())
+	text += "---\n" +
+		"kind: MeshTCPRoute\n" +
+		"name: canary\n" +
+		"spec:\n" +
+		"  to: [{targetRef: {kind: MeshService, name: echo}, rules: [{default: {backendRefs: [{kind: MeshService, name: echo}, " +
+		"{kind: MeshService, name: next}]}}]}]\n" +
+		"  rollout: {backend: {name: next}, steps: [{weight: 1, for: 1h}, {weight: 100}]}\n"
 	kafkaText, bootstrap := kafkaExample(t)
 	httpText, web := httpExample(t)
 	text += kafkaText + httpText
@@ -112,7 +124,10 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	n, err := penstocknode.Start(t.Context(), penstocknode.Config{
 		Init: true, DataDir: dir, Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", Resources: objects,
 		AccessLog: penstocknode.AccessClosed, Version: "test",
-		ResourceFiles: &penstocknode.ResourceFiles{Paths: []string{"/r.yaml"}, Sync: true, Read: func() ([]resource.Object, error) { return objects, nil }},
+		ResourceFiles: &penstocknode.ResourceFiles{
+			Paths: []string{"/r.yaml"}, Sync: true,
+			Read: func() ([]resource.Object, error) { return objects, nil },
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -120,9 +135,12 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
 	t.Cleanup(cancel)
 	defer n.Stop(ctx)
-	// What is counted by a request for a change.
+	// This apply counts in metrics of requests.
 	var out strings.Builder
-	if code := cli.Run([]string{"apply", "-f", "-", "--addr", "unix:" + filepath.Join(dir, "penstock.sock")}, cli.Streams{In: strings.NewReader(text), Out: &out, Err: &out}); code != 0 {
+	if code := cli.Run(
+		[]string{"apply", "-f", "-", "--addr", "unix:" + filepath.Join(dir, "penstock.sock")},
+		cli.Streams{In: strings.NewReader(text), Out: &out, Err: &out},
+	); code != 0 {
 		t.Fatal(out.String())
 	}
 	exchangeOnce(t, strings.TrimPrefix(front, "unix:"))
@@ -135,7 +153,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	}
 }
 
-// exchangeOnce sends a byte, reads it back and closes in order.
+// exchangeOnce sends a byte, reads it back and closes gracefully.
 func exchangeOnce(t *testing.T, path string) {
 	t.Helper()
 	c, err := net.Dial("unix", path)

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Every reason for which a connection is closed is in docs/reasons.md, and
-// nothing else is.
+// docs/reasons.md lists exactly the reasons for which connections are closed.
 func TestDocsReasons(t *testing.T) {
 	inCode := map[string]bool{}
 	forEachGoFile(t, func(path string, file *ast.File, _ *token.FileSet) {
@@ -32,7 +31,7 @@ func TestDocsReasons(t *testing.T) {
 	checkSame(t, "reason", tableKeys(readDocument(t, "docs/reasons.md")), inCode)
 }
 
-// isReason tells that a type is called Reason, in whatever package.
+// isReason reports whether a type is named Reason, in any package.
 func isReason(e ast.Expr) bool {
 	switch x := e.(type) {
 	case *ast.Ident:

@@ -18,14 +18,14 @@ import (
 	"penstock/routing/resource"
 )
 
-// allKinds are the kinds of resources that the documents speak of.
+// allKinds returns the documented kinds of resources.
 func allKinds() []resource.Kind {
 	types := kafka.Types()
 	return slices.Concat(resource.RoutingKinds(), gateway.Kinds(), model.Kinds(types))
 }
 
 // The comments of the structs in routing/resource, routing/gateway and
-// kafka/model are the manual of resources.
+// kafka/model are the reference of the resources.
 func TestDocsResources(t *testing.T) {
 	m := manual{comments: structComments(t, "routing/resource", "routing/gateway", "kafka/model")}
 	for _, kind := range allKinds() {
@@ -35,8 +35,8 @@ func TestDocsResources(t *testing.T) {
 	}
 }
 
-// structComments maps "folder.Type" and "folder.Type.Field" to their comments,
-// for the structs of some folders.
+// structComments maps "folder.Type" and "folder.Type.Field" to the comments of
+// the structs in the given folders.
 func structComments(t *testing.T, folders ...string) map[string]string {
 	t.Helper()
 	comments := map[string]string{}
@@ -73,10 +73,10 @@ func structComments(t *testing.T, folders ...string) map[string]string {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// manual writes tables of fields.
+// manual generates tables of fields.
 type manual struct{ comments map[string]string }
 
-// of gives the comment of a struct, or of one of its fields.
+// of returns the comment of a struct or of one of its fields.
 func (m *manual) of(s reflect.Type, field string) string {
 	key := strings.TrimPrefix(s.PkgPath(), module+"/") + "." + s.Name()
 	if field != "" {
@@ -85,13 +85,13 @@ func (m *manual) of(s reflect.Type, field string) string {
 	return m.comments[key]
 }
 
-// inner is a struct in a field of another.
+// inner is a struct that is a field of another.
 type inner struct {
-	path, title string // title: where it differs from the path
+	path, title string // title: if it differs from path
 	typ         reflect.Type
 }
 
-// table writes a struct's fields, and then those of the structs inside it.
+// table writes a table of a struct's fields, and then of the structs inside it.
 func (m *manual) table(t *testing.T, b *strings.Builder, kind, path string, s reflect.Type) {
 	t.Helper()
 	m.tableOf(t, b, kind, inner{path, path, s})
@@ -128,7 +128,8 @@ func (m *manual) tableOf(t *testing.T, b *strings.Builder, kind string, at inner
 	}
 }
 
-// typeOf says what is to be written for a field, and which structs that leads to.
+// typeOf returns the documented type of a field, and the structs that it refers
+// to.
 func (m *manual) typeOf(kind, at string, t reflect.Type) (word string, below []inner) {
 	word, list := typeWord(t)
 	if word == "object" {
@@ -140,7 +141,7 @@ func (m *manual) typeOf(kind, at string, t reflect.Type) (word string, below []i
 			at += "[]"
 			title = at
 		} else if form, ok := listForm(t); ok {
-			// Written as a list, or else as what has the rest of the fields.
+			// It is written as a list, or as an object with the other fields.
 			title = at + " without a list"
 			below = append(below, inner{at + "[]", at + "[]", form})
 			word = fmt.Sprintf("list of [object](#%s)s, or [object](#%s)", anchor(kind+": "+at+"[]"), anchor(kind+": "+title))
@@ -155,7 +156,8 @@ func (m *manual) typeOf(kind, at string, t reflect.Type) (word string, below []i
 	return word, below
 }
 
-// listForm gives the items of a struct that may be written as a list.
+// listForm returns the element type of a struct that may also be written as a
+// list.
 func listForm(t reflect.Type) (reflect.Type, bool) {
 	for i := range t.NumField() {
 		if f := t.Field(i); f.Tag.Get("form") == "list" {
@@ -165,7 +167,7 @@ func listForm(t reflect.Type) (reflect.Type, bool) {
 	return nil, false
 }
 
-// typeWord says what is to be written, for one value, and whether it is a list.
+// typeWord returns the documented type of one value, and whether it is a list.
 func typeWord(t reflect.Type) (word string, list bool) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -213,9 +215,9 @@ func bounds(f reflect.StructField) string {
 
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
-// explain takes the default out of a field's comment and turns what is left
-// into the words of those who write YAML. That defaults in comments and in
-// tags agree is tested beside the structs.
+// explain extracts the default from a field's comment and rewrites the rest in
+// terms of the YAML. Tests next to the structs check that defaults in comments
+// and tags agree.
 func (m *manual) explain(s reflect.Type, f reflect.StructField, comment string) (def, meaning string) {
 	if d := f.Tag.Get("default"); d != "" {
 		def = "`" + d + "`"
@@ -251,20 +253,21 @@ func (m *manual) explain(s reflect.Type, f reflect.StructField, comment string) 
 	return inYAML(s, f, def), quoted.ReplaceAllString(inYAML(s, f, strings.Join(kept, " ")), "`$1`")
 }
 
-// inYAML writes the names of a struct's fields as they stand in YAML.
+// inYAML replaces names of struct fields by their YAML names.
 func inYAML(s reflect.Type, f reflect.StructField, text string) string {
 	for i := range s.NumField() {
 		other := s.Field(i)
 		at := regexp.MustCompile(`\b` + other.Name + `\b`)
 		if other.Name == f.Name {
-			at = regexp.MustCompile(`^` + f.Name + `\b`) // later on it is an English word
+			at = regexp.MustCompile(`^` + f.Name + `\b`) // elsewhere it is an English word
 		}
 		text = at.ReplaceAllString(text, "`"+other.Tag.Get("yaml")+"`")
 	}
 	return text
 }
 
-// sentences cuts a comment after each full stop that a capital follows.
+// sentences splits a comment after each full stop that a capital letter
+// follows.
 func sentences(text string) []string {
 	var all []string
 	from := 0

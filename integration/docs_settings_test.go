@@ -18,8 +18,8 @@ import (
 	"penstock/netio"
 )
 
-// The tables of docs/settings.md and docs/commands.md are the flags that the
-// commands have.
+// The tables in docs/settings.md and docs/commands.md match the flags of the
+// commands.
 func TestDocsSettings(t *testing.T) {
 	start := find(t, "start")
 	var b strings.Builder
@@ -69,8 +69,8 @@ func TestDocsCommands(t *testing.T) {
 	checkGenerated(t, "docs/commands.md", "all", b.String())
 }
 
-// withSubcommands lists the commands below one, each followed by its own;
-// those that make completion scripts are told by their parent.
+// withSubcommands lists the subcommands of a command, each followed by its own.
+// Completion scripts are described by their parent command.
 func withSubcommands(cmd *cobra.Command) []*cobra.Command {
 	var all []*cobra.Command
 	for _, c := range cmd.Commands() {
@@ -82,10 +82,12 @@ func withSubcommands(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// commandLine is a call of penstock in a document: in a block or as code in the text.
+// commandLine matches a call of penstock in a document, in a block or as inline
+// code.
 var commandLine = regexp.MustCompile("(?m)(?:^    (?:sudo |bin/|go run \\./cmd/)?|`)penstock ([a-z][^`\\n]*)")
 
-// Every command line of the documents has a command and flags that exist.
+// Each command line in the documents uses an existing command and existing
+// flags.
 func TestDocsCommandLines(t *testing.T) {
 	checked := 0
 	for _, name := range documents(t) {
@@ -160,14 +162,14 @@ func flagDefault(f *pflag.Flag) string {
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
-// checkSettings gives each setting to the flag of its name.
+// checkSettings sets the flag of each setting in block.
 func checkSettings(t *testing.T, where, block string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "settings.yaml")
 	if err := os.WriteFile(file, []byte(block), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The address is impossible, so that a node that would start does not.
+	// The invalid address keeps the node from starting.
 	var out, err strings.Builder
 	code := cli.Run([]string{"start", "--config", file, "--cluster", "nowhere"}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &err})
 	if code != 2 || !strings.Contains(err.String(), "--cluster nowhere") || strings.Count(err.String(), ";") > 0 {
@@ -175,7 +177,7 @@ func checkSettings(t *testing.T, where, block string) {
 	}
 }
 
-// The unit leaves a drain the time that it takes by default.
+// The systemd unit allows the time that a drain takes by default.
 func TestDocsUnit(t *testing.T) {
 	m := regexp.MustCompile(`(?m)^TimeoutStopSec=(\w+)$`).FindStringSubmatch(readDocument(t, "deploy/penstock.service"))
 	if m == nil {
@@ -198,7 +200,7 @@ func TestDocsUnit(t *testing.T) {
 	}
 }
 
-// docs/architecture.md tells what a connection costs.
+// docs/architecture.md states the size of a connection.
 func TestDocsSizeOfAConnection(t *testing.T) {
 	m := regexp.MustCompile("\\| `Conn`[^|]*\\| always \\| (\\d+) bytes").FindStringSubmatch(readDocument(t, "docs/architecture.md"))
 	if m == nil {

@@ -16,14 +16,14 @@ import (
 	"penstock/routing/resource"
 )
 
-// The documents are held against the code here and in the docs_*_test.go files
-// beside. Parts between <!-- generated: NAME --> and <!-- end --> are written
-// by these tests:
+// This file and docs_*_test.go check the documents against the code. Parts
+// between <!-- generated: NAME --> and <!-- end --> are written by these tests:
 //
 //	go test ./integration -run Docs -update
 var update = flag.Bool("update", false, "write the generated parts of docs/ anew")
 
-// documents are the README and everything in docs/, relative to the root.
+// documents returns the paths of the README and of all files in docs/, relative
+// to the root.
 func documents(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root(t), "docs", "*.md"))
@@ -37,7 +37,7 @@ func documents(t *testing.T) []string {
 	return names
 }
 
-// allDocuments are those and the others that stand beside the code.
+// allDocuments returns documents and the Markdown files next to the code.
 func allDocuments(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -70,8 +70,8 @@ func readDocument(t *testing.T, name string) string {
 	return string(data)
 }
 
-// checkGenerated compares the generated part of a document with what the code
-// says now, or writes it with -update.
+// checkGenerated compares the generated part of a document with want, or
+// rewrites it with -update.
 func checkGenerated(t *testing.T, document, name, want string) {
 	t.Helper()
 	text := readDocument(t, document)
@@ -106,7 +106,7 @@ func firstDifference(got, want string) string {
 	return fmt.Sprintf("%d lines, not %d", len(w), len(g))
 }
 
-// checkSame compares what a document has with what the code has.
+// checkSame compares the documented items with those of the code.
 func checkSame(t *testing.T, what string, inDocs, inCode map[string]bool) {
 	t.Helper()
 	if len(inCode) == 0 {
@@ -126,8 +126,8 @@ func checkSame(t *testing.T, what string, inDocs, inCode map[string]bool) {
 
 var tableKey = regexp.MustCompile("^\\| *`([^`]+)` *\\|")
 
-// tableKeys are the first cells of all tables of a document that are written
-// as code.
+// tableKeys returns the first cells of all tables of a document that are
+// written as code.
 func tableKeys(text string) map[string]bool {
 	keys := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -142,11 +142,11 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 	fence   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
-	// ourPath is a path of the repository, written as code.
+	// ourPath matches a path of the repository, written as code.
 	ourPath = regexp.MustCompile("`((?:cmd|node|consensus|netio|routing|integration|docs|deploy)/[\\w./-]*[\\w/])`")
 )
 
-// anchors are the fragments that lead to a document's headings.
+// anchors returns the link fragments of a document's headings.
 func anchors(text string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
@@ -205,12 +205,12 @@ func TestDocsLinksResolve(t *testing.T) {
 	}
 }
 
-// Each YAML block of the documents is complete and valid as it stands, with
-// three exceptions that a comment in the line before it announces:
+// Each YAML block of the documents is complete and valid, unless one of these
+// comments precedes it:
 //
-//	<!-- part -->              refers to resources that stand elsewhere
+//	<!-- part -->              refers to resources outside of the block
 //	<!-- settings -->          a file for penstock start --config
-//	<!-- not in this version --> kinds that this version does not know
+//	<!-- not in this version --> kinds that this version does not support
 func TestDocsExamplesAreValid(t *testing.T) {
 	checked := 0
 	for _, name := range documents(t) {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// rule 19: SIGTERM makes a node not ready, then it stops accepting, and then
-// closes connections over a window: most idle first, who is busy last.
+// rule 19: on SIGTERM a node becomes unready, then stops accepting, and then
+// closes connections over a window, most idle first and busy ones last.
 func TestDrainSpreadsTheEnd(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"),
@@ -23,7 +23,7 @@ func TestDrainSpreadsTheEnd(t *testing.T) {
 	var idle []*net.TCPConn
 	for range 6 {
 		c := dial(t, addr)
-		roundTrip(t, c, "x") // the order of their last bytes is that of the list
+		roundTrip(t, c, "x") // the order of the last bytes is that of the list
 		idle = append(idle, c)
 	}
 	ended := make(chan int, len(idle))
@@ -75,7 +75,7 @@ func TestDrainSpreadsTheEnd(t *testing.T) {
 	last := ""
 	for _, a := range n.accesses() {
 		if a.Msg != "connection closed" || a.Reason == "client_fin" || a.Reason == "client_reset" || a.Reason == "client_gone" {
-			continue // of those who tried whether somebody listens
+			continue // probes of whether the listener is open
 		}
 		if a.Reason != "drained" {
 			t.Errorf("ended with %q: %+v", a.Reason, a)
@@ -89,7 +89,8 @@ func TestDrainSpreadsTheEnd(t *testing.T) {
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"), "--drain-wait", "10m", "--drain-timeout", "10m")
+	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"),
+		"--drain-wait", "10m", "--drain-timeout", "10m")
 	c := dial(t, n.addr("plain"))
 	roundTrip(t, c, "x")
 	n.signal(syscall.SIGTERM)
@@ -130,5 +131,5 @@ func TestDrainByCommand(t *testing.T) {
 	if code, why := n.fetch("/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(why, "drained") {
 		t.Errorf("/readyz: %d %s", code, why)
 	}
-	n.must("get", "listeners") // the process stays, and answers
+	n.must("get", "listeners") // the process keeps running and answers
 }

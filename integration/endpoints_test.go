@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closedPort is an address where nobody listens. Its IP is of these alone: a
-// port of 127.0.0.1 would soon be given to the listener of another test.
+// closedPort returns an address that refuses connections. It has a dedicated
+// IP: another test could listen on a port of 127.0.0.1.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	return freeAddress(t, "127.15.0.1")
 }
 
-// freeAddress is one at an IP, which nobody listens at.
+// freeAddress returns an address of an IP that no socket listens on.
 func freeAddress(t *testing.T, ip string) string {
 	t.Helper()
 	l := listen(t, "tcp", ip+":0")
@@ -30,8 +30,8 @@ func freeAddress(t *testing.T, ip string) string {
 	return l.Addr().String()
 }
 
-// A blackHole is an address that takes nobody and refuses nobody: its accept
-// queue is full, so that the kernel leaves every further SYN unanswered.
+// blackHole returns an address that neither accepts nor refuses connections:
+// its accept queue is full, so the kernel drops every further SYN.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -50,7 +50,7 @@ func blackHole(t *testing.T) string {
 		t.Fatal(err)
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
-	dial(t, addr) // fills the queue of one
+	dial(t, addr) // fills the queue, which has one place
 	return addr
 }
 
@@ -98,8 +98,8 @@ func TestEndpointsThatBehaveBadly(t *testing.T) {
 	}
 }
 
-// rule 17: a connect that fails is tried on another endpoint; nothing is tried
-// again after the first byte went upstream.
+// rule 17: a failed connect is retried on another endpoint; nothing is retried
+// after the first byte was sent upstream.
 func TestRetriesCoverConnectingAlone(t *testing.T) {
 	t.Parallel()
 	var cut atomic.Int32
@@ -111,7 +111,8 @@ func TestRetriesCoverConnectingAlone(t *testing.T) {
 	good := named(t, "good")
 	n := startNode(t, service("refusing", []string{closedPort(t), good})+listener("refusing", "service: refusing")+
 		service("hole", []string{blackHole(t), good}, "connect: {timeout: 200ms}")+listener("hole", "service: hole")+
-		service("cutting", []string{cutting, cutting[:len("127.0.0.")] + "2" + cutting[len("127.0.0.1"):]})+listener("cutting", "service: cutting"))
+		service("cutting", []string{cutting, cutting[:len("127.0.0.")] + "2" + cutting[len("127.0.0.1"):]})+
+		listener("cutting", "service: cutting"))
 	for _, name := range []string{"refusing", "hole"} {
 		most := 0
 		for range 4 {
@@ -134,15 +135,15 @@ func TestRetriesCoverConnectingAlone(t *testing.T) {
 	}
 }
 
-// rule 16: an endpoint that fails in use is ejected, for all to see, and comes
-// back.
+// rule 16: an endpoint that fails in use is ejected, is shown as ejected, and
+// returns.
 func TestEjectionAndReturn(t *testing.T) {
 	t.Parallel()
 	var sick atomic.Bool
 	sick.Store(true)
 	flaky := serve(t, func(c *net.TCPConn) {
 		if sick.Load() {
-			_ = c.SetLinger(0) // a reset before its first byte
+			_ = c.SetLinger(0) // reset before the first byte
 			return
 		}
 		fmt.Fprint(c, "flaky\n")
@@ -152,8 +153,8 @@ func TestEjectionAndReturn(t *testing.T) {
 	n := startNode(t, service("s", []string{flaky, good}, "ejection: {failures: 2, window: 10s, duration: 5s, maxShare: 50}")+
 		listener("edge", "service: s"))
 	addr := n.addr("edge")
-	// A client sees the reset, or another endpoint where it came so early that
-	// it made connecting fail; either counts.
+	// A client sees the reset, or is served by another endpoint if the reset came
+	// so early that the connect failed; either counts.
 	resets := 0
 	waitFor(t, "the ejection to be seen in status", func() bool {
 		switch line, err := firstLine(addr); {
@@ -185,7 +186,7 @@ func TestEjectionAndReturn(t *testing.T) {
 	}
 }
 
-// firstLine connects and reads what the endpoint says first.
+// firstLine connects and reads the endpoint's first line.
 func firstLine(address string) (string, error) {
 	c, err := net.DialTimeout("tcp", address, patience)
 	if err != nil {
@@ -196,15 +197,17 @@ func firstLine(address string) (string, error) {
 	return bufio.NewReader(c).ReadString('\n')
 }
 
-// rule 16: active checks take an endpoint out that is down, and bring it back.
+// rule 16: active checks remove an endpoint that is down, and restore it.
 func TestHealthChecks(t *testing.T) {
 	t.Parallel()
 	const check = "healthCheck: {type: tcp, interval: 100ms, timeout: 2s, rise: 2, fall: 2}"
-	at, good := freeAddress(t, "127.15.0.4"), named(t, "good") // of its own: it is listened at in the end
+	at, good := freeAddress(t, "127.15.0.4"), named(t, "good") // a dedicated IP: the test listens on it later
 	n := startNode(t, service("s", []string{at, good}, check)+listener("edge", "service: s")+
 		service("down", []string{at}, check)+listener("down", "service: down"))
 	waitFor(t, "the dead endpoint to be found", func() bool {
-		return n.endpoint("s", at).Health == "unhealthy" && n.endpoint("down", at).Health == "unhealthy" && n.endpoint("s", good).Health == "healthy"
+		return n.endpoint("s", at).Health == "unhealthy" &&
+			n.endpoint("down", at).Health == "unhealthy" &&
+			n.endpoint("s", good).Health == "healthy"
 	})
 	if e := n.endpoint("s", at); e.Error == "" {
 		t.Error("status does not say why the endpoint is unhealthy")
@@ -223,13 +226,14 @@ func TestHealthChecks(t *testing.T) {
 	mustRead(t, dial(t, n.addr("down")), "back\n")
 }
 
-// shares counts the answers of endpoints.
+// shares counts answers by endpoint.
 type shares struct {
 	mu sync.Mutex
 	n  map[string]int
 }
 
-// ask opens so many connections, a few at a time, and counts who answers.
+// ask opens the given number of connections, a few at a time, and counts the
+// answers by endpoint.
 func ask(t *testing.T, address string, connections int, from ...string) map[string]int {
 	t.Helper()
 	s := shares{n: map[string]int{}}
@@ -266,12 +270,21 @@ func ask(t *testing.T, address string, connections int, from ...string) map[stri
 	return s.n
 }
 
-// rule 14: the unit of a weighted split is the connection, and the shares are
-// exact; a weight left out is 1, and weight 0 gets nothing.
+// rule 14: a weighted split counts connections, and the shares are exact; a
+// missing weight is 1, and weight 0 gets none.
 func TestWeightsAreExact(t *testing.T) {
 	t.Parallel()
 	route := func(weights ...string) string {
-		text := "---\nkind: MeshTCPRoute\nname: split\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: MeshService, name: s}\n    rules:\n    - default:\n        backendRefs:\n"
+		text := "---\n" +
+			"kind: MeshTCPRoute\n" +
+			"name: split\n" +
+			"spec:\n" +
+			"  targetRef: {kind: Mesh}\n" +
+			"  to:\n" +
+			"  - targetRef: {kind: MeshService, name: s}\n" +
+			"    rules:\n" +
+			"    - default:\n" +
+			"        backendRefs:\n"
 		for i, w := range weights {
 			text += fmt.Sprintf("        - {kind: MeshServiceSubset, name: s, tags: {version: v%d}%s}\n", i+1, w)
 		}
@@ -296,11 +309,11 @@ func TestWeightsAreExact(t *testing.T) {
 	n.apply(route("", "", ", weight: 2"))
 	want(50, 50, 100)
 	n.must("delete", "meshtcproute", "split")
-	want(40, 40, 40) // its endpoints by turns
+	want(40, 40, 40) // round robin over its endpoints
 }
 
 // rule 15: the endpoint with fewest connections gets the next one.
-// rule 18: with maglev a source stays where it is, and zones come first.
+// rule 18: with maglev a source keeps its endpoint, and local zones are preferred.
 func TestBalancing(t *testing.T) {
 	t.Parallel()
 	var three []string
@@ -330,7 +343,7 @@ func TestBalancing(t *testing.T) {
 			t.Errorf("least connections: %q has %d of 9", name, len(conns))
 		}
 	}
-	for _, c := range held["e1\n"] { // whoever loses its connections gets the next ones
+	for _, c := range held["e1\n"] { // the endpoint that loses its connections gets the next ones
 		closeWrite(c)
 		mustEnd(t, c)
 		n.end(c.LocalAddr())

@@ -23,8 +23,8 @@ import (
 	"penstock/node/admin"
 )
 
-// mustNotStart runs a command line of a node that must end by itself with an
-// error of one line that has these words.
+// mustNotStart starts a node that must exit with a one-line error that contains
+// all words.
 func (m *member) mustNotStart(words []string, flags ...string) {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
@@ -52,7 +52,7 @@ func (m *member) mustNotStart(words []string, flags ...string) {
 	}
 }
 
-// A node is let in by a token of this cluster that is valid, and by nothing else.
+// Only a valid token of this cluster admits a node.
 func TestStrangersDoNotJoin(t *testing.T) {
 	t.Parallel()
 	f, other := startCluster(t, 1), startCluster(t, 1)
@@ -101,7 +101,8 @@ func TestStrangersDoNotJoin(t *testing.T) {
 	}
 }
 
-// A node that lost its folder is a new one; a copy of a folder is no node.
+// A node without its data folder is a new node; a copy of a data folder is
+// rejected.
 func TestWipedAndCopiedFolders(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -139,7 +140,7 @@ func TestWipedAndCopiedFolders(t *testing.T) {
 	})
 }
 
-// Nodes that are told different things do not form anything.
+// Nodes with different values of --expect do not form a cluster.
 func TestUnequalExpectIsAnError(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
@@ -155,7 +156,7 @@ func TestUnequalExpectIsAnError(t *testing.T) {
 	a.down = true
 }
 
-// Bytes of strangers on every port cost nothing that anybody would notice.
+// Garbage on every port has no noticeable effect.
 func TestGarbageOnEveryPort(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -173,11 +174,11 @@ func TestGarbageOnEveryPort(t *testing.T) {
 			sending.Go(func() {
 				c, err := net.DialTimeout("tcp", m.ip+":"+port, patience)
 				if err != nil {
-					return // turned away
+					return // refused
 				}
 				defer c.Close()
 				_ = c.SetDeadline(time.Now().Add(patience))
-				_, _ = c.Write(append([]byte(first), garbage...)) // most are closed in the middle of it
+				_, _ = c.Write(append([]byte(first), garbage...)) // most are closed before all of it is written
 				_, _ = io.Copy(io.Discard, c)
 			})
 		}
@@ -202,7 +203,7 @@ func TestGarbageOnEveryPort(t *testing.T) {
 	tr.mustBeWhole()
 }
 
-// Many commands at once are answered or told to come again.
+// Many concurrent commands are answered or told to retry.
 func TestManyAdminClientsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -211,12 +212,13 @@ func TestManyAdminClientsAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	var done, busy atomic.Int64
 	clients := 200
-	slots := make(chan struct{}, 40) // processes at once, on a small machine
+	slots := make(chan struct{}, 40) // bounds the processes at once, for small machines
 	for i := range clients {
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			r := command(t, serviceOnAll(fmt.Sprint("s", i), fmt.Sprint(10000+i), "127.0.0.1:1"), "apply", "-f", "-", "--addr", addr, "--token", token, "--timeout", "60s")
+			r := command(t, serviceOnAll(fmt.Sprint("s", i), fmt.Sprint(10000+i), "127.0.0.1:1"),
+				"apply", "-f", "-", "--addr", addr, "--token", token, "--timeout", "60s")
 			switch {
 			case r.code == 0:
 				done.Add(1)
@@ -234,8 +236,8 @@ func TestManyAdminClientsAtOnce(t *testing.T) {
 	f.mustAgree()
 }
 
-// mount puts a small disk at a folder. Where even root may not, as in some
-// containers, the test is skipped.
+// mount mounts a small disk at a folder. It skips the test if even root may not
+// mount, as in some containers.
 func mount(t *testing.T, dir string, flags uintptr, options string) {
 	t.Helper()
 	switch err := syscall.Mount("tmpfs", dir, "tmpfs", flags, options); {
@@ -247,7 +249,7 @@ func mount(t *testing.T, dir string, flags uintptr, options string) {
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 }
 
-// A full disk stops changes and nothing else; with room again they go on.
+// A full disk stops changes and nothing else; they resume when there is room.
 func TestFullDiskStopsChangesAlone(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -282,11 +284,12 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 		_, err = fill.Write(chunk)
 	}
 	fill.Close()
-	// The others decide, whoever led before.
+	// The other nodes decide, whichever led before.
 
 	for i := range 20 {
 		waitFor(t, "a change that the other two decide", func() bool {
-			r := f.members[1].pipe(serviceOnAll(fmt.Sprint("more", i), fmt.Sprint(9200+i), "127.0.0.1:1"), "apply", "-f", "-", "--wait", "none", "--timeout", "10s")
+			r := f.members[1].pipe(serviceOnAll(fmt.Sprint("more", i), fmt.Sprint(9200+i), "127.0.0.1:1"),
+				"apply", "-f", "-", "--wait", "none", "--timeout", "10s")
 			return r.code == 0
 		})
 	}
@@ -298,7 +301,7 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 	tr.mustBeWhole()
 }
 
-// A folder that cannot be written is told at once.
+// A read-only data folder is reported at once.
 func TestReadOnlyFolderIsAnError(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -310,7 +313,7 @@ func TestReadOnlyFolderIsAnError(t *testing.T) {
 	m.mustNotStart([]string{"read-only"}, "--init")
 }
 
-// A node that comes and goes all the time troubles nobody else.
+// A node that constantly starts and stops does not disturb the others.
 func TestFlappingNodeTroublesNobody(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -327,7 +330,7 @@ func TestFlappingNodeTroublesNobody(t *testing.T) {
 	tr.mustBeWhole()
 }
 
-// Nodes behind a balancer that asks /readyz are restarted one by one: no
+// Nodes behind a balancer that polls /readyz are restarted one by one: no
 // client sees an error.
 func TestRollingRestartBehindABalancer(t *testing.T) {
 	t.Parallel()
@@ -340,8 +343,21 @@ kind: Listener
 name: svc
 spec: {address: ":9100", service: svc, proxyProtocol: {accept: [127.0.0.0/8]}}
 `)
-	config := "defaults\n mode tcp\n timeout connect 5s\n timeout check 5s\n timeout client 60s\n timeout server 60s\n option redispatch\n retries 3\n" +
-		"frontend in\n bind 127.0.0.1:%d\n default_backend nodes\nbackend nodes\n balance roundrobin\n option httpchk GET /readyz\n default-server check inter 200ms fall 1 rise 1 port " + httpPort + " send-proxy-v2\n"
+	config := "defaults\n" +
+		" mode tcp\n" +
+		" timeout connect 5s\n" +
+		" timeout check 5s\n" +
+		" timeout client 60s\n" +
+		" timeout server 60s\n" +
+		" option redispatch\n" +
+		" retries 3\n" +
+		"frontend in\n" +
+		" bind 127.0.0.1:%d\n" +
+		" default_backend nodes\n" +
+		"backend nodes\n" +
+		" balance roundrobin\n" +
+		" option httpchk GET /readyz\n" +
+		" default-server check inter 200ms fall 1 rise 1 port " + httpPort + " send-proxy-v2\n"
 	for _, m := range f.members {
 		config += fmt.Sprintf(" server %s %s:9100\n", m.name, m.ip)
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What is wrong with a file is told with its line, its path and the value, by
-// check and by apply alike; the exit code is 1, and nothing is changed.
+// Faults in a file are reported with line, path and value, by check and by
+// apply alike; the exit code is 1, and nothing changes.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -29,19 +29,55 @@ func TestBadFiles(t *testing.T) {
 	before := n.must("get", "services", "-o", "json") + n.must("get", "certificates", "-o", "json") + n.must("get", "listeners", "-o", "json")
 	for name, test := range map[string]struct {
 		text string
-		want []string // in what follows the file's name
+		want []string // parts of the text after the file name
 	}{
-		"mismatch":    {"kind: Certificate\nname: c\nspec: {certFile: " + good.certFile + ", keyFile: " + other.keyFile + "}\n", []string{":3: Certificate/c spec.key: does not belong to the first certificate of cert (" + other.keyFile + ")"}},
-		"expired":     {"kind: Certificate\nname: c\nspec: {certFile: " + expired.certFile + ", keyFile: " + expired.keyFile + "}\n", []string{":3: Certificate/c spec.cert: ", "expired"}},
-		"not PEM":     {"kind: Certificate\nname: c\nspec: {certFile: " + text + ", keyFile: " + good.keyFile + "}\n", []string{":3: Certificate/c spec.certFile: holds no PEM (" + text + ")"}},
-		"no such key": {"kind: Certificate\nname: c\nspec: {certFile: " + good.certFile + ", keyFile: none.pem}\n", []string{":3: Certificate/c spec.keyFile: cannot be read: no such file or directory"}},
-		"huge":        {strings.Repeat("# much text, and nothing in it\n", 50<<20/31), []string{":1: file: is larger than 16 MiB: split it"}},
-		"unknown":     {"kind: Service\nname: s\nspec:\n  endpoint: [a]\n  idleTimout: 1h\n", []string{":4: Service/s spec.endpoint: unknown field, did you mean endpoints?", ":5: Service/s spec.idleTimout: unknown field, did you mean idleTimeout?"}},
-		"tab":         {"kind: Service\nname: s\nspec:\n\tidleTimeout: 1h\n", []string{":4: document 1: a tab in the indentation: YAML wants spaces"}},
-		"twice":       {"kind: Service\nname: s\nspec: {}\n---\nkind: Service\nname: s\nspec: {}\n", []string{":5: Service/s", "twice"}},
-		"reference":   {"kind: Listener\nname: l\nspec:\n  address: 127.0.0.1:0\n  service: nobody\n", []string{":5: Listener/l spec.service: there is no such Service (nobody)"}},
-		"bomb":        {bomb, []string{":1: document 1: anchors and aliases (&x, *x) are not taken: write the value out"}},
-		"bad value":   {"kind: Service\nname: s\nspec: {idleTimeout: 5, endpoints: [{address: nowhere}]}\n", []string{":3: Service/s spec.idleTimeout: has no unit: write 5s or 5ms (5)", ":3: Service/s spec.endpoints[0].address: ", "(nowhere)"}},
+		"mismatch": {
+			"kind: Certificate\nname: c\nspec: {certFile: " + good.certFile + ", keyFile: " + other.keyFile + "}\n",
+			[]string{":3: Certificate/c spec.key: does not belong to the first certificate of cert (" + other.keyFile + ")"},
+		},
+		"expired": {
+			"kind: Certificate\nname: c\nspec: {certFile: " + expired.certFile + ", keyFile: " + expired.keyFile + "}\n",
+			[]string{":3: Certificate/c spec.cert: ", "expired"},
+		},
+		"not PEM": {
+			"kind: Certificate\nname: c\nspec: {certFile: " + text + ", keyFile: " + good.keyFile + "}\n",
+			[]string{":3: Certificate/c spec.certFile: holds no PEM (" + text + ")"},
+		},
+		"no such key": {
+			"kind: Certificate\nname: c\nspec: {certFile: " + good.certFile + ", keyFile: none.pem}\n",
+			[]string{":3: Certificate/c spec.keyFile: cannot be read: no such file or directory"},
+		},
+		"huge": {
+			strings.Repeat("# much text, and nothing in it\n", 50<<20/31),
+			[]string{":1: file: is larger than 16 MiB: split it"},
+		},
+		"unknown": {
+			"kind: Service\nname: s\nspec:\n  endpoint: [a]\n  idleTimout: 1h\n",
+			[]string{
+				":4: Service/s spec.endpoint: unknown field, did you mean endpoints?",
+				":5: Service/s spec.idleTimout: unknown field, did you mean idleTimeout?",
+			},
+		},
+		"tab": {
+			"kind: Service\nname: s\nspec:\n\tidleTimeout: 1h\n",
+			[]string{":4: document 1: a tab in the indentation: YAML wants spaces"},
+		},
+		"twice": {
+			"kind: Service\nname: s\nspec: {}\n---\nkind: Service\nname: s\nspec: {}\n",
+			[]string{":5: Service/s", "twice"},
+		},
+		"reference": {
+			"kind: Listener\nname: l\nspec:\n  address: 127.0.0.1:0\n  service: nobody\n",
+			[]string{":5: Listener/l spec.service: there is no such Service (nobody)"},
+		},
+		"bomb": {bomb, []string{":1: document 1: anchors and aliases (&x, *x) are not taken: write the value out"}},
+		"bad value": {
+			"kind: Service\nname: s\nspec: {idleTimeout: 5, endpoints: [{address: nowhere}]}\n",
+			[]string{
+				":3: Service/s spec.idleTimeout: has no unit: write 5s or 5ms (5)",
+				":3: Service/s spec.endpoints[0].address: ", "(nowhere)",
+			},
+		},
 	} {
 		file := filepath.Join(dir, "bad.yaml")
 		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
@@ -65,12 +101,14 @@ func TestBadFiles(t *testing.T) {
 			}
 		}
 	}
-	if after := n.must("get", "services", "-o", "json") + n.must("get", "certificates", "-o", "json") + n.must("get", "listeners", "-o", "json"); after != before {
+	if after := n.must("get", "services", "-o", "json") +
+		n.must("get", "certificates", "-o", "json") +
+		n.must("get", "listeners", "-o", "json"); after != before {
 		t.Errorf("something was changed:\n%s", after)
 	}
 }
 
-// A private key is in no answer, no log and no error.
+// A private key appears in no answer, log or error.
 func TestSecretsStaySecret(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -95,13 +133,13 @@ func TestSecretsStaySecret(t *testing.T) {
 		}
 		return "kind: Certificate\nname: b\nspec:\n  cert: |\n" + indented(p.cert) + "  key: |\n" + indented(p.key) + more
 	}
-	run(inline(pair{cert: first.cert, key: second.key}, ""), "apply", "-f", "-")                               // they do not match
+	run(inline(pair{cert: first.cert, key: second.key}, ""), "apply", "-f", "-")                               // mismatched
 	run(inline(pair{cert: first.key, key: first.cert}, ""), "check", "-f", "-")                                // swapped
-	run(inline(first, "  nonsense: true\n"), "apply", "-f", "-")                                               // an unknown field
-	run(strings.Replace(inline(first, ""), "  key: |", "  keyy: |", 1), "apply", "-f", "-", "-o", "json")      // a misspelt one
-	run(strings.Replace(inline(first, ""), "  key: |\n", "  key:\n  - |\n", 1), "diff", "-f", "-")             // of another type
-	run(strings.Replace(inline(first, ""), "name: b\n", "name: b\nkey: oops\n", 1), "apply", "-f", "-")        // at another place
-	run(strings.Replace(inline(first, ""), "BEGIN PRIVATE", "BEGIN ENCRYPTED PRIVATE", 1), "check", "-f", "-") // another form
+	run(inline(first, "  nonsense: true\n"), "apply", "-f", "-")                                               // unknown field
+	run(strings.Replace(inline(first, ""), "  key: |", "  keyy: |", 1), "apply", "-f", "-", "-o", "json")      // misspelt field
+	run(strings.Replace(inline(first, ""), "  key: |\n", "  key:\n  - |\n", 1), "diff", "-f", "-")             // wrong type
+	run(strings.Replace(inline(first, ""), "name: b\n", "name: b\nkey: oops\n", 1), "apply", "-f", "-")        // wrong place
+	run(strings.Replace(inline(first, ""), "BEGIN PRIVATE", "BEGIN ENCRYPTED PRIVATE", 1), "check", "-f", "-") // unsupported PEM block
 	run("", "status", "-o", "json")
 	run("", "explain", "--listener", "end", "--sni", "a.example.com", "-o", "json")
 	for _, path := range []string{"/v1/certificates", "/v1/certificate/a", "/v1/status", "/metrics"} {

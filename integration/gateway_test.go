@@ -15,7 +15,7 @@ import (
 	"penstock/routing/gateway"
 )
 
-// edgeGateway is a Gateway as people have it, with a listener of each sort.
+// edgeGateway is a typical Gateway with a listener of each kind.
 const edgeGateway = `---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -55,7 +55,7 @@ spec:
   rules: [{backendRefs: [{name: plain, port: 25}]}]
 `
 
-// appsRoute shares apps.example.com between two versions.
+// appsRoute splits apps.example.com between two versions.
 func appsRoute(one, two string, weightOne, weightTwo int) string {
 	return fmt.Sprintf(`---
 apiVersion: gateway.networking.k8s.io/v1alpha3
@@ -69,7 +69,7 @@ spec:
 `, one, weightOne, two, weightTwo)
 }
 
-// Files of the Gateway API are taken as they are, serve clients, and come back.
+// Gateway API files are accepted unchanged, serve clients, and can be exported.
 func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "endpoints")
@@ -98,7 +98,8 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 	}
 	n.wantEnd(stranger, "no_route")
 
-	// Weights move new connections; those that are there stay, and the socket.
+	// Weights affect new connections; established ones stay, and so does the
+	// listening socket.
 	held := dialTLS(t, ip+":9443", ca.client("apps.example.com"))
 	mustRead(t, held, "one\n")
 	socket := listening(t, ip, 9443)
@@ -109,7 +110,7 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 		t.Errorf("the socket was %s and is %s", socket, now)
 	}
 
-	// What is given back is what was taken.
+	// The export can be applied again without a change.
 	for _, kind := range []string{"gateways", "tlsroutes", "tcproutes"} {
 		text := n.must("get", kind, "-o", "yaml", "--as", "gateway")
 		if r := n.pipe(text, "apply", "-f", "-"); r.code != 0 || strings.Contains(r.out, "configured") || strings.Contains(r.out, "created") {
@@ -120,7 +121,10 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 		}
 	}
 	text := n.must("get", "tlsroute", "apps", "-o", "yaml", "--as", "gateway")
-	for _, want := range []string{"apiVersion: gateway.networking.k8s.io/v1alpha3", "creationTimestamp: \"2026-01-31T12:00:00Z\"", "team: shop", "reason: Accepted", "generation: "} {
+	for _, want := range []string{
+		"apiVersion: gateway.networking.k8s.io/v1alpha3",
+		"creationTimestamp: \"2026-01-31T12:00:00Z\"", "team: shop", "reason: Accepted", "generation: ",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("--as gateway has no %s:\n%s", want, text)
 		}
@@ -130,7 +134,7 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 		t.Errorf("get gateways:\n%s", table)
 	}
 
-	// Without its Gateway a route leads nowhere, and the port is closed.
+	// Without its Gateway a route has no effect, and the port is closed.
 	n.must("delete", "gateway", "edge")
 	waitFor(t, "the port of the Gateway that is gone to be closed", func() bool {
 		c, err := net.DialTimeout("tcp", ip+":9443", patience)
@@ -140,7 +144,8 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
 	roundTrip(t, held, "still there")
-	if text := n.must("status"); !strings.Contains(text, "TLSRoute/apps: at edge/passthrough it is not Accepted (NoMatchingParent): there is no Gateway edge") {
+	if text := n.must("status"); !strings.Contains(text, "TLSRoute/apps: at edge/passthrough it is not Accepted "+
+		"(NoMatchingParent): there is no Gateway edge") {
 		t.Errorf("status:\n%s", text)
 	}
 	if table := n.must("get", "tlsroutes"); !strings.Contains(table, "False (NoMatchingParent)") {
@@ -148,7 +153,7 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 	}
 }
 
-// listening is the inode of the socket that listens at a port.
+// listening returns the inode of the socket that listens on a port.
 func listening(t *testing.T, ip string, port int) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/tcp")
@@ -166,8 +171,8 @@ func listening(t *testing.T, ip string, port int) string {
 	return ""
 }
 
-// The conformance suite's test of weights, over real connections; and an
-// invalid backend has its share of them closed.
+// The weight test of the conformance suite, over real connections. An invalid
+// backend has its share of them closed.
 func TestGatewayAPIWeightsOverConnections(t *testing.T) {
 	t.Parallel()
 	ip := freshNet() + "1"
@@ -206,7 +211,7 @@ spec:
 	n.wantRefusedSome("edge/9100", "no_backend", 160)
 }
 
-// greeting is what the endpoint says first; "": the connection is closed.
+// greeting returns the endpoint's first line; "" if the connection is closed.
 func greeting(t *testing.T, address string) string {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", address, patience)
@@ -223,7 +228,7 @@ func greeting(t *testing.T, address string) string {
 	return strings.TrimSpace(string(line[:k]))
 }
 
-// wantRefusedSome wants so many connections of a listener to have ended with a
+// wantRefusedSome waits until count connections of a listener have ended with
 // reason.
 func (n *node) wantRefusedSome(listener, reason string, count float64) {
 	n.t.Helper()
@@ -232,8 +237,8 @@ func (n *node) wantRefusedSome(listener, reason string, count float64) {
 	})
 }
 
-// A port that somebody else has makes a Gateway that is not programmed, and
-// says why; a Listener at the same address is refused.
+// A Gateway whose port is taken is not programmed, with the reason; a Listener
+// at the same address is refused.
 func TestAGatewayThatCannotListenSaysSo(t *testing.T) {
 	t.Parallel()
 	ip := freshNet() + "1"
@@ -257,7 +262,8 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 		t.Errorf("addresses: %v, want the node's", got.Status.Addresses)
 	}
 	for _, c := range got.Status.Conditions {
-		if c.Type == "Programmed" && (c.Status != "False" || c.Reason != "AddressNotUsable" || !strings.Contains(c.Message, "address already in use")) {
+		if c.Type == "Programmed" &&
+			(c.Status != "False" || c.Reason != "AddressNotUsable" || !strings.Contains(c.Message, "address already in use")) {
 			t.Errorf("programmed: %+v", c)
 		}
 	}
@@ -269,8 +275,8 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 	waitFor(t, "the Gateway to listen", func() bool { return strings.Count(n.must("get", "gateways"), "True") == 3 })
 }
 
-// Three nodes serve a Gateway; what is changed at one acts at all, and no
-// connection notices.
+// Three nodes serve a Gateway; a change at one node is active on all, and no
+// connection breaks.
 func TestAGatewayOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)

@@ -9,12 +9,12 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// h2specVersion is what setup.sh installs.
+// h2specVersion is the version that setup.sh installs.
 const h2specVersion = "2.2.1"
 
-// All cases of h2spec, the strict one included, pass at listeners whose requests
-// are routed, in the clear by prior knowledge and with TLS and ALPN. A case that
-// passes waits for nothing, so its time of 30 s is for hangs alone.
+// All cases of h2spec, in strict mode too, pass on listeners that route
+// requests, over h2c with prior knowledge and over TLS with ALPN. Passing cases
+// do not wait, so the timeout of 30 s only catches hangs.
 func TestH2spec(t *testing.T) {
 	t.Parallel()
 	tool := filepath.Join(realkafka.Peers(), "h2spec-"+h2specVersion, "h2spec")
@@ -51,7 +51,7 @@ spec:
     rules:
     - {matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshService, name: shop}]}}
 `)
-	// The node lives until both have ended.
+	// The node runs until both subtests have ended.
 	t.Run("all", func(t *testing.T) {
 		for listener, flags := range map[string][]string{"web": nil, "secure": {"--tls", "--insecure"}} {
 			t.Run(listener, func(t *testing.T) {

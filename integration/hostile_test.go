@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// hello builds a ClientHello with these extensions, in one record. It is good
-// enough to be routed, not to be answered.
+// hello builds a ClientHello with these extensions, in one record. It suffices
+// for routing, not for a handshake.
 func hello(extensions ...[]byte) []byte {
 	body := []byte("\x03\x03" + strings.Repeat("r", 32) + "\x00" + "\x00\x02\x13\x01" + "\x01\x00")
 	body = appendVector(body, bytes.Join(extensions, nil))
@@ -25,7 +25,7 @@ func hello(extensions ...[]byte) []byte {
 
 func record(message []byte) []byte { return appendVector([]byte("\x16\x03\x01"), message) }
 
-// appendVector writes a length of two bytes and what has it.
+// appendVector appends b with a length prefix of two bytes.
 func appendVector(dst, b []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(len(b))), b...)
 }
@@ -34,7 +34,7 @@ func extension(kind uint16, body []byte) []byte {
 	return appendVector(binary.BigEndian.AppendUint16(nil, kind), body)
 }
 
-// sni is the extension with these names.
+// sni returns a server_name extension with these names.
 func sni(names ...string) []byte {
 	var list []byte
 	for _, n := range names {
@@ -43,7 +43,7 @@ func sni(names ...string) []byte {
 	return extension(0, appendVector(nil, list))
 }
 
-// goHello is a ClientHello that crypto/tls makes.
+// goHello returns a ClientHello of crypto/tls.
 func goHello(t *testing.T, name string) []byte {
 	t.Helper()
 	near, far := net.Pipe()
@@ -63,7 +63,7 @@ func goHello(t *testing.T, name string) []byte {
 	return append(head, body...)
 }
 
-// mustRefuse waits for the end; an alert of TLS may come before it.
+// mustRefuse waits for the connection to close; a TLS alert may come before.
 func mustRefuse(t *testing.T, c net.Conn) {
 	t.Helper()
 	got, err := io.ReadAll(c)
@@ -72,8 +72,8 @@ func mustRefuse(t *testing.T, c net.Conn) {
 	}
 }
 
-// keepBusy sends to an endpoint that echoes, and hears from it, hundreds of
-// times a second until stop is called; then it has to have gone well.
+// keepBusy exchanges data with an echoing endpoint, hundreds of times per
+// second, until stop is called, which fails the test if an exchange failed.
 func keepBusy(t *testing.T, c net.Conn) (stop func()) {
 	_ = c.SetDeadline(time.Now().Add(10 * patience))
 	quit, done := make(chan struct{}), make(chan error, 1)
@@ -84,7 +84,7 @@ func keepBusy(t *testing.T, c net.Conn) (stop func()) {
 			case <-quit:
 				done <- nil
 				return
-			case <-time.After(time.Millisecond): // or it would keep a core from the test
+			case <-time.After(time.Millisecond): // leaves the CPU to the test
 			}
 			_, err := c.Write(p)
 			if err == nil {
@@ -105,22 +105,24 @@ func keepBusy(t *testing.T, c net.Conn) (stop func()) {
 	}
 }
 
-// rule 2: a name that cannot be decided never falls through: not to the
-// default service, not to a certificate.
+// rule 2: an undecidable server name never falls through, neither to the
+// default service nor to a certificate.
 // rule 3: no trailing dots, addresses, empty or duplicate names.
-// rule 20: each ends with a reason, in the access log and in the metrics.
+// rule 20: each connection ends with a reason in access log and metrics.
 func TestBadHellos(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	gate := newGate(t)
-	n := startNode(t, certificate("a", ca.issue("a.example.com"))+service("gate", []string{gate.addr()})+service("echo", []string{serve(t, echo)})+
+	n := startNode(t, certificate("a", ca.issue("a.example.com"))+
+		service("gate", []string{gate.addr()})+service("echo", []string{serve(t, echo)})+
 		listener("echo", "service: echo")+
-		// Both have a destination for whatever can be decided.
+		// Both have a destination for every decidable name.
 		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: gate}]", "service: gate")+
-		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "hosts: [{names: [a.example.com], service: gate}]", "service: gate")+
+		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}",
+			"hosts: [{names: [a.example.com], service: gate}]", "service: gate")+
 		listener("any", "protocol: tls", "service: gate", "noServerName: service"))
 	busy := keepBusy(t, dial(t, n.addr("echo")))
-	long := append([]byte{1, 0, 0x3f, 0xfd}, make([]byte, 16<<10-3)...) // 16 KiB + 1 with the record's header
+	long := append([]byte{1, 0, 0x3f, 0xfd}, make([]byte, 16<<10-3)...) // 16 KiB + 1 with the record header
 	want := map[string]int{}
 	for name, test := range map[string]struct {
 		bytes  []byte
@@ -152,7 +154,7 @@ func TestBadHellos(t *testing.T) {
 	} {
 		for _, listener := range []string{"pass", "end", "any"} {
 			if listener == "any" && test.reason == "no_sni" {
-				continue // asked for by noServerName
+				continue // allowed by noServerName
 			}
 			c := dial(t, n.addr(listener))
 			_, _ = c.Write(test.bytes)
@@ -172,7 +174,7 @@ func TestBadHellos(t *testing.T) {
 	if len(gate.Taken) > 0 {
 		t.Errorf("%d connections reached the endpoint", len(gate.Taken))
 	}
-	// No name, where that is a service's business; capitals are as good as any.
+	// A missing name is routed by noServerName; capital letters match.
 	for _, b := range [][]byte{hello(), hello(sni("A.Example.COM"), extension(0x1a1a, nil))} {
 		c := dial(t, n.addr("any"))
 		mustWrite(t, c, string(b))
@@ -181,7 +183,7 @@ func TestBadHellos(t *testing.T) {
 	busy()
 }
 
-// rule 1: a hello is put together over any cut, and has a deadline.
+// rule 1: a hello is reassembled from any segmentation, and has a deadline.
 func TestHellosInPieces(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
@@ -192,7 +194,7 @@ func TestHellosInPieces(t *testing.T) {
 	pass, hasty := n.addr("pass"), n.addr("hasty")
 	whole := goHello(t, "a.example.com")
 
-	// In two pieces, in two records, and by single bytes.
+	// In two segments, in two records, and byte by byte.
 	for at := 1; at < len(whole); at += 1 + len(whole)/40 {
 		c := dial(t, pass)
 		mustWrite(t, c, string(whole[:at]))
@@ -211,7 +213,7 @@ func TestHellosInPieces(t *testing.T) {
 	}
 	mustRead(t, gate.take(), string(whole))
 
-	// Cut off: by the client, and by the deadline.
+	// Truncated by the client, and by the deadline.
 	var waiting []net.Conn
 	for at := 0; at < len(whole); at += 1 + len(whole)/40 {
 		c := dial(t, pass)
@@ -228,7 +230,7 @@ func TestHellosInPieces(t *testing.T) {
 		n.wantEnd(c, "hello_timeout")
 	}
 
-	// A byte now and then is not enough.
+	// Single bytes do not extend the deadline.
 	c = dial(t, hasty)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -247,7 +249,7 @@ func TestHellosInPieces(t *testing.T) {
 	busy()
 }
 
-// A handshake that does not go on, and one that is garbage after its hello.
+// A handshake that stalls, and one that sends garbage after its hello.
 func TestBadHandshakes(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -266,7 +268,7 @@ func TestBadHandshakes(t *testing.T) {
 	mustWrite(t, garbage, string(whole)+"this is no TLS, and it is long enough to be a record")
 	n.wantEnd(garbage, "handshake_failed")
 
-	old := dial(t, addr) // offers TLS 1.2 alone, with a cipher that nobody has
+	old := dial(t, addr) // offers only TLS 1.2 with an unknown cipher
 	mustWrite(t, old, string(hello(sni("a.example.com"))))
 	n.wantEnd(old, "handshake_failed")
 

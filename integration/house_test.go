@@ -16,8 +16,8 @@ import (
 
 const module = "penstock"
 
-// mayImport lists, for each room, the rooms whose packages it may import
-// (docs/architecture.md draws it). A room may always import itself.
+// mayImport lists, for each top-level folder, the other ones that its packages
+// may import (drawn in docs/architecture.md).
 var mayImport = map[string][]string{
 	"cmd":       {"node", "consensus", "gossip", "kafka", "netio", "routing"},
 	"node":      {"consensus", "gossip", "kafka", "netio", "routing"},
@@ -26,12 +26,13 @@ var mayImport = map[string][]string{
 	"routing":   {},
 	"consensus": {},
 	"gossip":    {},
-	// Tests and measurements look at everything from outside.
+	// Tests and measurements use everything.
 	"integration": {"cmd", "node", "consensus", "gossip", "kafka", "netio", "routing"},
 }
 
-// mayImportOfNode lists what packages of node may import, of the module: whole
-// rooms, and packages of node by name. Tests may import forTests besides.
+// mayImportOfNode lists what packages of node may import from the module: whole
+// top-level folders, and packages of node by name. Tests may also import
+// forTests.
 var mayImportOfNode = map[string][]string{
 	"node/dataplane": {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
 	"node/kinds":     {"kafka", "routing", "node/admin", "node/cluster"},
@@ -45,8 +46,8 @@ var mayImportOfNode = map[string][]string{
 
 var forTests = []string{"node/kinds", "node/nodetest"}
 
-// Of node's packages, those that have a list keep to it, and only tests use
-// what is for tests.
+// Packages of node with a list import only what it allows, and only tests
+// import packages for tests.
 func TestPackagesOfNodeKeepToTheirImports(t *testing.T) {
 	seen := map[string]bool{}
 	forEachGoFile(t, func(path string, file *ast.File, _ *token.FileSet) {
@@ -157,8 +158,8 @@ func TestGoModHasNoReplace(t *testing.T) {
 	}
 }
 
-// forEachGoFile visits every Go file of the module below its root; path is
-// relative to the root, with slashes.
+// forEachGoFile visits every Go file of the module; path is relative to the
+// root, with slashes.
 func forEachGoFile(t *testing.T, visit func(path string, file *ast.File, fset *token.FileSet)) {
 	t.Helper()
 	top := root(t)
@@ -171,7 +172,8 @@ func forEachGoFile(t *testing.T, visit func(path string, file *ast.File, fset *t
 	}
 }
 
-// parsed are the module's files, parsed once for all tests, which only read them.
+// parsed holds the module's files, parsed once for all tests. They must not be
+// modified.
 var parsed struct {
 	sync.Once
 	fset  *token.FileSet
@@ -205,7 +207,7 @@ func parseBelow(top string) error {
 	})
 }
 
-// root is the folder of go.mod.
+// root returns the folder of go.mod.
 func root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

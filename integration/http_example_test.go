@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// httpExample is a listener whose requests are routed one by one, at a unix
-// socket.
+// httpExample returns the resources of a listener on a unix socket that routes
+// HTTP requests, and the socket's path.
 func httpExample(t *testing.T) (text, path string) {
 	t.Helper()
 	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "shop") }))
@@ -36,7 +36,7 @@ spec:
 `, path, shop.Listener.Addr()), path
 }
 
-// httpOnce makes a request that is answered and one that is refused.
+// httpOnce makes one request that is answered and one that is refused.
 func httpOnce(t *testing.T, path string) {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

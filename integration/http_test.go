@@ -21,16 +21,16 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// web is a cluster whose nodes route requests of HTTP: in the clear at 9100,
-// with TLS at 9443.
+// web is a cluster whose nodes route HTTP requests, in plain text on port 9100
+// and with TLS on 9443.
 type web struct {
 	*cluster
 	ca *authority
 }
 
-// startWeb starts three nodes. /talk is a WebSocket server, /test.Talker a
-// server of gRPC, /long a file, /endless an answer that does not end; all else
-// goes to v1 at first.
+// startWeb starts three nodes. /talk is a WebSocket server, /test.Talker a gRPC
+// server, /long a file, /endless an answer that does not end; everything else
+// is routed to v1 initially.
 func startWeb(t *testing.T, flags ...string) *web {
 	t.Helper()
 	w := &web{startCluster(t, 3, append(flags, "--drain-wait", "500ms", "--drain-timeout", "3s")...), newAuthority(t, "ca")}
@@ -62,16 +62,23 @@ spec:
 	return w
 }
 
-// route sends what has no rule of its own to a service.
+// route routes requests without a rule of their own to service.
 func (w *web) route(service string) string {
 	var rules []string
 	for prefix, to := range map[string]string{"/": service, "/talk": "talk", "/long": "files", "/endless": "files", "/test.Talker": "say"} {
-		rules = append(rules, fmt.Sprintf("    - {matches: [{path: {type: PathPrefix, value: %s}}], default: {backendRefs: [{kind: MeshService, name: %s}]}}\n", prefix, to))
+		rules = append(rules, fmt.Sprintf("    - {matches: [{path: {type: PathPrefix, value: %s}}], "+
+			"default: {backendRefs: [{kind: MeshService, name: %s}]}}\n", prefix, to))
 	}
-	return "---\nkind: MeshHTTPRoute\nname: shop\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: shop}\n    rules:\n" + strings.Join(rules, "")
+	return "---\n" +
+		"kind: MeshHTTPRoute\n" +
+		"name: shop\n" +
+		"spec:\n" +
+		"  to:\n" +
+		"  - targetRef: {kind: MeshService, name: shop}\n" +
+		"    rules:\n" + strings.Join(rules, "")
 }
 
-// dialer connects to the first of the nodes that listens, as a balancer does.
+// dialer connects to the first node in order that listens, like a balancer.
 func (w *web) dialer(port string, order ...int) func(ctx context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (c net.Conn, err error) {
 		for _, i := range order {
@@ -83,7 +90,7 @@ func (w *web) dialer(port string, order ...int) func(ctx context.Context) (net.C
 	}
 }
 
-// webNamed says its name and the path, in HTTP/1.1 and HTTP/2.
+// webNamed answers with its name and the path, over HTTP/1.1 and HTTP/2.
 func webNamed(t *testing.T, name string) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -95,8 +102,7 @@ func webNamed(t *testing.T, name string) string {
 	return s.Listener.Addr().String()
 }
 
-// files has a file of 200 KB at /long, and at /endless an answer that begins and
-// does not end.
+// files serves a file of 200 KB at /long, and an endless answer at /endless.
 func files(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,10 +119,15 @@ func files(t *testing.T) string {
 	return s.Listener.Addr().String()
 }
 
-// talker is a gRPC service that says everything back.
+// talker is a gRPC echo service.
 var talker = grpc.ServiceDesc{
 	ServiceName: "test.Talker", HandlerType: (*any)(nil),
-	Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: func(_ any, _ context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: func(
+		_ any,
+		_ context.Context,
+		dec func(any) error,
+		_ grpc.UnaryServerInterceptor,
+	) (any, error) {
 		in := new(wrapperspb.StringValue)
 		return in, dec(in)
 	}}},
@@ -144,7 +155,7 @@ func grpcEcho(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// curls are the ways in which curl speaks HTTP here.
+// curls are the protocol variants of curl under test.
 var curls = []struct {
 	url, version string
 	args         []string
@@ -155,14 +166,14 @@ var curls = []struct {
 	{"https://web.example.com:9443", "2", []string{"--http2"}},
 }
 
-// curl runs curl at a node.
+// curl runs curl against a node.
 func (w *web) curl(m *member, args ...string) result {
 	w.t.Helper()
 	return peer(w.t, "", "curl", append(args, "-sS", "--fail", "--cacert", w.ca.file,
 		"--resolve", "web.example.com:9100:"+m.ip, "--resolve", "web.example.com:9443:"+m.ip)...)
 }
 
-// curl, in each version of HTTP, at each node.
+// curl works with each version of HTTP, at each node.
 func TestCurlSpeaksHTTPToACluster(t *testing.T) {
 	t.Parallel()
 	w := startWeb(t, "--access-log", "closed")
@@ -174,7 +185,7 @@ func TestCurlSpeaksHTTPToACluster(t *testing.T) {
 		for _, c := range curls {
 			args := append(c.args, "-w", "%{http_version} %{num_connects}\n")
 			want, urls := "v1 /one\n"+c.version+" 1\n", []string{c.url + "/one"}
-			if c.args == nil || c.args[0] != "--http2-prior-knowledge" { // with that, curl 7 fails at its second request, to any server
+			if c.args == nil || c.args[0] != "--http2-prior-knowledge" { // there curl 7 fails at its second request, with any server
 				want, urls = want+"v1 /two\n"+c.version+" 0\n", append(urls, c.url+"/two")
 			}
 			if r := w.curl(m, append(args, urls...)...); r.code != 0 || r.out != want {
@@ -193,8 +204,8 @@ func TestCurlSpeaksHTTPToACluster(t *testing.T) {
 	w.curlsThatGiveUp(w.members[2])
 }
 
-// manyCurls runs many at once: each has its answer, so each leaves in order,
-// however soon that is.
+// manyCurls runs many curls at once: each gets its answer, so each connection
+// is closed gracefully, however soon.
 func (w *web) manyCurls() {
 	w.t.Helper()
 	const at, each = 8, 6
@@ -217,7 +228,7 @@ func (w *web) manyCurls() {
 		for _, m := range w.members[:2] {
 			ended += len(m.accesses())
 		}
-		return ended >= (at*each+2*2)*len(curls) // before, each node had two of each kind
+		return ended >= (at*each+2*2)*len(curls) // each node has served two of each kind before
 	})
 	for _, m := range w.members[:2] {
 		for _, a := range m.accesses() {
@@ -228,15 +239,16 @@ func (w *web) manyCurls() {
 	}
 }
 
-// curlsThatGiveUp run out of time in the middle of an answer.
+// curlsThatGiveUp time out in the middle of an answer.
 func (w *web) curlsThatGiveUp(m *member) {
 	w.t.Helper()
 	for _, c := range curls {
 		var from string
 		var size, before int
-		for limit := 1; size == 0; limit *= 2 { // a busy machine needs more of it to begin
+		for limit := 1; size == 0; limit *= 2 { // a busy machine takes longer to begin
 			before = len(m.accesses())
-			r := w.curl(m, append(c.args, "-N", "-o", os.DevNull, "--max-time", fmt.Sprint(limit), "-w", "%{local_ip}:%{local_port} %{size_download}", c.url+"/endless")...)
+			r := w.curl(m, append(c.args, "-N", "-o", os.DevNull, "--max-time", fmt.Sprint(limit), "-w",
+				"%{local_ip}:%{local_port} %{size_download}", c.url+"/endless")...)
 			if _, err := fmt.Sscan(r.out, &from, &size); err != nil || r.code != 28 {
 				w.t.Fatalf("curl %v: exit code %d, %q\n%s", c.args, r.code, r.out, r.err)
 			}
@@ -248,8 +260,8 @@ func (w *web) curlsThatGiveUp(m *member) {
 	}
 }
 
-// Routes change by apply and a node is drained, and no request fails, no
-// WebSocket and no stream of gRPC at the other nodes breaks.
+// While apply changes the routes and a node is drained, no request fails, and
+// no WebSocket and no gRPC stream at the other nodes breaks.
 func TestNothingOfHTTPBreaks(t *testing.T) {
 	t.Parallel()
 	w := startWeb(t)
@@ -296,7 +308,7 @@ func TestNothingOfHTTPBreaks(t *testing.T) {
 	}
 }
 
-// askers are clients that notice whatever breaks.
+// askers are clients that report every failure.
 type askers struct {
 	t        testing.TB
 	stop     atomic.Bool
@@ -310,7 +322,7 @@ func (p *askers) end() {
 	p.wg.Wait()
 }
 
-// run repeats what must not fail.
+// run repeats an operation that must not fail.
 func (p *askers) run(what string, once func() error, atEnd func()) {
 	p.wg.Go(func() {
 		defer atEnd()
@@ -325,13 +337,16 @@ func (p *askers) run(what string, once func() error, atEnd func()) {
 	p.t.Cleanup(func() { p.stop.Store(true) })
 }
 
-// ask makes requests, first at the node that is drained.
+// ask makes HTTP requests, preferably to the node that is drained.
 func (p *askers) ask(w *web, http2 bool) {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2)
 	dial := w.dialer("9100", 2, 0, 1)
-	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
+	transport := &http.Transport{
+		Protocols:   protocols,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+	}
 	client := &http.Client{Transport: transport, Timeout: patience}
 	p.run(fmt.Sprint("requests, http2 ", http2), func() error {
 		resp, err := client.Post("http://web.example.com/x", "text/plain", strings.NewReader("body"))
@@ -363,7 +378,7 @@ func (p *askers) dialGRPC(w *web, order ...int) *grpc.ClientConn {
 	return conn
 }
 
-// call makes calls of gRPC, first at the node that is drained.
+// call makes gRPC calls, preferably to the node that is drained.
 func (p *askers) call(w *web) {
 	conn := p.dialGRPC(w, 2, 0, 1)
 	p.run("calls", func() error {
@@ -377,7 +392,7 @@ func (p *askers) call(w *web) {
 	}, func() {})
 }
 
-// talk keeps a WebSocket at the first node.
+// talk keeps a WebSocket open at the first node.
 func (p *askers) talk(w *web) {
 	c, err := websocket.Dial("ws://"+w.members[0].ip+":9100/talk", "", "http://web.example.com")
 	if err != nil {
@@ -392,7 +407,7 @@ func (p *askers) talk(w *web) {
 	}, func() { _ = c.Close() })
 }
 
-// stream keeps a stream of gRPC at the first node.
+// stream keeps a gRPC stream open at the first node.
 func (p *askers) stream(w *web) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s, err := p.dialGRPC(w, 0).NewStream(ctx, &talker.Streams[0], "/test.Talker/Talk")

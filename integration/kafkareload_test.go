@@ -19,8 +19,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// tenants are virtual clusters on a cluster behind one TLS port, all on one fake
-// Kafka cluster of three brokers.
+// tenants are virtual clusters of a Penstock cluster behind one TLS port, all
+// on one fake Kafka cluster of three brokers.
 type tenants struct {
 	t       *testing.T
 	cluster *cluster
@@ -29,7 +29,7 @@ type tenants struct {
 	fake    *kfake.Cluster
 
 	mu   sync.Mutex
-	lost map[string]int // connections that did not end by their client's wish, by tenant
+	lost map[string]int // connections not closed by their client, by tenant
 }
 
 const kafkaPort = "9092"
@@ -48,7 +48,7 @@ func newTenants(t *testing.T, f *cluster) *tenants {
 	return w
 }
 
-// resources of a tenant; more stands in its spec.
+// resources returns the resources of a tenant; more is added to its spec.
 func (w *tenants) resources(name, more string) string {
 	return fmt.Sprintf(`kind: VirtualCluster
 name: %[1]s
@@ -66,7 +66,8 @@ func (w *tenants) certificate(name string) string {
 	return certificate(name, w.ca.issue("*."+name+".test")) + "---\n"
 }
 
-// client makes a client of a tenant, each connection of which goes to any node.
+// client returns a client of a tenant; each of its connections goes to a random
+// node.
 func (w *tenants) client(tenant string, opts ...kgo.Opt) *kgo.Client {
 	w.t.Helper()
 	dial := func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -97,7 +98,7 @@ func (w *tenants) client(tenant string, opts ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// watchedConn tells of connections that the other side ended.
+// watchedConn reports connections that the other side ended.
 type watchedConn struct {
 	net.Conn
 	lost func()
@@ -121,8 +122,8 @@ func (w *tenants) losses(tenant string) int {
 	return w.lost[tenant]
 }
 
-// stream is one producer and one consumer of a partition; each record must
-// follow the one before.
+// stream is one producer and one consumer of a partition; records must arrive
+// in order.
 type stream struct {
 	produced, consumed atomic.Int64
 }
@@ -130,7 +131,9 @@ type stream struct {
 func (w *tenants) stream(ctx context.Context, wg *sync.WaitGroup, tenant string, partition int32) *stream {
 	s := new(stream)
 	producer := w.client(tenant, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic("orders"), kgo.ProducerLinger(0))
-	consumer := w.client(tenant, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {partition: kgo.NewOffset().AtStart()}}), kgo.FetchMaxWait(200*time.Millisecond))
+	consumer := w.client(tenant,
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {partition: kgo.NewOffset().AtStart()}}),
+		kgo.FetchMaxWait(200*time.Millisecond))
 	wg.Go(func() {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
@@ -166,7 +169,7 @@ func (w *tenants) stream(ctx context.Context, wg *sync.WaitGroup, tenant string,
 	return s
 }
 
-// topic makes the topic of a tenant.
+// topic creates the topic of a tenant.
 func (w *tenants) topic(tenant string, partitions int) {
 	w.t.Helper()
 	adm := kadm.NewClient(w.client(tenant))
@@ -178,9 +181,9 @@ func (w *tenants) topic(tenant string, partitions int) {
 	}
 }
 
-// Clients of Kafka go on while tenants are added, changed and removed by way
-// of any node: no connection is made again, that of a changed tenant included,
-// and nobody's records are lost, doubled or somebody else's.
+// Kafka clients continue while tenants are added, changed and removed through
+// any node: no connection is reopened, even of a changed tenant, and no record
+// is lost, duplicated or delivered to another tenant.
 func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -229,7 +232,9 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 		m.apply(w.resources("red", fmt.Sprintf("  maxFrame: %dMiB", 50+i)))
 		m.apply(w.certificate("green"))
 		m.apply(w.resources("blue", []string{"  unmappedBrokers: hide", "  maxInFlight: 500"}[i%2]))
-		m.apply(fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q], connect: {timeout: %ds}}\n", w.fake.ListenAddrs()[i%3], 5+i))
+		m.apply(fmt.Sprintf("kind: PhysicalCluster\n"+
+			"name: big\n"+
+			"spec: {bootstrap: [%q], connect: {timeout: %ds}}\n", w.fake.ListenAddrs()[i%3], 5+i))
 		adm := kadm.NewClient(w.client("extra"))
 		if _, err := adm.DeleteTopic(ctx, "orders"); err != nil {
 			t.Errorf("round %d: %v", i, err)
@@ -251,7 +256,7 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 	t.Logf("%d clients, %d records, each in its place; 36 changes, no connection broken", 2*len(all), records)
 }
 
-// The clients of a tenant that is removed are sent away, and nobody else.
+// Only the clients of a removed tenant are disconnected.
 func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
@@ -287,14 +292,17 @@ func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
 	wg.Wait()
 }
 
-// A broker that comes is found by every node as soon as somebody wants to be
-// led to it, however long its next look would have taken: a client may have
-// heard of the broker by way of another node.
+// Every node finds a new broker as soon as a client requests it, without
+// waiting for the next discovery: the client may have learnt of the broker
+// through another node.
 func TestANewBrokerIsReachedThroughEveryNodeAtOnce(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	w := newTenants(t, f)
-	f.members[0].apply(fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q], discovery: {interval: 1h}}\n---\n", w.fake.ListenAddrs()[0]) +
+	f.members[0].apply(fmt.Sprintf("kind: PhysicalCluster\n"+
+		"name: big\n"+
+		"spec: {bootstrap: [%q], discovery: {interval: 1h}}\n"+
+		"---\n", w.fake.ListenAddrs()[0]) +
 		w.certificate("red") + w.resources("red", ""))
 	greet := func(m *member, broker int32) error {
 		t.Helper()

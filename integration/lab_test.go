@@ -11,14 +11,14 @@ import (
 	"penstock/integration/lab"
 )
 
-// hosts is a lab of a test: what goes wrong with it ends the test.
+// hosts is a lab whose errors fail the test.
 type hosts struct {
 	*lab.Lab
 	t testing.TB
 }
 
-// newLab makes the hosts. It needs root, ip and nft: an error in CI, a skip
-// elsewhere.
+// newLab creates the hosts. It requires root, ip and nft: without them the test
+// fails in CI and is skipped elsewhere.
 func newLab(t testing.TB, n int) *hosts {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -52,7 +52,7 @@ func (h *hosts) cut(a, b int)           { h.t.Helper(); h.must(h.Cut(a, b)) }
 func (h *hosts) cutOneWay(from, to int) { h.t.Helper(); h.must(h.CutOneWay(from, to)) }
 func (h *hosts) slow(bytes int)         { h.t.Helper(); h.must(h.Slow(bytes)) }
 
-// split leaves links within the groups alone.
+// split cuts all links between the groups.
 func (h *hosts) split(groups ...[]int) {
 	h.t.Helper()
 	for i, one := range groups {
@@ -66,7 +66,7 @@ func (h *hosts) split(groups ...[]int) {
 	}
 }
 
-// startClusterIn is startCluster with a host for each node.
+// startClusterIn is startCluster with one host per node.
 func startClusterIn(l *hosts, flags ...string) *cluster {
 	l.t.Helper()
 	f := &cluster{t: l.t}
@@ -84,11 +84,11 @@ func startClusterIn(l *hosts, flags ...string) *cluster {
 	return f
 }
 
-// What a killed run left has the addresses of nobody any more: it goes before
-// the next network is made, and never while its maker lives.
+// Networks of killed processes are removed before a new one is created; those
+// of running processes are not.
 func TestNetworksOfTheKilledAreRemoved(t *testing.T) {
 	living := newLab(t, 1)
-	const dead = "pk0-0" // as New names them; nobody claims 10.0.0.0
+	const dead = "pk0-0" // as New names them; no process claims 10.0.0.0
 	for _, argv := range [][]string{
 		{"ip", "link", "add", dead, "type", "bridge"},
 		{"ip", "netns", "add", dead + "-1"},

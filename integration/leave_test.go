@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A node that cannot be done without does not leave, and loses nothing by the
-// attempt: neither the cluster its majority nor the node its traffic.
+// A node that the majority depends on does not leave, and the attempt costs
+// neither the cluster its majority nor the node its traffic.
 func TestANodeThatCannotLeaveServesOn(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -43,8 +43,9 @@ func TestANodeThatCannotLeaveServesOn(t *testing.T) {
 	}
 }
 
-// leaveUnawares has a node leave when another is gone and nobody has noticed
-// yet. One that has is refused at once, which is not what is asked for here.
+// leaveUnawares makes a node leave while another one is gone and no node has
+// noticed yet. A node that has noticed refuses at once, which is not the case
+// under test.
 func (m *member) leaveUnawares(f *cluster, gone *member, args ...string) (r result) {
 	m.t.Helper()
 	for range 5 {
@@ -60,8 +61,7 @@ func (m *member) leaveUnawares(f *cluster, gone *member, args ...string) (r resu
 	return r
 }
 
-// Whoever applies waits for the nodes that are up, and one that hangs is not
-// for long.
+// apply waits for the nodes that are up, but not long for one that hangs.
 func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -72,18 +72,18 @@ func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
 			hung = m
 		}
 	}
-	lead.apply("kind: Service\nname: before\nspec: {}\n") // so that the two are connected
+	lead.apply("kind: Service\nname: before\nspec: {}\n") // ensures that both are connected
 	hung.signal(syscall.SIGSTOP)
 	defer hung.signal(syscall.SIGCONT)
-	// It would wait for minutes, and says itself why it did not.
+	// Waiting for the hung node would take minutes; the output says why it ended.
 	r := lead.pipe("kind: Service\nname: s\nspec: {}\n", "apply", "-f", "-", "--wait-timeout", "5m", "--timeout", "6m")
 	if r.code != 0 || !strings.Contains(r.err, "2 of 3 nodes") || !strings.Contains(r.err, hung.name+": is not in reach any more") {
 		t.Errorf("apply: %+v", r)
 	}
 }
 
-// A node that joins is ready when it acts on what there is, not before: a
-// balancer would send it connections that it has no listener for.
+// A joining node is ready only when it has applied the configuration: otherwise
+// a balancer would send it connections before it has listeners.
 func TestANodeThatJoinsIsReadyWithItsListeners(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)

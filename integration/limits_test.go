@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rule 10: limits of a listener refuse with a reason, and established
-// connections do not notice.
+// rule 10: listener limits refuse connections with a reason; established
+// connections are not affected.
 func TestLimitsOfAListener(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+
@@ -64,7 +64,7 @@ func TestLimitsOfAListener(t *testing.T) {
 		return err == nil
 	}
 	served, asked := 0, 0
-	waitFor(t, "more in a second than are taken", func() bool { // a busy machine may not get to that at once
+	waitFor(t, "more in a second than are taken", func() bool { // a busy machine may need several attempts
 		for range 30 { // the burst is one second's worth
 			if asked++; isServed() {
 				served++
@@ -83,7 +83,7 @@ func TestLimitsOfAListener(t *testing.T) {
 	waitFor(t, "the next second, in which somebody is served again", isServed)
 }
 
-// startLimited starts the node with so many descriptors.
+// startLimited starts the node with a limit of open files.
 func (n *node) startLimited(limit int, resources string) {
 	n.t.Helper()
 	n.start([]string{"sh", "-c", fmt.Sprintf("ulimit -n %d; exec \"$@\"", limit), "sh", program(n.t), "start", "--dev", "--data-dir", n.dir,
@@ -91,9 +91,8 @@ func (n *node) startLimited(limit int, resources string) {
 		"--drain-wait", "0s", "--drain-timeout", "0s", "--resources", resources})
 }
 
-// Hellos that are never finished, more than there are descriptors for, end in
-// their time, those that had to wait to be accepted as well; then the node is
-// ready again.
+// More unfinished hellos than there are descriptors end by their deadline,
+// including those that waited to be accepted; then the node is ready again.
 func TestUnfinishedHellosGiveDescriptorsBack(t *testing.T) {
 	t.Parallel()
 	const limit = 96
@@ -119,8 +118,8 @@ func TestUnfinishedHellosGiveDescriptorsBack(t *testing.T) {
 	roundTrip(t, dial(t, plain), "hello")
 }
 
-// rule 10: out of descriptors, accepting rests; those who wait are served
-// later, and those who are established do not notice.
+// rule 10: without free descriptors the node stops accepting; waiting clients
+// are served later, and established connections are not affected.
 func TestOutOfDescriptors(t *testing.T) {
 	t.Parallel()
 	const limit, clients = 96, 100
@@ -134,7 +133,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	var waiting []net.Conn
 	served, turnedAway := 0, 0
 	for range clients {
-		c, err := net.DialTimeout("tcp", addr, patience) // the kernel takes it; the node may not
+		c, err := net.DialTimeout("tcp", addr, patience) // accepted by the kernel, perhaps not by the node
 		if err == nil {
 			defer c.Close()
 			_ = c.SetDeadline(time.Now().Add(patience))
@@ -153,7 +152,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		code, why := n.fetch("/readyz")
 		return code == 503 && strings.Contains(why, "out of file descriptors")
 	})
-	// One after another is served and leaves, so that the next gets in.
+	// One after another is served and closes, so that the next one gets in.
 	for _, c := range waiting {
 		switch n, err := c.Read(make([]byte, 1)); {
 		case n == 1:
@@ -187,7 +186,7 @@ func (n *node) wantFewDescriptors(limit int) {
 	waitFor(n.t, "descriptors to be given back", func() bool { return n.proc.Descriptors() < limit/2 })
 }
 
-// A node raises the limit that it was started with as far as it may.
+// A node raises its limit of open files as far as it may.
 func TestFileLimitIsRaised(t *testing.T) {
 	t.Parallel()
 	var own unix.Rlimit
@@ -205,16 +204,16 @@ func TestFileLimitIsRaised(t *testing.T) {
 	}
 }
 
-// rule 10: over the memory budget nobody is dropped: hellos that have not
-// begun wait, and everybody is served in the end. Only a hello that takes more than
-// a second may have to give way to one that waits.
+// rule 10: over the memory budget no client is dropped: hellos that have not
+// begun wait, and everyone is served in the end. Only a hello that takes more
+// than a second may be dropped in favour of one that waits.
 func TestMemoryBudget(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
 	n := startNode(t, service("gate", []string{gate.addr()})+service("echo", []string{serve(t, echo)})+listener("plain", "service: echo")+
 		listener("tls", "protocol: tls", "service: gate", "timeouts: {hello: 10m}"), "--memory-budget", "1")
 	busy := keepBusy(t, dial(t, n.addr("plain")))
-	// Each of these may become 16 KiB, of which all but the last bytes come.
+	// Each of these may grow to 16 KiB; all but the last byte arrives.
 	whole := string(hello(sni("a.example.com"), extension(0xfe99, make([]byte, 14<<10))))
 	tls := n.addr("tls")
 	var hoarders []*net.TCPConn
@@ -231,7 +230,7 @@ func TestMemoryBudget(t *testing.T) {
 	mustWrite(t, late, whole)
 	busy()
 	for _, c := range hoarders {
-		_, _ = io.WriteString(c, whole[len(whole)-1:]) // which may be too late
+		_, _ = io.WriteString(c, whole[len(whole)-1:]) // may be too late
 	}
 	refused := func() (list []access) {
 		for _, a := range n.accesses() {

@@ -17,21 +17,21 @@ import (
 	"penstock/node/admin"
 )
 
-// step is one request about a service: what it asks for.
+// step is one request about a service.
 type step struct {
 	key   string
 	do    string // "put", "delete", "get"
-	value int    // of a put: the port of the service's only endpoint
+	value int    // of a put: port of the service's only endpoint
 }
 
-// outcome is what a step was answered.
+// outcome is the answer to a step.
 type outcome struct {
-	value   int  // of a get; 0: there is none
-	unknown bool // it may have acted, or may yet act
+	value   int  // of a get; 0: not found
+	unknown bool // may have acted, or may still act
 }
 
-// register is what a service is to its clients: a value that is put, deleted
-// and read, each at one moment between question and answer.
+// register models a service as clients see it: a value that is put, deleted and
+// read, each at one moment between request and answer.
 var register = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		keys := map[string][]porcupine.Operation{}
@@ -52,7 +52,7 @@ var register = porcupine.Model{
 		case "put":
 			return true, s.value
 		case "delete":
-			// It is answered "not found" as a get that found nothing.
+			// perform reports "not found" as a success, too.
 			return true, 0
 		default:
 			return o.value == now, now
@@ -63,8 +63,8 @@ var register = porcupine.Model{
 
 var portOf = regexp.MustCompile(`127\.0\.0\.1:(\d+)`)
 
-// perform makes a request of a node. sure is false where it failed and cannot
-// have acted: such a step is no part of the history.
+// perform sends a request to a node. sure is false if it failed and cannot have
+// acted: then the step is not part of the history.
 func perform(ctx context.Context, c *admin.Client, s step) (o outcome, sure bool) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -72,9 +72,11 @@ func perform(ctx context.Context, c *admin.Client, s step) (o outcome, sure bool
 	switch s.do {
 	case "put":
 		doc := fmt.Sprintf(`{"kind":"Service","name":%q,"spec":{"endpoints":[{"address":"127.0.0.1:%d"}]}}`, s.key, s.value)
-		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{[]byte(doc)}, Wait: admin.Wait{Nodes: -1}})
+		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply,
+			admin.ApplyRequest{Documents: [][]byte{[]byte(doc)}, Wait: admin.Wait{Nodes: -1}})
 	case "delete":
-		_, err = admin.Call[admin.DeleteResult](ctx, c, admin.MethodDelete, admin.DeleteRequest{Kind: "Service", Name: s.key, Wait: admin.Wait{Nodes: -1}})
+		_, err = admin.Call[admin.DeleteResult](ctx, c, admin.MethodDelete,
+			admin.DeleteRequest{Kind: "Service", Name: s.key, Wait: admin.Wait{Nodes: -1}})
 	default:
 		var r *admin.GetResult
 		r, err = admin.Call[admin.GetResult](ctx, c, admin.MethodGet, admin.GetRequest{Kind: "Service", Name: s.key})
@@ -91,7 +93,10 @@ func perform(ctx context.Context, c *admin.Client, s step) (o outcome, sure bool
 		return o, true
 	case s.do == "get":
 		return o, false
-	case errors.As(err, &refusal) && slices.Contains([]admin.Code{admin.NoLeader, admin.NotLeader, admin.Busy, admin.Unavailable, admin.Refused}, refusal.Code):
+	case errors.As(err, &refusal) &&
+		slices.Contains([]admin.Code{
+			admin.NoLeader, admin.NotLeader, admin.Busy, admin.Unavailable, admin.Refused,
+		}, refusal.Code):
 		return o, false
 	case errors.Is(err, admin.ErrUnreachable) && !errors.Is(err, admin.ErrLost):
 		return o, false
@@ -100,8 +105,8 @@ func perform(ctx context.Context, c *admin.Client, s step) (o outcome, sure bool
 	return o, true
 }
 
-// record runs clients on all nodes until the fault is over, and gives what
-// they asked and heard.
+// record runs clients on all nodes until the fault is over, and returns the
+// history of their requests and answers.
 func (f *cluster) record(clients int, keys []string, fault func()) []porcupine.Operation {
 	f.t.Helper()
 	var mu sync.Mutex
@@ -132,7 +137,11 @@ func (f *cluster) record(clients int, keys []string, fault func()) []porcupine.O
 						continue
 					}
 				}
-				s := step{key: keys[random.IntN(len(keys))], do: []string{"put", "put", "get", "get", "delete"}[random.IntN(5)], value: 1 + i*1000 + n%1000}
+				s := step{
+					key:   keys[random.IntN(len(keys))],
+					do:    []string{"put", "put", "get", "get", "delete"}[random.IntN(5)],
+					value: 1 + i*1000 + n%1000,
+				}
 				call := time.Since(began).Nanoseconds()
 				o, sure := perform(f.t.Context(), c, s)
 				end := time.Since(began).Nanoseconds()
@@ -160,8 +169,8 @@ func (f *cluster) record(clients int, keys []string, fault func()) []porcupine.O
 	return history
 }
 
-// Whatever happens to nodes and links, what all clients see together could
-// have been seen if there were one copy and one request at a time.
+// Whatever happens to nodes and links, the history of all clients is
+// linearizable.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	t.Parallel()
 	histories := 5

@@ -24,11 +24,10 @@ import (
 	"penstock/node/admin"
 )
 
-// patience is how long a test waits for what must come, on a machine that is
-// busy with everything else.
+// patience bounds each wait of a test; it allows for a busy machine.
 const patience = 5 * time.Minute
 
-// build makes the binary, once for all tests.
+// build builds the binary, once for all tests.
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "penstock-build-")
 	if err != nil {
@@ -47,7 +46,7 @@ var build = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-var built string // the folder of the binary
+var built string // folder of the binary
 
 func TestMain(m *testing.M) {
 	if err := process.AtOnce("4"); err != nil {
@@ -72,20 +71,20 @@ func program(t testing.TB) string {
 	return path
 }
 
-// node is a running penstock with addresses of its own.
+// node is a running penstock with its own addresses.
 type node struct {
 	t    testing.TB
 	proc *process.Process
-	dir  string // its data folder and everything else it writes
+	dir  string // data folder, and everything else that it writes
 	http string
-	// wantCode is what it must exit with.
+	// wantCode is the expected exit code.
 	wantCode int
 	ended    bool
 }
 
-// startNode starts a node with these resources and waits until it is ready.
-// At the end of the test it is stopped by SIGTERM and must exit with 0; its
-// log is shown when the test failed.
+// startNode starts a node with these resources and waits until it is ready. At
+// the end of the test the node is stopped with SIGTERM and must exit with 0;
+// its log is printed if the test failed.
 func startNode(t testing.TB, resources string, flags ...string) *node {
 	t.Helper()
 	n := newNode(t)
@@ -99,7 +98,7 @@ func startNode(t testing.TB, resources string, flags ...string) *node {
 	return n
 }
 
-// newNode prepares one without starting it. Its folder has a short name: the
+// newNode prepares a node without starting it. Its folder has a short path: the
 // path of a unix socket may be 107 bytes long.
 func newNode(t testing.TB) *node {
 	t.Helper()
@@ -135,7 +134,7 @@ func (n *node) start(argv []string) {
 	})
 }
 
-// mustLive ends the test when the node has ended by itself.
+// mustLive fails the test if the node has ended.
 func (n *node) mustLive() {
 	n.t.Helper()
 	if n.proc.Descriptors() == 0 {
@@ -143,8 +142,8 @@ func (n *node) mustLive() {
 	}
 }
 
-// finish ends the node as an operator would, and looks for what must never be
-// in a log.
+// finish stops the node with SIGTERM, and checks its log for text that must
+// never be there.
 func (n *node) finish() {
 	if !n.ended {
 		n.signal(syscall.SIGTERM)
@@ -171,7 +170,7 @@ func (n *node) signal(sig syscall.Signal) {
 	}
 }
 
-// wantExit waits for the node's end.
+// wantExit waits until the node ends, and checks its exit code.
 func (n *node) wantExit(code int) {
 	n.t.Helper()
 	n.ended = true
@@ -193,30 +192,30 @@ func (n *node) file(name, text string) string {
 	return path
 }
 
-// result is what a command left.
+// result is the result of a command.
 type result struct {
 	code     int
 	out, err string
 }
 
-// run runs a command against the node, with the real command line.
+// run runs a penstock command against the node.
 func (n *node) run(args ...string) result {
 	n.t.Helper()
 	return n.pipe("", args...)
 }
 
-// pipe does too, with something on its standard input.
+// pipe is run with text on standard input.
 func (n *node) pipe(in string, args ...string) result {
 	n.t.Helper()
 	return command(n.t, in, append(args, "--addr", "unix:"+filepath.Join(n.dir, "penstock.sock"))...)
 }
 
-// quickRace keeps the race detector from waiting a second at each exit.
+// quickRace prevents the race detector from sleeping a second at each exit.
 const quickRace = "GORACE=atexit_sleep_ms=0"
 
-// command runs the command line in this process, which takes a tenth of what a
-// process of its own does. What starts a node, and so has the process to itself,
-// runs in one.
+// command runs a penstock command in this process, which takes a tenth of the
+// time of a separate process. Commands that start nodes need a process of their
+// own.
 func command(t testing.TB, in string, args ...string) result {
 	t.Helper()
 	if args[0] == "start" || args[0] == "demo" {
@@ -227,8 +226,8 @@ func command(t testing.TB, in string, args ...string) result {
 	return result{code, out.String(), errs.String()}
 }
 
-// commandOf runs a program's command line in a process of its own, with more in
-// its environment.
+// commandOf runs a program in a separate process, with additions to its
+// environment.
 func commandOf(t testing.TB, bin string, env []string, in string, args ...string) result {
 	t.Helper()
 	cmd := exec.Command(bin, args...)
@@ -244,7 +243,7 @@ func commandOf(t testing.TB, bin string, env []string, in string, args ...string
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// must runs a command that must succeed, and gives its output.
+// must runs a command that must succeed, and returns its output.
 func (n *node) must(args ...string) string {
 	n.t.Helper()
 	r := n.run(args...)
@@ -254,7 +253,8 @@ func (n *node) must(args ...string) string {
 	return r.out
 }
 
-// apply applies resources that must be taken. When it returns they act.
+// apply applies resources that must be accepted. They are active when it
+// returns.
 func (n *node) apply(resources string) string {
 	n.t.Helper()
 	r := n.pipe(resources, "apply", "-f", "-")
@@ -284,7 +284,7 @@ func (n *node) listener(name string) admin.ListenerStatus {
 	return admin.ListenerStatus{}
 }
 
-// addr is the address that a listener is bound to.
+// addr returns the address that a listener is bound to.
 func (n *node) addr(listener string) string {
 	n.t.Helper()
 	l := n.listener(listener)
@@ -307,7 +307,7 @@ func (n *node) endpoint(service, address string) admin.EndpointStatus {
 	return admin.EndpointStatus{}
 }
 
-// fetch asks the node over HTTP.
+// fetch sends an HTTP request to the node.
 func (n *node) fetch(path string) (code int, body string) {
 	client := http.Client{Timeout: patience}
 	resp, err := client.Get("http://" + n.http + path)
@@ -322,10 +322,9 @@ func (n *node) fetch(path string) (code int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// settledMemory is what the node has of the machine's memory once that has
-// settled. The race detector keeps memory of its own for each byte that was
-// ever in use, up to ten times as much, and never gives it back: under it the
-// runtime says what it has.
+// settledMemory returns the node's resident memory once that is stable. The
+// race detector's shadow memory is up to ten times the memory ever used and is
+// never returned: with it, the figure comes from the Go runtime.
 func (n *node) settledMemory() int64 {
 	resident := n.proc.SettledRSS()
 	if !raceEnabled {
@@ -345,8 +344,8 @@ func (n *node) settledMemory() int64 {
 	return int64(all - released)
 }
 
-// metric is the sum of the series of a metric whose labels hold all of these,
-// like `listener="edge"`.
+// metric returns the sum of a metric's series whose labels include all of
+// these, such as `listener="edge"`.
 func (n *node) metric(name string, labels ...string) float64 {
 	n.t.Helper()
 	code, body := n.fetch("/metrics")
@@ -375,7 +374,7 @@ next:
 	return sum
 }
 
-// log is everything that the node wrote so far, the access log with it.
+// log returns everything that the node has logged, including the access log.
 func (n *node) log() string {
 	text, err := os.ReadFile(n.proc.Log())
 	if err != nil {
@@ -392,7 +391,7 @@ type access struct {
 	Duration                                                     float64 // in seconds
 }
 
-// accesses are the lines of the access log so far.
+// accesses returns the lines of the access log.
 func (n *node) accesses() []access {
 	n.t.Helper()
 	var list []access
@@ -405,14 +404,14 @@ func (n *node) accesses() []access {
 	return list
 }
 
-// end waits for the last line of the connection with that client address.
+// end waits for the closing line of the connection with that client address.
 func (n *node) end(client net.Addr) access {
 	n.t.Helper()
 	return n.endAfter(0, client)
 }
 
-// endAfter looks behind so many lines of the access log: a port that has been
-// used before may be used again.
+// endAfter ignores the first lines of the access log: a client port may be
+// reused.
 func (n *node) endAfter(before int, client net.Addr) access {
 	n.t.Helper()
 	var found access
@@ -428,7 +427,7 @@ func (n *node) endAfter(before int, client net.Addr) access {
 	return found
 }
 
-// wantEnd waits for a connection's end, and checks its reason.
+// wantEnd waits until a connection ends, and checks its reason.
 func (n *node) wantEnd(c net.Conn, reason string) access {
 	n.t.Helper()
 	a := n.end(c.LocalAddr())
@@ -438,7 +437,7 @@ func (n *node) wantEnd(c net.Conn, reason string) access {
 	return a
 }
 
-// traces is what the log has on a client, for messages.
+// traces returns the log lines about a client, for failure messages.
 func (n *node) traces(client string) string {
 	found := "the log has:"
 	for line := range strings.Lines(n.log()) {
@@ -449,9 +448,9 @@ func (n *node) traces(client string) string {
 	return found
 }
 
-// wantRefused connects to a listener and must be closed with this reason,
-// without a byte. (The reset may come before connect has returned; such a
-// client does not know its own address, so the metrics are asked.)
+// wantRefused connects to a listener and expects to be closed with this reason,
+// without a byte. (The reset may arrive before connect returns; the client then
+// does not know its own address, so this checks the metrics.)
 func (n *node) wantRefused(listener, reason string) {
 	n.t.Helper()
 	ended := func() float64 {
@@ -470,8 +469,8 @@ func (n *node) wantRefused(listener, reason string) {
 	waitFor(n.t, listener+" to have refused with "+reason, func() bool { return ended() == before+1 })
 }
 
-// waitFor waits for a condition. It looks less often as time goes by: each look
-// at a cluster takes work from the nodes that are waited for.
+// waitFor waits for a condition. It polls less often as time passes: each poll
+// of a cluster takes CPU from the nodes.
 func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	const first, longest = 5 * time.Millisecond, 50 * time.Millisecond

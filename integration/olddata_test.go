@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// oldFolders are data folders as earlier versions left them, one for each
-// format there has been. They stay, and open with every later version.
+// oldFolders are data folders written by earlier versions, one for each format.
+// Every later version must open them.
 const oldFolders = "testdata/datafolder-*.tgz"
 
-// What a node of an earlier version left on its disk is what a node of this
-// one goes on with. (PENSTOCK_REWRITE=N writes the folder of format N anew;
-// that is for a new format alone.)
+// This version continues with the data of a node of an earlier version.
+// (PENSTOCK_REWRITE=N rewrites the folder of format N; only for a new format.)
 func TestOldDataFoldersOpen(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -32,8 +31,8 @@ func TestOldDataFoldersOpen(t *testing.T) {
 		if out, err := exec.Command("tar", "-C", m.dir, "-xzf", file).CombinedOutput(); err != nil {
 			t.Fatalf("%v %s", err, out)
 		}
-		// Its token ends 8000 hours after it was made, and is forgotten a week
-		// later: where that is near, the node lives in the days of its folder.
+		// Its token expires 8000 hours after it was made, and is deleted a week
+		// later: close to that time the node's clock is set back by the folder's age.
 		made, err := os.Stat(filepath.Join(m.dir, "node.crt"))
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +56,7 @@ func TestOldDataFoldersOpen(t *testing.T) {
 		if lines := strings.Count(m.must("history", "service", "apps"), "\n"); lines != 3 {
 			t.Errorf("%s: the history has %d lines, want a header and two revisions", file, lines)
 		}
-		// It decides, and its private key is of use.
+		// The node commits changes, and its private key works.
 		m.apply(listener("new", "service: apps"))
 		if a := m.addr("tls"); a == "" {
 			t.Errorf("%s: the listener that ends TLS is not there", file)
@@ -65,21 +64,31 @@ func TestOldDataFoldersOpen(t *testing.T) {
 	}
 }
 
-// leaveFolder makes a data folder as this version leaves it.
+// leaveFolder creates a data folder with this version.
 func leaveFolder(t *testing.T, p pair, file string) {
 	t.Helper()
 	f := &cluster{t: t}
 	m := f.add("old", freshNet()+"1")
 	m.launch("--init")
-	m.apply("kind: Service\nname: apps\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}\n---\nkind: Listener\nname: edge\nspec: {address: \":9100\", service: apps}\n")
+	m.apply("kind: Service\n" +
+		"name: apps\n" +
+		"spec: {endpoints: [{address: \"127.0.0.1:1\"}]}\n" +
+		"---\n" +
+		"kind: Listener\n" +
+		"name: edge\n" +
+		"spec: {address: \":9100\", service: apps}\n")
 	m.apply("kind: Service\nname: apps\nspec: {endpoints: [{address: \"127.0.0.1:2\"}]}\n")
-	m.apply(certificate("cert", p) + "---\nkind: Listener\nname: tls\nspec: {address: \":9443\", protocol: tls, service: apps, tls: {mode: terminate, certificateRefs: [cert]}}\n")
+	m.apply(certificate("cert", p) + "---\n" +
+		"kind: Listener\n" +
+		"name: tls\n" +
+		"spec: {address: \":9443\", protocol: tls, service: apps, tls: {mode: terminate, certificateRefs: [cert]}}\n")
 	m.must("token", "create", "--name", "an-old-one", "--role", "reader", "--ttl", "8000h")
 	m.stop()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("tar", "-C", m.dir, "--exclude", "*.log", "--exclude", "penstock.sock", "--exclude", "lock", "-czf", file, ".").CombinedOutput()
+	out, err := exec.Command("tar", "-C", m.dir,
+		"--exclude", "*.log", "--exclude", "penstock.sock", "--exclude", "lock", "-czf", file, ".").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v %s", err, out)
 	}

@@ -10,24 +10,25 @@ import (
 	"testing"
 )
 
-// long tells whether the tests may take their time (make test-long).
+// long reports whether long tests are enabled (make test-long).
 func long() bool { return os.Getenv("PENSTOCK_LONG") != "" }
 
-// echoOutside is a backend that nodes with a network of their own reach.
+// echoOutside starts a backend that nodes in network namespaces can reach.
 func (l *hosts) echoOutside() string {
 	ln := listen(l.t, "tcp", net.JoinHostPort(l.Outside(), "0"))
 	serveOn(l.t, ln, echoAny)
 	return ln.Addr().String()
 }
 
-// partition is a shape of what links carry. cut makes it, given the leader's host
-// and another one, and tells which hosts can go on deciding; nil: none.
+// partition is a way to cut links. cut applies it, given the hosts of the
+// leader and of another node, and returns the hosts that can still decide; nil:
+// none.
 type partition struct {
 	name string
 	cut  func(leader, other int) (decides []int)
 }
 
-// without is the numbers of all hosts but these.
+// without returns the numbers of all other hosts.
 func (l *hosts) without(out ...int) (rest []int) {
 	for h := 1; h <= l.Hosts(); h++ {
 		if !slices.Contains(out, h) {
@@ -37,7 +38,7 @@ func (l *hosts) without(out ...int) (rest []int) {
 	return rest
 }
 
-// cutsOfHosts are partitions by which some hosts are away from the others.
+// cutsOfHosts are partitions that separate some hosts from the others.
 func cutsOfHosts(l *hosts) []partition {
 	shapes := []partition{
 		{"the leader alone", func(leader, _ int) []int {
@@ -66,8 +67,8 @@ func cutsOfHosts(l *hosts) []partition {
 	return shapes
 }
 
-// cutsOfLinks are partitions by which some hosts do not hear others, whom their
-// neighbours hear.
+// cutsOfLinks are partitions in which some hosts do not receive from others,
+// whose packets still reach their neighbours.
 func cutsOfLinks(l *hosts) []partition {
 	return []partition{
 		{"the leader is not heard", func(leader, _ int) []int {
@@ -89,8 +90,8 @@ func cutsOfLinks(l *hosts) []partition {
 	}
 }
 
-// Partitions of every shape: whoever can reach most of the voters decides,
-// whoever cannot says so, and no connection notices any of it.
+// Partitions of every kind: nodes that reach a majority of the voters decide,
+// the others report that they cannot, and no connection is affected.
 func TestPartitionsBreakNoConnection(t *testing.T) {
 	t.Parallel()
 	for name, shapes := range map[string]func(l *hosts) []partition{"of hosts": cutsOfHosts, "of links": cutsOfLinks} {
@@ -106,7 +107,7 @@ func TestPartitionsBreakNoConnection(t *testing.T) {
 	}
 }
 
-// passPartitions runs a cluster through the partitions, one after the other.
+// passPartitions applies the partitions to a cluster, one after the other.
 func passPartitions(l *hosts, shapes []partition) {
 	t := l.t
 	const held = 100
@@ -152,7 +153,7 @@ func passPartitions(l *hosts, shapes []partition) {
 	}
 }
 
-// mustAgree waits until all running nodes have the same content, and compares it.
+// mustAgree waits until all running nodes have the same content.
 func (f *cluster) mustAgree() {
 	f.t.Helper()
 	waitFor(f.t, "all nodes to have the same content", func() bool {
@@ -168,7 +169,7 @@ func (f *cluster) mustAgree() {
 	})
 }
 
-// A slow link makes the cluster slow, and nothing else.
+// A slow link makes the cluster slow, and has no other effect.
 func TestSlowLinksBreakNoConnection(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
@@ -178,14 +179,17 @@ func TestSlowLinksBreakNoConnection(t *testing.T) {
 	tr := startTraffic(f, "9100", 50)
 	l.slow(30_000)
 	for i := range 10 {
-		// A change that does not compress: about a second of such a link.
+		// An incompressible change: about a second of the link's bandwidth.
 		noise := make([]byte, 10_000)
 		if _, err := rand.Read(noise); err != nil {
 			t.Fatal(err)
 		}
 		change := serviceOnAll(fmt.Sprint("slow", i), fmt.Sprint(9200+i), backend)
 		for j := range 100 {
-			change += fmt.Sprintf("---\nkind: Service\nname: n%d-%d\nspec: {endpoints: [{address: %q, tags: {noise: %x}}]}\n", i, j, backend, noise[j*30:j*30+30])
+			change += fmt.Sprintf("---\n"+
+				"kind: Service\n"+
+				"name: n%d-%d\n"+
+				"spec: {endpoints: [{address: %q, tags: {noise: %x}}]}\n", i, j, backend, noise[j*30:j*30+30])
 		}
 		waitFor(t, "a change over slow links", func() bool {
 			return f.members[0].pipe(change, "apply", "-f", "-", "--wait", "none", "--timeout", "20s").code == 0

@@ -22,8 +22,8 @@ import (
 	"penstock/integration/process"
 )
 
-// requirePeer gives the path of a program that setup.sh installs. Where it is
-// missing the test fails in CI, and is skipped elsewhere.
+// requirePeer returns the path of a program that setup.sh installs. If it is
+// missing, the test fails in CI and is skipped elsewhere.
 func requirePeer(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -43,7 +43,7 @@ func requirePeer(t testing.TB, name string) string {
 	return ""
 }
 
-// peer runs a program to its end, with something on its standard input.
+// peer runs a program to completion, with text on standard input.
 func peer(t testing.TB, in, name string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -58,14 +58,14 @@ func peer(t testing.TB, in, name string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// running is a program that a test talks to while it runs.
+// running is a program that runs while the test interacts with it.
 type running struct {
 	t   testing.TB
 	cmd *exec.Cmd
 	log string
 }
 
-// startPeer starts a program; it is killed at the end of the test.
+// startPeer starts a program and kills it at the end of the test.
 func startPeer(t testing.TB, in *os.File, name string, args ...string) *running {
 	t.Helper()
 	out, err := os.CreateTemp(t.TempDir(), name)
@@ -86,7 +86,7 @@ func startPeer(t testing.TB, in *os.File, name string, args ...string) *running 
 	return r
 }
 
-// output is what it has printed so far.
+// output returns what the program has printed so far.
 func (r *running) output() string {
 	r.t.Helper()
 	text, err := os.ReadFile(r.log)
@@ -96,12 +96,12 @@ func (r *running) output() string {
 	return string(text)
 }
 
-// sClient runs openssl s_client until it has read this line from the endpoint,
-// or has ended by itself; it gives what it printed. (The line may stand in the
-// middle of a longer one: s_client writes its own words through a buffer.)
+// sClient runs openssl s_client until it has read this line from the endpoint
+// or has ended by itself, and returns its output. (The line may appear in the
+// middle of a longer one: s_client buffers its own output.)
 func sClient(t testing.TB, address, line string, args ...string) string {
 	t.Helper()
-	// At the end of its input it would end at once.
+	// s_client ends at the end of its input.
 	in, hold, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -136,14 +136,15 @@ func sClient(t testing.TB, address, line string, args ...string) string {
 	return r.output()
 }
 
-// haproxy starts HAProxy with this configuration; %d in it are free ports, in
-// the order given back.
+// haproxy starts HAProxy with this configuration. Each %d is replaced by a free
+// port; it returns their addresses in order.
 func haproxy(t testing.TB, config string) []string {
 	t.Helper()
 	return daemon(t, "haproxy", config, func(file, _ string) []string { return []string{"-db", "-q", "-f", file} })
 }
 
-// nginx does the same for nginx with its stream module; config is the stream block.
+// nginx does the same for nginx with its stream module; config is the stream
+// block.
 func nginx(t testing.TB, config string) []string {
 	t.Helper()
 	const module = "/usr/lib/nginx/modules/ngx_stream_module.so"
@@ -187,7 +188,7 @@ func daemon(t testing.TB, name, config string, args func(file, dir string) []str
 	return addresses
 }
 
-// authority is a CA of the test's own, with its certificate in a file.
+// authority is a CA of the test, with its certificate in a file.
 type authority struct {
 	t    testing.TB
 	cert *x509.Certificate
@@ -225,13 +226,13 @@ func newAuthority(t testing.TB, name string) *authority {
 	return a
 }
 
-// pair is a certificate with its key, as PEM and in files.
+// pair is a certificate with its key, in PEM and in files.
 type pair struct {
 	cert, key         string
 	certFile, keyFile string
 }
 
-// issue makes a certificate; its first name is the common name too.
+// issue creates a certificate; its first name is also the common name.
 func (a *authority) issue(names ...string) pair { return a.issueUntil(time.Hour, names...) }
 
 func (a *authority) issueUntil(life time.Duration, names ...string) pair {
@@ -267,7 +268,7 @@ func (a *authority) issueUntil(life time.Duration, names ...string) pair {
 	return p
 }
 
-// server is a configuration that shows the certificate.
+// server returns a TLS configuration with the certificate.
 func (p pair) server(t testing.TB) *tls.Config {
 	t.Helper()
 	return &tls.Config{Certificates: []tls.Certificate{p.load(t)}}
@@ -282,12 +283,12 @@ func (p pair) load(t testing.TB) tls.Certificate {
 	return c
 }
 
-// client is a configuration that trusts the authority.
+// client returns a TLS configuration that trusts the authority.
 func (a *authority) client(name string) *tls.Config {
 	return &tls.Config{RootCAs: a.pool, ServerName: name}
 }
 
-// certificate writes a Certificate of a pair's files.
+// certificate returns a Certificate resource that refers to a pair's files.
 func certificate(name string, p pair) string {
 	return fmt.Sprintf("---\nkind: Certificate\nname: %s\nspec: {certFile: %q, keyFile: %q}\n", name, p.certFile, p.keyFile)
 }

@@ -25,7 +25,7 @@ func TestNetcatThroughAPlainListener(t *testing.T) {
 	if r := peer(t, text, "nc", "-N", host, port); r.out != text {
 		t.Errorf("nc got %d bytes, want %d: %s", len(r.out), len(text), r.err)
 	}
-	// The node counts what it has sent, which nc may have read already.
+	// The node counts bytes after it sends them; nc may have read them already.
 	waitFor(t, "the bytes to be counted", func() bool { return n.metric("bytes_total", `service="echo"`) >= float64(2*len(text)) })
 	for _, a := range n.accesses() {
 		if a.Msg == "connection closed" && (a.Reason != "client_fin" || a.In != uint64(len(text)) || a.Out != uint64(len(text))) {
@@ -37,8 +37,8 @@ func TestNetcatThroughAPlainListener(t *testing.T) {
 	}
 }
 
-// rule 6: protocols in which the server speaks first work on a tcp listener;
-// on one that sniffs they wait until its deadline.
+// rule 6: protocols in which the server speaks first work on a tcp listener; on
+// a sniffing listener they wait until its deadline.
 func TestServersThatSpeakFirst(t *testing.T) {
 	t.Parallel()
 	smtp := serve(t, func(c *net.TCPConn) {
@@ -95,8 +95,7 @@ func TestServersThatSpeakFirst(t *testing.T) {
 
 const bulk = 24 << 20
 
-// noise writes n bytes that nobody can guess from the seed's absence, and
-// gives their digest.
+// noise writes n pseudo-random bytes and returns their digest.
 func noise(w io.Writer, seed byte, n int64) (digest string, err error) {
 	h := sha256.New()
 	_, err = io.Copy(io.MultiWriter(w, h), io.LimitReader(rand.NewChaCha8([32]byte{seed}), n))
@@ -109,8 +108,8 @@ func digest(r io.Reader) (string, int64, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), n, err
 }
 
-// rule 7: an end is passed on behind all bytes before it, and the other
-// direction goes on, whichever side ends first.
+// rule 7: an end of stream is forwarded after all bytes before it, and the
+// other direction continues, whichever side ends first.
 func TestHalfCloseCarriesEverything(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
@@ -138,8 +137,8 @@ func TestHalfCloseCarriesEverything(t *testing.T) {
 				t.Fatalf("%s first: %d of %d bytes, %v; the same: %v", first, size, bulk, err, got == sent)
 			}
 		}
-		send(a, b, 1) // up to and with its end
-		send(b, a, 2) // while the other direction is closed
+		send(a, b, 1) // up to and including the end of stream
+		send(b, a, 2) // the other direction is closed
 		client.Close()
 		endpoint.Close()
 		a1 := n.wantEnd(client, map[string]string{"client": "client_fin", "endpoint": "upstream_fin"}[first])
@@ -149,7 +148,7 @@ func TestHalfCloseCarriesEverything(t *testing.T) {
 	}
 }
 
-// rule 7: a reset is passed on as a reset, never as a clean end.
+// rule 7: a reset is forwarded as a reset, never as a clean end.
 func TestResetStaysReset(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
@@ -171,7 +170,7 @@ func TestResetStaysReset(t *testing.T) {
 	mustReset(t, client)
 	n.wantEnd(client, "upstream_reset")
 
-	// Also while the other direction is closed already.
+	// Also if the other direction is already closed.
 	client = dial(t, n.addr("plain"))
 	endpoint = gate.take()
 	closeWrite(client)
@@ -183,17 +182,17 @@ func TestResetStaysReset(t *testing.T) {
 	n.wantEnd(client, "upstream_reset")
 }
 
-// rule 8: a slow reader costs the node a fixed number of bytes. 200 clients
-// do not read what 200 servers would send for ever.
+// rule 8: a slow reader costs the node a bounded number of bytes. 200 clients do
+// not read what 200 servers send endlessly.
 //
-// It is alone: the kernel's buffers of so many come near to all that it gives
-// to TCP, and short of that it resets connections that were closed behind
-// their last bytes, which another test would miss.
+// Not parallel: the kernel buffers of so many connections come close to the
+// kernel's limit for TCP, and near it the kernel resets connections that were
+// closed after their last bytes, which would fail other tests.
 func TestReadersThatNeverRead(t *testing.T) {
 	const readers = 200
-	// One read of each, three times as much while a collection of garbage is
-	// due, and what a runtime moves by itself. Without back-pressure the bytes
-	// would not stand still, at gigabytes.
+	// One read each, three times that before a garbage collection, and the
+	// variance of the Go runtime. Without back-pressure the byte count would not
+	// stop, and memory would reach gigabytes.
 	const bound = 3*readers*(64<<10) + 12<<20
 	chunk := make([]byte, 64<<10)
 	source := serve(t, func(c *net.TCPConn) {
@@ -211,7 +210,7 @@ func TestReadersThatNeverRead(t *testing.T) {
 		_ = c.SetReadBuffer(4 << 10)
 	}
 	waitFor(t, "everyone to be relayed", func() bool { return n.metric("connections", `listener="plain"`) == readers })
-	// Until no byte moves any more.
+	// Until the byte count stops growing.
 	last, still := 0.0, 0
 	waitFor(t, "the bytes to stand still", func() bool {
 		now := n.metric("bytes_total")
@@ -225,15 +224,15 @@ func TestReadersThatNeverRead(t *testing.T) {
 	if grown > bound {
 		t.Errorf("%d readers cost %d MiB of memory, more than %d", readers, grown>>20, bound>>20)
 	}
-	// pending_bytes is at most what one read brought for each.
+	// pending_bytes is at most one read per connection.
 	if v := n.metric("pending_bytes"); v > readers*(64<<10) {
 		t.Errorf("pending_bytes is %v", v)
 	}
 }
 
-// rule 9: a dead client is found out by keepalive from the start. Towards the
-// endpoint it begins when a connection is a minute old; netio's
-// TestSocketOptions has that with a shorter time.
+// rule 9: keepalive detects a dead client from the start. Towards the endpoint
+// it begins when a connection is a minute old; netio's TestSocketOptions covers
+// that with a shorter time.
 func TestKeepaliveTowardsClients(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
@@ -241,12 +240,12 @@ func TestKeepaliveTowardsClients(t *testing.T) {
 	client := dial(t, n.addr("plain"))
 	gate.take()
 	const keepalive = "02"
-	// The node's socket is the one whose peer is ours.
+	// The node's socket is the one whose peer is this client.
 	waitFor(t, "the keepalive timer", func() bool { return tcpTimer(t, client.LocalAddr()) == keepalive })
 }
 
-// tcpTimer is the kind of timer, as /proc/net/tcp shows it, of the socket whose
-// peer is this address.
+// tcpTimer returns the kind of timer, as in /proc/net/tcp, of the socket with
+// this peer address.
 func tcpTimer(t *testing.T, far net.Addr) string {
 	t.Helper()
 	table, err := os.ReadFile("/proc/net/tcp")
@@ -266,7 +265,8 @@ func tcpTimer(t *testing.T, far net.Addr) string {
 	return ""
 }
 
-// rule 9: idle connections end, half-closed ones sooner, and all at their age.
+// rule 9: idle connections are closed, half-closed ones sooner, and all at
+// their maximum age.
 func TestConnectionsEndByTheirTimers(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
@@ -288,8 +288,8 @@ func TestConnectionsEndByTheirTimers(t *testing.T) {
 	mustClose(t, half)
 	n.wantEnd(half, "half_closed_timeout")
 
-	// What is not set does not outlast what is. On a busy machine a connection
-	// may be idle for so long before its client has ended it.
+	// An unset timeout does not delay a set one. On a busy machine a connection
+	// may reach the idle timeout before its client ends it.
 	both := n.addr("both")
 	waitFor(t, "a connection to end by what is set, half-closed", func() bool {
 		half := dial(t, both)
@@ -365,7 +365,8 @@ func TestEveryKindOfAddress(t *testing.T) {
 	})
 }
 
-// shortDir is a folder whose path leaves room in a unix socket's 107 bytes.
+// shortDir returns a folder whose path leaves room in a unix socket's 107
+// bytes.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ps")
@@ -376,13 +377,13 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// A node ends with as many descriptors and connections as it began with.
+// A node ends with as many descriptors and connections as it started with.
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo")+
 		listener("sni", "protocol: tls", "service: echo"))
 	plain, sni := n.addr("plain"), n.addr("sni")
-	// A first connection brings along what is made once, like a loop's pipes.
+	// The first connections create what is made once, such as a loop's pipes.
 	for range 2 {
 		var clients sync.WaitGroup
 		for i := range 40 {

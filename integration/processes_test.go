@@ -19,24 +19,24 @@ import (
 	"penstock/node/admin"
 )
 
-// cluster is a cluster of real nodes, each with an address, a folder and a log of
-// its own. Every node has the same ports on its own loopback address.
+// cluster is a cluster of real nodes, each with its own loopback address,
+// folder and log. All nodes use the same ports.
 type cluster struct {
 	t       testing.TB
 	members []*member
-	bin     string // what member.bin of its nodes will be
-	// join is what a further node is started with: --join and --token.
+	bin     string // default of member.bin
+	// join is --join and --token of further nodes.
 	join []string
 }
 
-// member is one node of a cluster.
+// member is a node of a cluster.
 type member struct {
 	*node
 	name, ip string
-	flags    []string // of every start
-	inside   []string // what puts a command into the node's own network; nil: none
-	bin      string   // the program of its starts; "": this version's
-	down     bool     // ended by the test
+	flags    []string // passed at every start
+	inside   []string // command prefix that enters the node's network namespace; nil: none
+	bin      string   // the program to start; "": this version's
+	down     bool     // stopped by the test
 }
 
 const (
@@ -44,8 +44,8 @@ const (
 	httpPort    = "7948"
 )
 
-// nets gives each cluster loopback addresses that no other test uses:
-// 127.x.y.1 and on.
+// nets numbers the loopback networks, 127.x.y.1 and following, so that each
+// cluster gets its own.
 var nets atomic.Int32
 
 func freshNet() string {
@@ -53,19 +53,19 @@ func freshNet() string {
 	return fmt.Sprintf("127.%d.%d.", 16+(os.Getpid()+n/250)%200, n%250)
 }
 
-// quickCluster are settings for tests: nothing waits for people.
+// quickCluster are settings without delays.
 var quickCluster = []string{
 	"--access-log", "off", "--log-format", "json", "--drain-wait", "0s", "--drain-timeout", "0s",
 }
 
 // startCluster starts the first node with --init and the others with the line
-// that it prints, and waits until all agree on who they are.
+// that it prints, and waits until all agree on the members.
 func startCluster(t testing.TB, size int, flags ...string) *cluster {
 	t.Helper()
 	return startClusterOf(t, "", size, flags...)
 }
 
-// startClusterOf does so with another program than this version's.
+// startClusterOf is startCluster with another program; "": this version's.
 func startClusterOf(t testing.TB, bin string, size int, flags ...string) *cluster {
 	t.Helper()
 	f := &cluster{t: t, bin: bin}
@@ -90,10 +90,10 @@ func (f *cluster) add(name, ip string, flags ...string) *member {
 	return m
 }
 
-// at moves a node, which must be down, to another address.
+// at moves a node, which must be stopped, to another address.
 func (m *member) at(ip string) { m.ip, m.http = ip, "" }
 
-// argv is the command line of a start.
+// argv returns the command line of a start.
 func (m *member) argv(extra ...string) []string {
 	bin := m.bin
 	if bin == "" {
@@ -112,7 +112,7 @@ func (m *member) launch(extra ...string) {
 	m.waitReady()
 }
 
-// begin starts the process and waits for nothing.
+// begin starts the process without waiting for it.
 func (m *member) begin(extra ...string) {
 	m.t.Helper()
 	first := m.proc == nil
@@ -137,7 +137,7 @@ func (m *member) waitReady() {
 	})
 }
 
-// kill ends the node as a crash would.
+// kill ends the node like a crash.
 func (m *member) kill() {
 	m.t.Helper()
 	m.down, m.ended = true, true
@@ -145,7 +145,7 @@ func (m *member) kill() {
 	_ = m.proc.Wait()
 }
 
-// stop ends the node as an operator would.
+// stop stops the node with SIGTERM.
 func (m *member) stop() {
 	m.t.Helper()
 	m.down = true
@@ -153,7 +153,7 @@ func (m *member) stop() {
 	m.wantExit(0)
 }
 
-// joinFlags are --join and --token of the line that --init prints.
+// joinFlags returns --join and --token from the line that --init prints.
 func (m *member) joinFlags() []string {
 	m.t.Helper()
 	var found []string
@@ -176,7 +176,7 @@ func (m *member) joinFlags() []string {
 	return found
 }
 
-// up are the nodes that run.
+// up returns the running nodes.
 func (f *cluster) up() []*member {
 	var up []*member
 	for _, m := range f.members {
@@ -187,15 +187,15 @@ func (f *cluster) up() []*member {
 	return up
 }
 
-// membersSeen is what a node says of the nodes.
+// membersSeen returns the member list of a node.
 func (m *member) membersSeen() (admin.Members, bool) {
 	r := m.run("members", "-o", "json")
 	var list admin.Members
 	return list, r.code == 0 && json.Unmarshal([]byte(r.out), &list) == nil
 }
 
-// leader is the node that every running node takes for the leader; nil: they
-// do not agree, or it is down.
+// leader returns the node that every running node reports as the leader; nil if
+// they disagree or it is stopped.
 func (f *cluster) leader() *member {
 	seen, ok := f.seen()
 	if !ok {
@@ -204,7 +204,7 @@ func (f *cluster) leader() *member {
 	return f.leaderOf(seen)
 }
 
-// seen is what each running node says of the nodes.
+// seen returns the member list of each running node.
 func (f *cluster) seen() (seen []admin.Members, ok bool) {
 	for _, m := range f.up() {
 		list, ok := m.membersSeen()
@@ -253,7 +253,7 @@ func (f *cluster) waitLeader() *member {
 }
 
 // waitSettled waits until all running nodes see each other, agree on a leader,
-// and that many vote.
+// and the given number of them vote.
 func (f *cluster) waitSettled(voters int) {
 	f.t.Helper()
 	waitFor(f.t, fmt.Sprintf("%d nodes with %d voters", len(f.up()), voters), func() bool {
@@ -279,18 +279,24 @@ func (f *cluster) waitSettled(voters int) {
 	})
 }
 
-// sock is a node's own socket.
+// sock returns the address of a node's unix socket.
 func (m *member) sock() string { return "unix:" + filepath.Join(m.dir, "penstock.sock") }
 
-// serviceOnAll is a listener on every node, at that port, with one service behind.
+// serviceOnAll returns a listener for every node, on that port, and its
+// service.
 func serviceOnAll(name, port, backend string) string {
-	return fmt.Sprintf("kind: Listener\nname: %s\nspec: {address: %q, service: %s}\n---\nkind: Service\nname: %s\nspec: {endpoints: [{address: %q}]}\n",
+	return fmt.Sprintf("kind: Listener\n"+
+		"name: %s\n"+
+		"spec: {address: %q, service: %s}\n"+
+		"---\n"+
+		"kind: Service\n"+
+		"name: %s\n"+
+		"spec: {endpoints: [{address: %q}]}\n",
 		name, ":"+port, name, name, backend)
 }
 
-// traffic is what must not notice what happens to a cluster: connections held
-// on every node, each of which speaks from time to time, and new ones all the
-// while.
+// traffic detects failures during a test: it holds connections on every node,
+// exchanges data on them, and constantly opens new ones.
 type traffic struct {
 	t    testing.TB
 	port string
@@ -298,15 +304,15 @@ type traffic struct {
 	done sync.WaitGroup
 
 	mu     sync.Mutex
-	excuse map[string]bool      // addresses of nodes that were ended by the test
-	until  map[string]time.Time // when such an address was last expected to work again
+	excuse map[string]bool      // addresses of nodes that the test stopped
+	until  map[string]time.Time // when such an address was expected to work again
 	broken []string
 
 	opened, exchanged atomic.Int64
 }
 
-// startTraffic holds that many connections on each running node, through a
-// listener at the port, and opens new ones on each.
+// startTraffic holds the given number of connections on each running node,
+// through the listener on port, and opens new ones on each.
 func startTraffic(f *cluster, port string, held int) *traffic {
 	f.t.Helper()
 	tr := &traffic{t: f.t, port: port, stop: make(chan struct{}), excuse: map[string]bool{}, until: map[string]time.Time{}}
@@ -332,14 +338,14 @@ func (tr *traffic) end() {
 	tr.done.Wait()
 }
 
-// pardon expects connections through a node to break: the test is about to end it.
+// pardon excuses broken connections of a node that the test is about to stop.
 func (tr *traffic) pardon(m *member) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.excuse[m.ip] = true
 }
 
-// expect counts a node's connections again, from now on.
+// expect ends the pardon of a node.
 func (tr *traffic) expect(m *member) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -353,8 +359,8 @@ func (tr *traffic) pardoned(ip string) bool {
 	return tr.excuse[ip]
 }
 
-// fault counts a connection that broke, some time after the last moment at which
-// it was seen to be whole, unless the node was ended meanwhile.
+// fault records a connection that broke after it was last seen whole, unless
+// its node was stopped since.
 func (tr *traffic) fault(ip, what string, whole time.Time, err error) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -368,7 +374,7 @@ func (tr *traffic) fault(ip, what string, whole time.Time, err error) {
 	}
 }
 
-// wait sleeps as long as the traffic goes on.
+// wait sleeps, and reports whether the traffic continues.
 func (tr *traffic) wait(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -378,7 +384,7 @@ func (tr *traffic) wait(d time.Duration) bool {
 	}
 }
 
-// exchange sends a line and wants it back.
+// exchange sends a line and expects its echo.
 func exchange(c net.Conn, buf []byte) error {
 	_ = c.SetDeadline(time.Now().Add(patience))
 	if _, err := c.Write([]byte("0123456789abcdef")); err != nil {
@@ -437,8 +443,8 @@ func (tr *traffic) open(ip string) {
 	}
 }
 
-// mustBeWhole ends the traffic; nothing of it may have broken, and some of it
-// must have flowed.
+// mustBeWhole ends the traffic and fails the test if anything broke or nothing
+// was exchanged.
 func (tr *traffic) mustBeWhole() {
 	tr.t.Helper()
 	waitFor(tr.t, "traffic to flow", func() bool { return tr.opened.Load() > 0 && tr.exchanged.Load() > 0 })

@@ -13,8 +13,8 @@ import (
 	"github.com/pires/go-proxyproto/tlvparse"
 )
 
-// frontConfig is HAProxy with a port for each version of the header, all to
-// the same address.
+// frontConfig configures HAProxy with one port per version of the header, all
+// forwarding to the same address.
 const frontConfig = `
 defaults
   mode tcp
@@ -30,15 +30,15 @@ listen v2
   unique-id-format %%[uuid]
 `
 
-// rule 12: headers of HAProxy, v1 and v2, say who the client is.
+// rule 12: headers from HAProxy, v1 and v2, determine the client address.
 func TestHAProxyInFront(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
 	n := startNode(t, service("gate", []string{gate.addr()}, "proxyProtocol: {send: v1}")+
 		listener("edge", "service: gate", "proxyProtocol: {accept: [127.0.0.0/8]}", "limits: {perSource: 1}"))
 	for i, front := range haproxy(t, fmt.Sprintf(frontConfig, n.addr("edge"))) {
-		// HAProxy connects from 127.0.0.1 each time: the limit counts the
-		// clients that its headers tell of.
+		// HAProxy connects from 127.0.0.1 each time: the limit counts the clients in
+		// its headers.
 		client := dialFrom(t, fmt.Sprintf("127.0.0.%d", 20+i), front)
 		mustWrite(t, client, "hello")
 		from, to := client.LocalAddr().(*net.TCPAddr), client.RemoteAddr().(*net.TCPAddr)
@@ -53,7 +53,7 @@ func TestHAProxyInFront(t *testing.T) {
 	}
 }
 
-// behindConfig answers with what HAProxy made of the header.
+// behindConfig answers with HAProxy's interpretation of the header.
 const behindConfig = `
 defaults
   mode http
@@ -62,11 +62,12 @@ defaults
   timeout server 60s
 frontend behind
   bind 127.0.0.1:%d accept-proxy
-  http-request return status 200 content-type text/plain lf-string "%[src]:%[src_port] %[dst]:%[dst_port] authority=%[fc_pp_authority] id=%[fc_pp_unique_id,hex,length]\n"
+  http-request return status 200 content-type text/plain lf-string "%[src]:%[src_port] %[dst]:%[dst_port]` +
+	` authority=%[fc_pp_authority] id=%[fc_pp_unique_id,hex,length]\n"
 `
 
-// rule 12: HAProxy and nginx understand the headers that Penstock sends.
-// rule 13: on a wildcard they have the address that the client went to.
+// rule 12: HAProxy and nginx accept the headers that Penstock sends.
+// rule 13: behind a wildcard they carry the address that the client connected to.
 func TestHAProxyAndNginxBehind(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -93,12 +94,13 @@ func TestHAProxyAndNginxBehind(t *testing.T) {
 	}
 	client := dialTLS(t, n.addr("tls"), ca.client("web.example.com"))
 	got := answer(t, client)
-	if want := fmt.Sprintf("%s %s authority=web.example.com id=", client.LocalAddr(), n.addr("tls")); !strings.HasPrefix(got, want) || strings.HasSuffix(got, "id=0") {
+	if want := fmt.Sprintf("%s %s authority=web.example.com id=", client.LocalAddr(), n.addr("tls")); !strings.HasPrefix(got, want) ||
+		strings.HasSuffix(got, "id=0") {
 		t.Errorf("HAProxy was told %q, want %q and an id", got, want)
 	}
 }
 
-// answer sends a request and gives the last line that comes back.
+// answer sends a request and returns the last line of the answer.
 func answer(t *testing.T, c io.ReadWriter) string {
 	t.Helper()
 	mustWrite(t, c, "GET / HTTP/1.0\r\n\r\n")
@@ -110,14 +112,16 @@ func answer(t *testing.T, c io.ReadWriter) string {
 	return all[len(all)-1]
 }
 
-// rule 12: a v2 header tells of TLS with the client, and has the server name,
-// the protocol and an id of its own.
+// rule 12: a v2 header describes TLS with the client, and has the server name,
+// the protocol and a unique ID.
 func TestHeaderTellsOfTLS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	gate := newGate(t)
 	n := startNode(t, certificate("web", ca.issue("web.example.com"))+service("gate", []string{gate.addr()}, "proxyProtocol: {send: v2}")+
-		listener("end", "protocol: tls", fmt.Sprintf("tls: {mode: terminate, certificateRefs: [web], alpn: [h2], clientAuth: {ca: %q}}", ca.file), "service: gate"))
+		listener("end", "protocol: tls",
+			fmt.Sprintf("tls: {mode: terminate, certificateRefs: [web], alpn: [h2], clientAuth: {ca: %q}}", ca.file),
+			"service: gate"))
 	config := ca.client("web.example.com")
 	config.NextProtos = []string{"h2"}
 	config.Certificates = append(config.Certificates, ca.issue("the client").load(t))
@@ -157,8 +161,8 @@ func TestHeaderTellsOfTLS(t *testing.T) {
 	}
 }
 
-// rule 12: from a source that is not trusted a header is not looked for: it is
-// what the client says to the endpoint.
+// rule 12: from an untrusted source a header is not parsed: it is payload for
+// the endpoint.
 func TestHeaderOfAnUntrustedSourceIsPayload(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
@@ -173,7 +177,7 @@ func TestHeaderOfAnUntrustedSourceIsPayload(t *testing.T) {
 		mustRead(t, endpoint, text+"more")
 		client.Close()
 		endpoint.Close()
-		n.end(client.LocalAddr()) // under its own address
+		n.end(client.LocalAddr()) // logged under its own address
 		client = dial(t, n.addr("tls"))
 		mustWrite(t, client, text)
 		mustClose(t, client)
@@ -188,7 +192,7 @@ func TestHeaderOfAnUntrustedSourceIsPayload(t *testing.T) {
 	n.end(net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:1000")))
 }
 
-// rule 12: what a trusted source may send, and what it gets for the rest.
+// rule 12: accepted headers of trusted sources, and the errors for others.
 func TestHeadersOfTrustedSources(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
@@ -196,7 +200,7 @@ func TestHeadersOfTrustedSources(t *testing.T) {
 		listener("edge", "service: gate", "proxyProtocol: {accept: [127.0.0.0/8]}", "timeouts: {proxyHeader: 3s}"))
 	addr := n.addr("edge")
 	const v1, v2 = "PROXY TCP4 192.0.2.1 192.0.2.2 1000 443\r\n", "\r\n\r\n\x00\r\nQUIT\n"
-	unheard := dial(t, addr) // says nothing: its time runs beside all the rest
+	unheard := dial(t, addr) // sends nothing: its deadline runs in parallel with the rest
 	own := func(c net.Conn) string {
 		a, b := c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)
 		return fmt.Sprintf("PROXY TCP4 %s %s %d %d\r\n", a.IP, b.IP, a.Port, b.Port)
@@ -214,7 +218,7 @@ func TestHeadersOfTrustedSources(t *testing.T) {
 		if want == "" {
 			want = own(client)
 		}
-		for _, b := range []byte(test.header) { // in pieces
+		for _, b := range []byte(test.header) { // byte by byte
 			mustWrite(t, client, string([]byte{b}))
 		}
 		mustWrite(t, client, "payload")

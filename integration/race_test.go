@@ -2,5 +2,6 @@
 
 package integration
 
-// raceEnabled: the binary is built with the race detector when the tests are.
+// raceEnabled reports whether the tests, and so the binary, are built with the
+// race detector.
 const raceEnabled = true

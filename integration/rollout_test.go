@@ -15,8 +15,8 @@ import (
 	"penstock/node/admin"
 )
 
-// canaryOf is a listener on every node at port 9100, a service of two versions,
-// and a rollout from the one to the other.
+// canaryOf returns a listener on every node on port 9100, a service of two
+// versions, and a rollout from the first to the second.
 func canaryOf(v1, v2, abort, steps string) string {
 	return fmt.Sprintf(`kind: Listener
 name: front
@@ -34,7 +34,8 @@ spec:
   to:
   - targetRef: {kind: MeshService, name: apps}
     rules:
-    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, tags: {version: v1}}, {kind: MeshServiceSubset, name: apps, tags: {version: v2}}]}
+    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, tags: {version: v1}},`+
+		` {kind: MeshServiceSubset, name: apps, tags: {version: v2}}]}
   rollout:
     backend: {name: apps, tags: {version: v2}}
     abort: %s
@@ -42,7 +43,7 @@ spec:
 `, v1, v2, abort, steps)
 }
 
-// rollout is what a node says of the rollout.
+// rollout returns the rollout as a node reports it.
 func (m *member) rollout() admin.Rollout {
 	m.t.Helper()
 	var r admin.Rollout
@@ -62,22 +63,22 @@ func (m *member) waitRollout(phase string, step int) {
 	})
 }
 
-// greeted is a connection and the name that its endpoint said.
+// greeted is a connection and the name that its endpoint sent.
 type greeted struct {
 	net.Conn
 	*bufio.Reader
 	name string
 }
 
-// nobody is a connection that is closed.
+// nobody is a closed connection.
 type nobody struct{ net.Conn }
 
 func (nobody) Close() error { return nil }
 
 func (g *greeted) Read(p []byte) (int, error) { return g.Reader.Read(p) }
 
-// greet opens a connection through a node; name is "" where it is closed,
-// maybe before the test has noticed that it is there.
+// greet opens a connection through a node. name is "" if it is closed, perhaps
+// before connect has returned.
 func (m *member) greet() *greeted {
 	m.t.Helper()
 	c, err := net.DialTimeout("tcp", m.ip+":9100", patience)
@@ -95,7 +96,7 @@ func (m *member) greet() *greeted {
 	return g
 }
 
-// shares counts which versions so many new connections through a node come to.
+// shares opens n connections through a node and counts the versions reached.
 func (m *member) shares(n int) map[string]int {
 	m.t.Helper()
 	got := map[string]int{}
@@ -107,8 +108,8 @@ func (m *member) shares(n int) map[string]int {
 	return got
 }
 
-// wantShares wants exactly that many of a hundred new connections at v2, of
-// every node that runs.
+// wantShares checks that exactly v2 of 100 new connections through each running
+// node reach v2.
 func (f *cluster) wantShares(v2 int) {
 	f.t.Helper()
 	for _, m := range f.up() {
@@ -118,7 +119,7 @@ func (f *cluster) wantShares(v2 int) {
 	}
 }
 
-// hold keeps a few connections through every node, at either version.
+// hold keeps a few connections through every node, to either version.
 func (f *cluster) hold() (held []*greeted) {
 	f.t.Helper()
 	for _, m := range f.up() {
@@ -129,7 +130,7 @@ func (f *cluster) hold() (held []*greeted) {
 	return held
 }
 
-// mustGoOn wants connections to be where they were.
+// mustGoOn checks that connections still reach their endpoints.
 func mustGoOn(t *testing.T, held []*greeted, after string) {
 	t.Helper()
 	buf := make([]byte, 16)
@@ -140,8 +141,8 @@ func mustGoOn(t *testing.T, held []*greeted, after string) {
 	}
 }
 
-// course is what the history tells, the oldest first: step, phase and weight,
-// and when.
+// course returns the history of the rollout, oldest first: step, phase and
+// weight, and the times.
 func (m *member) course() (what []string, at []time.Time) {
 	m.t.Helper()
 	var all []admin.Revision
@@ -155,9 +156,9 @@ func (m *member) course() (what []string, at []time.Time) {
 	return what, at
 }
 
-// The leader is killed in the middle of a step, and the next one goes on: no
-// step is left out, none begins again, none is shorter than it is said to be.
-// It is paused and resumed from any node. Connections that are there stay.
+// If the leader is killed in the middle of a step, the next one continues: no
+// step is skipped, repeated or shortened. The rollout is paused and resumed
+// through any node. Established connections stay.
 func TestARolloutSurvivesItsLeader(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -167,7 +168,8 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 		follower = f.up()[1]
 	}
 	const inFirst, inSecond = 15 * time.Second, 8 * time.Second
-	out := follower.apply(canaryOf(named(t, "v1"), named(t, "v2"), "{window: 1s}", fmt.Sprintf("[{weight: 20, for: %v}, {weight: 60, for: %v}, {weight: 100}]", inFirst, inSecond)))
+	out := follower.apply(canaryOf(named(t, "v1"), named(t, "v2"), "{window: 1s}", fmt.Sprintf(
+		"[{weight: 20, for: %v}, {weight: 60, for: %v}, {weight: 100}]", inFirst, inSecond)))
 	if !strings.Contains(out, "MeshTCPRoute/canary created") {
 		t.Errorf("apply says %q", out)
 	}
@@ -176,21 +178,22 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	var held []*greeted
 	for _, g := range f.hold() {
 		if !strings.HasPrefix(g.RemoteAddr().String(), first.ip+":") {
-			held = append(held, g) // those through the leader go with it
+			held = append(held, g) // those through the leader break with it
 		}
 	}
 	first.kill()
 	waitFor(t, "another leader", func() bool { l := f.leader(); return l != nil && l != first })
 	waitFor(t, "the new leader to miss the old one", func() bool {
 		r := follower.rollout()
-		if r.Phase != "running" { // at which step, its course tells in the end
+		if r.Phase != "running" { // its course shows at which step
 			t.Fatalf("without its leader it is at %+v", r)
 		}
 		return len(r.Silent) == 1 && strings.HasPrefix(r.Silent[0], first.name+": ")
 	})
 	follower.waitRollout("running", 2)
 	for _, m := range f.up() {
-		if out := m.must("rollout", "pause", "canary"); m == f.up()[0] && !strings.Contains(out, "paused at step 2 of 3, apps {version=v2} gets 60 %") {
+		if out := m.must("rollout", "pause", "canary"); m == f.up()[0] && !strings.Contains(out,
+			"paused at step 2 of 3, apps {version=v2} gets 60 %") {
 			t.Errorf("pause says %q", out)
 		}
 		f.wantShares(60)
@@ -208,7 +211,8 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	what, at := follower.course()
 	want := []string{
 		"rollout running: step 1 of 3, 20 %", "rollout running: step 2 of 3, 60 %",
-		"rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %", "rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %",
+		"rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %",
+		"rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %",
 		"rollout running: step 3 of 3, 100 %", "rollout done: step 3 of 3, 100 %",
 	}
 	if !slices.Equal(what, want) {
@@ -220,14 +224,15 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	if lasted := at[2].Sub(at[1]) + at[4].Sub(at[3]) + at[6].Sub(at[5]); lasted < inSecond {
 		t.Errorf("the second step lasted %v without its pauses, want %v at least", lasted, inSecond)
 	}
-	// Who was away learns where it is.
+	// A node that was away learns the current step.
 	first.launch()
 	first.waitRollout("done", 3)
 	f.wantShares(100)
 }
 
-// A new version that takes no connections loses its share on all nodes, by what
-// all of them see together; and what was rolled back keeps its connections.
+// If a new version refuses connections, it loses its share on all nodes, based
+// on the counts of all of them together; established connections stay after the
+// rollback.
 func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -235,7 +240,7 @@ func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 	v1, v2 := named(t, "v1"), named(t, "v2")
 	m.apply(canaryOf(v1, closedPort(t), "{connections: 30, window: 1m}", "[{weight: 50, for: 1h}, {weight: 100}]"))
 	m.waitRollout("running", 1)
-	// No node sees as many as it takes: 20 of the 60 that fail.
+	// No node alone sees enough: 20 of the 60 failures.
 	for range 20 {
 		for _, m := range f.up() {
 			_ = m.shares(2)
@@ -259,7 +264,7 @@ func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 	if out := m.run("rollout", "resume", "canary"); out.code != 1 || !strings.Contains(out.err, "restart begins it anew") {
 		t.Errorf("it is resumed: %d %s%s", out.code, out.out, out.err)
 	}
-	// Applied again it stays aborted; repaired and restarted it goes on.
+	// Applied again it stays aborted; repaired and restarted it continues.
 	m.apply(canaryOf(v1, v2, "{connections: 30, window: 1m}", "[{weight: 50, for: 1h}, {weight: 100}]"))
 	f.wantShares(0)
 	m.must("rollout", "restart", "canary")

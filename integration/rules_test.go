@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// rules are what a proxy of TCP and TLS must get right. The tests name the one
-// that they hold by its number: "rule", a blank, and the number.
+// rules are the requirements for a proxy of TCP and TLS. Tests name the one
+// that they cover by its number: "rule", a blank, and the number.
 var rules = [...]string{
 	1:  "a ClientHello is put together over segments and records, cut anywhere; it is bounded in size and time",
 	2:  "a server name that cannot be decided never falls through to a default",

@@ -15,14 +15,19 @@ import (
 	"time"
 )
 
-// tlsService ends TLS on every node, at that port.
+// tlsService returns a service and a listener that terminates TLS for it, on
+// every node.
 func tlsService(p pair, name, port, backend string) string {
 	return certificate("cert", p) + service("svc", []string{backend}) +
-		fmt.Sprintf("---\nkind: Listener\nname: tls\nspec: {address: \":%s\", protocol: tls, tls: {mode: terminate, certificateRefs: [cert]}, hosts: [{names: [%s], service: svc}]}\n", port, name)
+		fmt.Sprintf("---\n"+
+			"kind: Listener\n"+
+			"name: tls\n"+
+			"spec: {address: \":%s\", protocol: tls, tls: {mode: terminate, certificateRefs: [cert]}, hosts: [{names: [%s], "+
+			"service: svc}]}\n", port, name)
 }
 
-// Private keys are nowhere on the disk of any node in the clear, nor in what
-// nodes say, and yet every node serves with them, also after a restart.
+// No node has a private key in plain text on its disk or in its answers, and
+// yet every node serves with it, also after a restart.
 func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -35,7 +40,7 @@ func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 		c := dialTLS(t, m.ip+":9443", ca.client("secret.example.com"))
 		mustRead(t, c, "b\n")
 	}
-	// Whole lines of the key: its first one says what it is, and the next are it.
+	// The first line of the PEM text is its header; take one of the key's own.
 	key := []byte(strings.Split(p.key, "\n")[1])
 	if len(key) < 32 {
 		t.Fatalf("not a line of a key: %q", key)
@@ -43,7 +48,7 @@ func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 	for _, m := range f.members {
 		looked := 0
 		err := filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) { // a temporary file that has gone
+			if errors.Is(err, fs.ErrNotExist) { // a temporary file that was removed
 				return nil
 			}
 			if err != nil || !d.Type().IsRegular() {
@@ -60,7 +65,8 @@ func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 			if bytes.Contains(text, key) {
 				t.Errorf("%s has the private key", path)
 			}
-			if info, err := d.Info(); err == nil && info.Mode().Perm()&0o077 != 0 && !strings.Contains(path, "/snapshots/") && !strings.HasSuffix(path, ".log") {
+			if info, err := d.Info(); err == nil && info.Mode().Perm()&0o077 != 0 &&
+				!strings.Contains(path, "/snapshots/") && !strings.HasSuffix(path, ".log") {
 				t.Errorf("%s is open to others: %v", path, info.Mode())
 			}
 			return nil
@@ -68,7 +74,11 @@ func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 		if err != nil || looked < 5 {
 			t.Errorf("looked at %d files: %v", looked, err)
 		}
-		for _, args := range [][]string{{"get", "certificates", "-o", "yaml"}, {"history", "certificate", "cert", "-o", "yaml"}, {"status", "-o", "json"}} {
+		for _, args := range [][]string{
+			{"get", "certificates", "-o", "yaml"},
+			{"history", "certificate", "cert", "-o", "yaml"},
+			{"status", "-o", "json"},
+		} {
 			if out := m.must(args...); strings.Contains(out, string(key)) {
 				t.Errorf("%v shows the private key", args)
 			}
@@ -76,13 +86,13 @@ func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 	}
 }
 
-// A client that has a session with one node resumes it with any other.
+// A client that has a TLS session with one node resumes it with any other.
 func TestSessionsResumeOnAnyNode(t *testing.T) {
 	t.Parallel()
 	startCluster(t, 3).mustResumeAnywhere()
 }
 
-// mustResumeAnywhere has a client resume one session on three nodes.
+// mustResumeAnywhere makes a client resume one session on three nodes.
 func (f *cluster) mustResumeAnywhere() {
 	t := f.t
 	t.Helper()
@@ -93,7 +103,7 @@ func (f *cluster) mustResumeAnywhere() {
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
 	for i, m := range []*member{f.members[0], f.members[1], f.members[2], f.members[0]} {
 		resumed := false
-		// The keys are spread a moment after the cluster is there.
+		// The session keys are replicated shortly after the cluster has formed.
 		waitFor(t, "a session that is resumed at "+m.name, func() bool {
 			c := dialTLS(t, m.ip+":9443", config)
 			defer c.Close()
@@ -104,7 +114,7 @@ func (f *cluster) mustResumeAnywhere() {
 	}
 }
 
-// /v1 wants a token, and does what its role may.
+// /v1 requires a token, and permits what its role may do.
 func TestV1WantsAToken(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)

@@ -33,7 +33,7 @@ func listen(t testing.TB, network, address string) net.Listener {
 	return l
 }
 
-// serveOn runs do for each connection of a listener, until the test ends.
+// serveOn runs do for each connection of a listener until the test ends.
 func serveOn(t testing.TB, l net.Listener, do func(c net.Conn)) {
 	var mu sync.Mutex
 	open := map[net.Conn]bool{}
@@ -67,7 +67,7 @@ func serveOn(t testing.TB, l net.Listener, do func(c net.Conn)) {
 	})
 }
 
-// echo sends back what comes, and ends when it ends.
+// echo echoes its input, and ends when the input ends.
 func echo(c *net.TCPConn) { echoAny(c) }
 
 func echoAny(c net.Conn) {
@@ -83,7 +83,7 @@ func closeWrite(c net.Conn) {
 	}
 }
 
-// named is an endpoint that says its name first, and then echoes.
+// named starts an endpoint that sends its name and then echoes.
 func named(t testing.TB, name string) (address string) {
 	t.Helper()
 	return serve(t, func(c *net.TCPConn) {
@@ -93,7 +93,7 @@ func named(t testing.TB, name string) (address string) {
 	})
 }
 
-// tlsNamed is the same behind TLS.
+// tlsNamed is named with TLS.
 func tlsNamed(t testing.TB, name string, config *tls.Config) (address string) {
 	t.Helper()
 	l := tls.NewListener(listen(t, "tcp", "127.0.0.1:0"), config)
@@ -105,7 +105,7 @@ func tlsNamed(t testing.TB, name string, config *tls.Config) (address string) {
 	return l.Addr().String()
 }
 
-// webServer answers every request with a text.
+// webServer answers every request with a text and the path.
 func webServer(t testing.TB, text string) (address string) {
 	t.Helper()
 	l := listen(t, "tcp", "127.0.0.1:0")
@@ -117,7 +117,7 @@ func webServer(t testing.TB, text string) (address string) {
 	return l.Addr().String()
 }
 
-// gate is a server whose connections the test takes one by one.
+// gate is a server that hands its connections to the test one by one.
 type gate struct {
 	t     testing.TB
 	l     *net.TCPListener
@@ -155,8 +155,8 @@ func (g *gate) take() *net.TCPConn {
 	}
 }
 
-// takeSaying waits for a connection that begins with this text, and passes
-// over others: those that only looked whether a peer listens.
+// takeSaying waits for a connection that begins with this text. It skips
+// connections that only probe the listener.
 func (g *gate) takeSaying(text string) *net.TCPConn {
 	g.t.Helper()
 	for {
@@ -172,16 +172,16 @@ func (g *gate) takeSaying(text string) *net.TCPConn {
 
 var dialed atomic.Uint32
 
-// dial connects, with a deadline for everything. Each connection comes from a
-// loopback address of its own, because the access log is searched by it: a port
-// of one address may come again in the same test.
+// dial connects, with a deadline for everything. Each connection has its own
+// loopback source address, by which tests search the access log: a port of a
+// single address could be reused within a test.
 func dial(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
 	i := dialed.Add(1)
 	return dialFrom(t, fmt.Sprintf("127.%d.%d.%d", 1+i>>16%200, i>>8&255, i&255), address)
 }
 
-// dialFrom does so from this address.
+// dialFrom is dial from the given source address.
 func dialFrom(t testing.TB, source, address string) *net.TCPConn {
 	t.Helper()
 	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
@@ -194,7 +194,7 @@ func dialFrom(t testing.TB, source, address string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// dialTLS takes the whole handshake.
+// dialTLS is dial with a complete TLS handshake.
 func dialTLS(t testing.TB, address string, config *tls.Config) *tls.Conn {
 	t.Helper()
 	c := tls.Client(dial(t, address), config)
@@ -224,14 +224,14 @@ func mustRead(t testing.TB, c io.Reader, want string) {
 	}
 }
 
-// roundTrip sends a text to an endpoint that echoes.
+// roundTrip sends a text to an endpoint and expects its echo.
 func roundTrip(t testing.TB, c io.ReadWriter, text string) {
 	t.Helper()
 	mustWrite(t, c, text)
 	mustRead(t, c, text)
 }
 
-// mustEnd reads the end of the stream, without a byte before it.
+// mustEnd expects the end of the stream without any bytes before it.
 func mustEnd(t testing.TB, c io.Reader) {
 	t.Helper()
 	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
@@ -247,7 +247,7 @@ func mustReset(t testing.TB, c io.Reader) {
 	}
 }
 
-// mustClose waits for an end of any kind; data must not come before it.
+// mustClose waits for an end of any kind, without data before it.
 func mustClose(t testing.TB, c net.Conn) {
 	t.Helper()
 	n, err := io.Copy(io.Discard, c)
@@ -256,7 +256,7 @@ func mustClose(t testing.TB, c net.Conn) {
 	}
 }
 
-// abort ends a connection with a reset.
+// abort closes a connection with a reset.
 func abort(t testing.TB, c *net.TCPConn) {
 	t.Helper()
 	if err := c.SetLinger(0); err != nil {
@@ -265,7 +265,7 @@ func abort(t testing.TB, c *net.TCPConn) {
 	c.Close()
 }
 
-// service writes a Service; further lines of its spec may follow.
+// service returns a Service; more lines are added to its spec.
 func service(name string, endpoints []string, more ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "---\nkind: Service\nname: %s\nspec:\n  endpoints:\n", name)
@@ -278,7 +278,7 @@ func service(name string, endpoints []string, more ...string) string {
 	return b.String() + lines(more)
 }
 
-// listener writes a Listener on a free port of 127.0.0.1.
+// listener returns a Listener on a free port of 127.0.0.1.
 func listener(name string, more ...string) string {
 	return listenerAt(name, "127.0.0.1:0", more...)
 }

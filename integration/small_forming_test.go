@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A node that waits for others answers its owner at once: for whom it waits,
-// and whom it has seen.
+// A node that waits for others answers its owner at once, with the nodes that
+// it waits for and has seen.
 func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
@@ -24,13 +24,14 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 		all[0].mustLive()
 		return strings.Contains(all[0].run("status", "--timeout", "5s").out, "ALONE: "+want+"\n")
 	})
-	// On a busy machine n2 may be silent for a while, which each says then.
+	// On a busy machine n2 may be silent for a while; both report that.
 	for _, m := range all[:2] {
 		waitFor(t, "members to list "+m.name+" as forming", func() bool {
 			r := all[0].run("members", "--timeout", "5s")
 			for line := range strings.Lines(r.out) {
 				fields := strings.Fields(line)
-				if r.code == 0 && len(fields) > 3 && fields[0] == m.name && strings.Contains(line, " forming ") && strings.Contains(line, m.ip+":7947") {
+				if r.code == 0 && len(fields) > 3 && fields[0] == m.name &&
+					strings.Contains(line, " forming ") && strings.Contains(line, m.ip+":7947") {
 					return true
 				}
 			}
@@ -54,24 +55,24 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 	if r := all[0].run("token", "list"); !strings.Contains(r.out, " expect ") || strings.Contains(r.out, "init") {
 		t.Errorf("the token that all were given is listed as another: %s", r.out)
 	}
-	// Each log tells how the cluster began; on a busy machine it may take more
-	// than one attempt.
+	// Each log describes the formation; on a busy machine it may take more than
+	// one attempt.
 	logs := all[0].log() + all[1].log() + all[2].log()
 	for line, want := range map[string]int{
-		`"msg":"confirmed the first members of the cluster"`: 2, // but for the one that asked them to
+		`"msg":"confirmed the first members of the cluster"`: 2, // all but the node that sent the request
 		`"msg":"starting the cluster"`:                       3,
 	} {
 		if n := strings.Count(logs, line); n < want {
 			t.Errorf("%d lines with %s, want %d at least:\n%s", n, line, want, logs)
 		}
 	}
-	// By which token is in the audit log of those that were asked.
+	// The audit logs of the nodes asked name the token.
 	if n := strings.Count(logs, `"msg":"audit","who":"expect","role":"join","method":"charter"`); n < 2 {
 		t.Errorf("%d nodes confirmed the cluster by the token, as the logs have it:\n%s", n, logs)
 	}
 }
 
-// So does one that waits to be let in.
+// The same for a node that waits to be admitted.
 func TestANodeThatJoinsSaysWhoDoesNotLetItIn(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
@@ -82,7 +83,8 @@ func TestANodeThatJoinsSaysWhoDoesNotLetItIn(t *testing.T) {
 	waitFor(t, "n2 to say what it waits for", func() bool {
 		m.mustLive()
 		r := m.run("status", "--timeout", "5s")
-		return strings.Contains(r.out, "ALONE: joining a cluster: no node at "+first.ip+":7947 has admitted this one yet") && strings.Contains(r.out, "refused")
+		return strings.Contains(r.out, "ALONE: joining a cluster: no node at "+first.ip+":7947 has admitted this one yet") &&
+			strings.Contains(r.out, "refused")
 	})
 	first.launch()
 	m.waitReady()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Whoever tries tokens at /v1 is slowed down and counted, and keeps nobody out
-// who has been let in from there.
+// A client that tries wrong tokens at /v1 is throttled and counted, but does
+// not lock out clients from its address that have been admitted.
 func TestWrongTokensAtV1AreBounded(t *testing.T) {
 	t.Parallel()
 	m := startCluster(t, 1).members[0]

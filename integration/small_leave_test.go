@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Whoever waits for a node to leave hears why it did not, though that is known
-// only after its drain.
+// leave reports why the node stays, even if that is known only after its drain.
 func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -37,14 +36,15 @@ func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
 	}
 	m.wantExit(0)
 	m.down = true
-	// Its folder is spent, and a supervisor learns that it need not try again.
+	// The data folder is unusable, and the exit code tells a supervisor not to
+	// retry.
 	m.begin()
 	m.wantExit(4)
 	m.down = true
 }
 
-// A node that was removed ends with a code of its own, once and again, and the
-// units know it.
+// A removed node ends with a distinct exit code, at every start, which the
+// systemd units handle.
 func TestARemovedNodeEndsForGood(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -69,7 +69,7 @@ func TestARemovedNodeEndsForGood(t *testing.T) {
 	}
 }
 
-// A node that was killed is not said to serve, however soon someone asks.
+// A killed node is not reported as serving, however soon the request comes.
 func TestAKilledNodeIsNotSaidToServe(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -86,7 +86,7 @@ func TestAKilledNodeIsNotSaidToServe(t *testing.T) {
 		for _, x := range list {
 			if x.Name == m.name {
 				ok = ok && (x.State == "suspect" || x.State == "unreachable")
-			} else { // which may be too busy for an answer now and then
+			} else { // may be too busy to answer now and then
 				ok = ok && x.State == "serving"
 			}
 		}

@@ -36,13 +36,14 @@ func TestPassthroughKeepsTheEndpointsTLS(t *testing.T) {
 			}
 		}
 	}
-	// rule 4: exact, then the wildcard with most labels, which may stand for several.
+	// rule 4: exact first, then the wildcard with most labels, which may match
+	// several labels.
 	for name, want := range map[string]string{
 		"api.example.com": "api", "x.apps.example.com": "apps", "x.y.apps.example.com": "apps", "a.deep.apps.example.com": "deep",
 	} {
 		mustRead(t, dialTLS(t, addr, ca.client(name)), want+"\n")
 	}
-	// rule 4: never the apex; and then nothing is left.
+	// rule 4: never the apex, which then has no match.
 	for _, name := range []string{"apps.example.com", "example.com", "other.test"} {
 		c := dial(t, addr)
 		if err := tls.Client(c, ca.client(name)).Handshake(); err == nil {
@@ -52,13 +53,14 @@ func TestPassthroughKeepsTheEndpointsTLS(t *testing.T) {
 	}
 }
 
-// rule 1: hellos that no segment holds. Go's own has ML-KEM; openssl is given
-// protocols until the hello is as long as is wanted.
+// rule 1: hellos larger than a segment. Go's own uses ML-KEM; for openssl, ALPN
+// protocols pad the hello.
 func TestLargeHellos(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	p := ca.issue("big.example.com")
-	n := startNode(t, certificate("big", p)+service("pass", []string{tlsNamed(t, "pass", p.server(t))})+service("end", []string{named(t, "end")})+
+	n := startNode(t, certificate("big", p)+service("pass", []string{tlsNamed(t, "pass", p.server(t))})+
+		service("end", []string{named(t, "end")})+
 		listener("pass", "protocol: tls", "service: pass")+
 		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [big]}", "service: end"))
 	for _, name := range []string{"pass", "end"} {
@@ -87,24 +89,26 @@ func TestLargeHellos(t *testing.T) {
 	}
 }
 
-// rule 5: a HelloRetryRequest brings a second hello. X448 comes first in the
-// client's list, so that its key share is one that Go's servers do not take.
+// rule 5: a HelloRetryRequest leads to a second hello. X448 is first in the
+// client's list, so its key share is not supported by Go's servers.
 func TestHelloRetry(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	p := ca.issue("a.example.com")
-	n := startNode(t, certificate("a", p)+service("pass", []string{tlsNamed(t, "pass", p.server(t))})+service("end", []string{named(t, "end")})+
+	n := startNode(t, certificate("a", p)+service("pass", []string{tlsNamed(t, "pass", p.server(t))})+
+		service("end", []string{named(t, "end")})+
 		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: pass}]")+
 		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "hosts: [{names: [a.example.com], service: end}]"))
 	for _, name := range []string{"pass", "end"} {
-		r := sClient(t, n.addr(name), name, "-tls1_3", "-groups", "X448:X25519", "-servername", "a.example.com", "-CAfile", ca.file, "-verify_return_error", "-msg")
+		r := sClient(t, n.addr(name), name,
+			"-tls1_3", "-groups", "X448:X25519", "-servername", "a.example.com", "-CAfile", ca.file, "-verify_return_error", "-msg")
 		if strings.Count(r, "ClientHello") != 2 || !strings.Contains(r, name+"\n") {
 			t.Errorf("%s:\n%s", name, r)
 		}
 	}
 }
 
-// rule 3: routing and certificates are chosen by one matcher.
+// rule 3: one matcher selects both route and certificate.
 func TestTerminatedListenerShowsTheCertificateOfTheName(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -119,7 +123,8 @@ func TestTerminatedListenerShowsTheCertificateOfTheName(t *testing.T) {
 			"a.example.com": {"endpoint-1", "subject=CN = a.example.com"},
 			"b.example.com": {"endpoint-2", "subject=CN = *.example.com"},
 		} {
-			r := sClient(t, addr, want[0], version, "-servername", name, "-alpn", "http/1.1", "-CAfile", ca.file, "-verify_return_error", "-verify_hostname", name)
+			r := sClient(t, addr, want[0], version, "-servername", name,
+				"-alpn", "http/1.1", "-CAfile", ca.file, "-verify_return_error", "-verify_hostname", name)
 			for _, w := range []string{want[1], want[0] + "\n", "Verification: OK", "ALPN protocol: http/1.1"} {
 				if !strings.Contains(r, w) {
 					t.Errorf("%s %s: s_client does not say %q:\n%s", version, name, w, r)
@@ -127,7 +132,7 @@ func TestTerminatedListenerShowsTheCertificateOfTheName(t *testing.T) {
 			}
 		}
 	}
-	// rule 2: a name without a certificate gets none, not somebody else's.
+	// rule 2: a name without a certificate gets none rather than another name's.
 	c := dial(t, addr)
 	if err := tls.Client(c, &tls.Config{ServerName: "other.test", InsecureSkipVerify: true}).Handshake(); err == nil {
 		t.Error("a certificate was shown to a client that asked for another name")
@@ -159,8 +164,8 @@ func TestCurlThroughATerminatedListener(t *testing.T) {
 	}
 }
 
-// Sessions go on over replaced certificates and changed listeners, and never
-// where other clients are let in.
+// Sessions resume across replaced certificates and changed listeners, but never
+// on listeners with other client authentication.
 func TestSessionsAreResumed(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -168,11 +173,12 @@ func TestSessionsAreResumed(t *testing.T) {
 		return listener("edge", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]"+more+"}", "service: one")
 	}
 	n := startNode(t, certificate("a", ca.issue("a.example.com"))+service("one", []string{named(t, "endpoint-1")})+edge("")+
-		listener("strict", "protocol: tls", fmt.Sprintf("tls: {mode: terminate, certificateRefs: [a], clientAuth: {mode: request, ca: %q}}", ca.file), "service: one"))
+		listener("strict", "protocol: tls", fmt.Sprintf("tls: {mode: terminate, certificateRefs: [a], "+
+			"clientAuth: {mode: request, ca: %q}}", ca.file), "service: one"))
 	session := filepath.Join(t.TempDir(), "session")
 	connect := func(listener, version, flag string) string {
 		t.Helper()
-		// The tickets of TLS 1.3 come before the endpoint's first byte.
+		// With TLS 1.3 the tickets arrive before the endpoint's first byte.
 		r := sClient(t, n.addr(listener), "endpoint-1", version, "-servername", "a.example.com", flag, session)
 		switch {
 		case strings.Contains(r, "\nReused, "):
@@ -245,7 +251,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// rule 7: TLS that ends without close_notify is truncated, and stays so.
+// rule 7: TLS that ends without close_notify is truncated, and is forwarded as
+// such.
 func TestTruncatedTLSStaysTruncated(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -259,7 +266,7 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		config := ca.client("a.example.com")
 		config.MaxVersion = version
-		// The client sends a record and then a bare FIN.
+		// The client sends a record and then a FIN without close_notify.
 		raw := dial(t, n.addr("end"))
 		client := tls.Client(raw, config)
 		mustWrite(t, client, "half a message")
@@ -269,7 +276,7 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 		mustReset(t, endpoint)
 		n.wantEnd(raw, "client_reset")
 
-		// With close_notify it is an end, and the answer still comes.
+		// With close_notify it is an end of stream, and the answer still arrives.
 		raw = dial(t, n.addr("end"))
 		client = tls.Client(raw, config)
 		mustWrite(t, client, "a message")
@@ -284,7 +291,7 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 		}
 		n.wantEnd(raw, "client_fin")
 
-		// An endpoint that speaks TLS and is cut off.
+		// An endpoint with TLS whose stream is truncated.
 		raw = dial(t, n.addr("plain"))
 		endpoint = gate.take()
 		server := p.server(t)

@@ -10,12 +10,11 @@ import (
 	"testing"
 )
 
-// previous is the commit of the release before: the clusters that run it are
-// upgraded to this one.
+// previous is the commit of the previous release, which the tests upgrade from.
 const previous = "a9f5ec0"
 
-// previousProgram builds it from the repository's history. Where that is not
-// there, as in a copy without it, nothing can be said, and that is.
+// previousProgram builds the previous release from the repository's history.
+// Without that history it skips the test.
 func previousProgram(t *testing.T) string {
 	t.Helper()
 	git, err := exec.LookPath("git")
@@ -26,7 +25,7 @@ func previousProgram(t *testing.T) string {
 	if out, err := exec.Command(git, "-C", top, "cat-file", "-e", previous+"^{commit}").CombinedOutput(); err != nil {
 		t.Skipf("NOT TESTED: no upgrade from the previous release: its commit %s is not in the history of this copy: %v %s", previous, err, out)
 	}
-	program(t) // which makes the folder of all
+	program(t) // creates the shared build folder
 	dir := filepath.Join(built, "previous")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -58,7 +57,7 @@ func (m *member) by(bin, in string, args ...string) result {
 	return commandOf(m.t, bin, nil, in, append(args, "--addr", m.sock())...)
 }
 
-// mixed is 1 while nodes of both releases run, else 0.
+// mixed returns 1 while nodes of both releases run, else 0.
 func (f *cluster) mixed() int {
 	old, new := 0, 0
 	for _, m := range f.up() {
@@ -71,10 +70,10 @@ func (f *cluster) mixed() int {
 	return old * new
 }
 
-// A cluster of the previous release becomes one of this, node by node, under
-// traffic: both kinds of nodes decide together, take each other's requests,
-// and the commands of either speak to both. Then one node goes back, and comes
-// again. What breaks is what the stopped node carried.
+// A cluster is upgraded from the previous release node by node, under traffic:
+// nodes of both releases vote together and accept each other's requests, and
+// the commands of either work with both. Then one node is downgraded and
+// upgraded again. Only connections of stopped nodes break.
 func TestUpgradeNodeByNode(t *testing.T) {
 	t.Parallel()
 	old := previousProgram(t)
@@ -85,8 +84,8 @@ func TestUpgradeNodeByNode(t *testing.T) {
 	secret := f.members[0].token("--name", "old", "--role", "admin")
 	tr := startTraffic(f, "9100", 100)
 	changes := 0
-	// works changes something at every node by the commands of the other
-	// release, and asks one of them for everything.
+	// works makes a change at every node with the commands of the other release,
+	// and checks that asked has all changes.
 	works := func(when string, asked *member) {
 		t.Helper()
 		for _, m := range f.up() {
@@ -105,8 +104,8 @@ func TestUpgradeNodeByNode(t *testing.T) {
 			if m != asked {
 				continue
 			}
-			// Many at once, which a leader may put into one entry of the log;
-			// not while a node of the other release is there.
+			// Many changes at once, which a leader combines into one log entry, but
+			// must not while a node of the other release is a member.
 			var wg sync.WaitGroup
 			for range 12 * f.mixed() {
 				changes++
@@ -129,7 +128,7 @@ func TestUpgradeNodeByNode(t *testing.T) {
 		}
 		waitFor(t, when+": all nodes to have all changes", func() bool {
 			for _, m := range f.up() {
-				if strings.Count(m.run("get", "services", "--stale").out, "\n") != changes+3 { // a header, and the two
+				if strings.Count(m.run("get", "services", "--stale").out, "\n") != changes+3 { // a header, and two services
 					return false
 				}
 			}
@@ -155,7 +154,7 @@ func TestUpgradeNodeByNode(t *testing.T) {
 	restart(f.members[1], "")
 	tr.mustBeWhole()
 
-	// Nodes of either release join through either.
+	// Nodes of either release join through nodes of either.
 	late := f.add("late", freshNet()+"1")
 	late.bin = old
 	late.launch("--join", f.members[0].ip+":"+clusterPort, "--token", f.members[0].token("--role", "join"))
@@ -163,8 +162,8 @@ func TestUpgradeNodeByNode(t *testing.T) {
 	next.bin = ""
 	next.launch("--join", late.ip+":"+clusterPort, "--token", late.token("--role", "join"))
 	f.waitSettled(5)
-	// What the release before does not know is taken by nobody, as long as one
-	// of its nodes is there: it would have to end.
+	// A kind that the previous release does not support is refused while one of
+	// its nodes is a member: that node would have to stop.
 	const unknown = "kind: PhysicalCluster\nname: p\nspec: {bootstrap: [\"127.0.0.1:9092\"]}\n"
 	tr = startTraffic(f, "9100", 20)
 	for _, m := range f.up() {

@@ -10,30 +10,30 @@ import (
 	"testing"
 )
 
-// A variant is the real program with a line or two changed at its build, where
-// a test needs what no setting gives: a wrong clock, a log that is short. The
-// code on the disk stays as it is, so what runs beside the change is what ships.
+// A variant is the real program built with a line or two changed, for
+// conditions that no setting provides: a wrong clock, a short log. The source
+// on disk is not changed, so everything else is what ships.
 type variant struct {
 	name  string
-	file  string   // whose text is changed, from the top of the repository
-	edits []edit   // what is changed in it
-	added string   // a folder of testdata whose files are added to the main package
-	flags []string // more flags for the build
+	file  string   // file to edit, relative to the root of the repository
+	edits []edit   // edits of that file
+	added string   // folder of testdata whose files are added to the main package
+	flags []string // additional build flags
 }
 
-// edit is a piece of text, which must be there once, and what takes its place.
+// edit replaces a piece of text that must occur exactly once.
 type edit struct{ old, new string }
 
 var (
-	// wrongClock adds PENSTOCK_TEST_CLOCK seconds to the wall clock, and
-	// nothing to the one that measures. The program reads the clock without a
-	// system call, so nobody can lie to it from outside; but the runtime keeps
-	// the address of what it calls for that, and the linker lets a file in
-	// assembly change it, if told so. The main package alone is built anew.
+	// wrongClock adds PENSTOCK_TEST_CLOCK seconds to the wall clock, but not to
+	// the monotonic clock. The program reads the clock without a system call
+	// (vDSO), so no outside tool can change it; but the runtime holds the address
+	// of the function that it calls for that, and the linker lets an assembly file
+	// change it with the right flag. Only the main package is rebuilt.
 	wrongClock = variant{name: "wrongclock", added: "wrongclock", flags: []string{"-ldflags=-s -w -checklinkname=0"}}
 
-	// shortLog takes a snapshot every second or two, and keeps little of the
-	// log that it stands for.
+	// shortLog takes a snapshot every second or two, and keeps few log entries
+	// before it.
 	shortLog = variant{name: "shortlog", file: "consensus/replica.go", edits: []edit{
 		{"set(&c.SnapshotThreshold, 8192)", "set(&c.SnapshotThreshold, 64)"},
 		{"set(&c.SnapshotInterval, 2*time.Minute)", "set(&c.SnapshotInterval, time.Second)"},
@@ -41,16 +41,16 @@ var (
 	}}
 )
 
-// variants are those that have been built, by name.
+// variants are the paths of the built variants, by name.
 var variants struct {
 	sync.Mutex
 	paths map[string]string
 }
 
-// program builds the variant, once for all tests, and gives its path.
+// program builds the variant, once for all tests, and returns its path.
 func (v variant) program(t testing.TB) string {
 	t.Helper()
-	program(t) // which makes the folder of all
+	program(t) // creates the shared build folder
 	variants.Lock()
 	defer variants.Unlock()
 	if path := variants.paths[v.name]; path != "" {
@@ -71,8 +71,8 @@ func (v variant) program(t testing.TB) string {
 	return path
 }
 
-// overlay writes the changed file, if there is one, and what tells the compiler
-// of all of them.
+// overlay writes the changed file, if any, and the -overlay file that maps all
+// replaced files.
 func (v variant) overlay(t testing.TB) string {
 	t.Helper()
 	top := root(t)
@@ -104,7 +104,7 @@ func (v variant) overlay(t testing.TB) string {
 	return overlay
 }
 
-// changed is the file's text after all edits.
+// changed returns the file's text after all edits.
 func (v variant) changed(t testing.TB, original string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(original)

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// ownWords are words that this code once had of its own for what the field has
-// terms for, and those terms.
+// ownWords maps words coined in this code to the established terms.
 var ownWords = map[string]string{
 	"duct": "pipe", "ducts": "pipes", "mutter": "error log", "muttering": "error log", "muttered": "error log",
 	"lane": "direction", "lanes": "directions", "detour": "reorder buffer", "detours": "reorder buffers",
@@ -22,10 +21,11 @@ var ownWords = map[string]string{
 	"labeler": "described", "farewells": "removed listeners",
 }
 
-// wordParts are the words of an identifier or of a text.
+// wordParts matches the words of an identifier or of a text.
 var wordParts = regexp.MustCompile(`[A-Z]?[a-z]+|[A-Z]+`)
 
-// TestNoOwnWords keeps code, file names and documents to the field's terms.
+// TestNoOwnWords checks that code, file names and documents use the established
+// terms.
 func TestNoOwnWords(t *testing.T) {
 	t.Parallel()
 	top := root(t)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The client and the endpoint are in this process and count, too: compare a
-// change with what was before, not with a proxy (make bench does that).
+// The client and the endpoint run in this process and count, too: compare
+// results with earlier ones, not with other proxies (make bench does that).
 
 func BenchmarkRoundTrip(b *testing.B) {
 	r := newRig(b, Config{Log: quiet, Loops: 1}, endpoint(b, echo), Profile{})

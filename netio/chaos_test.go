@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestNothingIsLeftBehind lets clients and endpoints do what they like, while
-// listeners change all the time, and looks at the books when all are gone.
+// TestNothingIsLeftBehind runs misbehaving clients and endpoints while
+// listeners change constantly, and checks the accounting when all are gone.
 func TestNothingIsLeftBehind(t *testing.T) {
 	const clients, each = 16, 15
 	seed := uint64(time.Now().UnixNano())
@@ -110,7 +110,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// misbehave is one client of many kinds. What it gets is not looked at.
+// misbehave is one client with random behaviour. Its result is ignored.
 func misbehave(chance *rand.Rand, addr string, hello []byte, config *tls.Config) {
 	raw, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
 	if err != nil {
@@ -120,7 +120,7 @@ func misbehave(chance *rand.Rand, addr string, hello []byte, config *tls.Config)
 	c := raw.(*net.TCPConn)
 	_ = c.SetDeadline(time.Now().Add(time.Duration(chance.IntN(500)) * time.Millisecond))
 	switch chance.IntN(8) {
-	case 0: // leaves at once
+	case 0: // closes at once
 	case 1:
 		_ = c.SetLinger(0)
 	case 2:

@@ -21,8 +21,8 @@ func flood(c net.Conn) {
 	}
 }
 
-// rule 7: what is cut off while its reader stalls has bytes under way, in a
-// pipe or unread before it, and must not look complete.
+// rule 7: a connection that is cut while its reader stalls has bytes in a pipe
+// or in socket buffers, so its end must not look clean.
 func TestStalledReaderIsNotEndedCleanly(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(*rig) error{
@@ -34,11 +34,11 @@ func TestStalledReaderIsNotEndedCleanly(t *testing.T) {
 			t.Parallel()
 			p := Profile{}
 			if name == string(IdleTimeout) {
-				p.IdleTimeout = 2 * time.Second // which no busy machine takes for the first bytes
+				p.IdleTimeout = 2 * time.Second // long enough for the first bytes on a busy machine
 			}
 			r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) { flood(c) }), p)
 			c := dial(t, r.serve(t, Listener{}))
-			// Enough is read for the splicing to begin, and then nothing.
+			// Read enough for splicing to start, then stop.
 			if _, err := io.CopyN(io.Discard, c, 4<<20); err != nil {
 				t.Fatal(err)
 			}
@@ -57,8 +57,8 @@ func TestStalledReaderIsNotEndedCleanly(t *testing.T) {
 	}
 }
 
-// A client that is gone is found out although the endpoint has not read what
-// it said, and goes on talking.
+// A reset by the client is detected although the endpoint never reads its bytes
+// and keeps sending.
 func TestClientResetIsToldToAnEndpointThatNeverReads(t *testing.T) {
 	gone := make(chan struct{})
 	r := newRig(t, Config{CloseTimeout: 200 * time.Millisecond}, endpoint(t, func(c *net.TCPConn) {
@@ -85,11 +85,11 @@ func TestClientResetIsToldToAnEndpointThatNeverReads(t *testing.T) {
 	}
 }
 
-// rule 7: what a slow reader takes out of the kernel's buffer is no silence,
-// though no byte passes through the relay any more.
+// rule 7: bytes that a slow reader takes out of the kernel's buffer count as
+// activity, although no byte passes through the relay.
 func TestSlowReaderIsNotCutOffByTheHalfClosedTimeout(t *testing.T) {
 	t.Parallel()
-	const limit, size = time.Second, 1 << 20 // which is read in two and a half at least
+	const limit, size = time.Second, 1 << 20 // takes at least two and a half seconds to read
 	p := Profile{HalfClosedTimeout: limit}
 	t.Run("client", func(t *testing.T) {
 		t.Parallel()
@@ -116,8 +116,8 @@ func TestSlowReaderIsNotCutOffByTheHalfClosedTimeout(t *testing.T) {
 	})
 }
 
-// rule 19: a connection whose reader stalls has something under way, so a
-// drain leaves it to the end of its window, idle as it is.
+// rule 19: a connection with a stalled reader has bytes in flight, so a drain
+// keeps it until the end of its window, although it is idle.
 func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
 	t.Parallel()
 	var floods atomic.Bool
@@ -155,7 +155,7 @@ func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
 	}
 }
 
-// dialNarrow connects with a receive buffer that holds little.
+// dialNarrow connects with a small receive buffer.
 func dialNarrow(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	d := net.Dialer{Timeout: patience, Control: func(_, _ string, raw syscall.RawConn) error {
@@ -169,7 +169,7 @@ func dialNarrow(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// readSlowly reads a little at a time until the end, which must be a clean one.
+// readSlowly reads in small pieces until the end, which must be clean.
 func readSlowly(t *testing.T, c net.Conn) (got int64) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -15,8 +15,8 @@ import (
 	"penstock/netio/proxyproto"
 )
 
-// rule 17: a connect that fails is tried again on another endpoint, with the
-// error of the one before, and the client notices nothing.
+// rule 17: a failed connect is retried on another endpoint; the plan gets the
+// previous error, and the client notices nothing.
 func TestConnectIsRetriedOnAnotherEndpoint(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	profile := &Profile{Meter: r.meter}
@@ -46,7 +46,7 @@ func TestConnectIsRetriedOnAnotherEndpoint(t *testing.T) {
 	}
 }
 
-// late is a plan that knows its endpoint after some looks.
+// late is a plan whose endpoint becomes known after some calls.
 type late struct {
 	plan
 	looks int
@@ -62,8 +62,8 @@ func (p *late) Next(c *Conn, err error) (Target, Reason) {
 	return p.plan.Next(c, err)
 }
 
-// Where no endpoint is known yet the plan is asked again, and nothing that the
-// client says meanwhile is lost.
+// Until an endpoint is known the plan is polled, and no byte of the client is
+// lost.
 func TestAClientWaitsForItsEndpointToBeKnown(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	p := &late{looks: 20, plan: plan{targets: []Target{
@@ -84,7 +84,7 @@ func TestAClientWaitsForItsEndpointToBeKnown(t *testing.T) {
 	}
 }
 
-// One who never gets to know it is there until the engine ends.
+// A client whose endpoint never becomes known waits until the engine is closed.
 func TestAClientThatWaitsEndsWithTheEngine(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) { return &late{looks: 1 << 30}, OK }
@@ -97,7 +97,7 @@ func TestAClientThatWaitsEndsWithTheEngine(t *testing.T) {
 	r.wantEnd(t, Shutdown)
 }
 
-// A connection counts under the service that took it, and once.
+// A connection is counted once, for the service that accepted it.
 func TestRetryOnAnotherService(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	other := NewMeter("l", "other", r.Loops())
@@ -117,7 +117,7 @@ func TestRetryOnAnotherService(t *testing.T) {
 	}
 }
 
-// When no endpoint is left the client gets a reset and the handler the reason.
+// If no endpoint is left, the client gets a reset and the handler the reason.
 func TestConnectGivesUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		target func(t *testing.T) Target
@@ -169,7 +169,8 @@ func TestConnectGivesUp(t *testing.T) {
 	}
 }
 
-// deafAddress is one where a SYN gets no answer: a listener whose queue is full.
+// deafAddress returns an address where SYNs are not answered: its listener's
+// queue is full.
 func deafAddress(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -188,7 +189,7 @@ func deafAddress(t *testing.T) netip.AddrPort {
 		t.Fatal(err)
 	}
 	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*syscall.SockaddrInet4).Port))
-	for { // until it is full
+	for { // until the queue is full
 		c, err := net.DialTimeout("tcp", addr.String(), 500*time.Millisecond)
 		if err != nil {
 			return addr
@@ -197,7 +198,8 @@ func deafAddress(t *testing.T) netip.AddrPort {
 	}
 }
 
-// A client that resets while its endpoint is being connected is let go.
+// A connection whose client resets while its endpoint is being connected is
+// closed.
 func TestClientThatLeavesWhileConnecting(t *testing.T) {
 	r := newRig(t, Config{}, deafAddress(t).String(), Profile{ConnectTimeout: time.Hour})
 	c := dial(t, r.serve(t, Listener{}))
@@ -237,8 +239,8 @@ func TestUnixEndpoint(t *testing.T) {
 	mustEnd(t, c, "")
 }
 
-// rules 12 and 13: the header that goes out has the true addresses, also
-// behind a wildcard, and what is known of TLS.
+// rules 12 and 13: the outgoing header has the real addresses, also behind a
+// wildcard, and describes TLS.
 func TestProxyHeaderOut(t *testing.T) {
 	headers := make(chan proxyproto.Header, 1)
 	to := endpoint(t, func(c *net.TCPConn) {
@@ -272,7 +274,7 @@ func TestProxyHeaderOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec    Listener
 		version proxyproto.Version
-		first   string // sent before the data
+		first   string // sent before data
 		data    string
 		check   func(t *testing.T, h proxyproto.Header)
 	}{
@@ -333,7 +335,7 @@ func TestProxyHeaderOut(t *testing.T) {
 	}
 }
 
-// A fault in a plan ends its own connection, with a reason, and no other.
+// A panic in a plan closes its own connection with a reason, and no other.
 func TestPanicsConcernOneConnection(t *testing.T) {
 	for name, fault := range map[string]func(*plan) Plan{
 		"in Next":      func(p *plan) Plan { return panicsNext{p} },
@@ -344,7 +346,7 @@ func TestPanicsConcernOneConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{Log: quiet, Loops: 1}, endpoint(t, echo), Profile{})
 			good := r.route
-			bad := false // written and read on the one loop
+			bad := false // used on the single loop only
 			r.route = func(c *Conn) (Plan, Reason) {
 				p, why := good(c)
 				if bad = !bad; !bad {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// rule 19: a drain takes the connections that wait, and then closes over the
+// rule 19: a drain accepts waiting connections, and then closes all over the
 // window, most idle first.
 func TestDrainClosesMostIdleFirst(t *testing.T) {
 	const n = 10
@@ -24,10 +24,10 @@ func TestDrainClosesMostIdleFirst(t *testing.T) {
 		conns[i] = dial(t, addr)
 		roundTrip(t, conns[i], "x")
 	}
-	for i, c := range r.Connections(n) { // the latest first
+	for i, c := range r.Connections(n) { // most recent first
 		order[c.ID] = n - 1 - i
 	}
-	// The connections speak again in this order, which is none of the above.
+	// An order of activity that differs from the previous ones.
 	spoke := []int{3, 7, 1, 9, 0, 4, 8, 2, 6, 5}
 	for _, i := range spoke {
 		roundTrip(t, conns[i], "y")
@@ -61,7 +61,7 @@ func TestDrainClosesMostIdleFirst(t *testing.T) {
 	}
 }
 
-// idleOf is how long the connection of that client has been idle.
+// idleOf returns the idle time of a client's connection.
 func (r *rig) idleOf(t testing.TB, c *net.TCPConn) time.Duration {
 	t.Helper()
 	for _, i := range r.Connections(1000) {
@@ -73,8 +73,8 @@ func (r *rig) idleOf(t testing.TB, c *net.TCPConn) time.Duration {
 	return 0
 }
 
-// rule 19: who is busy is left alone until the window ends, and then gets no
-// end that looks clean; who leaves meanwhile shortens it.
+// rule 19: busy connections stay until the window ends, and then must not end
+// cleanly; connections that close meanwhile shorten the window.
 func TestDrainLeavesBusyConnectionsToTheEnd(t *testing.T) {
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
@@ -138,14 +138,14 @@ func TestDrainThatIsInterrupted(t *testing.T) {
 		t.Errorf("drain: %v", err)
 	}
 	roundTrip(t, c, "still served")
-	// A second one has its own window.
+	// A second drain uses its own window.
 	if err := r.Drain(t.Context(), 0); err != nil {
 		t.Error(err)
 	}
 	r.wantEnd(t, Drained)
 }
 
-// rule 11: whoever the kernel has taken before a drain is served.
+// rule 11: connections that the kernel has accepted before a drain are served.
 func TestDrainServesWhoWaits(t *testing.T) {
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
@@ -153,7 +153,7 @@ func TestDrainServesWhoWaits(t *testing.T) {
 	var conns []*net.TCPConn
 	for range n {
 		c := dial(t, addr)
-		mustWrite(t, c, "x") // before the drain, which closes who says nothing for a moment
+		mustWrite(t, c, "x") // before the drain, which closes idle connections
 		conns = append(conns, c)
 	}
 	var drained atomic.Bool
@@ -179,8 +179,8 @@ func TestDrainServesWhoWaits(t *testing.T) {
 	}
 }
 
-// A drain that was given up, and one that is over, leave an engine that can go
-// back to work; who was not closed stays, and is not closed by the old window.
+// After a cancelled or a completed drain the engine can serve again; remaining
+// connections stay, and the old window does not close them.
 func TestResumedEngineServesAgain(t *testing.T) {
 	for name, over := range map[string]time.Duration{"given up": time.Hour, "over": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +209,8 @@ func TestResumedEngineServesAgain(t *testing.T) {
 			roundTrip(t, again, "y")
 			if over > 0 {
 				roundTrip(t, old, "z")
-				// The last connection of a drain ends it; of one that was undone it must not.
+				// The end of the last connection ends a drain, but has no effect after
+				// Resume.
 				old.Close()
 				waitFor(t, "the old connection to be gone", func() bool { return len(r.Connections(10)) == 1 })
 			}
@@ -218,7 +219,7 @@ func TestResumedEngineServesAgain(t *testing.T) {
 	}
 }
 
-// An engine that was closed stays so.
+// A closed engine cannot be resumed.
 func TestClosedEngineIsNotResumed(t *testing.T) {
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 	r.Close()

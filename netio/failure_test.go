@@ -11,8 +11,8 @@ import (
 	"penstock/netio/stream"
 )
 
-// What is told with a reason is the error of that very connection, and none
-// where nothing failed.
+// Failure returns the error of the connection itself, and nil if nothing
+// failed.
 func TestFailureIsTheConnectionsOwn(t *testing.T) {
 	r := newRig(t, Config{Loops: 1}, "", Profile{})
 	to := func(address string) {
@@ -27,7 +27,7 @@ func TestFailureIsTheConnectionsOwn(t *testing.T) {
 	addr := r.serve(t, Listener{})
 	for i, test := range []struct {
 		name, to string
-		client   func(c *net.TCPConn) // nil: it is turned away
+		client   func(c *net.TCPConn) // nil: refused
 		why      Reason
 		failure  error
 	}{
@@ -51,8 +51,8 @@ func TestFailureIsTheConnectionsOwn(t *testing.T) {
 	}
 }
 
-// All that is relayed counts, and keeps the connection from being idle, in
-// whatever way and from whichever side it comes.
+// All relayed bytes count as activity, in either direction and however they are
+// moved.
 func TestAllBytesCountAsActivity(t *testing.T) {
 	for name, size := range map[string]int{"a few": 1, "many, moved by the kernel": 8 << 20} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestAllBytesCountAsActivity(t *testing.T) {
 				_, _ = io.CopyN(io.Discard, c, int64(size))
 				<-said
 				_, _ = c.Write(make([]byte, size))
-				_, _ = io.Copy(io.Discard, c) // its end would be activity, too
+				_, _ = io.Copy(io.Discard, c) // its end would count as activity, too
 			}), Profile{})
 			c := dial(t, r.serve(t, Listener{}))
 			idleFor := func(d time.Duration) {

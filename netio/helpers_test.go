@@ -26,8 +26,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Those that are parallel wait for time to pass, so more of them run at once
-	// than there are processors.
+	// Parallel tests mostly wait for timers, so more of them run at once than
+	// there are processors.
 	flag.Parse()
 	if set := flag.Lookup("test.parallel"); set.Value.String() == set.DefValue {
 		_ = flag.Set("test.parallel", "5")
@@ -35,10 +35,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for what must happen.
+// patience bounds each wait of a test.
 const patience = 5 * time.Minute
 
-// waitFor polls until cond holds.
+// waitFor polls until cond returns true.
 func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -50,7 +50,7 @@ func waitFor(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// ending is what Handler.Closed was told.
+// ending records one call of Handler.Closed.
 type ending struct {
 	id       uint64
 	listener string
@@ -62,7 +62,7 @@ type ending struct {
 	owed     bool
 }
 
-// handler routes every connection by its function and keeps all endings.
+// handler routes every connection with its function and records all endings.
 type handler struct {
 	route func(c *Conn) (Plan, Reason)
 
@@ -89,8 +89,8 @@ func (h *handler) endings() []ending {
 	return append([]ending(nil), h.ends...)
 }
 
-// waitEndings waits until n connections have ended and returns them. Not one
-// may have been told twice.
+// waitEndings waits until n connections have ended and returns them. None may
+// have been reported twice.
 func (h *handler) waitEndings(t testing.TB, n int) []ending {
 	t.Helper()
 	waitFor(t, "the endings of connections", func() bool { return len(h.endings()) >= n })
@@ -108,7 +108,7 @@ func (h *handler) waitEndings(t testing.TB, n int) []ending {
 	return ends
 }
 
-// wantEnd waits for the one ending there is to be.
+// wantEnd waits for the single expected ending.
 func (h *handler) wantEnd(t testing.TB, why Reason) ending {
 	t.Helper()
 	e := h.waitEndings(t, 1)[0]
@@ -118,7 +118,8 @@ func (h *handler) wantEnd(t testing.TB, why Reason) ending {
 	return e
 }
 
-// plan tries its targets in order and gives up with the reason of the last error.
+// plan tries its targets in order and gives up with the reason of the last
+// error.
 type plan struct {
 	targets []Target
 	errs    []error
@@ -146,8 +147,8 @@ type rig struct {
 	meter *Meter
 }
 
-// newRig starts an engine whose connections go to the address with the
-// profile; both may be changed by setting route before anything connects.
+// newRig starts an engine whose connections go to an address with a profile;
+// tests can set route instead before they connect.
 func newRig(t testing.TB, cfg Config, to string, p Profile) *rig {
 	t.Helper()
 	r := &rig{handler: new(handler)}
@@ -174,7 +175,7 @@ func newRig(t testing.TB, cfg Config, to string, p Profile) *rig {
 	return r
 }
 
-// serve sets the one listener and returns its address.
+// serve sets a single listener and returns its address.
 func (r *rig) serve(t testing.TB, spec Listener) string {
 	t.Helper()
 	if spec.Name == "" {
@@ -198,7 +199,7 @@ func (r *rig) address(t testing.TB, name string) string {
 	return ""
 }
 
-// onConns calls do for each connection, on its loop, one loop after another.
+// onConns calls do for each connection on its loop, one loop at a time.
 func (r *rig) onConns(do func(c *Conn)) {
 	var mu sync.Mutex
 	r.onLoops(func(l *loop) {
@@ -212,7 +213,7 @@ func (r *rig) onConns(do func(c *Conn)) {
 	})
 }
 
-// testWriter sends a log to the test's.
+// testWriter writes a log to the test's log.
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {
@@ -220,8 +221,8 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// endpoint is a server whose connections are served by a function, and closed
-// after it. It ends with the test.
+// endpoint starts a server that calls serve for each connection and then closes
+// it. It ends with the test.
 func endpoint(t testing.TB, serve func(c *net.TCPConn)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -260,13 +261,13 @@ func endpoint(t testing.TB, serve func(c *net.TCPConn)) string {
 
 func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
-// dial connects to the rig; the connection ends with the test.
+// dial connects to the rig; the connection is closed at the end of the test.
 func dial(t testing.TB, addr string) *net.TCPConn {
 	t.Helper()
 	return dialFrom(t, "", addr)
 }
 
-// dialFrom does so from one of this machine's addresses; "": any.
+// dialFrom is dial from a local address; "": any.
 func dialFrom(t testing.TB, from, to string) *net.TCPConn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
@@ -296,7 +297,7 @@ func mustRead(t testing.TB, c net.Conn, want string) {
 	}
 }
 
-// mustEnd reads the rest, which must be that, and a clean end.
+// mustEnd reads the rest, which must equal want and end cleanly.
 func mustEnd(t testing.TB, c net.Conn, want string) {
 	t.Helper()
 	got, err := io.ReadAll(c)
@@ -305,7 +306,7 @@ func mustEnd(t testing.TB, c net.Conn, want string) {
 	}
 }
 
-// mustBeReset reads until the end, which must not be a clean one.
+// mustBeReset reads until a reset.
 func mustBeReset(t testing.TB, c net.Conn) {
 	t.Helper()
 	if rest, err := io.ReadAll(c); !errors.Is(err, syscall.ECONNRESET) {
@@ -313,8 +314,8 @@ func mustBeReset(t testing.TB, c net.Conn) {
 	}
 }
 
-// mustBeTurnedAway connects to where there is nothing for a new client but a
-// reset. That may come before connecting is over.
+// mustBeTurnedAway connects and expects a reset, which may come before connect
+// returns.
 func mustBeTurnedAway(t testing.TB, addr string) {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", addr, patience)
@@ -328,7 +329,7 @@ func mustBeTurnedAway(t testing.TB, addr string) {
 	mustBeReset(t, c)
 }
 
-// roundTrip has an echo answer.
+// roundTrip sends a text and expects its echo.
 func roundTrip(t testing.TB, c net.Conn, s string) {
 	t.Helper()
 	mustWrite(t, c, s)
@@ -343,7 +344,7 @@ func reset(t testing.TB, c *net.TCPConn) {
 	c.Close()
 }
 
-// clientHello is the first flight of a TLS client for that name.
+// clientHello returns the ClientHello of a TLS client for a name.
 func clientHello(t testing.TB, name string, alpn ...string) []byte {
 	t.Helper()
 	client, server := net.Pipe()
@@ -363,7 +364,8 @@ func clientHello(t testing.TB, name string, alpn ...string) []byte {
 	return buf[:n]
 }
 
-// certificate makes one for the names, and the pool that trusts it.
+// certificate returns a self-signed certificate for names, and a pool that
+// trusts it.
 func certificate(t testing.TB, names ...string) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -388,7 +390,8 @@ func certificate(t testing.TB, names ...string) (tls.Certificate, *x509.CertPool
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pool
 }
 
-// openSockets counts the sockets of the process. (Loops keep pipes and more.)
+// openSockets counts the sockets of the process. (Loops also keep pipes and
+// other descriptors.)
 func openSockets(t testing.TB) (n int) {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
@@ -405,5 +408,5 @@ func openSockets(t testing.TB) (n int) {
 
 func mustAddr(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// quiet is for tests that cause errors in the log on purpose.
+// quiet is for tests that cause log errors on purpose.
 var quiet = slog.New(slog.DiscardHandler)

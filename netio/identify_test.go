@@ -17,7 +17,7 @@ import (
 	"penstock/netio/proxyproto"
 )
 
-// seen is what a handler could know of a connection when it was asked.
+// seen is the state of a connection when Route was called.
 type seen struct {
 	name   string
 	alpn   []string
@@ -26,7 +26,7 @@ type seen struct {
 	state  *tls.ConnectionState
 }
 
-// watch has the rig tell what it sees at Route.
+// watch reports the state of each connection at Route.
 func (r *rig) watch() <-chan seen {
 	c := make(chan seen, 10_000)
 	route := r.route
@@ -60,7 +60,8 @@ func TestHelloIsReadAndPassedOn(t *testing.T) {
 	}
 }
 
-// rule 1: a hello may come in pieces, cut anywhere (package clienthello cuts at every byte).
+// rule 1: a hello may be segmented at any byte (package clienthello tests each
+// position).
 func TestHelloInTwoPieces(t *testing.T) {
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 	routed := r.watch()
@@ -80,8 +81,8 @@ func TestHelloInTwoPieces(t *testing.T) {
 	}
 }
 
-// rule 1: what is no hello, or none in time, is closed with its reason, and
-// nobody is asked where to.
+// rule 1: a connection without a valid hello in time is closed with its reason,
+// without a call of Route.
 func TestNoHello(t *testing.T) {
 	long := append([]byte{22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc}, make([]byte, clienthello.MaxSize)...)
 	cut := clientHello(t, "api.example.com")[:100]
@@ -120,7 +121,7 @@ func TestNoHello(t *testing.T) {
 	}
 }
 
-// rule 1: a hello that trickles in meets the deadline, however often a byte comes.
+// rule 1: a trickling hello hits the deadline, however often a byte arrives.
 func TestTrickledHelloMeetsTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
@@ -136,7 +137,7 @@ func TestTrickledHelloMeetsTheDeadline(t *testing.T) {
 	r.wantEnd(t, HelloTimeout)
 }
 
-// A client for which there is no route is told in its own language.
+// A client without a route gets a TLS alert.
 func TestRefusedHelloGetsAnAlert(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) { return nil, "no_route" }
@@ -148,7 +149,7 @@ func TestRefusedHelloGetsAnAlert(t *testing.T) {
 	r.wantEnd(t, "no_route")
 }
 
-// rule 12: headers come from trusted sources only, in pieces if they like.
+// rule 12: headers are accepted only from trusted sources, in any segmentation.
 func TestProxyHeaderIn(t *testing.T) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	elsewhere := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
@@ -162,8 +163,8 @@ func TestProxyHeaderIn(t *testing.T) {
 		mode   Mode
 		from   []netip.Prefix
 		header []byte
-		client netip.AddrPort // invalid: the socket's
-		passed bool           // the header is none to us and goes on as data
+		client netip.AddrPort // invalid: that of the socket
+		passed bool           // the header is not parsed and is forwarded as data
 	}{
 		"version 1":                       {from: loopback, header: v1, client: client},
 		"version 2":                       {from: loopback, header: v2, client: client},
@@ -204,7 +205,7 @@ func TestProxyHeaderIn(t *testing.T) {
 	}
 }
 
-// rule 12: a trusted source that sends none is closed.
+// rule 12: a trusted source that sends no header is closed.
 func TestNoProxyHeader(t *testing.T) {
 	for name, test := range map[string]struct {
 		sent []byte
@@ -241,14 +242,14 @@ func TestNoProxyHeader(t *testing.T) {
 	}
 }
 
-// rule 10: over the memory budget nobody is dropped. Who has begun may finish;
-// who has not is read once there is memory again.
+// rule 10: over the memory budget no connection is dropped. Hellos that have
+// begun may finish; others are read when memory is available again.
 func TestMemoryBudgetHoldsReadingBack(t *testing.T) {
 	const budget = 1 << 20
 	r := newRig(t, Config{MemoryBudget: budget}, endpoint(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
-	// As many halves as pass the limit.
+	// Enough half hellos to exceed the limit.
 	var halves []*net.TCPConn
 	for range budget/maxIdentity + 1 {
 		c := dial(t, addr)
@@ -280,8 +281,8 @@ func TestMemoryBudgetHoldsReadingBack(t *testing.T) {
 	}
 }
 
-// While the budget is spent nobody of a source that has its share is read, those
-// that came before that included. Their deadlines run all the same.
+// While the budget is exhausted, no connection of a source that has its share
+// is read, including those from before. Their deadlines continue.
 func TestSpentBudgetStopsReading(t *testing.T) {
 	const budget = 1 << 20
 	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
@@ -299,7 +300,7 @@ func TestSpentBudgetStopsReading(t *testing.T) {
 		mustWrite(t, c, string(hello))
 	}
 	waitFor(t, "all to be accepted", func() bool { return r.Stats().Connections == enough+2 })
-	for range 20 { // turns in which what is read would be told
+	for range 20 { // loop iterations that would report a read
 		r.onConns(func(*Conn) {})
 	}
 	silent := 0
@@ -318,8 +319,8 @@ func TestSpentBudgetStopsReading(t *testing.T) {
 	}
 }
 
-// Who has waited longest for memory is read first: those who come later and
-// never finish cannot keep the memory from everyone before them.
+// Connections get memory in the order in which they started to wait: later ones
+// that never finish cannot starve earlier ones.
 func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
 	const budget = 1 << 20
 	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
@@ -348,8 +349,8 @@ func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
 	mustRead(t, c, string(hello))
 }
 
-// Hellos of one address that are never finished, more than fit, keep nobody else
-// out: the oldest of them give way, however they came to the loops.
+// More unfinished hellos from one address than fit do not block other
+// addresses: the oldest are evicted, whichever loops they are on.
 func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
 	const budget = 1 << 20
 	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, endpoint(t, echo), Profile{})
@@ -376,8 +377,8 @@ func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// Hellos that are never finished, one of each address and more than fit, keep
-// nobody out for as long as they may last.
+// More unfinished hellos than fit, each from another address, do not block
+// others until their deadline.
 func TestHellosOfManyAddressesKeepNobodyOut(t *testing.T) {
 	const budget = 1 << 20
 	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, endpoint(t, echo), Profile{})
@@ -394,8 +395,7 @@ func TestHellosOfManyAddressesKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// rule 10: whoever has said something and waits for memory has no more time for
-// its hello than others.
+// rule 10: waiting for memory does not extend the deadline of a hello.
 func TestDeadlinesRunWithoutMemory(t *testing.T) {
 	t.Parallel()
 	const budget = 1 << 20
@@ -419,7 +419,7 @@ func TestDeadlinesRunWithoutMemory(t *testing.T) {
 			t.Fatalf("%s is still open", c.LocalAddr())
 		}
 	}
-	// On a slow machine the early ones have held memory for long enough to give way.
+	// On a slow machine the early ones have held memory long enough to be evicted.
 	waitFor(t, "their ends to be told", func() bool { return len(r.endings()) >= len(late) })
 	for _, e := range r.endings() {
 		if e.why != LimitMemory {

@@ -15,7 +15,7 @@ import (
 	"penstock/netio/pipe"
 )
 
-// newInside is a rig that serves its connections in this process.
+// newInside returns a rig that serves its connections in this process.
 func newInside(t testing.TB, serve func(*pipe.Conn), p Profile) *rig {
 	t.Helper()
 	r := newRig(t, Config{}, "", p)
@@ -86,7 +86,7 @@ func TestServedInside(t *testing.T) {
 	})
 }
 
-// A side inside that never reads costs a fixed number of bytes.
+// A pipe whose reader never reads costs a bounded number of bytes.
 func TestInsideThatNeverReads(t *testing.T) {
 	kept := make(chan *pipe.Conn, 1)
 	r := newInside(t, func(c *pipe.Conn) { kept <- c }, Profile{})
@@ -115,7 +115,7 @@ func TestInsideThatNeverReads(t *testing.T) {
 	}
 }
 
-// A client that leaves is owed what it was sent and did not take.
+// Owed reports bytes that were sent to a client and that it did not take.
 func TestWhatAClientIsOwed(t *testing.T) {
 	for _, much := range []bool{false, true} {
 		t.Run(fmt.Sprint("much ", much), func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestWhatAClientIsOwed(t *testing.T) {
 			r := newInside(t, func(c *pipe.Conn) {
 				go func() {
 					_, _ = c.Write(make([]byte, trifle))
-					for err := error(nil); much && err == nil; { // until nothing moves for a while
+					for err := error(nil); much && err == nil; { // until the writer blocks
 						_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 						_, err = c.Write(make([]byte, 64<<10))
 					}
@@ -155,7 +155,7 @@ func TestInsideIdleTimeoutAndDrain(t *testing.T) {
 	r.wantEnd(t, IdleTimeout)
 }
 
-// What it is for: net/http behind a listener of the engine.
+// The main use: net/http behind a listener of the engine.
 func TestHTTPServedInside(t *testing.T) {
 	conns := &pipe.Listener{}
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {

@@ -47,7 +47,7 @@ func TestBucketFillsAtItsRate(t *testing.T) {
 	}
 }
 
-// rule 10: sources are counted by IPv4 address and IPv6 /64, and forgotten at
+// rule 10: sources are counted by IPv4 address or IPv6 /64, and removed at
 // zero.
 func TestSourcesAreCountedAndForgotten(t *testing.T) {
 	var s sources
@@ -77,7 +77,7 @@ func TestSourcesAreCountedAndForgotten(t *testing.T) {
 	}
 }
 
-// rule 12: a source is trusted by its address, whatever link it came by.
+// rule 12: a source is trusted by its address, regardless of the zone.
 func TestTrustedSources(t *testing.T) {
 	spec := Listener{ProxyFrom: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fe80::/64")}}
 	for addr, want := range map[string]bool{
@@ -92,8 +92,8 @@ func TestTrustedSources(t *testing.T) {
 	}
 }
 
-// rule 10: each limit turns away with its reason, tells the handler once, and
-// counts.
+// rule 10: each limit refuses with its reason, reports it to the handler once,
+// and counts it.
 func TestLimits(t *testing.T) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	header := string(proxyproto.Append(nil, proxyproto.V1, proxyproto.Header{
@@ -101,7 +101,7 @@ func TestLimits(t *testing.T) {
 	}))
 	for name, test := range map[string]struct {
 		spec  Listener
-		first string // what a client says first
+		first string // first bytes of a client
 		why   Reason
 	}{
 		"connections at once":     {Listener{MaxConnections: 2}, "", LimitConnections},
@@ -119,7 +119,7 @@ func TestLimits(t *testing.T) {
 				roundTrip(t, c, "let in")
 				open = append(open, c)
 			}
-			r.setTokens(0, time.Hour) // or the second may be over, on a busy machine
+			r.setTokens(0, time.Hour) // otherwise a busy machine may refill the bucket
 			if test.first == "" {
 				mustBeTurnedAway(t, addr)
 			} else if served(addr, test.first) {
@@ -147,8 +147,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// setTokens leaves so many connections in the buckets of all listeners, which
-// fill no further before some time is over.
+// setTokens sets the tokens in the buckets of all listeners, and stops their
+// refill for some time.
 func (r *rig) setTokens(n float64, until time.Duration) {
 	r.Engine.mu.Lock()
 	defer r.Engine.mu.Unlock()
@@ -160,8 +160,8 @@ func (r *rig) setTokens(n float64, until time.Duration) {
 	}
 }
 
-// served tells whether a new client is let in. The reset of one that is not
-// may come at any step.
+// served reports whether a new client is accepted. The reset of a refused one
+// may arrive at any step.
 func served(addr, first string) bool {
 	c, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
@@ -175,7 +175,7 @@ func served(addr, first string) bool {
 	return err == nil
 }
 
-// Connections are spread evenly over the loops.
+// Connections are distributed evenly over the loops.
 func TestConnectionsAreSpread(t *testing.T) {
 	const n = 40
 	r := newRig(t, Config{Loops: 4}, endpoint(t, echo), Profile{})
@@ -205,8 +205,8 @@ func TestConnectionsAreSpread(t *testing.T) {
 	}
 }
 
-// rule 10: out of descriptors, accepting rests; clients wait and are served
-// when there are some again.
+// rule 10: without free descriptors the engine stops accepting; clients wait
+// and are served later.
 func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
 	if !alone(t) {
 		return
@@ -214,7 +214,7 @@ func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	roundTrip(t, dial(t, addr), "x")
-	// The client's descriptor exists before they are gone.
+	// Allocate the client's descriptor before they run out.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -238,11 +238,11 @@ func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
 	}
 }
 
-// rule 10: a connection for whose two sides there are no descriptors waits
-// until another one has ended.
+// rule 10: a connection without descriptors for both of its sides waits until
+// another one has ended.
 func TestAcceptingRestsWithoutRoom(t *testing.T) {
 	r := newRig(t, Config{Log: quiet}, endpoint(t, echo), Profile{})
-	r.files = 2 // nobody listens yet, so nobody reads it
+	r.files = 2 // nothing reads it before the first listener
 	addr := r.serve(t, Listener{})
 	first, second, third := dial(t, addr), dial(t, addr), dial(t, addr)
 	roundTrip(t, first, "x")
@@ -268,8 +268,8 @@ func TestAcceptingRestsWithoutRoom(t *testing.T) {
 	}
 }
 
-// There is room for half as many connections as there are descriptors to
-// spare, as each takes two.
+// The number of connections is limited to half of the spare descriptors,
+// because each takes two.
 func TestRoomIsForBothSides(t *testing.T) {
 	if !alone(t) {
 		return
@@ -286,9 +286,9 @@ func TestRoomIsForBothSides(t *testing.T) {
 
 const aloneEnv = "NETIO_TEST_ALONE"
 
-// alone has the test run in a process of its own, and tells whether this is
-// that one: descriptors that other tests left to the collector would come back
-// while this one has used up all there are.
+// alone runs the test in a separate process, and reports whether this is that
+// process: otherwise descriptors of other tests that the garbage collector
+// closes would become free while this test has used up all.
 func alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(aloneEnv) != "" {
@@ -302,7 +302,7 @@ func alone(t *testing.T) bool {
 	return false
 }
 
-// openFiles lists the process's descriptors and what they are.
+// openFiles lists the process's descriptors with their targets.
 func openFiles() (list []string) {
 	for fd := range 1 << 10 {
 		if to, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil {
@@ -312,7 +312,8 @@ func openFiles() (list []string) {
 	return list
 }
 
-// useUpDescriptors leaves none to the process, until the result is called.
+// useUpDescriptors takes all free descriptors until the returned function is
+// called.
 func useUpDescriptors(t *testing.T) (free func()) {
 	t.Helper()
 	var limit unix.Rlimit
@@ -324,8 +325,8 @@ func useUpDescriptors(t *testing.T) (free func()) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
 	}
-	// A call of accept that finds nobody has one for its time: they are gone
-	// only when there is none for a while.
+	// An accept call without a connection holds a descriptor while it runs, so all
+	// are taken only if none is free for a while.
 	var files []int
 	misses := 0
 	waitFor(t, "descriptors to be gone", func() bool {
@@ -353,8 +354,8 @@ func useUpDescriptors(t *testing.T) (free func()) {
 	return free
 }
 
-// A connection for whose endpoint there is no descriptor is told so, and
-// counted.
+// A connection without a descriptor for its endpoint is closed with that
+// reason, and counted.
 func TestDiallingWithoutDescriptors(t *testing.T) {
 	if !alone(t) {
 		return
@@ -374,7 +375,7 @@ func TestDiallingWithoutDescriptors(t *testing.T) {
 	}
 }
 
-// The reason says what the last attempt met.
+// ConnectReason reflects the error of the last attempt.
 func TestConnectReasons(t *testing.T) {
 	if why := ConnectReason(syscall.EMFILE); why != LimitFiles {
 		t.Errorf("reason %q", why)

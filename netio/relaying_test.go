@@ -48,7 +48,7 @@ func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	refused := mustAddr(refusingAddress(t))
 	profile := &Profile{Meter: r.meter}
 	r.route = func(*Conn) (Plan, Reason) {
-		// The first attempt fails, so the client is well ahead.
+		// The first attempt fails, so the client's bytes are well ahead.
 		return &plan{targets: []Target{{Addr: refused, Profile: profile}, {Addr: to, Profile: profile}}}, OK
 	}
 	c := dial(t, r.serve(t, Listener{}))
@@ -58,8 +58,8 @@ func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	r.wantEnd(t, ClientFIN)
 }
 
-// unusedAddress is one where nobody listens now, and somebody may. No other
-// test has anything at this IP, so that the port stays free.
+// unusedAddress returns an address that no socket listens on, for a test to
+// listen on. Its IP is used only here, so the port stays free.
 func unusedAddress(t testing.TB) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.77.0.1:0")
@@ -70,8 +70,8 @@ func unusedAddress(t testing.TB) string {
 	return ln.Addr().String()
 }
 
-// refusingAddress is one where nobody listens until the test ends: its port is
-// taken, so that no listener of the test gets it.
+// refusingAddress returns an address that refuses connections until the test
+// ends: its port is bound, so that no other listener gets it.
 func refusingAddress(t testing.TB) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -89,7 +89,8 @@ func refusingAddress(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", sa.(*unix.SockaddrInet4).Port)
 }
 
-// rule 7: an end is passed on and the other direction goes on, whoever ends.
+// rule 7: an end of stream is forwarded and the other direction continues,
+// whichever side ends first.
 func TestHalfCloseInBothDirections(t *testing.T) {
 	t.Run("client first", func(t *testing.T) {
 		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
@@ -120,7 +121,7 @@ func TestHalfCloseInBothDirections(t *testing.T) {
 	})
 }
 
-// rule 7: flush of much data under half-close, byte for byte.
+// rule 7: a large answer after a half-close arrives complete.
 func TestLargeAnswerAfterHalfClose(t *testing.T) {
 	answer := bytes.Repeat([]byte("0123456789abcdef"), 50<<20/16)
 	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
@@ -137,7 +138,7 @@ func TestLargeAnswerAfterHalfClose(t *testing.T) {
 	r.wantEnd(t, ClientFIN)
 }
 
-// rule 7: a reset is passed on as a reset.
+// rule 7: a reset is forwarded as a reset.
 func TestResetInBothDirections(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		end := make(chan error, 1)
@@ -167,7 +168,7 @@ func TestResetInBothDirections(t *testing.T) {
 	})
 }
 
-// rule 8: readers that never read cost the node a fixed number of bytes.
+// rule 8: clients that never read cost a bounded number of bytes.
 func TestReadersThatNeverRead(t *testing.T) {
 	const readers = 30
 	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
@@ -182,7 +183,7 @@ func TestReadersThatNeverRead(t *testing.T) {
 	for range readers {
 		dial(t, addr)
 	}
-	// All of them are full when no byte moves any more.
+	// All buffers are full when no byte moves any more.
 	last := r.meter.Counts().BytesOut
 	still := 0
 	waitFor(t, "everything to stand still", func() bool {
@@ -205,7 +206,7 @@ func TestReadersThatNeverRead(t *testing.T) {
 
 func TestIdleTimeout(t *testing.T) {
 	t.Parallel()
-	const limit = 2 * time.Second // a busy machine says its word in time
+	const limit = 2 * time.Second // enough for a busy machine to send in time
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{IdleTimeout: limit})
 	c := dial(t, r.serve(t, Listener{}))
 	begun := time.Now()
@@ -217,11 +218,11 @@ func TestIdleTimeout(t *testing.T) {
 	r.wantEnd(t, IdleTimeout)
 }
 
-// An endpoint that accepts and says nothing is an idle connection.
+// An endpoint that accepts and sends nothing is an idle connection.
 func TestEndpointThatSaysNothing(t *testing.T) {
 	t.Parallel()
 	silent := make(chan struct{})
-	// The client has said its word in time.
+	// The client sends in time.
 	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 2 * time.Second})
 	t.Cleanup(func() { close(silent) })
 	c := dial(t, r.serve(t, Listener{}))
@@ -230,8 +231,8 @@ func TestEndpointThatSaysNothing(t *testing.T) {
 	r.wantEnd(t, IdleTimeout)
 }
 
-// rule 7: after one side's end a shorter timeout holds; as the rest of an
-// answer is missing, it must not look like a clean end.
+// rule 7: a half-closed connection has a shorter timeout; because the rest of
+// the answer is missing, it must not end cleanly.
 func TestHalfClosedTimeout(t *testing.T) {
 	t.Parallel()
 	silent := make(chan struct{})
@@ -249,10 +250,10 @@ func TestHalfClosedTimeout(t *testing.T) {
 	r.wantEnd(t, HalfClosedTimeout)
 }
 
-// rule 9: a maximum age, reached up to a tenth earlier.
+// rule 9: a maximum age, randomly shortened by up to a tenth.
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
-	const age = 2 * time.Second // a busy machine says its word in time
+	const age = 2 * time.Second // enough for a busy machine to send in time
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age, IdleTimeout: time.Hour})
 	addr := r.serve(t, Listener{})
 	t.Run("of a quiet connection", func(t *testing.T) {
@@ -286,7 +287,7 @@ func TestMaxAge(t *testing.T) {
 	})
 }
 
-// Connections of one moment do not all reach their maximum age in one moment.
+// Simultaneous connections do not all reach their maximum age at the same time.
 func TestMaxAgesDiffer(t *testing.T) {
 	const n, age = 10, 100 * time.Second
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age})
@@ -307,7 +308,7 @@ func TestMaxAgesDiffer(t *testing.T) {
 	}
 }
 
-// rule 9: near its maximum age a busy connection is not cut, and is closed in
+// rule 9: close to its maximum age a busy connection is not cut, but closed at
 // its first quiet moment.
 func TestMaxAgeWaitsForAQuietMoment(t *testing.T) {
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: time.Hour, IdleTimeout: time.Hour})
@@ -342,8 +343,8 @@ func TestRoundTripsAllocateNothing(t *testing.T) {
 	}
 }
 
-// rule 9: small messages go out at once, and dead peers are found out, on both
-// sides; towards the endpoint once a connection has lived for a while.
+// rule 9: small messages are sent at once, and dead peers are detected on both
+// sides; towards the endpoint once a connection has some age.
 func TestSocketOptions(t *testing.T) {
 	to := endpoint(t, echo)
 	r := newRig(t, Config{KeepAlive: time.Second}, to, Profile{IdleTimeout: time.Hour})
@@ -375,7 +376,7 @@ func TestSocketOptions(t *testing.T) {
 	}
 }
 
-// socketAddrs are the addresses of a connected IPv4 socket.
+// socketAddrs returns the addresses of a connected IPv4 socket.
 func socketAddrs(fd int) (local, peer netip.AddrPort) {
 	addr := func(get func(int) (unix.Sockaddr, error)) netip.AddrPort {
 		a, err := get(fd)

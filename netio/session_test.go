@@ -21,22 +21,23 @@ import (
 )
 
 // framed is a session over frames of a length (4 bytes), a mark (1 byte) and a
-// body. It turns the mark's lowest bit, sees nothing of bodies that may move,
-// and holds one side back while the other one has bytes pending. A mark of
-// 'E' ends the connection in order, 'R' by a reset, 'F' for a fault, 'P' panics.
+// body. It flips the mark's lowest bit, does not read bodies that may be
+// spliced, and pauses one side while the other has pending bytes. A mark of 'E'
+// ends the connection gracefully, 'R' with a reset, 'F' with a fault, 'P'
+// panics.
 type framed struct {
 	plan
 	conn    *Conn
 	streams [2]stream.Stream
 	dirs    [2]framedSide
 	quiet   atomic.Bool
-	seen    [2]atomic.Int64 // bytes of bodies by Received
+	seen    [2]atomic.Int64 // bytes of bodies seen by Received
 	moved   [2]atomic.Int64
 	closed  atomic.Int64
 	fed     func()
 	failed  func(relay.Side)
 	started chan struct{}
-	tame    bool // marks mean nothing
+	tame    bool // marks have no effect
 }
 
 type framedSide struct {
@@ -126,7 +127,8 @@ func (f *framed) MemoryAvailable() {
 func (f *framed) Idle() bool    { return f.quiet.Load() }
 func (f *framed) Closed(Reason) { f.closed.Add(1) }
 
-// sessions makes the rig's connections framed ones; it gives the first.
+// sessions makes the rig's connections framed ones, and returns a channel of
+// them.
 func sessions(r *rig, to string, change func(*framed)) <-chan *framed {
 	all := make(chan *framed, 64)
 	r.route = func(*Conn) (Plan, Reason) {
@@ -140,7 +142,7 @@ func sessions(r *rig, to string, change func(*framed)) <-chan *framed {
 	return all
 }
 
-// startedSession waits for the next one to begin.
+// startedSession waits for the next session to start.
 func startedSession(t testing.TB, all <-chan *framed) *framed {
 	t.Helper()
 	deadline := time.After(patience)
@@ -162,8 +164,9 @@ func frame(mark byte, body []byte) []byte {
 	return append(append(b, mark), body...)
 }
 
-// TestASessionMovesBodiesUnseen sends frames of all sizes both ways at once, in
-// any pieces; headers are changed by the session, large bodies never shown.
+// TestASessionMovesBodiesUnseen sends frames of all sizes in both directions at
+// once, in random pieces; the session changes headers, and large bodies bypass
+// it.
 func TestASessionMovesBodiesUnseen(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -222,7 +225,8 @@ func TestASessionMovesBodiesUnseen(t *testing.T) {
 	}
 }
 
-// TestASessionEndsItsConnection in order, behind what was sent, or by a reset.
+// A session ends its connection gracefully, after what was sent, or with a
+// reset.
 func TestASessionEndsItsConnection(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	all := sessions(r, endpoint(t, func(c *net.TCPConn) {
@@ -239,7 +243,7 @@ func TestASessionEndsItsConnection(t *testing.T) {
 	mustEnd(t, c, "")
 
 	c = dial(t, addr)
-	mustWrite(t, c, string(frame('D', nil))) // the endpoint gets an E and sends it back, behind a last frame
+	mustWrite(t, c, string(frame('D', nil))) // the endpoint gets an E and returns it after a last frame
 	startedSession(t, all)
 	mustEnd(t, c, string(frame('c', []byte("last"))))
 
@@ -268,7 +272,7 @@ func TestAPanicOfASessionEndsItsConnectionAlone(t *testing.T) {
 	mustWrite(t, other, string(frame('x', []byte("hi"))))
 	mustRead(t, other, string(frame('x', []byte("hi"))))
 
-	// The same in what was posted; and nothing posted comes after the end.
+	// The same for posted functions; none is called after the end.
 	f.conn.Post(func() { t.Error("called after the end") })
 	c = dial(t, addr)
 	f = startedSession(t, all)
@@ -283,7 +287,7 @@ func TestAPanicOfASessionEndsItsConnectionAlone(t *testing.T) {
 	r.waitEndings(t, 3)
 }
 
-// TestASessionChoosesHowTheOtherSideEnds when one failed.
+// If one side failed, the session chooses how the other side ends.
 func TestASessionChoosesHowTheOtherSideEnds(t *testing.T) {
 	for _, orderly := range []bool{false, true} {
 		r := newRig(t, Config{}, "", Profile{})
@@ -309,7 +313,7 @@ func TestASessionChoosesHowTheOtherSideEnds(t *testing.T) {
 	}
 }
 
-// TestASessionHearsBytesThatCameEarly, behind the PROXY header.
+// Bytes that arrive with the PROXY header reach the session.
 func TestASessionHearsBytesThatCameEarly(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	sessions(r, endpoint(t, echo), nil)
@@ -322,7 +326,8 @@ func TestASessionHearsBytesThatCameEarly(t *testing.T) {
 	}
 }
 
-// TestReserveWaitsForMemory and is told when there is some again.
+// Reserve fails without memory, and the session is notified when there is some
+// again.
 func TestReserveWaitsForMemory(t *testing.T) {
 	r := newRig(t, Config{MemoryBudget: 1 << 20, Loops: 2}, "", Profile{})
 	fed := make(chan *framed, 16)
@@ -362,7 +367,8 @@ func TestReserveWaitsForMemory(t *testing.T) {
 	waitFor(t, "all memory to be back", func() bool { return r.Stats().BudgetUsed == 0 })
 }
 
-// TestADrainTakesASessionsQuietMoment, however short: not before, not later.
+// A drain closes a session at its quiet moment, however short: neither before
+// nor after.
 func TestADrainTakesASessionsQuietMoment(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{}, "", Profile{})
@@ -371,7 +377,7 @@ func TestADrainTakesASessionsQuietMoment(t *testing.T) {
 	c := dial(t, addr)
 	f := startedSession(t, all)
 	f.quiet.Store(false)
-	for range 40 { // which are closed one by one; the first is the most idle one
+	for range 40 { // closed one by one; the first is the most idle one
 		dial(t, addr)
 		startedSession(t, all)
 	}
@@ -398,7 +404,7 @@ func TestADrainTakesASessionsQuietMoment(t *testing.T) {
 	}
 }
 
-// patient keeps clients waiting for their refusal.
+// patient delays the refusal of clients.
 type patient struct {
 	plan
 	d time.Duration
@@ -406,7 +412,7 @@ type patient struct {
 
 func (p *patient) RetryDelay(Reason) time.Duration { return p.d }
 
-// Clients that connect again at once, as those of Kafka, are kept for a while.
+// Clients that reconnect at once, such as Kafka's, are refused with a delay.
 func TestAPatientPlanDelaysTheRefusal(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) {
@@ -423,14 +429,14 @@ func TestAPatientPlanDelaysTheRefusal(t *testing.T) {
 	if e := r.wantEnd(t, ConnectRefused); e.failure == nil {
 		t.Error("the reason's error is lost")
 	}
-	// One that leaves meanwhile ends with the same reason.
+	// A client that leaves meanwhile ends with the same reason.
 	reset(t, dial(t, addr))
 	if e := r.waitEndings(t, 2)[1]; e.why != ConnectRefused && e.why != ClientGone {
 		t.Errorf("ended with %q", e.why)
 	}
 }
 
-// TestTheSizeOfAConnection is what an idle one costs; 512 is a class of Go's.
+// An idle connection costs one Conn; 512 is a size class of Go's allocator.
 func TestTheSizeOfAConnection(t *testing.T) {
 	if n := unsafe.Sizeof(Conn{}); n > 512 {
 		t.Errorf("a connection is %d bytes, at most 512", n)
@@ -440,8 +446,8 @@ func TestTheSizeOfAConnection(t *testing.T) {
 	}
 }
 
-// Whoever gives memory back does not have all who wait ask again: they may be
-// many, of a client that has its share.
+// A refund does not make all waiting sessions retry: there may be many, of a
+// client that has its share.
 func TestARefundFeedsAFewOfEachParty(t *testing.T) {
 	const waiting, refunds = 100, 100
 	r := newRig(t, Config{MemoryBudget: 1 << 20, Loops: 1}, "", Profile{})
@@ -476,7 +482,7 @@ func TestARefundFeedsAFewOfEachParty(t *testing.T) {
 		})
 	}
 	do(small, func(*Conn) {})
-	ticks := int64(time.Since(begun)/retryEvery) + 2 // at which all may ask
+	ticks := int64(time.Since(begun)/retryEvery) + 2 // ticks at which all may retry
 	if n := fed.Load(); n > askParty*(refunds+1)+ticks*waiting {
 		t.Errorf("%d sessions asked again for %d refunds", n, refunds)
 	}

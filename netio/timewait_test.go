@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// endpointAt is endpoint at an address where no other test has one, with what the
-// connections towards it are in: their states, as /proc/net/tcp has them.
+// endpointAt is endpoint on a dedicated IP, with the states of its connections
+// from /proc/net/tcp.
 func endpointAt(t *testing.T, ip string, serve func(c *net.TCPConn)) (addr string, states func() []string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", ip+":0")
@@ -51,9 +51,10 @@ func endpointAt(t *testing.T, ip string, serve func(c *net.TCPConn)) (addr strin
 
 func hex(b byte) string { return string([]byte{"0123456789abcdef"[b>>4], "0123456789abcdef"[b&15]}) }
 
-// A connection that a client resets, or that is cut off here, is reset towards its
-// endpoint, whatever it was in the middle of: its local port is free at once, and
-// not in TIME_WAIT. So no client uses up the ports towards an endpoint by giving up.
+// If a client resets or the connection is cut, the connection to the endpoint
+// is reset, whatever its state: its local port is free at once instead of in
+// TIME_WAIT. So clients that give up cannot exhaust the ports towards an
+// endpoint.
 func TestWhoIsCutOffLeavesNoPortBehind(t *testing.T) {
 	t.Parallel()
 	cert, roots := certificate(t, "endpoint.example")
@@ -91,7 +92,7 @@ func TestWhoIsCutOffLeavesNoPortBehind(t *testing.T) {
 				}
 				_, _ = io.CopyN(over, over, 1)
 				var err error
-				for err == nil || errors.Is(err, io.EOF) { // a client's own end comes before its reset
+				for err == nil || errors.Is(err, io.EOF) { // a client's half-close comes before its reset
 					if _, err = c.Write([]byte("x")); err == nil {
 						_, err = c.Read(make([]byte, 1))
 					}
@@ -113,8 +114,8 @@ func TestWhoIsCutOffLeavesNoPortBehind(t *testing.T) {
 	}
 }
 
-// A session that fails for what its client said ends in order towards the client,
-// and leaves no port behind either.
+// A session that fails because of its client's bytes ends gracefully towards
+// the client, and leaves no port in TIME_WAIT either.
 func TestAFaultOfASessionLeavesNoPortBehind(t *testing.T) {
 	t.Parallel()
 	end := make(chan error, 1)

@@ -13,7 +13,7 @@ import (
 	"penstock/netio/proxyproto"
 )
 
-// terminating is a listener with a certificate for the name.
+// terminating returns a listener with a certificate for the name.
 func terminating(t testing.TB, name string) (Listener, *tls.Config) {
 	cert, pool := certificate(t, name)
 	server := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "echo"}}
@@ -49,8 +49,8 @@ func TestTerminatedTLS(t *testing.T) {
 	}
 }
 
-// rule 7: a TLS stream that ends without close_notify was cut off; that is
-// passed on as a reset.
+// rule 7: a TLS stream that ends without close_notify was truncated, and is
+// forwarded as a reset.
 func TestTruncatedTLSIsAReset(t *testing.T) {
 	end := make(chan error, 1)
 	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
@@ -67,7 +67,7 @@ func TestTruncatedTLSIsAReset(t *testing.T) {
 	r.wantEnd(t, ClientReset)
 }
 
-// rule 2: without a certificate for the name there is none, not a default one.
+// rule 2: a name without a certificate gets none, not a default one.
 func TestTerminatedTLSWithoutCertificate(t *testing.T) {
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 	routed := r.watch()
@@ -82,7 +82,7 @@ func TestTerminatedTLSWithoutCertificate(t *testing.T) {
 	}
 }
 
-// A listener may close without an alert, for some reasons or all.
+// A listener may close without an alert, for some or all reasons.
 func TestRefusalWithoutAnAlert(t *testing.T) {
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 	spec, config := terminating(t, "api.example.com")
@@ -128,7 +128,7 @@ func TestHandshakesThatFail(t *testing.T) {
 	}
 }
 
-// Handshakes are bounded in number; one too many is turned away.
+// The number of concurrent handshakes is bounded; excess ones are refused.
 func TestTooManyHandshakes(t *testing.T) {
 	r := newRig(t, Config{MaxHandshakes: 1}, endpoint(t, echo), Profile{})
 	spec, config := terminating(t, "api.example.com")
@@ -149,8 +149,8 @@ func TestTooManyHandshakes(t *testing.T) {
 	roundTrip(t, tls.Client(dial(t, addr), config), "now")
 }
 
-// Handshakes of one address that do not go on, as many as there may be, keep no
-// other address out.
+// Stalled handshakes from one address, up to the limit, do not block other
+// addresses.
 func TestHandshakesOfOneAddressKeepNobodyOut(t *testing.T) {
 	r := newRig(t, Config{MaxHandshakes: 16}, endpoint(t, echo), Profile{})
 	spec, config := terminating(t, "api.example.com")
@@ -171,7 +171,7 @@ func TestHandshakesOfOneAddressKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// TLS towards the endpoint, on either kind of connection with the client.
+// TLS to the endpoint, for both kinds of client connections.
 func TestTLSTowardsTheEndpoint(t *testing.T) {
 	cert, pool := certificate(t, "db.example.com")
 	headers := make(chan string, 10)
@@ -225,7 +225,7 @@ func TestTLSTowardsTheEndpoint(t *testing.T) {
 	})
 }
 
-// rule 12: what the header says of TLS that ended here.
+// rule 12: what the header says about TLS terminated here.
 func TestProxyHeaderTellsOfTLS(t *testing.T) {
 	headers := make(chan proxyproto.Header, 1)
 	to := endpoint(t, func(c *net.TCPConn) {
@@ -254,7 +254,7 @@ func TestProxyHeaderTellsOfTLS(t *testing.T) {
 	}
 }
 
-// A client that was told by a PROXY header is let in by TLS behind it.
+// TLS termination works behind a PROXY header.
 func TestTerminatedTLSBehindAProxyHeader(t *testing.T) {
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 	routed := r.watch()

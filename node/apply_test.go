@@ -13,8 +13,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// TestApplyWarnsOfAListenerThatCannotListen: it is created and tried again,
-// and whoever applied it is told at once.
+// TestApplyWarnsOfAListenerThatCannotListen: the listener is created, the node
+// keeps trying to listen, and the answer has a warning.
 func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
 	n := startNode(t, "kind: Service\nname: apps\nspec: {}")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -23,7 +23,8 @@ func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
 	}
 	defer taken.Close()
 	var docs [][]byte
-	for _, o := range nodetest.Objects(t, fmt.Sprintf("kind: Listener\nname: busy\nspec: {address: %q, service: apps}\n---\nkind: Listener\nname: free\nspec: {address: \"127.0.0.1:0\", service: apps}", taken.Addr())) {
+	for _, o := range nodetest.Objects(t, fmt.Sprintf("kind: Listener\nname: busy\nspec: {address: %q, service: apps}\n---\n"+
+		"kind: Listener\nname: free\nspec: {address: \"127.0.0.1:0\", service: apps}", taken.Addr())) {
 		docs = append(docs, resource.EncodeWithSecrets(o))
 	}
 	for _, want := range []string{admin.Created, admin.Unchanged} {
@@ -41,8 +42,8 @@ func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
 	}
 }
 
-// TestApplyWarnsOfAGatewayThatCannotListen: its listeners are told of by their
-// ports, when it is applied and when it is rolled back to.
+// TestApplyWarnsOfAGatewayThatCannotListen: apply and rollback both warn, and
+// identify the Gateway's listener by its address.
 func TestApplyWarnsOfAGatewayThatCannotListen(t *testing.T) {
 	n := startNode(t, "kind: Service\nname: apps\nspec: {}")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,8 +74,8 @@ func TestApplyWarnsOfAGatewayThatCannotListen(t *testing.T) {
 	told(admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodRollback, admin.RollbackRequest{Kind: "Gateway", Name: "edge"}))
 }
 
-// TestApplyWarnsOfFramesLargerThanMemory: what is asked for can never be. A dry
-// run tells as well.
+// TestApplyWarnsOfFramesLargerThanMemory: a maxFrame above the memory budget can
+// never take effect. A dry run warns as well.
 func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 	n := startNode(t, "kind: PhysicalCluster\nname: big\nspec: {bootstrap: [\"127.0.0.1:1\"]}")
 	for _, size := range []string{"", "maxFrame: 48MiB, ", "maxFrame: 49MiB, "} {
@@ -92,7 +93,8 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 					told = append(told, w.Key+" "+w.Value+" "+w.Message)
 				}
 			}
-			if warned := len(told) == 1 && strings.HasPrefix(told[0], "VirtualCluster/v 49MiB is more than frames may have of the memory budget of node ") &&
+			if warned := len(told) == 1 &&
+				strings.HasPrefix(told[0], "VirtualCluster/v 49MiB is more than frames may have of the memory budget of node ") &&
 				strings.Contains(told[0], ", 48MiB: "); warned != strings.Contains(size, "49") || len(told) > 1 {
 				t.Errorf("%q: warnings: %q", size, told)
 			}
@@ -100,20 +102,23 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 	}
 }
 
-// TestALaterRouteTakesNothingFromOneThatIsThere, whatever it is called: what is
-// applied by hand says no age, and gets that of its creation.
+// TestALaterRouteTakesNothingFromOneThatIsThere: the order of names does not
+// matter. A resource applied without an age gets the time of its creation.
 func TestALaterRouteTakesNothingFromOneThatIsThere(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	n := startNode(t, fmt.Sprintf("kind: Gateway\nname: edge\nspec: {gatewayClassName: any, addresses: [{value: 127.0.0.1}], listeners: [{name: tcp, port: %d, protocol: TCP}]}", taken.Addr().(*net.TCPAddr).Port))
+	n := startNode(t, fmt.Sprintf("kind: Gateway\nname: edge\nspec: {gatewayClassName: any, addresses: [{value: 127.0.0.1}], "+
+		"listeners: [{name: tcp, port: %d, protocol: TCP}]}", taken.Addr().(*net.TCPAddr).Port))
 	for _, name := range []string{"tcproute-attach-older", "tcproute-attach-newer", "tcproute-attach-older"} {
-		if err := n.apply(t, "kind: TCPRoute\nname: "+name+"\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}"); err != nil {
+		if err := n.apply(t, "kind: TCPRoute\nname: "+name+
+			"\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}"); err != nil {
 			t.Fatal(err)
 		}
-		e, err := admin.Call[routing.Explanation](t.Context(), n.client, admin.MethodExplain, admin.ExplainRequest{Listener: "edge/" + taken.Addr().String()})
+		e, err := admin.Call[routing.Explanation](t.Context(), n.client, admin.MethodExplain,
+			admin.ExplainRequest{Listener: "edge/" + taken.Addr().String()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"penstock/node/nodetest"
 )
 
-// manyNames is a listener with that many names.
+// manyNames returns the resources of a listener with that many names.
 func manyNames(n int, backend string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "kind: Service\nname: apps\nspec: {endpoints: [{address: %q}]}\n---\n", backend)
@@ -25,8 +25,8 @@ func hostResource(i int) string {
 	return fmt.Sprintf("kind: Host\nname: h%d\nspec: {listener: edge, names: [added%d.example.com], service: apps}\n", i, i)
 }
 
-// TestANameIsServedOnceItIsApplied: a Host acts on connections that come after
-// its answer, and no longer after its deletion.
+// TestANameIsServedOnceItIsApplied: a Host is in force once apply has answered,
+// until delete has answered.
 func TestANameIsServedOnceItIsApplied(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	_, _, pair := ca.Issue(t, "added1.example.com")
@@ -45,15 +45,17 @@ func TestANameIsServedOnceItIsApplied(t *testing.T) {
 	}
 }
 
-// BenchmarkAddOneName measures from the request to the answer, after which the
-// name is served.
+// BenchmarkAddOneName measures the time from the apply request to its answer,
+// after which the name is served.
 func BenchmarkAddOneName(b *testing.B) {
 	for _, names := range []int{10, 100_000} {
 		b.Run(fmt.Sprint(names), func(b *testing.B) {
 			_, c := benchNode(b, nodetest.Objects(b, manyNames(names, "127.0.0.1:1")))
 			for i := 0; b.Loop(); i++ {
-				doc := fmt.Appendf(nil, `{"kind":"Host","name":"h%d","spec":{"listener":"edge","names":["added%d.example.com"],"service":"apps"}}`, i, i)
-				if _, err := admin.Call[admin.ApplyResult](b.Context(), c, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{doc}}); err != nil {
+				doc := fmt.Appendf(nil, `{"kind":"Host","name":"h%d",`+
+					`"spec":{"listener":"edge","names":["added%d.example.com"],"service":"apps"}}`, i, i)
+				if _, err := admin.Call[admin.ApplyResult](b.Context(), c, admin.MethodApply,
+					admin.ApplyRequest{Documents: [][]byte{doc}}); err != nil {
 					b.Fatal(err)
 				}
 			}

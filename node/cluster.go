@@ -12,9 +12,9 @@ import (
 	"penstock/node/cluster"
 )
 
-// openCluster makes the node one of a cluster; with --dev it stays by itself.
-// It returns when the node knows its cluster, which may take as long as it
-// takes to find it.
+// openCluster joins, bootstraps or resumes the node's cluster; with --dev it only
+// makes a store in memory. It returns once the node is in its cluster, or with
+// the error of ctx.
 func (n *Node) openCluster(ctx context.Context, d *listenerSet) error {
 	if n.cfg.Dev {
 		n.store = consensus.NewMemory(consensus.Limits{})
@@ -27,7 +27,7 @@ func (n *Node) openCluster(ctx context.Context, d *listenerSet) error {
 		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
 		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.wait, Audit: audit(n.log),
 	})
-	d.cluster = nil // it is the cluster's now
+	d.cluster = nil // owned by the cluster now
 	if err != nil {
 		return err
 	}
@@ -39,9 +39,9 @@ func (n *Node) openCluster(ctx context.Context, d *listenerSet) error {
 	return nil
 }
 
-// receive waits, on a node that is new to its cluster, until it acts on what
-// was agreed before: it has no older content to serve traffic by, and must not
-// say that it is ready without any.
+// receive waits, on a node that is new to its cluster, until everything committed
+// before has taken effect: the node has no older configuration to serve with, and
+// must not report ready without one.
 func (n *Node) receive(ctx context.Context) error {
 	if !n.cluster.New() {
 		return nil
@@ -54,8 +54,10 @@ func (n *Node) receive(ctx context.Context) error {
 		if !told {
 			n.log.Warn("the cluster's content is not there yet; this node waits for it", "error", err)
 		}
-		n.wait(cluster.Waiting{ID: n.id, Name: n.cfg.Name, State: n.state.String(), Why: fmt.Sprintf("waiting for the cluster's content: %v", err)})
-		select { // the error has taken its time as well
+		n.wait(cluster.Waiting{
+			ID: n.id, Name: n.cfg.Name, State: n.state.String(), Why: fmt.Sprintf("waiting for the cluster's content: %v", err),
+		})
+		select { // Current has waited already, so a second is enough
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 			return ctx.Err()
@@ -63,7 +65,7 @@ func (n *Node) receive(ctx context.Context) error {
 	}
 }
 
-// facts are what this node tells all others.
+// facts returns what this node gossips about itself.
 func (n *Node) facts() cluster.Facts {
 	if !n.made.Load() {
 		return cluster.Facts{Phase: n.state.String()}
@@ -74,7 +76,7 @@ func (n *Node) facts() cluster.Facts {
 	}
 }
 
-// authenticate finds out whose token that is.
+// authenticate returns the principal that a token belongs to.
 func (n *Node) authenticate(ctx context.Context, token string) (admin.Principal, error) {
 	if n.cluster == nil {
 		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "a node with --dev knows no tokens")
@@ -82,8 +84,8 @@ func (n *Node) authenticate(ctx context.Context, token string) (admin.Principal,
 	return n.cluster.Authenticate(ctx, token)
 }
 
-// handOver lets another node lead, if this one does: it is about to get less
-// to do, or to end.
+// handOver transfers the leadership, if this node has it, to another node: this
+// one is about to drain or to end.
 func (n *Node) handOver() {
 	if n.cluster == nil {
 		return
@@ -95,13 +97,16 @@ func (n *Node) handOver() {
 	})
 }
 
-// handOverPatience bounds the wait for another node to lead.
+// handOverPatience bounds the wait for another node to take the leadership.
 const handOverPatience = 3 * time.Second
 
 // audit logs who changed what.
 func audit(log *slog.Logger) func(admin.Event) {
 	return func(e admin.Event) {
-		args := []any{"who", cmp.Or(e.Principal.Name, "unknown"), "role", cmp.Or(string(e.Principal.Role), "none"), "method", e.Method, "what", e.Summary, "from", e.Peer}
+		args := []any{
+			"who", cmp.Or(e.Principal.Name, "unknown"), "role", cmp.Or(string(e.Principal.Role), "none"),
+			"method", e.Method, "what", e.Summary, "from", e.Peer,
+		}
 		if e.Principal.TokenID != "" {
 			args = append(args, "token", e.Principal.TokenID) // names are not unique
 		}

@@ -12,89 +12,92 @@ import (
 	"penstock/routing/resource"
 )
 
-// What the access log tells.
+// The values of Config.AccessLog.
 const (
 	AccessOff    = "off"
 	AccessClosed = "closed" // one line for each connection, at its end
-	AccessAll    = "all"    // one at connect, one from time to time, one at its end
+	AccessAll    = "all"    // one at connect, one periodically, one at its end
 )
 
-// Config is what a node is started with. Validate tells what is wrong with it.
+// Config holds the settings of a node. Validate lists its faults.
 type Config struct {
-	// Name is the node's name; default the host's.
+	// Name is the node's name; default the host name.
 	Name string
-	// DataDir holds the node's socket, and more where it is no Dev node. ""
-	// with Dev: there is no socket.
+	// DataDir is the folder for the node's socket and, without Dev, its state.
+	// It may be "" with Dev: then there is no socket.
 	DataDir string
-	// Cluster is the address of the admin port, HTTP that of HTTP: host:port.
+	// Cluster is the listen address of the cluster port (admin RPC and Raft),
+	// HTTP that of HTTP; both IP:port.
 	Cluster, HTTP string
-	// Bind is the host of listeners whose address has none.
+	// Bind is the IP address of listeners whose address has no host.
 	Bind string
-	// Gossip is the address of gossip, Advertise the host that others reach
-	// this node at; default the host of Cluster.
+	// Gossip is the listen address of gossip. Advertise is the host at which
+	// other nodes reach this one; default the host of Cluster.
 	Gossip, Advertise string
 
-	// Init starts a new cluster of this node. Expect, when not 0, waits for
-	// that many nodes and forms one cluster of them. Join are cluster
-	// addresses of other nodes, Token is what lets this one in. None of them
-	// is needed once the node is in a cluster.
+	// Init bootstraps a new cluster with this node. Expect, if not 0, is the
+	// number of nodes to wait for and to bootstrap a cluster with. Join lists
+	// cluster addresses of other nodes, Token authorizes the join. None of
+	// them is needed once the node is in a cluster.
 	Init   bool
 	Expect int
 	Join   []string
 	Token  string
-	// Announce is told the line to join the cluster that Init began.
+	// Announce receives the command line with which other nodes join the
+	// cluster that Init bootstrapped.
 	Announce func(line string)
-	// Voters is the most nodes that vote. DeadVoterAfter is how long a voter
-	// is away before another node takes its place, ForgetAfter how long any
-	// node is away before it is forgotten.
+	// Voters is the maximum number of voters; default 5. DeadVoterAfter is how
+	// long a voter is down before another node replaces it (default 1m),
+	// ForgetAfter how long a node is down before it is removed (default 72h).
 	Voters                      int
 	DeadVoterAfter, ForgetAfter time.Duration
-	// Zone is where the node stands; voters are spread over zones.
+	// Zone is the node's failure domain, over which voters are spread; default
+	// the tag "zone".
 	Zone string
 
-	// HTTPCert and HTTPKey are files with PEM: HTTP speaks TLS. Without them
-	// HTTPInsecure allows an address that is not loopback; /v1 is not served
-	// there then.
+	// HTTPCert and HTTPKey are PEM files; with them HTTP speaks TLS. Without
+	// them HTTPInsecure permits an address that is not loopback; /v1 is then
+	// not served there.
 	HTTPCert, HTTPKey string
 	HTTPInsecure      bool
 
-	// Tags are part of the source of every connection here.
+	// Tags are part of the source of every connection to this node.
 	Tags map[string]string
-	// Dev is one node in memory, without TLS and tokens.
+	// Dev runs a single node in memory, without TLS and tokens.
 	Dev bool
-	// Resources are applied when the node is new. ResourceFiles are the files
-	// that they came from, and whether these are applied later as well; nil:
-	// they came from none.
+	// Resources are applied when the cluster is new. ResourceFiles describes
+	// the files they come from and whether these are applied again later; nil:
+	// they do not come from files.
 	Resources     []resource.Object
 	ResourceFiles *ResourceFiles
 
-	// DrainWait is how long a node that stops goes on accepting, DrainTimeout
-	// the window in which it then closes its connections.
+	// DrainWait is how long a draining node goes on accepting, DrainTimeout
+	// the window over which it then closes its connections.
 	DrainWait, DrainTimeout time.Duration
 
-	// Loops, MemoryBudget (bytes) and MaxHandshakes are netio.Config's.
+	// Loops, MemoryBudget (bytes) and MaxHandshakes are passed to netio.Config.
 	Loops         int
 	MemoryBudget  int64
 	MaxHandshakes int
-	// MaxRequests bounds the requests of HTTP at once that are routed one by
-	// one.
+	// MaxRequests bounds the concurrent HTTP requests that are routed
+	// individually; default 16384.
 	MaxRequests int
 
-	// AccessLog is AccessOff, AccessClosed or AccessAll; lines go to
-	// AccessOut, as JSON where AccessJSON is set.
+	// AccessLog is AccessOff (default), AccessClosed or AccessAll. Lines go to
+	// AccessOut, as JSON with AccessJSON.
 	AccessLog  string
 	AccessOut  io.Writer
 	AccessJSON bool
 
 	// Pprof serves /debug/pprof/ at HTTP.
 	Pprof bool
-	// Log is the node's; required.
+	// Log receives the node's log lines; default none.
 	Log *slog.Logger
-	// Version is the build's.
+	// Version is the version of the build.
 	Version string
 }
 
-// withDefaults fills in what is left out.
+// withDefaults sets the defaults of fields that are zero.
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		c.Name, _ = os.Hostname()
@@ -135,7 +138,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate lists everything that is wrong, in terms of the command's flags.
+// Validate lists every fault, in terms of the flags of penstock start.
 func (c Config) Validate() []string {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
@@ -190,7 +193,7 @@ func (c Config) Validate() []string {
 	return faults
 }
 
-// checkCluster lists what is wrong with how the node is to find its cluster.
+// checkCluster lists the faults in the settings of the cluster.
 func (c Config) checkCluster() []string {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }

@@ -14,26 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errDataDirTaken: two nodes would write over one another.
+// errDataDirTaken says that another process has locked the data folder: two nodes
+// would overwrite each other's state.
 var errDataDirTaken = errors.New("another node uses it")
 
 // SocketName is the name of a node's own socket in its data folder.
 const SocketName = "penstock.sock"
 
-// maxSocketPath is what fits in sockaddr_un with its closing zero.
+// maxSocketPath is the longest path that fits in sockaddr_un with its final zero.
 const maxSocketPath = 107
 
-// dataDir is a node's folder, locked for as long as the node lives.
+// dataDir is a node's data folder, locked while the node runs.
 type dataDir struct {
 	path string
 	lock *os.File
 }
 
-// lockName is the name of the file that a running node has locked.
+// lockName is the name of the lock file in the data folder.
 const lockName = "lock"
 
-// openDataDir makes the folder where it is missing, and locks it. One that is
-// to hold secrets is closed to everybody but its owner first.
+// openDataDir creates the folder if it is missing, and locks it. With secrets it
+// first removes access for everyone but the owner.
 func openDataDir(path string, secrets bool, log *slog.Logger) (*dataDir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
@@ -54,20 +55,21 @@ func openDataDir(path string, secrets bool, log *slog.Logger) (*dataDir, error) 
 		}
 		return nil, fmt.Errorf("data folder %s: %w", path, err)
 	}
-	// For people and scripts; the lock itself is what counts.
+	// The process ID is for people and scripts; only the lock counts.
 	if err := lock.Truncate(0); err == nil {
 		_, _ = fmt.Fprintln(lock, os.Getpid())
 	}
 	return &dataDir{path, lock}, nil
 }
 
-// closeToOthers takes the permissions of group and others off the folder: it
-// holds keys, and whoever may write in it can put others in their place. The
-// folder itself may be reached by a symbolic link. It is refused where the node
-// must not change it: it belongs to another user, or it is no node's (/tmp and
-// home folders are given by mistake).
+// closeToOthers removes the permissions of group and others from the folder: it
+// holds keys, and whoever can write to it can replace them. path may be a
+// symbolic link. It returns an error if the node must not change the folder: if
+// it belongs to another user, or holds files but no node's (/tmp and home folders
+// are given by mistake).
 func closeToOthers(path string, log *slog.Logger) error {
-	// Through one descriptor, so that what is looked at is what is changed.
+	// One descriptor for all calls, so that the folder that was checked is the
+	// one that changes.
 	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return err
@@ -84,7 +86,8 @@ func closeToOthers(path string, log *slog.Logger) error {
 	if names, err := dir.Readdirnames(-1); err != nil {
 		return err
 	} else if len(names) > 0 && !slices.Contains(names, lockName) {
-		return fmt.Errorf("other users may use it (mode %04o), and it holds files that are not a node's: give --data-dir a folder of its own", mode)
+		return fmt.Errorf("other users may use it (mode %04o), and it holds files that are not a node's: "+
+			"give --data-dir a folder of its own", mode)
 	}
 	if err := dir.Chmod(0o700); err != nil {
 		return fmt.Errorf("other users may use it (mode %04o), and this node may not change that: %w; "+
@@ -94,8 +97,8 @@ func closeToOthers(path string, log *slog.Logger) error {
 	return nil
 }
 
-// openLock opens the file of the lock. A link is not followed: it would lead
-// the process's number into a file of somebody's choice.
+// openLock opens or creates the lock file. It refuses a symbolic link, by which
+// another user could choose the file that the process ID overwrites.
 func openLock(path string) (*os.File, error) {
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	switch {
@@ -118,8 +121,9 @@ func openLock(path string) (*os.File, error) {
 	return lock, nil
 }
 
-// listen opens the node's socket, for its owner alone. What a node left
-// behind that ended at once is replaced: the lock says that it has ended.
+// listen opens the node's socket, with access for its owner only. It replaces the
+// socket file that a killed node left behind: holding the lock proves that no
+// other node runs here.
 func (d *dataDir) listen() (net.Listener, error) {
 	path := filepath.Join(d.path, SocketName)
 	if len(path) > maxSocketPath {
@@ -140,7 +144,7 @@ func (d *dataDir) listen() (net.Listener, error) {
 	return config.Listen(context.Background(), "unix", path)
 }
 
-// close gives the folder up.
+// close releases the lock. A nil dataDir is valid.
 func (d *dataDir) close() {
 	if d != nil {
 		d.lock.Close()

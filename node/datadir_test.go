@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// A data folder that holds secrets is closed to other users, or refused where
-// that would take somebody else's folder away.
+// A data folder with secrets is closed to other users, or refused if it is not a
+// node's folder.
 func TestDataFolderIsClosedToOthers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
-		prepare func(dir string) error // makes what openDataDir finds
-		mode    os.FileMode            // of the folder afterwards
+		prepare func(dir string) error // makes the folder for openDataDir
+		mode    os.FileMode            // mode of the folder afterwards
 		refused string
 		line    string
 	}{
@@ -65,7 +65,8 @@ func TestDataFolderIsClosedToOthers(t *testing.T) {
 	}
 }
 
-// What stands in the place of the lock is not followed, written or waited for.
+// A link or pipe in the place of the lock file is not followed, written to or
+// waited for.
 func TestLockIsARegularFile(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(path, target string) error{

@@ -9,21 +9,21 @@ import (
 	"penstock/node/lifecycle"
 )
 
-// drainRun is one drain, from its beginning until it is over or undone.
+// drainRun is one drain, until it is finished or undone.
 type drainRun struct {
-	over   chan time.Duration // another window
+	over   chan time.Duration // replaces the window
 	done   chan struct{}      // closed when it has ended
 	undo   context.CancelFunc
 	undone context.Context // ends when it is undone
-	final  int             // how many end the node after it; guarded by drainMu
+	final  int             // number of callers that end the node after it; guarded by drainMu
 }
 
-// drain takes the node out of service: it is not ready from now on, goes on
-// accepting for DrainWait so that balancers see that, and then closes its
-// connections over the window. It is begun once; whoever comes later sets
-// another window for what is left, and waits for the same end: a signal to end
-// the node must not wait for an hour that a command has asked for. It returns
-// early with the context's error. A final drain cannot be undone.
+// drain takes the node out of service: the node reports not ready, goes on
+// accepting for DrainWait so that load balancers notice, and then closes its
+// connections over the window. Only one drain runs at a time. A later call sets
+// a new window for the remaining connections and waits for the same drain: a
+// signal to end the node must not wait for a one-hour window set by a command.
+// drain returns early with the context's error. A final drain cannot be undone.
 func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error {
 	n.drainMu.Lock()
 	run := n.drainRun
@@ -61,8 +61,8 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 	}
 }
 
-// stay is for who wanted to end the node and does not any more: it is back in
-// service, unless others want its end.
+// stay takes back one final drain and puts the node back into service. It fails
+// if another caller still wants to end the node.
 func (n *Node) stay() error {
 	n.drainMu.Lock()
 	n.drainRun.final--
@@ -70,8 +70,8 @@ func (n *Node) stay() error {
 	return n.undrain()
 }
 
-// undrain puts the node back into service. Connections that were closed stay
-// closed.
+// undrain puts the node back into service. Connections that the drain has closed
+// stay closed.
 func (n *Node) undrain() error {
 	n.drainMu.Lock()
 	defer n.drainMu.Unlock()
@@ -91,7 +91,7 @@ func (n *Node) undrain() error {
 	return nil
 }
 
-// runDrain is the drain of whoever began it.
+// runDrain carries out the drain, restarting it when a new window arrives.
 func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) error {
 	n.log.Info("draining", "connections", n.data.Engine.Stats().Connections, "wait", n.cfg.DrainWait, "over", over)
 	wait := time.NewTimer(n.cfg.DrainWait)
@@ -106,15 +106,15 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 		}
 	}
 	for {
-		// The last connections are closed at the window's end; what the close
-		// itself takes comes on top of it.
+		// The last connections are closed at the window's end; the time that
+		// closing takes comes on top.
 		trying, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func(over time.Duration) { ended <- n.data.Engine.Drain(trying, over) }(over)
 		select {
 		case over = <-run.over:
 			cancel()
-			// Waited for, so that the windows take effect in their order.
+			// Wait for it, so that windows take effect in order.
 			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 				n.log.Warn("drain", "error", err)
 			}
@@ -130,8 +130,8 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 	}
 }
 
-// drainMethod begins a drain and tells how many connections there are, or
-// undoes one.
+// drainMethod begins a drain and returns the number of connections, or undoes a
+// drain.
 func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.DrainResult, error) {
 	if passed, err := n.ops.Peers.Elsewhere(ctx, r.Node); passed {
 		return nil, err

@@ -14,26 +14,30 @@ import (
 	"penstock/node/nodetest"
 )
 
-// A drain moves clients without a failed request: in HTTP/1.1 by the next
-// answer, in HTTP/2 by a GOAWAY. Undone, connections are kept again.
+// A drain moves clients without a failed request: in HTTP/1.1 with the next
+// answer, in HTTP/2 with a GOAWAY. After an undo, connections stay open again.
 func TestDrainMovesClientsOfHTTP(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("http2 ", http2), func(t *testing.T) {
-			resources := nodetest.WebListener + nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop")) + nodetest.WebRoute(nodetest.Rule("/", ""))
+			resources := nodetest.WebListener + nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop")) +
+				nodetest.WebRoute(nodetest.Rule("/", ""))
 			settings := func(c *Config) { c.DrainWait, c.DrainTimeout = 300*time.Millisecond, 2*time.Second }
 			nodes := []*testNode{startNode(t, resources, settings), startNode(t, resources, settings)}
 			addrs := []string{nodes[0].at(t, "web"), nodes[1].at(t, "web")}
 			p := &http.Protocols{}
 			p.SetHTTP1(!http2)
 			p.SetUnencryptedHTTP2(http2)
-			c := nodetest.ClientOf(t, "http://shop.example", &http.Transport{Protocols: p, DialContext: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
-				for _, addr := range addrs { // the first that listens, as a balancer does
-					if conn, err = new(net.Dialer).DialContext(ctx, network, addr); err == nil {
-						return conn, nil
+			c := nodetest.ClientOf(t, "http://shop.example", &http.Transport{
+				Protocols: p,
+				DialContext: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
+					for _, addr := range addrs { // the first that listens, as a load balancer does
+						if conn, err = new(net.Dialer).DialContext(ctx, network, addr); err == nil {
+							return conn, nil
+						}
 					}
-				}
-				return nil, err
-			}})
+					return nil, err
+				},
+			})
 			var stop atomic.Bool
 			var asking sync.WaitGroup
 			var requests atomic.Int64

@@ -9,8 +9,8 @@ import (
 	"penstock/node/nodetest"
 )
 
-// TestDrainIsHurriedByWhoAsksLast: an operator who began a drain over an hour
-// may want it shorter, and a signal to end must not wait for that hour.
+// TestDrainIsHurriedByWhoAsksLast: a second command shortens a drain over an hour,
+// and so does a signal to end the node.
 func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(*testNode) error{
@@ -24,7 +24,9 @@ func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
 		for phase, wait := range map[string]time.Duration{"in the window": 0, "in the wait": 300 * time.Millisecond} {
 			t.Run(name+" "+phase, func(t *testing.T) {
 				t.Parallel()
-				n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")), func(c *Config) { c.DrainWait, c.DrainTimeout = wait, 50*time.Millisecond })
+				n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")), func(c *Config) {
+					c.DrainWait, c.DrainTimeout = wait, 50*time.Millisecond
+				})
 				conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 				long := time.Hour
 				if _, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Over: &long}); err != nil {
@@ -48,8 +50,8 @@ func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
 	}
 }
 
-// TestDrainCanBeUndone: whoever drained the wrong node, or is done with what
-// it was drained for, need not restart it; who is connected stays.
+// TestDrainCanBeUndone: an undo puts the node back into service without a restart,
+// and open connections stay.
 func TestDrainCanBeUndone(t *testing.T) {
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")), func(c *Config) { c.DrainWait, c.DrainTimeout = 0, time.Hour })
 	drain := func(r admin.DrainRequest) error {

@@ -9,15 +9,17 @@ import (
 	"penstock/routing"
 )
 
-// Status, explain and metrics tell the same of an endpoint: one state, one
-// reason, and its last error; and what is used where none is well.
+// Status, explain and metrics agree on an endpoint: state, reason and last error,
+// and whether it is used although none is healthy.
 func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
 	t.Parallel()
 	dead, good := nodetest.DeadAddress(t), nodetest.NewBackend(t, "ok").At()
 	n := startNode(t, nodetest.PlainService("paused", dead, good)+
 		strings.Replace(nodetest.PlainService("ejected", dead, good), "spec:\n", "spec:\n  ejection: {failures: 1, duration: 1h}\n", 1)+
-		strings.Replace(nodetest.PlainService("unhealthy", dead, good), "spec:\n", "spec:\n  ejection: {failures: 1, duration: 1h}\n  healthCheck: {interval: 100ms, fall: 1}\n", 1)+
-		strings.Replace(nodetest.PlainService("panic", dead), "spec:\n", "spec:\n  allUnhealthy: panic\n  healthCheck: {interval: 100ms, fall: 1}\n", 1))
+		strings.Replace(nodetest.PlainService("unhealthy", dead, good), "spec:\n",
+			"spec:\n  ejection: {failures: 1, duration: 1h}\n  healthCheck: {interval: 100ms, fall: 1}\n", 1)+
+		strings.Replace(nodetest.PlainService("panic", dead), "spec:\n",
+			"spec:\n  allUnhealthy: panic\n  healthCheck: {interval: 100ms, fall: 1}\n", 1))
 	for _, c := range []struct{ service, state, reason, used string }{
 		{"paused", "paused", "it did not connect", "1/2"},
 		{"ejected", "ejected", "it is ejected for", "1/2"},
@@ -56,7 +58,8 @@ func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
 				t.Errorf("%s: explain says %+v", c.service, got)
 			}
 		}
-		if n.metric(t, `penstock_endpoint_state{endpoint="`+dead+`",service="`+c.service+`",state="`+c.state+`"}`) != "1" && c.service != "paused" {
+		if n.metric(t, `penstock_endpoint_state{endpoint="`+dead+`",service="`+c.service+`",state="`+c.state+`"}`) != "1" &&
+			c.service != "paused" {
 			t.Errorf("%s: no metric says %s", c.service, c.state)
 		}
 	}

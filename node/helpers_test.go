@@ -16,8 +16,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Those that are parallel wait for time to pass, so more of them run at once
-	// than there are processors.
+	// Parallel tests mostly wait for time to pass, so more of them run at once than
+	// there are processors.
 	flag.Parse()
 	if set := flag.Lookup("test.parallel"); set.Value.String() == set.DefValue {
 		_ = flag.Set("test.parallel", "5")
@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 type testNode struct {
 	*Node
 	client *admin.Client
-	lines  *nodetest.Lines // of the access log
+	lines  *nodetest.Lines // the access log
 }
 
-// startNode starts a node with these resources. It is stopped at once at the
-// end of the test.
+// startNode starts a node with these resources. At the end of the test it stops
+// without a drain.
 func startNode(t *testing.T, resources string, change ...func(*Config)) *testNode {
 	t.Helper()
 	n := &testNode{lines: &nodetest.Lines{}}
@@ -56,7 +56,7 @@ func startNode(t *testing.T, resources string, change ...func(*Config)) *testNod
 	return n
 }
 
-// halt stops the node without a wait for its connections.
+// halt stops the node without waiting for its connections.
 func (n *testNode) halt() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -82,7 +82,8 @@ func (n *testNode) mustApply(t *testing.T, text string) {
 
 func (n *testNode) mustDelete(t *testing.T, kind, name string) {
 	t.Helper()
-	if _, err := admin.Call[admin.DeleteResult](t.Context(), n.client, admin.MethodDelete, admin.DeleteRequest{Kind: kind, Name: name}); err != nil {
+	if _, err := admin.Call[admin.DeleteResult](t.Context(), n.client, admin.MethodDelete,
+		admin.DeleteRequest{Kind: kind, Name: name}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -96,7 +97,7 @@ func (n *testNode) mustStatus(t *testing.T) *admin.Status {
 	return s
 }
 
-// at is where a listener listens.
+// at returns the address of a listener.
 func (n *testNode) at(t *testing.T, listener string) string {
 	t.Helper()
 	for _, l := range n.mustStatus(t).Listeners {
@@ -108,7 +109,7 @@ func (n *testNode) at(t *testing.T, listener string) string {
 	return ""
 }
 
-// get asks over HTTP.
+// get sends a GET request to the node's HTTP address.
 func (n *testNode) get(t *testing.T, path string) (status int, body string) {
 	t.Helper()
 	return n.getAs(t, path, n.HTTPAddr())
@@ -134,7 +135,7 @@ func (n *testNode) getAs(t *testing.T, path, host string) (status int, body stri
 	return resp.StatusCode, string(text)
 }
 
-// metric is the value of a series, "" where there is none.
+// metric returns the value of a series; "": there is none.
 func (n *testNode) metric(t *testing.T, series string) string {
 	t.Helper()
 	_, body := n.get(t, "/metrics")

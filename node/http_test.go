@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestProbesWithoutAHost: balancers ask by HTTP/1.0 and name no host, as
-// HAProxy's httpchk does; browsers always name one.
+// TestProbesWithoutAHost: load balancers probe by HTTP/1.0 without a Host, as
+// HAProxy's httpchk does; browsers always send one.
 func TestProbesWithoutAHost(t *testing.T) {
 	n := startNode(t, "")
 	for _, method := range []string{"GET", "HEAD"} {

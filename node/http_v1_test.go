@@ -11,7 +11,7 @@ import (
 	"penstock/node/nodetest"
 )
 
-// /v1 changes what commands change, and is refused as they are.
+// /v1 changes resources as commands do, and refuses the same changes.
 func TestV1ChangesResources(t *testing.T) {
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")))
 	call := func(method, path, media, body string) (int, string) {
@@ -61,8 +61,8 @@ func TestV1ChangesResources(t *testing.T) {
 	}
 }
 
-// Every fault of a body is told apart, with its place; documents of other
-// formats are taken, or it is said what they stand for.
+// The answer lists every fault of a body with its place. Documents of other
+// formats are converted, and a refusal names the resource that results.
 func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")))
@@ -86,8 +86,10 @@ func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 	}
 	const demo = "useIoUring: true\nvirtualClusters:\n- name: demo\n  targetCluster: {bootstrapServers: \"127.0.0.1:9092\"}\n" +
 		"  gateways:\n  - {name: default, portIdentifiesNode: {bootstrapAddress: \"127.0.0.1:19192\"}}\n"
-	const split = "apiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: canary}\nspec: {service: apps, backends: [{service: more, weight: 1}]}\n"
-	status, text := call("POST", "/v1/apply", serviceA+"---\nkind: Service\nname: b\nspec:\n  nonsense: 1\n  balancing: {policy: fastest}\n  endpoints: [{weight: 1}]\n")
+	const split = "apiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: canary}\n" +
+		"spec: {service: apps, backends: [{service: more, weight: 1}]}\n"
+	status, text := call("POST", "/v1/apply", serviceA+
+		"---\nkind: Service\nname: b\nspec:\n  nonsense: 1\n  balancing: {policy: fastest}\n  endpoints: [{weight: 1}]\n")
 	var refusal struct {
 		Code   string        `json:"code"`
 		Faults []admin.Fault `json:"faults"`
@@ -112,10 +114,19 @@ func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 		{"several resources", "POST", "/v1/apply", serviceA + "---\n" + serviceB, 200, `"name":"b","action":"created"`},
 		{"a dry run", "POST", "/v1/apply?dryRun", serviceC, 200, `"created"`},
 		{"nothing", "POST", "/v1/apply", "", 400, `"faults":[{"key":"","path":"","message":"the body holds no resource"}]`},
-		{"SMI, faulty", "POST", "/v1/apply", strings.Replace(split, "weight: 1", "weight: -1", 1), 400, `"key":"TrafficSplit/canary","path":"spec.backends[0].weight"`},
+		{
+			"SMI, faulty", "POST", "/v1/apply", strings.Replace(split, "weight: 1", "weight: -1", 1), 400,
+			`"key":"TrafficSplit/canary","path":"spec.backends[0].weight"`,
+		},
 		{"SMI, taken", "PUT", "/v1/meshtcproutes/canary", strings.Replace(split, "more", "a", 1), 200, `"created"`},
-		{"SMI under another name", "PUT", "/v1/meshtcproutes/other", strings.Replace(split, "more", "a", 1), 400, "MeshTCPRoute/canary (what the document, of SMI, stands for)"},
-		{"a warning of the format", "POST", "/v1/apply?dryRun", demo, 200, `"warnings":[{"key":"useIoUring","path":"","message":"is left out: Penstock polls by epoll"`},
+		{
+			"SMI under another name", "PUT", "/v1/meshtcproutes/other", strings.Replace(split, "more", "a", 1), 400,
+			"MeshTCPRoute/canary (what the document, of SMI, stands for)",
+		},
+		{
+			"a warning of the format", "POST", "/v1/apply?dryRun", demo, 200,
+			`"warnings":[{"key":"useIoUring","path":"","message":"is left out: Penstock polls by epoll"`,
+		},
 		{"an unknown format", "POST", "/v1/apply", "apiVersion: v2\nkind: Odd\n", 400, "is not known; known are"},
 	} {
 		if status, text := call(c.method, c.path, c.body); status != c.status || !strings.Contains(text, c.says) {
@@ -129,7 +140,7 @@ func TestHTTPSettingsKeepOthersOut(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Config)
-		says   string // "": nothing is wrong
+		says   string // part of the fault; "": no fault
 	}{
 		{"loopback", func(*Config) {}, ""},
 		{"others in the clear", func(c *Config) { c.HTTP = "10.0.0.1:2" }, "--http-insecure"},

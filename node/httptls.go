@@ -16,7 +16,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// checkHTTP says what is wrong with the settings of HTTP; "": nothing.
+// checkHTTP returns the fault in the settings of HTTP; "": none.
 func (c *Config) checkHTTP(at netip.AddrPort) string {
 	switch {
 	case (c.HTTPCert == "") != (c.HTTPKey == ""):
@@ -28,19 +28,21 @@ func (c *Config) checkHTTP(at netip.AddrPort) string {
 	return ""
 }
 
-// certFiles is a certificate in two files, read again when they change.
+// certFiles serves a certificate from two files and reads them again when they
+// change.
 type certFiles struct {
 	cert, key string
 	log       *slog.Logger
 
 	mu     sync.Mutex
 	last   *tls.Certificate
-	stamp  time.Time // of the newer file when it was read
-	asked  time.Time // when the files were last looked at
-	failed bool      // the files cannot be used; last serves on
+	stamp  time.Time // modification time of the newer file when last was read
+	asked  time.Time // when the files were last checked
+	failed bool      // the files cannot be used; last stays in use
 }
 
-// listener gives a listener TLS with the certificate, if that can be read.
+// listener wraps l in TLS with the certificate. It returns an error if the files
+// cannot be read.
 func (f *certFiles) listener(l net.Listener) (net.Listener, error) {
 	if _, err := f.get(nil); err != nil {
 		return l, err
@@ -50,11 +52,11 @@ func (f *certFiles) listener(l net.Listener) (net.Listener, error) {
 	}), nil
 }
 
-// lookEvery is the least time between two looks at the files.
+// lookEvery is the minimum time between two checks of the files.
 const lookEvery = 10 * time.Second
 
-// get gives the certificate. Files that cannot be read any more leave the
-// last one in use, and a line says so.
+// get returns the certificate, and reads the files again if they have changed. If
+// that fails, the last certificate stays in use; get logs the error once.
 func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,8 +78,7 @@ func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return f.last, nil
 }
 
-// reread reads the files now, and tells whether another certificate serves
-// from now on.
+// reread reads the files now and reports whether the certificate changed.
 func (f *certFiles) reread() (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,9 +87,9 @@ func (f *certFiles) reread() (changed bool, err error) {
 	return changed, err
 }
 
-// read reads the files; mu is held.
+// read reads the files and reports whether the certificate changed. mu is held.
 func (f *certFiles) read() (changed bool, err error) {
-	stamp := f.changed() // before the content: what is written meanwhile is read the next time
+	stamp := f.changed() // before the content: a concurrent write is then seen the next time
 	var pem [2][]byte
 	for i, path := range []string{f.cert, f.key} {
 		if pem[i], err = files.Read(path, resource.MaxPEMFile); err != nil {
@@ -104,7 +105,7 @@ func (f *certFiles) read() (changed bool, err error) {
 	return changed, nil
 }
 
-// changed is when the files were last changed.
+// changed returns the modification time of the newer file.
 func (f *certFiles) changed() (at time.Time) {
 	for _, path := range []string{f.cert, f.key} {
 		if info, err := os.Stat(path); err == nil && info.ModTime().After(at) {

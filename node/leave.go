@@ -9,9 +9,9 @@ import (
 	"penstock/node/admin"
 )
 
-// departures are the attempts of this node to leave its cluster, one at a
-// time. The last one is remembered until the process ends: whoever asked for
-// it wants to hear what came of it, which is known only after the drain.
+// departures tracks the attempts of this node to leave its cluster, one at a
+// time. It keeps the last one until the process ends: the outcome is known only
+// after the drain, and the command polls for it.
 type departures struct {
 	mu   sync.Mutex
 	last departure
@@ -19,12 +19,12 @@ type departures struct {
 
 // departure is one attempt.
 type departure struct {
-	id    string // random; "": there was none
-	state string // one of admin's
+	id    string // random; "": no attempt yet
+	state string // one of the constants admin.Leave...
 	why   *admin.Error
 }
 
-// begin begins an attempt; where one is under way, that is joined.
+// begin begins an attempt, or returns the ID of the one that is under way.
 func (d *departures) begin() (id string, begun bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -35,7 +35,7 @@ func (d *departures) begin() (id string, begun bool) {
 	return d.last.id, true
 }
 
-// at notes how far the attempt is.
+// at records the state of the attempt, and the error with which it failed.
 func (d *departures) at(state string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,15 +45,15 @@ func (d *departures) at(state string, err error) {
 	}
 }
 
-// of gives the attempt of an ID.
+// of returns the attempt with an ID, if it is the last one.
 func (d *departures) of(id string) (departure, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.last, id != "" && d.last.id == id
 }
 
-// leave takes the node that is meant out of the cluster, and ends it. The
-// answer is what it begins with; leaving tells what came of it.
+// leave removes the requested node from the cluster and ends it. It returns once
+// the drain has begun; the method leaving reports the outcome.
 func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {
 	if passed, err := n.ops.Peers.Elsewhere(ctx, r.Node); passed {
 		return nil, err
@@ -66,7 +66,7 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 		over = max(0, *r.Over)
 	}
 	if err := n.cluster.MayLeave(); err != nil {
-		return nil, err // before it is drained for nothing
+		return nil, err // checked before the drain, which would be in vain
 	}
 	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections)}
 	var begun bool
@@ -97,7 +97,7 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 	return result, nil
 }
 
-// leaving tells how far an attempt to leave is.
+// leaving reports the state of an attempt to leave.
 func (n *Node) leaving(ctx context.Context, r *admin.LeavingRequest) (*admin.Leaving, error) {
 	if passed, err := n.ops.Peers.Elsewhere(ctx, r.Node); passed {
 		return nil, err

@@ -16,13 +16,14 @@ import (
 	"penstock/node/ops"
 )
 
-// A member of the release before would end at a policy that it does not know,
-// so none is taken while there is one.
+// A member of the previous release would stop at a policy that it does not
+// support, so policies are refused while there is such a member.
 func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n, err := Start(ctx, Config{
-		Name: "n1", Init: true, DataDir: t.TempDir(), Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", Loops: 1, Version: "v3",
+		Name: "n1", Init: true, DataDir: t.TempDir(), Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0",
+		Loops: 1, Version: "v3",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +37,9 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 	const id = "00000000000000000000000000000001"
 	note := func(level int) {
 		t.Helper()
-		r, err := json.Marshal(cluster.Record{Format: 1, ID: id, Name: "old", Version: "v2", Level: level, Cluster: "127.0.0.1:1", Gossip: "127.0.0.1:1"})
+		r, err := json.Marshal(cluster.Record{
+			Format: 1, ID: id, Name: "old", Version: "v2", Level: level, Cluster: "127.0.0.1:1", Gossip: "127.0.0.1:1",
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,18 +60,24 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{[]byte(text)}})
 		return err
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0") // what cannot listen is taken nevertheless
+	taken, err := net.Listen("tcp", "127.0.0.1:0") // a Gateway is accepted although it cannot listen
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	const tcp = "kind: MeshTCPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{default: {backendRefs: [{kind: MeshService, name: b}]}}]}]}\n"
+	const tcp = "kind: MeshTCPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, " +
+		"rules: [{default: {backendRefs: [{kind: MeshService, name: b}]}}]}]}\n"
 	for name, text := range map[string]string{
-		"MeshHTTPRoute/a":       "kind: MeshHTTPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}\n",
-		"Gateway/edge":          fmt.Sprintf("kind: Gateway\nname: edge\nspec: {gatewayClassName: any, addresses: [{value: 127.0.0.1}], listeners: [{name: tcp, port: %d, protocol: TCP}]}\n", taken.Addr().(*net.TCPAddr).Port),
-		"TCPRoute/all":          "kind: TCPRoute\nname: all\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n",
-		"TLSRoute/some":         "kind: TLSRoute\nname: some\nspec: {parentRefs: [{name: edge}], hostnames: [a.example.com], rules: [{backendRefs: [{name: a}]}]}\n",
-		"ReferenceGrant/shop.g": "kind: ReferenceGrant\nname: shop.g\nspec: {origin: {namespace: shop}, from: [{group: gateway.networking.k8s.io, kind: TLSRoute, namespace: default}], to: [{group: \"\", kind: Service}]}\n",
+		"MeshHTTPRoute/a": "kind: MeshHTTPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, " +
+			"rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}\n",
+		"Gateway/edge": fmt.Sprintf("kind: Gateway\nname: edge\nspec: {gatewayClassName: any, "+
+			"addresses: [{value: 127.0.0.1}], listeners: [{name: tcp, port: %d, protocol: TCP}]}\n",
+			taken.Addr().(*net.TCPAddr).Port),
+		"TCPRoute/all": "kind: TCPRoute\nname: all\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n",
+		"TLSRoute/some": "kind: TLSRoute\nname: some\nspec: {parentRefs: [{name: edge}], hostnames: [a.example.com], " +
+			"rules: [{backendRefs: [{name: a}]}]}\n",
+		"ReferenceGrant/shop.g": "kind: ReferenceGrant\nname: shop.g\nspec: {origin: {namespace: shop}, " +
+			"from: [{group: gateway.networking.k8s.io, kind: TLSRoute, namespace: default}], to: [{group: \"\", kind: Service}]}\n",
 	} {
 		note(cluster.LevelPolicies - 1)
 		if err := apply(tcp); err != nil {

@@ -1,7 +1,6 @@
-// Package node puts a node together: it starts its parts in order, drains them
-// and stops them. What the node does with traffic is dataplane's business, what
-// it answers operators is ops', and what its cluster agrees on is cluster's and
-// catalog's.
+// Package node assembles a node: it starts the components in order, drains them
+// and stops them. Package dataplane handles the traffic, ops the requests of
+// operators, cluster and catalog the replicated state.
 //
 //	n, err := node.Start(ctx, node.Config{Dev: true, Cluster: "127.0.0.1:7947", HTTP: "127.0.0.1:7948", ...})
 //	...
@@ -42,14 +41,15 @@ import (
 	"penstock/routing/resource"
 )
 
-// errOfCluster keeps a node for trying things from looking like the node of a
-// cluster whose folder it was given by mistake.
-var errOfCluster = errors.New("it is that of a node of a cluster, of which --dev uses nothing: leave --dev out to start that node, or give another folder or none")
+// errOfCluster says that the data folder of a --dev node belongs to a cluster's
+// node. --dev does not use its state, so that node would seem to have lost it.
+var errOfCluster = errors.New("it is that of a node of a cluster, of which --dev uses nothing: " +
+	"leave --dev out to start that node, or give another folder or none")
 
-// ErrConfig wraps what Validate finds.
+// ErrConfig wraps the faults that Validate finds.
 var ErrConfig = errors.New("settings")
 
-// Node is a running node. Its methods may be called from anywhere.
+// Node is a running node. Its methods are safe for concurrent use.
 type Node struct {
 	cfg     Config
 	log     *slog.Logger
@@ -62,7 +62,7 @@ type Node struct {
 	store      catalog.Store
 	tickets    *tlsstream.Tickets
 	data       *dataplane.Dataplane
-	made       atomic.Bool // the rooms are made
+	made       atomic.Bool // makeRooms has finished
 	left       atomic.Bool // the node left its cluster for good
 	departures departures
 	waiting    waiting
@@ -75,8 +75,8 @@ type Node struct {
 	ops        *ops.Methods
 	admin      *admin.Server
 	http       *http.Server
-	gate       ops.Gate               // what HTTP serves now
-	changes    *prometheus.CounterVec // changes of the configuration, by result
+	gate       ops.Gate               // the current HTTP handler
+	changes    *prometheus.CounterVec // configuration changes, by result
 
 	adminAddr, httpAddr string
 
@@ -84,14 +84,14 @@ type Node struct {
 	end        context.CancelFunc
 	background sync.WaitGroup
 	drainMu    sync.Mutex
-	drainRun   *drainRun     // the drain that runs or is over; nil: none
+	drainRun   *drainRun     // the current or the finished drain; nil: none
 	done       chan struct{} // closed when the node cannot go on
 	failed     sync.Once
 	closed     sync.Once
 }
 
-// Start starts a node; it serves when Start returns. Finding its cluster may
-// take as long as ctx gives it; afterwards ctx is of no concern.
+// Start starts a node and returns once it serves. ctx bounds Start (finding the
+// cluster may take long), not the life of the node.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if faults := cfg.Validate(); len(faults) > 0 {
 		return nil, fmt.Errorf("%w: %s", ErrConfig, strings.Join(faults, "; "))
@@ -102,15 +102,15 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 			n.closed.Do(func() { n.close(context.Background()) })
 		}
 	}()
-	// 1. What the process needs: descriptors, and the folder for itself alone.
+	// 1. Process resources: file descriptors, and the lock on the data folder.
 	if limit, err := reactor.RaiseFileLimit(); err != nil {
 		n.log.Warn("the limit of open files stays", "limit", limit, "error", err)
 	}
 	if err = n.openFolder(); err != nil {
 		return nil, err
 	}
-	// 2. The ports that commands and metrics come to are taken before any
-	//    traffic flows: a node that cannot be operated should not start.
+	// 2. The ports for commands and metrics are bound before any traffic
+	//    flows: a node that cannot be operated should not start.
 	listeners, err := n.openListeners()
 	if err != nil {
 		return nil, err
@@ -120,29 +120,28 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 			listeners.close()
 		}
 	}()
-	// 3. The cluster: who the node is and what was agreed. A node that has a
-	//    cluster finds that on its disk, and waits for nobody.
+	// 3. The cluster: the node's identity and the replicated state. A node that
+	//    is already in a cluster reads both from disk and does not wait for peers.
 	n.gate.Set(n.waiting.front())
 	n.own = listeners.own
 	n.serveHTTP(&listeners)
 	if err = n.openCluster(ctx, &listeners); err != nil {
 		return nil, err
 	}
-	// 4. The rooms, from the inside out: what decides, what it decides by, and
-	//    what carries bytes. They have nothing to do yet.
+	// 4. The components. Without resources they have nothing to do yet.
 	if err = n.makeRooms(); err != nil {
 		return nil, err
 	}
-	// 5. The store's content acts, and every change of it from now on. The
-	//    first resources are applied as a command would do it, so the cluster
-	//    port is open from here.
+	// 5. The store's content takes effect, and from now on every change of it.
+	//    The first resources are applied through the admin methods, as commands
+	//    do it, so the cluster port is open from here.
 	n.background.Go(n.follow)
 	n.background.Go(n.housekeep)
 	n.background.Go(func() { n.ops.Rollouts.Run(n.alive) })
 	if n.cfg.AccessLog == AccessAll {
 		n.background.Go(func() { n.data.LogOngoing(n.alive) })
 	}
-	// What the node had on its disk acts first.
+	// The state from the node's disk takes effect first.
 	if err = n.catalog.Await(ctx, n.store.Snapshot().Index()); err != nil {
 		return nil, err
 	}
@@ -155,11 +154,12 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err = n.startResources(ctx); err != nil {
 		return nil, err
 	}
-	// 6. Whoever operates the node comes last: what they see is complete.
+	// 6. Operators come last: they see a complete node.
 	n.serve(&listeners)
 	n.state.Advance(lifecycle.Serving)
 	notifySystemd("READY=1")
-	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version, "cluster", n.adminAddr, "http", n.httpAddr, "loops", n.data.Engine.Loops())
+	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version,
+		"cluster", n.adminAddr, "http", n.httpAddr, "loops", n.data.Engine.Loops())
 	return n, nil
 }
 
@@ -176,9 +176,10 @@ func newNode(cfg Config) *Node {
 	return n
 }
 
-// listenerSet are the listening sockets of those who operate the node.
+// listenerSet holds the listening sockets for operators and peers. A field is nil
+// once its socket has another owner.
 type listenerSet struct {
-	cluster net.Listener // nil: somebody else has it
+	cluster net.Listener
 	own     net.Listener // the node's own socket; nil: none
 	http    net.Listener
 }
@@ -220,7 +221,7 @@ func (n *Node) openListeners() (d listenerSet, err error) {
 	return d, nil
 }
 
-// openFolder takes the data folder, where there is one, for this process alone.
+// openFolder locks the data folder, if there is one, for this process.
 func (n *Node) openFolder() (err error) {
 	if n.cfg.Dev && trust.Holds(n.cfg.DataDir) {
 		return fmt.Errorf("data folder %s: %w", n.cfg.DataDir, errOfCluster)
@@ -231,7 +232,7 @@ func (n *Node) openFolder() (err error) {
 	return err
 }
 
-// makeRooms makes the rooms and ties them together.
+// makeRooms makes the components and connects them.
 func (n *Node) makeRooms() (err error) {
 	if n.cfg.AccessLog != AccessOff {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
@@ -251,7 +252,7 @@ func (n *Node) makeRooms() (err error) {
 	return nil
 }
 
-// newRegistry has everything that /metrics tells.
+// newRegistry makes the registry of all collectors that /metrics serves.
 func (n *Node) newRegistry() *prometheus.Registry {
 	all := []prometheus.Collector{
 		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.ops.Rollouts),
@@ -275,7 +276,7 @@ func newAdmin(n *Node) *admin.Server {
 	}
 	s := admin.NewServer(cfg)
 	n.ops.Register(s)
-	// What a node does of itself because it is asked to.
+	// Methods that act on the node itself.
 	admin.Handle(s, admin.MethodDrain, admin.RoleOperator, n.drainMethod, admin.Changing())
 	admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, n.leave, admin.Changing())
 	admin.Handle(s, admin.MethodLeaving, admin.RoleAdmin, n.leaving)
@@ -293,7 +294,7 @@ func (n *Node) gateways() *ops.Gateways {
 	return &ops.Gateways{Node: n.cfg.Name, Bind: n.cfg.Bind, Engine: n.data.Engine}
 }
 
-// dataplaneConfig is what the settings say of the data plane.
+// dataplaneConfig derives the data plane's configuration from the settings.
 func (n *Node) dataplaneConfig() dataplane.Config {
 	c := dataplane.Config{
 		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
@@ -306,7 +307,7 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 	return c
 }
 
-// opsConfig is what the methods of operators work with.
+// opsConfig makes the configuration of the operators' methods.
 func (n *Node) opsConfig() ops.Config {
 	return ops.Config{
 		Self: ops.Self{
@@ -317,7 +318,8 @@ func (n *Node) opsConfig() ops.Config {
 	}
 }
 
-// catalogConfig is how resources come from the store.
+// catalogConfig makes the catalog's configuration; a node in a cluster adds
+// encryption, feature checks and the read barrier.
 func (n *Node) catalogConfig() catalog.Config {
 	c := catalog.Config{Store: n.store, Kinds: kinds.All(), Log: n.log, Status: n.gateways().Status}
 	if n.cluster == nil {
@@ -336,21 +338,22 @@ func (n *Node) catalogConfig() catalog.Config {
 	return c
 }
 
-// follow brings the store's content to act. A node that cannot understand what
-// was agreed must not go on as if it had.
+// follow applies the store's content to the data plane, and every change of it.
+// It fails the node if the content cannot be understood: the node must not serve
+// with an older configuration as if nothing had happened.
 func (n *Node) follow() {
 	err := n.catalog.Follow(n.alive, func(set *resource.Set, changes []resource.Change) error {
 		n.data.Apply(set, changes)
-		n.tracker.Apply(changes, time.Now()) // a step lasts from the moment that it acts
+		n.tracker.Apply(changes, time.Now()) // a step begins when it takes effect
 		return nil
 	})
-	// The store closes when the node has left its cluster, and is ending.
+	// The store closes when the node has left its cluster and is stopping.
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
 		n.fail(fmt.Errorf("the configuration cannot be followed: %w", err))
 	}
 }
 
-// fail ends the node: it cannot go on.
+// fail closes Done with err as the reason. Only the first call counts.
 func (n *Node) fail(err error) {
 	n.failed.Do(func() {
 		n.log.Error("the node stops", "error", err)
@@ -359,11 +362,11 @@ func (n *Node) fail(err error) {
 	})
 }
 
-// Err says why the node could not go on, once Done is closed; nil: it left
-// its cluster as it was told to.
+// Err returns why the node could not go on. It may be called once Done is closed;
+// nil means that the node left its cluster on request.
 func (n *Node) Err() error { return n.err }
 
-// serve accepts requests of admin RPC from now on.
+// serve starts to accept admin connections on the sockets that d still has.
 func (n *Node) serve(d *listenerSet) {
 	n.waited()
 	for _, l := range []net.Listener{d.cluster, d.own} {
@@ -379,8 +382,8 @@ func (n *Node) serve(d *listenerSet) {
 	d.cluster, d.own = nil, nil
 }
 
-// serveHTTP accepts requests of HTTP before there is much to tell: whoever
-// watches a node that looks for its cluster must see that it lives.
+// serveHTTP starts the HTTP server. It runs before the node is in its cluster, so
+// that /healthz answers while the node still looks for it.
 func (n *Node) serveHTTP(d *listenerSet) {
 	n.http = ops.NewServer(&n.gate, n.log)
 	l := d.http
@@ -392,8 +395,8 @@ func (n *Node) serveHTTP(d *listenerSet) {
 	})
 }
 
-// caller is who asks at a listener: whoever reaches the node's own socket, or
-// a node that runs for development.
+// caller returns the principal for connections without credentials of their own:
+// those to the node's own socket, and those to a --dev node.
 func caller(l net.Listener) admin.Principal {
 	if l.Addr().Network() == "unix" {
 		return admin.Principal{Name: "local", Role: admin.RoleAdmin}
@@ -401,7 +404,7 @@ func caller(l net.Listener) admin.Principal {
 	return admin.Principal{Name: "dev", Role: admin.RoleAdmin}
 }
 
-// housekeep does what is to be done about once a second.
+// housekeep runs the periodic work, once a second.
 func (n *Node) housekeep() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -419,7 +422,8 @@ func (n *Node) housekeep() {
 	}
 }
 
-// hints are what the members that are up have found out about endpoints.
+// hints returns the endpoint health that the members that are up have gossiped,
+// by node ID.
 func hints(members []cluster.Member) map[string]string {
 	nodes := map[string]string{}
 	for i := range members {
@@ -433,14 +437,15 @@ func hints(members []cluster.Member) map[string]string {
 // Done is closed when the node cannot go on; its log says why.
 func (n *Node) Done() <-chan struct{} { return n.done }
 
-// AdminAddr and HTTPAddr are the addresses that the node listens on.
+// AdminAddr returns the address of the cluster port.
 func (n *Node) AdminAddr() string { return n.adminAddr }
 
-// HTTPAddr is AdminAddr's for HTTP.
+// HTTPAddr returns the HTTP listen address.
 func (n *Node) HTTPAddr() string { return n.httpAddr }
 
-// Stop drains the node and ends it. When ctx ends, what is left is ended at
-// once; that is no error. It may be called again.
+// Stop drains the node and ends it. When ctx ends, Stop closes the remaining
+// connections at once; if ctx was cancelled, that is no error. It may be called
+// again.
 func (n *Node) Stop(ctx context.Context) error {
 	notifySystemd("STOPPING=1")
 	err := n.drain(ctx, n.cfg.DrainTimeout, true)
@@ -455,8 +460,8 @@ func (n *Node) Stop(ctx context.Context) error {
 }
 
 // close ends everything in the reverse order of Start, with one exception: admin
-// RPC and HTTP are served until the last connection is gone, so that a drain can
-// be watched and its last numbers scraped.
+// RPC and HTTP are served until the last connection is closed, so that a drain
+// can be watched and the last metrics scraped.
 func (n *Node) close(ctx context.Context) {
 	n.state.Advance(lifecycle.Stopping)
 	if n.data != nil {
@@ -464,9 +469,9 @@ func (n *Node) close(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	n.waited() // where it did not get further
+	n.waited() // if Start failed while it looked for the cluster
 	if n.admin != nil {
-		_ = n.admin.Shutdown(ctx) // what is still in flight is cut off
+		_ = n.admin.Shutdown(ctx) // requests still in flight are cut off
 	}
 	if n.http != nil && n.http.Shutdown(ctx) != nil {
 		n.http.Close()

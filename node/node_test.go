@@ -51,7 +51,8 @@ spec:
 	expect("v1")
 	n.mustDelete(t, "meshtcproute", "all")
 	expect("v2")
-	n.mustApply(t, strings.Replace(nodetest.OneService(v2), "service: apps}", "service: apps, limits: {perSource: 100}, timeouts: {hello: 3s}}", 1))
+	n.mustApply(t, strings.Replace(nodetest.OneService(v2), "service: apps}",
+		"service: apps, limits: {perSource: 100}, timeouts: {hello: 3s}}", 1))
 	expect("v2")
 	n.mustApply(t, strings.Replace(nodetest.OneService(v2), `name: edge`, `name: edge2`, 1))
 	expect("v2")
@@ -102,8 +103,8 @@ spec: {endpoints: [{address: "127.0.0.1:1"}]}
 	})
 }
 
-// TestEarlyResetsEject (rule 16): an endpoint that takes connections and
-// resets them before its first byte gets no more of them.
+// TestEarlyResetsEject: an endpoint that accepts connections and resets them
+// before its first byte is ejected.
 func TestEarlyResetsEject(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -224,7 +225,8 @@ func TestHostNamesAreResolved(t *testing.T) {
 }
 
 func TestANameWithoutAddressIsToldInStatus(t *testing.T) {
-	n := startNode(t, strings.Replace(nodetest.OneService(nodetest.NewBackend(t, "b")), "[{address:", `[{address: "nowhere.invalid:1"}, {address:`, 1))
+	n := startNode(t, strings.Replace(nodetest.OneService(nodetest.NewBackend(t, "b")),
+		"[{address:", `[{address: "nowhere.invalid:1"}, {address:`, 1))
 	nodetest.WaitFor(t, "the lookup to fail", func() bool {
 		s := n.mustStatus(t).Services[0]
 		e := s.Endpoints[len(s.Endpoints)-1]
@@ -275,7 +277,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("state draining is %q", got)
 	}
 	nodetest.Dial(t, edge) // still accepted
-	nodetest.Echo(t, conn) // and carried
+	nodetest.Echo(t, conn) // still relayed
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection outlives the drain")
 	}
@@ -329,7 +331,9 @@ func TestDataDirIsForOneNodeAndItsOwner(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket: %v, %v; want mode 0600", info, err)
 	}
-	if _, err := Start(t.Context(), Config{Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", DataDir: dir}); !errors.Is(err, errDataDirTaken) {
+	if _, err := Start(t.Context(), Config{
+		Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", DataDir: dir,
+	}); !errors.Is(err, errDataDirTaken) {
 		t.Errorf("a second node in the same folder: %v", err)
 	}
 	c, err := admin.Dial(t.Context(), "unix:"+filepath.Join(dir, SocketName))
@@ -343,7 +347,7 @@ func TestDataDirIsForOneNodeAndItsOwner(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	n.Stop(ctx)
-	// What a node that was killed leaves behind is in nobody's way.
+	// The socket that a killed node leaves behind does not prevent a start.
 	if err := os.WriteFile(filepath.Join(dir, SocketName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

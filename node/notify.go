@@ -5,9 +5,8 @@ import (
 	"os"
 )
 
-// notifySystemd tells systemd about the node's state ("READY=1"), where it is
-// the one that started the process with Type=notify (sd_notify(3)). Nobody
-// listening is no error.
+// notifySystemd sends the node's state ("READY=1") to systemd if it started the
+// process with Type=notify (sd_notify(3)). Errors are ignored.
 func notifySystemd(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

@@ -15,8 +15,8 @@ import (
 	"penstock/node/nodetest"
 )
 
-// TestAccessLog (rule 20): one line at the end by default; one at connect too,
-// where all is asked for; none where it is off.
+// TestAccessLog: closed writes a line at the end of a connection, all writes one
+// at connect too, off writes none.
 func TestAccessLog(t *testing.T) {
 	for mode, want := range map[string][]string{
 		AccessOff:    nil,
@@ -93,7 +93,8 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	}
 }
 
-// TestSeriesGoWithTheirListener, once its connections have ended.
+// TestSeriesGoWithTheirListener: a deleted listener's series are removed once its
+// connections have ended.
 func TestSeriesGoWithTheirListener(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := startNode(t, nodetest.OneService(b))
@@ -140,7 +141,8 @@ func TestTopTellsRates(t *testing.T) {
 		}
 		return rates
 	})
-	err := admin.Stream(t.Context(), n.client, admin.MethodTop, admin.TopRequest{Interval: time.Millisecond}, func(*admin.TopSample) error { return nil })
+	err := admin.Stream(t.Context(), n.client, admin.MethodTop, admin.TopRequest{Interval: time.Millisecond},
+		func(*admin.TopSample) error { return nil })
 	if err == nil {
 		t.Error("an interval of 1ms was taken")
 	}
@@ -188,12 +190,18 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestAbuseOfTheAdminPortDisturbsNobody: garbage on it, and the node serves.
+// TestAbuseOfTheAdminPortDisturbsNobody: after garbage on the admin port the node
+// still serves.
 func TestAbuseOfTheAdminPortDisturbsNobody(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := startNode(t, nodetest.OneService(b))
-	n.mustStatus(t) // a connection from before
-	for _, garbage := range []string{"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "APSK\x01\x01\x00\x00\xff\xff\xff\xff\x01aaaaaaaa", strings.Repeat("\x00", 5000)} {
+	n.mustStatus(t) // opens a connection before the abuse
+	for _, garbage := range []string{
+		"GET / HTTP/1.1\r\n\r\n",
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+		"APSK\x01\x01\x00\x00\xff\xff\xff\xff\x01aaaaaaaa",
+		strings.Repeat("\x00", 5000),
+	} {
 		conn, err := net.Dial("tcp", n.AdminAddr())
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,8 @@ const twoRoutes = `
 kind: MeshTCPRoute
 name: everyone
 spec:
-  to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [{kind: MeshService, name: apps, weight: 3}, {kind: MeshService, name: nobody}]}}]}]
+  to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [` +
+	`{kind: MeshService, name: apps, weight: 3}, {kind: MeshService, name: nobody}]}}]}]
 ---
 kind: MeshTCPRoute
 name: web
@@ -24,7 +25,7 @@ spec:
   to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {}}]}]
 `
 
-// The same answer by the admin port, whole and in parts, and by HTTP.
+// The admin method, whole and in pages, and HTTP return the same answer.
 func TestEffectiveRoutesAreTold(t *testing.T) {
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b"))+twoRoutes)
 	ctx := context.Background()

@@ -20,34 +20,34 @@ import (
 )
 
 // AppliedBy is the label of resources that a node applied from its files. Its
-// value is ResourceFiles.Description: resources that the files no longer hold are
-// deleted by it, and resources without it are never deleted.
+// value is ResourceFiles.Description. A sync deletes resources with the label that
+// the files no longer contain; it never deletes resources without it.
 const AppliedBy = "penstock.io/applied-by"
 
-// ResourceFiles are the files of --resources.
+// ResourceFiles describes the files of --resources.
 type ResourceFiles struct {
-	// Paths are absolute. They tell these files from those of other nodes:
-	// nodes with the same paths apply the same set.
+	// Paths are absolute. They identify the set of files: nodes with the same
+	// paths apply the same set.
 	Paths []string
 	// Sync applies the files at each start and each Reread. Otherwise they
 	// are applied once, when the cluster is new.
 	Sync bool
-	// Read reads and checks them. The error lists every fault, by file and
-	// line.
+	// Read reads and checks the files. Its error lists every fault, by file
+	// and line.
 	Read func() ([]resource.Object, error)
-	// Fault is what Read said at the start of the node, if that was not in
-	// order: the node serves what its cluster agreed on before.
+	// Fault is the error of Read at the start of the node. With it the node
+	// serves the configuration that its cluster already has.
 	Fault error
 }
 
-// Description is the value of AppliedBy for resources that come from the files.
+// Description returns the value of AppliedBy for resources from the files.
 func (f *ResourceFiles) Description() string {
 	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(slices.Values(f.Paths)), "\x00")))
 	return "resources-" + hex.EncodeToString(sum[:6])
 }
 
-// labelled gives the objects as they are applied: with the label, so that a
-// later Sync knows them.
+// labelled returns the objects with the label AppliedBy if Sync is set, by which
+// a later sync finds those to delete.
 func (f *ResourceFiles) labelled(objects []resource.Object) []resource.Object {
 	if f == nil || !f.Sync {
 		return objects
@@ -64,39 +64,40 @@ func (f *ResourceFiles) labelled(objects []resource.Object) []resource.Object {
 	return objects
 }
 
-// rereader reads the node's files again when it is told to, and applies those
-// that are to be applied. Its loop alone touches objects.
+// rereader reads the node's files again on request, and applies the resources in
+// them if Sync is set. Only the goroutine of run uses objects.
 type rereader struct {
 	log   *slog.Logger
 	files *ResourceFiles // nil: none
 	certs *certFiles     // of HTTP; nil: none
-	admin *admin.Server  // by which resources are applied; set before run
+	admin *admin.Server  // applies resources; set before run
 
-	asked  chan struct{} // holds one: more at once are one
-	synced atomic.Bool   // what the files say acts
+	asked  chan struct{} // buffers one request; more at once count as one
+	synced atomic.Bool   // the resources of the files are in force
 
-	objects []resource.Object // still to be applied; nil: nothing
+	objects []resource.Object // to be applied; nil: nothing
 }
 
-// Reread reads again what the node was given as files: the certificate of HTTP
-// and the resources. It returns at once; the log says what came of it.
+// Reread reads the node's files again: the certificate of HTTP and the resources.
+// It returns at once; the outcome is logged.
 func (n *Node) Reread() {
 	select {
 	case n.reread.asked <- struct{}{}:
-	default: // one that has not begun yet reads the same
+	default: // a reread that has not begun yet covers this one
 	}
 }
 
-// The waits between attempts to apply the files while the cluster cannot
-// decide.
+// rereadAgain is the first and rereadAgainMost the longest backoff between
+// attempts to apply the files while the cluster cannot commit.
 const rereadAgain, rereadAgainMost = time.Second, 30 * time.Second
 
-// run applies the files of --resources-mode sync, and reads all files again
-// whenever Reread says so, until ctx ends.
+// run applies the files of --resources-mode sync and reads all files again at
+// each Reread, until ctx ends.
 func (r *rereader) run(ctx context.Context, first []resource.Object) {
 	switch f := r.files; {
 	case f != nil && f.Fault != nil:
-		logFaults(r.log, "the files of --resources have faults and were not applied; the node serves what its cluster agreed on", f.Fault)
+		logFaults(r.log, "the files of --resources have faults and were not applied; the node serves what its cluster agreed on",
+			f.Fault)
 	case f != nil && f.Sync:
 		r.objects = first
 	}
@@ -141,7 +142,8 @@ func (r *rereader) certificate() {
 	r.log.Info("the certificate of --http was read again", "changed", changed)
 }
 
-// resources reads the files of --resources. Faults change nothing.
+// resources reads the files of --resources. If they have faults, it logs these
+// and changes nothing.
 func (r *rereader) resources(ctx context.Context) {
 	f := r.files
 	if f == nil {
@@ -162,8 +164,9 @@ func (r *rereader) resources(ctx context.Context) {
 	r.compare(ctx, objects)
 }
 
-// sync applies what the files say and deletes what they said before. The
-// error is for what may succeed later; a refusal is logged and final.
+// sync applies the resources of the files and deletes those that the files no
+// longer contain. It returns an error if a later attempt may succeed; it logs a
+// final refusal.
 func (r *rereader) sync(ctx context.Context) error {
 	f, objects := r.files, r.objects
 	r.synced.Store(false)
@@ -173,7 +176,8 @@ func (r *rereader) sync(ctx context.Context) error {
 	switch {
 	case err == nil:
 		r.synced.Store(true)
-		r.log.Info("what the files of --resources say acts", append(changesSaid(result.Changes), "label", AppliedBy+"="+f.Description())...)
+		r.log.Info("what the files of --resources say acts",
+			append(changesSaid(result.Changes), "label", AppliedBy+"="+f.Description())...)
 	case passing(err):
 		return err
 	default:
@@ -182,8 +186,8 @@ func (r *rereader) sync(ctx context.Context) error {
 	return nil
 }
 
-// passing tells an error that the same request may not meet again. To send it
-// again is safe, since it says what is to be and not what to change.
+// passing reports whether err is transient. Sending the request again is safe: it
+// is declarative.
 func passing(err error) bool {
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) {
@@ -199,12 +203,13 @@ func passing(err error) bool {
 // comparePatience bounds the comparison of files with the cluster.
 const comparePatience = 10 * time.Second
 
-// compare says how files that are not applied differ from the cluster.
+// compare logs how files that are not applied differ from the cluster's resources.
 func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
 	ctx, cancel := context.WithTimeout(ctx, comparePatience)
 	defer cancel()
 	result, err := r.apply(ctx, admin.ApplyRequest{Documents: ops.Documents(objects), DryRun: true, Wait: admin.Wait{Nodes: -1}})
-	const said = "the files of --resources were read again and not applied; penstock apply -f does that, or --resources-mode sync at each start and SIGHUP"
+	const said = "the files of --resources were read again and not applied; penstock apply -f does that, " +
+		"or --resources-mode sync at each start and SIGHUP"
 	if err != nil {
 		logFaults(r.log, said, asFaults(err, objects))
 		return
@@ -220,7 +225,7 @@ func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
 	r.log.Info(said, args...)
 }
 
-// apply makes a change in the name of the files.
+// apply sends an apply request as the principal "resources".
 func (r *rereader) apply(ctx context.Context, req admin.ApplyRequest) (*admin.ApplyResult, error) {
 	c, err := ops.Ask(ctx, r.admin, admin.Principal{Name: "resources", Role: admin.RoleAdmin})
 	if err != nil {
@@ -230,7 +235,7 @@ func (r *rereader) apply(ctx context.Context, req admin.ApplyRequest) (*admin.Ap
 	return admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, req)
 }
 
-// changesSaid are the attributes of a log line about changes.
+// changesSaid returns the log attributes for changes: counts by action, and names.
 func changesSaid(changes []admin.Change) []any {
 	counts, names := map[string]int{}, []string{}
 	for _, c := range changes {
@@ -248,10 +253,10 @@ func changesSaid(changes []admin.Change) []any {
 	return args
 }
 
-// maxSaid bounds how many lines of the log tell faults.
+// maxSaid bounds the faults that logFaults logs.
 const maxSaid = 50
 
-// logFaults logs an error, a line for each fault.
+// logFaults logs an error, one line for each fault.
 func logFaults(log *slog.Logger, message string, err error) {
 	var faults resource.Faults
 	if !errors.As(err, &faults) {
@@ -267,8 +272,8 @@ func logFaults(log *slog.Logger, message string, err error) {
 	}
 }
 
-// Locate gives a fault that a node found the file and line of its resource;
-// nil: the resource came from no file.
+// Locate converts a fault that a node found into one with the file and line of
+// the resource o. A nil o means that the resource is not from a file.
 func Locate(o *resource.Object, f admin.Fault) resource.Fault {
 	out := resource.Fault{Path: strings.TrimSpace(f.Key + " " + f.Path), Message: f.Message, Value: f.Value}
 	if o != nil {
@@ -278,7 +283,8 @@ func Locate(o *resource.Object, f admin.Fault) resource.Fault {
 	return out
 }
 
-// asFaults says a refusal by what is wrong with which of the objects.
+// asFaults converts a refusal into faults located in the objects. Other errors
+// are returned unchanged.
 func asFaults(err error, objects []resource.Object) error {
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) || len(refusal.Faults) == 0 {
@@ -296,11 +302,10 @@ func asFaults(err error, objects []resource.Object) error {
 	return faults
 }
 
-// startResources applies the resources of the settings, and goes on to apply
-// their files when that is due.
+// startResources applies the resources of the settings and starts the rereader.
 func (n *Node) startResources(ctx context.Context) error {
 	objects := n.cfg.Resources
-	n.cfg.Resources = nil // they may be many, and are kept where they are changed
+	n.cfg.Resources = nil // may be large, so cfg should not keep them
 	if err := n.applyFirst(ctx, objects); err != nil {
 		return err
 	}
@@ -309,8 +314,8 @@ func (n *Node) startResources(ctx context.Context) error {
 	return nil
 }
 
-// applyFirst applies the resources of the settings, in a cluster that has
-// never had any. Where several nodes bring them, the first one's act.
+// applyFirst applies the resources of the settings if the cluster is new. If
+// several nodes do so, the resources of the first one take effect.
 func (n *Node) applyFirst(ctx context.Context, objects []resource.Object) error {
 	if len(objects) == 0 {
 		return nil
@@ -324,8 +329,8 @@ func (n *Node) applyFirst(ctx context.Context, objects []resource.Object) error 
 	}
 	if !n.cfg.Init && n.cfg.Expect == 0 || n.store.Snapshot().Sequence() > 0 {
 		if files != nil && !files.Sync {
-			n.log.Info("the files of --resources were not applied: the cluster is not new; penstock apply -f applies them, or --resources-mode sync at each start",
-				"files", strings.Join(files.Paths, ", "))
+			n.log.Info("the files of --resources were not applied: the cluster is not new; penstock apply -f applies them, "+
+				"or --resources-mode sync at each start", "files", strings.Join(files.Paths, ", "))
 		}
 		return nil
 	}

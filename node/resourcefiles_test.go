@@ -42,7 +42,7 @@ func (l *logText) has(parts ...string) bool {
 	return false
 }
 
-// resourceFile is one file as --resources would name it.
+// resourceFile is a file of --resources.
 type resourceFile struct {
 	t    *testing.T
 	path string
@@ -55,7 +55,7 @@ func (f resourceFile) write(text string) {
 	}
 }
 
-// files reads it as the command does.
+// files returns the file as ResourceFiles, read as the command reads it.
 func (f resourceFile) files(sync bool) *ResourceFiles {
 	return &ResourceFiles{Paths: []string{f.path}, Sync: sync, Read: func() ([]resource.Object, error) {
 		data, err := os.ReadFile(f.path)
@@ -99,8 +99,8 @@ const (
 	serviceC = "kind: Service\nname: c\nspec: {endpoints: [{address: \"127.0.0.1:9\"}]}\n"
 )
 
-// With sync, what the files say acts after each Reread, what they no longer
-// say goes, and what others applied stays.
+// With sync, each Reread applies the files' resources, deletes those that the
+// files no longer contain, and keeps those from other sources.
 func TestSyncedFilesAreAppliedAndPruned(t *testing.T) {
 	t.Parallel()
 	n, f, log := startWithFile(t, true, serviceA+"---\n"+serviceB)
@@ -132,7 +132,7 @@ func TestFaultyFilesChangeNothing(t *testing.T) {
 	if got := n.metric(t, "penstock_resources_synced"); got != "0" {
 		t.Errorf("penstock_resources_synced %s", got)
 	}
-	// What only the cluster can tell is located too.
+	// Faults that only the cluster finds are located too.
 	f.write(serviceA + "---\nkind: Listener\nname: l\nspec:\n  address: \":0\"\n  service: nobody\n")
 	n.Reread()
 	nodetest.WaitFor(t, "the refusal", func() bool {
@@ -146,7 +146,7 @@ func TestFaultyFilesChangeNothing(t *testing.T) {
 	nodetest.WaitFor(t, "the mended files", func() bool { return log.has("say acts", "Service/b created") })
 }
 
-// With seed, Reread says how the files differ and applies nothing.
+// With seed, Reread logs how the files differ and applies nothing.
 func TestSeedFilesAreComparedOnReread(t *testing.T) {
 	t.Parallel()
 	n, f, log := startWithFile(t, false, serviceA+"---\n"+serviceB)
@@ -160,7 +160,7 @@ func TestSeedFilesAreComparedOnReread(t *testing.T) {
 	}
 }
 
-// A node that comes back says that its files were not applied.
+// A node that restarts logs that its files were not applied.
 func TestSeedFilesOfALaterStartAreNamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -194,7 +194,8 @@ func TestSeedFilesOfALaterStartAreNamed(t *testing.T) {
 	}
 }
 
-// Faults of the files keep no node from serving that has something to serve.
+// Faults in the files do not prevent a node from serving the configuration that it
+// has.
 func TestFaultsAtStartAreLogged(t *testing.T) {
 	t.Parallel()
 	_, _, log := startWithFile(t, true, serviceA, func(c *Config) {
@@ -210,7 +211,7 @@ func TestFaultsAtStartAreLogged(t *testing.T) {
 	}
 }
 
-// What may be answered otherwise the next time is asked again.
+// Only transient errors are retried.
 func TestOnlyPassingErrorsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -230,8 +231,8 @@ func TestOnlyPassingErrorsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// Reread puts a renewed certificate of HTTP to use at once; one that cannot be
-// used leaves the last one in use, and a line says so.
+// Reread takes a renewed certificate of HTTP into use at once. An invalid one
+// leaves the last one in use, and is logged.
 func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
 	t.Parallel()
 	ca, dir, log := nodetest.NewAuthority(t), t.TempDir(), &logText{}

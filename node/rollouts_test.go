@@ -15,7 +15,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// twoVersions is a listener, a service of two versions, and a canary of it.
+// twoVersions returns the resources of a listener, a service with two versions, and
+// a canary route with a rollout.
 func twoVersions(v1, v2, steps string) string {
 	return fmt.Sprintf(`
 kind: Listener
@@ -39,7 +40,8 @@ spec:
   to:
   - targetRef: {kind: MeshService, name: apps}
     rules:
-    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, tags: {version: v1}}, {kind: MeshServiceSubset, name: apps, tags: {version: v2}}]}
+    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, tags: {version: v1}}, ` +
+		`{kind: MeshServiceSubset, name: apps, tags: {version: v2}}]}
   rollout:
     backend: {name: apps, tags: {version: v2}}
     abort: {connections: 5, window: 30s}
@@ -48,7 +50,8 @@ spec:
 
 func (n *testNode) rollout(t *testing.T) admin.Rollout {
 	t.Helper()
-	list, err := admin.Call[admin.Rollouts](t.Context(), n.client, admin.MethodRollouts, admin.RolloutsRequest{Route: "canary"})
+	list, err := admin.Call[admin.Rollouts](t.Context(), n.client, admin.MethodRollouts,
+		admin.RolloutsRequest{Route: "canary"})
 	if err != nil || len(*list) != 1 {
 		t.Fatalf("rollouts: %+v, %v", list, err)
 	}
@@ -56,7 +59,8 @@ func (n *testNode) rollout(t *testing.T) admin.Rollout {
 }
 
 func (n *testNode) command(what string) (*admin.RolloutResult, error) {
-	return admin.Call[admin.RolloutResult](context.Background(), n.client, admin.MethodRollout, admin.RolloutRequest{Do: what, Route: "canary"})
+	return admin.Call[admin.RolloutResult](context.Background(), n.client, admin.MethodRollout,
+		admin.RolloutRequest{Do: what, Route: "canary"})
 }
 
 func (n *testNode) mustCommand(t *testing.T, what, phase string, step, weight int) {
@@ -70,7 +74,7 @@ func (n *testNode) mustCommand(t *testing.T, what, phase string, step, weight in
 	}
 }
 
-// shares counts who answers so many new connections.
+// shares opens count connections and counts the answers by backend.
 func (n *testNode) shares(t *testing.T, count int) map[string]int {
 	t.Helper()
 	at, got := n.at(t, "edge"), map[string]int{}
@@ -82,7 +86,8 @@ func (n *testNode) shares(t *testing.T, count int) map[string]int {
 
 func TestARolloutGoesItsWay(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(), "[{weight: 20, for: 1s}, {weight: 60, for: 720h}, {weight: 100, for: 1s}]"))
+	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(),
+		"[{weight: 20, for: 1s}, {weight: 60, for: 720h}, {weight: 100, for: 1s}]"))
 	held, name := nodetest.Dial(t, n.at(t, "edge"))
 	nodetest.WaitFor(t, "the second step", func() bool { return n.rollout(t).Step == 2 })
 	if got := n.shares(t, 100); got["v1"] != 40 || got["v2"] != 60 {
@@ -95,7 +100,8 @@ func TestARolloutGoesItsWay(t *testing.T) {
 	if got := n.metric(t, `penstock_rollouts{phase="paused"}`); got != "1" {
 		t.Errorf("the metric of what is paused is %q", got)
 	}
-	if _, err := n.command("pause"); err == nil || !strings.Contains(err.Error(), "rollout of canary: pause cannot be done now: it is paused") {
+	if _, err := n.command("pause"); err == nil ||
+		!strings.Contains(err.Error(), "rollout of canary: pause cannot be done now: it is paused") {
 		t.Errorf("a second pause: %v", err)
 	}
 	n.mustCommand(t, "resume", resource.RolloutRunning, 2, 60)
@@ -103,7 +109,7 @@ func TestARolloutGoesItsWay(t *testing.T) {
 	if r := n.rollout(t); r.Left <= 0 || r.Left > 720*time.Hour || r.Nodes != 1 || r.Endpoints != 1 {
 		t.Errorf("it is at %+v", r)
 	}
-	// The same file again changes nothing; another rollout begins anew.
+	// Applying the same file changes nothing; a changed rollout restarts.
 	n.mustApply(t, canary("[{weight: 20, for: 1s}, {weight: 60, for: 720h}, {weight: 100, for: 1s}]"))
 	if r := n.rollout(t); r.Step != 2 {
 		t.Errorf("after the same file it is at %+v", r)
@@ -121,7 +127,7 @@ func TestARolloutGoesItsWay(t *testing.T) {
 		t.Error("what was rolled back is resumed")
 	}
 	n.mustCommand(t, "restart", resource.RolloutRunning, 1, 50)
-	nodetest.Echo(t, held) // whichever it is at
+	nodetest.Echo(t, held) // at either version
 	if name != "v1" && name != "v2" {
 		t.Errorf("the first connection is at %q", name)
 	}
@@ -129,7 +135,7 @@ func TestARolloutGoesItsWay(t *testing.T) {
 }
 
 // A route that is deleted and applied again at once begins at its first step,
-// whatever the rollout before it had come to.
+// whatever the state of the previous rollout.
 func TestARouteThatIsThereAgainBeginsItsRolloutAnew(t *testing.T) {
 	t.Parallel()
 	const steps = "[{weight: 20, for: 1h}, {weight: 100}]"
@@ -152,10 +158,11 @@ func TestARouteThatIsThereAgainBeginsItsRolloutAnew(t *testing.T) {
 	}
 }
 
-// historyTells wants the history to say who did what.
+// historyTells checks that the history has the author of each change.
 func (n *testNode) historyTells(t *testing.T) {
 	t.Helper()
-	h, err := admin.Call[admin.HistoryResult](t.Context(), n.client, admin.MethodHistory, admin.HistoryRequest{Kind: "rollout", Name: "canary"})
+	h, err := admin.Call[admin.HistoryResult](t.Context(), n.client, admin.MethodHistory,
+		admin.HistoryRequest{Kind: "rollout", Name: "canary"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,17 +171,24 @@ func (n *testNode) historyTells(t *testing.T) {
 		lines = append(lines, r.Who+": "+r.What)
 	}
 	all := strings.Join(lines, "\n")
-	for _, want := range []string{"dev: rollout running: step 1 of 2, 50 %", "dev: rollout rolled back: step 1 of 2, 0 %", "n1: rollout running: step 1 of 2, 50 %", "dev: rollout paused: step 2 of 3, 60 %"} {
+	for _, want := range []string{
+		"dev: rollout running: step 1 of 2, 50 %",
+		"dev: rollout rolled back: step 1 of 2, 0 %",
+		"n1: rollout running: step 1 of 2, 50 %",
+		"dev: rollout paused: step 2 of 3, 60 %",
+	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("the history does not have %q:\n%s", want, all)
 		}
 	}
 }
 
-// A backend that refuses connections loses its share, until someone says so.
+// A backend that refuses connections loses its share until an operator restarts
+// the rollout.
 func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.DeadAddress(t), "[{weight: 50, for: 1h}, {weight: 100}]"))
+	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.DeadAddress(t),
+		"[{weight: 50, for: 1h}, {weight: 100}]"))
 	nodetest.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
 	nodetest.WaitFor(t, "the abort", func() bool {
 		n.shares(t, 10)
@@ -190,15 +204,15 @@ func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
 	if got := n.metric(t, `penstock_rollout_changes_total{phase="aborted"}`); got != "1" {
 		t.Errorf("the metric of aborts is %q", got)
 	}
-	// Once more: what was before is not held against it.
+	// A restart resets the counts of failures.
 	n.mustCommand(t, "restart", resource.RolloutRunning, 1, 50)
 	if r := n.rollout(t); r.Failed != 0 {
 		t.Errorf("begun anew it has %+v", r)
 	}
 }
 
-// Where everything goes to the new version, and its last endpoint goes, the
-// others take connections again.
+// If the new version has all of the weight and loses its last endpoint, the
+// rollout is aborted and the old version gets the connections again.
 func TestARolloutWithNobodyLeftIsAborted(t *testing.T) {
 	t.Parallel()
 	v1, v2 := nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At()
@@ -214,17 +228,21 @@ func TestARolloutWithNobodyLeftIsAborted(t *testing.T) {
 	}
 }
 
-// How far a rollout has come is nobody's to write.
+// Users cannot write the state of a rollout.
 func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
-	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(), "[{weight: 50, for: 1h}, {weight: 100}]"))
+	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(),
+		"[{weight: 50, for: 1h}, {weight: 100}]"))
 	nodetest.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
 	got, err := admin.Call[admin.GetResult](t.Context(), n.client, admin.MethodGet, admin.GetRequest{Kind: "rollouts", Name: "canary"})
 	if err != nil || len(got.Documents) != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	_, applied := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{got.Documents[0].Data}})
-	_, deleted := admin.Call[admin.DeleteResult](t.Context(), n.client, admin.MethodDelete, admin.DeleteRequest{Kind: "rollout", Name: "canary"})
-	_, back := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodRollback, admin.RollbackRequest{Kind: "Rollout", Name: "canary"})
+	_, applied := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply,
+		admin.ApplyRequest{Documents: [][]byte{got.Documents[0].Data}})
+	_, deleted := admin.Call[admin.DeleteResult](t.Context(), n.client, admin.MethodDelete,
+		admin.DeleteRequest{Kind: "rollout", Name: "canary"})
+	_, back := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodRollback,
+		admin.RollbackRequest{Kind: "Rollout", Name: "canary"})
 	for what, err := range map[string]error{"apply": applied, "delete": deleted, "rollback": back} {
 		var refusal *admin.Error
 		if !errors.As(err, &refusal) {
@@ -239,7 +257,7 @@ func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
 			t.Errorf("%s: %s", what, text)
 		}
 	}
-	// The route goes, and with it what was noted of it.
+	// Deleting the route deletes the state of its rollout.
 	n.mustDelete(t, "meshtcproute", "canary")
 	nodetest.WaitFor(t, "the note to be gone", func() bool {
 		_, err := admin.Call[admin.GetResult](t.Context(), n.client, admin.MethodGet, admin.GetRequest{Kind: "rollouts", Name: "canary"})
@@ -251,7 +269,7 @@ func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
 	}
 }
 
-// Nodes of the release before would have to end at a rollout.
+// Nodes of the previous release would stop at a rollout.
 func TestARolloutWantsNodesThatKnowIt(t *testing.T) {
 	for _, o := range nodetest.Objects(t, twoVersions("127.0.0.1:1", "127.0.0.1:2", "[{weight: 100}]")) {
 		want := 0
@@ -267,7 +285,9 @@ func TestARolloutWantsNodesThatKnowIt(t *testing.T) {
 			t.Errorf("%v is of level %d, want %d", o.Key, got, want)
 		}
 	}
-	if got := kinds.Level(resource.Object{Key: resource.Key{Kind: resource.KindRollout}, Spec: new(resource.Rollout)}); got != cluster.LevelPolicies {
+	if got := kinds.Level(resource.Object{
+		Key: resource.Key{Kind: resource.KindRollout}, Spec: new(resource.Rollout),
+	}); got != cluster.LevelPolicies {
 		t.Errorf("how far one has come is of level %d", got)
 	}
 }

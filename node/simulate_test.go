@@ -14,11 +14,12 @@ import (
 	"penstock/routing/resource"
 )
 
-// A simulation tells what a change would do and does nothing: neither to the
-// configuration nor to the connections there are.
+// A simulation reports the effect of a change, and changes neither the
+// configuration nor the open connections.
 func TestSimulationTellsAndDoesNothing(t *testing.T) {
 	a, b := nodetest.NewBackend(t, "a"), nodetest.NewBackend(t, "b")
-	n := startNode(t, nodetest.OneService(a)+fmt.Sprintf("---\nkind: Service\nname: other\nspec: {endpoints: [{address: %q}]}\n", b.At()))
+	n := startNode(t, nodetest.OneService(a)+
+		fmt.Sprintf("---\nkind: Service\nname: other\nspec: {endpoints: [{address: %q}]}\n", b.At()))
 	conn, err := net.Dial("tcp", n.at(t, "edge"))
 	if err != nil {
 		t.Fatal(err)
@@ -42,17 +43,21 @@ func TestSimulationTellsAndDoesNothing(t *testing.T) {
 kind: MeshTCPRoute
 name: canary
 spec:
-  to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [{kind: MeshService, name: apps, weight: 9}, {kind: MeshService, name: other}]}}]}]
+  to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [` +
+		`{kind: MeshService, name: apps, weight: 9}, {kind: MeshService, name: other}]}}]}]
 `
 	r, err := ask(canary)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"canary: 10 % of new connections to apps move from all of apps to other; 1 established connection stays"}; !slices.Equal(r.Words, want) {
+	if want := []string{
+		"canary: 10 % of new connections to apps move from all of apps to other; 1 established connection stays",
+	}; !slices.Equal(r.Words, want) {
 		t.Errorf("words %q, want %q", r.Words, want)
 	}
 	if got := r.Simulation.Plays; len(got) != 1 || got[0].Destination != "apps" || len(got[0].Outcomes) != 2 ||
-		got[0].Outcomes[0].Before != 100 || got[0].Outcomes[0].After != 90 || got[0].Outcomes[1].Service != "other" || got[0].Outcomes[1].After != 10 {
+		got[0].Outcomes[0].Before != 100 || got[0].Outcomes[0].After != 90 ||
+		got[0].Outcomes[1].Service != "other" || got[0].Outcomes[1].After != 10 {
 		t.Errorf("played %+v", got)
 	}
 	r, err = ask(canary, func(r *admin.SimulateRequest) {
@@ -72,7 +77,10 @@ spec:
 		change func(*admin.SimulateRequest)
 		code   admin.Code
 	}{
-		"a fault":              {"kind: Listener\nname: edge\nspec: {address: \"127.0.0.1:0\", service: nobody}\n", func(*admin.SimulateRequest) {}, admin.Invalid},
+		"a fault": {
+			"kind: Listener\nname: edge\nspec: {address: \"127.0.0.1:0\", service: nobody}\n",
+			func(*admin.SimulateRequest) {}, admin.Invalid,
+		},
 		"too many connections": {canary, func(r *admin.SimulateRequest) { r.Connections = routing.MaxPlayed + 1 }, admin.Invalid},
 		"no address":           {canary, func(r *admin.SimulateRequest) { r.Connection = &admin.ExplainRequest{Client: "me"} }, admin.Invalid},
 		"no such node":         {canary, func(r *admin.SimulateRequest) { r.Node = "nobody" }, admin.NotFound},
@@ -82,7 +90,8 @@ spec:
 			t.Errorf("%s: %v, want %s", name, err, c.code)
 		}
 	}
-	if got, err := admin.Call[admin.GetResult](ctx, n.client, admin.MethodGet, admin.GetRequest{Kind: "MeshTCPRoute"}); err != nil || len(got.Documents) != 0 {
+	if got, err := admin.Call[admin.GetResult](ctx, n.client, admin.MethodGet,
+		admin.GetRequest{Kind: "MeshTCPRoute"}); err != nil || len(got.Documents) != 0 {
 		t.Errorf("after it there are %d routes, %v", len(got.Documents), err)
 	}
 	if s, _ := n.data.Router.Table().Service("apps"); s.Members()[0].Active() != 1 {

@@ -10,8 +10,8 @@ import (
 	"penstock/node/trust"
 )
 
-// With --dev nothing of a folder is used, and a node of a cluster that was
-// started so would seem to have lost everything.
+// A --dev node does not use the state in a folder: a cluster's node started with
+// --dev by mistake would seem to have lost everything.
 func TestDevKeepsOffTheFolderOfANode(t *testing.T) {
 	dir := t.TempDir()
 	id, err := trust.NewIdentity("n1")
@@ -33,7 +33,7 @@ func TestDevKeepsOffTheFolderOfANode(t *testing.T) {
 		t.Error("it has locked the folder")
 	}
 	cfg.DataDir = t.TempDir()
-	for range 2 { // its own leavings are no node
+	for range 2 { // the second time the folder holds files of a --dev node
 		n, err := Start(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)

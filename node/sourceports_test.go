@@ -11,8 +11,8 @@ import (
 	"penstock/node/nodetest"
 )
 
-// Local ports are counted by the address that they are used for, whatever is
-// spoken there and however many services have it.
+// Local ports are counted by the remote address, whatever the protocol and however
+// many services have the address.
 func TestLocalPortsInUseAreCounted(t *testing.T) {
 	t.Parallel()
 	held, answer := make(chan struct{}, 4), make(chan struct{})
@@ -56,7 +56,8 @@ kind: Service
 name: broker
 spec: {endpoints: [{address: %[3]q}, {address: %[1]q}]}
 `
-	n := startNode(t, fmt.Sprintf(text, silent, web, broker)+nodetest.WebListener[1:]+nodetest.WebService("shop", "", web)+nodetest.WebRoute(nodetest.Rule("/", "")))
+	n := startNode(t, fmt.Sprintf(text, silent, web, broker)+nodetest.WebListener[1:]+nodetest.WebService("shop", "", web)+
+		nodetest.WebRoute(nodetest.Rule("/", "")))
 	used := func(service, want string) {
 		t.Helper()
 		series := fmt.Sprintf("penstock_source_ports_used{service=%q}", service)
@@ -73,7 +74,7 @@ spec: {endpoints: [{address: %[3]q}, {address: %[1]q}]}
 	}
 	used("apps", "0")
 	first := open("edge")
-	for range 4 { // each fifth, or any, meets the socket that is not there
+	for range 4 { // some may try the unix socket first, which does not exist
 		open("edge")
 	}
 	used("apps", "5")
@@ -83,11 +84,11 @@ spec: {endpoints: [{address: %[3]q}, {address: %[1]q}]}
 	}
 	used("t1", "6")
 	used("broker", "6")
-	_ = first.(*net.TCPConn).SetLinger(0) // its end alone would wait for the endpoint's
+	_ = first.(*net.TCPConn).SetLinger(0) // after a FIN the relay would wait for the endpoint's FIN
 	first.Close()
 	used("apps", "4")
-	// Three requests at once have a connection each, which stay when they are over;
-	// a connection that is relayed to the same address is one more.
+	// Three concurrent requests use a connection each, which stay open afterwards; a
+	// connection relayed to the same address is one more.
 	c := nodetest.NewWebClient(t, n.at(t, "web"), true)
 	done := make(chan struct{})
 	for range 3 {
@@ -111,7 +112,7 @@ spec: {endpoints: [{address: %[3]q}, {address: %[1]q}]}
 	used("straight", "4")
 	c.Do("GET", "/", "")
 	n.mustApply(t, nodetest.WebService("shop", ", resolve: 20s", web)[5:])
-	used("shop", "1") // those of the version before are closed
+	used("shop", "1") // the connections of the previous version are closed
 	available, err := ports.Available()
 	if got := n.metric(t, `penstock_source_ports{service="shop"}`); err != nil || got != fmt.Sprint(available) {
 		t.Errorf("%s ports, want %d, %v", got, available, err)

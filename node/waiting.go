@@ -13,17 +13,17 @@ import (
 	"penstock/node/ops"
 )
 
-// waiting is the node's own socket while the node looks for its cluster: who
-// asks there hears at once what it waits for. It opens with the first thing
-// that the node has to wait for; one that needs to wait for nothing answers a
-// moment later as what it is.
+// waiting serves the node's own socket while the node looks for its cluster:
+// status, members and version answer at once with the reason for the wait. The
+// server starts at the first call of Node.wait; a node that need not wait serves
+// the full set of methods a moment later instead.
 type waiting struct {
-	now    atomic.Pointer[cluster.Waiting] // nil: for nothing
-	server *admin.Server                   // nil: not opened; used by Start's goroutine alone
+	now    atomic.Pointer[cluster.Waiting] // nil: nothing to wait for
+	server *admin.Server                   // nil: not started; used by Start's goroutine alone
 	served chan struct{}                   // closed when server accepts no more
 }
 
-// wait notes what the node waits for. It is called by the goroutine of Start.
+// wait records what the node waits for. Only the goroutine of Start calls it.
 func (n *Node) wait(w cluster.Waiting) {
 	n.waiting.now.Store(&w)
 	if n.waiting.server != nil || n.own == nil {
@@ -41,8 +41,8 @@ func (n *Node) wait(w cluster.Waiting) {
 	})
 }
 
-// waited closes what wait opened. The socket stays: who comes meanwhile is
-// answered by the server that takes its place.
+// waited ends the server that wait started. The socket stays open: the next
+// server answers clients that connect meanwhile.
 func (n *Node) waited() {
 	defer n.waiting.now.Store(nil)
 	if n.waiting.server == nil {
@@ -50,21 +50,22 @@ func (n *Node) waited() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = n.waiting.server.Shutdown(ctx) // what is cut off is asked again
+	_ = n.waiting.server.Shutdown(ctx) // clients repeat requests that were cut off
 	n.waiting.server = nil
-	// An accept that the deadline has ended, and that has not run since, takes
-	// a deadline that was taken back for none at all: it would go on beside
-	// the next server, and close whom it gets.
+	// Wait for the accept loop. If its Accept were still blocked when the
+	// deadline is reset, it would go on beside the next server and close the
+	// connections that it accepts.
 	<-n.waiting.served
 	if l, ok := n.own.(*net.UnixListener); ok {
 		_ = l.SetDeadline(time.Time{})
 	}
 }
 
-// pausable is a listener that can be closed and used again.
+// pausable is a listener that can be closed and used again: Close of a unix
+// listener sets a deadline in the past instead.
 type pausable struct{ net.Listener }
 
-// Accept is net.Listener's.
+// Accept accepts a connection. After Close it returns net.ErrClosed.
 func (p pausable) Accept() (net.Conn, error) {
 	conn, err := p.Listener.Accept()
 	var timeout net.Error
@@ -74,7 +75,7 @@ func (p pausable) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// Close ends Accept.
+// Close makes Accept return.
 func (p pausable) Close() error {
 	if l, ok := p.Listener.(*net.UnixListener); ok {
 		return l.SetDeadline(time.Unix(1, 0))
@@ -82,7 +83,7 @@ func (p pausable) Close() error {
 	return p.Listener.Close()
 }
 
-// newWaitingAdmin makes the server of a node that is in no cluster yet.
+// newWaitingAdmin makes the server for a node that is not in a cluster yet.
 func newWaitingAdmin(n *Node) *admin.Server {
 	s := admin.NewServer(admin.Config{Logger: n.log, Otherwise: func(string) *admin.Error {
 		return admin.Errorf(admin.Unavailable, "this node is not ready for that: %s", n.waiting.why())
@@ -105,10 +106,10 @@ func newWaitingAdmin(n *Node) *admin.Server {
 	return s
 }
 
-// members are this node, by the name that it has now, and those that it
-// has seen.
+// members lists this node, under its current name, and the nodes that it has
+// seen.
 func (w *waiting) members(address, version string) admin.Members {
-	now := w.now.Load() // there is one for as long as the server is
+	now := w.now.Load() // not nil while the server runs
 	list := admin.Members{{Name: now.Name, ID: now.ID, State: now.State, Address: address, Version: version}}
 	for _, p := range now.Seen {
 		list = append(list, admin.Member{Name: p.Name, ID: p.ID, State: now.State, Address: p.Cluster})
@@ -116,7 +117,7 @@ func (w *waiting) members(address, version string) admin.Members {
 	return list
 }
 
-// why says why the node is not in its cluster yet.
+// why returns the reason why the node is not in its cluster yet.
 func (w *waiting) why() string {
 	if now := w.now.Load(); now != nil {
 		return now.Why
@@ -124,7 +125,8 @@ func (w *waiting) why() string {
 	return "it starts"
 }
 
-// front is what HTTP serves while the node looks for its cluster.
+// front returns the HTTP handler for the time in which the node looks for its
+// cluster: /healthz answers, everything else is 503.
 func (w *waiting) front() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", ops.ServeAlive)

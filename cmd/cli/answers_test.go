@@ -13,8 +13,8 @@ import (
 	"penstock/node/admin"
 )
 
-// answering runs a real admin server whose answers a test decides, and points
-// the commands at it.
+// answering runs a real admin server with the given methods, and points the
+// commands at it.
 func answering(t *testing.T, methods func(*admin.Server)) {
 	t.Helper()
 	s := admin.NewServer(admin.Config{})
@@ -39,7 +39,7 @@ func answering(t *testing.T, methods func(*admin.Server)) {
 	t.Setenv("PENSTOCK_TOKEN", "")
 }
 
-// said is what a command left behind.
+// said is the result of a command.
 type said struct {
 	code     int
 	out, err string
@@ -51,7 +51,8 @@ func penstock(args ...string) said {
 	return said{code, out.String(), err.String()}
 }
 
-// want fails unless a command ended so; texts that are "" may be anything.
+// want fails unless the exit code is code, out equals stdout and stderr
+// contains err; "" matches anything.
 func (s said) want(t *testing.T, code int, out, err string) {
 	t.Helper()
 	if s.code != code || out != "" && s.out != out || err != "" && !strings.Contains(s.err, err) {
@@ -59,5 +60,5 @@ func (s said) want(t *testing.T, code int, out, err string) {
 	}
 }
 
-// everyone is all connections.
+// everyone matches all connections.
 func everyone(admin.Principal) bool { return true }

@@ -20,7 +20,7 @@ func filesFlag(cmd *cobra.Command, into *[]string) {
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 }
 
-// loadFlag loads what -f names; faults in the files are an error.
+// loadFlag loads the files given with -f and returns their faults as an error.
 func loadFlag(cmd *cobra.Command, paths []string) (*loaded, error) {
 	if len(paths) == 0 {
 		return nil, usagef("%s needs -f with files, folders or -", cmd.CommandPath())
@@ -69,7 +69,7 @@ func printWarnings(w io.Writer, warnings []resource.Fault) {
 	}
 }
 
-// applying is what apply and diff have in common.
+// applying holds the flags that apply and diff share.
 type applying struct {
 	paths    []string
 	output   string
@@ -84,7 +84,7 @@ func (a *applying) flags(cmd *cobra.Command) {
 	outputFlag(cmd, &a.output, "text", "json")
 }
 
-// request reads what -f names into a request.
+// request reads the files given with -f into an ApplyRequest.
 func (a *applying) request(cmd *cobra.Command) (*loaded, *admin.ApplyRequest, error) {
 	switch {
 	case a.prune && len(a.selector) == 0:
@@ -96,13 +96,13 @@ func (a *applying) request(cmd *cobra.Command) (*loaded, *admin.ApplyRequest, er
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(l.objects) == 0 { // whoever wrote the file failed, most likely
+	if len(l.objects) == 0 { // most likely the program that wrote the file failed
 		return nil, nil, fmt.Errorf("%s: holds no resource", strings.Join(a.paths, ", "))
 	}
 	return l, &admin.ApplyRequest{Documents: l.documents(), Prune: a.selector}, nil
 }
 
-// heard says what the answer to a request warns of.
+// heard prints the warnings in a node's answer.
 func (l *loaded) heard(cmd *cobra.Command, r *admin.ApplyResult) {
 	warnings := make([]resource.Fault, len(r.Warnings))
 	for i, f := range r.Warnings {
@@ -117,8 +117,10 @@ func applyCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILES",
 		Short: "Create or change resources: all of them, or none",
-		Long: "Returns when the nodes that --wait names act on the change. A resource that says its version, as get prints it, is refused where someone changed it since.\n" +
-			"A change has an ID: when the connection breaks, apply asks again within --timeout, and the change is made once. What it could not learn by then it calls unknown, with code 3; to apply the same files again is safe.",
+		Long: "Returns when the nodes that --wait names act on the change. A resource that says its version, as get prints it, " +
+			"is refused where someone changed it since.\n" +
+			"A change has an ID: when the connection breaks, apply asks again within --timeout, and the change is made once. " +
+			"What it could not learn by then it calls unknown, with code 3; to apply the same files again is safe.",
 		Example: "  penstock apply -f penstock.yaml\n  generate | penstock apply -f - --prune -l app=shop",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -161,8 +163,10 @@ func diffCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff -f FILES",
 		Short: "Show what apply would change; secrets stay hidden",
-		Long:  "Below the differences stands what they do to traffic, a line each: which part of the new connections goes elsewhere, and how many that are established stay. Those are counted over all nodes that answer within two seconds; where one does not, a last line names it. penstock simulate -o json has the same lines, with the nodes.",
-		Args:  noArgs,
+		Long: "Below the differences stands what they do to traffic, a line each: which part of the new connections goes " +
+			"elsewhere, and how many that are established stay. Those are counted over all nodes that answer within two seconds; " +
+			"where one does not, a last line names it. penstock simulate -o json has the same lines, with the nodes.",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, req, err := a.request(cmd)
 			if err != nil {

@@ -1,10 +1,11 @@
-// Package cli is the command line: it reads flags, files and terminals, asks a
-// node, and writes what it heard. What a command means is the node's business.
+// Package cli implements the penstock command line. It reads flags, files and
+// terminals, sends requests to a node and prints the answers; the semantics of
+// each command live in the node.
 //
 // Every command ends with one of five codes: 0 done, 1 refused or invalid,
-// 2 wrong usage, 3 cannot reach a node; 4, of start alone, for a node that is
-// no member of its cluster any more, and need not be started again. Errors go
-// to stderr, one line each.
+// 2 wrong usage, 3 cannot reach a node; 4, from start alone, means that the node
+// is no longer a member of its cluster, so a restart is pointless. Errors go to
+// stderr, one line each.
 package cli
 
 import (
@@ -21,7 +22,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// Streams are what a command reads and writes.
+// Streams are the standard streams of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -47,7 +48,7 @@ func Run(args []string, s Streams) int {
 	return exitCode(err)
 }
 
-// New makes the command tree.
+// New returns the root command with all subcommands.
 func New(s Streams) *cobra.Command {
 	var t target
 	root := &cobra.Command{
@@ -55,7 +56,7 @@ func New(s Streams) *cobra.Command {
 		Short:         "A self-clustering proxy for TCP, TLS-SNI and Kafka traffic",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// Not a command of its own: it catches what is no command at all.
+		// The root command runs only when no subcommand matches.
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -91,7 +92,7 @@ func unknownCommand(root *cobra.Command, name string) error {
 	return usagef("unknown command %q%s; see penstock --help", name, hint)
 }
 
-// family makes a command that has only commands below it.
+// family returns a command that only groups subcommands.
 func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 	names := make([]string, len(members))
 	for i, m := range members {
@@ -99,7 +100,7 @@ func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 	}
 	usage := strings.Join(names, "|")
 	cmd.Use += " " + usage
-	cmd.Args = cobra.ArbitraryArgs // so that RunE says what is wrong with them
+	cmd.Args = cobra.ArbitraryArgs // RunE reports the usage error
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return usagef("usage: %s %s; see %s --help", cmd.CommandPath(), usage, cmd.CommandPath())
 	}
@@ -107,12 +108,13 @@ func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// usageError is an error in how a command was called.
+// usageError marks an error as a wrong use of the command line.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// argRange wants that many arguments and calls them by name.
+// argRange requires least to most arguments; names describes them in the usage
+// text.
 func argRange(least, most int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -127,7 +129,7 @@ func argRange(least, most int, names string) cobra.PositionalArgs {
 
 var noArgs = argRange(0, 0, "")
 
-// exitCode gives the code that an error ends the process with.
+// exitCode returns the process exit code for err.
 func exitCode(err error) int {
 	var usage usageError
 	var unknown *outcomeUnknown
@@ -140,7 +142,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, cluster.ErrRemoved), errors.Is(err, cluster.ErrLeft):
 		return exitGone
-	case misdirected(err): // reached, and not one that the command can talk to
+	case misdirected(err): // a node answered, but not one that the command can talk to
 		return exitRefused
 	case errors.Is(err, admin.ErrUnreachable), tooLate(err):
 		return exitUnreachable
@@ -148,23 +150,25 @@ func exitCode(err error) int {
 	return exitRefused
 }
 
-// misdirected tells of a node that answers, and not to this caller. To ask
-// again will not help.
+// misdirected reports whether a node answered that is of another cluster, or
+// that expects TLS where the command speaks none or the reverse. Retrying will
+// not help.
 func misdirected(err error) bool {
 	return errors.Is(err, admin.ErrForeign) || errors.Is(err, admin.ErrWantsTLS) || errors.Is(err, admin.ErrWantsPlain)
 }
 
-// tooLate tells that the time which the command gave was over, by its own
-// clock or by the node's.
+// tooLate reports whether the command's deadline passed, by its own clock or by
+// the node's.
 func tooLate(err error) bool {
 	var refusal *admin.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refusal) && refusal.Code == admin.Deadline
 }
 
-// errReported ends a command with code 1 that has said everything already.
+// errReported ends a command with code 1 after it has printed everything
+// itself.
 var errReported = errors.New("reported")
 
-// errorLines writes an error for people, one line for each thing.
+// errorLines formats err for people, one line per fault.
 func errorLines(err error) []string {
 	if err == nil || errors.Is(err, errReported) {
 		return nil
@@ -195,7 +199,7 @@ func errorLines(err error) []string {
 	case tooLate(err):
 		text = "the node did not answer in time; --timeout gives it longer"
 	}
-	lines := strings.Split(text, "\n") // of errors that were joined
+	lines := strings.Split(text, "\n") // errors.Join separates with newlines
 	for i := range lines {
 		lines[i] = "penstock: " + lines[i]
 	}

@@ -10,12 +10,12 @@ import (
 	"penstock/node/kinds"
 )
 
-// completing bounds how long a Tab may take.
+// completing bounds the time of one completion request.
 const completing = 2 * time.Second
 
 type completion = func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective)
 
-// completeResource offers kinds, then the names that there are of one.
+// completeResource completes kinds, then the names of that kind's resources.
 func completeResource(t *target) completion {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		var words []string
@@ -39,7 +39,7 @@ func completeResource(t *target) completion {
 	}
 }
 
-// members lists the nodes' names for a Tab.
+// members completes node names.
 func (t *target) members(cmd *cobra.Command, prefix string) []string {
 	hurried := *t
 	hurried.timeout = completing
@@ -54,7 +54,7 @@ func (t *target) members(cmd *cobra.Command, prefix string) []string {
 	return begin(names, prefix)
 }
 
-// completeMember offers the nodes for the one argument of a command.
+// completeMember completes the one NODE argument of a command.
 func completeMember(t *target) completion {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

@@ -8,8 +8,9 @@ import (
 	"penstock/node/admin"
 )
 
-// repeats is what the help of a command says about its ID.
-const repeats = "The change has an ID: when the connection breaks, the command asks again within --timeout, and the change is made once. What it could not learn by then it calls unknown, with code 3"
+// repeats is the help text about retries under a change ID.
+const repeats = "The change has an ID: when the connection breaks, the command asks again within --timeout, " +
+	"and the change is made once. What it could not learn by then it calls unknown, with code 3"
 
 func deleteCommand(t *target) *cobra.Command {
 	var w waiting

@@ -19,9 +19,12 @@ func demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run three nodes with services and traffic on this machine, kill some, and watch",
-		Long: "Starts a cluster of three nodes, each a process of its own, a balancer in front of them, two versions of a TCP service, a TLS service and a flaky one behind them, and clients.\n" +
-			"Nodes are killed with SIGKILL, the leader first, and come back with their folders alone; a split moves by way of one node or another; an endpoint dies, is passed over and comes back.\n" +
-			"Ends with code 0 when every connection was answered but those that a killed node itself carried, 1 when not. Nodes, their folders and logs are gone afterwards, however it ends.",
+		Long: "Starts a cluster of three nodes, each a process of its own, a balancer in front of them, " +
+			"two versions of a TCP service, a TLS service and a flaky one behind them, and clients.\n" +
+			"Nodes are killed with SIGKILL, the leader first, and come back with their folders alone; " +
+			"a split moves by way of one node or another; an endpoint dies, is passed over and comes back.\n" +
+			"Ends with code 0 when every connection was answered but those that a killed node itself carried, 1 when not. Nodes, " +
+			"their folders and logs are gone afterwards, however it ends.",
 		Example: "  penstock demo\n  penstock demo --for 10s --no-screen",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +40,7 @@ func demoCommand() *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
-			context.AfterFunc(ctx, stop) // a second signal ends it at once
+			context.AfterFunc(ctx, stop) // a second signal kills the process
 			out := cmd.OutOrStdout()
 			return demo.Run(ctx, demo.Options{For: length, Screen: !noScreen && isTerminal(out), Out: out, Executable: executable})
 		},

@@ -14,17 +14,19 @@ import (
 	"time"
 )
 
-// demoCommand is the demo as a process of its own, whose folders are in dir.
+// demoCommand returns the demo as a separate process that uses dir for its
+// folders.
 func demoCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("penstock", append([]string{"demo", "--no-screen"}, args...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "GORACE=atexit_sleep_ms=0",
-		"PENSTOCK_TOKEN=of another cluster", "PENSTOCK_CONFIG=/nowhere") // for a user's other nodes
+		"PENSTOCK_TOKEN=of another cluster", "PENSTOCK_CONFIG=/nowhere") // must not reach the demo's nodes
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
-// demoFolder is a folder with a short name: sockets' names are bounded.
+// demoFolder returns a folder with a short path: the length of socket paths is
+// bounded.
 func demoFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "demo")
@@ -35,8 +37,8 @@ func demoFolder(t *testing.T) string {
 	return dir
 }
 
-// The demo counts for itself whether each of its connections was answered, the
-// death of the leader, that of an endpoint and changes of the split included.
+// The demo itself counts whether each connection was answered, across the death
+// of the leader and of an endpoint and across changes of the split.
 func TestDemoAnswersEveryConnection(t *testing.T) {
 	dir := demoFolder(t)
 	cmd := demoCommand(t, dir, "--for", "5s")
@@ -56,7 +58,7 @@ func TestDemoAnswersEveryConnection(t *testing.T) {
 	nothingLeft(t, dir, pids(out.String()))
 }
 
-// However the demo ends, it leaves no process and no file.
+// The demo leaves no process and no file, however it ends.
 func TestDemoLeavesNothing(t *testing.T) {
 	for name, end := range map[string]struct {
 		signal syscall.Signal
@@ -98,15 +100,17 @@ func TestDemoLeavesNothing(t *testing.T) {
 	}
 }
 
-// A node that does not start is shown with its log.
+// If a node does not start, the demo prints the end of its log.
 func TestDemoShowsWhyANodeFails(t *testing.T) {
 	dir := filepath.Join(demoFolder(t), strings.Repeat("long", 25)) // too long for a node's socket
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	out, err := demoCommand(t, dir, "--for", "1s").CombinedOutput()
-	// The three start side by side: any of them may be the first to fail.
-	if err == nil || !regexp.MustCompile(`node n[123]: exit status 1; the end of its log`).Match(out) || !strings.Contains(string(out), "own socket") {
+	// The three nodes start concurrently: any of them may fail first.
+	if err == nil ||
+		!regexp.MustCompile(`node n[123]: exit status 1; the end of its log`).Match(out) ||
+		!strings.Contains(string(out), "own socket") {
 		t.Errorf("the demo ended with %v and said:\n%s", err, out)
 	}
 	nothingLeft(t, dir, nil)
@@ -114,7 +118,7 @@ func TestDemoShowsWhyANodeFails(t *testing.T) {
 
 var processNumber = regexp.MustCompile(`\(process (\d+)\)`)
 
-// pids are the nodes' processes, by what the demo said.
+// pids returns the process IDs of the nodes, parsed from the demo's output.
 func pids(said string) (all []int) {
 	for _, m := range processNumber.FindAllStringSubmatch(said, -1) {
 		pid, _ := strconv.Atoi(m[1])
@@ -136,7 +140,7 @@ func nothingLeft(t *testing.T, dir string, pids []int) {
 		}
 		alive := 0
 		for _, pid := range pids {
-			// A number may be another program's by now.
+			// The PID may have been reused by another program.
 			if line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); err == nil && bytes.Contains(line, []byte(dir)) {
 				alive++
 			}

@@ -16,21 +16,23 @@ import (
 	"penstock/routing/resource"
 )
 
-// effectiveFlags are those of get for what policies come to.
+// effectiveFlags are the flags of get for effective routes.
 type effectiveFlags struct{ on, all bool }
 
 func (e *effectiveFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&e.on, "effective", false, "of routes: for each destination, or the one that NAME is, which of them decides for which source, and why the others do not")
+	cmd.Flags().BoolVar(&e.on, "effective", false, "of routes: for each destination, or the one that NAME is, "+
+		"which of them decides for which source, and why the others do not")
 	cmd.Flags().BoolVar(&e.all, "all", false, "with --effective: also the services that no route is for")
 }
 
-// getEffective shows what routes come to on the node asked.
+// getEffective prints the effective routes on the target node.
 func getEffective(cmd *cobra.Command, t *target, args []string, g *getting) error {
 	kind, err := resource.FindKind(kinds.All(), args[0])
 	switch {
 	case !g.effective.on:
 		return usagef("--all goes with --effective")
-	case !strings.EqualFold(args[0], "routes") && !strings.EqualFold(args[0], "route") && (err != nil || kind.Name != "MeshTCPRoute" && kind.Name != "MeshHTTPRoute"):
+	case !strings.EqualFold(args[0], "routes") && !strings.EqualFold(args[0], "route") &&
+		(err != nil || kind.Name != "MeshTCPRoute" && kind.Name != "MeshHTTPRoute"):
 		return usagef("--effective is for routes: penstock get routes --effective [DESTINATION]")
 	case g.watch || len(g.selector) > 0:
 		return usagef("--effective tells of all routes, once; leave --watch and -l out")
@@ -46,7 +48,7 @@ func getEffective(cmd *cobra.Command, t *target, args []string, g *getting) erro
 	return printEffective(cmd.OutOrStdout(), list, g.output)
 }
 
-// askEffective asks until all is told.
+// askEffective requests pages until the list is complete.
 func askEffective(cmd *cobra.Command, t *target, req admin.EffectiveRequest) ([]routing.Effective, error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 	defer cancel()
@@ -62,7 +64,7 @@ func askEffective(cmd *cobra.Command, t *target, req admin.EffectiveRequest) ([]
 			return nil, err
 		}
 		for _, e := range r.Destinations {
-			if last := len(list) - 1; last >= 0 && list[last].Destination == e.Destination { // the answer before had others of its sources
+			if last := len(list) - 1; last >= 0 && list[last].Destination == e.Destination { // a destination may span pages
 				list[last].Sources = append(list[last].Sources, e.Sources...)
 				list[last].Requests = append(list[last].Requests, e.Requests...)
 				continue
@@ -72,7 +74,7 @@ func askEffective(cmd *cobra.Command, t *target, req admin.EffectiveRequest) ([]
 		if r.More == nil {
 			return list, nil
 		}
-		req.After, req.Stale = *r.More, true // it has waited once
+		req.After, req.Stale = *r.More, true // the first page already waited for the leader
 	}
 }
 
@@ -106,8 +108,8 @@ func printEffective(w io.Writer, list []routing.Effective, output string) error 
 	return nil
 }
 
-// requestRows has a row for each rule by which the requests of a source are
-// routed; what is the same in all of them stands in the first.
+// requestRows returns one row per rule that routes the requests of a source;
+// only the first row names the losers.
 func requestRows(e *routing.Effective, s *routing.EffectiveSource, listed int) (rows [][]string) {
 	source := s.Source + ", http"
 	row := func(text string) {
@@ -125,7 +127,7 @@ func requestRows(e *routing.Effective, s *routing.EffectiveSource, listed int) (
 		row("never: " + s.Never)
 		return rows
 	}
-	rest := true // requests that no rule fits
+	rest := true // whether some requests match no rule
 	for i := range s.Rules {
 		row(s.Rules[i].Text())
 		rest = rest && !slices.Contains(s.Rules[i].Requests, routing.AllRequests)
@@ -139,7 +141,7 @@ func requestRows(e *routing.Effective, s *routing.EffectiveSource, listed int) (
 	return rows
 }
 
-// effectiveBackends writes where the connections of a source go.
+// effectiveBackends describes where the connections of a source go.
 func effectiveBackends(s *routing.EffectiveSource) string {
 	if s.Never != "" {
 		return "never: " + s.Never
@@ -166,8 +168,8 @@ func effectiveBackends(s *routing.EffectiveSource) string {
 	return text
 }
 
-// losers writes why other routes do not decide, and which do for a part of the
-// sources. listed bounds how many; -1: all that were sent.
+// losers describes why other routes do not decide, and which routes decide for
+// a part of the sources. listed bounds how many; -1: all that were sent.
 func losers(s *routing.EffectiveSource, listed int) string {
 	var parts []string
 	for _, l := range s.Losers {

@@ -18,9 +18,11 @@ func explainCommand(t *target) *cobra.Command {
 		Use:   "explain --listener L",
 		Short: "Show the decision for a connection, step by step",
 		Long: "Walks the very steps that a connection takes (listener, destination, policy, weights, endpoints) and says what each one saw.\n" +
-			"Without --sni the hello has no server name. With --path the decision is about one request of HTTP: its rule, match, backend and endpoint, or the answer.",
-		Example: "  penstock explain --listener edge --sni api.example.com\n  penstock explain --listener web --method GET --path /cart?page=2 --header x-beta=yes",
-		Args:    noArgs,
+			"Without --sni the hello has no server name. With --path the decision is about one request of HTTP: its rule, match, " +
+			"backend and endpoint, or the answer.",
+		Example: "  penstock explain --listener edge --sni api.example.com\n" +
+			"  penstock explain --listener web --method GET --path /cart?page=2 --header x-beta=yes",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Listener == "" {
 				return usagef("explain needs --listener; `penstock get listeners` lists them")
@@ -57,7 +59,8 @@ func explainCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// requestFlags are those that describe a request; when says where they go.
+// requestFlags adds the flags that describe an HTTP request; when prefixes
+// their help texts.
 func requestFlags(cmd *cobra.Command, r *admin.HTTPRequest, when string) {
 	f := cmd.Flags()
 	f.StringVar(&r.Path, "path", "", when+"of a request of HTTP: its path, with a query where there is one (default /)")
@@ -66,7 +69,7 @@ func requestFlags(cmd *cobra.Command, r *admin.HTTPRequest, when string) {
 	f.StringToStringVar(&r.Headers, "header", nil, when+"of a request of HTTP: its headers, k=v,...")
 }
 
-// requestGiven tells whether a request is described.
+// requestGiven reports whether any of the flags of requestFlags is set.
 func requestGiven(cmd *cobra.Command) bool {
 	return slices.ContainsFunc([]string{"path", "method", "host", "header"}, cmd.Flags().Changed)
 }

@@ -16,7 +16,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// getting is how get was called.
+// getting holds the flags of get.
 type getting struct {
 	output   string
 	as       string
@@ -32,10 +32,17 @@ func getCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
 		Short: "Show resources; secrets stay hidden",
-		Long: "What is shown has every change that was answered before. A node that has no leader cannot know that: there, --stale shows what it has.\n" +
-			"With --watch, what is there comes first and each change when it acts on the node asked, until Ctrl-C; with -o json as one object a line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
-			"With --effective, `get routes` shows what the routes come to: for each destination and source the one that decides, its shares, what it skips and why, and the routes that do not decide and why; -o wide lists all of those.",
-		Example:           "  penstock get services\n  penstock get routes --effective\n  penstock get listener edge -o yaml\n  penstock get meshtcproutes -o yaml --as kuma\n  penstock get services -l app=shop --watch",
+		Long: "What is shown has every change that was answered before. A node that has no leader cannot know that: there, " +
+			"--stale shows what it has.\n" +
+			"With --watch, what is there comes first and each change when it acts on the node asked, until Ctrl-C; " +
+			"with -o json as one object a line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
+			"With --effective, `get routes` shows what the routes come to: for each destination and source the one that decides, " +
+			"its shares, what it skips and why, and the routes that do not decide and why; -o wide lists all of those.",
+		Example: "  penstock get services\n" +
+			"  penstock get routes --effective\n" +
+			"  penstock get listener edge -o yaml\n" +
+			"  penstock get meshtcproutes -o yaml --as kuma\n" +
+			"  penstock get services -l app=shop --watch",
 		Args:              argRange(1, 2, "KIND [NAME]"),
 		ValidArgsFunction: completeResource(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -75,12 +82,13 @@ func getCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// staleFlag adds --stale, for where there is no leader that knows better.
+// staleFlag adds --stale, which reads from the target node without asking a
+// leader.
 func staleFlag(cmd *cobra.Command, into *bool) {
 	cmd.Flags().BoolVar(into, "stale", false, "take what the node asked has, which may be old")
 }
 
-// restore decodes what a node sent.
+// restore decodes a resource that a node sent.
 func restore(d admin.Document) (resource.Object, error) {
 	o, err := resource.Restore(d.Data, kinds.All())
 	if err != nil {
@@ -123,7 +131,7 @@ func printResources(w io.Writer, r *admin.GetResult, output string, one bool) er
 	return nil
 }
 
-// columns are what a table tells of a kind.
+// columns are the table columns of a kind.
 type columns struct {
 	heading []string
 	row     func(resource.Object) []string
@@ -149,7 +157,7 @@ func labelsText(labels map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-// ownColumns are those that other kinds do not have.
+// ownColumns returns the columns specific to a kind.
 func ownColumns(kind string) columns {
 	switch kind {
 	case "Listener":
@@ -203,8 +211,8 @@ func routeRow(o resource.Object) []string {
 	return []string{sourceText(r.TargetRef), strings.Join(to, ", "), strings.Join(backends, ", ")}
 }
 
-// sourceText writes whose connections a route is for, as --effective does:
-// "Mesh", "MeshService web", "MeshSubset {zone=a}".
+// sourceText describes the sources that a route applies to, as --effective
+// does: "Mesh", "MeshService web", "MeshSubset {zone=a}".
 func sourceText(r *resource.TargetRef) string {
 	if r == nil {
 		return "Mesh"

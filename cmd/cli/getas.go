@@ -12,7 +12,7 @@ import (
 	"penstock/routing/formats"
 )
 
-// asFlag adds --as, for resources in the formats of others.
+// asFlag adds --as, which selects a foreign resource format.
 func asFlag(cmd *cobra.Command, into *string) {
 	names := formats.Names()
 	cmd.Flags().StringVar(into, "as", "", "with -o yaml: the format to write resources in: "+strings.Join(names, ", "))
@@ -31,7 +31,7 @@ func (g *getting) checkAs() error {
 	return nil
 }
 
-// printAs writes resources in a format, all of them or none.
+// printAs writes resources in a foreign format, all of them or none.
 func printAs(w io.Writer, r *admin.GetResult, format string) error {
 	var out strings.Builder
 	for i, d := range r.Documents {

@@ -13,7 +13,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// gatewayColumns are those of the kinds of the Gateway API.
+// gatewayColumns returns the columns of the Gateway API kinds.
 func gatewayColumns(kind string) columns {
 	switch kind {
 	case gateway.KindGateway:
@@ -82,7 +82,7 @@ func gatewayBackends(own *gateway.Origin, rules []gateway.Rule) string {
 	return strings.Join(texts, " ")
 }
 
-// withStatus adds what the status says to the columns of kinds that have one.
+// withStatus adds status columns for kinds that have a status.
 func (c columns) withStatus(r *admin.GetResult) columns {
 	var into func() any
 	heading := []string{"ACCEPTED", "RESOLVEDREFS"}
@@ -98,7 +98,7 @@ func (c columns) withStatus(r *admin.GetResult) columns {
 	for _, d := range r.Documents {
 		status := into()
 		if text := statusOf(d); text == nil || json.Unmarshal(text, status) != nil {
-			continue // the node is of another version
+			continue // the node runs another version
 		}
 		accepted, resolved, programmed := gateway.Summary(status)
 		said[d.Name] = []string{accepted, resolved, programmed}[:len(heading)]
@@ -112,7 +112,7 @@ func (c columns) withStatus(r *admin.GetResult) columns {
 	}}
 }
 
-// statusOf is the status that a node sent with a resource; nil: none.
+// statusOf returns the status that a node sent with a resource; nil: none.
 func statusOf(d admin.Document) json.RawMessage {
 	var with struct {
 		Status json.RawMessage `json:"status"`
@@ -123,7 +123,7 @@ func statusOf(d admin.Document) json.RawMessage {
 	return with.Status
 }
 
-// statusYAML is the same as YAML, to stand behind the resource's; "": none.
+// statusYAML returns the status as YAML, to append to the resource's; "": none.
 func statusYAML(d admin.Document) string {
 	text := statusOf(d)
 	var root yaml.Node
@@ -134,13 +134,14 @@ func statusYAML(d admin.Document) string {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
-	// Neither the tree, which is well-formed, nor the buffer gives an error.
+	// The tree is well-formed and a buffer never fails.
 	_ = e.Encode(map[string]*yaml.Node{"status": root.Content[0]})
 	_ = e.Close()
 	return out.String()
 }
 
-// plain has a tree that was read as JSON written as people write YAML.
+// plain resets the node styles of a tree that was read from JSON, so that it is
+// written as block YAML.
 func plain(n *yaml.Node) {
 	n.Style = 0
 	for _, c := range n.Content {

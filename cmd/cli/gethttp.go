@@ -26,7 +26,7 @@ func httpRouteRow(o resource.Object) []string {
 	return []string{sourceText(route.TargetRef), strings.Join(to, ", "), fmt.Sprint(rules), strings.Join(backends, ", ")}
 }
 
-// backendTexts writes backends with their weights: "apps {version=v1}:90".
+// backendTexts formats backends with their weights: "apps {version=v1}:90".
 func backendTexts(refs []resource.BackendRef) (texts []string) {
 	for _, b := range refs {
 		weight := 1

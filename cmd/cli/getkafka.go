@@ -8,7 +8,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// kafkaColumns are those of Kafka's kinds.
+// kafkaColumns returns the columns of the Kafka kinds.
 func kafkaColumns(kind string) columns {
 	switch kind {
 	case model.KindPhysical:

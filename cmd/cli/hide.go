@@ -8,13 +8,13 @@ import (
 // secretFlags are the flags whose values are secrets.
 var secretFlags = []string{"--token"}
 
-// HideSecrets gives a copy of the process's arguments and overwrites the
-// secrets among the originals, so that what shows a process's command line
-// (ps, /proc/PID/cmdline) does not show them. args must be os.Args: the Go
-// runtime makes its strings of the memory in which the kernel put the
-// arguments (goargs in runtime/runtime1.go), and the kernel reads the command
-// line from there. Between the start of the process and this call the secrets
-// are there to be seen; in the environment or in a file they never are.
+// HideSecrets returns a copy of the process's arguments and overwrites the
+// secrets in the originals, so that tools which show a command line (ps,
+// /proc/PID/cmdline) do not show them. args must be os.Args: the Go runtime
+// builds its strings from the memory in which the kernel put the arguments
+// (goargs in runtime/runtime1.go), and the kernel reads the command line from
+// there. Between process start and this call the secrets are visible; passed in
+// the environment or in a file they never are.
 func HideSecrets(args []string) []string {
 	own := make([]string, len(args))
 	for i, a := range args {

@@ -54,7 +54,7 @@ func historyCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// what says what a revision did.
+// what describes the action of a revision.
 func what(v admin.Revision) string {
 	text := oneLine(v.What)
 	if v.Deleted && v.What != "delete" {
@@ -63,7 +63,7 @@ func what(v admin.Revision) string {
 	return text
 }
 
-// printRevisions writes each revision as the document that it was.
+// printRevisions writes each revision as a YAML document.
 func printRevisions(w io.Writer, revisions []admin.Revision) {
 	for i, v := range revisions {
 		if i > 0 {
@@ -105,7 +105,7 @@ func printHistory(w io.Writer, r *admin.HistoryResult) {
 	}
 }
 
-// timeText writes a moment for people and scripts.
+// timeText formats a time as RFC 3339 in UTC; "" for the zero time.
 func timeText(at time.Time) string {
 	if at.IsZero() {
 		return ""

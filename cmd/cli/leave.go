@@ -17,7 +17,9 @@ func leaveCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leave [NODE]",
 		Short: "Drain a node, take it out of the cluster and end its process",
-		Long: "The node is the one asked, or the one named. The command says how far it is and ends when the node has left; Ctrl-C ends the command, not the leaving. A node that finds out only after its drain that it cannot leave, because another voter has just died, serves on, and the command says why.\n" +
+		Long: "The node is the one asked, or the one named. The command says how far it is and ends when the node has left; " +
+			"Ctrl-C ends the command, not the leaving. A node that finds out only after its drain that it cannot leave, " +
+			"because another voter has just died, serves on, and the command says why.\n" +
 			"A node that left does not come back by itself: it joins anew, with a token and an empty data folder. For a restart, SIGTERM is enough.",
 		Example:           "  penstock leave n3",
 		Args:              argRange(0, 1, "[NODE]"),
@@ -57,7 +59,7 @@ func leaveCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// isNamed tells whether the node asked has that name or ID.
+// isNamed reports whether the target node has that name or ID.
 func (t *target) isNamed(cmd *cobra.Command, name string) (bool, error) {
 	members, err := ask[admin.Members](cmd, t, admin.MethodMembers, admin.Empty{})
 	if err != nil {
@@ -65,31 +67,32 @@ func (t *target) isNamed(cmd *cobra.Command, name string) (bool, error) {
 	}
 	m := find(*members, name)
 	if m == nil {
-		return false, nil // the node asked will say so
+		return false, nil // the target node reports the unknown name
 	}
 	asked := ""
-	// A sample of top is by the node asked, and says its name.
+	// A sample of top carries the target node's name.
 	req := admin.TopRequest{Interval: 100 * time.Millisecond, Count: 1}
 	err = follow(cmd.Context(), t, admin.MethodTop, req, func(s *admin.TopSample) error { asked = s.Node; return nil })
 	return m.Name == asked, err
 }
 
-// departing is a node that was asked to leave.
+// departing identifies a node that was asked to leave.
 type departing struct {
 	node string
-	id   string // of the attempt; "": of a node of an older build
-	self bool   // it is the node asked, which ends
+	id   string // of the attempt; "": the node runs an older build
+	self bool   // the target node itself leaves, and then stops
 }
 
-// leavePoll is how often a command looks how far a node is.
+// leavePoll is the interval at which the command checks a node's progress.
 const leavePoll = 500 * time.Millisecond
 
-// leaveTail is how often it looks whether the node asked has ended, after it
-// was out of the cluster.
+// leaveTail is the number of polls for which the command waits for the target
+// node to stop, once it has left the cluster.
 const leaveTail = 10
 
-// awaitLeft waits until a node is no member any more or, where it is the node
-// asked, has ended; or until it says that it stays.
+// awaitLeft waits until a node is no longer a member, or until the target node
+// has stopped if that is the one that leaves. It returns an error if the node
+// reports that it stays.
 func (t *target) awaitLeft(cmd *cobra.Command, d departing, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
@@ -100,7 +103,8 @@ func (t *target) awaitLeft(cmd *cobra.Command, d departing, limit time.Duration)
 		now, err := t.departure(cmd, d)
 		switch {
 		case err == nil && now == "":
-			// The node asked has still to end, unless another answers there now.
+			// The target node has left but not stopped, or another node answers at its
+			// address.
 			if gone++; !d.self || gone > leaveTail {
 				return nil
 			}
@@ -117,7 +121,7 @@ func (t *target) awaitLeft(cmd *cobra.Command, d departing, limit time.Duration)
 		case <-ticker.C:
 		case <-ctx.Done():
 			text := fmt.Sprintf("%s has not left within %v; it goes on, and `penstock members` shows how far it is", d.node, limit)
-			if err != nil { // whether it has by now is not known
+			if err != nil { // the node may have left by now
 				return fmt.Errorf("%s: %w", text, err)
 			}
 			return errors.New(text)
@@ -125,8 +129,8 @@ func (t *target) awaitLeft(cmd *cobra.Command, d departing, limit time.Duration)
 	}
 }
 
-// departure tells in a line how far a node that leaves is; "": it is no
-// member any more. An error that is no want of an answer says why it stays.
+// departure describes in a line how far a leaving node is; "": it is no longer
+// a member. An error other than an unreachable node says why it stays.
 func (t *target) departure(cmd *cobra.Command, d departing) (string, error) {
 	r, err := ask[admin.Members](cmd, t, admin.MethodMembers, admin.Empty{})
 	if err != nil {
@@ -141,7 +145,7 @@ func (t *target) departure(cmd *cobra.Command, d departing) (string, error) {
 		return now, nil
 	}
 	s, err := ask[admin.Leaving](cmd, t, admin.MethodLeaving, admin.LeavingRequest{Node: m.ID, ID: d.id})
-	if err != nil { // it has ended, or is not in reach of the node asked: the members say which
+	if err != nil { // it has stopped, or the target node cannot reach it: the member list tells which
 		return now, nil //nolint:nilerr // see above
 	}
 	switch s.State {
@@ -155,7 +159,7 @@ func (t *target) departure(cmd *cobra.Command, d departing) (string, error) {
 	return now, nil
 }
 
-// why is what kept a node from leaving.
+// why returns the reason why a node did not leave.
 func why(node string, s *admin.Leaving) error {
 	if s.Why == nil {
 		return fmt.Errorf("%s has not left, and serves on; its log says why", node)

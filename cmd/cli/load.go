@@ -19,18 +19,19 @@ import (
 	"penstock/routing/resource"
 )
 
-// loaded is what a command was given with -f.
+// loaded holds the resources read from the files of -f.
 type loaded struct {
 	objects []resource.Object
-	byKey   map[string]*resource.Object // of objects, by "Kind/name"
+	byKey   map[string]*resource.Object // keyed by "Kind/name"; points into objects
 	faults  resource.Faults
-	empty   []string // files without a byte that says anything
-	// warnings are of what documents of other formats have and lose.
+	empty   []string // files that hold only white space
+	// warnings concern documents in foreign formats, for example fields that are
+	// dropped.
 	warnings resource.Faults
 }
 
-// load reads files, folders and "-" and reports every fault of each. The error
-// is for what could not be read at all.
+// load reads files, folders and "-" and collects every fault in them. It
+// returns an error only if something cannot be read at all.
 func load(paths []string, stdin io.Reader, known []resource.Kind) (*loaded, error) {
 	l := &loaded{byKey: map[string]*resource.Object{}}
 	for _, p := range paths {
@@ -56,7 +57,7 @@ func load(paths []string, stdin io.Reader, known []resource.Kind) (*loaded, erro
 	}
 	for i := range l.objects {
 		o := &l.objects[i]
-		key := o.Key.String() //nolint:staticcheck // o.String() would not say that it is the key
+		key := o.Key.String() //nolint:staticcheck // names Key, not the outer type's method
 		if first, twice := l.byKey[key]; twice {
 			l.faults = append(l.faults, formats.Twice(first, o))
 			continue
@@ -66,7 +67,7 @@ func load(paths []string, stdin io.Reader, known []resource.Kind) (*loaded, erro
 	return l, nil
 }
 
-// add decodes one file and reads the files that it names.
+// add decodes one file and reads the files that it refers to.
 func (l *loaded) add(name, dir string, data []byte, known []resource.Kind) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		l.empty = append(l.empty, name)
@@ -80,9 +81,10 @@ func (l *loaded) add(name, dir string, data []byte, known []resource.Kind) {
 	l.objects = append(l.objects, objects...)
 }
 
-// expand lists the resource files of a path: itself, or what a folder holds at
-// any depth, sorted. Files and folders whose names begin with a dot are passed
-// over: editors and Kubernetes (..data of a ConfigMap) keep copies in them.
+// expand lists the resource files of a path: the file itself, or all files in a
+// folder at any depth, sorted. It skips files and folders whose names begin
+// with a dot: editors and Kubernetes (..data of a ConfigMap) keep copies in
+// them.
 func expand(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -91,7 +93,7 @@ func expand(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	root := path + string(filepath.Separator) // a link to a folder is that folder
+	root := path + string(filepath.Separator) // the separator makes WalkDir follow a link to a folder
 	var names []string
 	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		switch {
@@ -120,8 +122,8 @@ func expand(path string) ([]string, error) {
 	return names, err
 }
 
-// readFile reads at most limit bytes of a file and one more, which tells that
-// there are too many.
+// readFile reads up to limit+1 bytes of a file, so that callers can detect a
+// file that is too large.
 func readFile(name string, limit int) ([]byte, error) {
 	data, err := files.Read(name, limit)
 	if errors.Is(err, files.ErrKind) {
@@ -134,7 +136,7 @@ func readBounded(r io.Reader, limit int) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, int64(limit)+1))
 }
 
-// documents gives the objects in the form in which they travel.
+// documents encodes the objects for an ApplyRequest.
 func (l *loaded) documents() [][]byte {
 	docs := make([][]byte, len(l.objects))
 	for i, o := range l.objects {
@@ -143,10 +145,11 @@ func (l *loaded) documents() [][]byte {
 	return docs
 }
 
-// locate gives a fault that a node found the file and line of its resource.
+// locate adds the file and line of its resource to a fault that a node found.
 func (l *loaded) locate(f admin.Fault) resource.Fault { return node.Locate(l.byKey[f.Key], f) }
 
-// relocate rewrites a node's refusal so that each fault says where it stands.
+// relocate rewrites a node's refusal so that each fault carries its file and
+// line.
 func (l *loaded) relocate(err error) error {
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) || len(refusal.Faults) == 0 {

@@ -11,7 +11,8 @@ import (
 
 const loadedService = "kind: Service\nname: NAME\nspec:\n  endpoints: [{address: \"127.0.0.1:1\"}]\n"
 
-// writeAll writes files below a folder; the content "-> X" makes a link.
+// writeAll writes files below a folder; the content "-> X" creates a symbolic
+// link to X.
 func writeAll(t *testing.T, dir string, content map[string]string) {
 	t.Helper()
 	for name, text := range content {
@@ -33,8 +34,8 @@ func writeAll(t *testing.T, dir string, content map[string]string) {
 
 func service(name string) string { return strings.Replace(loadedService, "NAME", name, 1) }
 
-// TestFoldersAsTheyAreMounted: Kubernetes mounts a ConfigMap as links to files
-// in a hidden folder; deployments are links to the folder of a release.
+// Kubernetes mounts a ConfigMap as links into a hidden folder, and deployments
+// link to the folder of a release.
 func TestFoldersAsTheyAreMounted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -50,13 +51,15 @@ func TestFoldersAsTheyAreMounted(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, l, err)
 		}
 	}
-	// What is not followed is not passed over: it would be deleted by a sync.
-	if _, err := load([]string{filepath.Join(dir, "bad")}, nil, kinds.All()); err == nil || !strings.Contains(err.Error(), "sub: is a link to a folder") {
+	// A link that is not followed must not be skipped silently: a sync would
+	// delete its resources.
+	if _, err := load([]string{filepath.Join(dir, "bad")}, nil, kinds.All()); err == nil ||
+		!strings.Contains(err.Error(), "sub: is a link to a folder") {
 		t.Errorf("a link to a folder: %v", err)
 	}
 }
 
-// TestAFileThatIsBeingWrittenIsNotSynced: what it held would be deleted.
+// An empty file may be half-written: a sync would delete its resources.
 func TestAFileThatIsBeingWrittenIsNotSynced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -70,8 +73,8 @@ func TestAFileThatIsBeingWrittenIsNotSynced(t *testing.T) {
 	}
 }
 
-// TestFilesThatChangeWhileTheyAreReadAreReadAgain: a set of half the old and
-// half the new files would have resources deleted that are in both.
+// A mixture of old and new files would make a sync delete resources that are in
+// both sets.
 func TestFilesThatChangeWhileTheyAreReadAreReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,7 +15,7 @@ func overFlag(cmd *cobra.Command, into *time.Duration) {
 	cmd.Flags().DurationVar(into, "over", 0, "window in which connections are closed (default the node's --drain-timeout)")
 }
 
-// given gives the value of --over, nil where it was left out.
+// given returns the value of --over, or nil if it is not set.
 func given(cmd *cobra.Command, over time.Duration) (*time.Duration, error) {
 	if !cmd.Flags().Changed("over") {
 		return nil, nil
@@ -32,7 +32,8 @@ func drainCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain [NODE]",
 		Short: "Take a node out of service: no new connections, then close the others over a window",
-		Long: "The node is the one asked, or the one named. It says that it is not ready, accepts for its --drain-wait, and then closes. The process stays and the node stays in the cluster.\n" +
+		Long: "The node is the one asked, or the one named. It says that it is not ready, accepts for its --drain-wait, " +
+			"and then closes. The process stays and the node stays in the cluster.\n" +
 			"--undo puts it back into service.",
 		Example:           "  penstock drain n2 --over 30s\n  penstock drain n2 --undo",
 		Args:              argRange(0, 1, "[NODE]"),
@@ -63,7 +64,7 @@ func drainCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// find gives the member of that name or ID, nil where there is none.
+// find returns the member with that name or ID, or nil.
 func find(members admin.Members, node string) *admin.Member {
 	for i, m := range members {
 		if m.Name == node || m.ID == node {
@@ -78,7 +79,8 @@ func removeCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove NODE",
 		Short: "Take a node that will not come back out of the cluster",
-		Long: "For a node that is gone for good; one that is up leaves with `penstock leave`. Its certificate is worth nothing afterwards, so it cannot come back under its ID.\n" +
+		Long: "For a node that is gone for good; one that is up leaves with `penstock leave`. " +
+			"Its certificate is worth nothing afterwards, so it cannot come back under its ID.\n" +
 			"Refused while the node is up, and where the voters that remain could not decide; --force does it all the same.",
 		Args:              argRange(1, 1, "NODE"),
 		ValidArgsFunction: completeMember(t),

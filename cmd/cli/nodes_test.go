@@ -9,7 +9,8 @@ import (
 	"penstock/node/admin"
 )
 
-// leaving answers as n1, of a cluster whose n2 has left when members was asked for the third time.
+// leaving returns a handler for n1 of a cluster that n2 has left by the third
+// members request.
 func leaving(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
 	return func(s *admin.Server) {
 		admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, func(_ context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {
@@ -28,7 +29,11 @@ func leaving(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
 			}
 			return &m, nil
 		})
-		admin.HandleStream(s, admin.MethodTop, admin.RoleReader, func(_ context.Context, _ *admin.TopRequest, send func(*admin.TopSample) error) error {
+		admin.HandleStream(s, admin.MethodTop, admin.RoleReader, func(
+			_ context.Context,
+			_ *admin.TopRequest,
+			send func(*admin.TopSample) error,
+		) error {
 			return send(&admin.TopSample{Node: "n1"})
 		})
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// outputFlag adds -o with the formats that a command knows, the first being
-// the default.
+// outputFlag adds -o with the given formats; the first is the default.
 func outputFlag(cmd *cobra.Command, into *string, formats ...string) {
 	cmd.Flags().StringVarP(into, "output", "o", formats[0], "format: "+strings.Join(formats, ", "))
 	before := cmd.PreRunE
@@ -29,7 +28,7 @@ func outputFlag(cmd *cobra.Command, into *string, formats ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// printJSON writes v indented.
+// printJSON writes v as indented JSON.
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -37,7 +36,7 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// printTable writes rows in columns below a heading.
+// printTable writes rows in columns below a heading; "" becomes "-".
 func printTable(w io.Writer, heading []string, rows [][]string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(tw, strings.Join(heading, "\t"))
@@ -52,8 +51,8 @@ func printTable(w io.Writer, heading []string, rows [][]string) {
 	tw.Flush()
 }
 
-// harmless makes a text that a stranger sent fit for a terminal, which could
-// take bytes of it for commands.
+// harmless makes text from an untrusted client safe for a terminal, which could
+// interpret its bytes as control sequences. It truncates long text.
 func harmless(s string) string {
 	const longest = 64
 	if len(s) > longest {
@@ -65,7 +64,7 @@ func harmless(s string) string {
 	return s
 }
 
-// oneLine makes a text that a colleague sent fit for a terminal.
+// oneLine makes text from an operator safe for a terminal.
 func oneLine(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
 		return strconv.QuoteToASCII(s)
@@ -73,7 +72,7 @@ func oneLine(s string) string {
 	return s
 }
 
-// bytesText writes a number of bytes for people.
+// bytesText formats a number of bytes in decimal units.
 func bytesText(n float64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB"}
 	i := 0

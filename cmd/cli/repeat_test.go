@@ -10,7 +10,7 @@ import (
 	"penstock/node/admin"
 )
 
-// deletes are the requests that came, in order, and what becomes of each.
+// deletes records delete requests in order and answers each with then.
 type deletes struct {
 	server *admin.Server
 	mu     sync.Mutex
@@ -29,7 +29,7 @@ func (d *deletes) methods(s *admin.Server) {
 	}, admin.Changing())
 }
 
-// once fails unless all requests were one, under an ID that says so.
+// once fails unless least or more requests came, all under one valid ID.
 func (d *deletes) once(t *testing.T, least int) {
 	t.Helper()
 	d.mu.Lock()
@@ -75,7 +75,7 @@ func TestARefusalOfTheRepetitionIsAnAnswer(t *testing.T) {
 	d.once(t, 2)
 }
 
-// That the repetition did not act says nothing of the first attempt.
+// A repetition that did not act does not tell what became of the first attempt.
 func TestARepetitionThatDoesNotActIsNoAnswer(t *testing.T) {
 	d := &deletes{then: func(_ context.Context, nth int) (*admin.DeleteResult, error) {
 		if nth == 1 {
@@ -89,8 +89,7 @@ func TestARepetitionThatDoesNotActIsNoAnswer(t *testing.T) {
 	d.once(t, 2)
 }
 
-// A question that the node gave up in time is one that was not answered in
-// time.
+// A request that the node gives up at its deadline counts as timed out.
 func TestTheNodesDeadlineIsTheCommands(t *testing.T) {
 	answering(t, func(s *admin.Server) {
 		admin.Handle(s, admin.MethodGet, admin.RoleReader, func(ctx context.Context, _ *admin.GetRequest) (*admin.GetResult, error) {
@@ -125,7 +124,7 @@ func TestARefusalIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Exit codes and words for answers that come from fewer nodes than wanted.
+// Exit codes and messages if fewer nodes act on a change than wanted.
 func TestWaitSaysWhoIsLate(t *testing.T) {
 	var asked admin.Wait
 	var reached admin.Reached
@@ -152,7 +151,9 @@ func TestWaitSaysWhoIsLate(t *testing.T) {
 		{[]string{"--wait", "3"}, 3, late, 1, text},
 		{[]string{"--wait", "4"}, 4, late, 1, "penstock: committed as index 12; 2 of 3 nodes act on it, 4 were asked for; n3: does not answer\n"},
 		{[]string{"--wait", "none"}, -1, late, 0, ""},
-		{nil, admin.WaitAll, admin.Reached{Nodes: 1, Late: many}, 0, "penstock: committed as index 12; 1 of 13 nodes act on it; " + strings.Repeat("n: is slow; ", 10) + "and 2 more\n"},
+		{nil, admin.WaitAll, admin.Reached{Nodes: 1, Late: many}, 0,
+			"penstock: committed as index 12; 1 of 13 nodes act on it; " +
+				strings.Repeat("n: is slow; ", 10) + "and 2 more\n"},
 	} {
 		reached = c.reached
 		r := penstock(append([]string{"delete", "service", "apps"}, c.args...)...)

@@ -22,8 +22,10 @@ func rolloutCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout",
 		Short: "Watch and steer what moves the weight of routes over time",
-		Long: "A MeshTCPRoute whose spec.rollout has steps begins with the first one when it is applied; the leader takes the next ones. What rollout list and status show is asked of all nodes.\n" +
-			"`penstock history rollout ROUTE` tells what became of one, when, by whom and why; `penstock get rollouts --watch` shows each step as it comes.",
+		Long: "A MeshTCPRoute whose spec.rollout has steps begins with the first one when it is applied; " +
+			"the leader takes the next ones. What rollout list and status show is asked of all nodes.\n" +
+			"`penstock history rollout ROUTE` tells what became of one, when, by whom and why; " +
+			"`penstock get rollouts --watch` shows each step as it comes.",
 	}
 	return family(cmd, rolloutListCommand(t), rolloutStatusCommand(t),
 		rolloutDoCommand(t, rollout.Pause, "Keep a rollout at the weight that it has, until it is resumed",
@@ -31,7 +33,8 @@ func rolloutCommand(t *target) *cobra.Command {
 		rolloutDoCommand(t, rollout.Resume, "Let a paused rollout go on",
 			"What was over of its step's time before the pause counts."),
 		rolloutDoCommand(t, rollout.Rollback, "Give the new backend nothing any more",
-			"Established connections stay where they are. What was rolled back or aborted stays so until it is restarted, or the route has another rollout.", "abort"),
+			"Established connections stay where they are. What was rolled back or aborted stays so until it is restarted, "+
+				"or the route has another rollout.", "abort"),
 		rolloutDoCommand(t, rollout.Restart, "Begin a rollout anew, at its first step",
 			"Failures before that are not held against it."),
 	)
@@ -61,7 +64,7 @@ func rolloutListCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// printRollouts writes one line for each.
+// printRollouts writes one line per rollout.
 func printRollouts(w io.Writer, list []admin.Rollout) {
 	rows := make([][]string, len(list))
 	for i := range list {
@@ -70,12 +73,16 @@ func printRollouts(w io.Writer, list []admin.Rollout) {
 		if r.Held != "" {
 			why = "waits: " + r.Held
 		}
-		rows[i] = []string{r.Route, r.Destination, r.Backend, rollout.PhaseText(r.Phase), fmt.Sprintf("%d/%d", r.Step, r.Steps), fmt.Sprintf("%d %%", r.Weight), leftText(r), oneLine(why)}
+		rows[i] = []string{
+			r.Route, r.Destination, r.Backend, rollout.PhaseText(r.Phase),
+			fmt.Sprintf("%d/%d", r.Step, r.Steps), fmt.Sprintf("%d %%", r.Weight), leftText(r), oneLine(why),
+		}
 	}
 	printTable(w, []string{"ROLLOUT", "TO", "BACKEND", "PHASE", "STEP", "WEIGHT", "LEFT", "WHY"}, rows)
 }
 
-// leftText is how much of the step's time is left, where that means something.
+// leftText returns the time left in the current step; "" if the rollout is
+// over.
 func leftText(r *admin.Rollout) string {
 	if r.Phase != resource.RolloutRunning && r.Phase != resource.RolloutPaused {
 		return ""
@@ -90,7 +97,8 @@ func rolloutStatusCommand(t *target) *cobra.Command {
 		Use:   "status ROUTE",
 		Short: "Show how far a rollout has come, and what the nodes see of the new backend",
 		Long: "Counts are those within the window of abort, of all nodes that answer; the others are named.\n" +
-			"With --wait it is shown when it is over: the code is 0 where it is done, and 1 where it was aborted or rolled back. Nodes that do not answer for as long as --timeout end the wait.",
+			"With --wait it is shown when it is over: the code is 0 where it is done, and 1 where it was aborted or rolled back. " +
+			"Nodes that do not answer for as long as --timeout end the wait.",
 		Example:           "  penstock rollout status canary\n  penstock rollout status canary --wait",
 		Args:              argRange(1, 1, "ROUTE"),
 		ValidArgsFunction: completeRollout(t),
@@ -122,10 +130,15 @@ func rolloutStatusCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// refused tells that a node answered, and that asking again will not help.
+// refused reports whether a node answered in a way that retrying will not
+// change.
 func refused(err error) bool {
 	var refusal *admin.Error
-	return errors.As(err, &refusal) && (refusal.Code == admin.NotFound || refusal.Code == admin.Forbidden || refusal.Code == admin.Unauthenticated || refusal.Code == admin.Unknown)
+	return errors.As(err, &refusal) &&
+		(refusal.Code == admin.NotFound ||
+			refusal.Code == admin.Forbidden ||
+			refusal.Code == admin.Unauthenticated ||
+			refusal.Code == admin.Unknown)
 }
 
 func askRollout(cmd *cobra.Command, t *target, req admin.RolloutsRequest) (*admin.Rollout, error) {
@@ -139,11 +152,11 @@ func askRollout(cmd *cobra.Command, t *target, req admin.RolloutsRequest) (*admi
 	return &(*list)[0], nil
 }
 
-// lookPause is the pause between two looks at a rollout that is waited for.
+// lookPause is the pause between two polls of a rollout.
 const lookPause = time.Second
 
-// awaitRollout waits until a rollout is over. That leaders change, or a node
-// is away for a moment, is no reason to give up.
+// awaitRollout waits until a rollout is over. A change of leader or a node that
+// is unreachable for less than --timeout does not end the wait.
 func awaitRollout(cmd *cobra.Command, t *target, route string) (*admin.Rollout, error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -224,7 +237,9 @@ func rolloutDoCommand(t *target, do, short, long string, aliases ...string) *cob
 			if output == "json" {
 				err = printJSON(cmd.OutOrStdout(), r.Rollout)
 			} else {
-				fmt.Fprintf(cmd.OutOrStdout(), "rollout of %s: %s at step %d of %d, %s gets %d %%\n", r.Rollout.Route, rollout.PhaseText(r.Rollout.Phase), r.Rollout.Step, r.Rollout.Steps, r.Rollout.Backend, r.Rollout.Weight)
+				fmt.Fprintf(cmd.OutOrStdout(), "rollout of %s: %s at step %d of %d, %s gets %d %%\n",
+					r.Rollout.Route, rollout.PhaseText(r.Rollout.Phase),
+					r.Rollout.Step, r.Rollout.Steps, r.Rollout.Backend, r.Rollout.Weight)
 			}
 			if err != nil {
 				return err
@@ -237,7 +252,7 @@ func rolloutDoCommand(t *target, do, short, long string, aliases ...string) *cob
 	return cmd
 }
 
-// completeRollout offers the routes that have a rollout.
+// completeRollout completes the names of routes that have a rollout.
 func completeRollout(t *target) completion {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		hurried := *t
@@ -254,13 +269,13 @@ func completeRollout(t *target) completion {
 	}
 }
 
-// rolloutRow is a line of get rollouts.
+// rolloutRow returns a row of get rollouts.
 func rolloutRow(o resource.Object) []string {
 	s := o.Spec.(*resource.Rollout)
 	return []string{rollout.PhaseText(s.Phase), fmt.Sprint(s.Step), fmt.Sprintf("%d %%", s.Weight), timeText(s.Since), oneLine(s.Reason)}
 }
 
-// tellRollouts says in words what the rollouts of some routes do.
+// tellRollouts describes the rollouts of the given routes.
 func tellRollouts(w io.Writer, objects []resource.Object) {
 	for _, o := range objects {
 		if r, ok := o.Spec.(*resource.MeshTCPRoute); ok && r.Rollout != nil {
@@ -269,7 +284,7 @@ func tellRollouts(w io.Writer, objects []resource.Object) {
 	}
 }
 
-// byRollout says whose weights those of a source's backends are.
+// byRollout names the rollout that sets the weights of a source's backends.
 func byRollout(p fmt.Stringer) string {
 	return " (" + strings.TrimPrefix(p.String(), "weights of ") + ")"
 }

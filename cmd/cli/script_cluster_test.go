@@ -11,10 +11,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// scripts counts them, so that each has addresses of its own.
+// scripts counts the scripts, so that each gets its own addresses.
 var scripts atomic.Uint32
 
-// hosts gives a script three loopback addresses that no other has: $IP1 to $IP3.
+// hosts gives a script three loopback addresses of its own: $IP1 to $IP3.
 func hosts(e *testscript.Env) {
 	n := uint32(os.Getpid())<<5 | scripts.Add(1)&31
 	for i := range 3 {
@@ -22,7 +22,7 @@ func hosts(e *testscript.Env) {
 	}
 }
 
-// poll tries until something is so, for at most half a minute.
+// poll retries until so returns true, for at most a minute.
 func poll(ts *testscript.TestScript, what string, so func() bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -37,7 +37,7 @@ func poll(ts *testscript.TestScript, what string, so func() bool) {
 	}
 }
 
-// grows FILE PATTERN: the file comes to hold it.
+// grows FILE PATTERN: wait until the file matches.
 func grows(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: grows FILE PATTERN")
@@ -49,8 +49,8 @@ func grows(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// eventually PATTERN COMMAND...: the command comes to succeed and print it.
-// With ! it comes to succeed without printing it.
+// eventually PATTERN COMMAND...: wait until the command succeeds and its output
+// matches. With !: until it succeeds and the output does not match.
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: [!] eventually PATTERN COMMAND...")
@@ -61,7 +61,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// secret FILE NAME: the variable gets the token that stands in the file.
+// secret FILE NAME: set the variable to the token in the file.
 func secret(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: secret FILE NAME")

@@ -24,7 +24,7 @@ import (
 	"penstock/node/admin"
 )
 
-// tight runs tests and finds what they left running.
+// tight runs the tests and then checks for leaked goroutines.
 type tight struct{ m *testing.M }
 
 func (t tight) Run() int {
@@ -47,14 +47,14 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs the real command as testdata says. Each script's node has
-// the folder d, so commands reach it by its socket, and the services $A and $B
-// behind it, which say their name and echo.
+// TestScripts runs the real command as the scripts in testdata say. Each
+// script's node uses the folder d, so commands reach it by its socket, and
+// forwards to the services $A and $B, which send their name and echo.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second more
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // saves a second per command
 			e.Setenv("PENSTOCK_ADDR", "unix:"+filepath.Join(e.WorkDir, "d", "penstock.sock"))
 			hosts(e)
 			for _, name := range []string{"A", "B"} {
@@ -103,7 +103,7 @@ func serve(ln net.Listener, name string) (stop func()) {
 	return func() { ln.Close(); wg.Wait() }
 }
 
-// exits CODE COMMAND...: the command ends with that code.
+// exits CODE COMMAND...: run a command and check its exit code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND...")
@@ -121,7 +121,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// ready: the node answers.
+// ready: wait until the node answers.
 func ready(ts *testscript.TestScript, _ bool, _ []string) {
 	until(ts, "the node to answer", func(c *admin.Client) bool {
 		_, err := admin.Call[admin.Version](context.Background(), c, admin.MethodVersion, admin.Empty{})
@@ -129,7 +129,7 @@ func ready(ts *testscript.TestScript, _ bool, _ []string) {
 	})
 }
 
-// until polls the node for a condition.
+// until polls the node until cond is true.
 func until(ts *testscript.TestScript, what string, cond func(*admin.Client) bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -151,7 +151,7 @@ func until(ts *testscript.TestScript, what string, cond func(*admin.Client) bool
 	}
 }
 
-// expand FILE...: environment variables in the files are replaced.
+// expand FILE...: replace environment variables in the files.
 func expand(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range args {
 		text := os.Expand(ts.ReadFile(name), ts.Getenv)
@@ -159,8 +159,8 @@ func expand(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// connect LISTENER NAME: a connection to the listener comes to that service.
-// With ! it comes to none.
+// connect LISTENER NAME: wait until a connection to the listener reaches that
+// service. With !: until connections fail.
 func connect(ts *testscript.TestScript, neg bool, args []string) {
 	until(ts, "listener "+args[0], func(c *admin.Client) bool {
 		s, err := admin.Call[admin.Status](context.Background(), c, admin.MethodStatus, admin.Empty{})
@@ -188,7 +188,7 @@ func connect(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// readyz STATE: the node is in that state.
+// readyz STATE: wait until the node is in that state.
 func readyz(ts *testscript.TestScript, _ bool, args []string) {
 	until(ts, "state "+args[0], func(c *admin.Client) bool {
 		m, err := admin.Call[admin.Members](context.Background(), c, admin.MethodMembers, admin.Empty{})
@@ -196,7 +196,7 @@ func readyz(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// sends SIGNAL: the node whose folder is d is sent that signal.
+// sends SIGNAL: send the signal to the node with folder d.
 func sends(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: sends SIGNAL")
@@ -206,8 +206,8 @@ func sends(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(syscall.Kill(pid, unix.SignalNum("SIG"+args[0])))
 }
 
-// outlasts LISTENER COMMAND...: a connection through the listener is there
-// before the command and works after it.
+// outlasts LISTENER COMMAND...: open a connection through the listener, run the
+// command, and check that the connection still works.
 func outlasts(ts *testscript.TestScript, _ bool, args []string) {
 	var conn net.Conn
 	until(ts, "listener "+args[0], func(c *admin.Client) bool {

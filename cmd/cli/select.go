@@ -8,7 +8,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// selectorFlag adds -l, the labels that resources are chosen by.
+// selectorFlag adds -l, a label selector.
 func selectorFlag(cmd *cobra.Command, into *map[string]string, meaning string) {
 	cmd.Flags().StringToStringVarP(into, "selector", "l", nil, meaning)
 	before := cmd.PreRunE

@@ -17,10 +17,10 @@ import (
 // maxSettings bounds a settings file, in bytes.
 const maxSettings = 1 << 20
 
-// resolveSettings gives each flag that was not given on the command line its
-// value from the environment, else from the file. The same name serves all
-// three: --drain-wait, PENSTOCK_DRAIN_WAIT, drain-wait. An empty variable is
-// none. Flags of the root command (--addr, ...) are no settings.
+// resolveSettings gives each flag that is not set on the command line its value
+// from the environment, else from the file. One name serves all three:
+// --drain-wait, PENSTOCK_DRAIN_WAIT, drain-wait. An empty variable counts as
+// unset. Flags of the root command (--addr, ...) are not settings.
 func resolveSettings(cmd *cobra.Command, file string) error {
 	var values map[string]yaml.Node
 	if file != "" {
@@ -78,8 +78,8 @@ func readSettings(file string) (map[string]yaml.Node, error) {
 	return values, nil
 }
 
-// settingText writes a value of the file as the flag would be written: lists
-// and maps become "a,b" and "k=v,k=v".
+// settingText converts a value of the file to flag syntax: lists and maps
+// become "a,b" and "k=v,k=v".
 func settingText(n *yaml.Node) (string, error) {
 	var parts []string
 	switch n.Kind {

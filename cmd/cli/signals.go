@@ -10,18 +10,19 @@ import (
 	"penstock/node"
 )
 
-// signals are what the process of a node is sent.
+// signals holds the channels for the signals sent to a node's process.
 type signals struct {
 	end    chan os.Signal // SIGTERM and SIGINT: drain; a second one ends at once
-	others chan os.Signal // what would end the process without a drain
+	others chan os.Signal // SIGHUP, SIGUSR1, SIGUSR2 and SIGALRM, which must not end the node
 }
 
-// listen takes the signals that would end a node without a drain or a word.
+// listen catches the signals that would otherwise end a node without a drain or
+// a log line.
 //
-// SIGHUP is taken also where the process was started with it ignored (nohup):
-// it never ends a node, so a terminal that closes does no harm. SIGPIPE is
-// ignored: when the reader of the log goes away, the node must go on. SIGQUIT
-// and SIGABRT stay as Go has them: they end the process and print its stacks.
+// SIGHUP is caught even if the process was started with it ignored (nohup): it
+// never ends a node, so closing the terminal does no harm. SIGPIPE is ignored:
+// when the reader of the log goes away, the node must go on. SIGQUIT and SIGABRT
+// keep Go's behaviour: they end the process and print its stacks.
 func listen() *signals {
 	s := &signals{end: make(chan os.Signal, 2), others: make(chan os.Signal, 8)}
 	signal.Notify(s.end, os.Interrupt, syscall.SIGTERM)
@@ -30,15 +31,15 @@ func listen() *signals {
 	return s
 }
 
-// stop gives the signals back to the Go runtime.
+// stop restores the Go runtime's signal handling.
 func (s *signals) stop() {
 	signal.Stop(s.end)
 	signal.Stop(s.others)
 	signal.Reset(syscall.SIGPIPE)
 }
 
-// attend acts on the signals that do not end the node until ctx ends. started
-// gives the node when it serves.
+// attend handles the signals that do not end the node, until ctx ends. started
+// delivers the node once it serves.
 func (s *signals) attend(ctx context.Context, log *slog.Logger, started <-chan *node.Node) {
 	var n *node.Node
 	early := false
@@ -51,7 +52,10 @@ func (s *signals) attend(ctx context.Context, log *slog.Logger, started <-chan *
 		case sig := <-s.others:
 			switch {
 			case sig != syscall.SIGHUP:
-				log.Warn("signal ignored: logs go to stderr, so there is no file to reopen; SIGHUP reads files again, SIGTERM drains", "signal", sig.String())
+				log.Warn(
+					"signal ignored: logs go to stderr, so there is no file to reopen; "+
+						"SIGHUP reads files again, SIGTERM drains",
+					"signal", sig.String())
 			case n == nil:
 				early = true
 				log.Info("SIGHUP: the node is starting; it reads its files again as soon as it serves")

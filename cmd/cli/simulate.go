@@ -12,7 +12,7 @@ import (
 	"penstock/routing"
 )
 
-// simulating is how simulate was called.
+// simulating holds the flags of simulate.
 type simulating struct {
 	paths       []string
 	output      string
@@ -30,11 +30,19 @@ func simulateCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILES",
 		Short: "Show where connections would go before a change and after it",
-		Long: "Connections are played against a copy of what is in force on the node asked, and against the same with the files applied. Nothing is changed: neither splits and balancers, which the copies continue where they are, nor connections there are.\n" +
-			"Without --listener and --to, whatever the files may lead elsewhere is played: each service that they touch, from each source that routes tell apart, and each name of a listener that would lead to another service. Where requests of HTTP are routed one by one, one for each rule is played as well; --path and its like play a certain one.\n" +
-			"All connections of a play stay open until it ends, so that balancers which go by connections see them; every endpoint takes what it gets. A host name that the node has not looked up yet has no endpoint.",
-		Example: "  penstock simulate -f canary.yaml --connections 10000\n  penstock simulate -f canary.yaml --listener edge --sni api.example.com --source service=web\n  penstock simulate -f shop.yaml --listener web --path /cart --header x-beta=yes",
-		Args:    noArgs,
+		Long: "Connections are played against a copy of what is in force on the node asked, " +
+			"and against the same with the files applied. Nothing is changed: neither splits and balancers, " +
+			"which the copies continue where they are, nor connections there are.\n" +
+			"Without --listener and --to, whatever the files may lead elsewhere is played: each service that they touch, " +
+			"from each source that routes tell apart, and each name of a listener that would lead to another service. " +
+			"Where requests of HTTP are routed one by one, one for each rule is played as well; " +
+			"--path and its like play a certain one.\n" +
+			"All connections of a play stay open until it ends, so that balancers which go by connections see them; " +
+			"every endpoint takes what it gets. A host name that the node has not looked up yet has no endpoint.",
+		Example: "  penstock simulate -f canary.yaml --connections 10000\n" +
+			"  penstock simulate -f canary.yaml --listener edge --sni api.example.com --source service=web\n" +
+			"  penstock simulate -f shop.yaml --listener web --path /cart --header x-beta=yes",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, req, err := s.read(cmd)
 			if err != nil {
@@ -141,7 +149,8 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 	}
 }
 
-// playedText says what was played: "connections to apps from MeshService web".
+// playedText describes the simulated connections: "connections to apps from
+// MeshService web".
 func playedText(p *routing.SimulatedMove) string {
 	parts := []string{"connections"}
 	if p.Request != "" {
@@ -165,8 +174,8 @@ func playedText(p *routing.SimulatedMove) string {
 	return strings.Join(parts, " ")
 }
 
-// traffic says what a change would do to traffic; nothing where the node is of
-// an older version, which cannot tell.
+// traffic describes the effect of a change on traffic; nil if the node runs an
+// older version, which cannot simulate.
 func traffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]string, error) {
 	r, err := ask[admin.SimulateResult](cmd, t, admin.MethodSimulate, &admin.SimulateRequest{Documents: change.Documents, Prune: change.Prune})
 	var refusal *admin.Error
@@ -179,12 +188,13 @@ func traffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]strin
 	return trafficLines(r), nil
 }
 
-// trafficLines are the words of a change, and whose connections they count
-// where a node is missing.
+// trafficLines returns the lines that describe a change, and names the nodes
+// whose connections are not counted.
 func trafficLines(r *admin.SimulateResult) []string {
 	c := r.Counted
 	if c == nil || len(c.Missing) == 0 {
 		return r.Words
 	}
-	return append(r.Words, fmt.Sprintf("connections are those of %d of %d nodes; no answer from %s", c.Nodes, c.Of, strings.Join(c.Missing, ", ")))
+	return append(r.Words, fmt.Sprintf("connections are those of %d of %d nodes; no answer from %s",
+		c.Nodes, c.Of, strings.Join(c.Missing, ", ")))
 }

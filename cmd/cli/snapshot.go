@@ -31,8 +31,10 @@ func snapshotSaveCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save FILE",
 		Short: "Save all resources to a file",
-		Long: "The file holds private keys in the clear, so that it serves another cluster too: keep it as you keep those. Nodes, tokens and the keys of the cluster are not in it.\n" +
-			"It is readable by its owner alone, is there only when it is whole, and is not written over without --force. --timeout is how long the node may be silent.\n" +
+		Long: "The file holds private keys in the clear, so that it serves another cluster too: keep it as you keep those. " +
+			"Nodes, tokens and the keys of the cluster are not in it.\n" +
+			"It is readable by its owner alone, is there only when it is whole, and is not written over without --force. " +
+			"--timeout is how long the node may be silent.\n" +
 			"Where a majority of the voters is lost, --stale saves what the node asked has, to be restored into a new cluster.",
 		Example: "  penstock snapshot save penstock-$(date +%F).snap",
 		Args:    argRange(1, 1, "FILE"),
@@ -50,7 +52,7 @@ func snapshotSaveCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// save streams a snapshot into a file beside its name, and then gives it that.
+// save streams a snapshot into a temporary file beside name, then renames it.
 func (t *target) save(cmd *cobra.Command, req admin.SaveRequest, name string, force bool) (size int64, err error) {
 	if _, err := os.Lstat(name); err == nil && !force {
 		return 0, fmt.Errorf("%s is there already; --force writes over it", name)
@@ -59,7 +61,7 @@ func (t *target) save(cmd *cobra.Command, req admin.SaveRequest, name string, fo
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // there is none after the rename
+	defer os.Remove(f.Name()) //nolint:errcheck // fails after the rename
 	defer f.Close()
 	if size, err = t.receive(cmd.Context(), req, f); err != nil {
 		return 0, err
@@ -72,7 +74,7 @@ func (t *target) save(cmd *cobra.Command, req admin.SaveRequest, name string, fo
 	}
 	if force {
 		err = os.Rename(f.Name(), name)
-	} else if err = os.Link(f.Name(), name); errors.Is(err, os.ErrExist) { // unlike a rename, never over another's file
+	} else if err = os.Link(f.Name(), name); errors.Is(err, os.ErrExist) { // unlike Rename, Link never replaces a file
 		err = fmt.Errorf("%s is there already; --force writes over it", name)
 	}
 	if err != nil {
@@ -90,7 +92,7 @@ func syncFolder(name string) error {
 	return d.Sync()
 }
 
-// receive writes a snapshot to w. The node may take --timeout for each part.
+// receive writes a snapshot to w. --timeout applies to each chunk.
 func (t *target) receive(ctx context.Context, req admin.SaveRequest, w io.Writer) (size int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -108,7 +110,7 @@ func (t *target) receive(ctx context.Context, req admin.SaveRequest, w io.Writer
 	return size, err
 }
 
-// uploadPart is how many bytes of a snapshot travel at once.
+// uploadPart is the number of bytes of a snapshot sent per request.
 const uploadPart = 1 << 20
 
 func snapshotRestoreCommand(t *target) *cobra.Command {
@@ -116,7 +118,8 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Replace all resources of the cluster by those of a snapshot",
-		Long: "Resources that the snapshot does not have are deleted, on all nodes at once; established connections go on. The node checks the whole file first and refuses one that is damaged or that it does not understand.\n" +
+		Long: "Resources that the snapshot does not have are deleted, on all nodes at once; established connections go on. " +
+			"The node checks the whole file first and refuses one that is damaged or that it does not understand.\n" +
 			"Asks before it begins, on a terminal; elsewhere it needs --yes.",
 		Example: "  penstock snapshot restore penstock.snap --yes",
 		Args:    argRange(1, 1, "FILE"),
@@ -127,7 +130,8 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 			}
 			defer f.Close()
 			if !yes {
-				if err := confirm(cmd, fmt.Sprintf("This replaces all resources of the cluster by those in %s. Type yes to go on: ", args[0])); err != nil {
+				if err := confirm(cmd, fmt.Sprintf("This replaces all resources of the cluster by those in %s. "+
+					"Type yes to go on: ", args[0])); err != nil {
 					return err
 				}
 			}
@@ -144,7 +148,7 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// upload sends a snapshot in parts; the last one acts.
+// upload sends a snapshot in parts; the last part triggers the restore.
 func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -177,7 +181,7 @@ func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult
 		}
 		req.Offset += int64(n)
 	}
-	return nil, nil // not reached: the last part returns
+	return nil, nil // unreachable: the last part returns
 }
 
 func (t *target) sendPart(ctx context.Context, c *admin.Client, req *admin.UploadRequest) (*admin.RestoreResult, error) {
@@ -186,7 +190,7 @@ func (t *target) sendPart(ctx context.Context, c *admin.Client, req *admin.Uploa
 	return admin.Call[admin.RestoreResult](ctx, c, admin.MethodRestore, req)
 }
 
-// confirm asks whoever sits at the terminal.
+// confirm asks for confirmation on the terminal.
 func confirm(cmd *cobra.Command, question string) error {
 	in, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {

@@ -12,8 +12,8 @@ import (
 	"penstock/node/admin"
 )
 
-// keeper sends a snapshot in chunks, the last of which may fail, and takes
-// one that is sent.
+// keeper serves a snapshot in chunks, followed by the error fail, and records
+// uploads.
 type keeper struct {
 	chunks [][]byte
 	fail   error
@@ -21,7 +21,11 @@ type keeper struct {
 }
 
 func (k *keeper) methods(s *admin.Server) {
-	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, func(_ context.Context, _ *admin.SaveRequest, send func(*admin.Chunk) error) error {
+	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, func(
+		_ context.Context,
+		_ *admin.SaveRequest,
+		send func(*admin.Chunk) error,
+	) error {
 		for _, c := range k.chunks {
 			if err := send(&admin.Chunk{Data: c}); err != nil {
 				return err
@@ -108,7 +112,8 @@ func TestARestoreSendsTheWholeFileInOrder(t *testing.T) {
 	}
 
 	k.parts, k.fail = nil, admin.Errorf(admin.Invalid, "a snapshot of format 9, this build knows 1")
-	penstock("snapshot", "restore", filepath.Join(dir, fmt.Sprint(2*uploadPart+5)), "--yes").want(t, 1, "", "a snapshot of format 9, this build knows 1")
+	penstock("snapshot", "restore", filepath.Join(dir, fmt.Sprint(2*uploadPart+5)), "--yes").want(t, 1, "",
+		"a snapshot of format 9, this build knows 1")
 	if len(k.parts) != 1 {
 		t.Errorf("%d parts were sent after a refusal", len(k.parts)-1)
 	}

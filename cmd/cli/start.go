@@ -24,7 +24,7 @@ type settings struct {
 	config    string
 	node      node.Config
 	resources []string
-	mode      string // of resources
+	mode      string // --resources-mode
 	budget    int
 	logFormat string
 	logLevel  string
@@ -37,15 +37,19 @@ func startCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Run a node",
-		Long: "A new node needs to be told where it belongs: --init starts a cluster and prints the line to join it (to a terminal, or with --print-token), --join and --token join one, --expect N with the same --token on all forms one of N nodes. From then on --data-dir is enough.\n" +
-			"It runs until SIGTERM or SIGINT, which drains it; a second one ends it at once. SIGHUP reads the files of --http-cert and --resources again, and ends nothing.\n" +
-			"Each setting may stand in --config FILE (YAML, the same names) or in the environment (PENSTOCK_DRAIN_WAIT for --drain-wait); flags win over the environment, that over the file.",
+		Long: "A new node needs to be told where it belongs: --init starts a cluster and prints the line to join it (to a " +
+			"terminal, or with --print-token), --join and --token join one, --expect N with the same --token on all forms one of N " +
+			"nodes. From then on --data-dir is enough.\n" +
+			"It runs until SIGTERM or SIGINT, which drains it; a second one ends it at once. " +
+			"SIGHUP reads the files of --http-cert and --resources again, and ends nothing.\n" +
+			"Each setting may stand in --config FILE (YAML, the same names) or in the environment (PENSTOCK_DRAIN_WAIT for " +
+			"--drain-wait); flags win over the environment, that over the file.",
 		Example: "  penstock start --dev --resources penstock.yaml\n" +
 			"  penstock start --init --data-dir /var/lib/penstock --cluster 10.0.0.1:7947 --gossip 10.0.0.1:7946\n" +
 			"  penstock start --data-dir /var/lib/penstock",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			signals := listen() // from here on no signal ends the process without a word
+			signals := listen() // no signal ends the process silently from here on
 			defer signals.stop()
 			if !cmd.Flags().Changed("config") {
 				s.config = os.Getenv("PENSTOCK_CONFIG")
@@ -67,21 +71,25 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f, n := cmd.Flags(), &s.node
 	f.StringVar(&s.config, "config", "", "file with settings, in YAML (PENSTOCK_CONFIG)")
 	f.StringVar(&n.Name, "name", "", "name of the node (default the host's name)")
-	f.StringVar(&n.DataDir, "data-dir", "", "folder of the node: what it knows, and its socket penstock.sock (with --dev the socket alone, and it may be left out)")
+	f.StringVar(&n.DataDir, "data-dir", "", "folder of the node: what it knows, and its socket penstock.sock (with --dev the "+
+		"socket alone, and it may be left out)")
 	f.StringVar(&n.Cluster, "cluster", "127.0.0.1:7947", "address for other nodes and for commands")
 	f.StringVar(&n.HTTP, "http", "127.0.0.1:7948", "address of /healthz, /readyz, /metrics and /v1")
 	f.StringVar(&n.Bind, "bind", "127.0.0.1", "host of listeners whose address has none")
 	f.StringToStringVar(&n.Tags, "tag", nil, "tags of the node, k=v,...")
 	f.BoolVar(&n.Dev, "dev", false, "one node, in memory, without TLS and tokens: for trying things")
 	f.StringSliceVar(&s.resources, "resources", nil, "files or folders to apply, when --resources-mode says")
-	f.StringVar(&s.mode, "resources-mode", seedMode, "seed: apply --resources once, when the cluster is new; sync: at each start and SIGHUP, and delete what a former sync of the same files applied and they no longer hold")
+	f.StringVar(&s.mode, "resources-mode", seedMode, "seed: apply --resources once, when the cluster is new; "+
+		"sync: at each start and SIGHUP, and delete what a former sync of the same files applied and they no longer hold")
 	f.DurationVar(&n.DrainWait, "drain-wait", 5*time.Second, "on SIGTERM: keep accepting for that long, not ready")
 	f.DurationVar(&n.DrainTimeout, "drain-timeout", 30*time.Second, "then close connections over that window")
 	f.IntVar(&n.Loops, "loops", 0, "event loops (default the number of cores)")
-	f.IntVar(&s.budget, "memory-budget", 64, "MiB held for connections whose route is not known or whose endpoint is not connected yet, Kafka frames and headers of HTTP requests")
+	f.IntVar(&s.budget, "memory-budget", 64, "MiB held for connections whose route is not known or whose endpoint is not "+
+		"connected yet, Kafka frames and headers of HTTP requests")
 	f.IntVar(&n.MaxHandshakes, "max-handshakes", 4096, "TLS handshakes at once")
 	f.IntVar(&n.MaxRequests, "max-requests", 16384, "requests of HTTP at once, where they are routed one by one")
-	f.StringVar(&n.AccessLog, "access-log", node.AccessClosed, "off, closed (one line per connection, and per request of HTTP that is routed by itself, at its end) or all (at connect, every 5m and at the end)")
+	f.StringVar(&n.AccessLog, "access-log", node.AccessClosed, "off, closed (one line per connection, "+
+		"and per request of HTTP that is routed by itself, at its end) or all (at connect, every 5m and at the end)")
 	f.BoolVar(&n.Pprof, "pprof", false, "serve /debug/pprof/ at --http")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -94,7 +102,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 // maxBudget bounds --memory-budget, in MiB.
 const maxBudget = 1 << 20
 
-// run starts the node and waits for its end.
+// run starts the node and waits until it ends.
 func (s *settings) run(cmd *cobra.Command, signals *signals) error {
 	log, err := s.logger(cmd)
 	if err != nil {
@@ -150,8 +158,8 @@ func (s *settings) run(cmd *cobra.Command, signals *signals) error {
 	return n.Stop(ctx)
 }
 
-// startNode starts a node. A signal gives up a start that takes its time, as
-// that of a node which looks for its cluster.
+// startNode starts a node. A signal cancels a start that takes long, such as
+// that of a node looking for its cluster.
 func startNode(cfg node.Config, signals <-chan os.Signal) (n *node.Node, interrupted bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	started := make(chan struct{})
@@ -172,11 +180,12 @@ func startNode(cfg node.Config, signals <-chan os.Signal) (n *node.Node, interru
 	return n, interrupted, err
 }
 
-// logger makes the process's log. It is net/http's too, which speaks to the
-// standard logger.
+// logger returns the process's log, and redirects the standard logger, which
+// net/http uses, to it.
 func (s *settings) logger(cmd *cobra.Command) (*slog.Logger, error) {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil || !slices.Contains([]string{"debug", "info", "warn", "error"}, strings.ToLower(s.logLevel)) {
+	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil ||
+		!slices.Contains([]string{"debug", "info", "warn", "error"}, strings.ToLower(s.logLevel)) {
 		return nil, usagef("--log-level %s: want debug, info, warn or error", s.logLevel)
 	}
 	options := &slog.HandlerOptions{Level: level}

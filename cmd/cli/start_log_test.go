@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What net/http says to the standard logger is in the process's log like all
-// else, and without the bytes of endpoints that it quotes.
+// The process's log includes the output of net/http's standard logger, without
+// the bytes of endpoints that it quotes.
 func TestTheStandardLoggerIsTheProcesss(t *testing.T) {
 	flags := log.Flags()
 	defer func() { log.SetOutput(os.Stderr); log.SetFlags(flags) }()
@@ -18,8 +18,9 @@ func TestTheStandardLoggerIsTheProcesss(t *testing.T) {
 		"debug": "level=DEBUG msg=\"something starting with [...]\"\n",
 	} {
 		var out, errs bytes.Buffer
-		// It ends before anything is started.
-		code := Run([]string{"start", "--dev", "--log-level", level, "--memory-budget", "0"}, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+		// The invalid budget ends the command before anything starts.
+		code := Run([]string{"start", "--dev", "--log-level", level, "--memory-budget", "0"},
+			Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 		if code == 0 {
 			t.Fatal("it has started")
 		}

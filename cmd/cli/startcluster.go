@@ -17,39 +17,43 @@ import (
 	"penstock/node/trust"
 )
 
-// ofClusters are the settings that a node with --dev does not take.
+// ofClusters are the settings that --dev excludes.
 var ofClusters = []string{"init", "expect", "join", "token", "gossip", "advertise", "zone", "voters", "dead-voter-after", "forget-after"}
 
-// clusterFlags are the flags of start that say where a node belongs.
+// clusterFlags adds the flags that say which cluster a node belongs to.
 func (s *settings) clusterFlags(cmd *cobra.Command) {
 	f, n := cmd.Flags(), &s.node
 	f.BoolVar(&n.Init, "init", false, "start a new cluster of one, and print the line to join it if stdout is a terminal")
 	f.BoolVar(&s.printToken, "print-token", false, "with --init: print the line to join it, and its token, wherever stdout leads")
 	f.IntVar(&n.Expect, "expect", 0, "wait for that many nodes and form one cluster of them; all have the same --token")
 	f.StringSliceVar(&n.Join, "join", nil, "cluster addresses of any other nodes, host:port,...")
-	// It shadows the flag of all commands, so that it is a setting like the others.
-	f.StringVar(&n.Token, "token", "", "what lets the node in: from token create, of the line that --init printed, or for --expect from token new; in PENSTOCK_TOKEN or the file no list of processes ever shows it")
+	// This flag shadows the global --token, so that a settings file can set it.
+	f.StringVar(&n.Token, "token", "", "what lets the node in: from token create, of the line that --init printed, "+
+		"or for --expect from token new; in PENSTOCK_TOKEN or the file no list of processes ever shows it")
 	f.StringVar(&n.Gossip, "gossip", "127.0.0.1:7946", "address of gossip, TCP and UDP")
-	f.StringVar(&n.Advertise, "advertise", "", "host that other nodes reach this one at (default that of --cluster; needed where that is a wildcard)")
+	f.StringVar(&n.Advertise, "advertise", "", "host that other nodes reach this one at (default that of --cluster; "+
+		"needed where that is a wildcard)")
 	f.StringVar(&n.Zone, "zone", "", "where the node stands; voters are spread over zones (default its tag zone)")
 	f.IntVar(&n.Voters, "voters", 5, "at most that many nodes vote; the others serve all the same")
 	f.DurationVar(&n.DeadVoterAfter, "dead-voter-after", time.Minute, "a voter that is away for that long is replaced by another node")
 	f.DurationVar(&n.ForgetAfter, "forget-after", 72*time.Hour, "a node that does not vote and is away for that long is forgotten")
 	f.StringVar(&n.HTTPCert, "http-cert", "", "file with the certificate of --http, in PEM")
 	f.StringVar(&n.HTTPKey, "http-key", "", "file with its key, in PEM")
-	f.BoolVar(&n.HTTPInsecure, "http-insecure", false, "allow --http on an address that is not loopback without TLS; /v1 is not served there then")
+	f.BoolVar(&n.HTTPInsecure, "http-insecure", false, "allow --http on an address that is not loopback without TLS; "+
+		"/v1 is not served there then")
 	_ = cmd.MarkFlagFilename("http-cert", "pem", "crt")
 	_ = cmd.MarkFlagFilename("http-key", "pem", "key")
 }
 
-// newFolder names what a new node can be.
-const newFolder = "the folder is new: give --init (a new cluster), --join ADDR --token T (into one), --expect N --join ADDR,... --token T (N nodes form one), or --dev"
+// newFolder lists the options for a node whose data folder is new.
+const newFolder = "the folder is new: give --init (a new cluster), --join ADDR --token T (into one), " +
+	"--expect N --join ADDR,... --token T (N nodes form one), or --dev"
 
-// checkCluster says what does not go together.
+// checkCluster rejects settings that exclude each other.
 func (s *settings) checkCluster(cmd *cobra.Command) error {
 	n := &s.node
 	if env := os.Getenv("PENSTOCK_TOKEN"); env != "" && n.Token == env && (n.Dev || n.Init) {
-		// Meant for the commands of whoever works in this shell.
+		// The variable is meant for the other commands of this shell.
 		n.Token = ""
 		cmd.Flags().Lookup("token").Changed = false
 	}
@@ -73,10 +77,10 @@ func (s *settings) checkCluster(cmd *cobra.Command) error {
 	return nil
 }
 
-// checkNew says what is missing where the node is certainly new.
+// checkNew reports settings that a certainly new node lacks.
 func (s *settings) checkNew() error {
 	n := &s.node
-	if n.Dev || !emptyFolder(n.DataDir) { // else the node knows what its folder needs
+	if n.Dev || !emptyFolder(n.DataDir) { // otherwise the data folder decides what is needed
 		return nil
 	}
 	switch {
@@ -99,15 +103,15 @@ func (s *settings) checkNew() error {
 	return nil
 }
 
-// emptyFolder tells whether there is nothing at all in a folder.
+// emptyFolder reports whether a folder is empty or missing.
 func emptyFolder(path string) bool {
 	entries, err := os.ReadDir(path)
 	return errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0
 }
 
-// announce prints the line that other nodes join with. It has a token in it,
-// so without --print-token it goes to people alone: what else reads a
-// service's output keeps it.
+// announce prints the line that other nodes join with. It contains a token, so
+// without --print-token it goes to a terminal only: service managers store the
+// output of a process.
 func (s *settings) announce(cmd *cobra.Command, line string) {
 	log, out := s.node.Log, cmd.OutOrStdout()
 	at := " --addr unix:" + filepath.Join(s.node.DataDir, node.SocketName)
@@ -122,10 +126,10 @@ func (s *settings) announce(cmd *cobra.Command, line string) {
 	log.Info("a new cluster: what stdout says starts further nodes, with a token that is good for 24 hours", "commands", "penstock status"+at)
 }
 
-// joinLines are what other nodes are started with: the line that the cluster
-// gives, with the addresses that each of them needs. Where the first node is
-// at a loopback address the others can only be on this machine, so two whole
-// lines are there to be pasted; else only their hosts know their addresses.
+// joinLines returns the command lines that start further nodes: the cluster's
+// join line, completed with each node's addresses. If the first node listens on
+// a loopback address, the others must be on this machine, so two complete lines
+// can be pasted; otherwise HOST stands for the address of the other machine.
 func joinLines(line string, first node.Config) []string {
 	const folder = "--data-dir DIR"
 	cluster, err1 := netip.ParseAddrPort(first.Cluster)
@@ -135,10 +139,12 @@ func joinLines(line string, first node.Config) []string {
 		return []string{line}
 	}
 	if !cluster.Addr().IsLoopback() || !cluster.Addr().Is4() {
-		return []string{strings.Replace(line, folder, fmt.Sprintf("--data-dir DIR --cluster HOST:%d --gossip HOST:%d", cluster.Port(), gossip.Port()), 1)}
+		return []string{strings.Replace(line, folder,
+			fmt.Sprintf("--data-dir DIR --cluster HOST:%d --gossip HOST:%d", cluster.Port(), gossip.Port()),
+			1)}
 	}
 	name := first.Name
-	if name == "" { // then it has that of its host, as the others would
+	if name == "" { // it uses the host's name, as the other nodes would
 		name, _ = os.Hostname()
 		name = strings.TrimRight(name, "0123456789.-")
 	}

@@ -21,9 +21,9 @@ const (
 	syncMode = "sync" // at each start and SIGHUP
 )
 
-// readResources reads the files of --resources for the node. Faults keep a
-// node from starting only if it is new: one that has a cluster serves what was
-// agreed there, and its log says what is wrong with the files.
+// readResources reads the files of --resources for the node. Faults stop only a
+// new node from starting: a node that has a cluster serves the replicated
+// configuration, and logs the faults.
 func (s *settings) readResources(stdin io.Reader, stderr io.Writer) error {
 	sync := s.mode == syncMode
 	switch {
@@ -59,8 +59,8 @@ func (s *settings) readResources(stdin io.Reader, stderr io.Writer) error {
 	return nil
 }
 
-// readObjects reads and checks files. Those that are applied to a cluster which
-// exists may refer to resources that are not in them: the cluster checks that.
+// readObjects reads and validates files. Files for an existing cluster may
+// refer to resources that are not in them; the cluster checks those references.
 func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew bool) ([]resource.Object, error) {
 	read := func() (*loaded, error) { return load(paths, stdin, kinds.All()) }
 	var l *loaded
@@ -73,7 +73,7 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 	if err != nil {
 		return nil, err
 	}
-	if sync && len(l.empty) > 0 { // what they held would be deleted
+	if sync && len(l.empty) > 0 { // a sync would delete the file's resources
 		return nil, errors.New(strings.Join(l.empty, ", ") + ": is empty; if it is to hold nothing, remove it or leave a comment in it")
 	}
 	printWarnings(stderr, l.warnings)
@@ -85,17 +85,17 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	if sync && len(l.objects) == 0 { // whoever wrote the files failed, most likely
+	if sync && len(l.objects) == 0 { // most likely the program that wrote the files failed
 		return nil, errors.New(strings.Join(paths, ", ") + ": holds no resource")
 	}
 	return l.objects, nil
 }
 
-// steadyReads bounds how often files that change are read.
+// steadyReads bounds the attempts to read files that keep changing.
 const steadyReads = 5
 
-// steady reads files as they were at one moment: a mixture of old and new ones
-// would lack what moved from one to another.
+// steady reads a consistent set of files: in a mixture of old and new ones, a
+// resource that moved between files would be missing.
 func steady[T any](paths []string, read func() (T, error)) (out T, err error) {
 	before := marks(paths)
 	for range steadyReads {
@@ -107,10 +107,12 @@ func steady[T any](paths []string, read func() (T, error)) (out T, err error) {
 		before = after
 	}
 	var none T
-	return none, errors.New(strings.Join(paths, ", ") + ": changed while it was read, again and again; write files elsewhere and rename them into place")
+	return none, errors.New(strings.Join(paths, ", ") + ": changed while it was read, again and again; " +
+		"write files elsewhere and rename them into place")
 }
 
-// marks tell whether files were replaced or written to.
+// marks returns a fingerprint of each file that changes when it is replaced or
+// written to.
 func marks(paths []string) (all []string) {
 	for _, path := range paths {
 		names, err := expand(path)

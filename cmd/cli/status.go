@@ -48,7 +48,8 @@ func statusCommand(t *target) *cobra.Command {
 		Use:   "status",
 		Short: "Show nodes, listeners, services and their health",
 		Long: "Where the node asked has no leader it says so first, shows what it knows, and the code is 0 all the same: it serves traffic.\n" +
-			"Listeners are those of the node asked, and those that failed on another; services are as the node asked sees them. LAG is how many changes a node does not act on yet." +
+			"Listeners are those of the node asked, and those that failed on another; services are as the node asked sees them. " +
+			"LAG is how many changes a node does not act on yet." +
 			" Lines with WARNING, at the end, say what any node is about to run out of.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -76,7 +77,11 @@ func printStatus(w io.Writer, s *admin.Status) {
 	}
 	var rows [][]string
 	for _, n := range s.Nodes {
-		rows = append(rows, []string{n.Name, n.Role, n.State, fmt.Sprint(n.AppliedIndex), fmt.Sprint(n.Lag), fmt.Sprint(n.Resources), fmt.Sprint(n.Connections), n.Address, n.Uptime, n.Version})
+		rows = append(rows, []string{
+			n.Name, n.Role, n.State,
+			fmt.Sprint(n.AppliedIndex), fmt.Sprint(n.Lag), fmt.Sprint(n.Resources), fmt.Sprint(n.Connections),
+			n.Address, n.Uptime, n.Version,
+		})
 	}
 	printTable(w, []string{"NODE", "ROLE", "STATE", "APPLIED", "LAG", "RESOURCES", "CONNECTIONS", "ADDRESS", "UPTIME", "VERSION"}, rows)
 	printListeners(w, s)
@@ -115,7 +120,7 @@ func printVirtualClusters(w io.Writer, clusters []admin.VirtualClusterStatus) {
 	printTable(w, []string{"VIRTUAL CLUSTER", "BROKER", "ENDPOINT", "PHYSICAL", "CONNECTIONS", "ERROR"}, rows)
 }
 
-// printListeners says of which node a listener is where there is more than one.
+// printListeners adds a NODE column if there is more than one node.
 func printListeners(w io.Writer, s *admin.Status) {
 	if len(s.Listeners) == 0 {
 		return
@@ -131,7 +136,9 @@ func printListeners(w io.Writer, s *admin.Status) {
 		if several {
 			row = append(row, l.Node)
 		}
-		rows = append(rows, append(row, l.Address, l.State, fmt.Sprint(l.Connections), fmt.Sprint(l.Total), strings.ReplaceAll(l.Error, "\n", "; ")))
+		rows = append(rows, append(row,
+			l.Address, l.State, fmt.Sprint(l.Connections), fmt.Sprint(l.Total),
+			strings.ReplaceAll(l.Error, "\n", "; ")))
 	}
 	fmt.Fprintln(w)
 	printTable(w, heading, rows)

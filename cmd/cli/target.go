@@ -20,7 +20,7 @@ import (
 	"penstock/node/trust"
 )
 
-// target is the node that a command asks, and how.
+// target is the node that a command connects to.
 type target struct {
 	addr, token string
 	timeout     time.Duration
@@ -34,9 +34,9 @@ func (t *target) flags(f *pflag.FlagSet) {
 	f.DurationVar(&t.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
 }
 
-// dial connects to the node: plainly to its own socket, which lets its owner
-// do everything, and where there is no token; else with TLS to a node of the
-// token's cluster, and none other.
+// dial connects to the node: in plain text to its unix socket, which grants its
+// owner all permissions, and to a loopback address if there is no token;
+// otherwise with TLS, to nodes of the token's cluster only.
 func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	addr := orElse(t.addr, orElse(os.Getenv("PENSTOCK_ADDR"), defaultAddr))
 	if t.timeout <= 0 {
@@ -50,7 +50,8 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	case strings.HasPrefix(addr, "unix:"):
 		return admin.Dial(ctx, addr)
 	case text == "" && !onThisMachine(addr):
-		return nil, usagef("--addr %s: a node on another machine wants a token: --token or PENSTOCK_TOKEN; without one, anybody there could read what is sent", addr)
+		return nil, usagef("--addr %s: a node on another machine wants a token: --token or PENSTOCK_TOKEN; without one, "+
+			"anybody there could read what is sent", addr)
 	case text == "":
 		return admin.Dial(ctx, addr)
 	}
@@ -59,22 +60,23 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	case err != nil:
 		return nil, usagef("--token or PENSTOCK_TOKEN: %v", err)
 	case token.Kind == trust.Join:
-		return nil, usagef("--token or PENSTOCK_TOKEN: this one lets a node join, and a command nowhere; `penstock token create --role reader` makes another kind")
+		return nil, usagef("--token or PENSTOCK_TOKEN: this one lets a node join, and a command nowhere; " +
+			"`penstock token create --role reader` makes another kind")
 	case token.Kind == trust.Expect:
 		return nil, usagef("--token or PENSTOCK_TOKEN: this one is for `penstock start --expect`, and lets a command nowhere")
 	}
 	return admin.DialConfig{TLS: trust.TokenConfig(token), Token: text}.Dial(ctx, addr)
 }
 
-// onThisMachine tells whether what is sent to an address stays here. Nodes
-// that run plain listen nowhere else.
+// onThisMachine reports whether traffic to addr stays on this machine.
+// Plain-text nodes listen on loopback addresses only.
 func onThisMachine(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip, perr := netip.ParseAddr(host)
 	return err != nil || host == "" || host == "localhost" || perr == nil && ip.Unmap().IsLoopback()
 }
 
-// ask makes one request, once.
+// ask makes one request, without retries.
 func ask[Resp any](cmd *cobra.Command, t *target, method string, req any) (*Resp, error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 	defer cancel()
@@ -86,24 +88,23 @@ func ask[Resp any](cmd *cobra.Command, t *target, method string, req any) (*Resp
 	return admin.Call[Resp](ctx, c, method, req)
 }
 
-// newID makes the ID that lets a request be repeated and act once.
+// newID returns a change ID, under which a repeated request acts once.
 func newID() []byte {
 	id := make([]byte, 16)
-	_, _ = rand.Read(id) // it never fails
+	_, _ = rand.Read(id) // crypto/rand never fails
 	return id
 }
 
-// The pauses between repetitions.
+// Bounds of the pauses between retries.
 const firstPause, longestPause = 100 * time.Millisecond, time.Second
 
-// askUntilKnown makes a request that carries an ID, and makes it again under
-// the same ID for as long as nobody knows what became of it, within the
-// --timeout and what longer the request takes by itself. A node that was
-// never reached is not tried again.
+// askUntilKnown makes a request that carries an ID, and repeats it under that
+// ID while its outcome is unknown, for at most --timeout plus longer, the
+// request's own wait. It does not retry a node that was never reached.
 func askUntilKnown[Resp any](cmd *cobra.Command, t *target, longer time.Duration, method string, req any) (*Resp, error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout+longer)
 	defer cancel()
-	var last error // why it is not known; nil: nothing was sent yet
+	var last error // why the outcome is unknown; nil: nothing was sent yet
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		r, sent, err := askOnce[Resp](ctx, t, method, req)
 		switch {
@@ -111,7 +112,7 @@ func askUntilKnown[Resp any](cmd *cobra.Command, t *target, longer time.Duration
 			return r, nil
 		case sent && uncertain(err):
 			last = err
-		case last != nil && undecided(err): // of this attempt; what became of the first nobody knows
+		case last != nil && undecided(err): // retry: the first attempt may still have acted
 		case sent || last == nil: // refused, or never reached
 			return nil, err
 		}
@@ -125,7 +126,7 @@ func askUntilKnown[Resp any](cmd *cobra.Command, t *target, longer time.Duration
 	}
 }
 
-// askOnce makes a request, and tells whether it may have reached a node.
+// askOnce makes a request, and reports whether it may have reached a node.
 func askOnce[Resp any](ctx context.Context, t *target, method string, req any) (r *Resp, sent bool, err error) {
 	c, err := t.dial(ctx)
 	if err != nil {
@@ -136,8 +137,8 @@ func askOnce[Resp any](ctx context.Context, t *target, method string, req any) (
 	return r, true, err
 }
 
-// uncertain tells whether a request that ended with err may have acted, or
-// may still.
+// uncertain reports whether a request that failed with err may have acted, or
+// may still act.
 func uncertain(err error) bool {
 	var refusal *admin.Error
 	if errors.As(err, &refusal) {
@@ -146,14 +147,14 @@ func uncertain(err error) bool {
 	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// undecided tells of a request that did not act, and says nothing of an
-// earlier one under its ID.
+// undecided reports whether a request did not act, for a reason that says
+// nothing about an earlier one under the same ID.
 func undecided(err error) bool {
 	var refusal *admin.Error
 	return errors.As(err, &refusal) && (refusal.Code == admin.NoLeader || refusal.Code == admin.Unavailable || refusal.Code == admin.Busy)
 }
 
-// outcomeUnknown ends a command whose change may or may not act.
+// outcomeUnknown ends a command whose change may or may not have been made.
 type outcomeUnknown struct{ cause error }
 
 func (e *outcomeUnknown) Error() string {
@@ -161,13 +162,14 @@ func (e *outcomeUnknown) Error() string {
 	if errors.Is(e.cause, context.DeadlineExceeded) {
 		why = "no answer came in time"
 	}
-	return fmt.Sprintf("outcome unknown: the change may have been made, or may still be: %s; `penstock history` tells what became of a resource", why)
+	return fmt.Sprintf("outcome unknown: the change may have been made, or may still be: %s; "+
+		"`penstock history` tells what became of a resource", why)
 }
 
 func (e *outcomeUnknown) Unwrap() error { return e.cause }
 
-// follow makes a request with many answers and shows each, until they end, or
-// Ctrl-C or SIGTERM does, which is no error.
+// follow makes a streaming request and calls show for each item until the
+// stream ends. Ctrl-C and SIGTERM end it without an error.
 func follow[Item any](ctx context.Context, t *target, method string, req any, show func(*Item) error) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

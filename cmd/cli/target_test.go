@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Without a token nothing is encrypted, so nothing leaves the machine.
+// Without a token the connection is in plain text, so it must stay on this
+// machine.
 func TestNothingTravelsPlain(t *testing.T) {
 	for addr, stays := range map[string]bool{
 		"127.0.0.1:7947": true, "127.77.1.2:7947": true, "localhost:1": true, "[::1]:1": true, "[::ffff:127.0.0.1]:1": true, ":7947": true,
@@ -16,7 +17,8 @@ func TestNothingTravelsPlain(t *testing.T) {
 		}
 	}
 	t.Setenv("PENSTOCK_TOKEN", "")
-	if _, err := (&target{addr: "192.0.2.1:7947", timeout: 1}).dial(t.Context()); err == nil || !strings.Contains(err.Error(), "wants a token") {
+	if _, err := (&target{addr: "192.0.2.1:7947", timeout: 1}).dial(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "wants a token") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"penstock/node/trust"
 )
 
-// tokenRoles are those that a token can have.
+// tokenRoles are the roles that a token can have.
 var tokenRoles = []string{string(admin.RoleJoin), string(admin.RoleReader), string(admin.RoleOperator), string(admin.RoleAdmin)}
 
 func tokenCommand(t *target) *cobra.Command {
@@ -29,7 +29,8 @@ func tokenCreateCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a token, and print it: this is the one time that it is shown",
-		Long: "join: a node may join with it. reader: get, history, explain, simulate, status, members, top. operator: that and drain. admin: everything.\n" +
+		Long: "join: a node may join with it. reader: get, history, explain, simulate, status, members, top. " +
+			"operator: that and drain. admin: everything.\n" +
 			"It carries the digest of the cluster's CA, so it is all that a command or a node needs beside an address.",
 		Example: "  penstock token create\n  PENSTOCK_TOKEN=$(penstock token create --role reader --name dashboard --ttl 720h)",
 		Args:    noArgs,
@@ -104,9 +105,10 @@ func tokenRevokeCommand(t *target) *cobra.Command {
 
 func tokenNewCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "new",
-		Short:   "Make a secret for start --expect, without a node, and print it",
-		Long:    "Give the same to all nodes that are to form one cluster. It lets no command in: `penstock token create` at a node's own socket makes tokens for those.",
+		Use:   "new",
+		Short: "Make a secret for start --expect, without a node, and print it",
+		Long: "Give the same to all nodes that are to form one cluster. It lets no command in: `penstock token create` at a " +
+			"node's own socket makes tokens for those.",
 		Example: "  penstock token new",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -119,9 +121,10 @@ func tokenNewCommand() *cobra.Command {
 func rotateCommand(t *target) *cobra.Command {
 	what := []string{"ca", "gossip"}
 	return &cobra.Command{
-		Use:       "rotate ca|gossip",
-		Short:     "Replace the cluster's CA, or its gossip key, while everything runs",
-		Long:      "With a new CA every node gets a new certificate, and the tokens that there are stop working, because they name the old one: make new ones afterwards, at a node's own socket.",
+		Use:   "rotate ca|gossip",
+		Short: "Replace the cluster's CA, or its gossip key, while everything runs",
+		Long: "With a new CA every node gets a new certificate, and the tokens that there are stop working, " +
+			"because they name the old one: make new ones afterwards, at a node's own socket.",
 		Args:      argRange(1, 1, "ca|gossip"),
 		ValidArgs: what,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,7 +20,8 @@ func topCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch live connections and rates of the cluster, or of one node",
-		Long: "All nodes are asked through the one that --addr names, and their numbers are summed; a line for each node has its part, or says why it did not answer and is not in the sums.\n" +
+		Long: "All nodes are asked through the one that --addr names, and their numbers are summed; " +
+			"a line for each node has its part, or says why it did not answer and is not in the sums.\n" +
 			"On a terminal the screen is redrawn at each sample, until Ctrl-C. Otherwise, or with --once, lines are printed.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,13 +65,13 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// enterScreen takes the terminal's second screen, without a cursor.
+// enterScreen switches to the terminal's alternate screen and hides the cursor.
 func enterScreen(w io.Writer) (leave func()) {
 	fmt.Fprint(w, "\x1b[?1049h\x1b[?25l")
 	return func() { fmt.Fprint(w, "\x1b[?25h\x1b[?1049l") }
 }
 
-// drawSample redraws the screen in place: clearing it first would flicker.
+// drawSample redraws the screen in place; clearing it first would flicker.
 func drawSample(w io.Writer, s *admin.TopSample) {
 	var b strings.Builder
 	printSample(&b, s)
@@ -116,7 +117,8 @@ func printSample(w io.Writer, s *admin.TopSample) {
 	rows = nil
 	for _, c := range s.Latest {
 		rows = append(rows, []string{
-			orElse(c.Node, s.Node), c.Client, c.Listener, harmless(c.SNI), c.Service, c.Endpoint, c.Phase, bytesText(float64(c.BytesIn)), bytesText(float64(c.BytesOut)),
+			orElse(c.Node, s.Node), c.Client, c.Listener, harmless(c.SNI), c.Service, c.Endpoint, c.Phase,
+			bytesText(float64(c.BytesIn)), bytesText(float64(c.BytesOut)),
 			c.Age.Round(time.Millisecond).String(), c.Idle.Round(time.Millisecond).String(),
 		})
 	}
@@ -124,7 +126,7 @@ func printSample(w io.Writer, s *admin.TopSample) {
 	printTable(w, []string{"NODE", "CLIENT", "LISTENER", "SNI", "SERVICE", "ENDPOINT", "PHASE", "BYTES IN", "BYTES OUT", "AGE", "IDLE"}, rows)
 }
 
-// printNodes heads a sample of the cluster with what each node has to it.
+// printNodes writes the heading of a cluster sample: one line per node.
 func printNodes(w io.Writer, s *admin.TopSample) {
 	answered := 0
 	var rows [][]string
@@ -134,7 +136,10 @@ func printNodes(w io.Writer, s *admin.TopSample) {
 			continue
 		}
 		answered++
-		rows = append(rows, []string{n.Name, fmt.Sprint(n.Connections), fmt.Sprintf("%.1f", n.NewRate), bytesText(n.InRate) + "/s", bytesText(n.OutRate) + "/s", ""})
+		rows = append(rows, []string{
+			n.Name, fmt.Sprint(n.Connections), fmt.Sprintf("%.1f", n.NewRate),
+			bytesText(n.InRate) + "/s", bytesText(n.OutRate) + "/s", "",
+		})
 	}
 	fmt.Fprintf(w, "%s  %d of %d nodes  %d connections\n", s.At.Local().Format(time.TimeOnly), answered, len(s.Nodes), s.Connections)
 	printTable(w, []string{"NODE", "CONNECTIONS", "NEW/S", "IN", "OUT", "NO ANSWER"}, rows)

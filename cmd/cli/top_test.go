@@ -9,8 +9,8 @@ import (
 	"penstock/node/admin"
 )
 
-// TestTheScreenIsRedrawnInPlace: from its upper left corner, each line cleared
-// to its end, what is below cleared too, and never more than fits.
+// A redraw starts in the upper left corner, clears the end of each line and
+// everything below, and never exceeds the screen.
 func TestTheScreenIsRedrawnInPlace(t *testing.T) {
 	s := &admin.TopSample{Node: "n1", At: time.Unix(1700000000, 0), Connections: 3}
 	for i := range 50 {
@@ -54,7 +54,10 @@ func TestStrangersDoNotReachTheTerminal(t *testing.T) {
 }
 
 func TestBytesForPeople(t *testing.T) {
-	for n, want := range map[float64]string{0: "0 B", 999: "999 B", 1000: "1.0 KB", 1.5e6: "1.5 MB", 2e9: "2.0 GB", 3e12: "3.0 TB", 4e15: "4000.0 TB"} {
+	for n, want := range map[float64]string{
+		0: "0 B", 999: "999 B", 1000: "1.0 KB",
+		1.5e6: "1.5 MB", 2e9: "2.0 GB", 3e12: "3.0 TB", 4e15: "4000.0 TB",
+	} {
 		if got := bytesText(n); got != want {
 			t.Errorf("%v is %q, want %q", n, got, want)
 		}

@@ -9,7 +9,7 @@ import (
 	"penstock/node/admin"
 )
 
-// Build is this build's version: the module's, with the commit where known.
+// Build returns this build's version: the module's, or the commit if known.
 func Build() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

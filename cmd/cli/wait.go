@@ -12,28 +12,30 @@ import (
 	"penstock/node/admin"
 )
 
-// The words of --wait.
+// Keywords of --wait.
 const (
 	waitAll  = "all"
 	waitNone = "none"
 )
 
-// waiting says how many nodes must act on a change before its command ends.
+// waiting holds the flags that say how many nodes must act on a change before
+// the command ends.
 type waiting struct {
 	nodes string // all, none or a number
 	limit time.Duration
-	// given: --wait was, so too few nodes are a failure.
+	// given: --wait was set, so too few nodes are a failure.
 	given bool
-	want  int // admin.WaitAll, or a number of nodes; below 0: none
+	want  int // admin.WaitAll or a number of nodes; below 0: none
 }
 
 func (w *waiting) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&w.nodes, "wait", waitAll, "how many nodes must act on the change: all that are up, a number, or none but the one asked; where it is given and not reached, the code is 1")
+	cmd.Flags().StringVar(&w.nodes, "wait", waitAll, "how many nodes must act on the change: all that are up, a number, "+
+		"or none but the one asked; where it is given and not reached, the code is 1")
 	cmd.Flags().DurationVar(&w.limit, "wait-timeout", 10*time.Second, "how long to wait for them")
 	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]string{waitAll, waitNone}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// resolve reads the flags.
+// resolve validates the flags and returns the wait of the request.
 func (w *waiting) resolve(cmd *cobra.Command) (admin.Wait, error) {
 	w.given = cmd.Flags().Changed("wait")
 	if w.limit <= 0 {
@@ -54,13 +56,14 @@ func (w *waiting) resolve(cmd *cobra.Command) (admin.Wait, error) {
 	return admin.Wait{Nodes: w.want, For: w.limit}, nil
 }
 
-// mostLate bounds the nodes that a report names.
+// mostLate bounds the number of nodes that a report names.
 const mostLate = 10
 
-// committed says in a few words what became of a change, for report.
+// committed describes the outcome of a change for report.
 func committed(index uint64) string { return fmt.Sprintf("committed as index %d", index) }
 
-// committedAny is committed for changes of which all may have been made before.
+// committedAny is committed for a set of changes, all of which may have been
+// no-ops.
 func committedAny(index uint64, changes []admin.Change) string {
 	for _, c := range changes {
 		if c.Action != admin.Unchanged {
@@ -70,8 +73,8 @@ func committedAny(index uint64, changes []admin.Change) string {
 	return fmt.Sprintf("nothing had to be changed at index %d", index)
 }
 
-// report tells which nodes do not act on a change in time, if that is fewer
-// than wanted: an error only where someone said how many.
+// report prints which nodes do not act on a change in time, if fewer act than
+// wanted. That is an error only if --wait was set.
 func (w *waiting) report(out io.Writer, outcome string, r admin.Reached) error {
 	switch {
 	case r.Nodes == 0 && len(r.Late) == 0: // there was nothing to wait for
@@ -82,7 +85,7 @@ func (w *waiting) report(out io.Writer, outcome string, r admin.Reached) error {
 	up := r.Nodes
 	var late []string
 	for _, l := range r.Late {
-		if l.Node == "" { // it is about no node in particular, such as that there are too few
+		if l.Node == "" { // the reason concerns no single node, such as too few nodes
 			late = append(late, l.Why)
 			continue
 		}

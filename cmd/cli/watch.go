@@ -14,7 +14,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// watched is one change as -o json has it, one a line.
+// watched is one change in -o json, one per line.
 type watched struct {
 	Index   uint64          `json:"index"`
 	Put     json.RawMessage `json:"put,omitempty"`
@@ -26,8 +26,8 @@ type watchedKey struct {
 	Name string `json:"name"`
 }
 
-// watchResources shows the resources that a request asks for, and then each
-// change of them, until Ctrl-C.
+// watchResources prints the requested resources and then each change of them,
+// until Ctrl-C.
 func watchResources(cmd *cobra.Command, t *target, req admin.GetRequest, output string) error {
 	kind, err := resource.FindKind(kinds.All(), req.Kind)
 	if err != nil {
@@ -38,16 +38,16 @@ func watchResources(cmd *cobra.Command, t *target, req admin.GetRequest, output 
 	return follow(cmd.Context(), t, admin.MethodWatch, admin.WatchRequest{Kind: kind.Name, Name: req.Name}, w.show)
 }
 
-// watcher writes changes as they come.
+// watcher prints changes as they arrive.
 type watcher struct {
 	out     io.Writer
 	output  string
 	labels  map[string]string
 	columns columns
 
-	shown  map[string]bool // names that were written and not yet called deleted
+	shown  map[string]bool // names printed and not yet reported as deleted
 	begun  bool
-	widths []int // of the columns, in bytes; they only grow
+	widths []int // of the columns, in bytes; never shrink
 }
 
 func (w *watcher) show(item *admin.WatchItem) error {
@@ -57,7 +57,7 @@ func (w *watcher) show(item *admin.WatchItem) error {
 		if err != nil {
 			return err
 		}
-		if !o.HasLabels(w.labels) { // or not any more
+		if !o.HasLabels(w.labels) { // or no longer has them
 			if w.shown[d.Name] {
 				rows = w.gone(rows, item.Index, d)
 			}
@@ -84,7 +84,7 @@ func (w *watcher) show(item *admin.WatchItem) error {
 	return nil
 }
 
-// gone tells that a resource is not there any more.
+// gone reports a resource as deleted.
 func (w *watcher) gone(rows [][]string, index uint64, d admin.Document) [][]string {
 	delete(w.shown, d.Name)
 	switch w.output {
@@ -101,7 +101,7 @@ func (w *watcher) gone(rows [][]string, index uint64, d admin.Document) [][]stri
 func (w *watcher) line(v watched) {
 	enc := json.NewEncoder(w.out)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // output to a terminal that is gone is no error of the command
+	_ = enc.Encode(v) // a terminal that went away is not an error of the command
 }
 
 func (w *watcher) document(text string) {
@@ -112,7 +112,7 @@ func (w *watcher) document(text string) {
 	fmt.Fprint(w.out, text)
 }
 
-// table writes rows at once, in columns as wide as any before.
+// table writes rows in columns at least as wide as before.
 func (w *watcher) table(rows [][]string) {
 	if !w.begun {
 		w.begun = true

@@ -15,10 +15,14 @@ func document(name, labels string, endpoints int) admin.Document {
 	return admin.Document{Kind: "Service", Name: name, Data: []byte(data)}
 }
 
-// changes are what a node says of services: what there is, a change, one
-// without the label, one deleted.
+// changes serves a watch of services: the initial state, a change, a resource
+// that loses its label, and a deletion.
 func changes(s *admin.Server) {
-	admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, func(ctx context.Context, r *admin.WatchRequest, send func(*admin.WatchItem) error) error {
+	admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, func(
+		ctx context.Context,
+		r *admin.WatchRequest,
+		send func(*admin.WatchItem) error,
+	) error {
 		if r.Kind != "Service" || r.Name != "" {
 			return admin.Errorf(admin.Invalid, "asked for %q %q", r.Kind, r.Name)
 		}
@@ -46,9 +50,12 @@ a            tcp        roundRobin   1           -
 b            deleted
 a            deleted
 `, "")
-	// What loses the label is gone for who chose by it, once.
-	penstock("get", "service", "-w", "-l", "app=shop", "-o", "json").want(t, 0, `{"index":4,"put":{"kind":"Service","name":"a","labels":{"app":"shop"},"version":4,"spec":{"endpoints":[{"address":"127.0.0.1:1"}]}}}
-{"index":5,"put":{"kind":"Service","name":"a-long-one","labels":{"app":"shop"},"version":4,"spec":{"endpoints":[{"address":"127.0.0.1:1"},{"address":"127.0.0.1:1"}]}}}
+	// A resource that loses the label is reported as deleted, once.
+	penstock("get", "service", "-w", "-l", "app=shop", "-o", "json").want(t, 0,
+		`{"index":4,"put":{"kind":"Service","name":"a","labels":{"app":"shop"},`+
+			`"version":4,"spec":{"endpoints":[{"address":"127.0.0.1:1"}]}}}
+{"index":5,"put":{"kind":"Service","name":"a-long-one","labels":{"app":"shop"},`+
+			`"version":4,"spec":{"endpoints":[{"address":"127.0.0.1:1"},{"address":"127.0.0.1:1"}]}}}
 {"index":6,"deleted":{"kind":"Service","name":"a"}}
 `, "")
 	r := penstock("get", "service", "-w", "-l", "app=shop", "-o", "yaml")
@@ -63,7 +70,11 @@ a            deleted
 
 func TestAWatchThatBreaksIsAnError(t *testing.T) {
 	answering(t, func(s *admin.Server) {
-		admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, func(ctx context.Context, _ *admin.WatchRequest, send func(*admin.WatchItem) error) error {
+		admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, func(
+			ctx context.Context,
+			_ *admin.WatchRequest,
+			send func(*admin.WatchItem) error,
+		) error {
 			_ = send(&admin.WatchItem{Index: 1})
 			go s.Drop(everyone)
 			<-ctx.Done()

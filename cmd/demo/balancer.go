@@ -11,63 +11,62 @@ import (
 
 const (
 	connectPatience = 2 * time.Second
-	// rounds is how often each node is tried for one connection.
+	// rounds is the number of attempts per node for one connection.
 	rounds = 3
-	// allRefused is the pause before they are tried again.
+	// allRefused is the pause between two rounds.
 	allRefused = 100 * time.Millisecond
 )
 
-// balancer stands in front of the nodes, as HAProxy or a cloud's balancer
-// would: each new connection goes to the next node in turn that is ready. One
-// that no connection can be made to is passed over for another; from then on a
-// connection is its node's, for better or worse.
+// balancer stands in front of the nodes, like HAProxy or a cloud load balancer:
+// each new connection goes to the next ready node in turn. If the connect fails
+// it tries another node; an established connection stays on its node.
 type balancer struct {
 	mu       sync.Mutex
 	fronts   []*front
 	backends []*backend
-	next     int // whose turn it is
+	next     int // index of the backend to try first
 	closed   bool
 	carried  map[client]*flow
 	doomed   int // connections that killed nodes carried
-	// lost are connections that ended after the node that carried them was
-	// killed. A client that opens or asks takes its own out, so there are no
-	// more of them than a client has ports.
+	// lost are connections that ended after the node that carried them was killed.
+	// Clients remove their own entries by opening a connection or calling excused,
+	// so the size is bounded by the number of client ports.
 	lost map[client]struct{}
 
 	wg sync.WaitGroup
 }
 
-// front is one address of the balancer.
+// front is one listening address of the balancer.
 type front struct {
 	listener net.Listener
-	targets  []string // what it leads to, one address for each backend
+	targets  []string // one address per backend
 }
 
-// backend is a node, as the balancer sees it. The balancer's lock guards it.
+// backend is the balancer's view of a node. The balancer's lock guards it.
 type backend struct {
 	up      bool
-	life    *life // of its process now, or the last one
+	life    *life // the current process, or the last one
 	open    int
-	total   uint64 // connections that it was given
-	refused uint64 // those that could not be made and went to another
+	total   uint64 // connections assigned
+	refused uint64 // failed connects, retried on another node
 }
 
 // life is one process of a node. The balancer's lock guards it.
 type life struct {
-	killed  bool // or about to be
-	carried int  // connections, when it was killed
+	killed  bool // set just before SIGKILL
+	carried int  // connections at the time of the kill
 }
 
-// client tells connections apart.
+// client identifies a connection.
 type client struct{ from, to string }
 
-// flow is one connection on its way through.
+// flow is one proxied connection.
 type flow struct {
 	client  client
 	backend int
 	life    *life
 	in      *net.TCPConn
-	out     *net.TCPConn // nil until it is made
+	out     *net.TCPConn // nil until connected
 }
 
 func newBalancer(backends int) *balancer {
@@ -91,7 +90,7 @@ func (b *balancer) open(l net.Listener, targets []string) {
 				return
 			}
 			if err != nil {
-				time.Sleep(10 * time.Millisecond) // out of descriptors: others will end
+				time.Sleep(10 * time.Millisecond) // out of descriptors
 				continue
 			}
 			if in, ok := c.(*net.TCPConn); ok {
@@ -101,7 +100,7 @@ func (b *balancer) open(l net.Listener, targets []string) {
 	})
 }
 
-// close ends everything.
+// close closes all listeners and connections and waits for their goroutines.
 func (b *balancer) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -123,14 +122,15 @@ func (f *flow) end() {
 	}
 }
 
-// set tells whether a node takes connections.
+// set marks a node as ready or not.
 func (b *balancer) set(backend int, up bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.backends[backend].up = up
 }
 
-// kills is told before a node is killed. What it carries is excused from now on.
+// kills must be called before a node is killed: it excuses the connections that
+// the node carries.
 func (b *balancer) kills(backend int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,14 +144,14 @@ func (b *balancer) kills(backend int) {
 	}
 }
 
-// starts is told before a node is started anew.
+// starts must be called before a node is restarted.
 func (b *balancer) starts(backend int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.backends[backend].life = &life{}
 }
 
-// excused tells whether a client's connection broke because the node that
+// excused reports whether a client's connection broke because the node that
 // carried it was killed.
 func (b *balancer) excused(c client) bool {
 	b.mu.Lock()
@@ -164,12 +164,12 @@ func (b *balancer) excused(c client) bool {
 	return lost
 }
 
-// counts is what the balancer counted of a node.
+// counts are the balancer's counters for a node.
 type counts struct {
 	up             bool
 	open           int
 	total, refused uint64
-	doomed         int // that it carried when it was killed last
+	doomed         int // carried by the last process when it was killed
 }
 
 func (b *balancer) counts(backend int) counts {
@@ -179,14 +179,14 @@ func (b *balancer) counts(backend int) counts {
 	return counts{one.up, one.open, one.total, one.refused, one.life.carried}
 }
 
-// died is how many connections killed nodes carried.
+// died returns the number of connections that killed nodes carried.
 func (b *balancer) died() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.doomed
 }
 
-// serve carries one connection.
+// serve proxies one connection.
 func (b *balancer) serve(to *front, in *net.TCPConn) {
 	defer in.Close()
 	f := &flow{client: client{in.RemoteAddr().String(), in.LocalAddr().String()}, in: in}
@@ -212,7 +212,7 @@ func (b *balancer) serve(to *front, in *net.TCPConn) {
 		b.mu.Lock()
 		f.out = out
 		b.backends[f.backend].total++
-		if f.life.killed { // it took this one in its last moment
+		if f.life.killed { // connected just before the kill
 			f.life.carried++
 			b.doomed++
 		}
@@ -226,8 +226,8 @@ func (b *balancer) serve(to *front, in *net.TCPConn) {
 	}
 }
 
-// assign gives a connection to the next node in turn that is ready and was
-// not tried yet. Where there is none it may be any other that was not tried.
+// assign picks the next node in turn that is ready and not tried yet. If there
+// is none, it picks any node that was not tried.
 func (b *balancer) assign(f *flow, tried map[int]bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -252,8 +252,8 @@ func (b *balancer) assign(f *flow, tried map[int]bool) bool {
 	return true
 }
 
-// release ends what assign began. A connection that was not made is none of
-// the node's.
+// release undoes assign. A refused connection does not count as carried by the
+// node.
 func (b *balancer) release(f *flow, refused bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -269,8 +269,8 @@ func (b *balancer) release(f *flow, refused bool) {
 	}
 }
 
-// relay copies both ways until both have ended. An end is passed on as one,
-// while the other way goes on; a reset or any other failure ends both.
+// relay copies in both directions until both have ended. It forwards an end of
+// stream as a half-close; a reset or any other failure ends both directions.
 func relay(a, b *net.TCPConn) {
 	var wg sync.WaitGroup
 	one := func(to, from *net.TCPConn) {
@@ -280,7 +280,7 @@ func relay(a, b *net.TCPConn) {
 		}
 		if err != nil {
 			for _, c := range []*net.TCPConn{a, b} {
-				_ = c.SetLinger(0) // it may be closed already
+				_ = c.SetLinger(0) // may be closed already
 				c.Close()
 			}
 		}

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// peer is what a balancer leads to: it does with each connection as serve says.
+// peer is a backend that handles each connection with serve.
 type peer struct {
 	l     net.Listener
 	addr  string
@@ -32,8 +32,8 @@ func newPeer(t *testing.T, serve func(*net.TCPConn)) *peer {
 	return newPeerAt(t, "127.0.0.1", serve)
 }
 
-// deadPeer is one where nobody listens. Its IP is of these alone: a port of
-// 127.0.0.1 would soon be given to somebody else.
+// deadPeer returns an address that refuses connections. It has a dedicated IP:
+// a port of 127.0.0.1 could be reused by another program.
 func deadPeer(t *testing.T) *peer {
 	t.Helper()
 	p := newPeerAt(t, "127.16.0.1", echo)
@@ -84,12 +84,12 @@ func echo(c *net.TCPConn) {
 	c.CloseWrite()
 }
 
-// name answers with a word and ends.
+// name returns a handler that sends a word and closes.
 func name(word string) func(*net.TCPConn) {
 	return func(c *net.TCPConn) { io.WriteString(c, word) }
 }
 
-// balance makes a balancer in front of peers, all of them up, and gives its
+// balance starts a balancer for peers, all of them ready, and returns its
 // address.
 func balance(t *testing.T, peers ...*peer) (*balancer, string) {
 	t.Helper()
@@ -119,7 +119,7 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// hears is everything that comes on a new connection.
+// hears returns everything that a new connection receives.
 func hears(t *testing.T, addr string) string {
 	t.Helper()
 	c := dial(t, addr)
@@ -131,7 +131,7 @@ func hears(t *testing.T, addr string) string {
 	return string(text)
 }
 
-// eventually waits until something is true.
+// eventually waits until is returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -146,7 +146,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// ends are what the balancer knows a connection by.
+// ends returns the balancer's key of a connection.
 func ends(conn net.Conn) client {
 	return client{conn.LocalAddr().String(), conn.RemoteAddr().String()}
 }
@@ -178,8 +178,8 @@ func TestBalancerRetriesWhatCannotConnect(t *testing.T) {
 	}
 }
 
-// A connection that was made is not made again elsewhere: nobody knows what
-// the node did with it.
+// An established connection is not retried elsewhere: the node may have acted
+// on it.
 func TestBalancerDoesNotRetryWhatWasConnected(t *testing.T) {
 	breaks := newPeer(t, func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1)) // a reset that comes sooner may look like a failed connect
@@ -208,7 +208,7 @@ func TestBalancerWithNobodyCloses(t *testing.T) {
 	}
 }
 
-// A node that drains keeps what it has and gets nothing new.
+// A draining node keeps its connections and gets no new ones.
 func TestBalancerLeavesADrainingNodeAlone(t *testing.T) {
 	drains, other := newPeer(t, echo), newPeer(t, echo)
 	b, addr := balance(t, drains, other)
@@ -248,7 +248,7 @@ func TestBalancerLeavesADrainingNodeAlone(t *testing.T) {
 	eventually(t, "the node is found dead", func() bool { return !b.counts(0).up })
 }
 
-// say sends a text to an echo and wants it back.
+// say sends a text to an echo server and expects it back.
 func say(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -281,7 +281,7 @@ func TestBalancerCopiesEveryByte(t *testing.T) {
 	wg.Wait()
 }
 
-// One side may end while the other goes on, either way.
+// Each side may half-close while the other continues.
 func TestBalancerPassesHalfClosesOn(t *testing.T) {
 	asked := make(chan string, 1)
 	answers := newPeer(t, func(c *net.TCPConn) {
@@ -318,7 +318,7 @@ func TestBalancerPassesResetsOn(t *testing.T) {
 	}
 }
 
-// Only what a killed node carried is excused, and only that process of it.
+// Only connections of the killed process are excused.
 func TestBalancerExcusesWhatAKilledNodeCarried(t *testing.T) {
 	var victims sync.Map // connections of the killed node
 	killed := newPeer(t, func(c *net.TCPConn) {
@@ -334,7 +334,7 @@ func TestBalancerExcusesWhatAKilledNodeCarried(t *testing.T) {
 	}
 	on := []net.Conn{dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)}
 	for _, c := range on {
-		say(t, c, "x") // so that each has its node
+		say(t, c, "x") // ensures that each is assigned to a node
 	}
 	if c := b.counts(0); c.open != 2 {
 		t.Fatalf("the node carries %d connections, want 2", c.open)
@@ -364,7 +364,7 @@ func TestBalancerExcusesWhatAKilledNodeCarried(t *testing.T) {
 	for _, c := range on {
 		say(t, c, "x")
 	}
-	die() // nobody killed this one
+	die() // without a kill
 	broken := 0
 	for _, c := range on {
 		io.WriteString(c, "y")

@@ -13,36 +13,34 @@ import (
 	"penstock/node/trust"
 )
 
-// The usual ports.
+// Default ports.
 const (
 	shopPort, flakyPort, edgePort       = 9000, 9001, 9443
 	kafkaPort, plainPort                = 9092, 9192
 	clusterPort, gossipPort, statusPort = 7947, 7946, 7948
 )
 
-// ports are what each node listens at, on its own address.
-//
-// plain is the first of a row of ports; see plainPorts.
+// ports are the ports of each node, the same on every node's address. plain is
+// the first of a range; see plainPorts.
 type ports struct{ cluster, gossip, http, shop, flaky, edge, kafka, plain int }
 
-// listeners is how many of them each node opens for clients.
+// listeners is the number of client listeners of each node.
 const listeners = 4 + 1 + kafkaBrokers
 
-// cluster is the nodes and the balancer in front of them.
+// cluster holds the nodes and the balancer in front of them.
 type cluster struct {
 	nodes    []*node
 	ports    ports
 	balancer *balancer
 	spawn    *spawner
-	// Where clients connect to.
+	// Addresses for clients.
 	shop, flaky, edge, kafka, plain string
 }
 
-// conditionPatience is how long anything that the demo waits for may take on
-// a machine that is busy with other things.
+// conditionPatience bounds each wait of the demo; it allows for a busy machine.
 const conditionPatience = time.Minute
 
-// newCluster takes addresses, and starts nothing yet.
+// newCluster reserves addresses. It does not start the nodes.
 func newCluster(ctx context.Context, exe, dir string) (*cluster, error) {
 	f := &cluster{balancer: newBalancer(nodeCount), spawn: newSpawner()}
 	var fronts []net.Listener
@@ -95,8 +93,8 @@ func newCluster(ctx context.Context, exe, dir string) (*cluster, error) {
 	return f, nil
 }
 
-// form starts the nodes and waits until they are one cluster, in which all of
-// them vote from the first moment on.
+// form starts the nodes and waits until all of them have formed one cluster, in
+// which every node is a voter from the start.
 func (f *cluster) form(ctx context.Context) error {
 	token := trust.NewExpectToken().Reveal()
 	var join []string
@@ -118,8 +116,8 @@ func (f *cluster) form(ctx context.Context) error {
 	return nil
 }
 
-// await waits until something is true of a node. what says what is not, if it
-// does not become so.
+// await waits until is returns true. what names the failed condition in the
+// error.
 func (f *cluster) await(ctx context.Context, about *node, what string, is func() bool) error {
 	deadline := time.Now().Add(conditionPatience)
 	for !is() {
@@ -137,7 +135,7 @@ func (f *cluster) await(ctx context.Context, about *node, what string, is func()
 	return nil
 }
 
-// died is an error when a node has ended that was not to.
+// died returns an error if a node ended unexpectedly.
 func (f *cluster) died() error {
 	for _, n := range f.nodes {
 		if err := n.died(); err != nil {
@@ -147,8 +145,8 @@ func (f *cluster) died() error {
 	return nil
 }
 
-// leader is the node that leads, by its own word and that of all others that
-// run; nil while there is none.
+// leader returns the node that all running nodes, itself included, report as
+// the leader; nil if there is none.
 func (f *cluster) leader() *node {
 	var leader *node
 	for _, n := range f.nodes {
@@ -167,7 +165,7 @@ func (f *cluster) leader() *node {
 	return leader
 }
 
-// whole tells whether all nodes vote and follow the same leader.
+// whole reports whether all nodes are voters and follow the same leader.
 func (f *cluster) whole() bool {
 	for _, n := range f.nodes {
 		if r := n.says(); r == nil || r.self.State != "serving" || r.self.Role != "leader" && r.self.Role != "voter" {
@@ -177,7 +175,7 @@ func (f *cluster) whole() bool {
 	return f.leader() != nil
 }
 
-// some is a node that runs, by chance.
+// some returns a random running node.
 func (f *cluster) some() *node {
 	for _, i := range rand.Perm(len(f.nodes)) { //nolint:gosec // no secret
 		if f.nodes[i].says() != nil {
@@ -187,7 +185,7 @@ func (f *cluster) some() *node {
 	return f.nodes[0]
 }
 
-// index is the number of a node.
+// index returns the index of a node, or -1.
 func (f *cluster) index(n *node) int {
 	for i := range f.nodes {
 		if f.nodes[i] == n {
@@ -197,7 +195,7 @@ func (f *cluster) index(n *node) int {
 	return -1
 }
 
-// kill ends a node with SIGKILL, and tells how many connections it carried.
+// kill ends a node with SIGKILL and returns how many connections it carried.
 func (f *cluster) kill(n *node) (carried int) {
 	p := n.gone()
 	f.balancer.kills(f.index(n))
@@ -205,7 +203,7 @@ func (f *cluster) kill(n *node) (carried int) {
 	return f.balancer.counts(f.index(n)).doomed
 }
 
-// restart brings a node back, with its folder alone.
+// restart starts a node with nothing but its data folder.
 func (f *cluster) restart(n *node) error {
 	f.balancer.starts(f.index(n))
 	return n.start("")
@@ -213,8 +211,8 @@ func (f *cluster) restart(n *node) error {
 
 const stopPatience = 15 * time.Second
 
-// stop ends the nodes one after the other, the leader last: nobody needs to
-// elect another.
+// stop stops the nodes one by one, the leader last, so that no election is
+// needed.
 func (f *cluster) stop() error {
 	var errs []error
 	leader := f.leader()
@@ -235,7 +233,7 @@ func (f *cluster) stop() error {
 	return errors.Join(errs...)
 }
 
-// close ends what is left.
+// close kills the remaining processes.
 func (f *cluster) close() {
 	f.balancer.close()
 	for _, n := range f.nodes {

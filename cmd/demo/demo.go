@@ -1,15 +1,14 @@
-// Package demo shows what Penstock does on one machine: it starts three nodes
-// as processes of their own, a balancer in front of them and real services
-// behind them, sends real client traffic through, and counts whether every
-// connection was answered. Meanwhile it kills nodes with SIGKILL, the leader
-// first, and brings them back; it moves a split by way of one node or another,
-// and lets an endpoint die and come back.
+// Package demo demonstrates Penstock on one machine. It starts three nodes as
+// separate processes, a balancer in front of them and real services behind them,
+// sends client traffic and counts whether every connection was answered.
+// Meanwhile it kills nodes with SIGKILL, the leader first, and restarts them,
+// changes a traffic split through varying nodes, and stops and restarts an
+// endpoint.
 //
-// Nothing on its screen is made up: the split is what the clients were
-// answered, what broke is what the clients met, what a killed node carried is
-// what the balancer had given to it, and everything else is what the nodes say
-// of themselves. The one thing that it forgives is a connection that a killed
-// node itself carried.
+// All figures on its screen are measured: the split comes from the answers to
+// clients, failures from their connections, the connections of a killed node
+// from the balancer, and everything else from the nodes' admin API. The only
+// failures it excuses are connections that a killed node carried.
 package demo
 
 import (
@@ -23,41 +22,39 @@ import (
 	"time"
 )
 
-// ErrUnanswered is returned when a client's connection was not answered,
-// although no killed node carried it.
+// ErrUnanswered is returned if a client's connection was not answered although
+// no killed node carried it.
 var ErrUnanswered = errors.New("not every connection was answered")
 
 var errInterrupted = errors.New("interrupted before there was any traffic")
 
-// Options say how the demo runs.
+// Options configure a run of the demo.
 type Options struct {
-	// For ends the demo after that time with traffic, but not before a leader
-	// was killed, another leads and the killed one is back; 0: when the
-	// context ends.
+	// For ends the demo after that time with traffic, but not before a leader was
+	// killed, replaced, and is back; 0: when the context ends.
 	For time.Duration
-	// Screen draws a live screen with terminal codes; otherwise plain lines.
+	// Screen enables a live screen with terminal codes instead of plain lines.
 	Screen bool
 	Out    io.Writer
-	// Executable is the file of this program, which is started again for each
-	// node.
+	// Executable is the path of this program, used to start the nodes.
 	Executable string
 }
 
-// Run runs the demo. It returns nil when every connection was answered but
-// those that a killed node carried, ErrUnanswered when not, and any other
-// error when it could not run.
+// Run runs the demo. It returns nil if every connection was answered except
+// those that a killed node carried, ErrUnanswered if not, and any other error
+// if the demo could not run.
 func Run(ctx context.Context, o Options) (err error) {
 	dir, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
 		return err
 	}
-	// 1. Somebody who cleans up, whatever becomes of this process.
+	// 1. The sweeper, which cleans up however this process ends.
 	s, err := newSweeper(o.Executable, dir)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	defer s.sweep()
-	// 2. The services, and addresses for all others.
+	// 2. The services, and the addresses of everything else.
 	w, err := newWorld(dir)
 	if err != nil {
 		return err
@@ -68,7 +65,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer f.close()
-	// 3. What asks the nodes how they are, the balancer first of all.
+	// 3. Status polling and the balancer's health probes.
 	asking, stopAsking := context.WithCancel(context.Background())
 	var asked sync.WaitGroup
 	defer asked.Wait()
@@ -87,15 +84,15 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	v := &view{out: o.Out, screen: o.Screen, world: w, cluster: f, program: program(o.Executable), began: began, health: map[string]string{}}
 	err = play(ctx, &o, v)
-	// 6. Clients have ended; then the nodes, then the services: whoever is
-	// asked last must still be there.
+	// 6. The clients have ended. Stop the nodes before the services that they
+	// forward to.
 	if err := errors.Join(err, f.stop()); err != nil {
 		return err
 	}
 	return v.verdict()
 }
 
-// play is what happens from the first resource to the end of the last client.
+// play runs from the first resource to the end of the last client.
 func play(ctx context.Context, o *Options, v *view) error {
 	s := newStory(v.world, v.cluster, v.event)
 	front, _ := strconv.Atoi(portText(v.cluster.kafka))
@@ -116,7 +113,7 @@ func play(ctx context.Context, o *Options, v *view) error {
 		}
 		v.event("%s serves at %s (process %d), /readyz says %t", n.name, n.host, n.pid(), v.cluster.balancer.counts(i).up)
 	}
-	// 5. Clients, events and the screen, until the time is over.
+	// 5. Clients, events and the screen, until the time is up.
 	t := newTraffic(v.world, v.cluster)
 	k := &kafkaTraffic{world: v.world, cluster: v.cluster}
 	stopKafka, err := k.start(ctx)
@@ -158,7 +155,7 @@ func play(ctx context.Context, o *Options, v *view) error {
 	return failed
 }
 
-// listens tells whether the node listens wherever it should.
+// listens reports whether all listeners of the node are listening.
 func (n *node) listens() bool {
 	r := n.says()
 	if r == nil {

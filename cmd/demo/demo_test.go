@@ -35,14 +35,17 @@ func TestSweepRemovesADemosFolderAndNoOther(t *testing.T) {
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("the folder is still there")
 	}
-	for _, other := range []string{os.TempDir(), filepath.Join(os.TempDir(), "other"), filepath.Join(dir, "..", ".."), "/" + folderPrefix + "1"} {
+	for _, other := range []string{
+		os.TempDir(), filepath.Join(os.TempDir(), "other"),
+		filepath.Join(dir, "..", ".."), "/" + folderPrefix + "1",
+	} {
 		if err := Sweep(strings.NewReader(""), other); err == nil {
 			t.Errorf("%s was taken for a folder of a demo", other)
 		}
 	}
 }
 
-// A user's own nodes may have the usual ports: then others are taken.
+// If a user's own nodes have the default ports, the demo uses others.
 func TestTakenPortsArePassedOver(t *testing.T) {
 	mine, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,7 +72,7 @@ func TestTakenPortsArePassedOver(t *testing.T) {
 	}
 }
 
-// Settings for a user's other nodes are none for these.
+// The demo's nodes ignore a user's settings for other nodes.
 func TestNodesDoNotInheritSettings(t *testing.T) {
 	t.Setenv("PENSTOCK_TOKEN", "secret")
 	t.Setenv("OTHER", "kept")
@@ -79,9 +82,9 @@ func TestNodesDoNotInheritSettings(t *testing.T) {
 	}
 }
 
-// Where another demo has the usual ports of Kafka in the clear, others are found.
+// If another demo has the default plain-text Kafka ports, others are found.
 func TestKafkaPortsOfASecondDemo(t *testing.T) {
-	if taken, err := net.Listen("tcp", at("127.0.0.1", plainPort)); err == nil { // else somebody has it already
+	if taken, err := net.Listen("tcp", at("127.0.0.1", plainPort)); err == nil { // else another program has it
 		defer taken.Close()
 	}
 	first, err := plainPorts(t.Context(), hosts(plainPort))

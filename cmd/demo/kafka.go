@@ -16,11 +16,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// kafkaBrokers is how many brokers the embedded cluster has.
+// kafkaBrokers is the number of brokers of the embedded cluster.
 const kafkaBrokers = 3
 
-// The tenants: red and green behind one TLS port, told apart by server name,
-// and blue in the clear, at ports of its own. extra comes and goes.
+// The tenants: red and green share a TLS port and are selected by server name;
+// blue has plain-text ports of its own. extra is added and removed.
 var tenantNames = []string{"red", "green", "blue"}
 
 const extraTenant = "extra"
@@ -31,11 +31,11 @@ func (w *world) startKafka() (err error) {
 	return err
 }
 
-// suffix is what the names of a tenant's brokers end with.
+// suffix is the domain suffix of a tenant's broker names.
 func suffix(tenant string) string { return "." + tenant + ".localhost" }
 
-// kafkaResources is everything about Kafka that the nodes are to do at first.
-// The front's port is told to clients, in the place of the nodes' own.
+// kafkaResources returns the initial Kafka resources. front is the balancer's
+// port, which clients are given instead of the nodes' own.
 func (w *world) kafkaResources(p ports, front int) (string, error) {
 	text := fmt.Sprintf(`kind: Listener
 name: kafka
@@ -62,7 +62,8 @@ spec:
 	return text, nil
 }
 
-// tenant is a virtual cluster behind the TLS port; round changes a setting of it.
+// tenant returns a virtual cluster behind the TLS port; round varies its
+// maxFrame.
 func tenant(name string, front, round int) string {
 	return fmt.Sprintf(`kind: VirtualCluster
 name: %[1]s
@@ -75,14 +76,14 @@ spec:
 `, name, suffix(name), front, 16+round%16)
 }
 
-// pair is a certificate with its key.
+// pair is a certificate with its key, in PEM.
 type pair struct{ cert, key []byte }
 
 func (p *pair) resource(name string) string {
 	return fmt.Sprintf("kind: Certificate\nname: %s\nspec:\n  cert: |\n%s  key: |\n%s", name, indent(p.cert), indent(p.key))
 }
 
-// issue makes a certificate for a name, signed by the demo's own.
+// issue creates a certificate for a name, signed by the demo's CA.
 func (w *world) issue(name string) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -107,9 +108,9 @@ func (w *world) issue(name string) (*pair, error) {
 	}, nil
 }
 
-// plainPorts is the first of the ports of blue: one for the bootstrap and one
-// for each broker, in a row. They are the same at the balancer and the nodes,
-// because clients are told those of the nodes.
+// plainPorts finds the consecutive ports of tenant blue, one for the bootstrap
+// and one per broker, and returns the first. Balancer and nodes use the same
+// ports, because clients are given those of the nodes.
 func plainPorts(ctx context.Context, hosts []string) (int, error) {
 	all := append([]string{"127.0.0.1"}, hosts...)
 	whole := func(first int) bool {
@@ -135,7 +136,7 @@ func plainPorts(ctx context.Context, hosts []string) (int, error) {
 	return 0, fmt.Errorf("found no %d free ports in a row", 1+kafkaBrokers)
 }
 
-// openKafka opens the balancer's fronts for Kafka.
+// openKafka opens the balancer's listeners for Kafka.
 func (f *cluster) openKafka(ctx context.Context, hosts []string) error {
 	l, err := listen(ctx, kafkaPort)
 	if err != nil {

@@ -20,23 +20,23 @@ import (
 const (
 	demoTopic      = "orders"
 	demoPartitions = 2
-	recordEvery    = 100 * time.Millisecond // of each producer
-	// kept is how many records of a partition stay: the embedded cluster has
+	recordEvery    = 100 * time.Millisecond // per producer
+	// kept is the number of records kept per partition: the embedded cluster holds
 	// them in memory.
 	kept      = 500
 	trimEvery = 5 * time.Second
 )
 
-// kafkaTraffic is Kafka's clients and what they saw: a producer and a consumer
-// for each partition of each tenant's topic. Each record has a number, and must
-// follow the one before.
+// kafkaTraffic runs the Kafka clients, a producer and a consumer per partition
+// of each tenant's topic, and counts what they observe. Records are numbered
+// and must arrive in order.
 type kafkaTraffic struct {
 	world   *world
 	cluster *cluster
 
 	produced, consumed atomic.Int64
-	wrong              atomic.Int64 // records lost, doubled or out of place
-	spared, broken     atomic.Int64 // connections: of killed nodes, others
+	wrong              atomic.Int64 // records lost, duplicated or out of order
+	spared, broken     atomic.Int64 // broken connections: of killed nodes, of others
 
 	mu     sync.Mutex
 	faults []string
@@ -47,7 +47,7 @@ func (k *kafkaTraffic) fault(format string, args ...any) {
 	k.say(format, args...)
 }
 
-// say keeps what the last word tells of.
+// say records a message for the summary.
 func (k *kafkaTraffic) say(format string, args ...any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -56,7 +56,7 @@ func (k *kafkaTraffic) say(format string, args ...any) {
 	}
 }
 
-// client makes a client of a tenant. Its names lead to the balancer.
+// client returns a client of a tenant that connects through the balancer.
 func (k *kafkaTraffic) client(tenant string, opts ...kgo.Opt) (*kgo.Client, error) {
 	seed := "bootstrap" + suffix(tenant) + ":" + portText(k.cluster.kafka)
 	if tenant == "blue" {
@@ -65,14 +65,14 @@ func (k *kafkaTraffic) client(tenant string, opts ...kgo.Opt) (*kgo.Client, erro
 	return kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(seed), kgo.Dialer(k.dial), kgo.DisableClientMetrics(), kgo.ClientID("demo-" + tenant),
 		kgo.ConnIdleTimeout(10 * time.Minute), kgo.MetadataMinAge(200 * time.Millisecond),
-		// A node that is killed ends connections before their first answer, which
-		// the client takes for a broker that wants SASL. None here does.
+		// A killed node closes connections before their first answer, which the
+		// client takes for a broker that requires SASL. No broker here does.
 		kgo.AlwaysRetryEOF(),
 	}, opts...)...)
 }
 
-// dial connects by way of the balancer: names have no addresses here, and TLS
-// is wanted where there is a name.
+// dial connects through the balancer: broker names do not resolve here, and use
+// TLS.
 func (k *kafkaTraffic) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -98,7 +98,7 @@ func (k *kafkaTraffic) dial(ctx context.Context, _, address string) (net.Conn, e
 	return &watchedConn{Conn: c, traffic: k}, nil
 }
 
-// watchedConn counts connections that their client did not end.
+// watchedConn counts connections that break without their client closing them.
 type watchedConn struct {
 	net.Conn
 	traffic *kafkaTraffic
@@ -106,7 +106,7 @@ type watchedConn struct {
 	told    sync.Once
 }
 
-// Close ends it by the client's wish.
+// Close closes the connection on behalf of the client.
 func (c *watchedConn) Close() error {
 	c.own.Store(true)
 	return c.Conn.Close()
@@ -114,8 +114,7 @@ func (c *watchedConn) Close() error {
 
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	// A read that a client gives up (it ends, or polls no more) ends by its
-	// deadline.
+	// A client interrupts a pending read by setting its deadline.
 	if err != nil && !c.own.Load() && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.told.Do(func() {
 			if c.traffic.cluster.balancer.excused(client{c.LocalAddr().String(), c.RemoteAddr().String()}) {
@@ -129,7 +128,7 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// start makes the topics and runs the clients; stop ends them.
+// start creates the topics and runs the clients until stop is called.
 func (k *kafkaTraffic) start(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
@@ -153,7 +152,8 @@ func (k *kafkaTraffic) start(ctx context.Context) (stop func(), err error) {
 			return nil, fmt.Errorf("tenant %s: %w", name, err)
 		}
 		for p := range int32(demoPartitions) {
-			producer, err := k.client(name, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(demoTopic), kgo.ProducerLinger(0))
+			producer, err := k.client(name, kgo.RecordPartitioner(kgo.ManualPartitioner()),
+				kgo.DefaultProduceTopic(demoTopic), kgo.ProducerLinger(0))
 			if err != nil {
 				stop()
 				return nil, err
@@ -173,8 +173,8 @@ func (k *kafkaTraffic) start(ctx context.Context) (stop func(), err error) {
 	return stop, nil
 }
 
-// makeTopic makes the demo's topic, also where the answer to the first request
-// for it was lost.
+// makeTopic creates the demo's topic. It also succeeds if the answer to an
+// earlier attempt was lost.
 func makeTopic(ctx context.Context, c *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, conditionPatience)
 	defer cancel()
@@ -216,12 +216,13 @@ func (k *kafkaTraffic) consume(ctx context.Context, tenant string, c, admin *kgo
 			trimmed = time.Now()
 			var before kadm.Offsets
 			before.AddOffset(demoTopic, partition, next-kept, -1)
-			_, _ = kadm.NewClient(admin).DeleteRecords(ctx, before) // the next one will
+			_, _ = kadm.NewClient(admin).DeleteRecords(ctx, before) // retried with the next trim
 		}
 	}
 }
 
-// visit uses a tenant for a moment: one record there and back.
+// visit produces one record to a tenant's topic, consumes it, and deletes the
+// topic.
 func (k *kafkaTraffic) visit(ctx context.Context, tenant string) error {
 	c, err := k.client(tenant, kgo.DefaultProduceTopic(demoTopic), kgo.ConsumeTopics(demoTopic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))

@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A node that is killed with a producer's first request loses no record: the
-// client asks again by way of another node.
+// If a node is killed with a producer's first request, no record is lost: the
+// client retries through another node.
 func TestAProducerOutlivesTheNodeOfItsFirstRequest(t *testing.T) {
 	t.Parallel()
 	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(demoPartitions, demoTopic))
@@ -21,7 +21,7 @@ func TestAProducerOutlivesTheNodeOfItsFirstRequest(t *testing.T) {
 	killed := make(chan struct{})
 	broker.ControlKey(kmsg.InitProducerID.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
 		close(killed)
-		return nil, context.Canceled, true // which closes the connection
+		return nil, context.Canceled, true // closes the connection
 	})
 	k := &kafkaTraffic{cluster: &cluster{plain: broker.ListenAddrs()[0], balancer: &balancer{}}}
 	c, err := k.client("blue", kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(demoTopic))

@@ -11,8 +11,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// tenancy adds a tenant, uses it, changes another one, and removes the first
-// again, over and over.
+// tenancy repeatedly adds a tenant, uses it, changes another one, and removes
+// the first.
 func (s *story) tenancy(ctx context.Context, k *kafkaTraffic) {
 	front, _ := strconv.Atoi(portText(s.cluster.kafka))
 	for round := 1; ; round++ {
@@ -59,11 +59,11 @@ func (s *story) addTenant(ctx context.Context, k *kafkaTraffic, front, round int
 	return k.visit(ctx, extraTenant)
 }
 
-// remove deletes a resource by way of a node that runs, asking again while
-// there is no leader.
+// remove deletes a resource through a running node, and retries while there is
+// no leader.
 func (s *story) remove(ctx context.Context, key resource.Key) error {
 	req := admin.DeleteRequest{ID: make([]byte, 16), Kind: key.Kind, Name: key.Name, Wait: admin.Wait{For: time.Second}}
-	_, _ = rand.Read(req.ID) // it never fails
+	_, _ = rand.Read(req.ID) // crypto/rand never fails
 	for deadline := time.Now().Add(conditionPatience); ; {
 		_, err := request[admin.DeleteResult](ctx, s.cluster.some(), admin.MethodDelete, req)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) || refused(err) {
@@ -73,7 +73,7 @@ func (s *story) remove(ctx context.Context, key resource.Key) error {
 	}
 }
 
-// kafkaLine is what Kafka's clients saw, for people.
+// line formats the counters of the Kafka clients.
 func (k *kafkaTraffic) line() string {
 	return fmt.Sprintf("kafka: %d records produced, %d consumed, %d out of place; connections: %d died with their node, %d broken",
 		k.produced.Load(), k.consumed.Load(), k.wrong.Load(), k.spared.Load(), k.broken.Load())

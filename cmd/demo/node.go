@@ -14,12 +14,12 @@ import (
 	"penstock/node/admin"
 )
 
-// node is a node, a process of its own with a folder of its own.
+// node is a Penstock node in a separate process with its own data folder.
 type node struct {
 	name   string
-	host   string // its loopback address
+	host   string // loopback address
 	folder string
-	log    string // file
+	log    string // path of the log file
 	socket string // for admin.Dial
 	args   []string
 	http   string // host:port
@@ -28,23 +28,23 @@ type node struct {
 	spawn *spawner
 
 	mu     sync.Mutex
-	run    *process // nil: it does not run, and nobody expects it to
-	starts int      // how often it was started
-	said   *report  // what run last said of itself; nil: nothing yet
+	run    *process // nil: not running, and not expected to
+	starts int      // number of starts
+	said   *report  // latest status of run; nil: none yet
 }
 
-// report is what a node says of itself.
+// report is the status that a node reports.
 type report struct {
-	leader    string // the name of who leads; "": nobody
-	alone     string // why it decides nothing; "": it does
+	leader    string // name of the leader; "": none
+	alone     string // why the node cannot decide; "": it can
 	self      admin.NodeStatus
 	listeners []admin.ListenerStatus
 	services  []admin.ServiceStatus
-	top       admin.TopSample // the last second; zero at first
+	top       admin.TopSample // of the last second; zero at first
 }
 
-// start runs the node. What belongs says where a new node belongs; one that
-// was there before needs its folder alone.
+// start runs the node. belongs holds the flags by which a new node finds its
+// cluster; a node that ran before needs only its data folder.
 func (n *node) start(token string, belongs ...string) error {
 	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -53,10 +53,10 @@ func (n *node) start(token string, belongs ...string) error {
 	defer log.Close()
 	args := append([]string{"start"}, n.args...)
 	cmd := exec.Command(n.exe, append(args, belongs...)...) //nolint:noctx // ended by stop or kill
-	cmd.Stderr = log                                        // its output is the line with the token, for nobody
+	cmd.Stderr = log                                        // stdout holds only the join line with its token
 	cmd.Env = environment()
 	if token != "" {
-		cmd.Env = append(cmd.Env, "PENSTOCK_TOKEN="+token) // a list of processes shows arguments
+		cmd.Env = append(cmd.Env, "PENSTOCK_TOKEN="+token) // not an argument: those are visible in process lists
 	}
 	p, err := n.spawn.start(cmd)
 	if err != nil {
@@ -69,15 +69,15 @@ func (n *node) start(token string, belongs ...string) error {
 	return nil
 }
 
-// running is the process, nil while there is to be none.
+// running returns the process, or nil if none is expected to run.
 func (n *node) running() *process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.run
 }
 
-// gone takes the process away from those who watch it, and returns it; its
-// end is expected from now on.
+// gone detaches the process from the node and returns it; its end no longer
+// counts as a failure.
 func (n *node) gone() *process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,7 +86,7 @@ func (n *node) gone() *process {
 	return p
 }
 
-// pid is the number of the process, 0 while there is none.
+// pid returns the process ID, or 0.
 func (n *node) pid() int {
 	if p := n.running(); p != nil {
 		return p.cmd.Process.Pid
@@ -94,21 +94,21 @@ func (n *node) pid() int {
 	return 0
 }
 
-// says is what the node last said of itself, nil while it says nothing.
+// says returns the latest report of the node, or nil.
 func (n *node) says() *report {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.said
 }
 
-// leads tells whether the node says that it leads.
+// leads reports whether the node reports itself as the leader.
 func (n *node) leads() bool {
 	r := n.says()
 	return r != nil && r.leader == n.name
 }
 
-// died is an error that shows the end of the node's log, once the process has
-// ended without being asked to.
+// died returns an error with the end of the node's log if the process has ended
+// unexpectedly.
 func (n *node) died() error {
 	p := n.running()
 	if p == nil {
@@ -122,10 +122,10 @@ func (n *node) died() error {
 	return n.failure(errors.New(p.cmd.ProcessState.String()))
 }
 
-// failure is an error with the end of the node's log.
+// failure adds the end of the node's log to err.
 func (n *node) failure(err error) error {
 	const most = 4000
-	text, _ := os.ReadFile(n.log) // as much as there is
+	text, _ := os.ReadFile(n.log) // as much as can be read
 	if len(text) > most {
 		text = text[len(text)-most:]
 		text = text[strings.IndexByte(string(text), '\n')+1:]
@@ -138,8 +138,7 @@ const (
 	askPatient = 3 * time.Second
 )
 
-// follow keeps what the node says of itself up to date, over its ends and
-// starts.
+// follow keeps the node's report up to date, across restarts.
 func (n *node) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		if p := n.running(); p != nil {
@@ -149,7 +148,7 @@ func (n *node) follow(ctx context.Context) {
 	}
 }
 
-// ask asks one process until it does not answer.
+// ask polls one process until a request fails.
 func (n *node) ask(ctx context.Context, p *process) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -206,7 +205,7 @@ func callNode[Resp any](ctx context.Context, c *admin.Client, method string, req
 	return admin.Call[Resp](ctx, c, method, req)
 }
 
-// request makes a request of the node, on a connection of its own.
+// request sends one request to the node on a connection of its own.
 func request[Resp any](ctx context.Context, n *node, method string, req any) (*Resp, error) {
 	c, err := n.dial(ctx)
 	if err != nil {
@@ -216,7 +215,7 @@ func request[Resp any](ctx context.Context, n *node, method string, req any) (*R
 	return callNode[Resp](ctx, c, method, req)
 }
 
-// pause waits, or not so long when the context ends.
+// pause waits for d or until the context ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -226,7 +225,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// newNode is a node that was not started yet.
+// newNode returns a node that is not started.
 func newNode(exe, dir, name, host string, p ports, spawn *spawner) *node {
 	folder := filepath.Join(dir, name)
 	return &node{

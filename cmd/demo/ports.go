@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// nodeCount is how many nodes there are; the first begins the cluster.
+// nodeCount is the number of nodes.
 const nodeCount = 3
 
-// listen takes a port of 127.0.0.1, or a free one where that is taken.
+// listen listens on a port of 127.0.0.1, or on a free port if that is taken.
 func listen(ctx context.Context, port int) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", at("127.0.0.1", port))
@@ -30,9 +30,9 @@ func portOf(l net.Listener) int {
 	return 0
 }
 
-// hosts are the nodes' own loopback addresses: 127.0.0.11 and the next ones
-// where the balancer has its usual port, which no other demo has then; else
-// some that follow from the port that it has instead.
+// hosts returns the loopback addresses of the nodes: 127.0.0.11 and following
+// if the balancer has its default port, which no other demo can have then;
+// otherwise addresses derived from its port.
 func hosts(port int) []string {
 	network := "127.0.0"
 	if port != shopPort {
@@ -45,8 +45,8 @@ func hosts(port int) []string {
 	return all
 }
 
-// freePort is a port that is free at all hosts, for TCP and UDP: the usual
-// one, or another where something listens at all addresses, or usual is 0.
+// freePort returns a port that is free on all hosts, for TCP and UDP: usual if
+// it is not 0 and free, otherwise another one.
 func freePort(ctx context.Context, hosts []string, usual int) (int, error) {
 	if usual != 0 && free(ctx, hosts, usual) {
 		return usual, nil

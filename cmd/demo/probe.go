@@ -11,13 +11,13 @@ import (
 const (
 	probeEvery   = 100 * time.Millisecond
 	probePatient = time.Second
-	// slowProbes is how many probes in a row may find nobody answering in
-	// time: on a busy machine one of them says little.
+	// slowProbes is the number of consecutive probes that must time out before a
+	// node counts as not ready: on a busy machine a single one means little.
 	slowProbes = 3
 )
 
-// probe asks a node's /readyz a few times a second, and lets it have
-// connections while that says 200.
+// probe polls a node's /readyz, and marks the node as ready while the answer is
+// 200.
 func (b *balancer) probe(ctx context.Context, backend int, url string) {
 	h := &http.Client{Transport: &http.Transport{}}
 	defer h.CloseIdleConnections()
@@ -53,6 +53,6 @@ func ready(ctx context.Context, h *http.Client, url string) (bool, error) {
 		return false, err
 	}
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection serves again
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // lets the connection be reused
 	return resp.StatusCode == http.StatusOK, err
 }

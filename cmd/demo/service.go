@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A service answers each line with its own name and that line. It can die and
-// come back at the same address.
+// service answers each line with its own name and that line. It can stop and
+// restart at the same address.
 type service struct {
 	name string
-	addr string // the same from newService on
+	addr string // fixed once newService returns
 
 	mu   sync.Mutex
-	l    *net.TCPListener // nil while dead
+	l    *net.TCPListener // nil while stopped
 	open map[net.Conn]struct{}
 	wg   sync.WaitGroup
 }
@@ -33,7 +33,7 @@ func newService(name string) (*service, error) {
 	return s, nil
 }
 
-// live begins to listen.
+// live starts to listen.
 func (s *service) live() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *service) live() error {
 
 func listenPlain(addr string) (*net.TCPListener, error) {
 	var lc net.ListenConfig
-	lc.SetMultipathTCP(false) // takes no filter, see die
+	lc.SetMultipathTCP(false) // MPTCP sockets take no filter, see die
 	made, err := lc.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, err
@@ -63,10 +63,10 @@ func listenPlain(addr string) (*net.TCPListener, error) {
 	return l, nil
 }
 
-// die lets nobody connect from now on; those that are connected are served
-// on. To close the listening socket alone would reset connections that wait in
-// its queue, and nobody could have answered those: so first a filter drops
-// what is new, then the queue is served until it is empty.
+// die stops accepting new connections; established ones continue. Closing the
+// listening socket alone would reset the connections in its queue, which no
+// node could have prevented. So a filter first drops new packets, and then the
+// queue is served until it is empty.
 func (s *service) die() error {
 	s.mu.Lock()
 	l := s.l
@@ -79,7 +79,7 @@ func (s *service) die() error {
 	return errors.Join(err, l.SetDeadline(time.Now().Add(50*time.Millisecond)))
 }
 
-// dropNew attaches a filter of one instruction that lets no packet pass.
+// dropNew attaches a one-instruction filter that drops every packet.
 func dropNew(l *net.TCPListener) error {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *service) accept(l *net.TCPListener) {
 			return
 		}
 		if err != nil {
-			time.Sleep(10 * time.Millisecond) // out of descriptors: others will end
+			time.Sleep(10 * time.Millisecond) // out of descriptors
 			continue
 		}
 		s.mu.Lock()
@@ -135,8 +135,8 @@ func (s *service) accept(l *net.TCPListener) {
 	}
 }
 
-// queued accepts a connection that waits, EAGAIN if there is none. Accept does not
-// look once its deadline has passed.
+// queued accepts a waiting connection, or returns EAGAIN. Accept does not try
+// once its deadline has passed.
 func queued(l *net.TCPListener) (net.Conn, error) {
 	raw, err := l.SyscallConn()
 	if err != nil {

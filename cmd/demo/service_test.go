@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Whoever waits in the queue of an endpoint that dies is served, however late that
-// comes to look at its queue.
+// Connections in the queue of a stopping endpoint are served, even if the
+// accept loop is late.
 func TestADyingServiceServesItsQueue(t *testing.T) {
 	t.Parallel()
 	l, err := listenPlain("127.0.0.1:0")
@@ -28,7 +28,7 @@ func TestADyingServiceServesItsQueue(t *testing.T) {
 	if err := s.die(); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.SetDeadline(time.Now()); err != nil { // it comes late
+	if err := l.SetDeadline(time.Now()); err != nil { // the accept loop is late
 		t.Fatal(err)
 	}
 	s.accept(l)

@@ -15,13 +15,14 @@ import (
 )
 
 // spawner starts processes that die with this one. The kernel ties them to the
-// thread that starts them, so there is one thread that does nothing else.
+// thread that starts them (PR_SET_PDEATHSIG), so one locked thread starts them
+// all.
 type spawner struct{ tasks chan func() }
 
 func newSpawner() *spawner {
 	s := &spawner{tasks: make(chan func())}
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with close
+		runtime.LockOSThread() // never unlocked: the thread ends with close
 		for f := range s.tasks {
 			f()
 		}
@@ -29,17 +30,17 @@ func newSpawner() *spawner {
 	return s
 }
 
-// close kills what still runs.
+// close ends the thread, which kills the remaining processes.
 func (s *spawner) close() { close(s.tasks) }
 
-// process is one that runs or has run.
+// process is a started process.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the process has ended
 }
 
-// start runs a command, out of reach of the terminal's Ctrl-C: that one is for
-// the demo, which stops them in order.
+// start runs a command in its own process group, so that Ctrl-C reaches only
+// the demo, which stops the processes in order.
 func (s *spawner) start(cmd *exec.Cmd) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started := make(chan error)
@@ -50,19 +51,19 @@ func (s *spawner) start(cmd *exec.Cmd) (*process, error) {
 	return watched(cmd), nil
 }
 
-// watched is a command that has started.
+// watched waits for a started command in the background.
 func watched(cmd *exec.Cmd) *process {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // cmd.ProcessState says what happened
+		_ = cmd.Wait() // cmd.ProcessState has the result
 		close(p.done)
 	}()
 	return p
 }
 
-// stop asks the process to end, and kills it when it takes too long.
+// stop sends SIGTERM, and kills the process if it does not end within limit.
 func (p *process) stop(limit time.Duration) error {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // may have ended
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -71,7 +72,7 @@ func (p *process) stop(limit time.Duration) error {
 		p.kill()
 		return fmt.Errorf("did not end within %v of SIGTERM", limit)
 	}
-	// One that had only just begun to run may not listen to signals yet.
+	// A process that has just started may not handle signals yet.
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if p.cmd.ProcessState.Success() || ok && status.Signal() == syscall.SIGTERM {
 		return nil
@@ -79,20 +80,20 @@ func (p *process) stop(limit time.Duration) error {
 	return errors.New(p.cmd.ProcessState.String())
 }
 
-// kill ends the process with SIGKILL and waits for it.
+// kill sends SIGKILL and waits for the process.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Process.Kill() // may have ended
 	<-p.done
 }
 
-// folderPrefix is how the names of the demo's folders begin.
+// folderPrefix is the name prefix of the demo's folders.
 const folderPrefix = "penstock-demo-"
 
-// sweeper is a process that outlives this one, whatever ends it, and takes its
-// folder away.
+// sweeper is a process that outlives this one, however it ends, and removes its
+// folder.
 type sweeper struct {
 	process *process
-	hold    *os.File // open as long as the folder is needed
+	hold    *os.File // keeps the folder until closed
 }
 
 func newSweeper(exe, dir string) (*sweeper, error) {
@@ -111,14 +112,14 @@ func newSweeper(exe, dir string) (*sweeper, error) {
 	return &sweeper{process: watched(cmd), hold: w}, nil
 }
 
-// sweep lets it do its work now.
+// sweep removes the folder now.
 func (s *sweeper) sweep() {
 	s.hold.Close()
 	<-s.process.done
 }
 
-// Sweep waits for the end of what it reads, which is that of the demo that
-// started it, and removes the demo's folder.
+// Sweep reads in until the demo that holds the other end exits, and then
+// removes the demo's folder.
 func Sweep(in io.Reader, dir string) error {
 	if filepath.Dir(dir) != filepath.Clean(os.TempDir()) || !strings.HasPrefix(filepath.Base(dir), folderPrefix) {
 		return fmt.Errorf("%s is no folder of a demo", dir)
@@ -127,7 +128,7 @@ func Sweep(in io.Reader, dir string) error {
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return err
 	}
-	// Nodes that were killed may be about to end, and write meanwhile.
+	// Killed nodes may still be writing.
 	var err error
 	for range 100 {
 		if err = os.RemoveAll(dir); err == nil {
@@ -140,8 +141,8 @@ func Sweep(in io.Reader, dir string) error {
 	return err
 }
 
-// environment is this process's own, without settings that a user has for
-// other nodes.
+// environment returns this process's environment without PENSTOCK_ variables,
+// which are meant for other nodes.
 func environment() []string {
 	var env []string
 	for _, e := range os.Environ() {

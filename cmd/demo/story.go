@@ -15,34 +15,33 @@ import (
 	"penstock/routing/resource"
 )
 
-// story is what happens while the traffic runs, over and over.
+// story runs the events of the demo, in a loop.
 type story struct {
 	world   *world
 	cluster *cluster
 	event   func(format string, args ...any)
 
-	// once is closed when a leader was killed, another leads, and the killed
-	// one is back.
+	// once is closed when a leader was killed, replaced, and is back.
 	once chan struct{}
 
 	mu      sync.Mutex
 	kills   int
-	moves   int           // of the lead, after kills
-	returns int           // of killed nodes
-	leading time.Duration // the longest time from a kill to the next leader
-	changes int           // that were made
-	again   int           // of those, how many were asked for more than once
-	slowest time.Duration // of them, from the first time of asking
-	tenants int           // that were added
-	last    time.Time     // when the last one was made
-	v2      int           // percent, by the last one
+	moves   int           // changes of leader after a kill
+	returns int           // killed nodes that came back
+	leading time.Duration // longest time from a kill to the next leader
+	changes int           // changes made
+	again   int           // of those, changes that took several requests
+	slowest time.Duration // longest time from first request to answer
+	tenants int           // tenants added
+	last    time.Time     // time of the last change
+	v2      int           // percent, set by the last change
 }
 
 func newStory(w *world, f *cluster, event func(string, ...any)) *story {
 	return &story{world: w, cluster: f, event: event, once: make(chan struct{}), v2: firstV2}
 }
 
-// told is what happened so far.
+// told is a snapshot of the counters.
 type told struct {
 	kills, moves, returns, changes, again, v2, tenants int
 	leading, slowest                                   time.Duration
@@ -60,7 +59,7 @@ func (s *story) note(change func()) {
 	change()
 }
 
-// run goes on until the context ends, or something is not as it must be.
+// run loops until the context ends or a check fails.
 func (s *story) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -86,8 +85,8 @@ func (s *story) run(ctx context.Context) error {
 	}
 }
 
-// calm lets a time pass in which no node may end. The end of the context is an
-// error: what was to come after the calm does not.
+// calm waits for d, during which no node may end. It returns an error if the
+// context ends, because the next event must not happen then.
 func (s *story) calm(ctx context.Context, d time.Duration) error {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		if err := s.cluster.died(); err != nil {
@@ -101,8 +100,7 @@ func (s *story) calm(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// kill kills a node and brings it back: a leader, then one that does not
-// lead, in turn.
+// kill kills a node and restarts it: alternately the leader and another node.
 func (s *story) kill(ctx context.Context, round int) error {
 	f := s.cluster
 	if err := f.await(ctx, f.nodes[0], "the cluster does not have three nodes that vote", f.whole); err != nil {
@@ -138,7 +136,7 @@ func (s *story) kill(ctx context.Context, round int) error {
 	return s.comeback(ctx, victim)
 }
 
-// succession waits for another leader, and for a change that it made.
+// succession waits for a new leader and for a change that it commits.
 func (s *story) succession(ctx context.Context, victim *node, began time.Time) error {
 	f := s.cluster
 	if err := f.await(ctx, f.some(), "no other leader", func() bool { return f.leader() != nil }); err != nil {
@@ -154,7 +152,7 @@ func (s *story) succession(ctx context.Context, victim *node, began time.Time) e
 	})
 }
 
-// nameOr is the node's name, or other where there is no node.
+// nameOr returns the node's name, or other if the node is nil.
 func (n *node) nameOr(other string) string {
 	if n == nil {
 		return other
@@ -162,8 +160,8 @@ func (n *node) nameOr(other string) string {
 	return n.name
 }
 
-// comeback starts a killed node with its folder alone, and waits until it acts
-// on everything that happened meanwhile and carries connections again.
+// comeback restarts a killed node with its data folder, and waits until it has
+// applied everything that it missed and carries connections again.
 func (s *story) comeback(ctx context.Context, n *node) error {
 	f := s.cluster
 	var index uint64
@@ -189,7 +187,7 @@ func (s *story) comeback(ctx context.Context, n *node) error {
 	return nil
 }
 
-// index is what the node last said that it acts on.
+// index returns the last index that the node reported as applied.
 func (n *node) index() uint64 {
 	if r := n.says(); r != nil {
 		return r.self.AppliedIndex
@@ -197,7 +195,7 @@ func (n *node) index() uint64 {
 	return 0
 }
 
-// flaky lets an endpoint die and come back.
+// flaky repeatedly stops and restarts an endpoint.
 func (s *story) flaky(ctx context.Context) {
 	for {
 		if pause(ctx, time.Second); ctx.Err() != nil {
@@ -220,10 +218,10 @@ func (s *story) tell(what string, err error) {
 	s.event("%s", what)
 }
 
-// firstV2 is the share of v2 at first, in percent.
+// firstV2 is the initial share of v2, in percent.
 const firstV2 = 10
 
-// change moves the split, each time by way of another node.
+// change moves the split, each time through a random node.
 func (s *story) change(ctx context.Context) {
 	at := firstV2
 	for i := 0; ; i++ {
@@ -249,7 +247,8 @@ func (s *story) change(ctx context.Context) {
 			s.slowest = max(s.slowest, took)
 			s.last, s.v2 = time.Now(), to
 		})
-		text := fmt.Sprintf("canary moves from %d %% to %d %% v2, by %s: %d nodes act on it after %s", at, to, n.name, r.Reached.Nodes, seconds(took))
+		text := fmt.Sprintf("canary moves from %d %% to %d %% v2, by %s: %d nodes act on it after %s",
+			at, to, n.name, r.Reached.Nodes, seconds(took))
 		if times > 1 {
 			text += fmt.Sprintf(" (asked %d times until there was a leader)", times)
 		}
@@ -258,17 +257,17 @@ func (s *story) change(ctx context.Context) {
 	}
 }
 
-// apply makes a change by way of a node that runs, as `penstock apply` does.
-// While there is no leader it asks another one, under the same ID, so that the
-// change is made once whatever became of the requests before.
+// apply sends a change to a running node, as `penstock apply` does. While there
+// is no leader it retries at random nodes under the same ID, so that the change
+// is made once, whatever became of earlier requests.
 func (s *story) apply(ctx context.Context, text string) (n *node, times int, r *admin.ApplyResult, err error) {
 	objects, faults := resource.Decode("demo.yaml", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		return s.cluster.nodes[0], 0, nil, faults
 	}
-	// Whether a node that was just killed acts on it is not worth a long wait.
+	// Not worth a long wait: a node that was just killed cannot act on it.
 	req := admin.ApplyRequest{ID: make([]byte, 16), Wait: admin.Wait{For: time.Second}}
-	_, _ = rand.Read(req.ID) // it never fails
+	_, _ = rand.Read(req.ID) // crypto/rand never fails
 	for _, o := range objects {
 		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
 	}
@@ -283,7 +282,7 @@ func (s *story) apply(ctx context.Context, text string) (n *node, times int, r *
 	}
 }
 
-// refused tells whether to ask again would be no use.
+// refused reports whether retrying is pointless.
 func refused(err error) bool {
 	var e *admin.Error
 	return errors.As(err, &e) && slices.Contains([]admin.Code{admin.Invalid, admin.Refused, admin.TooLarge, admin.Forbidden}, e.Code)

@@ -2,19 +2,24 @@ package demo
 
 import "fmt"
 
-// summary is the last word on what was seen.
+// summary prints the final counts.
 func (v *view) summary() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s, t := v.traffic.seen(), v.story.told()
 	say := func(format string, args ...any) { fmt.Fprintf(v.out, format+"\n", args...) }
 	say("")
-	say("%d connections opened, %d answered (shop v1 %d, shop v2 %d, secure %d, flaky a %d, flaky b %d), %d died with the killed node that carried them",
-		s.opened, s.answered, s.answers["shop v1"], s.answers["shop v2"], s.answers["secure"], s.answers["flaky a"], s.answers["flaky b"], s.spared)
-	say("%d long-lived connections, %d exchanges on them, %d died with the killed node that carried them, %d broken otherwise", longLived, s.pings, s.killed, s.broken)
+	say("%d connections opened, %d answered (shop v1 %d, shop v2 %d, secure %d, flaky a %d, flaky b %d), "+
+		"%d died with the killed node that carried them",
+		s.opened, s.answered, s.answers["shop v1"], s.answers["shop v2"],
+		s.answers["secure"], s.answers["flaky a"], s.answers["flaky b"], s.spared)
+	say("%d long-lived connections, %d exchanges on them, %d died with the killed node that carried them, "+
+		"%d broken otherwise",
+		longLived, s.pings, s.killed, s.broken)
 	say("kills: %d, returns: %d, moves of the lead: %d (at most %s after the kill); killed nodes carried %d connections, of which %d broke",
 		t.kills, t.returns, t.moves, seconds(t.leading), v.cluster.balancer.died(), s.spared+s.killed)
-	say("%d changes, %d of them asked for more than once, the slowest took %s; nodes passed over an endpoint %d times and took it back %d times", t.changes, t.again, seconds(t.slowest), v.passed, v.back)
+	say("%d changes, %d of them asked for more than once, the slowest took %s; nodes passed over an endpoint %d times and "+
+		"took it back %d times", t.changes, t.again, seconds(t.slowest), v.passed, v.back)
 	say("%s; tenants added and removed: %d", v.kafka.line(), t.tenants)
 	for i, n := range v.cluster.nodes {
 		c := v.cluster.balancer.counts(i)
@@ -28,8 +33,8 @@ func (v *view) summary() {
 	}
 }
 
-// verdict is nil when every connection was answered but those that a killed
-// node carried.
+// verdict returns nil if every connection was answered except those that a
+// killed node carried.
 func (v *view) verdict() error {
 	s := v.traffic.seen()
 	if s.opened == 0 || s.answered+s.spared != s.opened || s.broken > 0 {

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	perSecond = 40 // new connections a second and target
-	longLived = 25 // connections that stay for the whole demo
+	perSecond = 40 // new connections per second and target
+	longLived = 25 // connections that stay open for the whole demo
 	patience  = 5 * time.Second
 )
 
-// traffic is the clients and what they saw.
+// traffic runs the clients and counts what they observe.
 type traffic struct {
 	world   *world
 	cluster *cluster
@@ -27,15 +27,15 @@ type traffic struct {
 	mu       sync.Mutex
 	opened   int
 	answered int
-	spared   int // not answered: their node was killed
+	spared   int // not answered because their node was killed
 	// answers counts by the name of the service that answered.
 	answers map[string]int
-	recent  []string // names of the shop's last answers, at most recentMax
-	faults  []string // the first few connections that were not answered
-	long    int      // long-lived connections that live
-	killed  int      // those whose node was killed
-	broken  int      // and those that broke otherwise
-	pings   int      // exchanges on them
+	recent  []string // services of the shop's last answers, at most recentMax
+	faults  []string // errors of the first unanswered connections
+	long    int      // open long-lived connections
+	killed  int      // long-lived, their node was killed
+	broken  int      // long-lived, broken otherwise
+	pings   int      // exchanges on long-lived connections
 }
 
 const recentMax = 100
@@ -44,7 +44,7 @@ func newTraffic(w *world, f *cluster) *traffic {
 	return &traffic{world: w, cluster: f, answers: map[string]int{}}
 }
 
-// start runs the clients; stop ends them, each after its exchange.
+// start runs the clients; stop ends each after its current exchange.
 func (t *traffic) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -69,7 +69,7 @@ func (t *traffic) plain(addr string) func() (net.Conn, error) {
 	}
 }
 
-// secure connects; the handshake is part of the exchange.
+// secure connects; the TLS handshake happens during the exchange.
 func (t *traffic) secure() (net.Conn, error) {
 	c, err := t.plain(t.cluster.edge)()
 	if err != nil {
@@ -100,8 +100,8 @@ func (t *traffic) shortLived(ctx context.Context, want string, dial func() (net.
 	}
 }
 
-// ask opens a connection for one exchange and returns who answered, or whether
-// it was not answered because its node was killed.
+// ask opens a connection for one exchange. It returns the service that
+// answered, and whether a failure is excused because the node was killed.
 func (t *traffic) ask(dial func() (net.Conn, error), text string) (name string, excused bool, err error) {
 	c, err := dial()
 	if err != nil {
@@ -112,8 +112,8 @@ func (t *traffic) ask(dial func() (net.Conn, error), text string) (name string, 
 	return name, err != nil && t.excused(c), err
 }
 
-// excused tells whether a connection that is still open here broke because its
-// node was killed.
+// excused reports whether a connection broke because its node was killed. The
+// connection must not be closed on this side yet.
 func (t *traffic) excused(c net.Conn) bool {
 	return t.cluster.balancer.excused(client{c.LocalAddr().String(), c.RemoteAddr().String()})
 }
@@ -160,8 +160,8 @@ func (t *traffic) count(name string, excused bool, err error) {
 	}
 }
 
-// stay keeps a connection for the whole demo and uses it five times a second.
-// Once it is broken it makes another.
+// stay keeps a connection for the whole demo, uses it five times a second, and
+// replaces it when it breaks.
 func (t *traffic) stay(ctx context.Context) {
 	for ctx.Err() == nil {
 		c, err := t.plain(t.cluster.shop)()
@@ -175,7 +175,7 @@ func (t *traffic) stay(ctx context.Context) {
 	}
 }
 
-// use uses a connection until it breaks.
+// use exchanges lines on a connection until it breaks.
 func (t *traffic) use(ctx context.Context, c net.Conn) {
 	t.mu.Lock()
 	t.long++
@@ -208,7 +208,7 @@ func (t *traffic) use(ctx context.Context, c net.Conn) {
 	}
 }
 
-// seen is a copy of what the clients saw so far.
+// seen is a snapshot of the counters.
 type seen struct {
 	opened, answered, spared, long, killed, broken, pings int
 

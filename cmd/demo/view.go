@@ -17,8 +17,8 @@ import (
 	"penstock/node/admin"
 )
 
-// view shows what goes on, once a second, from three sources: the clients, the
-// balancer and what the nodes say of themselves.
+// view prints the state once a second, from three sources: the clients, the
+// balancer and the nodes' reports.
 type view struct {
 	out     io.Writer
 	screen  bool
@@ -27,19 +27,19 @@ type view struct {
 	traffic *traffic
 	kafka   *kafkaTraffic
 	story   *story
-	program string // how a user runs this program
+	program string // the command line for this program
 
 	began  time.Time
-	mu     sync.Mutex        // guards what follows, and what is written to out
-	events []string          // the last ones
+	mu     sync.Mutex        // guards the fields below and writes to out
+	events []string          // the last maxEvents
 	health map[string]string // of each endpoint by node, as last seen
-	passed int               // times that an endpoint was passed over: paused or ejected
-	back   int               // and returns
+	passed int               // how often an endpoint became paused or ejected
+	back   int               // how often an endpoint recovered
 }
 
 const maxEvents = 12
 
-// event notes something that happened.
+// event records and prints an event.
 func (v *view) event(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -55,7 +55,7 @@ func (v *view) event(format string, args ...any) {
 
 func (v *view) run(ctx context.Context) {
 	if v.screen {
-		// No cursor, and no second row for a line that is too long.
+		// Hide the cursor, and cut long lines instead of wrapping.
 		fmt.Fprint(v.out, "\x1b[?25l\x1b[?7l\x1b[2J")
 		defer fmt.Fprint(v.out, "\x1b[?25h\x1b[?7h\n")
 	} else {
@@ -83,7 +83,7 @@ func (v *view) print(text string) {
 	fmt.Fprintln(v.out, text)
 }
 
-// watchEndpoints turns changes of the endpoints' state into events.
+// watchEndpoints reports changes of endpoint health as events.
 func (v *view) watchEndpoints(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, n := range v.cluster.nodes {
@@ -118,11 +118,11 @@ func (v *view) noteHealth(n *node, address, health string) {
 	}
 }
 
-// passedOver reports whether new connections avoid an endpoint of that state.
+// passedOver reports whether new connections avoid an endpoint in that state.
 func passedOver(health string) bool { return health == "paused" || health == "ejected" }
 
-// worst is how an endpoint does in the eyes of the node that thinks least of
-// it, of those that run.
+// worst returns the worst health of an endpoint among the reports of running
+// nodes.
 func (v *view) worst(address string) string {
 	order := []string{"", "healthy", "unchecked", "unresolved", "paused", "unhealthy", "ejected"}
 	worst := ""
@@ -155,7 +155,8 @@ func (w *world) nameOf(address string) string {
 	return address
 }
 
-// program is how a user runs the file: one that `go run` made is not for them.
+// program returns the command line that runs executable; a binary of `go run`
+// is temporary.
 func program(executable string) string {
 	if strings.HasPrefix(executable, filepath.Join(os.TempDir(), "go-build")) {
 		return "go run ./cmd/penstock"
@@ -163,8 +164,8 @@ func program(executable string) string {
 	return executable
 }
 
-// commands are what a user can try from a second terminal. The addresses are
-// those of nodes' own sockets, which want no token.
+// commands returns commands that a user can try in a second terminal. They use
+// the nodes' own sockets, which need no token.
 func (v *view) commands() string {
 	f := v.cluster
 	a, b := f.nodes[1], f.nodes[2]
@@ -174,8 +175,10 @@ func (v *view) commands() string {
 		"  echo hello | openssl s_client -quiet -connect " + f.edge + " -servername " + secureName + " -CAfile " + v.world.caFile,
 		"  kcat -b " + f.plain + " -L                          (tenant blue, in the clear)",
 		"  echo hello | kcat -b " + f.plain + " -t mine -P; kcat -b " + f.plain + " -t mine -C -e",
-		"  kcat -b bootstrap" + suffix("red") + ":" + portText(f.kafka) + " -X security.protocol=ssl -X ssl.ca.location=" + v.world.caFile + " -L",
-		"    (where names under .localhost do not resolve: echo 127.0.0.1 {bootstrap,broker-0,broker-1,broker-2}" + suffix("red") + " >> /etc/hosts)",
+		"  kcat -b bootstrap" + suffix("red") + ":" + portText(f.kafka) +
+			" -X security.protocol=ssl -X ssl.ca.location=" + v.world.caFile + " -L",
+		"    (where names under .localhost do not resolve: " +
+			"echo 127.0.0.1 {bootstrap,broker-0,broker-1,broker-2}" + suffix("red") + " >> /etc/hosts)",
 		"  " + v.program + " status --addr " + a.socket,
 		"  " + v.program + " explain --listener shop --addr " + b.socket,
 		"  " + v.program + " get meshtcproutes -o yaml --addr " + b.socket,
@@ -186,7 +189,7 @@ func (v *view) commands() string {
 	}, "\n")
 }
 
-// sum adds up what the nodes said of their last second, by listener.
+// sum adds up the nodes' rates of the last second, by listener.
 func (v *view) sum() (flows []admin.Flow, all admin.Flow) {
 	by := map[string]*admin.Flow{}
 	for _, n := range v.cluster.nodes {
@@ -218,7 +221,7 @@ func add(to *admin.Flow, f admin.Flow) {
 	to.OutRate += f.OutRate
 }
 
-// role is what a node is now.
+// role returns the state of a node for display.
 func (v *view) role(i int) string {
 	n := v.cluster.nodes[i]
 	r := n.says()
@@ -235,7 +238,7 @@ func (v *view) role(i int) string {
 	return r.self.Role
 }
 
-// line is one second as a plain line.
+// line prints one second as a plain line.
 func (v *view) line() {
 	seen := v.traffic.seen()
 	_, all := v.sum()
@@ -245,13 +248,14 @@ func (v *view) line() {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	fmt.Fprintf(v.out, "%5.1fs%s  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d, %d died with their node  long-lived %d, broken %d\n",
+	fmt.Fprintf(v.out, "%5.1fs%s  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d, "+
+		"%d died with their node  long-lived %d, broken %d\n",
 		time.Since(v.began).Seconds(), nodes.String(), all.NewRate, size(all.InRate), size(all.OutRate),
 		seen.v1, seen.v2, seen.v1+seen.v2, seen.answered, seen.opened, seen.spared+seen.killed, seen.long, seen.broken)
 	fmt.Fprintf(v.out, "        %s\n", v.kafka.line())
 }
 
-// rows is how many rows the terminal has, many where that is not known.
+// rows returns the number of terminal rows; a large number if unknown.
 func (v *view) rows() int {
 	if f, ok := v.out.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 0 {
@@ -261,7 +265,7 @@ func (v *view) rows() int {
 	return 100
 }
 
-// draw is the live screen.
+// draw redraws the live screen.
 func (v *view) draw() {
 	seen, told := v.traffic.seen(), v.story.told()
 	var b bytes.Buffer
@@ -303,7 +307,7 @@ func (v *view) draw() {
 	line("")
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	// What does not fit is left away: the commands, then the older events.
+	// If the screen is too small, leave out the commands, then older events.
 	commands := strings.Split(v.commands(), "\n")
 	events := min(maxEvents, left-len(commands)-1)
 	if events < 4 {
@@ -327,7 +331,8 @@ func (v *view) draw() {
 }
 
 func (v *view) drawNodes(line func(string, ...any)) {
-	line("%-5s %-14s %8s %-10s %8s %5s | balancer: %-6s %6s %8s %8s", "NODE", "ADDRESS", "PROCESS", "ROLE", "APPLIED", "LAG", "READY", "OPEN", "TOTAL", "RETRIED")
+	line("%-5s %-14s %8s %-10s %8s %5s | balancer: %-6s %6s %8s %8s",
+		"NODE", "ADDRESS", "PROCESS", "ROLE", "APPLIED", "LAG", "READY", "OPEN", "TOTAL", "RETRIED")
 	for i, n := range v.cluster.nodes {
 		c, role := v.cluster.balancer.counts(i), v.role(i)
 		color := map[string]string{"leader": "1;32", "voter": "32", "dead": "1;31"}[role]
@@ -338,7 +343,9 @@ func (v *view) drawNodes(line func(string, ...any)) {
 		if r := n.says(); r != nil {
 			self = r.self
 		}
-		line("%-5s %-14s %8d \x1b[%sm%-10s\x1b[0m %8d %5d |           %-6t %6d %8d %8d", n.name, n.host, n.pid(), color, role, self.AppliedIndex, self.Lag, c.up, c.open, c.total, c.refused)
+		line("%-5s %-14s %8d \x1b[%sm%-10s\x1b[0m %8d %5d |           %-6t %6d %8d %8d",
+			n.name, n.host, n.pid(), color, role,
+			self.AppliedIndex, self.Lag, c.up, c.open, c.total, c.refused)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 // secureName is the server name of the TLS service.
 const secureName = "secure.demo.internal"
 
-// world is what stands around the nodes: services and a certificate.
+// world holds the environment of the nodes: services, a Kafka cluster and a CA.
 type world struct {
 	shopV1, shopV2, secure, flakyA, flakyB *service
 
@@ -65,8 +65,8 @@ func (w *world) close() {
 	}
 }
 
-// makeCertificate makes the TLS service's certificate, signed by itself, and
-// writes it where a client outside can find it.
+// makeCertificate creates a self-signed certificate for the TLS service, and
+// writes it to a file for clients.
 func (w *world) makeCertificate(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *world) makeCertificate(dir string) error {
 	return os.WriteFile(w.caFile, w.certPEM, 0o600)
 }
 
-// route is the split of the shop, with that share for v1.
+// route returns the split of the shop with the given share for v1, in percent.
 func (w *world) route(v1 int) string {
 	return fmt.Sprintf(`kind: MeshTCPRoute
 name: canary
@@ -114,7 +114,7 @@ spec:
 `, v1, 100-v1)
 }
 
-// resources is everything that the nodes are to do, each at its own address.
+// resources returns the initial resources.
 func (w *world) resources(p ports, v1 int) string {
 	return fmt.Sprintf(`kind: Listener
 name: shop

@@ -9,11 +9,11 @@ import (
 
 type serveFunc func(c net.Conn)
 
-// A backend serves on a port of its own, one goroutine per connection.
+// A backend serves on its own port, one goroutine per connection.
 type backend struct {
 	l  net.Listener
 	mu sync.Mutex
-	// open are the connections now, so that close can end them.
+	// open holds the current connections, so that close can end them.
 	open map[net.Conn]struct{}
 }
 
@@ -58,7 +58,7 @@ func (b *backend) close() {
 	}
 }
 
-// serveEcho sends back what comes.
+// serveEcho echoes its input.
 func serveEcho(c net.Conn) {
 	buf := make([]byte, 256)
 	for {
@@ -70,14 +70,14 @@ func serveEcho(c net.Conn) {
 			return
 		}
 		if n == len(buf) && n < 64<<10 {
-			// A bulk sender: larger reads from now on.
+			// A bulk sender: use larger reads.
 			buf = make([]byte, min(len(buf)*4, 64<<10))
 		}
 	}
 }
 
-// serveSource answers one byte of command: 'd' sends without end, 'u'
-// swallows without end.
+// serveSource reads a command of one byte: 'd' sends endlessly, 'u' discards
+// input.
 func serveSource(c net.Conn) {
 	cmd := make([]byte, 1)
 	if _, err := io.ReadFull(c, cmd); err != nil {
@@ -97,8 +97,8 @@ func serveSource(c net.Conn) {
 	}
 }
 
-// serveHello answers the first bytes (a ClientHello) with one byte: a
-// passthrough proxy does not care that no TLS follows.
+// serveHello answers the first bytes (a ClientHello) with one byte; a
+// passthrough proxy does not notice that no TLS follows.
 func serveHello(c net.Conn) {
 	buf := make([]byte, 4096)
 	if _, err := c.Read(buf); err != nil {

@@ -18,12 +18,12 @@ import (
 	"penstock/integration/process"
 )
 
-// env is what all proxies share: backends, a certificate, the options.
+// env is shared by all proxies: backends, a certificate, the options.
 type env struct {
 	o      *options
 	dir    string
 	pem    string // certificate and key in one file
-	cert   string // and in one each
+	cert   string // certificate alone
 	key    string
 	roots  *x509.CertPool
 	echo   *backend
@@ -64,7 +64,8 @@ func (e *env) close() {
 	}
 }
 
-// path finds a peer's binary, also where only root's PATH has it.
+// path finds a peer's binary, including in sbin, which only root's PATH
+// contains.
 func (e *env) path(name string) string {
 	if p, err := exec.LookPath(name); err == nil {
 		return p
@@ -108,7 +109,8 @@ func (e *env) makeCertificate() error {
 	return nil
 }
 
-// clientTLS pins what all proxies can do: TLS 1.3, X25519, AES-128-GCM.
+// clientTLS pins parameters that all proxies support: TLS 1.3 and X25519. The
+// proxies select AES-128-GCM.
 func (e *env) clientTLS(cache tls.ClientSessionCache) *tls.Config {
 	return &tls.Config{
 		RootCAs: e.roots, ServerName: "bench.example.com", MinVersion: tls.VersionTLS13,
@@ -116,8 +118,8 @@ func (e *env) clientTLS(cache tls.ClientSessionCache) *tls.Config {
 	}
 }
 
-// launch starts the peer in a folder of its own, with that many names in its
-// large listener.
+// launch starts the peer in its own folder, with the given number of names in
+// its large listener.
 func (e *env) launch(p peer, names int) (*process.Process, places, string, error) {
 	dir, err := os.MkdirTemp(e.dir, p.name+"-")
 	if err != nil {

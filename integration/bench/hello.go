@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// hellos are made by crypto/tls itself, once per name length and kind, and
-// then only the name in them is replaced.
-var hellos sync.Map // kind + name -> []byte
+// hellos caches ClientHello templates made by crypto/tls, by kind; only the
+// name in them is replaced.
+var hellos sync.Map // kind -> []byte
 
 func classicHello(name string) []byte {
 	return helloFor("classic", name, []tls.CurveID{tls.X25519})
@@ -20,8 +20,8 @@ func quantumHello(name string) []byte {
 	return helloFor("quantum", name, []tls.CurveID{tls.X25519MLKEM768, tls.X25519})
 }
 
-// helloFor gives the ClientHello for the name. All names of the benchmark
-// have the same length, so one template a kind is enough.
+// helloFor returns a ClientHello for the name. All names of the benchmark have
+// the same length, so one template per kind suffices.
 func helloFor(kind, name string, curves []tls.CurveID) []byte {
 	template, ok := hellos.Load(kind)
 	if !ok {
@@ -36,7 +36,7 @@ func helloFor(kind, name string, curves []tls.CurveID) []byte {
 
 func replaceName(b []byte, old, name string) []byte {
 	if len(old) != len(name) {
-		panic("bench: names of different lengths") // a fault of this program
+		panic("bench: names of different lengths") // a bug in this program
 	}
 	for i := 0; i+len(old) <= len(b); i++ {
 		if string(b[i:i+len(old)]) == old {
@@ -47,7 +47,7 @@ func replaceName(b []byte, old, name string) []byte {
 	panic("bench: no server name in the hello")
 }
 
-// captureHello lets a client write its first flight into a buffer.
+// captureHello returns the ClientHello that crypto/tls sends.
 func captureHello(name string, curves []tls.CurveID) []byte {
 	c := &captureConn{}
 	_ = tls.Client(c, &tls.Config{ServerName: name, CurvePreferences: curves}).HandshakeContext(context.Background())

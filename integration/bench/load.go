@@ -40,7 +40,7 @@ func tlsAt(e *env, at places) (net.Conn, error) {
 	return t, nil
 }
 
-// each runs n workers until the time is over and sums up what they did.
+// each runs n workers for d and sums up their results.
 func each(n int, d time.Duration, work func(i int, over *atomic.Bool) (float64, error)) (float64, error) {
 	var over atomic.Bool
 	timer := time.AfterFunc(d, func() { over.Store(true) })
@@ -67,8 +67,8 @@ func each(n int, d time.Duration, work func(i int, over *atomic.Bool) (float64, 
 	return sum, errors.Join(errs...)
 }
 
-// roundTrips sends 256 bytes and waits for their echo, on n connections that
-// stay. Opening them is not measured.
+// roundTrips sends 256 bytes and waits for their echo, on n long-lived
+// connections. Opening them is not measured.
 func roundTrips(n int, dial dialer) func(*env, places, time.Duration) (float64, error) {
 	if dial == nil {
 		dial = func(_ *env, at places) (net.Conn, error) { return dialPlain(at.tcp) }
@@ -99,8 +99,8 @@ func roundTrips(n int, dial dialer) func(*env, places, time.Duration) (float64, 
 	}
 }
 
-// bulk moves as much as it can on two connections, one in each direction, and
-// counts in GB. Through TLS it is one echo connection that does both.
+// bulk transfers at full speed over two connections, one in each direction, and
+// counts GB. With TLS, one echo connection does both.
 func bulk(dial dialer) func(*env, places, time.Duration) (float64, error) {
 	return func(e *env, at places, d time.Duration) (float64, error) {
 		return each(2, d, func(i int, over *atomic.Bool) (float64, error) {
@@ -135,8 +135,8 @@ func bulk(dial dialer) func(*env, places, time.Duration) (float64, error) {
 	}
 }
 
-// bulkEcho streams through the echo backend; every byte crosses the proxy
-// twice, once each way, and counts twice.
+// bulkEcho streams through the echo backend. Every byte crosses the proxy once
+// each way and counts twice.
 func bulkEcho(c net.Conn, over *atomic.Bool) (float64, error) {
 	wrote := make(chan error, 1)
 	go func() {
@@ -158,7 +158,7 @@ func bulkEcho(c net.Conn, over *atomic.Bool) (float64, error) {
 
 const connectors = 16
 
-// newConnections connects, makes one exchange and closes in order.
+// newConnections connects, makes one exchange and closes gracefully.
 func newConnections(_ *env, at places, d time.Duration) (float64, error) {
 	return each(connectors, d, func(_ int, over *atomic.Bool) (float64, error) {
 		return repeat(over, func(int) error {
@@ -171,7 +171,7 @@ func newConnections(_ *env, at places, d time.Duration) (float64, error) {
 	})
 }
 
-// repeat counts how often once succeeds until the time is over.
+// repeat counts the successful calls of once until the time is over.
 func repeat(over *atomic.Bool, once func(i int) error) (float64, error) {
 	done := 0
 	for !over.Load() {
@@ -183,7 +183,7 @@ func repeat(over *atomic.Bool, once func(i int) error) (float64, error) {
 	return float64(done), nil
 }
 
-// exchange sends a message, reads one byte of answer and closes in order:
+// exchange sends a message, reads one byte of the answer and closes gracefully:
 // our FIN first, then the peer's.
 func exchange(c net.Conn, msg []byte) error {
 	defer c.Close()
@@ -202,12 +202,15 @@ func exchange(c net.Conn, msg []byte) error {
 
 func fewNames(_ *env, at places, i int) (int, string) { return at.sni, manyName(i % 10) }
 func manyNames(e *env, at places, i int) (int, string) {
-	// A stride that visits the names in an order no cache likes.
+	// The stride defeats caches.
 	return at.sniMany, manyName(i * 7919 % e.o.names)
 }
 
-// newBySNI opens connections whose first bytes are a ClientHello.
-func newBySNI(hello func(name string) []byte, pick func(*env, places, int) (int, string)) func(*env, places, time.Duration) (float64, error) {
+// newBySNI opens connections that begin with a ClientHello.
+func newBySNI(
+	hello func(name string) []byte,
+	pick func(*env, places, int) (int, string),
+) func(*env, places, time.Duration) (float64, error) {
 	return func(e *env, at places, d time.Duration) (float64, error) {
 		return each(connectors, d, func(w int, over *atomic.Bool) (float64, error) {
 			return repeat(over, func(i int) error {
@@ -222,8 +225,9 @@ func newBySNI(hello func(name string) []byte, pick func(*env, places, int) (int,
 	}
 }
 
-// handshakes counts TLS handshakes with one exchange each. Resumed ones use
-// the ticket of the connection before; the first of a worker is a full one.
+// handshakes counts TLS handshakes with one exchange each. If resume is set,
+// each uses the ticket of the previous connection; only the first of a worker
+// is a full one.
 func handshakes(resume bool) func(*env, places, time.Duration) (float64, error) {
 	return func(e *env, at places, d time.Duration) (float64, error) {
 		return each(connectors, d, func(_ int, over *atomic.Bool) (float64, error) {

@@ -1,11 +1,11 @@
-// Command bench measures Penstock beside HAProxy and nginx: the CPU that each
-// proxy's processes use per unit of work, and the memory that connections
-// cost. Clients and backends are this process; only the proxies are charged.
+// Command bench compares Penstock with HAProxy and nginx: the CPU time that each
+// proxy's processes use per unit of work, and the memory per connection. Clients
+// and backends run in this process; only the proxies are charged.
 //
-// All proxies run at the same time on the same backends, and each round takes
-// them in turn, so that what the machine does meanwhile touches all of them.
-// Reported are the medians over the rounds of each round's own ratio to
-// HAProxy; an absolute time says nothing on another machine.
+// All proxies run at the same time on the same backends, and each round measures
+// them in turn, so that disturbances of the machine affect all of them. It
+// reports the median over the rounds of each round's ratio to HAProxy; absolute
+// times would mean nothing on another machine.
 package main
 
 import (

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// runMemory measures what connections cost in resident memory, each time on
-// fresh processes.
+// runMemory measures the resident memory per connection, on fresh processes.
 func runMemory(e *env) error {
 	type row struct {
 		name, unit string
@@ -18,7 +17,8 @@ func runMemory(e *env) error {
 		run        func(e *env, p peer) (float64, error)
 	}
 	rows := []row{
-		{"idle connection after 64 KB, plain", "KB", "<= 0.7 KB", idleMemory(3000, func(_ *env, at places) (net.Conn, error) { return dialPlain(at.tcp) })},
+		{"idle connection after 64 KB, plain", "KB", "<= 0.7 KB", idleMemory(3000,
+			func(_ *env, at places) (net.Conn, error) { return dialPlain(at.tcp) })},
 		{"idle connection after 64 KB, TLS-terminated", "KB", "<= 6 KB", idleMemory(2000, tlsAt)},
 		{"1,000 readers that never read, growth", "MiB", "<= 64 MiB", stalledReaders},
 		{"add a name to all names until it serves", "ms", "<= 5 ms", addNameTime},
@@ -53,8 +53,8 @@ func runMemory(e *env) error {
 	return nil
 }
 
-// idleMemory opens n connections, moves 64 KB through each and back, and
-// divides the growth of the proxy by n. A first tenth of them warms the
+// idleMemory opens n connections, echoes 64 KB through each, and divides the
+// growth of the proxy by n. A tenth of them are opened first to warm the
 // process up, so that pools and code pages are not charged to connections.
 func idleMemory(n int, dial dialer) func(*env, peer) (float64, error) {
 	return func(e *env, p peer) (float64, error) {
@@ -93,7 +93,7 @@ func idleMemory(n int, dial dialer) func(*env, peer) (float64, error) {
 	}
 }
 
-// pass64K sends 64 KB in pieces and reads each piece's echo.
+// pass64K sends 64 KB in pieces and reads the echo of each.
 func pass64K(c net.Conn) error {
 	out, in := make([]byte, 16<<10), make([]byte, 16<<10)
 	for range 4 {
@@ -107,7 +107,7 @@ func pass64K(c net.Conn) error {
 	return nil
 }
 
-// stalledReaders opens connections whose server sends without end and whose
+// stalledReaders opens connections whose server sends endlessly and whose
 // client never reads.
 func stalledReaders(e *env, p peer) (float64, error) {
 	const n = 1000
@@ -130,16 +130,16 @@ func stalledReaders(e *env, p peer) (float64, error) {
 	return float64(proc.SettledRSS()-before) / (1 << 20), nil
 }
 
-// addNameTime is how long it takes from the wish for one more name until a
-// connection with it is served. HAProxy and nginx are sent the signal to reload
-// when their file is written; Penstock is asked by RPC, as its command asks it.
+// addNameTime measures the time from the request for one more name until a
+// connection with that name is served. HAProxy and nginx get the reload signal
+// when their file is written; Penstock gets an RPC, as from its command.
 func addNameTime(e *env, p peer) (float64, error) {
 	proc, at, dir, err := e.launch(p, e.o.names)
 	if err != nil {
 		return 0, err
 	}
 	defer proc.Kill()
-	proc.SettledRSS() // a master that is still starting misses the signal
+	proc.SettledRSS() // a master that is still starting would miss the signal
 	var times []float64
 	for i := range 5 {
 		name := manyName(e.o.names + i)
@@ -178,7 +178,7 @@ func addNameMemory(e *env, p peer) (float64, error) {
 	return float64(proc.SettledRSS()-before) / 1e6, nil
 }
 
-// untilServed connects with the name until the backend answers, and gives the
+// untilServed connects with the name until the backend answers, and returns the
 // connection.
 func untilServed(port int, name string) (net.Conn, error) {
 	deadline := time.Now().Add(30 * time.Second)

@@ -13,17 +13,17 @@ import (
 	"penstock/node/admin"
 )
 
-// places are the ports that one proxy listens on, and how many server names
-// its large listener has.
+// places are the ports of one proxy, and the number of server names of its
+// large listener.
 type places struct{ tcp, sni, sniMany, tls, sink, names int }
 
 func (p places) all() []int { return []int{p.tcp, p.sni, p.sniMany, p.tls, p.sink} }
 
-// A peer knows how to run one kind of proxy on the backends of an env.
+// A peer runs one kind of proxy on the backends of an env.
 type peer struct {
 	name  string
 	start func(e *env, dir string, at places) (*process.Process, error)
-	// addName makes one more server name of the large listener work.
+	// addName adds a server name to the large listener.
 	addName func(e *env, dir string, at places, p *process.Process, name string) error
 }
 
@@ -47,7 +47,7 @@ func startHAProxy(e *env, dir string, at places) (*process.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Master-worker mode, so that a reload is possible; its worker does all the work.
+	// Master-worker mode allows reloads; the single worker does all the work.
 	return process.Start("haproxy", dir, []string{e.path("haproxy"), "-W", "-f", conf}, at.all()...)
 }
 
@@ -111,8 +111,8 @@ backend sni
 		e.echo.addr(), e.source.addr(), e.hello.addr()))
 }
 
-// addNameHAProxy reloads with a longer map: the runtime's "add map" is gone
-// with the next reload, so it is no change of the configuration.
+// addNameHAProxy reloads with a longer map. The runtime command "add map" would
+// be lost with the next reload, so it is no change of the configuration.
 func addNameHAProxy(e *env, dir string, at places, p *process.Process, name string) error {
 	e.added[p] = append(e.added[p], name)
 	if _, err := writeHAProxy(e, dir, at, e.added[p]); err != nil {

@@ -11,12 +11,12 @@ import (
 	"penstock/integration/process"
 )
 
-// A measure is a load whose CPU is divided by the units of work it did.
+// A measure is a load; its CPU time is divided by the units of work done.
 type measure struct {
 	name string
 	unit string
-	goal float64 // times HAProxy; 0: none
-	// load works for that long and returns how many units were done.
+	goal float64 // as a multiple of HAProxy; 0: none
+	// load works for d and returns the number of units done.
 	load func(e *env, at places, d time.Duration) (float64, error)
 }
 
@@ -42,7 +42,7 @@ func measures() []measure {
 	}
 }
 
-// scale turns a cost in nanoseconds per unit into the measure's own unit.
+// scale converts nanoseconds per unit to the measure's unit.
 func (m *measure) scale(ns float64) float64 {
 	if m.unit == "s" {
 		return ns / 1e9
@@ -50,8 +50,8 @@ func (m *measure) scale(ns float64) float64 {
 	return ns / 1e3
 }
 
-// runRatios runs every measure on every proxy, round by round, and prints the
-// table of CPU per unit.
+// runRatios runs every measure on every proxy, round by round, and prints a
+// table of CPU time per unit.
 func runRatios(e *env) error {
 	var todo []measure
 	for _, m := range measures() {
@@ -81,7 +81,7 @@ func runRatios(e *env) error {
 		cost := map[string][]float64{}
 		for round := -1; round < e.o.rounds; round++ { // round -1 warms up
 			for i := range proxies {
-				// Each round begins with another proxy.
+				// Each round starts with another proxy.
 				p := proxies[(i+max(round, 0))%len(proxies)]
 				d := e.o.window
 				if round < 0 {
@@ -112,8 +112,8 @@ func runRatios(e *env) error {
 	return nil
 }
 
-// printNamesCost compares each proxy with itself: what a connection costs
-// among all names against what it costs among ten.
+// printNamesCost compares each proxy with itself: the cost of a connection
+// among all names and among ten.
 func printNamesCost(many, few map[string][]float64) {
 	if many == nil || few == nil {
 		return

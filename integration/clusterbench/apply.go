@@ -8,9 +8,10 @@ import (
 	"penstock/node/admin"
 )
 
-// measureApply is the time from sending a change until all three nodes act on
-// it: the answer that waits for all. Nothing else goes on. Each node is asked
-// in turn, so two of three changes are passed on to the leader.
+// measureApply measures the time from sending a change until all three nodes
+// act on it, as reported by an apply that waits for all, on an otherwise idle
+// cluster. The changes go to each node in turn, so two of three are forwarded
+// to the leader.
 func measureApply(e *env) error {
 	for _, where := range []struct {
 		name, dir string
@@ -50,7 +51,7 @@ func applyIn(e *env, name, dir string, p50, p99 float64) error {
 				return err
 			}
 		}
-		// Changes that follow at once would meet machinery that is still warm.
+		// Back-to-back changes would find caches and connections warm.
 		time.Sleep(5 * time.Millisecond)
 	}
 	e.atMost("apply -> active on 3 nodes, "+name+", p50", "ms", ms(percentile(times, 50)), p50)
@@ -59,8 +60,8 @@ func applyIn(e *env, name, dir string, p50, p99 float64) error {
 	return nil
 }
 
-// actsOn checks that each node acts on a service with that endpoint, by its
-// own word, without asking another.
+// actsOn checks that each node, asked for its local state, has a service with
+// that endpoint.
 func (f *cluster) actsOn(name, endpoint string) error {
 	for _, n := range f.nodes {
 		r, err := ask[admin.GetResult](n, 5*time.Second, admin.MethodGet, admin.GetRequest{Kind: "Service", Name: name, Stale: true})

@@ -17,45 +17,45 @@ import (
 	"penstock/node/admin"
 )
 
-// cluster is a cluster of real nodes.
+// cluster is a cluster of Penstock processes.
 type cluster struct {
 	e     *env
 	nodes []*node
-	join  []string // --join and --token for further nodes
+	join  []string // --join and --token of further nodes
 }
 
-// node is one of them.
+// node is one node of a cluster.
 type node struct {
 	e        *env
 	name, ip string
 	dir      string
-	flags    []string // of every start
-	inside   []string // what puts its command into a network of its own; nil: none
+	flags    []string // passed at every start
+	inside   []string // command prefix that enters the node's network namespace; nil: none
 	proc     *process.Process
 	*connected
 }
 
-// connected is a connection to the node's own socket.
+// connected is a connection to the node's unix socket.
 type connected struct{ client *admin.Client }
 
 var nets atomic.Int32
 
-// freshNet gives loopback addresses that nobody else uses: 127.x.y.1 and on.
+// freshNet returns the prefix of unused loopback addresses, 127.x.y.
 func freshNet() string { return fmt.Sprintf("127.%d.%d.", 216+os.Getpid()%32, nets.Add(1)) }
 
-// plan says how a cluster is made.
+// plan configures a cluster.
 type plan struct {
 	size   int
-	dir    string // folder of all folders; "": in memory
-	prefix string // of addresses; "": loopback ones
+	dir    string // parent of the data folders; "": in memory
+	prefix string // of addresses; "": a loopback network
 	flags  []string
 	inside func(i int) []string
-	// together starts all that join at once, where otherwise one waits for the other.
+	// together starts all joining nodes at once instead of one by one.
 	together bool
 }
 
-// startCluster starts a cluster and waits until all nodes are ready and seen by
-// all, and as many vote as should.
+// startCluster starts a cluster and waits until all nodes are ready, each sees
+// all others, and the expected number of them vote.
 func startCluster(e *env, p plan) (*cluster, error) {
 	f := &cluster{e: e}
 	if p.dir == "" {
@@ -103,13 +103,15 @@ func (f *cluster) start(together bool) error {
 	return f.waitSettled(60 * time.Second)
 }
 
-// begin starts the process of a node. One that was in a cluster before needs
-// no flags for that.
+// begin starts the process of a node. A node that was in a cluster before needs
+// no join flags.
 func (n *node) begin(join ...string) error {
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return err
 	}
-	argv := append(slices.Clone(n.inside), "env", "-u", "PENSTOCK_ADDR", "PENSTOCK_PRINT_TOKEN=true", n.e.penstock, "start", "--name", n.name, "--data-dir", n.dir,
+	argv := append(slices.Clone(n.inside),
+		"env", "-u", "PENSTOCK_ADDR", "PENSTOCK_PRINT_TOKEN=true",
+		n.e.penstock, "start", "--name", n.name, "--data-dir", n.dir,
 		"--bind", n.ip, "--gossip", n.ip+":7946", "--cluster", n.ip+":7947", "--http", n.ip+":7948", "--http-insecure",
 		"--access-log", "off", "--log-format", "json", "--drain-wait", "0s", "--drain-timeout", "0s")
 	var err error
@@ -117,7 +119,7 @@ func (n *node) begin(join ...string) error {
 	return err
 }
 
-// readJoin takes --join and --token from the line that the first node prints.
+// readJoin parses --join and --token from the line that the first node prints.
 func (f *cluster) readJoin() error {
 	return until("the join line", 30*time.Second, func() error {
 		text, err := os.ReadFile(f.nodes[0].proc.Log())
@@ -161,7 +163,7 @@ func (n *node) ready() error {
 	return nil
 }
 
-// dial connects to a node's own socket, or gives the connection there is.
+// dial returns the open connection to the node's unix socket, or opens one.
 func (n *node) dial() (*admin.Client, error) {
 	if n.connected != nil {
 		select {
@@ -178,14 +180,14 @@ func (n *node) dial() (*admin.Client, error) {
 	return c, nil
 }
 
-// connect makes another connection to a node's own socket.
+// connect opens another connection to the node's unix socket.
 func (n *node) connect() (*admin.Client, error) {
 	ctx, cancel := context.WithTimeout(n.e.ctx, 5*time.Second)
 	defer cancel()
 	return admin.Dial(ctx, "unix:"+filepath.Join(n.dir, "penstock.sock"))
 }
 
-// ask makes a request of a node at its own socket.
+// ask sends a request to a node over its unix socket.
 func ask[Resp any](n *node, limit time.Duration, method string, req any) (*Resp, error) {
 	c, err := n.dial()
 	if err != nil {
@@ -200,16 +202,16 @@ func ask[Resp any](n *node, limit time.Duration, method string, req any) (*Resp,
 	return r, err
 }
 
-// kill ends a node as a crash would.
+// kill ends a node like a crash.
 func (n *node) kill() error {
 	if err := n.proc.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	_ = n.proc.Wait() // it was killed
+	_ = n.proc.Wait() // always an error: the process was killed
 	return nil
 }
 
-// stop ends all nodes, and removes their folders.
+// stop kills all nodes and removes their folders.
 func (f *cluster) stop() {
 	for _, n := range f.nodes {
 		if n.connected != nil {
@@ -224,8 +226,8 @@ func (f *cluster) stop() {
 	}
 }
 
-// waitSettled waits until each node is ready and sees all others serve, all
-// know the same leader, and as many vote as should.
+// waitSettled waits until each node is ready and sees all others serving, all
+// agree on the leader, and the expected number of nodes vote.
 func (f *cluster) waitSettled(limit time.Duration) error {
 	voters := min(len(f.nodes)-(len(f.nodes)+1)%2, 5)
 	return until(fmt.Sprintf("%d nodes to settle", len(f.nodes)), limit, func() error {
@@ -258,7 +260,7 @@ func (f *cluster) waitSettled(limit time.Duration) error {
 	})
 }
 
-// leader is who leads, by the word of the first node that answers.
+// leader returns the leader reported by the first node that answers.
 func (f *cluster) leader() (*node, error) {
 	for _, n := range f.nodes {
 		list, err := ask[admin.Members](n, 5*time.Second, admin.MethodMembers, admin.Empty{})
@@ -276,7 +278,8 @@ func (f *cluster) leader() (*node, error) {
 	return nil, errors.New("nobody leads")
 }
 
-// until waits for a condition, and says what it waited for in vain.
+// until waits until met returns nil; after limit it returns an error that names
+// what.
 func until(what string, limit time.Duration, met func() error) error {
 	return untilEvery(50*time.Millisecond, what, limit, met)
 }

@@ -14,15 +14,16 @@ import (
 )
 
 const (
-	// changeRate is how many changes a second there are.
+	// changeRate is the number of changes per second.
 	changeRate = 100
-	// pairs is how many connections exchange 256 bytes.
+	// pairs is the number of connections that exchange 256 bytes.
 	pairs = 64
 )
 
-// measureDataPath is the CPU of a node per round trip of 256 bytes, quiet and
-// while 100 changes a second come to act. Changes cost CPU by themselves; that
-// is measured without round trips, and told. Raw is with it, net without it.
+// measureDataPath measures the CPU time of a node per round trip of 256 bytes,
+// idle and while 100 changes per second are applied. The CPU time of the
+// changes themselves is measured separately; the raw figure includes it, the
+// net figure does not.
 func measureDataPath(e *env) error {
 	l, err := (&net.ListenConfig{}).Listen(e.ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,7 +59,7 @@ func measureDataPath(e *env) error {
 	return dataPathOf(e, "the leader", leader, other)
 }
 
-// dataPathOf measures one node while changes are asked of another one.
+// dataPathOf measures one node while another one is sent changes.
 func dataPathOf(e *env, name string, n, changed *node) error {
 	var raw, net, quiet, alone []float64
 	for round := range e.rounds + 1 {
@@ -75,7 +76,7 @@ func dataPathOf(e *env, name string, n, changed *node) error {
 			return err
 		}
 		if round == 0 {
-			continue // warms up
+			continue // warm-up
 		}
 		perTrip := func(u usage, less float64) float64 { return (u.cpu - less) / u.trips }
 		quiet = append(quiet, perTrip(calm, 0)/1e3)
@@ -92,11 +93,11 @@ func dataPathOf(e *env, name string, n, changed *node) error {
 	return nil
 }
 
-// usage is what a node did in a time, and its CPU for that in nanoseconds.
+// usage is the work of a node in an interval, and its CPU time in nanoseconds.
 type usage struct{ cpu, trips, changes float64 }
 
-// cost loads a node with round trips, while another one, where there is one,
-// is asked for changes.
+// cost loads a node with round trips while changed, if not nil, is sent
+// changes.
 func (n *node) cost(d time.Duration, changed *node) (usage, error) {
 	var u usage
 	var made atomic.Int64
@@ -119,7 +120,7 @@ func (n *node) cost(d time.Duration, changed *node) (usage, error) {
 	return u, err
 }
 
-// changesAlone is what changes cost a node that has nothing else to do.
+// changesAlone measures the CPU time of changes on an otherwise idle node.
 func (n *node) changesAlone(d time.Duration, changed *node) (usage, error) {
 	var made atomic.Int64
 	ctx, cancel := context.WithTimeout(n.e.ctx, d)
@@ -129,8 +130,8 @@ func (n *node) changesAlone(d time.Duration, changed *node) (usage, error) {
 	return usage{cpu: float64(n.proc.CPU() - before), changes: float64(made.Load())}, err
 }
 
-// changes asks a node for changes at a steady rate until ctx ends. They are of
-// services that the traffic does not use.
+// changes sends changes to a node at a steady rate until ctx ends. They concern
+// services without traffic.
 func (n *node) changes(ctx context.Context, made *atomic.Int64) error {
 	c, err := n.connect()
 	if err != nil {
@@ -187,7 +188,7 @@ func echo(l net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c}) // no splice: small messages
+			_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c}) // copies without splice: the messages are small
 		}()
 	}
 }

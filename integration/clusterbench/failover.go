@@ -8,8 +8,8 @@ import (
 	"penstock/node/admin"
 )
 
-// measureFailover kills the leader of three nodes and asks both others to make
-// a change, again and again, until one does. Timeouts are the defaults.
+// measureFailover kills the leader of three nodes and sends a change to both
+// others repeatedly until one succeeds. Timeouts are the defaults.
 func measureFailover(e *env) error {
 	f, err := startCluster(e, plan{size: 3})
 	if err != nil {
@@ -54,7 +54,8 @@ func measureFailover(e *env) error {
 	return nil
 }
 
-// untilWritten asks a node for a change until it is made, on a connection of its own.
+// untilWritten retries a change at a node until it succeeds, on a separate
+// connection.
 func (n *node) untilWritten(name string) error {
 	c, err := n.connect()
 	if err != nil {

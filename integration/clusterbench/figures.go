@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// percentile is the value that p percent of all are not above.
+// percentile returns the p-th percentile of v.
 func percentile[T cmp.Ordered](v []T, p float64) T {
 	var zero T
 	if len(v) == 0 {
@@ -21,7 +21,7 @@ func median[T cmp.Ordered](v []T) T { return percentile(v, 50) }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// service is a small resource; its content is another one for each turn.
+// service returns a small resource whose content depends on turn.
 func service(name string, turn int) []byte {
 	return fmt.Appendf(nil, `{"kind":"Service","name":%q,"spec":{"endpoints":[{"address":"127.0.0.1:%d"}]}}`, name, 1024+turn%60000)
 }

@@ -10,11 +10,11 @@ import (
 	"penstock/integration/lab"
 )
 
-// idleFor is how long a cluster that has nothing to do is watched.
+// idleFor is how long the idle cluster is measured.
 const idleFor = 60 * time.Second
 
-// bytesOn is what went through a host's cable, both ways, with the headers of
-// Ethernet.
+// bytesOn returns the bytes sent and received on a host's link, including
+// Ethernet headers.
 func bytesOn(cable string) (float64, error) {
 	sum := 0.0
 	for _, which := range []string{"rx_bytes", "tx_bytes"} {
@@ -31,8 +31,8 @@ func bytesOn(cable string) (float64, error) {
 	return sum, nil
 }
 
-// measureIdle watches five nodes that have nothing to do, each in a network of
-// its own. It needs root.
+// measureIdle measures five idle nodes, each in its own network namespace. It
+// requires root.
 func measureIdle(e *env) error {
 	const nodes = 5
 	network, err := lab.New(nodes)
@@ -51,7 +51,7 @@ func measureIdle(e *env) error {
 		return err
 	}
 	for _, n := range f.nodes {
-		n.client.Close() // nobody asks anything
+		n.client.Close() // no requests from here on
 	}
 	pause := func(d time.Duration) error {
 		select {
@@ -61,7 +61,7 @@ func measureIdle(e *env) error {
 			return e.ctx.Err()
 		}
 	}
-	if err := pause(20 * time.Second); err != nil { // what forming led to comes to rest
+	if err := pause(20 * time.Second); err != nil { // let the activity of forming the cluster end
 		return err
 	}
 	cpu, traffic := make([]time.Duration, nodes), make([]float64, nodes)

@@ -12,12 +12,11 @@ import (
 	"penstock/node/admin"
 )
 
-// chunk is how many resources travel in one change.
+// chunk is the number of resources per change.
 const chunk = 1000
 
 // measureLarge fills three nodes with resources, saves a snapshot, restores it
-// into three nodes that have nothing, and starts a node again, by the command
-// that operators use.
+// into three empty nodes, and restarts a node, using the command line.
 func measureLarge(e *env) error {
 	f, err := startCluster(e, plan{size: 3})
 	if err != nil {
@@ -62,13 +61,14 @@ func measureLarge(e *env) error {
 	return restarts(e, g, "after the restore, restart to ready")
 }
 
-// fill applies a listener, a service, and names for it up to the number that
-// is wished for.
+// fill applies a listener, a service, and hosts up to the requested number of
+// resources.
 func fill(e *env, f *cluster) error {
 	n := f.nodes[0]
 	docs := [][]byte{
 		service("apps", 1),
-		[]byte(`{"kind":"Listener","name":"edge","spec":{"address":":7443","protocol":"tls","hosts":[{"names":["apps.example.com"],"service":"apps"}]}}`),
+		[]byte(`{"kind":"Listener","name":"edge","spec":{"address":":7443","protocol":"tls",` +
+			`"hosts":[{"names":["apps.example.com"],"service":"apps"}]}}`),
 	}
 	began := time.Now()
 	for i := 0; i < e.names; {
@@ -110,8 +110,8 @@ func (f *cluster) mostRSS() float64 {
 	return most
 }
 
-// command runs the binary as an operator would, at a node's own socket, and
-// tells how long that took.
+// command runs the penstock command against a node's unix socket, and returns
+// how long it took.
 func command(e *env, n *node, args ...string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(e.ctx, 60*time.Second)
 	defer cancel()
@@ -125,8 +125,8 @@ func command(e *env, n *node, args ...string) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// restarts ends a follower, in order and by a crash, and starts it again until
-// it is ready and acts on everything.
+// restarts stops a follower, gracefully and by a crash, and restarts it, until
+// it is ready and has applied everything.
 func restarts(e *env, f *cluster, name string) error {
 	leader, err := f.leader()
 	if err != nil {

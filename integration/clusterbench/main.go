@@ -1,12 +1,12 @@
-// Command clusterbench measures Penstock as a cluster: how soon a change acts
-// on every node, how many changes there are in a second beside plain Raft, what
-// 100,000 resources and fifty nodes cost, how long nobody leads after a crash,
-// and what a cluster costs that has nothing to do.
+// Command clusterbench measures Penstock as a cluster: the time until a change
+// is active on every node, changes per second compared with plain Raft, the cost
+// of 100,000 resources and of fifty nodes, the time without a leader after a
+// crash, and the cost of an idle cluster.
 //
-// Nodes are real processes of the real binary, each with a loopback address and
-// a folder of its own, in memory (tmpfs) unless a measure says that it is about
-// the disk. Everything runs on one machine, so that nodes, clients and whatever
-// they are compared with share its cores.
+// Nodes are processes of the real binary, each with its own loopback address and
+// data folder, in memory (tmpfs) unless a measure concerns the disk. Everything
+// runs on one machine, so nodes, clients and the systems that they are compared
+// with share its cores.
 //
 //	go run ./integration/clusterbench -only 'apply|writes' -v
 package main
@@ -47,7 +47,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("clusterbench: ")
 	if len(os.Args) > 1 && os.Args[1] == plainCommand {
-		log.Fatal(runPlain(os.Args[2:])) // it serves until it is killed
+		log.Fatal(runPlain(os.Args[2:])) // serves until it is killed
 	}
 	var o options
 	only := flag.String("only", "", "run only the measures whose name matches this expression")
@@ -74,7 +74,7 @@ func main() {
 	}
 }
 
-// A measure is one story about clusters, which leads to some figures.
+// A measure is one scenario that yields some figures.
 type measure struct {
 	name string
 	run  func(*env) error
@@ -93,7 +93,7 @@ func measures() []measure {
 	}
 }
 
-// env is what a measure works with.
+// env is the environment of the measures.
 type env struct {
 	*options
 	ctx  context.Context
@@ -102,13 +102,12 @@ type env struct {
 	rows []row
 }
 
-// row is one figure with its goal.
+// row is a figure with its goal.
 type row struct {
 	name, figure, goal, verdict string
 }
 
-// add puts a figure into the table. A limit of 0 is none; the figure is given
-// in the unit of the limit.
+// add adds a figure to the table. limit is in the same unit; 0: none.
 func (e *env) add(name, unit string, value, limit float64, atLeast bool) {
 	r := row{name: name, figure: fmt.Sprintf("%.3g %s", value, unit)}
 	if value >= 1000 {
@@ -131,7 +130,7 @@ func (e *env) add(name, unit string, value, limit float64, atLeast bool) {
 func (e *env) atMost(name, unit string, value, limit float64) { e.add(name, unit, value, limit, false) }
 func (e *env) note(name, unit string, value float64)          { e.add(name, unit, value, 0, false) }
 
-// say tells on stderr what goes on.
+// say prints progress on stderr with -v.
 func (e *env) say(format string, args ...any) {
 	if e.verbose {
 		fmt.Fprintf(os.Stderr, format+"\n", args...)
@@ -150,7 +149,7 @@ func run(o *options) error {
 		in string
 	}{{&e.base, o.memory}, {&e.disk, o.disk}} {
 		var err error
-		// The path of a unix socket may be 107 bytes long.
+		// The path of a unix socket is at most 107 bytes long.
 		if *f.at, err = os.MkdirTemp(f.in, "pscb-"); err != nil {
 			return err
 		}

@@ -20,13 +20,14 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// plainCommand runs one server of plain Raft: hashicorp/raft and raft-boltdb
-// with a map for a state machine, without TLS, validation, history or anything
-// else around it. It is what Penstock's writes are compared with.
+// plainCommand runs a server of plain Raft, the baseline for Penstock's writes:
+// hashicorp/raft and raft-boltdb with a map as the state machine, without TLS,
+// validation or history.
 const plainCommand = "plain-raft-server"
 
-// runPlain serves lines: a line is a value to be kept, its answer "ok INDEX",
-// or "no" and why. A server that does not lead refuses; clients know who leads.
+// runPlain serves lines: a line is a value to store, its answer "ok INDEX" or
+// "no" and a reason. A server that is not the leader refuses; clients know the
+// leader.
 func runPlain(args []string) error {
 	flags := flag.NewFlagSet(plainCommand, flag.ContinueOnError)
 	id := flags.String("id", "", "ID of the server, which is its address for Raft")
@@ -56,8 +57,8 @@ func runPlain(args []string) error {
 	}
 }
 
-// openPlain has the settings of package consensus, with the timeouts that
-// package cluster gives it.
+// openPlain uses the settings of package consensus, with the timeouts that
+// package cluster sets.
 func openPlain(id, dir string, peers []string) (*raft.Raft, error) {
 	store, err := raftboltdb.New(raftboltdb.Options{
 		Path:                    filepath.Join(dir, "raft.db"),
@@ -117,7 +118,7 @@ func servePlain(r *raft.Raft, c net.Conn) {
 	}
 }
 
-// plainMachine keeps values by what stands before their first space.
+// plainMachine stores values under the text before their first space.
 type plainMachine struct {
 	mu     sync.Mutex
 	values map[string][]byte
@@ -134,7 +135,7 @@ func (m *plainMachine) Apply(l *raft.Log) any {
 func (m *plainMachine) Snapshot() (raft.FSMSnapshot, error) { return noSnapshot{}, nil }
 func (m *plainMachine) Restore(io.ReadCloser) error         { return errors.New("there are no snapshots") }
 
-// noSnapshot holds nothing: the servers never restart.
+// noSnapshot is empty: the servers never restart.
 type noSnapshot struct{}
 
 func (noSnapshot) Persist(s raft.SnapshotSink) error { return s.Close() }

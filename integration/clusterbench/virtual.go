@@ -24,9 +24,9 @@ const (
 )
 
 // measureVirtual fills three nodes with virtual Kafka clusters and changes one
-// after the other: from sending the change until all three nodes act on it.
-// That they do is proved by a new connection to each, with a server name that
-// only the change has brought.
+// at a time, measuring the time from sending the change until all three nodes
+// act on it. A new connection to each node, with a server name that only the
+// change introduces, proves that they do.
 func measureVirtual(e *env) error {
 	f, err := startCluster(e, plan{size: 3})
 	if err != nil {
@@ -47,13 +47,15 @@ func measureVirtual(e *env) error {
 		}
 		docs = nil
 	}
-	e.note(fmt.Sprintf("%d virtual clusters of %d brokers, applied by 100 to 3 nodes", virtualClusters, virtualBrokers), "s", time.Since(began).Seconds())
+	e.note(fmt.Sprintf("%d virtual clusters of %d brokers, applied by 100 to 3 nodes",
+		virtualClusters, virtualBrokers), "s", time.Since(began).Seconds())
 	const warm = 60
 	var times []time.Duration
 	for i := range warm + 100*e.rounds {
 		n, which, turn := f.nodes[i%len(f.nodes)], i*7919%virtualClusters, fmt.Sprintf("turn%d", i)
 		began := time.Now()
-		r, err := ask[admin.ApplyResult](n, 30*time.Second, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{virtualCluster(which, turn)}})
+		r, err := ask[admin.ApplyResult](n, 30*time.Second, admin.MethodApply,
+			admin.ApplyRequest{Documents: [][]byte{virtualCluster(which, turn)}})
 		if err != nil {
 			return err
 		}
@@ -78,15 +80,16 @@ func measureVirtual(e *env) error {
 	return nil
 }
 
-// virtualBasis is what the virtual clusters stand on: one physical one, one TLS
-// port, one certificate for all names.
+// virtualBasis returns what the virtual clusters share: a physical cluster, a
+// TLS port and a wildcard certificate.
 func virtualBasis() ([][]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"*.kafka.test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		SerialNumber: big.NewInt(1), DNSNames: []string{"*.kafka.test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -113,7 +116,7 @@ func virtualBasis() ([][]byte, error) {
 
 func virtualName(i int, turn string) string { return fmt.Sprintf("%s-%d.kafka.test", turn, i) }
 
-// virtualCluster is a tenant; turn is in the name of its first broker.
+// virtualCluster returns a tenant; the name of its first broker contains turn.
 func virtualCluster(i int, turn string) []byte {
 	var brokers []string
 	for b := range virtualBrokers {
@@ -127,11 +130,14 @@ func virtualCluster(i int, turn string) []byte {
 		`"filters":[{"type":"MultiTenant","config":{"tenantKey":"t%[1]d"}}],"brokers":[%s]}}`, i, strings.Join(brokers, ","))
 }
 
-// serves makes a TLS connection to a node's Kafka port by a name.
+// serves makes a TLS connection to a node's Kafka port with a server name.
 func (n *node) serves(name string) error {
 	ctx, cancel := context.WithTimeout(n.e.ctx, 5*time.Second)
 	defer cancel()
-	d := tls.Dialer{NetDialer: new(net.Dialer), Config: &tls.Config{ServerName: name, InsecureSkipVerify: true}} //nolint:gosec // whose it is does not matter
+	d := tls.Dialer{
+		NetDialer: new(net.Dialer),
+		Config:    &tls.Config{ServerName: name, InsecureSkipVerify: true}, //nolint:gosec // the issuer does not matter
+	}
 	c, err := d.DialContext(ctx, "tcp", n.ip+":7443")
 	if err != nil {
 		return err

@@ -7,8 +7,8 @@ import (
 	"penstock/node/admin"
 )
 
-// measureWide forms a cluster of many nodes, all started at once, and makes
-// changes that act on all of them.
+// measureWide forms a cluster of many nodes, all started at once, and applies
+// changes to all of them.
 func measureWide(e *env) error {
 	began := time.Now()
 	f, err := startCluster(e, plan{size: e.nodes, together: true, flags: []string{"--loops", "1"}})
@@ -35,7 +35,7 @@ func measureWide(e *env) error {
 	if err := f.actsOn("svc", fmt.Sprintf("127.0.0.1:%d", 1024+2*e.rounds-1)); err != nil {
 		return err
 	}
-	// The first one finds connections that are not made yet.
+	// The first change opens connections between nodes.
 	e.atMost(fmt.Sprintf("%d nodes: the first change acts on all", e.nodes), "s", times[0], 1)
 	e.atMost(fmt.Sprintf("%d nodes: a change acts on all, median", e.nodes), "s", median(times[1:]), 1)
 	before, from := f.cpu(), time.Now()

@@ -17,11 +17,11 @@ import (
 	"penstock/node/admin"
 )
 
-// measureWrites is how many small changes 32 clients make in a second. Those
-// of Penstock are spread over three nodes and wait until the node asked acts;
-// each change is passed on to the leader, checked there, and in the history.
-// Those of plain Raft talk to the leader at once. Both clusters run at the same
-// time and are loaded in turn.
+// measureWrites measures the small changes per second of 32 clients. Penstock's
+// clients are spread over three nodes and wait until the node asked acts on the
+// change; each change is forwarded to the leader, validated, and recorded in
+// the history. The clients of plain Raft talk directly to the leader. Both
+// clusters run at the same time and are loaded in turn.
 func measureWrites(e *env) error {
 	for _, where := range []struct {
 		name, dir string
@@ -85,10 +85,10 @@ func (f *cluster) cpu() (sum time.Duration) {
 	return sum
 }
 
-// turns makes each change differ from those before.
+// turns makes each change unique.
 var turns atomic.Int64
 
-// writes is how many changes a second the clients make.
+// writes returns the changes per second of the clients.
 func (f *cluster) writes(d time.Duration) (float64, error) {
 	return writers(f.e.clients, d, func(i int) (func() error, func(), error) {
 		c, err := f.nodes[i%len(f.nodes)].connect()
@@ -107,8 +107,8 @@ func (f *cluster) writes(d time.Duration) (float64, error) {
 	})
 }
 
-// writers runs clients until the time is over; the result is per second. Each
-// writes, and waits for the answer, again and again.
+// writers runs n clients, each of which writes and waits for the answer in a
+// loop, for d. It returns the total per second.
 func writers(n int, d time.Duration, begin func(i int) (write func() error, end func(), err error)) (float64, error) {
 	var (
 		wg    sync.WaitGroup
@@ -174,7 +174,10 @@ func startPlain(e *env, dir string) (*plainCluster, error) {
 			return nil, err
 		}
 		listen := fmt.Sprintf("%s%d:7001", prefix, i+1)
-		s, err := process.Start("plain", own, []string{self, plainCommand, "-id", id, "-dir", own, "-listen", listen, "-peers", strings.Join(ids, ",")})
+		s, err := process.Start("plain", own, []string{
+			self, plainCommand, "-id", id, "-dir", own,
+			"-listen", listen, "-peers", strings.Join(ids, ","),
+		})
 		if err != nil {
 			p.stop()
 			return nil, err
@@ -223,7 +226,8 @@ func (p *plainCluster) writes(d time.Duration) (float64, error) {
 	})
 }
 
-// dialPlain connects to a server; write sends it a value and waits for the answer.
+// dialPlain connects to a server; write sends it a value and waits for the
+// answer.
 func dialPlain(ctx context.Context, at, name string) (write func() error, end func(), err error) {
 	c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", at)
 	if err != nil {
@@ -232,7 +236,7 @@ func dialPlain(ctx context.Context, at, name string) (write func() error, end fu
 	in := bufio.NewReader(c)
 	return func() error {
 		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-		// As long as what Penstock proposes for its change, in the log.
+		// Padded to the length of Penstock's log entry for the same change.
 		line := fmt.Appendf(nil, "%s %s%s\n", name, service(name, int(turns.Add(1))), strings.Repeat(" ", 150))
 		if _, err := c.Write(line); err != nil {
 			return err

@@ -19,7 +19,7 @@ func adminPrograms() []program {
 	}
 }
 
-// ask sends a request as franz-go routes it, and says the masked answer.
+// ask sends a request as franz-go routes it, and records the masked answer.
 func (r *run) ask(cl *kgo.Client, req kmsg.Request) kmsg.Response {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
@@ -133,7 +133,7 @@ func configurations(r *run) {
 	r.ask(cl, list)
 }
 
-// accessLists lets a user do less, and sees that it is so.
+// accessLists restricts a user, and checks the effect.
 func accessLists(r *run) {
 	cl, topic, group := r.client(), r.newTopic("guarded", 1), r.called("guarded")
 	user := r.called("someone")
@@ -142,7 +142,8 @@ func accessLists(r *run) {
 		acl := kmsg.NewCreateACLsRequestCreation()
 		acl.ResourceType = kmsg.ACLResourceType(i + 2)
 		acl.ResourceName, acl.Principal, acl.Host = name, "User:"+user, "*"
-		acl.ResourcePatternType, acl.Operation, acl.PermissionType = kmsg.ACLResourcePatternTypeLiteral, kmsg.ACLOperationRead, kmsg.ACLPermissionTypeAllow
+		acl.ResourcePatternType, acl.Operation, acl.PermissionType =
+			kmsg.ACLResourcePatternTypeLiteral, kmsg.ACLOperationRead, kmsg.ACLPermissionTypeAllow
 		create.Creations = append(create.Creations, acl)
 		acl.ResourcePatternType, acl.Operation = kmsg.ACLResourcePatternTypePrefixed, kmsg.ACLOperationDescribe
 		create.Creations = append(create.Creations, acl)
@@ -204,7 +205,7 @@ func scramUsers(r *run) {
 		u.Name = n
 		describe.Users = append(describe.Users, u)
 	}
-	// Of the two, one is not found (91).
+	// One of the two is not found (error 91).
 	r.everywhere("the user", cl, describe, func(resp kmsg.Response) bool {
 		all := resp.(*kmsg.DescribeUserSCRAMCredentialsResponse).Results
 		return len(all) == 2 && all[0].ErrorCode+all[1].ErrorCode == 91
@@ -234,7 +235,7 @@ func brokersAndFolders(r *run) {
 		return n
 	}
 	for id := range 3 {
-		// Each broker makes its replicas in its own time.
+		// Each broker creates its replicas asynchronously.
 		waitFor(r.t, fmt.Sprintf("broker %d to keep both partitions (%s)", id, r.name), func() bool { return kept(id) == 2 })
 		r.say("broker %d keeps %d partitions", id, kept(id))
 	}
@@ -290,7 +291,8 @@ func openTransactions(r *run) {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
 	for _, p := range producers.SortedProducers() {
-		r.say("producer of %s/%d: epoch %d, sequence %d, since %d", p.Topic, p.Partition, p.ProducerEpoch, p.LastSequence, p.CurrentTxnStartOffset)
+		r.say("producer of %s/%d: epoch %d, sequence %d, since %d",
+			p.Topic, p.Partition, p.ProducerEpoch, p.LastSequence, p.CurrentTxnStartOffset)
 	}
 	if err := c.EndTransaction(r.ctx, kgo.TryAbort); err != nil {
 		r.t.Fatalf("%s: %v", r.name, err)

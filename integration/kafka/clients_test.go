@@ -15,8 +15,9 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// TestOtherClients runs the programs of librdkafka, Java and kafkajs: whole, or
-// each as a tenant alone, and of Java's tools the first few.
+// TestOtherClients runs the programs of librdkafka, Java and kafkajs: in the
+// whole suite on all targets, otherwise each only as a tenant, with the first
+// few of Java's tools.
 func TestOtherClients(t *testing.T) {
 	c := cluster(t)
 	v := startVirtual(t, c)
@@ -37,7 +38,7 @@ func TestOtherClients(t *testing.T) {
 	compare(t, []program{{"Java's tools", javaTools}}, java...)
 }
 
-// runProgram runs one to its end and gives what it printed.
+// runProgram runs a program to completion and returns its output.
 func (r *run) runProgram(in string, environment []string, name string, args ...string) string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
@@ -52,7 +53,7 @@ func (r *run) runProgram(in string, environment []string, name string, args ...s
 	return out.String()
 }
 
-// sayLines says each line of an output, in order of their own.
+// sayLines records the lines of an output in sorted order.
 func (r *run) sayLines(what, text string) {
 	var lines []string
 	for l := range strings.Lines(text) {
@@ -63,7 +64,7 @@ func (r *run) sayLines(what, text string) {
 	r.sayAll(lines)
 }
 
-// numbered are n lines "key 7:value 7".
+// numbered returns n lines of the form "key 7:value 7".
 func numbered(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -72,7 +73,7 @@ func numbered(n int) string {
 	return b.String()
 }
 
-// hostsFile names everything that a node with TLS serves.
+// hostsFile returns a hosts file with all names of a node with TLS.
 func (r *run) hostsFile() string {
 	r.t.Helper()
 	file := filepath.Join(r.t.TempDir(), "hosts")
@@ -81,16 +82,16 @@ func (r *run) hostsFile() string {
 	return file
 }
 
-// unshared runs a command where a file is bound over another one, seen by
-// nobody else: librdkafka's program takes no names but the system's.
+// unshared wraps a command so that file is bind-mounted over another one in a
+// private mount namespace: kcat resolves names only through the system.
 func unshared(file, over string, argv ...string) []string {
 	return append([]string{
 		"unshare", "--mount", "--map-root-user", "sh", "-c", `mount --bind "$1" "$2" && shift 2 && exec "$@"`, "sh", file, over,
 	}, argv...)
 }
 
-// whereNamed gives the target if this machine lets a process have an
-// /etc/hosts of its own. (startLocalhost needs none.)
+// whereNamed returns the target if this machine allows a private /etc/hosts,
+// else nothing. (startLocalhost needs none.)
 func whereNamed(t *testing.T, g target) []target {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "hosts")
@@ -103,7 +104,7 @@ func whereNamed(t *testing.T, g target) []target {
 	return []target{g}
 }
 
-// kcat runs it with what the target needs.
+// kcat runs kcat with the target's options.
 func (r *run) kcat(in string, args ...string) string {
 	r.t.Helper()
 	argv := append([]string{requirePeer(r.t, "kcat")}, args...)
@@ -118,7 +119,7 @@ func (r *run) kcat(in string, args ...string) string {
 	return r.runProgram(in, nil, argv[0], argv[1:]...)
 }
 
-// kcat is librdkafka: each codec, a group, metadata.
+// kcat covers librdkafka: each codec, a group, metadata.
 func kcat(r *run) {
 	at := strings.Join(r.bootstrap, ",")
 	topic := r.newTopic("kcat", 2)
@@ -138,8 +139,8 @@ func kcat(r *run) {
 	}
 }
 
-// javaConfig writes the properties of a client, and gives the flags of the
-// machine that resolves names which nobody else knows.
+// javaConfig writes the properties of a client, and returns the JVM flags for
+// resolving the target's names.
 func (r *run) javaConfig(extra ...string) (file string, machine []string) {
 	r.t.Helper()
 	dir := r.t.TempDir()
@@ -163,7 +164,7 @@ var (
 	spaces  = regexp.MustCompile(`\s+`)
 )
 
-// tools runs Java's tools against a target, one at a time.
+// tools runs Java tools against a target, one at a time.
 type tools struct {
 	*run
 	at, file string
@@ -178,14 +179,16 @@ func newTools(r *run) *tools {
 	return &tools{run: r, at: strings.Join(r.bootstrap, ","), file: file, machine: machine}
 }
 
-// tool runs one to its end, with the cluster's address, and gives what it printed.
+// tool runs one tool to completion with the cluster's address, and returns its
+// output.
 func (j *tools) tool(in, class string, args ...string) string {
 	j.t.Helper()
 	if !strings.HasPrefix(class, "kafka.") {
 		class = "org.apache.kafka.tools." + class
 	}
 	began := time.Now()
-	out, err := realkafka.ToolWith(j.ctx, j.machine, in, class, append([]string{"--bootstrap-server", j.at, "--command-config", j.file}, args...)...)
+	out, err := realkafka.ToolWith(j.ctx, j.machine, in, class,
+		append([]string{"--bootstrap-server", j.at, "--command-config", j.file}, args...)...)
 	if took := time.Since(began); took > 10*time.Second {
 		j.t.Logf("%s: %s took %v", j.name, class, took.Round(time.Millisecond))
 	}
@@ -195,8 +198,8 @@ func (j *tools) tool(in, class string, args ...string) string {
 	return out
 }
 
-// first makes a topic, produces to it and consumes from it in a group, whose
-// name it gives.
+// first creates a topic, produces to it and consumes from it in a group, whose
+// name it returns.
 func (j *tools) first() (group string) {
 	topic := j.called("java")
 	j.tool("", "TopicCommand", "--create", "--topic", topic, "--partitions", "2")
@@ -211,8 +214,8 @@ func (j *tools) first() (group string) {
 	return group
 }
 
-// javaTools are the console and performance tools, transactions and share
-// groups included.
+// javaTools runs the console and performance tools, including transactions and
+// share groups.
 func javaTools(r *run) {
 	j := newTools(r)
 	group := j.first()
@@ -237,7 +240,7 @@ func javaTools(r *run) {
 	}
 }
 
-// kafkajs is a third implementation of the protocol.
+// kafkajs covers a third implementation of the protocol.
 func kafkajs(r *run) {
 	modules, err := realkafka.NodeModules()
 	must(r.t, err)
@@ -253,8 +256,8 @@ func kafkajs(r *run) {
 	r.sayLines("kafkajs", spaces.ReplaceAllString(out, "\n"))
 }
 
-// kafkajsProgram produces, one batch in a transaction that is committed and
-// one that is aborted, and consumes in a group.
+// kafkajsProgram produces, including a committed and an aborted transaction,
+// and consumes in a group.
 const kafkajsProgram = `
 const { Kafka, logLevel, CompressionTypes } = require('kafkajs');
 const fs = require('fs'), net = require('net'), tls = require('tls');
@@ -266,7 +269,8 @@ const lookup = (host, options, done) => {
 const kafka = new Kafka({
   clientId: 'kafkajs', brokers: process.env.BROKERS.split(','), logLevel: logLevel.NOTHING,
   socketFactory: ({ host, port, onConnect }) => {
-    const socket = ca ? tls.connect({ host, port, servername: net.isIP(host) ? '' : host, ca, lookup: net.isIP(host) ? undefined : lookup }, onConnect)
+    const socket = ca ? tls.connect({ host, port, servername: net.isIP(host) ? '' : host, ca,` +
+	` lookup: net.isIP(host) ? undefined : lookup }, onConnect)
       : net.connect({ host, port }, onConnect);
     socket.setKeepAlive(true, 60000);
     return socket;

@@ -1,12 +1,13 @@
-// Package kafka tests Penstock's Kafka side from outside: real brokers, real
-// clients (franz-go, librdkafka, Java's, kafkajs), the real binary between.
+// Package kafka tests Penstock's Kafka proxy from outside, with real brokers,
+// real clients (franz-go, librdkafka, Java, kafkajs) and the real binary in
+// between.
 //
 // The equivalence suite runs the same programs on several targets (direct,
-// proxied) and compares what they saw, line by line, addresses aside. The
-// isolation suite is what a tenant's client can try to see, count, change or
-// tell apart of another tenant's; each probe must be answered as for a name
-// that nobody has.
+// proxied) and compares their transcripts line by line, without addresses. The
+// isolation suite covers what a tenant's client can do to see, count, change or
+// distinguish objects of another tenant; each probe must be answered as for a
+// name that does not exist.
 //
-// One cluster of three brokers serves all tests of a run. The names that a
-// program uses are its own, so what one leaves behind no other sees.
+// One cluster of three brokers serves all tests of a run. Each program uses its
+// own names, so no program sees what another one leaves behind.
 package kafka

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestEquivalence holds what clients in this process see through proxies
-// against what they see without.
+// TestEquivalence compares what Go clients see through proxies with what they
+// see without.
 func TestEquivalence(t *testing.T) {
 	long(t)
 	c := cluster(t)
@@ -14,12 +14,11 @@ func TestEquivalence(t *testing.T) {
 	comparePrograms(t, nil, targets...)
 }
 
-// comparePrograms compares those that run in this process; some are so named,
-// nil: all.
+// comparePrograms compares the Go programs named in some; nil: all.
 func comparePrograms(t *testing.T, some []string, targets ...target) {
 	pick := func(all []program) []program {
 		return slices.DeleteFunc(all, func(p program) bool { return some != nil && !slices.Contains(some, p.name) })
 	}
 	compareTogether(t, pick(slices.Concat(producePrograms(), groupPrograms())), targets...)
-	compare(t, pick(adminPrograms()), targets...) // which list what there is
+	compare(t, pick(adminPrograms()), targets...) // these list everything in the cluster
 }

@@ -9,17 +9,16 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// things are the objects that a request's fields name.
+// things are names for the fields of a request.
 type things struct {
 	topic, group, share, txn, user string
-	consumer                       string // a group of KIP-848; empty: group
+	consumer                       string // a KIP-848 group; empty: group
 	topicID                        [16]byte
-	names                          map[string]string // of fields, by name
+	names                          map[string]string // of fields, by field name
 	numbers                        map[string]int64
 }
 
-// request makes the newest kind of a request at a version, each field at the
-// protocol's default.
+// request returns a request at the given version with default fields.
 func request(key, version int16) kmsg.Request {
 	req := kmsg.RequestForKey(key)
 	if d, ok := req.(interface{ Default() }); ok {
@@ -29,8 +28,8 @@ func request(key, version int16) kmsg.Request {
 	return req
 }
 
-// fill sets every field that the version has and that a value does no harm to;
-// lists get one element.
+// fill sets every field that the version has and that is harmless to set; lists
+// get one element.
 func (o things) fill(req kmsg.Request) kmsg.Request {
 	v := reflect.ValueOf(req).Elem()
 	o.fillStruct(v, strings.TrimSuffix(v.Type().Name(), "Request"))
@@ -44,8 +43,8 @@ func (o things) fill(req kmsg.Request) kmsg.Request {
 	return req
 }
 
-// onlyItsTags takes out what kmsg would write at any version: a broker closes
-// on a tag that it knows of later ones.
+// onlyItsTags resets tagged fields that kmsg would write at any version: a
+// broker closes the connection on tags of later versions.
 func onlyItsTags(p *kmsg.FetchRequestTopicPartition, version int16) {
 	plain := kmsg.NewFetchRequestTopicPartition()
 	if version < 17 {
@@ -123,8 +122,8 @@ func (o things) fillSlice(v reflect.Value, name, api string) {
 	o.fillField(e, name, api)
 }
 
-// numbers are values of fields for which 1 would be senseless or harmful, by
-// name, or by API and name.
+// numbers are values for fields for which 1 would be meaningless or harmful, by
+// field name, or by API and field name.
 var numbers = map[string]int64{
 	"Partition": 0, "Partitions": 0, "PartitionIndex": 0,
 	"ReplicaID": -1, "LeaderEpoch": -1, "CurrentLeaderEpoch": -1, "LastFetchedEpoch": -1,
@@ -134,9 +133,9 @@ var numbers = map[string]int64{
 	"IsolationLevel": 1, "Acks": -1, "ReplicationFactor": -1, "NumPartitions": -1,
 	"ListOffsets.Timestamp": -1, "OffsetForLeaderEpoch.LeaderEpoch": 0,
 	"Generation": 1, "MemberEpoch": 0, "ProducerEpoch": 0, "ShareSessionEpoch": 0,
-	"ProducerID": 1 << 40, // brokers give out small ones
+	"ProducerID": 1 << 40, // brokers assign small ones
 	"BrokerID":   99, "NodeID": 99, "VoterID": 99,
-	// Topics, and for ACLs: topics, literal, any host, allowed to read.
+	// Topics; for ACLs: topics, literal, any host, allowed to read.
 	"ResourceType": 2, "ResourcePatternType": 3, "Operation": 3, "PermissionType": 3,
 	"DescribeACLs.ResourcePatternType": 1, "DescribeACLs.Operation": 1, "DescribeACLs.PermissionType": 1,
 	"AlterConfigs.ResourceType": 2, "IncrementalAlterConfigs.ResourceType": 2,
@@ -147,7 +146,7 @@ var numbers = map[string]int64{
 	"Iterations": 4096, "Mechanism": 1,
 }
 
-// text is the value of a field that holds a string.
+// text returns the value of a string field.
 func (o things) text(name, api string) string {
 	if s, ok := o.names[name]; ok {
 		return s
@@ -167,7 +166,7 @@ func (o things) text(name, api string) string {
 		return o.txn
 	case "Name", "User", "Users", "PrincipalName":
 		if api == "CreateTopics" || api == "AlterConfigs" || api == "IncrementalAlterConfigs" {
-			return "retention.ms" // of a config
+			return "retention.ms" // name of a config
 		}
 		return o.user
 	case "Value":

@@ -15,18 +15,19 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// gapWorld is a node with one TLS listener before two fake brokers; the topic
-// "t" has one partition, at broker 1.
+// gapWorld is a node with one TLS listener in front of two fake brokers; topic
+// "t" has one partition, on broker 1.
 type gapWorld struct {
 	node
 	t       *testing.T
 	fake    *kfake.Cluster
 	ca      realkafka.Authority
 	port    int
-	fetches chan struct{} // holds one once a Fetch has come
+	fetches chan struct{} // receives one value when a Fetch arrives
 }
 
-// gaps are changes that take away what a client uses, each undone by resources.
+// gaps are changes that remove what a client uses; applying resources undoes
+// each.
 var gaps = []struct {
 	name   string
 	remove func(w *gapWorld)
@@ -35,10 +36,9 @@ var gaps = []struct {
 	{"a broker is removed", func(w *gapWorld) { w.cli(w.virtual(0), "apply", "-f", "-") }},
 }
 
-// TestJavaOutlastsAGap takes a tenant away from a running Java consumer, and
-// one of its brokers, and gives it back. The consumer must try again: Java
-// throws out of poll() whatever comes as a TLS alert, and only a FIN makes it
-// wait.
+// TestJavaOutlastsAGap removes a tenant, or one of its brokers, from a running
+// Java consumer, and restores it. The consumer must retry: a Java client throws
+// any TLS alert out of poll(), and retries only after a FIN.
 func TestJavaOutlastsAGap(t *testing.T) {
 	for _, gap := range gaps {
 		t.Run(gap.name, func(t *testing.T) {
@@ -116,15 +116,22 @@ spec: {certFile: %q, keyFile: %q}
 	return w
 }
 
-// virtual is the virtual cluster, and the physical one, with some of the
-// brokers.
+// virtual returns the virtual and the physical cluster with the given brokers.
 func (w *gapWorld) virtual(brokers ...int) string {
 	var physical, list []string
 	for _, i := range brokers {
 		physical = append(physical, fmt.Sprintf("{name: p%d, address: %q}", i, w.fake.ListenAddrs()[i]))
-		list = append(list, fmt.Sprintf("{name: v%[1]d, endpointRef: kafka, sniMatchAddress: broker-%[1]d.%[2]s, physicalBrokerRef: p%[1]d}", i, domain))
+		list = append(list, fmt.Sprintf("{name: v%[1]d, endpointRef: kafka, sniMatchAddress: broker-%[1]d.%[2]s, "+
+			"physicalBrokerRef: p%[1]d}", i, domain))
 	}
-	return fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {brokers: [%s]}\n---\nkind: VirtualCluster\nname: v\nspec:\n  physicalClusterRef: big\n"+
+	return fmt.Sprintf("kind: PhysicalCluster\n"+
+		"name: big\n"+
+		"spec: {brokers: [%s]}\n"+
+		"---\n"+
+		"kind: VirtualCluster\n"+
+		"name: v\n"+
+		"spec:\n"+
+		"  physicalClusterRef: big\n"+
 		"  tls: {certificateRef: kafka}\n  drain: {window: 0s}\n  brokers: [%s]\n", strings.Join(physical, ", "), strings.Join(list, ", "))
 }
 
@@ -135,7 +142,7 @@ func (w *gapWorld) target() target {
 	}
 }
 
-// produce writes a record past the proxy.
+// produce writes a record directly to the brokers.
 func (w *gapWorld) produce(value string) {
 	w.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.fake.ListenAddrs()...))
@@ -144,7 +151,7 @@ func (w *gapWorld) produce(value string) {
 	must(w.t, client.ProduceSync(w.t.Context(), &kgo.Record{Topic: "t", Value: []byte(value)}).FirstErr())
 }
 
-// refused counts the connections that had no route.
+// refused counts the connections closed with no_route.
 func (w *gapWorld) refused() int {
 	log, err := os.ReadFile(w.Log())
 	must(w.t, err)

@@ -25,7 +25,7 @@ func groupPrograms() []program {
 	}
 }
 
-// member is one consumer of a group.
+// member is a consumer in a group.
 type member struct {
 	*kgo.Client
 	seen chan *kgo.Record
@@ -51,7 +51,7 @@ func (r *run) join(group, topic string, more ...kgo.Opt) *member {
 	return m
 }
 
-// take gives the next n records of the members together.
+// take returns the next n records of the members together.
 func (r *run) take(n int, members ...*member) []*kgo.Record {
 	r.t.Helper()
 	var got []*kgo.Record
@@ -66,8 +66,8 @@ func (r *run) take(n int, members ...*member) []*kgo.Record {
 	return got
 }
 
-// assigned waits until the group is stable with that many members, and gives
-// how many partitions each has.
+// assigned waits until the group is stable with that many members and
+// partitions.
 func (r *run) assigned(group string, members int, partitions int) {
 	r.t.Helper()
 	cl := r.client()
@@ -111,7 +111,7 @@ func (r *run) assigned(group string, members int, partitions int) {
 	r.say("%s is %s: %v", group, state, shares)
 }
 
-// group lets members come and go, and commits between.
+// group lets members join and leave, and commits in between.
 func group(r *run, opts ...kgo.Opt) {
 	topic, name := r.newTopic("grouped", 6), r.called("group")
 	r.produce(r.client(), records(topic, 60, 6)...)
@@ -144,8 +144,8 @@ func group(r *run, opts ...kgo.Opt) {
 	r.committed(name)
 }
 
-// groupByExpression subscribes to what matches an expression, which the broker
-// evaluates; and tries some that are none.
+// groupByExpression subscribes with a regular expression, which the broker
+// evaluates, and tries some invalid ones.
 func groupByExpression(r *run) {
 	one, two, name := r.newTopic("wanted.a", 2), r.newTopic("wanted.b", 3), r.called("by-expression")
 	for _, topic := range []string{one, two, r.newTopic("unwanted.a", 1)} {
@@ -189,7 +189,7 @@ func (r *run) read(what string, all []*kgo.Record) {
 	r.sayAll(lines)
 }
 
-// remove takes a static member out, as it does not leave by itself.
+// remove removes a static member, which does not leave by itself.
 func (r *run) remove(group, instance string) {
 	r.t.Helper()
 	got, err := r.admin().LeaveGroup(r.ctx, kadm.LeaveGroup(group).InstanceIDs(instance))
@@ -209,7 +209,7 @@ func (r *run) committed(group string) {
 	}
 }
 
-// groupOffsets commits, reads, deletes and describes without any member.
+// groupOffsets commits, reads, deletes and describes offsets without members.
 func groupOffsets(r *run) {
 	topic, name, adm := r.newTopic("kept", 3), r.called("kept"), r.admin()
 	r.produce(r.client(), records(topic, 30, 3)...)
@@ -244,7 +244,7 @@ func groupOffsets(r *run) {
 	r.say("and again: %v, %v", gone.Err, err)
 }
 
-// shareGroup accepts, releases and rejects records as two members.
+// shareGroup accepts, releases and rejects records with two members.
 func shareGroup(r *run) {
 	topic, name := r.newTopic("shared", 2), r.called("shared")
 	cl := r.client()
@@ -261,7 +261,7 @@ func shareGroup(r *run) {
 	}
 	r.say("%s", text(resp, r.id))
 	r.produce(cl, records(topic, 40, 2)...)
-	// One record in four is released once, one in ten rejected.
+	// Release one record in four once, and reject one in ten.
 	c := r.client(kgo.ShareGroup(name), kgo.ConsumeTopics(topic))
 	released, accepted, rejected := map[string]int{}, map[string]bool{}, map[string]bool{}
 	waitFor(r.t, "all shared records ("+r.name+")", func() bool {

@@ -13,11 +13,11 @@ import (
 	"penstock/integration/process"
 )
 
-// rounds are the tokens of one login by GSSAPI, either side's.
+// rounds are the tokens of one GSSAPI login, by side.
 type rounds struct{ client, broker [][]byte }
 
-// randomRounds are tokens as GSSAPI has them: bytes that mean nothing to
-// anybody else, of every size that fits before a login; none at times.
+// randomRounds returns random tokens, as opaque as those of GSSAPI, in all
+// sizes allowed before a login, including empty ones.
 func randomRounds(seed uint64) rounds {
 	source := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 	token := func(n int) []byte {
@@ -32,8 +32,8 @@ func randomRounds(seed uint64) rounds {
 	return r
 }
 
-// gssapiBroker is a broker that knows how clients log in, and nothing else: it
-// sends the tokens that it is told to, and gives those that come.
+// gssapiBroker is a broker that supports only logins: it sends the given
+// tokens, and forwards those that it receives to got.
 type gssapiBroker struct {
 	net.Listener
 	send [][]byte
@@ -58,12 +58,12 @@ func startGSSAPI(t *testing.T, send [][]byte) *gssapiBroker {
 	return b
 }
 
-// serve answers one connection's requests.
+// serve answers the requests of one connection.
 func (b *gssapiBroker) serve(conn net.Conn) {
 	defer conn.Close()
 	c := &rawConn{Conn: conn}
 	for round := 0; ; {
-		frame, err := c.readFrame() // a request begins as a response does not, but has a length too
+		frame, err := c.readFrame() // a request starts differently, but also has a length
 		if err != nil || len(frame) < 10 {
 			return
 		}
@@ -75,7 +75,7 @@ func (b *gssapiBroker) serve(conn net.Conn) {
 		req.SetVersion(version)
 		body := frame[10+max(0, int(int16(binary.BigEndian.Uint16(frame[8:])))):]
 		if req.IsFlexible() {
-			body = body[1:] // no tags
+			body = body[1:] // no tagged fields
 		}
 		if err := req.ReadFrom(body); err != nil {
 			return
@@ -109,10 +109,9 @@ func (b *gssapiBroker) serve(conn net.Conn) {
 	}
 }
 
-// TestGSSAPITokensPassAsTheyAre logs in by tokens that nobody else can read:
-// each comes byte for byte, in either direction, with filters and without, and
-// again when the login is renewed. (No KDC is needed for that: to Penstock
-// tokens are opaque, whatever is in them.)
+// TestGSSAPITokensPassAsTheyAre logs in with random tokens: each must arrive
+// unchanged, in both directions, with and without filters, and again at
+// reauthentication. (No KDC is needed: tokens are opaque to Penstock.)
 func TestGSSAPITokensPassAsTheyAre(t *testing.T) {
 	tokens := randomRounds(1)
 	b := startGSSAPI(t, tokens.broker)
@@ -154,7 +153,7 @@ spec:
 				c, err := g.raw(t.Context(), g.bootstrap[0])
 				must(t, err)
 				b.login(t, c, tokens, version)
-				b.login(t, c, tokens, version) // KIP-368
+				b.login(t, c, tokens, version) // reauthentication, KIP-368
 				resp, _, err := c.ask(request(60, 0))
 				must(t, err)
 				want := fmt.Sprint("after ", 2*len(tokens.client), " rounds")

@@ -17,14 +17,14 @@ import (
 // tenancy is two tenants of one physical cluster.
 type tenancy struct {
 	victim, attacker target
-	// physical is the cluster itself, which knows the tenants' things by
-	// names of its own; addresses are what no tenant may be shown.
+	// physical is the cluster itself, where the tenants' objects have prefixed
+	// names; addresses must not be shown to tenants.
 	physical  target
 	addresses []string
 }
 
-// TestIsolationFindsWhatIsOpen runs the probes where there are no tenants at
-// all: each of these must be found open, or the probes prove nothing.
+// TestIsolationFindsWhatIsOpen runs the probes without tenants: each of these
+// APIs must be found open, otherwise the probes prove nothing.
 func TestIsolationFindsWhatIsOpen(t *testing.T) {
 	c := cluster(t)
 	d := direct(c)
@@ -47,8 +47,8 @@ func TestIsolationFindsWhatIsOpen(t *testing.T) {
 	}
 }
 
-// TestIsolationOfOtherClusters runs the probes against tenants that share
-// nothing: none may find anything.
+// TestIsolationOfOtherClusters runs the probes on clusters that share nothing:
+// they must find nothing.
 func TestIsolationOfOtherClusters(t *testing.T) {
 	long(t)
 	c := cluster(t)
@@ -73,19 +73,19 @@ func (f findings) add(api, format string, args ...any) {
 	f[api] = append(f[api], clip(fmt.Sprintf(format, args...)))
 }
 
-// isolation asks every API at every version, as the attacker, for what is the
-// victim's: by the victim's names, by the broker's own, by identities. Each
-// answer must be the one for names that nobody has. What lists everything must
-// hold nothing of the victim's. At the end the victim's things are as before.
+// isolation sends requests of every API and version as the attacker for the
+// victim's objects: by the victim's names, by the broker's names, by IDs. Each
+// answer must equal the one for names that do not exist. Listings must contain
+// nothing of the victim's. At the end the victim's objects must be unchanged.
 func isolation(t *testing.T, w tenancy) findings {
 	t.Helper()
 	found := findings{}
 	v := newVictim(t, w)
 	before := v.state()
 	a := newAttacker(t, w, v)
-	// Whoever changes things takes away what others would have found, so each
-	// step leaves alone what the next ones ask about. Lists come before the
-	// attacker has anything of the same names.
+	// A change removes what later probes could find, so each step spares what the
+	// next ones need. Listings come before the attacker has objects of the same
+	// names.
 	began := time.Now()
 	step := func(what string, keys []int16, visit func(found findings, key, version int16)) {
 		a.each(keys, func(key, version int16) { visit(found, key, version) })
@@ -109,17 +109,17 @@ func isolation(t *testing.T, w tenancy) findings {
 const deleteACLs = 31
 
 var (
-	// reads are the APIs that change nothing, a member's heartbeat among them.
+	// reads are the APIs that change nothing, including the heartbeat of a member.
 	reads = []int16{
 		1, 2, 3, 9, 10, 12, 15, 16, 23, 29, 32, 35, 41, 46, 48, 50, 55, 60, 61, 65, 66, 69, 71, 74, 75, 77, 89, 90,
 	}
-	// ending are the APIs that end what others need, or replace it, in the order
-	// in which each still finds something: what belongs to a generation of a
-	// group, to a producer's epoch, and what takes things away.
+	// ending are the APIs that end or replace what others need, ordered so that
+	// each still finds something: first generations of a group, then producer
+	// epochs, then deletions.
 	ending = []int16{14, 24, 25, 28, 26, 22, 21, deleteACLs, 47, 13, 11, 92, 42, 20}
 )
 
-// without gives the keys that are in none of the lists.
+// without returns the keys that are in none of the lists.
 func without(keys []int16, lists ...[]int16) []int16 {
 	return slices.DeleteFunc(slices.Clone(keys), func(key int16) bool { return slices.Contains(slices.Concat(lists...), key) })
 }
@@ -129,7 +129,7 @@ func without(keys []int16, lists ...[]int16) []int16 {
 func (a *attacker) each(keys []int16, visit func(key, version int16)) {
 	for _, key := range keys {
 		offered, ok := a.offered[key]
-		// The broker's own state is not a tenant's: see unswept, and
+		// The broker's own state does not belong to tenants: see unswept, and
 		// UnregisterBroker and UpdateFeatures.
 		if !ok || unswept[key] != "" || key > kmsg.MaxKey || key == 64 || key == 57 {
 			continue
@@ -140,14 +140,14 @@ func (a *attacker) each(keys []int16, visit func(key, version int16)) {
 	}
 }
 
-// victim has one of each.
+// victim owns one object of each kind.
 type victim struct {
 	*run
 	things
-	cl *kgo.Client // of the victim's own
-	// hasQuota: the cluster let the victim have one.
+	cl *kgo.Client // the victim's own client
+	// hasQuota reports whether the cluster allowed the victim a quota.
 	hasQuota bool
-	prefix   string // of the broker's names for the victim's things
+	prefix   string // of the broker's names for the victim's objects
 }
 
 const secret, nobody = "secret", "nobody"
@@ -162,7 +162,7 @@ func newVictim(t *testing.T, w tenancy) *victim {
 	v.share, v.consumer = r.called(secret+"s"), r.called(secret+"c")
 	v.numbers, v.names = map[string]int64{}, map[string]string{}
 	r.produce(v.cl, records(v.topic, 20, 1)...)
-	// A group with a member and what it has committed.
+	// A group with a member and committed offsets.
 	m := r.join(v.group, v.topic, kgo.Balancers(kgo.RangeBalancer()), kgo.SessionTimeout(2*time.Minute))
 	r.take(20, m)
 	if err := m.CommitUncommittedOffsets(r.ctx); err != nil {

@@ -12,9 +12,9 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// TestBrokerLossThroughPenstock kills a broker under load, starts it again and
-// moves leaders: no acknowledged record is lost, none comes twice, and each
-// partition's stay in order. The brokers are its own.
+// TestBrokerLossThroughPenstock kills and restarts a broker under load, and
+// moves leaders: no acknowledged record is lost or duplicated, and each
+// partition stays in order. It uses its own brokers.
 func TestBrokerLossThroughPenstock(t *testing.T) {
 	ofSuite(t)
 	if testing.Short() {
@@ -33,7 +33,7 @@ func TestBrokerLossThroughPenstock(t *testing.T) {
 	}
 }
 
-// load produces numbered records to each partition until it is told to stop.
+// load produces numbered records to each partition until stopped.
 type load struct {
 	acknowledged []int // by partition
 	stop         context.CancelFunc
@@ -66,12 +66,13 @@ func (r *run) produceOn(topic string) *load {
 	return l
 }
 
-// survive runs the load through a loss, a return and a move of all leaders.
+// survive runs the load through the loss and return of a broker and a move of
+// all leaders.
 func survive(r *run, c *realkafka.Cluster) {
 	topic := r.newTopic("loss", lossPartitions, "min.insync.replicas", "1")
 	l := r.produceOn(topic)
 	adm := r.admin()
-	// Progress is seen by the ends of the partitions, by way of the proxy.
+	// Progress is measured by the end offsets, through the proxy.
 	progress := func(what string) {
 		r.t.Helper()
 		end := func() (sum int64) {
@@ -101,7 +102,7 @@ func survive(r *run, c *realkafka.Cluster) {
 		r.t.Fatalf("%v\n%s", err, c.Logs())
 	}
 	progress("with the broker back")
-	// All leaders move to one broker, and back to where they belong.
+	// Move all leaders to one broker, and back.
 	var move kadm.AlterPartitionAssignmentsReq
 	for p := range int32(lossPartitions) {
 		move.Assign(topic, p, []int32{2, 0, 1})
@@ -130,7 +131,7 @@ func survive(r *run, c *realkafka.Cluster) {
 	r.inOrder(topic, l.acknowledged)
 }
 
-// inOrder reads everything and wants each partition to hold 0, 1, 2 and on.
+// inOrder reads everything and checks that each partition holds 0, 1, 2, ...
 func (r *run) inOrder(topic string, acknowledged []int) {
 	r.t.Helper()
 	from, total := map[int32]kgo.Offset{}, 0

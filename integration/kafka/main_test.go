@@ -16,11 +16,10 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// patience is how long a test waits for what must come, on a machine that is
-// busy with everything else.
+// patience bounds each wait of a test; it allows for a busy machine.
 const patience = 5 * time.Minute
 
-// scratch is a folder for what lives as long as the run.
+// scratch is a folder that is removed at the end of the run.
 var scratch string
 
 func TestMain(m *testing.M) {
@@ -49,7 +48,7 @@ var (
 	ids     atomic.Uint32
 )
 
-// shared is the one cluster, started by the first who asks.
+// shared is the shared cluster, started on first use.
 var shared = sync.OnceValues(func() (*realkafka.Cluster, error) {
 	started = true
 	dir := filepath.Join(scratch, "cluster")
@@ -58,15 +57,15 @@ var shared = sync.OnceValues(func() (*realkafka.Cluster, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	// Its brokers live as long as the run: on a busy machine none is given up,
-	// and no leader moves while a test is asking it.
+	// On a busy machine no broker must lose its session, and no leader must move
+	// during a test.
 	return realkafka.Start(ctx, realkafka.Config{Dir: dir, Brokers: 3, Quick: true, Properties: map[string]string{
 		"broker.session.timeout.ms": "60000", "auto.leader.rebalance.enable": "false",
 	}})
 })
 
-// cluster gives the shared one; what its brokers said is shown when the test
-// fails. Where Kafka is not installed the test fails in CI, and is skipped
+// cluster returns the shared cluster; the end of its logs is printed if the
+// test fails. If Kafka is not installed, the test fails in CI and is skipped
 // elsewhere.
 func cluster(t testing.TB) *realkafka.Cluster {
 	t.Helper()
@@ -83,15 +82,15 @@ func cluster(t testing.TB) *realkafka.Cluster {
 	return c
 }
 
-// atLength reports whether there is time for everything (make test-long).
+// atLength reports whether long tests are enabled (make test-long).
 func atLength() bool { return os.Getenv("PENSTOCK_LONG") != "" }
 
-// whole reports whether the suites run whole (CI, and make test-kafka): every
-// program on every target, and every version of every API. Without it each
-// test runs on a sample.
+// whole reports whether the whole suites run (CI, and make test-kafka): every
+// program on every target, and every version of every API. Otherwise each test
+// runs a sample.
 func whole() bool { return os.Getenv("PENSTOCK_SUITE") == "whole" || atLength() }
 
-// ofSuite leaves a test out that only the whole suites have.
+// ofSuite skips a test that runs only in the whole suites.
 func ofSuite(t testing.TB) {
 	t.Helper()
 	if !whole() {
@@ -99,8 +98,8 @@ func ofSuite(t testing.TB) {
 	}
 }
 
-// versions are those of an API that are asked: all of the range where the
-// suites run whole, else its oldest and the two newest.
+// versions returns the versions of an API to test: the whole range in the whole
+// suites, otherwise the oldest and the two newest.
 func versions(oldest, newest int16) []int16 {
 	var all []int16
 	for v := oldest; v <= newest; v++ {
@@ -111,7 +110,7 @@ func versions(oldest, newest int16) []int16 {
 	return all
 }
 
-// long leaves a test out where there is no such time.
+// long skips a test unless long tests are enabled.
 func long(t testing.TB) {
 	t.Helper()
 	if !atLength() {
@@ -119,8 +118,8 @@ func long(t testing.TB) {
 	}
 }
 
-// must ends the test on an error: as a skip where something is not installed,
-// unless this is CI.
+// must fails the test on an error. If a peer is not installed, it skips the
+// test instead, except in CI.
 func must(t testing.TB, err error) {
 	t.Helper()
 	switch {
@@ -132,7 +131,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// requirePeer gives the path of a program that setup.sh installs.
+// requirePeer returns the path of a program that setup.sh installs.
 func requirePeer(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -142,7 +141,7 @@ func requirePeer(t testing.TB, name string) string {
 	return path
 }
 
-// waitFor polls until the condition holds.
+// waitFor polls until holds returns true.
 func waitFor(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// volatile are the fields of answers that differ from one run to the next on
-// the same broker: shown as "*" where they have any value. Addresses are
-// among them, and are looked at by tests of their own.
+// volatile are the fields of answers that differ between runs on the same
+// broker; a value is shown as "*". Addresses are among them; other tests check
+// those.
 var volatile = map[string]bool{
 	"ThrottleMillis": true, "CorrelationID": true,
 	"Host": true, "Port": true, "NodeID": true, "Rack": true, "Coordinator": true,
@@ -29,16 +29,15 @@ var volatile = map[string]bool{
 	"AcquisitionLockTimeoutMillis": true,
 }
 
-// text shows a decoded message in one line: fields that have a value, lists of
-// structures in an order of their own. What lists have of other runs is left
-// out.
+// text formats a decoded message as one line: non-zero fields, lists of
+// structures sorted. List elements of other runs are omitted.
 func text(v any, id string) string {
 	w := writer{id: id}
 	return w.text(reflect.ValueOf(v))
 }
 
-// text is the function text, without the brokers' own topics where the target
-// is compared with one that has none.
+// text formats a message like the function text, and omits the brokers'
+// internal topics if the target is compared with one that hides them.
 func (r *run) text(v any) string {
 	w := writer{id: r.id, ownTopics: r.withoutInternal}
 	return w.text(reflect.ValueOf(v))
@@ -46,8 +45,8 @@ func (r *run) text(v any) string {
 
 type writer struct {
 	strings.Builder
-	id        string // of this run; those of others are left out
-	ownTopics bool   // as are these
+	id        string // of this run; elements of other runs are omitted
+	ownTopics bool   // internal topics are omitted
 }
 
 func (b *writer) text(v reflect.Value) string {
@@ -56,7 +55,7 @@ func (b *writer) text(v reflect.Value) string {
 	return one.String()
 }
 
-// foreign tells a name that another run has made.
+// foreign reports whether a list element belongs to another run or is omitted.
 func (b *writer) foreign(s string) bool {
 	if b.ownTopics && (strings.Contains(s, `Topic:"__`) || strings.Contains(s, `{Name:"__`)) {
 		return true
@@ -97,15 +96,15 @@ func (b *writer) writeStruct(v reflect.Value) {
 	first := true
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
-		// Version is the request's own; a version's unknown tags are private.
+		// Version is that of the request; unknown tags are not compared.
 		if !f.IsExported() || f.Name == "Version" || f.Name == "UnknownTags" || v.Field(i).IsZero() && !volatile[f.Name] {
 			continue
 		}
-		// Whether there is an address or an identity can be compared.
+		// The presence of an address or an ID can be compared.
 		if k := v.Field(i).Kind(); volatile[f.Name] && (k == reflect.String || k == reflect.Array) && v.Field(i).IsZero() {
 			continue
 		}
-		// A list of which everything is left out is like none.
+		// A list whose elements are all omitted counts as empty.
 		if f := v.Field(i); f.Kind() == reflect.Slice && (b.ownTopics || f.Len() > 0) && b.text(f) == "[]" {
 			continue
 		}
@@ -146,7 +145,7 @@ var (
 	identities = regexp.MustCompile(`\b[A-Za-z0-9_-]{22}\b|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
 )
 
-// unaddressed leaves addresses and random identities out of a text.
+// unaddressed masks addresses and random IDs in a text.
 func unaddressed(s string) string {
 	return identities.ReplaceAllString(addresses.ReplaceAllString(s, "ADDRESS"), "UUID")
 }
@@ -165,7 +164,8 @@ func TestMaskedText(t *testing.T) {
 		None           []inner
 		Raw            []byte
 		ID             [2]byte
-	}{4, 7, new("not at 127.9.8.7:9092 now"), []inner{{"b-z00001", 1, 0}, {"a", 0, 3}, {"c-z00002", 0, 0}}, nil, []byte{1, 2}, [2]byte{1, 255}}, "z00001")
+	}{4, 7, new("not at 127.9.8.7:9092 now"), []inner{{"b-z00001", 1, 0}, {"a", 0, 3}, {"c-z00002", 0, 0}},
+		nil, []byte{1, 2}, [2]byte{1, 255}}, "z00001")
 	want := `{ThrottleMillis:* Message:"not at ADDRESS now" Many:[{Name:"a" Port:* Err:3} {Name:"b-z00001" Port:*}] Raw:(2 bytes) ID:01ff}`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

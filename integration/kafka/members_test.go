@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestWhatMembersSayAsTenant: brokers read what members of classic groups say
-// to each other, and understand it in a tenant's group as in any other.
+// TestWhatMembersSayAsTenant: brokers parse the metadata of members of classic
+// groups, and understand it in a tenant's group as in any other.
 func TestWhatMembersSayAsTenant(t *testing.T) {
 	c := cluster(t)
 	compare(t, []program{
@@ -18,8 +18,8 @@ func TestWhatMembersSayAsTenant(t *testing.T) {
 	}, direct(c), startVirtual(t, c).red)
 }
 
-// subscribedOffsets asks for offsets to be deleted, which a broker does only
-// for topics that no member is subscribed to.
+// subscribedOffsets deletes offsets, which a broker does only for topics
+// without a subscribed member.
 func subscribedOffsets(r *run) {
 	topic, other, name, adm := r.newTopic("subscribed", 2), r.newTopic("other", 2), r.called("subscribed"), r.admin()
 	r.join(name, topic, kgo.Balancers(kgo.CooperativeStickyBalancer()))
@@ -37,9 +37,9 @@ func subscribedOffsets(r *run) {
 	}
 }
 
-// takenOver has a member of the new protocol join a classic group: the broker
-// turns the group into one of the new protocol, reads what the classic member
-// has subscribed to and owns, and assigns it its partitions.
+// takenOver has a KIP-848 member join a classic group: the broker converts the
+// group, parses the classic member's subscription and owned partitions, and
+// assigns partitions to it.
 func takenOver(r *run) {
 	topic, name := r.newTopic("taken", 6), r.called("taken")
 	r.produce(r.client(), records(topic, 60, 6)...)
@@ -49,7 +49,7 @@ func takenOver(r *run) {
 	if err := classic.CommitUncommittedOffsets(r.ctx); err != nil {
 		r.t.Fatalf("%s: commit: %v", r.name, err)
 	}
-	// franz-go has no such member for tenants, who are offered v0 alone.
+	// franz-go cannot do this for tenants, which are offered v0 only.
 	modern := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 	modern.Group, modern.MemberID, modern.RebalanceTimeoutMillis = name, r.called("modern"), 30_000
 	modern.SubscribedTopicNames, modern.Topics = []string{topic}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}

@@ -14,9 +14,8 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// TestEquivalenceThroughPenstock runs every program on virtual clusters
-// without filters of their own: in the clear by port, and with TLS on both
-// sides by server name.
+// TestEquivalenceThroughPenstock runs every program on virtual clusters without
+// filters: in plain text by port, and with TLS on both sides by server name.
 func TestEquivalenceThroughPenstock(t *testing.T) {
 	c := cluster(t)
 	v := startVirtual(t, c)
@@ -27,8 +26,9 @@ func TestEquivalenceThroughPenstock(t *testing.T) {
 	comparePrograms(t, some, direct(c), v.plain, v.tls)
 }
 
-// TestEquivalenceAsTenant runs them where each name has a prefix at the
-// broker. What tenants are not shown, as the brokers' own topics, is left out.
+// TestEquivalenceAsTenant runs the programs as a tenant, whose names have a
+// prefix at the broker. What tenants are not shown, such as internal topics, is
+// omitted.
 func TestEquivalenceAsTenant(t *testing.T) {
 	c := cluster(t)
 	own := direct(c)
@@ -47,22 +47,23 @@ func TestEquivalenceOfEveryAPIThroughPenstock(t *testing.T) {
 	compareSweeps(t, own, v.red)
 }
 
-// TestIsolationOfTenants runs the probes from one tenant on another.
+// TestIsolationOfTenants runs the probes of one tenant against another.
 func TestIsolationOfTenants(t *testing.T) {
 	c := cluster(t)
 	v := startVirtual(t, c)
 	wantIsolated(t, tenancy{victim: v.red, attacker: v.blue, physical: direct(c), addresses: v.real})
 }
 
-// virtual are the virtual clusters of one node, all of the same brokers.
+// virtual holds the virtual clusters of one node, all in front of the same
+// brokers.
 type virtual struct {
 	plain, tls, red, blue target
-	real                  []string // addresses that no client may see
+	real                  []string // addresses that must not be shown to clients
 }
 
 const domain = "kafka.example.com"
 
-// startVirtual runs a node in front of the brokers.
+// startVirtual starts a node in front of the brokers.
 func startVirtual(t testing.TB, c *realkafka.Cluster) virtual {
 	t.Helper()
 	dir := t.TempDir()
@@ -75,7 +76,10 @@ func startVirtual(t testing.TB, c *realkafka.Cluster) virtual {
 	must(t, err)
 	var text strings.Builder
 	fmt.Fprintf(&text, "kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%s]}\n", quoted(c.Bootstrap(realkafka.Plain)))
-	fmt.Fprintf(&text, "---\nkind: PhysicalCluster\nname: big-tls\nspec: {bootstrap: [%s], tls: {ca: %q}}\n", quoted(c.Bootstrap(realkafka.TLS)), c.CA.File)
+	fmt.Fprintf(&text, "---\n"+
+		"kind: PhysicalCluster\n"+
+		"name: big-tls\n"+
+		"spec: {bootstrap: [%s], tls: {ca: %q}}\n", quoted(c.Bootstrap(realkafka.TLS)), c.CA.File)
 	fmt.Fprintf(&text, "---\nkind: Certificate\nname: kafka\nspec: {certFile: %q, keyFile: %q}\n", cert, key)
 	fmt.Fprintf(&text, "---\nkind: Listener\nname: kafka\nspec: {address: \"127.0.0.1:%d\", protocol: kafka, tls: {}}\n", secured[0])
 	fmt.Fprintf(&text, `---
@@ -99,7 +103,7 @@ spec:
 		{&v.red, "red", "  filters: [{type: MultiTenant, config: {tenantKey: red}}]\n"},
 		{&v.blue, "blue", "  filters: [{type: MultiTenant, config: {tenantKey: blue}}]\n"},
 	} {
-		// Each has a loopback address of its own, so that ports in a row are free.
+		// Each has its own loopback address, so that consecutive ports are free.
 		at := fmt.Sprintf("127.%d.%d.%d", 20+os.Getpid()%200, 251, 1+i)
 		fmt.Fprintf(&text, "---\nkind: VirtualCluster\nname: %s\nspec:\n  physicalClusterRef: big\n%s"+
 			"  brokers: {discover: {address: %s, bootstrapPort: 9092, brokerPorts: 9093-9099}}\n", one.name, one.filters, at)
@@ -121,7 +125,7 @@ spec:
 	return v
 }
 
-// waitAnswers waits until a broker answers by way of the target.
+// waitAnswers waits until a broker answers through the target.
 func waitAnswers(t testing.TB, g target) {
 	t.Helper()
 	waitFor(t, g.name+" to answer", func() bool {
@@ -143,7 +147,7 @@ func quoted(all []string) string {
 	return strings.Join(q, ", ")
 }
 
-// proxyUnlike is what nobody sees through Penstock as he does without.
+// proxyUnlike are the deviations of every virtual cluster.
 var proxyUnlike = func() map[string]deviation {
 	all := map[string]deviation{"SASLHandshake": {why: "v0 is followed by tokens without frames", offered: &[2]int16{1, 1}}}
 	for _, api := range []string{"AddRaftVoter", "RemoveRaftVoter"} {
@@ -157,8 +161,7 @@ var proxyUnlike = func() map[string]deviation {
 	return all
 }()
 
-// tenantsUnlike is what a tenant sees otherwise than who has the cluster for
-// himself.
+// tenantsUnlike are the deviations of a tenant.
 var tenantsUnlike = func() map[string]deviation {
 	all := maps.Clone(proxyUnlike)
 	for _, api := range []string{
@@ -178,13 +181,14 @@ var tenantsUnlike = func() map[string]deviation {
 	return all
 }()
 
-// withoutUsers is an answer of DescribeUserScramCredentials that lists nobody.
+// withoutUsers removes the users from an answer of
+// DescribeUserScramCredentials.
 func withoutUsers(lines string) string { return users.ReplaceAllString(lines, "}") }
 
 var users = regexp.MustCompile(` Results:\[\{User:"admin".*\]\}`)
 
-// withoutLoggers is an answer of ListConfigResources without what tenants are
-// not shown.
+// withoutLoggers removes broker loggers, which tenants are not shown, from an
+// answer of ListConfigResources.
 func withoutLoggers(line string) string { return loggers.ReplaceAllString(line, "") }
 
 var loggers = regexp.MustCompile(` ?\{Name:"[0-9]+" Type:8\}`)

@@ -6,7 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// broad are the requests that ask for everything there is.
+// broad returns requests for everything.
 func (a *attacker) broad(key, version int16) []kmsg.Request {
 	all := []kmsg.Request{request(key, version)}
 	switch req := request(key, version).(type) {
@@ -81,8 +81,8 @@ func (a *attacker) broad(key, version int16) []kmsg.Request {
 	return all
 }
 
-// narrow are requests about one thing that no rule makes: for what is there,
-// and for what nobody has.
+// narrow returns requests about one object that need special fields: for
+// existing and for unknown objects.
 func (a *attacker) narrow(there, nowhere things, key, version int16) [][2]kmsg.Request {
 	both := func(change func(o things, req kmsg.Request)) [2]kmsg.Request {
 		one, other := request(key, version), request(key, version)
@@ -101,7 +101,7 @@ func (a *attacker) narrow(there, nowhere things, key, version int16) [][2]kmsg.R
 			r.(*kmsg.MetadataRequest).Topics = append(r.(*kmsg.MetadataRequest).Topics, t)
 		})}
 	case *kmsg.DeleteTopicsRequest:
-		// The identity alone, and the name alone.
+		// By ID alone, and by name alone.
 		return [][2]kmsg.Request{both(func(o things, r kmsg.Request) {
 			req := r.(*kmsg.DeleteTopicsRequest)
 			t := kmsg.NewDeleteTopicsRequestTopic()
@@ -154,8 +154,8 @@ func (a *attacker) narrow(there, nowhere things, key, version int16) [][2]kmsg.R
 	return nil
 }
 
-// subscribe joins a group that wants whatever matches an expression
-// (KIP-848): nothing of the victim's may be assigned to it.
+// subscribe joins a group with regular expressions (KIP-848): it must not be
+// assigned anything of the victim's.
 func (a *attacker) subscribe(found findings) {
 	if a.offered[68][1] < 1 {
 		return
@@ -165,7 +165,7 @@ func (a *attacker) subscribe(found findings) {
 		req.Group, req.MemberID = a.called("regex"), "member-"+freshID()
 		req.RebalanceTimeoutMillis, req.SubscribedTopicRegex, req.ServerAssignor = 5000, &expression, kmsg.StringPtr("uniform")
 		req.SubscribedTopicNames, req.Topics = []string{}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
-		// The broker looks for what matches while the member lives.
+		// The broker resolves the expression while the member is alive.
 		until := time.Now().Add(3 * time.Second)
 		for time.Now().Before(until) {
 			resp, err := a.ask("group", req)

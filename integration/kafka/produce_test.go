@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// epoch is the time of every record that programs write.
+// epoch is the timestamp of the first record that programs write.
 var epoch = time.UnixMilli(1_700_000_000_000)
 
 var codecs = []struct {
@@ -35,8 +35,8 @@ func producePrograms() []program {
 	return all
 }
 
-// records makes n of them, spread over partitions, each with a key, headers
-// and some bytes that compress.
+// records returns n records, spread over partitions, each with a key, headers
+// and some compressible bytes.
 func records(topic string, n int, partitions int32) []*kgo.Record {
 	var all []*kgo.Record
 	for i := range n {
@@ -49,7 +49,8 @@ func records(topic string, n int, partitions int32) []*kgo.Record {
 	return all
 }
 
-// produce writes the records, in order within a partition, and says where each went.
+// produce writes the records, in order within a partition, and records the
+// partition and offset of each.
 func (r *run) produce(c *kgo.Client, all ...*kgo.Record) {
 	r.t.Helper()
 	var lines []string
@@ -66,8 +67,8 @@ func whereabouts(rec *kgo.Record) string {
 	return fmt.Sprintf("%s/%d@%d %q %x", rec.Topic, rec.Partition, rec.Offset, rec.Key, sha256.Sum256(rec.Value))
 }
 
-// consume reads n records of a topic from its beginning and says what they
-// are, a partition after the other.
+// consume reads n records of a topic from its beginning and records them by
+// partition.
 func (r *run) consume(topic string, partitions int32, n int, more ...kgo.Opt) {
 	r.t.Helper()
 	from := map[int32]kgo.Offset{}
@@ -84,7 +85,7 @@ func (r *run) consume(topic string, partitions int32, n int, more ...kgo.Opt) {
 	r.sayAll(lines)
 }
 
-// poll gives the next n records of a client.
+// poll returns the next n records of a client.
 func (r *run) poll(c *kgo.Client, n int) []*kgo.Record {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
@@ -117,8 +118,8 @@ func fewerAcks(r *run) {
 				r.t.Fatalf("%s: %v", r.name, err)
 			}
 		}
-		// Without acknowledgements offsets are unknown; a flush is enough for
-		// the order on one connection.
+		// Without acknowledgements offsets are unknown; flushing suffices for the
+		// order on one connection.
 		r.consume(topic, 2, 40*(i+1))
 	}
 }
@@ -140,11 +141,11 @@ func largeRecords(r *run) {
 	r.say("a record of 13 MB: %v", err)
 }
 
-// idempotent sends many small batches in flight at once; sequence numbers
-// keep them in order.
+// idempotent sends many small batches at once; sequence numbers keep them in
+// order.
 func idempotent(r *run) {
 	topic := r.newTopic("idempotent", 1)
-	// Whether compression pays depends on how many records a batch gets.
+	// The benefit of compression would depend on the records per batch.
 	c := r.client(kgo.ProducerLinger(0), kgo.MaxBufferedRecords(10_000), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	errs := make(chan error, 500)
 	for i := range cap(errs) {
@@ -158,7 +159,7 @@ func idempotent(r *run) {
 	r.consume(topic, 1, cap(errs))
 }
 
-// transactions commits, aborts, fences, and reads both ways.
+// transactions commits, aborts, fences, and reads with both isolation levels.
 func transactions(r *run) {
 	topic, id := r.newTopic("txn", 2), r.called("txn")
 	c := r.client(kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute))
@@ -184,7 +185,7 @@ func transactions(r *run) {
 		all, err := adm.DescribeTransactions(r.ctx, id)
 		return err == nil && all[id].Err == nil && all[id].State == "CompleteCommit" && all[id].TimeoutMillis == 60_000
 	})
-	// Another producer of the same id fences the first.
+	// Another producer with the same ID fences the first.
 	other := r.client(kgo.TransactionalID(id))
 	if _, _, err := other.ProducerID(r.ctx); err != nil {
 		r.t.Fatalf("%s: %v", r.name, err)
@@ -197,7 +198,7 @@ func transactions(r *run) {
 	r.say("the fenced one fails: %v", err != nil)
 }
 
-// exactlyOnce moves records between topics, offsets in the transaction.
+// exactlyOnce moves records between topics, with offsets in the transaction.
 func exactlyOnce(r *run) {
 	from, to, group := r.newTopic("eos-from", 2), r.newTopic("eos-to", 1), r.called("eos")
 	r.produce(r.client(), records(from, 60, 2)...)
@@ -225,7 +226,7 @@ func exactlyOnce(r *run) {
 		if err != nil {
 			r.t.Fatalf("%s: end: %v", r.name, err)
 		}
-		aborted = true // the first was: its records come again
+		aborted = true // the first one was aborted: its records are delivered again
 		if ended {
 			moved += n
 		}

@@ -11,18 +11,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// rawConn speaks the protocol on one connection, a request at a time, with
-// nothing of a client between: every version, every field as given.
+// rawConn speaks the protocol on one connection, one request at a time, without
+// a client library: every version, every field as given.
 type rawConn struct {
 	net.Conn
 	correlation int32
-	limit       time.Duration // of one round trip
+	limit       time.Duration // per round trip
 }
 
 var rawFormat = kmsg.NewRequestFormatter(kmsg.FormatterClientID("raw"))
 
-// raw opens one to an address of the target, with SASL PLAIN where the target
-// has a user.
+// raw opens a raw connection to an address of the target, with SASL PLAIN if
+// the target has a user.
 func (g target) raw(ctx context.Context, address string) (*rawConn, error) {
 	c, err := g.dial(ctx, address)
 	if err != nil {
@@ -49,8 +49,8 @@ func (g target) raw(ctx context.Context, address string) (*rawConn, error) {
 	return r, nil
 }
 
-// ask sends a request at its version and decodes the answer; frame is the
-// answer as it came, without its length.
+// ask sends a request at its version and decodes the response; frame is the raw
+// response without its length.
 func (c *rawConn) ask(req kmsg.Request) (resp kmsg.Response, frame []byte, err error) {
 	c.correlation++
 	if err := c.SetDeadline(time.Now().Add(c.limit)); err != nil {
@@ -69,7 +69,7 @@ func (c *rawConn) ask(req kmsg.Request) (resp kmsg.Response, frame []byte, err e
 	return resp, frame, err
 }
 
-// readFrame reads one answer without its length.
+// readFrame reads one response without its length.
 func (c *rawConn) readFrame() ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {
@@ -85,12 +85,12 @@ func (c *rawConn) readFrame() ([]byte, error) {
 	return frame, err
 }
 
-// decode reads a frame as the answer to a request.
+// decode decodes a frame as the response to a request.
 func decode(req kmsg.Request, frame []byte) (kmsg.Response, error) {
 	resp := req.ResponseKind()
 	body := frame[4:]
-	// The header of ApiVersions never has tags; other flexible ones do, and
-	// nobody sends any.
+	// The header of ApiVersions never has tagged fields; other flexible headers
+	// have them, but always empty.
 	if resp.IsFlexible() && req.Key() != int16(kmsg.ApiVersions) {
 		if len(body) == 0 || body[0] != 0 {
 			return nil, fmt.Errorf("%s v%d: tags in the header", kmsg.NameForKey(req.Key()), req.GetVersion())

@@ -21,7 +21,7 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// mechanisms are the ways in which alice logs in.
+// mechanisms returns the mechanisms by which alice logs in.
 func mechanisms() map[string]sasl.Mechanism {
 	password := realkafka.Users["alice"]
 	return map[string]sasl.Mechanism{
@@ -35,9 +35,9 @@ func mechanisms() map[string]sasl.Mechanism {
 	}
 }
 
-// TestSASLThroughPenstock logs in by each mechanism, direct and through a
-// virtual cluster with TLS towards clients, and works for longer than the
-// broker lets a login last (KIP-368).
+// TestSASLThroughPenstock logs in with each mechanism, directly and through a
+// virtual cluster with TLS for clients, and works beyond the broker's session
+// lifetime (KIP-368).
 func TestSASLThroughPenstock(t *testing.T) {
 	c := cluster(t)
 	proxied := startSASL(t, c)
@@ -50,7 +50,8 @@ func TestSASLThroughPenstock(t *testing.T) {
 	compare(t, []program{{"logins that fail", wrongLogins}}, own, proxied)
 }
 
-// startSASL puts a virtual cluster with TLS before the brokers' SASL listeners.
+// startSASL starts a virtual cluster with TLS in front of the brokers' SASL
+// listeners.
 func startSASL(t testing.TB, c *realkafka.Cluster) target {
 	t.Helper()
 	dir := t.TempDir()
@@ -86,15 +87,16 @@ spec:
   - {name: v0, endpointRef: kafka, sniMatchAddress: broker-0.%[7]s, physicalBrokerRef: b0}
   - {name: v1, endpointRef: kafka, sniMatchAddress: broker-1.%[7]s, physicalBrokerRef: b1}
   - {name: v2, endpointRef: kafka, sniMatchAddress: broker-2.%[7]s, physicalBrokerRef: b2}
-`, c.Brokers[0].Addr(realkafka.SASL), c.Brokers[1].Addr(realkafka.SASL), c.Brokers[2].Addr(realkafka.SASL), cert, key, ports[0], domain), ports[0])
+`, c.Brokers[0].Addr(realkafka.SASL), c.Brokers[1].Addr(realkafka.SASL), c.Brokers[2].Addr(realkafka.SASL),
+		cert, key, ports[0], domain), ports[0])
 	return target{
 		name: "Penstock", bootstrap: []string{fmt.Sprintf("broker-1.%s:%d", domain, ports[0])},
 		tls: &tls.Config{RootCAs: c.CA.Pool}, hosts: func(string) string { return "127.0.0.1" },
 	}
 }
 
-// loggedIn writes one record after the other, by PLAIN for longer than a login
-// lasts, on the connections it has.
+// loggedIn writes records one by one on the same connections; with PLAIN, for
+// longer than a session lasts.
 func loggedIn(r *run) {
 	topic := r.newTopic("sasl", 3)
 	c := r.client()
@@ -115,7 +117,7 @@ func loggedIn(r *run) {
 	r.ask(c, described)
 }
 
-// wrongLogins fail as they do without a proxy.
+// wrongLogins checks that wrong passwords fail as without a proxy.
 func wrongLogins(r *run) {
 	for name, mechanism := range map[string]sasl.Mechanism{
 		"PLAIN": plain.Auth{User: "alice", Pass: "wrong"}.AsMechanism(),
@@ -131,7 +133,7 @@ func wrongLogins(r *run) {
 		}
 		c.Close()
 	}
-	// Who asks without logging in is cut off.
+	// A request without a login closes the connection.
 	raw, err := r.raw(r.ctx, r.bootstrap[0])
 	if err != nil {
 		r.t.Fatalf("%s: %v", r.name, err)

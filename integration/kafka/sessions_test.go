@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// together makes a topic whose partitions are all led by broker 0, and gives
-// its identity and where the leader is.
+// together creates a topic whose partitions are all led by broker 0, and
+// returns its ID and the leader's address.
 func (r *run) together(name string, partitions int32) (topic string, id [16]byte, at string) {
 	r.t.Helper()
 	cl := r.client()
@@ -46,7 +46,7 @@ func (r *run) together(name string, partitions int32) (topic string, id [16]byte
 		}
 		return resp.Topics[0].Partitions[0].ErrorCode == 0
 	})
-	// The leader itself may learn of it later than others.
+	// The leader itself may apply the topic later than others.
 	c, err := r.raw(r.ctx, at)
 	if err != nil {
 		r.t.Fatalf("%s: %v", r.name, err)
@@ -67,7 +67,7 @@ func (r *run) together(name string, partitions int32) (topic string, id [16]byte
 	return topic, id, at
 }
 
-// ends asks where partitions end.
+// ends returns a request for the end offsets of partitions.
 func ends(topic string, partitions int32) *kmsg.ListOffsetsRequest {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.Version, req.ReplicaID = 7, -1
@@ -82,7 +82,7 @@ func ends(topic string, partitions int32) *kmsg.ListOffsetsRequest {
 	return req
 }
 
-// connect opens a raw connection that ends with the test.
+// connect opens a raw connection that is closed at the end of the test.
 func (r *run) connect(at string) *rawConn {
 	r.t.Helper()
 	c, err := r.raw(r.ctx, at)
@@ -93,7 +93,7 @@ func (r *run) connect(at string) *rawConn {
 	return c
 }
 
-// tell asks on a raw connection and says the masked answer.
+// tell sends a request on a raw connection and records the masked answer.
 func (r *run) tell(c *rawConn, what string, req kmsg.Request) kmsg.Response {
 	r.t.Helper()
 	resp, _, err := c.ask(req)
@@ -105,8 +105,8 @@ func (r *run) tell(c *rawConn, what string, req kmsg.Request) kmsg.Response {
 	return resp
 }
 
-// fetchSessions fetches by increments (KIP-227): what a broker keeps of a
-// connection's earlier requests decides what later ones mean.
+// fetchSessions uses incremental fetches (KIP-227): the broker's state of
+// earlier requests on a connection determines the meaning of later ones.
 func fetchSessions(r *run) {
 	topic, id, at := r.together("sessions", 3)
 	cl := r.client()
@@ -152,7 +152,7 @@ func fetchSessions(r *run) {
 	}
 }
 
-// endOf is the end of partition 0; all have the same.
+// endOf returns the end offset of partition 0; all partitions have the same.
 func endOf(r *run, cl *kgo.Client, topic string) (int64, error) {
 	resp, err := ends(topic, 1).RequestWith(r.ctx, cl)
 	if err != nil {
@@ -161,8 +161,8 @@ func endOf(r *run, cl *kgo.Client, topic string) (int64, error) {
 	return resp.Topics[0].Partitions[0].Offset, nil
 }
 
-// byIdentity names topics by their identities, before and after they are made
-// anew under the same name.
+// byIdentity refers to topics by ID, before and after they are recreated under
+// the same name.
 func byIdentity(r *run) {
 	topic, id, at := r.together("identity", 1)
 	r.produce(r.client(), records(topic, 3, 1)...)

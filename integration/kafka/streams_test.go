@@ -19,12 +19,13 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// The topics of Kafka's word count example.
+// Topics of Kafka's word count example.
 const wordsIn, wordsOut = "streams-plaintext-input", "streams-wordcount-output"
 
 // TestStreamsGroups runs Kafka Streams with the streams rebalance protocol
-// (KIP-1071), exactly once, direct and as a tenant: two instances, of which one
-// leaves while there is work. Each word's counts must be 1, 2, 3, ... once each.
+// (KIP-1071) and exactly-once processing, directly and as a tenant: two
+// instances, one of which leaves under load. The counts of each word must be 1,
+// 2, 3, ... without duplicates.
 func TestStreamsGroups(t *testing.T) {
 	ofSuite(t)
 	c := cluster(t)
@@ -34,8 +35,8 @@ func TestStreamsGroups(t *testing.T) {
 	compare(t, []program{{"word count", func(r *run) { wordCount(r, nil) }}}, own, v.red)
 }
 
-// TestStreamsGroupsAreTheTenantsOwn runs the same application, under the same
-// names, as one tenant, and has another look for it.
+// TestStreamsGroupsAreTheTenantsOwn runs the application as one tenant while
+// another tenant looks for it under the same names.
 func TestStreamsGroupsAreTheTenantsOwn(t *testing.T) {
 	ofSuite(t)
 	c := cluster(t)
@@ -66,8 +67,8 @@ func TestStreamsGroupsAreTheTenantsOwn(t *testing.T) {
 				t.Errorf("the topic %s of another tenant is listed", topic)
 			}
 		}
-		// To join under the same name is to begin a group of one's own, and a
-		// topology cannot name what is somebody else's.
+		// Joining under the same name creates a separate group, and a topology cannot
+		// refer to another tenant's topic.
 		for _, source := range []string{wordsIn, "red-" + wordsIn} {
 			joined := other.joinStreams(cl, app, source)
 			if joined.ErrorCode != 0 || joined.MemberEpoch < 1 || len(joined.ActiveTasks) > 0 || len(joined.Status) != 1 {
@@ -83,7 +84,7 @@ func TestStreamsGroupsAreTheTenantsOwn(t *testing.T) {
 
 const kerrGroupIDNotFound = 69
 
-// wordCount runs the application and, before it is over, look with its id.
+// wordCount runs the application, and calls look with its ID while it runs.
 func wordCount(r *run, look func(app string)) {
 	const partitions, words, rounds = 4, 5, 20
 	cl, admin := r.client(), r.admin()
@@ -184,7 +185,7 @@ func (r *run) startWordCount(app string) *process.Process {
 	return p
 }
 
-// ended signals an instance, and waits until it has ended.
+// ended signals an instance and waits until it has ended.
 func (r *run) ended(p *process.Process, signals ...syscall.Signal) {
 	r.t.Helper()
 	for _, s := range signals {
@@ -197,7 +198,7 @@ func (r *run) ended(p *process.Process, signals ...syscall.Signal) {
 	}
 }
 
-// coordinator is the broker that has the groups: all have the same one.
+// coordinator returns the broker that coordinates the groups: one for all.
 func (r *run) coordinator(cl *kgo.Client, group string) *kgo.Broker {
 	r.t.Helper()
 	req := kmsg.NewPtrFindCoordinatorRequest()
@@ -226,7 +227,8 @@ func (r *run) streamsGroup(cl *kgo.Client, group string) kmsg.StreamsGroupDescri
 	return resp.(*kmsg.StreamsGroupDescribeResponse).Groups[0]
 }
 
-// working waits until as many members have all tasks among them, each some.
+// working waits until the given number of members share all tasks, each with one
+// or more.
 func (r *run) working(cl *kgo.Client, app string, members int) {
 	r.t.Helper()
 	waitFor(r.t, fmt.Sprintf("%d members of %s to work (%s)", members, app, r.name), func() bool {
@@ -261,8 +263,8 @@ func (r *run) joinStreams(cl *kgo.Client, group, source string) *kmsg.StreamsGro
 	return joined
 }
 
-// sayTopology says which topics a group has, and that the internal ones are
-// there.
+// sayTopology records the topics of a group, and checks that the internal ones
+// exist.
 func (r *run) sayTopology(g kmsg.StreamsGroupDescribeResponseGroup) {
 	r.t.Helper()
 	if g.Topology == nil {
@@ -280,7 +282,7 @@ func (r *run) sayTopology(g kmsg.StreamsGroupDescribeResponseGroup) {
 	}
 }
 
-// streamsTools are Kafka's own tools for streams groups.
+// streamsTools runs Kafka's tools for streams groups.
 func (r *run) streamsTools(app string) {
 	r.t.Helper()
 	at := strings.Join(r.bootstrap, ",")

@@ -19,10 +19,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestEquivalenceOfEveryAPI asks each API that the broker offers at each of
-// its versions, with every field at its default, with every field set and
-// naming what is there, and with every field set and naming what is not. The
-// answers of all targets must be equal.
+// TestEquivalenceOfEveryAPI sends requests of each API that the broker offers,
+// at each version: with default fields, with every field set and existing
+// names, and with every field set and unknown names. The answers of all targets
+// must be equal.
 func TestEquivalenceOfEveryAPI(t *testing.T) {
 	long(t)
 	c := cluster(t)
@@ -35,7 +35,7 @@ func compareSweeps(t *testing.T, targets ...target) {
 	for _, g := range targets {
 		began := time.Now()
 		r := newRun(t, g)
-		r.ctx = t.Context() // as long as it takes
+		r.ctx = t.Context() // without a deadline
 		s := newSweep(r)
 		s.everything()
 		t.Logf("%s: %d requests in %v", g.name, s.requests, time.Since(began).Round(time.Millisecond))
@@ -48,13 +48,13 @@ func compareSweeps(t *testing.T, targets ...target) {
 	}
 }
 
-// wantAnswers sees that what is asked with fields set is answered: a request
-// on which the broker closes compares nothing.
+// wantAnswers checks that requests with all fields set are answered: a closed
+// connection compares nothing.
 func (s *sweep) wantAnswers(t *testing.T) {
 	t.Helper()
 	for key, lines := range s.answers {
 		for _, l := range lines {
-			// Produce v0 to v2 are listed, for old clients, and are not there.
+			// Produce v0 to v2 are advertised for old clients, but not supported.
 			if strings.HasSuffix(l, ": closed") && !strings.Contains(l, ", defaults") && (key != 0 || l[:2] > "v2") {
 				t.Errorf("%s: %s", kmsg.NameForKey(key), l)
 			}
@@ -62,7 +62,7 @@ func (s *sweep) wantAnswers(t *testing.T) {
 	}
 }
 
-// unswept are the APIs that a sweep leaves alone, by reason.
+// unswept are the APIs that sweeps skip, with reasons.
 var unswept = map[int16]string{
 	17: "SaslHandshake: programs of their own", 36: "SaslAuthenticate: programs of their own",
 	80: "AddRaftVoter: would change the quorum", 81: "RemoveRaftVoter: would change the quorum",
@@ -86,15 +86,18 @@ func newSweep(r *run) *sweep {
 			c.Close()
 		}
 	})
-	// Not there, and of the same length as what is.
+	// Unknown names of the same length as the existing ones.
 	s.absent = things{topic: r.called("nopic"), group: r.called("nroup"), share: r.called("nhare"), txn: r.called("nxn"),
 		user: r.called("nser"), topicID: [16]byte{0xfe, 15: 1}}
-	s.present = things{topic: r.newTopic("topic", 1), group: r.called("group"), share: r.called("share"), txn: r.called("txn"), user: r.called("user")}
+	s.present = things{
+		topic: r.newTopic("topic", 1), group: r.called("group"),
+		share: r.called("share"), txn: r.called("txn"), user: r.called("user"),
+	}
 	s.prepare()
 	return s
 }
 
-// prepare makes what is present, and finds who leads it.
+// prepare creates the existing objects, and finds their leaders.
 func (s *sweep) prepare() {
 	r := s.run
 	cl := r.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -133,7 +136,7 @@ func (s *sweep) prepare() {
 	s.at["any"] = brokers[0]
 }
 
-// askOffered asks which APIs there are.
+// askOffered requests the offered APIs.
 func (s *sweep) askOffered() {
 	s.at["any"] = s.bootstrap[0]
 	var err error
@@ -142,7 +145,7 @@ func (s *sweep) askOffered() {
 	}
 }
 
-// offered are the APIs that there are: by key, oldest and newest version.
+// offered returns the offered APIs: by key, oldest and newest version.
 func (g target) offered(ctx context.Context) (map[int16][2]int16, error) {
 	c, err := g.raw(ctx, g.bootstrap[0])
 	if err != nil {
@@ -160,7 +163,7 @@ func (g target) offered(ctx context.Context) (map[int16][2]int16, error) {
 	return all, nil
 }
 
-// role names who answers for an API.
+// role returns which broker answers an API.
 func role(key int16) string {
 	switch key {
 	case 0, 1, 2, 21, 23, 27, 61, 78, 79:
@@ -188,7 +191,7 @@ func (s *sweep) everything() {
 			s.one(key, version, "absent", s.absent.fill(request(key, version)))
 			for _, req := range s.addressed(key, version) {
 				s.requests++
-				_, _ = s.ask("any", req) // looks for addresses
+				_, _ = s.ask("any", req) // checks for addresses
 			}
 			for i, req := range s.special(key, version) {
 				s.one(key, version, fmt.Sprint("special ", i), req)
@@ -220,14 +223,14 @@ func (s *sweep) one(key, version int16, what string, req kmsg.Request) {
 	s.answers[key] = append(s.answers[key], fmt.Sprintf("v%d, %s: %s", version, what, strings.ReplaceAll(line, s.id, "ID")))
 }
 
-// neverAnswered tells the one request that brokers have no answer to.
+// neverAnswered reports whether brokers never answer the request.
 func neverAnswered(req kmsg.Request) bool {
 	p, ok := req.(*kmsg.AddPartitionsToTxnRequest)
 	return ok && p.Version >= 4 && len(p.Transactions) == 0
 }
 
-// failure says how a connection ended, in words that are the same for all
-// ways in which it can.
+// failure describes how a connection ended, with the same words for equivalent
+// errors.
 func failure(err error) string {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrUnexpectedEOF):
@@ -238,8 +241,8 @@ func failure(err error) string {
 	return "error: " + err.Error()
 }
 
-// ask sends a request to who answers for it; a connection that failed is
-// opened anew for the next.
+// ask sends a request to the broker of a role. After a failure the next request
+// opens a new connection.
 func (s *sweep) ask(role string, req kmsg.Request) (kmsg.Response, error) {
 	resp, _, err := s.askAt(s.at[role], req)
 	return resp, err
@@ -258,7 +261,7 @@ func (s *sweep) askAt(at string, req kmsg.Request) (kmsg.Response, []byte, error
 		s.conns[at] = c
 	}
 	if p, ok := req.(*kmsg.ProduceRequest); ok && p.Acks == 0 && p.Version >= 3 {
-		// It has no answer; that of the next request comes first.
+		// It has no answer; the next request's answer comes first.
 		if _, err := c.Write(rawFormat.AppendRequest(nil, req, -1)); err != nil {
 			return nil, nil, err
 		}
@@ -277,8 +280,8 @@ func (s *sweep) askAt(at string, req kmsg.Request) (kmsg.Response, []byte, error
 	return resp, frame, err
 }
 
-// compare holds another sweep against this one. What is unlike must be so in
-// the way in which it is said to be.
+// compare compares another sweep with this one. Differences must match their
+// declared deviation.
 func (s *sweep) compare(t *testing.T, other *sweep) {
 	for _, key := range slices.Sorted(maps.Keys(s.offered)) {
 		s.compareOffered(t, other, key)
@@ -294,7 +297,7 @@ func (s *sweep) compare(t *testing.T, other *sweep) {
 				other.wantRefused(t, key, s.offered[key])
 				return
 			}
-			// Of versions that only one of them has, compare has spoken above.
+			// compareOffered has checked versions that only one of them has.
 			want, got := s.transcriptOf(key, other), other.transcriptOf(key, s)
 			if d := other.unlike[kmsg.NameForKey(key)]; d.differs != nil {
 				if want == got {
@@ -309,8 +312,8 @@ func (s *sweep) compare(t *testing.T, other *sweep) {
 	}
 }
 
-// compareOffered sees that an API has the versions that the first target has,
-// or those that it is said to have.
+// compareOffered checks that an API has the versions of the first target, or
+// those of its deviation.
 func (s *sweep) compareOffered(t *testing.T, other *sweep, key int16) {
 	t.Helper()
 	name := kmsg.NameForKey(key)
@@ -330,11 +333,11 @@ func (s *sweep) compareOffered(t *testing.T, other *sweep, key int16) {
 	}
 }
 
-// wantRefused asks for an API that is not offered: nothing answers.
+// wantRefused checks that an API that is not offered is not answered.
 func (s *sweep) wantRefused(t *testing.T, key int16, versions [2]int16) {
 	t.Helper()
 	if _, ok := s.unlike[kmsg.NameForKey(key)]; !ok {
-		return // compareOffered has spoken
+		return // compareOffered has reported it
 	}
 	for version := versions[0]; version <= min(versions[1], kmsg.RequestForKey(key).MaxVersion()); version++ {
 		if _, frame, err := s.askAt(s.at["any"], request(key, version)); err == nil || failure(err) != "closed" {
@@ -343,7 +346,8 @@ func (s *sweep) wantRefused(t *testing.T, key int16, versions [2]int16) {
 	}
 }
 
-// transcriptOf is the answers of an API at the versions that both sweeps asked.
+// transcriptOf returns the answers of an API at the versions that both sweeps
+// tested.
 func (s *sweep) transcriptOf(key int16, other *sweep) string {
 	version := func(line string) string {
 		v, _, _ := strings.Cut(line, ",")
@@ -358,11 +362,11 @@ func (s *sweep) transcriptOf(key int16, other *sweep) string {
 	return strings.Join(lines, "\n")
 }
 
-// special are requests that no rule makes and that clients do send.
+// special returns requests with special fields that clients do send.
 func (s *sweep) special(key, version int16) []kmsg.Request {
 	switch req := request(key, version).(type) {
 	case *kmsg.DeleteTopicsRequest:
-		// One that is there, for each version.
+		// An existing topic for each version.
 		name := s.newTopic(fmt.Sprint("doomed", version), 1)
 		req.TopicNames = []string{name, s.absent.topic}
 		for _, n := range req.TopicNames {
@@ -392,12 +396,12 @@ func (s *sweep) special(key, version int16) []kmsg.Request {
 	return nil
 }
 
-// addressed are requests whose answers hold addresses that a proxy has to take
-// out, so that they are unlike without one.
+// addressed returns requests whose answers contain addresses that a proxy must
+// remove, so they differ from direct ones.
 func (s *sweep) addressed(key, version int16) []kmsg.Request {
 	switch req := request(key, version).(type) {
 	case *kmsg.DescribeConfigsRequest:
-		// Listeners and voters stand in the brokers' configurations.
+		// Brokers' configurations contain listeners and voters.
 		for _, broker := range []string{"0", "1"} {
 			one := kmsg.NewDescribeConfigsRequestResource()
 			one.ResourceType, one.ResourceName = kmsg.ConfigResourceTypeBroker, broker

@@ -18,36 +18,36 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// target is one way to a cluster: direct, through a proxy, as a tenant.
+// target is one path to a cluster: direct, through a proxy, as a tenant.
 type target struct {
 	name      string
 	bootstrap []string
-	tls       *tls.Config // nil: in the clear
-	caFile    string      // what tls trusts, for clients that take a file
-	keystore  string      // key and certificate of the client, as a file; empty: none
-	// hosts maps names to addresses, where bootstrap and brokers have names
-	// that no resolver knows; nil: none do.
+	tls       *tls.Config // nil: plain text
+	caFile    string      // CA of tls, for clients that take a file
+	keystore  string      // file with the client's key and certificate; empty: none
+	// hosts maps names that no resolver knows to addresses; nil: bootstrap and
+	// brokers have none.
 	hosts func(name string) string
-	// sasl is how franz-go authenticates; user and password are for the other
-	// clients. Empty: not at all.
+	// sasl authenticates franz-go; user and password are for other clients. Empty:
+	// no authentication.
 	sasl           []sasl.Mechanism
 	user, password string
-	// hidden are addresses that no answer may hold.
+	// hidden are addresses that no answer may contain.
 	hidden []string
-	// withoutInternal leaves the brokers' own topics out of what is said.
+	// withoutInternal omits the brokers' internal topics from transcripts.
 	withoutInternal bool
-	// unlike names what this target does otherwise than the first one, as
-	// program or API names. Each must be there, or it is stale.
+	// unlike are the deviations from the first target, by program or API name. An
+	// entry without a difference is an error.
 	unlike map[string]deviation
 }
 
-// deviation is one thing that a target does otherwise on purpose.
+// deviation is a deliberate difference of a target.
 type deviation struct {
 	why string
-	// offered are the versions of the API that it has; nil: none.
+	// offered are the versions of the API that the target has; nil: none.
 	offered *[2]int16
-	// differs turns the first target's answers into this one's, where they are
-	// unlike at versions that both have.
+	// differs transforms the first target's answers into this one's, if they
+	// differ at versions that both have.
 	differs func(line string) string
 	// lacks are the APIs without which a program cannot run.
 	lacks []int16
@@ -64,7 +64,7 @@ func directTLS(c *realkafka.Cluster) target {
 	}
 }
 
-// dial opens a connection as every client in this process does.
+// dial opens a connection like every client in this process.
 func (g target) dial(ctx context.Context, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -89,7 +89,7 @@ func (g target) dial(ctx context.Context, address string) (net.Conn, error) {
 	return secured, nil
 }
 
-// options are what any franz-go client of this target needs.
+// options returns the options that any franz-go client of this target needs.
 func (g target) options(more ...kgo.Opt) []kgo.Opt {
 	all := []kgo.Opt{
 		kgo.SeedBrokers(g.bootstrap...),
@@ -103,12 +103,12 @@ func (g target) options(more ...kgo.Opt) []kgo.Opt {
 	return append(all, more...)
 }
 
-// run is one program's run on one target, and the transcript it writes.
+// run is one run of a program on one target, with its transcript.
 type run struct {
 	t   testing.TB
 	ctx context.Context
 	target
-	id    string // part of every name that the program makes; same length in all runs
+	id    string // part of all names of the program; of equal length in all runs
 	lines []string
 }
 
@@ -118,20 +118,20 @@ func newRun(t testing.TB, g target) *run {
 	return &run{t: t, ctx: ctx, target: g, id: freshID()}
 }
 
-// freshID is part of names: six letters and digits that no other run has.
+// freshID returns a unique ID for names: six letters and digits.
 func freshID() string {
 	return fmt.Sprintf("z%05x", ids.Add(1)&0xfffff)
 }
 
-// called is a name of this run's own.
+// called returns a name with this run's ID.
 func (r *run) called(name string) string { return name + "-" + r.id }
 
-// say writes a line of the transcript.
+// say appends a line to the transcript.
 func (r *run) say(format string, args ...any) {
 	r.lines = append(r.lines, strings.ReplaceAll(fmt.Sprintf(format, args...), r.id, "ID"))
 }
 
-// sayAll writes lines whose order means nothing.
+// sayAll appends lines in sorted order.
 func (r *run) sayAll(lines []string) {
 	slices.Sort(lines)
 	for _, l := range lines {
@@ -139,10 +139,10 @@ func (r *run) sayAll(lines []string) {
 	}
 }
 
-// transcript is everything said.
+// transcript returns all lines.
 func (r *run) transcript() string { return strings.Join(r.lines, "\n") + "\n" }
 
-// client is a franz-go client that ends with the test.
+// client returns a franz-go client that is closed at the end of the test.
 func (r *run) client(more ...kgo.Opt) *kgo.Client {
 	r.t.Helper()
 	c, err := kgo.NewClient(r.options(more...)...)
@@ -155,7 +155,7 @@ func (r *run) client(more ...kgo.Opt) *kgo.Client {
 
 func (r *run) admin() *kadm.Client { return kadm.NewClient(r.client()) }
 
-// newTopic makes one with as many partitions and three replicas.
+// newTopic creates a topic with three replicas.
 func (r *run) newTopic(name string, partitions int32, configs ...string) string {
 	r.t.Helper()
 	all := map[string]*string{}
@@ -171,7 +171,7 @@ func (r *run) newTopic(name string, partitions int32, configs ...string) string 
 	return topic
 }
 
-// known waits until every broker knows a topic with as many partitions.
+// known waits until every broker knows a topic with that many partitions.
 func (r *run) known(cl *kgo.Client, topic string, partitions int) {
 	r.t.Helper()
 	r.everywhere(fmt.Sprint(topic, " to have ", partitions, " partitions"), cl, metadataRequest(topic), func(resp kmsg.Response) bool {
@@ -181,8 +181,8 @@ func (r *run) known(cl *kgo.Client, topic string, partitions int) {
 	})
 }
 
-// everywhere waits until each broker's answer is as it should be: what is
-// agreed comes to each in its own time, and clients ask any.
+// everywhere waits until the answer of each broker satisfies holds: changes
+// reach brokers at different times, and clients use any broker.
 func (r *run) everywhere(what string, cl *kgo.Client, req kmsg.Request, holds func(kmsg.Response) bool) {
 	r.t.Helper()
 	var brokers []int
@@ -198,7 +198,7 @@ func (r *run) everywhere(what string, cl *kgo.Client, req kmsg.Request, holds fu
 	}
 }
 
-// eventually asks until the answer is as it should be.
+// eventually repeats a request until the answer satisfies holds.
 func (r *run) eventually(what string, of interface {
 	Request(context.Context, kmsg.Request) (kmsg.Response, error)
 }, req kmsg.Request, holds func(kmsg.Response) bool) {
@@ -222,7 +222,8 @@ func (r *run) eventually(what string, of interface {
 	})
 }
 
-// metadataRequest asks for these topics; without any, for the brokers alone.
+// metadataRequest requests the metadata of topics; without any, of the brokers
+// alone.
 func metadataRequest(topics ...string) *kmsg.MetadataRequest {
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{}
@@ -234,23 +235,23 @@ func metadataRequest(topics ...string) *kmsg.MetadataRequest {
 	return req
 }
 
-// A program is a client's work whose transcript is the same on every target
-// that is any good.
+// A program is a sequence of client operations whose transcript must be the
+// same on every correct target.
 type program struct {
 	name string
 	run  func(r *run)
 }
 
-// compare runs the programs on each target, one after the other, and holds the
-// transcripts against the first one's.
+// compare runs the programs on each target, one after the other, and compares
+// the transcripts with the first one's.
 func compare(t *testing.T, programs []program, targets ...target) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) { p.compare(t, targets) })
 	}
 }
 
-// compareTogether is compare for programs that touch nothing but what is their
-// own: several run at once, when the test that calls it has returned.
+// compareTogether is compare for programs that use only their own objects: they
+// run in parallel after the calling test returns.
 func compareTogether(t *testing.T, programs []program, targets ...target) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
@@ -287,7 +288,7 @@ func (p program) compare(t *testing.T, targets []target) {
 	}
 }
 
-// wantLacking sees that a program is left out for the reason that is given.
+// wantLacking checks that a program is skipped for the given reason.
 func wantLacking(t *testing.T, g target, d deviation) {
 	t.Helper()
 	offered, err := g.offered(t.Context())
@@ -304,8 +305,8 @@ func wantLacking(t *testing.T, g target, d deviation) {
 	}
 }
 
-// difference shows the lines that only one of two texts has, or their order
-// where it differs in nothing else.
+// difference shows the lines that only one of two texts has, or their order if
+// nothing else differs.
 func difference(want, got string) string {
 	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
 	var out strings.Builder

@@ -10,8 +10,8 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// TestJavaToolsOfATenant runs the tools that ask about the whole cluster on the
-// way: they are answered for what is the tenant's, and see nothing else.
+// TestJavaToolsOfATenant runs tools that also query the whole cluster: the
+// answers contain only the tenant's objects.
 func TestJavaToolsOfATenant(t *testing.T) {
 	c := cluster(t)
 	r := newRun(t, startVirtual(t, c).red)

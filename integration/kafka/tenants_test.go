@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// must asks as the victim and wants no error of the connection.
+// must sends a request as the victim; the connection must not fail.
 func (v *victim) must(req kmsg.Request) kmsg.Response {
 	v.t.Helper()
 	ctx, cancel := context.WithTimeout(v.ctx, patience)
@@ -54,7 +54,8 @@ func (v *victim) guarded() {
 	acl := kmsg.NewPtrCreateACLsRequest()
 	one := kmsg.NewCreateACLsRequestCreation()
 	one.ResourceType, one.ResourceName, one.Principal, one.Host = kmsg.ACLResourceTypeTopic, v.topic, "User:"+v.user, "*"
-	one.ResourcePatternType, one.Operation, one.PermissionType = kmsg.ACLResourcePatternTypeLiteral, kmsg.ACLOperationRead, kmsg.ACLPermissionTypeAllow
+	one.ResourcePatternType, one.Operation, one.PermissionType =
+		kmsg.ACLResourcePatternTypeLiteral, kmsg.ACLOperationRead, kmsg.ACLPermissionTypeAllow
 	acl.Creations = append(acl.Creations, one)
 	v.must(acl)
 	quota := kmsg.NewPtrAlterClientQuotasRequest()
@@ -67,7 +68,7 @@ func (v *victim) guarded() {
 	entry.Ops = append(entry.Ops, op)
 	quota.Entries = append(quota.Entries, entry)
 	_, err := v.cl.Request(v.ctx, quota)
-	v.hasQuota = err == nil // tenants may not be offered any
+	v.hasQuota = err == nil // tenants may not be offered quotas
 	v.t.Cleanup(func() {    // other tests compare lists of all quotas
 		if !v.hasQuota {
 			return
@@ -75,7 +76,7 @@ func (v *victim) guarded() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		own := *v.run
-		own.ctx = ctx // the test's has ended
+		own.ctx = ctx // the test's context has ended
 		quota.Entries[0].Ops[0].Remove = true
 		own.ask(v.cl, quota)
 		own.everywhere("the quota is gone", v.cl, quotaRequest(v.user), func(resp kmsg.Response) bool {
@@ -84,8 +85,8 @@ func (v *victim) guarded() {
 	})
 }
 
-// settled waits until every broker says of the victim's things what it will go
-// on to say: coordinators and what is agreed come to each in its own time.
+// settled waits until every broker gives final answers about the victim's
+// objects: coordinators and metadata updates reach brokers at different times.
 func (v *victim) settled() {
 	v.t.Helper()
 	v.eventually("the transaction to be open", v.cl, transactionRequest(v.txn), func(resp kmsg.Response) bool {
@@ -105,7 +106,7 @@ func (v *victim) settled() {
 	consumer.Groups = []string{v.consumer}
 	v.eventually("the other group to be stable", v.cl, consumer, func(resp kmsg.Response) bool {
 		all := resp.(*kmsg.ConsumerGroupDescribeResponse).Groups
-		// Where v1 of the heartbeat is not offered, franz-go makes it a classic one.
+		// Without v1 of the heartbeat franz-go uses a classic group.
 		classicToo = len(all) == 1 && all[0].ErrorMessage != nil && strings.HasSuffix(*all[0].ErrorMessage, "is not a consumer group.")
 		return classicToo || len(all) == 1 && all[0].State == "Stable" && len(all[0].Members) == 1
 	})
@@ -129,7 +130,7 @@ func transactionRequest(id string) kmsg.Request {
 	return req
 }
 
-// quotaRequest asks for a user's.
+// quotaRequest requests the quotas of a user.
 func quotaRequest(user string) kmsg.Request {
 	req := kmsg.NewPtrDescribeClientQuotasRequest()
 	component := kmsg.NewDescribeClientQuotasRequestComponent()
@@ -138,7 +139,7 @@ func quotaRequest(user string) kmsg.Request {
 	return req
 }
 
-// aclRequest asks for all ACLs of a name.
+// aclRequest requests all ACLs of a name.
 func aclRequest(name string) kmsg.Request {
 	req := kmsg.NewPtrDescribeACLsRequest()
 	req.ResourceType, req.ResourcePatternType, req.Operation, req.PermissionType = 1, 1, 1, 1
@@ -146,12 +147,13 @@ func aclRequest(name string) kmsg.Request {
 	return req
 }
 
-// state is everything of the victim's that another could have changed.
+// state returns all of the victim's state that another tenant could have
+// changed.
 func (v *victim) state() string {
 	v.t.Helper()
 	v.lines = nil
 	ask := func(req kmsg.Request) kmsg.Response {
-		ctx, cancel := context.WithTimeout(v.ctx, patience) // no answer would look like a change
+		ctx, cancel := context.WithTimeout(v.ctx, patience) // a missing answer would look like a change
 		defer cancel()
 		resp, err := v.cl.Request(ctx, req)
 		if err != nil {
@@ -197,16 +199,16 @@ func (v *victim) state() string {
 	return v.transcript()
 }
 
-// attacker asks for what is the victim's, and for what is nobody's.
+// attacker sends requests for the victim's objects, and for unknown ones.
 type attacker struct {
-	all []string // the addresses of all brokers
+	all []string // addresses of all brokers
 	*sweep
 
 	v         *victim
 	forbidden map[string][]byte
 }
 
-// renamed gives the things under other names.
+// renamed returns the things under other names.
 func (o things) renamed(rename func(string) string) things {
 	o.topic, o.group, o.share, o.consumer = rename(o.topic), rename(o.group), rename(o.share), rename(o.consumer)
 	o.txn, o.user = rename(o.txn), rename(o.user)
@@ -251,7 +253,7 @@ func newAttacker(t *testing.T, w tenancy, v *victim) *attacker {
 		"a name": []byte(secret + "-" + v.id), "a group's name": []byte(v.share), "the other group's name": []byte(v.consumer),
 		"a topic's identity": v.topicID[:], "a member": []byte(v.names["MemberID"]),
 	}}
-	// The coordinator is there when it gives a producer.
+	// The coordinator is ready when it assigns a producer ID.
 	waitFor(t, "a coordinator that coordinates", func() bool {
 		req := request(22, 2).(*kmsg.InitProducerIDRequest)
 		req.TransactionalID, req.TransactionTimeoutMillis = &own, 10_000
@@ -264,8 +266,8 @@ func newAttacker(t *testing.T, w tenancy, v *victim) *attacker {
 	return a
 }
 
-// probe asks one API at one version in three ways, and each of them for what
-// is there and for what nobody has.
+// probe tests one API at one version in three ways, each for an existing and
+// for an unknown object.
 func (a *attacker) probe(found findings, key, version int16) {
 	api := kmsg.NameForKey(key)
 	none := [16]byte{0xfe, 1, 2, 3, 15: 9}
@@ -299,7 +301,7 @@ func (a *attacker) probe(found findings, key, version int16) {
 	}
 }
 
-// list asks every broker for everything.
+// list requests everything from every broker.
 func (a *attacker) list(found findings, key, version int16) {
 	for i, req := range a.broad(key, version) {
 		if neverAnswered(req) {
@@ -311,7 +313,7 @@ func (a *attacker) list(found findings, key, version int16) {
 	}
 }
 
-// answer is the masked answer, without the names asked for.
+// answer returns the masked answer, without the requested names.
 func (a *attacker) answer(key int16, req kmsg.Request) string {
 	a.requests++
 	began := time.Now()
@@ -326,7 +328,7 @@ func (a *attacker) answer(key int16, req kmsg.Request) string {
 	return strings.NewReplacer(secret, "NAME", nobody, "NAME").Replace(one)
 }
 
-// listing asks for everything: nothing of the victim's may be in it.
+// listing requests everything: the answer must contain nothing of the victim's.
 func (a *attacker) listing(found findings, what, at string, req kmsg.Request) {
 	a.requests++
 	_, frame, err := a.askAt(at, req)

@@ -9,9 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// likelihood is how probable it is that one of these took longer than one of
-// those: 0.5 where nothing tells them apart (Mann and Whitney's U over all
-// pairs; ties count half).
+// likelihood returns the probability that one of these took longer than one of
+// those: 0.5 if they are indistinguishable (Mann-Whitney U over all pairs; ties
+// count half).
 func likelihood(these, those []time.Duration) float64 {
 	var sum float64
 	for _, a := range these {
@@ -45,13 +45,14 @@ func TestLikelihoodTellsTimesApart(t *testing.T) {
 
 const (
 	timingPairs = 600
-	// timingBound is more than six standard deviations, 1/sqrt(6 n), of
-	// likelihood where nothing tells the times apart.
+	// timingBound is more than six standard deviations, 1/sqrt(6 n), of likelihood
+	// for indistinguishable times.
 	timingBound = 0.11
 )
 
-// TestTimingOfWhatOthersHave asks as one tenant for what another has, and for
-// what nobody has, in turns: no longer does one take than the other.
+// TestTimingOfWhatOthersHave alternates a tenant's requests for another
+// tenant's objects and for unknown ones: their durations must be
+// indistinguishable.
 func TestTimingOfWhatOthersHave(t *testing.T) {
 	long(t)
 	c := cluster(t)

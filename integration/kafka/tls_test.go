@@ -15,7 +15,8 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// issued writes a certificate and its key: one file each, and both together.
+// issued writes a certificate and its key to one file each, and both to a
+// third.
 func issued(t testing.TB, by *realkafka.Authority, names ...string) (cert, key, both string) {
 	t.Helper()
 	pair, err := by.Issue(nil, names...)
@@ -28,9 +29,9 @@ func issued(t testing.TB, by *realkafka.Authority, names ...string) (cert, key, 
 	return cert, key, both
 }
 
-// startLocalhost puts a virtual cluster with TLS at the one name that every
-// machine knows, each broker at a port of its own. Who sends no server name
-// does not get in.
+// startLocalhost starts a virtual cluster with TLS under the name localhost,
+// which every machine resolves, with one port per broker. Clients without a
+// server name are rejected.
 func startLocalhost(t testing.TB, c *realkafka.Cluster) target {
 	t.Helper()
 	cert, key, _ := issued(t, &c.CA, "localhost")
@@ -53,13 +54,13 @@ func startLocalhost(t testing.TB, c *realkafka.Cluster) target {
 	return g
 }
 
-// mutual is a node whose clients and brokers all want certificates.
+// mutual is a node whose clients and brokers all require certificates.
 type mutual struct {
 	node
 	good        target // with a certificate that is trusted
-	bare, wrong target // without one, and with another authority's
-	// uncertain are virtual clusters, in the clear, whose physical ones want a
-	// certificate that the node has not.
+	bare, wrong target // without one, and with one of another CA
+	// uncertain are virtual clusters in plain text whose physical clusters require
+	// a certificate that the node does not have.
 	uncertain []target
 	foreign   realkafka.Authority
 }
@@ -77,7 +78,9 @@ func startMutual(t *testing.T, c *realkafka.Cluster) mutual {
 	must(t, err)
 	at := func(n int) string { return fmt.Sprintf("127.%d.254.%d", 20+os.Getpid()%200, n) }
 	brokers := quoted(c.Bootstrap(realkafka.Mutual))
-	m.node = startNode(t, "closed", fmt.Sprintf(mutualResources, serverCert, serverKey, nodeCert, nodeKey, otherCert, otherKey, brokers, c.CA.File, ports[0], domain, at(1), at(2)), ports...)
+	m.node = startNode(t, "closed", fmt.Sprintf(mutualResources,
+		serverCert, serverKey, nodeCert, nodeKey, otherCert, otherKey,
+		brokers, c.CA.File, ports[0], domain, at(1), at(2)), ports...)
 	client := func(name string, by *realkafka.Authority) target {
 		g := target{
 			name: name, bootstrap: []string{fmt.Sprintf("bootstrap.%s:%d", domain, ports[0])},
@@ -97,8 +100,8 @@ func startMutual(t *testing.T, c *realkafka.Cluster) mutual {
 	return m
 }
 
-// mutualResources want three certificates with their keys, the brokers, what
-// they are trusted by, a port, a domain, and two addresses.
+// mutualResources takes three certificates with their keys, the brokers, their
+// CA, a port, a domain, and two addresses.
 const mutualResources = `kind: Certificate
 name: server
 spec: {certFile: %q, keyFile: %q}
@@ -147,8 +150,8 @@ spec:
   brokers: {discover: {address: %[12]s, bootstrapPort: 9092, brokerPorts: 9093-9099}}
 `
 
-// TestMutualTLS shows certificates on both sides: clients to Penstock, and
-// Penstock to brokers. Without them nobody gets through.
+// TestMutualTLS uses certificates on both sides: clients to Penstock, and
+// Penstock to brokers. Connections without them fail.
 func TestMutualTLS(t *testing.T) {
 	c := cluster(t)
 	m := startMutual(t, c)
@@ -162,18 +165,18 @@ func TestMutualTLS(t *testing.T) {
 		m.wantNoWay(t, m.wrong, "listener=kafka ", "handshake_bad_certificate", "unknown authority")
 	})
 	for _, g := range m.uncertain {
-		// In TLS 1.3 a broker refuses after the handshake, by an alert.
+		// In TLS 1.3 a broker refuses with an alert after the handshake.
 		t.Run("node, "+g.name, func(t *testing.T) {
 			m.wantNoWay(t, g, "listener=virtualcluster/"+g.name+":", "upstream_reset", "certificate")
 		})
 	}
 }
 
-// wantNoWay sees that nobody answers, and that the log says why.
+// wantNoWay checks that no request is answered, and that the log says why.
 func (m *mutual) wantNoWay(t *testing.T, g target, listener, reason, says string) {
 	t.Helper()
 	raw, err := g.raw(t.Context(), g.bootstrap[0])
-	if err == nil { // TLS 1.3 tells a client of its certificate after the handshake
+	if err == nil { // TLS 1.3 rejects a client certificate after the handshake
 		defer raw.Close()
 		var resp kmsg.Response
 		if resp, _, err = raw.ask(request(18, 0)); err == nil {
@@ -196,8 +199,8 @@ func (m *mutual) wantNoWay(t *testing.T, g target, listener, reason, says string
 	t.Logf("the log says: %s", told)
 }
 
-// TestJavaWithCertificates runs one of Java's tools with what it needs, and
-// with what it must not do with: it fails then, and says why.
+// TestJavaWithCertificates runs a Java tool with correct and with wrong
+// certificates; with wrong ones it fails and says why.
 func TestJavaWithCertificates(t *testing.T) {
 	c := cluster(t)
 	m := startMutual(t, c)

@@ -14,8 +14,8 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// built is Penstock, built once, with the race detector when the tests are;
-// PENSTOCK_BINARY names one that is there already.
+// built is the Penstock binary, built once, with the race detector if the tests
+// are; PENSTOCK_BINARY names an existing one.
 var built = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("PENSTOCK_BINARY"); path != "" {
 		return path, nil
@@ -38,16 +38,16 @@ func startPenstock(t testing.TB, resources string, ports ...int) *process.Proces
 	return startNode(t, "off", resources, ports...).Process
 }
 
-// node is a running one.
+// node is a running Penstock node.
 type node struct {
 	*process.Process
-	http string // where it tells its metrics
+	http string // address of its metrics
 	t    testing.TB
-	path string // of the binary
-	dir  string // of its data
+	path string // path of the binary
+	dir  string // data folder
 }
 
-// cli runs the binary against the node, and gives what it printed on standard
+// cli runs a penstock command against the node, and returns its standard
 // output.
 func (n *node) cli(in string, args ...string) string {
 	n.t.Helper()
@@ -60,7 +60,7 @@ func (n *node) cli(in string, args ...string) string {
 	return out.String()
 }
 
-// startNode runs a node that logs connections in a way of --access-log.
+// startNode runs a node with the given --access-log mode.
 func startNode(t testing.TB, accessLog, resources string, ports ...int) node {
 	t.Helper()
 	path, err := built()
@@ -87,7 +87,7 @@ func startNode(t testing.TB, accessLog, resources string, ports ...int) node {
 	return node{Process: p, http: process.Loopback(own[1]), t: t, path: path, dir: dir}
 }
 
-// wantNoRace looks for what must never be in the log of a node that has ended.
+// wantNoRace checks the log of an ended node for data races and panics.
 func wantNoRace(t testing.TB, p *process.Process) {
 	t.Helper()
 	log, err := os.ReadFile(p.Log())
@@ -99,8 +99,8 @@ func wantNoRace(t testing.TB, p *process.Process) {
 	}
 }
 
-// viaTCP puts plain TCP listeners of Penstock where the brokers' listener Via
-// says that it is: a proxy that understands nothing.
+// viaTCP starts plain TCP listeners of Penstock at the addresses that the
+// brokers' listener Via advertises: a proxy that parses nothing.
 func viaTCP(t testing.TB, c *realkafka.Cluster) target {
 	t.Helper()
 	var text strings.Builder

@@ -17,13 +17,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// announced is a frame's length without the frame.
+// announced returns the length prefix of a frame.
 func announced(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
-// framed gives bytes their length.
+// framed prefixes bytes with their length.
 func framed(b []byte) []byte { return append(announced(int32(len(b))), b...) }
 
-// head is a request's header, with a client id and without tags.
+// head returns a request header with a client ID and without tagged fields.
 func head(key, version int16, correlation int32) []byte {
 	b := binary.BigEndian.AppendUint16(nil, uint16(key))
 	b = binary.BigEndian.AppendUint16(b, uint16(version))
@@ -37,8 +37,8 @@ func head(key, version int16, correlation int32) []byte {
 	return b
 }
 
-// TestWrongInputEndsAlone sends what no client should: each connection ends
-// with its reason, and those beside it go on.
+// TestWrongInputEndsAlone sends invalid input: each connection is closed with
+// its reason, and neighbouring ones continue.
 func TestWrongInputEndsAlone(t *testing.T) {
 	w := newWrongWorld(t)
 	hello := "\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03" + strings.Repeat("r", 32)
@@ -86,7 +86,7 @@ func TestWrongInputEndsAlone(t *testing.T) {
 	w.wantCounted(t)
 }
 
-// bounds sends frames of just the largest size, and of one byte more.
+// bounds sends frames of the maximum size, and of one byte more.
 func (w *wrongWorld) bounds(t *testing.T) {
 	const greeting, most = 8 << 10, 100 << 20
 	send := func(c *rawConn, b []byte) {
@@ -104,9 +104,9 @@ func (w *wrongWorld) bounds(t *testing.T) {
 		}
 	}
 	for _, g := range []target{w.plain, w.tenant, w.sasl} {
-		// What greets is small, at the largest so.
-		b := append(head(18, 3, 1), 2, 'n', 2, '1', 1, 77) // a name, a version, and one tag that nobody knows
-		tag := greeting - len(b) - 2                       // its length takes two bytes
+		// The first request has a lower limit.
+		b := append(head(18, 3, 1), 2, 'n', 2, '1', 1, 77) // a name, a version, and one unknown tagged field
+		tag := greeting - len(b) - 2                       // the length takes two bytes
 		b = append(binary.AppendUvarint(b, uint64(tag)), make([]byte, tag)...)
 		b = framed(b)
 		if len(b) != greeting+4 {
@@ -118,7 +118,7 @@ func (w *wrongWorld) bounds(t *testing.T) {
 		if g.name == "sasl" {
 			continue
 		}
-		// Others may be large at once: names of topics that nobody has.
+		// Later requests may be large at once: names of unknown topics.
 		const names = 1000
 		b = binary.BigEndian.AppendUint32(head(3, 1, 1), names)
 		for range names {
@@ -128,16 +128,16 @@ func (w *wrongWorld) bounds(t *testing.T) {
 		answered(c, framed(b))
 		send(c, append(announced(most+1), head(3, 9, 1)...))
 		w.wantEnd(t, c, "kafka_frame_too_large")
-		// One that may be sent, and ends in its middle.
+		// A frame of permitted size that is truncated.
 		c = w.greeted(t, g)
-		answered(c, framed(b)) // the broker has answered: no login is to come
+		answered(c, framed(b)) // the broker has answered: no login is expected
 		send(c, append(announced(most/4), head(3, 9, 1)...))
 		must(t, c.Conn.(*net.TCPConn).CloseWrite())
 		w.wantEnd(t, c, "client_gone", "client_fin", "client_reset", "kafka_bad_frame", "upstream_fin")
 	}
 }
 
-// tokens announces logins that are too large.
+// tokens announces login tokens that are too large.
 func (w *wrongWorld) tokens(t *testing.T) {
 	handshake := func() *rawConn {
 		c := &rawConn{Conn: w.connect(t, w.sasl), limit: patience}
@@ -155,12 +155,12 @@ func (w *wrongWorld) tokens(t *testing.T) {
 	_, err := c.Write(append(announced(token+20), append(head(36, 1, 2), announced(token)...)...))
 	must(t, err)
 	w.wantEnd(t, c, "kafka_frame_too_large")
-	// Nothing else may be large before the login either.
+	// Other frames must not be large before the login either.
 	c = handshake()
 	_, err = c.Write(append(announced(64<<10+1), head(3, 9, 2)...))
 	must(t, err)
 	w.wantEnd(t, c, "kafka_frame_too_large")
-	// The token alone says so, in a frame that does not.
+	// Only the token inside of a small frame is too large.
 	c = handshake()
 	_, err = c.Write(framed(append(head(36, 1, 2), announced(token)...)))
 	must(t, err)
@@ -170,7 +170,7 @@ func (w *wrongWorld) tokens(t *testing.T) {
 	}
 }
 
-// cutShort sends messages that end before their end.
+// cutShort sends truncated messages.
 func (w *wrongWorld) cutShort(t *testing.T) {
 	o := things{topic: "cut", group: "cut", share: "cut", txn: "cut", user: "cut", numbers: map[string]int64{"Acks": 1}}
 	for _, one := range []struct{ key, version int16 }{
@@ -185,7 +185,7 @@ func (w *wrongWorld) cutShort(t *testing.T) {
 				must(t, err)
 				if g.name == "tenant" && one.key != 0 {
 					w.wantEnd(t, c, "kafka_bad_frame")
-				} else { // no filter reads it, or it streams: the broker ends it
+				} else { // no filter reads it, or it is streamed: the broker closes the connection
 					w.wantEnd(t, c, "kafka_bad_frame", "upstream_fin", "upstream_reset")
 				}
 			})
@@ -193,8 +193,8 @@ func (w *wrongWorld) cutShort(t *testing.T) {
 	}
 }
 
-// serverNames asks for names that lead nowhere, and does not trust the
-// certificate of one that does.
+// serverNames connects with unroutable server names, and with a certificate
+// that the client does not trust.
 func (w *wrongWorld) serverNames(t *testing.T) {
 	for _, one := range []struct {
 		name   string
@@ -202,7 +202,7 @@ func (w *wrongWorld) serverNames(t *testing.T) {
 		reason string
 	}{
 		{"another domain's", &tls.Config{ServerName: "kafka.example.org", RootCAs: w.ca.Pool}, "no_route"},
-		{"none", &tls.Config{InsecureSkipVerify: true}, "no_sni"}, //nolint:gosec // the server ends it
+		{"none", &tls.Config{InsecureSkipVerify: true}, "no_sni"}, //nolint:gosec // the server closes it
 		{"one that is not trusted", &tls.Config{ServerName: "bootstrap." + domain}, "handshake_refused"},
 	} {
 		t.Run(one.name, func(t *testing.T) {
@@ -218,17 +218,19 @@ func (w *wrongWorld) serverNames(t *testing.T) {
 	}
 }
 
-// correlations pipelines requests whose ids are all the same, and ids that
-// wrap: the answers come in order, with the ids as they were sent.
+// correlations pipelines requests with equal IDs, and with IDs that wrap
+// around: the answers come in order, with the original IDs.
 func (w *wrongWorld) correlations(t *testing.T) {
 	for _, ids := range [][]int32{
-		{7, 7, 7, 7, 7, 7, 7, 7}, {math.MaxInt32 - 1, math.MaxInt32, math.MinInt32, math.MinInt32 + 1, -1, 0, 1}, {0, 0, -1, -1, math.MinInt32, 0},
+		{7, 7, 7, 7, 7, 7, 7, 7},
+		{math.MaxInt32 - 1, math.MaxInt32, math.MinInt32, math.MinInt32 + 1, -1, 0, 1},
+		{0, 0, -1, -1, math.MinInt32, 0},
 	} {
 		for _, g := range []target{w.plain, w.tenant} {
 			c := w.greeted(t, g)
 			var all []byte
 			for i, id := range ids {
-				// One that filters see whole, and one that none wants.
+				// One that filters read whole, and one that no filter reads.
 				req := []kmsg.Request{request(3, 12), request(18, 0), request(22, 4)}[i%3]
 				all = append(all, rawFormat.AppendRequest(nil, req, id)...)
 			}
@@ -250,8 +252,8 @@ func (w *wrongWorld) correlations(t *testing.T) {
 	w.wantNeighbours(t)
 }
 
-// newerHello asks for ApiVersions at a version that nobody has: the answer is
-// of version 0 and says so, and the connection goes on.
+// newerHello sends ApiVersions at an unknown version: the answer is of version
+// 0 with an error code, and the connection continues.
 func (w *wrongWorld) newerHello(t *testing.T) {
 	for _, g := range []target{w.plain, w.tenant, w.sasl} {
 		c := &rawConn{Conn: w.connect(t, g), limit: patience}
@@ -272,11 +274,11 @@ func (w *wrongWorld) newerHello(t *testing.T) {
 	}
 }
 
-// wantCounted holds the metrics against what has ended here.
+// wantCounted compares the metrics with the expected closing reasons.
 func (w *wrongWorld) wantCounted(t *testing.T) {
 	t.Helper()
 	got := map[string]int{}
-	// A connection is counted at about the time at which it is logged.
+	// A connection is counted at about the time it is logged.
 	waitFor(t, "the metrics to have all", func() bool {
 		clear(got)
 		for _, m := range endedCount.FindAllStringSubmatch(w.metrics(t), -1) {
@@ -287,7 +289,7 @@ func (w *wrongWorld) wantCounted(t *testing.T) {
 		}
 		for reason, n := range w.counted {
 			if strings.HasPrefix(reason, "kafka_") && got[reason] != n {
-				return got[reason] > n // wrong for good
+				return got[reason] > n // can no longer become right
 			}
 		}
 		return true

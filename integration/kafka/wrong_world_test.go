@@ -18,15 +18,16 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// wrongWorld is a node before real brokers, whose clients do what none should.
+// wrongWorld is a node in front of real brokers, for clients that send invalid
+// input.
 type wrongWorld struct {
 	node
 	ca                         *realkafka.Authority
 	plain, tenant, sasl, byTLS target
 	neighbours                 []*rawConn
-	counted                    map[string]int // connections that were to end, by reason
-	// earlier counts the ended connections that had the source address of an open
-	// one, when that was opened: ports come again.
+	counted                    map[string]int // connections expected to be closed, by reason
+	// earlier counts, for each open connection, the logged ends of earlier ones
+	// with the same source address: ports are reused.
 	earlier map[string]int
 }
 
@@ -37,7 +38,9 @@ func newWrongWorld(t *testing.T) *wrongWorld {
 	ports, err := process.FreePorts(2)
 	must(t, err)
 	at := func(n int) string { return fmt.Sprintf("127.%d.253.%d", 20+os.Getpid()%200, n) }
-	text := fmt.Sprintf(wrongResources, quoted(c.Bootstrap(realkafka.Plain)), c.Brokers[0].Addr(realkafka.SASL), cert, key, ports[0], ports[1], at(1), at(2), domain, domain)
+	text := fmt.Sprintf(wrongResources,
+		quoted(c.Bootstrap(realkafka.Plain)), c.Brokers[0].Addr(realkafka.SASL),
+		cert, key, ports[0], ports[1], at(1), at(2), domain, domain)
 	w := &wrongWorld{
 		node: startNode(t, "closed", text, ports...), ca: &c.CA, counted: map[string]int{}, earlier: map[string]int{},
 		plain:  target{name: "plain", bootstrap: []string{at(1) + ":9092"}},
@@ -51,7 +54,7 @@ func newWrongWorld(t *testing.T) *wrongWorld {
 	for _, g := range []target{w.plain, w.tenant, w.sasl, w.byTLS} {
 		waitAnswers(t, g)
 		if g.name == "sasl" {
-			continue // only who logs in may go on asking
+			continue // only authenticated clients may continue to send requests
 		}
 		neighbour, err := g.raw(t.Context(), g.bootstrap[0])
 		must(t, err)
@@ -61,7 +64,7 @@ func newWrongWorld(t *testing.T) *wrongWorld {
 	return w
 }
 
-// address is where connections to a target go.
+// address returns the address to connect to.
 func (g target) address() string {
 	host, port, _ := net.SplitHostPort(g.bootstrap[0])
 	if g.hosts != nil {
@@ -70,8 +73,8 @@ func (g target) address() string {
 	return net.JoinHostPort(host, port)
 }
 
-// wantEnd sees that the node has ended a connection for one of the reasons,
-// and that its neighbours have not noticed.
+// wantEnd checks that the node closed a connection for one of the reasons, and
+// that neighbouring connections still work.
 func (w *wrongWorld) wantEnd(t *testing.T, c net.Conn, reasons ...string) {
 	t.Helper()
 	must(t, c.SetReadDeadline(time.Now().Add(15*time.Second)))
@@ -98,8 +101,8 @@ func (w *wrongWorld) wantEnd(t *testing.T, c net.Conn, reasons ...string) {
 
 var reasonOf = regexp.MustCompile(` reason=(\w+)`)
 
-// endsOf returns the lines of the access log about the ends of connections from
-// one source address.
+// endsOf returns the access log lines about closed connections from one source
+// address.
 func (w *wrongWorld) endsOf(t *testing.T, client string) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(w.Log())
@@ -112,7 +115,7 @@ func (w *wrongWorld) endsOf(t *testing.T, client string) (lines []string) {
 	return lines
 }
 
-// wantNeighbours works on the connections that were there before.
+// wantNeighbours uses the connections opened before.
 func (w *wrongWorld) wantNeighbours(t *testing.T) {
 	t.Helper()
 	for _, n := range w.neighbours {
@@ -139,15 +142,15 @@ func (w *wrongWorld) connect(t *testing.T, g target) net.Conn {
 	return c
 }
 
-// opened notes what the access log has of the source address of a connection.
+// opened counts the logged ends of earlier connections from the same address.
 func (w *wrongWorld) opened(t *testing.T, c net.Conn) {
 	t.Helper()
 	local := c.LocalAddr().String()
 	w.earlier[local] = len(w.endsOf(t, local))
 }
 
-// greeted is a connection that has had an answer to a request other than
-// ApiVersions.
+// greeted returns a connection on which a request other than ApiVersions was
+// answered.
 func (w *wrongWorld) greeted(t *testing.T, g target) *rawConn {
 	t.Helper()
 	c, err := g.raw(t.Context(), g.bootstrap[0])
@@ -159,8 +162,8 @@ func (w *wrongWorld) greeted(t *testing.T, g target) *rawConn {
 	return c
 }
 
-// wrongResources want the brokers, one with SASL, a certificate and its key,
-// two ports, two addresses, and a domain twice.
+// wrongResources takes the brokers, one of them with SASL, a certificate and
+// its key, two ports, two addresses, and a domain twice.
 const wrongResources = `kind: PhysicalCluster
 name: big
 spec: {bootstrap: [%s]}

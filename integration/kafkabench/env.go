@@ -15,26 +15,26 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// partitions of each topic.
+// partitions is the number of partitions of each topic.
 const partitions = 6
 
-// env is the broker, what is on it, and the ways to it.
+// env holds the broker and the proxies in front of it.
 type env struct {
 	o       *options
 	dir     string
 	cluster *realkafka.Cluster
 	proxies []*proxy
-	goals   [][]string // figures with their goals, by row
+	goals   [][]string // rows of the table of goals
 }
 
-// proxy is one way to the broker.
+// proxy is one path to the broker.
 type proxy struct {
 	name    string
 	address string
-	tls     *tls.Config // nil: in the clear
+	tls     *tls.Config // nil: plain text
 	proc    *process.Process
-	begin   func() (*process.Process, string, error) // another one like it
-	idle    int64                                    // bytes, before the first connection
+	begin   func() (*process.Process, string, error) // starts another process with the same configuration
+	idle    int64                                    // resident bytes before the first connection
 }
 
 const (
@@ -44,7 +44,7 @@ const (
 
 func newEnv(ctx context.Context, o *options, dir string) (*env, error) {
 	cluster, err := realkafka.Start(ctx, realkafka.Config{Dir: dir, HeapMB: 1024, Properties: map[string]string{
-		// What is produced must fit into memory: old segments go at once.
+		// All data must fit into memory: delete old segments at once.
 		"log.retention.check.interval.ms": "500", "log.segment.delete.delay.ms": "100", "log.initial.task.delay.ms": "500",
 		"socket.request.max.bytes": "104857600",
 	}})
@@ -70,7 +70,7 @@ func (e *env) close() {
 
 func (e *env) broker() string { return e.cluster.Brokers[0].Addr(realkafka.Plain) }
 
-// start starts every proxy that is wanted.
+// start starts the selected proxies.
 func (e *env) start() error {
 	e.proxies = []*proxy{{name: "direct", address: e.broker()}}
 	pair, err := e.cluster.CA.Issue(nil, serverName, "*."+serverName)
@@ -94,7 +94,8 @@ func (e *env) start() error {
 	}{
 		{"haproxy", nil, e.haproxy(false)},
 		{"penstock", nil, e.penstock("", false)},
-		{"penstock, tenant", nil, e.penstock("  filters:\n  - {type: MultiTenant, config: {tenantKey: "+strings.TrimSuffix(tenantPrefix, "-")+"}}\n", false)},
+		{"penstock, tenant", nil, e.penstock("  filters:\n"+
+			"  - {type: MultiTenant, config: {tenantKey: "+strings.TrimSuffix(tenantPrefix, "-")+"}}\n", false)},
 		{"haproxy, TLS", client, e.haproxy(true)},
 		{"penstock, TLS", client, e.penstock("", true)},
 		{"penstock, tcp listener", nil, e.penstockTCP},
@@ -153,8 +154,8 @@ listen kafka
 	}
 }
 
-// penstock puts the broker behind a virtual cluster: by port, or by server
-// name with TLS.
+// penstock puts the broker behind a virtual cluster, by port, or with TLS by
+// server name.
 func (e *env) penstock(filters string, secured bool) func(string, int, string) (*process.Process, string, error) {
 	return func(dir string, port int, pair string) (*process.Process, string, error) {
 		text := fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q]}\n", e.broker())
@@ -177,7 +178,7 @@ spec:
 %s  brokers: {discover: {endpointRef: kafka, bootstrap: "bootstrap.%s", sniPattern: "broker-$(nodeId).%s"}}
 `, pair, pair, port, filters, serverName, serverName)
 		} else {
-			// Two ports: for clients that know no broker, and for the broker.
+			// Two ports: one for bootstrap, one for the broker.
 			ports, err := process.FreePorts(1)
 			if err != nil {
 				return nil, "", err
@@ -196,8 +197,8 @@ spec:
 	}
 }
 
-// penstockTCP is a plain TCP listener: what understanding Kafka costs is the
-// difference to it.
+// penstockTCP is a plain TCP listener: the difference to it is the cost of
+// parsing Kafka.
 func (e *env) penstockTCP(dir string, port int, _ string) (*process.Process, string, error) {
 	proc, err := e.startPenstock(dir, fmt.Sprintf("kind: Listener\nname: kafka\nspec: {address: \"127.0.0.1:%d\", service: broker}\n---\n"+
 		"kind: Service\nname: broker\nspec: {endpoints: [{address: %q}]}\n", port, e.broker()), port)
@@ -217,7 +218,7 @@ func (e *env) startPenstock(dir, text string, port int) (*process.Process, error
 		"--access-log", "off", "--cluster", process.Loopback(own[0]), "--http", process.Loopback(own[1])}, port)
 }
 
-// dial opens a connection to the broker by way of the proxy.
+// dial opens a connection to the broker through the proxy.
 func (p *proxy) dial() (net.Conn, error) {
 	d := net.Dialer{Timeout: 10 * time.Second}
 	c, err := d.DialContext(context.Background(), "tcp", p.address)

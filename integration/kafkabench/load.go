@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// each runs n workers until the time is over, and sums up what they did.
+// each runs n workers for d and sums up their results.
 func (e *env) each(n int, d time.Duration, work func(over func() bool) (float64, error)) (float64, error) {
 	var over atomic.Bool
 	timer := time.AfterFunc(d, func() { over.Store(true) })
@@ -39,8 +39,8 @@ func (e *env) each(n int, d time.Duration, work func(over func() bool) (float64,
 	return sum, errors.Join(errs...)
 }
 
-// produce writes as much as it can, five requests in flight, and gives the GB
-// that were acknowledged.
+// produce writes at full speed with five requests in flight, and returns the
+// acknowledged GB.
 func produce(p *proxy, over func() bool) (float64, error) { return produceTo(p, writeTopic, over) }
 
 func produceTo(p *proxy, topic string, over func() bool) (float64, error) {
@@ -72,7 +72,7 @@ func produceTo(p *proxy, topic string, over func() bool) (float64, error) {
 		}
 	}()
 	var correlation uint32
-	for err == nil && (!over() || correlation == 0) { // once at least
+	for err == nil && (!over() || correlation == 0) { // at least once
 		select {
 		case room <- struct{}{}:
 		case <-ended:
@@ -95,7 +95,7 @@ func produceTo(p *proxy, topic string, over func() bool) (float64, error) {
 	return acknowledged * partitions * perPartition * recordSize / 1e9, err
 }
 
-// consume reads the topic from its beginning, again and again, and gives GB.
+// consume reads the topic from its beginning in a loop, and returns GB.
 func consume(p *proxy, over func() bool) (float64, error) {
 	c, err := p.dial()
 	if err != nil {
@@ -138,8 +138,8 @@ func consume(p *proxy, over func() bool) (float64, error) {
 	return got, nil
 }
 
-// advance moves each partition behind what came of it, or back to its
-// beginning, and gives the bytes.
+// advance moves the offset of each partition past the batches received, or back
+// to the beginning, and returns their size in bytes.
 func advance(req *kmsg.FetchRequest, resp *kmsg.FetchResponse) (int, error) {
 	bytes := 0
 	for _, t := range resp.Topics {
@@ -153,7 +153,7 @@ func advance(req *kmsg.FetchRequest, resp *kmsg.FetchResponse) (int, error) {
 			for len(batches) >= 61 {
 				size := int(binary.BigEndian.Uint32(batches[8:])) + 12
 				if size > len(batches) {
-					break // cut off, as it may be at the end
+					break // the last batch may be truncated
 				}
 				*at = int64(binary.BigEndian.Uint64(batches)) + int64(binary.BigEndian.Uint32(batches[23:])) + 1
 				batches = batches[size:]
@@ -166,7 +166,7 @@ func advance(req *kmsg.FetchRequest, resp *kmsg.FetchResponse) (int, error) {
 	return bytes, nil
 }
 
-// times are latencies of one window.
+// times are the latencies of one window.
 type times []time.Duration
 
 func (t times) median() float64 {
@@ -178,7 +178,8 @@ func (t times) median() float64 {
 	return float64(s[len(s)/2])
 }
 
-// oneByOne produces single records, each when the last is acknowledged.
+// oneByOne produces single records, each after the previous one is
+// acknowledged.
 func oneByOne(p *proxy, over func() bool) (times, error) {
 	c, err := p.dial()
 	if err != nil {
@@ -202,8 +203,8 @@ func oneByOne(p *proxy, over func() bool) (times, error) {
 	return all, nil
 }
 
-// connect does what a client does first: it asks for versions and for one
-// topic.
+// connect performs a client's first requests: ApiVersions and the metadata of
+// one topic.
 func connect(p *proxy) (time.Duration, error) {
 	began := time.Now()
 	c, err := p.dial()
@@ -237,7 +238,7 @@ var greeting, question = func() ([]byte, []byte) {
 	return format.AppendRequest(nil, versions, 1), format.AppendRequest(nil, meta, 2)
 }()
 
-// connections opens one after the other.
+// connections opens connections one after the other.
 func connections(p *proxy, over func() bool) (times, error) {
 	var all times
 	for !over() {

@@ -1,16 +1,17 @@
-// Command kafkabench measures what a proxy costs a real Kafka broker: Penstock,
-// with and without a tenant's filter and with TLS, beside direct connections
-// and beside HAProxy in tcp mode, which understands nothing and is the floor.
+// Command kafkabench measures the cost of a proxy in front of a real Kafka
+// broker: Penstock, with and without a tenant's filter and with TLS, compared
+// with direct connections and with HAProxy in TCP mode, which parses nothing and
+// is the lower bound.
 //
-// The client writes request frames that are built before, and reads answers
-// without decoding more than it must, so that on a machine of few cores the
-// broker and the proxy have them. All proxies run at the same time, on one
-// broker that is warm, and each round takes them in turn, beginning with
-// another one. Reported are the medians over the rounds of each round's own
-// ratio to direct; CPU is user and system time of the proxy's process.
+// The client writes prebuilt request frames and decodes as little of the answers
+// as it can, which leaves the cores of a small machine to the broker and the
+// proxy. All proxies run at the same time on one warm broker; each round measures
+// them in turn, starting with another one. It reports the median over the rounds
+// of each round's ratio to direct; CPU is user and system time of the proxy's
+// process.
 //
-// Its limits: one broker, so nothing is replicated; loopback, so the network
-// costs only CPU; two connections, so no scheduler is crowded.
+// Limits: one broker, so no replication; loopback, so the network costs only CPU;
+// two connections, so no contention in schedulers.
 package main
 
 import (
@@ -32,7 +33,7 @@ type options struct {
 	penstock string
 	rounds   int
 	window   time.Duration
-	warm     int // MB written before anything is measured
+	warm     int // MB written before the measurements
 	sessions int
 	only     *regexp.Regexp
 	who      *regexp.Regexp

@@ -9,30 +9,29 @@ import (
 	"time"
 )
 
-// sample is what one proxy did in one window.
+// sample is the result of one proxy in one window.
 type sample struct {
 	value float64 // throughput, latency or rate
-	cpu   float64 // nanoseconds of the proxy for each unit
+	cpu   float64 // nanoseconds of the proxy per unit
 }
 
-// A measure is a load. Its value is compared with direct's of the same round,
-// its CPU is charged by unit.
+// A measure is a load. Its value is compared with that of a direct connection
+// in the same round; CPU time is charged per unit.
 type measure struct {
 	name    string
-	unit    string // of CPU: perGB or "us each"
-	cold    bool   // measured without warming the proxies up: from the first one
+	unit    string // of CPU time: perGB or "us each"
+	cold    bool   // measured without warm-up
 	workers int
-	// load works until the time is over, and gives the value and how many
-	// units were done.
+	// load works for d, and returns the value and the number of units done.
 	load func(e *env, p *proxy, workers int, d time.Duration) (value, units float64, err error)
-	// sign and goal are for Penstock's value, as a part of direct's; cpu is
-	// the most CPU for a unit, tenant what MultiTenant may add to that: a part
-	// of it where the unit is perGB. 0: no goal.
+	// sign and goal bound Penstock's value as a ratio to direct. cpu is the
+	// maximum CPU time per unit; tenant is how much MultiTenant may add, as a
+	// fraction of it if the unit is perGB. 0: no goal.
 	sign              sign
 	goal, cpu, tenant float64
 }
 
-// perGB is the unit of CPU where bytes are what is done.
+// perGB is the unit of CPU time of measures that transfer bytes.
 const perGB = "s/GB"
 
 func measures() []measure {
@@ -64,13 +63,14 @@ func measures() []measure {
 	return []measure{
 		{name: "new connection, p50", unit: "us each", cold: true, workers: 1, load: latency(connections), sign: atMost, goal: 1.7, cpu: 150},
 		{name: "new connections, 8 at once, rate", unit: "us each", workers: 8, load: rate, sign: atLeast, goal: 0.65},
-		{name: "one synchronous 1 KB produce, p50", unit: "us each", workers: 1, load: latency(oneByOne), sign: atMost, goal: 1.3, cpu: 20, tenant: 8},
+		{name: "one synchronous 1 KB produce, p50", unit: "us each", workers: 1, load: latency(oneByOne),
+			sign: atMost, goal: 1.3, cpu: 20, tenant: 8},
 		{name: "produce throughput", unit: perGB, workers: 2, load: bulk(produce), sign: atLeast, goal: 0.95, cpu: 0.3, tenant: 0.05},
 		{name: "consume throughput", unit: perGB, workers: 2, load: bulk(consume), sign: atLeast, goal: 0.92, cpu: 0.3, tenant: 0.05},
 	}
 }
 
-// runMeasures prints a table for each measure.
+// runMeasures prints a table per measure.
 func runMeasures(ctx context.Context, e *env) error {
 	for _, m := range measures() {
 		if !e.o.only.MatchString(m.name) {
@@ -82,8 +82,8 @@ func runMeasures(ctx context.Context, e *env) error {
 		got := map[string][]sample{}
 		first := 0
 		if !m.cold {
-			first = -1 // warms up
-		} else if _, err := m.sample(e, e.proxies[0], e.o.window); err != nil { // only the broker
+			first = -1 // warm-up
+		} else if _, err := m.sample(e, e.proxies[0], e.o.window); err != nil { // warm up only the broker
 			return fmt.Errorf("%s, warming up: %w", m.name, err)
 		}
 		for round := first; round < e.o.rounds; round++ {
@@ -134,7 +134,7 @@ func (m *measure) scale(ns float64) float64 {
 	return ns / 1e3
 }
 
-// absolute shows a value with its unit.
+// absolute formats a value with its unit.
 func (m *measure) absolute(v float64) string {
 	switch {
 	case m.unit == perGB:

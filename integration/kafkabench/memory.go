@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// runMemory prints what each proxy has in memory: before anything, after the
-// load, and what idle sessions add.
+// runMemory prints the resident memory of each proxy: initially, after the
+// load, and per idle session.
 func runMemory(e *env) error {
 	if !e.o.only.MatchString("memory") {
 		return nil
@@ -35,10 +35,10 @@ func runMemory(e *env) error {
 
 func mib(b int64) float64 { return float64(b) / (1 << 20) }
 
-// crowded opens sessions that ask once and then say nothing, in a process that
-// has carried nothing before: one that has may have room from what is over. It
-// gives the resident memory while they are there, and what each adds; a first
-// tenth of them is for what is made once.
+// crowded opens sessions that make one request and then stay idle, on a fresh
+// process: a used one may have free memory to reuse. It returns the resident
+// memory with all sessions, and the growth per session; a first tenth of them
+// is not counted, because it pays one-time costs.
 func (p *proxy) crowded(sessions int) (full int64, each float64, err error) {
 	fresh := *p
 	if fresh.proc, fresh.address, err = p.begin(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// table is one in Markdown, to be put into docs/benchmarks.md as it is.
+// table is a Markdown table for docs/benchmarks.md.
 type table struct{ lines []string }
 
 func newTable(head ...string) *table {
@@ -29,7 +29,7 @@ func (t *table) row(name, format string, values ...float64) {
 
 func (t *table) print() { fmt.Println(strings.Join(t.lines, "\n") + "\n") }
 
-// sign says which side of a goal is good.
+// sign is the direction in which a goal bounds a figure.
 type sign string
 
 const (
@@ -37,7 +37,7 @@ const (
 	atLeast sign = ">="
 )
 
-// goal notes a figure of Penstock's beside what was set for it.
+// goal records a figure of Penstock beside its goal.
 func (e *env) goal(name string, value float64, s sign, goal float64, unit string) {
 	verdict := "met"
 	if s == atMost && value > goal || s == atLeast && value < goal {
@@ -47,7 +47,7 @@ func (e *env) goal(name string, value float64, s sign, goal float64, unit string
 	e.goals = append(e.goals, []string{name, fmt.Sprintf("%.3g%s", value, unit), fmt.Sprintf("%s %.3g%s", s, goal, unit), verdict})
 }
 
-// printGoals prints all of them.
+// printGoals prints the recorded goals.
 func (e *env) printGoals() {
 	t := newTable("measure", "Penstock", "goal", "")
 	for _, g := range e.goals {
@@ -56,8 +56,8 @@ func (e *env) printGoals() {
 	t.print()
 }
 
-// goals notes what was set for a measure: medians over the rounds of each
-// round's own ratio or difference.
+// goals records the figures of a measure: medians over the rounds of each
+// round's ratio or difference.
 func (m *measure) goals(e *env, got map[string][]sample) {
 	direct, own, tenant := got["direct"], got["penstock"], got["penstock, tenant"]
 	if len(own) == 0 {

@@ -18,18 +18,19 @@ import (
 
 const (
 	recordSize = 1024
-	// A request carries this many records for each partition: 768 KB in all.
+	// perPartition is the number of records per partition and request: 768 KB
+	// per request in all.
 	perPartition = 128
 	readTopic    = "read"
 	writeTopic   = "write"
-	// readMB is what the topic to consume from holds.
+	// readMB is the size of the topic to consume from.
 	readMB = 512
 )
 
 var format = kmsg.NewRequestFormatter(kmsg.FormatterClientID("bench"))
 
-// prepare makes the topics, by their names and by the tenant's, warms the
-// broker up and fills what is read.
+// prepare creates the topics, with and without the tenant's prefix, warms up
+// the broker and fills the topic to read.
 func (e *env) prepare(ctx context.Context) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(e.broker()))
 	if err != nil {
@@ -60,13 +61,14 @@ func (e *env) prepare(ctx context.Context) error {
 			return fmt.Errorf("filling %s%s: %w", prefix, readTopic, err)
 		}
 	}
-	// Reading is warmed up as well.
-	_, err = e.each(2, time.Duration(min(e.o.warm, 2500))*time.Millisecond, func(over func() bool) (float64, error) { return consume(d, over) })
+	// Warm up reading as well.
+	_, err = e.each(2, time.Duration(min(e.o.warm, 2500))*time.Millisecond, func(over func() bool) (float64, error) {
+		return consume(d, over)
+	})
 	return err
 }
 
-// waitLed produces until the topic's partitions have a leader, which is soon
-// after the topic is made.
+// waitLed produces until the topic's partitions have a leader.
 func (e *env) waitLed(p *proxy, topic string) error {
 	var err error
 	for range 100 {
@@ -87,7 +89,8 @@ func (e *env) fill(p *proxy, topic string, mb int) error {
 	return err
 }
 
-// produceFrame is a request for all partitions, its correlation id at byte 8.
+// produceFrame returns a request for all partitions, with its correlation ID at
+// byte 8.
 func produceFrame(topic string, partitions, records int) []byte {
 	req := kmsg.NewPtrProduceRequest()
 	req.Version, req.Acks, req.TimeoutMillis = 9, -1, 30_000
@@ -108,7 +111,7 @@ func produceFrame(topic string, partitions, records int) []byte {
 	return format.AppendRequest(nil, req, 0)
 }
 
-// frames reads answers one after the other into one buffer.
+// frames reads responses into a reused buffer.
 type frames struct {
 	net.Conn
 	buf []byte
@@ -133,7 +136,7 @@ func (f *frames) next() ([]byte, error) {
 	return f.buf[:n], err
 }
 
-// answered reads an answer to Produce and wants no error in it.
+// answered reads a response to Produce and checks that it has no error.
 func (f *frames) answered(correlation uint32) error {
 	frame, err := f.next()
 	if err != nil {

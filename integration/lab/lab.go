@@ -1,8 +1,8 @@
-// Package lab is a network of several hosts on one machine, for tests and
-// measurements: a network namespace for each host, joined by a bridge on which
-// the machine itself has an address too (clients and backends are there). Links
-// between hosts can be cut, one way or both, while the machine reaches all of
-// them. It wants root, ip and nft.
+// Package lab builds a network of several hosts on one machine, for tests and
+// measurements: a network namespace per host, joined by a bridge on which the
+// machine itself has an address (clients and backends run there). Links between
+// hosts can be cut, one way or both; the machine still reaches all of them. It
+// requires root, ip and nft.
 //
 //	l, err := lab.New(3)
 //	defer l.Close()
@@ -23,21 +23,21 @@ import (
 	"time"
 )
 
-// ErrNotPermitted is what New says where even root may make no networks, as in
-// some containers.
+// ErrNotPermitted is returned by New if even root may not create networks, as
+// in some containers.
 var ErrNotPermitted = errors.New("no network of its own can be made here, not even by root")
 
-// A Lab is such a network. Its hosts count from 1.
+// A Lab is such a network. Hosts are numbered from 1.
 type Lab struct {
-	claim  net.Listener // holds the subnet until this process ends
-	name   string       // of the bridge; namespaces are name-1 and on, cables name.1 and on
+	claim  net.Listener // reserves the subnet until this process ends
+	name   string       // of the bridge; namespaces are name-1, ..., cables name.1, ...
 	prefix string       // of the addresses, "10.231.7."
 	hosts  int
 }
 
-// New makes the hosts, all links whole. What an earlier process that was killed
-// left behind is removed first: two networks with the same addresses would take
-// each other's packets.
+// New creates the hosts with all links up. It first removes what killed
+// processes left behind: two networks with the same addresses would take each
+// other's packets.
 func New(hosts int) (*Lab, error) {
 	if err := run("unshare", "--net", "true"); err != nil {
 		if strings.Contains(err.Error(), "not permitted") {
@@ -62,9 +62,9 @@ func New(hosts int) (*Lab, error) {
 	return l, nil
 }
 
-// reserve finds a subnet that nobody has. The claim is an abstract socket: it
-// belongs to the same network namespace as the bridge, and the kernel lets go
-// of it when the process ends, however that happens.
+// reserve finds an unused subnet. The claim is an abstract socket: it belongs
+// to the same network namespace as the bridge, and the kernel releases it when
+// the process ends, however that happens.
 func reserve() (*Lab, error) {
 	const second, third = 100, 250 // 10.100.0.0 to 10.199.249.0
 	for i := range second * third {
@@ -85,7 +85,7 @@ func claimed(a, b int) (net.Listener, error) {
 	return conf.Listen(context.Background(), "unix", fmt.Sprintf("@penstock-lab-%d-%d", a, b))
 }
 
-// taken tells whether the machine has an address in 10.a.b.0/24 already.
+// taken reports whether the machine already has an address in 10.a.b.0/24.
 func taken(a, b int) bool {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -100,7 +100,7 @@ func taken(a, b int) bool {
 	return false
 }
 
-// sweep removes networks whose makers are gone.
+// sweep removes networks whose owners have ended.
 func sweep() {
 	links, _ := filepath.Glob("/sys/class/net/pk*-*")
 	spaces, _ := filepath.Glob("/var/run/netns/pk*-*-*")
@@ -108,11 +108,11 @@ func sweep() {
 		name := filepath.Base(path)
 		var a, b int
 		if n, _ := fmt.Sscanf(name, "pk%d-%d", &a, &b); n != 2 {
-			continue // not one of ours
+			continue // another program's
 		}
 		claim, err := claimed(a, b)
 		if err != nil {
-			continue // its maker lives
+			continue // its owner still runs
 		}
 		kind := "link"
 		if filepath.Dir(path) == "/var/run/netns" {
@@ -147,10 +147,10 @@ func (l *Lab) build() error {
 	return nil
 }
 
-// Close removes the network; processes in it must have ended.
+// Close removes the network. Processes in it must have ended.
 func (l *Lab) Close() {
 	for i := 1; i <= l.hosts; i++ {
-		_ = run("ip", "link", "del", l.Cable(i)) // the namespace takes its end with it later than netns del returns
+		_ = run("ip", "link", "del", l.Cable(i)) // otherwise the kernel removes it asynchronously, after netns del returns
 		_ = run("ip", "netns", "del", l.namespace(i))
 	}
 	_ = run("ip", "link", "del", l.name)
@@ -159,25 +159,25 @@ func (l *Lab) Close() {
 
 func (l *Lab) namespace(host int) string { return fmt.Sprintf("%s-%d", l.name, host) }
 
-// Hosts is their number.
+// Hosts returns the number of hosts.
 func (l *Lab) Hosts() int { return l.hosts }
 
-// Prefix is what all addresses begin with, "10.231.7.".
+// Prefix returns the common prefix of all addresses, such as "10.231.7.".
 func (l *Lab) Prefix() string { return l.prefix }
 
-// Address is the host's.
+// Address returns the address of a host.
 func (l *Lab) Address(host int) string { return l.prefix + strconv.Itoa(host) }
 
-// Outside is the machine's own address in it.
+// Outside returns the machine's own address in the network.
 func (l *Lab) Outside() string { return l.prefix + "254" }
 
-// Cable is the machine's end of the host's only link, an interface's name.
+// Cable returns the name of the machine's end of the host's only link.
 func (l *Lab) Cable(host int) string { return fmt.Sprintf("%s.%d", l.name, host) }
 
-// Inside is what a command line begins with to run on that host.
+// Inside returns the prefix of a command line that runs on a host.
 func (l *Lab) Inside(host int) []string { return []string{"ip", "netns", "exec", l.namespace(host)} }
 
-// Heal mends all links.
+// Heal restores all links.
 func (l *Lab) Heal() error {
 	for i := 1; i <= l.hosts; i++ {
 		if err := l.nft(i, "flush ruleset; add table ip lab; add chain ip lab in { type filter hook input priority 0; }"); err != nil {
@@ -187,21 +187,23 @@ func (l *Lab) Heal() error {
 	return nil
 }
 
-// CutOneWay drops everything that one host sends to another.
+// CutOneWay drops all packets from one host to another.
 func (l *Lab) CutOneWay(from, to int) error {
 	return l.nft(to, fmt.Sprintf("add rule ip lab in ip saddr %s drop", l.Address(from)))
 }
 
-// Cut drops everything between two hosts.
+// Cut drops all packets between two hosts.
 func (l *Lab) Cut(a, b int) error {
 	return errors.Join(l.CutOneWay(a, b), l.CutOneWay(b, a))
 }
 
-// Slow lets each host take that many bytes a second from the other hosts, and
-// drops the rest.
+// Slow limits the traffic that each host receives from the other hosts to a
+// number of bytes per second, and drops the rest.
 func (l *Lab) Slow(bytes int) error {
 	for i := 1; i <= l.hosts; i++ {
-		if err := l.nft(i, fmt.Sprintf("add rule ip lab in ip saddr != %s limit rate over %d bytes/second drop", l.Outside(), bytes)); err != nil {
+		if err := l.nft(i, fmt.Sprintf(
+			"add rule ip lab in ip saddr != %s limit rate over %d bytes/second drop",
+			l.Outside(), bytes)); err != nil {
 			return err
 		}
 	}
@@ -212,7 +214,7 @@ func (l *Lab) nft(host int, rule string) error {
 	return run(append(l.Inside(host), "nft", rule)...)
 }
 
-// longest is how long any of the commands may take; they take milliseconds.
+// longest bounds each command; normally they take milliseconds.
 const longest = 30 * time.Second
 
 func run(argv ...string) error {

@@ -2,9 +2,9 @@ package process
 
 import "flag"
 
-// AtOnce has that many tests of a package run at the same time, unless
-// -parallel says how many: tests of processes wait most of their time, so more
-// of them fit than there are cores. TestMain calls it before it runs tests.
+// AtOnce sets the default of -parallel for a package whose tests mostly wait
+// for processes, so that more of them can run at once than there are cores.
+// TestMain calls it before it runs the tests.
 func AtOnce(tests string) error {
 	flag.Parse()
 	given := false

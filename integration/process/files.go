@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// RaiseFiles lifts this process's limit of open files to the hard one, and with
-// it that of the processes that it starts from then on.
+// RaiseFiles raises the soft limit of open files of this process, and of
+// processes that it starts later, to the hard limit.
 func RaiseFiles() error {
 	var lim syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {

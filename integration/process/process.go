@@ -1,6 +1,6 @@
-// Package process runs the real binaries of Penstock and its peers for tests
-// and measurements, and reads what the kernel says of them: CPU, resident
-// memory, descriptors.
+// Package process runs the binaries of Penstock and its peers for tests and
+// measurements, and reads their CPU time, resident memory and descriptors from
+// /proc.
 package process
 
 import (
@@ -19,15 +19,15 @@ import (
 	"time"
 )
 
-// A Process is one running program with all its children.
+// A Process is a running program with all its descendants.
 type Process struct {
 	Name string
 	cmd  *exec.Cmd
 	out  *os.File
 }
 
-// Start runs the command, its output in a file of dir, and waits until every
-// port accepts. The process dies with the one that started it.
+// Start runs argv with its output in a file of dir, and waits until every port
+// accepts connections. The process dies with its parent.
 func Start(name, dir string, argv []string, ports ...int) (*Process, error) {
 	out, err := os.CreateTemp(dir, name+"-*.log")
 	if err != nil {
@@ -50,8 +50,8 @@ func Start(name, dir string, argv []string, ports ...int) (*Process, error) {
 	return p, nil
 }
 
-// starters is served by a thread that does nothing else and never ends: the
-// kernel ties a child's life to the thread that started it.
+// starters runs tasks on a locked thread that never ends: the kernel ties a
+// child's life to the thread that started it (PR_SET_PDEATHSIG).
 var starters = sync.OnceValue(func() chan<- func() {
 	tasks := make(chan func())
 	go func() {
@@ -84,7 +84,7 @@ func WaitPort(port int, limit time.Duration) error {
 	}
 }
 
-// Output is the end of what the process printed.
+// Output returns the last 4000 bytes that the process printed.
 func (p *Process) Output() string {
 	text, _ := os.ReadFile(p.out.Name())
 	if len(text) > 4000 {
@@ -93,7 +93,7 @@ func (p *Process) Output() string {
 	return string(text)
 }
 
-// Log is the file that holds everything the process printed.
+// Log returns the path of the file that holds the whole output.
 func (p *Process) Log() string { return p.out.Name() }
 
 // Signal sends a signal to the process itself.
@@ -105,13 +105,13 @@ func (p *Process) Wait() error {
 	return p.cmd.Wait()
 }
 
-// ExitCode waits until the process has ended by itself, and gives its exit
-// code. One that takes longer than the limit is killed.
+// ExitCode waits until the process ends by itself and returns its exit code. It
+// kills a process that takes longer than limit.
 func (p *Process) ExitCode(limit time.Duration) (int, error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = p.Wait() // the code says it
+		_ = p.Wait() // ProcessState holds the result
 	}()
 	select {
 	case <-ended:
@@ -123,10 +123,10 @@ func (p *Process) ExitCode(limit time.Duration) (int, error) {
 	}
 }
 
-// Kill ends the process and its children at once, unless it has ended.
+// Kill kills the process and its descendants, unless it has ended.
 func (p *Process) Kill() {
 	if p.cmd.ProcessState != nil {
-		return // its number may be another process's by now
+		return // the PID may have been reused
 	}
 	for _, pid := range p.pids() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -135,7 +135,7 @@ func (p *Process) Kill() {
 	p.out.Close()
 }
 
-// pids are the process and its descendants.
+// pids returns the PIDs of the process and its descendants.
 func (p *Process) pids() []int {
 	all := []int{p.cmd.Process.Pid}
 	for i := 0; i < len(all); i++ {
@@ -152,9 +152,9 @@ func (p *Process) pids() []int {
 	return all
 }
 
-// CPU is the user and system time of all threads so far. It reads the
-// scheduler's own nanosecond count; a thread that ended takes its share along,
-// which none of the proxies does while measured.
+// CPU returns the user and system time of all threads so far, from the
+// scheduler's nanosecond counters. The time of threads that have ended is lost;
+// no measured proxy ends threads.
 func (p *Process) CPU() time.Duration {
 	var sum time.Duration
 	for _, pid := range p.pids() {
@@ -170,7 +170,7 @@ func (p *Process) CPU() time.Duration {
 	return sum
 }
 
-// RSS is the resident memory of all processes, in bytes.
+// RSS returns the resident memory of all processes, in bytes.
 func (p *Process) RSS() int64 {
 	var sum int64
 	for _, pid := range p.pids() {
@@ -183,8 +183,9 @@ func (p *Process) RSS() int64 {
 	return sum
 }
 
-// SettledRSS waits until the resident memory stops moving: a collector or an
-// allocator may give back for some seconds after the last work.
+// SettledRSS waits, for at most 10 seconds, until the resident memory is
+// stable: a garbage collector or an allocator may return memory for some
+// seconds after the last work.
 func (p *Process) SettledRSS() int64 {
 	last := p.RSS()
 	still := 0
@@ -201,7 +202,7 @@ func (p *Process) SettledRSS() int64 {
 	return last
 }
 
-// Descriptors is how many files the processes have open.
+// Descriptors returns the number of open files of all processes.
 func (p *Process) Descriptors() int {
 	n := 0
 	for _, pid := range p.pids() {
@@ -211,12 +212,11 @@ func (p *Process) Descriptors() int {
 	return n
 }
 
-// Loopback is the port on 127.0.0.1.
+// Loopback returns the address of a port on 127.0.0.1.
 func Loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// FreePorts finds n ports that nobody listens on. They are none of those that
-// the kernel gives to connections and to listeners that ask for any: one that
-// was free would not stay so until it is used.
+// FreePorts returns n free ports. It avoids the ephemeral range: the kernel
+// could assign a port from it to another socket before it is used.
 func FreePorts(n int) ([]int, error) {
 	const lowest, highest, tries = 12000, 32000, 1000
 	var ports []int

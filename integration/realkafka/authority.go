@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// Authority is the CA of a cluster's own.
+// Authority is a CA for tests.
 type Authority struct {
-	File string // its certificate, PEM
+	File string // PEM file of its certificate
 	Pool *x509.CertPool
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one whose certificate is a file of dir. Other ones than
-// the cluster's are for clients that trust the wrong one.
+// NewAuthority creates a CA whose certificate is a file of dir. Tests use CAs
+// other than the cluster's for clients that trust the wrong one.
 func NewAuthority(dir string) (Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -48,7 +48,7 @@ func NewAuthority(dir string) (Authority, error) {
 	return a, os.WriteFile(a.File, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
 }
 
-// issue writes a key and its certificate for an address into one file.
+// issue writes a key and a certificate for an IP address into one PEM file.
 func (a *Authority) issue(dir, ip string) (string, error) {
 	text, err := a.Issue(net.ParseIP(ip), "broker")
 	if err != nil {
@@ -58,10 +58,10 @@ func (a *Authority) issue(dir, ip string) (string, error) {
 	return file, os.WriteFile(file, slices.Concat(text.Key, text.Cert), 0o600)
 }
 
-// Pair is a key and its certificate, PEM.
+// Pair is a key and its certificate, in PEM.
 type Pair struct{ Key, Cert []byte }
 
-// Issue makes a certificate for an address (nil: none) and names.
+// Issue creates a certificate for an IP address (nil: none) and names.
 func (a *Authority) Issue(ip net.IP, names ...string) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Batch is an uncompressed record batch (magic 2) with these values, as
-// Produce carries it, without producer id or sequence.
+// Batch returns an uncompressed record batch (magic 2) of the values, as in a
+// Produce request, without producer ID and sequence.
 func Batch(at time.Time, values ...[]byte) []byte {
 	var body []byte
 	for i, v := range values {

@@ -1,14 +1,13 @@
 // Package realkafka runs Apache Kafka for tests and measurements: brokers in
-// KRaft's combined mode on loopback addresses of their own, each process
-// bounded in heap and ended with the one that started it. setup.sh installs
-// what it runs.
+// KRaft's combined mode, each on its own loopback address, with a bounded heap,
+// and killed when the parent process ends. setup.sh installs Kafka.
 //
 //	cluster, err := realkafka.Start(ctx, realkafka.Config{Dir: dir, Brokers: 3})
 //	defer cluster.Stop()
 //	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Bootstrap(realkafka.Plain)...))
 //
-// Every broker has the same ports on an address that no other test uses, so
-// that one which was killed finds its ports free again.
+// Every broker uses the same ports on an address that no other test uses, so
+// that a killed broker finds its ports free again.
 package realkafka
 
 import (
@@ -29,22 +28,22 @@ import (
 	"penstock/integration/process"
 )
 
-// Listener is one of the ways into every broker.
+// Listener names one of the listeners of every broker.
 type Listener string
 
 const (
-	// Plain speaks in the clear and advertises the broker itself.
+	// Plain is plain text and advertises the broker itself.
 	Plain Listener = "PLAINTEXT"
-	// Via speaks in the clear too, but advertises Broker.Proxy, where a test
-	// puts a proxy that rewrites nothing.
+	// Via is plain text and advertises Broker.Proxy, where a test runs a proxy
+	// that rewrites nothing.
 	Via Listener = "VIA"
-	// TLS shows a certificate of Cluster.CA for the broker's address.
+	// TLS uses a certificate of Cluster.CA for the broker's address.
 	TLS Listener = "TLS"
-	// SASL speaks in the clear, to the users of Users: PLAIN (which must
-	// authenticate again every few seconds), SCRAM-SHA-256 and OAUTHBEARER
-	// with unsigned tokens.
+	// SASL is plain text and authenticates Users with PLAIN (which must
+	// reauthenticate every few seconds), SCRAM-SHA-256, or OAUTHBEARER with
+	// unsigned tokens.
 	SASL Listener = "SASL"
-	// Mutual is TLS, and wants clients to show a certificate of Cluster.CA.
+	// Mutual is TLS and requires a client certificate of Cluster.CA.
 	Mutual Listener = "MUTUAL"
 
 	controller Listener = "CONTROLLER"
@@ -52,19 +51,19 @@ const (
 
 var ports = map[Listener]int{controller: 9090, Plain: 9092, Via: 9093, TLS: 9094, SASL: 9095, Mutual: 9096}
 
-// Users are the names and passwords that SASL takes. admin is a super user,
-// and so is whoever comes without SASL.
+// Users are the names and passwords for SASL. admin is a super user, and so are
+// connections without SASL.
 var Users = map[string]string{"admin": "admin-password", "alice": "alice-password", "bob": "bob-password"}
 
-// Config says what to start.
+// Config configures a cluster.
 type Config struct {
-	Dir     string // for configuration and logs; it must exist
+	Dir     string // for configuration and logs; must exist
 	Brokers int    // default 1
-	HeapMB  int    // default 512, of each broker
-	// Quick starts sooner and costs less CPU: the first compiler alone, the
-	// serial collector, few threads. For tests, not for measurements.
+	HeapMB  int    // per broker; default 512
+	// Quick reduces startup time and CPU: C1 compiler only, serial collector, few
+	// threads. For tests, not for measurements.
 	Quick bool
-	// Properties are added to every broker's, and win.
+	// Properties are added to those of every broker and take precedence.
 	Properties map[string]string
 }
 
@@ -72,30 +71,30 @@ type Config struct {
 type Cluster struct {
 	ID      string
 	CA      Authority
-	Brokers []*Broker // node ids are their places
+	Brokers []*Broker // indexed by node ID
 
 	config    Config
 	java      string
-	data      *dataFolder // of all brokers; removed at the end
+	data      *dataFolder // of all brokers; removed by Stop
 	classpath string
 }
 
-// Broker is one of them.
+// Broker is one broker of a cluster.
 type Broker struct {
 	ID    int32
 	IP    string
-	Proxy string // what Via advertises: a host without a port, which is Via's
+	Proxy string // host advertised by Via, on Via's port
 
 	cluster *Cluster
 	dir     string
 	data    string
-	proc    *process.Process // nil while it is down
+	proc    *process.Process // nil while stopped
 }
 
-// nets counts the networks given out by this process.
+// nets counts the networks assigned by this process.
 var nets atomic.Int32
 
-// Start starts the brokers and waits until each names all.
+// Start starts the brokers and waits until each of them lists all.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
 	config.Brokers, config.HeapMB = max(config.Brokers, 1), max(config.HeapMB, 128)
 	if config.HeapMB == 128 {
@@ -139,7 +138,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// format writes each broker's files and prepares its data folder.
+// format writes each broker's files and formats its data folder.
 func (c *Cluster) format(ctx context.Context) error {
 	var voters []string
 	for _, b := range c.Brokers {
@@ -163,14 +162,14 @@ func (c *Cluster) format(ctx context.Context) error {
 	return all.Wait()
 }
 
-// Addr is the broker's address at a listener.
+// Addr returns the broker's address of a listener.
 func (b *Broker) Addr(l Listener) string { return fmt.Sprintf("%s:%d", b.IP, ports[l]) }
 
-// ProxyAddr is what Via advertises.
+// ProxyAddr returns the address that Via advertises.
 func (b *Broker) ProxyAddr() string { return fmt.Sprintf("%s:%d", b.Proxy, ports[Via]) }
 
-// Bootstrap are the addresses of all brokers at a listener; those of Via are
-// the proxies'.
+// Bootstrap returns the addresses of all brokers for a listener; for Via, those
+// of the proxies.
 func (c *Cluster) Bootstrap(l Listener) []string {
 	var all []string
 	for _, b := range c.Brokers {
@@ -183,7 +182,7 @@ func (c *Cluster) Bootstrap(l Listener) []string {
 	return all
 }
 
-// Start starts the broker, which must be down, and waits for nothing.
+// Start starts the broker, which must be stopped, without waiting for it.
 func (b *Broker) Start() error {
 	if b.proc != nil {
 		return fmt.Errorf("broker %d runs already", b.ID)
@@ -205,7 +204,7 @@ func (b *Broker) Start() error {
 	return nil
 }
 
-// Kill ends the broker as a crash would.
+// Kill ends the broker like a crash.
 func (b *Broker) Kill() {
 	if b.proc != nil {
 		b.proc.Kill()
@@ -213,7 +212,7 @@ func (b *Broker) Kill() {
 	}
 }
 
-// Shutdown ends the broker in order: it gives its leaderships away first.
+// Shutdown stops the broker gracefully: it moves its leaderships away first.
 func (b *Broker) Shutdown(limit time.Duration) error {
 	if b.proc == nil {
 		return nil
@@ -226,7 +225,7 @@ func (b *Broker) Shutdown(limit time.Duration) error {
 	return err
 }
 
-// Process is the running broker; nil while it is down.
+// Process returns the running process; nil while stopped.
 func (b *Broker) Process() *process.Process { return b.proc }
 
 // Stop kills all brokers and removes their data.
@@ -237,7 +236,7 @@ func (c *Cluster) Stop() {
 	c.data.remove()
 }
 
-// Logs is the end of what the brokers printed.
+// Logs returns the end of the output of each running broker.
 func (c *Cluster) Logs() string {
 	var text strings.Builder
 	for _, b := range c.Brokers {
@@ -248,8 +247,8 @@ func (c *Cluster) Logs() string {
 	return text.String()
 }
 
-// WaitReady waits until every running broker says that the cluster has that
-// many. (An open port is not a ready cluster.)
+// WaitReady waits until every running broker reports that many brokers. (An
+// open port does not mean that the cluster is ready.)
 func (c *Cluster) WaitReady(ctx context.Context, brokers int) error {
 	for _, b := range c.Brokers {
 		if b.proc == nil {

@@ -8,30 +8,30 @@ import (
 )
 
 const (
-	// memory is where brokers have their data if it has that much room: their
-	// time must not be that of whatever else writes to the disk.
+	// memory is the folder for broker data if it has room free bytes: the timing
+	// of brokers must not depend on other writers to the disk.
 	memory, room = "/dev/shm", 4 << 30
 	inMemory     = "penstock-kafka-"
 )
 
-// dataFolder is where the brokers of a cluster have their data. Whoever made
-// it holds a lock on it, which ends with the process at the latest: one that
-// nobody holds is of a run that was killed, and of no use.
+// dataFolder holds the data of a cluster's brokers. Its owner holds a file
+// lock, which the kernel releases when the process ends: an unlocked folder is
+// the leftover of a killed run.
 type dataFolder struct {
 	path string
 	lock *os.File
 }
 
-// errHeld says that another holds a folder, or that it is gone.
+// errHeld means that a folder is locked by another process or was removed.
 var errHeld = errors.New("another holds the folder")
 
-// newDataFolder makes one in memory where there is room, else in dir. Those of
-// runs that were killed are removed first: memory is what they take.
+// newDataFolder creates a folder in memory if there is room, otherwise in dir.
+// It first removes the folders of killed runs, which take up memory.
 func newDataFolder(dir string) (*dataFolder, error) {
 	sweep(memory)
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(memory, &fs); err == nil && int64(fs.Bavail)*fs.Bsize >= room {
-		for range 3 { // a sweep of another may come between
+		for range 3 { // a concurrent sweep may remove the new folder
 			if made, err := os.MkdirTemp(memory, inMemory); err == nil {
 				if d, err := hold(made); err == nil {
 					return d, nil
@@ -46,7 +46,7 @@ func newDataFolder(dir string) (*dataFolder, error) {
 	return hold(made)
 }
 
-// hold takes a folder that nobody holds.
+// hold locks a folder that is not locked.
 func hold(path string) (*dataFolder, error) {
 	lock, err := os.Open(path)
 	if err != nil {
@@ -63,20 +63,20 @@ func hold(path string) (*dataFolder, error) {
 			err = errHeld
 		}
 	}
-	if err != nil { // removed before it was held
+	if err != nil { // removed before it was locked
 		lock.Close()
 		return nil, err
 	}
 	return &dataFolder{path, lock}, nil
 }
 
-// remove removes the folder, and lets go of it then.
+// remove removes the folder and releases the lock.
 func (d *dataFolder) remove() {
-	_ = os.RemoveAll(d.path) // what is left is in memory, or in the caller's folder
+	_ = os.RemoveAll(d.path) // leftovers are in memory or in the caller's folder
 	d.lock.Close()
 }
 
-// sweep removes what nobody holds.
+// sweep removes the folders that are not locked.
 func sweep(root string) {
 	left, _ := filepath.Glob(filepath.Join(root, inMemory+"*"))
 	for _, path := range left {

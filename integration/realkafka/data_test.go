@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a killed run left is removed, and what a run holds stays.
+// Folders of killed runs are removed; locked ones stay.
 func TestFoldersThatNobodyHoldsAreSwept(t *testing.T) {
 	root := t.TempDir()
 	var held *dataFolder

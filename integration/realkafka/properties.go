@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// randomID is an identifier of 16 bytes as Kafka prints it. It begins with a
-// letter: a dash in front would be taken for an option.
+// randomID returns a Kafka UUID. It starts with a letter: a leading dash would
+// be parsed as an option.
 func randomID() string {
 	var id [16]byte
 	_, _ = rand.Read(id[:])
@@ -20,7 +20,7 @@ func randomID() string {
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// quiet shows warnings on standard output; Kafka's own default shows nothing.
+// quiet logs warnings to standard output; Kafka's default logs nothing.
 const quiet = `status = error
 appender.out.type = Console
 appender.out.name = out
@@ -38,7 +38,7 @@ logger.wronger.name = kafka.server.KafkaApis
 logger.wronger.level = FATAL
 `
 
-// write makes the broker's folder and gives the path of its configuration.
+// write creates the broker's folder and returns the path of its configuration.
 func (b *Broker) write() (string, error) {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return "", err
@@ -60,8 +60,8 @@ func (b *Broker) write() (string, error) {
 	return file, os.WriteFile(file, []byte(text.String()), 0o600)
 }
 
-// properties is a small broker: internal topics with few partitions, nothing
-// waits for people, every feature on that a client can ask for.
+// properties configures a small broker: internal topics with few partitions,
+// short delays, and every feature that a client can use.
 func (b *Broker) properties(keystore string) map[string]string {
 	replicas := fmt.Sprint(min(3, len(b.cluster.Brokers)))
 	var controllers []string
@@ -75,7 +75,8 @@ func (b *Broker) properties(keystore string) map[string]string {
 		"controller.listener.names":           string(controller),
 		"inter.broker.listener.name":          string(Plain),
 		"listener.security.protocol.map":      "PLAINTEXT:PLAINTEXT,VIA:PLAINTEXT,TLS:SSL,SASL:SASL_PLAINTEXT,MUTUAL:SSL,CONTROLLER:PLAINTEXT",
-		"listeners":                           b.listeners(func(l Listener) string { return b.Addr(l) }, controller, Plain, Via, TLS, SASL, Mutual),
+		"listeners": b.listeners(func(l Listener) string { return b.Addr(l) },
+			controller, Plain, Via, TLS, SASL, Mutual),
 		"advertised.listeners": b.listeners(func(l Listener) string {
 			if l == Via {
 				return b.ProxyAddr()
@@ -86,9 +87,9 @@ func (b *Broker) properties(keystore string) map[string]string {
 		"auto.create.topics.enable":      "false",
 		"log.cleaner.dedupe.buffer.size": "8388608",
 		"default.replication.factor":     replicas,
-		// Records keep the times that tests give them, however old.
+		// Keep records with the timestamps that tests give them, however old.
 		"log.retention.ms": "-1",
-		// A deleted log goes soon.
+		// Delete logs soon.
 		"log.segment.delete.delay.ms": "1000",
 
 		"ssl.keystore.type":       "PEM",
@@ -98,7 +99,7 @@ func (b *Broker) properties(keystore string) map[string]string {
 
 		"listener.name.mutual.ssl.client.auth": "required",
 
-		// One coordinator, so that a name's hash never matters.
+		// One coordinator partition, so that the hash of a name never matters.
 		"offsets.topic.num.partitions":                     "1",
 		"offsets.topic.replication.factor":                 replicas,
 		"transaction.state.log.num.partitions":             "1",
@@ -122,7 +123,7 @@ func (b *Broker) properties(keystore string) map[string]string {
 	return all
 }
 
-// quickProperties are times that tests can wait for.
+// quickProperties are intervals short enough for tests.
 var quickProperties = map[string]string{
 	"group.initial.rebalance.delay.ms":                            "0",
 	"group.min.session.timeout.ms":                                "500",

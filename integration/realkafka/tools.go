@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// The versions that setup.sh installs.
+// The versions installed by setup.sh.
 const (
 	kafkaVersion   = "4.3.1"
 	kafkajsVersion = "2.2.4"
 )
 
-// ErrMissing is the error of whatever setup.sh should have installed.
+// ErrMissing is returned if something that setup.sh installs is missing.
 var ErrMissing = errors.New("missing: run make setup")
 
-// Peers is the folder into which setup.sh installs.
+// Peers returns the folder into which setup.sh installs.
 func Peers() string {
 	if dir := os.Getenv("PENSTOCK_PEERS"); dir != "" {
 		return dir
@@ -32,7 +32,7 @@ func Peers() string {
 	return filepath.Join(cache, "penstock-peers")
 }
 
-// Classpath is what Java needs for the broker and the tools.
+// Classpath returns the class path of the broker and the tools.
 func Classpath() (string, error) {
 	if _, err := exec.LookPath("java"); err != nil {
 		return "", fmt.Errorf("java: %w", ErrMissing)
@@ -44,8 +44,8 @@ func Classpath() (string, error) {
 	return filepath.Join(dir, "*"), nil
 }
 
-// StreamsClasspath is Classpath with Kafka Streams and its examples, whose state
-// is in memory: RocksDB is not there.
+// StreamsClasspath is Classpath with Kafka Streams and its examples. They keep
+// state in memory: RocksDB is not installed.
 func StreamsClasspath() (string, error) {
 	classpath, err := Classpath()
 	if err != nil {
@@ -58,7 +58,7 @@ func StreamsClasspath() (string, error) {
 	return classpath + string(filepath.ListSeparator) + filepath.Join(dir, "*"), nil
 }
 
-// NodeModules is the folder that holds kafkajs, for NODE_PATH.
+// NodeModules returns the folder that contains kafkajs, for NODE_PATH.
 func NodeModules() (string, error) {
 	dir := filepath.Join(Peers(), "kafkajs-"+kafkajsVersion, "node_modules")
 	if _, err := os.Stat(dir); err != nil {
@@ -67,13 +67,13 @@ func NodeModules() (string, error) {
 	return dir, nil
 }
 
-// Tool runs a Java class of Kafka's to its end, and gives what it printed on
-// standard output. Where it fails, the error holds what it printed on either.
+// Tool runs a Kafka class to completion and returns its standard output. If it
+// fails, the error includes both outputs.
 func Tool(ctx context.Context, in, class string, args ...string) (string, error) {
 	return ToolWith(ctx, nil, in, class, args...)
 }
 
-// ToolWith is Tool with flags of the Java machine's own.
+// ToolWith is Tool with JVM flags.
 func ToolWith(ctx context.Context, machine []string, in, class string, args ...string) (string, error) {
 	classpath, err := Classpath()
 	if err != nil {

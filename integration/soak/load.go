@@ -20,7 +20,7 @@ type counts struct {
 	open, long, done, exchanges, broken int
 }
 
-// load is the clients.
+// load runs the clients.
 type load struct {
 	w *world
 	n int
@@ -32,7 +32,7 @@ type load struct {
 
 func newLoad(w *world, n int) *load { return &load{w: w, n: n} }
 
-// start opens the connections; stop ends them and waits.
+// start opens the connections; stop waits for them to end with ctx.
 func (l *load) start(ctx context.Context) (stop func()) {
 	var wg sync.WaitGroup
 	for i := range l.n {
@@ -49,8 +49,8 @@ func (l *load) start(ctx context.Context) (stop func()) {
 	return wg.Wait
 }
 
-// one opens a connection of kind i and makes exchanges on it: until the end
-// when it is long, for some seconds otherwise.
+// one opens a connection of kind i and makes exchanges on it: until ctx ends if
+// it is long, otherwise up to 20.
 func (l *load) one(ctx context.Context, i int, long bool) {
 	c, err := l.dial(ctx, i)
 	if err != nil {
@@ -108,7 +108,7 @@ func (l *load) dial(ctx context.Context, i int) (net.Conn, error) {
 	return t.DialContext(ctx, "tcp", process.Loopback(port))
 }
 
-// exchange sends n bytes and compares what comes back.
+// exchange sends n bytes and expects their echo.
 func exchange(c net.Conn, n int) error {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err

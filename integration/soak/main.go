@@ -1,10 +1,10 @@
-// Command soak keeps a real node under connections that come and go while its
-// configuration changes every second, and fails if one connection breaks or if
-// memory or descriptors grow.
+// Command soak keeps a real node under load while its configuration changes
+// every second. It fails if a connection breaks or if memory or descriptors
+// grow.
 //
-// Half of the connections are long: opened at the beginning, used all the
-// time, never closed. The others come and go. Half of each are plain, a
-// quarter passes TLS through by SNI, a quarter is TLS that the node ends.
+// Half of the connections are long: opened at the start and used until the end.
+// The others come and go. Of each half, 50 % are plain TCP, 25 % TLS passed
+// through by SNI, and 25 % TLS that the node terminates.
 package main
 
 import (
@@ -73,7 +73,7 @@ func run(ctx context.Context, o *options) error {
 	return soak(ctx, o, w, node, "unix:"+filepath.Join(dir, "penstock.sock"))
 }
 
-// sample is the node's cost at one time.
+// sample is the node's resource usage at one time.
 type sample struct {
 	at  time.Duration
 	rss int64
@@ -106,13 +106,14 @@ func soak(ctx context.Context, o *options, w *world, node *process.Process, admi
 	stop()
 	ch := <-changed
 	c := l.counts()
-	log.Printf("%d connections came and went, %d stayed throughout, %d exchanges; %d changes of the configuration, %d failed; the client has %d goroutines left",
+	log.Printf("%d connections came and went, %d stayed throughout, %d exchanges; %d changes of the configuration, "+
+		"%d failed; the client has %d goroutines left",
 		c.done, c.long, c.exchanges, ch.done, ch.failed, runtime.NumGoroutine())
 	return errors.Join(l.verdict(), ch.verdict(), growth(samples))
 }
 
-// growth compares the last third of the samples with the second: the first
-// one is warm-up. Noise of a tenth is allowed.
+// growth compares the last third of the samples with the second; the first is
+// warm-up. It allows for 10 % of noise.
 func growth(s []sample) error {
 	if len(s) < 9 {
 		return fmt.Errorf("only %d samples: soak for longer", len(s))

@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	passName = "pass.example.com" // TLS of the backend's own
-	endName  = "end.example.com"  // TLS ended by the node
+	passName = "pass.example.com" // TLS of the backend
+	endName  = "end.example.com"  // TLS terminated by the node
 )
 
-// world is the backends and the resources for them.
+// world holds the backends and generates the configurations.
 type world struct {
 	plainPort, sniPort, tlsPort int
-	certs                       [2]pair // changed by turns
+	certs                       [2]pair // used in alternate turns
 	roots                       *x509.CertPool
 	plain, secure               []net.Listener
 }
@@ -125,8 +125,8 @@ func (w *world) clientTLS(name string) *tls.Config {
 	return &tls.Config{RootCAs: w.roots, ServerName: name}
 }
 
-// resources is the configuration of that turn: endpoints come and go, weights
-// move, the certificate changes, a listener gets and loses names.
+// resources returns the configuration of a turn: endpoints, weights, the
+// certificate and the names of a listener vary.
 func (w *world) resources(turn int) string {
 	var b strings.Builder
 	service := func(name string, ls []net.Listener) {
@@ -134,7 +134,7 @@ func (w *world) resources(turn int) string {
 			[]string{"roundRobin", "leastConnections", "random", "maglev"}[turn%4])
 		for i, l := range ls {
 			if i > 0 && (turn+i)%3 == 0 {
-				continue // out for this turn
+				continue // left out this turn
 			}
 			fmt.Fprintf(&b, "  - {address: %q, tags: {version: v%d}, weight: %d}\n", l.Addr(), i, 1+(turn+i)%5)
 		}
@@ -207,7 +207,7 @@ func (c changes) verdict() error {
 	return nil
 }
 
-// change applies another configuration every second.
+// change applies the next configuration every second.
 func (w *world) change(ctx context.Context, addr string) (c changes) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -1,7 +1,6 @@
-// Package accesslog writes one line for each proxied connection, and for each
-// request where these are routed one by one. Whoever
-// brings a line never waits: lines are queued, a goroutine writes them, and
-// what the queue cannot take is counted.
+// Package accesslog writes lines about proxied connections, and about HTTP
+// requests that are routed individually. Write never blocks: it queues a line for
+// a goroutine that writes it, or drops and counts the line if the queue is full.
 //
 //	log := accesslog.New(accesslog.Config{Out: os.Stderr})
 //	log.Write(accesslog.Record{Event: accesslog.Closed, Listener: "edge", ...})
@@ -19,22 +18,22 @@ import (
 	"time"
 )
 
-// Event is what a line tells of a connection.
+// Event is the kind of a line.
 type Event uint8
 
 // The events, and the messages of their lines.
 const (
-	Connected Event = iota // "connection opened": its endpoint took it
-	Ongoing                // "connection open": from time to time
+	Connected Event = iota // "connection opened": connected to the endpoint
+	Ongoing                // "connection open": written periodically
 	Closed                 // "connection closed"
-	Requested              // "request": it has been answered, or given up
+	Requested              // "request": answered or abandoned
 )
 
 func (e Event) String() string {
 	return [...]string{"connection opened", "connection open", "connection closed", "request"}[e]
 }
 
-// Record is one line. Empty fields are left out of it.
+// Record is one line. Empty fields are omitted.
 type Record struct {
 	Event    Event
 	At       time.Time
@@ -44,48 +43,49 @@ type Record struct {
 	SNI      string // as the client sent it
 	Service  string
 	Endpoint string
-	Reason   string // of the end
-	Error    error  // behind the reason
+	Reason   string // why it ended
+	Error    error  // the error behind Reason
 	In, Out  uint64 // bytes from the client, from the endpoint
 	Duration time.Duration
-	Connect  time.Duration // until the endpoint took it
+	Connect  time.Duration // time to connect to the endpoint
 	Attempts int           // to connect
-	// Of Kafka's clients: what they call themselves, and who they logged in as.
+	// ClientID, Software and Principal are of Kafka clients: the names that
+	// they send, and the user that they authenticated as.
 	ClientID, Software, Principal string
-	// Requests is how many came by a connection whose requests are routed one
-	// by one; Request is of a Requested line alone.
+	// Requests is the number of requests on a connection whose requests are
+	// routed individually. Request is set for Requested only.
 	Requests int64
 	Request  *Request
 }
 
-// Request is what a line tells of a request of HTTP. What clients say may be
-// anything: a line has the beginning of it.
+// Request describes an HTTP request. Method, Host and Path come from the client;
+// the log truncates them.
 type Request struct {
 	Method, Host string
 	Path         string // without the query, which may hold secrets
-	Status       int    // 0: the client did not wait for one
-	Route        string // that decided; "": none
-	Rule         int    // of it; -1: none fitted
+	Status       int    // 0: the client got no answer
+	Route        string // the route that decided; "": none
+	Rule         int    // index of its rule; -1: none matched
 }
 
-// Config is how a log is made. Zero values take the defaults.
+// Config is the configuration of a Log. Zero values mean the defaults.
 type Config struct {
-	// Out takes whole lines, several at once; required.
+	// Out receives whole lines, several per Write; required.
 	Out  io.Writer
 	JSON bool
-	// Queue is how many lines may wait: 8192.
+	// Queue is the number of lines that may be queued: 8192.
 	Queue int
 }
 
-// Log is where lines go. Its methods may be called from anywhere.
+// Log writes an access log. Its methods are safe for concurrent use.
 type Log struct {
 	queue   chan Record
 	dropped atomic.Uint64
 	stop    chan struct{} // closed by Close
-	done    chan struct{} // closed when all is written
+	done    chan struct{} // closed when all lines are written
 }
 
-// New makes a log; Close ends it.
+// New makes a Log. The caller must close it.
 func New(cfg Config) *Log {
 	if cfg.Queue == 0 {
 		cfg.Queue = 8192
@@ -100,8 +100,8 @@ func New(cfg Config) *Log {
 	return l
 }
 
-// Seconds makes durations seconds, which in JSON would be bare nanoseconds. It
-// is for slog.HandlerOptions.
+// Seconds converts durations to seconds, which slog writes as nanoseconds in JSON.
+// It is a ReplaceAttr function for slog.HandlerOptions.
 func Seconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.Float64(a.Key, a.Value.Duration().Seconds())
@@ -109,7 +109,8 @@ func Seconds(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Write queues a line, or drops it. r.Request is the log's from here on.
+// Write queues a line, or drops it if the queue is full. It takes ownership of
+// r.Request.
 func (l *Log) Write(r Record) {
 	r.SNI = beginning(r.SNI, maxSNI)
 	if q := r.Request; q != nil {
@@ -124,7 +125,8 @@ func (l *Log) Write(r Record) {
 	}
 }
 
-// beginning cuts a text such that the queue does not hold the rest of it.
+// beginning truncates s to n bytes and copies it, so that the queue does not keep
+// the rest in memory.
 func beginning(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -132,17 +134,17 @@ func beginning(s string, n int) string {
 	return strings.Clone(s[:n])
 }
 
-// Dropped counts the lines that were not written.
+// Dropped returns the number of lines that were not written.
 func (l *Log) Dropped() uint64 { return l.dropped.Load() }
 
-// Close writes what is queued and ends the log. Lines that come later are lost.
+// Close writes the queued lines and ends the log. Later lines are lost.
 func (l *Log) Close() {
 	close(l.stop)
 	<-l.done
 }
 
-// run writes lines until the log is closed. Nothing waits in the buffer while
-// the queue is empty.
+// run writes lines until the log is closed. It flushes the buffer whenever the
+// queue is empty.
 func (l *Log) run(h slog.Handler, out *bufio.Writer) {
 	defer close(l.done)
 	for {
@@ -174,18 +176,19 @@ func (l *Log) finish(h slog.Handler, out *bufio.Writer) {
 	}
 }
 
-// maxSNI bounds what a line tells of a server name, which may be anything: the
-// longest that can be valid has 253 bytes.
+// maxSNI bounds the server name or Host in a line, in bytes. Clients can send
+// anything; a valid name has at most 253 bytes.
 const maxSNI = 256
 
-// maxMethod and maxPath bound the same of a request.
+// maxMethod and maxPath bound the method and path of a request, in bytes.
 const maxMethod, maxPath = 32, 1024
 
-// maxError bounds what it tells of an error, which may quote the peer.
+// maxError bounds the text of an error, in bytes: it may quote the peer.
 const maxError = 512
 
-// lossy takes everything: bufio would keep an error for ever, and lines must
-// go on once the writer works again. What a failed write held counts as one.
+// lossy is a writer that hides errors: bufio would return an error for ever, but
+// lines must be written again once Out recovers. It counts each failed Write as
+// one dropped line, however many it held.
 type lossy struct {
 	out io.Writer
 	log *Log
@@ -237,10 +240,10 @@ func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
 		line.AddAttrs(slog.Int64("requests", r.Requests))
 	}
 	switch {
-	case r.Attempts > 0 && r.Request != nil: // of a connection that may be an earlier one's
+	case r.Attempts > 0 && r.Request != nil: // without connect: the connection may be older
 		line.AddAttrs(slog.Int("attempts", r.Attempts))
 	case r.Attempts > 0:
 		line.AddAttrs(slog.Duration("connect", r.Connect), slog.Int("attempts", r.Attempts))
 	}
-	_ = h.Handle(context.Background(), line) // lossy gives no error
+	_ = h.Handle(context.Background(), line) // lossy returns no error
 }

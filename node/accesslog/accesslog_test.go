@@ -22,15 +22,16 @@ var whole = Record{
 	In: 10, Out: 20, Duration: time.Second, Connect: time.Millisecond, Attempts: 1,
 }
 
-// TestALineTellsWhatIsKnown (rule 20).
 func TestALineTellsWhatIsKnown(t *testing.T) {
 	for _, c := range []struct {
 		record Record
 		want   string
 	}{
-		{whole, `time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=7 listener=edge client=192.0.2.1:5000 sni="a b" service=apps endpoint=127.0.0.1:7001 reason=client_fin in=10 out=20 duration=1s connect=1ms attempts=1`},
+		{whole, `time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=7 listener=edge client=192.0.2.1:5000 ` +
+			`sni="a b" service=apps endpoint=127.0.0.1:7001 reason=client_fin in=10 out=20 duration=1s connect=1ms attempts=1`},
 		{Record{Event: Connected, At: whole.At, ID: 8, Listener: "unix", Service: "apps", Endpoint: "e", Connect: time.Millisecond, Attempts: 2},
-			`time=2023-11-14T22:13:20.000Z level=INFO msg="connection opened" id=8 listener=unix service=apps endpoint=e connect=1ms attempts=2`},
+			`time=2023-11-14T22:13:20.000Z level=INFO msg="connection opened" id=8 listener=unix ` +
+				`service=apps endpoint=e connect=1ms attempts=2`},
 		{Record{Event: Closed, At: whole.At, ID: 9, Listener: "edge", Reason: "no_sni"},
 			`time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=9 listener=edge reason=no_sni in=0 out=0 duration=0s`},
 	} {
@@ -50,12 +51,13 @@ func TestLinesAreJSONWhereAsked(t *testing.T) {
 	l.Write(whole)
 	l.Close()
 	var line map[string]any
-	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line["reason"] != "client_fin" || line["out"] != 20.0 || line["connect"] != 0.001 {
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil ||
+		line["reason"] != "client_fin" || line["out"] != 20.0 || line["connect"] != 0.001 {
 		t.Errorf("%v: %s", err, out.Bytes())
 	}
 }
 
-// gate is a writer that is stuck until it is opened.
+// gate is a writer that blocks until it is opened.
 type gate struct {
 	open    chan struct{}
 	entered chan struct{}
@@ -88,8 +90,7 @@ func TestAStuckWriterHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// What waits in the queue holds what its lines will tell, and no more of what
-// clients have sent.
+// A queued line keeps only the truncated texts from clients in memory.
 func TestWhatWaitsIsShort(t *testing.T) {
 	g := &gate{open: make(chan struct{}), entered: make(chan struct{})}
 	l := New(Config{Out: g, Queue: 1000})

@@ -2,7 +2,8 @@ package admin
 
 import "time"
 
-// The methods. All but MethodTop, a stream of TopSample, have one answer.
+// The methods for resources and for the state of the cluster. Each has one
+// response, except MethodTop, which streams TopSample.
 const (
 	MethodApply   = "apply"   // ApplyRequest -> ApplyResult
 	MethodDelete  = "delete"  // DeleteRequest -> DeleteResult
@@ -15,7 +16,7 @@ const (
 	MethodVersion = "version" // Empty -> Version
 )
 
-// Empty has nothing to say.
+// Empty is a message without fields.
 type Empty struct{}
 
 // Document is one resource.
@@ -30,21 +31,22 @@ type Document struct {
 type ApplyRequest struct {
 	// Documents are whole resources as JSON, one each.
 	Documents [][]byte `json:"documents"`
-	// DryRun tells what would change and changes nothing.
+	// DryRun reports what would change and changes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
-	// ID is 16 random bytes: a request that comes again under the same ID acts once.
+	// ID is 16 random bytes. A request repeated under the same ID takes effect
+	// once.
 	ID []byte `json:"id,omitempty"`
-	// Prune, when not empty, deletes the resources that have all of these
-	// labels and are not among Documents.
+	// Prune, if not empty, deletes the resources that have all of these labels and
+	// are not among Documents.
 	Prune map[string]string `json:"prune,omitempty"`
 	Wait  Wait              `json:"wait"`
-	// Warnings are what is known of Documents already, such as that the format
-	// that they came in says something that has no counterpart. They go before
-	// those of the answer.
+	// Warnings are the client's own warnings about Documents, such as a setting of
+	// the source format that has no counterpart. They come first in
+	// ApplyResult.Warnings.
 	Warnings []Fault `json:"warnings,omitempty"`
 }
 
-// What apply does to a resource.
+// The actions of a Change.
 const (
 	Created    = "created"
 	Configured = "configured"
@@ -57,8 +59,8 @@ type Change struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
 	Action string `json:"action"`
-	// Before and After are the resource as YAML, secrets hidden; of a dry
-	// run, and where they differ.
+	// Before and After are the resource as YAML, with secrets hidden. They are set
+	// in a dry run, where they differ.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 }
@@ -71,15 +73,15 @@ type ApplyResult struct {
 	Reached  Reached  `json:"reached"`
 }
 
-// Fault is one thing that is wrong with a resource. The sender of the
-// resource knows its file and line.
+// Fault is one error or warning about a resource. The sender of the resource
+// maps it to a file and line.
 type Fault struct {
 	Key     string `json:"key"`  // "Service/apps"
 	Path    string `json:"path"` // "spec.endpoints[2].address"
 	Message string `json:"message"`
 	Value   string `json:"value,omitempty"`
-	// Document counts the documents of what was sent, from 1, and Line its
-	// lines; 0: not known.
+	// Document is the index, from 1, of the document in the input, and Line its
+	// line; 0 if unknown.
 	Document int `json:"document,omitempty"`
 	Line     int `json:"line,omitempty"`
 }
@@ -88,110 +90,112 @@ type Fault struct {
 type DeleteRequest struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	ID   []byte `json:"id,omitempty"` // ApplyRequest.ID's
-	// Version, when not 0, is the one that the resource must have.
+	ID   []byte `json:"id,omitempty"` // as in ApplyRequest
+	// Version, if not 0, is the version that the resource must have.
 	Version uint64 `json:"version,omitempty"`
 	Wait    Wait   `json:"wait"`
 }
 
-// DeleteResult says what was deleted.
+// DeleteResult names the deleted resource.
 type DeleteResult struct {
 	Index uint64 `json:"index"`
-	Kind  string `json:"kind"` // as the node spells it
+	Kind  string `json:"kind"` // the canonical spelling
 	Name  string `json:"name"`
 
 	Reached Reached `json:"reached"`
 }
 
-// GetRequest asks for the resources of a kind, in any case, singular or
-// plural, or for one of them by name.
+// GetRequest reads all resources of a kind, or one by name. The kind may be in
+// any case, singular or plural.
 type GetRequest struct {
 	Kind string `json:"kind"`
 	Name string `json:"name,omitempty"`
-	// Stale takes what the node asked has, which may be old, where otherwise
-	// the answer has every change that was answered before the question.
+	// Stale reads the local state of the node that serves the request, which may
+	// be out of date. Without it, the result includes every change that was
+	// acknowledged before the request.
 	Stale bool `json:"stale,omitempty"`
-	// Labels, when not empty, are what the resources must have.
+	// Labels, if not empty, selects the resources that have all of them.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// GetResult lists resources by name, secrets hidden.
+// GetResult lists resources by name, with secrets hidden.
 type GetResult struct {
 	Index     uint64     `json:"index"`
 	Kind      string     `json:"kind"`
 	Documents []Document `json:"documents"`
 }
 
-// ExplainRequest describes a connection.
+// ExplainRequest describes a connection whose routing is to be explained.
 type ExplainRequest struct {
-	Node     string `json:"node,omitempty"` // name or ID; "": the one asked
+	Node     string `json:"node,omitempty"` // name or ID; "": the node that serves the request
 	Listener string `json:"listener"`
-	// SNI is the server name; nil: the hello has none.
+	// SNI is the server name; nil: the ClientHello has none.
 	SNI    *string           `json:"sni,omitempty"`
 	ALPN   []string          `json:"alpn,omitempty"`
 	Client string            `json:"client,omitempty"` // IP address
 	Tags   map[string]string `json:"tags,omitempty"`
-	// Request is one of the connection's that is asked about; nil: none is.
+	// Request is a request on the connection; nil: only the connection is
+	// explained.
 	Request *HTTPRequest `json:"request,omitempty"`
 }
 
-// HTTPRequest describes a request of HTTP.
+// HTTPRequest describes an HTTP request.
 type HTTPRequest struct {
 	Method string `json:"method,omitempty"` // "": GET
-	// Path is as a client sends it, with a query where there is one; "": /.
+	// Path is the request target with its query, if any; "": /.
 	Path string `json:"path,omitempty"`
-	// Host is what is asked for; "": the server name, else localhost.
+	// Host is the Host header; "": the server name, else localhost.
 	Host    string            `json:"host,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// Status is one screen about the cluster.
+// Status is an overview of the cluster.
 type Status struct {
 	Leader string `json:"leader"` // name; "": none
-	// Alone says why the node asked decides nothing now, such as that it has
-	// no leader; "": all is well.
+	// Alone says why the node cannot make changes now, such as the lack of a
+	// leader; "": it can.
 	Alone     string           `json:"alone,omitempty"`
 	Nodes     []NodeStatus     `json:"nodes"`
 	Listeners []ListenerStatus `json:"listeners"`
 	Services  []ServiceStatus  `json:"services"`
-	// VirtualClusters are as the node asked has them; none: left out.
+	// VirtualClusters is the view of the node that serves the request.
 	VirtualClusters []VirtualClusterStatus `json:"virtualClusters,omitempty"`
-	// Rollouts are those that are not done, as the node asked knows them.
+	// Rollouts are the unfinished rollouts, as this node sees them.
 	Rollouts []Rollout `json:"rollouts,omitempty"`
-	// NotAccepted says what of the Gateway API's objects does not act, in words.
+	// NotAccepted describes the parts of Gateway API objects that have no effect.
 	NotAccepted []string `json:"notAccepted,omitempty"`
-	// Warnings say what any node is about to run out of, in words.
+	// Warnings describe what a node is about to run out of, such as ports.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// NodeStatus is how one node is doing.
+// NodeStatus is the state of one node.
 type NodeStatus struct {
 	Name         string `json:"name"`
 	ID           string `json:"id"`
 	Role         string `json:"role"`  // leader, voter, non-voter
 	State        string `json:"state"` // starting, serving, draining, drained, stopping; unreachable
 	AppliedIndex uint64 `json:"appliedIndex"`
-	Lag          uint64 `json:"lag"` // changes that it does not act on yet
+	Lag          uint64 `json:"lag"` // changes that it has not applied yet
 	Resources    int    `json:"resources"`
 	Connections  int64  `json:"connections"`
-	Address      string `json:"address"` // of the admin port
+	Address      string `json:"address"` // of the cluster port
 	HTTP         string `json:"http"`
 	Uptime       string `json:"uptime"`
 	Version      string `json:"version"`
 }
 
-// ListenerStatus is how a listener is doing on a node.
+// ListenerStatus is the state of a listener on one node.
 type ListenerStatus struct {
 	Node        string `json:"node,omitempty"`
 	Name        string `json:"name"`
-	Address     string `json:"address"` // the one bound
+	Address     string `json:"address"` // the bound address
 	State       string `json:"state"`   // listening, failed
 	Connections int64  `json:"connections"`
 	Total       uint64 `json:"total"`
 	Error       string `json:"error,omitempty"`
 }
 
-// ServiceStatus is how a service's endpoints are doing, seen from the node.
+// ServiceStatus is the state of a service's endpoints as one node sees it.
 type ServiceStatus struct {
 	Name        string           `json:"name"`
 	State       string           `json:"state"` // "2/3 usable"
@@ -199,82 +203,83 @@ type ServiceStatus struct {
 	Endpoints   []EndpointStatus `json:"endpoints"`
 }
 
-// EndpointStatus is how one endpoint is doing, seen from the node.
+// EndpointStatus is the state of an endpoint as one node sees it.
 type EndpointStatus struct {
 	Address     string `json:"address"`
 	Resolved    string `json:"resolved,omitempty"`
 	Health      string `json:"health"` // unchecked, healthy, unhealthy, ejected, paused or unresolved
 	Connections int64  `json:"connections"`
-	// Used tells whether new connections go there: also where Health says
-	// otherwise, if no other endpoint is usable.
+	// Used reports whether the endpoint receives new connections, which it may do
+	// whatever Health says if no other endpoint is usable.
 	Used bool `json:"used"`
-	// Reason says why connections do not go there, or that its host name is
-	// not looked up any more. Error is the last failure, at ErrorAt.
+	// Reason says why the endpoint receives no connections, or that its host name
+	// is no longer resolved. Error is the last failure, at ErrorAt.
 	Reason  string     `json:"reason,omitempty"`
 	Error   string     `json:"error,omitempty"`
 	ErrorAt *time.Time `json:"errorAt,omitempty"`
 }
 
-// VirtualClusterStatus is how one virtual cluster is doing on the node asked.
+// VirtualClusterStatus is the state of a virtual cluster on the node that
+// serves the request.
 type VirtualClusterStatus struct {
 	Name            string                `json:"name"`
 	PhysicalCluster string                `json:"physicalCluster"`
-	Filters         []string              `json:"filters"` // types, in the order of requests
+	Filters         []string              `json:"filters"` // types, in request order
 	Error           string                `json:"error,omitempty"`
 	Brokers         []VirtualBrokerStatus `json:"brokers"`
-	// Connections are those of the node asked, to any broker; Brokers count
-	// those for which an address is known.
+	// Connections counts this node's connections to any broker. Brokers count
+	// those to brokers with a known address.
 	Connections int64 `json:"connections"`
 }
 
-// VirtualBrokerStatus is how one virtual broker is doing.
+// VirtualBrokerStatus is the state of one virtual broker.
 type VirtualBrokerStatus struct {
 	Name        string `json:"name"`
-	Endpoint    string `json:"endpoint"` // host:port that clients are told
-	Address     string `json:"address"`  // of the physical broker; "": not known
+	Endpoint    string `json:"endpoint"` // the advertised host:port
+	Address     string `json:"address"`  // of the physical broker; "": unknown
 	Connections int64  `json:"connections"`
 	Error       string `json:"error,omitempty"` // why it is down
 }
 
-// TopRequest asks for samples of what is going on.
+// TopRequest subscribes to traffic samples.
 type TopRequest struct {
-	// Cluster asks for all nodes, in place of the one asked; Node for a
-	// certain one, by name or ID.
+	// Cluster samples all nodes, Node a certain one by name or ID. Without either,
+	// the node that serves the request samples itself.
 	Cluster bool   `json:"cluster,omitempty"`
 	Node    string `json:"node,omitempty"`
 
 	Interval time.Duration `json:"interval"` // at least 100ms
 	Count    int           `json:"count"`    // samples; 0: until cancelled
-	// Connections is how many connections to list, the latest ones; at most 1000.
+	// Connections is the number of connections to list, newest first; at most
+	// 1000.
 	Connections int `json:"connections,omitempty"`
 }
 
-// TopSample is what went on in one interval.
+// TopSample is the traffic of one interval.
 type TopSample struct {
-	Node string `json:"node"` // "": the sample is of Nodes together
-	// Nodes are those of the cluster, where all were asked for.
+	Node string `json:"node"` // "": the sample sums up Nodes
+	// Nodes are the cluster's nodes, if Cluster was set.
 	Nodes       []NodeSample  `json:"nodes,omitempty"`
 	At          time.Time     `json:"at"`
 	Interval    time.Duration `json:"interval"`
 	Connections int64         `json:"connections"` // open now
 	Flows       []Flow        `json:"flows"`
 	Latest      []Connection  `json:"latest,omitempty"`
-	// VirtualClusters are those with requests since the node's start.
+	// VirtualClusters are those that had requests since the node started.
 	VirtualClusters []ClusterRate `json:"virtualClusters,omitempty"`
 }
 
-// NodeSample is one node's part in a sample of the cluster. Rates are per
-// second.
+// NodeSample is one node's part of a cluster sample. Rates are per second.
 type NodeSample struct {
 	Name        string  `json:"name"`
 	Connections int64   `json:"connections"` // open now
 	NewRate     float64 `json:"newRate"`
 	InRate      float64 `json:"inRate"`          // bytes from clients
 	OutRate     float64 `json:"outRate"`         // bytes from endpoints
-	Error       string  `json:"error,omitempty"` // why it is not in the sums
+	Error       string  `json:"error,omitempty"` // why the sums exclude it
 }
 
-// ClusterRate is what went on in one virtual cluster, per second.
+// ClusterRate is the traffic of a virtual cluster. Rates are per second.
 type ClusterRate struct {
 	Name      string  `json:"name"`
 	Requests  float64 `json:"requests"`
@@ -285,7 +290,7 @@ type ClusterRate struct {
 // Connection is one open connection.
 type Connection struct {
 	ID       uint64        `json:"id"`
-	Node     string        `json:"node,omitempty"` // in samples of the cluster
+	Node     string        `json:"node,omitempty"` // set in cluster samples
 	Listener string        `json:"listener"`
 	Client   string        `json:"client"`
 	SNI      string        `json:"sni,omitempty"`
@@ -325,23 +330,24 @@ type Member struct {
 	Connections int64  `json:"connections"`
 }
 
-// DrainRequest takes a node out of service; the process stays.
+// DrainRequest takes a node out of service; the process keeps running.
 type DrainRequest struct {
-	Node string `json:"node,omitempty"` // name or ID; "": the one asked
-	// Undo puts it back into service; connections that were closed stay closed.
+	Node string `json:"node,omitempty"` // name or ID; "": the node that serves the request
+	// Undo returns it to service; closed connections stay closed.
 	Undo bool `json:"undo,omitempty"`
-	// Over is the window in which connections are closed; nil: the node's own setting.
+	// Over is the window over which connections are closed; nil: the node's
+	// setting.
 	Over *time.Duration `json:"over,omitempty"`
 }
 
-// DrainResult says what the drain begins with.
+// DrainResult is the state at the start of a drain.
 type DrainResult struct {
 	Node        string        `json:"node"`
 	Connections int64         `json:"connections"`
 	Over        time.Duration `json:"over"`
 }
 
-// Version is the node's build.
+// Version identifies a node's build.
 type Version struct {
 	Version string `json:"version"`
 	Go      string `json:"go"`

@@ -2,8 +2,8 @@ package admin
 
 import "time"
 
-// The methods of clusters. Where a method concerns another node than the one
-// asked, or only the leader can do it, the node asked passes it on.
+// The methods for cluster operations. If only another node or the leader can
+// act on a request, the node that receives it forwards it.
 const (
 	MethodAuth     = "auth"           // AuthRequest -> Principal; first on its connection
 	MethodWatch    = "watch"          // WatchRequest -> WatchItem...
@@ -17,92 +17,95 @@ const (
 	MethodRevoke   = "token.revoke"   // TokenRevokeRequest -> Empty
 	MethodSave     = "snapshot.save"  // SaveRequest -> Chunk...
 	MethodRestore  = "snapshot.write" // UploadRequest -> RestoreResult
-	MethodRotate   = "rotate"         // RotateRequest -> Empty: a new CA or gossip key
+	MethodRotate   = "rotate"         // RotateRequest -> Empty: issues a new CA or gossip key
 )
 
 // The methods between nodes.
 const (
-	MethodJoin     = "join"     // cluster.JoinRequest: of a node that has no certificate yet
-	MethodForm     = "form"     // cluster.FormRequest: between nodes of --expect before there is a cluster
-	MethodCharter  = "charter"  // cluster.CharterRequest: which nodes begin that cluster, with its secrets
-	MethodAnnounce = "announce" // cluster.Announcement: where a node is, whenever that changed
-	MethodRead     = "read"     // Empty -> ReadResult: the index that a current read must see; of the leader
-	MethodAwait    = "await"    // AwaitRequest -> AwaitResult: when this node acts on an index
-	MethodReport   = "report"   // Empty -> Report: what this node says of itself in status and members
-	MethodRenew    = "renew"    // cluster.RenewRequest: the next certificate of a node
-	MethodTransfer = "transfer" // TransferRequest -> Empty: hand the lead to another node
+	MethodJoin     = "join"     // cluster.JoinRequest: from a node without a certificate
+	MethodForm     = "form"     // cluster.FormRequest: between --expect nodes before bootstrap
+	MethodCharter  = "charter"  // cluster.CharterRequest: the founding members of a new cluster, and its secrets
+	MethodAnnounce = "announce" // cluster.Announcement: a node's addresses, sent when they change
+	MethodRead     = "read"     // Empty -> ReadResult: the leader's index, for linearizable reads
+	MethodAwait    = "await"    // AwaitRequest -> AwaitResult: waits until this node has applied an index
+	MethodReport   = "report"   // Empty -> Report: this node's part of status and members
+	MethodRenew    = "renew"    // cluster.RenewRequest: renews a node's certificate
+	MethodTransfer = "transfer" // TransferRequest -> Empty: transfers leadership to another node
 )
 
-// Role is what a caller may do. Each role may do what the lower ones may.
+// Role is a caller's level of access. A role includes all lower ones.
 type Role string
 
-// The roles, from the least. RoleJoin is beside them: it may only join.
+// The roles, in ascending order. RoleJoin is outside that order: it may only
+// join.
 const (
 	RoleNone     Role = ""
 	RoleJoin     Role = "join"
 	RoleReader   Role = "reader"   // get, explain, simulate, status, members, top, watch, history
 	RoleOperator Role = "operator" // drain, transfer, rollouts
-	RoleAdmin    Role = "admin"    // everything users do
-	RoleNode     Role = "node"     // another node of the cluster, shown by its certificate
+	RoleAdmin    Role = "admin"    // every method for users
+	RoleNode     Role = "node"     // another node of the cluster, authenticated by its certificate
 )
 
-// Principal is who asks.
+// Principal is an authenticated caller.
 type Principal struct {
-	Name    string `json:"name"` // of the token, the node, or "local" at the node's own socket
+	Name    string `json:"name"` // of the token or node, or "local" at the node's own socket
 	Role    Role   `json:"role"`
-	Node    string `json:"node,omitempty"`    // the ID, of a node
-	TokenID string `json:"tokenID,omitempty"` // of a token; not its secret
-	// Via is the ID of the node that passed the request on for Name.
+	Node    string `json:"node,omitempty"`    // the node's ID, if it is a node
+	TokenID string `json:"tokenID,omitempty"` // the token's ID, not its secret
+	// Via is the ID of the node that forwarded the request for Name.
 	Via string `json:"via,omitempty"`
-	// From is the address of Name, where a node passed its request on.
+	// From is the caller's own address, if a node forwarded the request.
 	From string `json:"from,omitempty"`
 }
 
-// AuthRequest shows a token.
+// AuthRequest authenticates a connection by a token.
 type AuthRequest struct {
 	Token string `json:"token"`
 }
 
-// WaitAll waits for all nodes that are up; the zero Wait is that too.
+// WaitAll, the zero value of Wait.Nodes, waits for all nodes that are up.
 const WaitAll = 0
 
-// Wait says how many nodes must act on a change before its answer comes.
+// Wait says how many nodes must apply a change before the response is sent.
 type Wait struct {
-	Nodes int           `json:"nodes,omitempty"` // WaitAll, -1: for none but the one asked
+	Nodes int           `json:"nodes,omitempty"` // 0: WaitAll; -1: only the node that serves the request
 	For   time.Duration `json:"for,omitempty"`   // 0: 10s
 }
 
-// Reached tells which nodes act on a change. Late ones will, when they can.
+// Reached counts the nodes that apply a change. The late ones follow when they
+// can.
 type Reached struct {
 	Nodes int    `json:"nodes"`
 	Late  []Late `json:"late,omitempty"`
 }
 
-// Late is a node that does not act on a change yet.
+// Late is a node that has not applied a change yet.
 type Late struct {
 	Node string `json:"node"`
 	Why  string `json:"why"`
 }
 
-// WatchRequest asks for the resources of a kind, or one of them, and each
-// change from then on.
+// WatchRequest subscribes to the resources of a kind, or to one of them: their
+// current state and every later change.
 type WatchRequest struct {
 	Kind string `json:"kind"`
 	Name string `json:"name,omitempty"`
 }
 
-// WatchItem is what changed at once. The first has all that there is.
+// WatchItem has the changes since the previous item. The first item has all
+// current resources.
 type WatchItem struct {
 	Index   uint64     `json:"index"`
 	Put     []Document `json:"put,omitempty"`
 	Deleted []Document `json:"deleted,omitempty"` // without Data
 }
 
-// HistoryRequest asks for what became of one resource.
+// HistoryRequest reads the revisions of one resource.
 type HistoryRequest struct {
 	Kind  string `json:"kind"`
 	Name  string `json:"name"`
-	Stale bool   `json:"stale,omitempty"` // GetRequest.Stale's
+	Stale bool   `json:"stale,omitempty"` // as in GetRequest
 }
 
 // HistoryResult lists revisions, the newest first.
@@ -112,7 +115,7 @@ type HistoryResult struct {
 	Revisions []Revision `json:"revisions"`
 }
 
-// Revision is a resource after one change, secrets hidden.
+// Revision is a resource after one change, with secrets hidden.
 type Revision struct {
 	Version uint64    `json:"version"`
 	At      time.Time `json:"at"`
@@ -122,7 +125,7 @@ type Revision struct {
 	YAML    string    `json:"yaml,omitempty"`
 }
 
-// RollbackRequest gives a resource the content that it had at a version.
+// RollbackRequest restores a resource's content of an earlier version.
 type RollbackRequest struct {
 	ID      []byte `json:"id,omitempty"`
 	Kind    string `json:"kind"`
@@ -131,59 +134,59 @@ type RollbackRequest struct {
 	Wait    Wait   `json:"wait"`
 }
 
-// LeaveRequest asks a node to drain, leave the cluster and end.
+// LeaveRequest makes a node drain, leave the cluster and exit.
 type LeaveRequest struct {
 	Node string         `json:"node,omitempty"`
 	Over *time.Duration `json:"over,omitempty"`
 }
 
-// LeaveResult says what the leaving begins with.
+// LeaveResult is the state at the start of an attempt to leave.
 type LeaveResult struct {
 	Node        string `json:"node"`
 	Connections int64  `json:"connections"`
-	// ID names the attempt in LeavingRequest; "": of a node of an older build.
+	// ID names the attempt in LeavingRequest; "": the node runs an older build.
 	ID string `json:"id,omitempty"`
 }
 
-// LeavingRequest asks a node what came of an attempt to leave.
+// LeavingRequest reads the progress of an attempt to leave.
 type LeavingRequest struct {
-	Node string `json:"node,omitempty"` // name or ID; "": the one asked
+	Node string `json:"node,omitempty"` // name or ID; "": the node that serves the request
 	ID   string `json:"id"`             // LeaveResult.ID
 }
 
-// How far an attempt to leave is. After LeaveFailed the node serves again, and
-// Leaving.Why says why it did not leave.
+// The states of an attempt to leave. After LeaveFailed the node serves again,
+// and Leaving.Why says why it did not leave.
 const (
 	LeaveDraining = "draining"
-	LeaveLeaving  = "leaving" // drained; the others agree to go on without it
-	LeaveLeft     = "left"    // the process is about to end
+	LeaveLeaving  = "leaving" // drained; the other nodes are removing it
+	LeaveLeft     = "left"    // the process is about to exit
 	LeaveFailed   = "failed"
-	LeaveUnknown  = "unknown" // no such attempt: the node was started anew since
+	LeaveUnknown  = "unknown" // no such attempt: the node has restarted since
 )
 
-// Leaving is how far an attempt to leave is.
+// Leaving is the progress of an attempt to leave.
 type Leaving struct {
 	State       string `json:"state"`
 	Connections int64  `json:"connections"`
 	Why         *Error `json:"why,omitempty"`
 }
 
-// RemoveRequest takes a node that will not come back out of the cluster.
+// RemoveRequest removes from the cluster a node that will not come back.
 type RemoveRequest struct {
 	Node string `json:"node"` // name or ID
-	// Force removes it although it is up, or although the voters that remain
-	// may be too few to decide.
+	// Force removes it even if it is up, or if the remaining voters may have no
+	// quorum.
 	Force bool `json:"force,omitempty"`
 }
 
-// TokenCreateRequest asks for a token.
+// TokenCreateRequest creates a token.
 type TokenCreateRequest struct {
 	Name string        `json:"name"`
 	Role Role          `json:"role"`
 	TTL  time.Duration `json:"ttl"`
 }
 
-// TokenCreated is the one time that the secret is told.
+// TokenCreated is the only message that contains the token's secret.
 type TokenCreated struct {
 	ID    string `json:"id"`
 	Token string `json:"token"`
@@ -192,7 +195,7 @@ type TokenCreated struct {
 // Tokens lists tokens, without their secrets.
 type Tokens []Token
 
-// Token is what is known of a token.
+// Token describes a token.
 type Token struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
@@ -203,36 +206,37 @@ type Token struct {
 	State   string    `json:"state"` // valid, expired, revoked
 }
 
-// TokenRevokeRequest ends a token, by ID or name.
+// TokenRevokeRequest revokes a token, by ID or name.
 type TokenRevokeRequest struct {
 	Token string `json:"token"`
 }
 
-// SaveRequest asks for a snapshot of all resources.
+// SaveRequest saves a snapshot of all resources.
 type SaveRequest struct {
-	// Stale takes what the node asked has: all that there is to be had where
-	// a majority of the voters is lost.
+	// Stale saves the local state of the node that serves the request, which is
+	// the only one available after a majority of the voters is lost.
 	Stale bool `json:"stale,omitempty"`
 }
 
-// Chunk is a part of a file, in order.
+// Chunk is the next part of a file.
 type Chunk struct {
 	Data []byte `json:"data"`
 }
 
-// UploadRequest sends a snapshot in parts, in order; the last one acts.
+// UploadRequest uploads a snapshot in parts, in order. The last part restores
+// it.
 type UploadRequest struct {
-	Upload []byte `json:"upload"` // 16 random bytes that the sender chose
+	Upload []byte `json:"upload"` // 16 random bytes chosen by the sender
 	Offset int64  `json:"offset"`
 	Data   []byte `json:"data"` // at most 4 MiB
 	Last   bool   `json:"last,omitempty"`
 }
 
-// RestoreResult says what the restore led to, after the last part.
+// RestoreResult is the outcome of a restore, sent after the last part.
 type RestoreResult struct {
 	Index     uint64  `json:"index"`
 	Resources int     `json:"resources"`
-	Deleted   int     `json:"deleted"` // resources that the snapshot does not have
+	Deleted   int     `json:"deleted"` // resources missing from the snapshot
 	Reached   Reached `json:"reached"`
 }
 
@@ -241,30 +245,30 @@ type RotateRequest struct {
 	What string `json:"what"` // "ca" or "gossip"
 }
 
-// ReadResult is where a current read stands.
+// ReadResult is the index that a linearizable read must wait for.
 type ReadResult struct {
 	Index uint64 `json:"index"`
 }
 
-// AwaitRequest waits for a node to act on an index.
+// AwaitRequest waits until a node has applied an index.
 type AwaitRequest struct {
 	Index uint64 `json:"index"`
-	// Listeners are those whose sockets the caller wants to hear about.
+	// Listeners names the listeners whose socket errors AwaitResult reports.
 	Listeners []string `json:"listeners,omitempty"`
 }
 
-// AwaitResult says that the node acts on it.
+// AwaitResult confirms that the node has applied the index.
 type AwaitResult struct {
 	Index    uint64  `json:"index"`
 	Warnings []Fault `json:"warnings,omitempty"`
 }
 
-// TransferRequest hands the lead over.
+// TransferRequest transfers leadership.
 type TransferRequest struct {
-	To string `json:"to,omitempty"` // name or ID; "": whoever is best
+	To string `json:"to,omitempty"` // name or ID; "": the best candidate
 }
 
-// Report is what a node says of itself.
+// Report is a node's part of Status and Members.
 type Report struct {
 	Node      NodeStatus       `json:"node"`
 	Listeners []ListenerStatus `json:"listeners"`
@@ -272,5 +276,5 @@ type Report struct {
 
 	VirtualClusters []VirtualClusterStatus `json:"virtualClusters,omitempty"`
 
-	Warnings []string `json:"warnings,omitempty"` // Status.Warnings, of this node
+	Warnings []string `json:"warnings,omitempty"` // this node's part of Status.Warnings
 }

@@ -2,28 +2,29 @@ package admin
 
 import "time"
 
-// The methods about rollouts. The leader answers them.
+// The methods about rollouts, which the leader serves.
 const (
 	MethodRollouts = "rollout.list" // RolloutsRequest -> Rollouts
 	MethodRollout  = "rollout.do"   // RolloutRequest -> RolloutResult
-	// MethodRolloutSeen is between nodes: what one sees of some rollouts.
+	// MethodRolloutSeen is internal: one node's observations of some rollouts.
 	MethodRolloutSeen = "rollout.seen" // RolloutSeenRequest -> RolloutSeen
 )
 
-// MaxRollouts bounds the routes of one question between nodes.
+// MaxRollouts bounds the routes in one RolloutSeenRequest.
 const MaxRollouts = 10_000
 
-// RolloutsRequest asks how far rollouts have come.
+// RolloutsRequest lists the progress of rollouts.
 type RolloutsRequest struct {
 	Route string `json:"route,omitempty"` // "": all
-	// Stale takes what the node asked knows by itself, without a leader.
+	// Stale reads the local state of the node that serves the request, which needs
+	// no leader.
 	Stale bool `json:"stale,omitempty"`
 }
 
-// Rollouts are by the name of the route.
+// Rollouts is sorted by route name.
 type Rollouts []Rollout
 
-// Rollout is how far one rollout has come.
+// Rollout is the progress of one rollout.
 type Rollout struct {
 	Route       string    `json:"route"`
 	Destination string    `json:"destination"`
@@ -32,62 +33,61 @@ type Rollout struct {
 	Step        int       `json:"step"`    // from 1
 	Steps       int       `json:"steps"`
 	Weight      int       `json:"weight"` // percent
-	Since       time.Time `json:"since"`  // of the phase and step; zero: not noted yet
+	Since       time.Time `json:"since"`  // start of the phase and step; zero: not recorded yet
 	Reason      string    `json:"reason,omitempty"`
-	// Left is how much of the step's time is left, of one that is running or paused.
+	// Left is the time left in the step of a running or paused rollout.
 	Left time.Duration `json:"left,omitempty"`
-	// Held says why the next step waits though the time is over.
+	// Held says why the next step waits although the time is over.
 	Held string `json:"held,omitempty"`
-	// What became of the connects to the new backend within the window, and
-	// its endpoints, on the nodes that answered; each node's are counted.
-	// Those of a rollout that is over are not asked for.
+	// Outcomes of connects to the new backend within the window, and its
+	// endpoints, summed over the nodes that responded. They are not collected for
+	// a finished rollout.
 	Connects  uint64        `json:"connects"`
 	Failed    uint64        `json:"failed"`
 	Resets    uint64        `json:"resets"`
 	Window    time.Duration `json:"window"`
 	Endpoints int           `json:"endpoints"`
 	Ejected   int           `json:"ejected"`
-	Nodes     int           `json:"nodes"`            // that answered
-	Silent    []string      `json:"silent,omitempty"` // nodes that did not, with why
+	Nodes     int           `json:"nodes"`            // that responded
+	Silent    []string      `json:"silent,omitempty"` // nodes that did not, with the reason
 }
 
-// RolloutRequest does something with a rollout: pause, resume, rollback or
-// restart.
+// RolloutRequest performs an action on a rollout.
 type RolloutRequest struct {
-	ID    []byte `json:"id,omitempty"` // ApplyRequest.ID's
+	ID    []byte `json:"id,omitempty"` // as in ApplyRequest
 	Do    string `json:"do"`
 	Route string `json:"route"`
 	Wait  Wait   `json:"wait"`
 }
 
-// Summary says what is asked for, for the audit log.
+// Summary describes the request for the audit log.
 func (r *RolloutRequest) Summary() string { return r.Do + " " + r.Route }
 
-// RolloutResult is what came of it.
+// RolloutResult is the rollout after the action.
 type RolloutResult struct {
 	Index   uint64  `json:"index"`
 	Rollout Rollout `json:"rollout"`
 	Reached Reached `json:"reached"`
 }
 
-// RolloutSeenRequest asks a node what it sees of the rollouts of routes.
+// RolloutSeenRequest reads a node's observations of the rollouts of routes.
 type RolloutSeenRequest struct {
 	Routes []string `json:"routes"` // at most MaxRollouts
 }
 
-// RolloutSeen has those that the node has, by the route.
+// RolloutSeen maps routes to the observations that the node has.
 type RolloutSeen struct {
 	Rollouts map[string]RolloutSight `json:"rollouts"`
 }
 
-// RolloutSight is what one node sees of a rollout.
+// RolloutSight is one node's observation of a rollout.
 type RolloutSight struct {
-	Mark      string        `json:"mark"`    // of the state that is in force there
-	Watched   time.Duration `json:"watched"` // for how long it is
+	Mark      string        `json:"mark"`    // identifies the state in force on the node
+	Watched   time.Duration `json:"watched"` // how long it has been in force
 	Connects  uint64        `json:"connects"`
 	Failed    uint64        `json:"failed"`
 	Resets    uint64        `json:"resets"`
-	Counting  time.Duration `json:"counting"` // for how long those three have been counted
+	Counting  time.Duration `json:"counting"` // how long the three counters cover
 	Endpoints int           `json:"endpoints"`
 	Ejected   int           `json:"ejected"`
 }

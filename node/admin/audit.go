@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Event is one call of a method that changes something, whatever came of it.
+// Event is one call, successful or not, of a method that changes something.
 type Event struct {
-	Principal Principal // zero: of nobody who is known
-	Via       string    // ID of the node that passed it on
+	Principal Principal // zero: unauthenticated
+	Via       string    // ID of the node that forwarded it
 	Method    string
 	Summary   string // what was to change; never a secret
-	Err       error  // nil: done
+	Err       error  // nil: success
 	At        time.Time
-	Peer      string // address of whoever asked
+	Peer      string // address of the caller
 }
 
-// audit tells of a call that has ended.
+// audit reports a finished call to Config.Audit.
 func (s *Server) audit(r *request, err error, at time.Time) {
 	if !r.changes || s.cfg.Audit == nil {
 		return
@@ -35,7 +35,8 @@ func (s *Server) audit(r *request, err error, at time.Time) {
 	})
 }
 
-// Summary tells how much is to change; which, only its handler knows.
+// Summary counts the resources. Their names are not known before the handler
+// decodes them.
 func (r *ApplyRequest) Summary() string {
 	s := fmt.Sprintf("%d resources", len(r.Documents))
 	if len(r.Prune) > 0 {
@@ -47,10 +48,10 @@ func (r *ApplyRequest) Summary() string {
 	return s
 }
 
-// Summary names what is to be deleted.
+// Summary names the resource.
 func (r *DeleteRequest) Summary() string { return r.Kind + "/" + r.Name }
 
-// Summary names what is to be rolled back.
+// Summary names the resource and the version.
 func (r *RollbackRequest) Summary() string {
 	return fmt.Sprintf("%s/%s to version %d", r.Kind, r.Name, r.Version)
 }
@@ -79,7 +80,7 @@ func (r *TokenCreateRequest) Summary() string {
 	return fmt.Sprintf("token %q, role %s, for %v", r.Name, r.Role, r.TTL)
 }
 
-// Summary does not repeat what was sent: it may be a whole token by mistake.
+// Summary names the token, unless the field may hold a whole token by mistake.
 func (r *TokenRevokeRequest) Summary() string {
 	if len(r.Token) > maxName || strings.Contains(r.Token, "pst1.") {
 		return "a token"
@@ -87,7 +88,7 @@ func (r *TokenRevokeRequest) Summary() string {
 	return fmt.Sprintf("token %q", r.Token)
 }
 
-// Summary tells the size; the last part is audited for all.
+// Summary gives the size. Only the last part is audited, for all of them.
 func (r *UploadRequest) Summary() string {
 	return fmt.Sprintf("a snapshot of %d bytes", r.Offset+int64(len(r.Data)))
 }

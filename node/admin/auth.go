@@ -12,17 +12,18 @@ import (
 
 const (
 	maxToken = 4 << 10 // bytes
-	// failDelay is how long a failed attempt waits for its answer.
+	// failDelay delays the response to a wrong token.
 	failDelay = 250 * time.Millisecond
-	// failBurst failures of one source are looked at; then one in each such time.
+	// A source may fail failBurst times at once; then one attempt in each
+	// failEvery is examined.
 	failBurst = 10
 	failEvery = 2 * time.Second
-	// maxSources bounds the sources whose failures are remembered.
+	// maxSources bounds the sources whose failures are tracked.
 	maxSources = 1024
 )
 
-// authenticate answers MethodAuth: it makes a connection without a name the
-// token's. A connection that has a name already keeps it.
+// authenticate handles MethodAuth: it gives an unauthenticated connection the
+// principal of its token. An authenticated connection keeps its principal.
 func (c *serverConn) authenticate(ctx context.Context, params []byte) (*Principal, error) {
 	if p := c.who(); p.Role != RoleNone {
 		return &p, nil
@@ -42,7 +43,8 @@ func (c *serverConn) authenticate(ctx context.Context, params []byte) (*Principa
 	return nil, tokenRefusal(err, r.Token)
 }
 
-// tokenRefusal is what is said of a token that was not taken; never the token.
+// tokenRefusal returns the error for a rejected token. It never contains the
+// token.
 func tokenRefusal(err error, token string) *Error {
 	var e *Error
 	if !errors.As(err, &e) || strings.Contains(err.Error(), token) {
@@ -51,14 +53,14 @@ func tokenRefusal(err error, token string) *Error {
 	return e
 }
 
-// isWrong tells a token that is wrong from one that cannot be known now.
+// isWrong distinguishes a wrong token from one that cannot be verified now.
 func isWrong(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Code == Unauthenticated
 }
 
-// limited refuses a stranger whose address has failed too often: whatever
-// they ask for begins with a token, shown or proven.
+// limited refuses an unauthenticated caller whose address has failed too often:
+// all that such a caller may request begins with a token or a proof of one.
 func (c *serverConn) limited(caller Principal) *Error {
 	if caller.Role != RoleNone || c.s.failures.allow(c.source, time.Now()) {
 		return nil
@@ -71,8 +73,8 @@ func (s *Server) tooManyWrong() *Error {
 	return Errorf(Busy, "too many tokens from your address were wrong: try again in %v", s.failures.every)
 }
 
-// punish counts a stranger's token that was not taken, and lets the answer
-// wait. That a node cannot know the token yet is no failure.
+// punish counts a rejected token and delays the response. A token that the node
+// cannot verify yet is not counted.
 func (c *serverConn) punish(ctx context.Context, err error) {
 	if !isWrong(err) {
 		return
@@ -82,7 +84,7 @@ func (c *serverConn) punish(ctx context.Context, err error) {
 	linger(ctx)
 }
 
-// linger is how long the answer to a wrong token waits.
+// linger delays the response to a wrong token.
 func linger(ctx context.Context) {
 	t := time.NewTimer(failDelay)
 	defer t.Stop()
@@ -92,8 +94,8 @@ func linger(ctx context.Context) {
 	}
 }
 
-// ended says why the caller of a token's connection is nobody any more; nil:
-// it is somebody. Whoever passes a request on has asked this already.
+// ended returns an error if the token of the caller's connection is no longer
+// valid. For a forwarded request the forwarding node has checked it.
 func (s *Server) ended(p Principal) *Error {
 	if p.TokenID == "" || p.Via != "" || s.cfg.Check == nil {
 		return nil
@@ -104,8 +106,8 @@ func (s *Server) ended(p Principal) *Error {
 	return nil
 }
 
-// Recheck ends the connections of tokens that Check does not take any more,
-// streams among them, and tells their callers why. It does not wait for them.
+// Recheck sends the reason to the connections, streams included, whose token no
+// longer passes Check, and closes them. It does not wait for them.
 func (s *Server) Recheck() {
 	for _, c := range s.connections() {
 		if why := s.ended(c.who()); why != nil {
@@ -117,18 +119,18 @@ func (s *Server) Recheck() {
 	}
 }
 
-// become gives the connection its name and another's place: it is no stranger
-// any more.
+// become sets the connection's principal and moves the connection from the
+// limit for unauthenticated ones to the limit for tokens.
 func (c *serverConn) become(p Principal) (*Principal, error) {
 	if p.Role == RoleNone || p.Role == RoleNode {
-		return nil, fmt.Errorf("a token of the role %q", p.Role) // a fault in Authenticate
+		return nil, fmt.Errorf("a token of the role %q", p.Role) // a bug in Authenticate
 	}
 	leave, ok := take(c.s.known)
 	if !ok {
 		return nil, Errorf(Busy, "the node has %d connections; try again, or ask another", cap(c.s.known))
 	}
 	c.mu.Lock()
-	if c.principal.Role != RoleNone { // two at once: the first holds
+	if c.principal.Role != RoleNone { // concurrent attempts: the first one wins
 		p = c.principal
 		c.mu.Unlock()
 		leave()
@@ -143,15 +145,15 @@ func (c *serverConn) become(p Principal) (*Principal, error) {
 	return &p, nil
 }
 
-// failures remembers who showed wrong tokens lately, each source as the time
-// at which its failures will be forgotten.
+// failures limits the rate of wrong tokens by source. It stores only the time
+// at which the failures of a source expire.
 type failures struct {
-	every  time.Duration // after which one is forgotten; not changed while in use
+	every  time.Duration // after which one failure expires; immutable while in use
 	mu     sync.Mutex
 	clears map[netip.Addr]time.Time
 }
 
-// allow tells whether a token of the source is looked at.
+// allow reports whether a token of the source may be examined.
 func (f *failures) allow(source netip.Addr, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,7 +173,7 @@ func (f *failures) failed(source netip.Addr, now time.Time) {
 	f.clears[source] = until.Add(f.every)
 }
 
-// forget makes room: of all that are over, or else of the one soonest over.
+// forget deletes the expired entries, or else the one that expires first.
 func (f *failures) forget(now time.Time) {
 	var soonest netip.Addr
 	var at time.Time

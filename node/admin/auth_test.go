@@ -16,17 +16,17 @@ import (
 
 const secret = "pst1.c2VjcmV0LXNlY3JldC1zZWNyZXQ"
 
-// tokens knows the token "ROLE-"+secret for each role.
+// tokens accepts the token "ROLE-"+secret for each role.
 func tokens(_ context.Context, token string) (Principal, error) {
 	role, rest, ok := strings.Cut(token, "-")
 	if !ok || rest != secret {
-		return Principal{}, errors.New("no such token: " + token) // what must not get out
+		return Principal{}, errors.New("no such token: " + token) // must not reach the client
 	}
 	return Principal{Name: "ci", Role: Role(role), TokenID: "t1"}, nil
 }
 
-// newCluster serves, over TLS, a method for each role, whoami and set, which
-// is Changing.
+// newCluster serves over TLS: a method for each role, whoami, and set, which is
+// Changing.
 func newCluster(t *testing.T, cfg Config, more ...func(*Server)) (*Server, *ca, string) {
 	t.Helper()
 	if cfg.Authenticate == nil {
@@ -63,7 +63,7 @@ func mustDialAs(t *testing.T, d DialConfig, addr string) *Client {
 	return c
 }
 
-// TestRolesMayWhatTheirsMay walks every caller against every method.
+// TestRolesMayWhatTheirsMay tests every caller against every method.
 func TestRolesMayWhatTheirsMay(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{})
 	for who, may := range map[string]string{
@@ -119,7 +119,8 @@ func TestRefusalsNameTheRoles(t *testing.T) {
 	}
 }
 
-// TestHandlersKnowTheirCaller: with the channel that proofs are bound to.
+// TestHandlersKnowTheirCaller also tests the TLS state that proofs are bound
+// to.
 func TestHandlersKnowTheirCaller(t *testing.T) {
 	exported := make(chan []byte, 1)
 	_, authority, addr := newCluster(t, Config{}, func(s *Server) {
@@ -147,8 +148,8 @@ func TestHandlersKnowTheirCaller(t *testing.T) {
 	}
 }
 
-// TestWrongTokensAreRefusedSlowlyAndNeverRepeated: also not where the check
-// itself repeats them.
+// TestWrongTokensAreRefusedSlowlyAndNeverRepeated tests that the delayed error
+// never contains the token.
 func TestWrongTokensAreRefusedSlowlyAndNeverRepeated(t *testing.T) {
 	s, authority, addr := newCluster(t, Config{})
 	wrong := "pst1.d3JvbmctdG9rZW4"
@@ -173,7 +174,8 @@ func TestTokensAreNeverRepeatedByARefusal(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{Authenticate: func(_ context.Context, token string) (Principal, error) {
 		return Principal{}, Errorf(Unavailable, "cannot look up %s", token)
 	}})
-	if _, err := (DialConfig{TLS: authority.client(t, ""), Token: "pst1.x"}).Dial(t.Context(), addr); err == nil || strings.Contains(err.Error(), "pst1.x") {
+	if _, err := (DialConfig{TLS: authority.client(t, ""), Token: "pst1.x"}).Dial(t.Context(), addr); err == nil ||
+		strings.Contains(err.Error(), "pst1.x") {
 		t.Errorf("a check that repeats the token: %v", err)
 	}
 }
@@ -183,7 +185,7 @@ func TestGuessingIsLimitedPerSource(t *testing.T) {
 	s, authority, addr := newCluster(t, Config{MaxPerSource: 64, Authenticate: func(context.Context, string) (Principal, error) {
 		looked.Add(1)
 		return Principal{}, Errorf(Unauthenticated, "the token expired")
-	}}, func(s *Server) { s.failures.every = time.Hour }) // none is forgotten while a busy machine gets through this
+	}}, func(s *Server) { s.failures.every = time.Hour }) // no failure expires during the test
 	var wg sync.WaitGroup
 	var told atomic.Int64
 	for range 40 {
@@ -195,7 +197,7 @@ func TestGuessingIsLimitedPerSource(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// All may be at once, so a first wave passes; what comes then does not.
+	// All may run at once, so a first wave passes. Later ones must not.
 	before := looked.Load()
 	for range 5 {
 		if _, err := (DialConfig{TLS: authority.client(t, ""), Token: "pst1.x"}).Dial(t.Context(), addr); !isCode(err, Busy) {
@@ -234,7 +236,8 @@ func TestFailuresAreForgottenAndBounded(t *testing.T) {
 	}
 }
 
-// TestNotKnowingIsNoFailure: a node that cannot look the token up yet says so.
+// TestNotKnowingIsNoFailure: that a node cannot verify a token yet is not
+// counted as a failure.
 func TestNotKnowingIsNoFailure(t *testing.T) {
 	s, authority, addr := newCluster(t, Config{Authenticate: func(context.Context, string) (Principal, error) {
 		return Principal{}, Errorf(Unavailable, "the node is starting")
@@ -277,8 +280,9 @@ func TestRevokedTokensEndAtTheNextRequestAndByDrop(t *testing.T) {
 	}
 }
 
-// TestStrangersKeepNobodyOut: they fill their own places, at which the oldest
-// goes; nodes, tokens and the node's own socket have others.
+// TestStrangersKeepNobodyOut: unauthenticated connections have their own limit,
+// at which the oldest is closed. Nodes, tokens and the node's own socket have
+// others.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	s, authority, addr := newCluster(t, Config{MaxUnauthenticated: 8, MaxPerSource: 8, MaxConns: 2, MaxNodes: 1, FirstTimeout: time.Minute})
 	for range 20 {
@@ -298,7 +302,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if st := s.Stats(); st.Unauthenticated > 7 || st.Authenticated != 2 { // whoever has shown a token is none
+	if st := s.Stats(); st.Unauthenticated > 7 || st.Authenticated != 2 { // authenticated ones are not counted
 		t.Errorf("with two tokens shown: %+v", st)
 	}
 	if _, err := token.Dial(t.Context(), addr); !isCode(err, Busy) {
@@ -318,7 +322,8 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// TestStrangersAreSmall: what a caller without a name may send, and how much at once.
+// TestStrangersAreSmall tests the limits on size and number of requests without
+// authentication.
 func TestStrangersAreSmall(t *testing.T) {
 	entered := make(chan struct{}, 10)
 	_, authority, addr := newCluster(t, Config{}, func(s *Server) {
@@ -374,12 +379,12 @@ func TestAuditTellsOfEveryChange(t *testing.T) {
 	}
 }
 
-// TestDialsSayWhatIsWrong: each sentence tells what to do.
+// TestDialsSayWhatIsWrong: each error says what to do.
 func TestDialsSayWhatIsWrong(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{})
 	_, plain := newServer(t, Config{})
 	other := newCA(t)
-	asTLSPort := listen(t, func(conn net.Conn) { // what a port answers to a plain client
+	asTLSPort := listen(t, func(conn net.Conn) { // a TLS server's response to a plain client
 		io.ReadFull(conn, make([]byte, preambleSize))
 		conn.Write([]byte{alertType, 3, 1, 0, 2, 2, 70})
 	})
@@ -392,8 +397,11 @@ func TestDialsSayWhatIsWrong(t *testing.T) {
 		is   error
 		say  string
 	}{
-		"plain to TLS":    {DialConfig{}, asTLSPort, ErrWantsTLS, "this node wants a token: --token or PENSTOCK_TOKEN, or its own socket"},
-		"TLS to --dev":    {DialConfig{TLS: authority.client(t, ""), Token: token}, plain, ErrWantsPlain, "it runs with --dev: leave --token and PENSTOCK_TOKEN away"},
+		"plain to TLS": {DialConfig{}, asTLSPort, ErrWantsTLS, "this node wants a token: --token or PENSTOCK_TOKEN, or its own socket"},
+		"TLS to --dev": {
+			DialConfig{TLS: authority.client(t, ""), Token: token}, plain, ErrWantsPlain,
+			"it runs with --dev: leave --token and PENSTOCK_TOKEN away",
+		},
 		"another cluster": {DialConfig{TLS: other.client(t, ""), Token: token}, addr, ErrForeign, "is not of the cluster that issued this token"},
 		"another node":    {DialConfig{TLS: other.client(t, "n2")}, addr, ErrForeign, "is not the node that was wanted"},
 		"a foreign node":  {DialConfig{TLS: mixed(authority.client(t, ""), other.client(t, "n2"))}, addr, nil, "refuses this side's TLS"},
@@ -419,13 +427,13 @@ func TestDialsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// mixed trusts as one does and shows the other's certificate.
+// mixed has the roots of trusts and the certificate of shows.
 func mixed(trusts, shows *tls.Config) *tls.Config {
 	trusts.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shows.Certificates[0], nil }
 	return trusts
 }
 
-// listen serves connections by answer, which need not close them.
+// listen serves connections with answer, and closes them after it.
 func listen(t *testing.T, answer func(net.Conn)) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// benchServer serves echo and count over TLS; it returns a client of a node.
+// benchServer serves echo and count over TLS, and returns a node's client.
 func benchServer(b *testing.B) (addr string, authority *ca, s *Server) {
 	b.Helper()
 	s = NewServer(Config{})
@@ -46,9 +46,9 @@ func benchClient(b *testing.B) *Client {
 	return c
 }
 
-// spent reports what the process spends on each operation: CPU in user and
-// kernel mode, which others on the machine disturb less than the clock, and
-// writes to sockets. Client and server are both in it.
+// spent reports the cost per operation to the process: user and kernel CPU
+// time, which other load disturbs less than wall time, and writes to sockets.
+// It covers client and server.
 func spent(b *testing.B) (report func()) {
 	b.Helper()
 	cpu, writes := cpuTime(b), written(b)
@@ -107,7 +107,7 @@ func BenchmarkCallsOf32(b *testing.B) {
 	})
 }
 
-// BenchmarkItems is one item of a stream.
+// BenchmarkItems measures one item of a stream.
 func BenchmarkItems(b *testing.B) {
 	c := benchClient(b)
 	b.ReportAllocs()
@@ -137,7 +137,7 @@ func BenchmarkAnswerOf8MiB(b *testing.B) {
 	}
 }
 
-// BenchmarkDial is what a command does: connect, ask, leave.
+// BenchmarkDial measures a whole command: connect, call, close.
 func BenchmarkDial(b *testing.B) {
 	addr, authority, _ := benchServer(b)
 	d := DialConfig{TLS: authority.client(b, "n2")}
@@ -151,7 +151,8 @@ func BenchmarkDial(b *testing.B) {
 	}
 }
 
-// BenchmarkInside is what /v1 does for each request: a pipe to the server.
+// BenchmarkInside measures what /v1 does for each request: a pipe to the
+// server.
 func BenchmarkInside(b *testing.B) {
 	_, _, s := benchServer(b)
 	defer spent(b)()
@@ -167,8 +168,8 @@ func BenchmarkInside(b *testing.B) {
 	}
 }
 
-// BenchmarkStranger reports what a connection costs the server whose peer has
-// shown nothing and says no more than its greeting.
+// BenchmarkStranger measures the server's cost of an unauthenticated connection
+// that sends only its preamble.
 func BenchmarkStranger(b *testing.B) {
 	addr, authority, s := benchServer(b)
 	const held = 200
@@ -199,7 +200,7 @@ func BenchmarkStranger(b *testing.B) {
 	}
 }
 
-// inUse is the heap and the stacks in use.
+// inUse returns the bytes of heap and stacks in use.
 func inUse() float64 {
 	runtime.GC()
 	runtime.GC()

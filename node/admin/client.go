@@ -13,19 +13,18 @@ import (
 	"time"
 )
 
-// Client talks to one node. Its methods may be called from anywhere, and at
-// the same time.
+// Client is a connection to one node. Its methods are safe for concurrent use.
 type Client struct {
 	addr string
 	conn net.Conn
 
-	self Principal // whom the node took the token for
-	// another, if there, connects to the same node for a stream alone; set by
-	// the pool before anyone else has the client.
+	self Principal // the principal of the token
+	// another, if set, opens a second connection to the node for one stream. The
+	// pool sets it before it hands out the client.
 	another func(context.Context) (*Client, error)
 
-	out     chan frame    // requests on their way to the writer
-	cancels chan uint64   // of requests given up
+	out     chan frame    // requests for the writer
+	cancels chan uint64   // IDs of abandoned requests
 	done    chan struct{} // closed when the connection has ended
 
 	mu     sync.Mutex
@@ -35,7 +34,7 @@ type Client struct {
 	err    error     // why the connection ended
 }
 
-// newClient takes a connection whose preambles are exchanged.
+// newClient returns a client for a connection after the preambles.
 func newClient(addr string, conn net.Conn) *Client {
 	c := &Client{
 		addr: addr, conn: conn, calls: map[uint64]*call{}, used: time.Now(),
@@ -48,8 +47,8 @@ func newClient(addr string, conn net.Conn) *Client {
 
 // call is one request in flight.
 type call struct {
-	frames chan frame    // in order; closed when the connection has ended
-	gone   chan struct{} // closed when the caller does not listen any more
+	frames chan frame    // in order; closed when the connection ends
+	gone   chan struct{} // closed when the caller is done with the call
 }
 
 // Close ends the connection; calls in flight fail.
@@ -58,32 +57,33 @@ func (c *Client) Close() error { return c.conn.Close() }
 // Done is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Principal is whom the node took the token for; zero without a token.
+// Principal returns the principal of the client's token; zero without a token.
 func (c *Client) Principal() Principal { return c.self }
 
-// TLS is the state of the connection; nil without TLS. Proofs are bound to it
-// by its exported keys.
+// TLS returns the connection's TLS state; nil without TLS. Proofs are bound to
+// its exported keying material.
 func (c *Client) TLS() *tls.ConnectionState { return tlsState(c.conn) }
 
-// idle is since when no call is in flight; ok is false while one is.
+// idle returns the time since when no call is in flight; ok is false while one
+// is.
 func (c *Client) idle() (since time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.used, len(c.calls) == 0
 }
 
-// writeTimeout bounds how long a node may leave a request untaken.
+// writeTimeout bounds one write of requests to a node.
 const writeTimeout = 30 * time.Second
 
 // maxRequest is the default of Config.MaxFrame.
 const maxRequest = 16 << 20
 
-// maxAnswer is wide: a client asked for what it gets.
+// maxAnswer is large because a client receives only what it requested.
 const maxAnswer = 256 << 20
 
 var answerLimits = frameLimits{bytes: maxAnswer, elements: maxAnswer / 4}
 
-// read hands frames to their calls until the connection ends.
+// read dispatches frames to their calls until the connection ends.
 func (c *Client) read() {
 	r := bufio.NewReader(c.conn)
 	var err error
@@ -92,7 +92,7 @@ func (c *Client) read() {
 		if f, err = readFrame(r, answerLimits); err != nil {
 			break
 		}
-		if f.id == 0 { // concerns the connection
+		if f.id == 0 { // concerns the whole connection
 			err = decodeError(f.body)
 			break
 		}
@@ -100,7 +100,7 @@ func (c *Client) read() {
 		call := c.calls[f.id]
 		c.mu.Unlock()
 		if call == nil {
-			continue // given up
+			continue // abandoned
 		}
 		select {
 		case call.frames <- f:
@@ -118,8 +118,9 @@ func (c *Client) read() {
 	clear(c.calls)
 }
 
-// writeFrames sends what there is until the connection ends. It alone writes, so
-// that a peer which takes nothing holds up no caller beyond its own deadline.
+// writeFrames sends requests and cancellations until the connection ends. It is
+// the only writer, so that a node that reads nothing delays no caller beyond
+// its own deadline.
 func (c *Client) writeFrames() {
 	var buf []byte
 	for {
@@ -134,8 +135,8 @@ func (c *Client) writeFrames() {
 		buf = c.gather(buf)
 		_ = c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if _, err := c.conn.Write(buf); err != nil {
-			// The reader learns why the node hung up; of a peer that takes
-			// nothing it would learn nothing for long.
+			// The reader finds out why the node closed the connection. After a timeout
+			// it would wait for long, so the connection is closed here.
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				c.conn.Close()
 			}
@@ -148,13 +149,13 @@ func (c *Client) writeFrames() {
 	}
 }
 
-// writeTogether is about how many bytes of frames go out in one write, with
-// all that it costs; a frame that is larger goes by itself.
+// writeTogether is the approximate size, in bytes, up to which frames are
+// batched into one write. A larger frame is written alone.
 const writeTogether = 64 << 10
 
-// gather adds the frames of those who are about to send as well.
+// gather appends the frames of callers that are about to send.
 func (c *Client) gather(buf []byte) []byte {
-	runtime.Gosched() // they come a moment later where many were woken at once
+	runtime.Gosched() // if many callers woke at once, their frames arrive a moment later
 	for len(buf) < writeTogether {
 		select {
 		case f := <-c.out:
@@ -168,7 +169,7 @@ func (c *Client) gather(buf []byte) []byte {
 	return buf
 }
 
-// start sends a request. The caller must call finish.
+// start sends a request. After a nil error the caller must call finish.
 func (c *Client) start(ctx context.Context, e *envelope) (id uint64, cl *call, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
@@ -199,11 +200,11 @@ func (c *Client) start(ctx context.Context, e *envelope) (id uint64, cl *call, e
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	c.finish(id, cl, true) // the node never heard of it
+	c.finish(id, cl, true) // the request was not sent
 	return 0, nil, err
 }
 
-// finish forgets a call, and tells the node if that is still at work.
+// finish ends a call, and cancels it on the node if it is still running.
 func (c *Client) finish(id uint64, cl *call, done bool) {
 	close(cl.gone)
 	c.mu.Lock()
@@ -216,7 +217,7 @@ func (c *Client) finish(id uint64, cl *call, done bool) {
 	}
 	select {
 	case c.cancels <- id:
-	default: // the request's deadline, or the connection's end, ends it
+	default: // dropped: the request ends by its deadline or with the connection
 	}
 }
 
@@ -236,7 +237,7 @@ func (c *Client) next(ctx context.Context, cl *call) (frame, error) {
 	}
 }
 
-// lost says why the connection ended.
+// lost returns the reason for the end of the connection.
 func (c *Client) lost() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +248,7 @@ func (c *Client) lost() error {
 	return fmt.Errorf("%w at %s: connection lost: %w", ErrUnreachable, c.addr, c.err)
 }
 
-// lostAsked is lost for a call whose request was sent.
+// lostAsked returns the error for a call whose request was sent.
 func (c *Client) lostAsked() error {
 	err := c.lost()
 	if e := (*Error)(nil); errors.As(err, &e) {
@@ -264,7 +265,7 @@ func decodeError(body []byte) error {
 	return e
 }
 
-// newEnvelope makes the envelope of a call.
+// newEnvelope returns the envelope of a call.
 func newEnvelope(ctx context.Context, method string, req any) (*envelope, error) {
 	params, err := encode(req)
 	if err != nil {
@@ -273,7 +274,8 @@ func newEnvelope(ctx context.Context, method string, req any) (*envelope, error)
 	return &envelope{Method: method, Timeout: left(ctx), Params: params}, nil
 }
 
-// once makes a call with one answer; sent tells whether the node may have it.
+// once makes a call with one response. sent is false only if the node cannot
+// have received the request.
 func (c *Client) once(ctx context.Context, e *envelope) (f frame, sent bool, err error) {
 	id, cl, err := c.start(ctx, e)
 	if err != nil {
@@ -284,7 +286,7 @@ func (c *Client) once(ctx context.Context, e *envelope) (f frame, sent bool, err
 	return f, true, err
 }
 
-// many makes a call with a stream of answers; sent is as once's.
+// many makes a call with a stream of responses. sent is as in once.
 func (c *Client) many(ctx context.Context, e *envelope, each func(frame) error) (sent bool, err error) {
 	if c.another != nil {
 		if c, err = c.another(ctx); err != nil {
@@ -313,7 +315,7 @@ func (c *Client) many(ctx context.Context, e *envelope, each func(frame) error) 
 	}
 }
 
-// Call makes a request with one answer.
+// Call makes a request with one response.
 func Call[Resp any](ctx context.Context, c *Client, method string, req any) (*Resp, error) {
 	e, err := newEnvelope(ctx, method, req)
 	if err != nil {
@@ -330,8 +332,8 @@ func Call[Resp any](ctx context.Context, c *Client, method string, req any) (*Re
 	return resp, nil
 }
 
-// Stream makes a request with many answers and calls each for every one,
-// until the stream ends, each returns an error, or ctx ends.
+// Stream makes a request with a stream of responses and calls each for every
+// item, until the stream ends, each returns an error, or ctx ends.
 func Stream[Item any](ctx context.Context, c *Client, method string, req any, each func(*Item) error) error {
 	e, err := newEnvelope(ctx, method, req)
 	if err != nil {

@@ -6,10 +6,11 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// The types that travel carry json tags, and msgpack follows them: what a
-// command prints with -o json has the names of what it was sent.
+// Messages use their json tags for msgpack as well, so that the output of a
+// command with -o json has the field names of the protocol.
 
-// poolable bounds what is decoded by a decoder that is used again.
+// poolable is the size of input, in bytes, up to which the decoder returns to
+// its pool.
 const poolable = 16 << 10
 
 func encode(v any) ([]byte, error) {
@@ -25,7 +26,7 @@ func encode(v any) ([]byte, error) {
 
 func decode(b []byte, v any) error {
 	dec := msgpack.GetDecoder()
-	if len(b) <= poolable { // it keeps a buffer of what it has read
+	if len(b) <= poolable { // it retains a buffer of its input
 		defer msgpack.PutDecoder(dec)
 	}
 	dec.Reset(bytes.NewReader(b))

@@ -12,23 +12,24 @@ import (
 	"penstock/node/mux"
 )
 
-// DialConfig is how to reach a node. The zero DialConfig is for a node's own
-// socket, or one of --dev.
+// DialConfig says how to connect to a node. The zero DialConfig is for a node's
+// own socket, or for a node that runs with --dev.
 type DialConfig struct {
-	// TLS, if there, comes first. It must check whose the node's certificate
-	// is: addresses say nothing in a cluster.
+	// TLS, if set, secures the connection. It must verify the identity in the
+	// node's certificate, since an address identifies no node.
 	TLS *tls.Config
-	// Token, if there, is shown before anything is asked.
+	// Token, if set, authenticates the connection before any other request.
 	Token string
 }
 
-// Dial connects to a node, plain: "host:port" of its cluster port, or
-// "unix:PATH".
+// Dial connects to a node without TLS. addr is "host:port" of its cluster port,
+// or "unix:PATH".
 func Dial(ctx context.Context, addr string) (*Client, error) {
 	return DialConfig{}.Dial(ctx, addr)
 }
 
-// Dial connects to a node: "host:port" of its cluster port, or "unix:PATH".
+// Dial connects to a node. addr is "host:port" of its cluster port, or
+// "unix:PATH".
 func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
 	conn, err := mux.Connect(ctx, addr, d.TLS)
 	if err != nil {
@@ -51,9 +52,9 @@ func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
 	return c, nil
 }
 
-// Connect makes a client of a connection that somebody else has made, such as
-// one end of a pipe whose other end a Server in this process serves. It closes
-// the connection where that fails. addr is for messages.
+// Connect returns a client for an existing connection, such as one end of a
+// pipe to a Server in this process. It closes the connection on failure. addr
+// is used in messages.
 func Connect(ctx context.Context, addr string, conn net.Conn) (*Client, error) {
 	if err := greet(ctx, conn); err != nil {
 		conn.Close()
@@ -85,7 +86,7 @@ func greet(ctx context.Context, conn net.Conn) error {
 	return accepted(p)
 }
 
-// explain says what an error of a dial means to who dialled.
+// explain turns an error of a dial into one that says what to do.
 func (d DialConfig) explain(addr string, err error) error {
 	var record tls.RecordHeaderError
 	var network *net.OpError

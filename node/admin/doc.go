@@ -1,25 +1,27 @@
-// Package admin is how commands talk to a node: requests and answers in
-// msgpack, over TCP or a unix socket. It owns the protocol, its bounds and
-// the types that travel; what a method does is its handler's business.
+// Package admin is the protocol between commands and nodes, and among nodes:
+// msgpack requests and responses over TCP or a unix socket. It owns the
+// protocol, its limits and the message types; a method's handler owns its
+// meaning.
 //
-// Each side begins with eight bytes that settle the version. Then frames
-// travel both ways, each with a length, a type and the id of its request
-// (frame.go). Any number of requests may be in flight on one connection; one
-// has a single answer or a stream of them, carries the caller's deadline, and
-// can be cancelled.
+// Each side first sends eight bytes that negotiate the version. Then frames
+// flow both ways, each with a length, a type and a request ID (frame.go). Any
+// number of requests may be in flight on one connection. A request has one
+// response or a stream of them, carries the caller's deadline, and can be
+// cancelled.
 //
-// Whoever asks is a Principal: by the listener (the node's own socket), by a
-// node's certificate, or by a token that the connection's first request shows.
-// A method names the least role that it needs; what it changes is audited. A
-// node that cannot act on a request itself passes it on for its caller, once
-// (Pass), and calls other nodes over one connection each (Pool).
+// A caller is a Principal, determined by the listener (the node's own socket),
+// by a node's certificate, or by a token in the connection's first request. A
+// method declares the lowest role that may call it, and every call that changes
+// something is audited. A node that cannot act on a request itself forwards it
+// for its caller, once (Pass), and calls each other node over one connection
+// (Pool).
 //
-// A stranger costs little: it has seconds to send a first request, its
-// memory grows with the bytes that it sends, a frame is checked to be
-// well-formed and of bounded depth before anything decodes it, and
-// connections and bytes in flight are capped. Nodes, tokens and strangers
-// have places apart, so that none keeps another out, and wrong tokens are
-// answered late and, from one source, soon not at all.
+// An unauthenticated connection costs little: it must send its first request
+// within seconds, its memory grows with the bytes that it sends, every frame is
+// checked for well-formedness and depth before it is decoded, and connections
+// and bytes in flight are capped. Nodes, tokens and unauthenticated connections
+// have separate limits, so that none keeps another out. Responses to wrong
+// tokens are delayed, and a source of many is soon refused.
 //
 //	c, err := admin.Dial(ctx, "unix:/var/lib/penstock/penstock.sock")
 //	...

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestProofsAreLimitedLikeTokens: what strangers prove is looked at as seldom
-// as what they show, and the audit log is not theirs to fill.
+// TestProofsAreLimitedLikeTokens: the proofs of unauthenticated callers are
+// limited like tokens, and do not flood the audit log.
 func TestProofsAreLimitedLikeTokens(t *testing.T) {
 	var looked, audited atomic.Int64
 	s, authority, addr := newCluster(t, Config{Audit: func(Event) { audited.Add(1) }}, func(s *Server) {
@@ -18,11 +18,11 @@ func TestProofsAreLimitedLikeTokens(t *testing.T) {
 			looked.Add(1)
 			return nil, Errorf(Unauthenticated, "no such token")
 		}, Changing())
-		s.failures.every = time.Hour // none is forgotten while a busy machine gets through this
+		s.failures.every = time.Hour // no failure expires during the test
 	})
 	c := mustDialAs(t, DialConfig{TLS: authority.client(t, "")}, addr)
 	var wg sync.WaitGroup
-	for range strangerRequests { // as many at once as one connection may have
+	for range strangerRequests { // the limit per connection
 		wg.Go(func() {
 			for range failBurst {
 				_, _ = Call[Empty](t.Context(), c, "prove", Empty{})
@@ -37,14 +37,14 @@ func TestProofsAreLimitedLikeTokens(t *testing.T) {
 	if n := looked.Load(); n < failBurst || n > most || audited.Load() != n || s.Stats().AuthFailed != uint64(n) {
 		t.Errorf("%d were looked at, %d audited: want %d to %d; %+v", n, audited.Load(), failBurst, most, s.Stats())
 	}
-	// A node's word is not one of a stranger.
-	if _, err := Call[Empty](t.Context(), mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr), "prove", Empty{}); !isCode(err, Unauthenticated) {
+	// The limit does not apply to a node.
+	if _, err := Call[Empty](t.Context(), mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr),
+		"prove", Empty{}); !isCode(err, Unauthenticated) {
 		t.Errorf("a node from the same address: %v", err)
 	}
 }
 
-// TestStreamsEndWithTheirToken: at the next item, and those that have none when
-// the server is told to look.
+// TestStreamsEndWithTheirToken: a stream ends at its next item, or by Recheck.
 func TestStreamsEndWithTheirToken(t *testing.T) {
 	var revoked atomic.Bool
 	more := make(chan struct{})
@@ -114,7 +114,8 @@ func TestDroppingDoesNotWaitForRequests(t *testing.T) {
 			}
 		})
 	}
-	// The two take all of a small machine: 2000 requests could take minutes.
+	// The two loops use all of a small machine, where 2000 requests could take
+	// minutes.
 	begun := time.Now()
 	for i := 0; i < 2000 && (i < 50 || time.Since(begun) < 3*time.Second); i++ {
 		if _, err := Call[Empty](t.Context(), c, "for-node", Empty{}); err != nil {

@@ -8,13 +8,13 @@ import (
 )
 
 // envelope is the body of a request: an array of its fields. OnBehalf is only
-// there where a node passes a request on, so that nodes which do not know it
-// understand all others.
+// encoded in a forwarded request, so that nodes that do not support it accept
+// all others.
 type envelope struct {
 	Method   string
-	Timeout  int64 // milliseconds left to the caller when it sent this; 0: none
+	Timeout  int64 // milliseconds that the caller had left on sending; 0: no deadline
 	Params   msgpack.RawMessage
-	OnBehalf *Principal // whose request it is; of Name, Role, TokenID and From
+	OnBehalf *Principal // the original caller; the receiver sets Via itself
 }
 
 const (
@@ -29,7 +29,7 @@ var (
 	_ msgpack.CustomDecoder = (*envelope)(nil)
 )
 
-// EncodeMsgpack writes three elements, or four.
+// EncodeMsgpack writes three elements, or four with OnBehalf.
 func (e *envelope) EncodeMsgpack(enc *msgpack.Encoder) error {
 	n := envelopeFields
 	if e.OnBehalf != nil {
@@ -44,7 +44,7 @@ func (e *envelope) EncodeMsgpack(enc *msgpack.Encoder) error {
 	return enc.Encode(e.OnBehalf)
 }
 
-// DecodeMsgpack reads three elements, or four. More are refused: they may
+// DecodeMsgpack reads three or four elements. It rejects more, since they may
 // restrict what this build would grant.
 func (e *envelope) DecodeMsgpack(dec *msgpack.Decoder) error {
 	n, err := dec.DecodeArrayLen()
@@ -79,7 +79,7 @@ func (e *envelope) DecodeMsgpack(dec *msgpack.Decoder) error {
 // readEnvelope reads the body of a request.
 func readEnvelope(body []byte) (e envelope, err error) {
 	err = decode(body, &e)
-	if err == nil && e.Method == "" { // nil decodes as well
+	if err == nil && e.Method == "" { // msgpack nil decodes as well
 		err = errors.New("no method")
 	}
 	if err != nil {

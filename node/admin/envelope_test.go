@@ -10,7 +10,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// TestEnvelopesOfBothSizes: without a principal an envelope is the three
+// TestEnvelopesOfBothSizes: an envelope without a principal has the three
 // elements of the first release, byte for byte.
 func TestEnvelopesOfBothSizes(t *testing.T) {
 	params, _ := encode(GetRequest{Kind: "Service"})
@@ -61,7 +61,7 @@ func TestBadEnvelopesAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzEnvelope: what is taken survives being sent again.
+// FuzzEnvelope tests that an accepted envelope survives a round trip.
 func FuzzEnvelope(f *testing.F) {
 	for _, e := range []envelope{
 		{Method: "get", Params: []byte{0xc0}},

@@ -6,82 +6,83 @@ import (
 	"fmt"
 )
 
-// Code says what kind of refusal an Error is.
+// Code classifies an Error.
 type Code string
 
-// The codes.
+// The codes of errors.
 const (
-	// Invalid: what was sent is wrong; Faults has every fault.
+	// Invalid: the request is wrong. Faults has every fault.
 	Invalid Code = "invalid"
-	// NotFound: what was asked for does not exist.
+	// NotFound: the requested object does not exist.
 	NotFound Code = "not_found"
-	// Refused: understood, and not done, such as deleting what is in use.
+	// Refused: the request is valid but not allowed now, such as deleting a
+	// resource in use.
 	Refused Code = "refused"
-	// TooLarge: over a bound of the protocol or the store.
+	// TooLarge: a limit of the protocol or the store is exceeded.
 	TooLarge Code = "too_large"
-	// Unknown: the node does not know the method: it is older.
+	// Unknown: the node does not have the method, because its build is older.
 	Unknown Code = "unknown_method"
-	// Busy: too much to do at once, here or at nodes that are needed; the same
-	// request may succeed later.
+	// Busy: this node, or one that it needs, is overloaded. The same request may
+	// succeed later.
 	Busy Code = "busy"
-	// Deadline: the time that the caller gave is over.
+	// Deadline: the caller's deadline has passed.
 	Deadline Code = "deadline"
-	// Internal: a fault in the node.
+	// Internal: a bug in the node.
 	Internal Code = "internal"
-	// Forbidden: the caller's role is not enough.
+	// Forbidden: the caller's role is too low.
 	Forbidden Code = "forbidden"
-	// Unauthenticated: the node does not know who asks: no token, or one that
-	// it does not take.
+	// Unauthenticated: the request has no token, or one that the node rejects.
 	Unauthenticated Code = "unauthenticated"
-	// NotLeader: the request was passed on to a node that does not lead (any
-	// more). It did not act; whoever passed it on may try the next leader.
+	// NotLeader: the request was forwarded to a node that is not, or no longer,
+	// the leader. It had no effect; the forwarding node may try the next leader.
 	NotLeader Code = "not_leader"
-	// NoLeader: the cluster cannot decide now: no leader is in reach. Nothing
-	// was done.
+	// NoLeader: no leader is reachable, so the cluster cannot decide. The request
+	// had no effect.
 	NoLeader Code = "no_leader"
-	// UnknownOutcome: the change may have been made or not. The same request
-	// under the same ID is safe to send again.
+	// UnknownOutcome: the change may or may not have been made. It is safe to send
+	// the same request again under the same ID.
 	UnknownOutcome Code = "unknown_outcome"
-	// Unavailable: a node that is needed cannot be reached, or is not ready.
-	// Nothing was done; the same request may succeed later.
+	// Unavailable: a required node is unreachable or not ready. The request had no
+	// effect; the same request may succeed later.
 	Unavailable Code = "unavailable"
 )
 
-// Error is a node's refusal. Its text is for people and is one line; each of
-// the details is one more.
+// Error is an error response of a node. Message and each of Details are one
+// line of text for people.
 type Error struct {
 	Code    Code     `json:"code"`
 	Message string   `json:"message"`
 	Details []string `json:"details,omitempty"`
-	Faults  []Fault  `json:"faults,omitempty"` // what is wrong with which resource
+	Faults  []Fault  `json:"faults,omitempty"` // the errors in resources
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// Errorf makes an Error.
+// Errorf returns an Error.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
 // Errors of clients.
 var (
-	// ErrUnreachable wraps every error of a client that could not talk to a node.
+	// ErrUnreachable wraps every error of a client that could not communicate with
+	// a node.
 	ErrUnreachable = errors.New("cannot reach the node")
-	// ErrLost is wrapped beside it where a request had been sent: it may have
-	// acted.
+	// ErrLost is added to ErrUnreachable after the request was sent, when it may
+	// have had an effect.
 	ErrLost = errors.New("connection lost before the answer")
-	// ErrForeign is wrapped beside it where the node is not of the cluster
-	// that the caller trusts.
+	// ErrForeign is added to ErrUnreachable if the node is not of the cluster that
+	// the caller trusts.
 	ErrForeign = errors.New("not trusted")
-	// ErrWantsTLS is wrapped beside it where a plain caller met a node that
-	// speaks TLS.
+	// ErrWantsTLS is added to ErrUnreachable if the node requires TLS and the
+	// caller used none.
 	ErrWantsTLS = errors.New("the node speaks TLS")
-	// ErrWantsPlain is wrapped beside it where a caller with TLS met a node
-	// that speaks none.
+	// ErrWantsPlain is added to ErrUnreachable if the caller used TLS and the node
+	// has none.
 	ErrWantsPlain = errors.New("the node speaks no TLS")
 )
 
-// asError gives what is sent for a handler's error.
+// asError converts a handler's error into the error to send.
 func asError(err error) *Error {
 	var e *Error
 	switch {

@@ -31,8 +31,8 @@ func (l *logLines) count(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
-// TestRefusedConnectionsDoNotFloodTheLog: a stranger that connects in a loop
-// gets a line now and then, not one each time.
+// TestRefusedConnectionsDoNotFloodTheLog: connections refused in a loop share
+// log lines.
 func TestRefusedConnectionsDoNotFloodTheLog(t *testing.T) {
 	lines := new(logLines)
 	_, addr := newServer(t, Config{MaxConns: 1, Logger: slog.New(slog.NewTextHandler(lines, nil))})

@@ -8,26 +8,27 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// raw is an answer that is encoded already.
+// raw is an encoded response.
 type raw []byte
 
-// passedOn carries the answer of another node through a handler's error.
+// passedOn carries the response of another node through a handler's error.
 type passedOn struct{ result raw }
 
 func (*passedOn) Error() string { return "passed on" }
 
-// Pass passes the request that a handler works on to another node, and what
-// that answers to the caller, neither of them decoded. The handler returns
-// Pass's error as its own, also where that is no failure:
+// Pass forwards the request of a handler to another node, and that node's
+// response to the caller, without decoding either. The handler returns Pass's
+// error as its own, even on success:
 //
 //	if c := n.leader(); c != nil {
 //		return nil, admin.Pass(ctx, c)
 //	}
 //
-// A request is passed on once: a node that got it so, and cannot act on it,
-// says NotLeader, which comes back from Pass; the handler may pass it to
-// another then. Where the other node was lost before it answered, the error
-// says whether it may have acted: UnknownOutcome, or Unavailable.
+// A request is forwarded only once. A node that receives a forwarded request
+// and cannot act on it responds with NotLeader, which Pass returns; the handler
+// may then forward the request to another node. If the connection is lost
+// before the response, the error says whether the request may have had an
+// effect: UnknownOutcome, or Unavailable.
 func Pass(ctx context.Context, c *Client) error {
 	r := requestOf(ctx)
 	if r == nil {
@@ -52,17 +53,18 @@ func Pass(ctx context.Context, c *Client) error {
 	case errors.As(err, &refusal):
 		return err
 	case r.changes && sent:
-		return Errorf(UnknownOutcome, "the node that was to decide did not answer: the change may have been made; the same request may be sent again")
+		return Errorf(UnknownOutcome, "the node that was to decide did not answer: "+
+			"the change may have been made; the same request may be sent again")
 	}
 	return err
 }
 
-// nothing is the result of a stream.
+// nothing is the result of a stream: msgpack nil.
 var nothing = []byte{0xc0}
 
-// Forward makes a request of encoded parameters for the caller whose request
-// ctx belongs to, and returns the encoded answer. It leaves the node between
-// a moment of the caller's time to tell what came of it.
+// Forward forwards encoded parameters for the caller of the request in ctx, and
+// returns the encoded response. It reserves a part of the caller's time for
+// this node to report the outcome.
 func (c *Client) Forward(ctx context.Context, method string, params []byte) ([]byte, error) {
 	e, err := onward(ctx, method, params)
 	if err != nil {
@@ -72,7 +74,7 @@ func (c *Client) Forward(ctx context.Context, method string, params []byte) ([]b
 	return f.body, err
 }
 
-// ForwardStream is Forward for a stream; each is called for every item.
+// ForwardStream is Forward for a stream; it calls each for every item.
 func (c *Client) ForwardStream(ctx context.Context, method string, params []byte, each func(item []byte) error) error {
 	e, err := onward(ctx, method, params)
 	if err != nil {
@@ -82,7 +84,7 @@ func (c *Client) ForwardStream(ctx context.Context, method string, params []byte
 	return err
 }
 
-// onward makes the envelope of a request that is passed on.
+// onward returns the envelope of a forwarded request.
 func onward(ctx context.Context, method string, params []byte) (*envelope, error) {
 	var p *Principal
 	if r := requestOf(ctx); r != nil {
@@ -95,13 +97,13 @@ func onward(ctx context.Context, method string, params []byte) (*envelope, error
 	return &envelope{Method: method, Params: msgpack.RawMessage(params), OnBehalf: p, Timeout: left(ctx)}, nil
 }
 
-// maxMargin is how much of its time a caller keeps at most.
+// maxMargin bounds the time that a caller reserves for the response.
 const maxMargin = 250 * time.Millisecond
 
-// left is the time that a caller has left and gives to the node that it asks,
-// in milliseconds; 0: no end. It keeps an eighth, at most maxMargin, for the
-// answer's way: a node that could not do what was asked in time says why, and
-// that is worth more than that the time was over.
+// left returns the timeout, in milliseconds, that a caller sends with a
+// request; 0: none. It is the time until the caller's deadline less an eighth,
+// at most maxMargin, for the way of the response: if the node runs out of time,
+// its reason reaches the caller before the caller's own deadline does.
 func left(ctx context.Context) int64 {
 	t, ok := ctx.Deadline()
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// between is a node that passes on what it is asked to the node at to, which
-// it reaches as node n1. The leader has the methods of newCluster.
+// between starts a node that forwards requests over to, on which it is node n1.
+// The leader has the methods of newCluster.
 func between(t *testing.T, to *atomic.Pointer[Client], authority *ca, cfg Config) (addr string) {
 	t.Helper()
 	cfg.Authenticate = tokens
@@ -33,7 +33,7 @@ func between(t *testing.T, to *atomic.Pointer[Client], authority *ca, cfg Config
 	return serveTLS(t, s, authority.server(t, "n1"))
 }
 
-// newPair makes a leader and a node between; it returns the latter's address.
+// newPair starts a leader and a node between; it returns the latter's address.
 func newPair(t *testing.T, cfg Config, more ...func(*Server)) (authority *ca, addr string) {
 	t.Helper()
 	_, authority, leader := newCluster(t, cfg, append(more, func(s *Server) {
@@ -51,8 +51,8 @@ func newPair(t *testing.T, cfg Config, more ...func(*Server)) (authority *ca, ad
 	return authority, between(t, &to, authority, Config{})
 }
 
-// TestPassingOnKeepsTheCaller: the leader sees who asked, where from, and
-// which node stood between; it checks the role of the one, not of the other.
+// TestPassingOnKeepsTheCaller: the leader sees the caller, its address and the
+// forwarding node. It checks the role of the caller, not of that node.
 func TestPassingOnKeepsTheCaller(t *testing.T) {
 	events := make(chan Event, 1)
 	authority, addr := newPair(t, Config{Audit: func(e Event) { events <- e }})
@@ -62,7 +62,8 @@ func TestPassingOnKeepsTheCaller(t *testing.T) {
 	if err != nil || *p != want {
 		t.Errorf("the leader sees %+v, %v; want %+v", p, err, want)
 	}
-	if _, err := Call[Empty](t.Context(), c, "set", DeleteRequest{Kind: "Service", Name: "held"}); !isCode(err, Refused) || err.Error() != "it is held" {
+	if _, err := Call[Empty](t.Context(), c, "set", DeleteRequest{Kind: "Service", Name: "held"}); !isCode(err, Refused) ||
+		err.Error() != "it is held" {
 		t.Errorf("the leader's refusal: %v", err)
 	}
 	if e := <-events; e.Via != "n1" || e.Principal.Name != "ci" || e.Peer != want.From || e.Summary != "Service/held" {
@@ -114,8 +115,8 @@ func TestOnlyNodesAskForOthers(t *testing.T) {
 	}
 }
 
-// TestNothingIsPassedOnTwice: of two nodes that take each other for the
-// leader, the second says that it is not.
+// TestNothingIsPassedOnTwice: of two nodes that take each other for the leader,
+// the second responds with NotLeader.
 func TestNothingIsPassedOnTwice(t *testing.T) {
 	authority := newCA(t)
 	var toA, toB atomic.Pointer[Client]
@@ -131,8 +132,8 @@ func TestNothingIsPassedOnTwice(t *testing.T) {
 	}
 }
 
-// TestDeadlinesArePassedOnWithAMargin: the node at the end gives up first, so
-// that its answer still comes.
+// TestDeadlinesArePassedOnWithAMargin: the last node times out first, so that
+// its response still arrives.
 func TestDeadlinesArePassedOnWithAMargin(t *testing.T) {
 	left := make(chan time.Duration, 1)
 	authority, addr := newPair(t, Config{}, func(s *Server) {
@@ -153,8 +154,9 @@ func TestDeadlinesArePassedOnWithAMargin(t *testing.T) {
 	}
 }
 
-// TestALostNodeLeavesTheOutcomeUnknown: of a change that was sent; what was
-// not sent, or changes nothing, can be sent again.
+// TestALostNodeLeavesTheOutcomeUnknown: only a change that was sent has an
+// unknown outcome. A request that was not sent, or changes nothing, can be
+// retried.
 func TestALostNodeLeavesTheOutcomeUnknown(t *testing.T) {
 	authority := newCA(t)
 	config := authority.server(t, "n2")
@@ -196,8 +198,7 @@ func TestALostNodeLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// TestASlowReaderHoldsUpNobodyElse: its stream, passed on, has a connection
-// of its own.
+// TestASlowReaderHoldsUpNobodyElse: a forwarded stream has its own connection.
 func TestASlowReaderHoldsUpNobodyElse(t *testing.T) {
 	_, authority, leader := newCluster(t, Config{}, func(s *Server) {
 		HandleStream(s, "many", RoleReader, func(_ context.Context, _ *echo, send func(*echo) error) error {

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Errors of the protocol; a connection does not survive one.
+// The errors of the protocol. Each of them ends the connection.
 var (
 	ErrPreamble   = errors.New("not a Penstock admin connection")
 	ErrVersion    = errors.New("no protocol version in common")
@@ -16,38 +16,41 @@ var (
 	ErrOverBudget = errors.New("too much in flight")
 )
 
-// The versions of the protocol that this build speaks.
+// The protocol versions that this build supports.
 const (
 	minVersion = 1
 	maxVersion = 1
 )
 
-// preambleSize is the size of either side's first bytes. The first of them
-// is the protocol's own, so that others can share the port.
+// preambleSize is the size, in bytes, of the preamble that each side sends
+// first. Its first byte is unique to this protocol, so that others can share
+// the port.
 const preambleSize = 8
 
 var magic = [4]byte{'A', 'P', 'S', 'K'}
 
-// helloType is the first byte of TLS: who begins so towards a node without TLS
-// is told, by a preamble of no version, what it met. alertType is how TLS
-// answers a plain preamble.
+// helloType is the first byte of a TLS connection. A node without TLS responds
+// to it with a preamble of version 0, so that the caller can tell what it
+// reached. alertType is the first byte of a TLS server's response to a plain
+// preamble.
 const (
 	helloType = 0x16
 	alertType = 0x15
 )
 
-// clientPreamble offers the versions lo to hi.
+// clientPreamble returns the client's preamble, which offers versions lo to hi.
 func clientPreamble(lo, hi byte) []byte {
 	return append(magic[:], lo, hi, 0, 0)
 }
 
-// serverPreamble answers with the version taken; 0 is none.
+// serverPreamble returns the server's preamble with the chosen version; 0:
+// none.
 func serverPreamble(version byte) []byte {
 	return append(magic[:], version, minVersion, maxVersion, 0)
 }
 
-// negotiate takes a client's preamble and returns the highest version that
-// both sides speak.
+// negotiate parses a client's preamble and returns the highest version that
+// both sides support.
 func negotiate(p [preambleSize]byte) (byte, error) {
 	if [4]byte(p[:4]) != magic {
 		return 0, ErrPreamble
@@ -60,7 +63,7 @@ func negotiate(p [preambleSize]byte) (byte, error) {
 	return hi, nil
 }
 
-// accepted takes a server's preamble.
+// accepted checks a server's preamble.
 func accepted(p [preambleSize]byte) error {
 	if [4]byte(p[:4]) != magic {
 		return ErrPreamble
@@ -72,19 +75,19 @@ func accepted(p [preambleSize]byte) error {
 	return nil
 }
 
-// frameType says what a frame's body is.
+// frameType is the type of a frame, which determines its body.
 type frameType uint8
 
 const (
 	frameRequest frameType = iota + 1 // envelope
-	frameCancel                       // nothing: the caller has lost interest
+	frameCancel                       // empty: cancels the request
 	frameItem                         // one item of a stream
 	frameResult                       // the result, the last frame of its request
 	frameError                        // an Error, the last frame of its request
 )
 
-// frame is what travels: a length of 4 bytes that counts the rest, the type,
-// the request's id of 8 bytes (big endian all), and a body in msgpack.
+// frame is the unit of transmission: a 4-byte length that excludes itself, the
+// type, an 8-byte request ID (all big endian), and a msgpack body.
 type frame struct {
 	kind frameType
 	id   uint64
@@ -93,22 +96,23 @@ type frame struct {
 
 const (
 	frameHeader = 4 + 9
-	// readStep is how much memory a frame's announced length gets before
-	// its bytes have come.
+	// readStep is the size, in bytes, of the first buffer for a frame, whatever
+	// length it announces.
 	readStep = 64 << 10
 )
 
-// frameLimits bound what a frame may hold.
+// frameLimits bounds the content of a frame.
 type frameLimits struct {
 	bytes    int
 	elements int
-	// charge asks for memory before it is taken; nil: always granted.
+	// charge reserves n bytes of memory before they are allocated, and reports
+	// whether it could; nil: unlimited.
 	charge func(n int) bool
 }
 
-// readFrame reads one frame. Its memory grows with the bytes that come, not
-// with the length announced; the body is checked to be one well-formed value
-// of bounded depth and number of elements.
+// readFrame reads one frame. Its memory grows with the bytes received, not with
+// the announced length. It checks that the body is one well-formed value of
+// bounded depth and number of elements.
 func readFrame(r io.Reader, l frameLimits) (frame, error) {
 	var h [frameHeader]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -123,7 +127,7 @@ func readFrame(r io.Reader, l frameLimits) (frame, error) {
 		return frame{}, fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrameSize, size, l.bytes)
 	}
 	for rest := int(size); rest > 0; {
-		step := min(rest, max(readStep, len(f.body))) // doubling: copies stay linear
+		step := min(rest, max(readStep, len(f.body))) // doubling, so that the cost of copying is linear
 		if l.charge != nil && !l.charge(step) {
 			return frame{}, ErrOverBudget
 		}
@@ -147,7 +151,7 @@ func readFrame(r io.Reader, l frameLimits) (frame, error) {
 	return f, nil
 }
 
-// unexpected makes an end inside a frame an error.
+// unexpected converts EOF inside a frame into io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -155,7 +159,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// appendFrame writes a frame.
+// appendFrame appends an encoded frame to dst.
 func appendFrame(dst []byte, f frame) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(f.body)+9))
 	dst = append(dst, byte(f.kind))

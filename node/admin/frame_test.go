@@ -72,8 +72,8 @@ func TestBadFramesAreRefused(t *testing.T) {
 	}
 }
 
-// TestMemoryFollowsTheBytesThatCome: announcing 1 MiB and sending 10 bytes is
-// charged with one step.
+// TestMemoryFollowsTheBytesThatCome: a frame that announces 1 MiB and sends 10
+// bytes is charged one step.
 func TestMemoryFollowsTheBytesThatCome(t *testing.T) {
 	charged := 0
 	l := testLimits
@@ -109,8 +109,8 @@ func TestValuesAreCounted(t *testing.T) {
 	}
 }
 
-// FuzzReadFrame: whatever comes, reading ends without a panic, and what it
-// lets through is one value that the decoder can walk to its end.
+// FuzzReadFrame tests that no input panics, and that accepted input is one
+// value that the decoder can walk to its end.
 func FuzzReadFrame(f *testing.F) {
 	body, _ := encode(ApplyRequest{Documents: [][]byte{[]byte("{}")}})
 	f.Add(appendFrame(nil, frame{kind: frameRequest, id: 1, body: body}))

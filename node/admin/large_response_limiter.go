@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// An answer may be a million times as large as its request. Whoever asks for
-// many and reads none must not fill the node's memory: few are made at once,
-// those that wait to be taken are bounded, and the next is made when there is
-// room. Readers have a share of their own, so that they do not hold up admins.
+// A response may be a million times as large as its request. So that a caller
+// that requests many and reads none cannot fill the node's memory, few are
+// built at once, and the bytes of unread ones are bounded. Readers have limits
+// of their own, so that they do not delay admins.
 
 const (
-	// largeAtOnce answers are being made at once, of one share.
+	// largeAtOnce bounds the responses being built, per share.
 	largeAtOnce = 2
-	// maxUntaken bounds the bytes of those made and not taken; one that is
-	// larger has it alone.
+	// maxUntaken bounds the bytes of built responses that are not written yet. A
+	// larger response counts as this many and is sent alone.
 	maxUntaken = 64 << 20
 )
 
-// share is what bounds the large answers of some callers.
+// share limits the large responses of one group of callers.
 type share struct {
 	making  chan struct{}
 	untaken *semaphore.Weighted
@@ -30,9 +30,9 @@ func newShare() *share {
 	return &share{make(chan struct{}, largeAtOnce), semaphore.NewWeighted(maxUntaken)}
 }
 
-// LargeResponse waits for its turn to make an answer that may be large. A handler calls
-// it before it begins to, and after whatever it has to wait for; that of a
-// stream before each item that is.
+// LargeResponse waits until the caller may build a large response. A handler
+// calls it after everything else that it waits for; a stream calls it before
+// each large item.
 func LargeResponse(ctx context.Context) error {
 	r := requestOf(ctx)
 	if r == nil || r.share == nil || r.made != nil {
@@ -47,8 +47,9 @@ func LargeResponse(ctx context.Context) error {
 	}
 }
 
-// sendLarge sends a frame of a request that has called LargeResponse: its turn is over
-// when the bytes are there and have a place.
+// sendLarge sends a response whose handler has called LargeResponse. It lets
+// the next handler build once the response is encoded and fits within
+// maxUntaken.
 func (c *serverConn) sendLarge(ctx context.Context, r *request, kind frameType, id uint64, body any) error {
 	b, err := encode(body)
 	if err != nil {

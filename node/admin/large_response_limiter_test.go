@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// pipeline sends requests on a connection and reads none of the answers.
+// pipeline sends requests on a connection and reads no responses.
 func pipeline(t *testing.T, c *Client, method string, n int) {
 	t.Helper()
 	body, err := encode(&envelope{Method: method, Params: []byte{0xc0}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { // it may block for as long as the connection lasts
+	go func() { // may block until the connection ends
 		for i := range n {
 			if _, err := c.conn.Write(appendFrame(nil, frame{frameRequest, uint64(1000 + i), body})); err != nil {
 				return
@@ -24,8 +24,8 @@ func pipeline(t *testing.T, c *Client, method string, n int) {
 	}()
 }
 
-// mute makes a client of a token that reads nothing from now on: its reader
-// is kept busy by a call that nobody listens to.
+// mute returns a client that reads nothing from now on: its reader is blocked
+// by a call without a receiver.
 func mute(t *testing.T, d DialConfig, addr string) *Client {
 	t.Helper()
 	c := mustDialAs(t, d, addr)
@@ -39,8 +39,8 @@ func mute(t *testing.T, d DialConfig, addr string) *Client {
 	return c
 }
 
-// TestLargeAnswersThatNobodyTakesAreFew: and they are a matter of those who
-// may only read.
+// TestLargeAnswersThatNobodyTakesAreFew: unread large responses are bounded,
+// and those to readers do not delay admins.
 func TestLargeAnswersThatNobodyTakesAreFew(t *testing.T) {
 	const size = 8 << 20
 	text := strings.Repeat("x", size)
@@ -72,9 +72,10 @@ func TestLargeAnswersThatNobodyTakesAreFew(t *testing.T) {
 		pipeline(t, c, method, 30)
 		silent = append(silent, c)
 	}
-	const most = maxUntaken/size + largeAtOnce + 2 // of each connection, one is in the sockets' buffers
+	const most = maxUntaken/size + largeAtOnce + 2 // each connection has one in the socket buffers
 	waitFor(t, "as many answers as there is room for", func() bool { return made.Load() >= maxUntaken/size })
-	if _, err := Call[echo](t.Context(), mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr), "all", Empty{}); err != nil {
+	if _, err := Call[echo](t.Context(), mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr),
+		"all", Empty{}); err != nil {
 		t.Errorf("an admin meanwhile: %v", err)
 	}
 	if n := made.Load(); n > most+1 {
@@ -88,9 +89,10 @@ func TestLargeAnswersThatNobodyTakesAreFew(t *testing.T) {
 	}
 }
 
-// TestAnswersThatNobodyTakesEndTheReading: of the connection's requests.
+// TestAnswersThatNobodyTakesEndTheReading: a connection with too many unread
+// responses is not read.
 func TestAnswersThatNobodyTakesEndTheReading(t *testing.T) {
-	text := strings.Repeat("x", 256<<10) // sockets hold a few of them
+	text := strings.Repeat("x", 256<<10) // socket buffers hold a few of them
 	var made atomic.Int64
 	_, authority, addr := newCluster(t, Config{WriteTimeout: time.Minute}, func(s *Server) {
 		Handle(s, "some", RoleReader, func(context.Context, *Empty) (*echo, error) {
@@ -99,17 +101,17 @@ func TestAnswersThatNobodyTakesEndTheReading(t *testing.T) {
 		})
 	})
 	c := mute(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
-	const most = 2 * 32 // and what the sockets hold
+	const most = 2 * 32 // and those in socket buffers
 	body, err := encode(&envelope{Method: "some", Params: []byte{0xc0}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One after the other, so that never many are at work.
+	// Sequentially, so that few handlers run at once.
 	for i := range 4 * most {
 		if _, err := c.conn.Write(appendFrame(nil, frame{frameRequest, uint64(1000 + i), body})); err != nil {
 			t.Fatal(err)
 		}
-		over := time.After(time.Second) // on a busy machine it stops early, which hides faults and makes none
+		over := time.After(time.Second) // stopping early on a busy machine can only hide faults
 		for made.Load() <= int64(i) {
 			select {
 			case <-over:

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestTheReasonComesBeforeTheDeadline: what a node finds out when the time is
-// over reaches the caller, who would otherwise hear of the time alone.
+// TestTheReasonComesBeforeTheDeadline: the error of a node that runs out of
+// time reaches the caller before the caller's own deadline.
 func TestTheReasonComesBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
 	_, addr := newServer(t, Config{}, func(s *Server) {
@@ -20,7 +20,7 @@ func TestTheReasonComesBeforeTheDeadline(t *testing.T) {
 		t.Run(all.String(), func(t *testing.T) {
 			t.Parallel()
 			c := mustDial(t, addr)
-			// On a busy machine the answer's way may take longer than there is left.
+			// On a busy machine the response may take longer than the margin.
 			waitFor(t, "the reason within "+all.String(), func() bool {
 				before := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), all)

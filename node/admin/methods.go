@@ -2,24 +2,28 @@ package admin
 
 import "context"
 
-// handler is one method, its types taken away.
+// handler is one method, with its types erased.
 type handler struct {
-	least   Role // that it needs
+	least   Role // required role
 	stream  bool
-	changes bool // something, so that it is audited
+	changes bool // set by Changing
 	call    func(ctx context.Context, params []byte, send func(item any) error) (result any, err error)
 }
 
-// Option is a property of a method.
+// Option configures a method.
 type Option func(*handler)
 
-// Changing marks a method that changes something: each call is audited, and
-// one whose answer is lost has an unknown outcome.
+// Changing marks a method that changes something. Its calls are audited, and
+// the outcome of a call whose response is lost is unknown.
 func Changing() Option { return func(h *handler) { h.changes = true } }
 
-// Handle adds a method with one answer, for callers of the role least or a
-// higher one. It must come before Serve.
-func Handle[Req, Resp any](s *Server, method string, least Role, fn func(context.Context, *Req) (*Resp, error), opts ...Option) {
+// Handle registers a method with one response, for callers of role least or
+// higher. It must be called before Serve.
+func Handle[Req, Resp any](
+	s *Server, method string, least Role,
+	fn func(context.Context, *Req) (*Resp, error),
+	opts ...Option,
+) {
 	s.add(method, handler{least: least, call: func(ctx context.Context, params []byte, _ func(any) error) (any, error) {
 		var req Req
 		if err := decodeParams(ctx, method, params, &req); err != nil {
@@ -29,9 +33,14 @@ func Handle[Req, Resp any](s *Server, method string, least Role, fn func(context
 	}}, opts)
 }
 
-// HandleStream adds a method with any number of answers; its context ends
-// when the caller has gone or the server stops. It must come before Serve.
-func HandleStream[Req, Item any](s *Server, method string, least Role, fn func(ctx context.Context, req *Req, send func(*Item) error) error, opts ...Option) {
+// HandleStream registers a method with a stream of responses. Its context ends
+// when the caller cancels or disconnects, or the server stops. It must be
+// called before Serve.
+func HandleStream[Req, Item any](
+	s *Server, method string, least Role,
+	fn func(ctx context.Context, req *Req, send func(*Item) error) error,
+	opts ...Option,
+) {
 	s.add(method, handler{least: least, stream: true, call: func(ctx context.Context, params []byte, send func(any) error) (any, error) {
 		var req Req
 		if err := decodeParams(ctx, method, params, &req); err != nil {
@@ -48,7 +57,7 @@ func (s *Server) add(method string, h handler, opts []Option) {
 	s.methods[method] = h
 }
 
-// summarizer is a request that can say what it asks for.
+// summarizer is a request that describes itself for the audit log.
 type summarizer interface{ Summary() string }
 
 func decodeParams(ctx context.Context, method string, params []byte, req any) error {

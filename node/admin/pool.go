@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// PoolConfig bounds a pool. Zero fields take the defaults.
+// PoolConfig configures a pool. Zero fields take the defaults.
 type PoolConfig struct {
-	// Dial connects to the node of an ID. Its context ends after DialTimeout.
+	// Dial connects to the node with the ID. Its context ends after DialTimeout.
 	Dial func(ctx context.Context, id string) (*Client, error)
 
 	DialTimeout time.Duration // 2s
-	Idle        time.Duration // without a call, after which a connection is closed: 2m, less than servers wait
-	Backoff     time.Duration // after a dial that failed, doubled after each: 100ms
+	Idle        time.Duration // unused connections are closed after it; must be below the servers' IdleTimeout: 2m
+	Backoff     time.Duration // after a failed dial, doubled after each further one: 100ms
 	MaxBackoff  time.Duration // 2s
 }
 
-// Pool keeps one connection to each node, shared by all who call it. Streams
-// get one each: a slow reader of one must not hold up what others asked.
+// Pool keeps one connection to each node, shared by all callers. A stream gets
+// its own connection, so that a slow reader does not delay other calls.
 type Pool struct {
 	cfg  PoolConfig
 	ctx  context.Context // ends with the pool
@@ -31,17 +31,17 @@ type Pool struct {
 	peers  map[string]*peer
 }
 
-// peer is the connection to one node. All of it is under the pool's lock.
+// peer is the connection to one node. The pool's lock guards all fields.
 type peer struct {
 	client  *Client       // nil: none
-	dialing chan struct{} // closed when the dial under way has ended; nil: none
+	dialing chan struct{} // closed when the current dial ends; nil: no dial
 	err     error         // of the last dial
-	retry   time.Time     // no dial before
+	retry   time.Time     // no dial before this time
 	backoff time.Duration
-	used    time.Time // last asked for
+	used    time.Time // last Get
 }
 
-// NewPool makes an empty pool. It must be closed.
+// NewPool returns an empty pool. The caller must close it.
 func NewPool(cfg PoolConfig) *Pool {
 	wait := func(p *time.Duration, v time.Duration) {
 		if *p == 0 {
@@ -58,10 +58,9 @@ func NewPool(cfg PoolConfig) *Pool {
 	return p
 }
 
-// Get gives the connection to the node of an ID, which the caller must not
-// close. Callers at the same time share a dial. A node that cannot be reached
-// costs a caller DialTimeout at most, and nothing while the pool waits before
-// it tries again.
+// Get returns the connection to the node with the ID, which the caller must not
+// close. Concurrent callers share a dial. For an unreachable node Get takes at
+// most DialTimeout, and fails at once during the backoff after a failed dial.
 func (p *Pool) Get(ctx context.Context, id string) (*Client, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -102,11 +101,11 @@ func (p *Pool) Get(ctx context.Context, id string) (*Client, error) {
 		p.mu.Unlock()
 		if client != nil || err != nil {
 			return client, err
-		} // dropped while it was dialled: once more
+		} // dropped during the dial: try again
 	}
 }
 
-// dial connects to a peer and tells those who wait.
+// dial connects to a peer and wakes the waiting callers.
 func (p *Pool) dial(id string, e *peer) {
 	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.DialTimeout)
 	defer cancel()
@@ -115,7 +114,7 @@ func (p *Pool) dial(id string, e *peer) {
 	defer p.mu.Unlock()
 	close(e.dialing)
 	e.dialing = nil
-	if err == nil && (p.closed || p.peers[id] != e) { // meanwhile
+	if err == nil && (p.closed || p.peers[id] != e) { // closed or dropped during the dial
 		client.Close()
 		client = nil
 	}
@@ -144,8 +143,8 @@ func ended(c *Client) bool {
 	}
 }
 
-// Drop closes the connection to a node that is gone or has another address;
-// calls in flight on it fail, and the next Get dials at once.
+// Drop closes the connection to a node that has left or has a new address.
+// Calls in flight on it fail, and the next Get dials at once.
 func (p *Pool) Drop(id string) {
 	p.mu.Lock()
 	var client *Client
@@ -159,7 +158,7 @@ func (p *Pool) Drop(id string) {
 	}
 }
 
-// sweep closes what nobody uses.
+// sweep closes idle connections.
 func (p *Pool) sweep() {
 	ticker := time.NewTicker(max(p.cfg.Idle/4, time.Millisecond))
 	defer ticker.Stop()
@@ -190,7 +189,7 @@ func (p *Pool) closeIdle(now time.Time) {
 	}
 }
 
-// Close closes every connection; calls in flight fail.
+// Close closes all connections; calls in flight fail.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true

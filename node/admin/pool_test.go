@@ -66,15 +66,16 @@ func TestPoolsDialAgainAfterALoss(t *testing.T) {
 	}
 }
 
-// TestADeadNodeCostsItsCallersLittle: the dial's time once, then nothing
-// until it is tried again; and never more than their own.
+// TestADeadNodeCostsItsCallersLittle: an unreachable node costs one dial
+// timeout, then nothing during the backoff, and never more than the caller's
+// deadline.
 func TestADeadNodeCostsItsCallersLittle(t *testing.T) {
 	var dials atomic.Int64
 	p := newPool(t, PoolConfig{
 		DialTimeout: 50 * time.Millisecond, Backoff: time.Hour, MaxBackoff: time.Hour,
 		Dial: func(ctx context.Context, _ string) (*Client, error) {
 			dials.Add(1)
-			<-ctx.Done() // nobody answers
+			<-ctx.Done() // no response
 			return nil, ctx.Err()
 		},
 	})
@@ -111,7 +112,8 @@ func TestADeadNodeIsTriedAgain(t *testing.T) {
 	waitFor(t, "the node to be reached", func() bool { _, err := p.Get(t.Context(), "n1"); return err == nil })
 }
 
-// TestIdleConnectionsAreClosed: not those with a call in flight, however old.
+// TestIdleConnectionsAreClosed: but not those with a call in flight, however
+// old.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	_, addr := newServer(t, Config{})
@@ -127,7 +129,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		blocked <- err
 	}()
 	waitFor(t, "the call to be in flight", func() bool { _, ok := busy.idle(); return !ok })
-	for range 3 { // the busy one is older than each of these becomes
+	for range 3 { // the busy connection outlives each of these
 		idle, err := p.Get(t.Context(), "idle")
 		if err != nil {
 			t.Fatal(err)
@@ -146,8 +148,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	<-busy.Done()
 }
 
-// TestClosedPoolsLeaveNothing: neither connections nor dials under way, and
-// who waits for one is told.
+// TestClosedPoolsLeaveNothing: neither connections nor dials remain, and
+// callers that wait for a dial fail.
 func TestClosedPoolsLeaveNothing(t *testing.T) {
 	_, addr := newServer(t, Config{})
 	dialling := make(chan struct{})
@@ -177,7 +179,7 @@ func TestClosedPoolsLeaveNothing(t *testing.T) {
 }
 
 // TestAPeerThatTakesNothingHoldsUpNobodyBeyondTheirDeadline: the first large
-// request fills the socket; others end in their time.
+// request fills the socket; the others time out as they should.
 func TestAPeerThatTakesNothingHoldsUpNobodyBeyondTheirDeadline(t *testing.T) {
 	stop := make(chan struct{})
 	defer close(stop)

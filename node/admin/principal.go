@@ -8,11 +8,12 @@ import (
 	"slices"
 )
 
-// ladder is the roles of which each may do what those before it may.
+// ladder is the order of the roles: each includes all before it.
 var ladder = []Role{RoleNone, RoleReader, RoleOperator, RoleAdmin, RoleNode}
 
-// May tells whether a caller of role r may call what needs role least.
-// RoleJoin stands beside the ladder: it may do what everybody may, and join.
+// May reports whether a caller of role r may call a method that requires role
+// least. RoleJoin is outside the ladder: it permits only methods without a
+// required role, and joining.
 func (r Role) May(least Role) bool {
 	if least == RoleNone || r == least {
 		return true
@@ -24,7 +25,7 @@ func (r Role) May(least Role) bool {
 	return have >= 0 && need >= 0 && have >= need
 }
 
-// String is the principal in messages and logs.
+// String describes the principal for messages and logs.
 func (p Principal) String() string {
 	switch {
 	case p.Role == RoleNone:
@@ -37,8 +38,8 @@ func (p Principal) String() string {
 	return fmt.Sprintf("%q", p.Name)
 }
 
-// request is one request that a server runs: what its handler may ask of the
-// context. Its reader is the handler; Pass writes to its caller.
+// request is a request in progress, carried by the handler's context. Only the
+// handler's goroutine reads it; Pass sends to its caller.
 type request struct {
 	caller  Principal
 	peer    string
@@ -49,12 +50,12 @@ type request struct {
 	changes bool
 	send    func(item any) error
 
-	share *share // what bounds a large answer
-	made  func() // ends the turn to make one; set by LargeResponse, called by sendLarge and in the end
+	share *share // the caller's limit for large responses
+	made  func() // lets the next caller build a large response; set by LargeResponse, called by sendLarge or at the end
 
-	summary string    // written by the handler, read after it
-	shown   Principal // whose proof the handler took from a caller without a name; as summary
-	partial bool      // one part of what is audited as a whole; as summary
+	summary string    // for the audit event; written by the handler, read after it
+	shown   Principal // principal that the handler derived from an unauthenticated caller's proof; access as summary
+	partial bool      // one part of a call that is audited as a whole; access as summary
 }
 
 type requestKey struct{}
@@ -64,7 +65,8 @@ func requestOf(ctx context.Context) *request {
 	return r
 }
 
-// Caller is who asks, in the context of a handler; elsewhere it is nobody.
+// Caller returns the caller of the request in a handler's context; zero in
+// other contexts.
 func Caller(ctx context.Context) Principal {
 	if r := requestOf(ctx); r != nil {
 		return r.caller
@@ -72,15 +74,15 @@ func Caller(ctx context.Context) Principal {
 	return Principal{}
 }
 
-// Reading tells whether ctx is that of a handler whose method changes nothing
-// (Changing): it may be asked again, whatever became of it.
+// Reading reports whether ctx belongs to a handler of a method that changes
+// nothing (see Changing), so that the request can be retried after any outcome.
 func Reading(ctx context.Context) bool {
 	r := requestOf(ctx)
 	return r != nil && !r.changes
 }
 
-// TLS is the state of the connection that a handler's request came by; nil
-// where that is not TLS. Proofs are bound to it by its exported keys.
+// TLS returns the TLS state of the connection that a handler's request came
+// from; nil without TLS. Proofs are bound to its exported keying material.
 func TLS(ctx context.Context) *tls.ConnectionState {
 	if r := requestOf(ctx); r != nil {
 		return r.tls
@@ -88,27 +90,29 @@ func TLS(ctx context.Context) *tls.ConnectionState {
 	return nil
 }
 
-// Summarize says for the audit log what a handler's request comes to, in
-// place of what its parameters tell. It must come from the handler's own
-// goroutine, and hold no secret.
+// Summarize sets the summary in the audit event of a handler's request, in
+// place of the one derived from its parameters. It must be called from the
+// handler's goroutine, and the summary must contain no secret.
 func Summarize(ctx context.Context, format string, args ...any) {
 	if r := requestOf(ctx); r != nil {
 		r.summary = fmt.Sprintf(format, args...)
 	}
 }
 
-// Showed says for the audit log whom a caller without a name has shown to be,
-// where that is the handler's business. It is as Summarize.
+// Showed sets the principal in the audit event of an unauthenticated caller
+// that the handler itself has authenticated. It must be called from the
+// handler's goroutine.
 func Showed(ctx context.Context, p Principal) {
 	if r := requestOf(ctx); r != nil {
 		r.shown = p
 	}
 }
 
-// secured is a connection that knows its TLS.
+// secured is a connection with a TLS state.
 type secured interface{ ConnectionState() tls.ConnectionState }
 
-// tlsState is the state of a connection after its handshake; nil without TLS.
+// tlsState returns the state of a connection after its handshake; nil without
+// TLS.
 func tlsState(conn net.Conn) *tls.ConnectionState {
 	if c, ok := conn.(secured); ok {
 		state := c.ConnectionState()

@@ -19,39 +19,40 @@ import (
 	"penstock/node/mux"
 )
 
-// Config bounds a server. Zero fields take the defaults.
+// Config configures a server. Zero fields take the defaults.
 type Config struct {
 	Logger *slog.Logger // default: none
 
 	MaxFrame    int // bytes of one request: 16 MiB
-	MaxAnswer   int // bytes of one answer: 256 MiB, what clients take
+	MaxAnswer   int // bytes of one response: 256 MiB, the limit of clients
 	MaxElements int // msgpack values in one request: 1,000,000
-	MaxConns    int // connections at once, of each Serve and of all with a token: 512
+	MaxConns    int // connections at once, per Serve and for all tokens together: 512
 	MaxNodes    int // connections of other nodes at once: 1024
-	// MaxUnauthenticated is how many connections without a token or a certificate
-	// there are at once, MaxPerSource how many of them from one address. At
-	// either bound the oldest goes: 512, 256.
+	// MaxUnauthenticated bounds the connections without a token or certificate,
+	// MaxPerSource those of them from one source. At either bound the oldest is
+	// closed: 512, 256.
 	MaxUnauthenticated int
 	MaxPerSource       int
-	MaxRequests        int // requests at once, of one connection: 32
+	MaxRequests        int // requests at once on one connection: 32
 	MaxInFlight        int // bytes of all requests being read or handled: 128 MiB
 
 	FirstTimeout time.Duration // from accept to the first byte of the first request: 5s
-	FrameTimeout time.Duration // for a request's bytes, once the first has come: 30s
+	FrameTimeout time.Duration // from the first to the last byte of a request: 30s
 	IdleTimeout  time.Duration // with no request in flight: 5m
-	WriteTimeout time.Duration // for one answer: 10s
+	WriteTimeout time.Duration // for one write of responses: 10s
 
-	// Authenticate tells whose token it is; nil: no token is taken. An Error
-	// of another code than Unauthenticated says that it cannot be known now.
+	// Authenticate returns the principal of a token; nil: tokens are rejected. An
+	// Error with a code other than Unauthenticated means that the token cannot be
+	// verified now.
 	Authenticate func(ctx context.Context, token string) (Principal, error)
-	// Check, if there, is asked before each request of a token's connection:
-	// an error says why the token is not valid any more. It must be quick.
+	// Check, if set, is called before each request of a token's connection. It
+	// returns an error if the token is no longer valid. It must be quick.
 	Check func(Principal) error
-	// Otherwise, if there, is what callers with a name hear who ask for a
-	// method that the server does not have.
+	// Otherwise, if set, returns the error for an authenticated caller of a method
+	// that the server does not have.
 	Otherwise func(method string) *Error
-	// Audit, if there, is told of each call of a method that is Changing,
-	// after it. It must be quick.
+	// Audit, if set, is called after each call of a Changing method. It must be
+	// quick.
 	Audit func(Event)
 }
 
@@ -85,12 +86,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server answers admin requests on any number of listeners.
+// Server serves admin requests on any number of listeners.
 type Server struct {
 	cfg     Config
 	methods map[string]handler
 	memory  *semaphore.Weighted // bytes of requests in flight
-	// What bounds large answers to admins and nodes, and to all others.
+	// Limits for large responses to admins and nodes, and to all others.
 	admins, others *share
 
 	ctx     context.Context // ends when the server is closed
@@ -98,39 +99,39 @@ type Server struct {
 	streams context.Context // ends earlier, when Shutdown begins
 	stop    context.CancelFunc
 
-	workers *workers // that run requests
+	workers *workers // run requests
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*serverConn]struct{}
-	refused   int            // connections over a limit since the last line about it
-	told      time.Time      // when that was
+	refused   int            // connections over a limit since the last log line about them
+	told      time.Time      // when that line was logged
 	requests  sync.WaitGroup // in flight
 	serving   sync.WaitGroup // connections
 
-	// The places of connections that came by ServeConn.
+	// Slots of connections that came by ServeConn.
 	nodes, known    chan struct{}
 	unauthenticated *mux.UnauthenticatedPool
 
 	failures                                          failures
 	goodTokens                                        tokenThrottle
-	looks                                             chan struct{} // places of tokens that are looked at for ThrottleToken
+	looks                                             chan struct{} // slots for tokens that ThrottleToken examines
 	authenticated, authFailed, authLimited, forbidden atomic.Uint64
 	overLimit                                         atomic.Uint64
 }
 
-// Stats counts what a server met.
+// Stats is a snapshot of a server's counters.
 type Stats struct {
 	Connections     int    // open
-	Unauthenticated int    // of them, without a name
-	Authenticated   uint64 // connections that showed a good token
-	AuthFailed      uint64 // tokens that were not taken
-	AuthLimited     uint64 // tokens not looked at: too many from there were wrong
+	Unauthenticated int    // of them, unauthenticated
+	Authenticated   uint64 // connections authenticated by a token
+	AuthFailed      uint64 // rejected tokens
+	AuthLimited     uint64 // tokens not examined: too many from their source were wrong
 	Forbidden       uint64 // requests whose caller lacked the role
-	OverLimit       uint64 // connections refused or ended because there were too many
+	OverLimit       uint64 // connections refused or closed because there were too many
 }
 
-// Stats counts since the server was made.
+// Stats returns the counters.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	conns := len(s.conns)
@@ -142,7 +143,7 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// NewServer makes a server that knows no method yet.
+// NewServer returns a server without methods.
 func NewServer(cfg Config) *Server {
 	s := &Server{
 		cfg:        cfg.withDefaults(),
@@ -164,12 +165,13 @@ func NewServer(cfg Config) *Server {
 	return s
 }
 
-// refusalsEvery is the least time between two lines about connections over
-// the limit: what a stranger does must not fill the log.
+// refusalsEvery is the minimum interval of log lines about connections over the
+// limit, so that unauthenticated peers cannot fill the log.
 const refusalsEvery = time.Second
 
-// Serve accepts connections of the principal until the listener fails or
-// Shutdown is called; then it returns nil. A listener has places of its own.
+// Serve accepts connections, all with principal p, until the listener is closed
+// or Shutdown is called; then it returns nil. Each listener has its own
+// MaxConns.
 func (s *Server) Serve(ln net.Listener, p Principal) error {
 	s.mu.Lock()
 	if s.streams.Err() != nil {
@@ -187,7 +189,8 @@ func (s *Server) Serve(ln net.Listener, p Principal) error {
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		default:
-			// Out of descriptors, most likely: this passes, the node must not.
+			// Most likely there are no descriptors left, which passes: the node must
+			// keep accepting.
 			s.cfg.Logger.Warn("admin: accept", "error", err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {
@@ -205,7 +208,7 @@ func (s *Server) Serve(ln net.Listener, p Principal) error {
 }
 
 // ServeConn serves one connection until it ends. With a principal of RoleNone
-// it is a stranger's until it shows a token.
+// the connection is unauthenticated until it sends a token.
 func (s *Server) ServeConn(conn net.Conn, p Principal) {
 	places := s.known
 	if p.Role == RoleNode {
@@ -216,7 +219,7 @@ func (s *Server) ServeConn(conn net.Conn, p Principal) {
 	}
 }
 
-// admit finds a place for a connection, or closes it.
+// admit finds a slot for a connection, or closes it and returns nil.
 func (s *Server) admit(conn net.Conn, p Principal, places chan struct{}) *serverConn {
 	c := newServerConn(s, conn, p)
 	if p.Role == RoleNone {
@@ -239,7 +242,7 @@ func (s *Server) admit(conn net.Conn, p Principal, places chan struct{}) *server
 	return c
 }
 
-// take takes one of the places.
+// take takes one of the slots.
 func take(places chan struct{}) (leave func(), ok bool) {
 	select {
 	case places <- struct{}{}:
@@ -266,7 +269,7 @@ func (s *Server) refuse(conn net.Conn, limit int) {
 	conn.Close()
 }
 
-// serve serves a connection that was admitted.
+// serve serves an admitted connection.
 func (s *Server) serve(c *serverConn) {
 	defer s.serving.Done()
 	if err := c.serve(); err != nil {
@@ -282,7 +285,7 @@ func (s *Server) serve(c *serverConn) {
 }
 
 // Drop closes the connections whose principal matches, such as those of a
-// token that was revoked.
+// revoked token.
 func (s *Server) Drop(match func(Principal) bool) {
 	for _, c := range s.connections() {
 		if match(c.who()) {
@@ -291,21 +294,22 @@ func (s *Server) Drop(match func(Principal) bool) {
 	}
 }
 
-// connections lists those of now. A connection that begins a request holds its
-// own lock when it takes the server's, so theirs must not be taken under that.
+// connections returns the current connections. Their locks must not be taken
+// under the server's: a connection that begins a request takes both in the
+// opposite order.
 func (s *Server) connections() []*serverConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// hangUp closes a connection without waiting: TLS says goodbye, which may
-// block for seconds.
+// hangUp closes a connection without blocking: the close of a TLS connection
+// sends an alert, which may block for seconds.
 func hangUp(conn net.Conn) {
 	go func() { _ = conn.Close() }()
 }
 
-// begin counts a request in, unless the server is stopping.
+// begin registers a request; false: the server is stopping.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

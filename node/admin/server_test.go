@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// admin is who asks in most tests.
+// admin is the caller in most tests.
 var admin = Principal{Name: "dev", Role: RoleAdmin}
 
 type echo struct {
@@ -62,7 +62,7 @@ func newServer(t *testing.T, cfg Config, more ...func(*Server)) (*Server, string
 	go func() { done <- s.Serve(ln, admin) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // requests of a test that failed are not waited for
+		cancel() // a failed test does not wait for its requests
 		s.Shutdown(ctx)
 		if err := <-done; err != nil {
 			t.Errorf("Serve: %v", err)
@@ -186,7 +186,7 @@ func TestDeadlinesTravel(t *testing.T) {
 		})
 	})
 	c := mustDial(t, addr)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // else it may be over before it is asked
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // long enough to be sent
 	defer cancel()
 	if _, err := Call[Empty](ctx, c, "until", Empty{}); !errors.Is(err, context.DeadlineExceeded) && !isCode(err, Deadline) {
 		t.Errorf("the caller got %v", err)
@@ -214,10 +214,10 @@ func TestRequestsAtOnceAreCapped(t *testing.T) {
 	}
 }
 
-// TestStrangersAreCutOff: none of these gets more than a greeting, and each
+// TestStrangersAreCutOff: none of these gets more than a preamble, and each
 // connection is closed in time.
 func TestStrangersAreCutOff(t *testing.T) {
-	// Time enough for a busy machine to send what it has to send.
+	// Enough time for a busy machine to send all.
 	_, addr := newServer(t, Config{FirstTimeout: 3 * time.Second, FrameTimeout: 3 * time.Second})
 	greeting := string(serverPreamble(maxVersion))
 	for name, c := range map[string]struct {
@@ -230,8 +230,11 @@ func TestStrangersAreCutOff(t *testing.T) {
 		"no common version": {clientPreamble(200, 201), string(serverPreamble(0))},
 		"preamble alone":    {clientPreamble(1, 1), greeting},
 		"garbage frame":     {append(clientPreamble(1, 1), "\x00\x00\x00\x10garbagegarbage"...), greeting},
-		"slow frame":        {append(clientPreamble(1, 1), appendFrame(nil, frame{kind: frameRequest, body: make([]byte, 100)})[:50]...), greeting},
-		"server's frame":    {append(clientPreamble(1, 1), appendFrame(nil, frame{kind: frameResult, body: []byte{0xc0}})...), greeting},
+		"slow frame": {
+			append(clientPreamble(1, 1), appendFrame(nil, frame{kind: frameRequest, body: make([]byte, 100)})[:50]...),
+			greeting,
+		},
+		"server's frame": {append(clientPreamble(1, 1), appendFrame(nil, frame{kind: frameResult, body: []byte{0xc0}})...), greeting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -262,7 +265,7 @@ func TestOversizeIsToldBeforeTheEnd(t *testing.T) {
 		t.Errorf("got %v, want busy", err)
 	}
 	c = mustDial(t, addr)
-	for range 100 { // what was charged came back
+	for range 100 { // charged memory was released
 		if _, err := Call[echo](t.Context(), c, "echo", echo{Text: strings.Repeat("x", 50_000)}); err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +296,7 @@ func TestConnectionsAreCapped(t *testing.T) {
 
 func TestIdleIsHeldAgainstConnectionsWithoutRequests(t *testing.T) {
 	t.Parallel()
-	_, addr := newServer(t, Config{IdleTimeout: 3 * time.Second}) // a busy machine has asked by then
+	_, addr := newServer(t, Config{IdleTimeout: 3 * time.Second}) // enough for a busy machine to call
 	busy := mustDial(t, addr)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

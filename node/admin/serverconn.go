@@ -17,24 +17,24 @@ import (
 	"penstock/node/mux"
 )
 
-// serverConn is one connection of a server. Its reader is the goroutine of
-// serve; requests run in goroutines of their own.
+// serverConn is one connection of a server. The goroutine of serve reads it;
+// each request runs in a goroutine of its own.
 type serverConn struct {
 	s      *Server
 	conn   net.Conn
 	peer   string     // its address
-	source netip.Addr // of its address
+	source netip.Addr // of the peer, for limits per source
 	tls    *tls.ConnectionState
-	ctx    context.Context // ends with the connection; made by serve
+	ctx    context.Context // ends with the connection; set by serve
 
 	out writeCoalescer
 
 	mu      sync.Mutex
-	running map[uint64]context.CancelFunc // requests in flight, by id
-	untaken int                           // those, and answers that the peer has not taken
-	// principal is who asks; it changes once, from nobody to a token's.
+	running map[uint64]context.CancelFunc // requests in flight, by ID
+	untaken int                           // requests in flight, and responses not written yet
+	// principal changes at most once, from unauthenticated to a token's.
 	principal Principal
-	leave     func() // gives the connection's place back
+	leave     func() // releases the connection's slot
 }
 
 func newServerConn(s *Server, conn net.Conn, p Principal) *serverConn {
@@ -45,14 +45,15 @@ func newServerConn(s *Server, conn net.Conn, p Principal) *serverConn {
 	return c
 }
 
-// who is the connection's principal now.
+// who returns the connection's current principal.
 func (c *serverConn) who() Principal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.principal
 }
 
-// What a stranger may do: a token or the request to join needs no more.
+// The limits of an unauthenticated connection: they suffice for a token or a
+// request to join.
 const (
 	strangerFrame    = 64 << 10
 	strangerElements = 4 << 10
@@ -75,7 +76,7 @@ func (c *serverConn) serve() error {
 	}
 	version, err := negotiate(p)
 	if errors.Is(err, ErrPreamble) && (p[0] != helloType || c.tls != nil) {
-		return err // a stranger learns nothing
+		return err // an unknown peer gets no response
 	}
 	if _, werr := c.conn.Write(serverPreamble(version)); err != nil || werr != nil {
 		return errors.Join(err, werr)
@@ -100,8 +101,8 @@ func (c *serverConn) serve() error {
 	}
 }
 
-// await waits for the first byte of a frame. Silence is only held against a
-// connection that has no request in flight.
+// await waits for the first byte of a frame. The timeout applies only while no
+// request is in flight.
 func (c *serverConn) await(r *bufio.Reader, wait time.Duration) error {
 	for {
 		_ = c.conn.SetReadDeadline(time.Now().Add(wait))
@@ -119,8 +120,8 @@ func (c *serverConn) inFlight() int {
 	return len(c.running)
 }
 
-// readRequest reads one frame and starts what it asks for. An error ends the
-// connection; a refusal is told to the caller and does not.
+// readRequest reads one frame and starts its request. An error ends the
+// connection; a refusal is sent to the caller and does not.
 func (c *serverConn) readRequest(r io.Reader) error {
 	charged := 0
 	size, elements := c.s.cfg.MaxFrame, c.s.cfg.MaxElements
@@ -169,8 +170,8 @@ func (c *serverConn) readRequest(r io.Reader) error {
 	return nil
 }
 
-// charge takes memory for a request. On a node's connection travel the
-// requests of many: it waits, rather than to end them all.
+// charge reserves memory for a request. A node's connection carries the
+// requests of many callers, so there it waits rather than end them all.
 func (c *serverConn) charge(n int64, role Role) bool {
 	if c.s.memory.TryAcquire(n) {
 		return true
@@ -183,9 +184,10 @@ func (c *serverConn) charge(n int64, role Role) bool {
 	return c.s.memory.Acquire(ctx, n) == nil
 }
 
-// refuse tells the caller why its frame ends the connection, where that can
-// help; the id 0 concerns all requests. Closing with bytes unread would reset
-// the connection and take the answer with it, so some of them are read away.
+// refuse sends the reason for which a frame ends the connection, where that can
+// help, with request ID 0 for the whole connection. Closing a socket with
+// unread bytes would reset it and lose the response, so refuse first discards
+// input, up to a limit.
 func (c *serverConn) refuse(err error) {
 	switch {
 	case errors.Is(err, ErrFrameSize):
@@ -203,8 +205,8 @@ func (c *serverConn) refuse(err error) {
 	_, _ = io.CopyN(io.Discard, c.conn, most)
 }
 
-// startRequest runs a request beside the others; release is called when its
-// bytes are done with.
+// startRequest runs a request concurrently with the others. release is called
+// once its bytes are no longer needed.
 func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error {
 	caller, h, refusal := c.grant(&e)
 	if refusal != nil {
@@ -235,8 +237,8 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Twice as many answers: who has one sends the next request before this
-	// side has noted that it is through.
+	// Twice as many, because a caller that has received a response sends its next
+	// request before this side has noted the write.
 	if _, twice := c.running[id]; twice || len(c.running) >= most || c.untaken >= 2*most {
 		cancel()
 		return Errorf(Busy, "at most %d requests at once on one connection, each with its own id", most)
@@ -255,7 +257,7 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	return nil
 }
 
-// grant finds who asks and whether the method is for them.
+// grant determines the caller and checks that it may call the method.
 func (c *serverConn) grant(e *envelope) (Principal, handler, *Error) {
 	caller, h := c.who(), handler{}
 	if e.OnBehalf != nil {
@@ -295,14 +297,15 @@ func (c *serverConn) forbid(format string, args ...any) *Error {
 	return Errorf(Forbidden, format, args...)
 }
 
-// nodeRequests is how many times the requests of others a node's connection
-// carries at once: it has those of all who asked that node.
+// nodeRequests multiplies MaxRequests for a node's connection, which carries
+// the requests of all callers of that node.
 const nodeRequests = 32
 
-// maxTimeout bounds a request, whatever deadline its caller has: a day, in milliseconds.
+// maxTimeout bounds the time of a request, in milliseconds, whatever the
+// caller's deadline: one day.
 const maxTimeout = int64(24 * time.Hour / time.Millisecond)
 
-// run calls the handler and sends its answer.
+// run calls the handler and sends its response.
 func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, release func()) {
 	r.send = func(item any) error {
 		if err := ctx.Err(); err != nil {
@@ -329,7 +332,7 @@ func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, 
 	delete(c.running, id)
 	c.mu.Unlock()
 	var passed *passedOn
-	if errors.As(err, &passed) { // the node that acted audits it
+	if errors.As(err, &passed) { // the node that handled it audits it
 		c.answer(frameResult, id, passed.result)
 		return
 	}
@@ -347,14 +350,14 @@ func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, 
 	}
 }
 
-// taken notes that answers are through, or will never be.
+// taken records that n responses are written, or never will be.
 func (c *serverConn) taken(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.untaken -= n
 }
 
-// call guards the node against a fault in a handler.
+// call calls the handler and recovers from a panic.
 func (c *serverConn) call(ctx context.Context, h handler, r *request) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ca is a cluster's.
+// ca is the CA of a cluster.
 type ca struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -43,7 +43,7 @@ func newCA(t testing.TB) *ca {
 	return &ca{cert: cert, key: key, pool: pool}
 }
 
-// node makes a certificate of a node.
+// node issues a node's certificate.
 func (c *ca) node(t testing.TB, id string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,7 +69,8 @@ func (c *ca) server(t testing.TB, id string) *tls.Config {
 	}
 }
 
-// client is for a node of an ID, or for a command where that is empty.
+// client returns the configuration of a node, or of a command if the ID is
+// empty.
 func (c *ca) client(t testing.TB, id string) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.pool, ServerName: "node"}
 	if id != "" {
@@ -78,8 +79,8 @@ func (c *ca) client(t testing.TB, id string) *tls.Config {
 	return config
 }
 
-// serveTLS serves a server as a node's port does: who has shown a node's
-// certificate is one.
+// serveTLS serves s like a cluster port: a client with a node's certificate is
+// that node.
 func serveTLS(t testing.TB, s *Server, config *tls.Config) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -111,7 +112,7 @@ func serveTLS(t testing.TB, s *Server, config *tls.Config) (addr string) {
 	return ln.Addr().String()
 }
 
-// listenTLS is listen inside TLS.
+// listenTLS is listen with TLS.
 func listenTLS(t *testing.T, config *tls.Config, answer func(net.Conn)) (addr string) {
 	t.Helper()
 	return listen(t, func(raw net.Conn) {

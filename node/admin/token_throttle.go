@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// maxLooks bounds the tokens of requests that are being looked at.
+	// maxLooks bounds the tokens being examined at once.
 	maxLooks = 16
-	// goodFor is how long a token that was good is looked at from where it
-	// was shown, whatever others there do.
+	// goodFor is how long a valid token bypasses the limit on wrong tokens of its
+	// source.
 	goodFor = 10 * time.Minute
-	// maxGoodTokens bounds the tokens that are remembered so.
+	// maxGoodTokens bounds the tokens that are remembered for this.
 	maxGoodTokens = 1024
 )
 
-// ThrottleToken tells whose token a request shows that did not come by a connection
-// of the server's, such as one of HTTP. It bounds wrong tokens of one source
-// as MethodAuth does, the two together: beyond the bound none is looked at,
-// but for those that were good from there a moment ago. For these come with
-// each request, and a script with an old token must not keep out everything
-// else on its machine.
+// ThrottleToken authenticates a token that came by another connection than the
+// server's, such as HTTP. It limits the wrong tokens of one source as
+// MethodAuth does, and counts both together. Beyond the limit it examines only
+// tokens that were recently valid from that source: HTTP clients send the token
+// with each request, and a script with an expired one must not lock out
+// everything else on its machine.
 func (s *Server) ThrottleToken(ctx context.Context, from net.Addr, token string) (Principal, error) {
 	p, err := s.checkToken(ctx, from, token)
 	if isWrong(err) {
@@ -73,10 +73,10 @@ func (s *Server) checkToken(ctx context.Context, from net.Addr, token string) (P
 	return Principal{}, refusal
 }
 
-// tokenThrottle are tokens that were good, by the digest of source and token.
+// tokenThrottle holds recently valid tokens, by the digest of source and token.
 type tokenThrottle struct {
 	mu sync.Mutex
-	at map[[sha256.Size]byte]time.Time // when they last were
+	at map[[sha256.Size]byte]time.Time // when they were last valid
 }
 
 func (v *tokenThrottle) has(name [sha256.Size]byte, now time.Time) bool {
@@ -95,7 +95,7 @@ func (v *tokenThrottle) put(name [sha256.Size]byte, now time.Time) {
 	v.at[name] = now
 }
 
-// forget makes room: the one that was good longest ago goes.
+// forget deletes the token that has not been used for the longest time.
 func (v *tokenThrottle) forget() {
 	var oldest [sha256.Size]byte
 	var when time.Time

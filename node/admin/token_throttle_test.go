@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// code is the code of a refusal; "": none.
+// code returns the code of an error; "": none.
 func code(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {
@@ -20,8 +20,8 @@ func code(err error) Code {
 	return ""
 }
 
-// TestWrongTokensOfRequestsAreBounded: those of HTTP come without a connection
-// that could be counted, as many at once as anybody likes.
+// TestWrongTokensOfRequestsAreBounded: wrong tokens over HTTP are limited
+// without a connection to count them by, whatever their concurrency.
 func TestWrongTokensOfRequestsAreBounded(t *testing.T) {
 	var looked atomic.Int32
 	var revoked atomic.Bool
@@ -48,11 +48,12 @@ func TestWrongTokensOfRequestsAreBounded(t *testing.T) {
 		all.Go(func() { _ = try("10.0.0.1", "wrong") })
 	}
 	all.Wait()
-	const most = failBurst + maxLooks + 2 // those under way at once, and some that time forgave
+	const most = failBurst + maxLooks + 2 // the concurrent ones, and some that expired
 	if n := looked.Load(); n < failBurst || n > most {
 		t.Errorf("%d wrong tokens were looked at, want %d to %d", n, failBurst, most)
 	}
-	if got := s.Stats(); got.AuthFailed != uint64(looked.Load()) || got.AuthLimited != uint64(20*failBurst)-got.AuthFailed || got.Authenticated != 1 {
+	if got := s.Stats(); got.AuthFailed != uint64(looked.Load()) ||
+		got.AuthLimited != uint64(20*failBurst)-got.AuthFailed || got.Authenticated != 1 {
 		t.Errorf("counted: %+v, looked at %d", got, looked.Load())
 	}
 	if err := try("10.0.0.1", "late"); code(err) != Busy {
@@ -73,8 +74,8 @@ func TestWrongTokensOfRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAWrongTokenOfARequestIsAnsweredLate, and what is no fault of the token's
-// counts for nothing.
+// TestAWrongTokenOfARequestIsAnsweredLate: and errors that are not the token's
+// fault are not counted.
 func TestAWrongTokenOfARequestIsAnsweredLate(t *testing.T) {
 	s := NewServer(Config{Authenticate: func(_ context.Context, token string) (Principal, error) {
 		if token == "down" {
@@ -98,8 +99,8 @@ func TestAWrongTokenOfARequestIsAnsweredLate(t *testing.T) {
 	}
 }
 
-// TestGoodTokensAreRememberedWithinBounds: the one that was shown longest ago
-// goes.
+// TestGoodTokensAreRememberedWithinBounds: the least recently used token is
+// forgotten.
 func TestGoodTokensAreRememberedWithinBounds(t *testing.T) {
 	v := tokenThrottle{at: map[[sha256.Size]byte]time.Time{}}
 	name := func(i int) [sha256.Size]byte { return sha256.Sum256([]byte{byte(i >> 8), byte(i)}) }

@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// maxDepth bounds nesting: the decoder recurses, and a stack that
-	// overflows would end the process.
+	// maxDepth bounds nesting: the decoder recurses, and a stack overflow would
+	// end the process.
 	maxDepth = 32
-	// elementCost is what decoding may allocate for one element, in bytes,
-	// roughly: the decoder makes a slice of the length announced.
+	// elementCost is roughly how many bytes decoding may allocate per element: the
+	// decoder allocates a slice of the announced length.
 	elementCost = 64
 )
 
-// checkValue tells whether b is exactly one msgpack value, nested at most
-// maxDepth deep and of at most maxElements elements, and returns how many it
-// has. It recurses into nothing and allocates nothing.
+// checkValue checks that b is exactly one msgpack value, nested at most
+// maxDepth deep and with at most maxElements elements, and returns their
+// number. It neither recurses nor allocates.
 func checkValue(b []byte, maxElements int) (elements int, err error) {
-	var open [maxDepth]int // values still to come at each level
+	var open [maxDepth]int // values still expected at each level
 	depth, pos := 0, 0
 	open[0] = 1
 	for {
@@ -45,7 +45,7 @@ func checkValue(b []byte, maxElements int) (elements int, err error) {
 		if inner == 0 {
 			continue
 		}
-		if inner > len(b)-pos { // each takes a byte at least
+		if inner > len(b)-pos { // each takes at least one byte
 			return 0, fmt.Errorf("%w: %d elements announced at byte %d, %d bytes left", ErrFrame, inner, pos, len(b)-pos)
 		}
 		if depth++; depth == maxDepth {
@@ -55,8 +55,9 @@ func checkValue(b []byte, maxElements int) (elements int, err error) {
 	}
 }
 
-// measure reads the head of a value: how many bytes it takes (those of the
-// elements apart) and how many elements follow (two for each entry of a map).
+// measure parses the head of a value. size is its length in bytes without
+// nested elements, inner the number of elements that follow (two per map
+// entry).
 func measure(b []byte) (size, inner int, ok bool) {
 	if len(b) == 0 {
 		return 0, 0, false
@@ -109,15 +110,15 @@ func measure(b []byte) (size, inner int, ok bool) {
 	return 0, 0, false
 }
 
-// sized measures a value whose length stands in width bytes after its code;
-// head counts the bytes of its head beside those (code, type of an ext).
+// sized measures a value whose length is encoded in width bytes after its code;
+// head counts the other bytes of its head (the code, the type of an ext).
 func sized(b []byte, width, head int) (size, inner int, ok bool) {
 	n, ok := length(b, width)
 	return head + width + n, 0, ok
 }
 
-// counted measures a container whose count stands in width bytes after its
-// code, with that many elements for each.
+// counted measures a container whose count is encoded in width bytes after its
+// code; each unit of it stands for per elements.
 func counted(b []byte, width, per int) (size, inner int, ok bool) {
 	n, ok := length(b, width)
 	return 1 + width, n * per, ok

@@ -5,24 +5,23 @@ import (
 	"sync"
 )
 
-// workers run requests. A goroutine that has run one is kept for the next, for
-// a while: its stack has grown already, which for a small request is much of
-// what it costs.
+// workers runs requests. Goroutines are reused, since their stacks have already
+// grown, which is much of the cost of a small request.
 type workers struct {
 	ctx  context.Context // ends with the server
-	next chan func()     // to those who have nothing to do
-	rest chan struct{}   // has one for each of them
+	next chan func()     // to idle workers
+	rest chan struct{}   // holds one token per idle worker
 	all  sync.WaitGroup
 }
 
-// maxResting bounds the goroutines that are kept.
+// maxResting bounds the idle goroutines.
 const maxResting = 32
 
 func newWorkers(ctx context.Context) *workers {
 	return &workers{ctx: ctx, next: make(chan func()), rest: make(chan struct{}, maxResting)}
 }
 
-// run runs a request in a goroutine of its own.
+// run runs a request in an idle or a new goroutine.
 func (w *workers) run(request func()) {
 	select {
 	case w.next <- request:

@@ -6,23 +6,22 @@ import (
 	"time"
 )
 
-// writeCoalescer is what a connection of a server has to send. Whoever comes while
-// nobody writes, writes: its own frame, and those that come meanwhile, all
-// that there are at once. So what is answered together goes in one write.
+// writeCoalescer batches the frames that a connection sends. A sender that
+// finds no writer becomes the writer: it writes its own frame, and then in one
+// batch whatever frames were added meanwhile.
 type writeCoalescer struct {
 	mu      sync.Mutex
 	writing bool
-	frames  []byte        // that wait for the next write
-	answers int           // among frames, whose senders have gone
-	written chan struct{} // closed when frames are through, or err says why not; nil: nobody waits
-	spare   []byte        // of the last write, to be used again
-	err     error         // of the write that failed; the last one
+	frames  []byte        // frames for the next write
+	answers int           // last frames of requests among them, whose senders do not wait
+	written chan struct{} // closed after the next write, whose error is in err; nil: no sender waits
+	spare   []byte        // buffer of the last write, for reuse
+	err     error         // of a failed write, after which there are no more
 }
 
-// send writes one frame, and returns when it is written. Where that fails it
-// has closed the connection, which is all that there is to do: most callers
-// ignore the error. A peer that does not take it in time is cut off: what it
-// holds up is its own connection alone.
+// send writes one frame and returns when it is written. If that fails, it has
+// closed the connection, so that most callers can ignore the error. A peer that
+// does not read in time is disconnected: it delays only its own connection.
 func (c *serverConn) send(kind frameType, id uint64, body any) error {
 	b, kind, err := c.encoded(kind, body)
 	if err != nil {
@@ -31,8 +30,8 @@ func (c *serverConn) send(kind frameType, id uint64, body any) error {
 	return c.write(frame{kind, id, b}, false)
 }
 
-// answer sends the last frame of a request, which it may leave to another
-// sender, and notes when it is through.
+// answer sends the last frame of a request, which another sender may write for
+// it, and records when it is written.
 func (c *serverConn) answer(kind frameType, id uint64, body any) {
 	b, kind, err := c.encoded(kind, body)
 	if err != nil {
@@ -42,7 +41,7 @@ func (c *serverConn) answer(kind frameType, id uint64, body any) {
 	_ = c.write(frame{kind, id, b}, true)
 }
 
-// encoded is the body of a frame, or of the error that goes in its place.
+// encoded returns the body of a frame, or of an error in its place.
 func (c *serverConn) encoded(kind frameType, body any) ([]byte, frameType, error) {
 	b, isRaw := body.(raw)
 	if !isRaw {
@@ -60,8 +59,8 @@ func (c *serverConn) encoded(kind frameType, body any) ([]byte, frameType, error
 	return b, kind, nil
 }
 
-// write adds a frame to what is to be written, and writes that unless somebody
-// does. The sender of an answer does not wait for others to write it.
+// write appends a frame to the batch, and flushes the batch if there is no
+// writer. The sender of an answer does not wait for another writer.
 func (c *serverConn) write(f frame, answer bool) error {
 	o := &c.out
 	o.mu.Lock()
@@ -96,11 +95,11 @@ func (c *serverConn) write(f frame, answer bool) error {
 	return o.err
 }
 
-// flush writes what there is until there is nothing more.
+// flush writes batches until there are no more frames.
 func (c *serverConn) flush() error {
 	o := &c.out
 	for {
-		runtime.Gosched() // those who were woken together have answers as well
+		runtime.Gosched() // other goroutines woken at the same time may add frames
 		o.mu.Lock()
 		frames, answers, written := o.frames, o.answers, o.written
 		o.frames, o.answers, o.written = o.spare[:0], 0, nil

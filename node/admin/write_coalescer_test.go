@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// heldConn takes what is written when it is told to.
+// heldConn holds each write until the test releases it.
 type heldConn struct {
 	net.Conn
-	begun chan struct{} // has one for each write that has begun
-	take  chan error    // lets one go on, or fail
+	begun chan struct{} // receives at the start of each write
+	take  chan error    // completes or fails one write
 
 	mu     sync.Mutex
 	writes [][]byte
@@ -64,7 +64,7 @@ func TestAnswersThatComeDuringAWriteGoInTheNext(t *testing.T) {
 	}()
 	<-conn.begun
 	for i := 2; i <= n; i++ {
-		c.answer(frameResult, uint64(i), Empty{}) // waits for nobody
+		c.answer(frameResult, uint64(i), Empty{}) // does not wait
 	}
 	if got := c.untakenNow(); got != n {
 		t.Errorf("%d answers are through before anything was taken", n-got)
@@ -161,7 +161,7 @@ func TestWorkersAreKeptForTheNextRequest(t *testing.T) {
 	ran := make(chan struct{})
 	w.run(func() { close(ran) })
 	<-ran
-	// Those that rest hold nothing of what they have done.
+	// Idle goroutines retain nothing of their requests.
 	gone := make(chan struct{})
 	fresh := newWorkers(s.ctx)
 	fresh.run(holding(gone))
@@ -179,7 +179,8 @@ func TestWorkersAreKeptForTheNextRequest(t *testing.T) {
 	fresh.all.Wait()
 }
 
-// holding is a request that holds much; gone is closed when nothing holds it.
+// holding returns a request that retains memory. gone is closed when the memory
+// is unreachable.
 func holding(gone chan struct{}) func() {
 	large := new([1 << 20]byte)
 	runtime.AddCleanup(large, func(gone chan struct{}) { close(gone) }, gone)

@@ -13,9 +13,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// TestChangeIsCheckedAgainstOneWhoseWriterHasGone: a writer that loses
-// patience leaves its change on the way; the next one must not be checked
-// against what was before it.
+// TestChangeIsCheckedAgainstOneWhoseWriterHasGone: a writer whose context ends
+// leaves its change pending. The next change must be checked against it.
 func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
 	store := consensus.NewMemory(consensus.Limits{})
 	c := New(Config{Store: store, Kinds: resource.RoutingKinds()})
@@ -41,7 +40,7 @@ func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
 		_, err := c.Delete(t.Context(), Target{Kind: "Service", Name: "apps"})
 		result <- err
 	}()
-	// Where it is admitted at once it gets to the store before the gate opens.
+	// If it is admitted at once, it reaches the store before the gate opens.
 	for early := time.Now().Add(50 * time.Millisecond); store.Snapshot().Len() == 2 && time.Now().Before(early); {
 		runtime.Gosched()
 	}
@@ -55,16 +54,22 @@ func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
 	}
 }
 
-// TestVersionThatDoesNotFit: a resource that was read from another node, or
-// before it was deleted, says so with its file and line, and what to do.
+// TestVersionThatDoesNotFit: the error for an outdated version, or for the
+// version of a deleted resource, says what to do.
 func TestVersionThatDoesNotFit(t *testing.T) {
 	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
 	if _, err := f.Apply(t.Context(), Change{Objects: objects(t, "kind: Service\nname: apps\nspec: {}")}); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ text, want string }{
-		"gone":  {"kind: Service\nname: old\nversion: 7\nspec: {}", "there is no such resource; leave version out to create it (7)"},
-		"older": {"kind: Service\nname: apps\nversion: 7\nspec: {protocol: http}", "someone changed it since, it is at version 1: get it again (7)"},
+		"gone": {
+			"kind: Service\nname: old\nversion: 7\nspec: {}",
+			"there is no such resource; leave version out to create it (7)",
+		},
+		"older": {
+			"kind: Service\nname: apps\nversion: 7\nspec: {protocol: http}",
+			"someone changed it since, it is at version 1: get it again (7)",
+		},
 	} {
 		for _, dryRun := range []bool{false, true} {
 			_, err := f.Apply(t.Context(), Change{Objects: objects(t, test.text), DryRun: dryRun})

@@ -12,30 +12,30 @@ import (
 	"penstock/routing/resource"
 )
 
-// Change is what somebody wants the resources to be: all of it, or nothing.
+// Change is a set of creations, updates and deletions, applied all or none.
 type Change struct {
-	// Objects are created or changed.
+	// Objects are created or updated.
 	Objects []resource.Object
-	// Prune, when not empty, deletes the resources that have all of these
-	// labels and are not among Objects.
+	// Prune, if not empty, deletes the resources that have all of these labels and
+	// are not among Objects.
 	Prune map[string]string
-	// DryRun tells what would change and changes nothing.
+	// DryRun reports what would change and changes nothing.
 	DryRun bool
-	// ID makes it safe to ask again after an answer that was lost: a change
-	// that acted is not made again, and is answered from the history as it was
-	// the first time. What the history has forgotten, or what the request did
-	// not change then, is "unchanged"; warnings are not told again. A request
-	// that did not act, since there was nothing to do or it was refused, is
-	// not remembered.
+	// ID makes it safe to repeat a request whose result was lost. A change that
+	// was applied is not applied again; the result is reconstructed from the
+	// history. A resource that the history has forgotten, or that the request did
+	// not change, is "unchanged"; warnings are not repeated. A request that
+	// applied nothing, because there was nothing to do or it was refused, is not
+	// remembered.
 	ID consensus.ID
-	// Note says who asks. Without What it is "apply", without At now.
+	// Note is the history entry. Without What it is "apply", without At now.
 	Note consensus.Note
 }
 
-// Apply creates, changes and deletes resources, all of them or none, and
-// returns when that acts here. The error is an *admin.Error where the change
-// was refused. It wraps consensus.ErrNotLeader where another node decides and
-// nothing was done; consensus.ErrUnknown where it may or may not act.
+// Apply creates, updates and deletes resources, all of them or none, and
+// returns once the change is in force here. The error is an *admin.Error if the
+// change was refused. It wraps consensus.ErrNotLeader if another node leads and
+// nothing was done, and consensus.ErrUnknown if the outcome is unknown.
 func (c *Catalog) Apply(ctx context.Context, change Change) (*admin.ApplyResult, error) {
 	if faults := resource.LabelFaults(change.Prune); len(faults) > 0 {
 		e := admin.Errorf(admin.Invalid, "prune: %s", faults[0])
@@ -62,19 +62,19 @@ func (c *Catalog) Apply(ctx context.Context, change Change) (*admin.ApplyResult,
 	return result, nil
 }
 
-// applying is one check of a change.
+// applying is the check of one change.
 type applying struct {
 	catalog *Catalog
 	now     *content
 	change  *Change
 	result  *admin.ApplyResult
 
-	all      []resource.Change // what is checked together, unchanged objects too
+	all      []resource.Change // checked together, including unchanged objects
 	plan     plan
 	faults   resource.Faults
-	outdated resource.Faults // versions that the writer has seen and are no more
+	outdated resource.Faults // conflicts with the versions that the writer read
 	pruned   map[resource.Key]bool
-	created  string // when what is new was created; "": nothing is yet
+	created  string // creation timestamp of new objects; "": not chosen yet
 }
 
 func (a *applying) check() (*plan, error) {
@@ -103,7 +103,7 @@ func (a *applying) check() (*plan, error) {
 	return &a.plan, nil
 }
 
-// admits asks who else has a say in what may be there.
+// admits calls Config.Admit.
 func (c *Catalog) admits(o resource.Object) error {
 	if c.cfg.Admit == nil {
 		return nil
@@ -111,11 +111,11 @@ func (c *Catalog) admits(o resource.Object) error {
 	return c.cfg.Admit(o)
 }
 
-// put checks one object and gives it as it will be kept.
+// put checks one object and returns it as it will be stored.
 func (a *applying) put(given *resource.Object) (resource.Object, error) {
 	stored, exists, known := a.now.get(given.Key)
-	// What only serves the faults of the file that it came from is left out:
-	// whoever sent it knows that.
+	// The fields that locate an object in its file are left out: the sender has
+	// them.
 	o, wrong := resource.FillHidden(resource.Object{Key: given.Key, Spec: given.Spec, Labels: given.Labels}, stored)
 	a.faults = append(a.faults, wrong...)
 	if exists && known {
@@ -154,8 +154,8 @@ func (a *applying) put(given *resource.Object) (resource.Object, error) {
 	return o, nil
 }
 
-// checkVersion says that an object was read in another version than the one
-// there is.
+// checkVersion reports a conflict if the writer read another version of the
+// object than the stored one.
 func (a *applying) checkVersion(o *resource.Object, version uint64) error {
 	if version == 0 {
 		return nil
@@ -167,12 +167,13 @@ func (a *applying) checkVersion(o *resource.Object, version uint64) error {
 	return err
 }
 
-// versionFault says what is wrong with the version that a writer has seen.
+// versionFault returns the conflict between a version that a writer read and
+// the stored one; "": none.
 func (n *content) versionFault(k resource.Key, version uint64) (string, error) {
 	e, exists := n.view.Get(consensus.Key(k))
 	switch {
 	case exists && e.Version == version && n.touched(k):
-		return "", errAgain // when what is on its way has come, there is more to say
+		return "", errAgain // decide once the pending change is in force
 	case !exists && n.touched(k):
 		return "", errAgain
 	case !exists:
@@ -183,7 +184,8 @@ func (n *content) versionFault(k resource.Key, version uint64) (string, error) {
 	return "", nil
 }
 
-// prune adds the deletions of what has the labels and is not among the objects.
+// prune adds the deletions of resources that have the labels and are not among
+// the objects.
 func (a *applying) prune(objects []resource.Object) {
 	kept := make(map[resource.Key]bool, len(objects))
 	for i := range objects {
@@ -214,8 +216,8 @@ func (a *applying) prune(objects []resource.Object) {
 	}
 }
 
-// usersFirst orders objects so that whatever refers to another of them comes
-// before it, otherwise as given.
+// usersFirst orders objects so that each comes before those that it refers to,
+// and otherwise keeps their order.
 func usersFirst(set *resource.Set, objects []resource.Object) []resource.Object {
 	waiting := make(map[resource.Key]*resource.Object, len(objects))
 	for i := range objects {
@@ -240,9 +242,10 @@ func usersFirst(set *resource.Set, objects []resource.Object) []resource.Object 
 	return out
 }
 
-// refuse is the refusal that lists all faults; nil: there are none.
+// refuse returns an error that lists all faults; nil: there are none.
 func (a *applying) refuse() error {
-	// That what prune deletes is missed by what stays is told once, of the former.
+	// A reference to a pruned resource has two faults. Only the one about the
+	// pruned resource is reported.
 	a.faults = slices.DeleteFunc(a.faults, func(f resource.Fault) bool {
 		kind, ok := strings.CutPrefix(f.Message, "there is no such ")
 		return ok && a.pruned[resource.Key{Kind: kind, Name: f.Value}]
@@ -268,7 +271,8 @@ func (a *applying) refuse() error {
 	return e
 }
 
-// repeated is the answer to a request whose batch acted before, at that index.
+// repeated returns the result of a request whose batch applied earlier, at
+// index.
 func (c *Catalog) repeated(objects []resource.Object, index uint64) *admin.ApplyResult {
 	_, view := c.InForce()
 	result := &admin.ApplyResult{Changes: make([]admin.Change, 0, len(objects))}
@@ -278,7 +282,7 @@ func (c *Catalog) repeated(objects []resource.Object, index uint64) *admin.Apply
 		asked[k] = true
 		result.Changes = append(result.Changes, admin.Change{Kind: k.Kind, Name: k.Name, Action: actionAt(view, k, index)})
 	}
-	keys, _ := view.Changed(index - 1) // pruned; not known of old ones
+	keys, _ := view.Changed(index - 1) // the pruned ones; unknown for an old index
 	for _, k := range keys {
 		if !k.Internal() && !c.kept[k.Kind] && !asked[k] && actionAt(view, k, index) == admin.Deleted {
 			asked[k] = true
@@ -288,7 +292,7 @@ func (c *Catalog) repeated(objects []resource.Object, index uint64) *admin.Apply
 	return result
 }
 
-// actionAt tells what the batch of an index did to a resource.
+// actionAt returns what the batch at an index did to a resource.
 func actionAt(view consensus.Snapshot, k consensus.Key, index uint64) string {
 	revisions := view.History(k)
 	for i, r := range revisions {

@@ -11,17 +11,19 @@ import (
 	"penstock/routing/resource"
 )
 
-// service makes the object of a small service.
+// service returns the object of a small service.
 func service(b testing.TB, i, port int) resource.Object {
 	b.Helper()
-	list, faults := resource.Decode("", fmt.Appendf(nil, `{"kind":"Service","name":"s%d","spec":{"endpoints":[{"address":"127.0.0.1:%d"}]}}`, i, port), resource.RoutingKinds())
+	list, faults := resource.Decode("",
+		fmt.Appendf(nil, `{"kind":"Service","name":"s%d","spec":{"endpoints":[{"address":"127.0.0.1:%d"}]}}`, i, port),
+		resource.RoutingKinds())
 	if len(faults) > 0 {
 		b.Fatal(faults)
 	}
 	return list[0]
 }
 
-// newFilled is a catalog with so many services that nothing acts on.
+// newFilled returns a catalog with that many services.
 func newFilled(b *testing.B, services int) *Catalog {
 	b.Helper()
 	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: resource.RoutingKinds()})
@@ -51,7 +53,7 @@ func BenchmarkChangeOneOf100000(b *testing.B) {
 	}
 }
 
-// BenchmarkChangesOf32Writers: per change, with 32 writers at once.
+// BenchmarkChangesOf32Writers measures one change, with 32 concurrent writers.
 func BenchmarkChangesOf32Writers(b *testing.B) {
 	c := newFilled(b, 100_000)
 	var next atomic.Int64

@@ -1,23 +1,26 @@
-// Package catalog keeps the resources that are in force. A change goes through
-// three steps: it is checked against what is in force and what is on its way
-// already, proposed to the store, and acts when the follower has brought the
-// store's new content to the rooms; only then its writer is answered. What
-// another node proposes comes the same way, without the first step.
+// Package catalog maintains the resources in force. A change passes three
+// steps: the catalog checks it against the resources in force and all pending
+// changes, proposes it to the store, and applies it when Follow delivers the
+// store's new content; only then does the writer get its result. Changes
+// proposed by other nodes pass only the last step.
 //
 //	c := catalog.New(catalog.Config{Store: store, Kinds: kinds})
 //	go c.Follow(ctx, func(set *resource.Set, changes []resource.Change) error { ... })
 //	result, err := c.Apply(ctx, catalog.Change{Objects: objects})
 //
-// Changes do not wait for one another: each is checked against all before it,
-// says so to the store (consensus.Batch.IfSequence), and is proposed at once.
-// When one of them fails, those after it are refused by the store, and checked
-// anew against what is in force. So what acts has always been checked against
-// exactly the content that it acts upon, whoever leads.
+// Changes are pipelined: each is checked against all before it, proposed at
+// once, and carries the sequence number that it was checked against
+// (consensus.Batch.IfSequence). If one of them fails, the store rejects those
+// after it, and the catalog checks them again against the resources in force.
+// So a change in force was always checked against exactly the content that it
+// applies to, whichever node leads.
 //
-// No answer rests on what may never act: a refusal, or that there is nothing
-// to do, is given when all that it was found against is in force.
+// No result depends on a change that may never apply: an error, or the finding
+// that there is nothing to do, is returned only once everything that it was
+// found against is in force.
 //
-// Kinds that begin with "_" are the cluster's own; the catalog passes them by.
+// Kinds that begin with "_" are internal to the cluster; the catalog ignores
+// them.
 package catalog
 
 import (
@@ -30,69 +33,69 @@ import (
 	"penstock/routing/resource"
 )
 
-// Store is what is needed of the agreed content. Nobody else may change
-// resources in it without Batch.IfSequence.
+// Store is the replicated content. All other writers of resources must use
+// Batch.IfSequence.
 type Store interface {
-	// Propose takes a batch, which acts before any that is proposed later.
+	// Propose proposes a batch. Batches apply in the order of their proposals.
 	Propose(ctx context.Context, b *consensus.Batch) (consensus.Pending, error)
-	// Snapshot is the content now.
+	// Snapshot returns the current content.
 	Snapshot() consensus.Snapshot
-	// Wait returns a view whose index is above after.
+	// Wait returns a snapshot whose index is above after.
 	Wait(ctx context.Context, after uint64) (consensus.Snapshot, error)
 }
 
-// Config is what a catalog works with.
+// Config configures a catalog.
 type Config struct {
 	Store Store
 	Kinds []resource.Kind
-	// Sealer seals the kinds that hold secrets; nil: they are stored in the
-	// clear, which is for stores that never leave the process.
+	// Sealer encrypts the kinds that hold secrets; nil: they are stored in
+	// plaintext, which is for stores that never leave the process.
 	Sealer Sealer
-	// Barrier returns when the store's Snapshot has everything that was agreed
-	// before it was called, or with consensus.ErrNotLeader; nil: the Snapshot
-	// always has. It is called before a change is refused, or answered
-	// without having been proposed, and when a pipeline starts.
+	// Barrier returns nil once the store's Snapshot includes everything committed
+	// before the call, or consensus.ErrNotLeader; nil: the Snapshot always does.
+	// It is called before a change is refused, or answered without a proposal, and
+	// when a pipeline starts.
 	Barrier func(ctx context.Context) error
-	// Admit may refuse an object that is to be created or changed, such as
-	// one that not every node understands; nil: all are admitted.
+	// Admit may reject an object to be created or changed, such as one that not
+	// every node supports; nil: all are admitted.
 	Admit func(resource.Object) error
-	// Status makes what tells the status of objects of a set, as JSON, for the
-	// kinds that have one; since is when an object was last changed. Nil: none
-	// has.
+	// Status returns a function that gives the status, as JSON, of the objects of
+	// a set whose kind has one. since is the time of an object's last change. Nil:
+	// no kind has a status.
 	Status func(*resource.Set) func(o *resource.Object, since time.Time) []byte
 	Log    *slog.Logger // nil: none
 }
 
-// Catalog is what is in force: the store's content as objects. Its methods may
-// be called from anywhere.
+// Catalog holds the resources in force: the store's content as objects. Its
+// methods are safe for concurrent use.
 type Catalog struct {
 	cfg     Config
-	sealing map[string]bool // kinds that are sealed
-	kept    map[string]bool // kinds that users do not write
-	reopen  time.Duration   // between two attempts to open what could not be opened
+	sealing map[string]bool // kinds that are encrypted
+	kept    map[string]bool // kinds that users cannot write
+	reopen  time.Duration   // interval of the attempts to decrypt unread entries
 
-	// admitting holds one token: whoever has it checks and proposes, so that
+	// admitting is a lock that is held to check and propose a change, so that
 	// changes are proposed in the order in which they are checked.
 	admitting chan struct{}
 
 	mu   sync.Mutex
-	set  *resource.Set // what acts
+	set  *resource.Set // in force
 	view consensus.Snapshot
-	// unread has what the set has in an older state, or not at all, because
-	// it could not be opened. The map is replaced, never changed.
+	// unread has the entries that could not be decrypted, which the set has in an
+	// older version or not at all. The map is replaced, never modified.
 	unread  map[consensus.Key]unread
 	changed chan struct{} // closed when view, set or flights are replaced
-	// ahead is what will be in force; nil: not known.
+	// ahead is the content after all pending changes; nil: unknown.
 	ahead *ahead
-	// flights are the changes between set and ahead, in order. The slice is
-	// replaced or appended to, never changed.
+	// flights are the pending changes between set and ahead, in order. The slice
+	// is replaced or appended to, never modified.
 	flights []*pendingChange
-	// undecided are the flights that were proposed and have no result, in
-	// order; unsettled those that will act, and do not yet.
+	// undecided are the flights that were proposed and have no result, in order;
+	// unsettled those that are committed but not in force here yet.
 	undecided, unsettled []*pendingChange
 }
 
-// New makes a catalog with nothing in force. Until Follow runs, changes wait.
+// New returns an empty catalog. Changes wait until Follow runs.
 func New(cfg Config) *Catalog {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -108,19 +111,19 @@ func New(cfg Config) *Catalog {
 	return c
 }
 
-// InForce is the content that acts now.
+// InForce returns the content in force.
 func (c *Catalog) InForce() (*resource.Set, consensus.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.set, c.view
 }
 
-// Await waits until the store's content of that index acts here.
+// Await waits until the store's content of the index is in force here.
 func (c *Catalog) Await(ctx context.Context, index uint64) error {
 	return c.until(ctx, func() bool { return c.view.Index() >= index })
 }
 
-// until waits for a condition of what c.mu guards.
+// until waits for a condition on state guarded by c.mu.
 func (c *Catalog) until(ctx context.Context, met func() bool) error {
 	for {
 		c.mu.Lock()
@@ -137,7 +140,7 @@ func (c *Catalog) until(ctx context.Context, met func() bool) error {
 	}
 }
 
-// notify wakes those who wait in until. Its caller holds c.mu.
+// notify wakes the waiters in until. The caller holds c.mu.
 func (c *Catalog) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})

@@ -28,7 +28,8 @@ name: apps
 spec: {endpoints: [{address: "127.0.0.1:7001"}]}
 `
 
-// followed is a catalog whose changes act, and what acted.
+// followed is a catalog with a running Follow, which sends the keys that it
+// applies to acted.
 type followed struct {
 	*Catalog
 	store *consensus.Memory
@@ -73,7 +74,7 @@ func objects(t testing.TB, text string) []resource.Object {
 	return list
 }
 
-// apply gives what each object got, or the refusal.
+// apply returns the action for each object, or the error.
 func (f *followed) apply(t *testing.T, text string) (string, error) {
 	t.Helper()
 	r, err := f.Apply(t.Context(), Change{Objects: objects(t, text)})
@@ -180,7 +181,8 @@ func TestDeleteNamesTheUsers(t *testing.T) {
 	if _, err := f.Delete(t.Context(), Target{Kind: "service", Name: "apps"}); code(err) != admin.NotFound {
 		t.Errorf("delete of what is gone: %v", err)
 	}
-	if _, err := f.Delete(t.Context(), Target{Kind: "servant", Name: "apps"}); code(err) != admin.Invalid || !strings.Contains(err.Error(), "Service") {
+	if _, err := f.Delete(t.Context(), Target{Kind: "servant", Name: "apps"}); code(err) != admin.Invalid ||
+		!strings.Contains(err.Error(), "Service") {
 		t.Errorf("delete of an unknown kind: %v", err)
 	}
 }
@@ -202,7 +204,8 @@ func TestAWriterThatMissedAChangeIsRefused(t *testing.T) {
 func TestGet(t *testing.T) {
 	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
-	if r, err := f.Get(&admin.GetRequest{Kind: "Services", Name: ""}); err != nil || r.Kind != "Service" || len(r.Documents) != 1 || r.Documents[0].Name != "apps" {
+	if r, err := f.Get(&admin.GetRequest{Kind: "Services", Name: ""}); err != nil ||
+		r.Kind != "Service" || len(r.Documents) != 1 || r.Documents[0].Name != "apps" {
 		t.Errorf("all services: %+v, %v", r, err)
 	}
 	if r, err := f.Get(&admin.GetRequest{Kind: "certificates", Name: ""}); err != nil || r.Documents == nil || len(r.Documents) != 0 {
@@ -213,15 +216,17 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestWhatWasStoredBeforeActsAtStart: a catalog on a store with a past, whose
-// last batches are all that it remembers, brings all of it to act.
+// TestWhatWasStoredBeforeActsAtStart: a catalog on a store that remembers only
+// its last batches loads all of its content.
 func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
 	s := consensus.NewMemory(consensus.Limits{})
 	first := newFollowed(t, s)
 	first.mustApply(t, base, "Listener/edge created, Service/apps created")
 	for i := range 300 {
 		o := objects(t, fmt.Sprintf("kind: Service\nname: s%d\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}", i))[0]
-		if _, err := s.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)}}}); err != nil {
+		if _, err := s.Commit(t.Context(), &consensus.Batch{
+			Ops: []consensus.Op{{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)}},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -243,7 +248,10 @@ func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
 func TestWhatCannotBeUnderstoodStopsTheFollower(t *testing.T) {
 	s := consensus.NewMemory(consensus.Limits{})
 	c := New(Config{Store: s, Kinds: resource.RoutingKinds()})
-	if _, err := s.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: "Future", Name: "x"}, Value: []byte(`{"kind":"Future","name":"x","spec":{}}`)}}}); err != nil {
+	if _, err := s.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{
+		Key:   consensus.Key{Kind: "Future", Name: "x"},
+		Value: []byte(`{"kind":"Future","name":"x","spec":{}}`),
+	}}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -255,7 +263,7 @@ func TestWhatCannotBeUnderstoodStopsTheFollower(t *testing.T) {
 }
 
 func TestApplyGivesUpWithItsContext(t *testing.T) {
-	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: resource.RoutingKinds()}) // nobody follows
+	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: resource.RoutingKinds()}) // Follow does not run
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := c.Apply(ctx, Change{Objects: objects(t, base)}); !errors.Is(err, context.DeadlineExceeded) {

@@ -10,17 +10,18 @@ import (
 	"penstock/routing/resource"
 )
 
-// Target is the one resource that a change is about, and who asks.
+// Target is the resource of a Delete or Rollback, with the details of the
+// change.
 type Target struct {
 	Kind, Name string // the kind in any case, singular or plural
-	// Version is, of a delete, the one that the resource must have, 0: any;
-	// of a rollback, the one to go back to, 0: that before the last change.
+	// Version is, for Delete, the version that the resource must have, 0: any; for
+	// Rollback, the version to restore, 0: the one before the last change.
 	Version uint64
-	ID      consensus.ID   // Change.ID's
-	Note    consensus.Note // Change.Note's
+	ID      consensus.ID   // as in Change
+	Note    consensus.Note // as in Change
 }
 
-// key finds what a target names.
+// key returns the key of a kind and name.
 func (c *Catalog) key(kind, name string) (resource.Key, error) {
 	k, err := resource.FindKind(c.cfg.Kinds, kind)
 	if err != nil {
@@ -29,7 +30,8 @@ func (c *Catalog) key(kind, name string) (resource.Key, error) {
 	return resource.Key{Kind: k.Name, Name: name}, nil
 }
 
-// Delete deletes one resource, unless others use it. Its errors are Apply's.
+// Delete deletes one resource, unless others refer to it. Its errors are
+// Apply's.
 func (c *Catalog) Delete(ctx context.Context, t Target) (*admin.DeleteResult, error) {
 	key, err := c.key(t.Kind, t.Name)
 	if err != nil {
@@ -63,9 +65,9 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*admin.DeleteResult, er
 	return &admin.DeleteResult{Index: out.index, Kind: key.Kind, Name: key.Name}, nil
 }
 
-// Rollback gives a resource the content that it had at a version, secrets
-// included; one that was deleted is there again. The content is checked as if
-// it were applied now. Its errors are Apply's.
+// Rollback restores the content that a resource had at a version, secrets
+// included, even if the resource was deleted since. The content is checked as
+// if it were applied now. Its errors are Apply's.
 func (c *Catalog) Rollback(ctx context.Context, t Target) (*admin.ApplyResult, error) {
 	key, err := c.key(t.Kind, t.Name)
 	if err != nil {
@@ -74,7 +76,7 @@ func (c *Catalog) Rollback(ctx context.Context, t Target) (*admin.ApplyResult, e
 	var result *admin.ApplyResult
 	out, err := c.change(ctx, t.ID, noted(t.Note, "rollback"), func(now *content) (*plan, error) {
 		if t.Version == 0 && now.touched(key) {
-			return nil, errAgain // what is on its way will be the last change
+			return nil, errAgain // the pending change will be the last one
 		}
 		r, err := revisionOf(now.view, key, t.Version)
 		if err != nil {
@@ -102,7 +104,7 @@ func (c *Catalog) Rollback(ctx context.Context, t Target) (*admin.ApplyResult, e
 	return result, nil
 }
 
-// revisionOf finds the revision to go back to.
+// revisionOf returns the revision to restore.
 func revisionOf(view consensus.Snapshot, key resource.Key, version uint64) (consensus.Revision, error) {
 	revisions := view.History(consensus.Key(key))
 	known := make([]string, 0, len(revisions))
@@ -130,7 +132,7 @@ func revisionOf(view consensus.Snapshot, key resource.Key, version uint64) (cons
 	return none, admin.Errorf(admin.NotFound, "%v has no version %d that is remembered; there are %s", key, version, strings.Join(known, ", "))
 }
 
-// former is the object of a revision, checked as this version checks files.
+// former returns the object of a revision, validated by this build's rules.
 func (c *Catalog) former(key resource.Key, r consensus.Revision) (resource.Object, error) {
 	value, err := c.open(consensus.Key(key), r.Value)
 	if err != nil {

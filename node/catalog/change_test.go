@@ -12,7 +12,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// told gives what a result says about each resource.
+// told describes a result or error in one line.
 func told(r *admin.ApplyResult, err error) string {
 	if err != nil {
 		var e *admin.Error
@@ -101,7 +101,8 @@ func TestPruneDeletesWhatHasTheLabelsAndIsLeftOut(t *testing.T) {
 		wantTold(t, what, "Listener/edge deleted, Service/apps deleted, Service/mine deleted", r, err)
 	}
 	unlabelled := objects(t, "kind: Service\nname: x\nspec: {}")
-	if r, err := c.Apply(t.Context(), Change{Objects: unlabelled, Prune: team}); err != nil || len(r.Warnings) != 1 || r.Warnings[0].Path != "labels" {
+	if r, err := c.Apply(t.Context(), Change{Objects: unlabelled, Prune: team}); err != nil ||
+		len(r.Warnings) != 1 || r.Warnings[0].Path != "labels" {
 		t.Errorf("a document without the labels: %+v, %v", r, err)
 	}
 	if _, err := c.Apply(t.Context(), Change{Prune: map[string]string{"a b": "c"}}); code(err) != admin.Invalid {
@@ -110,12 +111,17 @@ func TestPruneDeletesWhatHasTheLabelsAndIsLeftOut(t *testing.T) {
 	checkAgrees(t, c, store)
 }
 
-// TestTheSameRequestActsOnce: whatever became of the first answer, and
+// TestTheSameRequestActsOnce: whatever became of the first response, and
 // whatever has changed since.
 func TestTheSameRequestActsOnce(t *testing.T) {
 	c, store := newOnMemory(t)
 	mustApply(t, c, "kind: Service\nname: b\nspec: {}")
-	change := Change{Objects: objects(t, "kind: Service\nname: a\nspec: {}\n---\nkind: Service\nname: b\nspec: {protocol: http}\n---\nkind: Service\nname: c\nspec: {}"), ID: consensus.ID{1}}
+	change := Change{
+		Objects: objects(t, "kind: Service\nname: a\nspec: {}\n---\n"+
+			"kind: Service\nname: b\nspec: {protocol: http}\n---\n"+
+			"kind: Service\nname: c\nspec: {}"),
+		ID: consensus.ID{1},
+	}
 	const want = "Service/a created, Service/b configured, Service/c created"
 	r, err := c.Apply(t.Context(), change)
 	wantTold(t, "first", want, r, err)
@@ -144,7 +150,7 @@ func TestTheSameRequestActsOnce(t *testing.T) {
 	if i := store.Snapshot().Index(); i != first+3 {
 		t.Errorf("the store is at %d, want %d", i, first+3)
 	}
-	// One that is still on its way is joined.
+	// A repeated request joins a pending change.
 	slow, road := newOnRoad(t)
 	road.close()
 	results := make(chan string, 2)
@@ -169,7 +175,8 @@ func TestDeleteOfAVersion(t *testing.T) {
 	c, _ := newOnMemory(t)
 	mustApply(t, c, "kind: Service\nname: a\nspec: {}")
 	mustApply(t, c, "kind: Service\nname: a\nspec: {protocol: http}")
-	if _, err := c.Delete(t.Context(), Target{Kind: "service", Name: "a", Version: 1}); code(err) != admin.Refused || !strings.Contains(err.Error(), "version 2") {
+	if _, err := c.Delete(t.Context(), Target{Kind: "service", Name: "a", Version: 1}); code(err) != admin.Refused ||
+		!strings.Contains(err.Error(), "version 2") {
 		t.Errorf("an old version: %v", err)
 	}
 	if r, err := c.Delete(t.Context(), Target{Kind: "service", Name: "a", Version: 2}); err != nil || r.Index != 3 {
@@ -203,7 +210,7 @@ func TestHistoryAndRollback(t *testing.T) {
 	rollback(6, "refused")
 	rollback(99, "not_found")
 	rollback(0, "Service/a created")
-	rollback(0, "refused") // before that it was not there
+	rollback(0, "refused") // it did not exist before that
 	h, err := c.History("SERVICE", "a")
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +248,8 @@ func service2yaml(protocol string) string {
 	return "kind: Service\nname: a\nlabels:\n  p: " + protocol + "\nspec:\n  protocol: " + protocol + "\n"
 }
 
-// TestARollbackIsCheckedAsAnyChange: what the old content refers to may be gone.
+// TestARollbackIsCheckedAsAnyChange: the old content may refer to a deleted
+// resource.
 func TestARollbackIsCheckedAsAnyChange(t *testing.T) {
 	c, _ := newOnMemory(t)
 	mustApply(t, c, base)
@@ -258,7 +266,8 @@ func TestARollbackIsCheckedAsAnyChange(t *testing.T) {
 	wantTold(t, "rollback", "Listener/edge configured", r, err)
 }
 
-// TestInternalEntriesAreNobodysBusiness: they pass by, and the index goes on.
+// TestInternalEntriesAreNobodysBusiness: the catalog ignores internal entries,
+// but its index advances.
 func TestInternalEntriesAreNobodysBusiness(t *testing.T) {
 	c, store := newOnMemory(t)
 	mustApply(t, c, base)

@@ -7,7 +7,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// Decode reads the documents of a request.
+// Decode parses the documents of a request.
 func (c *Catalog) Decode(docs [][]byte) ([]resource.Object, error) {
 	var objects []resource.Object
 	var faults resource.Faults
@@ -25,13 +25,13 @@ func notFound(k resource.Key) error {
 	return admin.Errorf(admin.NotFound, "there is no %s %q", k.Kind, k.Name)
 }
 
-// Invalid is the refusal of documents that have faults.
+// Invalid returns the error for documents that have faults.
 func Invalid(faults resource.Faults) *admin.Error { return invalid(faults) }
 
-// Faults are faults or warnings as they are told.
+// Faults converts faults or warnings for a response.
 func Faults(list resource.Faults) []admin.Fault { return faultsOf(list) }
 
-// invalid is the refusal that lists faults.
+// invalid returns an error that lists faults.
 func invalid(faults resource.Faults) *admin.Error {
 	e := admin.Errorf(admin.Invalid, "%d faults; nothing was changed", len(faults))
 	if len(faults) == 1 {
@@ -46,10 +46,10 @@ func faultsOf[F ~[]resource.Fault](faults F) []admin.Fault {
 	for _, f := range faults {
 		key, path, _ := strings.Cut(f.Path, " ")
 		one := admin.Fault{Key: key, Path: path, Message: f.Message, Value: f.Value, Document: f.Document}
-		if one.Key == "document" { // "document 2", of one without a kind
+		if one.Key == "document" { // "document 2", for a document without a kind
 			one.Key, one.Path = "", strings.TrimLeft(path, "0123456789 ")
 		}
-		if f.File == "" { // else the line is of a file that the asker did not send
+		if f.File == "" { // else the line is in a file that the client did not send
 			one.Line = f.Line
 		}
 		out = append(out, one)

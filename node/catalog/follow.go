@@ -13,12 +13,12 @@ import (
 	"penstock/routing/resource"
 )
 
-// reopenEvery is how often what could not be opened is tried again.
+// reopenEvery is the interval of the attempts to decrypt unread entries.
 const reopenEvery = 5 * time.Second
 
-// Follow brings each new content of the store to act, until ctx ends, whose
-// error it returns then, or until it cannot go on. act is called with what
-// changed of the resources, and not when nothing did.
+// Follow puts each new content of the store in force, until ctx ends, whose
+// error it then returns, or until it fails. act is called with the changes of
+// the resources, if there are any.
 func (c *Catalog) Follow(ctx context.Context, act func(set *resource.Set, changes []resource.Change) error) error {
 	for {
 		set, old := c.InForce()
@@ -39,8 +39,8 @@ func (c *Catalog) Follow(ctx context.Context, act func(set *resource.Set, change
 	}
 }
 
-// wait waits for another view. While something could not be opened it returns
-// with the same view now and then, for another attempt.
+// wait waits for a new snapshot. While there are unread entries, it also
+// returns the old one every c.reopen, for another attempt.
 func (c *Catalog) wait(ctx context.Context, old consensus.Snapshot) (consensus.Snapshot, error) {
 	if len(c.shot().unread) == 0 {
 		return c.cfg.Store.Wait(ctx, old.Index())
@@ -59,19 +59,20 @@ func (c *Catalog) wait(ctx context.Context, old consensus.Snapshot) (consensus.S
 	return view, err
 }
 
-// step leads from one content to a later one.
+// step is the transition from one content to a later one.
 type step struct {
 	changes []resource.Change
 	set     *resource.Set
 	unread  map[consensus.Key]unread
-	arrived []*pendingChange // own changes that the step has
-	// foreign: it has others as well, so what is ahead was not checked
-	// against what there is.
+	arrived []*pendingChange // own changes that the step includes
+	// foreign: the step includes changes of other writers, so that the pending
+	// changes were not checked against the actual content.
 	foreign bool
 }
 
-// since gives what changed from a set, that of the old view, to a view. What
-// was admitted stands, whatever is wrong with it now.
+// since returns the step from a set, which belongs to the old snapshot, to a
+// later snapshot. Objects that were admitted stay, whatever is wrong with them
+// now.
 func (c *Catalog) since(set *resource.Set, old, view consensus.Snapshot) (*step, error) {
 	c.mu.Lock()
 	s := &step{set: set, unread: c.unread}
@@ -112,17 +113,17 @@ func (c *Catalog) since(set *resource.Set, old, view consensus.Snapshot) (*step,
 	return s, nil
 }
 
-// changes is what became of one key.
+// changes is the change of one key.
 type changes struct {
 	key    consensus.Key
 	entry  consensus.Entry
 	exists bool
-	own    bool // change is what a flight did
+	own    bool // change is from a pending change
 	change resource.Change
 	err    error // why the entry cannot be read
 }
 
-// read reads what a view has of a key.
+// read reads a key from a snapshot.
 func (c *Catalog) read(arrived []*pendingChange, view consensus.Snapshot, k consensus.Key) changes {
 	n := changes{key: k}
 	n.entry, n.exists = view.Get(k)
@@ -134,7 +135,7 @@ func (c *Catalog) read(arrived []*pendingChange, view consensus.Snapshot, k cons
 	return n
 }
 
-// follow adds to a step what became of one key.
+// follow adds the change of one key to a step.
 func (c *Catalog) follow(s *step, set *resource.Set, n *changes) error {
 	k := n.key
 	_, had := set.Get(resource.Key(k))
@@ -159,7 +160,8 @@ func (c *Catalog) follow(s *step, set *resource.Set, n *changes) error {
 		return nil
 	case errors.Is(n.err, errSealed):
 		if !unopened {
-			c.cfg.Log.Error("a resource cannot be opened: what it was before goes on", "resource", k.Kind+"/"+k.Name, "version", n.entry.Version, "error", n.err)
+			c.cfg.Log.Error("a resource cannot be opened: what it was before goes on",
+				"resource", k.Kind+"/"+k.Name, "version", n.entry.Version, "error", n.err)
 		}
 		s.unread = maps.Clone(s.unread)
 		if s.unread == nil {
@@ -176,7 +178,7 @@ func (c *Catalog) follow(s *step, set *resource.Set, n *changes) error {
 	return nil
 }
 
-// read notes that what a key has could be read.
+// read records that the entry of a key could be decrypted.
 func (s *step) read(k consensus.Key) {
 	if _, ok := s.unread[k]; ok {
 		s.unread = maps.Clone(s.unread)
@@ -184,7 +186,7 @@ func (s *step) read(k consensus.Key) {
 	}
 }
 
-// restore makes the object of an entry.
+// restore decodes the object of an entry.
 func (c *Catalog) restore(e consensus.Entry) (resource.Object, error) {
 	value, err := c.open(e.Key, e.Value)
 	if err != nil {
@@ -204,14 +206,15 @@ func (c *Catalog) advance(view consensus.Snapshot, s *step) {
 	case n > 0 && len(c.flights) >= n && c.flights[0] == s.arrived[0]:
 		c.flights = append([]*pendingChange(nil), c.flights[n:]...)
 		if len(c.flights) == 0 && c.ahead != nil && c.ahead.set == c.set {
-			c.ahead.tail = nil // it acts, and holds much that is past
+			c.ahead.tail = nil // it is in force, and retains old content
 		}
 	}
 	c.settleAll()
 	c.notify()
 }
 
-// find gives the change among flights that led to a stored value; nil: to none.
+// find returns the latest change of a key among flights, and whether it led to
+// the stored value, which is nil after a delete.
 func find(flights []*pendingChange, k consensus.Key, value []byte) (resource.Change, bool) {
 	for i := len(flights) - 1; i >= 0; i-- {
 		x, ok := flights[i].steps[k]
@@ -223,7 +226,8 @@ func find(flights []*pendingChange, k consensus.Key, value []byte) (resource.Cha
 	return resource.Change{}, false
 }
 
-// changed lists the keys that differ between two views, and maybe others.
+// changed lists the keys that differ between two snapshots, and possibly
+// others.
 func changed(old, view consensus.Snapshot) []consensus.Key {
 	if keys, known := view.Changed(old.Index()); known {
 		return keys

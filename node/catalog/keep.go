@@ -7,20 +7,20 @@ import (
 	"penstock/routing/resource"
 )
 
-// Keeping is a change of resources that users do not write, such as how far a
-// rollout has come.
+// Keeping is a change of resources that users cannot write, such as the state
+// of a rollout.
 type Keeping struct {
-	// Make gives the changes, and what to call them in the history, by the
-	// content that they will act upon. It may be called again with other
-	// content, and changes nothing else; no changes: there is nothing to do.
+	// Make returns the changes, and their description for the history, for the
+	// content that they will apply to. It may be called again with other content,
+	// so it must have no side effects. Without changes nothing is done.
 	Make func(get func(resource.Key) (resource.Object, bool)) (changes []resource.Change, what string, err error)
-	ID   consensus.ID   // Change.ID's
-	Note consensus.Note // Change.Note's
+	ID   consensus.ID   // as in Change
+	Note consensus.Note // as in Change
 }
 
-// Keep makes a change of resources that users do not write, and returns the
-// index at which it acts. Nobody can come between what Make has seen and what
-// it does. Its errors are Apply's, and those of Make.
+// Keep makes a change of resources that users cannot write, and returns the
+// index at which it is in force. No other change applies between the content
+// that Make reads and its changes. Errors are those of Apply and of Make.
 func (c *Catalog) Keep(ctx context.Context, k Keeping) (index uint64, err error) {
 	out, err := c.change(ctx, k.ID, noted(k.Note, "keep"), func(now *content) (*plan, error) {
 		changes, what, err := k.Make(now.set.Get)
@@ -47,9 +47,10 @@ func (c *Catalog) Keep(ctx context.Context, k Keeping) (index uint64, err error)
 	return out.index, err
 }
 
-// endRollouts has the plan delete what is noted of rollouts that it ends, in the
-// same batch, and returns that. The leader would clear it up as well, but later,
-// and a route that is there again by then would go on where it was.
+// endRollouts adds to the plan the deletion of the states of all rollouts that
+// it ends, in the same batch, and returns these changes. The leader would
+// delete them too, but later, and a route created again by then would resume
+// its old rollout.
 func (p *plan) endRollouts(set *resource.Set) []resource.Change {
 	from := len(p.changes)
 	for _, k := range set.RolloutsEnded(p.changes) {

@@ -10,8 +10,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// Many change the same resource by what it is at that moment: nothing is lost,
-// whoever comes between.
+// TestWhatIsKeptIsChangedByWhatItIs: concurrent read-modify-write changes of
+// one resource lose no update.
 func TestWhatIsKeptIsChangedByWhatItIs(t *testing.T) {
 	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: append(resource.RoutingKinds(), resource.RolloutKind())})
 	ctx, stop := context.WithCancel(t.Context())
@@ -51,7 +51,8 @@ func TestWhatIsKeptIsChangedByWhatItIs(t *testing.T) {
 	if r := view.History(consensus.Key(key)); len(r) == 0 || r[0].Who != "someone" || r[0].What != "one more" {
 		t.Errorf("the history has %+v", r)
 	}
-	// The same request again acts once; nothing to do changes nothing; what is refused is.
+	// A repeated request applies once, an empty change does nothing, an error of
+	// Make is returned.
 	id := consensus.ID{1}
 	for range 2 {
 		if _, err := c.Keep(ctx, Keeping{Make: more, ID: id}); err != nil {

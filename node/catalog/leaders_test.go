@@ -16,11 +16,10 @@ import (
 	"penstock/routing/resource"
 )
 
-// TestTwoLeadersLetNothingInvalidIn: two nodes each believe that they lead, and
-// change what they know of the same store, several changes at once; batches
-// are lost, refused and unknown on the way, and followers fall behind. Whatever
-// comes, the content is valid, what was answered as done has acted, and both
-// nodes end with what the store has.
+// TestTwoLeadersLetNothingInvalidIn: two nodes both believe that they lead, and
+// make concurrent changes in the same store; batches are lost, rejected or end
+// unknown, and followers fall behind. In the end the content is valid, every
+// acknowledged change was applied, and both nodes have the store's content.
 func TestTwoLeadersLetNothingInvalidIn(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		store := consensus.NewMemory(consensus.Limits{})
@@ -105,8 +104,8 @@ func TestTwoLeadersLetNothingInvalidIn(t *testing.T) {
 	})
 }
 
-// drawChange draws one of the changes that get in each other's way: services
-// come and go, listeners refer to them and want the same ports.
+// drawChange draws a change that may conflict with others: services come and
+// go, listeners refer to them and need the same ports.
 func drawChange(r *rapid.T) func(*Catalog) error {
 	names := []string{"a", "b", "c"}
 	service := rapid.SampledFrom(names).Draw(r, "service")
@@ -138,17 +137,17 @@ func drawChange(r *rapid.T) func(*Catalog) error {
 	}).Draw(r, "change")
 }
 
-// fate is what becomes of a batch on its way.
+// fate is the outcome of a batch.
 type fate int
 
 const (
 	acts    fate = iota
-	lost         // it does not act, and its writer knows
-	unknown      // it acts, and its writer does not know
-	refused      // the store has no room
+	lost         // not applied, and the writer gets an error
+	unknown      // applied, and the writer gets ErrUnknown
+	refused      // the store rejects it
 )
 
-// lossy is a node's way to a shared store, with planned faults.
+// lossy is a node's connection to a shared store, with planned faults.
 type lossy struct {
 	*consensus.Memory
 

@@ -10,21 +10,23 @@ import (
 	"penstock/routing/resource"
 )
 
-// What comes in the formats of others has a namespace, or another format, beside
-// its name. Names here have none: two objects that those formats tell apart may
-// be called alike, and the later must not take the place of the other.
+// Objects in foreign formats have a namespace, or differ by format, beside
+// their name. Names in Penstock have neither: two different objects may have
+// the same name here, and the later one must not replace the other.
 
-// labelKumaNamespace is where Kuma itself keeps the namespace of a policy.
+// labelKumaNamespace is the label in which Kuma keeps a policy's namespace.
 const labelKumaNamespace = "k8s.kuma.io/namespace"
 
-// A route of the Gateway API that says no age gets one when it is created: the
-// older of two for one name has it, and it must not be the one whose name comes
-// first that takes the connections of one that is there.
+// A Gateway API route without a creation timestamp gets one when it is created.
+// Of two conflicting routes the older one wins; without timestamps the first by
+// name would win, and a new route could take the connections of an existing
+// one.
 
-// keepAge gives a route that says no age the one that it has, or has from now
-// on. A dry run gives none: without one it is the youngest as well.
+// keepAge sets the creation timestamp of a route that has none: that of the
+// stored route, or a new one. A dry run sets none; the route counts as the
+// youngest anyway.
 func (a *applying) keepAge(o, stored *resource.Object) {
-	switch s := o.Spec.(type) { // copied where it changes: the caller has it
+	switch s := o.Spec.(type) { // copied before a change, since the caller has it
 	case *gateway.TCPRoute:
 		if s.Origin.CreationTimestamp == "" {
 			dated := *s
@@ -38,7 +40,8 @@ func (a *applying) keepAge(o, stored *resource.Object) {
 	}
 }
 
-// ageOf is the age of what is stored, or of what is new.
+// ageOf returns the creation timestamp of the stored object, or one for a new
+// object.
 func (a *applying) ageOf(stored *resource.Object) string {
 	switch former := gateway.OriginOf(stored.Spec); {
 	case former != nil:
@@ -49,9 +52,10 @@ func (a *applying) ageOf(stored *resource.Object) string {
 	return a.stamp()
 }
 
-// stamp is the age of all that a change creates. It is after that of all routes
-// that are there, though another leader, whose clock was ahead, dated them. What
-// is further ahead than clocks are was written by somebody.
+// stamp returns the creation timestamp of all objects that a change creates. It
+// is later than that of every existing route, even if another leader, whose
+// clock was ahead, set those. Timestamps ahead by maxAhead or more were set by
+// a user, and are ignored.
 func (a *applying) stamp() string {
 	if a.created != "" {
 		return a.created
@@ -70,25 +74,26 @@ func (a *applying) stamp() string {
 	return a.created
 }
 
-// maxAhead is how far a leader's clock may be ahead of the next one's.
+// maxAhead bounds how far one leader's clock may be ahead of the next one's.
 const maxAhead = 24 * time.Hour
 
-// stampFormat is RFC 3339 with microseconds: routes are applied faster than one
-// a second.
+// stampFormat is RFC 3339 with microseconds, since routes are applied faster
+// than one a second.
 const stampFormat = "2006-01-02T15:04:05.000000Z07:00"
 
-// checkOrigin says that an object which is to take the place of a stored one is
-// not a later state of it, but another object.
+// checkOrigin reports an object that would replace a stored one although it is
+// a different object, and not a later version of it.
 func (a *applying) checkOrigin(o, stored *resource.Object) {
 	form, former := o.Labels[resource.LabelFormat], stored.Labels[resource.LabelFormat]
 	path, namespace := namespaceOf(o)
 	_, is := namespaceOf(stored)
 	switch alike := form == former || hasNamespaces(form) && hasNamespaces(former); {
 	case alike && namespace != is:
-		a.faults = append(a.faults, o.Fault(path, fmt.Sprintf("the %s %s of the namespace %s is there, and one name cannot be of two namespaces' objects here; %s",
+		a.faults = append(a.faults, o.Fault(path, fmt.Sprintf("the %s %s of the namespace %s is there, "+
+			"and one name cannot be of two namespaces' objects here; %s",
 			o.Kind, ownName(stored), is, wayOn), namespace))
 	case form == former:
-	case !alike: // somebody goes over to another form, or back: get gives all forms
+	case !alike: // the user migrates to another format, or back; get returns all formats
 		a.result.Warnings = append(a.result.Warnings, faultsOf([]resource.Fault{
 			o.Fault("", fmt.Sprintf("is in %s, and takes the place of what was there in %s", formText(form), formText(former)), nil),
 		})...)
@@ -98,15 +103,15 @@ func (a *applying) checkOrigin(o, stored *resource.Object) {
 	}
 }
 
-// hasNamespaces tells whether a format tells policies apart by namespace.
+// hasNamespaces reports whether a format has namespaced policies.
 func hasNamespaces(form string) bool {
 	return form == resource.FormatKumaKubernetes || form == resource.FormatSMI
 }
 
-// wayOn is what can be done where two objects are called alike.
+// wayOn is the advice for two objects with the same name.
 const wayOn = "delete that first, or give this one another name"
 
-// ownName is what an object is called in its namespace.
+// ownName returns the name of an object in its namespace.
 func ownName(o *resource.Object) string {
 	if origin := gateway.OriginOf(o.Spec); origin != nil {
 		return origin.OwnName(o.Name)
@@ -114,8 +119,8 @@ func ownName(o *resource.Object) string {
 	return o.Name
 }
 
-// namespaceOf finds the namespace of an object and where it says it; what says
-// none is of the default one.
+// namespaceOf returns the namespace of an object and the path of the field that
+// sets it. An object without one is in the default namespace.
 func namespaceOf(o *resource.Object) (path, namespace string) {
 	if origin := gateway.OriginOf(o.Spec); origin != nil {
 		return "spec.origin.namespace", cmp.Or(origin.Namespace, defaultNamespace)
@@ -131,10 +136,10 @@ func namespaceOf(o *resource.Object) (path, namespace string) {
 	return "", defaultNamespace
 }
 
-// defaultNamespace is where objects live that do not say it.
+// defaultNamespace is the namespace of objects that set none.
 const defaultNamespace = "default"
 
-// formText calls a format by what people know it as.
+// formText describes a format for people.
 func formText(form string) string {
 	switch form {
 	case "":

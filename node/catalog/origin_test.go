@@ -19,19 +19,21 @@ const (
 		"spec: {to: [{targetRef: {kind: MeshService, name: web}, rules: [{default: {backendRefs: [{kind: MeshService, name: NS}]}}]}]}\n"
 	canaryUniversal = "type: MeshTCPRoute\nmesh: default\nname: canary\n" +
 		"spec: {to: [{targetRef: {kind: MeshService, name: web}, rules: [{default: {backendRefs: [{kind: MeshService, name: v}]}}]}]}\n"
-	canaryOwn   = "kind: MeshTCPRoute\nname: canary\nspec: {to: [{targetRef: {kind: MeshService, name: web}, rules: [{default: {backendRefs: [{kind: MeshService, name: own}]}}]}]}\n"
+	canaryOwn = "kind: MeshTCPRoute\nname: canary\n" +
+		"spec: {to: [{targetRef: {kind: MeshService, name: web}, rules: [{default: {backendRefs: [{kind: MeshService, name: own}]}}]}]}\n"
 	canarySplit = "apiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: canary, namespace: NS}\n" +
 		"spec: {service: web, backends: [{service: v, weight: 1}]}\n"
-	appsOf = "apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: TCPRoute\nmetadata: {name: apps, namespace: NS}\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n"
+	appsOf = "apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: TCPRoute\nmetadata: {name: apps, namespace: NS}\n" +
+		"spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n"
 )
 
-// newGateways is a catalog that takes what the formats of others become.
+// newGateways returns a catalog that accepts the kinds of foreign formats.
 func newGateways(t *testing.T) *followed {
 	return newFollowedOf(t, consensus.NewMemory(consensus.Limits{}), slices.Concat(resource.RoutingKinds(), gateway.Kinds()))
 }
 
-// give applies a document of any format, as a file of that name: what became of
-// its only object, and what it was warned of.
+// give applies a document of any format, from new.yaml. It returns the action
+// for its only object, and the warnings.
 func (f *followed) give(t *testing.T, text string) (action string, warnings []string, err error) {
 	t.Helper()
 	objects, faults := resource.DecodeForeign("new.yaml", []byte(text), f.cfg.Kinds, formats.All())
@@ -48,23 +50,30 @@ func (f *followed) give(t *testing.T, text string) (action string, warnings []st
 	return r.Changes[0].Action, warnings, nil
 }
 
-// Formats that tell objects apart by namespace, or that are two, have objects of
-// one name: the second is refused, with both places, and the first stays.
+// TestObjectsOfOtherFormatsDoNotReplaceEachOther: a different object of the
+// same name, by namespace or format, is refused with its place, and the first
+// one stays.
 func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 	in := func(text, namespace string) string { return strings.ReplaceAll(text, "NS", namespace) }
 	for _, c := range []struct{ name, first, second, want string }{
 		{"two namespaces in Kuma", in(canaryOf, "team-a"), in(canaryOf, "team-b"),
-			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: the MeshTCPRoute canary of the namespace team-a is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: the MeshTCPRoute canary of the namespace team-a is there, ` +
+				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
 		{"two namespaces in SMI", in(canarySplit, "team-a"), in(canarySplit, "team-b"),
-			`MeshTCPRoute/canary labels.penstock/namespace: the MeshTCPRoute canary of the namespace team-a is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+			`MeshTCPRoute/canary labels.penstock/namespace: the MeshTCPRoute canary of the namespace team-a is there, ` +
+				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
 		{"Kuma and SMI", in(canaryOf, "team-a"), in(canarySplit, "team-a"),
-			`MeshTCPRoute/canary : is in SMI's form, and what is there in Kuma's form in Kubernetes: two formats cannot define one resource; delete that first, or give this one another name ()`},
+			`MeshTCPRoute/canary : is in SMI's form, and what is there in Kuma's form in Kubernetes: ` +
+				`two formats cannot define one resource; delete that first, or give this one another name ()`},
 		{"Kuma and SMI of two namespaces", in(canarySplit, "team-a"), in(canaryOf, "team-b"),
-			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: the MeshTCPRoute canary of the namespace team-a is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: the MeshTCPRoute canary of the namespace team-a is there, ` +
+				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
 		{"a namespace and the default", in(canaryOf, "team-a"), strings.Replace(in(canarySplit, ""), ", namespace: ", "", 1),
-			`MeshTCPRoute/canary : the MeshTCPRoute canary of the namespace team-a is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
+			`MeshTCPRoute/canary : the MeshTCPRoute canary of the namespace team-a is there, ` +
+				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
 		{"a dot in a name of the Gateway API", in(appsOf, "shop"), strings.Replace(in(appsOf, "default"), "apps", "shop.apps", 1),
-			`TCPRoute/shop.apps spec.origin.namespace: the TCPRoute apps of the namespace shop is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
+			`TCPRoute/shop.apps spec.origin.namespace: the TCPRoute apps of the namespace shop is there, ` +
+				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newGateways(t)
@@ -97,15 +106,19 @@ func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 
 func isOrigin(warning string) bool { return strings.Contains(warning, "takes the place") }
 
-// Whoever goes over to a format without namespaces, such as what get gives of all
-// routes with --as kuma, or back, is told, once, and need not delete what acts.
+// TestGoingOverToAnotherFormatIsTold: a migration to a format without
+// namespaces, such as the output of get --as kuma, or back, gives one warning,
+// and requires no delete.
 func TestGoingOverToAnotherFormatIsTold(t *testing.T) {
 	f := newGateways(t)
 	for i, c := range []struct{ text, want string }{
 		{canaryUniversal, ""},
 		{canaryOwn, "MeshTCPRoute/canary: is in Penstock's own form, and takes the place of what was there in Kuma's universal form"},
 		{canaryOwn, ""},
-		{strings.ReplaceAll(canarySplit, "NS", "shop"), "MeshTCPRoute/canary: is in SMI's form, and takes the place of what was there in Penstock's own form"},
+		{
+			strings.ReplaceAll(canarySplit, "NS", "shop"),
+			"MeshTCPRoute/canary: is in SMI's form, and takes the place of what was there in Penstock's own form",
+		},
 		{strings.ReplaceAll(canarySplit, "NS", "shop"), ""},
 		{canaryUniversal, "MeshTCPRoute/canary: is in Kuma's universal form, and takes the place of what was there in SMI's form"},
 	} {
@@ -119,7 +132,8 @@ func TestGoingOverToAnotherFormatIsTold(t *testing.T) {
 	}
 }
 
-// The same namespace, written out and left out, is the same object.
+// TestTheDefaultNamespaceNeedNotBeSaid: an object with the default namespace
+// and one without a namespace are the same.
 func TestTheDefaultNamespaceNeedNotBeSaid(t *testing.T) {
 	f := newGateways(t)
 	given := strings.ReplaceAll(appsOf, "NS", "default")
@@ -130,7 +144,7 @@ func TestTheDefaultNamespaceNeedNotBeSaid(t *testing.T) {
 	}
 }
 
-// created is what the store has of a route's age.
+// created returns the stored creation timestamp of a route.
 func (f *followed) created(t *testing.T, name string) time.Time {
 	t.Helper()
 	set, _ := f.InForce()
@@ -146,11 +160,12 @@ func (f *followed) created(t *testing.T, name string) time.Time {
 }
 
 func routeCalled(name, more string) string {
-	return "apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: TCPRoute\nmetadata: {name: " + name + more + "}\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n"
+	return "apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: TCPRoute\nmetadata: {name: " + name + more + "}\n" +
+		"spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n"
 }
 
-// A route that says no age is as old as its creation, whatever is done with it
-// afterwards; whoever gives one means it.
+// TestARouteKeepsTheAgeOfItsCreation: a route without a timestamp keeps that of
+// its creation through all changes; an explicit timestamp replaces it.
 func TestARouteKeepsTheAgeOfItsCreation(t *testing.T) {
 	f := newGateways(t)
 	begun := time.Now()
@@ -195,8 +210,8 @@ func TestARouteKeepsTheAgeOfItsCreation(t *testing.T) {
 	}
 }
 
-// A leader whose clock is behind dates nothing before what the last one dated;
-// a date that nobody's clock shows moves nothing.
+// TestANewRouteIsTheYoungest: a leader whose clock is behind sets no timestamp
+// before those of the last leader, and ignores implausible ones.
 func TestANewRouteIsTheYoungest(t *testing.T) {
 	f := newGateways(t)
 	ahead := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
@@ -214,10 +229,12 @@ func TestANewRouteIsTheYoungest(t *testing.T) {
 	}
 }
 
-// What is created together is of one age: its names decide, as for check.
+// TestRoutesOfOneChangeAreOfOneAge: routes created together have one timestamp,
+// so that names decide, as in check.
 func TestRoutesOfOneChangeAreOfOneAge(t *testing.T) {
 	f := newGateways(t)
-	objects, faults := resource.DecodeForeign("new.yaml", []byte(routeCalled("b", "")+"---\n"+routeCalled("a", "")), f.cfg.Kinds, formats.All())
+	objects, faults := resource.DecodeForeign("new.yaml",
+		[]byte(routeCalled("b", "")+"---\n"+routeCalled("a", "")), f.cfg.Kinds, formats.All())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -234,8 +251,8 @@ func TestRoutesOfOneChangeAreOfOneAge(t *testing.T) {
 	}
 }
 
-// A dry run shows the route as it is given, and no difference where only the age
-// is kept.
+// TestADryRunShowsNoAge: a dry run shows the route as given, and no difference
+// in a timestamp that is kept.
 func TestADryRunShowsNoAge(t *testing.T) {
 	f := newGateways(t)
 	try := func(text string) admin.Change {

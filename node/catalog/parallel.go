@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// alone is how many resources one core has read before another has begun.
+// alone is the minimum number of resources per core.
 const alone = 256
 
-// inParallel calls do for the parts of 0 to n-1, on all cores where there is
-// enough to do.
+// inParallel calls do for consecutive ranges of 0 to n-1, on several cores if
+// there is enough work.
 func inParallel(n int, do func(from, to int)) {
 	parts := min(runtime.GOMAXPROCS(0), n/alone)
 	if parts < 2 {

@@ -29,8 +29,8 @@ func TestEachPartIsDoneOnce(t *testing.T) {
 	}
 }
 
-// TestManyResourcesAreReadAsFew restores so many that all cores read them, here
-// and where they come as another node's; what is wrong is told in their order.
+// TestManyResourcesAreReadAsFew restores enough resources to decode them on all
+// cores, on this and another node. Faults keep the order of the resources.
 func TestManyResourcesAreReadAsFew(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	c, store := newOnMemory(t)
@@ -67,7 +67,7 @@ func TestManyResourcesAreReadAsFew(t *testing.T) {
 	}
 	checkAgrees(t, c, store)
 	checkAgrees(t, other, store)
-	// What is restored is stored as it came.
+	// The stored values are those of the snapshot.
 	for _, e := range entries {
 		if now, _ := store.Snapshot().Get(e.Key); !bytes.Equal(now.Value, e.Value) {
 			t.Fatalf("%v is stored as %s", e.Key, now.Value)

@@ -15,64 +15,65 @@ import (
 )
 
 const (
-	// maxChecks is how often a change is checked before it is given up as
-	// always overtaken.
+	// maxChecks is how often a change is checked, while others overtake it, before
+	// it fails.
 	maxChecks = 8
-	// maxFlights and maxFlying bound what is on its way, in changes and in
-	// bytes of values; one change alone may be larger.
+	// maxFlights and maxFlying bound the pending changes, in number and in bytes
+	// of values. A single change may be larger.
 	maxFlights = 100
 	maxFlying  = 64 << 20
 )
 
-// errAgain: what a change was checked against is not what there is or will be.
+// errAgain: the content that a change was checked against is outdated.
 var errAgain = errors.New("overtaken by another change")
 
-// ahead is the content that will be in force when all that was proposed has
-// come to act. It is one writer's view of one stretch of time, and thrown away
-// when anything else happens than what it proposed. Guarded by Catalog.mu.
+// ahead is the content once all pending changes are in force. It belongs to one
+// uninterrupted sequence of this node's proposals, and is discarded when
+// anything other than these happens. Guarded by Catalog.mu.
 type ahead struct {
 	set      *resource.Set
-	sequence uint64         // of the store then
+	sequence uint64         // of the store after the pending changes
 	next     uint64         // the Batch.Sequence of the next change
 	tail     *pendingChange // the last one; nil: none
 }
 
-// pendingChange is a change on its way. When it comes back as it went, the objects
-// and the set that were checked act, and nothing is read or made again.
+// pendingChange is a proposed change. If it comes back unmodified, the objects
+// and the set from its check are put in force, without decoding anything again.
 type pendingChange struct {
 	id       consensus.ID
 	epoch    *ahead
-	sequence uint64 // of the store when it has acted
+	sequence uint64 // of the store after the change
 	from, to *resource.Set
 	steps    map[consensus.Key]flightStep
 	size     int // bytes of values
 
 	pending consensus.Pending
-	decided chan struct{} // closed when the rest is known
+	decided chan struct{} // closed when result and err are set
 	result  consensus.Result
 	err     error
-	// settled is closed after decided, when it acts here or never will.
+	// settled is closed after decided, when the change is in force here or never
+	// will be.
 	settled chan struct{}
 }
 
-// flightStep is what a flight does to one key.
+// flightStep is what a pending change does to one key.
 type flightStep struct {
 	change resource.Change
 	value  []byte // as stored; nil: a delete
 }
 
-// content is what a change is checked against.
+// content is the input to the check of a change.
 type content struct {
-	epoch   *ahead // where it is from; only compared
+	epoch   *ahead // its origin; only compared
 	set     *resource.Set
 	view    consensus.Snapshot // in force
-	pending []*pendingChange   // that the view does not have, and the set has
+	pending []*pendingChange   // in the set but not in the view
 	tail    *pendingChange
 	unread  map[consensus.Key]unread
 }
 
-// touched tells whether a change on its way concerns a key, so that its
-// version is not known.
+// touched reports whether a pending change concerns a key, so that its version
+// is unknown.
 func (n *content) touched(k resource.Key) bool {
 	for _, f := range n.pending {
 		if _, ok := f.steps[consensus.Key(k)]; ok {
@@ -82,8 +83,8 @@ func (n *content) touched(k resource.Key) bool {
 	return false
 }
 
-// get finds an object. known is false where it is there but only in an older
-// state, or not at all, since it could not be opened.
+// get returns an object. known is false if the object could not be decrypted,
+// so that o is an older version or empty.
 func (n *content) get(k resource.Key) (o resource.Object, exists, known bool) {
 	o, exists = n.set.Get(k)
 	if _, hidden := n.unread[consensus.Key(k)]; hidden && !n.touched(k) {
@@ -92,29 +93,30 @@ func (n *content) get(k resource.Key) (o resource.Object, exists, known bool) {
 	return o, exists, true
 }
 
-// plan is what a change came to. Without operations there is nothing to do.
+// plan is the result of a successful check. Without operations there is nothing
+// to do.
 type plan struct {
 	changes []resource.Change
 	ops     []consensus.Op
 	next    *resource.Set
-	what    string // for the note, where the check finds it out
+	what    string // for the note, if the check determines it
 }
 
-// do adds a step that is to be proposed.
+// do adds an operation to propose.
 func (p *plan) do(change resource.Change, op consensus.Op) {
 	p.changes = append(p.changes, change)
 	p.ops = append(p.ops, op)
 }
 
-// outcome is what became of a change.
+// outcome is the result of a change.
 type outcome struct {
-	index uint64 // acts here
-	// repeated: the change had come before, under the same ID.
+	index uint64 // in force here
+	// repeated: the change was made earlier, under the same ID.
 	repeated bool
 }
 
-// change brings a change through: check makes a plan of it, or refuses it, and
-// may be called again with other content.
+// change makes one change. check turns it into a plan or refuses it, and may be
+// called again with other content.
 func (c *Catalog) change(ctx context.Context, id consensus.ID, note consensus.Note, check func(*content) (*plan, error)) (outcome, error) {
 	for range maxChecks {
 		out, err := c.attempt(ctx, id, note, check)
@@ -151,11 +153,15 @@ func (c *Catalog) attempt(ctx context.Context, id consensus.ID, note consensus.N
 	return outcome{index: view.Index()}, err
 }
 
-// admit checks a change and proposes it. The flight that it returns with a
-// content is that of an earlier request of the same ID. Without a flight, the
-// content is what the error, or that there is nothing to do, was found
-// against; without either the error is none of the change.
-func (c *Catalog) admit(ctx context.Context, id consensus.ID, note consensus.Note, check func(*content) (*plan, error)) (*pendingChange, *content, error) {
+// admit checks a change and proposes it. It returns one of:
+//
+//   - a flight: the proposed change;
+//   - a flight and content: the flight of an earlier request with the same ID;
+//   - content: what the error, or the finding that there is nothing to do, is based on;
+//   - neither: the error is not about the change.
+func (c *Catalog) admit(
+	ctx context.Context, id consensus.ID, note consensus.Note, check func(*content) (*plan, error),
+) (*pendingChange, *content, error) {
 	now, err := c.content(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -179,8 +185,8 @@ func (c *Catalog) admit(ctx context.Context, id consensus.ID, note consensus.Not
 	return f, nil, err
 }
 
-// content waits until there is room for another flight, and gives what a
-// change is checked against. Its caller has the token of c.admitting.
+// content waits until another change may be pending, and returns what to check
+// it against. The caller holds c.admitting.
 func (c *Catalog) content(ctx context.Context) (*content, error) {
 	room := func() bool {
 		size := 0
@@ -212,7 +218,7 @@ func (c *Catalog) content(ctx context.Context) (*content, error) {
 	return &content{epoch: a, set: a.set, view: c.view, pending: c.flights, tail: a.tail, unread: c.unread}, nil
 }
 
-// current waits until all that was agreed before is in force here.
+// current waits until everything committed before the call is in force here.
 func (c *Catalog) current(ctx context.Context) error {
 	if c.cfg.Barrier != nil {
 		if err := c.cfg.Barrier(ctx); err != nil {
@@ -222,12 +228,18 @@ func (c *Catalog) current(ctx context.Context) error {
 	return c.Await(ctx, c.cfg.Store.Snapshot().Index())
 }
 
-// propose sends a plan on its way. Its caller has the token of c.admitting.
+// propose proposes a plan. The caller holds c.admitting.
 func (c *Catalog) propose(ctx context.Context, now *content, p *plan, b *consensus.Batch) (*pendingChange, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f := &pendingChange{id: b.ID, to: p.next, steps: make(map[consensus.Key]flightStep, len(p.ops)), decided: make(chan struct{}), settled: make(chan struct{})}
+	f := &pendingChange{
+		id:      b.ID,
+		to:      p.next,
+		steps:   make(map[consensus.Key]flightStep, len(p.ops)),
+		decided: make(chan struct{}),
+		settled: make(chan struct{}),
+	}
 	for i, op := range p.ops {
 		f.steps[op.Key] = flightStep{p.changes[i], op.Value}
 		f.size += len(op.Value)
@@ -252,12 +264,12 @@ func (c *Catalog) propose(ctx context.Context, now *content, p *plan, b *consens
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.undecided = append(c.undecided, f); len(c.undecided) == 1 {
-		go c.decideAll() // whoever waits for it may lose patience, and others rest on it
+		go c.decideAll() // its writer may stop waiting, but later changes depend on it
 	}
 	return f, nil
 }
 
-// decideAll waits for what becomes of the flights, in their order, until there
+// decideAll waits for the results of the pending changes, in order, until there
 // are none.
 func (c *Catalog) decideAll() {
 	for {
@@ -278,8 +290,8 @@ func (c *Catalog) decideAll() {
 	}
 }
 
-// decide notes what became of a flight. When it did not act as it was
-// proposed, nothing that was checked after it can.
+// decide records the result of a pending change. If it did not apply as
+// proposed, no change that was checked after it can.
 func (c *Catalog) decide(f *pendingChange, result consensus.Result, err error) {
 	f.result, f.err = result, err
 	close(f.decided)
@@ -299,7 +311,8 @@ func (c *Catalog) decide(f *pendingChange, result consensus.Result, err error) {
 	}
 }
 
-// settleAll tells the writers of what acts now. Its caller holds c.mu.
+// settleAll wakes the writers of changes that are now in force. The caller
+// holds c.mu.
 func (c *Catalog) settleAll() {
 	c.unsettled = slices.DeleteFunc(c.unsettled, func(f *pendingChange) bool {
 		acts := f.result.Index <= c.view.Index()
@@ -310,7 +323,7 @@ func (c *Catalog) settleAll() {
 	})
 }
 
-// settle waits until a flight acts here.
+// settle waits until a pending change is in force here.
 func (c *Catalog) settle(ctx context.Context, f *pendingChange) (outcome, error) {
 	select {
 	case <-f.settled:
@@ -323,7 +336,7 @@ func (c *Catalog) settle(ctx context.Context, f *pendingChange) (outcome, error)
 	return outcome{f.result.Index, f.result.Repeated}, nil
 }
 
-// refusal is the error of a writer whose batch did not act.
+// refusal converts the store's error into the writer's.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, consensus.ErrStale), errors.Is(err, consensus.ErrVersion):
@@ -336,8 +349,8 @@ func refusal(err error) error {
 	return err
 }
 
-// confirm makes sure that what a change was found to be against some content
-// is true: that all of the content is in force, and was the latest.
+// confirm verifies the basis of a finding: that all of the content is in force,
+// and was the latest.
 func (c *Catalog) confirm(ctx context.Context, now *content) error {
 	if t := now.tail; t != nil {
 		select {
@@ -363,7 +376,7 @@ func (c *Catalog) confirm(ctx context.Context, now *content) error {
 	return nil
 }
 
-// noted is a note with what was left out of it.
+// noted fills in the missing fields of a note.
 func noted(n consensus.Note, what string) consensus.Note {
 	if n.What == "" {
 		n.What = what

@@ -15,7 +15,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// following starts a catalog's follower; do may be nil.
+// following runs a catalog's Follow; do may be nil.
 func following(t testing.TB, c *Catalog, do func(set *resource.Set, changes []resource.Change)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -36,13 +36,13 @@ func following(t testing.TB, c *Catalog, do func(set *resource.Set, changes []re
 	})
 }
 
-// timeToBeWrong is when something that must not happen would have happened.
+// timeToBeWrong fires once an unwanted event would have happened.
 func timeToBeWrong(t *testing.T) <-chan time.Time {
 	t.Helper()
 	return time.After(50 * time.Millisecond)
 }
 
-// newOnRoad is a followed catalog whose changes may be held up.
+// newOnRoad returns a catalog whose changes the road may delay.
 func newOnRoad(t *testing.T) (*Catalog, *road) {
 	t.Helper()
 	r := newRoad()
@@ -60,7 +60,8 @@ func mustApply(t testing.TB, c *Catalog, text string) *admin.ApplyResult {
 	return result
 }
 
-// checkAgrees fails unless what is in force is what the store has, and valid.
+// checkAgrees fails unless the content in force is valid and equals the
+// store's.
 func checkAgrees(t testing.TB, c *Catalog, store Store) {
 	t.Helper()
 	if err := c.Await(t.Context(), store.Snapshot().Index()); err != nil {
@@ -86,8 +87,8 @@ func checkAgrees(t testing.TB, c *Catalog, store Store) {
 	}
 }
 
-// TestOneOfTwentyFails: those after it were checked against it, are refused by
-// the store, checked anew, and come through all the same.
+// TestOneOfTwentyFails: the store rejects the changes that were checked against
+// a failed one; they are checked again, and succeed.
 func TestOneOfTwentyFails(t *testing.T) {
 	for name, failure := range map[string]error{
 		"refused":        consensus.ErrTooLarge,
@@ -105,7 +106,8 @@ func TestOneOfTwentyFails(t *testing.T) {
 				if i == 10 {
 					uses = 9 // the one that fails
 				}
-				text := fmt.Sprintf("kind: Service\nname: s%d\nspec: {}\n---\nkind: Listener\nname: l%d\nspec: {address: \":%d\", service: s%d}", i, i, 10_000+i, uses)
+				text := fmt.Sprintf("kind: Service\nname: s%d\nspec: {}\n---\n"+
+					"kind: Listener\nname: l%d\nspec: {address: \":%d\", service: s%d}", i, i, 10_000+i, uses)
 				list := objects(t, text)
 				go func() {
 					_, err := c.Apply(t.Context(), Change{Objects: list})
@@ -146,8 +148,9 @@ func TestOneOfTwentyFails(t *testing.T) {
 	}
 }
 
-// TestNoAnswerRestsOnWhatNeverActs: a refusal, and that nothing is to be
-// done, wait for the change on which they rest, and fall with it.
+// TestNoAnswerRestsOnWhatNeverActs: an error, or the finding that there is
+// nothing to do, waits for the pending change that it depends on, and is
+// discarded if that fails.
 func TestNoAnswerRestsOnWhatNeverActs(t *testing.T) {
 	const uses = "kind: Listener\nname: second\nspec: {address: \":9001\", service: spare}"
 	const spare = "kind: Service\nname: spare\nspec: {}"
@@ -207,8 +210,8 @@ func TestNoAnswerRestsOnWhatNeverActs(t *testing.T) {
 	checkAgrees(t, c, road)
 }
 
-// TestAVersionCountsBesideWhatIsOnItsWay: whoever has seen the version in
-// force must not write over a change that is about to come, unless it fails.
+// TestAVersionCountsBesideWhatIsOnItsWay: a writer that has read the version in
+// force must not overwrite a pending change, unless that fails.
 func TestAVersionCountsBesideWhatIsOnItsWay(t *testing.T) {
 	for _, failure := range []error{nil, consensus.ErrTooLarge} {
 		c, road := newOnRoad(t)
@@ -245,10 +248,10 @@ func TestAVersionCountsBesideWhatIsOnItsWay(t *testing.T) {
 	}
 }
 
-// TestAWriterOfOldContentIsRefused: another leader has changed the content,
-// and this one's follower has not got to see it. Its first change is stale; the
-// second, which was checked against the first, must not take the other's
-// change for it.
+// TestAWriterOfOldContentIsRefused: another leader has changed the content, and
+// this node's follower is behind. Its first change is stale; its second, which
+// was checked against the first, must not mistake the other leader's change for
+// the first.
 func TestAWriterOfOldContentIsRefused(t *testing.T) {
 	store := newRoad()
 	var acting sync.Mutex
@@ -257,7 +260,7 @@ func TestAWriterOfOldContentIsRefused(t *testing.T) {
 	other := New(Config{Store: store.Memory, Kinds: resource.RoutingKinds()})
 	following(t, other, nil)
 	mustApply(t, old, base+"---\nkind: Service\nname: spare\nspec: {}")
-	mustApply(t, old, strings.ReplaceAll(base, "7001", "7002")) // its pipeline stands
+	mustApply(t, old, strings.ReplaceAll(base, "7001", "7002")) // its pipeline has started
 
 	acting.Lock()
 	store.close()
@@ -296,8 +299,8 @@ func TestAWriterOfOldContentIsRefused(t *testing.T) {
 	checkAgrees(t, other, store)
 }
 
-// TestWhatOthersChangedCounts: what a node has proposed before says nothing
-// once another has changed it.
+// TestWhatOthersChangedCounts: a node's own earlier proposal does not count
+// once another node has changed the resource.
 func TestWhatOthersChangedCounts(t *testing.T) {
 	store := consensus.NewMemory(consensus.Limits{})
 	var nodes [2]*Catalog
@@ -315,8 +318,8 @@ func TestWhatOthersChangedCounts(t *testing.T) {
 	checkAgrees(t, nodes[1], store)
 }
 
-// TestOnlyTheLeaderAdmits: neither a node that never led nor one that led
-// until a moment ago answers by what it knows.
+// TestOnlyTheLeaderAdmits: neither a node that never led nor a former leader
+// answers from its local state.
 func TestOnlyTheLeaderAdmits(t *testing.T) {
 	for _, led := range []bool{false, true} {
 		store := consensus.NewMemory(consensus.Limits{})
@@ -352,8 +355,8 @@ func TestOnlyTheLeaderAdmits(t *testing.T) {
 	}
 }
 
-// What was checked acts: the set and the objects are not made again, unless
-// something else came in between.
+// TestWhatComesBackAsItWentIsNotReadAgain: the set and objects from the check
+// are put in force without decoding, unless another change comes between.
 func TestWhatComesBackAsItWentIsNotReadAgain(t *testing.T) {
 	c, road := newOnRoad(t)
 	road.close()

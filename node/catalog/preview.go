@@ -5,8 +5,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// Preview checks a change against what acts here, as Apply would, and tells
-// what of it would change; nothing is changed, and no leader is asked. Its
+// Preview checks a change against the resources in force here, as Apply would,
+// and returns what it would change. It changes nothing and needs no leader. Its
 // errors are Apply's.
 func (c *Catalog) Preview(change Change) ([]resource.Change, error) {
 	if faults := resource.LabelFaults(change.Prune); len(faults) > 0 {

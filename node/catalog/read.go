@@ -11,8 +11,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// Get lists the resources of a kind that have some labels, or one of them,
-// secrets hidden, as they act here.
+// Get lists the resources of a kind that have the labels, or one resource by
+// name, as they are in force here, with secrets hidden.
 func (c *Catalog) Get(r *admin.GetRequest) (*admin.GetResult, error) {
 	key, err := c.key(r.Kind, r.Name)
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *Catalog) Get(r *admin.GetRequest) (*admin.GetResult, error) {
 	return result, nil
 }
 
-// shot is what is in force at one moment.
+// shot is the state in force at one moment.
 type shot struct {
 	set    *resource.Set
 	view   consensus.Snapshot
@@ -51,8 +51,9 @@ func (c *Catalog) shot() shot {
 	return shot{c.set, c.view, c.unread}
 }
 
-// document shows an object. One that acts in an older state than the store
-// has shows no version, so that nobody writes over what they have not seen.
+// document encodes an object. An object in force in an older version than the
+// stored one has no version, so that no writer overwrites content that it has
+// not read.
 func (s *shot) document(o resource.Object) admin.Document {
 	k := consensus.Key(o.Key)
 	if e, ok := s.view.Get(k); ok {
@@ -63,7 +64,7 @@ func (s *shot) document(o resource.Object) admin.Document {
 	return admin.Document{Kind: o.Kind, Name: o.Name, Data: resource.EncodeJSON(o)}
 }
 
-// statusOf is document that shows the status as well, for kinds that have one.
+// statusOf returns document, which for kinds with a status adds that status.
 func (c *Catalog) statusOf(s *shot, kind string) func(resource.Object) admin.Document {
 	if c.cfg.Status == nil || !slices.ContainsFunc(c.cfg.Kinds, func(k resource.Kind) bool { return k.Name == kind && k.Status }) {
 		return s.document
@@ -81,7 +82,7 @@ func (c *Catalog) statusOf(s *shot, kind string) func(resource.Object) admin.Doc
 		var out bytes.Buffer
 		out.Write(bytes.TrimRight(whole, " \n"))
 		out.WriteString(",\n  \"status\": ")
-		// The status is JSON, which is all that Indent asks for.
+		// Indent fails only on invalid JSON, which the status is not.
 		_ = json.Indent(&out, text, "  ", "  ")
 		out.WriteString("\n}\n")
 		d.Data = out.Bytes()
@@ -89,7 +90,7 @@ func (c *Catalog) statusOf(s *shot, kind string) func(resource.Object) admin.Doc
 	}
 }
 
-// History lists what a resource is and was, the newest first, secrets hidden.
+// History lists the revisions of a resource, newest first, with secrets hidden.
 func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
 	key, err := c.key(kind, name)
 	if err != nil {
@@ -102,7 +103,7 @@ func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
 		if r.Value != nil {
 			o, err := c.restore(consensus.Entry{Key: consensus.Key(key), Value: r.Value})
 			if err != nil {
-				one.YAML = "# this node cannot read it\n" // why may quote it
+				one.YAML = "# this node cannot read it\n" // err may quote it
 			} else {
 				one.YAML = string(resource.EncodeYAML(o))
 			}
@@ -115,10 +116,10 @@ func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
 	return result, nil
 }
 
-// Watch sends the resources of a kind, or one of them, as they act here, and
-// then what changes of them, until ctx ends or send fails. What changes while
-// send is busy is sent as one: a slow watcher costs no memory, and sees fewer
-// of the states in between. Secrets are hidden. A resource that does not exist
+// Watch sends the resources of a kind, or one of them, as they are in force
+// here, and then their changes, until ctx ends or send fails. Changes made
+// while send runs are merged into one item: a slow watcher costs no memory, and
+// skips intermediate states. Secrets are hidden. A resource that does not exist
 // can be watched.
 func (c *Catalog) Watch(ctx context.Context, kind, name string, send func(*admin.WatchItem) error) error {
 	key, err := c.key(kind, name)
@@ -147,7 +148,7 @@ func (c *Catalog) Watch(ctx context.Context, kind, name string, send func(*admin
 	}
 }
 
-// matching are the objects of a kind, or one of them.
+// matching returns the objects of a kind, or one of them.
 func (s *shot) matching(key resource.Key) []resource.Object {
 	if key.Name == "" {
 		return s.set.WithLabels(key.Kind, nil)
@@ -158,10 +159,10 @@ func (s *shot) matching(key resource.Key) []resource.Object {
 	return nil
 }
 
-// differences is what a watcher of a key is told; nil: nothing.
+// differences returns the item for a watcher of a key; nil: nothing changed.
 func differences(last, next *shot, key resource.Key) *admin.WatchItem {
 	keys := changed(last.view, next.view)
-	for k := range last.unread { // may have been opened since
+	for k := range last.unread { // may have been decrypted since
 		keys = append(keys, k)
 	}
 	item := &admin.WatchItem{Index: next.view.Index()}

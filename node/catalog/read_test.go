@@ -42,7 +42,7 @@ func TestGetByLabels(t *testing.T) {
 	}
 }
 
-// watching gives what a watcher is told, which takes an item when asked to.
+// watching returns the items of a watcher, which waits until each is received.
 func watching(t *testing.T, c *Catalog, kind, name string) <-chan string {
 	t.Helper()
 	items := make(chan string)
@@ -96,9 +96,11 @@ func TestWatch(t *testing.T) {
 	want(all, "3 +new")
 	want(one, "3 +new")
 	mustApply(t, c, "kind: Listener\nname: x\nspec: {address: \":1\"}") // of another kind
-	// Nobody takes what comes now: it becomes one item, of the last state.
+	// These changes are not received: they are merged into one item of the last
+	// state.
 	for i := range 300 {
-		mustApply(t, c, fmt.Sprintf("kind: Service\nname: new\nspec: {endpoints: [{address: \"a:%d\"}]}\n---\nkind: Service\nname: brief\nspec: {endpoints: [{address: \"a:%d\"}]}", i+1, i+1))
+		mustApply(t, c, fmt.Sprintf("kind: Service\nname: new\nspec: {endpoints: [{address: \"a:%d\"}]}\n---\n"+
+			"kind: Service\nname: brief\nspec: {endpoints: [{address: \"a:%d\"}]}", i+1, i+1))
 	}
 	for _, name := range []string{"brief", "mine", "new"} {
 		if _, err := c.Delete(t.Context(), Target{Kind: "service", Name: name}); err != nil {
@@ -139,7 +141,8 @@ func TestReplace(t *testing.T) {
 	mustApply(t, c, base+"---\nkind: Service\nname: same\nspec: {}")
 	before, _ := store.Snapshot().Get(consensus.Key{Kind: "Service", Name: "same"})
 
-	if _, err := c.Replace(t.Context(), Replacement{Entries: entries}); code(err) != admin.Invalid || !strings.Contains(fmt.Sprint(err.(*admin.Error).Faults), "Certificate/a") {
+	if _, err := c.Replace(t.Context(), Replacement{Entries: entries}); code(err) != admin.Invalid ||
+		!strings.Contains(fmt.Sprint(err.(*admin.Error).Faults), "Certificate/a") {
 		t.Errorf("without the keys: %v", err)
 	}
 	change := Replacement{Entries: entries, Open: sealed.Open, ID: consensus.ID{1}, Note: consensus.Note{Who: "ann"}}

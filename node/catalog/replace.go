@@ -9,20 +9,20 @@ import (
 	"penstock/routing/resource"
 )
 
-// Replacement is what all resources shall be.
+// Replacement is a snapshot that replaces all resources.
 type Replacement struct {
-	// Entries are those of a snapshot; internal ones are passed by.
+	// Entries are the snapshot's; internal ones are ignored.
 	Entries []consensus.Entry
-	// Open opens what the snapshot has sealed; nil: this node's own sealer does.
+	// Open decrypts the snapshot's sealed values; nil: this node's Sealer does.
 	Open func(aad, sealed []byte) ([]byte, error)
-	ID   consensus.ID   // Change.ID's
-	Note consensus.Note // Change.Note's; without What "restore"
+	ID   consensus.ID   // as in Change
+	Note consensus.Note // as in Change; without What "restore"
 }
 
-// Replace makes the resources those of a snapshot, by one change, and deletes
-// all others; what is the same stays untouched. The resources are checked
-// together as any are; but what matters only when something is applied for the
-// first time, such as when a certificate expires, is not. Its errors are Apply's.
+// Replace replaces all resources by those of a snapshot, in one change. It
+// deletes all others, and leaves identical ones untouched. The resources are
+// checked together as usual, but not by the rules that only concern a first
+// apply, such as the expiry of certificates. Its errors are Apply's.
 func (c *Catalog) Replace(ctx context.Context, r Replacement) (*admin.RestoreResult, error) {
 	all, err := c.reopened(r)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *Catalog) Replace(ctx context.Context, r Replacement) (*admin.RestoreRes
 	if result.Index = out.index; out.repeated {
 		_, view := c.InForce()
 		keys, _ := view.Changed(out.index - 1)
-		gone := map[consensus.Key]bool{} // none, where the history has forgotten it
+		gone := map[consensus.Key]bool{} // empty if the history has forgotten it
 		for _, k := range keys {
 			if !k.Internal() && actionAt(view, k, out.index) == admin.Deleted {
 				gone[k] = true
@@ -84,14 +84,14 @@ func (c *Catalog) Replace(ctx context.Context, r Replacement) (*admin.RestoreRes
 	return result, nil
 }
 
-// reopened is a resource of a snapshot.
+// reopened is one resource of a snapshot.
 type reopened struct {
 	object resource.Object
-	plain  []byte // what it was read from
+	plain  []byte // encoded object
 	fault  string // why it cannot be restored; "": it can
 }
 
-// reopened are the resources of a replacement.
+// reopened decodes the resources of a replacement.
 func (c *Catalog) reopened(r Replacement) ([]reopened, error) {
 	open := r.Open
 	if open == nil && c.cfg.Sealer != nil {

@@ -12,15 +12,15 @@ import (
 	"penstock/routing/resource"
 )
 
-// loneStream is the network of a server without others.
+// loneStream is the network of a single server.
 type loneStream struct{ net.Listener }
 
 func (loneStream) Dial(string, time.Duration) (net.Conn, error) {
 	return nil, errors.New("there are no others")
 }
 
-// TestOnTheReplicatedStore: many writers at once, each of whose changes acts
-// once, and a start from what is on disk.
+// TestOnTheReplicatedStore: each change of many concurrent writers applies
+// once, and the content survives a restart.
 func TestOnTheReplicatedStore(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *consensus.Replica {
@@ -57,7 +57,7 @@ func TestOnTheReplicatedStore(t *testing.T) {
 		cancel()
 		<-done
 	}
-	// lead applies until the server leads.
+	// lead retries a change until the server leads.
 	lead := func(c *Catalog) {
 		for {
 			_, err := c.Apply(t.Context(), Change{Objects: append(objects(t, terminating), certificate(t, "a", "a"))})

@@ -9,7 +9,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// canary is a route to a service; rollout is what stands in its spec.
+// canary returns a service and a route to it; rollout is the route's field of
+// that name.
 func canary(rollout string) string {
 	return `
 kind: Service
@@ -23,7 +24,8 @@ spec:
   to:
   - targetRef: {kind: MeshService, name: apps}
     rules:
-    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, tags: {version: v1}}, {kind: MeshServiceSubset, name: apps, tags: {version: v2}}]}
+    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, tags: {version: v1}}, ` +
+		`{kind: MeshServiceSubset, name: apps, tags: {version: v2}}]}
 ` + rollout
 }
 
@@ -33,7 +35,7 @@ func rolloutBy(steps string) string {
 
 var canaryNote = resource.Key{Kind: resource.KindRollout, Name: "canary"}
 
-// note notes that the route's rollout is done.
+// note stores the state of the route's rollout as done.
 func (w *rolloutWorld) note(t *testing.T) {
 	t.Helper()
 	_, err := w.Keep(t.Context(), Keeping{Make: func(get func(resource.Key) (resource.Object, bool)) ([]resource.Change, string, error) {
@@ -53,7 +55,7 @@ func (w *rolloutWorld) note(t *testing.T) {
 type rolloutWorld struct {
 	*Catalog
 	store *consensus.Memory
-	acted map[resource.Key][]resource.Change // the latest changes that acted, by each of their keys
+	acted map[resource.Key][]resource.Change // the latest changes put in force, by each of their keys
 }
 
 const both = "[{weight: 20, for: 1h}, {weight: 100}]"
@@ -72,9 +74,9 @@ func newRolloutWorld(t *testing.T) *rolloutWorld {
 	return w
 }
 
-// What is noted of a rollout goes by the very change that ends it, so that a
-// route that is there again in no time begins at its first step; and it stays
-// where the rollout does.
+// TestWhatIsNotedOfARolloutGoesWithIt: the change that ends a rollout also
+// deletes its state, so that a route created again right away starts at its
+// first step. The state stays as long as the rollout.
 func TestWhatIsNotedOfARolloutGoesWithIt(t *testing.T) {
 	other := rolloutBy("[{weight: 30, for: 1h}, {weight: 100}]")
 	for what, x := range map[string]struct {
@@ -125,9 +127,9 @@ func TestWhatIsNotedOfARolloutGoesWithIt(t *testing.T) {
 	}
 }
 
-// A rollback of the route is a change of it; a request that comes again is
-// answered as the first time; and there is nothing in a batch about a rollout
-// of which nothing is noted.
+// TestChangesThatEndARolloutAreToldAsThoseOfTheRoute: also for a rollback of
+// the route and for repeated requests. A rollout without a stored state adds
+// nothing to the batch.
 func TestChangesThatEndARolloutAreToldAsThoseOfTheRoute(t *testing.T) {
 	w := newRolloutWorld(t)
 	mustApply(t, w.Catalog, canary("")) // ends it
@@ -154,8 +156,8 @@ func TestChangesThatEndARolloutAreToldAsThoseOfTheRoute(t *testing.T) {
 		r, err = w.Apply(t.Context(), Change{Prune: map[string]string{"team": "a"}, ID: consensus.ID{2}})
 		wantTold(t, "the same prune", "MeshTCPRoute/canary deleted", r, err)
 	}
-	// What was noted of a route that is no more, by a release that left it: it
-	// is not of the route that comes.
+	// An older build may have left the state of a deleted route, which does not
+	// belong to a new route.
 	mustApply(t, w.Catalog, canary(rolloutBy(both)))
 	w.note(t)
 	route := consensus.Key{Kind: "MeshTCPRoute", Name: "canary"}

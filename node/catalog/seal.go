@@ -10,35 +10,35 @@ import (
 	"penstock/node/admin"
 )
 
-// Sealer keeps secrets from whoever reads logs, snapshots and traffic. What is
-// sealed for one aad does not open for another.
+// Sealer encrypts secrets in logs, snapshots and traffic. A value sealed with
+// one aad does not open with another.
 type Sealer interface {
 	Seal(aad, plain []byte) ([]byte, error)
 	Open(aad, sealed []byte) ([]byte, error)
 }
 
-// A sealed value begins with sealedFormat; the JSON of one that is not begins
-// with "{". A kind that holds secrets may have both: it may have got its first
-// secret field with a later version.
+// A sealed value begins with sealedFormat, an unsealed one, which is JSON, with
+// "{". A kind that holds secrets may have both, since a later build may have
+// added its first secret field.
 const sealedFormat = 1
 
-// errSealed: a value cannot be opened with the keys that this node has. That
-// does not stop the node, since the value may be fine and the keys on their
-// way: what the resource was before goes on, its fault is shown by Unreadable,
-// and it is tried again. Where it was nothing before, it is not there: what
-// refers to it does without. Changes may overwrite or delete it.
+// errSealed: this node has no key that decrypts a value. That does not stop the
+// node, since the value may be fine and the key still to come: the resource
+// stays in force in its previous version, Unreadable reports it, and the node
+// tries again. Without a previous version the resource does not exist, and
+// those that refer to it go without. Changes may overwrite or delete it.
 //
-// What opens and cannot be understood is another matter: it is of a later
-// version, and the node stops rather than act on a part of what was agreed.
+// A value that decrypts but cannot be decoded is different: a later build wrote
+// it, and the node stops rather than apply a part of the agreed content.
 var errSealed = errors.New("cannot be opened")
 
-// unread is an entry that could not be opened.
+// unread is an entry that could not be decrypted.
 type unread struct {
 	version uint64
 	why     string
 }
 
-// seal gives what is stored for a resource's content.
+// seal returns the stored value of a resource's content.
 func (c *Catalog) seal(k consensus.Key, plain []byte) ([]byte, error) {
 	if !c.sealing[k.Kind] {
 		return plain, nil
@@ -50,7 +50,7 @@ func (c *Catalog) seal(k consensus.Key, plain []byte) ([]byte, error) {
 	return append([]byte{sealedFormat}, sealed...), nil
 }
 
-// open gives the content of what is stored.
+// open returns the content of a stored value.
 func (c *Catalog) open(k consensus.Key, value []byte) ([]byte, error) {
 	if c.cfg.Sealer == nil {
 		return openWith(nil, k, value)
@@ -58,7 +58,7 @@ func (c *Catalog) open(k consensus.Key, value []byte) ([]byte, error) {
 	return openWith(c.cfg.Sealer.Open, k, value)
 }
 
-// openWith is open with another sealer's Open; nil: none.
+// openWith is open with another function to decrypt; nil: none.
 func openWith(open func(aad, sealed []byte) ([]byte, error), k consensus.Key, value []byte) ([]byte, error) {
 	if len(value) == 0 || value[0] != sealedFormat {
 		return value, nil
@@ -73,12 +73,12 @@ func openWith(open func(aad, sealed []byte) ([]byte, error), k consensus.Key, va
 	return plain, nil
 }
 
-// aad binds a sealed value to its resource: put in the place of another it
-// does not open. Neither kinds nor names have a "/".
+// aad binds a sealed value to its resource, so that it does not open in
+// another's place. Neither kinds nor names contain "/".
 func aad(k consensus.Key) []byte { return []byte(k.Kind + "/" + k.Name) }
 
-// Unreadable lists the resources that could not be opened, by kind and name;
-// they act as they were before, or not at all.
+// Unreadable lists the resources that could not be decrypted, by kind and name.
+// They are in force in their previous version, or not at all.
 func (c *Catalog) Unreadable() []admin.Fault {
 	c.mu.Lock()
 	unread := c.unread

@@ -15,7 +15,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// xor is a sealer that shows whether it was used, by a key of one byte.
+// xor is a sealer with a key of one byte, which makes its use visible.
 type xor struct{ key atomic.Uint32 }
 
 func newXOR(key byte) *xor {
@@ -67,10 +67,12 @@ func newSealed(t *testing.T, store Store, sealer Sealer) *Catalog {
 	return c
 }
 
-const terminating = "kind: Listener\nname: edge\nspec: {address: \":9443\", protocol: tls, tls: {mode: terminate, certificateRefs: [a]}, service: apps}\n---\nkind: Service\nname: apps\nspec: {}\n"
+const terminating = "kind: Listener\nname: edge\n" +
+	"spec: {address: \":9443\", protocol: tls, tls: {mode: terminate, certificateRefs: [a]}, service: apps}\n---\n" +
+	"kind: Service\nname: apps\nspec: {}\n"
 
-// TestSecretsAreSealedInTheStore: neither what is in force nor what was shows
-// the key; every node with the keys of the cluster has it.
+// TestSecretsAreSealedInTheStore: neither stored values nor displayed ones
+// contain the key; every node with the cluster's keys has it.
 func TestSecretsAreSealedInTheStore(t *testing.T) {
 	store := consensus.NewMemory(consensus.Limits{})
 	c := newSealed(t, store, newXOR(7))
@@ -95,7 +97,8 @@ func TestSecretsAreSealedInTheStore(t *testing.T) {
 		t.Errorf("%d objects are in force elsewhere", set.Len())
 	}
 	history, err := other.History("certificates", "a")
-	if err != nil || len(history.Revisions) != 2 || !strings.Contains(history.Revisions[0].YAML, resource.HiddenSecret) || strings.Contains(fmt.Sprint(history), "PRIVATE") {
+	if err != nil || len(history.Revisions) != 2 || !strings.Contains(history.Revisions[0].YAML, resource.HiddenSecret) ||
+		strings.Contains(fmt.Sprint(history), "PRIVATE") {
 		t.Errorf("history: %+v, %v", history, err)
 	}
 	if _, err := other.Rollback(t.Context(), Target{Kind: "certificate", Name: "a"}); err != nil {
@@ -110,8 +113,8 @@ func TestSecretsAreSealedInTheStore(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeOpenedStaysAsItWas, is reported, can be deleted, and comes
-// when the keys do.
+// TestWhatCannotBeOpenedStaysAsItWas: an unreadable resource keeps its version
+// in force, is reported, can be deleted, and applies once the key is there.
 func TestWhatCannotBeOpenedStaysAsItWas(t *testing.T) {
 	store := consensus.NewMemory(consensus.Limits{})
 	keys := newXOR(7)
@@ -141,12 +144,13 @@ func TestWhatCannotBeOpenedStaysAsItWas(t *testing.T) {
 	if err != nil || strings.Contains(string(got.Documents[0].Data), `"version"`) {
 		t.Errorf("it is shown with a version that it is not: %s, %v", got.Documents[0].Data, err)
 	}
-	// The node leads: others come through, and so does what repairs it.
+	// The node leads: it applies other changes, and those that repair it.
 	apply(behind, objects(t, "kind: Service\nname: more\nspec: {}")...)
 	if _, err := behind.Delete(t.Context(), Target{Kind: "certificate", Name: "new"}); err != nil {
 		t.Error(err)
 	}
-	if r, err := behind.Apply(t.Context(), Change{Objects: []resource.Object{first}, DryRun: true}); err != nil || r.Changes[0].Action != admin.Configured {
+	if r, err := behind.Apply(t.Context(), Change{Objects: []resource.Object{first}, DryRun: true}); err != nil ||
+		r.Changes[0].Action != admin.Configured {
 		t.Errorf("what it is not known to be: %+v, %v", r, err)
 	}
 	keys.key.Store(7)
@@ -166,7 +170,9 @@ func TestASealedValueOpensInItsPlaceOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, _ := store.Snapshot().Get(consensus.Key{Kind: "Certificate", Name: "a"})
-	if _, err := store.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: "Certificate", Name: "b"}, Value: e.Value}}}); err != nil {
+	if _, err := store.Commit(t.Context(), &consensus.Batch{
+		Ops: []consensus.Op{{Key: consensus.Key{Kind: "Certificate", Name: "b"}, Value: e.Value}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Await(t.Context(), 2); err != nil {

@@ -7,8 +7,8 @@ import (
 	"penstock/consensus"
 )
 
-// road is a store whose batches are on their way until they are let through,
-// as those of a replicated store are.
+// road is a store whose batches stay pending until the test lets them pass, as
+// in a replicated store.
 type road struct {
 	*consensus.Memory
 
@@ -18,7 +18,7 @@ type road struct {
 	sent   chan struct{} // closed by the next proposal, then replaced
 }
 
-// traveller is a batch on its way.
+// traveller is a pending batch.
 type traveller struct {
 	batch  *consensus.Batch
 	done   chan struct{}
@@ -52,14 +52,14 @@ func (w *traveller) Wait(ctx context.Context) (consensus.Result, error) {
 	}
 }
 
-// close makes what is proposed from now on wait.
+// close holds up all later proposals.
 func (r *road) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open = false
 }
 
-// waiting waits until so many batches are on their way.
+// waiting waits until n batches are pending.
 func (r *road) waiting(ctx context.Context, n int) error {
 	for {
 		r.mu.Lock()
@@ -76,8 +76,8 @@ func (r *road) waiting(ctx context.Context, n int) error {
 	}
 }
 
-// reopen lets everything through, what is on its way first; whatever fate
-// gives an error for does not act and gets it.
+// reopen lets all batches pass, the pending ones first. A batch for which fate
+// returns an error does not apply and gets that error.
 func (r *road) reopen(fate func(*consensus.Batch) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,12 +1,11 @@
-// Package dataplane is what a node runs on netio's loops. It decides by
-// routing's table where each connection, request of HTTP and connection of Kafka
-// goes, counts and logs what became of it, and brings listeners, health checks
-// and host names in line with each new table. It knows nothing of the cluster,
-// nor of those who operate the node.
+// Package dataplane runs a node's traffic on netio's loops. It routes each
+// connection, HTTP request and Kafka connection by the routing table, counts and
+// logs the outcome, and reconciles listeners, health checks and host names with
+// each new table. It does not depend on the cluster or on the admin methods.
 //
 //	d, err := dataplane.New(dataplane.Config{Bind: "127.0.0.1", Log: log, ...})
 //	...
-//	d.Apply(set, changes) // it listens and serves as they say
+//	d.Apply(set, changes) // listens and serves accordingly
 //	...
 //	err = d.Engine.Drain(ctx, time.Minute)
 //	d.Shutdown()
@@ -31,34 +30,33 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// Config is what a data plane is made with.
+// Config is the configuration of a Dataplane.
 type Config struct {
 	Log *slog.Logger
 	// Bind is the host of listeners whose address has none.
 	Bind string
 	// Tags are part of the source of every connection.
 	Tags map[string]string
-	// Loops, MemoryBudget (bytes) and MaxHandshakes are netio.Config's.
+	// Loops, MemoryBudget (bytes) and MaxHandshakes are passed to netio.Config.
 	Loops         int
 	MemoryBudget  int64
 	MaxHandshakes int
-	// MaxRequests bounds the requests of HTTP at once that are routed one by
-	// one.
+	// MaxRequests bounds the concurrent HTTP requests that are routed
+	// individually.
 	MaxRequests int
-	// Tickets are the keys by which clients resume TLS.
+	// Tickets holds the session ticket keys for TLS resumption.
 	Tickets *tlsstream.Tickets
 	// Access is the access log; nil: off. With AccessAll it has more than one
 	// line for each connection.
 	Access    *accesslog.Log
 	AccessAll bool
 	// Self is the ID of the node in its cluster, whose nodes share health
-	// checks; "": it shares them with nobody.
+	// checks; "": the node runs all of its checks itself.
 	Self string
 }
 
-// Dataplane is a running data plane. Its exported fields are the rooms that it
-// runs, for those who ask them; only New sets them. Its methods may be called
-// from anywhere.
+// Dataplane is a running data plane. New sets the exported fields, which give
+// callers access to the components. Its methods are safe for concurrent use.
 type Dataplane struct {
 	Router   *routing.Router
 	Engine   *netio.Engine
@@ -70,10 +68,10 @@ type Dataplane struct {
 	flows      *flows
 	requests   *requests
 	access     *accesslog.Log
-	sharing    *healthGossip // of health checks; nil: with nobody
+	sharing    *healthGossip // shares health checks; nil: not shared
 }
 
-// New makes a data plane that has nothing to do yet.
+// New makes a data plane without any configuration yet.
 func New(cfg Config) (*Dataplane, error) {
 	r := newReconciler(&cfg)
 	d := &Dataplane{log: cfg.Log, reconciler: r, access: cfg.Access, Resolver: r.resolver}
@@ -102,49 +100,50 @@ func New(cfg Config) (*Dataplane, error) {
 	return d, nil
 }
 
-// Quiesce tells the clients of HTTP, which keep their connections, to go
-// elsewhere with their next request.
+// Quiesce makes HTTP clients, which keep their connections, open another one for
+// their next request (Connection: close, GOAWAY).
 func (d *Dataplane) Quiesce() { d.requests.server.Quiesce() }
 
-// Resume takes back Quiesce and a drain of the engine.
+// Resume undoes Quiesce and a drain of the engine.
 func (d *Dataplane) Resume() {
 	d.Engine.Resume()
 	d.requests.server.Resume()
 	d.reconciler.listen()
 }
 
-// Shutdown ends every connection. Changes may come until Close.
+// Shutdown ends every connection. Apply may be called until Close.
 func (d *Dataplane) Shutdown() {
 	d.Engine.Close()
 	d.requests.close()
 }
 
-// Close ends what watches endpoints and brokers. Nothing may come after it.
+// Close stops health checks, Kafka and DNS resolution. No method may be called
+// after it.
 func (d *Dataplane) Close() {
 	d.reconciler.checker.Close()
 	d.Kafka.Close()
 	d.Resolver.Close()
 }
 
-// Flows are the flows that there are, by listener and service.
+// Flows returns the flows, sorted by listener and service.
 func (d *Dataplane) Flows() []*Flow { return d.flows.all() }
 
-// Services are those in force, by name.
+// Services returns the services of the current table, sorted by name.
 func (d *Dataplane) Services() []*routing.Service {
 	byName := func(a, b *routing.Service) int { return cmp.Compare(a.Name(), b.Name()) }
 	return slices.SortedFunc(d.Router.Table().Services(), byName)
 }
 
-// Histograms are the metrics that are counted as things happen.
+// Histograms returns the collectors that loops and requests observe directly.
 func (d *Dataplane) Histograms() []prometheus.Collector {
 	return []prometheus.Collector{d.flows.connect, d.flows.took}
 }
 
-// EvictedRequests counts, for each listener, the requests that were ended to
-// make room for others.
+// EvictedRequests returns, for each listener, the number of requests that were
+// ended to make room for others.
 func (d *Dataplane) EvictedRequests() map[string]uint64 { return d.requests.places.Evictions() }
 
-// observe logs what happens to endpoints. It is called on loops.
+// observe logs the state changes of endpoints. It is called on loops.
 func (d *Dataplane) observe(e endpoint.Event) {
 	args := []any{"service", e.Service, "endpoint", EndpointName(e.Endpoint)}
 	level := slog.LevelInfo

@@ -12,8 +12,8 @@ import (
 	"penstock/node/nodetest"
 )
 
-// droppingAddress neither accepts connections nor refuses them: its accept
-// queue is full, so the kernel leaves every further SYN unanswered.
+// droppingAddress returns an address that neither accepts nor refuses connections:
+// its accept queue is full, so the kernel leaves every further SYN unanswered.
 func droppingAddress(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -37,14 +37,14 @@ func droppingAddress(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Close(fill) })
-	if err := syscall.Connect(fill, name); err != nil { // the queue takes one
+	if err := syscall.Connect(fill, name); err != nil { // the queue holds one
 		t.Fatal(err)
 	}
 	return at
 }
 
-// served makes connections, so many of them at once, and counts those that get
-// to an endpoint.
+// served makes connections, some of them concurrently, and counts those that reach
+// an endpoint.
 func served(at string, n, together int) int {
 	var wg sync.WaitGroup
 	var good atomic.Int64
@@ -63,8 +63,8 @@ func served(at string, n, together int) int {
 	return int(good.Load())
 }
 
-// With defaults alone, endpoints that refuse or do not answer cost no client
-// its connection while one endpoint is well, whatever the rate.
+// With default settings, endpoints that refuse or do not answer fail no connection
+// while one endpoint is healthy, whatever the rate.
 func TestDefaultsOutliveDeadEndpoints(t *testing.T) {
 	t.Parallel()
 	good := nodetest.NewBackend(t, "ok").At()
@@ -100,8 +100,8 @@ func TestDefaultsOutliveDeadEndpoints(t *testing.T) {
 	wg.Wait()
 }
 
-// A service whose only endpoint was down for a while is served as soon as it is
-// back, and one whose endpoints all were.
+// A service is served as soon as its endpoints are back, if its only endpoint or
+// all of its endpoints were down for a while.
 func TestPausesDelayNobody(t *testing.T) {
 	t.Parallel()
 	down := []string{nodetest.DeadAddress(t), nodetest.DeadAddress(t)}
@@ -119,7 +119,7 @@ func TestPausesDelayNobody(t *testing.T) {
 	}
 }
 
-// The same holds for requests that are routed one by one.
+// The same holds for requests that are routed individually.
 func TestDefaultsOutliveDeadEndpointsOfRequests(t *testing.T) {
 	t.Parallel()
 	good := nodetest.NamedServer(t, "v1")

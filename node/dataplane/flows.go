@@ -15,8 +15,8 @@ import (
 	"penstock/routing/hamt"
 )
 
-// reasons are all the reasons that a connection can end for: the index of each
-// is its place in a flow's counters.
+// reasons lists all reasons for which a connection can end. The index of a reason
+// is its index in Flow.ended.
 var reasons = append([]netio.Reason{
 	netio.ClientFIN, netio.UpstreamFIN, netio.ClientReset, netio.UpstreamReset,
 	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.UpstreamTLS,
@@ -33,10 +33,10 @@ var reasons = append([]netio.Reason{
 	netio.Reason(routing.NoEndpoint), netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),
 }, session.Reasons...)
 
-// maxReasons is room for all of them in an array.
+// maxReasons is the size of the array of counters, at least len(reasons).
 const maxReasons = 64
 
-// reasonIndex finds a reason's counter.
+// reasonIndex maps each reason to its index in reasons.
 var reasonIndex = func() map[netio.Reason]int {
 	m := make(map[netio.Reason]int, len(reasons))
 	for i, r := range reasons {
@@ -45,33 +45,32 @@ var reasonIndex = func() map[netio.Reason]int {
 	return m
 }()
 
-// Flow is the traffic from one listener to one service, over all changes of
-// both. Loops count in it without locks.
+// Flow holds the counters of the traffic from one listener to one service. It
+// survives changes of both. Loops update it without locks.
 type Flow struct {
-	listener, service string // service is "" for connections that came to none
+	listener, service string // service is "" for connections that reached none
 	meter             *netio.Meter
 	connect           prometheus.Observer // time until an endpoint took a connection, of the service
 	ended             [maxReasons]atomic.Uint64
-	requests          requestCounts       // that were routed one by one
+	requests          requestCounts       // HTTP requests that were routed individually
 	once              sync.Once           // sets took
-	took              prometheus.Observer // time that requests took, of the service
-	// path is how connections are carried, for the last version of the
-	// service that was seen here.
+	took              prometheus.Observer // duration of requests, of the service
+	// path has the connection settings of the version of the service that was
+	// used last.
 	path atomic.Pointer[path]
 }
 
-// Listener and Service are the names of both; the service is "" for connections
-// that came to none.
+// Listener returns the name of the listener.
 func (f *Flow) Listener() string { return f.listener }
 
-// Service is the name of the service.
+// Service returns the name of the service; "" for connections that reached none.
 func (f *Flow) Service() string { return f.service }
 
-// Counts are those of connections that have a service.
+// Counts returns the counters of connections that have a service.
 func (f *Flow) Counts() netio.Counts { return f.meter.Counts() }
 
-// Ended counts the connections that have ended, by how; reasons that there were
-// none of are left out.
+// Ended yields the number of ended connections by reason, without reasons that
+// have none.
 func (f *Flow) Ended() iter.Seq2[netio.Reason, uint64] {
 	return func(yield func(netio.Reason, uint64) bool) {
 		for i := range reasons {
@@ -84,24 +83,24 @@ func (f *Flow) Ended() iter.Seq2[netio.Reason, uint64] {
 
 // end counts the end of a connection.
 func (f *Flow) end(why netio.Reason) {
-	if i, ok := reasonIndex[why]; ok { // TestEveryReasonIsCounted
+	if i, ok := reasonIndex[why]; ok { // always: TestEveryReasonIsCounted
 		f.ended[i].Add(1)
 	}
 }
 
-// flows are all flows since start whose listener and service still exist, or
-// that still have connections. A flow is made by its first connection, so
-// their number is bounded by the configuration, never by clients.
+// flows holds the flows since start whose listener and service still exist, or
+// that still have connections. The first connection makes its flow, so the
+// configuration bounds their number; clients cannot raise it.
 type flows struct {
 	loops   int
 	connect *prometheus.HistogramVec // by service
 	took    *prometheus.HistogramVec // requests, by service
 
 	m  atomic.Pointer[hamt.Map[*listenerFlows]]
-	mu sync.Mutex // held by whoever changes what m leads to
+	mu sync.Mutex // held to change m or the map of a listener
 }
 
-// listenerFlows are the flows of one listener, by service.
+// listenerFlows holds the flows of one listener, by service.
 type listenerFlows struct {
 	m atomic.Pointer[hamt.Map[*Flow]]
 }
@@ -120,7 +119,7 @@ func newFlows(loops int) *flows {
 	return fs
 }
 
-// get gives the flow of a listener and a service.
+// get returns the flow of a listener and a service, and makes it if necessary.
 func (fs *flows) get(listener, service string) *Flow {
 	if lf, ok := fs.m.Load().Get(listener); ok {
 		if f, ok := lf.m.Load().Get(service); ok {
@@ -157,7 +156,7 @@ func (fs *flows) add(listener, service string) *Flow {
 	return f
 }
 
-// all lists the flows by listener and service.
+// all returns the flows, sorted by listener and service.
 func (fs *flows) all() []*Flow {
 	var list []*Flow
 	for _, lf := range fs.m.Load().All() {
@@ -171,13 +170,13 @@ func (fs *flows) all() []*Flow {
 	return list
 }
 
-// prune forgets flows whose listener or service is gone: their series would
-// stay for ever. It tells whether some must wait for their connections to end.
+// prune removes flows whose listener or service is gone: their series would stay
+// for ever. It reports whether some must wait for their connections to end.
 func (fs *flows) prune(listenerExists, serviceExists func(name string) bool) (again bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	outer := fs.m.Load().Edit()
-	gone := map[string]bool{} // services; false: a flow that is left still counts
+	gone := map[string]bool{} // services; false: a remaining flow still uses its series
 	for listener, lf := range fs.m.Load().All() {
 		inner := lf.m.Load().Edit()
 		left := 0

@@ -13,9 +13,8 @@ import (
 	"penstock/node/nodetest"
 )
 
-// TestConnectTimesOfAServiceThatCameBack: where a connection outlived its
-// service, the flow that it kept must count what comes after the service came
-// back.
+// TestConnectTimesOfAServiceThatCameBack: a connection that outlives its service
+// keeps the flow. When the service is back, that flow must count new connections.
 func TestConnectTimesOfAServiceThatCameBack(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := start(t, nodetest.OneService(b)+`
@@ -42,7 +41,8 @@ spec: {address: "127.0.0.1:0", service: apps}
 	nodetest.WaitFor(t, "a connection to be counted", func() bool { v := n.metric(t, series); return v != "" && v != before })
 }
 
-// TestEveryReasonIsCounted: a reason that is added to the rooms has a counter.
+// TestEveryReasonIsCounted: every reason of netio, routing and Kafka sessions has
+// a counter.
 func TestEveryReasonIsCounted(t *testing.T) {
 	found := 0
 	for _, file := range []string{"../../netio/reason.go", "../../routing/routing.go", "../../kafka/session/reasons.go"} {
@@ -76,7 +76,7 @@ func TestEveryReasonIsCounted(t *testing.T) {
 	}
 }
 
-// isReason tells whether a type is Reason, of its own package or another.
+// isReason reports whether a type is Reason, of its own package or another.
 func isReason(t ast.Expr) bool {
 	if sel, ok := t.(*ast.SelectorExpr); ok {
 		t = sel.Sel

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// askers is how many nodes ask each endpoint.
+	// askers is the number of nodes that probe each endpoint.
 	askers = 3
-	// maxVerdicts bounds what a node tells of its probes, 4 bytes each, so
-	// that it fits into cluster.Facts.Hints; what does not is found out by
-	// each node for itself.
+	// maxVerdicts bounds the probe results that a node gossips, 4 bytes each,
+	// so that they fit into cluster.Facts.Hints. Each node probes the remaining
+	// endpoints itself.
 	maxVerdicts = 512
 )
 
-// healthGossip is who of the nodes asks which endpoint, and what they found out. It
-// is looked at anew each second, from what gossip says: where that is wrong,
-// an endpoint is asked by more nodes or by fewer, and each node's own
-// connections tell it the rest.
+// healthGossip distributes health checks over the nodes of the cluster: it decides
+// which nodes probe an endpoint, and holds the results that the others gossip. It
+// is updated each second. If gossip is wrong, more or fewer nodes than askers
+// probe an endpoint; a node's own connections still reveal failures.
 type healthGossip struct {
 	self string
 	now  atomic.Pointer[shared]
@@ -29,16 +29,16 @@ type healthGossip struct {
 
 var _ health.Peers = (*healthGossip)(nil)
 
-// shared is one look at the members.
+// shared is a snapshot of the other members' hints.
 type shared struct {
-	nodes map[string]string // hints of those that are up, by ID; this node's are not looked at
+	nodes map[string]string // hints of the members that are up, by ID, without this node
 	says  map[health.ID]tally
 }
 
-// tally counts verdicts.
+// tally counts the verdicts of nodes on one endpoint.
 type tally struct{ well, unwell int }
 
-// look takes the hints of the nodes that are up now.
+// look replaces the snapshot by the hints of the nodes that are up, by ID.
 func (s *healthGossip) look(hints map[string]string) {
 	nodes := maps.Clone(hints)
 	delete(nodes, s.self)
@@ -61,9 +61,9 @@ func (s *healthGossip) look(hints map[string]string) {
 	s.now.Store(next)
 }
 
-// Mine implements health.Peers: the nodes that ask are those with the highest
-// scores for the endpoint (rendezvous hashing), so that a node which comes or
-// goes moves no more than its own share.
+// Mine implements health.Peers: the nodes with the highest scores for the endpoint
+// probe it (rendezvous hashing), so that a node that joins or leaves moves no more
+// than its own share.
 func (s *healthGossip) Mine(id health.ID) bool {
 	now := s.now.Load()
 	if now == nil || len(now.nodes) < askers {
@@ -82,14 +82,15 @@ func score(node string, id health.ID) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(node))
 	_, _ = h.Write(binary.BigEndian.AppendUint32(nil, uint32(id)))
-	// The last bytes of FNV reach its high bits too little.
+	// The last bytes hardly affect the high bits of FNV, so mix them.
 	x := h.Sum64()
 	x ^= x >> 32
 	x *= 0x9e3779b97f4a7c15
 	return x ^ x>>29
 }
 
-// Heard implements health.Peers: most of those who say something are right.
+// Heard implements health.Peers: the majority of the verdicts counts; a tie means
+// healthy.
 func (s *healthGossip) Heard(id health.ID) (well, known bool) {
 	now := s.now.Load()
 	if now == nil {
@@ -99,14 +100,15 @@ func (s *healthGossip) Heard(id health.ID) (well, known bool) {
 	return t.well >= t.unwell, known
 }
 
-// HearHints takes the hints of the nodes of the cluster that are up, by their IDs.
+// HearHints takes the hints of the cluster's nodes that are up, by node ID.
 func (d *Dataplane) HearHints(nodes map[string]string) {
 	if d.sharing != nil {
 		d.sharing.look(nodes)
 	}
 }
 
-// Hints are what this node has found out about endpoints, for the others.
+// Hints returns this node's probe results, encoded for the other nodes: 4 bytes
+// each, the lowest bit set for a healthy endpoint.
 func (d *Dataplane) Hints() []byte {
 	if d.sharing == nil || d.sharing.alone() {
 		return nil
@@ -118,7 +120,7 @@ func (d *Dataplane) Hints() []byte {
 	return b
 }
 
-// alone tells whether there are too few nodes to share anything.
+// alone reports whether there are too few nodes to share checks.
 func (s *healthGossip) alone() bool {
 	now := s.now.Load()
 	return now == nil || len(now.nodes) < askers

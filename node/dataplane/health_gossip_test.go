@@ -15,7 +15,7 @@ type member struct {
 	Down  bool
 }
 
-// up are the hints of those that are up.
+// up returns the hints of the members that are up.
 func up(members []member) map[string]string {
 	nodes := map[string]string{}
 	for _, m := range members {
@@ -33,8 +33,8 @@ func membersUp(n int) (list []member) {
 	return list
 }
 
-// Each endpoint is asked by three nodes, whatever node is asked who they are,
-// and a node that goes moves only what it asked.
+// Three nodes probe each endpoint, all nodes agree on which, and a node that leaves
+// moves only the endpoints that it probed.
 func TestEachEndpointHasAFewAskers(t *testing.T) {
 	const nodes, endpoints = 20, 3000
 	members := membersUp(nodes)
@@ -123,8 +123,8 @@ func TestWhatMostSayIsHeard(t *testing.T) {
 	}
 }
 
-// Words for and against are counted, whoever of the members is looked at
-// first; where they are even, an endpoint is used.
+// The majority of the verdicts decides, whatever the order of the members. With a
+// tie, the endpoint is healthy.
 func TestWordsAreCountedInAnyOrder(t *testing.T) {
 	members := membersUp(6)
 	s := &healthGossip{self: members[0].ID}
@@ -152,7 +152,7 @@ func TestWordsAreCountedInAnyOrder(t *testing.T) {
 	}
 }
 
-// Three nodes ask everything themselves, so they need not tell; four do.
+// Three nodes probe everything themselves, so they gossip no results; four do.
 func TestThreeNodesShareNothing(t *testing.T) {
 	members := membersUp(4)
 	s := &healthGossip{self: members[0].ID}

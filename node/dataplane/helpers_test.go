@@ -18,8 +18,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Those that are parallel wait for time to pass, so more of them run at once
-	// than there are processors.
+	// Parallel tests mostly wait for time to pass, so more of them run at once than
+	// there are processors.
 	flag.Parse()
 	if set := flag.Lookup("test.parallel"); set.Value.String() == set.DefValue {
 		_ = flag.Set("test.parallel", "5")
@@ -27,11 +27,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// testPlane is a running data plane with the resources that act on it.
+// testPlane is a running data plane with its current resources.
 type testPlane struct {
 	*Dataplane
 	set   *resource.Set
-	lines *nodetest.Lines // of the access log
+	lines *nodetest.Lines // the access log
 	over  sync.Once
 }
 
@@ -92,7 +92,7 @@ func (p *testPlane) change(t testing.TB, changes []resource.Change) {
 	p.Apply(next, changes)
 }
 
-// at is where a listener listens.
+// at returns the address of a listener.
 func (p *testPlane) at(t testing.TB, listener string) string {
 	t.Helper()
 	for _, l := range p.Engine.Listeners() {
@@ -104,8 +104,8 @@ func (p *testPlane) at(t testing.TB, listener string) string {
 	return ""
 }
 
-// metric is the value of a counter, by the series that node/metrics makes of
-// it; "" where there is none.
+// metric returns the value of a counter by its series in node/metrics; "": there is
+// none.
 func (p *testPlane) metric(t testing.TB, series string) string {
 	t.Helper()
 	return p.series(t)[series]
@@ -147,7 +147,8 @@ func (p *testPlane) series(t testing.TB) map[string]string {
 	}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
-			all[fmt.Sprintf("%s_count{service=%q}", family.GetName(), m.GetLabel()[0].GetValue())] = fmt.Sprint(m.GetHistogram().GetSampleCount())
+			all[fmt.Sprintf("%s_count{service=%q}", family.GetName(), m.GetLabel()[0].GetValue())] =
+				fmt.Sprint(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return all

@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// The tags that a verified client certificate gives.
+// The tags from a verified client certificate.
 const (
 	tagService = "service"
 	tagSPIFFE  = "spiffe"
-	// kumaScheme is that of the URIs by which Kuma's certificates carry tags:
-	// kuma://version/v2.
+	// kumaScheme is the scheme of the URIs by which Kuma's certificates carry
+	// tags: kuma://version/v2.
 	kumaScheme = "kuma"
 )
 
 // maxIdentityTags bounds the tags of one certificate.
 const maxIdentityTags = 32
 
-// identity is what a client has proven to be, as tags of the source of its
-// connections; nil: nothing. A certificate counts when it leads to the CA that
-// the listener asks for.
+// identity returns a client's verified identity as tags for the source of its
+// connections; nil: none. Only a certificate with a chain to the listener's client
+// CA counts.
 //
-// Of a SPIFFE ID the last segment of the path names the service, as in Kuma's
+// The last path segment of a SPIFFE ID is the service, as in Kuma's
 // spiffe://mesh/web and Istio's spiffe://domain/ns/shop/sa/web; the whole ID is
-// the tag spiffe. Without one, the first DNS name that is no wildcard is the
-// service. A certificate with several SPIFFE IDs is against that standard, and
-// names nobody.
+// the tag spiffe. Without a SPIFFE ID, the first DNS name that is not a wildcard
+// is the service. A certificate with several SPIFFE IDs violates that standard
+// and yields no tags.
 func identity(state *tls.ConnectionState) map[string]string {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
 		return nil
@@ -56,7 +56,7 @@ func identity(state *tls.ConnectionState) map[string]string {
 	}
 	for _, u := range leaf.URIs {
 		if name := strings.TrimPrefix(u.Host+u.Path, "/"); u.Scheme == kumaScheme {
-			// The tag's own name may have slashes, as kuma.io/service; its value none.
+			// The name of a tag may contain slashes (kuma.io/service), its value not.
 			if cut := strings.LastIndexByte(name, '/'); cut > 0 && name[:cut] != tagService && name[:cut] != tagSPIFFE {
 				put(name[:cut], name[cut+1:])
 			}
@@ -68,7 +68,7 @@ func identity(state *tls.ConnectionState) map[string]string {
 	return tags
 }
 
-// spiffeID is a certificate's SPIFFE ID, and how many it has.
+// spiffeID returns a certificate's last SPIFFE ID and the number of them.
 func spiffeID(leaf *x509.Certificate) (id *url.URL, ids int) {
 	for _, u := range leaf.URIs {
 		if u.Scheme == "spiffe" && u.Host != "" {
@@ -79,7 +79,7 @@ func spiffeID(leaf *x509.Certificate) (id *url.URL, ids int) {
 	return id, ids
 }
 
-// fitsTag tells whether routes could be written for a name or value.
+// fitsTag reports whether a route can match a tag with this name or value.
 func fitsTag(s string) bool {
 	const longest = 253
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == ',' || r == '=' || r == '"' }

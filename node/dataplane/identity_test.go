@@ -31,14 +31,28 @@ func TestIdentityIsWhatACertificateProves(t *testing.T) {
 		leaf x509.Certificate
 		want map[string]string
 	}{
-		"Kuma's":                         {x509.Certificate{URIs: uris("spiffe://default/web", "kuma://kuma.io/service/web", "kuma://version/v2")}, map[string]string{"service": "web", "spiffe": "spiffe://default/web", "kuma.io/service": "web", "version": "v2"}},
-		"Istio's":                        {x509.Certificate{URIs: uris("spiffe://cluster.local/ns/shop/sa/web"), DNSNames: []string{"other"}}, map[string]string{"service": "web", "spiffe": "spiffe://cluster.local/ns/shop/sa/web"}},
-		"a DNS name":                     {x509.Certificate{DNSNames: []string{"*.example.com", "Web.example.com", "second"}}, map[string]string{"service": "web.example.com"}},
-		"no name":                        {x509.Certificate{}, nil},
-		"two SPIFFE IDs":                 {x509.Certificate{URIs: uris("spiffe://a/web", "spiffe://b/batch"), DNSNames: []string{"web"}}, nil},
-		"a SPIFFE ID of no path":         {x509.Certificate{URIs: uris("spiffe://a")}, map[string]string{"spiffe": "spiffe://a"}},
-		"a tag that would say who it is": {x509.Certificate{URIs: uris("spiffe://a/web", "kuma://service/admin", "kuma://spiffe/x")}, map[string]string{"service": "web", "spiffe": "spiffe://a/web"}},
-		"what no route could name":       {x509.Certificate{DNSNames: []string{"a=b", "web"}, URIs: uris("kuma://version/" + strings.Repeat("v", 254))}, nil},
+		"Kuma's": {
+			x509.Certificate{URIs: uris("spiffe://default/web", "kuma://kuma.io/service/web", "kuma://version/v2")},
+			map[string]string{"service": "web", "spiffe": "spiffe://default/web", "kuma.io/service": "web", "version": "v2"},
+		},
+		"Istio's": {
+			x509.Certificate{URIs: uris("spiffe://cluster.local/ns/shop/sa/web"), DNSNames: []string{"other"}},
+			map[string]string{"service": "web", "spiffe": "spiffe://cluster.local/ns/shop/sa/web"},
+		},
+		"a DNS name": {
+			x509.Certificate{DNSNames: []string{"*.example.com", "Web.example.com", "second"}},
+			map[string]string{"service": "web.example.com"},
+		},
+		"no name":                {x509.Certificate{}, nil},
+		"two SPIFFE IDs":         {x509.Certificate{URIs: uris("spiffe://a/web", "spiffe://b/batch"), DNSNames: []string{"web"}}, nil},
+		"a SPIFFE ID of no path": {x509.Certificate{URIs: uris("spiffe://a")}, map[string]string{"spiffe": "spiffe://a"}},
+		"a tag that would say who it is": {
+			x509.Certificate{URIs: uris("spiffe://a/web", "kuma://service/admin", "kuma://spiffe/x")},
+			map[string]string{"service": "web", "spiffe": "spiffe://a/web"},
+		},
+		"what no route could name": {
+			x509.Certificate{DNSNames: []string{"a=b", "web"}, URIs: uris("kuma://version/" + strings.Repeat("v", 254))}, nil,
+		},
 	} {
 		for _, verified := range []bool{true, false} {
 			state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{&c.leaf}}
@@ -52,7 +66,9 @@ func TestIdentityIsWhatACertificateProves(t *testing.T) {
 		}
 	}
 	leaf := &x509.Certificate{URIs: uris(many...)}
-	if got := identity(&tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}); len(got) != maxIdentityTags {
+	if got := identity(&tls.ConnectionState{
+		PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}},
+	}); len(got) != maxIdentityTags {
 		t.Errorf("%d tags of one certificate", len(got))
 	}
 	if identity(nil) != nil {
@@ -60,7 +76,7 @@ func TestIdentityIsWhatACertificateProves(t *testing.T) {
 	}
 }
 
-// Who shows a certificate is routed by it, and nobody else is.
+// A client with a certificate is routed by its identity, other clients are not.
 func TestClientsAreRoutedByTheirCertificates(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	a, b := nodetest.NewBackend(t, "a"), nodetest.NewBackend(t, "b")

@@ -19,8 +19,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// kafkaTLS is TLS on both sides of Kafka: towards clients by virtual cluster,
-// towards brokers by physical one. Its methods may be called from anywhere.
+// kafkaTLS makes and caches the TLS configurations of Kafka: towards clients by
+// virtual cluster, towards brokers by physical cluster. Its methods are safe for
+// concurrent use.
 type kafkaTLS struct {
 	reconciler *reconciler
 
@@ -35,7 +36,8 @@ type kafkaServer struct {
 	made *tlsconfig.Server
 }
 
-// clientKey is one version of the TLS towards brokers of a physical cluster.
+// clientKey identifies one version of the TLS towards a physical cluster's
+// brokers.
 type clientKey struct {
 	cluster string
 	spec    *model.PhysicalTLS
@@ -45,7 +47,7 @@ func newKafkaTLS(r *reconciler) *kafkaTLS {
 	return &kafkaTLS{reconciler: r, servers: map[string]kafkaServer{}, clients: map[clientKey]*tlsconfig.Client{}}
 }
 
-// client gives TLS towards a broker.
+// client returns the TLS configuration towards a broker.
 func (k *kafkaTLS) client(cluster, host string, t *model.PhysicalTLS) *tls.Config {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,7 +67,8 @@ func (k *kafkaTLS) client(cluster, host string, t *model.PhysicalTLS) *tls.Confi
 	return made.For(host)
 }
 
-// forget lets go of what versions that may be over were made into.
+// forget drops all configurations towards brokers, and those towards clients whose
+// settings are no longer in force.
 func (k *kafkaTLS) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,7 +80,7 @@ func (k *kafkaTLS) forget() {
 	})
 }
 
-// server gives TLS towards the clients of a virtual cluster.
+// server returns the TLS towards the clients of a virtual cluster.
 func (k *kafkaTLS) server(v *model.Virtual) *tlsconfig.Server {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -98,8 +101,9 @@ func (k *kafkaTLS) server(v *model.Virtual) *tlsconfig.Server {
 	return made
 }
 
-// chooser finds the configuration for a hello at a listener: the server name
-// leads to a virtual broker, which names the certificate.
+// chooser returns the function that selects a listener's TLS configuration for a
+// ClientHello: the server name identifies a virtual broker, which names the
+// certificate.
 func (k *kafkaTLS) chooser(listener string) func(*clienthello.Hello) (*tls.Config, netio.Reason) {
 	return func(h *clienthello.Hello) (*tls.Config, netio.Reason) {
 		certs, route, reason := k.reconciler.kafka.Table().Certificates(listener, h.ServerName, h.HasServerName)
@@ -114,7 +118,7 @@ func (k *kafkaTLS) chooser(listener string) func(*clienthello.Hello) (*tls.Confi
 	}
 }
 
-// kafkaListener completes what netio needs to know of a kafka listener.
+// kafkaListener sets the mode and the TLS of a kafka listener.
 func (r *reconciler) kafkaListener(l netio.Listener, secure bool) netio.Listener {
 	l.Mode = netio.ModePlain
 	if secure {
@@ -123,18 +127,18 @@ func (r *reconciler) kafkaListener(l netio.Listener, secure bool) netio.Listener
 	return l
 }
 
-// kafkaAlert is the Alert of a kafka listener. Java's client takes every TLS
-// alert, close_notify included, for a failed login: it throws an
-// SslAuthenticationException out of poll() instead of trying again. So what a
-// later change of the resources may mend (a name that leads nowhere, a missing
-// certificate) ends with a FIN, after which all clients try again. Only a hello
-// that can never lead anywhere gets an alert.
+// kafkaAlert reports whether a kafka listener sends a TLS alert for a reason.
+// Java's client takes every alert, close_notify included, for a failed login: it
+// throws an SslAuthenticationException out of poll() instead of trying again. So
+// faults that a later change of the resources may fix (an unknown server name, a
+// missing certificate) end with a FIN, after which all clients try again. Only a
+// hello that can never succeed gets an alert.
 func kafkaAlert(why netio.Reason) bool {
 	return why == netio.Reason(routing.NoServerName) || why == netio.Reason(routing.BadServerName)
 }
 
-// followPorts brings the ports that virtual clusters have by themselves to
-// netio's list.
+// followPorts updates listeners with the ports that virtual clusters open without
+// a Listener resource.
 func (r *reconciler) followPorts() {
 	maps.DeleteFunc(r.listeners, func(name string, _ netio.Listener) bool { return r.ports[name] })
 	r.ports = map[string]bool{}
@@ -144,7 +148,8 @@ func (r *reconciler) followPorts() {
 	}
 }
 
-// followHosts tells the resolver which names are needed, by any room.
+// followHosts gives the resolver all host names that routing and Kafka need, each
+// with the shortest of its intervals.
 func (r *reconciler) followHosts(table *routing.Table) {
 	every := map[string]time.Duration{}
 	note := func(host string, pause time.Duration) bool {
@@ -162,14 +167,15 @@ func (r *reconciler) followHosts(table *routing.Table) {
 	r.resolver.Set(names)
 }
 
-// brokersMoved is told when a physical cluster has other brokers than before.
+// brokersMoved updates the host names after the brokers of a physical cluster have
+// changed.
 func (r *reconciler) brokersMoved() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.followHosts(r.router.Table())
 }
 
-// makeKafka makes the room, once the flows can be counted.
+// makeKafka makes the Kafka proxy. It needs r.flows.
 func (r *reconciler) makeKafka(loops int) {
 	r.kafkaTLS = newKafkaTLS(r)
 	r.kafka = kafka.New(kafka.Config{
@@ -180,7 +186,7 @@ func (r *reconciler) makeKafka(loops int) {
 	})
 }
 
-// closedKafka is Closed for connections of Kafka's.
+// closedKafka handles Closed for Kafka connections.
 func (t *traffic) closedKafka(c *netio.Conn, p *kafka.Connection, why netio.Reason) {
 	f := t.flows.get(c.Listener(), p.Cluster())
 	f.end(why)

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// ongoingEvery is how often a connection is logged while it is open, with
+	// ongoingEvery is the interval at which open connections are logged, with
 	// Config.AccessAll.
 	ongoingEvery = 5 * time.Minute
 	// maxOngoing bounds the lines of one round.
 	maxOngoing = 50_000
 )
 
-// LogOngoing writes a line for each open connection from time to time, so that
-// those which never end are seen too, until ctx ends.
+// LogOngoing periodically writes a line for each open connection, so that
+// connections that never end appear too. It runs until ctx ends.
 func (d *Dataplane) LogOngoing(ctx context.Context) {
 	ticker := time.NewTicker(ongoingEvery)
 	defer ticker.Stop()
@@ -31,8 +31,8 @@ func (d *Dataplane) LogOngoing(ctx context.Context) {
 	}
 }
 
-// logOpen writes a line for each connection of at least that age: what the
-// younger ones have is their first line.
+// logOpen writes a line for each connection of at least that age; younger ones
+// have just had their first line.
 func (d *Dataplane) logOpen(now time.Time, age time.Duration) {
 	for _, c := range d.Engine.Connections(maxOngoing) {
 		if c.Age < age {

@@ -8,7 +8,6 @@ import (
 	"penstock/node/nodetest"
 )
 
-// TestOpenConnectionsAreLoggedFromTimeToTime (rule 20).
 func TestOpenConnectionsAreLoggedFromTimeToTime(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := start(t, nodetest.OneService(b), func(c *Config) { c.AccessAll = true })

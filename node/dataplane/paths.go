@@ -12,18 +12,18 @@ import (
 	"penstock/routing/resource"
 )
 
-// path is how the connections of a flow are carried, by one version of its
-// service.
+// path holds the netio profiles for the connections of a flow, by one version of
+// its service.
 type path struct {
 	spec    *resource.Service
 	profile netio.Profile
-	client  *tlsconfig.Client // nil: plain
+	client  *tlsconfig.Client // nil: no TLS
 
 	mu     sync.Mutex
-	byHost map[string]*netio.Profile // with TLS, for each host of endpoints
+	byHost map[string]*netio.Profile // with TLS: by host of the endpoint
 }
 
-// newPath makes the path of a flow by a service's spec, defaults filled in.
+// newPath makes the path of a flow from a service's spec with its defaults.
 func newPath(f *Flow, spec *resource.Service, client *tlsconfig.Client) *path {
 	p := &path{spec: spec, client: client, profile: netio.Profile{
 		ConnectTimeout:    spec.Connect.Timeout.D(),
@@ -39,8 +39,8 @@ func newPath(f *Flow, spec *resource.Service, client *tlsconfig.Client) *path {
 	return p
 }
 
-// profileFor gives the profile for an endpoint. With TLS there is one for each
-// host, because that is what is verified.
+// profileFor returns the profile for an endpoint. With TLS there is one for each
+// host, because TLS verifies the host.
 func (p *path) profileFor(e *endpoint.Endpoint) *netio.Profile {
 	if p.client == nil {
 		return &p.profile
@@ -63,7 +63,7 @@ func (p *path) withTLS(config *tls.Config) *netio.Profile {
 	return &profile
 }
 
-// hostOf is the host of an endpoint as the user wrote it; "" for unix sockets.
+// hostOf returns the host of an endpoint as configured; "" for unix sockets.
 func hostOf(e *endpoint.Endpoint) string {
 	if e.Unix != "" {
 		return ""

@@ -12,8 +12,9 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// A node without a local port towards an endpoint asks the others, does not hold
-// it against the endpoint, and ends the connection or request with its reason.
+// A node without a local port towards an endpoint tries the others and does not
+// count a failure of the endpoint. If none is left, the connection or request ends
+// with limit_ports.
 func TestNoPortLeftIsNotTheEndpoints(t *testing.T) {
 	t.Parallel()
 	const services = `kind: Listener

@@ -26,9 +26,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// reconciler brings changes of the configuration to the rooms: what routing, netio,
-// the health checks and the resolver each need to know of it, at the cost of
-// the change. One change comes at a time (mu).
+// reconciler applies configuration changes to routing, netio, Kafka, the health
+// checks and the resolver. The cost is that of the change, not of the
+// configuration. mu serializes changes.
 type reconciler struct {
 	log      *slog.Logger
 	bind     string // host of listeners whose address has none
@@ -47,15 +47,15 @@ type reconciler struct {
 
 	mu        sync.Mutex
 	listeners map[string]netio.Listener
-	servers   map[string]server // of terminating listeners
-	ports     map[string]bool   // of listeners: those that virtual clusters have by themselves
-	checks    map[string][]health.Target
+	servers   map[string]server          // of terminating listeners
+	ports     map[string]bool            // the listeners that virtual clusters open without a Listener resource
+	checks    map[string][]health.Target // by service
 	ejecting  map[string]*endpoint.Group // services that eject endpoints
-	prune     bool                       // flows may be gone
+	prune     bool                       // some flows may be obsolete
 }
 
-// newReconciler makes one that lacks the router, the engine and what New makes
-// after these.
+// newReconciler makes a reconciler without router, engine and the components that
+// New makes after these.
 func newReconciler(cfg *Config) *reconciler {
 	r := &reconciler{
 		log: cfg.Log, bind: cfg.Bind, certs: tlsconfig.NewStore(), tickets: cfg.Tickets,
@@ -68,21 +68,21 @@ func newReconciler(cfg *Config) *reconciler {
 	return r
 }
 
-// server is the TLS of a listener with what it was made from.
+// server is the TLS of a listener with the settings it was made from.
 type server struct {
 	tls  *resource.ListenerTLS
 	made *tlsconfig.Server
 }
 
-// Apply brings changes to act; set has them already. Certificates come first,
-// because listeners and services refer to them; then the table, whose swap is
-// the moment at which the change acts on new connections; then the sockets that
-// feed it.
+// Apply puts changes, which set already contains, into force. Certificates come
+// first, because listeners and services refer to them; then the table, whose swap
+// is the moment at which new connections see the change; then the listening
+// sockets.
 func (d *Dataplane) Apply(set *resource.Set, changes []resource.Change) {
 	r := d.reconciler
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var rekeyed []string // services whose client certificate is another
+	var rekeyed []string // services whose client certificate changed
 	var removed []string // listeners
 	for i := range changes {
 		ch := &changes[i]
@@ -105,7 +105,7 @@ func (d *Dataplane) Apply(set *resource.Set, changes []resource.Change) {
 	before := r.router.Table()
 	done, err := r.router.Apply(changes, time.Now())
 	r.requests.leave(removed, before)
-	r.kafkaTLS.forget() // before the room makes anew what it is made into
+	r.kafkaTLS.forget() // before Kafka asks for configurations with the new settings
 	ports, kafkaErr := r.kafka.Apply(changes)
 	if err = errors.Join(err, kafkaErr); err != nil {
 		r.log.Error("a part of the configuration does not act", "error", err)
@@ -119,7 +119,7 @@ func (d *Dataplane) Apply(set *resource.Set, changes []resource.Change) {
 	r.follow(done, rekeyed, ports)
 }
 
-// resolved brings new addresses of host names to the rooms.
+// resolved applies new addresses of host names.
 func (r *reconciler) resolved(hosts []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,8 +136,8 @@ func (r *reconciler) putCertificate(ch *resource.Change) {
 	}
 }
 
-// follow tells the other rooms what a new table means to them. relisten: the
-// list of listeners is another already.
+// follow updates everything that depends on the table. relisten says that
+// r.listeners has already changed.
 func (r *reconciler) follow(done routing.Applied, rekeyed []string, relisten bool) {
 	r.requests.profiles.forget(rekeyed)
 	if done.Hosts {
@@ -149,7 +149,7 @@ func (r *reconciler) follow(done routing.Applied, rekeyed []string, relisten boo
 		var targets []health.Target
 		r.requests.profiles.follow(name, s)
 		if ok {
-			r.clients.of(name, s.Spec()) // made here rather than on a loop
+			r.clients.of(name, s.Spec()) // made here, so that no loop has to make it
 			targets = r.targets(s)
 		} else {
 			r.clients.forget(name)
@@ -187,14 +187,15 @@ func (r *reconciler) setListeners() {
 	r.engine.SetListeners(slices.SortedFunc(maps.Values(r.listeners), byName))
 }
 
-// listen makes the engine listen anew, after it has stopped for a while.
+// listen makes the engine listen again after a drain was undone.
 func (r *reconciler) listen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.setListeners()
 }
 
-// Tidy does what is not urgent, about once a second.
+// Tidy does the periodic work, about once a second: it sweeps ejected endpoints,
+// removed listeners and obsolete flows.
 func (d *Dataplane) Tidy(now time.Time) {
 	r := d.reconciler
 	r.mu.Lock()
@@ -202,7 +203,7 @@ func (d *Dataplane) Tidy(now time.Time) {
 	for _, g := range r.ejecting {
 		g.Sweep(now)
 	}
-	r.prune = r.gone.sweep(now) || r.prune // late clients may have made flows anew
+	r.prune = r.gone.sweep(now) || r.prune // late clients may have made flows again
 	table := r.router.Table()
 	if r.prune {
 		r.prune = r.flows.prune(
@@ -215,7 +216,7 @@ func (d *Dataplane) Tidy(now time.Time) {
 	}
 }
 
-// listener is what netio needs to know of a listener.
+// listener converts a listener into netio's form.
 func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 	spec := l.Spec()
 	out := netio.Listener{
@@ -249,7 +250,7 @@ func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 	return out
 }
 
-// server gives a listener's TLS; a new one where its settings changed.
+// server returns a listener's TLS, and makes it again if its settings changed.
 func (r *reconciler) server(name string, t *resource.ListenerTLS) *tlsconfig.Server {
 	old, ok := r.servers[name]
 	if ok && sameTLS(old.tls, t) {
@@ -263,7 +264,7 @@ func (r *reconciler) server(name string, t *resource.ListenerTLS) *tlsconfig.Ser
 	return made
 }
 
-// sameTLS tells whether two settings differ in nothing but the certificates,
+// sameTLS reports whether two settings are equal apart from the certificates,
 // which are looked up for each connection anyway.
 func sameTLS(a, b *resource.ListenerTLS) bool {
 	if a.MinVersion != b.MinVersion || !slices.Equal(a.ALPN, b.ALPN) || (a.ClientAuth == nil) != (b.ClientAuth == nil) {
@@ -272,7 +273,8 @@ func sameTLS(a, b *resource.ListenerTLS) bool {
 	return a.ClientAuth == nil || *a.ClientAuth == *b.ClientAuth
 }
 
-// chooser finds the configuration for a hello: routing names the certificates.
+// chooser returns the function that selects a listener's TLS configuration for a
+// ClientHello: the routing table names the certificates.
 func (r *reconciler) chooser(name string, s *tlsconfig.Server) func(*clienthello.Hello) (*tls.Config, netio.Reason) {
 	return func(h *clienthello.Hello) (*tls.Config, netio.Reason) {
 		l, ok := r.router.Table().Listener(name)
@@ -294,7 +296,7 @@ func (r *reconciler) chooser(name string, s *tlsconfig.Server) func(*clienthello
 	}
 }
 
-// targets are what is to be checked of a service.
+// targets returns the health check targets of a service.
 func (r *reconciler) targets(s *routing.Service) []health.Target {
 	h := s.Spec().HealthCheck
 	if h == nil {
@@ -302,7 +304,7 @@ func (r *reconciler) targets(s *routing.Service) []health.Target {
 	}
 	check := &health.Check{
 		Interval: h.Interval.D(), Timeout: h.Timeout.D(), Rise: h.Rise, Fall: h.Fall,
-		// A probe keeps the check that it began with.
+		// Cloned because a running probe keeps its check, and with it these strings.
 		Path: strings.Clone(h.Path), Host: strings.Clone(h.Host), Status: h.Status,
 	}
 	switch h.Type {
@@ -311,7 +313,7 @@ func (r *reconciler) targets(s *routing.Service) []health.Target {
 	case "http":
 		check.Type = health.HTTP
 	}
-	// Validation has seen that both can be read.
+	// Validation has checked that both can be decoded.
 	if b, err := resource.Unescape(h.Send); err == nil {
 		check.Send = string(b)
 	}
@@ -331,8 +333,8 @@ func (r *reconciler) targets(s *routing.Service) []health.Target {
 	return targets
 }
 
-// clients are the TLS of services towards their endpoints. Its methods may be
-// called from anywhere.
+// clients makes and caches the TLS of services towards their endpoints. Its
+// methods are safe for concurrent use.
 type clients struct {
 	log   *slog.Logger
 	certs *tlsconfig.Store
@@ -346,7 +348,7 @@ type client struct {
 	made *tlsconfig.Client
 }
 
-// of gives the TLS of a version of a service; nil: plain.
+// of returns the TLS for a version of a service; nil: none.
 func (c *clients) of(service string, spec *resource.Service) *tlsconfig.Client {
 	if spec.TLS == nil {
 		return nil

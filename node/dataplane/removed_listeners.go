@@ -8,18 +8,18 @@ import (
 	"penstock/routing/hamt"
 )
 
-// goneGrace is how long a listener that was removed is remembered. Its socket
-// goes on taking those that the kernel has queued, and they may still have a
-// PROXY header, a hello and a handshake before them, each with its own
-// deadline; who needs longer ends with no_listener.
+// goneGrace is how long a removed listener is remembered. Its socket still accepts
+// the connections that the kernel has queued, and their PROXY header, ClientHello
+// and handshake may be still to come, each with its own deadline. Connections that
+// take longer end with no_listener.
 const goneGrace = 30 * time.Second
 
-// removedListeners are the listeners that were removed a moment ago, each with the last
-// table that knew it. A client that was in the queue of such a listener, or
-// said its hello there, came while it was open and is served as it was then:
-// a removal turns away those who come later, and nobody else.
+// removedListeners holds recently removed listeners, each with the last table that
+// contains it. A client that was queued at such a listener, or had not completed
+// its hello, connected while the listener was open and is routed as before: a
+// removal affects only clients that connect later.
 //
-// Loops look things up without a lock; changes come one at a time.
+// Loops read it without a lock; the reconciler serializes changes.
 type removedListeners struct {
 	m atomic.Pointer[hamt.Map[removedListener]]
 }
@@ -29,7 +29,7 @@ type removedListener struct {
 	at    time.Time
 }
 
-// table is the last one that had the listener; nil where it is not remembered.
+// table returns the last table with the listener; nil if it is not remembered.
 func (g *removedListeners) table(listener string) *routing.Table {
 	m := g.m.Load()
 	if m == nil {
@@ -39,7 +39,7 @@ func (g *removedListeners) table(listener string) *routing.Table {
 	return f.table
 }
 
-// change applies an edit.
+// change applies an edit to the map.
 func (g *removedListeners) change(edit func(*hamt.Edit[removedListener])) {
 	m := g.m.Load()
 	if m == nil {
@@ -51,7 +51,7 @@ func (g *removedListeners) change(edit func(*hamt.Edit[removedListener])) {
 	g.m.Store(&next)
 }
 
-// remember keeps listeners that are about to be removed from a table.
+// remember records listeners that are about to be removed from a table.
 func (g *removedListeners) remember(listeners []string, table *routing.Table, now time.Time) {
 	if len(listeners) == 0 {
 		return
@@ -65,7 +65,8 @@ func (g *removedListeners) remember(listeners []string, table *routing.Table, no
 	})
 }
 
-// sweep forgets those whose time is over. It tells whether there were any.
+// sweep drops listeners that were removed longer than goneGrace ago. It reports
+// whether there were any.
 func (g *removedListeners) sweep(now time.Time) bool {
 	var over []string
 	if m := g.m.Load(); m != nil {

@@ -9,8 +9,8 @@ import (
 	"penstock/node/nodetest"
 )
 
-// rule 11: who came while a listener was open is served as it was then, even
-// when the listener is gone before the client has said where it wants to go.
+// A client that connected while a listener was open is served as before, even if
+// the listener is removed before the client has sent its ClientHello.
 func TestAClientOfARemovedListenerIsStillServed(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	cert, key, pair := ca.Issue(t, "a.example.com")

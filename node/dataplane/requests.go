@@ -24,39 +24,38 @@ import (
 	"penstock/routing/urlpath"
 )
 
-// The reasons that only requests end for, beside those that they share with
-// connections.
+// The reasons for which only requests end, in addition to those of connections.
 const (
-	// BadPath: the path means one thing to one server and another to the next.
+	// BadPath: the path is ambiguous; servers interpret it differently.
 	BadPath netio.Reason = "bad_path"
-	// BadMethod: a request for a tunnel, which nothing here makes.
+	// BadMethod: CONNECT, which is not supported.
 	BadMethod netio.Reason = "bad_method"
-	// BadRequest: something else of its header cannot be said to an endpoint, or
-	// routing cannot decide by it.
+	// BadRequest: another part of the header cannot be forwarded, or routing
+	// cannot decide by it.
 	BadRequest = netio.Reason(routing.BadRequest)
-	// BadBody: the body is not what the header promised.
+	// BadBody: the body contradicts the header.
 	BadBody netio.Reason = "bad_body"
-	// TooManyFields: the header has more fields than are taken.
+	// TooManyFields: the header has more than maxFields fields.
 	TooManyFields netio.Reason = "too_many_fields"
-	// LimitRequests: as many are under way as the node takes, and others have
-	// less than their share.
+	// LimitRequests: the node is at --max-requests, and other parties have less
+	// than their share.
 	LimitRequests netio.Reason = "limit_requests"
-	// BodyTimeout: the client kept its body waiting for http.bodyIdleTimeout.
+	// BodyTimeout: the client sent nothing of its body for http.bodyIdleTimeout.
 	BodyTimeout netio.Reason = "body_timeout"
-	// RequestTimeout: the service's http.timeout was over.
+	// RequestTimeout: the service's http.timeout expired.
 	RequestTimeout netio.Reason = "request_timeout"
 	// ResponseTimeout: the answer did not begin within http.responseTimeout.
 	ResponseTimeout netio.Reason = "response_timeout"
-	// Misdirected: the host is somebody else's than the server name that the
-	// connection began with.
+	// Misdirected: the Host does not belong to the connection's server name
+	// (421, RFC 9110, section 15.5.20).
 	Misdirected netio.Reason = "misdirected"
-	// NoAnswer: the endpoint had the request and gave no answer of HTTP.
+	// NoAnswer: the endpoint received the request and sent no valid HTTP answer.
 	NoAnswer netio.Reason = "no_answer"
 )
 
-// requests are the clients whose requests are routed one by one. It is web's
-// Handler: it asks routing about each request, and tells it, the counters and
-// the access log what became of it.
+// requests serves the connections whose HTTP requests are routed individually. It
+// implements web.Handler: it routes each request and reports the outcome to
+// routing, the counters and the access log.
 type requests struct {
 	router   *routing.Router
 	flows    *flows
@@ -64,7 +63,7 @@ type requests struct {
 	server   *web.Server
 	access   *accesslog.Log // nil: off
 
-	places  *budget.Budget // of requests at once
+	places  *budget.Budget // concurrent requests, at most Config.MaxRequests
 	memory  memory
 	refused refusals
 
@@ -74,24 +73,24 @@ type requests struct {
 
 var _ web.Handler = (*requests)(nil)
 
-// httpClient is a connection whose requests are routed one by one.
+// httpClient is a client connection whose requests are routed individually.
 type httpClient struct {
 	in          routing.Input
 	destination string
-	secure      bool   // came by TLS
-	alpn        string // what that has negotiated
+	secure      bool   // over TLS
+	alpn        string // the protocol that TLS negotiated
 	id          uint64
 	addr, local netip.AddrPort
-	proxy       proxyproto.Header // for endpoints that want one
+	proxy       proxyproto.Header // for endpoints with PROXY protocol
 	born        time.Time
-	count       atomic.Int64 // requests
+	count       atomic.Int64 // requests so far
 	requests    underWay
-	// last is the table that its requests are decided on, whatever comes: the
-	// one that had the listener last. nil: that in force.
+	// last pins the table for its requests once the listener is removed: the
+	// last one that contains the listener. nil: the current table.
 	last atomic.Pointer[routing.Table]
 }
 
-// httpPlan is a client's connection to netio: it leads to this process.
+// httpPlan is netio's plan for such a connection: its endpoint is this process.
 type httpPlan struct {
 	requests *requests
 	flow     *Flow
@@ -104,7 +103,8 @@ var (
 	_ netio.Described = (*httpPlan)(nil)
 )
 
-// newRequests makes them for a reconciler whose router, engine and flows are there.
+// newRequests makes the requests of a reconciler. It needs r.router, r.engine and
+// r.flows.
 func newRequests(cfg *Config, r *reconciler) *requests {
 	h := &requests{
 		router: r.router, flows: r.flows, access: cfg.Access, memory: r.engine,
@@ -116,13 +116,14 @@ func newRequests(cfg *Config, r *reconciler) *requests {
 	return h
 }
 
-// close ends what is left, once no loop runs any more.
+// close closes the server and all connections to endpoints. The engine must be
+// closed before.
 func (h *requests) close() {
 	h.server.Close()
 	h.profiles.close()
 }
 
-// plan makes the plan of a connection. table is what it was decided on.
+// plan makes the plan of a connection that was routed on table.
 func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, table *routing.Table) *httpPlan {
 	client := &httpClient{
 		in: *in, destination: f.service, id: c.ID(),
@@ -137,7 +138,7 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, tabl
 		h.clients[in.Listener] = map[*httpClient]struct{}{}
 	}
 	h.clients[in.Listener][client] = struct{}{}
-	// Under the lock, so that leave either finds the client or has been before.
+	// Under the lock, so that leave either finds the client or has run before.
 	if _, ok := h.router.Table().Listener(in.Listener); !ok {
 		client.last.Store(table)
 	}
@@ -154,10 +155,10 @@ func (p *httpPlan) Next(*netio.Conn, error) (netio.Target, netio.Reason) {
 // Connected implements netio.Plan.
 func (p *httpPlan) Connected(*netio.Conn, time.Duration) {}
 
-// Description implements netio.Described: the service, and no endpoint.
+// Description implements netio.Described: the service without an endpoint.
 func (p *httpPlan) Description() string { return p.flow.service + " " }
 
-// forget is for a connection that has ended.
+// forget removes a connection that has ended.
 func (h *requests) forget(c *httpClient) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,8 +168,9 @@ func (h *requests) forget(c *httpClient) {
 	}
 }
 
-// leave is for listeners that are removed: their clients are told to go, and
-// served until then as before.
+// leave pins the clients of removed listeners to table, the last one with these
+// listeners. Their connections end after the requests under way or, if idle, after
+// the next one.
 func (h *requests) leave(listeners []string, table *routing.Table) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,7 +249,7 @@ func (h *requests) Refused(known any, status int, err error) {
 	}
 }
 
-// table is what a client's requests are decided on.
+// table returns the table on which a client's requests are routed.
 func (h *requests) table(c *httpClient) *routing.Table {
 	if last := c.last.Load(); last != nil {
 		return last
@@ -255,19 +257,19 @@ func (h *requests) table(c *httpClient) *routing.Table {
 	return h.router.Table()
 }
 
-// origin is the place that a request asks for.
+// origin returns the scheme and host that a request is addressed to.
 func (c *httpClient) origin(r *http.Request) httprule.Origin {
 	o := httprule.Origin{Scheme: "http", Host: r.Host}
 	if c.secure {
 		o.Scheme = "https"
 	}
-	if o.Host == "" && c.local.IsValid() { // HTTP/1.0 may say none
+	if o.Host == "" && c.local.IsValid() { // optional in HTTP/1.0
 		o.Host = c.local.String()
 	}
 	return o
 }
 
-// lookup finds headers by their names in lower case.
+// lookup returns a function that finds headers by their names in lower case.
 func lookup(r *http.Request) func(name string) (string, bool) {
 	return func(name string) (string, bool) {
 		if name == "host" {
@@ -281,7 +283,7 @@ func lookup(r *http.Request) func(name string) (string, bool) {
 	}
 }
 
-// requestReason names what a request's error comes to.
+// requestReason returns the reason for a request's error.
 func requestReason(err error) netio.Reason {
 	switch {
 	case err == nil:
@@ -320,26 +322,27 @@ func requestReason(err error) netio.Reason {
 	return netio.ConnectReason(err)
 }
 
-// profiles are how the endpoints of services are spoken to in HTTP, for the
-// last version of each service. Their connections are shared by all requests.
+// profiles caches the HTTP client profiles for the endpoints of services, for the
+// last version of each service. All requests share their connections.
 type profiles struct {
 	router *routing.Router
 	client func(service string, spec *resource.Service) *tlsconfig.Client
 
-	ports ports.Count // of all connections
+	ports ports.Count // local ports of all connections
 
 	mu sync.Mutex
 	m  map[string]*httpPath
 }
 
-// httpPath is that of one version of a service.
+// httpPath holds the profiles of one version of a service.
 type httpPath struct {
 	spec   *resource.Service
-	byHost map[string]*web.Profile // with TLS for each host of endpoints, else ""
+	byHost map[string]*web.Profile // with TLS by host of the endpoint, otherwise under ""
 }
 
-// of gives the profile for an endpoint of a service. A request that was decided
-// on an earlier table uses what is in force now.
+// of returns the profile for an endpoint of a service. A request that was routed
+// on an earlier table uses the service's current version; if the service is gone,
+// it gets a profile of its own, made from spec.
 func (p *profiles) of(service string, spec *resource.Service, host string) *web.Profile {
 	s, ok := p.router.Table().Service(service)
 	if !ok {
@@ -347,7 +350,7 @@ func (p *profiles) of(service string, spec *resource.Service, host string) *web.
 		if c := p.client(service, spec); c != nil {
 			alone.TLS = c.For(host)
 		}
-		alone.Close() // after the request that is about to use it
+		alone.Close() // the one request still gets a connection, which is not kept
 		return alone
 	}
 	spec = s.Spec()
@@ -382,7 +385,7 @@ func (p *profiles) of(service string, spec *resource.Service, host string) *web.
 	return profile
 }
 
-// forget lets go of services whose client certificate is another.
+// forget drops the profiles of services whose client certificate changed.
 func (p *profiles) forget(services []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -392,7 +395,8 @@ func (p *profiles) forget(services []string) {
 	}
 }
 
-// follow lets go of a service's earlier version; s is nil where it is gone.
+// follow drops the profiles of a service's earlier version; s is nil if the
+// service is gone.
 func (p *profiles) follow(service string, s *routing.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -402,7 +406,7 @@ func (p *profiles) follow(service string, s *routing.Service) {
 	}
 }
 
-// close lets go of all.
+// close drops all profiles.
 func (p *profiles) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -433,5 +437,5 @@ func (p *profiles) newProfile(spec *resource.Service) *web.Profile {
 	return made
 }
 
-// reasonText is what a client reads of a refusal.
+// reasonText returns the body of a refusal.
 func reasonText(why netio.Reason) string { return fmt.Sprintf("penstock: %s", why) }

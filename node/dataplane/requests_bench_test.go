@@ -11,11 +11,10 @@ import (
 	"penstock/node/nodetest"
 )
 
-// BenchmarkHTTP makes requests one after the other on a connection that is
-// kept: directly, through net/http/httputil's plain reverse proxy, through
-// Penstock where requests are routed one by one, and where the connection is.
-// Client and endpoint are in this process and count too: compare them with one
-// another.
+// BenchmarkHTTP makes sequential requests on one connection: directly, through
+// net/http/httputil's reverse proxy, through Penstock with requests routed
+// individually, and through Penstock with the connection routed. Client and
+// endpoint run in this process and count too, so only comparisons are meaningful.
 func BenchmarkHTTP(b *testing.B) {
 	end := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "hello")
@@ -66,7 +65,9 @@ func BenchmarkHTTPDownload(b *testing.B) {
 	}))
 	b.Cleanup(end.Close)
 	to := end.Listener.Addr().String()
-	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: to}) }})
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: to}) },
+	})
 	b.Cleanup(proxy.Close)
 	n := benchHTTPNode(b, to)
 	web := ""
@@ -92,10 +93,11 @@ func BenchmarkHTTPDownload(b *testing.B) {
 	}
 }
 
-// benchHTTPNode is a node with a listener whose requests are routed one by one,
-// "web", and one whose connections are, "tcp".
+// benchHTTPNode starts a data plane with two listeners: "web" routes requests
+// individually, "tcp" routes connections.
 func benchHTTPNode(b *testing.B, endpoint string) *testPlane {
 	b.Helper()
-	return start(b, nodetest.WebListener+nodetest.WebService("shop", "", endpoint)+nodetest.WebRoute(nodetest.Rule("/", ""), nodetest.Rule("/cart", nodetest.To("shop")))+
+	return start(b, nodetest.WebListener+nodetest.WebService("shop", "", endpoint)+
+		nodetest.WebRoute(nodetest.Rule("/", ""), nodetest.Rule("/cart", nodetest.To("shop")))+
 		"\n---\nkind: Listener\nname: tcp\nspec: {address: \"127.0.0.1:0\", service: shop}\n", func(c *Config) { c.Access = nil })
 }

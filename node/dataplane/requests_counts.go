@@ -10,10 +10,11 @@ import (
 	"penstock/routing"
 )
 
-// classes are the labels of requests by their status.
+// classes lists the classes of status codes, as labels. "none" means that the
+// client got no answer.
 var classes = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
-// requestCounts are the requests of a flow.
+// requestCounts counts the requests of a flow.
 type requestCounts struct {
 	active atomic.Int64
 	ended  [len(classes)]atomic.Uint64 // by class
@@ -31,9 +32,9 @@ func (c *requestCounts) end(took prometheus.Observer, status int, d time.Duratio
 	}
 }
 
-// Requests are the requests under way that are routed one by one, and those that
-// have ended by the class of their status ("2xx"; "none": the client did not
-// wait). Classes that there were none of are left out.
+// Requests returns the number of individually routed requests in flight, and of
+// those that ended, by class of their status ("2xx"; "none": the client got no
+// answer), without classes that have none.
 func (f *Flow) Requests() (active int64, ended map[string]uint64) {
 	for i := range classes {
 		if v := f.requests.ended[i].Load(); v > 0 {
@@ -46,17 +47,18 @@ func (f *Flow) Requests() (active int64, ended map[string]uint64) {
 	return f.requests.active.Load(), ended
 }
 
-// requestReasons are all that requests are refused or cut off for.
+// requestReasons lists all reasons for which requests are refused or cut off.
 var requestReasons = []netio.Reason{
-	BadPath, BadMethod, BadRequest, BadBody, Misdirected, TooManyFields, LimitRequests, netio.LimitMemory, BodyTimeout, RequestTimeout, ResponseTimeout, NoAnswer, netio.Internal,
+	BadPath, BadMethod, BadRequest, BadBody, Misdirected, TooManyFields,
+	LimitRequests, netio.LimitMemory, BodyTimeout, RequestTimeout, ResponseTimeout, NoAnswer, netio.Internal,
 	netio.ClientGone, netio.ClientReset, netio.UpstreamReset, netio.UpstreamTLS,
 	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.LimitFiles, netio.LimitPorts,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoBackend), netio.Reason(routing.NoEndpoint),
 	netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),
 }
 
-// Refusals count the requests that no endpoint has answered in full, by why;
-// those that there were none of are left out.
+// Refusals returns the number of requests that no endpoint answered in full, by
+// reason, without reasons that have none.
 func (d *Dataplane) Refusals() map[netio.Reason]uint64 {
 	counts := map[netio.Reason]uint64{}
 	for i, reason := range requestReasons {
@@ -67,7 +69,7 @@ func (d *Dataplane) Refusals() map[netio.Reason]uint64 {
 	return counts
 }
 
-// refusals count requests by their reasons.
+// refusals counts requests by reason, at the index in requestReasons.
 type refusals [32]atomic.Uint64
 
 func (r *refusals) count(why netio.Reason) {
@@ -79,11 +81,12 @@ func (r *refusals) count(why netio.Reason) {
 	}
 }
 
-// requestBuckets are those of the time that requests take.
+// requestBuckets are the buckets of the histogram of request durations, in
+// seconds.
 var requestBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// requestTime is where the time of the flow's requests is told; nil where they
-// went to no service.
+// requestTime returns the observer of the flow's request durations; nil for
+// requests that reached no service.
 func (f *Flow) requestTime(fs *flows) prometheus.Observer {
 	if f.service == "" {
 		return nil

@@ -8,28 +8,28 @@ import (
 	"penstock/node/accesslog"
 )
 
-// underWay counts the requests of a connection that have not ended. How that
-// connection has ended may be known only after the last of them: a client leaves
-// as soon as it has the last byte of its answer, and the request's own end may be
-// noticed later than that.
+// underWay counts the requests in flight on a connection. The reason for a
+// connection's end may be known only after its last request: a client leaves as
+// soon as it has the last byte of the answer, and the request's own end may be
+// noticed later.
 type underWay struct {
 	mu sync.Mutex
 	n  int
-	// gaveUp is when a request ended that the client did not wait for; zero: the
-	// one that ended last is none, nor any since the connection's end.
+	// gaveUp is when a request ended that the client abandoned. Zero: none, or
+	// another request completed after it, before the connection ended.
 	gaveUp time.Time
 	// last is called once, after the connection's end, when no request is left.
 	last func(gaveUp time.Time)
 }
 
-// begin counts a request in.
+// begin adds a request.
 func (u *underWay) begin() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.n++
 }
 
-// end counts it out. gaveUp says that the client did not wait for it.
+// end removes a request. gaveUp says that the client abandoned it.
 func (u *underWay) end(gaveUp bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -43,7 +43,7 @@ func (u *underWay) end(gaveUp bool) {
 	u.tell()
 }
 
-// whenOver has last called once no request is under way, which may be now.
+// whenOver calls last as soon as no request is in flight, which may be now.
 func (u *underWay) whenOver(last func(gaveUp time.Time)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -58,18 +58,19 @@ func (u *underWay) tell() {
 	}
 }
 
-// leaving is how much time may lie between a client's giving up a request and
-// the end of its connection for both to be one thing. HTTP/2 says it twice: by
-// RST_STREAM, and then by the end.
+// leaving is the longest time between an abandoned request and the end of its
+// connection for both to count as one event. An HTTP/2 client sends RST_STREAM
+// first and then ends the connection.
 const leaving = 2 * time.Second
 
-// closedHTTP is Closed for connections whose requests were routed one by one.
-// Where the client has ended it, its requests tell how.
+// closedHTTP handles Closed for connections whose requests were routed
+// individually. If the client ended the connection, the requests determine the
+// reason.
 func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 	p.requests.forget(p.client)
 	if why == netio.UpstreamReset && c.ClientEnded() {
-		// The other side is this process, which resets when a client has left in
-		// the middle of a request.
+		// The upstream is this process, which resets the pipe when a client has
+		// left in the middle of a request.
 		why = netio.ClientReset
 	}
 	r := t.record(c, nil, accesslog.Closed, why)
@@ -85,15 +86,15 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 		case gone && why == netio.ClientFIN:
 			r.Reason = string(netio.ClientReset)
 		case !gone && !owed && why == netio.ClientReset && p.client.count.Load() > 0:
-			// Nothing was under way: many clients leave so once they have their
-			// answers, without the close_notify of TLS or with bytes unread.
+			// No request was abandoned: many clients reset the connection once
+			// they have their answers, without close_notify or with bytes unread.
 			r.Reason, r.Error = string(netio.ClientFIN), nil
 		}
 		t.endHTTP(p, r)
 	})
 }
 
-// endHTTP counts the end of such a connection, and writes its line.
+// endHTTP counts the end of such a connection and writes its access log line.
 func (t *traffic) endHTTP(p *httpPlan, r accesslog.Record) {
 	p.flow.end(netio.Reason(r.Reason))
 	if t.access != nil {

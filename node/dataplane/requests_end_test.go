@@ -14,8 +14,8 @@ import (
 	"penstock/node/nodetest"
 )
 
-// ended waits for the line of a connection's end and gives its reason, with that
-// of its last request; "": none.
+// ended waits for the line of a connection's end. It returns the reasons of the
+// connection and of its last request; "": none.
 func (n *testPlane) ended(t *testing.T) (connection, request string) {
 	t.Helper()
 	closed := regexp.MustCompile(`msg="connection closed" .*reason=(\S+)`)
@@ -28,9 +28,9 @@ func (n *testPlane) ended(t *testing.T) (connection, request string) {
 	return closed.FindStringSubmatch(text)[1], request
 }
 
-// A client that leaves in the middle of its request is named in its
-// connection's line, however it leaves; an endpoint that cuts its answer off is
-// still the one that is named.
+// If a client leaves in the middle of its request, the reason of the connection
+// names the client, however it leaves. If the endpoint cuts its answer off, the
+// reason names the endpoint.
 func TestWhoEndedAConnectionOfHTTP(t *testing.T) {
 	const upload = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc"
 	for name, c := range map[string]struct {
@@ -40,7 +40,10 @@ func TestWhoEndedAConnectionOfHTTP(t *testing.T) {
 		want   string
 	}{
 		"an upload that ends in a FIN": {upload, func(c *net.TCPConn) { _ = c.Close() }, nil, "client_reset"},
-		"chunks that end in a FIN":     {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", func(c *net.TCPConn) { _ = c.CloseWrite() }, nil, "client_reset"},
+		"chunks that end in a FIN": {
+			"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+			func(c *net.TCPConn) { _ = c.CloseWrite() }, nil, "client_reset",
+		},
 		"an upload that ends in a reset": {upload, func(c *net.TCPConn) {
 			_ = c.SetLinger(0)
 			_ = c.Close()
@@ -49,7 +52,10 @@ func TestWhoEndedAConnectionOfHTTP(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}, "upstream_reset"},
-		"all is well": {"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", nil, func(http.ResponseWriter, *http.Request) {}, "upstream_fin"},
+		"all is well": {
+			"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", nil,
+			func(http.ResponseWriter, *http.Request) {}, "upstream_fin",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := make(chan struct{}, 1)
@@ -82,7 +88,7 @@ func TestWhoEndedAConnectionOfHTTP(t *testing.T) {
 	}
 }
 
-// idle tells that no client of the listener has a request under way.
+// idle reports whether no client of the listener has a request in flight.
 func (n *testPlane) idle(listener string) bool {
 	n.requests.mu.Lock()
 	defer n.requests.mu.Unlock()
@@ -97,7 +103,7 @@ func (n *testPlane) idle(listener string) bool {
 	return true
 }
 
-// cutClient speaks HTTP over one connection, which the test can end.
+// cutClient is an HTTP client with one connection, which the test can end.
 type cutClient struct {
 	*nodetest.WebClient
 	mu   sync.Mutex
@@ -123,7 +129,7 @@ func newCutClient(t *testing.T, addr string, http2 bool) *cutClient {
 	return c
 }
 
-// leave ends the connection, by a reset if that is wanted.
+// leave ends the connection, with a FIN or a reset.
 func (c *cutClient) leave(reset bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,8 +139,8 @@ func (c *cutClient) leave(reset bool) {
 	_ = c.conn.Close()
 }
 
-// A client that has the last byte of an answer whose length it knows may leave
-// before the request has ended here: it has what it wanted.
+// A client that has the last byte of an answer with a Content-Length may leave
+// before the request has ended on the node: that is an orderly end.
 func TestWhoHasTheWholeAnswerLeavesInOrder(t *testing.T) {
 	const body = "all that was promised"
 	for _, http2 := range []bool{false, true} {
@@ -144,7 +150,7 @@ func TestWhoHasTheWholeAnswerLeavesInOrder(t *testing.T) {
 					w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 					_, _ = io.WriteString(w, body)
 					_ = http.NewResponseController(w).Flush()
-					<-r.Context().Done() // the end of the stream is not said before
+					<-r.Context().Done() // no END_STREAM before
 				})
 				n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", protocol: http2", end)+nodetest.WebRoute(nodetest.Rule("/", "")))
 				c := newCutClient(t, n.at(t, "web"), http2)
@@ -165,8 +171,8 @@ func TestWhoHasTheWholeAnswerLeavesInOrder(t *testing.T) {
 	}
 }
 
-// A client that gives up its last request is named, however it leaves; one that
-// has asked again since has left in order.
+// The reason is client_reset if the client abandons its last request, however it
+// leaves. It is an orderly end if another request followed the abandoned one.
 func TestWhoGivesUpARequestIsNamed(t *testing.T) {
 	end := func(t *testing.T) string {
 		return nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {

@@ -5,7 +5,7 @@ import (
 	"penstock/netio/web"
 )
 
-// fault ends a request when Route panics: nobody else knows of it yet. web logs
+// fault ends a request when Route panics: web does not have its Done yet. web logs
 // the panic and cuts the request off.
 func (q *request) fault() {
 	if v := recover(); v != nil {

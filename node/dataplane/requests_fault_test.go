@@ -12,8 +12,8 @@ import (
 	"penstock/routing"
 )
 
-// A request in whose routing there is a fault is counted out again, or a few of
-// them would use up --max-requests.
+// A panic while routing releases the request's place. Otherwise a few such requests
+// would use up --max-requests.
 func TestAFaultInRoutingIsCountedOut(t *testing.T) {
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", newRawServer(t).addr)+nodetest.WebRoute(nodetest.Rule("/", "")))
 	h := &requests{flows: n.flows, places: budget.New(budget.Config{Limit: 10}), memory: enough{}} // without what Route needs
@@ -36,7 +36,7 @@ func TestAFaultInRoutingIsCountedOut(t *testing.T) {
 	}
 }
 
-// enough is memory that never ends.
+// enough is an unlimited memory budget.
 type enough struct{}
 
 func (enough) Take(*budget.Holder, budget.Owner, *budget.Party, int64) bool { return true }

@@ -21,20 +21,24 @@ import (
 // text is the message of the test's service, in both directions.
 type text = wrapperspb.StringValue
 
-// talker is a gRPC service with a method of each kind.
+// talker is a gRPC service with a unary, a server-streaming and a bidirectional
+// method.
 var talker = grpc.ServiceDesc{
 	ServiceName: "test.Talker", HandlerType: (*any)(nil),
-	Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-		in := new(text)
-		if err := dec(in); err != nil {
-			return nil, err
-		}
-		_ = grpc.SetTrailer(ctx, metadata.Pairs("by", srv.(string)))
-		if in.Value == "fail" {
-			return nil, status.Error(codes.ResourceExhausted, "no more of it: é")
-		}
-		return wrapperspb.String(srv.(string) + " " + in.Value), nil
-	}}},
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Say",
+		Handler: func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			in := new(text)
+			if err := dec(in); err != nil {
+				return nil, err
+			}
+			_ = grpc.SetTrailer(ctx, metadata.Pairs("by", srv.(string)))
+			if in.Value == "fail" {
+				return nil, status.Error(codes.ResourceExhausted, "no more of it: é")
+			}
+			return wrapperspb.String(srv.(string) + " " + in.Value), nil
+		},
+	}},
 	Streams: []grpc.StreamDesc{
 		{StreamName: "Count", ServerStreams: true, Handler: func(srv any, s grpc.ServerStream) error {
 			in := new(text)
@@ -64,7 +68,7 @@ var talker = grpc.ServiceDesc{
 	},
 }
 
-// grpcServer is a real server of that service.
+// grpcServer starts a server of that service and returns its address.
 func grpcServer(t *testing.T, name string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -79,10 +83,11 @@ func grpcServer(t *testing.T, name string) string {
 	return l.Addr().String()
 }
 
-// gRPC goes through whole: calls, streams in both directions while routes
-// change, trailers and statuses, those of the node included.
+// gRPC works through the node: calls, streams in both directions while routes
+// change, trailers, and statuses including the node's own.
 func TestGRPC(t *testing.T) {
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", protocol: http2", grpcServer(t, "v1"))+nodetest.WebService("next", ", protocol: http2", grpcServer(t, "v2"))+
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", protocol: http2", grpcServer(t, "v1"))+
+		nodetest.WebService("next", ", protocol: http2", grpcServer(t, "v2"))+
 		nodetest.WebService("empty", ", protocol: http2")+nodetest.WebRoute(nodetest.Rule("/", "")))
 	conn, err := grpc.NewClient("passthrough:///"+n.at(t, "web"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -99,12 +104,13 @@ func TestGRPC(t *testing.T) {
 	if got, by, err := say("hello"); got != "v1 hello" || by != "[v1]" || err != nil {
 		t.Errorf("%q by %s, %v", got, by, err)
 	}
-	for range 300 { // an answer that is all in its header must come as one
+	for range 300 { // a trailers-only answer must stay one
 		if _, _, err := say("fail"); status.Code(err) != codes.ResourceExhausted {
 			t.Fatal(err)
 		}
 	}
-	if _, by, err := say("fail"); status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != "no more of it: é" || by != "[v1]" {
+	if _, by, err := say("fail"); status.Code(err) != codes.ResourceExhausted ||
+		status.Convert(err).Message() != "no more of it: é" || by != "[v1]" {
 		t.Errorf("by %s: %v", by, err)
 	}
 	talk, err := conn.NewStream(ctx, &talker.Streams[1], "/test.Talker/Talk")

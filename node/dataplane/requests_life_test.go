@@ -20,10 +20,12 @@ import (
 	"penstock/node/nodetest"
 )
 
-// A listener that is removed serves who is connected as before, once, and
-// tells them to go.
+// A client of a removed listener is served as before for one more request, whose
+// answer ends the connection.
 func TestClientsOfARemovedListenerAreServed(t *testing.T) {
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebService("cart", "", nodetest.NamedServer(t, "cart"))+nodetest.WebRoute(nodetest.Rule("/cart", nodetest.To("cart"))))
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
+		nodetest.WebService("cart", "", nodetest.NamedServer(t, "cart"))+
+		nodetest.WebRoute(nodetest.Rule("/cart", nodetest.To("cart"))))
 	c, err := net.Dial("tcp", n.at(t, "web"))
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +62,8 @@ func TestClientsOfARemovedListenerAreServed(t *testing.T) {
 	})
 }
 
-// flaky fails one request of so many after it has read it.
+// flaky starts an endpoint that reads all requests, counts them in hits, and fails
+// one of so many.
 func flaky(t *testing.T, every int64, hits *atomic.Int64) string {
 	return nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -70,11 +73,13 @@ func flaky(t *testing.T, every int64, hits *atomic.Int64) string {
 	})
 }
 
-// Requests that do no harm are tried elsewhere when an endpoint fails; one with
-// a body, or that may act twice, never.
+// Idempotent requests without a body are retried on another endpoint when an
+// endpoint fails, others never.
 func TestRequestsAreRetriedWhereThatDoesNoHarm(t *testing.T) {
 	var one, two atomic.Int64
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", connect: {retryBudget: 100}", flaky(t, 100, &one), flaky(t, 100, &two))+nodetest.WebRoute(nodetest.Rule("/", "")))
+	n := start(t, nodetest.WebListener+
+		nodetest.WebService("shop", ", connect: {retryBudget: 100}", flaky(t, 100, &one), flaky(t, 100, &two))+
+		nodetest.WebRoute(nodetest.Rule("/", "")))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
 	for i := range 1000 {
 		if got := c.Do("GET", "/", ""); got.StatusCode != http.StatusOK {
@@ -99,13 +104,15 @@ func TestRequestsAreRetriedWhereThatDoesNoHarm(t *testing.T) {
 	}
 }
 
-// Endpoints that fail are ejected, whether the request could be tried elsewhere
-// or not, and counts go back to nothing.
+// Endpoints that fail are ejected, whether the request can be retried or not, and
+// the counts of active requests return to zero.
 func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
 	for method, lost := range map[string]int{"GET": 0, "POST": 3} {
 		var bad atomic.Int64
 		broken := flaky(t, 1, &bad)
-		n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", ejection: {failures: 3, duration: 1m}", broken, nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", "")))
+		n := start(t, nodetest.WebListener+
+			nodetest.WebService("shop", ", ejection: {failures: 3, duration: 1m}", broken, nodetest.NamedServer(t, "shop"))+
+			nodetest.WebRoute(nodetest.Rule("/", "")))
 		c := nodetest.NewWebClient(t, n.at(t, "web"), true)
 		for range 100 {
 			if got := c.Do(method, "/", ""); got.StatusCode != http.StatusOK {
@@ -125,9 +132,11 @@ func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
 	}
 }
 
-// An endpoint that is gone costs no request where there is another.
+// An endpoint that refuses connections fails no request if there is another.
 func TestRequestsPassOverEndpointsThatRefuse(t *testing.T) {
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.DeadAddress(t), nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", "")))
+	n := start(t, nodetest.WebListener+
+		nodetest.WebService("shop", "", nodetest.DeadAddress(t), nodetest.NamedServer(t, "shop"))+
+		nodetest.WebRoute(nodetest.Rule("/", "")))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
 	for i := range 10 {
 		if got := c.Do("POST", "/", "body"); got.StatusCode != http.StatusOK {
@@ -136,8 +145,8 @@ func TestRequestsPassOverEndpointsThatRefuse(t *testing.T) {
 	}
 }
 
-// WebSocket, or whatever a connection is switched to, goes on over a change of
-// routes and over the service's timeout.
+// An upgraded connection (WebSocket) outlives a change of routes and the service's
+// timeout.
 func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
 	t.Parallel()
 	echo := nodetest.WebServer(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -150,7 +159,9 @@ func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(c, rw)
 	})
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebService("talk", ", http: {timeout: 3s}", echo)+nodetest.WebRoute(nodetest.Rule("/talk", nodetest.To("talk"))))
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
+		nodetest.WebService("talk", ", http: {timeout: 3s}", echo)+
+		nodetest.WebRoute(nodetest.Rule("/talk", nodetest.To("talk"))))
 	c, err := net.Dial("tcp", n.at(t, "web"))
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +197,7 @@ func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
 	}
 }
 
-// A large upload streams: what the node holds of it is bounded however slow the
+// A large upload streams: the node buffers a bounded part of it, however slowly the
 // endpoint reads.
 func TestUploadsAreNotCollected(t *testing.T) {
 	const size = 50 << 20
@@ -229,7 +240,7 @@ func TestUploadsAreNotCollected(t *testing.T) {
 			}
 			resp.Body.Close()
 		})
-		// The endpoint reads nothing: the client must come to a stand.
+		// The endpoint reads nothing, so the client must block.
 		nodetest.WaitFor(t, "the upload to stand still", func() bool {
 			at := sent.Load()
 			deadline := time.Now().Add(300 * time.Millisecond)
@@ -250,12 +261,12 @@ func TestUploadsAreNotCollected(t *testing.T) {
 	}
 }
 
-// More requests than the node takes are refused, and those that are under way
-// go on.
+// Requests above MaxRequests are refused, and those in flight go on.
 func TestRequestsAreBounded(t *testing.T) {
 	end, reached := make(chan struct{}), make(chan struct{}, 2)
 	slow := nodetest.WebServer(t, func(http.ResponseWriter, *http.Request) { reached <- struct{}{}; <-end })
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", slow)+nodetest.WebRoute(nodetest.Rule("/", "")), func(c *Config) { c.MaxRequests = 2 })
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", slow)+nodetest.WebRoute(nodetest.Rule("/", "")),
+		func(c *Config) { c.MaxRequests = 2 })
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
 	var waiting sync.WaitGroup
 	for range 2 {
@@ -273,7 +284,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	waiting.Wait()
 }
 
-// A service with proxyProtocol gets the header of each request's own client.
+// A service with proxyProtocol gets a PROXY header with the client of each request.
 func TestRequestsWithAPROXYHeader(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -284,7 +295,8 @@ func TestRequestsWithAPROXYHeader(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.Serve(proxyLines{l, seen}) }()
 	t.Cleanup(func() { s.Close(); <-ended })
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", proxyProtocol: {send: v1}", l.Addr().String())+nodetest.WebRoute(nodetest.Rule("/", "")))
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", proxyProtocol: {send: v1}", l.Addr().String())+
+		nodetest.WebRoute(nodetest.Rule("/", "")))
 	for range 2 {
 		var mine string
 		c := nodetest.NewWebClient(t, n.at(t, "web"), false)
@@ -307,7 +319,7 @@ func TestRequestsWithAPROXYHeader(t *testing.T) {
 	}
 }
 
-// proxyLines reads a header of PROXY, v1, off each connection.
+// proxyLines is a listener that consumes a PROXY v1 header on each connection.
 type proxyLines struct {
 	net.Listener
 	seen chan string
@@ -331,8 +343,7 @@ func (p proxyLines) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Connections to endpoints end with the version of their service, and with the
-// service.
+// Connections to endpoints end when their service changes or is deleted.
 func TestConnectionsToEndpointsEndWithTheirService(t *testing.T) {
 	var open atomic.Int64
 	end := nodetest.NamedServer(t, "shop")
@@ -390,9 +401,10 @@ func TestConnectionsToEndpointsEndWithTheirService(t *testing.T) {
 	})
 }
 
-// The access log tells of each request, and of what it came by.
+// The access log has a line for each request and one for its connection.
 func TestAccessLogOfRequests(t *testing.T) {
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/cart", "")))
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
+		nodetest.WebRoute(nodetest.Rule("/cart", "")))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
 	c.Do("POST", "/cart/7?secret=1", "body")
 	c.Do("GET", "/", "")
@@ -403,7 +415,8 @@ func TestAccessLogOfRequests(t *testing.T) {
 	nodetest.WaitFor(t, "the lines", func() bool { return strings.Contains(n.lines.String(), "connection closed") })
 	got := n.lines.String()
 	for _, want := range []string{
-		"method=POST host=" + strings.TrimPrefix(c.Base, "http://") + " path=/cart/7 status=200 route=shop rule=0 service=shop endpoint=127.0.0.1:",
+		"method=POST host=" + strings.TrimPrefix(c.Base, "http://") +
+			" path=/cart/7 status=200 route=shop rule=0 service=shop endpoint=127.0.0.1:",
 		" in=4 out=", "attempts=1", "path=/ status=200 route=shop rule=-1 service=shop",
 		"path=/a/../b status=400 reason=bad_path", "requests=3",
 	} {

@@ -8,8 +8,8 @@ import (
 	"penstock/node/nodetest"
 )
 
-// The endpoint gets the path that was decided about, escapes included: what a
-// client or a route leaves unescaped does not take escapes off elsewhere.
+// The endpoint gets the path that was routed, escapes included: unescaped
+// characters from a client or a route do not change escapes elsewhere in the path.
 func TestEscapesOfPathsReachTheEndpoint(t *testing.T) {
 	end := newRawServer(t)
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", end.addr)+nodetest.WebRoute(

@@ -14,13 +14,12 @@ import (
 	"penstock/node/nodetest"
 )
 
-// rawServer records what an endpoint gets, byte by byte: each connection's
-// bytes up to a pause are a message.
+// rawServer is an HTTP/1.1 endpoint that records each request that it gets.
 type rawServer struct {
 	addr string
 	got  chan string
 	l    net.Listener
-	open sync.WaitGroup // the listener, and the connections that are served
+	open sync.WaitGroup // the accept loop and the open connections
 }
 
 func newRawServer(t *testing.T) *rawServer {
@@ -43,7 +42,7 @@ func newRawServer(t *testing.T) *rawServer {
 	return s
 }
 
-// all ends the endpoint once whoever spoke to it has ended, and is what it got.
+// all waits for all clients to end, ends the endpoint and returns what it got.
 func (s *rawServer) all(t *testing.T) (got []string) {
 	t.Helper()
 	c, err := net.Dial("tcp", s.addr)
@@ -52,7 +51,7 @@ func (s *rawServer) all(t *testing.T) (got []string) {
 	}
 	defer c.Close()
 	_ = c.(*net.TCPConn).CloseWrite()
-	_, _ = io.Copy(io.Discard, c) // taken after all that came before it
+	_, _ = io.Copy(io.Discard, c) // accepted after all earlier connections
 	s.l.Close()
 	s.open.Wait()
 	for {
@@ -65,8 +64,8 @@ func (s *rawServer) all(t *testing.T) (got []string) {
 	}
 }
 
-// serve answers each request, telling of it as it came: its header, and its
-// body as it was read by its framing.
+// serve records and answers each request: its line, Host and body. It records
+// bytes that are not a request as BROKEN.
 func (s *rawServer) serve(c net.Conn) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
@@ -87,8 +86,8 @@ func (s *rawServer) serve(c net.Conn) {
 	}
 }
 
-// send writes bytes on a connection of its own, and reads until there are that
-// many answers and the connection has ended, or stays for a moment.
+// send writes text on a new connection and reads the answers, until there are that
+// many. Then it waits for the end of the connection, or 100 ms if ends is false.
 func send(t *testing.T, addr, text string, answers int, ends bool) (got string, ended bool) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -113,22 +112,23 @@ func send(t *testing.T, addr, text string, answers int, ends bool) (got string, 
 	}
 }
 
-// Whatever can be read in two ways is refused, or said again in one: an
-// endpoint never finds a request in the body of another.
+// Ambiguous requests are refused or forwarded in an unambiguous form: an endpoint
+// never finds a request in the body of another.
 func TestNoRequestIsSmuggled(t *testing.T) {
 	const smuggled = "GET /admin HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, c := range map[string]struct {
 		send   string
-		status []string // of each answer
-		got    []string // by the endpoint
-		ends   bool     // the connection
+		status []string // the status of each answer
+		got    []string // the requests that the endpoint gets
+		ends   bool     // the connection ends
 	}{
 		"chunks and a length": {
 			send:   "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
 			status: []string{"400"}, ends: true,
 		},
 		"a length that is shorter than the chunks": {
-			send:   "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(smuggled), smuggled),
+			send: "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" +
+				fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(smuggled), smuggled),
 			status: []string{"400"}, ends: true,
 		},
 		"two codings": {
@@ -213,7 +213,8 @@ func TestNoRequestIsSmuggled(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Of its own: a request that is refused late reaches the endpoint late.
+			// Each case has its own endpoint: a request that is refused late may
+			// reach the endpoint late.
 			end := newRawServer(t)
 			n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", end.addr)+nodetest.WebRoute(nodetest.Rule("/", "")))
 			answers, ended := send(t, n.at(t, "web"), c.send, len(c.status), c.ends)
@@ -229,7 +230,7 @@ func TestNoRequestIsSmuggled(t *testing.T) {
 			n.halt()
 			var got []string
 			for _, g := range end.all(t) {
-				if g != `POST /a host x body ""` || c.status[0] == "200" { // see bodies that turn out broken
+				if g != `POST /a host x body ""` || c.status[0] == "200" { // the header was forwarded before the body broke
 					got = append(got, g)
 				}
 			}
@@ -240,10 +241,11 @@ func TestNoRequestIsSmuggled(t *testing.T) {
 	}
 }
 
-// A client that is silent between two requests is closed after the service's
-// idleTimeout, and nothing of it is left.
+// A client that is idle between requests is closed after the service's
+// idleTimeout, and no state of it is kept.
 func TestSilentClientsAreClosed(t *testing.T) {
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", idleTimeout: 200ms", nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", "")))
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", idleTimeout: 200ms", nodetest.NamedServer(t, "shop"))+
+		nodetest.WebRoute(nodetest.Rule("/", "")))
 	answers, ended := send(t, n.at(t, "web"), "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 1, true)
 	if !strings.HasPrefix(answers, "HTTP/1.1 200") || !ended {
 		t.Errorf("ended %v after %q", ended, answers)

@@ -16,10 +16,10 @@ type memory interface {
 	Give(h *budget.Holder, n int64)
 }
 
-// place is a request's among those that are served at once.
+// place is a request's unit of the budget of concurrent requests.
 type place struct {
 	budget.Holder
-	running atomic.Pointer[web.Request] // nil: it has not been sent on
+	running atomic.Pointer[web.Request] // nil: not forwarded yet
 	evicted atomic.Bool
 }
 
@@ -29,7 +29,7 @@ var _ budget.Idler = (*place)(nil)
 func (p *place) Evict() {
 	p.evicted.Store(true)
 	if r := p.running.Load(); r != nil {
-		go (*r).End(web.ErrEvicted) // whoever needs the place does not wait
+		go (*r).End(web.ErrEvicted) // in the background, so that the request that takes the place does not wait
 	}
 }
 
@@ -41,7 +41,7 @@ func (p *place) Idle() (rank int, d time.Duration) {
 	return 0, 0
 }
 
-// header is what a request's header holds of the memory budget.
+// header is the share of a request's header in the memory budget.
 type header struct {
 	budget.Holder
 	size    int64
@@ -63,16 +63,16 @@ const (
 	// maxFields bounds the fields of a request's header, announced trailers
 	// included.
 	maxFields = 200
-	// fieldSize is about what a field costs beside its bytes: it is there twice, as
-	// it came and as it goes on.
+	// fieldSize is the approximate overhead of a field in bytes, beside its
+	// content: the field exists twice, as received and as forwarded.
 	fieldSize = 160
-	// freeHeader is what is not charged of a request: most headers take no more,
-	// and --max-requests bounds them.
+	// freeHeader is the size of a header, in bytes, that is not charged: most
+	// headers are smaller, and --max-requests bounds their number.
 	freeHeader = 4 << 10
 )
 
-// weigh counts the fields of a request's header and estimates the memory that it
-// takes beyond what is free.
+// weigh counts the fields of a request's header and estimates its size in bytes
+// beyond freeHeader.
 func weigh(r *http.Request) (fields int, size int64) {
 	size = int64(len(r.RequestURI) + len(r.Host))
 	for name, values := range r.Header {
@@ -85,7 +85,7 @@ func weigh(r *http.Request) (fields int, size int64) {
 	return fields, max(size+fieldSize*int64(fields)-freeHeader, 0)
 }
 
-// admit takes a place and memory for a request, which done gives back.
+// admit takes a place and memory for a request; done returns both.
 func (q *request) admit(r *http.Request) netio.Reason {
 	h := q.requests
 	fields, size := weigh(r)
@@ -105,7 +105,7 @@ func (q *request) admit(r *http.Request) netio.Reason {
 	return netio.OK
 }
 
-// statusOf is what a request is answered that admit refuses.
+// statusOf returns the status code for a request that admit refuses.
 func statusOf(why netio.Reason) int {
 	if why == TooManyFields {
 		return http.StatusRequestHeaderFieldsTooLarge
@@ -113,8 +113,8 @@ func statusOf(why netio.Reason) int {
 	return http.StatusServiceUnavailable
 }
 
-// begin is told that the request is about to be sent on. It may have been evicted
-// before.
+// begin receives the request that is about to be forwarded, and ends it if it has
+// been evicted meanwhile.
 func (q *request) begin(r web.Request) {
 	q.place.running.Store(&r)
 	q.header.running.Store(&r)
@@ -126,7 +126,7 @@ func (q *request) begin(r web.Request) {
 	}
 }
 
-// leave gives back what admit took.
+// leave returns what admit took.
 func (q *request) leave() {
 	q.requests.places.Give(&q.place.Holder, 1)
 	if q.header.size > 0 {

@@ -17,7 +17,7 @@ import (
 	"penstock/node/nodetest"
 )
 
-// sharePatience is how long these tests wait for what must happen.
+// sharePatience bounds the waits of these tests.
 const sharePatience = 5 * time.Minute
 
 // connFrom connects from one of this machine's addresses.
@@ -35,7 +35,7 @@ func connFrom(t *testing.T, from, to string) net.Conn {
 	return c
 }
 
-// clientFrom is a client of HTTP/1 at one of this machine's addresses.
+// clientFrom makes an HTTP/1.1 client at one of this machine's addresses.
 func clientFrom(t *testing.T, from, to string) *nodetest.WebClient {
 	t.Helper()
 	return nodetest.ClientOf(t, "http://"+to, &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -44,8 +44,8 @@ func clientFrom(t *testing.T, from, to string) *nodetest.WebClient {
 	}})
 }
 
-// slowUploads begins requests whose bodies do not end, and waits until they are
-// under way.
+// slowUploads begins requests whose bodies never end, and waits until they are in
+// flight.
 func slowUploads(t *testing.T, n *testPlane, from string, howMany int) (all []net.Conn) {
 	t.Helper()
 	at := n.at(t, "web")
@@ -60,7 +60,7 @@ func slowUploads(t *testing.T, n *testPlane, from string, howMany int) (all []ne
 	return all
 }
 
-// answerOf is the status and the body of what comes first; it may be an error.
+// answerOf returns the status and body of the first answer, or the error.
 func answerOf(c net.Conn) string {
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
@@ -71,11 +71,12 @@ func answerOf(c net.Conn) string {
 	return fmt.Sprint(r.StatusCode, " ", string(b))
 }
 
-// Requests of one address that never end, as many as there are places, keep no
-// other address out: the one whose body is idle longest gives way.
+// MaxRequests endless requests from one address do not keep out other addresses:
+// the one whose body is idle longest is evicted.
 func TestRequestsOfOneAddressKeepNobodyOut(t *testing.T) {
 	t.Parallel()
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", "")), func(c *Config) { c.MaxRequests = 8 })
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
+		nodetest.WebRoute(nodetest.Rule("/", "")), func(c *Config) { c.MaxRequests = 8 })
 	slow := slowUploads(t, n, "127.0.0.9", 8)
 	for range 20 {
 		if got := clientFrom(t, "127.0.0.10", n.at(t, "web")).Do("GET", "/", ""); got.StatusCode != http.StatusOK {
@@ -94,7 +95,7 @@ func TestRequestsOfOneAddressKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// A body that stands still ends its request, as long as no answer has begun.
+// A request ends if its body is idle and no answer has begun.
 func TestABodyThatStandsStillEnds(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 1)
@@ -110,7 +111,8 @@ func TestABodyThatStandsStillEnds(t *testing.T) {
 		}
 		_, _ = io.Copy(w, r.Body)
 	})
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", http: {bodyIdleTimeout: 1s}", server)+nodetest.WebRoute(nodetest.Rule("/", "")))
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", http: {bodyIdleTimeout: 1s}", server)+
+		nodetest.WebRoute(nodetest.Rule("/", "")))
 	for _, protocol := range []string{"1", "2"} {
 		t.Run("http/"+protocol, func(t *testing.T) {
 			c := nodetest.NewWebClient(t, n.at(t, "web"), protocol == "2")
@@ -142,7 +144,7 @@ func TestABodyThatStandsStillEnds(t *testing.T) {
 				done <- got
 			}()
 			<-begun
-			<-time.After(1500 * time.Millisecond) // the time is over, and more
+			<-time.After(1500 * time.Millisecond) // longer than bodyIdleTimeout
 			_, _ = io.WriteString(end, "late")
 			end.Close()
 			if got := <-done; got.StatusCode != http.StatusOK || got.Text != "late" {
@@ -152,10 +154,11 @@ func TestABodyThatStandsStillEnds(t *testing.T) {
 	}
 }
 
-// More than 200 fields are refused, by whatever HTTP they come.
+// More than 200 fields are refused, in any version of HTTP.
 func TestFieldsAreCounted(t *testing.T) {
 	t.Parallel()
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", "")))
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
+		nodetest.WebRoute(nodetest.Rule("/", "")))
 	for _, protocol := range []string{"1", "2"} {
 		for fields, want := range map[int]int{150: http.StatusOK, 201: http.StatusRequestHeaderFieldsTooLarge} {
 			c := nodetest.NewWebClient(t, n.at(t, "web"), protocol == "2")
@@ -171,14 +174,14 @@ func TestFieldsAreCounted(t *testing.T) {
 	}
 }
 
-// Connections of HTTP/2 that open all the streams they may, with headers as large
-// as they may be, and leave them, do not grow the node without bound, and keep
-// no other address out.
+// HTTP/2 connections that open the maximum of streams with the largest headers and
+// leave them open do not use unbounded memory, and do not keep out other addresses.
 func TestHeadersAreInTheMemoryBudget(t *testing.T) {
 	const conns = 4
 	for _, fields := range []int{190, 1800} {
 		t.Run(fmt.Sprint(fields, " fields"), func(t *testing.T) {
-			n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", "")), func(c *Config) { c.MemoryBudget = 8 << 20 })
+			n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
+				nodetest.WebRoute(nodetest.Rule("/", "")), func(c *Config) { c.MemoryBudget = 8 << 20 })
 			before := nodetest.HeapInUse()
 			for range conns {
 				leaveStreams(t, connFrom(t, "127.0.0.9", n.at(t, "web")), 250, fields)
@@ -195,8 +198,8 @@ func TestHeadersAreInTheMemoryBudget(t *testing.T) {
 	}
 }
 
-// leaveStreams opens streams with headers of about 60 KiB and bodies that do not
-// come, and returns when all have been read.
+// leaveStreams opens streams with headers of about 60 KiB and no bodies, and
+// returns when the node has read them all.
 func leaveStreams(t *testing.T, c net.Conn, streams, fields int) {
 	t.Helper()
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
@@ -206,12 +209,12 @@ func leaveStreams(t *testing.T, c net.Conn, streams, fields int) {
 	_ = f.WriteSettings()
 	var block strings.Builder
 	enc := hpack.NewEncoder(&block)
-	enc.SetMaxDynamicTableSize(0) // so the block is the same for each
+	enc.SetMaxDynamicTableSize(0) // so that all streams can send the same block
 	for _, p := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "a"}, {":path", "/slow"}} {
 		_ = enc.WriteField(hpack.HeaderField{Name: p[0], Value: p[1]})
 	}
-	// An X is sent as it is, for its code of Huffman's is as long: to decode those
-	// of 60 MB by the bit, twice, takes the race detector half a minute.
+	// X has a Huffman code of 8 bits, so it is sent as it is. Decoding 60 MB of
+	// Huffman codes twice takes half a minute with the race detector.
 	value := strings.Repeat("X", max(60<<10/fields-32-6, 1))
 	for i := range fields {
 		_ = enc.WriteField(hpack.HeaderField{Name: fmt.Sprintf("x-%04d", i), Value: value})
@@ -222,12 +225,14 @@ func leaveStreams(t *testing.T, c net.Conn, streams, fields int) {
 			k := min(len(rest), 16<<10)
 			var err error
 			if first {
-				err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*stream + 1), BlockFragment: []byte(rest[:k]), EndHeaders: k == len(rest)})
+				err = f.WriteHeaders(http2.HeadersFrameParam{
+					StreamID: uint32(2*stream + 1), BlockFragment: []byte(rest[:k]), EndHeaders: k == len(rest),
+				})
 			} else {
 				err = f.WriteContinuation(uint32(2*stream+1), k == len(rest), []byte(rest[:k]))
 			}
 			if err != nil {
-				return // refused as a whole, which is as good
+				return // the node refused the connection, which is fine too
 			}
 			rest = rest[k:]
 		}

@@ -13,11 +13,13 @@ import (
 	"penstock/node/nodetest"
 )
 
-// A connection that was opened for one name does not serve another rule's.
+// A connection for one server name does not serve a Host of another rule.
 func TestRequestsForAnotherName(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	cert, key, _ := ca.Issue(t, "*.example.com")
-	n := start(t, strings.Replace(nodetest.WebListener, `tags:`, `protocol: tls, tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, hosts: [{names: [other.example.com], service: other}], tags:`, 1)+
+	n := start(t, strings.Replace(nodetest.WebListener, `tags:`,
+		`protocol: tls, tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, `+
+			`hosts: [{names: [other.example.com], service: other}], tags:`, 1)+
 		nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebService("other", "", nodetest.NamedServer(t, "other"))+
 		nodetest.WebRoute(nodetest.Rule("/", ""))+nodetest.Certificate("shop", cert, key))
 	for _, http2 := range []bool{false, true} {
@@ -39,13 +41,15 @@ func TestRequestsForAnotherName(t *testing.T) {
 	}
 }
 
-// A client that has its answers may leave as it likes: in TLS without
-// close_notify, or by a reset.
+// A client that has its answers ends in order even without close_notify in TLS, or
+// with a reset.
 func TestAClientThatLeavesAfterItsAnswer(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	cert, key, _ := ca.Issue(t, "shop.example.com")
-	n := start(t, strings.Replace(nodetest.WebListener, `tags:`, `protocol: tls, tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, tags:`, 1)+
-		nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", ""))+nodetest.Certificate("shop", cert, key))
+	n := start(t, strings.Replace(nodetest.WebListener, `tags:`,
+		`protocol: tls, tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, tags:`, 1)+
+		nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", ""))+
+		nodetest.Certificate("shop", cert, key))
 	for i, leave := range []func(*net.TCPConn){
 		func(c *net.TCPConn) { _ = c.Close() },
 		func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() },
@@ -72,7 +76,7 @@ func TestAClientThatLeavesAfterItsAnswer(t *testing.T) {
 	}
 }
 
-// What a listener says about requests holds from the next one on.
+// A change of a listener's http settings takes effect at the next request.
 func TestAListenersRulesForRequests(t *testing.T) {
 	echo := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, r.Header.Get("X-Forwarded-For"), " ", r.Header["X_a"], " ", r.URL.EscapedPath())
@@ -92,7 +96,8 @@ func TestAListenersRulesForRequests(t *testing.T) {
 			t.Errorf("by default: %q, want %q", got, want)
 		}
 	}
-	n.mustApply(t, strings.Replace(nodetest.WebListener, "tags:", "http: {trustedProxies: [127.0.0.0/8], underscores: allow, pathParameters: refuse, escapedSlashes: refuse}, tags:", 1))
+	n.mustApply(t, strings.Replace(nodetest.WebListener, "tags:", "http: {trustedProxies: [127.0.0.0/8], "+
+		"underscores: allow, pathParameters: refuse, escapedSlashes: refuse}, tags:", 1))
 	for path, want := range map[string]string{
 		"/a":     "200 192.0.2.1, 127.0.0.1 [b] /a",
 		"/a;b":   "400 penstock: bad_path\n",

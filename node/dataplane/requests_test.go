@@ -14,14 +14,15 @@ import (
 	"penstock/node/nodetest"
 )
 
-// A node routes requests by their path, on one connection, in HTTP/1.1 and
+// The requests of one connection are routed by their paths, with HTTP/1.1 and
 // HTTP/2 on either side.
 func TestRequestsAreRoutedOneByOne(t *testing.T) {
 	for _, upstream := range []string{"http", "http2"} {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("endpoints %s, client http2 %v", upstream, http2), func(t *testing.T) {
 				more := ", protocol: " + upstream
-				n := start(t, nodetest.WebListener+nodetest.WebService("shop", more, nodetest.NamedServer(t, "shop"))+nodetest.WebService("cart", more, nodetest.NamedServer(t, "cart"))+
+				n := start(t, nodetest.WebListener+nodetest.WebService("shop", more, nodetest.NamedServer(t, "shop"))+
+					nodetest.WebService("cart", more, nodetest.NamedServer(t, "cart"))+
 					nodetest.WebRoute(nodetest.Rule("/cart", nodetest.To("cart"))))
 				c := nodetest.NewWebClient(t, n.at(t, "web"), http2)
 				proto := map[string]string{"http": "HTTP/1.1", "http2": "HTTP/2.0"}[upstream]
@@ -47,7 +48,7 @@ func TestRequestsAreRoutedOneByOne(t *testing.T) {
 	}
 }
 
-// What filters do reaches the endpoint and the client.
+// Filters change the request to the endpoint and the answer to the client.
 func TestFiltersOfRules(t *testing.T) {
 	seen := make(chan *http.Request, 10)
 	end := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -55,8 +56,12 @@ func TestFiltersOfRules(t *testing.T) {
 		seen <- r
 	})
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", end)+nodetest.WebRoute(
-		nodetest.Rule("/old", `filters: [{type: URLRewrite, urlRewrite: {hostname: new.example.com, path: {type: ReplacePrefixMatch, replacePrefixMatch: "/n%20w"}}}, {type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-from, value: penstock}], remove: [x-debug]}}, {type: ResponseHeaderModifier, responseHeaderModifier: {remove: [server], add: [{name: x-by, value: p}]}}]`),
-		nodetest.Rule("/gone", `filters: [{type: RequestRedirect, requestRedirect: {scheme: https, hostname: www.example.com, statusCode: 308}}]`),
+		nodetest.Rule("/old", `filters: [`+
+			`{type: URLRewrite, urlRewrite: {hostname: new.example.com, path: {type: ReplacePrefixMatch, replacePrefixMatch: "/n%20w"}}}, `+
+			`{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-from, value: penstock}], remove: [x-debug]}}, `+
+			`{type: ResponseHeaderModifier, responseHeaderModifier: {remove: [server], add: [{name: x-by, value: p}]}}]`),
+		nodetest.Rule("/gone", `filters: [`+
+			`{type: RequestRedirect, requestRedirect: {scheme: https, hostname: www.example.com, statusCode: 308}}]`),
 	))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
 	got := c.Do("GET", "/old/a%2Fb?q=1", "", func(r *http.Request) {
@@ -84,12 +89,19 @@ func TestFiltersOfRules(t *testing.T) {
 	}
 }
 
-// Refusals name their reason, to the client and in the metrics.
+// Refusals have their reason in the answer to the client and in the metrics.
 func TestRefusalsNameTheirReason(t *testing.T) {
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebService("empty", "")+nodetest.WebService("down", ", connect: {attempts: 2}", nodetest.DeadAddress(t))+
-		nodetest.WebService("slow", ", http: {responseTimeout: 50ms}", nodetest.WebServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
-		nodetest.WebService("long", ", http: {timeout: 50ms}", nodetest.WebServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
-		nodetest.WebRoute(nodetest.Rule("/none", nodetest.To("shop 0")), nodetest.Rule("/down", nodetest.To("down")), nodetest.Rule("/slow", nodetest.To("slow")), nodetest.Rule("/long", nodetest.To("long")),
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
+		nodetest.WebService("empty", "")+nodetest.WebService("down", ", connect: {attempts: 2}", nodetest.DeadAddress(t))+
+		nodetest.WebService("slow", ", http: {responseTimeout: 50ms}",
+			nodetest.WebServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
+		nodetest.WebService("long", ", http: {timeout: 50ms}",
+			nodetest.WebServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
+		nodetest.WebRoute(
+			nodetest.Rule("/none", nodetest.To("shop 0")),
+			nodetest.Rule("/down", nodetest.To("down")),
+			nodetest.Rule("/slow", nodetest.To("slow")),
+			nodetest.Rule("/long", nodetest.To("long")),
 			`{matches: [{path: {type: RegularExpression, value: "/z+"}}], default: {`+nodetest.To("empty")+`}}`))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
 	for path, want := range map[string]struct {
@@ -121,9 +133,10 @@ func TestRefusalsNameTheirReason(t *testing.T) {
 	}
 }
 
-// The shares of a rule are exact over any 1,000 requests, of one connection.
+// The shares of a rule are exact over any 1,000 requests, even on one connection.
 func TestSharesOfRequestsAreExact(t *testing.T) {
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebService("v1", "", nodetest.NamedServer(t, "v1"))+nodetest.WebService("v2", "", nodetest.NamedServer(t, "v2"))+
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
+		nodetest.WebService("v1", "", nodetest.NamedServer(t, "v1"))+nodetest.WebService("v2", "", nodetest.NamedServer(t, "v2"))+
 		nodetest.WebRoute(nodetest.Rule("/", nodetest.To("v1 903", "v2 97"))))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
 	for range 2 {
@@ -140,8 +153,8 @@ func TestSharesOfRequestsAreExact(t *testing.T) {
 	}
 }
 
-// Routes change between two requests of a connection; a download under way is
-// not cut, nor is the connection.
+// A change of routes takes effect at the next request of a connection, and cuts
+// neither a running download nor the connection.
 func TestRoutesChangeUnderAConnection(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	long := nodetest.WebServer(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -151,8 +164,12 @@ func TestRoutesChangeUnderAConnection(t *testing.T) {
 		<-end
 		_, _ = io.WriteString(w, strings.Repeat("y", 1<<20))
 	})
-	services := nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop")) + nodetest.WebService("v1", "", nodetest.NamedServer(t, "v1")) + nodetest.WebService("v2", "", nodetest.NamedServer(t, "v2")) + nodetest.WebService("long", "", long)
-	n := start(t, nodetest.WebListener+services+nodetest.WebRoute(nodetest.Rule("/", nodetest.To("v1")), nodetest.Rule("/long", nodetest.To("long"))))
+	services := nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop")) +
+		nodetest.WebService("v1", "", nodetest.NamedServer(t, "v1")) +
+		nodetest.WebService("v2", "", nodetest.NamedServer(t, "v2")) +
+		nodetest.WebService("long", "", long)
+	n := start(t, nodetest.WebListener+services+
+		nodetest.WebRoute(nodetest.Rule("/", nodetest.To("v1")), nodetest.Rule("/long", nodetest.To("long"))))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), true)
 	var downloading sync.WaitGroup
 	downloading.Go(func() {
@@ -179,8 +196,8 @@ func TestRoutesChangeUnderAConnection(t *testing.T) {
 	}
 }
 
-// TLS that the listener ends offers HTTP/2 and HTTP/1.1; TLS towards endpoints
-// verifies them and shows the node's certificate.
+// A terminating listener offers HTTP/2 and HTTP/1.1. TLS towards endpoints verifies
+// them and sends the service's client certificate.
 func TestRequestsWithTLS(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	cert, key, _ := ca.Issue(t, "shop.example")
@@ -194,14 +211,18 @@ func TestRequestsWithTLS(t *testing.T) {
 	end.StartTLS()
 	t.Cleanup(end.Close)
 	for _, upstream := range []string{"http", "http2"} {
-		n := start(t, strings.Replace(nodetest.WebListener, `tags:`, `protocol: tls, noServerName: service, tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, tags:`, 1)+
-			nodetest.WebService("shop", fmt.Sprintf(", protocol: %s, tls: {ca: %q, certificateRef: mine}", upstream, ca.PEM), end.Listener.Addr().String())+
+		n := start(t, strings.Replace(nodetest.WebListener, `tags:`, `protocol: tls, noServerName: service, `+
+			`tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, tags:`, 1)+
+			nodetest.WebService("shop", fmt.Sprintf(", protocol: %s, tls: {ca: %q, certificateRef: mine}", upstream, ca.PEM),
+				end.Listener.Addr().String())+
 			nodetest.WebRoute(nodetest.Rule("/", ""))+nodetest.Certificate("shop", cert, key)+nodetest.Certificate("mine", mine, mineKey))
 		for _, http2 := range []bool{false, true} {
 			p := &http.Protocols{}
 			p.SetHTTP1(!http2)
 			p.SetHTTP2(http2)
-			c := nodetest.ClientOf(t, "https://"+n.at(t, "web"), &http.Transport{Protocols: p, TLSClientConfig: &tls.Config{RootCAs: ca.Pool, ServerName: "shop.example"}})
+			c := nodetest.ClientOf(t, "https://"+n.at(t, "web"), &http.Transport{
+				Protocols: p, TLSClientConfig: &tls.Config{RootCAs: ca.Pool, ServerName: "shop.example"},
+			})
 			got := c.Do("GET", "/", "")
 			want := map[string]string{"http": "HTTP/1.1", "http2": "HTTP/2.0"}[upstream] + " for https by penstock"
 			if got.Text != want || (got.ProtoMajor == 2) != http2 {

@@ -19,8 +19,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// request is one request, from its header to the end of its answer. It is web's
-// UpstreamSelector of the endpoints that its Decision names.
+// request is one request, from its header to the end of its answer. It implements
+// web.UpstreamSelector with the endpoints that its Decision returns.
 type request struct {
 	requests           *requests
 	client             *httpClient
@@ -28,24 +28,24 @@ type request struct {
 	begun              time.Time
 
 	answered routing.Answered
-	spec     *resource.Service // of where it goes; nil: nowhere
-	flow     *Flow             // that it counts in; nil: none yet
+	spec     *resource.Service // the service it is routed to; nil: none
+	flow     *Flow             // the flow that counts it; nil: none yet
 	endpoint string            // the last one that was tried
 	replied  bool              // an endpoint has begun its answer
-	why      netio.Reason      // it is answered from here
+	why      netio.Reason      // why the node refused it or it failed; OK: neither
 
-	place  place  // of the requests at once
-	header header // of memory
+	place  place
+	header header
 }
 
 var _ web.UpstreamSelector = (*request)(nil)
 
-// maxTries bounds the endpoints that are tried; the service's own bound, which
-// is lower, is Decision.Next's to keep.
+// maxTries bounds the endpoints that are tried. Decision.Next enforces the lower
+// bound of the service.
 const maxTries = 1000
 
-// enter counts the request in, where it is known where it goes. A service that
-// is gone gets no flow anew: nobody would forget it.
+// enter adds the request to the flow of its service. It makes no new flow for a
+// service that is gone, because no later change would remove it.
 func (q *request) enter(table *routing.Table) {
 	if s, ok := table.Service(q.answered.Service()); ok {
 		q.spec = s.Spec()
@@ -61,16 +61,16 @@ func (q *request) enter(table *routing.Table) {
 	q.flow.requests.active.Add(1)
 }
 
-// refuse answers from here, with the reason.
+// refuse makes the node itself answer, with the reason.
 func (q *request) refuse(plan web.Disposition, status int, why netio.Reason) web.Disposition {
 	q.why = why
 	plan.Answer = &web.Answer{Status: status, Body: reasonText(why) + "\n"}
 	return plan
 }
 
-// isGRPC reports whether a request is a call of gRPC: its streams may be silent on
-// both sides for any time before an answer begins, and have deadlines and
-// pings of their own (gRPC over HTTP/2, "Requests").
+// isGRPC reports whether a request is a gRPC call. Its streams may be silent on
+// both sides for any time before an answer begins, and have their own deadlines
+// and pings (gRPC over HTTP/2, "Requests").
 func isGRPC(r *http.Request) bool {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "+")
@@ -91,21 +91,21 @@ func (q *request) forward(plan web.Disposition, path string) web.Disposition {
 		case newPath != "":
 			setPath(out.URL, newPath)
 		case out.URL.RawPath != "" && out.URL.RawPath != out.URL.EscapedPath():
-			// It has characters that need an escape and have none: net/url would
-			// escape all of it anew, and make a slash of %2F.
+			// The path contains unescaped characters that need escaping: net/url
+			// would escape all of it again, and turn %2F into a slash.
 			setPath(out.URL, path)
 		}
 		a.RequestHeaders(out.Header)
 	}
 	plan.Response = func(h http.Header) { a.ResponseHeaders(h) }
-	// The connection would be cut at its age: rather let the client go before.
+	// The connection ends at its maximum age; ask the client to close it before.
 	if age := q.maxAge(); age > 0 && time.Since(q.client.born) > age-age/5 {
 		plan.Last = true
 	}
 	return plan
 }
 
-// maxAge is that of the client's connection.
+// maxAge returns the maximum age of the client's connection; 0: none.
 func (q *request) maxAge() time.Duration {
 	if s, ok := q.requests.router.Table().Service(q.client.destination); ok {
 		return s.Spec().MaxAge.D()
@@ -113,7 +113,7 @@ func (q *request) maxAge() time.Duration {
 	return 0
 }
 
-// written is the path as the client wrote it.
+// written returns the path as the client wrote it.
 func written(u *url.URL) string {
 	if u.RawPath != "" {
 		return u.RawPath
@@ -121,16 +121,16 @@ func written(u *url.URL) string {
 	return u.EscapedPath()
 }
 
-// setPath sets a path in normal form. One that has none was stored before
-// validation refused it, and changes nothing.
+// setPath sets a path in normal form. A path that cannot be decoded, from a
+// resource stored before validation refused it, changes nothing.
 func setPath(u *url.URL, path string) {
 	if plain, err := url.PathUnescape(path); err == nil {
 		u.Path, u.RawPath = plain, path
 	}
 }
 
-// Next implements web.UpstreamSelector. What fails for want of something on this node is
-// not held against the endpoint, nor tried again, as with connections.
+// Next implements web.UpstreamSelector. As with connections (plan.Next), a failure
+// for lack of resources on this node does not count against the endpoint.
 func (q *request) Next(err error) (web.Target, bool) {
 	if err != nil && requestReason(err) == netio.LimitFiles {
 		return web.Target{}, false
@@ -159,7 +159,7 @@ func (q *request) Next(err error) (web.Target, bool) {
 	return t, true
 }
 
-// requestFailure is how an endpoint failed a request.
+// requestFailure returns how an endpoint failed a request.
 func requestFailure(err error) endpoint.Failure {
 	switch requestReason(err) {
 	case netio.ConnectTimeout:
@@ -193,7 +193,7 @@ func (q *request) Refusal(err error) string {
 	return reasonText(q.why)
 }
 
-// done is told how the request ended.
+// done releases and reports a request that has ended.
 func (q *request) done(o web.Outcome) {
 	h, now := q.requests, time.Now()
 	q.leave()
@@ -219,7 +219,7 @@ func (q *request) done(o web.Outcome) {
 	}
 }
 
-// blames tells whether a failure is the endpoint's.
+// blames reports whether a failure counts against the endpoint.
 func blames(why netio.Reason) bool {
 	switch why {
 	case netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.UpstreamTLS, NoAnswer:
@@ -228,7 +228,7 @@ func blames(why netio.Reason) bool {
 	return false
 }
 
-// record is the request's line of the access log.
+// record makes the request's access log record.
 func (q *request) record(o web.Outcome, now time.Time, took time.Duration) accesslog.Record {
 	return accesslog.Record{
 		Event: accesslog.Requested, At: now, ID: q.client.id, Listener: q.client.in.Listener, Client: q.client.addr,

@@ -11,23 +11,23 @@ import (
 	"penstock/netio/ports"
 )
 
-// PortUse is how this node's local ports are used: each serves one connection to
-// each address of an endpoint.
+// PortUse is the use of this node's local ports. A local port serves one
+// connection to each endpoint address.
 type PortUse struct {
-	available int // to each address; 0: the system does not say
-	timeWait  int // connections of the system in TIME_WAIT; -1: it does not say
+	available int // ports for each address; 0: unknown
+	timeWait  int // connections of the network namespace in TIME_WAIT; -1: unknown
 	used      map[netip.AddrPort]int64
 	leads     []lead
 }
 
-// lead is a service or a virtual cluster, and the addresses that it leads to.
+// lead is a service or a virtual cluster, and the addresses of its endpoints.
 type lead struct {
 	kind, name string
 	to         []netip.AddrPort
 }
 
-// PortUse looks at the counters that there are: connections that are relayed
-// count at their endpoints, those of HTTP and Kafka where they are made.
+// PortUse collects the current counters. Endpoints count their relayed
+// connections; profiles and the Kafka proxy count those that they make.
 func (d *Dataplane) PortUse() *PortUse {
 	u := &PortUse{used: map[netip.AddrPort]int64{}}
 	var err error
@@ -43,7 +43,7 @@ func (d *Dataplane) PortUse() *PortUse {
 		seen := map[string]bool{}
 		for _, e := range svc.Group().Endpoints() {
 			name := EndpointName(e)
-			if !e.Addr.IsValid() || seen[name] { // the same address twice, with different tags, has one counter
+			if !e.Addr.IsValid() || seen[name] { // endpoints with one address and different tags share a counter
 				continue
 			}
 			seen[name] = true
@@ -65,7 +65,7 @@ func (d *Dataplane) PortUse() *PortUse {
 	return u
 }
 
-// busiest is how many ports are used towards the address that has most.
+// busiest returns the number of ports in use towards the address with the most.
 func (u *PortUse) busiest(l *lead) (most int64) {
 	for _, at := range l.to {
 		most = max(most, u.used[at])
@@ -73,17 +73,16 @@ func (u *PortUse) busiest(l *lead) (most int64) {
 	return most
 }
 
-// Available is how many local ports there are for each address, 0 where the
-// system does not say; TimeWait how many connections of the network namespace
-// are in TIME_WAIT, -1 where it does not say.
+// Available returns the number of local ports for each address; 0: unknown.
 func (u *PortUse) Available() int { return u.available }
 
-// TimeWait is told with Available.
+// TimeWait returns the number of connections of the network namespace in
+// TIME_WAIT; -1: unknown.
 func (u *PortUse) TimeWait() int { return u.timeWait }
 
-// Busiest is, for each service and virtual cluster, how many ports are used
-// towards the address that has most. A virtual cluster may have the name of a
-// service.
+// Busiest returns, for each service and virtual cluster, the number of ports in
+// use towards its address with the most. If a service and a virtual cluster have
+// the same name, the higher number counts.
 func (u *PortUse) Busiest() map[string]int64 {
 	used := map[string]int64{}
 	for i := range u.leads {
@@ -96,15 +95,15 @@ func (u *PortUse) Busiest() map[string]int64 {
 const (
 	// portsFull is the share of the local ports, in percent, above which a node warns.
 	portsFull = 80
-	// maxPortWarnings bounds the addresses that it warns of, and maxPortNames the
-	// services that it names with each.
+	// maxPortWarnings bounds the addresses in the warnings, maxPortNames the
+	// services that are named with each.
 	maxPortWarnings, maxPortNames = 10, 3
 )
 
-// Warnings say towards which addresses the node is running out of ports, the
-// fullest first.
+// Warnings lists the addresses towards which the node is running out of ports,
+// those with the most ports in use first.
 func (u *PortUse) Warnings(node string) []string {
-	full := map[netip.AddrPort][]string{} // whose it is
+	full := map[netip.AddrPort][]string{} // services and virtual clusters by address
 	for i := range u.leads {
 		l := &u.leads[i]
 		for _, at := range l.to {
@@ -135,7 +134,8 @@ func (u *PortUse) warning(node string, at netip.AddrPort, names []string) string
 	if more := len(names) - maxPortNames; more > 0 {
 		who += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("node %s: %d of %d local ports (%d %%) are in use towards endpoint %v of %s; with none left, connections there end with limit_ports. "+
+	return fmt.Sprintf("node %s: %d of %d local ports (%d %%) are in use towards endpoint %v of %s; "+
+		"with none left, connections there end with limit_ports. "+
 		"Add endpoints or nodes, widen net.ipv4.ip_local_port_range, or keep fewer connections open (docs/operations.md, Ports)",
 		node, u.used[at], u.available, u.used[at]*100/int64(u.available), at, who)
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A node warns of each address towards which more than four fifths of the ports
-// are in use, of the fullest first, and names who leads there.
+// A node warns of each address towards which more than 80 % of the ports are in
+// use, the fullest first, and names its services and virtual clusters.
 func TestNodesWarnOfFewPortsLeft(t *testing.T) {
 	t.Parallel()
 	at := func(i int) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80) }
@@ -24,7 +24,10 @@ func TestNodesWarnOfFewPortsLeft(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	for i, words := range [][]string{
-		{"node n1: 1000 of 1000 local ports (100 %)", "10.0.0.3:80 of Service/b, Service/c, Service/d and 1 more;", "limit_ports", "net.ipv4.ip_local_port_range"},
+		{
+			"node n1: 1000 of 1000 local ports (100 %)", "10.0.0.3:80 of Service/b, Service/c, Service/d and 1 more;",
+			"limit_ports", "net.ipv4.ip_local_port_range",
+		},
 		{"node n1: 801 of 1000 local ports (80 %)", "10.0.0.2:80 of Service/a;"},
 	} {
 		for _, word := range words {
@@ -40,7 +43,7 @@ func TestNodesWarnOfFewPortsLeft(t *testing.T) {
 	if got = u.Warnings("n1"); len(got) != maxPortWarnings+1 || !slices.Contains(got, "node n1: the same of 20 more addresses") {
 		t.Errorf("%d warnings: %q", len(got), got)
 	}
-	u.available = 0 // the system does not say
+	u.available = 0 // unknown
 	if got = u.Warnings("n1"); len(got) > 0 {
 		t.Errorf("%q", got)
 	}

@@ -15,8 +15,8 @@ import (
 
 func serial(c *tls.Conn) int64 { return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64() }
 
-// terminating is a listener with a certificate for one name and one for a
-// wildcard.
+// terminating returns the resources of a listener with a certificate for one name
+// and one for a wildcard.
 func terminating(b *nodetest.Backend, extra string) string {
 	return fmt.Sprintf(`
 kind: Listener
@@ -33,8 +33,8 @@ spec: {endpoints: [{address: "%s"}]}
 `, extra, b.At())
 }
 
-// TestCertificatesAreReplacedUnderConnections: new handshakes show the new
-// one, established connections go on.
+// TestCertificatesAreReplacedUnderConnections: new handshakes use the new
+// certificate, established connections continue.
 func TestCertificatesAreReplacedUnderConnections(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	b := nodetest.NewBackend(t, "b")
@@ -47,7 +47,9 @@ func TestCertificatesAreReplacedUnderConnections(t *testing.T) {
 	if err != nil || name != "b" {
 		t.Fatalf("%q, %v", name, err)
 	}
-	if other, _, err := nodetest.DialTLS(t, edge, &tls.Config{RootCAs: ca.Pool, ServerName: "x.many.example"}); err != nil || serial(other) == serial(first) {
+	if other, _, err := nodetest.DialTLS(t, edge, &tls.Config{
+		RootCAs: ca.Pool, ServerName: "x.many.example",
+	}); err != nil || serial(other) == serial(first) {
 		t.Errorf("the wildcard's name: %v", err)
 	}
 	cert, key, _ = ca.Issue(t, "one.example")
@@ -64,8 +66,8 @@ func TestCertificatesAreReplacedUnderConnections(t *testing.T) {
 	}
 }
 
-// TestNobodyIsShownACertificateByDefault (rule 2): each doubtful hello gets a
-// refusal with its reason.
+// TestNobodyIsShownACertificateByDefault: a hello with an unknown, missing or
+// invalid server name is refused with a reason.
 func TestNobodyIsShownACertificateByDefault(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	b := nodetest.NewBackend(t, "b")
@@ -100,7 +102,7 @@ func TestClientCertificates(t *testing.T) {
 	}{"none": {nil, false}, "ours": {[]tls.Certificate{good}, true}, "another's": {[]tls.Certificate{bad}, false}} {
 		_, _, err := nodetest.DialTLS(t, n.at(t, "edge"), &tls.Config{
 			RootCAs: ca.Pool, ServerName: "one.example",
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // also one that is not asked for
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // whatever CAs the server lists
 				return &slices.Concat(c.certs, []tls.Certificate{{}})[0], nil
 			},
 		})
@@ -124,7 +126,8 @@ func TestSessionsAreResumedUntilWhoIsLetInChanges(t *testing.T) {
 	cert, key, _ := ca.Issue(t, "one.example")
 	certs := nodetest.Certificate("one", cert, key)
 	auth := func(a *nodetest.Authority) string {
-		return strings.Replace(terminating(b, ", clientAuth: {mode: request, ca: "+fmt.Sprintf("%q", a.PEM)+"}"), "[one, many]", "[one]", 1) + certs
+		return strings.Replace(terminating(b, ", clientAuth: {mode: request, ca: "+fmt.Sprintf("%q", a.PEM)+"}"),
+			"[one, many]", "[one]", 1) + certs
 	}
 	n := start(t, auth(ca))
 	config := &tls.Config{RootCAs: ca.Pool, ServerName: "one.example", ClientSessionCache: tls.NewLRUClientSessionCache(1)}

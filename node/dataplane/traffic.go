@@ -14,17 +14,17 @@ import (
 	"penstock/routing/resource"
 )
 
-// traffic is netio's Handler: it asks routing about each connection, and tells
-// it, the counters and the access log what became of it. Its methods run on
-// the loops and never wait.
+// traffic implements netio.Handler: it routes each connection and reports the
+// outcome to routing, the counters and the access log. Its methods run on the
+// loops and never block.
 type traffic struct {
 	router *routing.Router
 	gone   *removedListeners
 	flows  *flows
 	kafka  *kafka.Proxy
-	// requests take the connections whose requests are routed one by one.
+	// requests serves the connections whose requests are routed individually.
 	requests *requests
-	// client gives the TLS towards a service's endpoints; nil: plain.
+	// client returns the TLS towards a service's endpoints; nil: none.
 	client func(service string, spec *resource.Service) *tlsconfig.Client
 
 	access    *accesslog.Log // nil: off
@@ -103,7 +103,7 @@ func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 	p.decision.Closed()
 }
 
-// record is a line of the access log.
+// record makes an access log record of a connection; p is nil if it has no plan.
 func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why netio.Reason) accesslog.Record {
 	r := accesslog.Record{
 		Event: event, At: time.Now(), ID: c.ID(), Listener: c.Listener(), Client: c.Client(),
@@ -120,14 +120,14 @@ func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why neti
 	return r
 }
 
-// plan is one routed connection. It lives as long as the connection, so it is
+// plan is one routed connection. There is one for each open connection, so it is
 // kept small.
 type plan struct {
 	traffic  *traffic
 	flow     *Flow
 	path     *path // nil once connected
 	decision routing.Decision
-	took     time.Duration // to connect; 0: not connected
+	took     time.Duration // time to connect; 0: not connected
 }
 
 var (
@@ -135,9 +135,9 @@ var (
 	_ netio.Described = (*plan)(nil)
 )
 
-// Next implements netio.Plan. What fails for want of something on this node is
-// not held against the endpoint, nor tried again. Local ports are an exception:
-// where there is none left towards one endpoint there may be towards another.
+// Next implements netio.Plan. A failure for lack of resources on this node does
+// not count against the endpoint and is not retried. Local ports are an exception:
+// if none is left towards one endpoint, one may be left towards another.
 func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 	if err != nil {
 		if why := netio.ConnectReason(err); why == netio.LimitFiles || why == netio.LimitHandshakes {
@@ -157,8 +157,8 @@ func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 	return netio.Target{Addr: e.Addr, Unix: e.Unix, Profile: p.path.profileFor(e)}, netio.OK
 }
 
-// giveUp names the reason when no endpoint is left to try: how the last
-// attempt failed, unless it is the retry budget that forbids another one.
+// giveUp returns the reason when no endpoint is left to try: that of the last
+// attempt, unless the retry budget forbids another one.
 func (p *plan) giveUp(err error, reason routing.Reason) netio.Reason {
 	if err == nil || p.decision.BudgetSpent() {
 		return netio.Reason(reason)
@@ -166,7 +166,7 @@ func (p *plan) giveUp(err error, reason routing.Reason) netio.Reason {
 	return netio.ConnectReason(err)
 }
 
-// connectFailure tells whether an attempt to connect took all of its time.
+// connectFailure returns whether an attempt to connect timed out or failed.
 func connectFailure(err error) endpoint.Failure {
 	if netio.ConnectReason(err) == netio.ConnectTimeout {
 		return endpoint.ConnectTimedOut
@@ -188,7 +188,7 @@ func (p *plan) Connected(c *netio.Conn, took time.Duration) {
 // Description implements netio.Described: "service endpoint".
 func (p *plan) Description() string { return p.flow.service + " " + p.endpoint() }
 
-// endpoint is where the connection is, or "".
+// endpoint returns the name of the connection's endpoint; "": none.
 func (p *plan) endpoint() string {
 	if e := p.decision.Endpoint(); e != nil {
 		return EndpointName(e)
@@ -196,8 +196,8 @@ func (p *plan) endpoint() string {
 	return ""
 }
 
-// EndpointName is an endpoint as logs and metrics call it: as the user wrote
-// it, and for a host name the address that it stands for now.
+// EndpointName returns the name of an endpoint in logs and metrics: its configured
+// address, and for a host name also the address that it resolves to.
 func EndpointName(e *endpoint.Endpoint) string {
 	if e.Unix != "" || !e.Addr.IsValid() {
 		return e.Address

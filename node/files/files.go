@@ -1,7 +1,7 @@
-// Package files reads what people name: settings, resources, certificates and
-// the node's own files. It reads regular files only. A named pipe, a device or
-// a socket could block the reader for ever, and is refused by name before any
-// byte is read.
+// Package files reads files at paths that users configure: settings, resources,
+// certificates and the node's own files. It accepts regular files only. A named
+// pipe, a device or a socket could block the reader for ever; Open refuses it
+// before any byte is read.
 //
 //	data, err := files.Read("penstock.yaml", 16<<20)
 package files
@@ -17,15 +17,15 @@ import (
 	"syscall"
 )
 
-// ErrKind is wrapped by errors about what is no regular file.
+// ErrKind matches the errors about paths that are not regular files.
 var ErrKind = errors.New("not a regular file")
 
-// Open opens a regular file to read. The error is a *fs.PathError; where the
-// path leads to something else it wraps ErrKind and says what that is.
+// Open opens a regular file for reading. Its error is a *fs.PathError; if the path
+// is something else, the error matches ErrKind and says what it is.
 //
-// Descriptors that the process already has (/dev/stdin, /dev/fd/N: what a
-// shell's <(command) gives) are opened as they are: opening them cannot block,
-// and who passed them means them to be read.
+// Open accepts descriptors that the process already has (/dev/stdin, and
+// /dev/fd/N from a shell's <(command)) whatever their kind: opening them cannot
+// block, and they were passed to be read.
 func Open(path string) (*os.File, error) {
 	if inherited(path) {
 		return os.Open(path)
@@ -34,7 +34,7 @@ func Open(path string) (*os.File, error) {
 	// no effect on regular files.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		if errors.Is(err, syscall.ENXIO) { // a socket, or a device that is not there
+		if errors.Is(err, syscall.ENXIO) { // a socket, or a device without a driver
 			err = &fs.PathError{Op: "open", Path: path, Err: kindError{"a socket or a device"}}
 		}
 		return nil, err
@@ -50,8 +50,8 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Read reads at most limit bytes of a file and one more, which tells that
-// there are too many.
+// Read reads at most limit+1 bytes of a file: more than limit bytes mean that the
+// file is too large.
 func Read(path string, limit int) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -66,14 +66,14 @@ func inherited(path string) bool {
 	return path == "/dev/stdin" || strings.HasPrefix(path, "/dev/fd/") || strings.HasPrefix(path, "/proc/self/fd/")
 }
 
-// kindError says what a path leads to instead of a file.
+// kindError says what a path is instead of a regular file.
 type kindError struct{ kind string }
 
 func (e kindError) Error() string { return fmt.Sprintf("is %s, not a regular file", e.kind) }
 
 func (e kindError) Is(target error) bool { return target == ErrKind }
 
-// regular says what a path leads to if it is no regular file.
+// regular returns an error with the kind of a file that is not regular.
 func regular(path string, info fs.FileInfo) error {
 	var kind string
 	switch mode := info.Mode(); {

@@ -13,7 +13,7 @@ import (
 	"penstock/node/files"
 )
 
-// Whatever is no regular file is refused by name, and nothing waits for it.
+// A path that is not a regular file is refused with its kind, without blocking.
 func TestReadRefusesWhatIsNoRegularFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -42,8 +42,7 @@ func TestReadRefusesWhatIsNoRegularFile(t *testing.T) {
 	}
 }
 
-// At most limit bytes and one more are read, also of a sparse file that says
-// to be huge.
+// At most limit+1 bytes are read, even of a huge sparse file.
 func TestReadIsBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "huge")
@@ -58,7 +57,7 @@ func TestReadIsBounded(t *testing.T) {
 	}
 }
 
-// What a shell's <(command) names is a pipe, and is read.
+// A pipe from a shell's <(command) is read.
 func TestReadTakesInheritedDescriptors(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()

@@ -1,25 +1,25 @@
-// Package heap sets the pace of Go's collector for a process that is a proxy:
-// busy for a while, then calm with many idle connections. It concerns the
-// whole process, so the command uses it and no library does.
+// Package heap tunes Go's garbage collector for a proxy process: busy for a while,
+// then calm with many idle connections. It affects the whole process, so only the
+// command uses it, not a library.
 //
 //	go heap.Keep(ctx)
 //
-// Go's own rule is to collect when the heap has doubled, but from 4 MB on.
+// By default Go collects when the heap has doubled, but at 4 MB at the earliest.
 // Handshakes allocate 50 KB each, so a small node would collect after every
-// hundred of them: a twentieth of its time. Here the heap may always grow by
-// 32 MB before it is collected. Only small heaps are concerned; from 32 MB on
-// the rule is Go's.
+// hundred of them: a twentieth of its time. With this package the heap grows by at
+// least 32 MB between collections. This changes small heaps only; from 32 MB on
+// Go's default applies.
 //
-// In return, memory goes back to the system when the work is over. Go's own
-// rule keeps twice of what is in use, for minutes at least; here, once a
-// process allocates almost nothing any more, it is collected, and what is not
-// in use is given back. What is idle then costs what it holds and no more.
+// In return, memory is returned to the system when the work is over. By default Go
+// keeps twice the memory in use, for minutes at least; this package collects and
+// returns unused memory once the process allocates almost nothing any more. Idle
+// connections then cost no more memory than they hold.
 //
-// Whoever sets GOGC has chosen otherwise, and is left alone. GOMEMLIMIT goes
-// well with it: the runtime collects earlier when it comes near the limit. It
-// does not do the same. 1,500 TLS handshakes and then nothing, with 4 and 60 MB
-// of other content, on two busy cores; automemlimit sets the limit that
-// GOMEMLIMIT sets, from the cgroup's, and sets none where that has none:
+// Keep does nothing if GOGC is set. GOMEMLIMIT can be combined with it: the runtime
+// collects earlier near the limit. It does not replace this package. The table
+// shows 1,500 TLS handshakes and then nothing, with 4 and 60 MB of other content,
+// on two busy cores. (automemlimit sets the same limit as GOMEMLIMIT from the
+// cgroup's limit, and none if the cgroup has none.)
 //
 //	                      collections   resident 5 s later
 //	Keep                    5,  3        17 MB,  73 MB
@@ -40,27 +40,27 @@ import (
 )
 
 const (
-	// room is by how much the heap may grow between two collections, at
-	// least; Go's minimum of 4 MB becomes the same at maxPercent.
+	// room is the minimum growth of the heap between two collections, in bytes.
+	// maxPercent raises Go's minimum heap of 4 MB to the same size.
 	room       = 32 << 20
 	maxPercent = 800
 	minPercent = 100 // Go's default
 
-	// tick is how often the work is looked at; a tick is calm with
-	// allocations below calm.
+	// tick is the sampling interval. A tick with fewer than calm allocated bytes
+	// is calm.
 	tick = 500 * time.Millisecond
 	calm = 512 << 10
-	// worthwhile is how much must be unused for a trim, besides a share of
-	// the live heap.
+	// worthwhile is the minimum of unused memory for a trim, in bytes; with a
+	// large live heap it is an eighth of that.
 	worthwhile = 512 << 10
-	// rest is how long the next trim waits, times what the last one took:
-	// they take up to four percent of the time of a process that is busy and
-	// calm by turns.
+	// rest is the pause after a trim, as a multiple of its duration: so trims
+	// take at most four percent of the time of a process that alternates between
+	// busy and calm. maxRest bounds the pause.
 	rest    = 25
 	maxRest = 10 * time.Second
 )
 
-// Keep sets the pace until ctx ends.
+// Keep tunes the collector until ctx ends.
 func Keep(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -90,8 +90,8 @@ func Keep(ctx context.Context) {
 	}
 }
 
-// percent is the collector's setting for a live heap of that size, in steps of
-// 20, because a change stops the world for a moment.
+// percent returns the GC percentage for a live heap of that size, in steps of 20:
+// each change of the setting stops the world for a moment.
 func percent(live uint64) int {
 	p := int(room * 100 / max(live, 1<<20))
 	return min(max(p-p%20, minPercent), maxPercent)
@@ -99,9 +99,9 @@ func percent(live uint64) int {
 
 // usage is the state of the heap, in bytes.
 type usage struct {
-	live      uint64 // found by the last collection
-	resident  uint64 // objects, dead ones too, and free memory not given back
-	allocated uint64 // since the start
+	live      uint64 // live at the last collection
+	resident  uint64 // objects, dead ones too, and free memory not returned to the system
+	allocated uint64 // total since the start
 }
 
 func read() usage {
@@ -121,19 +121,18 @@ func read() usage {
 	return usage{live: value(0), resident: value(1) + value(2), allocated: value(3)}
 }
 
-// pace decides when memory is given back.
+// pace decides when memory is returned to the system (a trim).
 type pace struct {
-	last  usage     // a tick ago
-	calm  int       // ticks in a row that were
+	last  usage     // at the last tick
+	calm  int       // consecutive calm ticks
 	next  time.Time // no trim before
-	since uint64    // allocated when the last trim was decided
+	since uint64    // usage.allocated at the last trim
 }
 
-// trims tells whether now is the moment, a tick after the last time: there is
-// much that is not in use, or may be. What the last collection found alive in
-// the middle of the work may have ended with it, and nothing is allocated
-// that would lead to another. One calm tick alone may be that of a process that
-// waits for a busy machine.
+// trims reports, once per tick, whether to trim now: much memory is unused, or may
+// be. Memory that was live at the last collection may be dead after the work, and
+// too little is allocated to start another collection. It takes two calm ticks,
+// because a process that waits for a busy machine may have one.
 func (p *pace) trims(u usage, now time.Time) bool {
 	p.calm++
 	if u.allocated-p.last.allocated >= calm {
@@ -149,20 +148,21 @@ func (p *pace) trims(u usage, now time.Time) bool {
 	return true
 }
 
-// trimmed notes that one began then and took that long.
+// trimmed records when a trim began and how long it took.
 func (p *pace) trimmed(began time.Time, took time.Duration) {
 	p.next = began.Add(min(rest*took, maxRest))
 }
 
-// watch tells of each collection, until ctx ends: an object that nobody holds
-// is found dead by each, and makes the next one.
+// watch signals each collection on collected until ctx ends. It allocates an
+// unreachable object, whose cleanup runs after the next collection and allocates
+// the next one.
 func watch(ctx context.Context, collected chan<- struct{}) {
 	type sentinel struct{ _ [16]byte } // too large to share its block with others
 	runtime.AddCleanup(new(sentinel), func(struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		watch(ctx, collected) // first: whoever is told may collect at once
+		watch(ctx, collected) // before the signal, whose receiver may start a collection
 		select {
 		case collected <- struct{}{}:
 		default:

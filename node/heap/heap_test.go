@@ -13,7 +13,8 @@ func TestSmallHeapsGetRoom(t *testing.T) {
 		live uint64
 		want int
 	}{
-		{0, 800}, {1 << 20, 800}, {4 << 20, 800}, {5 << 20, 640}, {8 << 20, 400}, {16 << 20, 200}, {31 << 20, 100}, {32 << 20, 100}, {1 << 40, 100},
+		{0, 800}, {1 << 20, 800}, {4 << 20, 800}, {5 << 20, 640}, {8 << 20, 400}, {16 << 20, 200},
+		{31 << 20, 100}, {32 << 20, 100}, {1 << 40, 100},
 	} {
 		got := percent(c.live)
 		if got != c.want {
@@ -54,7 +55,7 @@ func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 		} else if got {
 			p.trimmed(now, 48*time.Millisecond)
 		}
-		if s.name == "later" || i >= 9 { // time enough has gone
+		if s.name == "later" || i >= 9 { // as if the pause were over
 			p.next = now
 		}
 	}
@@ -82,7 +83,7 @@ func TestMetricsAreKnown(t *testing.T) {
 	}
 }
 
-// gcPercent is the setting in force.
+// gcPercent returns the current GC percentage.
 func gcPercent() int {
 	s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	metrics.Read(s)
@@ -108,7 +109,7 @@ func TestKeepPutsThePaceBack(t *testing.T) {
 	}
 }
 
-// A large heap is collected at Go's own pace, a small one later.
+// A large heap gets Go's default percentage, a small one a higher one.
 func TestKeepFollowsTheHeap(t *testing.T) {
 	t.Setenv("GOGC", "")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,7 +138,7 @@ func TestKeepFollowsTheHeap(t *testing.T) {
 func TestWhoSetsGOGCIsLeftAlone(t *testing.T) {
 	t.Setenv("GOGC", "77")
 	before := gcPercent()
-	Keep(t.Context()) // which returns at once
+	Keep(t.Context()) // returns at once
 	if got := gcPercent(); got != before {
 		t.Errorf("percent %d, was %d", got, before)
 	}

@@ -1,5 +1,6 @@
-// Package kinds says what this build understands: the kinds of resources, the
-// documents of others, and which members of a cluster must be how new for that.
+// Package kinds lists what this build supports: the kinds of resources, the other
+// document formats, and the feature level that each resource requires of the
+// cluster's members.
 package kinds
 
 import (
@@ -12,11 +13,11 @@ import (
 	"penstock/routing/resource"
 )
 
-// All are the kinds of resources.
+// All returns the kinds of resources.
 func All() []resource.Kind {
 	return slices.Concat(resource.RoutingKinds(), gateway.Kinds(), kafka.Kinds(), []resource.Kind{resource.RolloutKind()})
 }
 
-// Formats are the formats of others, in the order in which they are asked: what
-// has an apiVersion is not told by other things.
+// Formats returns the other document formats, in the order in which decoding tries
+// them: those with an apiVersion, which identifies them, come first.
 func Formats() []resource.Foreign { return append(formats.All(), model.Foreign()...) }

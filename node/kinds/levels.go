@@ -11,7 +11,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// Level is what a node must understand to act on a resource.
+// Level returns the feature level that a node needs for a resource; 0: none.
 func Level(o resource.Object) int {
 	l, isListener := o.Spec.(*resource.Listener)
 	if o.Kind == model.KindPhysical || o.Kind == model.KindVirtual || isListener && l.Protocol == "kafka" {
@@ -30,16 +30,18 @@ func Level(o resource.Object) int {
 	return 0
 }
 
-// Understood refuses a resource that a member would have to end at: in the
-// middle of an upgrade, nodes of the release before are still there. lacking
-// names the members that are below a level.
+// Understood returns an error for a resource that some members do not support, and
+// that would make them stop: during an upgrade some nodes still run the previous
+// release. lacking returns the members below a level.
 func Understood(o resource.Object, lacking func(level int) (nodes []string)) error {
 	l := Level(o)
 	if l == 0 {
 		return nil
 	}
 	if lacking := lacking(l); len(lacking) > 0 {
-		return admin.Errorf(admin.Refused, "%v: these nodes run a version that does not know it: %s; upgrade them first, or remove those that are gone", o.Key, strings.Join(lacking[:min(len(lacking), 8)], ", "))
+		return admin.Errorf(admin.Refused,
+			"%v: these nodes run a version that does not know it: %s; upgrade them first, or remove those that are gone",
+			o.Key, strings.Join(lacking[:min(len(lacking), 8)], ", "))
 	}
 	return nil
 }

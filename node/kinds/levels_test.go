@@ -8,10 +8,11 @@ import (
 	"penstock/routing/resource"
 )
 
-// Fields that the release before does not know are of a level of their own.
+// Fields that the previous release does not support require a level of their own.
 func TestFieldsForRequestsWantNodesThatKnowThem(t *testing.T) {
 	t.Parallel()
-	const listener, service = "kind: Listener\nname: a\nspec: {address: \":1\", service: a%s}\n", "kind: Service\nname: a\nspec: {protocol: http%s}\n"
+	const listener, service = "kind: Listener\nname: a\nspec: {address: \":1\", service: a%s}\n",
+		"kind: Service\nname: a\nspec: {protocol: http%s}\n"
 	for text, want := range map[string]int{
 		fmt.Sprintf(listener, ""): 0, fmt.Sprintf(listener, ", http: {underscores: allow}"): cluster.LevelRequests,
 		fmt.Sprintf(service, ""): 0, fmt.Sprintf(service, ", http: {timeout: 1s}"): cluster.LevelPolicies,

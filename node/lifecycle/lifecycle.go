@@ -1,11 +1,11 @@
-// Package lifecycle holds the phase of a node's life, for who changes it and who
-// tells of it.
+// Package lifecycle holds the lifecycle phase of a node, for the code that changes
+// it and the code that reports it.
 package lifecycle
 
 import "sync/atomic"
 
-// State is the phase of a node's life. It only goes forward, but for a drain
-// that is undone. The zero value is Starting.
+// State is the lifecycle phase of a node. It only advances, except when a drain is
+// undone. The zero value is Starting. Its methods are safe for concurrent use.
 type State struct{ v atomic.Int32 }
 
 // The phases.
@@ -13,14 +13,15 @@ const (
 	Starting int32 = iota
 	Serving
 	Draining // not ready; still accepting for a while
-	Drained  // no connection is left, nor will there be
+	Drained  // no connections left, and none accepted
 	Stopping
 )
 
-// Phases are their names, in the order of their numbers.
+// Phases holds the names of the phases, indexed by phase.
 var Phases = [...]string{"starting", "serving", "draining", "drained", "stopping"}
 
-// Advance goes to a phase, unless the node is there or beyond.
+// Advance moves to a phase and returns true, unless the node is in that phase or a
+// later one.
 func (s *State) Advance(to int32) bool {
 	for {
 		at := s.v.Load()
@@ -33,14 +34,15 @@ func (s *State) Advance(to int32) bool {
 	}
 }
 
-// Resume goes back to Serving, unless the node is stopping.
+// Resume moves from Draining or Drained back to Serving and returns true.
+// Otherwise it returns false.
 func (s *State) Resume() bool {
 	return s.v.CompareAndSwap(Draining, Serving) || s.v.CompareAndSwap(Drained, Serving)
 }
 
 func (s *State) String() string { return Phases[s.v.Load()] }
 
-// NotReady says why the node should get no traffic; "": it should.
+// NotReady returns why the node should get no traffic; "": it should.
 func (s *State) NotReady() string {
 	if s.v.Load() == Serving {
 		return ""

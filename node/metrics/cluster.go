@@ -8,7 +8,7 @@ import (
 	"penstock/node/cluster"
 )
 
-// The metrics of the cluster and of its ports, as this node sees them.
+// The metrics of the cluster and of the cluster port, as this node sees them.
 var (
 	mAlone        = desc("cluster_alone", "1 where this node can decide nothing, such as without a leader.")
 	mLeads        = desc("cluster_leader", "1 where this node leads.")
@@ -30,7 +30,7 @@ var (
 	mPortRefused  = desc("cluster_port_refused_total", "Those of them that were closed before they were anybody's.", "reason")
 )
 
-// Store tells how much there is in a store.
+// Store collects the size of a store.
 func Store(s catalog.Store) prometheus.Collector {
 	return collector(func(to sink) {
 		view := s.Snapshot()
@@ -39,7 +39,7 @@ func Store(s catalog.Store) prometheus.Collector {
 	})
 }
 
-// Admin tells who asks a server of the admin methods.
+// Admin collects the connections and tokens of an admin server.
 func Admin(s *admin.Server) prometheus.Collector {
 	return collector(func(to sink) {
 		a := s.Stats()
@@ -53,7 +53,8 @@ func Admin(s *admin.Server) prometheus.Collector {
 	})
 }
 
-// Cluster tells what a node sees of its cluster; c is nil with --dev.
+// Cluster collects the state of the cluster as this node sees it; c is nil with
+// --dev.
 func Cluster(c *cluster.Cluster) prometheus.Collector {
 	return collector(func(to sink) {
 		if c == nil {
@@ -72,7 +73,7 @@ func Cluster(c *cluster.Cluster) prometheus.Collector {
 	})
 }
 
-// raft tells of the log.
+// raft sends the state of Raft.
 func raft(c *cluster.Cluster, to sink) {
 	s := c.Store().Leadership()
 	to.gauge(mLeads, truth(s.Leader == c.ID()))
@@ -84,7 +85,7 @@ func raft(c *cluster.Cluster, to sink) {
 	to.gauge(mFault, truth(s.Fault != nil))
 }
 
-// members counts the nodes, also where there are none of a kind.
+// members sends the number of nodes by role and state, zeros included.
 func members(c *cluster.Cluster, to sink) {
 	members := map[[2]string]int{}
 	for _, role := range []string{cluster.RoleLeader, cluster.RoleVoter, cluster.RoleNonVoter} {

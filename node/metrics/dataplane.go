@@ -13,22 +13,27 @@ import (
 
 // The metrics of the data plane.
 var (
-	mConnectionsTotal = desc("connections_total", "Connections that ended, by how (docs/reasons.md); service is empty where none was found.", "listener", "service", "result")
-	mConnections      = desc("connections", "Connections with a service now.", "listener", "service")
-	mRoutedTotal      = desc("routed_connections_total", "Connections that were sent to a service.", "listener", "service")
-	mBytesTotal       = desc("bytes_total", "Bytes relayed: in from clients, out from endpoints.", "listener", "service", "direction")
+	mConnectionsTotal = desc("connections_total",
+		"Connections that ended, by how (docs/reasons.md); service is empty where none was found.", "listener", "service", "result")
+	mConnections = desc("connections", "Connections with a service now.", "listener", "service")
+	mRoutedTotal = desc("routed_connections_total", "Connections that were sent to a service.", "listener", "service")
+	mBytesTotal  = desc("bytes_total", "Bytes relayed: in from clients, out from endpoints.", "listener", "service", "direction")
 
-	mAccepted      = desc("accepted_connections", "Connections accepted and not ended, those without a service included.")
-	mLoop          = desc("loop_connections", "The same, on each event loop.", "loop")
-	mPending       = desc("pending_bytes", "Bytes that the kernel has not taken yet.")
-	mBudget        = desc("memory_budget_bytes", "Memory budget for connections that are not relayed yet, Kafka frames and headers of HTTP requests.")
-	mBudgetUsed    = desc("memory_budget_used_bytes", "What of it is in use.")
-	mEvictions     = desc("evictions_total", "Connections and requests that were ended to make room for others (docs/settings.md#shares): budget is memory, handshakes or requests.", "budget", "listener")
-	mHandshakes    = desc("handshakes", "TLS handshakes under way.")
-	mRefusedTotal  = desc("refused_connections_total", "Connections that a limit turned away.", "reason")
-	mRestsTotal    = desc("accept_rests_total", "Times that accepting rested for want of descriptors or memory.")
-	mListenerUp    = desc("listener_up", "1 where the listener listens, 0 where its address cannot be bound.", "listener")
-	mHealthy       = desc("endpoint_healthy", "1 where the endpoint is healthy or not checked, 0 where it is unhealthy.", "service", "endpoint")
+	mAccepted = desc("accepted_connections", "Connections accepted and not ended, those without a service included.")
+	mLoop     = desc("loop_connections", "The same, on each event loop.", "loop")
+	mPending  = desc("pending_bytes", "Bytes that the kernel has not taken yet.")
+	mBudget   = desc("memory_budget_bytes",
+		"Memory budget for connections that are not relayed yet, Kafka frames and headers of HTTP requests.")
+	mBudgetUsed = desc("memory_budget_used_bytes", "What of it is in use.")
+	mEvictions  = desc("evictions_total",
+		"Connections and requests that were ended to make room for others (docs/settings.md#shares): "+
+			"budget is memory, handshakes or requests.", "budget", "listener")
+	mHandshakes   = desc("handshakes", "TLS handshakes under way.")
+	mRefusedTotal = desc("refused_connections_total", "Connections that a limit turned away.", "reason")
+	mRestsTotal   = desc("accept_rests_total", "Times that accepting rested for want of descriptors or memory.")
+	mListenerUp   = desc("listener_up", "1 where the listener listens, 0 where its address cannot be bound.", "listener")
+	mHealthy      = desc("endpoint_healthy",
+		"1 where the endpoint is healthy or not checked, 0 where it is unhealthy.", "service", "endpoint")
 	mEjected       = desc("endpoint_ejected", "1 where the endpoint is ejected.", "service", "endpoint")
 	mEndpointState = desc("endpoint_state", "1 for the state that the endpoint is in.", "service", "endpoint", "state")
 	mEndpointConns = desc("endpoint_connections", "Connections at the endpoint, those being established included.", "service", "endpoint")
@@ -37,12 +42,14 @@ var (
 	mPortsUsed = desc("source_ports_used", "Those of them in use towards the address that has most; without TIME_WAIT.", "service")
 	mTimeWait  = desc("time_wait_connections", "Connections of the network namespace in TIME_WAIT, wherever they led.")
 
-	mRequestsTotal   = desc("http_requests_total", "Requests of HTTP that were routed one by one and have ended, by the class of their status; none: the client did not wait.", "listener", "service", "code")
+	mRequestsTotal = desc("http_requests_total",
+		"Requests of HTTP that were routed one by one and have ended, by the class of their status; none: the client did not wait.",
+		"listener", "service", "code")
 	mRequests        = desc("http_requests", "Requests under way.", "listener", "service")
 	mRequestsRefused = desc("http_refused_total", "Requests that no endpoint has answered in full, by why (docs/reasons.md).", "reason")
 )
 
-// Dataplane tells what a data plane carries.
+// Dataplane collects the metrics of a data plane.
 func Dataplane(d *dataplane.Dataplane) prometheus.Collector {
 	return collector(func(to sink) {
 		flows(d, to)
@@ -54,7 +61,7 @@ func Dataplane(d *dataplane.Dataplane) prometheus.Collector {
 	})
 }
 
-// flows tells of the traffic from each listener to each service.
+// flows sends the traffic from each listener to each service.
 func flows(d *dataplane.Dataplane, to sink) {
 	for _, f := range d.Flows() {
 		if f.Service() != "" {
@@ -71,7 +78,7 @@ func flows(d *dataplane.Dataplane, to sink) {
 	}
 }
 
-// engine tells of the loops and their limits.
+// engine sends the state of the event loops, their limits and the listeners.
 func engine(d *dataplane.Dataplane, to sink) {
 	s := d.Engine.Stats()
 	to.gauge(mAccepted, float64(s.Connections))
@@ -95,8 +102,8 @@ func engine(d *dataplane.Dataplane, to sink) {
 	}
 }
 
-// endpoints tells of every endpoint. Two addresses of one host name are told
-// apart by what they resolve to.
+// endpoints sends the state of every endpoint. The label of an endpoint with a
+// host name contains its resolved address too, because a name may have several.
 func endpoints(table *routing.Table, to sink) {
 	now := time.Now()
 	for svc := range table.Services() {
@@ -105,7 +112,7 @@ func endpoints(table *routing.Table, to sink) {
 		for _, e := range g.Endpoints() {
 			name := dataplane.EndpointName(e)
 			if seen[name] {
-				continue // the same address twice, with different tags
+				continue // an endpoint with the same address and other tags
 			}
 			seen[name] = true
 			to.gauge(mHealthy, truth(e.Health() != endpoint.Unhealthy), g.Service(), name)
@@ -116,7 +123,7 @@ func endpoints(table *routing.Table, to sink) {
 	}
 }
 
-// requests tells of the requests of a flow that has some.
+// requests sends the HTTP requests of a flow, if it has any.
 func requests(f *dataplane.Flow, to sink) {
 	active, ended := f.Requests()
 	for class, v := range ended {
@@ -127,14 +134,14 @@ func requests(f *dataplane.Flow, to sink) {
 	}
 }
 
-// refusals tells why requests were refused.
+// refusals sends the number of refused requests by reason.
 func refusals(d *dataplane.Dataplane, to sink) {
 	for reason, v := range d.Refusals() {
 		to.count(mRequestsRefused, v, string(reason))
 	}
 }
 
-// ports tells how the local ports are used.
+// ports sends the use of local ports.
 func ports(d *dataplane.Dataplane, to sink) {
 	u := d.PortUse()
 	for name, most := range u.Busiest() {

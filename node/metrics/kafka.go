@@ -6,26 +6,34 @@ import (
 	"penstock/kafka"
 )
 
-// Kafka's metrics. Their labels are the names of virtual clusters and of APIs,
-// which come from fixed lists, and where it is configured of topics, as many as
-// are asked for, that the brokers have said to have.
+// The metrics of Kafka. Labels are the names of virtual clusters, of APIs (a fixed
+// list), and with the filter TopicMetrics of topics that the brokers have
+// reported, up to the configured number.
 var (
-	mKafkaRequests  = desc("kafka_requests_total", "Requests that were answered, or needed no answer.", "virtual_cluster", "api")
-	mKafkaErrors    = desc("kafka_errors_total", "Responses with an error code, where the proxy sees it.", "virtual_cluster", "api")
-	mKafkaBytes     = desc("kafka_bytes_total", "Bytes of frames: in are requests, out are responses, as clients have them.", "virtual_cluster", "api", "direction")
-	mKafkaBroker    = desc("kafka_broker_duration_seconds", "Time from a request sent to the broker until its response begins.", "virtual_cluster", "api")
-	mKafkaProxy     = desc("kafka_proxy_duration_seconds", "Time that the proxy adds to a request and its response.", "virtual_cluster", "api")
-	mKafkaHidden    = desc("kafka_addresses_hidden_total", "Brokers that were not shown to clients for want of a virtual address.", "virtual_cluster")
-	mKafkaUnplaced  = desc("kafka_hidden_brokers", "Brokers of the physical cluster that have no virtual address now.", "virtual_cluster")
+	mKafkaRequests = desc("kafka_requests_total", "Requests that were answered, or needed no answer.", "virtual_cluster", "api")
+	mKafkaErrors   = desc("kafka_errors_total", "Responses with an error code, where the proxy sees it.", "virtual_cluster", "api")
+	mKafkaBytes    = desc("kafka_bytes_total",
+		"Bytes of frames: in are requests, out are responses, as clients have them.", "virtual_cluster", "api", "direction")
+	mKafkaBroker = desc("kafka_broker_duration_seconds",
+		"Time from a request sent to the broker until its response begins.", "virtual_cluster", "api")
+	mKafkaProxy = desc("kafka_proxy_duration_seconds",
+		"Time that the proxy adds to a request and its response.", "virtual_cluster", "api")
+	mKafkaHidden = desc("kafka_addresses_hidden_total",
+		"Brokers that were not shown to clients for want of a virtual address.", "virtual_cluster")
+	mKafkaUnplaced = desc("kafka_hidden_brokers",
+		"Brokers of the physical cluster that have no virtual address now.", "virtual_cluster")
 	mKafkaThrottled = desc("kafka_throttled_total", "Responses by which the broker slows a client down.", "virtual_cluster")
 	mKafkaDenied    = desc("kafka_denied_total", "Connections that a filter ended.", "virtual_cluster")
-	mKafkaTopics    = desc("kafka_topic_messages_total", "Produce requests and responses to Fetch by topic, where the filter TopicMetrics is.", "virtual_cluster", "topic", "api")
-	mKafkaRecords   = desc("kafka_topic_bytes_total", "Bytes of them that are the topic's: records, and what stands around them.", "virtual_cluster", "topic", "api")
-	mKafkaKnown     = desc("kafka_brokers", "Brokers that are known of a physical cluster.", "physical_cluster")
-	mKafkaLookup    = desc("kafka_lookup_failing", "1 where the brokers of a physical cluster could not be looked up last time.", "physical_cluster")
+	mKafkaTopics    = desc("kafka_topic_messages_total",
+		"Produce requests and responses to Fetch by topic, where the filter TopicMetrics is.", "virtual_cluster", "topic", "api")
+	mKafkaRecords = desc("kafka_topic_bytes_total",
+		"Bytes of them that are the topic's: records, and what stands around them.", "virtual_cluster", "topic", "api")
+	mKafkaKnown  = desc("kafka_brokers", "Brokers that are known of a physical cluster.", "physical_cluster")
+	mKafkaLookup = desc("kafka_lookup_failing",
+		"1 where the brokers of a physical cluster could not be looked up last time.", "physical_cluster")
 )
 
-// proxy tells of the virtual clusters.
+// proxy sends the metrics of virtual and physical clusters.
 func proxy(room *kafka.Proxy, to sink) {
 	for _, s := range room.Counts() {
 		for i := range s.APIs {
@@ -56,7 +64,7 @@ func proxy(room *kafka.Proxy, to sink) {
 	}
 }
 
-// latency makes a histogram of what was counted.
+// latency makes a histogram metric from the counts of h.
 func latency(d *prometheus.Desc, h *kafka.Histogram, labels ...string) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(kafka.Buckets))
 	total := uint64(0)

@@ -1,7 +1,7 @@
-// Package metrics is what /metrics tells: collectors that read the rooms at each
-// scrape. So nothing is counted twice, and the data path pays for nothing that
-// it would not count anyway. Labels are names from the configuration and words
-// from fixed lists, nothing that clients say.
+// Package metrics defines the collectors of /metrics. They read the counters of
+// the components at each scrape: so nothing is counted twice, and metrics add no
+// cost to the data path. Labels are names from the configuration and words from
+// fixed lists, never values from clients.
 //
 //	registry := metrics.NewRegistry(metrics.Dataplane(d), metrics.Rollouts(d, tracker, driver), ...)
 package metrics
@@ -11,7 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// NewRegistry has what these collectors tell, and what Go and the process do.
+// NewRegistry makes a registry of these collectors and those of Go and the
+// process.
 func NewRegistry(all ...prometheus.Collector) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -19,21 +20,22 @@ func NewRegistry(all ...prometheus.Collector) *prometheus.Registry {
 	return r
 }
 
-// desc describes a metric.
+// desc describes the metric penstock_name.
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("penstock_"+name, help, labels, nil)
 }
 
-// collector tells some metrics at each scrape.
+// collector sends metrics to a sink at each scrape.
 type collector func(to sink)
 
-// Describe leaves the collector unchecked: its labels come and go.
+// Describe sends no descriptors, which makes the collector unchecked: its series
+// come and go.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) { c(sink{ch}) }
 
-// sink is where metrics go.
+// sink sends metrics to the channel of a scrape.
 type sink struct{ ch chan<- prometheus.Metric }
 
 func (s sink) gauge(d *prometheus.Desc, v float64, labels ...string) {

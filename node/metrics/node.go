@@ -12,7 +12,7 @@ import (
 	"penstock/node/lifecycle"
 )
 
-// The metrics of a node by itself.
+// The metrics of the node itself.
 var (
 	mResources    = desc("resources", "Resources in force.", "kind")
 	mIndex        = desc("configuration_index", "Index of the change that was last brought to act.")
@@ -21,15 +21,15 @@ var (
 	mAccessLost   = desc("access_log_dropped_total", "Lines of the access log that were not written.")
 	mBuild        = desc("build_info", "1, with the version of the build.", "version")
 	mStartSeconds = desc("start_time_seconds", "When the node started, in seconds since 1970.")
-	mSynced       = desc("resources_synced", "1 where what the files of --resources say acts, 0 where they have faults or could not be applied yet. Only with --resources-mode sync.")
-	mUnreadable   = desc("unreadable_resources", "Resources that this node has no key for: they act as they were before.")
+	mSynced       = desc("resources_synced", "1 where what the files of --resources say acts, "+
+		"0 where they have faults or could not be applied yet. Only with --resources-mode sync.")
+	mUnreadable = desc("unreadable_resources", "Resources that this node has no key for: they act as they were before.")
 )
 
-// Readiness says why a node should get no traffic; "": it should.
+// Readiness reports why a node should get no traffic; "": it should.
 type Readiness interface{ NotReady() string }
 
-// Node tells of a node by itself: the phase that it is in, whether it should get
-// traffic, which build it is and when it started.
+// Node collects the node's phase, readiness, build and start time.
 func Node(version string, started time.Time, state *lifecycle.State, ready Readiness) prometheus.Collector {
 	return collector(func(to sink) {
 		to.gauge(mReady, truth(ready.NotReady() == ""))
@@ -42,7 +42,8 @@ func Node(version string, started time.Time, state *lifecycle.State, ready Readi
 	})
 }
 
-// Catalog tells of the resources in force.
+// Catalog collects the resources in force by kind, the index of the configuration,
+// and the number of unreadable resources.
 func Catalog(c *catalog.Catalog) prometheus.Collector {
 	return collector(func(to sink) {
 		set, view := c.InForce()
@@ -54,17 +55,17 @@ func Catalog(c *catalog.Catalog) prometheus.Collector {
 	})
 }
 
-// Files tells whether what the files of --resources say acts.
+// Files collects whether the resources of the node's files are in force.
 func Files(synced *atomic.Bool) prometheus.Collector {
 	return collector(func(to sink) { to.gauge(mSynced, truth(synced.Load())) })
 }
 
-// AccessLog tells of an access log.
+// AccessLog collects the number of dropped lines.
 func AccessLog(l *accesslog.Log) prometheus.Collector {
 	return collector(func(to sink) { to.count(mAccessLost, l.Dropped()) })
 }
 
-// Changes counts the changes that are asked for, by what came of them.
+// Changes makes the counter of requested changes, by result.
 func Changes() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "penstock_configuration_changes_total", Help: "Changes that were asked for here: done or refused.",

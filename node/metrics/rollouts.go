@@ -11,14 +11,17 @@ import (
 
 // The metrics of rollouts.
 var (
-	mRollouts       = desc("rollouts", "Rollouts, by the phase that they are in.", "phase")
-	mRolloutWeight  = desc("rollout_weight_percent", "What the new backend of a route's rollout gets now, in percent.", "route")
-	mRolloutTally   = desc("rollout_connects_total", "Connects to the new backend of a route's rollout from this node, by what became of them; a reset one is ok as well.", "route", "result")
-	mRolloutChanges = desc("rollout_changes_total", "Changes of rollouts that this node has made as the leader, by the phase that they led to.", "phase")
+	mRollouts      = desc("rollouts", "Rollouts, by the phase that they are in.", "phase")
+	mRolloutWeight = desc("rollout_weight_percent", "What the new backend of a route's rollout gets now, in percent.", "route")
+	mRolloutTally  = desc("rollout_connects_total",
+		"Connects to the new backend of a route's rollout from this node, by what became of them; a reset one is ok as well.",
+		"route", "result")
+	mRolloutChanges = desc("rollout_changes_total",
+		"Changes of rollouts that this node has made as the leader, by the phase that they led to.", "phase")
 )
 
-// Rollouts tells how far rollouts have come; driver looks after them where this
-// node leads.
+// Rollouts collects the progress of rollouts, and the changes that driver has made
+// on this node.
 func Rollouts(router *routing.Router, tracker *rollout.Tracker, driver *rollout.Driver) prometheus.Collector {
 	return collector(func(to sink) { rollouts(router.Table(), tracker, driver, to) })
 }

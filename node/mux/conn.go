@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// tune makes the death of a connection's peer noticed.
+// tune sets the socket options that detect a dead peer.
 func tune(conn net.Conn) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -17,11 +17,11 @@ func tune(conn net.Conn) {
 	}
 }
 
-// headed is a connection whose first bytes were read already; one goroutine
-// reads it.
+// headed is a connection that returns bytes which were already read before the
+// rest. Only one goroutine may read it.
 type headed struct {
 	net.Conn
-	head []byte // not read again yet
+	head []byte // still to be returned
 }
 
 func (c *headed) Read(b []byte) (int, error) {
@@ -33,7 +33,7 @@ func (c *headed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// adminConn is headed with the methods of TLS.
+// adminConn is headed for a *tls.Conn.
 type adminConn struct {
 	*tls.Conn
 	head []byte
@@ -48,18 +48,18 @@ func (c *adminConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// RaftConn is a stream of Raft from another node.
+// RaftConn is a Raft connection from another node.
 type RaftConn struct {
 	*tls.Conn
 	node string
 	gone func()
 }
 
-// Node is the ID of the node at the other end, by its certificate.
+// Node returns the ID of the other node, from its certificate.
 func (c *RaftConn) Node() string { return c.node }
 
-// Close closes the socket. There is no goodbye of TLS: it may block, and a
-// stream of Raft has no end that would have to be told from a cut.
+// Close closes the socket without a close_notify: sending it may block, and Raft
+// need not distinguish an orderly end from a truncation.
 func (c *RaftConn) Close() error {
 	err := c.NetConn().Close()
 	c.gone()

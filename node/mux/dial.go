@@ -15,17 +15,18 @@ import (
 
 // The first byte inside the port's TLS.
 const (
-	Admin byte = 'A' // the first of the preamble of package admin, which reads it too
-	Raft  byte = 'R' // consumed by the port
+	Admin byte = 'A' // the first byte of package admin's preamble; admin reads it again
+	Raft  byte = 'R' // consumed by mux
 )
 
 // ErrTLS wraps the errors of handshakes in Connect and Dial.
 var ErrTLS = errors.New("TLS handshake")
 
-// A dead peer is noticed after this: no answer to probes, or to what was sent.
+// deadAfter is when a peer counts as dead that acknowledges neither keep-alive
+// probes nor data.
 const deadAfter = 15 * time.Second
 
-// dialer notices peers that die without a word.
+// dialer returns a dialer whose connections detect a dead peer.
 func dialer() *net.Dialer {
 	return &net.Dialer{KeepAliveConfig: keepAlive, Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(userTimeout)
@@ -34,15 +35,16 @@ func dialer() *net.Dialer {
 
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: deadAfter / 3, Interval: deadAfter / 3, Count: 2}
 
-// userTimeout bounds how long what was sent may stay unacknowledged. A kernel
-// that refuses keeps its own bound: the probes still work.
+// userTimeout bounds how long sent data may stay unacknowledged. If the kernel
+// refuses, its own bound remains; keep-alive probes still work.
 func userTimeout(fd uintptr) {
 	_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter.Milliseconds()))
 }
 
-// Connect reaches a port, "host:port" or "unix:PATH", and ends its handshake
-// with it, unless config is nil. Who the peer is, is for config to check:
-// addresses say nothing in a cluster, so most set InsecureSkipVerify and VerifyConnection.
+// Connect connects to a Mux at "host:port" or "unix:PATH", and completes the TLS
+// handshake unless config is nil. config must authenticate the peer. Addresses
+// identify nobody in a cluster, so most callers set InsecureSkipVerify and
+// VerifyConnection.
 func Connect(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
 	network, address := "tcp", addr
 	d := dialer()
@@ -69,7 +71,7 @@ func Connect(ctx context.Context, addr string, config *tls.Config) (net.Conn, er
 	return c, nil
 }
 
-// Dial is Connect and the first byte.
+// Dial is Connect, and sends the first byte.
 func Dial(ctx context.Context, addr string, config *tls.Config, first byte) (net.Conn, error) {
 	conn, err := Connect(ctx, addr, config)
 	if err != nil {

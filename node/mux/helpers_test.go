@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ca is a cluster's.
+// ca is the CA of a cluster.
 type ca struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -58,7 +58,7 @@ func newCA(t testing.TB) *ca {
 	return &ca{cert: cert, key: key, pool: pool}
 }
 
-// node makes a certificate of a node.
+// node makes the certificate of a node.
 func (c *ca) node(t testing.TB, id string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -77,7 +77,7 @@ func (c *ca) node(t testing.TB, id string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// client is for a node of an ID, or for a command where that is empty.
+// client returns the TLS configuration of a node, or of a command if id is empty.
 func (c *ca) client(t testing.TB, id string) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.pool, ServerName: "node"}
 	if id != "" {
@@ -104,7 +104,7 @@ func (l *logLines) String() string {
 	return l.b.String()
 }
 
-// testPort is a port with an admin server behind it, as a node has it.
+// testPort is a Mux with an admin server, as in a node.
 type testPort struct {
 	*mux.Mux
 	addr  string
@@ -119,8 +119,8 @@ type echo struct {
 
 const token = "pst1.dG9rZW4"
 
-// newPort opens a port. The admin server behind it knows echo, for readers,
-// and the token.
+// newPort starts a testPort. Its admin server has the method echo, for readers, and
+// accepts the token.
 func newPort(t testing.TB, cfg mux.Config) *testPort {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -171,10 +171,10 @@ func newPort(t testing.TB, cfg mux.Config) *testPort {
 	return p
 }
 
-// noTLS asks newPort for a plain port.
+// noTLS makes newPort start a Mux without TLS.
 var noTLS = new(tls.Config)
 
-// mustCall makes a call with a new connection.
+// mustCall makes a call on a new connection.
 func (p *testPort) mustCall(t testing.TB, d admin.DialConfig) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -190,7 +190,7 @@ func (p *testPort) mustCall(t testing.TB, d admin.DialConfig) {
 	}
 }
 
-// raft opens a stream as the node of an ID and takes it at the other end.
+// raft opens a Raft connection as the node with an ID, and accepts it.
 func (p *testPort) raft(t testing.TB, id string) (client, server net.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -208,7 +208,7 @@ func (p *testPort) raft(t testing.TB, id string) (client, server net.Conn) {
 	return client, server
 }
 
-// dialFrom connects from a loopback address, plain.
+// dialFrom connects from a loopback address, without TLS.
 func (p *testPort) dialFrom(t testing.TB, ip string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
@@ -220,8 +220,8 @@ func (p *testPort) dialFrom(t testing.TB, ip string) net.Conn {
 	return conn
 }
 
-// mustEnd wants the other side to close the connection, after no more than
-// want has come.
+// mustEnd expects the other side to close the connection, and to send want or a
+// prefix of it before.
 func mustEnd(t testing.TB, conn net.Conn, want string) {
 	t.Helper()
 	conn.SetReadDeadline(time.Now().Add(time.Minute))

@@ -11,29 +11,30 @@ import (
 	"time"
 )
 
-// Config is what a port needs. Zero bounds take the defaults.
+// Config is the configuration of a Mux. Zero bounds mean the defaults.
 type Config struct {
-	Listener net.Listener // closed by the port
-	// TLS is the node's own; nil runs the port plain, for admin RPC alone.
+	Listener net.Listener // closed by the Mux
+	// TLS is the node's server configuration; nil: no TLS, for admin RPC only.
 	TLS *tls.Config
-	// Peer tells which node of the cluster has shown its certificate.
+	// Peer returns the node of the cluster that a client certificate belongs
+	// to.
 	Peer func(tls.ConnectionState) (nodeID string, ok bool)
-	// Admin serves a connection of admin RPC until it ends; nodeID is empty
-	// where no node's certificate was shown. It must close the connection,
-	// and bound those that are not from nodes.
+	// Admin serves an admin RPC connection until it ends; nodeID is empty
+	// without a node's certificate. It must close the connection, and bound
+	// those that are not from nodes.
 	Admin func(conn net.Conn, nodeID string)
 	Log   *slog.Logger // default: none
 
 	MaxHandshakes    int           // handshakes that compute at once: 4
 	HandshakeTimeout time.Duration // from accept to the end of the handshake: 5s
 	FirstByteTimeout time.Duration // from there to the first byte: 5s
-	// MaxConns is how many connections there are at once before their first
-	// byte, MaxPerSource how many of them from one address: 512, 256. At
-	// either bound the oldest goes.
+	// MaxConns bounds the connections before their first byte, MaxPerSource
+	// those of them from one address: 512, 256. At either bound the oldest is
+	// closed.
 	MaxConns     int
 	MaxPerSource int
-	MaxNodes     int // connections of nodes at once: 2048
-	MaxGuests    int // connections that Admin has at once without a node's certificate: 1024
+	MaxNodes     int // concurrent connections from nodes: 2048
+	MaxGuests    int // concurrent admin connections without a node's certificate: 1024
 }
 
 func (c Config) withDefaults() Config {
@@ -60,20 +61,20 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Mux serves one listener.
+// Mux serves one listener. Its methods are safe for concurrent use.
 type Mux struct {
 	cfg        Config
-	handshakes chan struct{} // those that compute
+	handshakes chan struct{} // semaphore of the handshakes that compute
 	pending    *UnauthenticatedPool
 	raft       *queue
 	told       lastTold
 
-	ctx  context.Context // ends with the port
+	ctx  context.Context // ends at Close
 	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[net.Conn]open // all that there are, by their sockets
+	conns map[net.Conn]open // all open connections, by their sockets
 
 	nodes    atomic.Int64
 	guests   atomic.Int64
@@ -81,7 +82,7 @@ type Mux struct {
 	refused  [reasons]atomic.Uint64
 }
 
-// kind is what a connection turned out to be.
+// kind is the protocol of a connection.
 type kind uint8
 
 const (
@@ -90,13 +91,13 @@ const (
 	kindRaft
 )
 
-// open is what is known of a connection.
+// open describes an open connection.
 type open struct {
 	kind kind
-	node string // ID; "": not a node's
+	node string // ID of the node; "": not from a node
 }
 
-// New serves the listener from now on.
+// New makes a Mux and starts to serve the listener.
 func New(cfg Config) *Mux {
 	p := &Mux{cfg: cfg.withDefaults(), conns: map[net.Conn]open{}}
 	p.handshakes = make(chan struct{}, p.cfg.MaxHandshakes)
@@ -107,14 +108,14 @@ func New(cfg Config) *Mux {
 	return p
 }
 
-// Addr is the listener's.
+// Addr returns the address of the listener.
 func (p *Mux) Addr() net.Addr { return p.cfg.Listener.Addr() }
 
-// Raft gives the connections whose first byte is 'R', each of a node that has
-// shown its certificate. Closing it refuses them from then on.
+// Raft returns the listener of the connections whose first byte is 'R', as
+// *RaftConn, all from authenticated nodes. Once it is closed, they are refused.
 func (p *Mux) Raft() net.Listener { return p.raft }
 
-// accept takes connections until the port is closed.
+// accept accepts connections until Close.
 func (p *Mux) accept() {
 	pause := time.Duration(0)
 	for {
@@ -125,7 +126,7 @@ func (p *Mux) accept() {
 		case errors.Is(err, net.ErrClosed) || p.ctx.Err() != nil:
 			return
 		default:
-			// Out of descriptors, most likely: this passes, the node must not.
+			// Most likely out of descriptors, which is transient.
 			if p.told.due("accept", time.Now()) {
 				p.cfg.Log.Warn("cluster port: accept", "error", err)
 			}
@@ -149,14 +150,14 @@ func (p *Mux) accept() {
 		p.work.Go(func() {
 			defer leave()
 			if !p.serve(conn, leave) {
-				conn.Close() // the socket itself: TLS would say goodbye, which may block
+				conn.Close() // the socket: closing the tls.Conn sends close_notify, which may block
 				p.untrack(conn)
 			}
 		})
 	}
 }
 
-// track notes a connection that Close must close, unless that has begun.
+// track registers a connection for Close. It returns false if Close has begun.
 func (p *Mux) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,8 +182,8 @@ func (p *Mux) setProtocol(conn net.Conn, k kind, node string) {
 	p.mu.Unlock()
 }
 
-// Drop closes the connections of a node, such as one that was removed. New
-// ones are for TLS to refuse, or for those who serve them.
+// Drop closes the connections of a node, such as one that was removed. It does not
+// prevent new ones; TLS or the servers must refuse these.
 func (p *Mux) Drop(nodeID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,20 +194,20 @@ func (p *Mux) Drop(nodeID string) {
 	}
 }
 
-// Close closes the listener and every connection, those of Raft first: Raft
-// must not wait for streams that nobody reads. It returns when all of Admin's
-// calls have.
+// Close closes the listener and every connection, those of Raft first: Raft must
+// not wait for streams that nothing reads. It returns when all calls of Admin have
+// returned.
 func (p *Mux) Close() error {
 	p.mu.Lock()
 	p.stop()
-	p.mu.Unlock() // from here on nothing is kept any more
+	p.mu.Unlock() // from here on track refuses connections
 	err := p.cfg.Listener.Close()
 	p.raft.Close()
 	p.mu.Lock()
 	for _, k := range []kind{kindRaft, kindPending, kindAdmin} {
 		for conn, is := range p.conns {
 			if is.kind == k {
-				conn.Close() // the socket itself: TLS would say goodbye, which may block
+				conn.Close() // the socket: closing the tls.Conn sends close_notify, which may block
 			}
 		}
 	}

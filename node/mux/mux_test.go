@@ -18,8 +18,8 @@ import (
 	"penstock/node/mux"
 )
 
-// TestTheFirstByteLeads: to admin RPC, which reads it too, or to Raft, which
-// does not, with the node that the certificate shows.
+// TestTheFirstByteLeads: the first byte selects admin RPC, which reads it again, or
+// Raft, which does not and gets the node ID from the certificate.
 func TestTheFirstByteLeads(t *testing.T) {
 	p := newPort(t, mux.Config{})
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
@@ -41,12 +41,12 @@ func TestTheFirstByteLeads(t *testing.T) {
 	waitFor(t, "the stream's place to come free", func() bool { return p.Stats().Nodes == 0 })
 }
 
-// TestWhatIsNotForThePortEnds: each is closed, counted by its reason, and
-// learns nothing.
+// TestWhatIsNotForThePortEnds: each invalid connection is closed and counted by its
+// reason, and gets no information.
 func TestWhatIsNotForThePortEnds(t *testing.T) {
 	ports := map[bool]*testPort{
 		true:  newPort(t, mux.Config{HandshakeTimeout: 300 * time.Millisecond, FirstByteTimeout: 300 * time.Millisecond}),
-		false: newPort(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute}), // for what is not silent
+		false: newPort(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute}), // for cases that send data
 	}
 	hasty, p := ports[true], ports[false]
 	foreign := newCA(t)
@@ -64,7 +64,7 @@ func TestWhatIsNotForThePortEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string
 		open   func(net.Conn) net.Conn
-		answer string // at most
+		answer string // the longest allowed answer
 	}{
 		"HTTP":                       {"not_tls", plain("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), ""},
 		"zeroes":                     {"not_tls", plain(strings.Repeat("\x00", 100)), ""},
@@ -95,8 +95,9 @@ func TestWhatIsNotForThePortEnds(t *testing.T) {
 	}
 }
 
-// TestManyCommandsAtOnceAllGetIn: by the default bounds on how many there may
-// be, from one host. How long 200 handshakes take is the machine's business.
+// TestManyCommandsAtOnceAllGetIn: the default bounds on connections admit 200
+// commands from one host at once. The timeouts are longer than the defaults, since
+// the time for 200 handshakes depends on the machine.
 func TestManyCommandsAtOnceAllGetIn(t *testing.T) {
 	p := newPort(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute})
 	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
@@ -118,7 +119,7 @@ func TestAdminOfTheFutureIsToldTheVersions(t *testing.T) {
 	mustEnd(t, conn, "APSK\x00\x01\x01\x00")
 }
 
-// TestAPlainPortIsForAdminAlone: and who comes with TLS is told.
+// TestAPlainPortIsForAdminAlone: a client with TLS gets a specific error.
 func TestAPlainPortIsForAdminAlone(t *testing.T) {
 	p := newPort(t, mux.Config{TLS: noTLS})
 	p.mustCall(t, admin.DialConfig{})
@@ -140,9 +141,10 @@ func TestAPlainCommandIsToldOfTLS(t *testing.T) {
 	}
 }
 
-// TestNodesAndTokensGetThroughAFlood of 1,000 strangers from four addresses,
-// their own among them: silence, garbage, 10 MB, and bytes that drip; then
-// while as many come from other addresses, as fast as they can.
+// TestNodesAndTokensGetThroughAFlood: nodes and commands connect during a flood of
+// 1,000 connections from four addresses, their own included: silence, garbage,
+// 10 MB, and single bytes; then during another 1,000 that connect as fast as they
+// can.
 func TestNodesAndTokensGetThroughAFlood(t *testing.T) {
 	p := newPort(t, mux.Config{MaxConns: 100, MaxPerSource: 40, HandshakeTimeout: 20 * time.Second})
 	stop := make(chan struct{})
@@ -156,7 +158,7 @@ func TestNodesAndTokensGetThroughAFlood(t *testing.T) {
 			case 1:
 				io.WriteString(conn, "garbage that is no TLS at all")
 			case 2:
-				drips.Go(func() { conn.Write(large) }) // cut off at its first bytes
+				drips.Go(func() { conn.Write(large) }) // closed after the first bytes
 			case 3:
 				io.WriteString(conn, "\x16\x03\x01\x40\x00\x01\x00") // a hello that never ends
 			case 4:
@@ -189,7 +191,7 @@ func TestNodesAndTokensGetThroughAFlood(t *testing.T) {
 	drips.Wait()
 }
 
-// drip sends a hello byte for byte until its connection is closed or stop is.
+// drip sends a hello byte by byte until conn or stop is closed.
 func drip(conn net.Conn, stop <-chan struct{}) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -205,8 +207,8 @@ func drip(conn net.Conn, stop <-chan struct{}) {
 	}
 }
 
-// TestASourceHasItsShare: one that has too many loses its own oldest; those
-// of others stay.
+// TestASourceHasItsShare: a source with too many connections loses its own oldest;
+// those of other sources stay.
 func TestASourceHasItsShare(t *testing.T) {
 	p := newPort(t, mux.Config{MaxConns: 100, MaxPerSource: 4, HandshakeTimeout: time.Minute})
 	other := p.dialFrom(t, "127.0.0.2")
@@ -242,7 +244,7 @@ func TestNodesAreBounded(t *testing.T) {
 	p.raft(t, "n3")
 }
 
-// TestRemovedNodesAreDropped: with all of their connections, and nobody else's.
+// TestRemovedNodesAreDropped: Drop closes all connections of one node only.
 func TestRemovedNodesAreDropped(t *testing.T) {
 	p := newPort(t, mux.Config{})
 	gone, _ := p.raft(t, "n2")
@@ -261,7 +263,8 @@ func TestRemovedNodesAreDropped(t *testing.T) {
 	}
 }
 
-// TestSilenceInsideEndsSoonerThanTheHandshakeMay: its time is its own.
+// TestSilenceInsideEndsSoonerThanTheHandshakeMay: FirstByteTimeout does not depend
+// on HandshakeTimeout.
 func TestSilenceInsideEndsSoonerThanTheHandshakeMay(t *testing.T) {
 	p := newPort(t, mux.Config{HandshakeTimeout: time.Hour, FirstByteTimeout: 50 * time.Millisecond})
 	conn, err := mux.Connect(t.Context(), p.addr, p.ca.client(t, "n2"))
@@ -272,7 +275,8 @@ func TestSilenceInsideEndsSoonerThanTheHandshakeMay(t *testing.T) {
 	mustEnd(t, conn, "")
 }
 
-// TestStreamsThatNobodyTakesEnd: Raft is gone, the rest of the port is there.
+// TestStreamsThatNobodyTakesEnd: after the Raft listener is closed, Raft
+// connections are refused and admin RPC still works.
 func TestStreamsThatNobodyTakesEnd(t *testing.T) {
 	p := newPort(t, mux.Config{})
 	p.Raft().Close()
@@ -308,7 +312,7 @@ func TestGuestsOfAdminAreBounded(t *testing.T) {
 	})
 }
 
-// failing fails its first accepts as a process without descriptors does.
+// failing is a listener whose first Accepts fail with EMFILE.
 type failing struct {
 	net.Listener
 	fails atomic.Int64
@@ -343,8 +347,8 @@ func TestAcceptOutlivesMissingDescriptors(t *testing.T) {
 	}
 }
 
-// TestCloseEndsEverything: streams, calls in flight, the half-open and those
-// that nobody took.
+// TestCloseEndsEverything: Close ends Raft connections, accepted or not, admin
+// connections and those before their first byte.
 func TestCloseEndsEverything(t *testing.T) {
 	p := newPort(t, mux.Config{HandshakeTimeout: time.Minute})
 	stream, _ := p.raft(t, "n2")
@@ -387,11 +391,12 @@ func TestDialsEndWithTheirContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()                 // accepts, by its backlog, and says nothing
-	config := newCA(t).client(t, "") // which takes its time
+	defer ln.Close()                 // the backlog accepts, nothing answers
+	config := newCA(t).client(t, "") // made before the deadline, since keys take time
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := mux.Dial(ctx, ln.Addr().String(), config, mux.Raft); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, mux.ErrTLS) {
+	if _, err := mux.Dial(ctx, ln.Addr().String(), config, mux.Raft); !errors.Is(err, context.DeadlineExceeded) ||
+		!errors.Is(err, mux.ErrTLS) {
 		t.Errorf("a dial of who says nothing: %v", err)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// queue is a listener that is fed.
+// queue is a listener whose connections are added with put.
 type queue struct {
 	addr  net.Addr
 	conns chan net.Conn
@@ -13,14 +13,14 @@ type queue struct {
 	once  sync.Once
 }
 
-// maxQueued bounds the streams that Raft has not taken yet.
+// maxQueued bounds the connections that Raft has not accepted yet.
 const maxQueued = 64
 
 func newQueue(addr net.Addr) *queue {
 	return &queue{addr: addr, conns: make(chan net.Conn, maxQueued), done: make(chan struct{})}
 }
 
-// put hands a connection over; false: nobody takes it.
+// put adds a connection. It returns false if the queue is closed or full.
 func (q *queue) put(conn net.Conn) bool {
 	select {
 	case <-q.done:
@@ -38,7 +38,7 @@ func (q *queue) put(conn net.Conn) bool {
 // Accept waits for the next connection.
 func (q *queue) Accept() (net.Conn, error) {
 	select {
-	case <-q.done: // before what waits
+	case <-q.done: // takes precedence over queued connections
 		return nil, net.ErrClosed
 	default:
 	}
@@ -50,8 +50,8 @@ func (q *queue) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and closes what waits. What comes in this very moment
-// stays with the port, which closes it in the end.
+// Close ends Accept and closes the queued connections. Mux.Close closes one that a
+// concurrent put adds.
 func (q *queue) Close() error {
 	q.once.Do(func() { close(q.done) })
 	for {
@@ -64,5 +64,5 @@ func (q *queue) Close() error {
 	}
 }
 
-// Addr is the port's.
+// Addr returns the address of the Mux.
 func (q *queue) Addr() net.Addr { return q.addr }

@@ -11,31 +11,31 @@ import (
 	"time"
 )
 
-// reason is why a connection was refused.
+// reason is the reason why a connection was refused.
 type reason uint8
 
 const (
-	byCrowd       reason = iota // too many strangers: the oldest goes
+	byCrowd       reason = iota // evicted: too many unauthenticated connections
 	byBytes                     // not TLS
-	byHandshake                 // TLS that failed, a certificate of another cluster among it
+	byHandshake                 // failed TLS handshake, such as a certificate of another cluster
 	bySilence                   // no handshake or first byte in time
-	byFirst                     // a first byte that means nothing here
+	byFirst                     // unknown first byte
 	byCertificate               // Raft without a node's certificate
-	byLimit                     // too many connections of nodes or of others in Admin, or streams that Raft does not take
+	byLimit                     // above MaxNodes or MaxGuests, or the queue of Raft is full
 	reasons
 )
 
 var reasonNames = [reasons]string{"crowd", "not_tls", "handshake", "silent", "first_byte", "no_certificate", "limit"}
 
-// Stats counts what a port met since it was made.
+// Stats holds the counters of a Mux.
 type Stats struct {
-	Pending  int               // connections before their first byte
-	Nodes    int               // connections of nodes
-	Accepted uint64            // connections
-	Refused  map[string]uint64 // of them, by reason
+	Pending  int               // current connections before their first byte
+	Nodes    int               // current connections from nodes
+	Accepted uint64            // connections since the start
+	Refused  map[string]uint64 // those of them that were refused, by reason
 }
 
-// Stats counts since the port was made. Every reason is there, also with 0.
+// Stats returns the counters. Refused has every reason, also those with 0.
 func (p *Mux) Stats() Stats {
 	s := Stats{
 		Pending: p.pending.Len(), Nodes: int(p.nodes.Load()),
@@ -47,15 +47,15 @@ func (p *Mux) Stats() Stats {
 	return s
 }
 
-// helloType begins every TLS connection.
+// helloType is the first byte of every TLS connection: a handshake record.
 const helloType = 0x16
 
-// alert answers a plain admin client: in the words of TLS (a fatal
-// protocol_version), which that client knows.
+// alert is the answer to an admin client without TLS: a fatal TLS alert
+// protocol_version, which that client recognizes.
 var alert = []byte{0x15, 3, 1, 0, 2, 2, 70}
 
-// serve takes a connection to where its first byte leads. It returns whether
-// the connection lives on without it.
+// serve authenticates a connection and dispatches it by its first byte. handedOver
+// reports whether the connection stays open after serve returns.
 func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
 	tune(conn)
 	_ = conn.SetDeadline(time.Now().Add(p.cfg.HandshakeTimeout))
@@ -91,7 +91,7 @@ func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
 		}
 	}
 	if node != "" {
-		leave() // no stranger
+		leave() // authenticated
 		if n := p.nodes.Add(1); n > int64(p.cfg.MaxNodes) {
 			p.nodes.Add(-1)
 			p.refuse(conn, byLimit, nil)
@@ -113,9 +113,9 @@ func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
 	return p.choose(conn, secure, first[0], node)
 }
 
-// servePlain is serve for a port without TLS.
+// servePlain is serve without TLS.
 func (p *Mux) servePlain(conn net.Conn, first byte, leave func()) {
-	if first != Admin && first != helloType { // TLS is told by Admin that there is none
+	if first != Admin && first != helloType { // Admin answers TLS clients that there is no TLS
 		p.refuse(conn, byFirst, nil)
 		return
 	}
@@ -124,7 +124,7 @@ func (p *Mux) servePlain(conn net.Conn, first byte, leave func()) {
 	p.serveAdmin(conn, &headed{Conn: conn, head: []byte{first}}, "")
 }
 
-// serveAdmin hands a connection to Admin until that is done with it.
+// serveAdmin runs Config.Admin for a connection.
 func (p *Mux) serveAdmin(conn, whole net.Conn, node string) {
 	if node == "" {
 		defer p.guests.Add(-1)
@@ -137,7 +137,7 @@ func (p *Mux) serveAdmin(conn, whole net.Conn, node string) {
 	p.cfg.Admin(whole, node)
 }
 
-// choose follows the first byte inside TLS.
+// choose dispatches a connection by the first byte inside TLS.
 func (p *Mux) choose(conn net.Conn, secure *tls.Conn, first byte, node string) (handedOver bool) {
 	switch {
 	case first == Admin:
@@ -163,23 +163,24 @@ func (p *Mux) choose(conn net.Conn, secure *tls.Conn, first byte, node string) (
 	}
 }
 
-// handshake does TLS. Computing takes a place; waiting for the peer does not.
+// handshake runs the TLS handshake. It holds one of MaxHandshakes places while it
+// computes, not while it waits for the peer.
 func (p *Mux) handshake(conn net.Conn) (*tls.Conn, error) {
 	t := &turnstile{Conn: conn, places: p.handshakes}
 	secure := tls.Server(t, p.cfg.TLS)
-	err := secure.HandshakeContext(context.Background()) // it ends by its deadline, or with the socket
+	err := secure.HandshakeContext(context.Background()) // bounded by the deadline of the socket
 	t.leave()
 	t.open = true
 	return secure, err
 }
 
-// turnstile holds one of the places while its user is not waiting for bytes.
-// One goroutine uses it until it is open.
+// turnstile is a connection that holds one of the places except while it waits in
+// Read. Only one goroutine may use it until it is open.
 type turnstile struct {
 	net.Conn
 	places  chan struct{}
 	holding bool
-	open    bool // the handshake is over: let everything through
+	open    bool // the handshake is over: no place is needed
 }
 
 func (t *turnstile) Read(b []byte) (int, error) {
@@ -188,7 +189,7 @@ func (t *turnstile) Read(b []byte) (int, error) {
 	}
 	t.leave()
 	n, err := t.Conn.Read(b)
-	t.places <- struct{}{} // who holds one computes, and will be done
+	t.places <- struct{}{} // blocks only while others compute
 	t.holding = true
 	return n, err
 }
@@ -200,15 +201,15 @@ func (t *turnstile) leave() {
 	}
 }
 
-// refuse counts a connection that is about to be closed, and tells of its
-// source now and then.
+// refuse counts a connection that is about to be closed, and logs it at most once
+// per tellEvery and source.
 func (p *Mux) refuse(conn net.Conn, why reason, err error) {
 	if errors.Is(err, net.ErrClosed) {
-		return // by Close, or for the crowd, which has counted it
+		return // closed by Close, or evicted and already counted as byCrowd
 	}
 	p.refused[why].Add(1)
 	if why == bySilence && errors.Is(err, io.EOF) {
-		return // a probe: it connects and goes, again and again
+		return // a health probe, which connects and disconnects regularly
 	}
 	source := conn.RemoteAddr().String()
 	if a := Source(conn.RemoteAddr()); a.IsValid() {
@@ -224,18 +225,18 @@ func (p *Mux) refuse(conn net.Conn, why reason, err error) {
 	p.cfg.Log.Warn("cluster port: connection refused", args...)
 }
 
-// lastTold remembers what the log was told of lately.
+// lastTold rate-limits log lines by key.
 type lastTold struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
 const (
-	tellEvery = time.Minute // of one source
-	maxTold   = 1024        // sources; over that, none is told of until one is forgotten
+	tellEvery = time.Minute // interval between two lines about one source
+	maxTold   = 1024        // sources; above it, new ones are not logged until one expires
 )
 
-// due tells whether something is to be told of now, and notes that it is.
+// due reports whether a line about key may be logged now, and records it.
 func (t *lastTold) due(key string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// UnauthenticatedPool bounds connections of those who have not shown who they are. A
-// newcomer is always let in: where there are too many, the oldest goes, of
-// the newcomer's own source or of the source that has most. Someone who
-// needs a moment to show who he is gets it even where others sit in silence.
+// UnauthenticatedPool bounds the connections that have not authenticated yet. A
+// new one is always admitted: at a bound the oldest is evicted, of the new one's
+// own source (perSource) or of the source with the most (max). So idle connections
+// cannot keep out a client that needs a moment to authenticate.
 type UnauthenticatedPool struct {
 	max, perSource int
 
 	mu      sync.Mutex
 	total   int
 	evicted uint64
-	sources map[netip.Addr]*list.List // of *stranger, the oldest first
+	sources map[netip.Addr]*list.List // of *unauthenticatedConn, the oldest first
 }
 
 type unauthenticatedConn struct {
@@ -25,15 +25,15 @@ type unauthenticatedConn struct {
 	evict  func()
 }
 
-// NewUnauthenticatedPool makes an empty table of at most max strangers, perSource of
-// them from one source.
+// NewUnauthenticatedPool makes an empty pool of at most max connections, perSource
+// of them from one source.
 func NewUnauthenticatedPool(max, perSource int) *UnauthenticatedPool {
 	return &UnauthenticatedPool{max: max, perSource: min(perSource, max), sources: map[netip.Addr]*list.List{}}
 }
 
-// Add lets a stranger in. evict is called, at most once and from another
-// goroutine, when it must go: it closes the connection and must not block.
-// leave is to be called when it has gone or has shown who it is.
+// Add adds a connection. To evict it, the pool calls evict, at most once and on the
+// goroutine of a later Add; evict must close the connection and must not block.
+// The caller must call leave when the connection has ended or authenticated.
 func (s *UnauthenticatedPool) Add(remote net.Addr, evict func()) (leave func()) {
 	source := Source(remote)
 	s.mu.Lock()
@@ -45,7 +45,7 @@ func (s *UnauthenticatedPool) Add(remote net.Addr, evict func()) (leave func()) 
 	case s.total >= s.max:
 		victim = s.drop(s.heaviest().Front())
 	}
-	if of = s.sources[source]; of == nil { // anew: it may have been its last that went
+	if of = s.sources[source]; of == nil { // looked up again: drop may have removed it
 		of = list.New()
 		s.sources[source] = of
 	}
@@ -65,7 +65,7 @@ func (s *UnauthenticatedPool) Add(remote net.Addr, evict func()) (leave func()) 
 	}
 }
 
-// drop takes an element out, once.
+// drop removes an element. Removing it again has no effect.
 func (s *UnauthenticatedPool) drop(e *list.Element) *unauthenticatedConn {
 	v := e.Value.(*unauthenticatedConn)
 	of := s.sources[v.source]
@@ -81,7 +81,7 @@ func (s *UnauthenticatedPool) drop(e *list.Element) *unauthenticatedConn {
 	return v
 }
 
-// heaviest is the source that has most.
+// heaviest returns the connections of the source with the most.
 func (s *UnauthenticatedPool) heaviest() *list.List {
 	var most *list.List
 	for _, of := range s.sources {
@@ -92,23 +92,23 @@ func (s *UnauthenticatedPool) heaviest() *list.List {
 	return most
 }
 
-// Len is how many there are now.
+// Len returns the current number of connections.
 func (s *UnauthenticatedPool) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total
 }
 
-// Evicted is how many had to go.
+// Evicted returns the number of evictions so far.
 func (s *UnauthenticatedPool) Evicted() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.evicted
 }
 
-// Source is what counts as one source: an IPv4 address or an IPv6 network
-// of 64 bits, since one host has all of that. What has no IP address is the
-// zero Addr.
+// Source returns the source under which an address is counted: an IPv4 address or
+// an IPv6 /64 network, since one host has all of that. It is the zero Addr for
+// addresses other than TCP's.
 func Source(a net.Addr) netip.Addr {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {

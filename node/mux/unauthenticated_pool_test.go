@@ -82,7 +82,7 @@ func TestTheLogIsToldOncePerSourceAndMinute(t *testing.T) {
 	}
 }
 
-// pipes is a listener of connections in memory.
+// pipes is a listener of in-memory connections.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -100,11 +100,14 @@ func (l *pipes) Accept() (net.Conn, error) {
 func (l *pipes) Close() error   { close(l.done); return nil }
 func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// FuzzFirstBytes: whatever comes to a plain port, only what begins as admin
-// RPC or TLS gets to Admin, whole; whatever comes to a TLS port without a
-// handshake gets nowhere.
+// FuzzFirstBytes checks that without TLS, Admin gets exactly the connections that
+// begin as admin RPC or TLS, with all bytes. With TLS, Admin gets no connection
+// without a handshake.
 func FuzzFirstBytes(f *testing.F) {
-	for _, first := range []string{"", "APSK\x01\x01\x00\x00", "R", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", "\x15\x03\x01\x00\x02\x02\x46"} {
+	for _, first := range []string{
+		"", "APSK\x01\x01\x00\x00", "R", "GET / HTTP/1.1\r\n\r\n",
+		"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", "\x15\x03\x01\x00\x02\x02\x46",
+	} {
 		f.Add([]byte(first))
 	}
 	got := make(chan []byte, 1)

@@ -25,7 +25,7 @@ type Authority struct {
 	last int64
 }
 
-// NewAuthority makes a CA that is good for an hour.
+// NewAuthority makes a CA that is valid for an hour.
 func NewAuthority(t *testing.T) *Authority {
 	t.Helper()
 	a := &Authority{Pool: x509.NewCertPool(), last: 1}
@@ -49,7 +49,7 @@ func NewAuthority(t *testing.T) *Authority {
 	return a
 }
 
-// Issue makes a certificate for these names, as PEM and ready for use.
+// Issue makes a certificate for these names, as PEM and as a tls.Certificate.
 func (a *Authority) Issue(t *testing.T, names ...string) (cert, key string, pair tls.Certificate) {
 	t.Helper()
 	a.last++
@@ -85,7 +85,7 @@ func (a *Authority) Issue(t *testing.T, names ...string) (cert, key string, pair
 	return cert, key, pair
 }
 
-// Certificate is the resource of a certificate.
+// Certificate returns the resource of a certificate.
 func Certificate(name, cert, key string) string {
 	return "\n---\nkind: Certificate\nname: " + name + "\nspec:\n  cert: |\n" + Indent(cert, 4) + "  key: |\n" + Indent(key, 4)
 }
@@ -99,7 +99,7 @@ func Indent(text string, n int) string {
 	return b.String()
 }
 
-// DialTLS handshakes and reads the backend's name.
+// DialTLS connects, completes the handshake and reads the backend's name.
 func DialTLS(t *testing.T, addr string, config *tls.Config) (*tls.Conn, string, error) {
 	t.Helper()
 	raw, err := net.Dial("tcp", addr)

@@ -1,5 +1,5 @@
-// Package nodetest is what the tests of a node's packages share: endpoints and
-// clients of TCP and HTTP, certificates, and the resources that lead to them.
+// Package nodetest has the helpers that the tests of a node's packages share: TCP
+// and HTTP endpoints and clients, certificates, and resources that use them.
 package nodetest
 
 import (
@@ -18,11 +18,11 @@ import (
 	"penstock/routing/resource"
 )
 
-// Patience bounds each wait of these tests: it ends hangs, and no test passes or
-// fails by it.
+// Patience bounds each wait of the tests. It only ends hangs: the outcome of no test
+// depends on it.
 const Patience = 5 * time.Minute
 
-// Objects are the resources of a text.
+// Objects decodes the resources of a text.
 func Objects(t testing.TB, text string) []resource.Object {
 	t.Helper()
 	list, faults := resource.Decode("test.yaml", []byte(text), kinds.All())
@@ -32,8 +32,8 @@ func Objects(t testing.TB, text string) []resource.Object {
 	return list
 }
 
-// DeadAddress is an address where nobody listens. Its IP is of these alone: a
-// port of 127.0.0.1 would soon be given to somebody else.
+// DeadAddress returns an address on which nothing listens. Only this function uses
+// its IP: the system would soon assign a free port of 127.0.0.1 to another socket.
 func DeadAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.16.0.1:0")
@@ -44,7 +44,7 @@ func DeadAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Lines collects what a log writes.
+// Lines is an io.Writer that collects a log.
 type Lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -62,7 +62,7 @@ func (l *Lines) String() string {
 	return l.b.String()
 }
 
-// Backend is an echo server that says its name first.
+// Backend is an echo server that sends its name first.
 type Backend struct {
 	net.Listener
 	name string
@@ -74,7 +74,7 @@ func NewBackend(t *testing.T, name string) *Backend {
 	return ServeBackend(t, name, nil)
 }
 
-// ServeBackend starts a Backend, with TLS where config is not nil.
+// ServeBackend starts a Backend, with TLS if config is not nil.
 func ServeBackend(t *testing.T, name string, config *tls.Config) *Backend {
 	t.Helper()
 	return ServeBackendAt(t, name, "127.0.0.1:0", config)
@@ -123,7 +123,7 @@ func Dial(t *testing.T, addr string) (net.Conn, string) {
 	return conn, ReadLine(t, conn)
 }
 
-// Attempt connects, which may fail, and gives the first two bytes that come.
+// Attempt connects and returns the first two bytes that it receives; "": failed.
 func Attempt(addr string) string {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -135,7 +135,7 @@ func Attempt(addr string) string {
 	return string(got)
 }
 
-// ReadLine reads up to a newline, which it leaves out.
+// ReadLine reads a line and returns it without its newline.
 func ReadLine(t *testing.T, r io.Reader) string {
 	t.Helper()
 	var line []byte
@@ -150,7 +150,7 @@ func ReadLine(t *testing.T, r io.Reader) string {
 	}
 }
 
-// Echo makes a round trip.
+// Echo sends a line to a Backend and expects it back.
 func Echo(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if _, err := io.WriteString(conn, "ping\n"); err != nil {
@@ -176,7 +176,7 @@ func WaitFor(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// OneService is a listener with a service of one endpoint.
+// OneService returns the resources of a listener and a service with one endpoint.
 func OneService(b *Backend) string {
 	return fmt.Sprintf(`
 kind: Listener
@@ -189,16 +189,17 @@ spec: {endpoints: [{address: "%s"}]}
 `, b.At())
 }
 
-// HeapInUse is the heap after a collection.
+// HeapInUse returns the size of the live heap in bytes, after a collection.
 func HeapInUse() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // the second one frees what finalizers and pools held
+	runtime.GC() // the second one frees memory held by finalizers and pools
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// SilentServer is an endpoint that accepts, and says and reads nothing.
+// SilentServer starts an endpoint whose connections are never read or answered,
+// and returns its address.
 func SilentServer(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -209,7 +210,8 @@ func SilentServer(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// PlainService is a service and its listener, with nothing set.
+// PlainService returns the resources of a service and its listener with default
+// settings.
 func PlainService(name string, endpoints ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n---\nkind: Service\nname: %s\nspec:\n  endpoints:\n", name)

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// WebServer is an endpoint that speaks HTTP/1.1 and HTTP/2, both without TLS.
+// WebServer starts an endpoint that serves HTTP/1.1 and HTTP/2, both without TLS,
+// and returns its address.
 func WebServer(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -22,7 +23,7 @@ func WebServer(t testing.TB, h http.HandlerFunc) string {
 	return s.Listener.Addr().String()
 }
 
-// NamedServer answers with its name and what it was asked.
+// NamedServer starts a WebServer that answers with its name and the request.
 func NamedServer(t testing.TB, name string) string {
 	return WebServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -31,7 +32,7 @@ func NamedServer(t testing.TB, name string) string {
 	})
 }
 
-// WebService is a service of HTTP; more is the rest of its spec.
+// WebService returns the resource of an HTTP service; more is the rest of its spec.
 func WebService(name, more string, endpoints ...string) string {
 	var list []string
 	for _, e := range endpoints {
@@ -43,7 +44,7 @@ func WebService(name, more string, endpoints ...string) string {
 	return fmt.Sprintf("\n---\nkind: Service\nname: %s\nspec: {endpoints: [%s]%s}\n", name, strings.Join(list, ", "), more)
 }
 
-// WebListener is a listener whose clients speak HTTP.
+// WebListener is the resource of a listener for HTTP clients.
 const WebListener = `
 ---
 kind: Listener
@@ -51,18 +52,18 @@ name: web
 spec: {address: "127.0.0.1:0", service: shop, tags: {protocol: http}}
 `
 
-// WebRoute is a route for shop with these rules, each on a line of its own.
+// WebRoute returns the resource of a route for shop with these rules.
 func WebRoute(rules ...string) string {
 	return "\n---\nkind: MeshHTTPRoute\nname: shop\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: shop}\n    rules:\n    - " +
 		strings.Join(rules, "\n    - ") + "\n"
 }
 
-// Rule is one of a path's prefix.
+// Rule returns a rule that matches the prefix of a path.
 func Rule(prefix, what string) string {
 	return fmt.Sprintf("{matches: [{path: {type: PathPrefix, value: %q}}], default: {%s}}", prefix, what)
 }
 
-// To is a rule's backends: "v1 90", "v2 10".
+// To returns the backends of a rule with their weights: "v1 90", "v2 10".
 func To(backends ...string) string {
 	var refs []string
 	for _, b := range backends {
@@ -75,14 +76,14 @@ func To(backends ...string) string {
 	return "backendRefs: [" + strings.Join(refs, ", ") + "]"
 }
 
-// WebClient is a client of HTTP that follows no redirect.
+// WebClient is an HTTP client that does not follow redirects.
 type WebClient struct {
 	t    testing.TB
 	HTTP *http.Client
 	Base string // URL of the server
 }
 
-// NewWebClient speaks HTTP/1.1, or HTTP/2 by prior knowledge.
+// NewWebClient makes a client of HTTP/1.1, or of HTTP/2 with prior knowledge.
 func NewWebClient(t testing.TB, addr string, http2 bool) *WebClient {
 	p := &http.Protocols{}
 	p.SetHTTP1(!http2)
@@ -90,7 +91,7 @@ func NewWebClient(t testing.TB, addr string, http2 bool) *WebClient {
 	return ClientOf(t, "http://"+addr, &http.Transport{Protocols: p, DisableCompression: true})
 }
 
-// ClientOf makes a client of the server at a URL.
+// ClientOf makes a client for the server at a URL.
 func ClientOf(t testing.TB, base string, transport *http.Transport) *WebClient {
 	t.Cleanup(transport.CloseIdleConnections)
 	return &WebClient{t, &http.Client{
@@ -105,7 +106,7 @@ type Answer struct {
 	Text string
 }
 
-// Do makes a request that must be answered.
+// Do sends a request and fails the test if it gets no answer.
 func (c *WebClient) Do(method, path, body string, change ...func(*http.Request)) Answer {
 	c.t.Helper()
 	a, err := c.Try(method, path, body, change...)
@@ -115,7 +116,7 @@ func (c *WebClient) Do(method, path, body string, change ...func(*http.Request))
 	return a
 }
 
-// Try makes a request. change may alter it before it is sent.
+// Try sends a request, after change may have altered it.
 func (c *WebClient) Try(method, path, body string, change ...func(*http.Request)) (Answer, error) {
 	req, err := http.NewRequestWithContext(context.Background(), method, c.Base+path, strings.NewReader(body))
 	if err != nil {

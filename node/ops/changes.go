@@ -14,12 +14,12 @@ import (
 	"penstock/routing/resource"
 )
 
-// note says for the history who asks.
+// note records the caller for the history.
 func note(ctx context.Context) consensus.Note {
 	return consensus.Note{Who: admin.Caller(ctx).Name}
 }
 
-// batchID is the ID that a request brings.
+// batchID decodes the ID of a request; empty is allowed.
 func batchID(b []byte) (id consensus.ID, err error) {
 	if len(b) != 0 && len(b) != len(id) {
 		return id, admin.Errorf(admin.Invalid, "an ID of %d bytes, want %d or none", len(b), len(id))
@@ -28,7 +28,7 @@ func batchID(b []byte) (id consensus.ID, err error) {
 	return id, nil
 }
 
-// changes are the methods that change resources. The leader runs them.
+// changes has the methods that change resources. They run on the leader.
 type changes struct {
 	peers   *Peers
 	data    *dataplane.Dataplane
@@ -66,24 +66,28 @@ func (c *changes) apply(ctx context.Context, r *admin.ApplyRequest) (*admin.Appl
 	return result, err
 }
 
-// spread waits for the other nodes to act on a result, and adds what they say.
+// spread waits for the change to take effect on the other nodes, and adds their
+// warnings to the result.
 func (c *changes) spread(ctx context.Context, result *admin.ApplyResult, wait admin.Wait) {
 	var warnings []admin.Fault
 	result.Reached, warnings = c.reach(ctx, result.Index, wait, result.Changes)
 	result.Warnings = append(result.Warnings, warnings...)
-	if c.peers.cluster != nil { // a --dev node keeps nothing on a disk
-		result.Warnings = append(result.Warnings, oneDisk(c.peers.self.Name, c.peers.cluster.Store().Leadership().Voters, result.Changes)...)
+	if c.peers.cluster != nil { // a --dev node has nothing on disk
+		result.Warnings = append(result.Warnings,
+			oneDisk(c.peers.self.Name, c.peers.cluster.Store().Leadership().Voters, result.Changes)...)
 	}
 }
 
-// oneDisk warns that changes are on the disk of one node alone: the only one
-// that votes.
+// oneDisk warns that a change is durable on one node only, if the cluster has a
+// single voter.
 func oneDisk(name string, voters int, changes []admin.Change) []admin.Fault {
 	changed := slices.ContainsFunc(changes, func(c admin.Change) bool { return c.Action != admin.Unchanged })
 	if voters > 1 || !changed {
 		return nil
 	}
-	return []admin.Fault{{Key: "node " + name, Message: "only its disk is sure to hold this change, until two more nodes have joined and vote"}}
+	return []admin.Fault{{
+		Key: "node " + name, Message: "only its disk is sure to hold this change, until two more nodes have joined and vote",
+	}}
 }
 
 func (c *changes) rollback(ctx context.Context, r *admin.RollbackRequest) (*admin.ApplyResult, error) {
@@ -118,7 +122,7 @@ func (c *changes) delete(ctx context.Context, r *admin.DeleteRequest) (*admin.De
 	return result, err
 }
 
-// count counts a change that was asked for.
+// count counts the result of a change request.
 func (c *changes) count(err error, dryRun bool) {
 	switch {
 	case dryRun:
@@ -129,7 +133,7 @@ func (c *changes) count(err error, dryRun bool) {
 	}
 }
 
-// ownByLeader refuses a kind that users do not write.
+// ownByLeader returns an error for a kind that only Penstock itself writes.
 func ownByLeader(kind string) error {
 	k, err := resource.FindKind(kinds.All(), kind)
 	if err == nil && k.Kept != "" {

@@ -17,7 +17,7 @@ import (
 	"penstock/node/mux"
 )
 
-// Connections that idle at HTTP are bounded; who comes last is served.
+// Idle HTTP connections are bounded, and the newest connection is served.
 func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 	var gate Gate
 	gate.Set(http.HandlerFunc(ServeAlive))
@@ -34,8 +34,8 @@ func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 		defer conn.Close()
 		all = append(all, conn)
 	}
-	// The server itself ends what says nothing as well: TestACrowdLosesItsOldest
-	// tells the one from the other.
+	// The server's own timeout would end an idle connection as well:
+	// TestACrowdLosesItsOldest distinguishes the two.
 	if err := all[0].SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 	}
 }
 
-// The oldest goes for the newest alone, at a server that waits for as long as it takes.
+// A new connection evicts only the oldest, at a server without timeouts.
 func TestACrowdLosesItsOldest(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -84,12 +84,14 @@ func TestACrowdLosesItsOldest(t *testing.T) {
 	}
 }
 
-// Snapshots on their way here may come beside one another, and give their
-// place and their disk back when nothing comes any more.
+// Snapshots can be uploaded concurrently, and abandoned uploads free their slot and
+// their disk space.
 func TestUploadsThatStandStillAreGivenUp(t *testing.T) {
 	c := &changes{uploads: uploads{dir: t.TempDir(), open: map[string]*upload{}}}
 	part := func(name byte, i int64) error {
-		_, err := c.restoreSnapshot(t.Context(), &admin.UploadRequest{Upload: bytes.Repeat([]byte{name}, 16), Offset: i * 4, Data: []byte("part")})
+		_, err := c.restoreSnapshot(t.Context(), &admin.UploadRequest{
+			Upload: bytes.Repeat([]byte{name}, 16), Offset: i * 4, Data: []byte("part"),
+		})
 		return err
 	}
 	var sending sync.WaitGroup

@@ -18,9 +18,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// An endpoint whose host name cannot be looked up any more keeps its address,
-// and status says so, with how old the address is; one that never had an
-// address says why.
+// An endpoint whose host name cannot be looked up any more keeps its address, and
+// status shows the error and the age of the address. For one that never had an
+// address, status shows the reason.
 func TestStatusTellsOfNamesThatCannotBeLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -35,7 +35,8 @@ func TestStatusTellsOfNamesThatCannotBeLookedUp(t *testing.T) {
 		router := routing.NewRouter(routing.Config{Hosts: resolver})
 		plane := &dataplane.Dataplane{Router: router, Resolver: resolver}
 		var changes []resource.Change
-		for _, o := range nodetest.Objects(t, "kind: Service\nname: apps\nspec: {endpoints: [{address: \"Apps.example.com:80\"}, {address: \"10.0.0.9:80\"}, {address: \"never.example.com:80\"}]}\n") {
+		for _, o := range nodetest.Objects(t, "kind: Service\nname: apps\nspec: {endpoints: [{address: \"Apps.example.com:80\"}, "+
+			"{address: \"10.0.0.9:80\"}, {address: \"never.example.com:80\"}]}\n") {
 			changes = append(changes, resource.Put(o))
 		}
 		if _, err := router.Apply(changes, time.Now()); err != nil {
@@ -64,7 +65,8 @@ func TestStatusTellsOfNamesThatCannotBeLookedUp(t *testing.T) {
 		all = after(time.Minute)
 		e := all["Apps.example.com:80"]
 		age, found := strings.CutPrefix(e.Reason, "its host name cannot be looked up (server misbehaving), and its address is ")
-		if old, err := time.ParseDuration(strings.TrimSuffix(age, " old")); !found || err != nil || old < 50*time.Second || old > time.Minute+time.Second {
+		if old, err := time.ParseDuration(strings.TrimSuffix(age, " old")); !found || err != nil ||
+			old < 50*time.Second || old > time.Minute+time.Second {
 			t.Errorf("after a minute without DNS: %+v", e)
 		}
 		if e.Resolved != "10.0.0.1:80" || e.Health != "unchecked" {

@@ -9,7 +9,7 @@ import (
 	"penstock/routing"
 )
 
-// decisions has the methods that tell how routing decides here.
+// decisions has the methods that explain the routing decisions of this node.
 type decisions struct {
 	peers   *Peers
 	data    *dataplane.Dataplane
@@ -23,7 +23,7 @@ func (d *decisions) register(s *admin.Server) {
 	admin.Handle(s, admin.MethodExplain, admin.RoleReader, d.explainHere)
 }
 
-// effective tells which policies decide for which sources here.
+// effective lists which policies apply to which sources on this node.
 func (d *decisions) effective(ctx context.Context, r *admin.EffectiveRequest) (*admin.EffectiveResult, error) {
 	if !r.Stale {
 		if err := d.peers.Current(ctx); err != nil {

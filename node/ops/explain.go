@@ -9,7 +9,7 @@ import (
 	"penstock/routing"
 )
 
-// inputOf is the connection that a request describes.
+// inputOf returns the connection that a request describes.
 func inputOf(r *admin.ExplainRequest) (routing.Input, error) {
 	in := routing.Input{Listener: r.Listener, ALPN: r.ALPN, Tags: r.Tags}
 	if r.SNI != nil {
@@ -25,7 +25,8 @@ func inputOf(r *admin.ExplainRequest) (routing.Input, error) {
 	return in, nil
 }
 
-// explain asks the table how it would decide.
+// explain returns how this node's routing table decides about a connection or
+// request.
 func (d *decisions) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
 	in, err := inputOf(r)
 	if err != nil {
@@ -47,7 +48,7 @@ func (d *decisions) explain(r *admin.ExplainRequest) (*routing.Explanation, erro
 	return &e, nil
 }
 
-// requestOf is the request that is asked about; nil: none is.
+// requestOf converts the HTTP request of an admin request; nil: there is none.
 func requestOf(r *admin.HTTPRequest) *routing.Request {
 	if r == nil {
 		return nil
@@ -55,7 +56,7 @@ func requestOf(r *admin.HTTPRequest) *routing.Request {
 	return routing.NewRequest(r.Method, r.Path, r.Host, r.Headers)
 }
 
-// explainHere asks the table of the node that is meant how it would decide.
+// explainHere runs explain on the requested node.
 func (d *decisions) explainHere(ctx context.Context, r *admin.ExplainRequest) (*routing.Explanation, error) {
 	if passed, err := d.peers.Elsewhere(ctx, r.Node); passed {
 		return nil, err

@@ -9,18 +9,18 @@ import (
 	"penstock/routing/resource"
 )
 
-// maxProblems bounds what status tells of the Gateway API.
+// maxProblems bounds the Gateway API problems that status lists.
 const maxProblems = 100
 
-// Gateways tells how the objects of the Gateway API do on a node: the status that
-// others read off them, and the problems that status lists.
+// Gateways computes the state of Gateway API objects on a node: their status
+// field, and the problems that the status method lists.
 type Gateways struct {
 	Node   string // name of the node
 	Bind   string // host of listeners whose address has none
 	Engine *netio.Engine
 }
 
-// problems says what of the Gateway API's objects does not act, in words.
+// problems describes what is not in force of the Gateway API objects.
 func (g *Gateways) problems(set *resource.Set) (words []string) {
 	var statuses *gateway.Statuses
 	for _, kind := range []string{gateway.KindGateway, gateway.KindTLSRoute, gateway.KindTCPRoute} {
@@ -42,7 +42,7 @@ func (g *Gateways) problems(set *resource.Set) (words []string) {
 	return words
 }
 
-// failed says which listeners of Gateways this node cannot have.
+// failed returns the errors of the Gateways' listeners that this node cannot open.
 func (g *Gateways) failed() gateway.Failed {
 	failed := map[string]string{}
 	for _, l := range g.Engine.Listeners() {
@@ -53,8 +53,9 @@ func (g *Gateways) failed() gateway.Failed {
 	return func(listener string) string { return failed[listener] }
 }
 
-// Status tells the status of objects of the Gateway API as of a moment:
-// what follows from the objects, and whether this node listens where they say.
+// Status returns a function that computes the status of a Gateway API object, as
+// JSON, at the time of the call to Status: from the objects in set, and from
+// whether this node listens on their addresses.
 func (g *Gateways) Status(set *resource.Set) func(o *resource.Object, since time.Time) []byte {
 	statuses := gateway.NewStatuses(set, g.failed()).At(g.Bind)
 	return func(o *resource.Object, since time.Time) []byte {
@@ -64,7 +65,7 @@ func (g *Gateways) Status(set *resource.Set) func(o *resource.Object, since time
 		}
 		text, err := json.Marshal(status)
 		if err != nil {
-			return nil // texts and numbers alone
+			return nil // cannot happen: texts and numbers only
 		}
 		return text
 	}

@@ -18,36 +18,37 @@ import (
 	"penstock/node/mux"
 )
 
-// Gate is what HTTP serves now.
+// Gate is a handler that can be replaced while it serves. Set must be called
+// before the first request.
 type Gate struct{ h atomic.Pointer[http.Handler] }
 
-// Set changes it.
+// Set replaces the handler.
 func (f *Gate) Set(h http.Handler) { f.h.Store(&h) }
 
 func (f *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*f.h.Load()).ServeHTTP(w, r) }
 
-// ServeAlive says that the process lives.
+// ServeAlive answers /healthz: the process is alive.
 func ServeAlive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
-// HTTP is what a node serves of HTTP: /healthz, /readyz, /metrics and /v1.
+// HTTP serves a node's HTTP endpoints: /healthz, /readyz, /metrics and /v1.
 type HTTP struct {
-	Admin   *admin.Server // answers what /v1 asks
+	Admin   *admin.Server // answers the requests of /v1
 	Metrics *prometheus.Registry
 	Ready   Readiness
 	Peers   *Peers
 	Log     *slog.Logger
-	Dev     bool // who reaches the loopback address may do all, others nothing
+	Dev     bool // loopback hosts only, with all permissions
 	Pprof   bool // also /debug/pprof/
 }
 
-// Handler makes the handler of it.
+// Handler makes the handler.
 func (f *HTTP) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", ServeAlive)
 	mux.HandleFunc("GET /readyz", f.serveReady)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(f.Metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelWarn),
-		// Scrapes that overlap would only make one another slower.
+		// More overlapping scrapes would only slow each other down.
 		MaxRequestsInFlight: 4,
 	}))
 	mux.HandleFunc("GET /v1/status", serveV1(f, admin.MethodStatus, nothing, whole[admin.Status]))
@@ -71,13 +72,13 @@ func (f *HTTP) Handler() http.Handler {
 	return mux
 }
 
-// NewServer makes the server of HTTP, which serves what the gate has.
+// NewServer makes the HTTP server for the gate.
 func NewServer(gate *Gate, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           gate,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      2 * time.Minute, // profiles take their time
+		WriteTimeout:      2 * time.Minute, // long enough for profiles
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ConnState:         crowd(mux.NewUnauthenticatedPool(maxHTTP, maxHTTPSource)),
@@ -85,12 +86,12 @@ func NewServer(gate *Gate, log *slog.Logger) *http.Server {
 	}
 }
 
-// maxHTTP bounds the connections of HTTP, maxHTTPSource those from one
-// address. At either bound the oldest goes: what idles there must not take
-// the descriptors that traffic needs, nor keep a balancer's probe out.
+// maxHTTP bounds the HTTP connections, maxHTTPSource those from one address. At
+// either bound the oldest is closed: idle connections must not use up the
+// descriptors that traffic needs, nor keep out the probes of a load balancer.
 const maxHTTP, maxHTTPSource = 1024, 512
 
-// crowd keeps the connections of a server within bounds.
+// crowd returns a ConnState hook that bounds the connections of a server.
 func crowd(all *mux.UnauthenticatedPool) func(net.Conn, http.ConnState) {
 	var mu sync.Mutex
 	leave := map[net.Conn]func(){}
@@ -100,7 +101,7 @@ func crowd(all *mux.UnauthenticatedPool) func(net.Conn, http.ConnState) {
 		switch state {
 		case http.StateNew:
 			leave[conn] = all.Add(conn.RemoteAddr(), func() {
-				go conn.Close() //nolint:errcheck // TLS says goodbye, which may take a while
+				go conn.Close() //nolint:errcheck // sending close_notify may block
 			})
 		case http.StateClosed, http.StateHijacked:
 			if leave[conn] != nil {
@@ -111,8 +112,8 @@ func crowd(all *mux.UnauthenticatedPool) func(net.Conn, http.ConnState) {
 	}
 }
 
-// serveReady tells whether the node should get traffic. One that is cut off
-// from its cluster should: it serves what it knows, and says so.
+// serveReady answers /readyz. A node that is cut off from its cluster is ready: it
+// serves its last configuration, and adds a warning.
 func (f *HTTP) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if why := f.Ready.NotReady(); why != "" {
 		http.Error(w, why, http.StatusServiceUnavailable)
@@ -126,10 +127,11 @@ func (f *HTTP) serveReady(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(text))
 }
 
-// loopbackOnly refuses requests for other hosts than this one. A page in a
-// browser on this machine could otherwise read the answers, by having its own
-// name lead here (DNS rebinding). Who names no host is no browser: balancers
-// that probe by HTTP/1.0 do so.
+// loopbackOnly refuses requests whose Host is not localhost or a loopback address.
+// A page in a browser on this machine could otherwise read the answers, by making
+// its own name resolve to this address (DNS rebinding). It accepts requests
+// without a Host: browsers send one, but load balancers that probe by HTTP/1.0 do
+// not.
 func loopbackOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host

@@ -14,12 +14,13 @@ import (
 	"penstock/routing/resource"
 )
 
-// maxBody bounds what PUT and POST take, in bytes.
+// maxBody bounds the bodies of PUT and POST, in bytes.
 const maxBody = 8 << 20
 
-// readBody decodes the documents of a request, also those of other formats, with
-// what these warn of. Its media type must be given, and none that a form could have: so a page in
-// a browser cannot send one without being asked first (CORS).
+// readBody decodes the resources in a request's body, in any supported format, and
+// returns the warnings of the conversion. The Content-Type is required and must be
+// one that an HTML form cannot send: so a browser makes a CORS preflight request
+// before a page can send one.
 func readBody(r *http.Request) ([]resource.Object, resource.Faults, error) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" && media != "application/yaml" {
@@ -42,7 +43,7 @@ func readBody(r *http.Request) ([]resource.Object, resource.Faults, error) {
 	return objects, warnings, nil
 }
 
-// postRequest reads any number of resources, which are applied together.
+// postRequest reads any number of resources, which are applied in one change.
 func postRequest(r *http.Request) (any, error) {
 	objects, warnings, err := readBody(r)
 	if err != nil {
@@ -51,15 +52,15 @@ func postRequest(r *http.Request) (any, error) {
 	return applyRequest(r, objects, warnings), nil
 }
 
-// applyRequest asks for what a body says.
+// applyRequest makes the admin request for the resources of a body.
 func applyRequest(r *http.Request, objects []resource.Object, warnings resource.Faults) admin.ApplyRequest {
 	return admin.ApplyRequest{
 		Documents: Documents(objects), DryRun: r.URL.Query().Has("dryRun"), Warnings: catalog.Faults(warnings),
 	}
 }
 
-// putRequest reads one resource, whose kind and name must be those of the
-// path. A document of another format is taken as what it stands for.
+// putRequest reads one resource, whose kind and name must match the path. A
+// document in another format is converted first.
 func putRequest(r *http.Request) (any, error) {
 	objects, warnings, err := readBody(r)
 	if err != nil {
@@ -73,12 +74,14 @@ func putRequest(r *http.Request) (any, error) {
 	if len(objects) == 1 && first.Kind == kind.Name && first.Name == name {
 		return applyRequest(r, objects, warnings), nil
 	}
-	e := admin.Errorf(admin.Invalid, "want one %s with the name %q, not %s; POST /v1/apply takes any number of any kind", kind.Name, name, named(objects))
+	e := admin.Errorf(admin.Invalid, "want one %s with the name %q, not %s; POST /v1/apply takes any number of any kind",
+		kind.Name, name, named(objects))
 	e.Faults = []admin.Fault{{Key: first.String(), Path: "name", Message: e.Message, Value: first.Name}}
 	return nil, e
 }
 
-// named lists resources for people, and the format that they came in.
+// named lists resources for an error text, with their format if it is not
+// Penstock's.
 func named(objects []resource.Object) string {
 	names := make([]string, len(objects))
 	for i := range objects {
@@ -91,7 +94,7 @@ func named(objects []resource.Object) string {
 	return strings.TrimSpace(text)
 }
 
-// Documents gives objects in the form in which they travel.
+// Documents encodes objects for an admin request, secrets included.
 func Documents(objects []resource.Object) [][]byte {
 	docs := make([][]byte, len(objects))
 	for i, o := range objects {
@@ -100,10 +103,11 @@ func Documents(objects []resource.Object) [][]byte {
 	return docs
 }
 
-// maxListed bounds what one line lists.
+// maxListed bounds the names that List returns.
 const maxListed = 50
 
-// List names things in one line, the first of them where they are many.
+// List joins names in one line. Of more than maxListed names it lists the first
+// ones and the number of the rest.
 func List(names []string) string {
 	if len(names) > maxListed {
 		names = append(slices.Clone(names[:maxListed]), fmt.Sprintf("and %d more", len(names)-maxListed))

@@ -16,9 +16,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// serveV1 answers by asking the node what a command would ask, in the name of
-// whoever's token the request has. So what a caller may do, and which node it
-// is passed on to, is decided in one place.
+// serveV1 answers by calling the admin method that a command would call, as the
+// principal of the request's token. So the admin server alone decides what a
+// caller may do and which node handles it.
 func serveV1[Resp any](f *HTTP, method string, request func(*http.Request) (any, error), show func(*Resp) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), v1Timeout)
@@ -48,12 +48,12 @@ func serveV1[Resp any](f *HTTP, method string, request func(*http.Request) (any,
 	}
 }
 
-// v1Timeout bounds a request.
+// v1Timeout bounds a request to /v1.
 const v1Timeout = 30 * time.Second
 
-// bearer is who asks: with --dev whoever reaches the loopback address, else
-// whoever has the token in the Authorization header (RFC 6750), which must
-// not travel in the clear.
+// bearer returns the caller's principal: with --dev an admin, otherwise the one
+// of the token in the Authorization header (RFC 6750). It refuses tokens sent in
+// the clear, except from this machine.
 func (f *HTTP) bearer(ctx context.Context, r *http.Request) (admin.Principal, error) {
 	if f.Dev {
 		return admin.Principal{Name: "dev", Role: admin.RoleAdmin, From: r.RemoteAddr}, nil
@@ -91,7 +91,7 @@ func deleteRequest(r *http.Request) (any, error) {
 	return admin.DeleteRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name")}, nil
 }
 
-// documents shows a list of resources, document the only one.
+// documents returns a list of resources as JSON, document the only one.
 func documents(g *admin.GetResult) any {
 	raw := make([]json.RawMessage, len(g.Documents))
 	for i, d := range g.Documents {
@@ -102,7 +102,7 @@ func documents(g *admin.GetResult) any {
 
 func document(g *admin.GetResult) any { return json.RawMessage(g.Documents[0].Data) }
 
-// statuses are the HTTP statuses of refusals.
+// statuses maps the codes of refusals to HTTP status codes; others are 500.
 var statuses = map[admin.Code]int{
 	admin.Invalid: http.StatusBadRequest, admin.NotFound: http.StatusNotFound, admin.Refused: http.StatusConflict,
 	admin.TooLarge: http.StatusRequestEntityTooLarge, admin.Busy: http.StatusTooManyRequests,
@@ -126,7 +126,7 @@ func reply(w http.ResponseWriter, answer any, err error) {
 			refusal["code"] = e.Code
 			if len(e.Faults) > 0 {
 				refusal["faults"] = e.Faults
-			} else if e.Code == admin.Invalid { // whoever reads faults finds each there
+			} else if e.Code == admin.Invalid { // so that faults is always set for invalid requests
 				refusal["faults"] = []admin.Fault{{Message: e.Message}}
 			}
 		}
@@ -141,12 +141,12 @@ func reply(w http.ResponseWriter, answer any, err error) {
 	}
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(answer) // the client has gone: there is nobody to tell
+	_ = enc.Encode(answer) // fails only if the client has gone
 }
 
-// effectiveRequest reads one of HTTP: ?destination, all, stale, limit, and
-// afterDestination with afterSources, which are what "more" of the answer
-// before has.
+// effectiveRequest reads the query: destination, all, stale, limit, and
+// afterDestination with afterSources, whose values are those of "more" in the
+// previous answer.
 func effectiveRequest(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	req := admin.EffectiveRequest{Destination: q.Get("destination"), All: q.Has("all"), Stale: q.Has("stale")}

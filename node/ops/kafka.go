@@ -11,7 +11,7 @@ import (
 
 import ()
 
-// virtualClusters tells how the virtual clusters do.
+// virtualClusters returns the status of the virtual clusters.
 func virtualClusters(proxy *kafka.Proxy) []admin.VirtualClusterStatus {
 	var out []admin.VirtualClusterStatus
 	for _, c := range proxy.Status() {
@@ -29,8 +29,8 @@ func virtualClusters(proxy *kafka.Proxy) []admin.VirtualClusterStatus {
 	return out
 }
 
-// clusterTotals are the requests, errors and throttled answers of each virtual
-// cluster since start.
+// clusterTotals returns the requests, errors and throttled responses of each
+// virtual cluster since start.
 func clusterTotals(proxy *kafka.Proxy) map[string][3]uint64 {
 	totals := map[string][3]uint64{}
 	for _, c := range proxy.Counts() {
@@ -45,7 +45,7 @@ func clusterTotals(proxy *kafka.Proxy) map[string][3]uint64 {
 	return totals
 }
 
-// clusterRates makes rates of two totals, by name.
+// clusterRates computes the rates between two totals, sorted by name.
 func clusterRates(last, next map[string][3]uint64, over time.Duration) []admin.ClusterRate {
 	var out []admin.ClusterRate
 	for _, name := range slices.Sorted(maps.Keys(next)) {

@@ -6,7 +6,7 @@ import (
 	"penstock/node/admin"
 )
 
-// Whoever changes something in a cluster that rests on one disk is told.
+// A change in a cluster with a single voter gets a warning.
 func TestAChangeOnOneDiskIsToldOfAsSuch(t *testing.T) {
 	t.Parallel()
 	made := []admin.Change{{Action: admin.Unchanged}, {Action: admin.Created}}

@@ -1,12 +1,13 @@
-// Package ops is what operators ask of a node: the admin methods that read and
-// change resources, tell status and members, explain and simulate decisions, and
-// look after rollouts; and /healthz, /readyz, /metrics and /v1 of HTTP.
+// Package ops implements the operators' interface to a node: the admin methods
+// that read and change resources, report status and members, explain and simulate
+// routing decisions, and control rollouts; and /healthz, /readyz, /metrics and /v1
+// of HTTP.
 //
 //	methods := ops.New(ops.Config{Self: self, Data: d, Catalog: c, ...})
 //	methods.Register(server)
 //
-// What a node does of itself because it is asked to, a drain or its leaving, is
-// the node's.
+// The methods that act on the node itself, to drain it or to leave the cluster,
+// are in package node.
 package ops
 
 import (
@@ -25,14 +26,14 @@ import (
 	"penstock/node/rollout"
 )
 
-// Self is what a node says of itself, and does not change while it runs.
+// Self describes the node. It does not change while the node runs.
 type Self struct {
 	ID, Name, Version string
-	Cluster, HTTP     string // the addresses that it listens on
+	Cluster, HTTP     string // listen addresses
 	Started           time.Time
 }
 
-// Config is what the methods work with.
+// Config is the configuration of Methods.
 type Config struct {
 	Self    Self
 	Data    *dataplane.Dataplane
@@ -40,19 +41,19 @@ type Config struct {
 	Cluster *cluster.Cluster // nil: with --dev
 	Tracker *rollout.Tracker
 	State   *lifecycle.State
-	// Gateways tell how the objects of the Gateway API do.
+	// Gateways computes the status of Gateway API objects.
 	Gateways *Gateways
-	// Changes counts changes by their result: done or refused.
+	// Changes counts changes by result: done or refused.
 	Changes *prometheus.CounterVec
-	// Uploads is the folder for snapshots that are on their way here.
+	// Uploads is the folder for snapshots that are being uploaded.
 	Uploads string
 	Log     *slog.Logger
 }
 
-// Methods are the admin methods.
+// Methods holds the admin methods.
 type Methods struct {
-	Peers    *Peers          // how this node reaches the others
-	Rollouts *rollout.Driver // looks after rollouts where this node leads; to be run
+	Peers    *Peers          // reaches the other nodes
+	Rollouts *rollout.Driver // drives rollouts while this node leads; the caller runs it
 
 	reader    reader
 	changes   *changes
@@ -77,8 +78,8 @@ func New(cfg Config) *Methods {
 	return m
 }
 
-// Register adds the methods to a server. What each does is told by the types of
-// package admin.
+// Register adds the methods to a server. The types of package admin document
+// them.
 func (m *Methods) Register(s *admin.Server) {
 	m.reader.register(s)
 	m.changes.register(s)
@@ -89,10 +90,10 @@ func (m *Methods) Register(s *admin.Server) {
 	admin.Handle(s, admin.MethodVersion, admin.RoleReader, m.version)
 }
 
-// Tidy does what is not urgent, about once a second.
+// Tidy does the periodic work, about once a second: it drops abandoned uploads.
 func (m *Methods) Tidy(now time.Time) { m.changes.uploads.sweep(now) }
 
-// Ask connects to a server of this process, in somebody's name.
+// Ask connects to a server of this process as the given principal.
 func Ask(ctx context.Context, s *admin.Server, p admin.Principal) (*admin.Client, error) {
 	near, far := net.Pipe()
 	go s.ServeConn(far, p)

@@ -10,19 +10,19 @@ import (
 	"penstock/node/cluster"
 )
 
-// Peers are the nodes of a cluster as one of them sees the others.
+// Peers gives the methods access to the other nodes of the cluster.
 type Peers struct {
 	self    Self
 	cluster *cluster.Cluster // nil: with --dev there are no others
 	catalog *catalog.Catalog
 }
 
-// leads tells whether this node decides now.
+// leads reports whether this node is the leader and ready to commit.
 func (p *Peers) leads() bool {
 	return p.cluster == nil || p.cluster.Store().Leadership().Ready
 }
 
-// Alone says why nothing can be decided now; "": all is well.
+// Alone returns why no change can be committed now; "": it can.
 func (p *Peers) Alone() string {
 	if p.cluster == nil {
 		return ""
@@ -30,8 +30,9 @@ func (p *Peers) Alone() string {
 	return p.cluster.Alone()
 }
 
-// Elsewhere passes a request on to the node that it is meant for, unless that
-// is this one.
+// Elsewhere forwards the current request to a node, by name or ID, unless that is
+// "" or this one. If passed is true, the handler must return err and no result of
+// its own.
 func (p *Peers) Elsewhere(ctx context.Context, node string) (passed bool, err error) {
 	if node == "" || node == p.self.Name || node == p.self.ID {
 		return false, nil
@@ -46,8 +47,8 @@ func (p *Peers) Elsewhere(ctx context.Context, node string) (passed bool, err er
 	return true, admin.Pass(ctx, c)
 }
 
-// Current waits until this node acts on everything that was answered before,
-// wherever it was asked for.
+// Current waits until every change that any node has acknowledged before the call
+// is in force on this node (a linearizable read).
 func (p *Peers) Current(ctx context.Context) error {
 	if p.cluster == nil {
 		return nil
@@ -62,7 +63,7 @@ func (p *Peers) Current(ctx context.Context) error {
 	return p.catalog.Await(ctx, index)
 }
 
-// others are the members that are up, without this one.
+// others returns the members that are up, without this node.
 func (p *Peers) others() []cluster.Member {
 	if p.cluster == nil {
 		return nil
@@ -70,11 +71,11 @@ func (p *Peers) others() []cluster.Member {
 	return slices.DeleteFunc(p.cluster.Members(), func(m cluster.Member) bool { return m.Self || !m.Up() })
 }
 
-// lookAgain is how often it is looked whether a node is still up.
+// lookAgain is the interval at which whileUp checks the node.
 const lookAgain = 500 * time.Millisecond
 
-// whileUp calls down when a node is not up any more, and returns then, or when
-// ctx ends.
+// whileUp waits until the node is not up any more, calls down and returns. It also
+// returns when ctx ends.
 func (p *Peers) whileUp(ctx context.Context, id string, down func()) {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
@@ -91,8 +92,8 @@ func (p *Peers) whileUp(ctx context.Context, id string, down func()) {
 	}
 }
 
-// atLeader makes do run where the cluster is led from: here, or there by
-// passing the request on.
+// atLeader wraps do so that it runs on the leader: here if this node leads,
+// otherwise by forwarding the request.
 func atLeader[Req, Resp any](p *Peers, do func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	if p.cluster == nil {
 		return do

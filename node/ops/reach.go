@@ -14,12 +14,12 @@ import (
 	"penstock/routing/gateway"
 )
 
-// reachPatience is how long a change waits for the nodes to act on it, if its
-// sender does not say.
+// reachPatience is the default for how long a change waits to take effect on the
+// nodes.
 const reachPatience = 10 * time.Second
 
-// reach waits for as many nodes to act on an index as the sender wishes, and
-// gathers what they have to say about the listeners among the changes.
+// reach waits until an index is in force on the number of nodes that the sender
+// wants, and collects their warnings about the listeners among the changes.
 func (c *changes) reach(ctx context.Context, index uint64, wait admin.Wait, changes []admin.Change) (admin.Reached, []admin.Fault) {
 	listeners := c.listenersOf(changes)
 	reached, warnings := admin.Reached{Nodes: 1}, c.deaf(listeners)
@@ -63,16 +63,16 @@ func (c *changes) reach(ctx context.Context, index uint64, wait admin.Wait, chan
 	return reached, warnings
 }
 
-// reachedBy is what one node answers to whether it acts on something.
+// reachedBy is the answer of one node to an AwaitRequest.
 type reachedBy struct {
 	node   string
 	result *admin.AwaitResult
 	err    error
 }
 
-// askAll asks nodes to answer when they act on an index. One that hangs or is
-// cut off is waited for as long as it is known to be up: context.Canceled is
-// what it answers then.
+// askAll sends r to nodes, which answer when the index is in force there. It waits
+// for a node that hangs or is cut off only while gossip reports it up; then the
+// answer is context.Canceled.
 func (c *changes) askAll(ctx context.Context, nodes []cluster.Member, r *admin.AwaitRequest) <-chan reachedBy {
 	answers := make(chan reachedBy, len(nodes))
 	for _, m := range nodes {
@@ -91,8 +91,8 @@ func (c *changes) askAll(ctx context.Context, nodes []cluster.Member, r *admin.A
 	return answers
 }
 
-// listenersOf names the listeners among changes, and those that come of the
-// Gateways among them; this node acts on the changes already.
+// listenersOf returns the names of the listeners among changes, and of those that
+// the Gateways among them define. The changes are already in force on this node.
 func (c *changes) listenersOf(changes []admin.Change) (names []string) {
 	gateways := map[string]bool{}
 	for _, ch := range changes {
@@ -115,7 +115,7 @@ func (c *changes) listenersOf(changes []admin.Change) (names []string) {
 	return names
 }
 
-// await tells when this node acts on an index.
+// await returns when an index is in force on this node.
 func (c *changes) await(ctx context.Context, r *admin.AwaitRequest) (*admin.AwaitResult, error) {
 	if err := c.catalog.Await(ctx, r.Index); err != nil {
 		return nil, err
@@ -123,7 +123,8 @@ func (c *changes) await(ctx context.Context, r *admin.AwaitRequest) (*admin.Awai
 	return &admin.AwaitResult{Index: r.Index, Warnings: c.deaf(r.Listeners)}, nil
 }
 
-// deaf warns of the listeners among some that do not listen here.
+// deaf returns a warning for each of the listeners that cannot listen on this
+// node.
 func (c *changes) deaf(listeners []string) (warnings []admin.Fault) {
 	if len(listeners) == 0 {
 		return nil
@@ -136,7 +137,7 @@ func (c *changes) deaf(listeners []string) (warnings []admin.Fault) {
 			Key: "Listener/" + l.Name, Path: "spec.address",
 			Message: "does not listen on node " + c.peers.self.Name + ", and is tried again: " + l.Err.Error(),
 		}
-		if of, at, ok := strings.Cut(l.Name, "/"); ok { // it comes of a Gateway
+		if of, at, ok := strings.Cut(l.Name, "/"); ok { // defined by a Gateway
 			f.Key, f.Path, f.Value = gateway.KindGateway+"/"+of, "spec.listeners", at
 		}
 		warnings = append(warnings, f)

@@ -7,8 +7,8 @@ import (
 	"penstock/node/catalog"
 )
 
-// reader has the methods that read resources. The node asked answers, once it has
-// what the leader has.
+// reader has the methods that read resources. Any node answers them, once it has
+// caught up with the leader.
 type reader struct {
 	peers   *Peers
 	catalog *catalog.Catalog

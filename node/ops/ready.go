@@ -7,13 +7,13 @@ import (
 
 import ()
 
-// Readiness says whether a node should get traffic.
+// Readiness determines whether a node should get traffic.
 type Readiness struct {
 	State  *lifecycle.State
 	Engine *netio.Engine
 }
 
-// NotReady says why the node should get no traffic; "": it should.
+// NotReady returns why the node should get no traffic; "": it should.
 func (r Readiness) NotReady() string {
 	if why := r.State.NotReady(); why != "" {
 		return why
@@ -24,5 +24,6 @@ func (r Readiness) NotReady() string {
 	return ""
 }
 
-// outOfFiles is why a node is not ready on which new connections have to wait.
+// outOfFiles is the reason of NotReady when no descriptor is left for new
+// connections.
 const outOfFiles = "out of file descriptors: new connections wait to be accepted (raise the limit, or close some)"

@@ -27,7 +27,7 @@ type rollouts struct {
 	changes *changes
 }
 
-// newRollouts makes them, with what looks after rollouts where this node leads.
+// newRollouts makes the methods, and the driver of rollouts.
 func newRollouts(cfg *Config, peers *Peers, changes *changes) *rollouts {
 	l := &rollouts{peers: peers, router: cfg.Data.Router, catalog: cfg.Catalog, tracker: cfg.Tracker, changes: changes}
 	l.driver = rollout.New(rollout.Config{
@@ -55,7 +55,7 @@ func (l *rollouts) register(s *admin.Server) {
 	})
 }
 
-// rolloutSeen tells what this node sees of some rollouts.
+// rolloutSeen returns this node's observations of the rollouts of some routes.
 func (l *rollouts) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
 	if len(r.Routes) > admin.MaxRollouts {
 		return nil, admin.Errorf(admin.TooLarge, "%d routes in one question, at most %d", len(r.Routes), admin.MaxRollouts)
@@ -77,8 +77,8 @@ func (l *rollouts) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen,
 	return seen, nil
 }
 
-// askRollouts asks all members what they see of some rollouts, in as many
-// questions as that takes.
+// askRollouts collects the observations of all members about the rollouts of some
+// routes.
 func (l *rollouts) askRollouts(ctx context.Context, routes []string) []rollout.Report {
 	own, err := inQuestions(routes, admin.MaxRollouts, l.rolloutSeen)
 	reports := []rollout.Report{report(l.peers.self.ID, l.peers.self.Name, own, err)}
@@ -96,9 +96,9 @@ func (l *rollouts) askRollouts(ctx context.Context, routes []string) []rollout.R
 	})...)
 }
 
-// inQuestions asks about so many routes at a time. Where one question is not
-// answered there is no answer: half of one would look like a node that does not
-// have the rest.
+// inQuestions calls ask for at most most routes at a time and merges the answers.
+// It fails if one call fails: with a partial answer the node would seem not to
+// have the other routes.
 func inQuestions(routes []string, most int, ask func(*admin.RolloutSeenRequest) (*admin.RolloutSeen, error)) (*admin.RolloutSeen, error) {
 	all := &admin.RolloutSeen{Rollouts: make(map[string]admin.RolloutSight, len(routes))}
 	for some := range slices.Chunk(routes, most) {
@@ -111,10 +111,10 @@ func inQuestions(routes []string, most int, ask func(*admin.RolloutSeenRequest) 
 	return all, nil
 }
 
-// askMembers asks all other members at once. Those that gossip does not reach
-// are asked as well: what they see counts, and a network may let through the
-// one port and not the other. How long that takes is up to who asks, and to the
-// pause between two dials of a node that is gone.
+// askMembers calls ask for all other members concurrently. That includes members
+// that gossip does not reach: their observations count, and a network may pass one
+// port and block the other. The duration depends on ask, and on the pause between
+// two dials of a node that is gone.
 func askMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.RolloutSeen, error)) []rollout.Report {
 	members = slices.DeleteFunc(members, func(m cluster.Member) bool { return m.Self })
 	reports := make([]rollout.Report, len(members))
@@ -136,7 +136,7 @@ func askMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.Roll
 	return reports
 }
 
-// report is what a node answers.
+// report converts a node's answer, or its error.
 func report(id, node string, seen *admin.RolloutSeen, err error) rollout.Report {
 	one := rollout.Report{ID: id, Node: node, Err: err}
 	if err != nil {
@@ -152,7 +152,8 @@ func report(id, node string, seen *admin.RolloutSeen, err error) rollout.Report 
 	return one
 }
 
-// listRollouts tells how far rollouts have come, by what all nodes see.
+// listRollouts returns the progress of rollouts from the observations of all
+// nodes.
 func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
 	if err := l.peers.Current(ctx); err != nil {
 		return nil, err
@@ -174,7 +175,8 @@ func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (
 	return &list, nil
 }
 
-// knownRollouts tells what this node knows of rollouts by itself.
+// knownRollouts returns the progress of rollouts from this node's observations
+// only.
 func (l *rollouts) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) {
 	items, err := l.rolloutItems(r.Route)
 	if err != nil {
@@ -187,7 +189,7 @@ func (l *rollouts) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, err
 	return &list, nil
 }
 
-// rolloutItems are the routes with a rollout; all, or one.
+// rolloutItems returns the routes with a rollout: all, or the one named.
 func (l *rollouts) rolloutItems(route string) ([]rollout.Item, error) {
 	items := slices.DeleteFunc(l.tracker.All(time.Now()), func(i rollout.Item) bool {
 		return i.Route == nil || route != "" && i.Name != route
@@ -203,7 +205,7 @@ func (l *rollouts) rolloutItems(route string) ([]rollout.Item, error) {
 	return nil, admin.Errorf(admin.NotFound, "there is no MeshTCPRoute %q", route)
 }
 
-// rolloutText tells of one rollout; look is nil where nobody was asked.
+// rolloutText describes one rollout; look is nil if no other node was asked.
 func rolloutText(item *rollout.Item, seen *rollout.Seen, look *rollout.Observation) admin.Rollout {
 	spec := item.Route.Rollout.WithDefaults()
 	s := item.Acts()
@@ -258,14 +260,14 @@ func (l *rollouts) doRollout(ctx context.Context, r *admin.RolloutRequest) (*adm
 	}
 	list, err := l.knownRollouts(&admin.RolloutsRequest{Route: r.Route})
 	if err != nil {
-		return nil, err // it has gone in the meantime
+		return nil, err // it was removed meanwhile
 	}
 	result.Rollout = (*list)[0]
 	result.Reached, _ = l.changes.reach(ctx, result.Index, r.Wait, nil)
 	return result, nil
 }
 
-// unfinished are those that status tells of: all but those that are done.
+// unfinished returns the rollouts that are not done, for status.
 func (l *rollouts) unfinished() []admin.Rollout {
 	var out []admin.Rollout
 	list, err := l.knownRollouts(&admin.RolloutsRequest{})

@@ -13,8 +13,8 @@ import (
 	"penstock/routing"
 )
 
-// A member that gossip does not reach is asked as any other: where it answers,
-// what it sees counts.
+// A member that gossip does not reach is asked like any other, and its answer
+// counts.
 func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
 	members := []cluster.Member{
 		{ID: "1", Name: "a", State: cluster.StateUp, Self: true},
@@ -42,7 +42,7 @@ func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
 	}
 }
 
-// However many rollouts there are, each is asked about.
+// Many rollouts are split over several requests.
 func TestManyRolloutsAreAskedAboutInSeveralQuestions(t *testing.T) {
 	var routes, sizes []string
 	for i := range 25 {
@@ -70,7 +70,7 @@ func TestManyRolloutsAreAskedAboutInSeveralQuestions(t *testing.T) {
 	if seen != nil || !errors.Is(err, lost) {
 		t.Errorf("one question that is not answered: %+v, %v", seen, err)
 	}
-	// A node with more rollouts than a question takes.
+	// More routes than one request may have.
 	l := &rollouts{peers: &Peers{}, router: routing.NewRouter(routing.Config{}), tracker: new(rollout.Tracker)}
 	many := make([]string, admin.MaxRollouts+1)
 	for i := range many {

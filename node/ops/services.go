@@ -11,7 +11,7 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// serviceStatus tells how the services' endpoints do.
+// serviceStatus returns the status of the services and their endpoints.
 func serviceStatus(d *dataplane.Dataplane, now time.Time) []admin.ServiceStatus {
 	out := []admin.ServiceStatus{}
 	for _, svc := range d.Services() {
@@ -43,7 +43,7 @@ func serviceStatus(d *dataplane.Dataplane, now time.Time) []admin.ServiceStatus 
 	return out
 }
 
-// unresolved is an endpoint whose host name has no address yet.
+// unresolved returns the status of an endpoint whose host name has no address.
 func unresolved(d *dataplane.Dataplane, address string) admin.EndpointStatus {
 	s := admin.EndpointStatus{Address: address, Health: "unresolved"}
 	if host, _, err := net.SplitHostPort(address); err == nil {
@@ -55,7 +55,7 @@ func unresolved(d *dataplane.Dataplane, address string) admin.EndpointStatus {
 	return s
 }
 
-// recently is how long the last error of an endpoint that has recovered is shown.
+// recently is how long status shows the last error of an endpoint that recovered.
 const recently = time.Minute
 
 func endpointStatus(d *dataplane.Dataplane, g *endpoint.Group, e *endpoint.Endpoint, now time.Time) admin.EndpointStatus {

@@ -13,8 +13,8 @@ import (
 	"penstock/routing"
 )
 
-// simulate tells what a change would do to traffic, by trying it on copies of
-// what routing has here.
+// simulate computes the effect of a change on traffic, on a copy of this node's
+// routing table.
 func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.SimulateResult, error) {
 	if passed, err := d.peers.Elsewhere(ctx, r.Node); passed {
 		return nil, err
@@ -65,7 +65,7 @@ func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*ad
 	return result, err
 }
 
-// simulateRequest is what to play; nil: nothing.
+// simulateRequest returns the connections to simulate; nil: none.
 func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Table) (*routing.SimulateRequest, error) {
 	if r.Connections == 0 {
 		return nil, nil
@@ -85,21 +85,21 @@ func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Tab
 	return play, nil
 }
 
-// held is how many connections other nodes have, as far as they answered.
+// held counts the connections of the other nodes that answered.
 type held struct {
 	endpoints map[heldAt]int64
 	clusters  map[string]int64 // by virtual cluster
 	counted   *admin.Counted   // nil: there are no other nodes
 }
 
-// heldAt is an endpoint of a service.
+// heldAt identifies an endpoint of a service.
 type heldAt struct{ service, address string }
 
 func (h *held) endpoint(service, address string) int64 { return h.endpoints[heldAt{service, address}] }
 func (h *held) cluster(name string) int64              { return h.clusters[name] }
 
-// heldElsewhere asks the other nodes how many connections they have. One that
-// does not answer within reportPatience is left out, and named.
+// heldElsewhere collects the connection counts of the other nodes. It lists those
+// that do not answer within reportPatience as missing.
 func (d *decisions) heldElsewhere(ctx context.Context) *held {
 	h := &held{endpoints: map[heldAt]int64{}, clusters: map[string]int64{}}
 	if d.peers.cluster == nil {
@@ -121,7 +121,7 @@ func (d *decisions) heldElsewhere(ctx context.Context) *held {
 	return h
 }
 
-// add adds what another node reports.
+// add adds the counts of another node's report.
 func (h *held) add(r *admin.Report) {
 	for i := range r.Services {
 		service := &r.Services[i]

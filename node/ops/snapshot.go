@@ -17,15 +17,15 @@ import (
 	"penstock/routing/resource"
 )
 
-// A snapshot is a file of package consensus with all resources, their secrets
-// in the clear: it is to be of use to another cluster, whose keys are others.
-// What makes a cluster that cluster (nodes, tokens, keys) is not in it.
+// A snapshot is a file of package consensus with all resources. Their secrets are
+// in the clear, so that another cluster, which has other keys, can restore it. It
+// does not contain the identity of the cluster (nodes, tokens, keys).
 
-// chunkSize is how much of a snapshot travels at once, in bytes.
+// chunkSize is the size of the parts of a snapshot on the network, in bytes.
 const chunkSize = 1 << 20
 
-// saveSnapshot sends a snapshot of what this node has, once that is current
-// unless the request says otherwise.
+// saveSnapshot sends a snapshot of this node's resources. Unless the request is
+// Stale, it first waits until they are current.
 func (q *reader) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send func(*admin.Chunk) error) error {
 	if !r.Stale {
 		if err := q.peers.Current(ctx); err != nil {
@@ -43,7 +43,7 @@ func (q *reader) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send fu
 	return w.Flush()
 }
 
-// exported is what acts here, nothing sealed.
+// exported returns the resources in force on this node, with secrets in the clear.
 func (q *reader) exported() (consensus.Snapshot, error) {
 	set, _ := q.catalog.InForce()
 	b := consensus.Batch{Note: consensus.Note{What: "snapshot"}}
@@ -54,7 +54,7 @@ func (q *reader) exported() (consensus.Snapshot, error) {
 	return view, err
 }
 
-// chunks is a writer that sends.
+// chunks is an io.Writer that sends its data in parts of at most chunkSize.
 type chunks func(b []byte) error
 
 func (c chunks) Write(b []byte) (int, error) {
@@ -69,16 +69,16 @@ func (c chunks) Write(b []byte) (int, error) {
 }
 
 const (
-	// maxUploads bounds the snapshots that are on their way to this node,
-	// maxUpload the bytes of one.
+	// maxUploads bounds the concurrent uploads of snapshots, maxUpload the bytes
+	// of one.
 	maxUploads = 2
 	maxUpload  = 512 << 20
-	// uploadIdle is how long one may stand still.
+	// uploadIdle is the longest time between two parts.
 	uploadIdle = time.Minute
 )
 
-// uploads are the snapshots that are on their way to this node, in files
-// without a name.
+// uploads holds the snapshots that are being uploaded to this node, in unlinked
+// files.
 type uploads struct {
 	dir string
 
@@ -86,7 +86,7 @@ type uploads struct {
 	open map[string]*upload
 }
 
-// upload is one snapshot, used by one request at a time.
+// upload is one snapshot. One request at a time uses it.
 type upload struct {
 	file *os.File
 	size int64
@@ -94,8 +94,7 @@ type upload struct {
 	busy bool
 }
 
-// take finds the upload that a part belongs to, or begins one with its first
-// part.
+// take reserves the upload that a part belongs to; the first part begins one.
 func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -105,7 +104,8 @@ func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
 		case len(r.Upload) != 16:
 			return nil, admin.Errorf(admin.Invalid, "an upload's name has %d bytes, want 16", len(r.Upload))
 		case r.Offset != 0:
-			return nil, admin.Errorf(admin.Unavailable, "the node that took the first parts does not lead any more, or gave them up: send the file again")
+			return nil, admin.Errorf(admin.Unavailable,
+				"the node that took the first parts does not lead any more, or gave them up: send the file again")
 		case len(u.open) >= maxUploads:
 			return nil, admin.Errorf(admin.Busy, "%d snapshots are being restored already: try again later", maxUploads)
 		}
@@ -127,14 +127,15 @@ func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
 	return one, nil
 }
 
-// give hands an upload back, n bytes longer, until its next part.
+// give releases an upload, n bytes longer, until its next part.
 func (u *uploads) give(one *upload, n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	one.size, one.last, one.busy = one.size+int64(n), time.Now(), false
 }
 
-// sweep gives up what stands still: it holds disk, and a place.
+// sweep drops uploads without a new part for uploadIdle: they hold disk space, and
+// count towards maxUploads.
 func (u *uploads) sweep(now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -146,7 +147,7 @@ func (u *uploads) sweep(now time.Time) {
 	}
 }
 
-// drop ends an upload.
+// drop ends an upload and frees its disk space.
 func (u *uploads) drop(name []byte) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -156,8 +157,8 @@ func (u *uploads) drop(name []byte) {
 	}
 }
 
-// restoreSnapshot takes one part of a snapshot. With the last one, the
-// resources of the cluster become those of the snapshot, in one change.
+// restoreSnapshot takes one part of a snapshot. After the last part, it replaces
+// the resources of the cluster by those of the snapshot, in one change.
 func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*admin.RestoreResult, error) {
 	one, err := c.uploads.take(r)
 	if err != nil {
@@ -198,11 +199,14 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (
 	return result, nil
 }
 
-// tooMuch says of a restore that is too large what that is measured by.
+// tooMuch adds to the error of a restore that is too large what the limit applies
+// to.
 func tooMuch(err error) error {
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {
 		return err
 	}
-	return admin.Errorf(admin.TooLarge, "a restore is one change, and what the snapshot changes here is too much for one (%s): nothing was changed; apply the greater part of the resources from files first (penstock apply -f), and restore then: what is the same by then does not count", refusal.Message)
+	return admin.Errorf(admin.TooLarge, "a restore is one change, and what the snapshot changes here is too much for one (%s): "+
+		"nothing was changed; apply the greater part of the resources from files first (penstock apply -f), "+
+		"and restore then: what is the same by then does not count", refusal.Message)
 }

@@ -13,7 +13,7 @@ import (
 	"penstock/node/lifecycle"
 )
 
-// status has the methods that tell how the node and its cluster do.
+// status has the methods that report the state of the node and its cluster.
 type status struct {
 	peers    *Peers
 	data     *dataplane.Dataplane
@@ -38,7 +38,7 @@ func (q *status) register(s *admin.Server) {
 	})
 }
 
-// report is what this node says of itself.
+// report returns the state of this node.
 func (q *status) report() *admin.Report {
 	set, view := q.catalog.InForce()
 	totals := map[string]uint64{}
@@ -47,8 +47,9 @@ func (q *status) report() *admin.Report {
 	}
 	r := &admin.Report{
 		Node: admin.NodeStatus{
-			Name: q.peers.self.Name, ID: q.peers.self.ID, Role: cluster.RoleLeader, State: q.state.String(), AppliedIndex: view.Index(),
-			Resources: set.Len(), Connections: int64(q.data.Engine.Stats().Connections), Address: q.peers.self.Cluster, HTTP: q.peers.self.HTTP,
+			Name: q.peers.self.Name, ID: q.peers.self.ID, Role: cluster.RoleLeader, State: q.state.String(),
+			AppliedIndex: view.Index(), Resources: set.Len(), Connections: int64(q.data.Engine.Stats().Connections),
+			Address: q.peers.self.Cluster, HTTP: q.peers.self.HTTP,
 			Uptime: time.Since(q.peers.self.Started).Round(time.Second).String(), Version: q.peers.self.Version,
 		},
 		Listeners: []admin.ListenerStatus{},
@@ -70,12 +71,12 @@ func (q *status) report() *admin.Report {
 	return r
 }
 
-// reportPatience bounds the wait for what other nodes say of themselves.
+// reportPatience bounds the wait for the reports of other nodes.
 const reportPatience = 2 * time.Second
 
-// reports asks other members what they say of themselves, all at once. The
-// answers stand in the order of the members; nil: this node itself, or one that
-// did not answer in time.
+// reports requests the reports of the other members concurrently. The result is in
+// the order of the members; nil: this node, one that is not up, or one that did
+// not answer in time.
 func (q *status) reports(ctx context.Context, members []cluster.Member) []*admin.Report {
 	ctx, cancel := context.WithTimeout(ctx, reportPatience)
 	defer cancel()
@@ -95,9 +96,9 @@ func (q *status) reports(ctx context.Context, members []cluster.Member) []*admin
 	return reports
 }
 
-// status gathers what the nodes say of themselves. Services and listeners are
-// those of the node asked, and whatever listeners fail elsewhere; warnings are
-// everybody's.
+// status combines the reports of the nodes. Services and listeners are those of
+// this node, plus the listeners that fail on other nodes. Warnings are those of
+// all nodes.
 func (q *status) status(ctx context.Context) *admin.Status {
 	own := q.report()
 	set, _ := q.catalog.InForce()
@@ -116,7 +117,8 @@ func (q *status) status(ctx context.Context) *admin.Status {
 	newest := own.Node.AppliedIndex
 	for i, m := range members {
 		one := admin.NodeStatus{
-			Name: m.Name, ID: m.ID, State: cluster.StateUnreachable, AppliedIndex: m.Facts.AppliedIndex, Address: m.Cluster, HTTP: m.HTTP, Version: m.Version,
+			Name: m.Name, ID: m.ID, State: cluster.StateUnreachable, AppliedIndex: m.Facts.AppliedIndex,
+			Address: m.Cluster, HTTP: m.HTTP, Version: m.Version,
 		}
 		switch r := reports[i]; {
 		case m.Self:
@@ -140,15 +142,18 @@ func failing(list []admin.ListenerStatus) []admin.ListenerStatus {
 	return slices.DeleteFunc(list, func(l admin.ListenerStatus) bool { return l.State != "failed" })
 }
 
-// stateSuspect is a node that gossip has not given up, and that does not answer.
+// stateSuspect is the state of a node that gossip reports up but that does not
+// answer.
 const stateSuspect = "suspect"
 
-// members lists the nodes, by what gossip last said of the others, and whether
-// they answer.
+// members lists the nodes with the state that gossip last reported, corrected by a
+// liveness probe.
 func (q *status) members(ctx context.Context) *admin.Members {
 	if q.peers.cluster == nil {
 		r := q.report().Node
-		return &admin.Members{{Name: r.Name, ID: r.ID, Role: r.Role, State: r.State, Address: r.Address, Version: r.Version, Connections: r.Connections}}
+		return &admin.Members{{
+			Name: r.Name, ID: r.ID, Role: r.Role, State: r.State, Address: r.Address, Version: r.Version, Connections: r.Connections,
+		}}
 	}
 	list := admin.Members{}
 	q.peers.cluster.ProbeLiveness(ctx)
@@ -162,7 +167,7 @@ func (q *status) members(ctx context.Context) *admin.Members {
 			one.State = stateSuspect
 		case m.Up() && m.Facts.Phase != "":
 			one.State = m.Facts.Phase
-		case m.State == cluster.StateLeft: // its process; it is a member
+		case m.State == cluster.StateLeft: // left gossip at its shutdown; still a member
 			one.State = "stopped"
 		}
 		list = append(list, one)

@@ -9,10 +9,10 @@ import (
 	"penstock/node/dataplane"
 )
 
-// minInterval is the least time between two samples of top.
+// minInterval is the shortest interval between two samples of top.
 const minInterval = 100 * time.Millisecond
 
-// top has the method of that name: what the traffic does now.
+// top has the method that streams samples of the current traffic.
 type top struct {
 	peers *Peers
 	data  *dataplane.Dataplane
@@ -35,7 +35,7 @@ func (t *top) top(ctx context.Context, r *admin.TopRequest, send func(*admin.Top
 	return t.topOf(ctx, r.Node, &admin.TopRequest{Interval: r.Interval, Count: r.Count, Connections: r.Connections}, send)
 }
 
-// topOf passes on the samples of another node.
+// topOf forwards the samples of another node.
 func (t *top) topOf(ctx context.Context, node string, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	c, err := t.peers.cluster.Client(ctx, node)
 	if err != nil {
@@ -78,7 +78,7 @@ func (t *top) topHere(ctx context.Context, r *admin.TopRequest, send func(*admin
 // maxLatest bounds the connections that a sample lists.
 const maxLatest = 1000
 
-// latest describes the latest connections.
+// latest describes the newest connections, at most limit.
 func (t *top) latest(limit int) []admin.Connection {
 	var list []admin.Connection
 	for _, c := range t.data.Engine.Connections(limit) {
@@ -95,7 +95,7 @@ func (t *top) latest(limit int) []admin.Connection {
 	return list
 }
 
-// sample is each flow's counts now.
+// sample returns the current counters of each flow with a service.
 func (t *top) sample() map[*dataplane.Flow]admin.Flow {
 	m := map[*dataplane.Flow]admin.Flow{}
 	for _, f := range t.data.Flows() {
@@ -111,9 +111,12 @@ func (t *top) sample() map[*dataplane.Flow]admin.Flow {
 	return m
 }
 
-// compare makes the rates between two samples.
+// compare computes the rates between two samples.
 func (t *top) compare(last, next map[*dataplane.Flow]admin.Flow, now time.Time, over time.Duration) *admin.TopSample {
-	s := &admin.TopSample{Node: t.peers.self.Name, At: now, Interval: over, Connections: int64(t.data.Engine.Stats().Connections), Flows: []admin.Flow{}}
+	s := &admin.TopSample{
+		Node: t.peers.self.Name, At: now, Interval: over,
+		Connections: int64(t.data.Engine.Stats().Connections), Flows: []admin.Flow{},
+	}
 	for _, f := range t.data.Flows() {
 		one, ok := next[f]
 		if !ok {

@@ -11,9 +11,9 @@ import (
 	"penstock/node/cluster"
 )
 
-// topCluster sends samples of all nodes together. Each round asks every node
-// for one sample, and is over when all have answered or reportPatience after
-// the interval.
+// topCluster sends the sums of all nodes' samples. Each round requests one sample
+// from every node. It ends when all have answered, or reportPatience after the
+// interval.
 func (t *top) topCluster(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	for i := 0; r.Count == 0 || i < r.Count; i++ {
 		parts := t.topRound(ctx, r)
@@ -30,14 +30,14 @@ func (t *top) topCluster(ctx context.Context, r *admin.TopRequest, send func(*ad
 	return nil
 }
 
-// topPart is what one node said in a round.
+// topPart is the answer of one node in a round.
 type topPart struct {
 	node   string
 	sample *admin.TopSample
-	err    error // sample is nil
+	err    error // if not nil, sample is nil
 }
 
-// topRound asks each node of the cluster for one sample. The order is by name.
+// topRound requests one sample from each node. The result is sorted by name.
 func (t *top) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
 	ctx, cancel := context.WithTimeout(ctx, r.Interval+reportPatience)
 	defer cancel()
@@ -70,7 +70,7 @@ func (t *top) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
 	return parts
 }
 
-// topOfMember asks another node for samples, for as long as it is up.
+// topOfMember streams the samples of another node while it is up.
 func (t *top) topOfMember(ctx context.Context, m cluster.Member, r *admin.TopRequest, take func(*admin.TopSample) error) error {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,8 +87,8 @@ func (t *top) topOfMember(ctx context.Context, m cluster.Member, r *admin.TopReq
 	return err
 }
 
-// sumTop puts the samples of nodes together. latest bounds the connections
-// that are listed.
+// sumTop adds up the samples of the nodes. latest bounds the connections that it
+// lists.
 func sumTop(parts []topPart, latest int) *admin.TopSample {
 	sum := &admin.TopSample{Flows: []admin.Flow{}}
 	flows, clusters := map[[2]string]int{}, map[string]int{}

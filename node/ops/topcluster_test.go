@@ -8,8 +8,8 @@ import (
 	"penstock/node/admin"
 )
 
-// A sample of the cluster sums what its nodes said, names those that said
-// nothing, and lists the latest connections of all.
+// A sample of the cluster sums the samples of its nodes, names those without one,
+// and lists the newest connections of all.
 func TestTopSumsTheNodesOfTheCluster(t *testing.T) {
 	t.Parallel()
 	flow := func(service string, n int64, rate float64) admin.Flow {

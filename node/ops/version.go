@@ -7,12 +7,12 @@ import (
 	"penstock/node/admin"
 )
 
-// version answers with the build that this node runs.
+// version returns the build that this node runs.
 func (m *Methods) version(context.Context, *admin.Empty) (*admin.Version, error) {
 	return Version(m.Peers.self.Version), nil
 }
 
-// Version describes a build: its version and that of Go.
+// Version describes a build: its version and the Go version.
 func Version(version string) *admin.Version {
 	return &admin.Version{Version: version, Go: runtime.Version()}
 }

@@ -10,9 +10,9 @@ import (
 
 import ()
 
-// crowding warns of virtual clusters among some that ask for frames larger than
-// all the memory of this node: one that has to be collected would be refused
-// whatever maxFrame says. The default is not what anybody asked for.
+// crowding warns of virtual clusters whose explicit maxFrame exceeds the memory
+// budget of this node: it would refuse such a frame if the frame has to be
+// collected. The default of maxFrame causes no warning.
 func (c *changes) crowding(objects []resource.Object) (warnings []admin.Fault) {
 	budget := c.data.Engine.Stats().BudgetBulk
 	for i := range objects {
@@ -28,8 +28,8 @@ func (c *changes) crowding(objects []resource.Object) (warnings []admin.Fault) {
 	return warnings
 }
 
-// unplaced warns of virtual clusters among some that have no port for a broker
-// that this node knows of their physical cluster.
+// unplaced warns of virtual clusters without a port for one of the brokers that
+// this node knows in their physical cluster.
 func (c *changes) unplaced(objects []resource.Object) (warnings []admin.Fault) {
 	for i := range objects {
 		v, ok := objects[i].Spec.(*model.VirtualCluster)

@@ -14,74 +14,73 @@ import (
 	"penstock/routing/resource"
 )
 
-// ErrNone says that there is no such rollout.
+// ErrNone means that there is no such rollout.
 var ErrNone = errors.New("there is no such rollout")
 
 const (
-	// defaultPace is how often the leader looks at rollouts that are under way.
+	// defaultPace is the default interval of Round.
 	defaultPace = time.Second
-	// askPatience bounds the wait for what nodes see. One that hangs is left
-	// out, and the others are not kept waiting for it.
+	// askPatience bounds the wait for the nodes' observations. A node that hangs
+	// is left out, so that it does not delay the others.
 	askPatience = time.Second
 	// keepPatience bounds one change.
 	keepPatience = 5 * time.Second
-	// maxAgain is how often a command looks anew when something else came first.
+	// maxAgain is how often a command is tried while other changes overtake it.
 	maxAgain = 4
 )
 
-// Store makes changes that nobody can come between; catalog.Catalog is one.
+// Store makes atomic read-modify-write changes; catalog.Catalog implements it.
 type Store interface {
 	Keep(ctx context.Context, k catalog.Keeping) (index uint64, err error)
 }
 
-// Config is what a Driver works with.
+// Config configures a Driver.
 type Config struct {
-	// Tracker is this node's, which has all that the store has where it leads.
+	// Tracker is this node's. On the leader it has everything in the store.
 	Tracker *Tracker
-	// Store takes what a rollout comes to.
+	// Store receives the new states of rollouts.
 	Store Store
-	// Leads tells whether this node decides now, and knows all that was
-	// decided before.
+	// Leads reports whether this node leads and has applied everything committed
+	// before.
 	Leads func() bool
-	// Ask asks all nodes what they see of some routes' rollouts, this node
-	// among them. It gives one report for each, in the time that ctx leaves.
+	// Ask collects the observations of the routes' rollouts from all nodes,
+	// including this one. It returns a report for each, before ctx ends.
 	Ask func(ctx context.Context, routes []string) []Report
-	// Name is this node's, for the history.
+	// Name is this node's name, for the history.
 	Name string
-	// Pace is how often rollouts are looked at. Default 1s.
+	// Pace is the interval of Round. Default 1s.
 	Pace time.Duration
 	Log  *slog.Logger // nil: none
 }
 
-// Report is what one node sees of rollouts, by the route; or why it does not
-// say.
+// Report has one node's observations by route, or the reason for their absence.
 type Report struct {
-	ID      string // the node's, which no other one has
-	Node    string // its name, for people
+	ID      string // unique node ID
+	Node    string // node name, for people
 	Answers map[string]Answer
 	Err     error
 }
 
-// Observation is what is known of a rollout at one moment.
+// Observation is the combined state of a rollout at one moment.
 type Observation struct {
 	Item
 	Seen   Seen
-	Nodes  int      // that answered
-	Silent []string // nodes that did not, with why
+	Nodes  int      // that responded
+	Silent []string // nodes that did not, with the reason
 }
 
-// Driver does what the leader has to do about rollouts. Its methods may be
-// called from anywhere; on nodes that do not lead it does nothing.
+// Driver advances rollouts on the leader. On other nodes it does nothing. Its
+// methods are safe for concurrent use.
 type Driver struct {
 	cfg Config
 
 	mu      sync.Mutex
-	windows map[string]*window // by the route
-	told    map[string]string  // what was last wrong with a route's rollout
-	moves   map[string]uint64  // changes made, by the phase that they led to
+	windows map[string]*window // by route
+	told    map[string]string  // last logged error of a route's rollout
+	moves   map[string]uint64  // changes made, by resulting phase
 }
 
-// New makes a driver.
+// New returns a driver.
 func New(cfg Config) *Driver {
 	if cfg.Pace <= 0 {
 		cfg.Pace = defaultPace
@@ -92,7 +91,7 @@ func New(cfg Config) *Driver {
 	return &Driver{cfg: cfg, windows: map[string]*window{}, told: map[string]string{}, moves: map[string]uint64{}}
 }
 
-// Run looks after rollouts until ctx ends.
+// Run calls Round every Config.Pace until ctx ends.
 func (d *Driver) Run(ctx context.Context) {
 	ticker := time.NewTicker(d.cfg.Pace)
 	defer ticker.Stop()
@@ -106,7 +105,7 @@ func (d *Driver) Run(ctx context.Context) {
 	}
 }
 
-// Round looks at all rollouts once, and does what is due.
+// Round examines all rollouts once and makes the changes that are due.
 func (d *Driver) Round(ctx context.Context) {
 	if !d.cfg.Leads() {
 		d.dropWindows(nil)
@@ -129,7 +128,7 @@ func (d *Driver) Round(ctx context.Context) {
 	}
 }
 
-// dropWindows drops what is known of rollouts but those of some routes.
+// dropWindows deletes the windows of all routes but the kept ones.
 func (d *Driver) dropWindows(kept []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,8 +139,8 @@ func (d *Driver) dropWindows(kept []string) {
 	}
 }
 
-// move makes the next state of a rollout what is agreed on, unless it is
-// another already than the one that was looked at.
+// move commits the next state of a rollout, unless its state has changed since
+// it was observed.
 func (d *Driver) move(ctx context.Context, look *Observation) {
 	ctx, cancel := context.WithTimeout(ctx, keepPatience)
 	defer cancel()
@@ -154,7 +153,7 @@ func (d *Driver) move(ctx context.Context, look *Observation) {
 	d.logOnce(look.Name, err)
 }
 
-// logOnce logs what is wrong, once.
+// logOnce logs the error of a route's rollout when it changes.
 func (d *Driver) logOnce(route string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,8 +166,11 @@ func (d *Driver) logOnce(route string, err error) {
 	}
 }
 
-// keep makes what of a route's rollout what next makes of it.
-func (d *Driver) keep(ctx context.Context, route string, id consensus.ID, who string, next func(*resource.MeshTCPRoute, *State) (*State, error)) (uint64, error) {
+// keep stores the state that next returns for a route's rollout.
+func (d *Driver) keep(
+	ctx context.Context, route string, id consensus.ID, who string,
+	next func(*resource.MeshTCPRoute, *State) (*State, error),
+) (uint64, error) {
 	key := resource.Key{Kind: resource.KindRollout, Name: route}
 	var r *resource.MeshTCPRoute
 	var was, is *State
@@ -191,7 +193,7 @@ func (d *Driver) keep(ctx context.Context, route string, id consensus.ID, who st
 			if is, err = next(r, was); err != nil || is == nil {
 				return nil, "", err
 			}
-			is.Since = is.Since.UTC().Round(0) // as it will be read again
+			is.Since = is.Since.UTC().Round(0) // the value that decoding returns
 			return []resource.Change{resource.Put(resource.Object{Key: key, Spec: is})}, Text(r, is), nil
 		},
 	})
@@ -201,11 +203,11 @@ func (d *Driver) keep(ctx context.Context, route string, id consensus.ID, who st
 	return index, err
 }
 
-// moved notes a change that was made.
+// moved records and logs a change.
 func (d *Driver) moved(route string, r *resource.MeshTCPRoute, was, is *State) {
 	d.mu.Lock()
 	d.moves[is.Phase]++
-	if was == nil { // what the nodes have counted since is of this rollout
+	if was == nil { // all that nodes count from now on belongs to this rollout
 		d.windows[route] = &window{of: is.Of, begin: Mark(is), begun: time.Now()}
 	}
 	d.mu.Unlock()
@@ -213,10 +215,11 @@ func (d *Driver) moved(route string, r *resource.MeshTCPRoute, was, is *State) {
 	if is.Phase == resource.RolloutAborted {
 		level = slog.LevelWarn
 	}
-	d.cfg.Log.Log(context.Background(), level, "rollout "+PhaseText(is.Phase), "route", route, "step", is.Step, "steps", len(r.Rollout.Steps), "weight", is.Weight, "why", is.Reason)
+	d.cfg.Log.Log(context.Background(), level, "rollout "+PhaseText(is.Phase),
+		"route", route, "step", is.Step, "steps", len(r.Rollout.Steps), "weight", is.Weight, "why", is.Reason)
 }
 
-// Moves counts the changes that this node has made since it began, by the
+// Moves counts the changes that this node has made since it started, by the
 // phase that they led to.
 func (d *Driver) Moves() map[string]uint64 {
 	d.mu.Lock()
@@ -228,18 +231,24 @@ func (d *Driver) Moves() map[string]uint64 {
 	return moves
 }
 
-// Phases are all that a rollout may be in.
-var Phases = []string{resource.RolloutRunning, resource.RolloutPaused, resource.RolloutDone, resource.RolloutAborted, resource.RolloutRolledBack}
+// Phases lists the phases of rollouts.
+var Phases = []string{
+	resource.RolloutRunning,
+	resource.RolloutPaused,
+	resource.RolloutDone,
+	resource.RolloutAborted,
+	resource.RolloutRolledBack,
+}
 
-// Observe asks all nodes about the rollouts of some routes, and gives those that
-// the book has. Its counts are those of the last Round.
+// Observe collects the observations of all nodes for some routes, and returns
+// those of the routes in the Tracker. Its counts are those of the last Round.
 func (d *Driver) Observe(ctx context.Context, routes []string) []*Observation {
 	return d.observe(ctx, routes, false)
 }
 
-// observe is Observe, which notes what the nodes have counted where that is said.
-// Rounds alone do, one after the other: of two who ask at the same time one
-// may come with answers that are older than those which the other has noted.
+// observe is Observe; with note it also records the nodes' counts. Only Round
+// does, and rounds do not overlap: of two concurrent callers one could record
+// answers older than those that the other has recorded.
 func (d *Driver) observe(ctx context.Context, routes []string, note bool) []*Observation {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
@@ -266,7 +275,7 @@ func (d *Driver) observe(ctx context.Context, routes []string, note bool) []*Obs
 	return looks
 }
 
-// gather adds up what the nodes say. Its caller holds d.mu.
+// gather adds up the nodes' answers. The caller holds d.mu.
 func (d *Driver) gather(look *Observation, reports []Report) {
 	mark := Mark(look.State)
 	for _, report := range reports {
@@ -288,9 +297,9 @@ func (d *Driver) gather(look *Observation, reports []Report) {
 	}
 }
 
-// note takes what the nodes have counted into the rollout's window. Its caller
-// holds d.mu. Where the rollout has begun anew since there was one, it is left
-// out: it may be of before.
+// note adds the nodes' counts to the rollout's window. The caller holds d.mu.
+// If the rollout has restarted since the window began, the counts are skipped,
+// since they may precede the restart.
 func (d *Driver) note(look *Observation, reports []Report) {
 	if look.Route == nil {
 		return
@@ -312,9 +321,9 @@ func (d *Driver) note(look *Observation, reports []Report) {
 	w.sum = w.since(look.Seen.Now, length)
 }
 
-// Do does what a command says with a route's rollout, for someone, and returns
-// the index at which it acts. Errors wrap ErrNone and ErrRefused, or are those
-// of catalog.Apply.
+// Do performs a command on a route's rollout for the user by, and returns the
+// index at which the change is in force. Errors wrap ErrNone and ErrRefused, or
+// are those of catalog.Apply.
 func (d *Driver) Do(ctx context.Context, command, route, by string, id consensus.ID) (index uint64, err error) {
 	for range maxAgain {
 		item, ok := d.cfg.Tracker.Get(route, time.Now())
@@ -322,7 +331,7 @@ func (d *Driver) Do(ctx context.Context, command, route, by string, id consensus
 			return 0, fmt.Errorf("%w: route %s", ErrNone, route)
 		}
 		look := &Observation{Item: item, Seen: Seen{Now: time.Now(), Watched: item.Watched}}
-		if command == Pause { // for how long others have watched it counts
+		if command == Pause { // other nodes' observations count towards the step's time
 			if all := d.Observe(ctx, []string{route}); len(all) == 1 {
 				look = all[0]
 			}

@@ -13,8 +13,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// scene is a driver of one rollout, what is agreed on, and what the nodes say
-// when they are asked. The state that is agreed on is in force at once.
+// scene is a driver of one rollout, with its stored state and the nodes'
+// reports. A stored state is in force at once.
 type scene struct {
 	*Driver
 	route *resource.MeshTCPRoute
@@ -22,7 +22,7 @@ type scene struct {
 
 	mu    sync.Mutex
 	state *State
-	made  []string // the phases that were agreed on
+	made  []string // the phases stored so far
 	book  Tracker
 }
 
@@ -42,10 +42,12 @@ func (x *scene) agree(s *State) {
 		return
 	}
 	x.made = append(x.made, s.Phase)
-	x.book.Apply([]resource.Change{resource.Put(resource.Object{Key: resource.Key{Kind: resource.KindRollout, Name: "canary"}, Spec: s})}, time.Now())
+	x.book.Apply([]resource.Change{
+		resource.Put(resource.Object{Key: resource.Key{Kind: resource.KindRollout, Name: "canary"}, Spec: s}),
+	}, time.Now())
 }
 
-// Keep is that of a catalog with one route.
+// Keep implements Store for one route.
 func (x *scene) Keep(_ context.Context, k catalog.Keeping) (uint64, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -61,10 +63,12 @@ func (x *scene) Keep(_ context.Context, k catalog.Keeping) (uint64, error) {
 	return 1, err
 }
 
-// saying makes node a answer with these counts from now on.
+// saying sets the counts that node a reports from now on.
 func (x *scene) saying(connects, failed uint64) {
 	x.ask = func(context.Context) []Report {
-		return []Report{{ID: "1", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: connects, Failed: failed}, Endpoints: 1}}}}
+		return []Report{{ID: "1", Node: "a", Answers: map[string]Answer{
+			"canary": {Counts: Counts{Connects: connects, Failed: failed}, Endpoints: 1},
+		}}}
 	}
 }
 
@@ -78,15 +82,15 @@ func runningOf(r *resource.MeshTCPRoute) *State {
 	return &State{Of: r.RolloutOf(), Phase: resource.RolloutRunning, Step: 1, Weight: 5}
 }
 
-// Whoever asks for the status while the leader looks has answers of another
-// moment: they are no part of what is judged, in whatever order they come.
+// TestWhoeverAsksForTheStatusChangesNothing: the answers to a concurrent status
+// request are not evaluated, in whatever order they arrive.
 func TestWhoeverAsksForTheStatusChangesNothing(t *testing.T) {
 	r := longSteps()
 	x := newScene(r, runningOf(r))
-	x.saying(1000, 200) // before this leader's time
+	x.saying(1000, 200) // before this leader
 	x.Round(t.Context())
 	asked, answer := make(chan bool), make(chan bool)
-	x.ask = func(context.Context) []Report { // a has said 1001, and another is waited for
+	x.ask = func(context.Context) []Report { // a has reported 1001, and the round waits for another node
 		asked <- true
 		<-answer
 		return []Report{{ID: "1", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 1001, Failed: 200}, Endpoints: 1}}}}
@@ -108,13 +112,13 @@ func TestWhoeverAsksForTheStatusChangesNothing(t *testing.T) {
 	}
 }
 
-// What failed before a rollout was begun anew is not held against it, and what
-// fails since is.
+// TestWhatFailedBeforeARestartIsNotHeldAgainstIt: only failures after a restart
+// count.
 func TestWhatFailedBeforeARestartIsNotHeldAgainstIt(t *testing.T) {
 	r := longSteps()
 	x := newScene(r, nil)
 	x.saying(0, 0)
-	x.Round(t.Context()) // it begins
+	x.Round(t.Context()) // the rollout starts
 	x.saying(1000, 40)
 	x.Round(t.Context())
 	x.saying(2000, 900) // since the last round
@@ -137,8 +141,9 @@ func TestWhatFailedBeforeARestartIsNotHeldAgainstIt(t *testing.T) {
 	}
 }
 
-// Two nodes may have one name, such as one that was copied: each is counted by
-// itself, and what the one says is not taken for the other's fresh start.
+// TestNodesOfOneNameAreCountedApart: two nodes may share a name, for example
+// after one was copied. Each is counted by itself, and the counts of one do not
+// look like a restart of the other.
 func TestNodesOfOneNameAreCountedApart(t *testing.T) {
 	r := longSteps()
 	x := newScene(r, runningOf(r))

@@ -8,31 +8,31 @@ import (
 	"penstock/routing/resource"
 )
 
-// State is how far a rollout has come.
+// State is the stored state of a rollout.
 type State = resource.Rollout
 
-// Seen is what is known of a rollout when it is looked at.
+// Seen is what the cluster has observed of a rollout.
 type Seen struct {
-	// Now is for State.Since, which nothing is timed by.
+	// Now becomes State.Since. Nothing is timed by it.
 	Now time.Time
 	// Watched is how long the state has been in force, at least.
 	Watched time.Duration
-	// Counts are what became of connections to the new backend within the
-	// window of abort, on all nodes that answered.
+	// Counts are the outcomes of connects to the new backend within the abort
+	// window, on all nodes that responded.
 	Counts
-	// Endpoints of the new backend, and how many of them are ejected: the sums
-	// over the nodes that answered.
+	// Endpoints of the new backend, and how many of them are ejected, each summed
+	// over the nodes that responded.
 	Endpoints, Ejected int
 }
 
-// Counts are what became of connections.
+// Counts counts the outcomes of connects.
 type Counts struct {
 	Connects, Failed, Resets uint64
 }
 
-// Next tells what a route's rollout comes to; nil: it stays where it is. s is
-// nil where it has not begun. A state of another rollout than the route's is
-// begun anew.
+// Next returns the next state of a route's rollout; nil: no change. s is nil if
+// the rollout has not started. If s belongs to another rollout than the
+// route's, the rollout starts over.
 func Next(r *resource.MeshTCPRoute, s *State, seen *Seen) *State {
 	spec := r.Rollout.WithDefaults()
 	switch {
@@ -64,8 +64,8 @@ func begin(r *resource.MeshTCPRoute, seen *Seen, why string) *State {
 	return &State{Of: r.RolloutOf(), Phase: resource.RolloutRunning, Step: 1, Weight: r.Rollout.Steps[0].Weight, Since: seen.Now, Reason: why}
 }
 
-// Left is how much of the step's time is left, as far as is known; spec has
-// its defaults filled in.
+// Left returns the time left in the step, as far as observed. spec has its
+// defaults filled in.
 func Left(spec *resource.RouteRollout, s *State, seen *Seen) time.Duration {
 	if s.Step < 1 || s.Step > len(spec.Steps) {
 		return 0
@@ -77,7 +77,8 @@ func Left(spec *resource.RouteRollout, s *State, seen *Seen) time.Duration {
 	return max(0, spec.Steps[s.Step-1].For.D()-spent)
 }
 
-// Held says why a step that is over is not followed by the next one; "": it is.
+// Held returns the reason for which the next step waits although the time is
+// over; "": none.
 func Held(seen *Seen) string {
 	if seen.Endpoints == 0 {
 		return "the new backend has no endpoint"
@@ -85,7 +86,7 @@ func Held(seen *Seen) string {
 	return ""
 }
 
-// fault says why a rollout must be aborted; "": it need not.
+// fault returns the reason to abort a rollout; "": none.
 func fault(bounds *resource.RolloutAbort, seen *Seen) string {
 	failed, connects := seen.Failed+seen.Resets, seen.Connects
 	// A reset may be counted in a later window than its connect.
@@ -99,7 +100,7 @@ func fault(bounds *resource.RolloutAbort, seen *Seen) string {
 	return ""
 }
 
-// The commands.
+// The commands of Do.
 const (
 	Pause    = "pause"
 	Resume   = "resume"
@@ -107,19 +108,19 @@ const (
 	Restart  = "restart"
 )
 
-// Commands are what may be done with a rollout.
+// Commands lists the commands.
 var Commands = []string{Pause, Resume, Rollback, Restart}
 
-// ErrRefused wraps why a command cannot be done now.
+// ErrRefused means that a command cannot be performed now.
 var ErrRefused = errors.New("cannot be done now")
 
-// Do tells what a command makes of a route's rollout. The error wraps
-// ErrRefused.
+// Do returns the state of a route's rollout after a command by a user. The
+// error wraps ErrRefused.
 func Do(command string, r *resource.MeshTCPRoute, s *State, seen *Seen, by string) (*State, error) {
 	if s == nil || s.Of != r.RolloutOf() {
 		s = begin(r, seen, "")
 		fresh := *seen
-		fresh.Watched, seen = 0, &fresh // that was another state
+		fresh.Watched, seen = 0, &fresh // it was about another state
 	}
 	next := *s
 	next.Since, next.Reason = seen.Now, command+" by "+by
@@ -141,7 +142,7 @@ func Do(command string, r *resource.MeshTCPRoute, s *State, seen *Seen, by strin
 	return &next, nil
 }
 
-// PhaseText is a phase in words.
+// PhaseText describes a phase.
 func PhaseText(phase string) string {
 	if phase == resource.RolloutRolledBack {
 		return "rolled back"
@@ -149,7 +150,7 @@ func PhaseText(phase string) string {
 	return phase
 }
 
-// Text says in a few words what a state is, for histories and logs.
+// Text summarizes a state for histories and logs.
 func Text(r *resource.MeshTCPRoute, s *State) string {
 	return fmt.Sprintf("rollout %s: step %d of %d, %d %%", PhaseText(s.Phase), s.Step, len(r.Rollout.Steps), s.Weight)
 }

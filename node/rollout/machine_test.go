@@ -21,7 +21,7 @@ type step struct {
 	lasts  time.Duration
 }
 
-// routeOf makes a route with a rollout.
+// routeOf returns a route with a rollout.
 func routeOf(abort resource.RolloutAbort, steps ...step) *resource.MeshTCPRoute {
 	r := &resource.MeshTCPRoute{
 		To: []resource.RouteTo{{
@@ -42,10 +42,10 @@ func routeOf(abort resource.RolloutAbort, steps ...step) *resource.MeshTCPRoute 
 	return r
 }
 
-// well is a look at a backend that has been watched for so long and is well.
+// well returns the observation of a healthy backend.
 func well(watched time.Duration) *Seen { return &Seen{Now: t0, Watched: watched, Endpoints: 1} }
 
-// A rollout as it is meant, from the beginning to the end.
+// TestStepsFollowOneAnother runs a normal rollout from start to end.
 func TestStepsFollowOneAnother(t *testing.T) {
 	r := routeOf(resource.RolloutAbort{Window: resource.Duration(time.Minute)}, step{5, 10 * time.Minute}, step{50, time.Hour}, step{100, 0})
 	var s *State
@@ -58,7 +58,7 @@ func TestStepsFollowOneAnother(t *testing.T) {
 		{10 * time.Minute, "running 2 50"},
 		{time.Hour - 1, ""},
 		{time.Hour, "running 3 100"},
-		{time.Minute - 1, ""}, // the last step is watched for the window
+		{time.Minute - 1, ""}, // the last step lasts for the window
 		{time.Minute, "done 3 100"},
 		{1000 * time.Hour, ""},
 	} {
@@ -79,17 +79,35 @@ func TestWhatABackendMayDo(t *testing.T) {
 	for what, x := range map[string]struct {
 		abort resource.RolloutAbort
 		seen  Seen
-		want  string // "": it goes on
+		want  string // "": no abort
 	}{
 		"too few to judge": {resource.RolloutAbort{}, Seen{Counts: Counts{19, 19, 0}}, ""},
 		"at the bound":     {resource.RolloutAbort{}, Seen{Counts: Counts{100, 5, 0}}, ""},
-		"over the bound":   {resource.RolloutAbort{}, Seen{Counts: Counts{100, 6, 0}}, "6 of 100 connects within 1m failed or were reset, more than 5 %"},
-		"resets count":     {resource.RolloutAbort{}, Seen{Counts: Counts{100, 3, 3}}, "6 of 100 connects within 1m failed or were reset, more than 5 %"},
-		"resets alone":     {resource.RolloutAbort{}, Seen{Counts: Counts{0, 0, 20}}, "20 of 20 connects within 1m failed or were reset, more than 5 %"},
-		"none at all":      {resource.RolloutAbort{Failures: percent(0), Connections: 1}, Seen{Counts: Counts{1000, 1, 0}}, "1 of 1000 connects within 1m failed or were reset, more than 0 %"},
-		"never":            {resource.RolloutAbort{Failures: percent(100), Ejections: percent(100)}, Seen{Counts: Counts{100, 100, 0}, Endpoints: 3, Ejected: 3}, ""},
-		"few are ejected":  {resource.RolloutAbort{}, Seen{Endpoints: 10, Ejected: 3}, ""},
-		"more is ejected":  {resource.RolloutAbort{}, Seen{Endpoints: 4, Ejected: 3}, "3 of 4 endpoints, those of each node counted, are ejected, more than 30 %"},
+		"over the bound": {
+			resource.RolloutAbort{}, Seen{Counts: Counts{100, 6, 0}},
+			"6 of 100 connects within 1m failed or were reset, more than 5 %",
+		},
+		"resets count": {
+			resource.RolloutAbort{}, Seen{Counts: Counts{100, 3, 3}},
+			"6 of 100 connects within 1m failed or were reset, more than 5 %",
+		},
+		"resets alone": {
+			resource.RolloutAbort{}, Seen{Counts: Counts{0, 0, 20}},
+			"20 of 20 connects within 1m failed or were reset, more than 5 %",
+		},
+		"none at all": {
+			resource.RolloutAbort{Failures: percent(0), Connections: 1}, Seen{Counts: Counts{1000, 1, 0}},
+			"1 of 1000 connects within 1m failed or were reset, more than 0 %",
+		},
+		"never": {
+			resource.RolloutAbort{Failures: percent(100), Ejections: percent(100)},
+			Seen{Counts: Counts{100, 100, 0}, Endpoints: 3, Ejected: 3}, "",
+		},
+		"few are ejected": {resource.RolloutAbort{}, Seen{Endpoints: 10, Ejected: 3}, ""},
+		"more is ejected": {
+			resource.RolloutAbort{}, Seen{Endpoints: 4, Ejected: 3},
+			"3 of 4 endpoints, those of each node counted, are ejected, more than 30 %",
+		},
 	} {
 		r := routeOf(x.abort, step{5, time.Hour}, step{100, 0})
 		for _, phase := range []string{resource.RolloutRunning, resource.RolloutPaused} {
@@ -99,7 +117,8 @@ func TestWhatABackendMayDo(t *testing.T) {
 			switch {
 			case x.want == "" && next != nil:
 				t.Errorf("%s, %s: %+v", what, phase, next)
-			case x.want != "" && (next == nil || next.Phase != resource.RolloutAborted || next.Weight != 0 || next.Step != 1 || next.Reason != x.want):
+			case x.want != "" && (next == nil || next.Phase != resource.RolloutAborted ||
+				next.Weight != 0 || next.Step != 1 || next.Reason != x.want):
 				t.Errorf("%s, %s: %+v, want aborted since %s", what, phase, next, x.want)
 			case next != nil && Next(r, next, &x.seen) != nil:
 				t.Errorf("%s: what was aborted goes on", what)
@@ -108,7 +127,8 @@ func TestWhatABackendMayDo(t *testing.T) {
 	}
 }
 
-// A backend without an endpoint gets no larger part.
+// TestAStepWaitsForEndpoints: the share of a backend without endpoints does not
+// grow.
 func TestAStepWaitsForEndpoints(t *testing.T) {
 	r := routeOf(resource.RolloutAbort{}, step{5, time.Second}, step{100, 0})
 	s := Next(r, nil, well(0))
@@ -152,13 +172,14 @@ func TestCommands(t *testing.T) {
 			if err != nil && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), PhaseText(phase))) {
 				t.Errorf("%s when %s: %v", command, phase, err)
 			}
-			// What is under way has no need to be begun anew.
-			if advised := err != nil && strings.Contains(err.Error(), "restart begins it anew"); advised != (got == "refused" && !at(phase).UnderWay()) {
+			// A rollout under way needs no restart.
+			if advised := err != nil && strings.Contains(err.Error(), "restart begins it anew"); advised !=
+				(got == "refused" && !at(phase).UnderWay()) {
 				t.Errorf("%s when %s: %v", command, phase, err)
 			}
 		}
 	}
-	// What is of another rollout is as if it had never been.
+	// The state of another rollout is ignored.
 	old := at("aborted")
 	old.Of = "another"
 	if next, err := Do(Pause, r, old, well(0), "bob"); err != nil || next.Step != 1 || next.Of != of {
@@ -166,8 +187,9 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// A rollout that is paused before it is noted has its first step whole: for how
-// long another was in force does not count.
+// TestAPauseOfWhatIsNotNotedSpendsNothing: a rollout that is paused before its
+// state is stored keeps its whole first step; the time of an earlier rollout
+// does not count.
 func TestAPauseOfWhatIsNotNotedSpendsNothing(t *testing.T) {
 	r := routeOf(resource.RolloutAbort{}, step{5, time.Hour}, step{50, time.Hour})
 	old := &State{Of: "another", Phase: resource.RolloutDone, Step: 3, Weight: 100}
@@ -190,23 +212,23 @@ func TestAPauseOfWhatIsNotNotedSpendsNothing(t *testing.T) {
 	}
 }
 
-// life is a cluster in the small: nodes that each watch what is agreed on, of
-// which any may lead at any moment, with clocks that say anything.
+// life models a cluster: each node times the state in force by its own Tracker,
+// any node may lead at any moment, and clocks may show anything.
 type life struct {
 	t     *rapid.T
-	now   time.Time // the true time, which nobody reads but the nodes' own watches
+	now   time.Time // the true time, which only the Trackers use
 	nodes []*Tracker
 	down  map[int]bool
 	route *resource.MeshTCPRoute
 	state *State
-	// What truly happened to the rollout that the route has.
-	inForce time.Time     // since when the state is
-	ran     time.Duration // in this step, pauses left out, up to inForce
+	// The actual history of the route's rollout.
+	inForce time.Time     // start of the state
+	ran     time.Duration // time in this step before inForce, without pauses
 }
 
 func (l *life) key() resource.Key { return resource.Key{Kind: resource.KindRollout, Name: "canary"} }
 
-// agree makes a state that which all nodes have, each when it hears of it.
+// agree stores a state, which all nodes that are up apply.
 func (l *life) agree(s *State) {
 	l.state = s
 	l.inForce = l.now
@@ -226,8 +248,8 @@ func (l *life) put(r *resource.MeshTCPRoute) {
 	}
 }
 
-// look is what a leader sees: the longest time that a node which answers has
-// watched the state.
+// look returns a leader's observation: the longest time in force that any
+// responding node reports.
 func (l *life) look(leader int, answering []int, counts Counts) (*Seen, Item) {
 	own, _ := l.nodes[leader].Get("canary", l.now)
 	wall := l.now.Add(time.Duration(rapid.Int64Range(-1e15, 1e15).Draw(l.t, "the leader's clock is off by")))
@@ -240,10 +262,10 @@ func (l *life) look(leader int, answering []int, counts Counts) (*Seen, Item) {
 	return seen, own
 }
 
-// Leaders change at any moment, clocks jump, answers come late or never, nodes
-// end and begin anew, the route changes midway, people give commands: steps
-// come in their order, none is left out, none is shorter than it is said to be,
-// and what is aborted or rolled back stays so until someone begins it anew.
+// TestARolloutInAnUnreliableWorld: leaders change at any moment, clocks jump,
+// answers are late or lost, nodes restart, the route changes midway, users send
+// commands. Yet steps follow in order, none is skipped or too short, and an
+// aborted or rolled back rollout stays so until a user restarts it.
 func TestARolloutInAnUnreliableWorld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := &life{t: t, now: t0, down: map[int]bool{}}
@@ -266,11 +288,13 @@ func TestARolloutInAnUnreliableWorld(t *testing.T) {
 	})
 }
 
-// event lets one thing happen.
+// event makes one random event happen.
 func (l *life) event(draw func() *resource.MeshTCPRoute) {
 	t := l.t
 	node := rapid.IntRange(0, len(l.nodes)-1)
-	switch rapid.SampledFrom([]string{"time", "time", "look", "look", "look", "look", "command", "route", "same route", "restart", "down"}).Draw(t, "event") {
+	switch rapid.SampledFrom([]string{
+		"time", "time", "look", "look", "look", "look", "command", "route", "same route", "restart", "down",
+	}).Draw(t, "event") {
 	case "time":
 		l.now = l.now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
 	case "look":
@@ -284,7 +308,7 @@ func (l *life) event(draw func() *resource.MeshTCPRoute) {
 		}
 		seen, own := l.look(leader, rapid.SliceOfDistinct(node, rapid.ID).Draw(t, "answering"), counts)
 		if !own.State.Same(l.state) || own.Route != l.route {
-			return // the store refuses what was found against other content
+			return // the store rejects a decision about other content
 		}
 		if next := Next(own.Route, own.State, seen); next != nil {
 			l.check(next, counts.Failed > 0)
@@ -322,10 +346,12 @@ func (l *life) event(draw func() *resource.MeshTCPRoute) {
 	case "same route":
 		again := *l.route
 		l.put(&again)
-	case "restart": // a node forgets what it has watched
+	case "restart": // the node loses its Tracker
 		i := node.Draw(t, "node")
 		l.nodes[i], l.down[i] = new(Tracker), false
-		l.nodes[i].Apply([]resource.Change{resource.Put(resource.Object{Key: resource.Key{Kind: kindRoute, Name: "canary"}, Spec: l.route})}, l.now)
+		l.nodes[i].Apply([]resource.Change{
+			resource.Put(resource.Object{Key: resource.Key{Kind: kindRoute, Name: "canary"}, Spec: l.route}),
+		}, l.now)
 		if l.state != nil {
 			l.nodes[i].Apply([]resource.Change{resource.Put(resource.Object{Key: l.key(), Spec: l.state})}, l.now)
 		}
@@ -334,7 +360,7 @@ func (l *life) event(draw func() *resource.MeshTCPRoute) {
 	}
 }
 
-// check holds what a leader comes to against what truly happened.
+// check compares a leader's decision with the actual history.
 func (l *life) check(next *State, failing bool) {
 	t, was := l.t, l.state
 	if was == nil || was.Of != l.route.RolloutOf() {

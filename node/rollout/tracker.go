@@ -14,30 +14,30 @@ import (
 // kindRoute is the kind of the resources that may have a rollout.
 const kindRoute = "MeshTCPRoute"
 
-// Tracker is what a node knows of rollouts: the routes that have one, how far each
-// has come, and for how long it has been there, by this node's own clock. Its
-// methods may be called from anywhere. The zero Tracker is empty.
+// Tracker is a node's record of rollouts: the routes that have one, their
+// states, and how long each state has been in force, by this node's monotonic
+// clock. Its methods are safe for concurrent use. The zero Tracker is empty.
 type Tracker struct {
 	mu      sync.Mutex
-	entries map[string]*entry // by the route's name
+	entries map[string]*entry // by route name
 }
 
-// entry is one route of the book. It is there as long as either of the two is.
+// entry is the record of one route. It exists while route or state is set.
 type entry struct {
-	route *resource.MeshTCPRoute // nil: there is none with a rollout
-	state *State                 // nil: none was noted
+	route *resource.MeshTCPRoute // nil: there is no route with a rollout
+	state *State                 // nil: none is stored
 	since time.Time              // of state; it carries the monotonic clock
 }
 
-// Item is what the book has of one route. Either of the two may be nil.
+// Item is the record of one route. Route or State may be nil.
 type Item struct {
 	Name    string
 	Route   *resource.MeshTCPRoute // with a rollout
 	State   *State
-	Watched time.Duration // of State
+	Watched time.Duration // how long State has been in force
 }
 
-// Apply takes in changes of resources that have come to act here.
+// Apply records changes of resources that are now in force here.
 func (b *Tracker) Apply(changes []resource.Change, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,7 +69,7 @@ func (b *Tracker) Apply(changes []resource.Change, now time.Time) {
 	}
 }
 
-// entry finds what the book has of a route; made where it is needed.
+// entry returns the record of a route, and creates it if needed.
 func (b *Tracker) entry(name string, needed bool) *entry {
 	e := b.entries[name]
 	if e == nil && needed {
@@ -82,7 +82,7 @@ func (b *Tracker) entry(name string, needed bool) *entry {
 	return e
 }
 
-// All lists what the book has, by name.
+// All returns all records, sorted by name.
 func (b *Tracker) All(now time.Time) []Item {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +94,7 @@ func (b *Tracker) All(now time.Time) []Item {
 	return list
 }
 
-// Get gives what the book has of one route.
+// Get returns the record of one route.
 func (b *Tracker) Get(name string, now time.Time) (Item, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,13 +113,13 @@ func (e *entry) item(name string, now time.Time) Item {
 	return i
 }
 
-// Begun tells whether what is noted is of the rollout that the route has.
+// Begun reports whether State belongs to the route's current rollout.
 func (i *Item) Begun() bool {
 	return i.Route != nil && i.State != nil && i.State.Of == i.Route.RolloutOf()
 }
 
-// Acts is how far the rollout is here: State, or the first step of one that acts
-// and is yet to be noted.
+// Acts returns the state in force here: State, or the first step if the rollout
+// is in force but has no stored state yet.
 func (i *Item) Acts() *State {
 	if i.Begun() {
 		return i.State
@@ -127,19 +127,19 @@ func (i *Item) Acts() *State {
 	return &State{Phase: resource.RolloutRunning, Step: 1, Weight: i.Route.Rollout.WithDefaults().Steps[0].Weight}
 }
 
-// UnderWay tells whether there is something for the leader to look after.
+// UnderWay reports whether the rollout needs attention by the leader.
 func (i *Item) UnderWay() bool {
 	switch {
 	case i.Route == nil:
-		return i.State != nil // to be cleared up
+		return i.State != nil // to be deleted
 	case !i.Begun():
-		return true // to be begun
+		return true // to be started
 	}
 	return i.State.UnderWay()
 }
 
-// Mark names one version of a state, so that nodes can say which one they
-// have watched; "" for none.
+// Mark identifies a version of a state in the observations of nodes; "" for
+// none.
 func Mark(s *State) string {
 	if s == nil {
 		return ""

@@ -2,52 +2,53 @@ package rollout
 
 import "time"
 
-// Answer is what one node says of a rollout's new backend. Its counts only
-// grow, until the node begins anew.
+// Answer is one node's observation of a rollout and its new backend. Its counts
+// only grow, until the node restarts.
 type Answer struct {
-	Mark    string        // of the state that is in force there
-	Watched time.Duration // for how long it is
+	Mark    string        // identifies the state in force on the node
+	Watched time.Duration // how long it has been in force
 	Counts
-	// Counting is for how long it has counted, by its own clock; what it had
-	// counted in a rollout of the route before may be part of that.
+	// Counting is how long the node has counted, by its own clock, which may
+	// include an earlier rollout of the route.
 	Counting           time.Duration
 	Endpoints, Ejected int
 }
 
-// beforeBegin is how much earlier than the leader has noted it a rollout may
-// act, and be counted.
+// beforeBegin bounds how much earlier than the leader's record of it a rollout
+// may be in force on a node, and be counted.
 const beforeBegin = 10 * time.Second
 
-// window keeps what nodes have said of one rollout, as far back as its bounds
-// look. The leader that it belongs to begins with nothing: what came before it
-// is not judged.
+// window has the counts of one rollout by node, as far back as the abort bounds
+// require. A new leader starts with an empty window and ignores what came
+// before.
 type window struct {
-	of    string             // of the rollout that it is about
-	begin string             // Mark of the state that it began with; "": not seen
-	sum   Counts             // what was in it when it was last added to
-	nodes map[string]*series // by ID
-	// begun is when this leader noted the first state of the route's rollout,
-	// where there was none: what was counted since is of it. Zero: it did not.
+	of    string             // identifies the rollout
+	begin string             // Mark of the rollout's first state; "": not observed
+	sum   Counts             // the total at the last update
+	nodes map[string]*series // by node ID
+	// begun is when this leader stored the first state of the route's rollout, if
+	// there was none before, so that all counts since belong to it. Zero: it did
+	// not.
 	begun time.Time
 }
 
-// maxMarks bounds what is kept of one node.
+// maxMarks bounds the marks per node.
 const maxMarks = 60
 
-// series is what one node has said: marks not closer to one another than a
-// part of the window, and the last one.
+// series has the counts of one node: marks at a minimum distance, which is a
+// fraction of the window, and the last one.
 type series struct {
 	marks []mark // in order of time
 	last  mark
 }
 
-// mark is what a node said at a time.
+// mark is a node's counts at one time.
 type mark struct {
 	at time.Time
 	Counts
 }
 
-// add takes in what a node said at a time.
+// add records a node's answer at one time.
 func (w *window) add(node string, at time.Time, a Answer, length time.Duration) {
 	if w.nodes == nil {
 		w.nodes = map[string]*series{}
@@ -62,7 +63,7 @@ func (w *window) add(node string, at time.Time, a Answer, length time.Duration) 
 		w.nodes[node] = &series{marks: []mark{m}, last: m}
 		return
 	case c.Connects < s.last.Connects || c.Failed < s.last.Failed || c.Resets < s.last.Resets:
-		// It has begun anew: all that it has counted, it has counted since.
+		// The node has restarted: it has counted everything since the last mark.
 		s.marks = []mark{{at: s.last.at}}
 	case at.Sub(s.marks[len(s.marks)-1].at) >= length/(maxMarks-2):
 		s.marks = append(s.marks, m)
@@ -71,16 +72,18 @@ func (w *window) add(node string, at time.Time, a Answer, length time.Duration) 
 	s.trim(at.Add(-length))
 }
 
-// holdsAll tells whether all that a node has counted in some time up to now is
-// of this rollout, and within the window. A node that was away when the rollout
-// began may not know of that, and go on with what it counted before; and one
-// that is heard late has counted what is past.
+// holdsAll reports whether everything that a node has counted during the given
+// time belongs to this rollout and to the window. A node that was partitioned
+// when the rollout started may not have noticed, and still count the earlier
+// one; and the counts of a node that responds late may be older than the
+// window.
 func (w *window) holdsAll(now time.Time, counting, length time.Duration) bool {
 	return !w.begun.IsZero() && counting <= min(length, now.Sub(w.begun)+beforeBegin)
 }
 
-// isOf tells whether this is the window of what a look has. What was before a
-// rollout began, or began anew, is not held against it: it gets another one.
+// isOf reports whether the window belongs to an observed rollout. A rollout
+// that starts or restarts gets a new window, so that earlier counts do not
+// affect it.
 func (w *window) isOf(look *Observation) bool {
 	if w == nil || look.Route == nil || w.of != look.Route.RolloutOf() {
 		return false
@@ -89,7 +92,8 @@ func (w *window) isOf(look *Observation) bool {
 	return begin == "" || w.begin == begin
 }
 
-// begin is the Mark of the state where the rollout has only begun; otherwise "".
+// begin returns the Mark of the state if the rollout has just started;
+// otherwise "".
 func (l *Observation) begin() string {
 	if l.Begun() && l.State.Begins() {
 		return Mark(l.State)
@@ -97,7 +101,7 @@ func (l *Observation) begin() string {
 	return ""
 }
 
-// trim forgets what lies before the last mark at or before a time.
+// trim drops all marks before the last one at or before from.
 func (s *series) trim(from time.Time) {
 	old := 0
 	for old+1 < len(s.marks) && !s.marks[old+1].at.After(from) {
@@ -106,8 +110,8 @@ func (s *series) trim(from time.Time) {
 	s.marks = s.marks[old:]
 }
 
-// since gives what was counted in the window's length up to now. A node that
-// has said nothing for longer than that is forgotten.
+// since returns the counts of the window that ends now. It forgets nodes that
+// have not responded for longer than that.
 func (w *window) since(now time.Time, length time.Duration) (sum Counts) {
 	from := now.Add(-length)
 	for node, s := range w.nodes {

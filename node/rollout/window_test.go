@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What counts is what was counted within the window, whatever came before the
-// leader began to look, and whether or not a node begins to count anew.
+// TestAWindowCountsWhatIsInIt: only counts within the window matter, whatever
+// precedes the leader's term, and even if a node restarts.
 func TestAWindowCountsWhatIsInIt(t *testing.T) {
 	var w window
 	say := func(second int, node string, connects, failed uint64) Counts {
@@ -23,17 +23,17 @@ func TestAWindowCountsWhatIsInIt(t *testing.T) {
 		connects, failed uint64
 		want             Counts
 	}{
-		{0, "a", 1000, 900, Counts{}}, // before this leader's time
+		{0, "a", 1000, 900, Counts{}}, // before this leader
 		{5, "a", 1100, 905, Counts{Connects: 100, Failed: 5}},
 		{5, "b", 7, 7, Counts{Connects: 100, Failed: 5}},
 		{6, "b", 9, 8, Counts{Connects: 102, Failed: 6}},
 		{10, "a", 1100, 905, Counts{Connects: 102, Failed: 6}},
-		{15, "a", 1100, 905, Counts{Connects: 2, Failed: 1}}, // what was until 5 is past
-		{16, "b", 3, 1, Counts{Connects: 3, Failed: 1}},      // it has begun anew
-		{17, "b", 4, 1, Counts{Connects: 4, Failed: 1}},      //
-		{40, "a", 1100, 905, Counts{}},                       // b has said nothing for long
-		{41, "b", 10, 9, Counts{}},                           // and is known anew
-		{42, "b", 12, 9, Counts{Connects: 2}},                //
+		{15, "a", 1100, 905, Counts{Connects: 2, Failed: 1}}, // counts up to 5s are out of the window
+		{16, "b", 3, 1, Counts{Connects: 3, Failed: 1}},      // b has restarted
+		{17, "b", 4, 1, Counts{Connects: 4, Failed: 1}},
+		{40, "a", 1100, 905, Counts{}}, // b has not responded for long
+		{41, "b", 10, 9, Counts{}},     // and starts over
+		{42, "b", 12, 9, Counts{Connects: 2}},
 	} {
 		if got := say(x.second, x.node, x.connects, x.failed); got != x.want {
 			t.Fatalf("%d: after %+v the window has %+v, want %+v", i, x, got, x.want)
@@ -41,9 +41,9 @@ func TestAWindowCountsWhatIsInIt(t *testing.T) {
 	}
 }
 
-// Against an oracle that keeps everything: never less than what was counted in
-// the window, never more than in a window that is a little longer; and what is
-// kept is bounded.
+// TestAWindowIsExactAndBounded compares with an oracle that keeps everything:
+// at least the counts within the window, at most those of a slightly longer
+// window, and a bounded number of marks.
 func TestAWindowIsExactAndBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const length = time.Minute
@@ -60,7 +60,7 @@ func TestAWindowIsExactAndBounded(t *testing.T) {
 			all = append(all, said{at, n})
 			w.add("a", at, Answer{Counts: Counts{Connects: n}}, length)
 			got := w.since(at, length).Connects
-			upTo := func(from time.Time) uint64 { // what was said last by then
+			upTo := func(from time.Time) uint64 { // the last count by then
 				var last uint64
 				for _, s := range all {
 					if !s.at.After(from) {
@@ -80,8 +80,8 @@ func TestAWindowIsExactAndBounded(t *testing.T) {
 	})
 }
 
-// The leader that has seen a rollout begin judges it from its first connection
-// on, also where a node comes a little later.
+// TestAWindowBeginsWithItsRollout: a leader that has started a rollout counts
+// from its first connection, even on nodes that apply it a little later.
 func TestAWindowBeginsWithItsRollout(t *testing.T) {
 	w := &window{begun: t0}
 	for i, x := range []struct {
@@ -89,15 +89,15 @@ func TestAWindowBeginsWithItsRollout(t *testing.T) {
 		node     string
 		counting time.Duration
 		said     Counts
-		want     Counts // in the window then
+		want     Counts // in the window after it
 	}{
 		{time.Second, "a", 2 * time.Second, Counts{40, 30, 0}, Counts{40, 30, 0}},
 		{2 * time.Second, "a", 3 * time.Second, Counts{41, 30, 0}, Counts{41, 30, 0}},
 		{2 * time.Second, "b", time.Second, Counts{9, 9, 0}, Counts{50, 39, 0}},
-		{10 * time.Second, "behind", time.Hour, Counts{1000, 900, 0}, Counts{50, 39, 0}}, // of a rollout before
+		{10 * time.Second, "behind", time.Hour, Counts{1000, 900, 0}, Counts{50, 39, 0}}, // of an earlier rollout
 		{11 * time.Second, "behind", time.Hour, Counts{1003, 901, 0}, Counts{53, 40, 0}},
 		{50 * time.Second, "slow", 50 * time.Second, Counts{5, 1, 0}, Counts{58, 41, 0}},
-		{62 * time.Second, "late", 62 * time.Second, Counts{5000, 4000, 0}, Counts{17, 11, 0}}, // some of it is past
+		{62 * time.Second, "late", 62 * time.Second, Counts{5000, 4000, 0}, Counts{17, 11, 0}}, // partly out of the window
 		{62 * time.Second, "begun anew", time.Second, Counts{2, 1, 0}, Counts{19, 12, 0}},
 	} {
 		at := t0.Add(x.after)
@@ -108,8 +108,8 @@ func TestAWindowBeginsWithItsRollout(t *testing.T) {
 	}
 }
 
-// A node that is heard for the first time an hour after the start has counted
-// an hour, of which the last minute is judged.
+// TestWhatIsHeardLateIsNotJudgedAsOfNow: if a node first responds an hour after
+// the start, its counts cover an hour, and only the last minute may be judged.
 func TestWhatIsHeardLateIsNotJudgedAsOfNow(t *testing.T) {
 	r := longSteps()
 	x := newScene(r, nil)

@@ -1,8 +1,8 @@
 // Package tlsconfig makes crypto/tls configurations from resources: for the
-// clients of a listener, and towards the endpoints of a service. Which
-// certificate a client is shown is routing's decision; here its name becomes a
-// configuration. A certificate that is replaced is used from the next
-// handshake on; what began with the old one goes on with it.
+// clients of a listener, and towards the endpoints of a service. Routing selects a
+// client's certificate by name; this package turns the name into a configuration.
+// A new version of a certificate takes effect at the next handshake; existing
+// connections keep the old one.
 //
 //	store := tlsconfig.NewStore()
 //	err := store.Set("tenant1-tls", certificate)
@@ -25,10 +25,11 @@ import (
 	"penstock/routing/resource"
 )
 
-// errNoPEM says that a CA bundle holds no certificate.
+// errNoPEM says that a CA bundle contains no certificate.
 var errNoPEM = errors.New("holds no certificate in PEM")
 
-// Store has the certificates in force. Its methods may be called from anywhere.
+// Store holds the current certificates by name. Its methods are safe for
+// concurrent use.
 type Store struct {
 	mu sync.RWMutex
 	m  map[string]*tls.Certificate
@@ -37,8 +38,8 @@ type Store struct {
 // NewStore makes an empty store.
 func NewStore() *Store { return &Store{m: map[string]*tls.Certificate{}} }
 
-// Set puts a certificate in force. One that cannot be used is left out, so
-// that nobody is shown its predecessor for ever.
+// Set adds or replaces a certificate. If it is invalid, Set removes the name and
+// returns an error, so that the previous version is not served for ever.
 func (s *Store) Set(name string, c *resource.Certificate) error {
 	pair, err := tls.X509KeyPair([]byte(c.Cert), []byte(c.Key))
 	if err != nil {
@@ -51,14 +52,14 @@ func (s *Store) Set(name string, c *resource.Certificate) error {
 	return nil
 }
 
-// Delete takes a certificate away.
+// Delete removes a certificate.
 func (s *Store) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.m, name)
 }
 
-// find gives the certificates of these names; those that are missing are left out.
+// find returns the certificates with these names, without missing ones.
 func (s *Store) find(names []string) []*tls.Certificate {
 	found := make([]*tls.Certificate, 0, len(names))
 	s.mu.RLock()
@@ -71,20 +72,21 @@ func (s *Store) find(names []string) []*tls.Certificate {
 	return found
 }
 
-// made is a configuration with the certificates it was made of.
+// made is a configuration with the certificates it was made from.
 type made struct {
 	config *tls.Config
 	certs  []*tls.Certificate
 }
 
-// configs are variants of one configuration, made when first asked for.
+// configs caches the variants of one configuration.
 type configs struct {
 	store *Store
 	mu    sync.Mutex
 	m     map[string]made
 }
 
-// get gives the variant of that name with these certificates.
+// get returns the variant with that name. It calls make if the variant is missing or
+// one of its certificates changed.
 func (c *configs) get(name string, certs []string, make func([]tls.Certificate) *tls.Config) *tls.Config {
 	now := c.store.find(certs)
 	c.mu.Lock()
@@ -104,18 +106,19 @@ func (c *configs) get(name string, certs []string, make func([]tls.Certificate) 
 	return config
 }
 
-// Server has the configurations of a terminating listener.
+// Server holds the configurations of a terminating listener. Its methods are safe
+// for concurrent use.
 type Server struct {
 	template *tls.Config
 	tickets  *tlsstream.Tickets
-	scope    string // of sessions
+	scope    string // scope of session tickets
 	configs  configs
-	roots    map[string]bool // the CA's certificates (DER), where clients are asked for one
+	roots    map[string]bool // the client CA's certificates (DER); nil: no client certificates
 }
 
-// LetsIn tells whether a client that has done its handshake, maybe under
-// another version of the settings, is one that these let in: with a chain to a
-// certificate of the CA where one is required, or where one was shown.
+// LetsIn reports whether a client passes these settings, although its handshake may
+// have used another version of them: a client certificate must have a chain to the
+// CA, and must be present if it is required.
 func (s *Server) LetsIn(state *tls.ConnectionState) bool {
 	switch {
 	case s.template.ClientAuth == tls.NoClientCert:
@@ -128,8 +131,8 @@ func (s *Server) LetsIn(state *tls.ConnectionState) bool {
 	})
 }
 
-// NewServer makes them. Defaults must be filled in. With an error the result
-// lets nobody in.
+// NewServer makes a Server from settings with their defaults. If it returns an
+// error, the Server is usable but accepts no client.
 func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *tlsstream.Tickets) (*Server, error) {
 	s := &Server{tickets: tickets, scope: listener, configs: configs{store: store}}
 	s.template = tlsstream.Defaults(&tls.Config{MinVersion: minVersion(t.MinVersion), NextProtos: t.ALPN})
@@ -140,7 +143,7 @@ func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *
 	if t.ClientAuth.Mode == "request" {
 		s.template.ClientAuth = tls.VerifyClientCertIfGiven
 	}
-	// A session must not be resumed where other clients are let in.
+	// A session must not be resumed under other client authentication settings.
 	s.scope += fmt.Sprintf("\x00%d %x", s.template.ClientAuth, sha256.Sum256([]byte(t.ClientAuth.CA)))
 	var err error
 	s.template.ClientCAs, err = pool(t.ClientAuth.CA)
@@ -148,8 +151,8 @@ func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *
 	return s, err
 }
 
-// For gives the configuration that shows one of these certificates, the first
-// that the client can use; nil where none of them is there.
+// For returns the configuration with these certificates, of which crypto/tls shows
+// the first that the client supports. It returns nil if the store has none of them.
 func (s *Server) For(certs []string) *tls.Config {
 	key := ""
 	if len(certs) > 0 {
@@ -170,15 +173,16 @@ func (s *Server) For(certs []string) *tls.Config {
 	return config
 }
 
-// Client has the configurations towards the endpoints of a service.
+// Client holds the configurations towards the endpoints of a service. Its methods
+// are safe for concurrent use.
 type Client struct {
 	base    *tls.Config
-	ref     []string // the certificate to show
+	ref     []string // name of the client certificate
 	configs configs
 }
 
-// NewClient makes them. Defaults must be filled in. With an error the result
-// trusts nobody.
+// NewClient makes a Client from settings with their defaults. If it returns an
+// error, the Client is usable but trusts no endpoint.
 func NewClient(t *resource.ServiceTLS, store *Store) (*Client, error) {
 	c := &Client{configs: configs{store: store}, base: tlsstream.Defaults(&tls.Config{
 		MinVersion: minVersion(t.MinVersion), NextProtos: t.ALPN,
@@ -195,8 +199,8 @@ func NewClient(t *resource.ServiceTLS, store *Store) (*Client, error) {
 	return c, err
 }
 
-// For gives the configuration towards an endpoint on that host, whose name or
-// address is verified unless the service gives another one.
+// For returns the configuration towards an endpoint on that host. It verifies the
+// host's name or address, or the service's ServerName if that is set.
 func (c *Client) For(host string) *tls.Config {
 	if c.base.ServerName != "" {
 		host = c.base.ServerName
@@ -206,7 +210,7 @@ func (c *Client) For(host string) *tls.Config {
 		config.ServerName = host
 		config.Certificates = list
 		if len(list) > 0 {
-			// Sessions of the certificate before would be resumed as who it was.
+			// Resuming a session of the previous certificate would keep its identity.
 			config.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		}
 		return config
@@ -220,7 +224,7 @@ func minVersion(s string) uint16 {
 	return tls.VersionTLS12
 }
 
-// roots lists the certificates of a bundle that pool takes, by their DER.
+// roots returns the certificates of a bundle that pool accepts, by their DER.
 func roots(ca string) map[string]bool {
 	all := map[string]bool{}
 	for block, rest := pem.Decode([]byte(ca)); block != nil; block, rest = pem.Decode(rest) {
@@ -234,7 +238,7 @@ func roots(ca string) map[string]bool {
 func pool(ca string) (*x509.CertPool, error) {
 	p := x509.NewCertPool()
 	if !p.AppendCertsFromPEM([]byte(ca)) {
-		return p, fmt.Errorf("ca: %w", errNoPEM) // which nothing is verified by
+		return p, fmt.Errorf("ca: %w", errNoPEM) // with the empty pool, which verifies nothing
 	}
 	return p, nil
 }

@@ -16,7 +16,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// selfSigned is a certificate that is its own CA.
+// selfSigned makes a certificate that is its own CA.
 func selfSigned(t *testing.T, names ...string) *resource.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -48,7 +48,7 @@ func mustSet(t *testing.T, s *Store, name string, c *resource.Certificate) {
 	}
 }
 
-// handshake connects the two sides; the error is the client's.
+// handshake runs a handshake and returns the client's error.
 func handshake(t *testing.T, server, client *tls.Config) error {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -121,12 +121,14 @@ func TestACertificateThatCannotBeUsedIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestABrokenCALetsNobodyIn: no fault of a bundle opens a door.
+// TestABrokenCALetsNobodyIn: with an invalid CA bundle no client is accepted and no
+// endpoint trusted.
 func TestABrokenCALetsNobodyIn(t *testing.T) {
 	store := NewStore()
 	ours := selfSigned(t, "a.example")
 	mustSet(t, store, "a", ours)
-	s, err := NewServer("edge", &resource.ListenerTLS{ClientAuth: &resource.ClientAuth{Mode: "require", CA: "no PEM"}}, store, tlsstream.NewTickets())
+	s, err := NewServer("edge", &resource.ListenerTLS{ClientAuth: &resource.ClientAuth{Mode: "require", CA: "no PEM"}},
+		store, tlsstream.NewTickets())
 	if err == nil {
 		t.Error("a bundle without certificates was taken")
 	}
@@ -194,8 +196,8 @@ func TestClientsShowTheCertificateThatIsInForce(t *testing.T) {
 	}
 }
 
-// A client's handshake may have been under other settings than those that it
-// is led by afterwards: only what is verified by these counts.
+// A client's handshake may have used other settings than those that LetsIn checks:
+// only a chain to the CA of these counts.
 func TestWhoIsLetInIsVerifiedByTheseSettings(t *testing.T) {
 	parse := func(c *resource.Certificate) *x509.Certificate {
 		block, _ := pem.Decode([]byte(c.Cert))
@@ -213,7 +215,9 @@ func TestWhoIsLetInIsVerifiedByTheseSettings(t *testing.T) {
 		mode               string
 		none, ours, theirs bool
 	}{{"none", true, true, true}, {"request", true, true, false}, {"require", false, true, false}} {
-		s, err := NewServer("edge", &resource.ListenerTLS{MinVersion: "1.2", ClientAuth: &resource.ClientAuth{Mode: test.mode, CA: ours.Cert}}, NewStore(), tlsstream.NewTickets())
+		s, err := NewServer("edge", &resource.ListenerTLS{
+			MinVersion: "1.2", ClientAuth: &resource.ClientAuth{Mode: test.mode, CA: ours.Cert},
+		}, NewStore(), tlsstream.NewTickets())
 		if err != nil {
 			t.Fatal(err)
 		}

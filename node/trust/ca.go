@@ -20,24 +20,24 @@ import (
 
 // Errors of certificates and keys.
 var (
-	// ErrCertificate: certificates or keys that cannot be used.
+	// ErrCertificate: a certificate or key is unusable.
 	ErrCertificate = errors.New("unusable certificate or key")
 	// ErrRotating: too many generations of the CA are in use at once.
 	ErrRotating = errors.New("earlier rotations of the CA are not over")
 )
 
-// How long certificates are valid, and from when.
+// The lifetimes of certificates.
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	nodeLife = 90 * 24 * time.Hour
-	// clockSkew is how far back validity begins: clocks may be apart by as much
-	// as one that was set to a wrong time zone.
+	// clockSkew is how long before its issuance a certificate becomes valid: a
+	// clock set to a wrong time zone may be that far off.
 	clockSkew = 26 * time.Hour
 )
 
-// Bounds of what is parsed: bytes of one certificate and of a CA with its
-// bundle; certificates of a CA with three rotations at once; and those in a
-// bundle, which has two such for the moment in which one replaces the other.
+// Bounds of parsed input: bytes of one certificate, and of a CA with its
+// bundle; certificates of a CA with three rotations at once; and certificates
+// in a bundle, which briefly has two such sets while one replaces the other.
 const (
 	maxCert        = 8 << 10
 	maxCA          = 64 << 10
@@ -45,16 +45,16 @@ const (
 	maxBundle      = 2 * maxGenerations
 )
 
-// CA signs the certificates of one cluster's nodes. ECDSA on P-256: every TLS
-// 1.3 peer takes it, the tools of operators included.
+// CA signs the certificates of one cluster's nodes. It uses ECDSA on P-256,
+// which all TLS 1.3 peers support, operators' tools included.
 type CA struct {
 	clusterID string
 	cert      *x509.Certificate
 	key       *ecdsa.PrivateKey
-	before    []*x509.Certificate // of earlier generations, the newest first
+	before    []*x509.Certificate // of earlier generations, newest first
 }
 
-// NewCA makes the CA of a cluster, for ten years.
+// NewCA returns a new CA for a cluster, valid for ten years.
 func NewCA(clusterID string, now time.Time) (*CA, error) {
 	if err := checkID("cluster", clusterID); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func NewCA(clusterID string, now time.Time) (*CA, error) {
 func caTemplate(clusterID string, now time.Time) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: serial(),
-		// The serial number tells the generations of one cluster's CA apart.
+		// The serial number distinguishes the generations of a cluster's CA.
 		Subject:               pkix.Name{CommonName: "Penstock CA", Organization: []string{clusterID}, SerialNumber: randomHex(8)},
 		NotBefore:             now.Add(-clockSkew).UTC(),
 		NotAfter:              now.Add(caLife).UTC(),
@@ -84,10 +84,10 @@ func caTemplate(clusterID string, now time.Time) *x509.Certificate {
 	}
 }
 
-// Next makes the CA that follows: a new key, under a certificate of its own
-// and a second one that this CA signed. Whoever knows only this CA takes the
-// certificates of the next one by way of the second; so nodes may learn of the
-// rotation in any order, or late. Retire ends that.
+// Next returns the next generation of the CA: a new key, with a self-signed
+// certificate and a cross-signed one by this CA. A node that has only this CA
+// verifies the next one's certificates through the cross-signed one, so that
+// nodes may learn of the rotation late and in any order. Retire ends that.
 func (c *CA) Next(now time.Time) (*CA, error) {
 	if len(c.before)+3 > maxGenerations {
 		return nil, fmt.Errorf("%w: %d certificates are in use, the limit is %d: retire them first", ErrRotating, len(c.before)+1, maxGenerations)
@@ -107,24 +107,24 @@ func (c *CA) Next(now time.Time) (*CA, error) {
 	return next, nil
 }
 
-// Retire gives the CA without its predecessors: what those signed is worth
-// nothing any more, tokens that name them included.
+// Retire returns the CA without its predecessors, which invalidates everything
+// that they signed and the tokens that name them.
 func (c *CA) Retire() *CA { return &CA{clusterID: c.clusterID, cert: c.cert, key: c.key} }
 
-// ClusterID is the cluster that it signs for.
+// ClusterID returns the ID of its cluster.
 func (c *CA) ClusterID() string { return c.clusterID }
 
-// Certificate is its own certificate.
+// Certificate returns its self-signed certificate.
 func (c *CA) Certificate() *x509.Certificate { return c.cert }
 
-// Digest is what tokens name it by.
+// Digest returns the digest by which tokens identify the CA.
 func (c *CA) Digest() [32]byte { return Digest(c.cert) }
 
-// Rotating tells whether predecessors are still trusted.
+// Rotating reports whether predecessors are still trusted.
 func (c *CA) Rotating() bool { return len(c.before) > 0 }
 
-// Bundle is what nodes trust and show, as DER, the newest first: its own
-// certificate and, until Retire, those of its predecessors.
+// Bundle returns the certificates that nodes trust and send, as DER, newest
+// first: its own and, until Retire, those of its predecessors.
 func (c *CA) Bundle() [][]byte {
 	ders := [][]byte{c.cert.Raw}
 	for _, cert := range c.before {
@@ -133,7 +133,7 @@ func (c *CA) Bundle() [][]byte {
 	return ders
 }
 
-// Issue signs the certificate of a node, for 90 days.
+// Issue signs a node's certificate, valid for 90 days.
 func (c *CA) Issue(pub crypto.PublicKey, nodeID, name string, now time.Time) (der []byte, err error) {
 	if err := errors.Join(checkID("node", nodeID), checkName(name)); err != nil {
 		return nil, err
@@ -162,8 +162,7 @@ func (c *CA) Issue(pub crypto.PublicKey, nodeID, name string, now time.Time) (de
 	return cert.Raw, nil
 }
 
-// Marshal gives the CA with its private key, as PEM, to be sealed before it
-// goes anywhere.
+// Marshal returns the CA with its private key, as PEM. The caller must seal it.
 func (c *CA) Marshal() ([]byte, error) {
 	key, err := marshalKey(c.key)
 	if err != nil {
@@ -172,7 +171,7 @@ func (c *CA) Marshal() ([]byte, error) {
 	return append(marshalCerts(append([]*x509.Certificate{c.cert}, c.before...)), key...), nil
 }
 
-// ParseCA reads what Marshal gave.
+// ParseCA parses the output of Marshal.
 func ParseCA(b []byte) (*CA, error) {
 	if len(b) > maxCA {
 		return nil, fmt.Errorf("%w: a CA of %d bytes, the limit is %d", ErrCertificate, len(b), maxCA)
@@ -200,12 +199,13 @@ func (c *CA) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "CA of cluster "+c.clusterID)
 }
 
-// Digest is the SHA-256 of a certificate's public key (SubjectPublicKeyInfo).
-// It outlives renewals under the same key.
+// Digest returns the SHA-256 of a certificate's public key
+// (SubjectPublicKeyInfo). It does not change if the certificate is renewed
+// under the same key.
 func Digest(cert *x509.Certificate) [32]byte { return sha256.Sum256(cert.RawSubjectPublicKeyInfo) }
 
-// checkBundle takes certificates of one cluster's CA, the newest first, and
-// says which cluster that is.
+// checkBundle checks the certificates of one cluster's CA, newest first, and
+// returns the cluster's ID.
 func checkBundle(certs []*x509.Certificate) (clusterID string, err error) {
 	if len(certs) == 0 || len(certs) > maxBundle {
 		return "", fmt.Errorf("%w: a bundle of %d certificates, not 1 to %d", ErrCertificate, len(certs), maxBundle)
@@ -250,7 +250,7 @@ const (
 func marshalCerts(certs []*x509.Certificate) []byte {
 	var b bytes.Buffer
 	for _, cert := range certs {
-		_ = pem.Encode(&b, &pem.Block{Type: pemCert, Bytes: cert.Raw}) // a buffer takes everything
+		_ = pem.Encode(&b, &pem.Block{Type: pemCert, Bytes: cert.Raw}) // a bytes.Buffer never fails
 	}
 	return b.Bytes()
 }
@@ -263,7 +263,7 @@ func marshalKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
 }
 
-// parsePEM reads certificates and keys, and refuses anything else.
+// parsePEM parses certificates and keys, and rejects anything else.
 func parsePEM(b []byte) (certs []*x509.Certificate, keys []*ecdsa.PrivateKey, err error) {
 	for len(bytes.TrimSpace(b)) > 0 {
 		block, rest := pem.Decode(b)

@@ -20,7 +20,8 @@ func TestCAComesBack(t *testing.T) {
 	for _, ca := range []*CA{one, must(one.Next(time.Now()))(t)} {
 		text := must(ca.Marshal())(t)
 		got := must(ParseCA(text))(t)
-		if !got.key.Equal(ca.key) || got.ClusterID() != "c1" || got.Digest() != ca.Digest() || !bytes.Equal(bytes.Join(got.Bundle(), nil), bytes.Join(ca.Bundle(), nil)) || got.Rotating() != ca.Rotating() {
+		if !got.key.Equal(ca.key) || got.ClusterID() != "c1" || got.Digest() != ca.Digest() ||
+			!bytes.Equal(bytes.Join(got.Bundle(), nil), bytes.Join(ca.Bundle(), nil)) || got.Rotating() != ca.Rotating() {
 			t.Error("another CA came back")
 		}
 		id := must(NewIdentity("a"))(t)
@@ -64,7 +65,8 @@ func TestCertificatesOfNodes(t *testing.T) {
 	id := join(t, ca, "edge-1", now)
 	leaf := id.Leaf()
 	cluster, node, err := nodeOf(leaf)
-	if err != nil || cluster != "c1" || node != id.NodeID || leaf.Subject.CommonName != "edge-1" || leaf.URIs[0].String() != "penstock://c1/node/"+id.NodeID {
+	if err != nil || cluster != "c1" || node != id.NodeID || leaf.Subject.CommonName != "edge-1" ||
+		leaf.URIs[0].String() != "penstock://c1/node/"+id.NodeID {
 		t.Errorf("%s, %s, %v; %v", cluster, node, err, leaf.URIs)
 	}
 	if d := leaf.NotAfter.Sub(now); d < 90*day-time.Minute || d > 90*day || !leaf.NotBefore.Before(now.Add(-time.Hour)) {

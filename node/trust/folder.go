@@ -15,15 +15,15 @@ import (
 	"penstock/node/files"
 )
 
-// The files of a node in its data folder. Each is written beside its place and
-// renamed into it, so each is whole at any time; and they are written in an
-// order (plan) in which a node killed between any two of them comes back as
-// what it was or as what it was becoming:
+// The files of a node in its data folder. Each is written to a temporary file
+// and renamed, so that it is complete at any time. The order of the writes
+// (plan) ensures that a node killed between any two of them starts in either
+// its old or its new state:
 //
-//   - node.json says whether the node is in a cluster, and is written last;
-//     until it does, the other files are not looked at.
-//   - node.key and ca.crt hold old and new together while node.crt changes;
-//     the key that fits the certificate is the one that counts.
+//   - node.json says whether the node is in a cluster, and is written last. Before
+//     that, the other files are ignored.
+//   - node.key and ca.crt hold old and new together while node.crt changes. The
+//     key that matches the certificate is the valid one.
 const (
 	nodeFile = "node.json"
 	certFile = "node.crt"
@@ -32,19 +32,19 @@ const (
 	ringFile = "cluster.key"
 )
 
-// Errors of data folders. They name the file and say what to do.
+// The errors of data folders. They name the file and say what to do.
 var (
-	// ErrFolder: a file is missing, unreadable, or does not fit the others.
+	// ErrFolder: a file is missing, unreadable, or inconsistent with others.
 	ErrFolder = errors.New("the data folder cannot be used")
-	// ErrForeign: the folder belongs to another node or another cluster.
+	// ErrForeign: the folder belongs to another node or cluster.
 	ErrForeign = errors.New("the data folder belongs to another node or cluster")
-	// ErrFormat: another version wrote it.
+	// ErrFormat: another build wrote the folder.
 	ErrFormat = errors.New("unknown format")
 )
 
 var errMissing = errors.New("the file is missing")
 
-// folderFormat is the format of node.json, and with it of the folder.
+// folderFormat is the format of node.json, and thus of the folder.
 const folderFormat = 1
 
 // maxFile bounds each of the files, in bytes.
@@ -53,14 +53,14 @@ const maxFile = 64 << 10
 // about is the content of node.json.
 type about struct {
 	Format    int    `json:"format"`
-	NodeID    string `json:"nodeId"` // "": the node has left; the folder is as good as new
+	NodeID    string `json:"nodeId"` // "": the node has left; the folder is like new
 	ClusterID string `json:"clusterId,omitempty"`
 	Name      string `json:"name,omitempty"`
 	Starts    uint64 `json:"starts,omitempty"`
 }
 
-// Holds tells whether a folder is that of a node, also of one whose files
-// cannot be read.
+// Holds reports whether a folder belongs to a node, even if its files are
+// unreadable.
 func Holds(dir string) bool {
 	if dir == "" {
 		return false
@@ -72,7 +72,7 @@ func Holds(dir string) bool {
 func (a about) marshal() []byte {
 	b, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
-		panic(err) // never of strings and numbers
+		panic(err) // strings and numbers always marshal
 	}
 	return append(b, '\n')
 }
@@ -81,8 +81,8 @@ func (id *Identity) about() about {
 	return about{folderFormat, id.NodeID, id.ClusterID, id.Name, id.Starts}
 }
 
-// LoadIdentity reads the identity in a data folder. Where there is none yet
-// the error is os.ErrNotExist.
+// LoadIdentity reads the identity in a data folder. If there is none, the error
+// is os.ErrNotExist.
 func LoadIdentity(dir string) (*Identity, error) {
 	id, err := loadIdentity(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -122,7 +122,7 @@ func loadIdentity(dir string) (*Identity, error) {
 	return id, id.fill(keys, raw[1], raw[2], raw[3])
 }
 
-// fill reads the files of a node that is in a cluster.
+// fill parses the files of a node that is in a cluster.
 func (id *Identity) fill(keys []*ecdsa.PrivateKey, crt, ca, ring []byte) error {
 	leaves, _, err := parsePEM(crt)
 	if err != nil || len(leaves) == 0 {
@@ -159,21 +159,22 @@ func atLeastOne(n int) error {
 	return fmt.Errorf("%w: it is empty", ErrCertificate)
 }
 
-// damaged says which file keeps a node from starting, and what helps.
+// damaged returns an error that names the unusable file and the remedy.
 func damaged(name string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
-		// Never passed on: a folder that lacks a file must not pass for a new
-		// one, in which the node would come up as another.
+		// os.ErrNotExist is not wrapped: a folder that lacks a file must not be
+		// mistaken for a new one, in which the node would get another ID.
 		err = errMissing
 	}
-	return fmt.Errorf("%w: %s: %w: bring the file back from a backup of this node, or empty the folder and let the node join anew", ErrFolder, name, err)
+	return fmt.Errorf("%w: %s: %w: bring the file back from a backup of this node, "+
+		"or empty the folder and let the node join anew", ErrFolder, name, err)
 }
 
-// readAbout reads node.json; os.ErrNotExist where the folder is new.
+// readAbout reads node.json. The error is os.ErrNotExist if the folder is new.
 func readAbout(dir string) (about, error) {
 	b, _, err := readPrivate(dir, nodeFile)
 	if errors.Is(err, os.ErrNotExist) {
-		// A certificate is never written before node.json has been there.
+		// A certificate is never written before node.json.
 		if _, err := os.Lstat(filepath.Join(dir, certFile)); err == nil {
 			return about{}, damaged(nodeFile, fmt.Errorf("it is missing beside %s", certFile))
 		}
@@ -188,7 +189,8 @@ func readAbout(dir string) (about, error) {
 	}
 	switch {
 	case a.Format != folderFormat:
-		return about{}, fmt.Errorf("%w: %s has format %d, this build knows %d: start the version that wrote it", ErrFormat, nodeFile, a.Format, folderFormat)
+		return about{}, fmt.Errorf("%w: %s has format %d, this build knows %d: start the version that wrote it",
+			ErrFormat, nodeFile, a.Format, folderFormat)
 	case a.NodeID == "":
 		return about{}, fmt.Errorf("the node of %s has left its cluster: %w", dir, os.ErrNotExist)
 	}
@@ -202,8 +204,8 @@ func readAbout(dir string) (about, error) {
 	return a, nil
 }
 
-// readPrivate reads one of the files, and closes it to everyone but its owner
-// where it is not; the note says so.
+// readPrivate reads one of the files. If others have access to it, readPrivate
+// removes that access and reports it in note.
 func readPrivate(dir, name string) (b []byte, note string, err error) {
 	f, err := files.Open(filepath.Join(dir, name))
 	if err != nil {
@@ -227,8 +229,8 @@ func readPrivate(dir, name string) (b []byte, note string, err error) {
 	return b, note, err
 }
 
-// Save writes the identity to its data folder, and returns when the disk has
-// it. The folder must be new, or this node's own.
+// Save writes the identity to its data folder, and returns once it is synced to
+// disk. The folder must be new, or this node's own.
 func (id *Identity) Save(dir string) error {
 	steps, err := id.plan(dir)
 	if err != nil {
@@ -245,20 +247,20 @@ func (id *Identity) Save(dir string) error {
 	return nil
 }
 
-// Start counts that the folder is put to use once more, and saves it.
+// Start increments and saves the number of starts.
 func (id *Identity) Start(dir string) (*Identity, error) {
 	next := *id
 	next.Starts++
 	return &next, next.Save(dir)
 }
 
-// forgetOrder has node.json last: until it goes, it says that the others do
+// forgetOrder has node.json last: while it exists, it says that the others do
 // not count.
 var forgetOrder = []string{certFile, keyFile, caFile, ringFile, nodeFile}
 
-// Forget makes a folder one of no node: of a node that has left its cluster,
-// which would come back under another ID. What a killed Save left half written
-// goes as well.
+// Forget clears the data folder of a node that has left its cluster, so that
+// the node returns under a new ID. It also removes what an interrupted Save
+// left.
 func Forget(dir string) error {
 	if !slices.ContainsFunc(forgetOrder, func(name string) bool { return holdsAny(dir, name, name+tempSuffix) }) {
 		return nil
@@ -280,8 +282,7 @@ func Forget(dir string) error {
 	return nil
 }
 
-// holdsAny tells whether a folder has one of some files, also where it cannot
-// be told.
+// holdsAny reports whether a folder has one of the files, or cannot be read.
 func holdsAny(dir string, names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		_, err := os.Lstat(filepath.Join(dir, name))
@@ -289,16 +290,16 @@ func holdsAny(dir string, names ...string) bool {
 	})
 }
 
-// tempSuffix is what the name of a file ends with while it is written.
+// tempSuffix ends the name of a file while it is written.
 const tempSuffix = ".tmp"
 
-// step is one file to write; the name alone tells nothing secret.
+// step is one file to write. Its name is not secret.
 type step struct {
 	name string
 	data []byte
 }
 
-// plan gives the files to write, in order, from what is in the folder.
+// plan returns the files to write, in order, given the content of the folder.
 func (id *Identity) plan(dir string) ([]step, error) {
 	old, err := loadIdentity(dir)
 	switch {
@@ -341,14 +342,13 @@ func (id *Identity) plan(dir string) ([]step, error) {
 	return steps, nil
 }
 
-// planNew is the plan of a folder that is new, or of a node in no cluster.
+// planNew is plan for a new folder, or for a node in no cluster.
 func (id *Identity) planNew(old *Identity, key []byte) []step {
 	var steps []step
 	alone := id.about()
 	alone.ClusterID = ""
 	if old == nil {
-		// An ID without its key would be of no use; a key without an ID is
-		// replaced.
+		// An ID without its key would be useless; a key without an ID is replaced.
 		steps = append(steps, step{keyFile, key}, step{nodeFile, alone.marshal()})
 	} else {
 		steps = append(steps, step{keyFile, key})
@@ -371,14 +371,14 @@ func appendNew(certs []*x509.Certificate, cert *x509.Certificate) []*x509.Certif
 	return append(certs, cert)
 }
 
-// write puts the file in its place, unless it is there already.
+// write writes and renames the file, unless it has the right content already.
 func (s step) write(dir string) error {
 	path := filepath.Join(dir, s.name)
 	if old, _, err := readPrivate(dir, s.name); err == nil && bytes.Equal(old, s.data) {
 		return nil
 	}
-	// One process at a time has the folder, by its lock: what stands under the
-	// temporary name is of one that was killed.
+	// The folder's lock admits one process at a time, so an existing temporary
+	// file is from a process that was killed.
 	temp := path + tempSuffix
 	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -393,7 +393,7 @@ func (s step) write(dir string) error {
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		_ = os.Remove(temp) // a disk that is full has room again
+		_ = os.Remove(temp) // frees space on a full disk
 		return err
 	}
 	return syncFolder(dir)

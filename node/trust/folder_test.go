@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// same tells whether two identities are one and the same, as far as disks go.
+// same reports whether two identities are equal in all that is saved.
 func same(a, b *Identity) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -74,13 +74,14 @@ func TestFilesAreForTheOwnerAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := must(LoadIdentity(dir))(t)
-	if info := must(os.Stat(filepath.Join(dir, ringFile)))(t); info.Mode() != 0o600 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "cluster.key had mode 0644") {
+	if info := must(os.Stat(filepath.Join(dir, ringFile)))(t); info.Mode() != 0o600 ||
+		len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "cluster.key had mode 0644") {
 		t.Errorf("an open file has mode %v then, and the notes are %q", info.Mode(), got.Notes)
 	}
 }
 
-// changes are all that Save is called for: from what is in the folder to what
-// is to be there.
+// changes returns the kinds of changes that Save makes: the identity in the
+// folder and the new one.
 func changes(t *testing.T) map[string][2]*Identity {
 	t.Helper()
 	now := time.Now()
@@ -125,7 +126,7 @@ func TestNodeKilledBetweenWritesComesBack(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if done < len(steps) { // what it was writing when it was killed
+				if done < len(steps) { // the write that the kill interrupted
 					half := steps[done].data[:len(steps[done].data)/2]
 					if err := os.WriteFile(filepath.Join(dir, steps[done].name+".tmp"), half, 0o600); err != nil {
 						t.Fatal(err)
@@ -140,7 +141,7 @@ func TestNodeKilledBetweenWritesComesBack(t *testing.T) {
 	}
 }
 
-// checkKilled looks at a folder after some of the writes of a Save.
+// checkKilled checks a folder after some of the writes of a Save.
 func checkKilled(t *testing.T, dir string, done, all int, old, next *Identity) {
 	t.Helper()
 	got, err := LoadIdentity(dir)
@@ -171,7 +172,7 @@ func TestForgottenFolderIsNew(t *testing.T) {
 		if err := gone.write(dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, keyFile+".tmp"), []byte("half a key"), 0o600); err != nil { // of a Save that was killed
+		if err := os.WriteFile(filepath.Join(dir, keyFile+".tmp"), []byte("half a key"), 0o600); err != nil { // of an interrupted Save
 			t.Fatal(err)
 		}
 		for _, name := range forgetOrder[:killed] {
@@ -249,7 +250,10 @@ func TestDamagedFolderSaysWhichFile(t *testing.T) {
 		{"from the future", nodeFile, []byte(`{"format":2,"nodeId":"aa"}`), ErrFormat, "node.json has format 2, this build knows 1"},
 		{"a node ID that is none", nodeFile, []byte(`{"format":1,"nodeId":"../a"}`), ErrFolder, "node.json: "},
 		{"another node's ID", nodeFile, []byte(`{"format":1,"nodeId":"aa","clusterId":"c1"}`), ErrFolder, "node.crt: "},
-		{"another cluster's ID", nodeFile, []byte(`{"format":1,"nodeId":"` + id.NodeID + `","clusterId":"c2"}`), ErrFolder, "the CA is of cluster c1"},
+		{
+			"another cluster's ID", nodeFile, []byte(`{"format":1,"nodeId":"` + id.NodeID + `","clusterId":"c2"}`),
+			ErrFolder, "the CA is of cluster c1",
+		},
 		{"no key", keyFile, nil, ErrFolder, "node.key: the file is missing"},
 		{"key cut", keyFile, key[:len(key)/2], ErrFolder, "node.key: "},
 		{"key empty", keyFile, []byte{}, ErrFolder, "node.key: "},
@@ -279,7 +283,8 @@ func TestDamagedFolderSaysWhichFile(t *testing.T) {
 				}
 			}
 			_, err := LoadIdentity(dir)
-			if !errors.Is(err, test.want) || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), dir) {
+			if !errors.Is(err, test.want) || errors.Is(err, fs.ErrNotExist) ||
+				!strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), dir) {
 				t.Errorf("%v\nwant %v, saying %q, and not os.ErrNotExist", err, test.want, test.says)
 			}
 			if err := id.Save(dir); err == nil {
@@ -334,7 +339,8 @@ func TestCopiedFolderFallsBehind(t *testing.T) {
 	if err := first.Follows(second); !errors.Is(err, ErrCopied) {
 		t.Errorf("an older state: %v, want ErrCopied", err)
 	}
-	// A copy may be the one that goes on; then the original is the copy.
+	// The copy may be the one that continues; then the original counts as the
+	// copy.
 	later := start(copied)
 	if err := errors.Join(later.Follows(second)); err != nil {
 		t.Errorf("the one that was started more often: %v", err)
@@ -351,7 +357,7 @@ func TestFullOrReadOnlyDiskLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	id := join(t, newCA(t, "c1"), "a", time.Now())
 	mustSave(t, id, dir)
-	block := filepath.Join(dir, ringFile+".tmp", "x") // a folder that is not empty is in the way of the temporary file
+	block := filepath.Join(dir, ringFile+".tmp", "x") // a non-empty folder blocks the temporary file
 	if err := os.MkdirAll(block, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,8 @@ func FuzzParseToken(f *testing.F) {
 	})
 }
 
-// FuzzTokenBody is FuzzParseToken behind the checksum, which chance never meets.
+// FuzzTokenBody is FuzzParseToken with a valid checksum, which fuzzing never
+// finds.
 func FuzzTokenBody(f *testing.F) {
 	f.Add([]byte("j\x02c1" + string(make([]byte, 68))))
 	f.Add([]byte("e" + string(make([]byte, 32))))
@@ -153,7 +154,7 @@ func FuzzParseTokenRecord(f *testing.F) {
 	})
 }
 
-// FuzzLoadIdentity changes one of a node's files.
+// FuzzLoadIdentity corrupts one of a node's files.
 func FuzzLoadIdentity(f *testing.F) {
 	ca, err := NewCA("c1", time.Now())
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// must gives the value, or ends the test.
+// must returns the value, or fails the test.
 func must[T any](v T, err error) func(t *testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -33,14 +33,14 @@ func newRing(t *testing.T) *Keyring {
 	return must(NewKeyring())(t)
 }
 
-// join makes a node of the CA's cluster, whose certificate was issued then.
+// join returns a node of the CA's cluster, with a certificate issued at then.
 func join(t *testing.T, ca *CA, name string, then time.Time) *Identity {
 	t.Helper()
 	id := must(NewIdentity(name))(t)
 	return must(id.Join(ca.ClusterID(), issue(t, ca, id, then), ca.Bundle(), newRing(t)))(t)
 }
 
-// issue signs what the node asks for.
+// issue signs the node's certificate request.
 func issue(t *testing.T, ca *CA, id *Identity, then time.Time) []byte {
 	t.Helper()
 	r := must(CheckRequest(must(id.Request())(t)))(t)
@@ -49,14 +49,15 @@ func issue(t *testing.T, ca *CA, id *Identity, then time.Time) []byte {
 
 func always(id *Identity) func() *Identity { return func() *Identity { return id } }
 
-// end is one side of a connection after its handshake and one byte from the server.
+// end is one side of a connection after the handshake and the exchange of one
+// byte.
 type end struct {
 	cs  tls.ConnectionState
 	err error
 }
 
-// meet connects the two sides over TCP. In TLS 1.3 a client learns only by
-// reading that its certificate was refused, so each side says one byte.
+// meet connects the two sides over TCP. In TLS 1.3 a client notices the
+// rejection of its certificate only when it reads, so each side sends one byte.
 func meet(t *testing.T, server, client *tls.Config) (s, c end) {
 	t.Helper()
 	a, b := wire(t)
@@ -71,7 +72,7 @@ func meet(t *testing.T, server, client *tls.Config) (s, c end) {
 	return s, c
 }
 
-// greet does the handshake, and says and hears one byte.
+// greet does the handshake, then sends and receives one byte.
 func greet(conn *tls.Conn) (e end) {
 	defer conn.Close()
 	if e.err = conn.Handshake(); e.err != nil {
@@ -84,7 +85,7 @@ func greet(conn *tls.Conn) (e end) {
 	return e
 }
 
-// wire gives the two ends of a TCP connection that ends by itself.
+// wire returns both ends of a TCP connection with a deadline.
 func wire(t *testing.T) (accepted, dialed net.Conn) {
 	t.Helper()
 	ln := must(net.Listen("tcp", "127.0.0.1:0"))(t)

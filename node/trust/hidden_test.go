@@ -14,7 +14,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// holder has secrets where fmt cannot ask them how they print.
+// holder has secrets in unexported fields, where fmt calls no methods.
 type holder struct {
 	token  Token
 	record TokenRecord
@@ -28,7 +28,13 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	ca := newCA(t, "c1")
 	id := join(t, ca, "a", time.Now())
 	token, record := mint(t, Join, time.Hour)
-	secrets := [][]byte{token.Secret.reveal(), record.verifier.reveal(), id.ring.keys[0].secret[:], must(ca.key.Bytes())(t), must(id.key.Bytes())(t)}
+	secrets := [][]byte{
+		token.Secret.reveal(),
+		record.verifier.reveal(),
+		id.ring.keys[0].secret[:],
+		must(ca.key.Bytes())(t),
+		must(id.key.Bytes())(t),
+	}
 	values := map[string]any{
 		"token": token, "&token": &token, "record": record, "secret": token.Secret, "ring": id.ring, "ca": ca, "id": id,
 		"holder": holder{token, record, token.Secret, id.ring, ca, id}, "tokens": []Token{token}, "map": map[string]Token{"x": token},
@@ -59,7 +65,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	}
 }
 
-// findSecret looks for 8 bytes of a secret in the spellings of printers.
+// findSecret searches for 8 bytes of a secret in all formats that printers use.
 func findSecret(s string, secret []byte) string {
 	part := secret[8:16]
 	list := strings.Trim(fmt.Sprintf("%v", part), "[]")

@@ -14,31 +14,31 @@ import (
 	"time"
 )
 
-// Identity is who a node is. It begins with an ID and a key, in no cluster;
-// Join gives it the rest. An Identity does not change: what would change it
-// gives another one, to be saved and put in its place.
+// Identity is a node's identity. It starts with an ID and a key, in no cluster;
+// Join adds the rest. An Identity is immutable: methods that change it return a
+// new one, to be saved and used in its place.
 type Identity struct {
-	NodeID    string // minted with the data folder, and kept with it
+	NodeID    string // created and kept with the data folder
 	ClusterID string // "": in no cluster yet
-	Name      string // what people call the node
-	// Starts is how often the data folder was put to use: Start counts it. A
-	// folder that was copied or brought back from a backup falls behind.
+	Name      string // name for people
+	// Starts is how often the data folder was used; Start increments it. A folder
+	// that was copied, or restored from a backup, falls behind.
 	Starts uint64
-	// Instance is random in each process, and saved nowhere.
+	// Instance is random in each process, and never saved.
 	Instance string
-	// Notes are what LoadIdentity put right, for the log.
+	// Notes are the problems that LoadIdentity has fixed, for the log.
 	Notes []string
 
 	key  *ecdsa.PrivateKey
 	leaf *x509.Certificate   // nil: in no cluster yet
-	cas  []*x509.Certificate // the bundle, the newest first
+	cas  []*x509.Certificate // the bundle, newest first
 	ring *Keyring
 
 	made  tls.Certificate // leaf, then the bundle
-	roots *x509.CertPool  // of the bundle, those that signed themselves
+	roots *x509.CertPool  // the self-signed certificates of the bundle
 }
 
-// NewIdentity makes a node that is in no cluster.
+// NewIdentity returns the identity of a new node, in no cluster.
 func NewIdentity(name string) (*Identity, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -50,23 +50,24 @@ func NewIdentity(name string) (*Identity, error) {
 	return &Identity{NodeID: NewNodeID(), Name: name, Instance: randomHex(8), key: key}, nil
 }
 
-// Joined tells whether the node is in a cluster. The nil Identity is in none.
+// Joined reports whether the node is in a cluster; false for a nil Identity.
 func (id *Identity) Joined() bool { return id != nil && id.ClusterID != "" }
 
-// Request asks for a certificate for the key that the node has.
+// Request returns a certificate request for the node's key.
 func (id *Identity) Request() ([]byte, error) { return NewRequest(id.key, id.NodeID, id.Name) }
 
-// KeyDigest is what Request.KeyDigest is at the other end.
+// KeyDigest returns the digest that the receiver of Request has as
+// Request.KeyDigest.
 func (id *Identity) KeyDigest() [32]byte {
 	spki, err := x509.MarshalPKIXPublicKey(&id.key.PublicKey)
 	if err != nil {
-		panic(err) // never of a key that newKey made or parsePEM took
+		panic(err) // keys from newKey and parsePEM always marshal
 	}
 	return sha256.Sum256(spki)
 }
 
-// Join gives the identity in a cluster: with its certificate, what the cluster
-// trusts, and the keys that it seals with.
+// Join returns the identity as a member of a cluster, with its certificate, the
+// cluster's CA bundle, and the sealing keys.
 func (id *Identity) Join(clusterID string, leaf []byte, bundle [][]byte, ring *Keyring) (*Identity, error) {
 	if id.Joined() && id.ClusterID != clusterID {
 		return nil, fmt.Errorf("%w: node %s is in cluster %s, not %s", ErrForeign, id.NodeID, id.ClusterID, clusterID)
@@ -76,8 +77,8 @@ func (id *Identity) Join(clusterID string, leaf []byte, bundle [][]byte, ring *K
 	return next.with(id.key, leaf, bundle)
 }
 
-// Renewed gives the identity with another certificate, for the key that was
-// asked for (NewKey, NewRequest) or, where key is nil, the one that it has.
+// Renewed returns the identity with another certificate. key is the key that
+// the certificate is for; nil: the current one.
 func (id *Identity) Renewed(key crypto.Signer, leaf []byte, bundle [][]byte) (*Identity, error) {
 	if !id.Joined() {
 		return nil, ErrNoCluster
@@ -89,8 +90,8 @@ func (id *Identity) Renewed(key crypto.Signer, leaf []byte, bundle [][]byte) (*I
 	return next.with(key, leaf, bundle)
 }
 
-// WithBundle gives the identity that trusts these CA certificates, the newest
-// first. Its own must still hold under them.
+// WithBundle returns the identity with another CA bundle, newest first, under
+// which its own certificate must still be valid.
 func (id *Identity) WithBundle(bundle [][]byte) (*Identity, error) {
 	if !id.Joined() {
 		return nil, ErrNoCluster
@@ -99,7 +100,7 @@ func (id *Identity) WithBundle(bundle [][]byte) (*Identity, error) {
 	return next.with(id.key, id.leaf.Raw, bundle)
 }
 
-// WithKeyring gives the identity with other sealing keys.
+// WithKeyring returns the identity with other sealing keys.
 func (id *Identity) WithKeyring(ring *Keyring) (*Identity, error) {
 	if !id.Joined() {
 		return nil, ErrNoCluster
@@ -109,8 +110,8 @@ func (id *Identity) WithKeyring(ring *Keyring) (*Identity, error) {
 	return next.with(id.key, id.leaf.Raw, id.Bundle())
 }
 
-// WithName gives the identity under another name; certificates follow when
-// they are renewed.
+// WithName returns the identity under another name. The certificate gets it
+// when it is renewed.
 func (id *Identity) WithName(name string) (*Identity, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -120,7 +121,8 @@ func (id *Identity) WithName(name string) (*Identity, error) {
 	return &next, nil
 }
 
-// with completes an identity, its own copy, and checks that all of it fits.
+// with sets key, certificate and bundle of an identity, which must be a copy,
+// and checks their consistency.
 func (id *Identity) with(key crypto.Signer, leafDER []byte, bundle [][]byte) (*Identity, error) {
 	leaf, err := parseCert(leafDER)
 	if err != nil {
@@ -138,9 +140,9 @@ func (id *Identity) with(key crypto.Signer, leafDER []byte, bundle [][]byte) (*I
 	return id, id.complete()
 }
 
-// complete checks that key, certificate, bundle and names belong together, and
-// makes what TLS needs. Dates are not checked: a clock may be wrong now and
-// right later, and an expired certificate can be renewed.
+// complete checks that key, certificate, bundle and names match, and derives
+// the values for TLS. It does not check dates: a wrong clock may be corrected
+// later, and an expired certificate can be renewed.
 func (id *Identity) complete() error {
 	if id.ring == nil {
 		return fmt.Errorf("%w: node %s has none", ErrKeyring, id.NodeID)
@@ -174,18 +176,18 @@ func (id *Identity) complete() error {
 	return nil
 }
 
-// Certificate is what the node shows: its own, then the bundle. Zero where it
-// is in no cluster.
+// Certificate returns the chain that the node presents: its own certificate,
+// then the bundle. It is zero in no cluster.
 func (id *Identity) Certificate() tls.Certificate { return id.made }
 
-// Leaf is the node's own certificate; nil where it is in no cluster.
+// Leaf returns the node's own certificate; nil in no cluster.
 func (id *Identity) Leaf() *x509.Certificate { return id.leaf }
 
-// CAs are those that the node trusts, to verify others by; nil where it is in
-// no cluster.
+// CAs returns the root CAs by which the node verifies others; nil in no
+// cluster.
 func (id *Identity) CAs() *x509.CertPool { return id.roots }
 
-// Bundle is the CA certificates as DER, the newest first.
+// Bundle returns the CA certificates as DER, newest first.
 func (id *Identity) Bundle() [][]byte {
 	var ders [][]byte
 	for _, ca := range id.cas {
@@ -194,7 +196,7 @@ func (id *Identity) Bundle() [][]byte {
 	return ders
 }
 
-// CADigests are what tokens name the CAs by, the newest first.
+// CADigests returns the digests by which tokens identify the CAs, newest first.
 func (id *Identity) CADigests() [][32]byte {
 	var digests [][32]byte
 	for _, ca := range id.cas {
@@ -205,10 +207,10 @@ func (id *Identity) CADigests() [][32]byte {
 	return digests
 }
 
-// Keyring is what values are sealed with; nil where it is in no cluster.
+// Keyring returns the keys that seal values; nil in no cluster.
 func (id *Identity) Keyring() *Keyring { return id.ring }
 
-// Expires is when the node's certificate ends; zero where it is in no cluster.
+// Expires returns the expiry of the node's certificate; zero in no cluster.
 func (id *Identity) Expires() time.Time {
 	if !id.Joined() {
 		return time.Time{}
@@ -216,14 +218,13 @@ func (id *Identity) Expires() time.Time {
 	return id.leaf.NotAfter
 }
 
-// Holds tells whether others whose clocks are right take the node's
-// certificate, as far as dates go.
+// Holds reports whether the node's certificate is valid at now, by its dates.
 func (id *Identity) Holds(now time.Time) bool {
 	return id.Joined() && !now.Before(id.leaf.NotBefore) && !now.After(id.leaf.NotAfter)
 }
 
-// NewerThan tells whether the CA that the node trusts follows the ones of a
-// bundle: it is none of them.
+// NewerThan reports whether the node's newest CA certificate is not in the
+// bundle and not older than the newest one there.
 func (id *Identity) NewerThan(bundle [][]byte) bool {
 	cas, err := parseCerts(bundle)
 	if err != nil || len(cas) == 0 || !id.Joined() {
@@ -237,9 +238,8 @@ func (id *Identity) NewerThan(bundle [][]byte) bool {
 	return !id.cas[0].NotBefore.Before(cas[0].NotBefore)
 }
 
-// NeedsRenewal tells whether it is time for another certificate: it does not
-// hold now, a third of its life is left, or the CA that signed it is not the
-// newest any more.
+// NeedsRenewal reports whether to renew the certificate: it is not valid now,
+// less than a third of its lifetime is left, or the newest CA did not sign it.
 func (id *Identity) NeedsRenewal(now time.Time) bool {
 	if !id.Joined() {
 		return false
@@ -248,21 +248,22 @@ func (id *Identity) NeedsRenewal(now time.Time) bool {
 	return !id.Holds(now) || now.After(id.leaf.NotAfter.Add(-life/3)) || !bytes.Equal(id.leaf.AuthorityKeyId, id.cas[0].SubjectKeyId)
 }
 
-// Incarnation is which life of a data folder a process leads.
+// Incarnation identifies one process's use of a data folder.
 type Incarnation struct {
 	Starts   uint64 `json:"starts"`
 	Instance string `json:"instance"`
 }
 
-// ErrCopied means that two data folders, or two states of one, claim the same node ID.
+// ErrCopied means that two data folders, or two states of one, claim the same
+// node ID.
 var ErrCopied = errors.New("the data folder is a copy, or was brought back from an older state")
 
-// Incarnation is this process's.
+// Incarnation returns this process's incarnation.
 func (id *Identity) Incarnation() Incarnation { return Incarnation{id.Starts, id.Instance} }
 
-// Follows tells whether a node that was last seen as one incarnation may be
-// this one now: the same, or a later start of the same folder. A copy of a
-// folder, and one from a backup, has counted no further than the original.
+// Follows returns nil if a node last seen as one incarnation may now be this
+// one: the same, or a later start of the same folder. A copy of a folder, or
+// one restored from a backup, has not counted further than the original.
 func (i Incarnation) Follows(last Incarnation) error {
 	if i == last || i.Starts > last.Starts {
 		return nil

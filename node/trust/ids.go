@@ -10,31 +10,31 @@ import (
 	"strings"
 )
 
-// ErrID means that an ID is none: 1 to 63 letters, digits, '-' and '_', of
-// which the first and the last is a letter or digit; or a name is none.
+// ErrID means that an ID or a name is invalid. An ID has 1 to 63 letters,
+// digits, '-' and '_', and begins and ends with a letter or digit.
 var ErrID = errors.New("not an ID")
 
-// maxID and maxName are in bytes; a longer ID is no part of a host name.
+// maxID and maxName are in bytes. A longer ID could not be part of a host name.
 const (
 	maxID   = 63
 	maxName = 255
 )
 
-// NewNodeID makes the ID of a node: 16 hex digits.
+// NewNodeID returns a random node ID: 16 hex digits.
 func NewNodeID() string { return randomHex(8) }
 
-// NewClusterID makes the ID of a cluster: 16 hex digits.
+// NewClusterID returns a random cluster ID: 16 hex digits.
 func NewClusterID() string { return randomHex(8) }
 
-// NewGossipKey makes a key for gossip: 32 bytes, AES-256.
+// NewGossipKey returns a random gossip key: 32 bytes, AES-256.
 func NewGossipKey() []byte { return randomBytes(32) }
 
-// NewTicketKey makes a key that TLS session tickets of listeners are sealed with.
+// NewTicketKey returns a random key for the TLS session tickets of listeners.
 func NewTicketKey() [32]byte { return [32]byte(randomBytes(32)) }
 
 func randomHex(n int) string { return hex.EncodeToString(randomBytes(n)) }
 
-// randomBytes never fails: where there is no randomness the process ends.
+// randomBytes never fails: without a source of randomness the process ends.
 func randomBytes(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.Read(b)
@@ -53,7 +53,7 @@ func checkID(what, s string) error {
 	return nil
 }
 
-// checkName takes what people call a node or a token.
+// checkName checks the name of a node or token.
 func checkName(s string) error {
 	if len(s) > maxName || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) {
 		return fmt.Errorf("name %.80q: %w: at most %d bytes of printable text", s, ErrID, maxName)
@@ -61,19 +61,20 @@ func checkName(s string) error {
 	return nil
 }
 
-// nodeURI is the name of a node in its certificate.
+// nodeURI returns the URI that identifies a node in its certificate.
 func nodeURI(clusterID, nodeID string) *url.URL {
 	return &url.URL{Scheme: "penstock", Host: clusterID, Path: "/node/" + nodeID}
 }
 
-// nodeOf reads whose certificate it is. It verifies nothing.
+// nodeOf returns the node that a certificate names. It verifies nothing.
 func nodeOf(cert *x509.Certificate) (clusterID, nodeID string, err error) {
 	if cert.IsCA || len(cert.URIs) != 1 {
 		return "", "", fmt.Errorf("%w: it names no node", ErrPeer)
 	}
 	uri := cert.URIs[0]
 	clusterID, nodeID = uri.Host, strings.TrimPrefix(uri.Path, "/node/")
-	// Only the one spelling: what two readers could take for two nodes is none.
+	// Only the canonical spelling is valid, so that no two parsers read it as
+	// different nodes.
 	if checkID("cluster", clusterID) != nil || checkID("node", nodeID) != nil || nodeURI(clusterID, nodeID).String() != uri.String() {
 		return "", "", fmt.Errorf("%w: it names no node: %.120q", ErrPeer, uri.String())
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// The whole way of a node into a cluster, as node/cluster goes it.
+// TestNodeJoinsByProofAndComesBack runs the whole join protocol as node/cluster
+// does.
 func TestNodeJoinsByProofAndComesBack(t *testing.T) {
 	now := time.Now()
 	ca := newCA(t, "c1")
@@ -31,7 +32,7 @@ func TestNodeJoinsByProofAndComesBack(t *testing.T) {
 	proof := must(Prove(shown.ProofKey(), Dialer, &c.cs))(t)
 	request := must(alone.Request())(t)
 
-	// The member finds the token's record, checks, proves and signs.
+	// The member loads the token's record, verifies the proof, proves and signs.
 	known := must(ParseTokenRecord(ring, stored))(t)
 	key, ok := known.ProofKey()
 	if err := Check(key, Dialer, &s.cs, proof); err != nil || !ok || known.Valid(now) != nil {
@@ -42,7 +43,7 @@ func TestNodeJoinsByProofAndComesBack(t *testing.T) {
 	leaf := must(ca.Issue(r.Public, r.NodeID, r.Name, now))(t)
 	handed := ring.Marshal()
 
-	// The new node believes it, and is one of them from then on.
+	// The new node verifies the member and joins.
 	if err := Check(shown.ProofKey(), Acceptor, &c.cs, answer); err != nil {
 		t.Fatal(err)
 	}

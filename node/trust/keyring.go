@@ -12,25 +12,24 @@ import (
 	"strings"
 )
 
-// Errors of sealed values. None says anything of what is inside.
+// The errors of sealed values. None reveals the content.
 var (
-	// ErrSealed: the value is not sealed, or it was changed, cut, or sealed
-	// for another place.
+	// ErrSealed: the value is not sealed, is damaged, or was sealed with another
+	// aad.
 	ErrSealed = errors.New("cannot be opened")
-	// ErrNoKey: it was sealed with a key that this node does not have.
+	// ErrNoKey: the value was sealed with a key that this node does not have.
 	ErrNoKey = errors.New("sealed with a key that is not in the keyring")
-	// ErrKeyring: the text is no keyring.
+	// ErrKeyring: the text is not a keyring.
 	ErrKeyring = errors.New("not a keyring")
 )
 
-// maxKeys bounds a keyring.
+// maxKeys bounds the keys of a keyring.
 const maxKeys = 32
 
-// A sealed value is: these two bytes, the ID of the key (4), and what
-// AES-256-GCM makes of it, with its random nonce (12) before and its tag (16)
-// behind. The first byte is none that JSON, msgpack or text begin with; the
-// second is the format. A random nonce is good for 2^32 values under one key,
-// far more than a cluster ever seals.
+// A sealed value consists of these two bytes, the key ID (4), a random nonce
+// (12), the AES-256-GCM ciphertext, and its tag (16). The first byte never
+// begins JSON, msgpack or text; the second is the format. Random nonces are
+// safe for 2^32 values under one key, far more than a cluster ever seals.
 const (
 	sealMark    = 0xc1
 	sealFormat  = 1
@@ -38,11 +37,11 @@ const (
 	sealMinimum = sealHeader + 12 + 16
 )
 
-// Keyring seals and opens values with the cluster's keys. It is the one secret
-// that is never in the store: nodes hand it over when one joins, and keep it
-// in their data folders. A Keyring does not change; Rotate gives another.
+// Keyring seals and opens values with the cluster's keys. It is the only secret
+// that is never in the store: a node receives it when it joins, and keeps it in
+// its data folder. A Keyring is immutable; Rotate returns a new one.
 type Keyring struct {
-	keys []*sealKey // the newest first; it seals. Pointers, so that no printer follows them.
+	keys []*sealKey // newest first, the first one seals; pointers, so that no printer follows them
 }
 
 type sealKey struct {
@@ -51,7 +50,7 @@ type sealKey struct {
 	aead   cipher.AEAD
 }
 
-// NewKeyring makes a keyring of one new key.
+// NewKeyring returns a keyring with one new key.
 func NewKeyring() (*Keyring, error) {
 	key, err := newSealKey([32]byte(randomBytes(32)))
 	if err != nil {
@@ -70,8 +69,8 @@ func newSealKey(secret [32]byte) (*sealKey, error) {
 	return &sealKey{secret, [4]byte(id[:4]), aead}, err
 }
 
-// Seal encrypts a value for one place, aad, such as the key of its entry: what
-// is moved elsewhere does not open.
+// Seal encrypts a value and binds it to aad, such as the key of its entry, so
+// that it does not open elsewhere.
 func (k *Keyring) Seal(aad, plain []byte) ([]byte, error) {
 	if k == nil || len(k.keys) == 0 {
 		return nil, ErrNoKey
@@ -82,7 +81,7 @@ func (k *Keyring) Seal(aad, plain []byte) ([]byte, error) {
 	return key.aead.Seal(out, nil, plain, bound(out[:sealHeader], aad)), nil
 }
 
-// Open decrypts what Seal made for the same place, with any key of the ring.
+// Open decrypts the output of Seal for the same aad, with any key of the ring.
 func (k *Keyring) Open(aad, sealed []byte) ([]byte, error) {
 	if !Sealed(sealed) {
 		return nil, fmt.Errorf("%w: it is not sealed", ErrSealed)
@@ -109,15 +108,14 @@ func (k *Keyring) Open(aad, sealed []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: key %x", ErrNoKey, sealed[2:sealHeader])
 }
 
-// bound is what a sealed value is tied to: its own header and its place.
+// bound returns the additional data of a sealed value: its header and aad.
 func bound(header, aad []byte) []byte { return append(bytes.Clone(header), aad...) }
 
-// Sealed tells whether a value looks sealed; whether it opens is another
-// question.
+// Sealed reports whether a value begins like a sealed one.
 func Sealed(b []byte) bool { return len(b) >= 2 && b[0] == sealMark }
 
-// Rotate gives a keyring with a new key that seals from now on; values that
-// older keys sealed still open. Over 32 keys the oldest is forgotten.
+// Rotate returns a keyring with a new key, which seals from now on. Values
+// sealed with older keys still open. Beyond 32 keys the oldest is dropped.
 func (k *Keyring) Rotate() (*Keyring, error) {
 	next, err := NewKeyring()
 	if err != nil {
@@ -128,16 +126,16 @@ func (k *Keyring) Rotate() (*Keyring, error) {
 	return next, nil
 }
 
-// Newest gives a keyring of the newest key alone, for when everything has
-// been sealed anew.
+// Newest returns a keyring with only the newest key, for use once all values
+// are sealed with it.
 func (k *Keyring) Newest() *Keyring { return &Keyring{k.keys[:1:1]} }
 
-// Current tells whether a value is sealed with the newest key.
+// Current reports whether a value is sealed with the newest key.
 func (k *Keyring) Current(sealed []byte) bool {
 	return len(sealed) >= sealHeader && Sealed(sealed) && [4]byte(sealed[2:]) == k.keys[0].id
 }
 
-// Equal tells whether two rings hold the same keys in the same order.
+// Equal reports whether two rings hold the same keys in the same order.
 func (k *Keyring) Equal(other *Keyring) bool {
 	if k == nil || other == nil || len(k.keys) != len(other.keys) {
 		return k == other
@@ -152,7 +150,7 @@ func (k *Keyring) Equal(other *Keyring) bool {
 
 const keyringHead = "penstock-keyring-1 "
 
-// Marshal gives the keys away: one line of text with a checksum.
+// Marshal returns the keys as one line of text with a checksum.
 func (k *Keyring) Marshal() []byte {
 	var b []byte
 	for _, key := range k.keys {
@@ -161,7 +159,7 @@ func (k *Keyring) Marshal() []byte {
 	return []byte(keyringHead + base64.RawURLEncoding.EncodeToString(appendSum(b)) + "\n")
 }
 
-// ParseKeyring reads what Marshal gave.
+// ParseKeyring parses the output of Marshal.
 func ParseKeyring(b []byte) (*Keyring, error) {
 	text, ok := strings.CutPrefix(strings.TrimSpace(string(b)), keyringHead)
 	if !ok {
@@ -192,7 +190,7 @@ func ParseKeyring(b []byte) (*Keyring, error) {
 // Format hides the keys.
 func (k *Keyring) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "keyring") }
 
-// sumSize is the size of the checksum at the end of what people copy.
+// sumSize is the size, in bytes, of the checksum that ends keyrings and tokens.
 const sumSize = 4
 
 func sum(b []byte) []byte {

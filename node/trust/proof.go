@@ -10,14 +10,15 @@ import (
 
 // Errors of proofs.
 var (
-	// ErrProof: the peer does not know the secret, or sits between two that do.
+	// ErrProof: the peer does not have the secret, or a man in the middle relays
+	// the connection.
 	ErrProof = errors.New("the other side does not know the token's secret, or someone sits between")
-	// ErrChannel: the connection is not one that a proof can be bound to.
+	// ErrChannel: a proof cannot be bound to the connection.
 	ErrChannel = errors.New("not a finished TLS 1.3 connection")
 )
 
-// The roles of the two sides of a proof. Each proves its own, so that neither
-// can send back what it was sent.
+// The roles of the two sides of a proof. Each side proves its own role, so that
+// neither can reflect the proof that it received.
 const (
 	Dialer   = "dialer"
 	Acceptor = "acceptor"
@@ -25,12 +26,12 @@ const (
 
 const exporterLabel = "EXPORTER-penstock-join"
 
-// Prove proves knowledge of a key (Token.ProofKey) to the other side of a TLS
-// connection, and to it alone: HMAC-SHA256 over the role and keying material
-// exported from the connection (RFC 8446, section 7.5; the idea of RFC 9266).
-// Somebody in the middle has two connections with different material, so
-// neither proof fits the other. The proof tells nothing of the secret, which
-// has 256 random bits.
+// Prove returns a proof of a key (Token.ProofKey) to the other side of a TLS
+// connection, and to it alone: the HMAC-SHA256 of the role and of keying
+// material exported from the connection (RFC 8446, section 7.5; the idea of RFC
+// 9266). The two connections of a man in the middle have different material, so
+// that no proof of one is valid on the other. The proof reveals nothing of the
+// secret, which has 256 random bits.
 func Prove(key []byte, role string, cs *tls.ConnectionState) ([]byte, error) {
 	if cs == nil || !cs.HandshakeComplete || cs.Version < tls.VersionTLS13 {
 		return nil, ErrChannel
@@ -43,14 +44,15 @@ func Prove(key []byte, role string, cs *tls.ConnectionState) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", ErrChannel, err)
 	}
 	mac := hmac.New(sha256.New, key)
-	// The role ends at a zero byte, and the material has a fixed length.
+	// The encoding is unambiguous: a zero byte ends the role, and the material has
+	// a fixed length.
 	mac.Write([]byte(role))
 	mac.Write([]byte{0})
 	mac.Write(material)
 	return mac.Sum(nil), nil
 }
 
-// Check takes the other side's proof of its role.
+// Check verifies the other side's proof of its role.
 func Check(key []byte, role string, cs *tls.ConnectionState, proof []byte) error {
 	want, err := Prove(key, role, cs)
 	if err != nil {

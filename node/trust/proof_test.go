@@ -36,8 +36,8 @@ func TestBothSidesProveTheSecret(t *testing.T) {
 func TestSomeoneBetweenFailsTheProof(t *testing.T) {
 	a := join(t, newCA(t, "c1"), "a", time.Now())
 	key := NewExpectToken().ProofKey()
-	// The relay ends TLS towards both sides, with a certificate of its own that
-	// the joiner cannot tell from a node's, and hands the proofs through.
+	// The relay terminates TLS on both sides, with a certificate that the joiner
+	// cannot distinguish from a node's, and forwards the proofs.
 	relay := base()
 	relay.Certificates = []tls.Certificate{must(Ephemeral())(t)}
 	joinerSide, joiner := meet(t, relay, JoinConfig())

@@ -11,43 +11,46 @@ import (
 	"time"
 )
 
-// Errors of tokens that are not taken.
+// The errors of rejected tokens.
 var (
-	// ErrExpired: its time is over.
+	// ErrExpired: the token has expired.
 	ErrExpired = errors.New("the token has expired")
-	// ErrRevoked: someone ended it.
+	// ErrRevoked: the token was revoked.
 	ErrRevoked = errors.New("the token was revoked")
-	// ErrWrongToken: the cluster knows a token of that ID, and it is another.
+	// ErrWrongToken: the cluster has another token under that ID.
 	ErrWrongToken = errors.New("the token is not one of this cluster")
-	// ErrRecord: what is stored of a token cannot be read.
+	// ErrRecord: the stored record of a token is unreadable.
 	ErrRecord = errors.New("unreadable record of a token")
 )
 
-// maxTTL is how long a token can live; as long as the CA that it names.
+// maxTTL bounds the lifetime of a token to that of the CA that it names.
 const maxTTL = caLife
 
 // recordFormat is the format of stored records.
 const recordFormat = 1
 
-// TokenRecord is what the cluster keeps of a token: enough to check it, never
+// TokenRecord is the cluster's record of a token: enough to verify it, without
 // the secret itself. Times are UTC.
 type TokenRecord struct {
 	ID      string    `json:"id"`
 	Kind    Kind      `json:"kind"`
-	Name    string    `json:"name"` // what history and the audit log show
+	Name    string    `json:"name"` // shown by history and the audit log
 	Role    string    `json:"role"`
 	Created time.Time `json:"created"`
 	By      string    `json:"by"`
 	Expires time.Time `json:"expires"`
-	Revoked time.Time `json:"revoked,omitzero"` // zero: it was not
+	Revoked time.Time `json:"revoked,omitzero"` // zero: not revoked
 
-	// verifier is the SHA-256 of an Admin token's secret; of the others it is
-	// Token.ProofKey, which must not be seen either. Marshal alone writes it.
+	// verifier is the SHA-256 of an Admin token's secret, and Token.ProofKey of
+	// the others, which is secret as well. Only Marshal writes it.
 	verifier Secret
 }
 
-// Mint makes a token and what the cluster is to keep of it.
-func Mint(kind Kind, role, name, by string, ttl time.Duration, clusterID string, caDigest [32]byte, now time.Time) (Token, TokenRecord, error) {
+// Mint returns a new token and its record.
+func Mint(
+	kind Kind, role, name, by string, ttl time.Duration,
+	clusterID string, caDigest [32]byte, now time.Time,
+) (Token, TokenRecord, error) {
 	if kind != Join && kind != Admin {
 		return Token{}, TokenRecord{}, fmt.Errorf("%w: kind %q is not minted", ErrToken, kind)
 	}
@@ -62,8 +65,8 @@ func Mint(kind Kind, role, name, by string, ttl time.Duration, clusterID string,
 	return t, r, nil
 }
 
-// Record gives what a cluster keeps of a token: Mint does this, and whoever
-// forms a cluster does it with the token that all its nodes were given.
+// Record returns the record of a token. Mint calls it, and so does the
+// bootstrap of a cluster, with the token that its nodes were given.
 func (t Token) Record(role, name, by string, ttl time.Duration, now time.Time) (TokenRecord, error) {
 	if err := checkName(name); err != nil {
 		return TokenRecord{}, err
@@ -81,7 +84,8 @@ func (t Token) Record(role, name, by string, ttl time.Duration, now time.Time) (
 	return r, nil
 }
 
-// Valid tells whether the token still counts, by the clock of whoever asks.
+// Valid returns an error if the token is expired or revoked at now, which is
+// the verifier's clock.
 func (r TokenRecord) Valid(now time.Time) error {
 	switch {
 	case !r.Revoked.IsZero():
@@ -92,7 +96,7 @@ func (r TokenRecord) Valid(now time.Time) error {
 	return nil
 }
 
-// State is valid, expired or revoked.
+// State returns valid, expired or revoked.
 func (r TokenRecord) State(now time.Time) string {
 	switch err := r.Valid(now); {
 	case errors.Is(err, ErrRevoked):
@@ -103,7 +107,7 @@ func (r TokenRecord) State(now time.Time) string {
 	return "valid"
 }
 
-// Revoke gives the record of the token ended. Ended twice, the first counts.
+// Revoke returns the record as revoked. An earlier revocation keeps its time.
 func (r TokenRecord) Revoke(now time.Time) TokenRecord {
 	if r.Revoked.IsZero() {
 		r.Revoked = now.UTC()
@@ -111,13 +115,13 @@ func (r TokenRecord) Revoke(now time.Time) TokenRecord {
 	return r
 }
 
-// CheckBearer tells whether that is the secret of this Admin token.
+// CheckBearer reports whether secret is that of this Admin token.
 func (r TokenRecord) CheckBearer(secret Secret) bool {
 	v := sha256.Sum256(secret.reveal())
 	return r.Kind == Admin && subtle.ConstantTimeCompare(v[:], r.verifier.reveal()) == 1
 }
 
-// Authenticate takes an Admin token that was shown, or says why not.
+// Authenticate verifies a presented Admin token.
 func (r TokenRecord) Authenticate(t Token, now time.Time) error {
 	if t.Kind != Admin || t.ID != r.ID || !r.CheckBearer(t.Secret) {
 		return fmt.Errorf("%w: %s", ErrWrongToken, t)
@@ -125,7 +129,8 @@ func (r TokenRecord) Authenticate(t Token, now time.Time) error {
 	return r.Valid(now)
 }
 
-// ProofKey is what a Join or Expect token is proven with; no key for others.
+// ProofKey returns the key that proves a Join or Expect token; other kinds have
+// none.
 func (r TokenRecord) ProofKey() (key []byte, ok bool) {
 	if r.Kind != Join && r.Kind != Expect {
 		return nil, false
@@ -133,14 +138,14 @@ func (r TokenRecord) ProofKey() (key []byte, ok bool) {
 	return r.verifier.reveal(), true
 }
 
-// storedRecord is a record as it stands in the store.
+// storedRecord is a record as it is stored.
 type storedRecord struct {
 	Format int `json:"format"`
 	TokenRecord
 	Verifier []byte `json:"verifier"` // sealed
 }
 
-// Marshal gives the record for the store, with what checks the token sealed.
+// Marshal encodes the record for the store, with the verifier sealed.
 func (r TokenRecord) Marshal(ring *Keyring) ([]byte, error) {
 	verifier, err := ring.Seal(r.place(), r.verifier.reveal())
 	if err != nil {
@@ -149,7 +154,7 @@ func (r TokenRecord) Marshal(ring *Keyring) ([]byte, error) {
 	return json.Marshal(storedRecord{recordFormat, r, verifier})
 }
 
-// ParseTokenRecord reads what Marshal gave.
+// ParseTokenRecord parses the output of Marshal.
 func ParseTokenRecord(ring *Keyring, b []byte) (TokenRecord, error) {
 	var stored storedRecord
 	if err := json.Unmarshal(b, &stored); err != nil {
@@ -170,14 +175,14 @@ func ParseTokenRecord(ring *Keyring, b []byte) (TokenRecord, error) {
 	return r, nil
 }
 
-// place ties the verifier to what it may do: a record whose role was changed
-// in the store does not open.
+// place returns the aad of the verifier: a record whose role was changed in the
+// store does not open.
 func (r TokenRecord) place() []byte {
 	return fmt.Appendf(nil, "token\x00%s\x00%s\x00%s", r.ID, r.Kind, r.Role)
 }
 
-// String names the token.
+// String describes the token.
 func (r TokenRecord) String() string { return fmt.Sprintf("%s token %s (%s)", r.Kind, r.ID, r.Name) }
 
-// Format names the token, whatever the verb.
+// Format describes the token, whatever the verb.
 func (r TokenRecord) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, r.String()) }

@@ -13,26 +13,26 @@ import (
 	"net/url"
 )
 
-// ErrRequest means that a request for a certificate is none, or that its
-// sender does not hold the key.
+// ErrRequest means that a certificate request is invalid, or that its sender
+// does not have the key.
 var ErrRequest = errors.New("not a request for a node's certificate")
 
 // maxRequest is in bytes.
 const maxRequest = 4 << 10
 
-// Request is what a node asks a certificate for.
+// Request is a parsed certificate request.
 type Request struct {
 	Public *ecdsa.PublicKey
-	// KeyDigest is the SHA-256 of the public key (SubjectPublicKeyInfo): what
-	// tells a node that comes again from another one that took its ID.
+	// KeyDigest is the SHA-256 of the public key (SubjectPublicKeyInfo). It
+	// distinguishes a returning node from another one that uses its ID.
 	KeyDigest [32]byte
 	NodeID    string
 	Name      string
 }
 
-// NewRequest asks for the certificate of a node (PKCS #10, DER). Its signature
-// proves that the sender holds the key; that it may have the certificate must
-// be proven otherwise.
+// NewRequest returns a node's certificate request (PKCS #10, DER). Its
+// signature proves that the sender has the key, but not that it may have the
+// certificate.
 func NewRequest(key crypto.Signer, nodeID, name string) ([]byte, error) {
 	if err := errors.Join(checkID("node", nodeID), checkName(name)); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func NewRequest(key crypto.Signer, nodeID, name string) ([]byte, error) {
 	}, key)
 }
 
-// CheckRequest reads what NewRequest made and verifies its signature.
+// CheckRequest parses the output of NewRequest and verifies its signature.
 func CheckRequest(der []byte) (Request, error) {
 	if len(der) > maxRequest {
 		return Request{}, fmt.Errorf("%w: %d bytes, the limit is %d", ErrRequest, len(der), maxRequest)

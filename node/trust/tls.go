@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// Errors of handshakes.
+// The errors of handshakes.
 var (
-	// ErrPeer: the other side's certificate is not one of this cluster's nodes.
+	// ErrPeer: the peer's certificate is not that of a node of this cluster.
 	ErrPeer = errors.New("the other side is no node of this cluster")
-	// ErrOtherNode: it is a node of this cluster, and not the one wanted.
+	// ErrOtherNode: the peer is a node of this cluster, but not the wanted one.
 	ErrOtherNode = errors.New("another node answers there")
 	// ErrNoCluster: this node is in no cluster yet.
 	ErrNoCluster = errors.New("this node is in no cluster yet")
-	// ErrPin: the other side does not belong to the cluster that the token is for.
+	// ErrPin: the peer does not belong to the token's cluster.
 	ErrPin = errors.New("the node that answers is not of the token's cluster")
 )
 
-// Protocol is what both sides name by ALPN, so that clients of other protocols
-// are turned away in the handshake.
+// Protocol is the ALPN protocol of both sides, so that clients of other
+// protocols fail in the handshake.
 const Protocol = "penstock"
 
-// base is what all configurations share. Sessions are never resumed: nodes
-// keep their connections for long, and each new one is to be verified by the
-// certificates in force.
+// base returns the settings common to all configurations. Sessions are never
+// resumed: connections between nodes are long-lived, and each new one must be
+// verified by the certificates in force.
 func base() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{Protocol}, SessionTicketsDisabled: true}
 }
 
-// ServerConfig is for the cluster port. At each handshake it asks for the
-// identity in force, so renewals and rotations act at once. It shows the
-// node's certificate and the whole bundle behind it, for clients that know a
-// CA by its digest only. A client need not show a certificate; one that does
-// must be a node of this cluster, by a chain and dates that hold: PeerNode
-// says which. Whether that node still belongs is the caller's question.
+// ServerConfig returns the configuration of the cluster port. It calls id at
+// each handshake, so that renewals and rotations apply at once. The node
+// presents its certificate and the whole bundle, for clients that identify a CA
+// only by its digest. A client certificate is optional; if present, it must be
+// that of a node of this cluster, with a valid chain and valid dates. PeerNode
+// returns that node. The caller must check that the node is still a member.
 //
-// While the node is in no cluster it shows an ephemeral certificate, and takes
-// no client's.
+// While the node is in no cluster, it presents an ephemeral certificate and
+// rejects client certificates.
 func ServerConfig(id func() *Identity) *tls.Config {
 	type made struct {
 		id     *Identity
@@ -81,8 +81,8 @@ func ServerConfig(id func() *Identity) *tls.Config {
 	return server
 }
 
-// Explain adds to the error of a handshake who the other side claimed to be,
-// where its certificate was refused.
+// Explain adds the claimed identity of the peer to a handshake error, if the
+// peer's certificate was rejected.
 func Explain(err error) error {
 	var refused *tls.CertificateVerificationError
 	if !errors.As(err, &refused) || len(refused.UnverifiedCertificates) == 0 {
@@ -95,7 +95,8 @@ func Explain(err error) error {
 	return fmt.Errorf("%w: it shows a certificate of node %s of cluster %s: %w", ErrPeer, node, cluster, err)
 }
 
-// admit looks at who a client is whose chain and dates hold already.
+// admit checks the name in a client certificate whose chain and dates are
+// verified.
 func (id *Identity) admit(cs tls.ConnectionState) error {
 	if len(cs.PeerCertificates) == 0 {
 		return nil
@@ -104,7 +105,7 @@ func (id *Identity) admit(cs tls.ConnectionState) error {
 	return err
 }
 
-// peer reads the node of a verified certificate.
+// peer returns the node of a verified certificate.
 func (id *Identity) peer(cert *x509.Certificate, wantNode string) (string, error) {
 	return checkNode(cert, id.ClusterID, wantNode)
 }
@@ -122,10 +123,9 @@ func checkNode(cert *x509.Certificate, clusterID, wantNode string) (string, erro
 	return node, nil
 }
 
-// PeerNode gives the node on the other side of a connection that ServerConfig
-// accepted; not ok where the client has shown no certificate. On the dialing
-// side it is never ok, since what JoinConfig meets is not verified: see
-// Identity.Peer.
+// PeerNode returns the peer's node ID on a connection that ServerConfig
+// accepted. ok is false if the client has no certificate, and always on the
+// dialing side, since JoinConfig does not verify its peer: see Identity.Peer.
 func PeerNode(cs tls.ConnectionState) (nodeID string, ok bool) {
 	if len(cs.VerifiedChains) == 0 || len(cs.PeerCertificates) == 0 {
 		return "", false
@@ -134,8 +134,8 @@ func PeerNode(cs tls.ConnectionState) (nodeID string, ok bool) {
 	return nodeID, err == nil
 }
 
-// Peer verifies the other side of a connection against this identity and says
-// which node it is; wantNode "" takes any of the cluster.
+// Peer verifies the peer of a connection against this identity and returns its
+// node ID. wantNode "" accepts any node of the cluster.
 func (id *Identity) Peer(cs tls.ConnectionState, wantNode string) (nodeID string, err error) {
 	if !id.Joined() {
 		return "", ErrNoCluster
@@ -143,7 +143,7 @@ func (id *Identity) Peer(cs tls.ConnectionState, wantNode string) (nodeID string
 	return verifyNode(cs.PeerCertificates, id.roots, id.ClusterID, wantNode)
 }
 
-// verifyNode verifies a chain as shown by a server.
+// verifyNode verifies a server's certificate chain.
 func verifyNode(certs []*x509.Certificate, roots *x509.CertPool, clusterID, wantNode string) (string, error) {
 	if len(certs) == 0 {
 		return "", fmt.Errorf("%w: it has shown no certificate", ErrPeer)
@@ -152,15 +152,19 @@ func verifyNode(certs []*x509.Certificate, roots *x509.CertPool, clusterID, want
 	for _, cert := range certs[1:] {
 		between.AddCert(cert)
 	}
-	if _, err := certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+	if _, err := certs[0].Verify(x509.VerifyOptions{
+		Roots:         roots,
+		Intermediates: between,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrPeer, err)
 	}
 	return checkNode(certs[0], clusterID, wantNode)
 }
 
-// ClientConfig is for connections to another node, which must be wantNode, or
-// any node of the cluster where that is "". It shows this node's certificate
-// and, like ServerConfig, asks for the identity at each handshake.
+// ClientConfig returns the configuration for connections to wantNode, or to any
+// node of the cluster if that is "". It presents this node's certificate and,
+// like ServerConfig, calls id at each handshake.
 func ClientConfig(id func() *Identity, wantNode string) *tls.Config {
 	client := base()
 	client.InsecureSkipVerify = true // VerifyConnection does it: nodes have IDs, not host names
@@ -178,9 +182,10 @@ func ClientConfig(id func() *Identity, wantNode string) *tls.Config {
 	return client
 }
 
-// TokenConfig is for a command that has nothing but a token. The node that
-// answers must show a CA certificate with the key that the token names, and
-// its own must hold under that one and be of the token's cluster.
+// TokenConfig returns the configuration of a client that has only a token. The
+// server must present a CA certificate with the key that the token names, and a
+// node certificate that is valid under that CA and belongs to the token's
+// cluster.
 func TokenConfig(t Token) *tls.Config {
 	client := base()
 	client.InsecureSkipVerify = true // VerifyConnection does it, by the digest
@@ -209,17 +214,17 @@ func (t Token) verify(certs []*x509.Certificate) error {
 	return nil
 }
 
-// JoinConfig is towards a node that cannot be verified yet. It verifies
-// nothing: only what Prove and Check have said is worth anything there, and
-// until then nothing may be told that a stranger must not know.
+// JoinConfig returns the configuration of connections to a node that cannot be
+// verified yet. It verifies nothing: nothing confidential may be sent, and
+// nothing received may be trusted, before Prove and Check have succeeded.
 func JoinConfig() *tls.Config {
 	client := base()
 	client.InsecureSkipVerify = true // Check does it, by the shared secret
 	return client
 }
 
-// Ephemeral makes a certificate that says nothing, for a node that is still
-// forming or joining.
+// Ephemeral returns a certificate that identifies nothing, for a node that is
+// still bootstrapping or joining.
 func Ephemeral() (tls.Certificate, error) {
 	key, err := newKey()
 	if err != nil {

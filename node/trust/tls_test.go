@@ -49,7 +49,7 @@ func TestClientsWithoutCertificateAreNobody(t *testing.T) {
 	}
 }
 
-// forged signs a certificate that Issue would not.
+// forged signs a certificate that Issue would not sign.
 func forged(t *testing.T, ca *CA, id *Identity, change func(*x509.Certificate)) tls.Certificate {
 	t.Helper()
 	template := must(x509.ParseCertificate(issue(t, ca, id, time.Now())))(t)
@@ -71,11 +71,12 @@ func uris(text ...string) func(*x509.Certificate) {
 	}
 }
 
-// strangers are certificates that are no node's of cluster c1; ca is its CA.
+// strangers returns certificates that are not of a node of cluster c1; ca is
+// its CA.
 func strangers(t *testing.T, ca *CA, id *Identity) map[string]tls.Certificate {
 	t.Helper()
 	ephemeral := must(Ephemeral())(t)
-	namesake := newCA(t, "c1") // another cluster that took the same ID
+	namesake := newCA(t, "c1") // another cluster with the same ID
 	return map[string]tls.Certificate{
 		"another cluster":            join(t, newCA(t, "c2"), "x", time.Now()).made,
 		"another CA, same ID":        join(t, namesake, "x", time.Now()).made,
@@ -217,7 +218,7 @@ func TestTokenFindsItsClusterAlone(t *testing.T) {
 			t.Errorf("%s: %v, want ErrPin", name, c.err)
 		}
 	}
-	// The CA's public certificate behind somebody else's own is no proof.
+	// The CA's public certificate after a foreign one proves nothing.
 	thief := must(Ephemeral())(t)
 	thief.Certificate = append(thief.Certificate, ca.cert.Raw)
 	server := base()
@@ -257,7 +258,8 @@ func TestNodeInNoClusterShowsAndTakesNothing(t *testing.T) {
 	}
 }
 
-// mutual fails the test unless each of the nodes takes each other one, both ways.
+// mutual fails the test unless all nodes accept each other, as server and as
+// client.
 func mutual(t *testing.T, what string, nodes ...*Identity) {
 	t.Helper()
 	for _, a := range nodes {
@@ -298,7 +300,7 @@ func TestBothGenerationsTalkWhileTheCARotates(t *testing.T) {
 	three := must(two.Next(now))(t)
 	mutual(t, "two rotations", old, renewed, join(t, three, "latest", now))
 
-	// Now the first one is over.
+	// The first rotation is over.
 	retired := must(fresh.WithBundle(two.Retire().Bundle()))(t)
 	if _, c := meet(t, ServerConfig(always(retired)), ClientConfig(always(old), "")); !errors.Is(c.err, ErrPeer) {
 		t.Errorf("after it was retired, the old CA is still trusted: %v", c.err)

@@ -13,33 +13,32 @@ import (
 	"unique"
 )
 
-// ErrToken means that a text is no token.
+// ErrToken means that a text is not a valid token.
 var ErrToken = errors.New("not a token")
 
-// Kind says what a token is for.
+// Kind is the purpose of a token.
 type Kind string
 
 // The kinds.
 const (
 	Join   Kind = "join"   // lets a node join
-	Admin  Kind = "admin"  // lets its bearer administer, as its record's role allows
-	Expect Kind = "expect" // lets nodes form a cluster with one another, and join it later
+	Admin  Kind = "admin"  // grants its bearer the role in its record
+	Expect Kind = "expect" // lets nodes bootstrap a cluster, and join it later
 )
 
-// kindBytes are the kinds as tokens hold them.
+// kindBytes has the encoding of the kinds in tokens.
 var kindBytes = map[Kind]byte{Join: 'j', Admin: 'a', Expect: 'e'}
 
-// Secret is 32 bytes that never print themselves, not even as an unexported
-// field of something else, where fmt asks no method: there it sees a pointer,
-// or, with a verb that does not fit, the pointer that this one points to.
-// Equal secrets are ==.
+// Secret is 32 bytes that never print, not even as an unexported field of
+// another value, where fmt calls no method: there fmt sees a pointer or, with
+// an unsuitable verb, the pointer that it points to. Equal secrets are ==.
 type Secret struct {
 	p unique.Handle[unique.Handle[[32]byte]]
 }
 
 func newSecret(b []byte) Secret { return Secret{unique.Make(unique.Make([32]byte(b)))} }
 
-// reveal gives the bytes.
+// reveal returns the bytes.
 func (s Secret) reveal() []byte {
 	if s == (Secret{}) {
 		return make([]byte, 32)
@@ -50,19 +49,19 @@ func (s Secret) reveal() []byte {
 
 const hidden = "(hidden)"
 
-// Format hides it.
+// Format hides the secret.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
 
-// MarshalText hides it.
+// MarshalText hides the secret.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Token is what someone is given who may join or administer. It prints as its
-// kind and ID; only Reveal gives the text that holds the secret.
+// Token is the credential of a joining node or of a user. It prints as its kind
+// and ID; only Reveal returns the text with the secret.
 type Token struct {
 	Kind      Kind
-	ClusterID string   // "" of Expect
-	CADigest  [32]byte // Digest of the cluster's CA; zero of Expect
-	ID        string   // 8 hex digits, what the cluster's record is found by; of Expect it follows from the secret
+	ClusterID string   // "" for Expect
+	CADigest  [32]byte // Digest of the cluster's CA; zero for Expect
+	ID        string   // 8 hex digits, the key of the cluster's record; for Expect derived from the secret
 	Secret    Secret
 }
 
@@ -71,8 +70,7 @@ const (
 	maxToken  = 300 // bytes of text
 )
 
-// NewExpectToken makes a secret for nodes that are to form a cluster. It needs
-// no cluster.
+// NewExpectToken returns a new token for nodes that will bootstrap a cluster.
 func NewExpectToken() Token {
 	t := Token{Kind: Expect, Secret: newSecret(randomBytes(32))}
 	t.ID = t.expectID()
@@ -84,8 +82,8 @@ func (t Token) expectID() string {
 	return hex.EncodeToString(id[:4])
 }
 
-// Reveal is the text of the token, for the one who is to have it: "pst1." and
-// base64url of the kind, what it names, the secret and a checksum.
+// Reveal returns the text of the token, for its owner: "pst1." and base64url of
+// the kind, the cluster, CA and ID that it names, the secret and a checksum.
 func (t Token) Reveal() string {
 	if t.Kind == "" {
 		return ""
@@ -101,9 +99,9 @@ func (t Token) Reveal() string {
 	return tokenHead + base64.RawURLEncoding.EncodeToString(appendSum(append(b, t.Secret.reveal()...)))
 }
 
-// ParseToken reads the text of a token; spaces around it do not matter. Its
-// errors tell what is no token at all, what was cut or mistyped, and what a
-// newer version made, and repeat nothing of it.
+// ParseToken parses the text of a token, and ignores surrounding space. Its
+// errors distinguish text that is no token from damaged tokens and from those
+// of a newer build. They repeat nothing of the text.
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
 	body, ok := strings.CutPrefix(text, tokenHead)
@@ -111,7 +109,8 @@ func ParseToken(text string) (Token, error) {
 	case text == "":
 		return Token{}, fmt.Errorf("%w: it is empty", ErrToken)
 	case !ok && strings.HasPrefix(text, "pst"):
-		return Token{}, fmt.Errorf("%w of this version: tokens begin with %q here; it was mistyped, or a newer version made it", ErrToken, tokenHead)
+		return Token{}, fmt.Errorf("%w of this version: tokens begin with %q here; "+
+			"it was mistyped, or a newer version made it", ErrToken, tokenHead)
 	case !ok:
 		return Token{}, fmt.Errorf("%w: tokens begin with %q", ErrToken, tokenHead)
 	case len(text) > maxToken:
@@ -129,7 +128,7 @@ func ParseToken(text string) (Token, error) {
 	return parseToken(raw)
 }
 
-// parseToken reads what stands in a token whose checksum is right.
+// parseToken parses the payload of a token whose checksum is right.
 func parseToken(raw []byte) (t Token, err error) {
 	for kind, b := range kindBytes {
 		if b == raw[0] {
@@ -164,17 +163,17 @@ func parseToken(raw []byte) (t Token, err error) {
 	return t, nil
 }
 
-// ProofKey is what knowledge of a Join or Expect token is proven with: Prove
-// and Check.
+// ProofKey returns the key that proves a Join or Expect token in Prove and
+// Check.
 func (t Token) ProofKey() []byte {
 	key, err := hkdf.Key(sha256.New, t.Secret.reveal(), nil, "penstock proof\x00"+string(t.Kind)+"\x00"+t.ClusterID, sha256.Size)
 	if err != nil {
-		panic(err) // only of lengths that are constant here
+		panic(err) // fails only for bad lengths, which are constant here
 	}
 	return key
 }
 
-// String names the token without its secret.
+// String describes the token without its secret.
 func (t Token) String() string {
 	if t.Kind == "" {
 		return "no token"
@@ -182,11 +181,11 @@ func (t Token) String() string {
 	return string(t.Kind) + " token " + t.ID
 }
 
-// Format names the token without its secret, whatever the verb.
+// Format describes the token without its secret, whatever the verb.
 func (t Token) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
 
-// LogValue names the token without its secret.
+// LogValue describes the token without its secret.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// MarshalText names the token without its secret: nothing reads it back.
+// MarshalText describes the token without its secret. Nothing parses it.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }

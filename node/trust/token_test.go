@@ -18,7 +18,7 @@ func mint(t *testing.T, kind Kind, ttl time.Duration) (Token, TokenRecord) {
 	return token, record
 }
 
-// tokens has one of each kind.
+// tokens returns one token of each kind.
 func tokens(t *testing.T) []Token {
 	t.Helper()
 	joining, _ := mint(t, Join, time.Hour)
@@ -64,7 +64,7 @@ func TestCutOrMistypedTokenIsToldFromAWrongOne(t *testing.T) {
 	}
 }
 
-// withSum is the text of a token whose checksum is right.
+// withSum returns the text of a token with a valid checksum.
 func withSum(raw string) string {
 	return tokenHead + base64.RawURLEncoding.EncodeToString(appendSum([]byte(raw)))
 }
@@ -137,7 +137,8 @@ func TestTokenEndsByTimeOrRevocation(t *testing.T) {
 	if err := record.Valid(now.Add(59 * time.Minute)); err != nil || record.State(now) != "valid" {
 		t.Errorf("in its time: %v, %s", err, record.State(now))
 	}
-	if err := record.Authenticate(token, now.Add(61*time.Minute)); !errors.Is(err, ErrExpired) || record.State(now.Add(2*time.Hour)) != "expired" {
+	if err := record.Authenticate(token, now.Add(61*time.Minute)); !errors.Is(err, ErrExpired) ||
+		record.State(now.Add(2*time.Hour)) != "expired" {
 		t.Errorf("after its time: %v, want ErrExpired", err)
 	}
 	revoked := record.Revoke(now)
@@ -169,7 +170,8 @@ func TestStoredRecordComesBackAndCannotBeChanged(t *testing.T) {
 		token, record := mint(t, kind, time.Hour)
 		stored := must(record.Marshal(ring))(t)
 		got := must(ParseTokenRecord(ring, stored))(t)
-		if got.verifier != record.verifier || got.ID != token.ID || !got.Expires.Equal(record.Expires) || !got.Revoked.IsZero() || got.Name != "ops" || got.By != "local" {
+		if got.verifier != record.verifier || got.ID != token.ID || !got.Expires.Equal(record.Expires) ||
+			!got.Revoked.IsZero() || got.Name != "ops" || got.By != "local" {
 			t.Errorf("came back as %#v", got)
 		}
 		again := must(ParseTokenRecord(ring, must(got.Revoke(time.Now()).Marshal(ring))(t)))(t)

@@ -8,8 +8,8 @@ import (
 	"penstock/kafka/filter"
 )
 
-// What a broker is told of others is not for tenants; what it takes from
-// clients is.
+// Settings in which a broker names others are hidden from tenants; those that
+// apply to clients are not.
 func TestSettingsOfBrokersDoNotNameOthers(t *testing.T) {
 	value := "User:admin;User:other"
 	for version := range int16(5) {

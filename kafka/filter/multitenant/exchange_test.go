@@ -25,7 +25,7 @@ func (e *ends) ToClient(c *filter.Call) error {
 }
 func (e *ends) Dropped(c *filter.Call) error { c.Done(); return nil }
 
-// walkAll does with a message that streams what a session does.
+// walkAll feeds a streamed message through edits as a session does.
 func walkAll(b *testing.B, d wire.Direction, key, version int16, body []byte, edits *filter.Edits, scratch []byte) {
 	if edits == nil {
 		return
@@ -42,8 +42,8 @@ func walkAll(b *testing.B, d wire.Direction, key, version int16, body []byte, ed
 	}
 }
 
-// BenchmarkExchange is what the filter costs one request with its response, as
-// clients send most.
+// BenchmarkExchange measures the filter's cost per request and response, for
+// the most frequent kinds.
 func BenchmarkExchange(b *testing.B) {
 	f, err := (&Config{TenantKey: "z4de"}).Provision(filter.Env{})
 	if err != nil {
@@ -74,7 +74,7 @@ func BenchmarkExchange(b *testing.B) {
 					continue
 				}
 				if c.Interest(filter.Response) == filter.Walk {
-					// As ToBroker would be called: the response streams.
+					// Walk the streamed response as a session does after ToBroker.
 					e.calls--
 					walkAll(b, wire.Response, key, version, answer, c.Edits(filter.Response), scratch)
 				}

@@ -14,11 +14,11 @@ import (
 	"penstock/kafka/filter"
 )
 
-// prefixes of tenants: with a dot, and such that begin and end in all ways.
+// prefixes of tenants: with a dot, and with various first and last characters.
 var prefixes = []string{"z4de-", "a", "x.y.", "_", "A-b_"}
 
-// oursOnly is what must be true of any expression that goes to a broker: between
-// what stands around it are nothing but words that cannot reach beyond.
+// oursOnly checks the property of every expression sent to a broker: between
+// the fixed parts there is only syntax that cannot reach beyond them.
 func oursOnly(t *testing.T, ten *tenant, ours string) {
 	t.Helper()
 	inside := strings.TrimSuffix(strings.TrimPrefix(ours, ten.beforeOurs()), behindOurs)
@@ -57,13 +57,13 @@ func oursOnly(t *testing.T, ten *tenant, ours string) {
 	}
 }
 
-// sameNames checks an expression against names: what stands for it matches the
-// tenant's names that it matches itself, and no others.
+// sameNames checks an expression against names: the translated expression
+// matches exactly those of the tenant's names that the original matches.
 func sameNames(t *testing.T, expression string, names []string, prefixes ...string) {
 	t.Helper()
 	whole, err := regexp.Compile(`^(?:` + expression + `)$`)
 	if err != nil {
-		return // it may be one that "(?:" does not suit: see the tests of those
+		return // may not be valid inside of "(?:": other tests cover that
 	}
 	for _, prefix := range prefixes {
 		ten := &tenant{prefix: prefix}
@@ -75,7 +75,7 @@ func sameNames(t *testing.T, expression string, names []string, prefixes ...stri
 		if back, ok := ten.expressionOut(ours); !ok || back != expression {
 			t.Fatalf("%q comes back as %q, %v", expression, back, ok)
 		}
-		// Not even for who looks for it anywhere in a name.
+		// Also as an unanchored search.
 		got := regexp.MustCompile(ours)
 		for _, name := range names {
 			if got.MatchString(prefix+name) != whole.MatchString(name) {
@@ -90,8 +90,8 @@ func sameNames(t *testing.T, expression string, names []string, prefixes ...stri
 	}
 }
 
-// Rule 13: expressions reach the broker as others that match only the tenant's
-// names, and of these the same.
+// Rule 13: expressions are translated for the broker so that they match only
+// the tenant's names, and the same ones.
 func TestExpressionsMatchTheTenantsNamesOnly(t *testing.T) {
 	names := []string{"", "a", "b", "ab", "abc", "orders", "orders-eu", "orders.eu", "ORDERS", "orders2", "payments", "-", ".",
 		"_", "x-y_z", "z4de-orders", "aab", "k", "K"}
@@ -113,7 +113,7 @@ func TestExpressionsMatchTheTenantsNamesOnly(t *testing.T) {
 	}
 }
 
-// What stands for expressions that are none is none itself.
+// An invalid expression is translated to an invalid one with the same error.
 func TestInvalidExpressionsAreInvalid(t *testing.T) {
 	for code, expression := range invalid {
 		var parse *syntax.Error
@@ -123,7 +123,7 @@ func TestInvalidExpressionsAreInvalid(t *testing.T) {
 	}
 }
 
-// What is simple looks simple.
+// Simple expressions stay readable.
 func TestExpressionsStayReadable(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for expression, want := range map[string]string{
@@ -140,8 +140,8 @@ func TestExpressionsStayReadable(t *testing.T) {
 	}
 }
 
-// What would make something else of what stands around it, or cannot be told of
-// a name with the prefix, is refused.
+// Expressions are refused if they would change the meaning of the surrounding
+// parts, or cannot be decided for a name with the prefix.
 func TestExpressionsThatReachBeyondAreRefused(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for _, expression := range []string{
@@ -156,7 +156,7 @@ func TestExpressionsThatReachBeyondAreRefused(t *testing.T) {
 	}
 }
 
-// Expressions that are put together at random.
+// Random expressions.
 func TestAnyExpressionMatchesTheTenantsNamesOnly(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	parts := []string{"a", "b", "ab", "-", ".", `\.`, "/", "[ab]", "[^a]", `\w`, `\W`, "(?i:a)", "^", "^", "$", "$", `\z`, "x",
@@ -203,7 +203,8 @@ func TestAnyExpressionMatchesTheTenantsNamesOnly(t *testing.T) {
 	}
 }
 
-// What is long in a small expression is refused before it is.
+// A small expression that would expand to a large one is refused before it is
+// expanded.
 func TestExpressionsDoNotGrowWithoutBound(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for _, expression := range []string{
@@ -233,15 +234,16 @@ func FuzzExpression(f *testing.F) {
 		if parsed, err := syntax.Parse(expression, syntax.Perl); err != nil || len(expression) > 300 || strings.Contains(parsed.String(), `\Q`) {
 			return
 		}
-		if strings.Contains(expression, `\Q`) { // may swallow what sameNames puts behind it
+		if strings.Contains(expression, `\Q`) { // may quote what sameNames appends
 			expression = strings.ReplaceAll(expression, `\Q`, "")
 		}
 		sameNames(t, expression, []string{legalName(name), legalName(foreign)}, prefixes...)
 	})
 }
 
-// The broker refuses what stands for a refused expression; the client hears of
-// its own. What it is subscribed to is shown as it wrote it, and nobody else's.
+// The broker rejects the translation of a refused expression, and the client
+// sees the error of its own. Its subscription is shown as it wrote it, and
+// never another tenant's.
 func TestMembersSeeTheirOwnExpressions(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	c := ten.Open(filter.Info{})

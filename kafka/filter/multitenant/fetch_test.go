@@ -11,7 +11,7 @@ import (
 	"penstock/kafka/wire"
 )
 
-// answers streams a response to Fetch through a connection, in small pieces.
+// answers streams a Fetch response through a connection in small pieces.
 func answers(t *testing.T, c filter.Conn, version int16, session int32) {
 	t.Helper()
 	r := kmsg.NewPtrFetchResponse()
@@ -32,8 +32,8 @@ func answers(t *testing.T, c filter.Conn, version int16, session int32) {
 	}
 }
 
-// names returns what the broker gets of a request that names a session, or the
-// error by which it was answered here.
+// names returns the session ID that the broker gets in a request, or the error
+// code of the filter's answer.
 func (k *cluster) names(c filter.Conn, version int16, session, epoch int32) (got, code int32) {
 	k.t.Helper()
 	r := kmsg.NewPtrFetchRequest()
@@ -58,15 +58,15 @@ func (k *cluster) names(c filter.Conn, version int16, session, epoch int32) (got
 	return q.(*kmsg.FetchRequest).SessionID, 0
 }
 
-// Who guesses the number of another tenant's fetch session gets what the broker
-// says of one that nobody has, and the broker hears nothing of that number.
+// A guessed ID of another tenant's fetch session gets the broker's answer for
+// an unknown one, and never reaches the broker.
 func TestFetchSessionsOfOthersAreUnknown(t *testing.T) {
 	for _, version := range []int16{7, 12, 13, 17} {
 		red, blue := newTenant(t, "red"), newTenant(t, "blue")
 		k := &cluster{t: t}
 		at := filter.Info{Broker: "1"}
 		victim, second, guesser := red.Open(at), red.Open(at), blue.Open(at)
-		answers(t, victim, version, 0) // no session: there is nothing to remember
+		answers(t, victim, version, 0) // no session: nothing to remember
 		answers(t, victim, version, 4711)
 		for _, test := range []struct {
 			what          string
@@ -80,7 +80,7 @@ func TestFetchSessionsOfOthersAreUnknown(t *testing.T) {
 			{"nobody's goes on", guesser, 4712, 1, 0, 70},
 			{"nobody's is replaced", guesser, 4712, 0, 0, 0},
 			{"none", guesser, 0, -1, 0, 0},
-			{"none, and an epoch", guesser, 0, 5, 0, 0}, // the broker says what it thinks of it
+			{"none, and an epoch", guesser, 0, 5, 0, 0}, // the broker answers this
 			{"one's own goes on", victim, 4711, 1, 4711, 0},
 			{"one's own goes on elsewhere", second, 4711, 2, 0, 70},
 			{"at another broker it is ended", red.Open(filter.Info{Broker: "2"}), 4711, -1, 0, 0},
@@ -95,7 +95,7 @@ func TestFetchSessionsOfOthersAreUnknown(t *testing.T) {
 	}
 }
 
-// Before v7 there are none.
+// Versions before 7 have no fetch sessions.
 func TestFetchWithoutSessionsPasses(t *testing.T) {
 	k := &cluster{t: t}
 	c := newTenant(t, "red").Open(filter.Info{})
@@ -106,7 +106,7 @@ func TestFetchWithoutSessionsPasses(t *testing.T) {
 	}
 }
 
-// What is remembered has a bound; what was handed out last is there.
+// The number of remembered sessions is bounded; the latest ones are remembered.
 func TestFetchSessionsAreRememberedWithinABound(t *testing.T) {
 	ten := newTenant(t, "red")
 	ten.handed.recent.most = 100

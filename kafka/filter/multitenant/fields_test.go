@@ -13,8 +13,8 @@ import (
 	"penstock/kafka/wire"
 )
 
-// names are the fields, by their own name or that of the list they stand in,
-// that hold names of what belongs to a tenant, in requests and responses.
+// names are the fields of requests and responses, by their own name or that of
+// their list, that hold names of a tenant's objects.
 var names = []string{
 	"Topic", "SourceTopics", "RepartitionSinkTopics", "SinkTopic", "TopicNames", "SubscribedTopicNames", "SubscribedTopics",
 	"Group", "GroupID", "Groups", "GroupIDs",
@@ -22,7 +22,7 @@ var names = []string{
 }
 
 // fill sets every field of a message: one element in each list, name in each
-// name, and something in everything else.
+// field of names, and a non-zero value in all others.
 func fill(v reflect.Value, field, name string, topicID id) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -50,7 +50,7 @@ func fill(v reflect.Value, field, name string, topicID id) {
 			v.SetString(name)
 		}
 	case reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		v.SetInt(2) // a topic where it is a type of resource
+		v.SetInt(2) // a topic, if the field is a resource type
 		if field == "ResourcePatternType" {
 			v.SetInt(int64(kmsg.ACLResourcePatternTypeLiteral))
 		}
@@ -82,7 +82,7 @@ func texts(v reflect.Value, field, path string, found map[string]string) {
 	}
 }
 
-// quiet carries out nothing: a request that asks first is not to be seen here.
+// quiet fails the test if the filter answers or drops a request.
 type quiet struct{ t *testing.T }
 
 func (q quiet) Answer(*filter.Exchange, kmsg.Response) { q.t.Error("answered") }
@@ -100,7 +100,7 @@ func newTenant(t *testing.T, key string) *tenant {
 	return f.(*tenant)
 }
 
-// opened is a connection that was given the session that fill names.
+// opened returns a connection that knows the session ID set by fill.
 func opened(ten *tenant) filter.Conn {
 	c := ten.Open(filter.Info{})
 	c.(*conn).handedOut(2)
@@ -109,8 +109,8 @@ func opened(ten *tenant) filter.Conn {
 
 var someID = id{1, 2, 3}
 
-// everyVersion calls do for each API and version that tenants are offered, but
-// for those of which nothing passes.
+// everyVersion calls do for each API and version offered to tenants, except for
+// APIs that are never forwarded.
 func everyVersion(t *testing.T, ten *tenant, do func(key, version int16)) {
 	t.Helper()
 	n := 0
@@ -130,14 +130,14 @@ func everyVersion(t *testing.T, ten *tenant, do func(key, version int16)) {
 	}
 }
 
-// A field of a request that holds a name and is not given the prefix reaches
-// somebody else's object. Fields that a later kmsg adds are found by this.
+// A name field without the prefix would refer to another tenant's object. This
+// test finds fields that a later kmsg adds.
 func TestEveryNameInARequestGetsThePrefix(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	ten.ids.learn(someID)
 	everyVersion(t, ten, func(key, version int16) {
 		if ten.Wants(filter.Request, key, version) == filter.Walk {
-			return // wire's to test
+			return // covered by the tests of wire
 		}
 		r := kmsg.RequestForKey(key)
 		fill(reflect.ValueOf(r).Elem(), "", "orders", someID)
@@ -166,7 +166,7 @@ func TestEveryNameInARequestGetsThePrefix(t *testing.T) {
 	})
 }
 
-// The same on the way back, for the tenant's names and for others'.
+// The same for responses, with names of the tenant and of others.
 func TestNoNameInAResponseKeepsThePrefix(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	ten.ids.learn(someID)
@@ -188,7 +188,7 @@ func TestNoNameInAResponseKeepsThePrefix(t *testing.T) {
 				if strings.HasPrefix(name, ten.prefix) {
 					t.Errorf("%s: %v", what, err)
 				}
-				return // closed rather than shown
+				return // closing is safe, too
 			}
 			got := kmsg.ResponseForKey(key)
 			got.SetVersion(version)
@@ -236,8 +236,8 @@ func TestWhatIsForTheWholeClusterIsHidden(t *testing.T) {
 	}
 }
 
-// Rule 13: what the broker would evaluate over all tenants' names is not offered,
-// or written anew (expressions_test.go).
+// Rule 13: what the broker would evaluate over the names of all tenants is not
+// offered, or is translated (expressions_test.go).
 func TestNoRegularExpressionReachesTheBroker(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for key, most := range map[int16]int16{int16(kmsg.ConsumerGroupHeartbeat): 1, int16(kmsg.ListTransactions): 1} {

@@ -14,7 +14,7 @@ import (
 	"penstock/kafka/filter"
 )
 
-// subscribed is what a consumer says when it joins a group.
+// subscribed returns a consumer's metadata for joining a group.
 func subscribed(version int16, prefix string) []byte {
 	m := kmsg.NewConsumerMemberMetadata()
 	m.Version, m.UserData, m.Generation = min(max(version, 0), 3), []byte("of orders"), 7
@@ -27,7 +27,7 @@ func subscribed(version int16, prefix string) []byte {
 	return b
 }
 
-// assigned is what the leader of a group of consumers says to one.
+// assigned returns the assignment of a consumer by the group's leader.
 func assigned(version int16, prefix string) []byte {
 	m := kmsg.NewConsumerMemberAssignment()
 	m.Version, m.UserData = version, []byte("of orders")
@@ -36,7 +36,8 @@ func assigned(version int16, prefix string) []byte {
 	return m.AppendTo(nil)
 }
 
-// sent returns what becomes of a request, and the exchange for its response.
+// sent returns a request as the broker gets it, and the exchange for its
+// response.
 func sent(t *testing.T, c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.Exchange) {
 	t.Helper()
 	x := filter.NewExchange(r.Key(), r.GetVersion(), "", quiet{t})
@@ -52,7 +53,7 @@ func sent(t *testing.T, c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.Ex
 	return got, &x
 }
 
-// received returns what becomes of a response.
+// received returns a response as the client gets it.
 func received(t *testing.T, c filter.Conn, x *filter.Exchange, r kmsg.Response) kmsg.Response {
 	t.Helper()
 	r.SetVersion(x.Version)
@@ -77,8 +78,8 @@ func joining(version int16, kind string, metadata ...[]byte) *kmsg.JoinGroupRequ
 	return r
 }
 
-// The broker reads what consumers subscribe to: see members.go. Versions that
-// are not known yet begin as the newest does.
+// Brokers parse the subscriptions of consumers: see members.go. Unknown later
+// versions start like the newest known one.
 func TestWhatConsumersSubscribeToHasThePrefixAtTheBroker(t *testing.T) {
 	c := newTenant(t, "z4de").Open(filter.Info{})
 	for _, version := range []int16{-1, 0, 1, 2, 3, 4, 99} {
@@ -138,7 +139,7 @@ func TestDescribedMembersHaveNamesAsTheySaidThem(t *testing.T) {
 		got := received(t, c, x, r).(*kmsg.DescribeGroupsResponse).Groups[0].Members[0]
 		prefix := ""
 		if kind != "consumer" {
-			prefix = "z4de-" // what others say is not looked at
+			prefix = "z4de-" // metadata of other protocol types is not parsed
 		}
 		if !bytes.Equal(got.ProtocolMetadata, subscribed(3, prefix)) || !bytes.Equal(got.MemberAssignment, assigned(3, prefix)) {
 			t.Errorf("%s: %q, %q", kind, got.ProtocolMetadata, got.MemberAssignment)
@@ -172,8 +173,8 @@ func TestWhatOtherTypesOfMembersSayIsNotTouched(t *testing.T) {
 	}
 }
 
-// A broker that wants names reads no further than them. What is behind may be
-// anything, and must not bring names without the prefix past the filter.
+// A broker that needs names reads only up to them. Whatever follows must not
+// help names without the prefix past the filter.
 func TestNamesAreChangedHoweverTheRestReads(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	c := &call{conn: &conn{tenant: ten}}
@@ -190,7 +191,7 @@ func TestNamesAreChangedHoweverTheRestReads(t *testing.T) {
 		got := c.memberNamesIn().subscription(b)
 		m := kmsg.NewConsumerMemberMetadata()
 		whole := append(binary.BigEndian.AppendUint16(nil, 0), got[2:]...)
-		whole = append(whole, 0xff, 0xff, 0xff, 0xff) // user data, where there is none
+		whole = append(whole, 0xff, 0xff, 0xff, 0xff) // an absent user data field
 		if i := slices.Index([]string{"half a length of user data", "user data that is cut"}, what); i >= 0 {
 			whole = append(append(binary.BigEndian.AppendUint16(nil, 0), got[2:2+4+2+11+2+13]...), 0xff, 0xff, 0xff, 0xff)
 		}
@@ -211,7 +212,7 @@ func TestNamesAreChangedHoweverTheRestReads(t *testing.T) {
 	}
 }
 
-// What comes without the prefix was not said through the proxy.
+// Names without the prefix were not sent through the proxy.
 func TestNamesOfOthersInWhatMembersSayAreLeftOut(t *testing.T) {
 	c := newTenant(t, "z4de").Open(filter.Info{})
 	q := kmsg.NewPtrSyncGroupRequest()
@@ -250,8 +251,8 @@ func TestTooManyNamesInWhatMembersSayAreRefused(t *testing.T) {
 	}
 }
 
-// A length that overflows would be that of null, and what was the name would be
-// read as what follows it.
+// An overflowing length would read as that of null, and the name as the next
+// field.
 func TestNamesThatAreTooLongWithThePrefixAreCut(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	c := ten.Open(filter.Info{})
@@ -264,8 +265,8 @@ func TestNamesThatAreTooLongWithThePrefixAreCut(t *testing.T) {
 	}
 }
 
-// FuzzMemberNames: what is put in is taken out again, and whatever can be read
-// has the prefix.
+// FuzzMemberNames checks that removing the prefix restores the original, and
+// that every readable name gets the prefix.
 func FuzzMemberNames(f *testing.F) {
 	for version := range int16(5) {
 		f.Add(subscribed(version, ""))

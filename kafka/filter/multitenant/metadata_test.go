@@ -12,7 +12,7 @@ import (
 	"penstock/kafka/filter"
 )
 
-// drawMetadata makes a response with topics of the tenant and of others.
+// drawMetadata generates a response with topics of the tenant and of others.
 func drawMetadata(t *rapid.T, version int16) *kmsg.MetadataResponse {
 	r := kmsg.NewPtrMetadataResponse()
 	r.Version = version
@@ -44,7 +44,7 @@ func drawMetadata(t *rapid.T, version int16) *kmsg.MetadataResponse {
 	return r
 }
 
-// slowly is metadataBody by decoding, for comparison.
+// slowly is metadataBody with full decoding, as a reference.
 func slowly(c *conn, r *kmsg.MetadataResponse) {
 	r.Topics = keep(r.Topics, func(t *kmsg.MetadataResponseTopic) bool {
 		switch {
@@ -69,8 +69,8 @@ func TestMetadataIsChangedAsIfItWereDecoded(t *testing.T) {
 		r := drawMetadata(t, version)
 		c := ten.Open(filter.Info{}).(*conn)
 		for i := range r.Topics {
-			// What has no name was asked for by an id, and is the tenant's, or
-			// went as one that nobody has.
+			// A topic without a name was requested by ID: it is the tenant's, or an
+			// unknown ID was substituted.
 			if one := &r.Topics[i]; one.Topic != nil && *one.Topic != "" {
 				continue
 			} else if rapid.Bool().Draw(t, "faked") {
@@ -125,7 +125,7 @@ func FuzzMetadata(f *testing.F) {
 	})
 }
 
-// BenchmarkMetadata: 1,000 topics of 12 partitions.
+// BenchmarkMetadata uses 1,000 topics of 12 partitions.
 func BenchmarkMetadata(b *testing.B) {
 	f, err := (&Config{TenantKey: "z4de"}).Provision(filter.Env{})
 	if err != nil {

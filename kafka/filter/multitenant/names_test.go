@@ -10,7 +10,8 @@ import (
 	"penstock/kafka/filter"
 )
 
-// A message loses the prefix of names, and nothing else that has its letters.
+// Only the prefix of names is removed from a message, not other occurrences of
+// its letters.
 func TestMessageLosesThePrefixOfNames(t *testing.T) {
 	for _, c := range []struct{ prefix, text, want string }{
 		{"c-", "This server does not host topic-partition c-a-0.", "This server does not host topic-partition a-0."},
@@ -42,7 +43,7 @@ func TestMessageKeepsOtherWords(t *testing.T) {
 				said.WriteString(ten.prefix + w)
 				want.WriteString(w)
 			case false:
-				w = strings.TrimLeft(w, ten.prefix[:1]) // begins otherwise
+				w = strings.TrimLeft(w, ten.prefix[:1]) // must not begin with the prefix
 				said.WriteString(w)
 				want.WriteString(w)
 			}
@@ -57,7 +58,7 @@ func TestMessageKeepsOtherWords(t *testing.T) {
 	})
 }
 
-// The name of another tenant's topic is not told by the refusal of one's own.
+// A refused topic name does not disclose the name of another tenant's topic.
 func TestCollisionNamesNobodyElsesTopic(t *testing.T) {
 	ten := newTenant(t, "a")
 	ten.prefix = "a.b-"
@@ -87,7 +88,7 @@ func TestCollisionNamesNobodyElsesTopic(t *testing.T) {
 	}
 }
 
-// ignorant is a broker that knows no topic by its id.
+// ignorant is a broker that knows no topic IDs.
 type ignorant struct{ asked int }
 
 func (*ignorant) Answer(*filter.Exchange, kmsg.Response) {}
@@ -97,7 +98,7 @@ func (g *ignorant) Ask(_ *filter.Exchange, req kmsg.Request, then func(kmsg.Resp
 	_ = then(kmsg.NewPtrMetadataResponse(), nil)
 }
 
-// As many unknown ids as a client likes are answered, each by its own id, and a
+// Any number of unknown IDs is answered, each with its own ID, and the
 // connection remembers no more of them than before.
 func TestManyUnknownIDsAreAnswered(t *testing.T) {
 	const n = 7000
@@ -177,7 +178,7 @@ func TestManyUnknownIDsAreAnswered(t *testing.T) {
 	}
 }
 
-// The same in the midst of a fetch session, where records follow an id.
+// The same within a fetch session, where records follow an ID.
 func TestManyUnknownIDsOfAFetchSession(t *testing.T) {
 	ten := newTenant(t, "a")
 	c := ten.Open(filter.Info{}).(*conn)

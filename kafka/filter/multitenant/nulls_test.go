@@ -10,7 +10,7 @@ import (
 	"penstock/kafka/wire"
 )
 
-// lists visits the lists in a message, with the paths to them.
+// lists visits the lists of a message with their paths.
 func lists(v reflect.Value, path string, visit func(path string, list reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -31,8 +31,8 @@ func lists(v reflect.Value, path string, visit func(path string, list reflect.Va
 	}
 }
 
-// passing returns what becomes of a message, decoded; nil where it is not looked
-// at whole, or ends the connection.
+// passing returns a message after the filter, decoded; nil if the filter does
+// not read it whole or closes the connection.
 func passing(t *testing.T, ten *tenant, d filter.Direction, key, version int16, body []byte) any {
 	x := filter.NewExchange(key, version, "", quiet{t})
 	m := filter.NewMessage(d, key, version, body)
@@ -59,8 +59,8 @@ func passing(t *testing.T, ten *tenant, d filter.Direction, key, version int16, 
 	return r
 }
 
-// No list and an empty list are not the same: a null list of topics often means
-// all, and in an answer that something is not known.
+// A null list differs from an empty one: a null list of topics often means all
+// topics, and in an answer that something is unknown.
 func TestNullListsStayNull(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	ten.ids.learn(someID)
@@ -84,7 +84,7 @@ func TestNullListsStayNull(t *testing.T) {
 			lists(v, "", func(path string, _ reflect.Value) { paths = append(paths, path) })
 			for _, path := range paths {
 				if key == int16(kmsg.ElectLeaders) && path == ".Topics" {
-					continue // all become all of the tenant's
+					continue // a null list becomes the list of the tenant's topics
 				}
 				for _, list := range []func(reflect.Type) reflect.Value{reflect.Zero,
 					func(of reflect.Type) reflect.Value { return reflect.MakeSlice(of, 0, 0) }} {
@@ -95,7 +95,7 @@ func TestNullListsStayNull(t *testing.T) {
 						}
 					})
 					body := encode()
-					// As it goes over the wire: many lists cannot be null.
+					// Compare the encoded forms: many lists cannot be null.
 					was, is := map[string]bool{}, map[string]bool{}
 					decoded := reflect.New(before.Type().Elem())
 					decoded.Interface().(interface{ SetVersion(v int16) }).SetVersion(version)

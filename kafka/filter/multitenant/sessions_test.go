@@ -12,13 +12,13 @@ import (
 	"penstock/kafka/filter"
 )
 
-// cluster answers what a filter asks for: topics by their ids.
+// cluster answers the filter's own requests: topics by ID.
 type cluster struct {
 	t      *testing.T
 	topics map[id]string
 	asked  []kmsg.Request
-	answer kmsg.Response // given in place of the broker
-	err    error         // of what went on with the last answer
+	answer kmsg.Response // answered by the filter instead of the broker
+	err    error         // from processing the last answer
 }
 
 func (k *cluster) Answer(_ *filter.Exchange, resp kmsg.Response) { k.answer = resp }
@@ -37,7 +37,7 @@ func (k *cluster) Ask(_ *filter.Exchange, r kmsg.Request, then func(kmsg.Respons
 	k.err = then(resp, nil)
 }
 
-// request returns what the broker gets of a request.
+// request returns a request as the broker gets it.
 func (k *cluster) request(c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.Exchange) {
 	k.t.Helper()
 	k.answer = nil
@@ -56,10 +56,11 @@ func (k *cluster) request(c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.
 	return got, &x
 }
 
-// aSession is what a broker gives to who begins one.
+// aSession is the ID of new sessions.
 const aSession = 77
 
-// fetching is a request that goes on with a session, or begins one with epoch 0.
+// fetching returns a request that continues a session, or starts one with epoch
+// 0.
 func fetching(epoch int32, topics ...id) *kmsg.FetchRequest {
 	r := kmsg.NewPtrFetchRequest()
 	r.Version, r.SessionEpoch = 17, epoch
@@ -82,8 +83,8 @@ func forgetting(epoch int32, topics ...id) *kmsg.FetchRequest {
 	return r
 }
 
-// What stands for an id in a session is what leaves it when the client forgets
-// the id.
+// When the client forgets an ID, the ID substituted for it is removed from the
+// session.
 func TestAFetchSessionForgetsWhatItWasGiven(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a", {2}: "other-b"}}
@@ -104,8 +105,8 @@ func TestAFetchSessionForgetsWhatItWasGiven(t *testing.T) {
 	}
 }
 
-// A topic that was not known yet when the session began would stay unknown in
-// it, and what the client forgets would not be what stands in it.
+// A topic that was unknown when the session started would stay unknown in it,
+// and forgetting it would not remove the substituted ID.
 func TestAFetchSessionBeginsAnewWhenATopicBecomesKnown(t *testing.T) {
 	const topicIDError, noSession = 106, 122
 	for name, add := range map[string]func(epoch int32, forget bool, topics ...id) kmsg.Request{
@@ -132,7 +133,7 @@ func TestAFetchSessionBeginsAnewWhenATopicBecomesKnown(t *testing.T) {
 			"told elsewhere": func(ten *tenant, _ *cluster) { ten.ids.learn(id{2}) },
 			"asked again": func(ten *tenant, k *cluster) {
 				k.topics[id{2}] = "z4de-late"
-				ten.ids.unknown([]id{{2}}, time.Now().Add(-2*foreignFor)) // it was long ago
+				ten.ids.unknown([]id{{2}}, time.Now().Add(-2*foreignFor)) // the answer has expired
 			},
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
@@ -156,7 +157,7 @@ func TestAFetchSessionBeginsAnewWhenATopicBecomesKnown(t *testing.T) {
 				if code != topicIDError && code != noSession || k.answer.GetVersion() != add(0, false).GetVersion() {
 					t.Fatalf("answered: %+v", k.answer)
 				}
-				// The client begins a new session, which goes on undisturbed.
+				// The client starts a new session, which continues normally.
 				q, _ := k.request(c, add(0, false, id{1}, id{2}))
 				switch q := q.(type) {
 				case *kmsg.FetchRequest:
@@ -176,8 +177,8 @@ func TestAFetchSessionBeginsAnewWhenATopicBecomesKnown(t *testing.T) {
 	}
 }
 
-// Ids that were forgotten here meanwhile are still good in a session that named
-// them, of whose answers nothing can be asked.
+// IDs that the filter has forgotten stay valid in a session that named them,
+// because later answers cannot be looked up.
 func TestAFetchSessionKeepsItsTopics(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	ten.ids.owned.most = 2
@@ -210,8 +211,8 @@ func TestAFetchSessionKeepsItsTopics(t *testing.T) {
 	}
 }
 
-// More topics than are remembered: some are forgotten, and asked for again when
-// somebody names them, also in the midst of an exchange.
+// With more topics than the cache holds, some are evicted and looked up again
+// when a request names them, also in the middle of an exchange.
 func TestMoreTopicsThanAreRememberedWork(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	const most = 100
@@ -256,12 +257,12 @@ func TestMoreTopicsThanAreRememberedWork(t *testing.T) {
 	}
 }
 
-// Who asks about an id of another tenant's gets what the broker says of one
-// that nobody has, in the order in which it says it: so the broker must see the
-// same in both cases.
+// A request with an ID of another tenant gets the broker's answer for an
+// unknown one, in the broker's order, so the broker must get the same request
+// in both cases.
 func TestMetadataOfAForeignIDIsThatOfNone(t *testing.T) {
 	ids := []id{{1}, {2}, {3}, {4}, {5}, {6}, {7}}
-	fakes := newTenant(t, "z4de").ids.fakes // else what stands for them is other each time
+	fakes := newTenant(t, "z4de").ids.fakes // same substitutes in each run
 	var before kmsg.Request
 	for _, others := range [][]id{nil, {{3}}, {{3}, {5}, {6}}} {
 		ten := newTenant(t, "z4de")
@@ -283,7 +284,7 @@ func TestMetadataOfAForeignIDIsThatOfNone(t *testing.T) {
 			t.Fatalf("the broker is asked otherwise if %x are others'", others)
 		}
 		before = q
-		// The broker has those that it does not know first.
+		// The broker lists unknown IDs first.
 		answer := kmsg.NewPtrMetadataResponse()
 		answer.Version = 13
 		for _, asked := range slices.Backward(q.(*kmsg.MetadataRequest).Topics) {
@@ -308,11 +309,11 @@ func TestMetadataOfAForeignIDIsThatOfNone(t *testing.T) {
 	}
 }
 
-// A broker that does not let the client see a topic says so, with the id and
-// without the name: of another tenant's that must not be told from none.
+// A broker that denies access to a topic returns its ID without the name: that
+// must not distinguish another tenant's topic from an unknown one.
 func TestMetadataDoesNotTellOfForbiddenTopics(t *testing.T) {
 	ten := newTenant(t, "z4de")
-	k := &cluster{t: t, topics: map[id]string{}} // as Ask has no name either
+	k := &cluster{t: t, topics: map[id]string{}} // as Ask gets no name either
 	r := kmsg.NewPtrMetadataRequest()
 	r.Version = 12
 	topic := kmsg.NewMetadataRequestTopic()

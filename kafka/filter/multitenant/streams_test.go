@@ -10,7 +10,7 @@ import (
 	"penstock/kafka/filter"
 )
 
-// streamsTopology is one of everything that a topology has.
+// streamsTopology has one element of each kind.
 func streamsTopology(expressions ...string) *kmsg.StreamsGroupHeartbeatRequest {
 	info := func(name string) []kmsg.TopicInfo {
 		t := kmsg.NewTopicInfo()
@@ -46,7 +46,7 @@ func TestATopologyHasThePrefixAtTheBroker(t *testing.T) {
 		want.Version = version
 		want.Group = "z4de-words"
 		s := &want.Topology.Subtopologies[0]
-		s.SourceTopics[0] = "z4de-in" // "." is refused by the broker, and must be
+		s.SourceTopics[0] = "z4de-in" // the broker refuses a source topic ".", as it must
 		s.StateChangelogTopics[0].Topic = "z4de-words-store-changelog"
 		s.RepartitionSinkTopics[0] = "z4de-words-by-repartition"
 		s.RepartitionSourceTopics[0].Topic = "z4de-words-by-repartition"
@@ -57,8 +57,8 @@ func TestATopologyHasThePrefixAtTheBroker(t *testing.T) {
 	}
 }
 
-// oursShown returns the expressions of a request without what is kept in them for
-// people.
+// oursShown returns the expressions of a request without the embedded
+// originals.
 func oursShown(ten *tenant, r kmsg.Request) []string {
 	var all []string
 	for _, e := range r.(*kmsg.StreamsGroupHeartbeatRequest).Topology.Subtopologies[0].SourceTopicRegex {
@@ -70,8 +70,8 @@ func oursShown(ten *tenant, r kmsg.Request) []string {
 	return all
 }
 
-// What would reach beyond the prefix is never sent: the group learns why its
-// topology is none.
+// An expression that would reach beyond the prefix is never sent: the group
+// gets the reason why its topology is invalid.
 func TestATopologyWithAnExpressionThatIsNoneIsRefused(t *testing.T) {
 	for _, expression := range []string{"a)|(b", `\bin`, "["} {
 		ten := newTenant(t, "z4de")
@@ -121,7 +121,8 @@ func TestWhatAStreamsGroupIsToldHasNoPrefix(t *testing.T) {
 	}
 }
 
-// A group that somebody past the proxy has joined shows what is the tenant's.
+// A group that a client outside of the proxy has joined shows only the tenant's
+// topics.
 func TestADescribedStreamsGroupShowsTheTenantsTopicsOnly(t *testing.T) {
 	c := opened(newTenant(t, "z4de"))
 	ask := kmsg.NewPtrStreamsGroupDescribeRequest()

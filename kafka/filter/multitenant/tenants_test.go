@@ -13,7 +13,7 @@ import (
 	"penstock/kafka/wire"
 )
 
-// asks keeps what a filter asks for, to be answered by hand.
+// asks keeps the filter's own requests, which the test answers.
 type asks struct {
 	request kmsg.Request
 	then    func(kmsg.Response, error) error
@@ -25,8 +25,8 @@ func (a *asks) Ask(_ *filter.Exchange, r kmsg.Request, then func(kmsg.Response, 
 	a.request, a.then = r, then
 }
 
-// Groups and transactional ids may be called "." and "..", which topics may
-// not: without the prefix they would be shared by all tenants.
+// Groups and transactional IDs may be named "." and "..", which topics may not:
+// without the prefix all tenants would share them.
 func TestGroupsOfOddNamesAreTheTenantsOwn(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	ten.ids.learn(someID)
@@ -76,8 +76,8 @@ func lastDot(path string) int {
 	return -1
 }
 
-// A filter for all types of resources is not passed on even if it names one
-// exactly: the name may be that of something that is for the whole cluster.
+// A filter for all resource types is not forwarded even with an exact name: the
+// name could match a cluster-wide resource.
 func TestDeletingACLsOfAllTypesSparesTheCluster(t *testing.T) {
 	ten := newTenant(t, "kafka") // so "cluster" becomes "kafka-cluster"
 	r := kmsg.NewPtrDeleteACLsRequest()
@@ -113,8 +113,8 @@ func TestDeletingACLsOfAllTypesSparesTheCluster(t *testing.T) {
 	}
 }
 
-// Fetch sessions are numbers that can be guessed, and a request that goes on
-// with one need not name anything: the answer is looked at by itself.
+// Fetch session IDs can be guessed, and a request that continues one need not
+// name topics: so the response is filtered by itself.
 func TestAFetchOfAnotherTenantsSessionShowsNothing(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	c := ten.Open(filter.Info{})
@@ -133,8 +133,8 @@ func TestAFetchOfAnotherTenantsSessionShowsNothing(t *testing.T) {
 	}
 }
 
-// A member that came by JoinGroup has a subscription that was not looked at, so
-// what the broker assigns in such a group may be anybody's.
+// A member that joined with JoinGroup has an unchecked subscription, so the
+// broker may assign topics of any tenant in such a group.
 func TestWhatIsAssignedIsFoundOutFirst(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	own, foreign := id{1}, id{2}
@@ -167,8 +167,7 @@ func TestWhatIsAssignedIsFoundOutFirst(t *testing.T) {
 	}
 }
 
-// A response is changed as bytes where that does, and no otherwise than if it
-// were decoded.
+// A response edited as bytes is identical to one that was decoded and encoded.
 func TestWhatIsProducedIsAnsweredAsIfItWereDecoded(t *testing.T) {
 	own, foreign := id{1}, id{2}
 	texts := []string{"", "no", "topic z4de-a is gone"}

@@ -9,7 +9,7 @@ import (
 	"penstock/kafka/filter"
 )
 
-// answering takes what a filter says in place of the broker.
+// answering records the filter's answers.
 type answering struct {
 	quiet
 	got kmsg.Response
@@ -17,8 +17,8 @@ type answering struct {
 
 func (a *answering) Answer(_ *filter.Exchange, r kmsg.Response) { a.got = r }
 
-// ask sends a request through a tenant's filter: what it answers by itself, or
-// what reaches the broker.
+// ask sends a request through a tenant's filter, and returns the filter's
+// answer or the request for the broker.
 func ask(t *testing.T, ten *tenant, r kmsg.Request) (answer kmsg.Response, sent kmsg.Request, x *filter.Exchange) {
 	t.Helper()
 	a := &answering{quiet: quiet{t}}
@@ -43,7 +43,7 @@ func users(names ...string) *kmsg.DescribeUserSCRAMCredentialsRequest {
 	return r
 }
 
-// Where users are the cluster's, a tenant has none, and no quotas.
+// If users belong to the cluster, a tenant has no users and no quotas.
 func TestTenantWithoutUsersOfItsOwn(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	answer, _, _ := ask(t, ten, users())
@@ -67,7 +67,7 @@ func TestTenantWithoutUsersOfItsOwn(t *testing.T) {
 	}
 }
 
-// Where they have the tenant's prefix, it sees those, and no others.
+// If users have the tenant's prefix, it sees exactly those.
 func TestTenantWithUsersOfItsOwn(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	ten.principals = true
@@ -96,7 +96,8 @@ func TestTenantWithUsersOfItsOwn(t *testing.T) {
 	}
 }
 
-// A tenant may take a throttle off a broker, which it has none at, and nothing else.
+// A tenant may remove a throttle from a broker, which has no effect, and may
+// change nothing else.
 func TestThrottlesOfBrokersAreTakenOffByDoingNothing(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for name, c := range map[string]struct {
