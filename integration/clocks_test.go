@@ -100,7 +100,7 @@ func TestClocksApartChangeNothing(t *testing.T) {
 	lead := f.waitLeader()
 	lead.must("rotate", "ca")
 	waitFor(t, "every node to have a certificate of the new CA", func() bool {
-		return slices.ContainsFunc(f.members, func(m *member) bool { return strings.Contains(m.log(), "the old CA is not trusted any more") })
+		return slices.ContainsFunc(f.members, func(m *member) bool { return strings.Contains(m.log(), "the old CA is no longer trusted") })
 	})
 	lead.must("rotate", "gossip")
 	// Each node leads at most once: the current leader is killed.

@@ -24,7 +24,7 @@ func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 		tr.pardon(m)
 		m.kill()
 	}
-	const alone = "no leader: 1 of 3 voters in reach, 2 needed"
+	const alone = "no leader: 1 of 3 voters reachable, 2 needed"
 	waitFor(t, left.name+" to say what is wrong", func() bool { return strings.HasPrefix(left.status().Alone, alone) })
 	if code, body := left.fetch("/readyz"); code != 200 || !strings.Contains(body, "leader") {
 		t.Errorf("/readyz: %d %q, want ready with a warning", code, body)

@@ -35,7 +35,7 @@ func TestANodeThatCannotLeaveServesOn(t *testing.T) {
 	m.apply("kind: Service\nname: s\nspec: {endpoints: [{address: \"127.0.0.1:9\"}]}\n")
 	// The last node is refused before it is drained.
 	single := startCluster(t, 1).members[0]
-	if r := single.run("leave"); r.code == 0 || !strings.Contains(r.err, "only node") {
+	if r := single.run("leave"); r.code == 0 || !strings.Contains(r.err, "only voter") {
 		t.Errorf("the only node leaves: %+v", r)
 	}
 	if code, body := single.fetch("/readyz"); code != http.StatusOK {
@@ -51,7 +51,7 @@ func (m *member) leaveUnawares(f *cluster, gone *member, args ...string) (r resu
 	for range 5 {
 		gone.kill()
 		r = m.run(append([]string{"leave"}, args...)...)
-		if !strings.Contains(r.err, "must be up to decide anything") || strings.Contains(r.err, "has not left") {
+		if !strings.Contains(r.err, "must be up to commit anything") || strings.Contains(r.err, "has not left") {
 			return r
 		}
 		gone.launch()

@@ -59,8 +59,8 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 	// one attempt.
 	logs := all[0].log() + all[1].log() + all[2].log()
 	for line, want := range map[string]int{
-		`"msg":"confirms which nodes begin the cluster"`: 2, // all but the node that sent the request
-		`"msg":"begins the cluster with the others"`:     3,
+		`"msg":"confirmed the first members of the cluster"`: 2, // all but the node that sent the request
+		`"msg":"starting the cluster"`:                       3,
 	} {
 		if n := strings.Count(logs, line); n < want {
 			t.Errorf("%d lines with %s, want %d at least:\n%s", n, line, want, logs)
@@ -83,7 +83,7 @@ func TestANodeThatJoinsSaysWhoDoesNotLetItIn(t *testing.T) {
 	waitFor(t, "n2 to say what it waits for", func() bool {
 		m.mustLive()
 		r := m.run("status", "--timeout", "5s")
-		return strings.Contains(r.out, "ALONE: joining a cluster: no node at "+first.ip+":7947 has let this one in yet") &&
+		return strings.Contains(r.out, "ALONE: joining a cluster: no node at "+first.ip+":7947 has admitted this one yet") &&
 			strings.Contains(r.out, "refused")
 	})
 	first.launch()

@@ -72,7 +72,7 @@ func (n *Node) facts() cluster.Facts {
 	}
 	_, view := n.catalog.InForce()
 	return cluster.Facts{
-		Phase: n.state.String(), Connections: int64(n.data.Engine.Stats().Connections), Acted: view.Index(), Hints: n.data.Hints(),
+		Phase: n.state.String(), Connections: int64(n.data.Engine.Stats().Connections), AppliedIndex: view.Index(), Hints: n.data.Hints(),
 	}
 }
 

@@ -326,7 +326,7 @@ func (n *Node) catalogConfig() catalog.Config {
 		return c
 	}
 	c.Sealer = n.cluster.Sealer()
-	c.Admit = func(o resource.Object) error { return kinds.Understood(o, n.cluster.Lacking) }
+	c.Admit = func(o resource.Object) error { return kinds.Understood(o, n.cluster.MembersBelow) }
 	c.Barrier = func(ctx context.Context) error {
 		index, err := n.cluster.Store().ReadIndex(ctx)
 		if err != nil {

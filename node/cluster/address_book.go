@@ -35,10 +35,10 @@ type addressBook struct {
 	path string // of the file
 
 	mu            sync.Mutex
-	announced     map[string]Peer // by ID: announced by the node itself; at most maxPeers
-	lastAnnounced map[string]word // by ID, as announced
-	reported      map[string]Peer // by ID: reported by other nodes; at most maxPeers
-	remembered    map[string]Peer // by ID: the content of the file
+	announced     map[string]Peer              // by ID: announced by the node itself; at most maxPeers
+	lastAnnounced map[string]announcementStamp // by ID, as announced
+	reported      map[string]Peer              // by ID: reported by other nodes; at most maxPeers
+	remembered    map[string]Peer              // by ID: the content of the file
 }
 
 // openAddressBook reads the remembered peers. If the file cannot be read, it
@@ -47,7 +47,7 @@ func openAddressBook(dir string) (*addressBook, error) {
 	b := &addressBook{
 		path:          filepath.Join(dir, peersFile),
 		announced:     map[string]Peer{},
-		lastAnnounced: map[string]word{},
+		lastAnnounced: map[string]announcementStamp{},
 		reported:      map[string]Peer{},
 		remembered:    map[string]Peer{},
 	}
@@ -82,36 +82,38 @@ func validAddress(a string) bool {
 	return err == nil && host != "" && port != "" && port != "0" && len(a) <= 300
 }
 
-// word is the time of a node's last announcement and the process that sent it.
-type word struct {
+// announcementStamp is the time of a node's last announcement and the process
+// that sent it.
+type announcementStamp struct {
 	instance string
 	at       time.Time
 }
 
-// freshWord is how long a node's own announcement outranks gossip that has seen
-// only its former process: gossip accepts a node at another address half a
-// minute after it saw the node gone.
-const freshWord = 40 * time.Second
+// announcementPriority is how long a node's own announcement outranks gossip
+// that has seen only its former process: gossip accepts a node at another
+// address half a minute after it saw the node gone.
+const announcementPriority = 40 * time.Second
 
-// announce records where a node announces itself, and reports whether that is
-// new.
-func (b *addressBook) announce(p Peer, instance string) bool {
+// addAnnounced records where a node announces itself, and reports whether that
+// is new.
+func (b *addressBook) addAnnounced(p Peer, instance string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	news := note(b.announced, p)
+	news := putPeer(b.announced, p)
 	if _, known := b.announced[p.ID]; known {
-		b.lastAnnounced[p.ID] = word{instance, time.Now()}
+		b.lastAnnounced[p.ID] = announcementStamp{instance, time.Now()}
 	}
 	return news
 }
 
-// announcedByOther reports whether a node has announced itself within freshWord
-// from a process other than instance, the one that gossip knows.
+// announcedByOther reports whether a node has announced itself within
+// announcementPriority from a process other than instance, the one that gossip
+// knows.
 func (b *addressBook) announcedByOther(id, instance string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w, ok := b.lastAnnounced[id]
-	return ok && w.instance != instance && time.Since(w.at) < freshWord
+	return ok && w.instance != instance && time.Since(w.at) < announcementPriority
 }
 
 // addReported records where a third node reports a node to be, and reports
@@ -119,10 +121,10 @@ func (b *addressBook) announcedByOther(id, instance string) bool {
 func (b *addressBook) addReported(p Peer) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return note(b.reported, p)
+	return putPeer(b.reported, p)
 }
 
-func note(in map[string]Peer, p Peer) bool {
+func putPeer(in map[string]Peer, p Peer) bool {
 	old, known := in[p.ID]
 	if !p.valid() || !known && len(in) >= maxPeers {
 		return false

@@ -27,7 +27,7 @@ func TestPeersAreRemembered(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v %v", info, err)
 	}
-	if !again.announce(Peer{ID: "1", Cluster: "h:7"}, "i") || again.announce(Peer{ID: "1", Cluster: "h:7"}, "i") {
+	if !again.addAnnounced(Peer{ID: "1", Cluster: "h:7"}, "i") || again.addAnnounced(Peer{ID: "1", Cluster: "h:7"}, "i") {
 		t.Fatal("news are what differs from the last announcement")
 	}
 	if !again.announcedByOther("1", "before") || again.announcedByOther("1", "i") || again.announcedByOther("2", "") {
@@ -47,7 +47,7 @@ func TestPeersAreBounded(t *testing.T) {
 	for i := range 2 * maxPeers {
 		p := Peer{ID: fmt.Sprint(i), Cluster: "h:1"}
 		many = append(many, p)
-		b.announce(p, "")
+		b.addAnnounced(p, "")
 	}
 	if len(b.announced) != maxPeers {
 		t.Fatalf("%d announced", len(b.announced))
@@ -57,7 +57,7 @@ func TestPeersAreBounded(t *testing.T) {
 	}
 }
 
-func TestAPeersFileThatCannotBeReadIsNone(t *testing.T) {
+func TestUnreadablePeersFileGivesAnEmptyBook(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, peersFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

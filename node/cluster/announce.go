@@ -15,11 +15,11 @@ import (
 	"penstock/node/trust"
 )
 
-// A node without a leader announces itself to spreadTo known nodes at most, and
-// to spreadAtOnce of them at the same time.
+// A node without a leader announces itself to maxAnnounceTargets known nodes at
+// most, and to maxParallelCalls of them at the same time.
 const (
-	spreadAtOnce = 8
-	spreadTo     = 64
+	maxParallelCalls   = 8
+	maxAnnounceTargets = 64
 )
 
 // rpcTimeout bounds a small request between nodes.
@@ -49,29 +49,29 @@ func (c *Cluster) keyDigest() string {
 func (c *Cluster) announce() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
-	var said Announcement // the last one that was sent
+	var sent Announcement // the last one that was sent
 	var to string         // the leader that took it; "": it went to all
 	var at time.Time
-	news := false
+	changed := false
 	for {
 		a := c.announcement()
 		leader, _, self := c.Leader()
 		switch {
-		case said == a && leader != "" && to == leader && time.Since(at) < c.cfg.Timing.Announce:
+		case sent == a && leader != "" && to == leader && time.Since(at) < c.cfg.Timing.Announce:
 		case self:
-			said, to, at = a, leader, time.Now()
-			poke(c.leading) // ownRecord, a duty of the leader, does the rest
+			sent, to, at = a, leader, time.Now()
+			notify(c.leadWake) // updateOwnRecord, a task of the leader, does the rest
 		case leader != "" && c.announceTo(c.ctx, leader, a) == nil:
-			said, to, at = a, leader, time.Now()
-		case said != a || news || time.Since(at) > 5*c.cfg.Timing.Tick:
-			said, to, at, news = a, "", time.Now(), false
-			c.spread(a)
+			sent, to, at = a, leader, time.Now()
+		case sent != a || changed || time.Since(at) > 5*c.cfg.Timing.Tick:
+			sent, to, at, changed = a, "", time.Now(), false
+			c.announceToAll(a)
 		}
 		select {
 		case <-ticker.C:
-		case <-c.announcing:
-			news = true
-		case <-c.leadership():
+		case <-c.announceWake:
+			changed = true
+		case <-c.leaderChanged():
 		case <-c.ctx.Done():
 			return
 		}
@@ -101,7 +101,7 @@ func (c *Cluster) announceVia(ctx context.Context, client *admin.Client, a Annou
 }
 
 // errRemovedFrom is ErrRemoved with advice for the operator.
-var errRemovedFrom = fmt.Errorf("%w: to take this machine in again, start with an empty data folder and join", ErrRemoved)
+var errRemovedFrom = fmt.Errorf("%w: to add this machine again, start it with an empty data folder and join", ErrRemoved)
 
 // applyAnnounceResult acts on another node's answer to an announcement.
 func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
@@ -109,15 +109,15 @@ func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 	case res.Removed && c.leaving.Load(): // as requested
 	case res.Removed:
 		if err := c.markLeft("the cluster removed it"); err != nil {
-			c.log.Warn("data folder", "error", err)
+			c.log.Warn("cannot mark the data folder as removed", "error", err)
 		}
 		c.fail(errRemovedFrom)
 	case res.Copied != "":
-		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs a data folder of its own", ErrCopied, res.Copied))
+		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs its own data folder", ErrCopied, res.Copied))
 	case res.Name != "" && res.Name != a.Name:
-		c.log.Warn("another node has this name; the cluster goes on with the old one", "name", a.Name, "old", res.Name)
+		c.log.Warn("another node has this name; this node keeps its old one", "name", a.Name, "old", res.Name)
 		if err := c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithName(res.Name) }); err != nil {
-			c.log.Warn("the name stays", "error", err)
+			c.log.Warn("cannot change back to the old name", "error", err)
 		}
 	}
 	news := false
@@ -127,15 +127,15 @@ func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 		}
 	}
 	if news {
-		poke(c.announcing)
+		notify(c.announceWake)
 	}
 }
 
-// spread sends an announcement to all known nodes and to the addresses of
-// --join.
-func (c *Cluster) spread(a Announcement) {
+// announceToAll sends an announcement to all known nodes and to the addresses
+// of --join.
+func (c *Cluster) announceToAll(a Announcement) {
 	var all sync.WaitGroup
-	places := make(chan struct{}, spreadAtOnce)
+	places := make(chan struct{}, maxParallelCalls)
 	each := func(to func(ctx context.Context) error) {
 		places <- struct{}{}
 		all.Go(func() {
@@ -143,12 +143,12 @@ func (c *Cluster) spread(a Announcement) {
 			ctx, cancel := context.WithTimeout(c.ctx, rpcTimeout)
 			defer cancel()
 			if err := to(ctx); err != nil {
-				c.log.Debug("announce", "error", err)
+				c.log.Debug("announcement failed", "error", err)
 			}
 		})
 	}
 	known := c.known()
-	for _, p := range known[:min(len(known), spreadTo)] {
+	for _, p := range known[:min(len(known), maxAnnounceTargets)] {
 		each(func(ctx context.Context) error { return c.announceTo(ctx, p.ID, a) })
 	}
 	addrs := map[string]bool{c.Address(): true}
@@ -210,7 +210,7 @@ func (c *Cluster) addresses(id string) []string {
 			list = append(list, a)
 		}
 	}
-	g, inGossip := c.sighted()[id]
+	g, inGossip := c.gossipEntries()[id]
 	if inGossip && g.state == StateUp {
 		add(g.peer.Cluster)
 	}
@@ -232,27 +232,27 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 	caller := admin.Caller(ctx)
 	if cs := admin.TLS(ctx); caller.Role != admin.RoleNode && cs != nil {
 		if id, ok := trust.PeerNode(*cs); ok && c.departed(id) {
-			return c.removed(), nil
+			return c.removedResult(), nil
 		}
 	}
 	switch {
 	case c.departed(a.ID) && caller.Role == admin.RoleNode:
-		return c.removed(), nil
+		return c.removedResult(), nil
 	case caller.Role != admin.RoleNode:
-		return nil, admin.Errorf(admin.Forbidden, "%s is for nodes", admin.MethodAnnounce)
-	case a.ID != caller.Node && !a.Relayed, !a.peer().valid(), !short(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
-		return nil, admin.Errorf(admin.Invalid, "node %.40q announces %.40q", caller.Node, a.ID)
+		return nil, admin.Errorf(admin.Forbidden, "only nodes may call %s", admin.MethodAnnounce)
+	case a.ID != caller.Node && !a.Relayed, !a.peer().valid(), !boundedTexts(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
+		return nil, admin.Errorf(admin.Invalid, "node %.40q sent an invalid announcement of %.40q", caller.Node, a.ID)
 	}
-	c.met.Store(true)
-	if c.addressBook.announce(a.peer(), a.Last.Instance) {
+	c.contacted.Store(true)
+	if c.addressBook.addAnnounced(a.peer(), a.Last.Instance) {
 		c.pool.Drop(a.ID) // the next dial uses the new address
-		poke(c.announcing)
+		notify(c.announceWake)
 	}
 	leader, _, self := c.Leader()
 	res := &AnnounceResult{Leader: leader}
 	switch {
 	case self:
-		if err := c.takeAnnouncement(ctx, *a, res); err != nil {
+		if err := c.recordAnnouncement(ctx, *a, res); err != nil {
 			return nil, err
 		}
 		res.Clock = time.Now().UnixMilli()
@@ -266,9 +266,9 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 	return res, nil
 }
 
-// removed is the answer to a node that is no longer a member and no longer
-// votes.
-func (c *Cluster) removed() *AnnounceResult {
+// removedResult is the answer to a node that is no longer a member and no
+// longer votes.
+func (c *Cluster) removedResult() *AnnounceResult {
 	res := &AnnounceResult{Removed: true}
 	servers, _ := c.servers()
 	for _, s := range servers {
@@ -279,12 +279,12 @@ func (c *Cluster) removed() *AnnounceResult {
 	return res
 }
 
-// maxWord bounds each further text in an announcement, in bytes: the node's
+// maxTextLen bounds each further text in an announcement, in bytes: the node's
 // record keeps them.
-const maxWord = 300
+const maxTextLen = 300
 
-func short(words ...string) bool {
-	return !slices.ContainsFunc(words, func(w string) bool { return len(w) > maxWord })
+func boundedTexts(words ...string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return len(w) > maxTextLen })
 }
 
 // relay forwards an announcement to the leader. A failure does not matter: the
@@ -297,24 +297,24 @@ func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res 
 	if err != nil {
 		return
 	}
-	if said, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &a); err == nil {
-		res.Removed, res.Copied, res.Name = said.Removed, said.Copied, said.Name
+	if answer, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &a); err == nil {
+		res.Removed, res.Copied, res.Name = answer.Removed, answer.Copied, answer.Name
 	}
 }
 
-// takeAnnouncement updates the record of the announced node, on the leader.
-func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *AnnounceResult) error {
-	c.admitting.Lock()
-	defer c.admitting.Unlock()
-	view := c.Store().Snapshot()
+// recordAnnouncement updates the record of the announced node, on the leader.
+func (c *Cluster) recordAnnouncement(ctx context.Context, a Announcement, res *AnnounceResult) error {
+	c.recordsMu.Lock()
+	defer c.recordsMu.Unlock()
+	snap := c.Store().Snapshot()
 	for {
-		r, ok := record(view, a.ID)
+		r, ok := record(snap, a.ID)
 		switch {
 		case !ok:
 			// The record precedes the certificate, so this node left so long
 			// ago that its record was deleted.
-			if view, err := c.current(ctx); err == nil {
-				_, known := record(view, a.ID)
+			if snap, err := c.currentSnapshot(ctx); err == nil {
+				_, known := record(snap, a.ID)
 				res.Removed = !known
 			}
 			return nil
@@ -323,12 +323,12 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 			return nil
 		}
 		if r.Last != a.Last {
-			at, err := c.copied(ctx, r, a)
+			at, err := c.detectCopy(ctx, r, a)
 			if err != nil {
 				return err
 			}
 			if at != "" {
-				c.log.Warn("a copy of a node's data folder was started, and is refused", "node", r.Name, "why", at)
+				c.log.Warn("refused a copy of a node's data folder", "node", r.Name, "why", at)
 				res.Copied = at
 				return nil
 			}
@@ -336,21 +336,21 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 		if a.Relayed {
 			a.Level = max(a.Level, r.Level) // a relay of the first release drops the level
 		}
-		next := a.onto(r)
+		next := a.applyTo(r)
 		next.Name = cmp.Or(a.Name, r.Name)
-		if holder, taken := holderOf(records(view), next.Name, r.ID); taken {
-			c.log.Warn("a node wants the name of another", "node", r.Name, "wants", a.Name, "holder", holder.ID)
+		if holder, taken := findNameHolder(records(snap), next.Name, r.ID); taken {
+			c.log.Warn("refused a node's new name: another node has it", "node", r.Name, "wants", a.Name, "holder", holder.ID)
 			next.Name = r.Name
 		}
 		res.Name = next.Name
 		if next == r {
 			return nil
 		}
-		err := c.commit(ctx, c.Name(), "announce", []consensus.Op{c.putRecord(view, next)})
+		err := c.commit(ctx, c.Name(), "announce", []consensus.Op{c.putRecord(snap, next)})
 		if !errors.Is(err, consensus.ErrVersion) {
 			return err
 		}
-		if view, err = c.current(ctx); err != nil { // the record has changed since
+		if snap, err = c.currentSnapshot(ctx); err != nil { // the record has changed since
 			return err
 		}
 	}
@@ -358,14 +358,14 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 
 // putRecord writes a record, on condition that it has not changed since the
 // snapshot.
-func (c *Cluster) putRecord(view consensus.Snapshot, r Record) consensus.Op {
-	e, _ := view.Get(keyNode(r.ID))
+func (c *Cluster) putRecord(snap consensus.Snapshot, r Record) consensus.Op {
+	e, _ := snap.Get(keyNode(r.ID))
 	return consensus.Op{Key: keyNode(r.ID), Value: marshal(r), IfVersion: &e.Version}
 }
 
-// holderOf finds the member that has a name, apart from the node with the ID
-// but.
-func holderOf(nodes []Record, name, but string) (Record, bool) {
+// findNameHolder finds the member that has a name, apart from the node with the
+// ID but.
+func findNameHolder(nodes []Record, name, but string) (Record, bool) {
 	for _, r := range nodes {
 		if r.member() && r.Name == name && r.ID != but {
 			return r, true

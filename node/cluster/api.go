@@ -10,9 +10,9 @@ const (
 	// methodAdmit: admitRequest -> admitResult. A node that has verified a
 	// joining node's token has the leader admit that node.
 	methodAdmit = "cluster.admit"
-	// methodWhere: whereRequest -> whereResult. It tells where a node is and
+	// methodLocate: locateRequest -> locateResult. It reports where a node is and
 	// which process runs as it.
-	methodWhere = "cluster.where"
+	methodLocate = "cluster.where"
 	// methodDepart: departRequest -> Empty. A node that leaves has the leader
 	// take it out.
 	methodDepart = "cluster.depart"
@@ -96,9 +96,9 @@ func (a Announcement) peer() Peer {
 	return Peer{ID: a.ID, Name: a.Name, Cluster: a.Cluster, Gossip: a.Gossip}
 }
 
-// onto returns the record updated with the announcement. The name stays: it has
-// to be free.
-func (a Announcement) onto(r Record) Record {
+// applyTo returns the record updated with the announcement. The name stays: it
+// has to be free.
+func (a Announcement) applyTo(r Record) Record {
 	r.Cluster, r.HTTP, r.Zone, r.Version = a.Cluster, a.HTTP, a.Zone, a.Version
 	if a.Gossip != "" {
 		r.Gossip = a.Gossip
@@ -137,13 +137,13 @@ type RenewResult struct {
 	Certificate []byte   `json:"certificate"`
 }
 
-// whereRequest names the node to locate by ID; "": the node that answers.
-type whereRequest struct {
+// locateRequest names the node to locate by ID; "": the node that answers.
+type locateRequest struct {
 	ID string `json:"id,omitempty"`
 }
 
-// whereResult is what the answering node knows about that node.
-type whereResult struct {
+// locateResult is what the answering node knows about that node.
+type locateResult struct {
 	Peer Peer              `json:"peer"`
 	Last trust.Incarnation `json:"last"` // zero: not known
 	Up   bool              `json:"up"`

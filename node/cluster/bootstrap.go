@@ -67,7 +67,7 @@ const firstTTL = 24 * time.Hour
 // A node that is killed between two steps resumes: without an identity it mints
 // everything anew; with one, the file says what to finish.
 func (c *Cluster) bootstrap(ctx context.Context, expect trust.Token) error {
-	if err := c.unbound(); err != nil {
+	if err := c.checkUnbound(); err != nil {
 		return err
 	}
 	f, ca, err := c.mint(expect)
@@ -88,15 +88,15 @@ func (c *Cluster) bootstrap(ctx context.Context, expect trust.Token) error {
 	return c.finish(ctx, f, nil)
 }
 
-// unbound returns an error if this node has confirmed a charter: it must not
-// found another cluster.
-func (c *Cluster) unbound() error {
+// checkUnbound returns an error if this node has confirmed a charter: it must
+// not found another cluster.
+func (c *Cluster) checkUnbound() error {
 	made, err := loadBootstrapping(c.cfg.Dir)
 	if err != nil || made == nil || made.Charter == nil {
 		return err
 	}
-	return fmt.Errorf("%w: this node is about to begin a cluster with %s: start it with --expect as before, or with an empty data folder",
-		ErrExpect, some(made.names(made.Charter.Members)))
+	return fmt.Errorf("%w: this node has confirmed a cluster with %s: start it with --expect as before, or with an empty data folder",
+		ErrExpect, listNames(made.memberNames(made.Charter.Members)))
 }
 
 // mint makes a cluster's secrets. Without a token of --expect it also makes a
@@ -160,7 +160,7 @@ func loadBootstrapping(dir string) (*bootstrapping, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if f.Format != recordFormat && (f.Format != charterFormat || f.Charter == nil) {
-		return nil, fmt.Errorf("%s: %w: it has format %d, this build knows %d", path, consensus.ErrFormat, f.Format, charterFormat)
+		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, consensus.ErrFormat, f.Format, charterFormat)
 	}
 	return &f, nil
 }
@@ -168,7 +168,7 @@ func loadBootstrapping(dir string) (*bootstrapping, error) {
 // finish completes a founding: it waits until a majority of the voters has
 // agreed on the cluster's first entries. forming is nil if this node founds it
 // alone.
-func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *expecting) error {
+func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *formation) error {
 	if err := c.openStore(); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *expecti
 		return err
 	}
 	if ca.ClusterID() != c.ClusterID() {
-		return fmt.Errorf("%s: %w: it is of cluster %s, the folder of %s", foundingFile, ErrForeign, ca.ClusterID(), c.ClusterID())
+		return fmt.Errorf("%s: %w: it belongs to cluster %s, the data folder to %s", foundingFile, ErrForeign, ca.ClusterID(), c.ClusterID())
 	}
 	if err := c.awaitFirst(ctx, f, ca, token, forming); err != nil {
 		return err
@@ -217,46 +217,46 @@ func (m *bootstrapping) voters() (list []consensus.Server) {
 
 // awaitFirst waits until the first entries of the cluster are committed. The
 // leader proposes them.
-func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA, token trust.Token, forming *expecting) error {
+func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA, token trust.Token, forming *formation) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	agreed := make(chan struct{})
 	go func() {
-		for view := c.Store().Snapshot(); ; {
-			if _, ok := view.Get(keyCluster); ok {
+		for snap := c.Store().Snapshot(); ; {
+			if _, ok := snap.Get(keyCluster); ok {
 				close(agreed)
 				return
 			}
 			var err error
-			if view, err = c.Store().Wait(ctx, view.Index()); err != nil {
+			if snap, err = c.Store().Wait(ctx, snap.Index()); err != nil {
 				return
 			}
 		}
 	}()
-	looks := forming.askAround(ctx)
+	rounds := forming.pollPeers(ctx)
 	forming.reportWaiting()
 	for {
 		changes := c.Store().Changes()
 		if c.Store().Leadership().Ready {
 			err := c.proposeFirst(ctx, f, ca, token)
 			if err != nil && !errors.Is(err, consensus.ErrNotLeader) && !errors.Is(err, consensus.ErrUnknown) {
-				return fmt.Errorf("the first entries of the cluster: %w", err)
+				return fmt.Errorf("cannot commit the first entries of the cluster: %w", err)
 			}
 		}
 		select {
 		case <-agreed:
 			return nil
 		case <-changes:
-		case <-looks:
+		case <-rounds:
 			forming.reportWaiting()
-			if forming.heardDead() {
-				return final(errors.Join(ErrGivenUp, c.startOver()))
+			if forming.abandoned() {
+				return final(errors.Join(ErrGivenUp, c.resetFolder()))
 			}
 			if isMarkedLeft(c.cfg.Dir) { // a member answered an announcement with Removed
 				return final(errRemovedFrom)
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("the new cluster has no leader: %w", ctx.Err())
+			return fmt.Errorf("the new cluster did not agree on its first entries in time: %w", ctx.Err())
 		case <-c.Store().Failed():
 			return c.Store().Err()
 		}
@@ -310,7 +310,7 @@ func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token
 	if err != nil {
 		return nil, err
 	}
-	own := c.announcement().onto(Record{Format: recordFormat, ID: c.ID(), Name: c.Name(), Joined: now, Key: c.keyDigest()})
+	own := c.announcement().applyTo(Record{Format: recordFormat, ID: c.ID(), Name: c.Name(), Joined: now, Key: c.keyDigest()})
 	for _, m := range f.Members {
 		if m.ID == c.ID() {
 			continue

@@ -13,8 +13,8 @@ type cache struct {
 	mu      sync.Mutex
 	index   uint64 // of the snapshot that records was read from; 0: none
 	records []Record
-	changed <-chan struct{} // closed when sights is stale; nil: there are none
-	sights  map[string]seen
+	changed <-chan struct{} // closed when entries is stale; nil: there are none
+	entries map[string]gossipEntry
 }
 
 // recordsIn returns the node records of a snapshot, usually the store's current
@@ -54,9 +54,9 @@ func touches(v consensus.Snapshot, after uint64, kind string) (keys []consensus.
 	return keys
 }
 
-// sighted returns what gossip reports about the nodes, by ID. Callers must not
-// change it.
-func (c *Cluster) sighted() map[string]seen {
+// gossipEntries returns what gossip reports about the nodes, by ID. Callers
+// must not change it.
+func (c *Cluster) gossipEntries() map[string]gossipEntry {
 	g := c.gossiping()
 	if g == nil {
 		return nil
@@ -68,18 +68,18 @@ func (c *Cluster) sighted() map[string]seen {
 		select {
 		case <-k.changed:
 		default:
-			return k.sights
+			return k.entries
 		}
 	}
 	k.changed = g.Changed() // before Members, so that no change is missed
-	k.sights = sights(g.Members())
-	return k.sights
+	k.entries = entriesByID(g.Members())
+	return k.entries
 }
 
-func sights(members []gossip.Member) map[string]seen {
-	all := make(map[string]seen, len(members))
+func entriesByID(members []gossip.Member) map[string]gossipEntry {
+	all := make(map[string]gossipEntry, len(members))
 	for _, m := range members {
-		all[m.ID] = asSeen(m)
+		all[m.ID] = newGossipEntry(m)
 	}
 	return all
 }

@@ -18,10 +18,10 @@ import (
 )
 
 // N nodes of --expect begin one cluster with one configuration.
-// membership.Charter describes the protocol and what a crash leaves behind; this
-// file has its messages and its state on disk: founding.json binds a node to a
-// charter, renounced.json bars it from charters that it has given up, and an
-// identity with a cluster's ID records that it has begun.
+// membership.Charter describes the protocol and what a crash leaves behind;
+// this file has its messages and its state on disk: founding.json binds a node
+// to a charter, renounced.json bars it from charters that it has given up, and
+// an identity with a cluster's ID records that it has begun.
 
 // CharterRequest offers a charter to one of its members. It is sent only to a
 // node that has proven that it knows the token.
@@ -43,8 +43,8 @@ type renouncedRecord struct {
 
 // ErrGivenUp: the other nodes gave up the cluster that this node began, before
 // it had agreed on anything.
-var ErrGivenUp = errors.New("the other nodes gave up the cluster that this node began; nothing had been agreed, " +
-	"and the data folder is new again: start the node once more")
+var ErrGivenUp = errors.New("the other nodes abandoned the cluster that this node began; nothing had been committed, " +
+	"and the data folder was reset: start the node again")
 
 // loadRenounced reads the charters that the folder's node has renounced.
 func loadRenounced(dir string) ([]membership.Renounced, error) {
@@ -61,7 +61,7 @@ func loadRenounced(dir string) ([]membership.Renounced, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Format != recordFormat {
-		return nil, fmt.Errorf("%s: %w: it has format %d, this build knows %d", path, consensus.ErrFormat, r.Format, recordFormat)
+		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, consensus.ErrFormat, r.Format, recordFormat)
 	}
 	return r.Charters, nil
 }
@@ -76,7 +76,7 @@ func saveRenounced(dir string, all []membership.Renounced) error {
 
 // restore reads the charters that earlier processes of this node renounced, and
 // the one that it is bound to.
-func (f *expecting) restore() error {
+func (f *formation) restore() error {
 	var err error
 	if f.renounced, err = loadRenounced(f.c.cfg.Dir); err != nil {
 		return err
@@ -95,15 +95,15 @@ func (f *expecting) restore() error {
 		return err
 	}
 	if token.ID != f.token.ID {
-		return final(fmt.Errorf("%w: this node is about to begin a cluster with another token: "+
-			"start it with that one, or with an empty data folder", ErrToken))
+		return final(fmt.Errorf("%w: this node has confirmed a cluster formed with another token: "+
+			"start it with that token, or with an empty data folder", ErrToken))
 	}
 	f.bind(made)
 	return nil
 }
 
 // bind binds this node to a founding that is already on its disk.
-func (f *expecting) bind(made *bootstrapping) {
+func (f *formation) bind(made *bootstrapping) {
 	f.bound, f.boundAt, f.pledged = made, time.Now(), ""
 	for _, m := range made.Members {
 		if m.Cluster != f.c.Address() && !slices.Contains(f.addrs, m.Cluster) && len(f.addrs) < maxPeers {
@@ -112,13 +112,13 @@ func (f *expecting) bind(made *bootstrapping) {
 	}
 }
 
-// draw mints the cluster that this node begins with the nodes ids, and writes
-// it to the disk.
-func (f *expecting) draw(ids []string) error {
+// createCharter mints the cluster that this node begins with the nodes ids, and
+// writes it to the disk.
+func (f *formation) createCharter(ids []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.bound != nil { // an offer was accepted since the decision
-		return fmt.Errorf("the node has just accepted another set: %s", some(f.bound.names(f.bound.Charter.Members)))
+		return fmt.Errorf("this node has just confirmed another cluster, of %s", listNames(f.bound.memberNames(f.bound.Charter.Members)))
 	}
 	made, ca, err := f.c.mint(f.token)
 	if err != nil {
@@ -141,10 +141,10 @@ func (f *expecting) draw(ids []string) error {
 		}
 		r, err := trust.CheckRequest(m.CSR)
 		if err != nil {
-			return fmt.Errorf("the certificate request of the node %.40s at %s: %w", id, m.Cluster, err)
+			return fmt.Errorf("invalid certificate request of node %.40s at %s: %w", id, m.Cluster, err)
 		}
 		if r.NodeID != id || r.Name != m.Name {
-			return fmt.Errorf("the node %.40s at %s asks for the certificate of %.40s, which is named %.60s", id, m.Cluster, r.NodeID, r.Name)
+			return fmt.Errorf("node %.40s at %s sent a certificate request for node %.40s named %.60s", id, m.Cluster, r.NodeID, r.Name)
 		}
 		if other, taken := names[m.Name]; taken {
 			return fmt.Errorf("the nodes at %s and %s are both named %s: give one of them another --name", other, m.Cluster, m.Name)
@@ -155,7 +155,7 @@ func (f *expecting) draw(ids []string) error {
 	made.Charter = &membership.Charter{
 		Cluster: ca.ClusterID(), By: f.c.ID(), Members: ids, Voters: membership.InitialVoters(ids, f.c.cfg.Voters),
 	}
-	if made.Certificate, err = made.issue(f.c.ID()); err != nil {
+	if made.Certificate, err = made.issueCertificate(f.c.ID()); err != nil {
 		return err
 	}
 	if err := made.save(f.c.cfg.Dir); err != nil {
@@ -165,8 +165,8 @@ func (f *expecting) draw(ids []string) error {
 	return nil
 }
 
-// issue signs a member's certificate.
-func (m *bootstrapping) issue(id string) ([]byte, error) {
+// issueCertificate signs a member's certificate.
+func (m *bootstrapping) issueCertificate(id string) ([]byte, error) {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (m *bootstrapping) issue(id string) ([]byte, error) {
 
 // offerAll offers the charter to the members ids, all at once; news: one has
 // accepted it.
-func (f *expecting) offerAll(ctx context.Context, ids []string) (news bool) {
+func (f *formation) offerAll(ctx context.Context, ids []string) (news bool) {
 	ctx, cancel := context.WithTimeout(ctx, membership.ActWithin/2)
 	defer cancel()
 	f.mu.Lock()
@@ -201,7 +201,7 @@ func (f *expecting) offerAll(ctx context.Context, ids []string) (news bool) {
 			err := f.offer(ctx, id, addrs[0], *made)
 			if err != nil {
 				f.mu.Lock()
-				f.told.warn(f.c.log, "a node has not confirmed yet which nodes begin the cluster", addrs[0], err)
+				f.logged.warn(f.c.log, "a node has not confirmed the first members of the cluster yet", addrs[0], err)
 				f.mu.Unlock()
 			}
 			answers <- err == nil
@@ -217,7 +217,7 @@ func (f *expecting) offerAll(ctx context.Context, ids []string) (news bool) {
 
 // offer offers the charter to one member. It sends the secrets only after the
 // node has proven on this connection that it knows the token.
-func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrapping) error {
+func (f *formation) offer(ctx context.Context, id, addr string, made bootstrapping) error {
 	when := time.Now()
 	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
 	if err != nil {
@@ -229,9 +229,9 @@ func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrappi
 		return err
 	}
 	if view.ID != id {
-		return fmt.Errorf("node %.40s answers there, not %s", view.ID, id)
+		return fmt.Errorf("node %.40s answered instead of %s", view.ID, id)
 	}
-	if made.Certificate, err = made.issue(id); err != nil {
+	if made.Certificate, err = made.issueCertificate(id); err != nil {
 		return err
 	}
 	res, err := admin.Call[FormResult](ctx, client, admin.MethodCharter, &CharterRequest{TokenID: f.token.ID, Proof: proof, Founding: made})
@@ -240,15 +240,15 @@ func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrappi
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.views[id] = asked{res.View, when}
+	f.views[id] = peerView{res.View, when}
 	return nil
 }
 
 // handleCharter accepts a charter that another node offers, or returns why not.
-func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*FormResult, error) {
+func (f *formation) handleCharter(ctx context.Context, req *CharterRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
-		return nil, admin.Errorf(admin.Unauthenticated, "this node (%s) forms a cluster with another token: give all nodes the same", f.c.Name())
+		return nil, f.otherToken()
 	}
 	proof, err := trust.Prove(f.key, trust.Acceptor, cs)
 	if err != nil {
@@ -256,7 +256,7 @@ func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 	}
 	admin.Showed(ctx, admin.Principal{Name: expectName, Role: admin.RoleJoin, TokenID: f.token.ID})
 	if c := req.Founding.Charter; c != nil {
-		admin.Summarize(ctx, "begin the cluster %.40s with %s", c.Cluster, some(req.Founding.names(c.Members)))
+		admin.Summarize(ctx, "form cluster %.40s with %s", c.Cluster, listNames(req.Founding.memberNames(c.Members)))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,34 +264,34 @@ func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 	if err := f.accept(&req.Founding, now); err != nil {
 		return nil, err
 	}
-	return &FormResult{Proof: proof, View: f.self(now)}, nil
+	return &FormResult{Proof: proof, View: f.ownView(now)}, nil
 }
 
 // accept binds this node to a charter, or returns why not. The caller holds
 // f.mu.
-func (f *expecting) accept(made *bootstrapping, now time.Time) error {
+func (f *formation) accept(made *bootstrapping, now time.Time) error {
 	if made.Charter == nil {
-		return admin.Errorf(admin.Invalid, "no charter is offered")
+		return admin.Errorf(admin.Invalid, "the request has no charter")
 	}
 	if err := membership.CheckAccept(f.asPeer(now), f.peers(now), *made.Charter); err != nil {
-		return admin.Errorf(admin.Refused, "%s does not accept it: %v", f.c.Name(), err)
+		return admin.Errorf(admin.Refused, "%s rejected the charter: %v", f.c.Name(), err)
 	}
 	if f.bound != nil {
 		return nil // already bound to this charter
 	}
 	if f.joining {
-		return admin.Errorf(admin.Refused, "%s does not accept it: it joins a cluster that is there", f.c.Name())
+		return admin.Errorf(admin.Refused, "%s rejected the charter: it is joining an existing cluster", f.c.Name())
 	}
 	if err := made.check(f.c); err != nil {
 		return admin.Errorf(admin.Invalid, "%v", err)
 	}
 	if err := made.save(f.c.cfg.Dir); err != nil {
-		return admin.Errorf(admin.Unavailable, "%s cannot write it down: %v", f.c.Name(), err)
+		return admin.Errorf(admin.Unavailable, "%s cannot save the charter: %v", f.c.Name(), err)
 	}
 	f.bind(made)
-	f.c.log.Info("confirms which nodes begin the cluster", "cluster", made.Charter.Cluster,
-		"members", made.names(made.Charter.Members), "voters", made.names(made.Charter.Voters))
-	poke(f.wake)
+	f.c.log.Info("confirmed the first members of the cluster", "cluster", made.Charter.Cluster,
+		"members", made.memberNames(made.Charter.Members), "voters", made.memberNames(made.Charter.Voters))
+	notify(f.wake)
 	return nil
 }
 
@@ -302,16 +302,16 @@ func (m *bootstrapping) check(c *Cluster) error {
 		return err
 	}
 	if m.Format != charterFormat || ca.ClusterID() != m.Charter.Cluster || len(m.Members) != len(m.Charter.Members) {
-		return errors.New("the charter does not fit its cluster")
+		return errors.New("the charter does not match its CA or its members")
 	}
 	for i, n := range m.Members {
 		r, err := trust.CheckRequest(n.CSR)
 		if err != nil || r.NodeID != n.ID || r.Name != n.Name || n.ID != m.Charter.Members[i] || !n.reachable() {
-			return fmt.Errorf("the member %.40s is no node that can be reached", n.ID)
+			return fmt.Errorf("member %.40s has an invalid address or certificate request", n.ID)
 		}
 	}
 	if token, err := trust.ParseToken(m.Token); err != nil || token.Kind != trust.Expect {
-		return errors.New("it has no token for --expect")
+		return errors.New("the charter has no --expect token")
 	}
 	_, err = m.identity(c)
 	return err
@@ -330,8 +330,8 @@ func (m *bootstrapping) identity(c *Cluster) (*trust.Identity, error) {
 	return c.id.Load().Join(m.Charter.Cluster, m.Certificate, ca.Bundle(), ring)
 }
 
-// names returns the names of members by their IDs.
-func (m *bootstrapping) names(ids []string) (names []string) {
+// memberNames returns the names of members by their IDs.
+func (m *bootstrapping) memberNames(ids []string) (names []string) {
 	for _, n := range m.Members {
 		if slices.Contains(ids, n.ID) {
 			names = append(names, n.Name)
@@ -342,11 +342,11 @@ func (m *bootstrapping) names(ids []string) (names []string) {
 
 // renounce records on the disk that this node will never begin a charter, and
 // then removes the secrets.
-func (f *expecting) renounce(c membership.Charter) error {
+func (f *formation) renounce(c membership.Charter) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.renounced) >= membership.MaxRenounced {
-		return fmt.Errorf("this node has given up %d attempts to form a cluster, which is the limit: "+
+		return fmt.Errorf("this node has given up %d attempts to form a cluster, the limit: "+
 			"start it with an empty data folder", len(f.renounced))
 	}
 	next := append(slices.Clone(f.renounced), membership.Renounce(f.c.ID(), c))
@@ -363,7 +363,7 @@ func (f *expecting) renounce(c membership.Charter) error {
 
 // updateRenounced records what other nodes report about charters that this node
 // has renounced.
-func (f *expecting) updateRenounced() error {
+func (f *formation) updateRenounced() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next, news := membership.MergeRenounced(f.renounced, f.peers(time.Now()))
@@ -379,7 +379,7 @@ func (f *expecting) updateRenounced() error {
 
 // begin begins the cluster that all members have accepted. Once the identity is
 // on the disk, the node is in that cluster.
-func (f *expecting) begin(ctx context.Context) error {
+func (f *formation) begin(ctx context.Context) error {
 	f.mu.Lock()
 	made := f.bound
 	f.mu.Unlock()
@@ -407,7 +407,7 @@ func (f *expecting) begin(ctx context.Context) error {
 	if err := f.c.addressBook.remember(peers); err != nil {
 		return err
 	}
-	f.c.log.Info("begins the cluster with the others", "cluster", f.c.ClusterID(), "voters", made.names(made.Charter.Voters))
+	f.c.log.Info("starting the cluster", "cluster", f.c.ClusterID(), "voters", made.memberNames(made.Charter.Voters))
 	return f.c.finish(ctx, made, f)
 }
 
@@ -418,37 +418,37 @@ func (c *Cluster) resume(ctx context.Context, made *bootstrapping) error {
 	if err != nil {
 		return err
 	}
-	f := newExpecting(c, token)
+	f := newFormation(c, token)
 	f.bind(made)
 	f.formed = c.ClusterID()
 	defer f.serve()()
 	return f.begin(ctx)
 }
 
-// heardDead reports whether the other nodes gave up the cluster that this node
+// abandoned reports whether the other nodes gave up the cluster that this node
 // has begun.
-func (f *expecting) heardDead() bool {
+func (f *formation) abandoned() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return membership.CharterDead(*f.bound.Charter, f.peers(time.Now()))
 }
 
-// startOver makes the folder new again: it removes the identity first, then
+// resetFolder makes the folder new again: it removes the identity first, then
 // what the node had begun. If the process is killed between the two, the next
 // start finishes it (openIdentity).
-func (c *Cluster) startOver() error {
+func (c *Cluster) resetFolder() error {
 	if err := c.Store().Close(); err != nil {
 		return err
 	}
 	if err := trust.Forget(c.cfg.Dir); err != nil {
 		return err
 	}
-	return forgetBegun(c.cfg.Dir)
+	return removeBegun(c.cfg.Dir)
 }
 
-// forgetBegun removes what a node without an identity had begun with others.
+// removeBegun removes what a node without an identity had begun with others.
 // The founding file, which says that there is something to remove, goes last.
-func forgetBegun(dir string) error {
+func removeBegun(dir string) error {
 	if made, err := loadBootstrapping(dir); err != nil || made == nil || made.Charter == nil {
 		return err
 	}

@@ -21,16 +21,16 @@ import (
 	"penstock/node/trust"
 )
 
-// TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry: all three nodes vote
+// TestExpectedNodesAllVoteFromTheFirstEntry: all three nodes vote
 // from the first entry on, and most of their disks hold that entry. So
 // whichever node is killed as soon as any node is in the cluster, nothing is
 // lost.
-func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
+func TestExpectedNodesAllVoteFromTheFirstEntry(t *testing.T) {
 	t.Parallel()
 	all := expectingMachines(t, "a", "b", "c")
 	var opening sync.WaitGroup
 	defer opening.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	opened := make(chan *machine, len(all))
 	failed := make(chan error, len(all))
@@ -50,7 +50,7 @@ func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
 			up = append(up, m)
 		case err := <-failed:
 			t.Fatal(err)
-		case <-time.After(quick.Tick):
+		case <-time.After(testTiming.Tick):
 		}
 	}
 	for len(up) == 0 {
@@ -81,18 +81,18 @@ func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
 		more()
 	}
 	for _, o := range others(all, lead) {
-		holds(t, o, "x", "1")
+		waitEntry(t, o, "x", "1")
 	}
 	put(t, others(all, lead)[0], "y", "2")
 }
 
-// TestNothingIsAgreedBeforeAMajorityHasBegun: three nodes have accepted a
+// TestNothingIsCommittedBeforeAMajorityHasBegun: three nodes have accepted a
 // charter and one has begun. It waits for the others until Open's context ends.
-func TestNothingIsAgreedBeforeAMajorityHasBegun(t *testing.T) {
+func TestNothingIsCommittedBeforeAMajorityHasBegun(t *testing.T) {
 	t.Parallel()
-	all, made := accepted(t)
+	all, made := withAcceptedCharter(t)
 	a := all[0]
-	begun(t, a, made)
+	saveBegun(t, a, made)
 	var told []string
 	a.cfg.Waits = func(w Waiting) { told = append(told, w.Why) }
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -101,16 +101,16 @@ func TestNothingIsAgreedBeforeAMajorityHasBegun(t *testing.T) {
 		t.Fatalf("one voter of three is a cluster: %v", err)
 	}
 	if len(told) == 0 || !strings.HasPrefix(
-		told[len(told)-1], "forming a cluster: waiting for 2 of its 3 voters to agree on its first entries; not reached: ",
+		told[len(told)-1], "forming a cluster: waiting for 2 of its 3 voters to agree on its first entries; unreachable: ",
 	) {
 		t.Errorf("it says: %q", told)
 	}
 	// With the others the cluster begins at once, whichever of them has begun.
 	for _, m := range all {
-		m.listenAt()
+		m.relisten()
 	}
 	startAll(t, all)
-	voters(t, 3, all...)
+	waitVoters(t, 3, all...)
 	for _, m := range all {
 		if m.c.ClusterID() != made.Charter.Cluster {
 			t.Errorf("%s is in %s, not in the cluster that was drawn up", m.cfg.Name, m.c.ClusterID())
@@ -121,36 +121,36 @@ func TestNothingIsAgreedBeforeAMajorityHasBegun(t *testing.T) {
 	}
 }
 
-// TestWhoeverIsLeftBeginsWithoutTheOneThatIsGone: all have accepted, and one of
+// TestClusterBeginsWithoutALostMember: all have accepted, and one of
 // them never comes back.
-func TestWhoeverIsLeftBeginsWithoutTheOneThatIsGone(t *testing.T) {
+func TestClusterBeginsWithoutALostMember(t *testing.T) {
 	t.Parallel()
 	for gone := range 3 {
 		t.Run(fmt.Sprint(gone), func(t *testing.T) {
 			t.Parallel()
-			all, made := accepted(t)
+			all, made := withAcceptedCharter(t)
 			left := others(all, all[gone])
 			if gone > 0 {
 				// The others cannot find out whether the lost node had
 				// accepted, so one of them must have begun.
-				begun(t, left[0], made)
+				saveBegun(t, left[0], made)
 			}
 			startAll(t, left)
 			put(t, left[0], "x", "1")
-			holds(t, left[1], "x", "1")
+			waitEntry(t, left[1], "x", "1")
 		})
 	}
 }
 
-// TestAFounderThatWasRemovedBeforeItBeganIsTold: a node confirmed the cluster,
+// TestFounderRemovedBeforeItBeganLearnsOfIt: a node confirmed the cluster,
 // was away while the others began it, and was removed meanwhile.
-func TestAFounderThatWasRemovedBeforeItBeganIsTold(t *testing.T) {
+func TestFounderRemovedBeforeItBeganLearnsOfIt(t *testing.T) {
 	t.Parallel()
-	all, made := accepted(t)
+	all, made := withAcceptedCharter(t)
 	away, left := all[2], all[:2]
-	begun(t, left[0], made)
+	saveBegun(t, left[0], made)
 	startAll(t, left)
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	eventually(t, "it to be removed", func() string { // not before the two that are left have probed each other
 		_, err := left[0].c.Remove(ctx, &admin.RemoveRequest{Node: away.cfg.Name})
@@ -169,21 +169,21 @@ func TestAFounderThatWasRemovedBeforeItBeganIsTold(t *testing.T) {
 	case !errors.Is(err, ErrRemoved):
 		t.Fatalf("%v, want %v", err, ErrRemoved)
 	}
-	away.listenAt()
+	away.relisten()
 	away.refused(ErrLeft)
 	put(t, left[0], "x", "1")
-	holds(t, left[1], "x", "1")
+	waitEntry(t, left[1], "x", "1")
 }
 
-// TestANodeThatComesWhileAClusterBeginsIsLetInLater: a voter has begun, and
+// TestJoinWaitsUntilTheClusterHasBegun: a voter has begun, and
 // cannot admit nodes before the others have.
-func TestANodeThatComesWhileAClusterBeginsIsLetInLater(t *testing.T) {
+func TestJoinWaitsUntilTheClusterHasBegun(t *testing.T) {
 	t.Parallel()
-	all, made := accepted(t)
-	begun(t, all[0], made)
+	all, made := withAcceptedCharter(t)
+	saveBegun(t, all[0], made)
 	late := newMachine(t, "late")
 	late.cfg.Expect, late.cfg.Token, late.cfg.Join = 3, all[0].cfg.Token, []string{all[0].addr()}
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	done := make(chan error, 2)
 	for _, m := range []*machine{all[0], late} {
@@ -206,19 +206,19 @@ func TestANodeThatComesWhileAClusterBeginsIsLetInLater(t *testing.T) {
 	}
 }
 
-// TestANodeThatHasNotBegunIsAskedAgain: a node may already lead in Raft when
-// another one has begun and passes a request on to it.
-func TestANodeThatHasNotBegunIsAskedAgain(t *testing.T) {
+// TestRequestToANodeThatHasNotBegunIsRetried: a node may already lead in Raft
+// when another one has begun and passes a request on to it.
+func TestRequestToANodeThatHasNotBegunIsRetried(t *testing.T) {
 	t.Parallel()
-	all, made := accepted(t)
-	begun(t, all[0], made)
-	begun(t, all[1], made)
+	all, made := withAcceptedCharter(t)
+	saveBegun(t, all[0], made)
+	saveBegun(t, all[1], made)
 	id, err := trust.LoadIdentity(all[1].cfg.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := trust.ClientConfig(func() *trust.Identity { return id }, "")
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- all[0].open(ctx) }() // alone it cannot begin
@@ -229,7 +229,7 @@ func TestANodeThatHasNotBegunIsAskedAgain(t *testing.T) {
 		}
 		defer client.Close()
 		_, err = admin.Call[admin.Empty](ctx, client, "test.put", &admin.Document{})
-		if !nothingDone(err) {
+		if !safeToResend(err) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -244,10 +244,10 @@ func TestANodeThatHasNotBegunIsAskedAgain(t *testing.T) {
 // found another cluster.
 func TestANodeIsBoundToOneCluster(t *testing.T) {
 	t.Parallel()
-	all, _ := accepted(t)
+	all, _ := withAcceptedCharter(t)
 	a := all[0]
 	a.cfg.Init, a.cfg.Expect, a.cfg.Token, a.cfg.Join = true, 0, "", nil
-	if err := a.refused(ErrExpect); !contains(err, "about to begin a cluster with") {
+	if err := a.refused(ErrExpect); !contains(err, "has confirmed a cluster with") {
 		t.Errorf("%v does not say what to do", err)
 	}
 	b := all[1]
@@ -255,13 +255,13 @@ func TestANodeIsBoundToOneCluster(t *testing.T) {
 	b.refused(ErrToken)
 }
 
-// TestANodeWhoseClusterWasGivenUpStartsOver: one node began alone; the others
+// TestNodeOfAnAbandonedClusterStartsOver: one node began alone; the others
 // have renounced the charter and formed another cluster.
-func TestANodeWhoseClusterWasGivenUpStartsOver(t *testing.T) {
+func TestNodeOfAnAbandonedClusterStartsOver(t *testing.T) {
 	t.Parallel()
-	all, made := accepted(t)
+	all, made := withAcceptedCharter(t)
 	a := all[0]
-	begun(t, a, made)
+	saveBegun(t, a, made)
 	old := made.Charter.Cluster
 	for _, m := range all[1:] {
 		r := membership.Renounce(readID(t, m), *made.Charter)
@@ -275,25 +275,25 @@ func TestANodeWhoseClusterWasGivenUpStartsOver(t *testing.T) {
 	d.cfg.Expect, d.cfg.Token, d.cfg.Join = 3, a.cfg.Token, all[1].cfg.Join
 	startAll(t, []*machine{all[1], all[2], d})
 	a.refused(ErrGivenUp)
-	a.listenAt()
+	a.relisten()
 	a.start()
-	voters(t, 3, all[1], all[2], d)
+	waitVoters(t, 3, all[1], all[2], d)
 	if a.c.ClusterID() == old || a.c.ClusterID() != d.c.ClusterID() {
 		t.Errorf("it is in %s", a.c.ClusterID())
 	}
 }
 
-// TestANodeThatHasConfirmedDrawsUpNoOther: an offer is accepted between the
+// TestBoundNodeCreatesNoOtherCharter: an offer is accepted between the
 // decision to draw up a charter and the drawing.
-func TestANodeThatHasConfirmedDrawsUpNoOther(t *testing.T) {
+func TestBoundNodeCreatesNoOtherCharter(t *testing.T) {
 	t.Parallel()
-	_, f, nodes := meeting(t)
+	_, f, nodes := withFormation(t)
 	ids := slices.Sorted(maps.Keys(nodes))
-	if err := f.draw(ids); err != nil {
+	if err := f.createCharter(ids); err != nil {
 		t.Fatal(err)
 	}
 	first := f.bound
-	if err := f.draw(ids); err == nil || f.bound != first {
+	if err := f.createCharter(ids); err == nil || f.bound != first {
 		t.Errorf("it was bound to %s, and is to %s: %v", first.Charter.Cluster, f.bound.Charter.Cluster, err)
 	}
 	if made, err := loadBootstrapping(f.c.cfg.Dir); err != nil || !made.Charter.Same(*first.Charter) {
@@ -301,44 +301,44 @@ func TestANodeThatHasConfirmedDrawsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestANodeThatJoinsConfirmsNothing: an offer comes while the node joins an
+// TestJoiningNodeAcceptsNoCharter: an offer comes while the node joins an
 // existing cluster.
-func TestANodeThatJoinsConfirmsNothing(t *testing.T) {
+func TestJoiningNodeAcceptsNoCharter(t *testing.T) {
 	t.Parallel()
-	all, f, nodes := meeting(t)
-	if err := f.draw(slices.Sorted(maps.Keys(nodes))); err != nil {
+	all, f, nodes := withFormation(t)
+	if err := f.createCharter(slices.Sorted(maps.Keys(nodes))); err != nil {
 		t.Fatal(err)
 	}
 	made, own := f.bound, f.c.ID()
-	other := newExpecting(f.c, f.token) // the same node, before it was bound
+	other := newFormation(f.c, f.token) // the same node, before it was bound
 	other.views = f.views
 	if err := os.Remove(filepath.Join(all[0].cfg.Dir, foundingFile)); err != nil {
 		t.Fatal(err)
 	}
-	other.views["0"] = asked{when: time.Now(), view: FormView{ID: "0", Addr: "127.0.0.1:1", Formed: true, Cluster: "another"}}
-	if d, _, _ := other.next(); d.Action != membership.FormJoin {
+	other.views["0"] = peerView{when: time.Now(), view: FormView{ID: "0", Addr: "127.0.0.1:1", Formed: true, Cluster: "another"}}
+	if d, _, _ := other.nextAction(); d.Action != membership.FormJoin {
 		t.Fatalf("it does %+v", d)
 	}
-	if err := other.accept(offered(t, made, own), time.Now()); err == nil {
+	if err := other.accept(charterFor(t, made, own), time.Now()); err == nil {
 		t.Error("it confirms a cluster while it joins another one")
 	}
 	delete(other.views, "0")
-	other.next()
-	if err := other.accept(offered(t, made, own), time.Now()); err != nil {
+	other.nextAction()
+	if err := other.accept(charterFor(t, made, own), time.Now()); err != nil {
 		t.Errorf("it does not join any more: %v", err)
 	}
 }
 
-// TestAFolderThatStartsOverDoesSoAfterACrash: startOver had removed the
+// TestFolderResetResumesAfterACrash: resetFolder had removed the
 // identity, but not yet what the node had begun.
-func TestAFolderThatStartsOverDoesSoAfterACrash(t *testing.T) {
+func TestFolderResetResumesAfterACrash(t *testing.T) {
 	t.Parallel()
-	all, made := accepted(t)
+	all, made := withAcceptedCharter(t)
 	a := all[0]
-	begun(t, a, made)
+	saveBegun(t, a, made)
 	raft := filepath.Join(a.cfg.Dir, raftDir)
 	if err := errors.Join(os.Mkdir(raft, 0o700), os.WriteFile(filepath.Join(raft, "raft.db"), []byte("old"), 0o600),
-		noteLog(a.cfg.Dir), trust.Forget(a.cfg.Dir)); err != nil {
+		markLogBegun(a.cfg.Dir), trust.Forget(a.cfg.Dir)); err != nil {
 		t.Fatal(err)
 	}
 	if id, fresh, err := openIdentity(a.cfg); err != nil || !fresh || slices.Contains(made.Charter.Members, id.NodeID) {
@@ -351,12 +351,12 @@ func TestAFolderThatStartsOverDoesSoAfterACrash(t *testing.T) {
 	}
 }
 
-// TestTwoNodesThatExpectEachOtherBothVote: no change rests on one disk.
-func TestTwoNodesThatExpectEachOtherBothVote(t *testing.T) {
+// TestTwoExpectedNodesBothVote: no change rests on one disk.
+func TestTwoExpectedNodesBothVote(t *testing.T) {
 	t.Parallel()
 	all := expectingMachines(t, "a", "b")
 	startAll(t, all)
-	voters(t, 2, all...)
+	waitVoters(t, 2, all...)
 	put(t, all[0], "x", "1")
 	for _, m := range all {
 		if _, index := m.c.Store().Servers(); index != 1 {
@@ -365,11 +365,11 @@ func TestTwoNodesThatExpectEachOtherBothVote(t *testing.T) {
 	}
 }
 
-// TestNodesOfOneNameFormNoCluster: names are unique in a cluster.
-func TestNodesOfOneNameFormNoCluster(t *testing.T) {
+// TestNodesWithTheSameNameFormNoCluster: names are unique in a cluster.
+func TestNodesWithTheSameNameFormNoCluster(t *testing.T) {
 	t.Parallel()
 	all := expectingMachines(t, "a", "a")
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	done := make(chan error, 2)
 	for _, m := range all {
@@ -391,26 +391,26 @@ func TestNodesOfOneNameFormNoCluster(t *testing.T) {
 	}
 }
 
-// accepted returns three machines that do not run, whose nodes have accepted a
-// charter and not begun it.
-func accepted(t *testing.T) ([]*machine, *bootstrapping) {
+// withAcceptedCharter returns three machines that do not run, whose nodes have
+// accepted a charter and not begun it.
+func withAcceptedCharter(t *testing.T) ([]*machine, *bootstrapping) {
 	t.Helper()
-	all, f, nodes := meeting(t)
+	all, f, nodes := withFormation(t)
 	ids := slices.Sorted(maps.Keys(nodes))
-	if err := f.draw(ids); err != nil {
+	if err := f.createCharter(ids); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range ids {
-		if err := offered(t, f.bound, id).save(nodes[id].cfg.Dir); err != nil {
+		if err := charterFor(t, f.bound, id).save(nodes[id].cfg.Dir); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return all, f.bound
 }
 
-// meeting returns three machines that do not run, the first node's state with
-// the views of all three, and the machines by node ID.
-func meeting(t *testing.T) (all []*machine, first *expecting, nodes map[string]*machine) {
+// withFormation returns three machines that do not run, the first node's state
+// with the views of all three, and the machines by node ID.
+func withFormation(t *testing.T) (all []*machine, first *formation, nodes map[string]*machine) {
 	t.Helper()
 	all = expectingMachines(t, "a", "b", "c")
 	token, err := trust.ParseToken(all[0].cfg.Token)
@@ -418,7 +418,7 @@ func meeting(t *testing.T) (all []*machine, first *expecting, nodes map[string]*
 		t.Fatal(err)
 	}
 	nodes = map[string]*machine{}
-	views := map[string]asked{}
+	views := map[string]peerView{}
 	for _, m := range all {
 		id, _, err := openIdentity(m.cfg)
 		if err != nil {
@@ -433,38 +433,38 @@ func meeting(t *testing.T) (all []*machine, first *expecting, nodes map[string]*
 			t.Fatal(err)
 		}
 		nodes[id.NodeID] = m
-		views[id.NodeID] = asked{
+		views[id.NodeID] = peerView{
 			when: time.Now(),
 			view: FormView{ID: id.NodeID, Name: m.cfg.Name, Addr: m.addr(), Expect: 3, Node: &own},
 		}
 		if first == nil {
-			first = newExpecting(c, token)
+			first = newFormation(c, token)
 			first.views = views
 		}
 	}
 	return all, first, nodes
 }
 
-// offered returns a charter as one of its members receives it.
-func offered(t *testing.T, made *bootstrapping, id string) *bootstrapping {
+// charterFor returns a charter as one of its members receives it.
+func charterFor(t *testing.T, made *bootstrapping, id string) *bootstrapping {
 	t.Helper()
 	own := *made
 	var err error
-	if own.Certificate, err = made.issue(id); err != nil {
+	if own.Certificate, err = made.issueCertificate(id); err != nil {
 		t.Fatal(err)
 	}
 	return &own
 }
 
-// begun puts a machine into the state of a node that is in the cluster and was
-// killed before it had a log.
-func begun(t *testing.T, m *machine, made *bootstrapping) {
+// saveBegun puts a machine into the state of a node that is in the cluster and
+// was killed before it had a log.
+func saveBegun(t *testing.T, m *machine, made *bootstrapping) {
 	t.Helper()
 	id, _, err := openIdentity(m.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := offered(t, made, id.NodeID)
+	own := charterFor(t, made, id.NodeID)
 	c := newCluster(m.cfg.withDefaults(), id, false)
 	defer c.pool.Close()
 	joined, err := own.identity(c)
@@ -485,8 +485,8 @@ func readID(t *testing.T, m *machine) string {
 	return id.NodeID
 }
 
-// listenAt reopens the machine's address after its node has stopped.
-func (m *machine) listenAt() {
+// relisten reopens the machine's address after its node has stopped.
+func (m *machine) relisten() {
 	m.t.Helper()
 	addr := m.addr()
 	m.cfg.Listener.Close()

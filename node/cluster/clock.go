@@ -9,23 +9,23 @@ import (
 // expire by the leader's clock, which also sets their expiry: by each node's
 // own clock, a token could be expired on one node and valid on another.
 type clocks struct {
-	ahead atomic.Int64 // how far the leader's clock is ahead, as last measured; ns
-	told  atomic.Int64 // the value of ahead that was logged last
+	ahead  atomic.Int64 // how far the leader's clock is ahead, as last measured; ns
+	logged atomic.Int64 // the value of ahead that was logged last
 }
 
 const (
 	// clockGrain is the offset below which two clocks count as equal: an answer
 	// may take as long.
 	clockGrain = 2 * time.Second
-	// clockTold is the change of the offset that is logged.
-	clockTold = time.Minute
+	// clockLogStep is the change of the offset that is logged.
+	clockLogStep = time.Minute
 )
 
 // now returns the time by which tokens expire: the leader's, as last measured,
 // or this node's own.
 func (c *Cluster) now() time.Time {
 	now := time.Now()
-	if c.leads() == c.ID() {
+	if c.leaderID() == c.ID() {
 		return now
 	}
 	return now.Add(time.Duration(c.clocks.ahead.Load()))
@@ -43,9 +43,16 @@ func (c *Cluster) noteClock(millis int64, asked time.Time) {
 		ahead = 0
 	}
 	c.clocks.ahead.Store(int64(ahead))
-	if told := time.Duration(c.clocks.told.Load()); (ahead - told).Abs() >= clockTold {
-		c.clocks.told.Store(int64(ahead))
-		c.log.Warn("this node's clock and the leader's are apart: set them; tokens end by the leader's",
+	told := time.Duration(c.clocks.logged.Load())
+	if (ahead - told).Abs() < clockLogStep {
+		return
+	}
+	c.clocks.logged.Store(int64(ahead))
+	switch {
+	case ahead.Abs() >= clockLogStep:
+		c.log.Warn("this node's clock and the leader's are apart: set them; tokens expire by the leader's",
 			"leader_is_ahead_by", ahead.Round(time.Second))
+	case told.Abs() >= clockLogStep:
+		c.log.Info("this node's clock and the leader's agree again", "leader_is_ahead_by", ahead.Round(time.Second))
 	}
 }

@@ -18,14 +18,14 @@
 //	c, err := cluster.Open(ctx, cluster.Config{Dir: dir, Name: "edge-1", Listener: ln, Gossip: "10.0.0.1:7946", Init: true, ...})
 //	c.Register(server)   // adds the cluster's methods
 //	c.ServeConns(server) // serves the cluster port's requests from now on
-//	view := c.Store().Snapshot()
+//	snap := c.Store().Snapshot()
 //	...
 //	c.Close()
 //
 // The files: start.go opens a node's cluster (bootstrap.go, join.go,
 // expect.go), join_server.go admits nodes that join, announce.go publishes
 // where this node is, follow.go acts on committed changes, and lead.go has the
-// leader's duties. DESIGN.md has the reasons and the invariants.
+// leader's tasks. DESIGN.md has the reasons and the invariants.
 package cluster
 
 import (
@@ -50,10 +50,10 @@ import (
 // Cluster is this node's membership in its cluster. Its methods may be called
 // from any goroutine.
 type Cluster struct {
-	cfg    Config
-	log    *slog.Logger
-	opened time.Time
-	fresh  bool // Open found no identity in the data folder
+	cfg         Config
+	log         *slog.Logger
+	opened      time.Time
+	newIdentity bool // Open found no identity in the data folder
 	// id is replaced when the name, the certificate or the CAs change. Once the
 	// loops run, writers hold renewing.
 	id          atomic.Pointer[trust.Identity]
@@ -64,14 +64,14 @@ type Cluster struct {
 	connServers connServers
 	replica     atomic.Pointer[consensus.Replica] // nil until the node is in a cluster
 
-	ctx  context.Context // ends with the Cluster
-	end  context.CancelFunc
-	work sync.WaitGroup
+	ctx    context.Context // ends with the Cluster
+	cancel context.CancelFunc
+	work   sync.WaitGroup
 
-	announcing chan struct{} // capacity 1; wakes announce
-	leading    chan struct{} // capacity 1; wakes lead
-	admitting  sync.Mutex    // serializes changes of node records on the leader
-	barriers   chan struct{} // semaphore: reads at the leader for unknown tokens
+	announceWake chan struct{} // capacity 1; wakes announce
+	leadWake     chan struct{} // capacity 1; wakes lead
+	recordsMu    sync.Mutex    // serializes changes of node records on the leader
+	tokenLookups chan struct{} // semaphore: reads at the leader for unknown tokens
 
 	cache  cache
 	probes livenessProbes
@@ -81,17 +81,17 @@ type Cluster struct {
 	keys       [][]byte       // of gossip, from bootstrap or join; used until the store has them
 	trusted    uint64         // index of the last change of CAs or gossip keys that this node applied
 	leader     leader
-	changed    chan struct{}    // closed when leader changes, then replaced
-	leaderTerm leaderTerm       // of the last known leader
-	seen       map[string]sight // by node ID
-	join       string           // JoinCommand
-	facts      Facts            // this node's own, of the last tick
+	changed    chan struct{}      // closed when leader changes, then replaced
+	leaderTerm leaderTerm         // of the last known leader
+	upStates   map[string]upState // by node ID
+	join       string             // JoinCommand
+	facts      Facts              // this node's own, of the last tick
 
-	clocks  clocks
-	leaving atomic.Bool // Leave is in progress
-	met     atomic.Bool // there was contact with another node since Open
-	stopped sync.Once   // guards Config.Stop
-	closed  sync.Once
+	clocks    clocks
+	leaving   atomic.Bool // Leave is in progress
+	contacted atomic.Bool // there was contact with another node since Open
+	stopped   sync.Once   // guards Config.Stop
+	closed    sync.Once
 }
 
 // leader is the current leader, as far as this node knows.
@@ -100,8 +100,8 @@ type leader struct {
 	since time.Time // when id changed
 }
 
-// sight records whether a node was up when this node last looked.
-type sight struct {
+// upState records whether a node was up when this node last looked.
+type upState struct {
 	up    bool
 	since time.Time // when up changed
 }
@@ -109,12 +109,12 @@ type sight struct {
 func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	now := time.Now()
 	c := &Cluster{
-		cfg: cfg, log: cfg.Log, opened: now, fresh: fresh,
-		announcing: make(chan struct{}, 1), leading: make(chan struct{}, 1), barriers: make(chan struct{}, 4),
-		leader: leader{since: now}, changed: make(chan struct{}), seen: map[string]sight{},
+		cfg: cfg, log: cfg.Log, opened: now, newIdentity: fresh,
+		announceWake: make(chan struct{}, 1), leadWake: make(chan struct{}, 1), tokenLookups: make(chan struct{}, 4),
+		leader: leader{since: now}, changed: make(chan struct{}), upStates: map[string]upState{},
 	}
 	c.id.Store(id)
-	c.ctx, c.end = context.WithCancel(context.Background())
+	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.connServers.open = make(chan struct{})
 	c.pool = admin.NewPool(admin.PoolConfig{Dial: c.dialNode})
 	return c
@@ -136,7 +136,7 @@ func (c *Cluster) Instance() string { return c.id.Load().Instance }
 // has not yet received the cluster's record.
 func (c *Cluster) New() bool {
 	_, heard := c.Store().Snapshot().Get(keyCluster)
-	return c.fresh || !heard
+	return c.newIdentity || !heard
 }
 
 // Store returns the replicated store; nil until the node is in a cluster.
@@ -175,7 +175,7 @@ func (c *Cluster) JoinCommand() string {
 // Leader returns the leader's ID and name, and whether it is this node; id is
 // "" if no leader is known.
 func (c *Cluster) Leader() (id, name string, self bool) {
-	id = c.leads()
+	id = c.leaderID()
 	if id == "" {
 		return "", "", false
 	}
@@ -185,17 +185,17 @@ func (c *Cluster) Leader() (id, name string, self bool) {
 	return id, name, id == c.ID()
 }
 
-// leads returns the leader's ID; "" if none is known. Each request calls it, so
-// it is cheap.
-func (c *Cluster) leads() string {
+// leaderID returns the leader's ID; "" if none is known. Each request calls it,
+// so it is cheap.
+func (c *Cluster) leaderID() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leader.id
 }
 
-// leadership returns a channel that is closed when the leader changes or is
+// leaderChanged returns a channel that is closed when the leader changes or is
 // lost.
-func (c *Cluster) leadership() <-chan struct{} {
+func (c *Cluster) leaderChanged() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
@@ -220,7 +220,7 @@ func (c *Cluster) Members() []Member {
 	lead, facts := c.leader.id, c.facts
 	c.mu.Unlock()
 	servers, _ := c.servers()
-	list := merge(c.ID(), lead, servers, c.cache.recordsIn(c.Store().Snapshot()), c.sighted())
+	list := mergeMembers(c.ID(), lead, servers, c.cache.recordsIn(c.Store().Snapshot()), c.gossipEntries())
 	for i := range list {
 		m := &list[i]
 		if !m.Self && !m.Up() && c.addressBook.announcedByOther(m.ID, m.Instance) {
@@ -240,7 +240,7 @@ func (c *Cluster) Members() []Member {
 
 // Resolve finds a member by ID or name.
 func (c *Cluster) Resolve(nameOrID string) (Member, error) {
-	m, ok := find(c.Members(), nameOrID)
+	m, ok := findMember(c.Members(), nameOrID)
 	if !ok {
 		return Member{}, admin.Errorf(admin.NotFound, "no node %.80q in this cluster: see penstock members", nameOrID)
 	}
@@ -260,9 +260,9 @@ func (c *Cluster) Client(ctx context.Context, nameOrID string) (*admin.Client, e
 // Read returns the index that a snapshot must reach to show every change that
 // any node acknowledged before the call.
 func (c *Cluster) Read(ctx context.Context) (uint64, error) {
-	until := time.Now().Add(patience)
+	until := time.Now().Add(leaderTimeout)
 	for {
-		changed := c.leadership()
+		changed := c.leaderChanged()
 		attempt, cancel := context.WithCancel(ctx)
 		stop := make(chan struct{})
 		go func() { // otherwise the call waits for a leader that is cut off until TCP gives up
@@ -272,14 +272,14 @@ func (c *Cluster) Read(ctx context.Context) (uint64, error) {
 			case <-stop:
 			}
 		}()
-		r, err := ask(attempt, c, admin.MethodRead, &admin.Empty{}, c.handleRead)
-		given := attempt.Err() != nil && ctx.Err() == nil
+		r, err := askLeader(attempt, c, admin.MethodRead, &admin.Empty{}, c.handleRead)
+		cancelled := attempt.Err() != nil && ctx.Err() == nil
 		close(stop)
 		cancel()
 		switch {
 		case err == nil:
 			return r.Index, nil
-		case (given || errors.Is(err, admin.ErrLost)) && ctx.Err() == nil && time.Now().Before(until):
+		case (cancelled || errors.Is(err, admin.ErrLost)) && ctx.Err() == nil && time.Now().Before(until):
 			// Read changes nothing, so it can be retried.
 		default:
 			return 0, err
@@ -293,21 +293,21 @@ func (c *Cluster) ServeConns(s *admin.Server) { c.connServers.serve(s) }
 // fail logs the first fatal error and passes it to Config.Stop.
 func (c *Cluster) fail(err error) {
 	c.stopped.Do(func() {
-		c.log.Error("the node must end", "error", err)
+		c.log.Error("fatal error: stopping the node", "error", err)
 		go c.cfg.Stop(err)
 	})
 }
 
-// poke wakes the loop that receives from ch, which has capacity 1.
-func poke(ch chan struct{}) {
+// notify wakes the loop that receives from ch, which has capacity 1.
+func notify(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:
 	}
 }
 
-// some joins at most five names and counts the rest.
-func some(names []string) string {
+// listNames joins at most five names and counts the rest.
+func listNames(names []string) string {
 	const most = 5
 	text := ""
 	for i, n := range names {
@@ -330,34 +330,34 @@ type connServers struct {
 	open   chan struct{} // closed once there is a server
 }
 
-func (d *connServers) serve(s *admin.Server) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.server == nil && s != nil {
-		close(d.open)
+func (cs *connServers) serve(s *admin.Server) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.server == nil && s != nil {
+		close(cs.open)
 	}
-	if d.server != nil && s == nil {
-		d.open = make(chan struct{})
+	if cs.server != nil && s == nil {
+		cs.open = make(chan struct{})
 	}
-	d.server = s
+	cs.server = s
 }
 
 // recheck closes the connections of tokens that are no longer valid.
-func (d *connServers) recheck() {
-	d.mu.Lock()
-	s := d.server
-	d.mu.Unlock()
+func (cs *connServers) recheck() {
+	cs.mu.Lock()
+	s := cs.server
+	cs.mu.Unlock()
 	if s != nil {
 		s.Recheck()
 	}
 }
 
 // get waits for a server; it returns nil when ctx ends first.
-func (d *connServers) get(ctx context.Context) *admin.Server {
+func (cs *connServers) get(ctx context.Context) *admin.Server {
 	for {
-		d.mu.Lock()
-		s, open := d.server, d.open
-		d.mu.Unlock()
+		cs.mu.Lock()
+		s, open := cs.server, cs.open
+		cs.mu.Unlock()
 		if s != nil {
 			return s
 		}
@@ -369,12 +369,12 @@ func (d *connServers) get(ctx context.Context) *admin.Server {
 	}
 }
 
-// doorWait bounds how long a connection waits for a node that is starting.
-const doorWait = 10 * time.Second
+// serverWait bounds how long a connection waits for a node that is starting.
+const serverWait = 10 * time.Second
 
 // serveAdmin serves one connection of admin RPC.
 func (c *Cluster) serveAdmin(conn net.Conn, nodeID string) {
-	ctx, cancel := context.WithTimeout(c.ctx, doorWait)
+	ctx, cancel := context.WithTimeout(c.ctx, serverWait)
 	s := c.connServers.get(ctx)
 	cancel()
 	if s == nil {

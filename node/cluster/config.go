@@ -16,7 +16,7 @@ import (
 var (
 	// ErrNew: the data folder is empty, and no flag says whether to found, form
 	// or join a cluster.
-	ErrNew = errors.New("the data folder is new")
+	ErrNew = errors.New("the data folder is in no cluster yet")
 	// ErrLeft: the node of this folder left its cluster for good.
 	ErrLeft = errors.New("the node of this data folder has left its cluster")
 	// ErrRemoved: the cluster has removed this node.
@@ -25,16 +25,16 @@ var (
 	ErrCopied = errors.New("another process runs with a copy of this data folder")
 	// ErrRefused: the cluster does not admit this node, for example because a
 	// node of the same name is up.
-	ErrRefused = errors.New("the cluster refuses this node")
+	ErrRefused = errors.New("the cluster refused this node")
 	// ErrForeign: the token, the address or the folder is of another cluster.
-	ErrForeign = errors.New("another cluster")
+	ErrForeign = errors.New("cluster mismatch")
 	// ErrToken: the token is not valid, or no longer valid.
 	ErrToken = errors.New("token refused")
 	// ErrNoLog: the node had a log, and it is gone.
 	ErrNoLog = errors.New("the log is gone")
 	// ErrExpect: the nodes that are to form a cluster disagree on --expect, or
 	// this node is bound to form another one.
-	ErrExpect = errors.New("different --expect")
+	ErrExpect = errors.New("--expect mismatch")
 )
 
 // Config configures Open. Init, Expect, Join and Token say how a new data
@@ -101,7 +101,7 @@ type Config struct {
 
 // Timing sets the intervals and time limits of a cluster.
 type Timing struct {
-	// Tick is the interval of the leader's duties and of every node's
+	// Tick is the interval of the leader's tasks and of every node's
 	// housekeeping: 1s.
 	Tick time.Duration
 	// Announce is how often a node repeats an unchanged announcement: 30s.
@@ -124,10 +124,10 @@ type Timing struct {
 // Facts are what a node publishes about itself through gossip. They may be
 // stale; no decision that needs agreement rests on them.
 type Facts struct {
-	Phase       string  `json:"p,omitempty"` // starting, serving, draining, ...
-	Connections int64   `json:"c,omitempty"` // open now
-	Acted       uint64  `json:"a,omitempty"` // index of the snapshot that its data plane acts on
-	Load        float64 `json:"l,omitempty"` // share of its CPUs in use, 0 to 1
+	Phase        string  `json:"p,omitempty"` // starting, serving, draining, ...
+	Connections  int64   `json:"c,omitempty"` // open now
+	AppliedIndex uint64  `json:"a,omitempty"` // index of the snapshot that its data plane acts on
+	Load         float64 `json:"l,omitempty"` // share of its CPUs in use, 0 to 1
 	// Hints is further data for the other nodes, at most 2 KiB; more is
 	// dropped.
 	Hints []byte `json:"h,omitempty"`
@@ -177,19 +177,19 @@ func (c Config) check() error {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	if c.Name == "" || len(c.Name) > 253 || strings.ContainsAny(c.Name, " \t\n/\x00") {
-		fault("--name %q: want 1 to 253 bytes without spaces and slashes", c.Name)
+		fault("--name %q: want 1 to 253 bytes without spaces or slashes", c.Name)
 	}
 	if _, err := netip.ParseAddrPort(c.Gossip); err != nil {
 		fault("--gossip %s: want IP:port", c.Gossip)
 	}
 	if at, err := netip.ParseAddrPort(c.Listener.Addr().String()); err == nil && at.Addr().IsUnspecified() && c.Advertise == "" {
-		fault("--cluster %s: others cannot reach a node there: say with --advertise HOST where they can", at)
+		fault("--cluster %s: other nodes cannot reach that address: give one that they can with --advertise HOST", at)
 	}
 	if c.Expect < 0 || c.Expect > maxExpect {
 		fault("--expect %d: want 1 to %d", c.Expect, maxExpect)
 	}
 	if c.Init && c.Expect > 0 {
-		fault("--init and --expect: take one of them")
+		fault("--init and --expect: use only one of them")
 	}
 	if c.Voters < 1 {
 		fault("--voters %d: want 1 or more", c.Voters)
@@ -203,7 +203,7 @@ func (c Config) check() error {
 		if own, err := netip.ParseAddrPort(advertised(c.Listener.Addr(), c.Advertise)); err == nil && own.Addr().IsLoopback() {
 			for _, a := range c.Join {
 				if other, err := netip.ParseAddrPort(a); err == nil && !other.Addr().IsLoopback() {
-					fault("--join %s: that node cannot reach this one at %s: give --cluster and --gossip an address that it can reach", a, own)
+					fault("--join %s: that node cannot reach this one at %s: set --cluster and --gossip to an address that it can reach", a, own)
 					break
 				}
 			}

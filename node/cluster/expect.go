@@ -56,32 +56,32 @@ type FormResult struct {
 	View  FormView `json:"view"`
 }
 
-// expecting is a node of --expect until it has a cluster. membership.Form makes
+// formation is a node of --expect until it has a cluster. membership.Form makes
 // its decisions; this type exchanges the views and keeps the pledge, which
 // depends on no clock but this process's own. Charters are in charter.go.
-type expecting struct {
-	c     *Cluster
-	token trust.Token
-	key   []byte
-	told  logOnce
+type formation struct {
+	c      *Cluster
+	token  trust.Token
+	key    []byte
+	logged logOnce
 
-	mu        sync.Mutex
-	pledged   string                 // ID of the node that it is pledged to; "": none
-	pledgedAt time.Time              // when it made the pledge
-	toldAt    time.Time              // when it last answered that node
-	views     map[string]asked       // by node ID; at most maxPeers
-	addrs     []string               // to query in addition to Config.Join; at most maxPeers
-	formed    string                 // the ID of the cluster that it has begun; "": none
-	bound     *bootstrapping         // has the charter that it is bound to; nil: none
-	joining   bool                   // the last decision was to join a cluster
-	boundAt   time.Time              // when it was bound, or this process loaded the charter
-	renounced []membership.Renounced // at most membership.MaxRenounced
-	fatal     error                  // ends expect
-	wake      chan struct{}          // capacity 1
+	mu           sync.Mutex
+	pledged      string                 // ID of the node that it is pledged to; "": none
+	pledgedAt    time.Time              // when it made the pledge
+	pledgeToldAt time.Time              // when it last answered that node
+	views        map[string]peerView    // by node ID; at most maxPeers
+	addrs        []string               // to query in addition to Config.Join; at most maxPeers
+	formed       string                 // the ID of the cluster that it has begun; "": none
+	bound        *bootstrapping         // has the charter that it is bound to; nil: none
+	joining      bool                   // the last decision was to join a cluster
+	boundAt      time.Time              // when it was bound, or this process loaded the charter
+	renounced    []membership.Renounced // at most membership.MaxRenounced
+	fatal        error                  // ends expect
+	wake         chan struct{}          // capacity 1
 }
 
-// asked is a view with the time at which it was requested.
-type asked struct {
+// peerView is a view with the time at which it was requested.
+type peerView struct {
 	view FormView
 	when time.Time
 }
@@ -91,27 +91,27 @@ func (c *Cluster) expect(ctx context.Context) error {
 	token, err := trust.ParseToken(c.cfg.Token)
 	switch {
 	case err != nil:
-		return fmt.Errorf("--token: %w: --expect needs the same token on all nodes: penstock token new makes one", err)
+		return fmt.Errorf("--token: %w: --expect needs the same token on all nodes: create one with penstock token new", err)
 	case token.Kind != trust.Expect:
-		return fmt.Errorf("--token: %w: %s is no token for --expect: penstock token new makes one; "+
-			"to join a cluster that is there leave --expect out", ErrToken, token)
+		return fmt.Errorf("--token: %w: %s is not an --expect token: create one with penstock token new; "+
+			"to join an existing cluster, omit --expect", ErrToken, token)
 	}
-	f := newExpecting(c, token)
+	f := newFormation(c, token)
 	if err := f.restore(); err != nil {
 		return err
 	}
 	stop := func() {}
 	defer func() { stop() }()
 	f.reportWaiting()
-	for answers := false; ; {
+	for serving := false; ; {
 		// An earlier process of this node may have made a pledge. This one does
 		// not answer until no node acts on that pledge any more. Once a node is
 		// bound to a charter, its pledge does not matter.
-		if !answers && (c.fresh || f.bound != nil || time.Since(c.opened) > membership.ActWithin) {
-			answers = true
+		if !serving && (c.newIdentity || f.bound != nil || time.Since(c.opened) > membership.ActWithin) {
+			serving = true
 			stop = f.serve()
 		}
-		f.askAll(ctx)
+		f.pollOnce(ctx)
 		if err := f.updateRenounced(); err != nil {
 			return err
 		}
@@ -128,23 +128,23 @@ func (c *Cluster) expect(ctx context.Context) error {
 	}
 }
 
-func newExpecting(c *Cluster, token trust.Token) *expecting {
-	return &expecting{
-		c: c, token: token, key: token.ProofKey(), told: logOnce{},
-		views: map[string]asked{}, wake: make(chan struct{}, 1),
+func newFormation(c *Cluster, token trust.Token) *formation {
+	return &formation{
+		c: c, token: token, key: token.ProofKey(), logged: logOnce{},
+		views: map[string]peerView{}, wake: make(chan struct{}, 1),
 	}
 }
 
 // serve answers other nodes until stop is called.
-func (f *expecting) serve() (stop func()) {
+func (f *formation) serve() (stop func()) {
 	s := admin.NewServer(admin.Config{
 		Logger: f.c.log, Audit: f.c.cfg.Audit,
 		// This node may lead in Raft while it still waits for the first entries: others then send it requests.
-		Otherwise: func(string) *admin.Error { return f.begins() },
+		Otherwise: func(string) *admin.Error { return f.notBegunError() },
 	})
-	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.answer)
+	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.handleForm)
 	admin.Handle(s, admin.MethodCharter, admin.RoleNone, f.handleCharter, admin.Changing())
-	admin.Handle(s, admin.MethodJoin, admin.RoleNone, f.notYet)
+	admin.Handle(s, admin.MethodJoin, admin.RoleNone, f.refuseJoin)
 	f.c.connServers.serve(s)
 	return func() {
 		f.c.connServers.serve(nil)
@@ -154,20 +154,27 @@ func (f *expecting) serve() (stop func()) {
 	}
 }
 
-// notYet refuses a node that wants to join: the cluster must agree on its first
-// entries before it admits further nodes.
-func (f *expecting) notYet(context.Context, *JoinRequest) (*JoinResult, error) {
-	return nil, f.begins()
+// refuseJoin refuses a node that wants to join: the cluster must agree on its
+// first entries before it admits further nodes.
+func (f *formation) refuseJoin(context.Context, *JoinRequest) (*JoinResult, error) {
+	return nil, f.notBegunError()
 }
 
-// begins is the refusal, for now, of requests that need a cluster that has
-// begun.
-func (f *expecting) begins() *admin.Error {
-	return admin.Errorf(admin.Unavailable, "this node (%s) forms a cluster, which has not begun yet: ask again", f.c.Name())
+// notBegunError is the refusal, for now, of requests that need a cluster that
+// has begun.
+func (f *formation) notBegunError() *admin.Error {
+	return admin.Errorf(admin.Unavailable, "this node (%s) is still forming its cluster: try again", f.c.Name())
 }
 
-// self returns this node's view. The caller holds f.mu.
-func (f *expecting) self(now time.Time) FormView {
+// otherToken is the refusal of a node that has not proven that it knows the
+// token.
+func (f *formation) otherToken() *admin.Error {
+	return admin.Errorf(admin.Unauthenticated,
+		"this node (%s) is forming a cluster with another token: give all nodes the same one", f.c.Name())
+}
+
+// ownView returns this node's view. The caller holds f.mu.
+func (f *formation) ownView(now time.Time) FormView {
 	v := FormView{
 		ID: f.c.ID(), Name: f.c.Name(), Addr: f.c.Address(), Expect: f.c.cfg.Expect,
 		PledgedTo: f.pledged, Formed: f.formed != "", Cluster: f.formed, Renounced: f.renounced,
@@ -188,11 +195,11 @@ func (f *expecting) self(now time.Time) FormView {
 	return v
 }
 
-// answer returns this node's view to another node.
-func (f *expecting) answer(ctx context.Context, req *FormRequest) (*FormResult, error) {
+// handleForm returns this node's view to another node.
+func (f *formation) handleForm(ctx context.Context, req *FormRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
-		return nil, admin.Errorf(admin.Unauthenticated, "this node (%s) forms a cluster with another token: give all nodes the same", f.c.Name())
+		return nil, f.otherToken()
 	}
 	proof, err := trust.Prove(f.key, trust.Acceptor, cs)
 	if err != nil {
@@ -202,55 +209,55 @@ func (f *expecting) answer(ctx context.Context, req *FormRequest) (*FormResult, 
 	defer f.mu.Unlock()
 	now := time.Now()
 	if f.pledged != "" && f.pledged == req.View.ID {
-		f.toldAt = now
+		f.pledgeToldAt = now
 	}
-	res := &FormResult{Proof: proof, View: f.self(now)}
-	f.compare(req.View)
+	res := &FormResult{Proof: proof, View: f.ownView(now)}
+	f.checkExpect(req.View)
 	f.addAddresses(req.View)
 	return res, nil
 }
 
 // addAddresses adds the addresses of further nodes to addrs. The caller holds
 // f.mu.
-func (f *expecting) addAddresses(v FormView) {
+func (f *formation) addAddresses(v FormView) {
 	for _, a := range append([]string{v.Addr}, v.Addrs...) {
 		known := slices.Contains(f.addrs, a) || slices.Contains(f.c.cfg.Join, a) || a == f.c.Address()
 		if !known && validAddress(a) && len(f.addrs) < maxPeers {
 			f.addrs = append(f.addrs, a)
-			poke(f.wake)
+			notify(f.wake)
 		}
 	}
 }
 
-// compare ends the forming if another node expects a different number. The
+// checkExpect ends the forming if another node expects a different number. The
 // caller holds f.mu.
-func (f *expecting) compare(v FormView) {
+func (f *formation) checkExpect(v FormView) {
 	own := f.c.cfg.Expect
 	if v.Formed || v.Expect == own || f.fatal != nil || v.ID == f.c.ID() {
 		return
 	}
 	f.fatal = fmt.Errorf("%w: this node (%s) was started with --expect %d, %s at %s with --expect %d: start all with the same number",
 		ErrExpect, f.c.Name(), own, v.Name, v.Addr, v.Expect)
-	poke(f.wake)
+	notify(f.wake)
 }
 
-// askAround queries the other nodes again and again until ctx ends, and sends
+// pollPeers queries the other nodes again and again until ctx ends, and sends
 // after each round; for a nil f it returns nil. While this node knows no
 // leader, it also announces itself to the members: they may serve already and
 // look for it at an old address, or have removed it.
-func (f *expecting) askAround(ctx context.Context) <-chan struct{} {
+func (f *formation) pollPeers(ctx context.Context) <-chan struct{} {
 	if f == nil {
 		return nil
 	}
-	looked := make(chan struct{})
+	rounds := make(chan struct{})
 	go func() {
 		for {
-			f.askAll(ctx)
+			f.pollOnce(ctx)
 			if f.c.Store().Leadership().Leader == "" {
 				f.announce(ctx)
 			}
 			select {
-			case looked <- struct{}{}:
+			case rounds <- struct{}{}:
 			case <-ctx.Done():
 				return
 			}
@@ -261,33 +268,33 @@ func (f *expecting) askAround(ctx context.Context) <-chan struct{} {
 			}
 		}
 	}()
-	return looked
+	return rounds
 }
 
 // announce announces this node to the other members of the cluster that it has
 // begun. Members without a cluster refuse the method.
-func (f *expecting) announce(ctx context.Context) {
+func (f *formation) announce(ctx context.Context) {
 	f.mu.Lock()
 	members := f.bound.Members
 	f.mu.Unlock()
-	said := f.c.announcement()
+	own := f.c.announcement()
 	var all sync.WaitGroup
 	for _, m := range members {
 		if m.ID == f.c.ID() {
 			continue
 		}
 		all.Go(func() {
-			if err := f.c.announceTo(ctx, m.ID, said); err != nil {
-				f.c.log.Debug("announce", "to", m.Name, "error", err)
+			if err := f.c.announceTo(ctx, m.ID, own); err != nil {
+				f.c.log.Debug("announcement failed", "to", m.Name, "error", err)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// askAll queries all addresses at once, within half the age that a view may
+// pollOnce queries all addresses at once, within half the age that a view may
 // have.
-func (f *expecting) askAll(ctx context.Context) {
+func (f *formation) pollOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, membership.ActWithin/2)
 	defer cancel()
 	var all sync.WaitGroup
@@ -300,19 +307,19 @@ func (f *expecting) askAll(ctx context.Context) {
 			continue
 		}
 		all.Go(func() {
-			if err := f.ask(ctx, addr); err != nil {
+			if err := f.poll(ctx, addr); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				f.told.warn(f.c.log, "no word yet from a node to form a cluster with", addr, err)
+				f.logged.warn(f.c.log, "no valid answer yet from a node to form a cluster with", addr, err)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// ask requests the view of the node at an address. If that node refuses the
+// poll requests the view of the node at an address. If that node refuses the
 // token, forming ends.
-func (f *expecting) ask(ctx context.Context, addr string) error {
+func (f *formation) poll(ctx context.Context, addr string) error {
 	when := time.Now()
 	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
 	if err != nil {
@@ -334,13 +341,13 @@ func (f *expecting) ask(ctx context.Context, addr string) error {
 // exchange requests the view of the node at the other end of a connection, and
 // stores it once that node has proven that it knows the token. The returned
 // proof is this node's own, for further requests on the connection.
-func (f *expecting) exchange(ctx context.Context, client *admin.Client, when time.Time) (view FormView, proof []byte, err error) {
+func (f *formation) exchange(ctx context.Context, client *admin.Client, when time.Time) (view FormView, proof []byte, err error) {
 	proof, err = trust.Prove(f.key, trust.Dialer, client.TLS())
 	if err != nil {
 		return view, nil, err
 	}
 	f.mu.Lock()
-	req := &FormRequest{TokenID: f.token.ID, Proof: proof, View: f.self(when)}
+	req := &FormRequest{TokenID: f.token.ID, Proof: proof, View: f.ownView(when)}
 	f.mu.Unlock()
 	res, err := admin.Call[FormResult](ctx, client, admin.MethodForm, req)
 	if err != nil {
@@ -355,17 +362,17 @@ func (f *expecting) exchange(ctx context.Context, client *admin.Client, when tim
 		return view, nil, fmt.Errorf("too many nodes: the limit is %d", maxPeers)
 	}
 	if res.View.ID != f.c.ID() { // else it is this node, under another address
-		f.views[res.View.ID] = asked{res.View, when}
-		f.compare(res.View)
+		f.views[res.View.ID] = peerView{res.View, when}
+		f.checkExpect(res.View)
 		f.addAddresses(res.View)
 	}
 	return res.View, proof, nil
 }
 
 // decide acts on the views; done: the node has a cluster.
-func (f *expecting) decide(ctx context.Context) (done bool, err error) {
+func (f *formation) decide(ctx context.Context) (done bool, err error) {
 	for {
-		d, addr, fatal := f.next()
+		d, addr, fatal := f.nextAction()
 		if fatal != nil {
 			return false, fatal
 		}
@@ -373,17 +380,17 @@ func (f *expecting) decide(ctx context.Context) (done bool, err error) {
 		case membership.FormPledge:
 			continue // next has recorded the pledge
 		case membership.FormBootstrap:
-			f.c.log.Info("founds the cluster", "why", d.Why)
+			f.c.log.Info("founding the cluster", "why", d.Why)
 			if err := f.c.bootstrap(ctx, f.token); err != nil {
 				return false, err
 			}
 			return true, nil
 		case membership.FormDraw:
-			if err := f.draw(d.Peers); err != nil {
-				f.told.warn(f.c.log, "the cluster cannot be formed", "all", err)
+			if err := f.createCharter(d.Peers); err != nil {
+				f.logged.warn(f.c.log, "cannot choose the first members of the cluster", "all", err)
 				return false, nil
 			}
-			f.c.log.Info("draws up the cluster", "why", d.Why)
+			f.c.log.Info("chose the first members of the cluster", "why", d.Why)
 			continue
 		case membership.FormOffer:
 			if !f.offerAll(ctx, d.Peers) {
@@ -391,7 +398,7 @@ func (f *expecting) decide(ctx context.Context) (done bool, err error) {
 			}
 			continue
 		case membership.FormRenounce:
-			f.c.log.Warn("gives up a cluster that did not begin", "cluster", d.Charter.Cluster, "why", d.Why)
+			f.c.log.Warn("abandoning a cluster that did not start", "cluster", d.Charter.Cluster, "why", d.Why)
 			if err := f.renounce(*d.Charter); err != nil {
 				return false, err
 			}
@@ -403,24 +410,24 @@ func (f *expecting) decide(ctx context.Context) (done bool, err error) {
 			if err == nil || errors.Is(err, errFinal) {
 				return err == nil, err
 			}
-			f.told.warn(f.c.log, "cannot join yet, and tries again", addr, err)
+			f.logged.warn(f.c.log, "cannot join yet; retrying", addr, err)
 		case membership.FormRefuse:
-			f.told.warn(f.c.log, "no cluster can be formed", "all", errors.New(d.Why))
+			f.logged.warn(f.c.log, "cannot form a cluster", "all", errors.New(d.Why))
 		default:
-			if f.told["wait"] != d.Why {
-				f.told["wait"] = d.Why
-				f.c.log.Info("waits for the other nodes", "expect", f.c.cfg.Expect, "why", d.Why)
+			if f.logged["wait"] != d.Why {
+				f.logged["wait"] = d.Why
+				f.c.log.Info("waiting for the other nodes", "expect", f.c.cfg.Expect, "why", d.Why)
 			}
 		}
 		return false, nil
 	}
 }
 
-// next decides what to do, and returns the address of the peer concerned. It
-// records a pledge at once: no answer may go out between a decision and its
+// nextAction decides what to do, and returns the address of the peer concerned.
+// It records a pledge at once: no answer may go out between a decision and its
 // pledge. Nor may an offer be accepted between the decision to join and its end
 // (joining).
-func (f *expecting) next() (d membership.Decision, addr string, fatal error) {
+func (f *formation) nextAction() (d membership.Decision, addr string, fatal error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
@@ -433,16 +440,16 @@ func (f *expecting) next() (d membership.Decision, addr string, fatal error) {
 }
 
 // decision returns what to do next. The caller holds f.mu.
-func (f *expecting) decision(now time.Time) membership.Decision {
+func (f *formation) decision(now time.Time) membership.Decision {
 	return membership.Form(f.asPeer(now), f.peers(now))
 }
 
 // asPeer returns this node as input of a decision. The caller holds f.mu.
-func (f *expecting) asPeer(now time.Time) membership.Peer {
-	self := asPeer(f.self(now))
+func (f *formation) asPeer(now time.Time) membership.Peer {
+	self := asPeer(f.ownView(now))
 	if f.pledged != "" {
 		self.PledgedFor = now.Sub(f.pledgedAt)
-		self.SinceTold = min(self.PledgedFor, now.Sub(f.toldAt))
+		self.SinceTold = min(self.PledgedFor, now.Sub(f.pledgeToldAt))
 	}
 	if f.bound != nil {
 		self.BoundFor = now.Sub(f.boundAt)
@@ -451,7 +458,7 @@ func (f *expecting) asPeer(now time.Time) membership.Peer {
 }
 
 // peers returns the views of the other nodes, by ID. The caller holds f.mu.
-func (f *expecting) peers(now time.Time) []membership.Peer {
+func (f *formation) peers(now time.Time) []membership.Peer {
 	peers := make([]membership.Peer, 0, len(f.views))
 	for _, a := range f.views {
 		p := asPeer(a.view)
@@ -472,7 +479,7 @@ func asPeer(v FormView) membership.Peer {
 // handleForm answers a node of --expect that there is a cluster already.
 func (c *Cluster) handleForm(ctx context.Context, req *FormRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
-	key, _, err := c.proven(ctx, req.TokenID, req.Proof)
+	key, _, err := c.verifyProof(ctx, req.TokenID, req.Proof)
 	if err != nil {
 		return nil, err
 	}

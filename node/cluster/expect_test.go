@@ -18,7 +18,7 @@ import (
 
 func TestOneNodeFoundsAndTwoJoin(t *testing.T) {
 	t.Parallel()
-	all := three(t)
+	all := startThree(t)
 	for _, m := range all {
 		if m.c.ClusterID() != all[0].c.ClusterID() {
 			t.Fatalf("%s is of another cluster", m.cfg.Name)
@@ -27,7 +27,7 @@ func TestOneNodeFoundsAndTwoJoin(t *testing.T) {
 	}
 	for _, m := range all {
 		for _, o := range all {
-			holds(t, m, o.cfg.Name, "written at "+o.cfg.Name)
+			waitEntry(t, m, o.cfg.Name, "written at "+o.cfg.Name)
 		}
 		m.mu.Lock()
 		if len(m.tickets) == 0 || m.tickets[0] != all[0].tickets[0] {
@@ -66,7 +66,7 @@ func expectingMachines(t *testing.T, names ...string) []*machine {
 // startAll starts machines concurrently.
 func startAll(t *testing.T, all []*machine) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	done := make(chan error, len(all))
 	for _, m := range all {
@@ -88,11 +88,11 @@ func startAll(t *testing.T, all []*machine) {
 	}
 }
 
-func TestNodesThatExpectEachOtherFormOneCluster(t *testing.T) {
+func TestExpectedNodesFormOneCluster(t *testing.T) {
 	t.Parallel()
 	all := expectingMachines(t, "a", "b", "c")
 	startAll(t, all)
-	voters(t, 3, all...)
+	waitVoters(t, 3, all...)
 	for _, m := range all[1:] {
 		if m.c.ClusterID() != all[0].c.ClusterID() {
 			t.Fatal("two clusters")
@@ -110,16 +110,16 @@ func TestJoinListsNeedOnlyOverlap(t *testing.T) {
 		m.cfg.Join = []string{middle}
 	}
 	startAll(t, all)
-	voters(t, 3, all...)
+	waitVoters(t, 3, all...)
 }
 
-func TestNodesThatExpectEachOtherMayStartInAnyOrder(t *testing.T) {
+func TestExpectedNodesStartInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			t.Parallel()
 			all := expectingMachines(t, "a", "b", "c")
-			ctx, cancel := context.WithTimeout(context.Background(), enough)
+			ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 			defer cancel()
 			done := make(chan error, len(all))
 			for i, k := range order {
@@ -127,7 +127,7 @@ func TestNodesThatExpectEachOtherMayStartInAnyOrder(t *testing.T) {
 				go func() { done <- m.open(ctx) }()
 				if i < len(order)-1 {
 					eventually(t, m.cfg.Name+" waits for the others", func() string {
-						if !strings.Contains(m.log(), "waits for the other nodes") {
+						if !strings.Contains(m.log(), "waiting for the other nodes") {
 							return m.log()
 						}
 						return ""
@@ -139,15 +139,15 @@ func TestNodesThatExpectEachOtherMayStartInAnyOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			voters(t, 3, all...)
+			waitVoters(t, 3, all...)
 		})
 	}
 }
 
-func TestAJoinThatWasCutShortIsFinished(t *testing.T) {
+func TestInterruptedJoinIsFinished(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	m := newcomer(t, "b", a.token(), a)
+	a := startSingle(t, "a")
+	m := newJoiner(t, "b", a.token(), a)
 	// The leader has admitted the node, which was killed before it got the answer.
 	token, err := trust.ParseToken(m.cfg.Token)
 	if err != nil {
@@ -174,13 +174,13 @@ func TestAJoinThatWasCutShortIsFinished(t *testing.T) {
 		t.Error("it came as another node")
 	}
 	put(t, a, "x", "1")
-	holds(t, m, "x", "1")
+	waitEntry(t, m, "x", "1")
 	if n := len(records(a.c.Store().Snapshot())); n != 2 {
 		t.Errorf("%d records", n)
 	}
 }
 
-func TestALateNodeOfExpectJoins(t *testing.T) {
+func TestLateExpectNodeJoins(t *testing.T) {
 	t.Parallel()
 	for last := range 3 {
 		t.Run(fmt.Sprint(last), func(t *testing.T) {
@@ -197,11 +197,11 @@ func TestALateNodeOfExpectJoins(t *testing.T) {
 	}
 }
 
-func TestNodesThatExpectDifferentNumbersSayBoth(t *testing.T) {
+func TestDifferentExpectNumbersAreReported(t *testing.T) {
 	t.Parallel()
 	all := expectingMachines(t, "a", "b")
 	all[1].cfg.Expect = 5
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	got := make(chan error, 2)
 	for _, m := range all {
@@ -219,7 +219,7 @@ func TestNodesWithDifferentTokensFormNoCluster(t *testing.T) {
 	t.Parallel()
 	all := expectingMachines(t, "a", "b")
 	all[1].cfg.Token = trust.NewExpectToken().Reveal()
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	done := make(chan error, 2)
 	for _, m := range all {
@@ -245,25 +245,25 @@ func TestFormingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestAFoundingThatWasCutShortIsFinished(t *testing.T) {
+func TestInterruptedBootstrapIsFinished(t *testing.T) {
 	t.Parallel()
 	for _, after := range []string{"secrets", "identity", "log", "entries"} {
 		t.Run(after, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t, "a")
 			m.cfg.Init = true
-			cut(t, m, after)
+			cutFounding(t, m, after)
 			m.listen("127.0.0.1")
 			m.start()
 			put(t, m, "x", "1")
-			b := newcomer(t, "b", m.token(), m).start()
-			holds(t, b, "x", "1")
+			b := newJoiner(t, "b", m.token(), m).start()
+			waitEntry(t, b, "x", "1")
 		})
 	}
 }
 
-// cut founds a cluster and puts the folder into its state after a step.
-func cut(t *testing.T, m *machine, after string) {
+// cutFounding founds a cluster and puts the folder into its state after a step.
+func cutFounding(t *testing.T, m *machine, after string) {
 	t.Helper()
 	m.start()
 	f := bootstrapping{Format: recordFormat, Token: m.token()}
@@ -298,9 +298,9 @@ func cut(t *testing.T, m *machine, after string) {
 
 func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
 
-func TestTokensThatDoNotLetIn(t *testing.T) {
+func TestInvalidTokensCannotJoin(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
+	a := startSingle(t, "a")
 	ctx := context.Background()
 	create := func(role admin.Role, ttl time.Duration) *admin.TokenCreated {
 		t.Helper()
@@ -315,7 +315,7 @@ func TestTokensThatDoNotLetIn(t *testing.T) {
 	if _, err := a.c.revoke(ctx, &admin.TokenRevokeRequest{Token: revoked.ID}); err != nil {
 		t.Fatal(err)
 	}
-	foreign := founded(t, "z")
+	foreign := startSingle(t, "z")
 	other, err := foreign.c.createToken(ctx, &admin.TokenCreateRequest{Name: "t", Role: admin.RoleJoin})
 	if err != nil {
 		t.Fatal(err)
@@ -330,15 +330,15 @@ func TestTokensThatDoNotLetIn(t *testing.T) {
 		want  error
 		says  string
 	}{
-		"guessed": {guessed.Reveal(), ErrToken, "does not know"},
+		"guessed": {guessed.Reveal(), ErrToken, "unknown token"},
 		"expired": {expired, ErrToken, "expired"},
 		"revoked": {revoked.Token, ErrToken, "revoked"},
 		"foreign": {other.Token, ErrForeign, foreign.c.ClusterID()},
 		"admin's": {create(admin.RoleAdmin, time.Hour).Token, ErrToken, "role join"},
-		"unknown": {trust.NewExpectToken().Reveal(), ErrToken, "does not know"},
+		"unknown": {trust.NewExpectToken().Reveal(), ErrToken, "unknown token"},
 		"no":      {"pst1.nonsense", trust.ErrToken, "mistyped"},
 	} {
-		m := newcomer(t, "b", c.token, a)
+		m := newJoiner(t, "b", c.token, a)
 		if err := m.refused(c.want); !contains(err, c.says) {
 			t.Errorf("%s: %v does not say %q", name, err, c.says)
 		}
@@ -348,7 +348,7 @@ func TestTokensThatDoNotLetIn(t *testing.T) {
 	}
 }
 
-func TestANewFolderNeedsToBeToldWhatToDo(t *testing.T) {
+func TestNewFolderWithoutFlagsIsRefused(t *testing.T) {
 	t.Parallel()
 	err := newMachine(t, "a").refused(ErrNew)
 	if !contains(err, "--init") || !contains(err, "--join") {
@@ -358,7 +358,7 @@ func TestANewFolderNeedsToBeToldWhatToDo(t *testing.T) {
 
 func TestAFolderDoesNotStartWithATokenOfAnotherCluster(t *testing.T) {
 	t.Parallel()
-	a, z := founded(t, "a"), founded(t, "z")
+	a, z := startSingle(t, "a"), startSingle(t, "z")
 	a.stop()
 	a.listen("127.0.0.1")
 	a.cfg.Token, a.cfg.Join = z.token(), []string{z.addr()}
@@ -368,10 +368,10 @@ func TestAFolderDoesNotStartWithATokenOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestTokensHaveNamesOfTheirOwn: history and logs tell tokens apart by name.
-func TestTokensHaveNamesOfTheirOwn(t *testing.T) {
+// TestTokenNamesAreUnique: history and logs tell tokens apart by name.
+func TestTokenNamesAreUnique(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
+	a := startSingle(t, "a")
 	create := func(name string) error {
 		_, err := a.c.createToken(context.Background(), &admin.TokenCreateRequest{Name: name, Role: admin.RoleReader})
 		return err

@@ -15,15 +15,15 @@ import (
 // CAs, the gossip keys, the keys of session tickets.
 func (c *Cluster) follow() {
 	var at versions
-	view, last := c.Store().Snapshot(), uint64(0)
+	snap, last := c.Store().Snapshot(), uint64(0)
 	for {
-		if err := c.act(view, last, &at); err != nil {
+		if err := c.applySnapshot(snap, last, &at); err != nil {
 			c.fail(err)
 			return
 		}
-		last = view.Index()
+		last = snap.Index()
 		var err error
-		if view, err = c.Store().Wait(c.ctx, last); err != nil {
+		if snap, err = c.Store().Wait(c.ctx, last); err != nil {
 			if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
 				c.fail(err)
 			}
@@ -35,25 +35,26 @@ func (c *Cluster) follow() {
 // versions are those of the entries that this node has applied.
 type versions struct{ cluster, gossip, tickets uint64 }
 
-// act applies a snapshot to this node; last is the index of the one before.
-func (c *Cluster) act(view consensus.Snapshot, last uint64, at *versions) error {
-	for _, k := range touches(view, last, kindNode) {
-		if e, ok := view.Get(k); ok {
+// applySnapshot applies a snapshot to this node; last is the index of the one
+// before.
+func (c *Cluster) applySnapshot(snap consensus.Snapshot, last uint64, at *versions) error {
+	for _, k := range touches(snap, last, kindNode) {
+		if e, ok := snap.Get(k); ok {
 			r, err := unmarshal[Record](k, e.Value)
 			if err != nil {
 				return err
 			}
 			if last > 0 && !r.member() {
-				c.work.Go(func() { c.partWith(r.ID) })
+				c.work.Go(func() { c.disconnectDeparted(r.ID) })
 			}
 		}
-		poke(c.leading)
+		notify(c.leadWake)
 	}
-	if last > 0 && len(touches(view, last, kindToken)) > 0 {
+	if last > 0 && len(touches(snap, last, kindToken)) > 0 {
 		c.connServers.recheck()
 	}
-	for _, act := range []func(consensus.Snapshot, *versions) error{c.actCAs, c.actGossip, c.actTickets} {
-		if err := act(view, at); err != nil {
+	for _, act := range []func(consensus.Snapshot, *versions) error{c.applyCAs, c.applyGossipKeys, c.applyTickets} {
+		if err := act(snap, at); err != nil {
 			return err
 		}
 	}
@@ -61,22 +62,22 @@ func (c *Cluster) act(view consensus.Snapshot, last uint64, at *versions) error 
 	defer c.mu.Unlock()
 	if trusted := max(at.cluster, at.gossip); trusted != c.trusted {
 		c.trusted = trusted
-		poke(c.announcing)
+		notify(c.announceWake)
 	}
 	return nil
 }
 
-// partingTime is how long connections to a departed node stay open, so that it
-// learns that it has left.
-const partingTime = 5 * time.Second
+// disconnectDelay is how long connections to a departed node stay open, so that
+// it learns that it has left.
+const disconnectDelay = 5 * time.Second
 
-// partWith ends the connections between this node and a departed one, after
-// partingTime and once that one votes no longer. New connections are refused as
-// soon as it does not vote (peer).
-func (c *Cluster) partWith(id string) {
+// disconnectDeparted ends the connections between this node and a departed one,
+// after disconnectDelay and once that one no longer votes. New connections are
+// refused as soon as it does not vote (peer).
+func (c *Cluster) disconnectDeparted(id string) {
 	for first := true; first || c.votes(id); first = false {
 		select {
-		case <-time.After(partingTime):
+		case <-time.After(disconnectDelay):
 		case <-c.ctx.Done():
 			return
 		}
@@ -86,12 +87,12 @@ func (c *Cluster) partWith(id string) {
 	c.port.Drop(id)
 }
 
-// actGossip applies the gossip keys that were agreed.
-func (c *Cluster) actGossip(view consensus.Snapshot, at *versions) error {
-	if e, ok := view.Get(keyGossip); !ok || e.Version == at.gossip {
+// applyGossipKeys applies the gossip keys that were agreed.
+func (c *Cluster) applyGossipKeys(snap consensus.Snapshot, at *versions) error {
+	if e, ok := snap.Get(keyGossip); !ok || e.Version == at.gossip {
 		return nil
 	}
-	s, version, _, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
+	s, version, _, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
 	if err != nil {
 		return err
 	}
@@ -104,12 +105,13 @@ func (c *Cluster) actGossip(view consensus.Snapshot, at *versions) error {
 	return nil
 }
 
-// actTickets passes the session ticket keys that were agreed to Config.Tickets.
-func (c *Cluster) actTickets(view consensus.Snapshot, at *versions) error {
-	if e, ok := view.Get(keyTickets); !ok || e.Version == at.tickets {
+// applyTickets passes the session ticket keys that were agreed to
+// Config.Tickets.
+func (c *Cluster) applyTickets(snap consensus.Snapshot, at *versions) error {
+	if e, ok := snap.Get(keyTickets); !ok || e.Version == at.tickets {
 		return nil
 	}
-	s, version, _, err := unseal[ticketSecret](c.Sealer(), view, keyTickets)
+	s, version, _, err := unseal[ticketSecret](c.Sealer(), snap, keyTickets)
 	if err != nil {
 		return err
 	}
@@ -118,9 +120,9 @@ func (c *Cluster) actTickets(view consensus.Snapshot, at *versions) error {
 	return nil
 }
 
-// actCAs trusts the CAs that were agreed.
-func (c *Cluster) actCAs(view consensus.Snapshot, at *versions) error {
-	e, ok := view.Get(keyCluster)
+// applyCAs trusts the CAs that were agreed.
+func (c *Cluster) applyCAs(snap consensus.Snapshot, at *versions) error {
+	e, ok := snap.Get(keyCluster)
 	if !ok || e.Version == at.cluster {
 		return nil
 	}
@@ -129,20 +131,20 @@ func (c *Cluster) actCAs(view consensus.Snapshot, at *versions) error {
 		return err
 	}
 	if r.ID != c.ClusterID() {
-		return fmt.Errorf("%w: the log is of cluster %s, the data folder of %s", ErrForeign, r.ID, c.ClusterID())
+		return fmt.Errorf("%w: the log belongs to cluster %s, the data folder to %s", ErrForeign, r.ID, c.ClusterID())
 	}
 	err = c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithBundle(r.CAs) })
 	switch {
 	case errors.Is(err, trust.ErrCertificate) && c.id.Load().NewerThan(r.CAs):
 		// A power cut lost the last entries that were applied here, but not the
 		// certificate that they led to. They will be replicated again.
-		c.log.Warn("the log on this disk is older than this node's certificate; it waits for the rest")
+		c.log.Warn("the log on this disk is older than this node's certificate; waiting for newer entries")
 		err = nil
 	case errors.Is(err, trust.ErrCertificate):
 		// This node's certificate is not valid under these CAs: the CA that
 		// signed it was retired while the node was away.
-		return fmt.Errorf("the CA was replaced while this node was away, and its certificate is worth nothing any more: "+
-			"remove the node and let it join anew with an empty data folder: %w", err)
+		return fmt.Errorf("the CA was replaced while this node was down, so its certificate is no longer valid: "+
+			"remove the node, then join it again with an empty data folder: %w", err)
 	}
 	if err != nil {
 		return err
@@ -163,22 +165,22 @@ func (c *Cluster) replaceIdentity(change func(*trust.Identity) (*trust.Identity,
 		return fmt.Errorf("data folder: %w", err)
 	}
 	c.id.Store(next)
-	poke(c.announcing)
+	notify(c.announceWake)
 	return nil
 }
 
 // renewal renews the node's own certificate.
 type renewal struct {
-	next  time.Time     // no attempt before
-	pause time.Duration // after a failed attempt
-	told  logOnce
+	next   time.Time     // no attempt before
+	pause  time.Duration // after a failed attempt
+	logged logOnce
 }
 
 // renewPause is the first pause after a failed renewal; the longest is an hour.
 const renewPause = 5 * time.Second
 
-// keep requests the next certificate when it is due.
-func (r *renewal) keep(c *Cluster) {
+// renewIfDue requests the next certificate when it is due.
+func (r *renewal) renewIfDue(c *Cluster) {
 	now := time.Now()
 	if now.Before(r.next) || !c.id.Load().NeedsRenewal(now) {
 		return
@@ -188,10 +190,10 @@ func (r *renewal) keep(c *Cluster) {
 	if err := c.renew(ctx); err != nil {
 		r.pause = min(max(2*r.pause, min(renewPause, 5*c.cfg.Timing.Tick)), time.Hour)
 		r.next = now.Add(r.pause)
-		if r.told == nil {
-			r.told = logOnce{}
+		if r.logged == nil {
+			r.logged = logOnce{}
 		}
-		r.told.warn(c.log, "the node's certificate cannot be renewed yet", c.Name(), err)
+		r.logged.warn(c.log, "cannot renew the node's certificate yet", c.Name(), err)
 		return
 	}
 	*r = renewal{}
@@ -213,18 +215,17 @@ func (c *Cluster) renew(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return c.renewed(res)
+		return c.applyRenewal(res)
 	}
-	res, err := ask(ctx, c, admin.MethodRenew, &RenewRequest{CSR: csr}, func(ctx context.Context, r *RenewRequest) (*RenewResult, error) {
-		return c.issue(ctx, c.ID(), r.CSR)
-	})
+	act := func(ctx context.Context, r *RenewRequest) (*RenewResult, error) { return c.issue(ctx, c.ID(), r.CSR) }
+	res, err := askLeader(ctx, c, admin.MethodRenew, &RenewRequest{CSR: csr}, act)
 	if err != nil {
 		return err
 	}
-	return c.renewed(res)
+	return c.applyRenewal(res)
 }
 
-func (c *Cluster) renewed(res *RenewResult) error {
+func (c *Cluster) applyRenewal(res *RenewResult) error {
 	return c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) {
 		return id.Renewed(nil, res.Certificate, res.CAs)
 	})
@@ -237,24 +238,24 @@ func (c *Cluster) handleRenew(ctx context.Context, req *RenewRequest) (*RenewRes
 
 // issue signs a certificate for a member, on the leader.
 func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResult, error) {
-	view, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return c.sign(view, id, csr)
+	return c.sign(snap, id, csr)
 }
 
 // sign signs a certificate for a member according to a snapshot.
-func (c *Cluster) sign(view consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
-	r, ok := record(view, id)
+func (c *Cluster) sign(snap consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
+	r, ok := record(snap, id)
 	if !ok || !r.member() {
-		return nil, admin.Errorf(admin.Forbidden, "node %.40q is no member of this cluster", id)
+		return nil, admin.Errorf(admin.Forbidden, "node %.40q is not a member of this cluster", id)
 	}
 	req, err := trust.CheckRequest(csr)
 	if err != nil || req.NodeID != id {
-		return nil, admin.Errorf(admin.Invalid, "the request is not one of node %.40q", id)
+		return nil, admin.Errorf(admin.Invalid, "invalid certificate request from node %.40q", id)
 	}
-	ca, err := c.signer(view)
+	ca, err := c.signer(snap)
 	if err != nil {
 		return nil, err
 	}
@@ -266,8 +267,8 @@ func (c *Cluster) sign(view consensus.Snapshot, id string, csr []byte) (*RenewRe
 }
 
 // signer returns the current CA with its key.
-func (c *Cluster) signer(view consensus.Snapshot) (*trust.CA, error) {
-	s, _, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
+func (c *Cluster) signer(snap consensus.Snapshot) (*trust.CA, error) {
+	s, _, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
 	switch {
 	case err != nil:
 		return nil, err

@@ -98,7 +98,7 @@ func (c *Cluster) openGossip() error {
 	}
 	g, err := gossip.Open(gossip.Config{
 		ID: c.ID(), Meta: c.meta(), Bind: c.cfg.Gossip, Advertise: advertise, Label: c.ClusterID(), Keys: keys,
-		Log: c.log, Conflict: c.conflict,
+		Log: c.log, Conflict: c.handleConflict,
 	})
 	if err != nil {
 		return fmt.Errorf("--gossip %s: %w", c.cfg.Gossip, err)
@@ -112,7 +112,7 @@ func (c *Cluster) openGossip() error {
 	if over {
 		return errors.Join(g.Close(), c.ctx.Err())
 	}
-	poke(c.announcing)
+	notify(c.announceWake)
 	// follow may have applied newer keys before c.gossip was set.
 	if keys, err = c.gossipKeys(); err != nil {
 		return err
@@ -120,26 +120,26 @@ func (c *Cluster) openGossip() error {
 	return g.SetKeys(keys)
 }
 
-// conflict handles another process that runs as this node. The younger one
-// yields: the older has the connections. Gossip alone is no proof, since anyone
-// with its key could end nodes; so the other process must show this node's
-// certificate.
-func (c *Cluster) conflict(other gossip.Member) {
-	if res, err := c.where(c.ctx, c.ID(), []string{other.Cluster}); err != nil || res.Last.Instance == c.Instance() {
-		c.log.Warn("gossip tells of a copy of this node, which does not answer there", "at", other.Cluster, "gossip", other.Addr)
+// handleConflict handles another process that runs as this node. The younger
+// one yields: the older has the connections. Gossip alone is no proof, since
+// anyone with its key could end nodes; so the other process must show this
+// node's certificate.
+func (c *Cluster) handleConflict(other gossip.Member) {
+	if res, err := c.locate(c.ctx, c.ID(), []string{other.Cluster}); err != nil || res.Last.Instance == c.Instance() {
+		c.log.Warn("gossip reports a copy of this node, but none answers at its address", "at", other.Cluster, "gossip", other.Addr)
 		return
 	}
 	if other.Since.After(c.opened) {
-		c.log.Error("a copy of this node's data folder runs elsewhere and has to end", "at", other.Cluster, "gossip", other.Addr)
+		c.log.Error("another process runs with a copy of this node's data folder and must stop", "at", other.Cluster, "gossip", other.Addr)
 		return
 	}
-	c.fail(fmt.Errorf("%w: node %s runs at %s: stop one of the two; a second node needs a data folder of its own",
+	c.fail(fmt.Errorf("%w: node %s runs at %s: stop one of the two; a second node needs its own data folder",
 		ErrCopied, c.ID(), other.Cluster))
 }
 
-// asSeen converts a member of gossip.
-func asSeen(m gossip.Member) seen {
-	s := seen{
+// newGossipEntry converts a member of gossip.
+func newGossipEntry(m gossip.Member) gossipEntry {
+	s := gossipEntry{
 		peer: Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Addr},
 		http: m.HTTP, zone: m.Zone, version: m.Version, instance: m.Instance, since: m.Since, state: StateUnreachable,
 	}
@@ -173,7 +173,7 @@ func (c *Cluster) joinGossip() {
 	defer ticker.Stop()
 	var last []string
 	var at time.Time
-	told := logOnce{}
+	logged := logOnce{}
 	for {
 		if g := c.gossiping(); g != nil {
 			seeds := c.unseen()
@@ -186,7 +186,7 @@ func (c *Cluster) joinGossip() {
 				cancel()
 			}
 		} else if err := c.openGossip(); err != nil {
-			told.warn(c.log, "gossip cannot start yet", c.Name(), err)
+			logged.warn(c.log, "cannot start gossip yet", c.Name(), err)
 		}
 		select {
 		case <-ticker.C:
@@ -199,9 +199,9 @@ func (c *Cluster) joinGossip() {
 // unseen lists gossip addresses of members that gossip does not see, at most
 // maxSeeds: one that answers reports the others.
 func (c *Cluster) unseen() (seeds []string) {
-	sighted := c.sighted()
+	entries := c.gossipEntries()
 	for _, p := range c.known() {
-		if sighted[p.ID].state == StateUp {
+		if entries[p.ID].state == StateUp {
 			continue
 		}
 		at := []string{p.Gossip}
@@ -218,28 +218,28 @@ func (c *Cluster) unseen() (seeds []string) {
 	return seeds
 }
 
-// watchSurroundings does every node's housekeeping about once a second: it
+// runHousekeeping does every node's housekeeping about once a second: it
 // publishes the node's facts, records which nodes are up, saves the peers, and
 // renews the certificate when that is due.
-func (c *Cluster) watchSurroundings() {
+func (c *Cluster) runHousekeeping() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
-	renewal, said, told := renewal{}, lastAdvertised{}, logOnce{}
+	renewal, advertised, logged := renewal{}, lastAdvertised{}, logOnce{}
 	for {
 		var changed <-chan struct{}
 		g := c.gossiping()
 		if g != nil {
 			changed = g.Changed()
 		}
-		said.advertise(c, g)
-		c.noteSight(time.Now())
+		advertised.advertise(c, g)
+		c.recordUpStates(time.Now())
 		if err := c.addressBook.remember(c.known()); err != nil {
-			told.warn(c.log, "peers cannot be remembered", peersFile, err)
+			logged.warn(c.log, "cannot save the known peers", peersFile, err)
 		}
-		renewal.keep(c)
+		renewal.renewIfDue(c)
 		select {
 		case <-changed:
-			poke(c.leading)
+			notify(c.leadWake)
 			select { // gossip changes often in large clusters
 			case <-time.After(c.cfg.Timing.Tick / 4):
 			case <-c.ctx.Done():
@@ -281,34 +281,34 @@ func (s *lastAdvertised) advertise(c *Cluster, g *gossip.Gossip) {
 		err = errors.Join(err, g.SetMeta(meta))
 	}
 	if err != nil && c.ctx.Err() == nil {
-		c.log.Warn("gossip takes no facts", "error", err)
+		c.log.Warn("cannot publish this node's facts through gossip", "error", err)
 	}
 }
 
-// noteSight records which nodes are up and since when, by this node's own
+// recordUpStates records which nodes are up and since when, by this node's own
 // clock, so that a new leader has this history.
-func (c *Cluster) noteSight(now time.Time) {
+func (c *Cluster) recordUpStates(now time.Time) {
 	up := map[string]bool{}
-	sighted := c.sighted()
+	entries := c.gossipEntries()
 	servers, _ := c.servers()
 	for _, s := range servers { // departing nodes are not in Members, but may be up
-		up[s.id] = sighted[s.id].state == StateUp
+		up[s.id] = entries[s.id].state == StateUp
 	}
 	for _, m := range c.Members() {
 		up[m.ID] = m.Up()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := make(map[string]sight, len(up))
+	next := make(map[string]upState, len(up))
 	for id, up := range up {
 		if up && id != c.ID() {
-			c.met.Store(true)
+			c.contacted.Store(true)
 		}
-		old, known := c.seen[id]
+		old, known := c.upStates[id]
 		if !known || old.up != up {
-			old = sight{up, now}
+			old = upState{up, now}
 		}
 		next[id] = old
 	}
-	c.seen = next
+	c.upStates = next
 }

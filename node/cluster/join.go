@@ -24,34 +24,34 @@ var errFinal = errors.New("")
 // final wraps an error that ends Open.
 func final(err error) error { return fmt.Errorf("%w%w", errFinal, err) }
 
-// joinAny joins through any of the addresses of Config.Join.
-func (c *Cluster) joinAny(ctx context.Context) error {
+// joinCluster joins through any of the addresses of Config.Join.
+func (c *Cluster) joinCluster(ctx context.Context) error {
 	token, err := trust.ParseToken(c.cfg.Token)
 	if err != nil {
 		return fmt.Errorf("--token: %w", err)
 	}
 	if token.Kind == trust.Admin {
-		return fmt.Errorf("--token: %w: %s is for administering; nodes join with one of role join (penstock token create --role join)",
+		return fmt.Errorf("--token: %w: %s is for administration; nodes join with a token of role join (penstock token create --role join)",
 			ErrToken, token)
 	}
-	told := logOnce{}
+	logged := logOnce{}
 	for pause := c.cfg.Timing.Retry; ; pause = min(2*pause, maxPause) {
-		err := c.joinRound(ctx, token, told)
+		err := c.joinRound(ctx, token, logged)
 		if err == nil || errors.Is(err, errFinal) {
 			return err
 		}
-		c.waits(StateJoining, fmt.Sprintf("joining a cluster: no node at %s has let this one in yet: %v", some(c.cfg.Join), err), nil)
+		c.waits(StateJoining, fmt.Sprintf("joining a cluster: no node at %s has admitted this one yet: %v", listNames(c.cfg.Join), err), nil)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return fmt.Errorf("no node could be joined in time: %w", ctx.Err())
+			return fmt.Errorf("no cluster was joined in time: %w", ctx.Err())
 		}
 	}
 }
 
 // joinRound tries each address once. Finding another cluster at one address is
 // final only if no other address may be the right one.
-func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told logOnce) error {
+func (c *Cluster) joinRound(ctx context.Context, token trust.Token, logged logOnce) error {
 	var foreign, last error
 	others := false
 	for _, addr := range c.cfg.Join {
@@ -67,14 +67,14 @@ func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told logOnce
 		default:
 			others = true
 		}
-		told.warn(c.log, "cannot join yet, and tries again", addr, err)
+		logged.warn(c.log, "cannot join yet; retrying", addr, err)
 		last = err
 	}
 	if foreign != nil && !others {
 		return final(foreign)
 	}
 	if last == nil {
-		return errors.New("no address but this node's own is given: --join wants that of another node")
+		return errors.New("--join has no address but this node's own: add that of another node")
 	}
 	return last
 }
@@ -91,7 +91,7 @@ func (c *Cluster) joinAt(ctx context.Context, addr string, token trust.Token) er
 		return err
 	}
 	if token.ClusterID != "" && res.Cluster != token.ClusterID {
-		return fmt.Errorf("%w: %s is of cluster %s, the token of %s", ErrForeign, addr, res.Cluster, token.ClusterID)
+		return fmt.Errorf("%w: %s is in cluster %s, the token is for %s", ErrForeign, addr, res.Cluster, token.ClusterID)
 	}
 	ring, err := trust.ParseKeyring(res.Keyring)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Cluster) joinAt(ctx context.Context, addr string, token trust.Token) er
 	c.mu.Lock()
 	c.keys = res.Gossip
 	c.mu.Unlock()
-	c.log.Info("joined", "cluster", res.Cluster, "at", addr)
+	c.log.Info("joined the cluster", "cluster", res.Cluster, "at", addr)
 	if err := c.openStore(); err != nil {
 		return final(err)
 	}
@@ -139,7 +139,7 @@ func (c *Cluster) askToJoin(ctx context.Context, addr string, token trust.Token,
 	}
 	client, err := admin.DialConfig{TLS: config}.Dial(ctx, addr)
 	if errors.Is(err, trust.ErrPin) {
-		return nil, fmt.Errorf("%w: the node at %s is not of the cluster %s that the token is for, "+
+		return nil, fmt.Errorf("%w: the node at %s is not in cluster %s, which the token is for, "+
 			"or its CA was replaced since the token was made: %w", ErrForeign, addr, token.ClusterID, trust.ErrPin)
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ const maxNodes = 2000
 // it: the proof is bound to the connection and has to be checked here. The
 // leader does the rest.
 func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult, error) {
-	key, token, err := c.proven(ctx, req.TokenID, req.Proof)
+	key, token, err := c.verifyProof(ctx, req.TokenID, req.Proof)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 	if err != nil {
 		return nil, err
 	}
-	res, err := ask(ctx, c, methodAdmit, &admitRequest{Node: req.Node, Token: token.Name}, c.handleAdmit)
+	res, err := askLeader(ctx, c, methodAdmit, &admitRequest{Node: req.Node, Token: token.Name}, c.handleAdmit)
 	if err != nil {
 		return nil, err
 	}
@@ -44,10 +44,10 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 	}, nil
 }
 
-// proven verifies the caller's proof that it knows a join token.
-func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key []byte, t trust.TokenRecord, err error) {
-	unknown := admin.Errorf(admin.Unauthenticated, "this cluster does not know the token: it is of another cluster, "+
-		"or ended long ago; penstock token create --role join makes one")
+// verifyProof verifies the caller's proof that it knows a join token.
+func (c *Cluster) verifyProof(ctx context.Context, tokenID string, proof []byte) (key []byte, t trust.TokenRecord, err error) {
+	unknown := admin.Errorf(admin.Unauthenticated, "unknown token: it is for another cluster, "+
+		"or expired or was revoked long ago: create one with penstock token create --role join")
 	t, ok, err := c.tokenRecord(ctx, tokenID)
 	if err != nil {
 		return nil, t, err
@@ -60,7 +60,7 @@ func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key
 		return nil, t, unknown
 	}
 	if err := t.Valid(c.now()); err != nil {
-		return nil, t, admin.Errorf(admin.Unauthenticated, "%v: penstock token create --role join makes another", err)
+		return nil, t, admin.Errorf(admin.Unauthenticated, "%v: create another with penstock token create --role join", err)
 	}
 	return key, t, nil
 }
@@ -71,38 +71,41 @@ func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key
 func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitResult, error) {
 	n := req.Node
 	csr, err := trust.CheckRequest(n.CSR)
-	if err != nil || csr.NodeID != n.ID || csr.Name != n.Name {
-		return nil, admin.Errorf(admin.Invalid, "the node's request for a certificate is not its own: %v", err)
+	if err == nil && (csr.NodeID != n.ID || csr.Name != n.Name) {
+		err = fmt.Errorf("it is for node %.40q, name %.80q", csr.NodeID, csr.Name)
+	}
+	if err != nil {
+		return nil, admin.Errorf(admin.Invalid, "invalid certificate request of node %.40q, name %.80q: %v", n.ID, n.Name, err)
 	}
 	if !n.reachable() {
-		return nil, admin.Errorf(admin.Invalid, "node %.40q, name %.80q, at %.80q: this is no node that can be reached: "+
-			"see --cluster and --advertise", n.ID, n.Name, n.Cluster)
+		return nil, admin.Errorf(admin.Invalid, "node %.40q, name %.80q, address %.80q: invalid, or no address that others can reach: "+
+			"check --cluster and --advertise", n.ID, n.Name, n.Cluster)
 	}
-	c.admitting.Lock()
-	defer c.admitting.Unlock()
-	view, err := c.current(ctx)
+	c.recordsMu.Lock()
+	defer c.recordsMu.Unlock()
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	next := Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: time.Now().UTC(), Key: hex.EncodeToString(csr.KeyDigest[:])}
-	if old, ok := record(view, n.ID); ok {
+	if old, ok := record(snap, n.ID); ok {
 		switch {
 		case old.Key != next.Key:
-			return nil, admin.Errorf(admin.Refused, "another node has the ID %s", n.ID)
+			return nil, admin.Errorf(admin.Refused, "the ID %s belongs to another node", n.ID)
 		case !old.member():
 			return nil, admin.Errorf(admin.Refused, "this node has left the cluster or was removed: "+
-				"start with an empty data folder, it then joins as a new one")
+				"start it with an empty data folder to join as a new one")
 		}
 		next.Joined = old.Joined
-	} else if len(records(view)) >= maxNodes {
-		return nil, admin.Errorf(admin.Refused, "the cluster knows %d nodes, those that have left among them; the limit is %d",
+	} else if len(records(snap)) >= maxNodes {
+		return nil, admin.Errorf(admin.Refused, "the cluster has records of %d nodes, including former members; the limit is %d",
 			maxNodes, maxNodes)
 	}
-	ops, err := c.freeName(ctx, view, next)
+	ops, err := c.claimName(ctx, snap, next)
 	if err != nil {
 		return nil, err
 	}
-	ca, err := c.signer(view)
+	ca, err := c.signer(snap)
 	if err != nil {
 		return nil, err
 	}
@@ -115,19 +118,19 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 		return nil, err
 	}
 	next = n.record(next.Joined, csr, ca)
-	ops = append(ops, c.putRecord(view, next))
+	ops = append(ops, c.putRecord(snap, next))
 	if err := c.commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {
 		if errors.Is(err, consensus.ErrVersion) {
-			return nil, admin.Errorf(admin.Unavailable, "the members have just changed: ask again")
+			return nil, admin.Errorf(admin.Unavailable, "the members have just changed: try again")
 		}
 		return nil, err
 	}
-	c.log.Info("a node joins", "node", n.Name, "id", n.ID, "at", n.Cluster, "token", req.Token)
+	c.log.Info("node admitted", "node", n.Name, "id", n.ID, "at", n.Cluster, "token", req.Token)
 	// The address counts as reported until the node announces it: before it has
 	// this answer, the node accepts no member's certificate.
 	c.addressBook.addReported(Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip})
 	c.pool.Drop(n.ID)
-	poke(c.leading)
+	notify(c.leadWake)
 	return &admitResult{CAs: ca.Bundle(), Certificate: leaf, Gossip: keys, Peers: c.known()}, nil
 }
 
@@ -135,7 +138,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 // bounded length.
 func (n Candidate) reachable() bool {
 	p := Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}
-	return p.valid() && n.Name != "" && short(n.HTTP, n.Zone, n.Version, n.Last.Instance)
+	return p.valid() && n.Name != "" && boundedTexts(n.HTTP, n.Zone, n.Version, n.Last.Instance)
 }
 
 // record returns the candidate's record as a member with a certificate of the
@@ -144,39 +147,39 @@ func (n Candidate) record(joined time.Time, csr trust.Request, ca *trust.CA) Rec
 	return Announcement{
 		Cluster: n.Cluster, Gossip: n.Gossip, HTTP: n.HTTP, Zone: n.Zone, Version: n.Version, Level: n.Level,
 		Last: n.Last, Issuer: issuerID(ca),
-	}.onto(Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: joined, Key: hex.EncodeToString(csr.KeyDigest[:])})
+	}.applyTo(Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: joined, Key: hex.EncodeToString(csr.KeyDigest[:])})
 }
 
-// freeName makes sure that no other member holds a node's name. If the holder
-// is gone, its machine was set up anew, and freeName returns the op that ends
+// claimName makes sure that no other member holds a node's name. If the holder
+// is gone, its machine was set up anew, and claimName returns the op that ends
 // its membership.
-func (c *Cluster) freeName(ctx context.Context, view consensus.Snapshot, next Record) ([]consensus.Op, error) {
-	holder, taken := holderOf(records(view), next.Name, next.ID)
+func (c *Cluster) claimName(ctx context.Context, snap consensus.Snapshot, next Record) ([]consensus.Op, error) {
+	holder, taken := findNameHolder(records(snap), next.Name, next.ID)
 	if !taken {
 		return nil, nil
 	}
-	sighted := c.sighted()[holder.ID]
+	entry := c.gossipEntries()[holder.ID]
 	if holder.ID == c.ID() || c.answers(ctx, holder.ID) {
 		return nil, admin.Errorf(admin.Refused, "a node named %s is up at %s; choose another --name", holder.Name, holder.Cluster)
 	}
-	if sighted.state == StateUp {
-		return nil, admin.Errorf(admin.Unavailable, "a node named %s was up at %s a moment ago; its name is free when it is known to be gone",
-			holder.Name, holder.Cluster)
+	if entry.state == StateUp {
+		return nil, admin.Errorf(admin.Unavailable,
+			"a node named %s was up at %s a moment ago; its name becomes free once it is known to be down", holder.Name, holder.Cluster)
 	}
-	c.log.Warn("a node of the same name joins in place of one that is gone", "name", holder.Name, "old", holder.ID, "new", next.ID)
+	c.log.Warn("a new node replaces one of the same name that is down", "name", holder.Name, "old", holder.ID, "new", next.ID)
 	holder.Left = time.Now().UTC()
-	return []consensus.Op{c.putRecord(view, holder)}, nil
+	return []consensus.Op{c.putRecord(snap, holder)}, nil
 }
 
 // answers reports whether the node with that ID can be reached now.
 func (c *Cluster) answers(ctx context.Context, id string) bool {
-	_, err := c.where(ctx, id, c.addresses(id))
+	_, err := c.locate(ctx, id, c.addresses(id))
 	return err == nil
 }
 
-// where queries the node with that ID, at the first of the addresses that
+// locate queries the node with that ID, at the first of the addresses that
 // answers, for its current process.
-func (c *Cluster) where(ctx context.Context, id string, addrs []string) (*whereResult, error) {
+func (c *Cluster) locate(ctx context.Context, id string, addrs []string) (*locateResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
 	defer cancel()
 	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
@@ -185,89 +188,89 @@ func (c *Cluster) where(ctx context.Context, id string, addrs []string) (*whereR
 		return nil, err
 	}
 	defer client.Close()
-	return admin.Call[whereResult](ctx, client, methodWhere, &whereRequest{})
+	return admin.Call[locateResult](ctx, client, methodLocate, &locateRequest{})
 }
 
-// handleWhere returns where a node is, as seen from this one.
-func (c *Cluster) handleWhere(_ context.Context, req *whereRequest) (*whereResult, error) {
+// handleLocate returns where a node is, as seen from this one.
+func (c *Cluster) handleLocate(_ context.Context, req *locateRequest) (*locateResult, error) {
 	if req.ID == "" || req.ID == c.ID() {
 		own := Peer{ID: c.ID(), Name: c.Name(), Cluster: c.Address(), Gossip: c.GossipAddress()}
-		return &whereResult{Peer: own, Last: c.id.Load().Incarnation(), Up: true}, nil
+		return &locateResult{Peer: own, Last: c.id.Load().Incarnation(), Up: true}, nil
 	}
-	res := &whereResult{Peer: Peer{ID: req.ID}}
+	res := &locateResult{Peer: Peer{ID: req.ID}}
 	if r, ok := record(c.Store().Snapshot(), req.ID); ok {
 		res.Peer, res.Last = Peer{ID: r.ID, Name: r.Name, Cluster: r.Cluster, Gossip: r.Gossip}, r.Last
 	}
-	if s, ok := c.sighted()[req.ID]; ok {
+	if s, ok := c.gossipEntries()[req.ID]; ok {
 		res.Peer, res.Up = s.peer, s.state == StateUp
 	}
 	return res, nil
 }
 
-// elsewhere refuses to start if this folder's node already runs at another
-// address: it gets the addresses at which the peers see the node, and checks
-// whether it answers there.
-func (c *Cluster) elsewhere(ctx context.Context) error {
+// checkNotRunning refuses to start if this folder's node already runs at
+// another address: it gets the addresses at which the peers see the node, and
+// checks whether it answers there.
+func (c *Cluster) checkNotRunning(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
 	defer cancel()
 	peers := c.addressBook.all()
-	found := make(chan string, spreadAtOnce)
-	peers = peers[:min(len(peers), spreadAtOnce)]
+	found := make(chan string, maxParallelCalls)
+	peers = peers[:min(len(peers), maxParallelCalls)]
 	for _, p := range peers {
-		go func() { found <- c.seenAt(ctx, p) }()
+		go func() { found <- c.runningAt(ctx, p) }()
 	}
 	for range peers {
 		if at := <-found; at != "" {
-			return fmt.Errorf("%w: node %s runs at %s: stop it first; a second node needs a data folder of its own", ErrCopied, c.ID(), at)
+			return fmt.Errorf("%w: node %s runs at %s: stop it first; a second node needs its own data folder", ErrCopied, c.ID(), at)
 		}
 	}
 	return nil
 }
 
-// seenAt gets the address at which a peer sees this node, and returns it if
+// runningAt gets the address at which a peer sees this node, and returns it if
 // another process of this node answers there.
-func (c *Cluster) seenAt(ctx context.Context, p Peer) string {
+func (c *Cluster) runningAt(ctx context.Context, p Peer) string {
 	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, p.ID)}
 	client, err := config.Dial(ctx, p.Cluster)
 	if err != nil {
 		return ""
 	}
 	defer client.Close()
-	res, err := admin.Call[whereResult](ctx, client, methodWhere, &whereRequest{ID: c.ID()})
+	res, err := admin.Call[locateResult](ctx, client, methodLocate, &locateRequest{ID: c.ID()})
 	if err != nil || res.Peer.Cluster == "" || res.Peer.Cluster == c.Address() {
 		return ""
 	}
-	other, err := c.where(ctx, c.ID(), []string{res.Peer.Cluster})
+	other, err := c.locate(ctx, c.ID(), []string{res.Peer.Cluster})
 	if err != nil || other.Last.Instance == c.Instance() {
 		return ""
 	}
 	return res.Peer.Cluster
 }
 
-// copied returns, on the leader, why the announcing folder is not that of the
-// node in the record: where that node still runs, or which start the folder
+// detectCopy returns, on the leader, why the announcing folder is not that of
+// the node in the record: where that node still runs, or which start the folder
 // repeats; "": it is. An error means that this cannot be decided now, since the
 // node does not answer where gossip reports it as up.
-func (c *Cluster) copied(ctx context.Context, r Record, a Announcement) (string, error) {
+func (c *Cluster) detectCopy(ctx context.Context, r Record, a Announcement) (string, error) {
 	if r.Last.Instance == "" || r.Last.Instance == a.Last.Instance {
 		return "", nil
 	}
 	if r.Cluster != a.Cluster {
-		other, err := c.where(ctx, r.ID, []string{r.Cluster})
+		other, err := c.locate(ctx, r.ID, []string{r.Cluster})
 		switch {
 		case err == nil && other.Last.Instance != a.Last.Instance:
 			return "node " + r.Name + " runs at " + r.Cluster, nil
-		case err != nil && !errors.Is(err, syscall.ECONNREFUSED) && c.sighted()[r.ID].isUpAt(r.Cluster):
-			return "", admin.Errorf(admin.Busy, "node %s is up at %s and does not answer: whether it has moved to %s is not known yet",
+		case err != nil && !errors.Is(err, syscall.ECONNREFUSED) && c.gossipEntries()[r.ID].isUpAt(r.Cluster):
+			return "", admin.Errorf(admin.Busy, "node %s is up at %s but does not answer: its move to %s cannot be confirmed yet",
 				r.Name, r.Cluster, a.Cluster)
 		}
 	}
-	return unlikeLast(r, a), nil
+	return incarnationMismatch(r, a), nil
 }
 
-// unlikeLast returns why an announcing folder is not the one in the record, by
-// the count of its starts; "": it may be.
-func unlikeLast(r Record, a Announcement) string {
+// incarnationMismatch returns why an announcing folder is not the one in the
+// record, by the count of its starts; "": it may be.
+func incarnationMismatch(r Record, a Announcement) string {
 	if err := a.Last.Follows(r.Last); err != nil {
 		return err.Error()
 	}

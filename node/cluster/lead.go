@@ -27,33 +27,33 @@ const (
 	leftFor = 100 * 24 * time.Hour
 )
 
-// duties are the tasks of the leader, with what it remembers about them.
-type duties struct {
-	told logOnce
-	// looked is when the duties of each tick were last due, tidied when those
-	// of each minute were.
-	looked, tidied time.Time
+// leaderTasks are the tasks of the leader, with what it remembers about them.
+type leaderTasks struct {
+	logged logOnce
+	// lastTick is when the tasks of each tick were last due, lastCleanup when
+	// cleanUp was.
+	lastTick, lastCleanup time.Time
 	// tickets is the version of the ticket keys that this leader has seen,
 	// ticketsAt since when, by its own clock.
 	tickets   uint64
 	ticketsAt time.Time
 }
 
-// lead performs the leader's duties while this node leads: about once a second,
+// lead performs the leader's tasks while this node leads: about once a second,
 // and whenever something has changed.
 func (c *Cluster) lead() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
-	d := duties{told: logOnce{}}
+	tasks := leaderTasks{logged: logOnce{}}
 	for {
 		if c.Store().Leadership().Ready {
-			d.perform(c, time.Now())
+			tasks.runDue(c, time.Now())
 		} else {
-			d = duties{told: logOnce{}}
+			tasks = leaderTasks{logged: logOnce{}}
 		}
 		select {
 		case <-ticker.C:
-		case <-c.leading:
+		case <-c.leadWake:
 			select { // changes come in bursts
 			case <-time.After(c.cfg.Timing.Tick / 50):
 			case <-c.ctx.Done():
@@ -65,70 +65,71 @@ func (c *Cluster) lead() {
 	}
 }
 
-// tidyEvery is how often the leader deletes outdated entries.
-const tidyEvery = time.Minute
+// cleanupInterval is how often the leader deletes outdated entries.
+const cleanupInterval = time.Minute
 
-// duty is one task of the leader.
-type duty struct {
-	what string
-	do   func(context.Context, *Cluster) error
+// leaderTask is one task of the leader.
+type leaderTask struct {
+	name string
+	run  func(context.Context, *Cluster) error
 }
 
-// perform runs one round of duties. A duty that fails is retried in the next
+// runDue runs the tasks that are due. A task that fails is retried in the next
 // round, or by the next leader.
-func (d *duties) perform(c *Cluster, now time.Time) {
-	due := []duty{{"announce", d.ownRecord}, {"membership", d.members}, {"log", grouping}}
-	if now.Sub(d.looked) >= c.cfg.Timing.Tick {
-		d.looked = now
-		due = append(due, duty{"gossip key", d.gossipKey}, duty{"CA", d.oldCA}, duty{"tickets", d.rotateTickets})
+func (lt *leaderTasks) runDue(c *Cluster, now time.Time) {
+	due := []leaderTask{{"announce", lt.updateOwnRecord}, {"membership", lt.reconcileMembers}, {"log", allowBatchGroups}}
+	if now.Sub(lt.lastTick) >= c.cfg.Timing.Tick {
+		lt.lastTick = now
+		due = append(due, leaderTask{"gossip key", lt.advanceGossipKey}, leaderTask{"CA", lt.retireOldCA},
+			leaderTask{"tickets", lt.rotateTickets})
 	}
-	if now.Sub(d.tidied) >= tidyEvery {
-		d.tidied = now
-		due = append(due, duty{"tidy", d.tidy})
+	if now.Sub(lt.lastCleanup) >= cleanupInterval {
+		lt.lastCleanup = now
+		due = append(due, leaderTask{"tidy", lt.cleanUp})
 	}
-	for _, one := range due {
+	for _, task := range due {
 		ctx, cancel := context.WithTimeout(c.ctx, actTimeout)
-		err := one.do(ctx, c)
+		err := task.run(ctx, c)
 		cancel()
 		switch {
 		case err == nil:
-			delete(d.told, one.what)
+			delete(lt.logged, task.name)
 		case c.ctx.Err() != nil || errors.Is(err, consensus.ErrNotLeader):
 			return
 		case !errors.Is(err, consensus.ErrVersion) && !errors.Is(err, consensus.ErrServers): // another change came first
-			d.told.warn(c.log, "the leader could not do its work, and tries again", one.what, err)
+			lt.logged.warn(c.log, "a task of the leader failed; retrying", task.name, err)
 		}
 	}
 }
 
-// grouping allows groups of batches in the log once every member understands
-// them; nodes of the release before would have to stop at one.
-func grouping(_ context.Context, c *Cluster) error {
-	c.Store().SetGroupsDisabled(len(c.Lacking(LevelGroups)) > 0)
+// allowBatchGroups allows groups of batches in the log once every member
+// understands them; nodes of the release before would have to stop at one.
+func allowBatchGroups(_ context.Context, c *Cluster) error {
+	c.Store().SetGroupsDisabled(len(c.MembersBelow(LevelGroups)) > 0)
 	return nil
 }
 
-// ownRecord keeps the leader's own record up to date.
-func (d *duties) ownRecord(ctx context.Context, c *Cluster) error {
+// updateOwnRecord keeps the leader's own record up to date.
+func (lt *leaderTasks) updateOwnRecord(ctx context.Context, c *Cluster) error {
 	a := c.announcement()
-	if r, ok := record(c.Store().Snapshot(), c.ID()); ok && r.Name == a.Name && a.onto(r) == r {
+	if r, ok := record(c.Store().Snapshot(), c.ID()); ok && r.Name == a.Name && a.applyTo(r) == r {
 		return nil
 	}
 	var res AnnounceResult
-	if err := c.takeAnnouncement(ctx, a, &res); err != nil {
+	if err := c.recordAnnouncement(ctx, a, &res); err != nil {
 		return err
 	}
 	c.applyAnnounceResult(&res, a)
 	return nil
 }
 
-// members brings Raft's configuration in line with the records.
-func (d *duties) members(ctx context.Context, c *Cluster) error {
-	c.noteSight(time.Now())
+// reconcileMembers brings Raft's configuration in line with the records.
+func (lt *leaderTasks) reconcileMembers(ctx context.Context, c *Cluster) error {
+	c.recordUpStates(time.Now())
 	observed, addrs, index := c.observe()
 	for _, a := range membership.Plan(observed) {
-		c.log.Info("membership", "do", string(a.Kind), "node", a.ID, "why", a.Why)
-		next, err := c.perform(ctx, a, addrs[a.ID], index)
+		c.log.Info("membership change", "action", string(a.Kind), "node", a.ID, "why", a.Why)
+		next, err := c.applyAction(ctx, a, addrs[a.ID], index)
 		if err != nil {
 			return err
 		}
@@ -139,9 +140,9 @@ func (d *duties) members(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-// perform executes one action on the configuration with an index, and returns
-// the index of the next one; 0 if it has not changed.
-func (c *Cluster) perform(ctx context.Context, a membership.Action, addr string, index uint64) (uint64, error) {
+// applyAction executes one action on the configuration with an index, and
+// returns the index of the next one; 0 if it has not changed.
+func (c *Cluster) applyAction(ctx context.Context, a membership.Action, addr string, index uint64) (uint64, error) {
 	switch a.Kind {
 	case membership.AddNonvoter:
 		return c.Store().AddNonvoter(ctx, a.ID, addr, index)
@@ -154,7 +155,7 @@ func (c *Cluster) perform(ctx context.Context, a membership.Action, addr string,
 	case membership.Transfer:
 		return 0, c.Store().Transfer(ctx, a.ID)
 	case membership.Forget:
-		return 0, c.depart(ctx, a.ID, "forget")
+		return 0, c.markDeparted(ctx, a.ID, "forget")
 	}
 	return 0, nil
 }
@@ -162,15 +163,15 @@ func (c *Cluster) perform(ctx context.Context, a membership.Action, addr string,
 // observe returns what the leader sees of the members, their addresses, and the
 // index of the configuration that it saw.
 func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, index uint64) {
-	view := c.Store().Snapshot()
+	snap := c.Store().Snapshot()
 	servers, index := c.Store().Servers()
-	last := view.Index()
-	sighted := c.sighted()
+	last := snap.Index()
+	entries := c.gossipEntries()
 	c.mu.Lock()
-	seen := c.seen
+	upStates := c.upStates
 	c.mu.Unlock()
 	nodes := map[string]*membership.Node{}
-	for _, r := range c.cache.recordsIn(view) {
+	for _, r := range c.cache.recordsIn(snap) {
 		nodes[r.ID] = &membership.Node{
 			ID: r.ID, Name: r.Name, Addr: r.Cluster, Zone: r.Zone, Joined: r.Joined, Leaving: !r.member(),
 		}
@@ -194,9 +195,9 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 		if n.Leaving && !n.Server {
 			continue // only its record is left
 		}
-		n.Up, n.Since = seen[id].up, seen[id].since
-		n.CaughtUp = sighted[id].index+closeEnough > last
-		n.Draining = fitness(sighted[id].facts) == fitnessLeaving
+		n.Up, n.Since = upStates[id].up, upStates[id].since
+		n.CaughtUp = entries[id].index+closeEnough > last
+		n.Draining = fitness(entries[id].facts) == fitnessLeaving
 		if id == c.ID() {
 			n.Up, n.CaughtUp = true, true
 			n.Leaving = n.Leaving || c.leaving.Load()
@@ -221,48 +222,49 @@ func (c *Cluster) expected() int {
 	return r.Expect
 }
 
-// depart records that a node is no longer a member. Raft's configuration
+// markDeparted records that a node is no longer a member. Raft's configuration
 // follows (members). The record stays, so that the node's certificate is
 // refused.
 //
 // The record may change while this is agreed on: the last announcement of a
 // node that has just died may be in the log although no caller waits for it any
 // more.
-func (c *Cluster) depart(ctx context.Context, id, what string) error {
-	c.admitting.Lock()
-	defer c.admitting.Unlock()
-	view := c.Store().Snapshot()
+func (c *Cluster) markDeparted(ctx context.Context, id, what string) error {
+	c.recordsMu.Lock()
+	defer c.recordsMu.Unlock()
+	snap := c.Store().Snapshot()
 	for {
-		r, ok := record(view, id)
+		r, ok := record(snap, id)
 		if !ok || !r.member() {
 			return nil
 		}
 		r.Left = time.Now().UTC()
-		err := c.commit(ctx, c.Name(), what, []consensus.Op{c.putRecord(view, r)})
+		err := c.commit(ctx, c.Name(), what, []consensus.Op{c.putRecord(snap, r)})
 		if err == nil {
-			c.log.Info("a node is no member any more", "node", r.Name, "id", id, "why", what)
-			poke(c.leading)
+			c.log.Info("a node is no longer a member", "node", r.Name, "id", id, "why", what)
+			notify(c.leadWake)
 			return nil
 		}
 		if !errors.Is(err, consensus.ErrVersion) {
 			return err
 		}
-		if view, err = c.current(ctx); err != nil {
+		if snap, err = c.currentSnapshot(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// gossipKey takes the next step of the gossip key's rotation when it is due.
-func (d *duties) gossipKey(ctx context.Context, c *Cluster) error {
-	view := c.Store().Snapshot()
-	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
+// advanceGossipKey takes the next step of the gossip key's rotation when it is
+// due.
+func (lt *leaderTasks) advanceGossipKey(ctx context.Context, c *Cluster) error {
+	snap := c.Store().Snapshot()
+	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
 	if err != nil || !ok {
 		return err
 	}
-	sighted := c.sighted()
-	up := func(id string) bool { return id == c.ID() || sighted[id].state == StateUp }
-	next, _, ok := nextGossip(cur, version, c.cache.recordsIn(view), up)
+	entries := c.gossipEntries()
+	up := func(id string) bool { return id == c.ID() || entries[id].state == StateUp }
+	next, _, ok := nextGossip(cur, version, c.cache.recordsIn(snap), up)
 	if !ok {
 		return nil
 	}
@@ -270,18 +272,18 @@ func (d *duties) gossipKey(ctx context.Context, c *Cluster) error {
 	if err != nil {
 		return err
 	}
-	c.log.Info("gossip key: next step", "step", next.Phase)
+	c.log.Info("gossip key rotation: next step", "step", next.Phase)
 	return c.commit(ctx, c.Name(), "rotate gossip", []consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
 }
 
-// oldCA retires the old CA once no member's certificate is signed by it any
-// more.
-func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
+// retireOldCA retires the old CA once no member's certificate is signed by it
+// any more.
+func (lt *leaderTasks) retireOldCA(ctx context.Context, c *Cluster) error {
 	if len(c.id.Load().Bundle()) == 1 {
 		return nil // there is no old CA
 	}
-	view := c.Store().Snapshot()
-	s, version, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
+	snap := c.Store().Snapshot()
+	s, version, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
 	if err != nil || !ok {
 		return err
 	}
@@ -289,17 +291,18 @@ func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
 	if err != nil || !ca.Rotating() {
 		return err
 	}
-	if late := laggards(issuerID(ca), c.cache.recordsIn(view)); len(late) > 0 {
-		d.told.warn(c.log, "the old CA stays until these nodes have certificates of the new one", "old CA", errors.New(some(late)))
+	if late := membersOnOldCA(issuerID(ca), c.cache.recordsIn(snap)); len(late) > 0 {
+		lt.logged.warn(c.log, "the old CA stays trusted until these nodes have certificates of the new one", "old CA",
+			errors.New(listNames(late)))
 		return nil
 	}
-	c.log.Info("the old CA is not trusted any more")
-	return c.putCA(ctx, view, ca.Retire(), version, "retire the old CA")
+	c.log.Info("the old CA is no longer trusted")
+	return c.putCA(ctx, snap, ca.Retire(), version, "retire the old CA")
 }
 
 // putCA puts a CA in force together with the certificates that nodes trust.
-func (c *Cluster) putCA(ctx context.Context, view consensus.Snapshot, ca *trust.CA, version uint64, what string) error {
-	e, ok := view.Get(keyCluster)
+func (c *Cluster) putCA(ctx context.Context, snap consensus.Snapshot, ca *trust.CA, version uint64, what string) error {
+	e, ok := snap.Get(keyCluster)
 	if !ok {
 		return errors.New("this node does not have the cluster's record yet")
 	}
@@ -327,18 +330,18 @@ func issuerID(ca *trust.CA) string { return hex.EncodeToString(ca.Certificate().
 
 // rotateTickets adds a session ticket key once a day. The leader measures the
 // day by its own clock as well as by the entry's time, since clocks jump.
-func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
-	view := c.Store().Snapshot()
-	cur, version, ok, err := unseal[ticketSecret](c.Sealer(), view, keyTickets)
+func (lt *leaderTasks) rotateTickets(ctx context.Context, c *Cluster) error {
+	snap := c.Store().Snapshot()
+	cur, version, ok, err := unseal[ticketSecret](c.Sealer(), snap, keyTickets)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	if ok && version != d.tickets {
-		d.tickets, d.ticketsAt = version, now
+	if ok && version != lt.tickets {
+		lt.tickets, lt.ticketsAt = version, now
 	}
-	if e, _ := view.Get(keyTickets); ok {
-		age, watched := now.Sub(e.At), now.Sub(d.ticketsAt)
+	if e, _ := snap.Get(keyTickets); ok {
+		age, watched := now.Sub(e.At), now.Sub(lt.ticketsAt)
 		if watched < ticketsEvery && (age < ticketsEvery || watched < ticketsEvery/24) {
 			return nil
 		}
@@ -350,12 +353,12 @@ func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
 	return c.commit(ctx, c.Name(), "rotate tickets", []consensus.Op{{Key: keyTickets, Value: value, IfVersion: &version}})
 }
 
-// tidy deletes tokens that ended long ago, and records of nodes that left so
+// cleanUp deletes tokens that ended long ago, and records of nodes that left so
 // long ago that no certificate of theirs can be valid.
-func (d *duties) tidy(ctx context.Context, c *Cluster) error {
-	view, now := c.Store().Snapshot(), time.Now()
+func (lt *leaderTasks) cleanUp(ctx context.Context, c *Cluster) error {
+	snap, now := c.Store().Snapshot(), time.Now()
 	var ops []consensus.Op
-	for e := range view.Kind(kindToken) {
+	for e := range snap.Kind(kindToken) {
 		t, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil {
 			continue
@@ -364,7 +367,7 @@ func (d *duties) tidy(ctx context.Context, c *Cluster) error {
 			ops = append(ops, consensus.Op{Key: e.Key, IfVersion: &e.Version})
 		}
 	}
-	for e := range view.Kind(kindNode) {
+	for e := range snap.Kind(kindNode) {
 		r, err := unmarshal[Record](e.Key, e.Value)
 		if err == nil && !r.member() && now.Sub(r.Left) > leftFor {
 			ops = append(ops, consensus.Op{Key: e.Key, IfVersion: &e.Version})

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -15,49 +16,49 @@ import (
 // forced, it refuses if that node is up, and if too few voters would remain to
 // decide anything.
 func (c *Cluster) Remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-	return untilKnown(func(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-		return ask(ctx, c, admin.MethodRemove, req, c.remove)
+	return retryUnknown(func(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
+		return askLeader(ctx, c, admin.MethodRemove, req, c.remove)
 	}, admin.NotFound)(ctx, req)
 }
 
 func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-	view, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	m, err := c.Resolve(req.Node)
-	switch id, going := c.going(view, req.Node); {
+	switch id, going := c.findDeparting(snap, req.Node); {
 	case err != nil && going: // removed by an earlier request, or leaving by itself
-		return &admin.Empty{}, c.waitGone(ctx, id)
+		return &admin.Empty{}, c.awaitRemoval(ctx, id)
 	case err != nil:
 		return nil, err
 	case m.Self:
-		return nil, admin.Errorf(admin.Refused, "%s leads the cluster and is up: have it leave (penstock leave %s)", m.Name, m.Name)
+		return nil, admin.Errorf(admin.Refused, "%s is up and leads the cluster: use penstock leave %s instead", m.Name, m.Name)
 	case m.Up() && !req.Force:
-		return nil, admin.Errorf(admin.Refused, "%s is up at %s: have it leave (penstock leave), or say --force", m.Name, m.Cluster)
+		return nil, admin.Errorf(admin.Refused, "%s is up at %s: use penstock leave instead, or add --force", m.Name, m.Cluster)
 	}
-	if err := c.spared(ctx, m.ID); err != nil && !req.Force {
+	if err := c.checkQuorumWithout(ctx, m.ID); err != nil && !req.Force {
 		if errors.Is(err, consensus.ErrQuorum) {
 			err = admin.Errorf(admin.Refused, "%v: bring the others back, or remove them first", err)
 		}
 		var refused *admin.Error
 		if errors.As(err, &refused) && refused.Code == admin.Refused {
-			return nil, admin.Errorf(admin.Refused, "%s; or say --force", refused.Message)
+			return nil, admin.Errorf(admin.Refused, "%s; or add --force", refused.Message)
 		}
 		return nil, err
 	}
-	if err := c.depart(ctx, m.ID, "remove"); err != nil {
+	if err := c.markDeparted(ctx, m.ID, "remove"); err != nil {
 		return nil, err
 	}
-	return &admin.Empty{}, c.waitGone(ctx, m.ID)
+	return &admin.Empty{}, c.awaitRemoval(ctx, m.ID)
 }
 
-// going finds a node, by ID or name, that is no longer a member but still in
-// Raft's configuration.
-func (c *Cluster) going(view consensus.Snapshot, nameOrID string) (id string, ok bool) {
+// findDeparting finds a node, by ID or name, that is no longer a member but
+// still in Raft's configuration.
+func (c *Cluster) findDeparting(snap consensus.Snapshot, nameOrID string) (id string, ok bool) {
 	servers, _ := c.servers()
 	for _, s := range servers {
-		r, known := record(view, s.id)
+		r, known := record(snap, s.id)
 		if known && !r.member() && (r.ID == nameOrID || r.Name == nameOrID) {
 			return r.ID, true
 		}
@@ -88,28 +89,28 @@ func quorumWithout(members []Member, id string) error {
 	case !was:
 		return nil
 	case voters == 0:
-		return admin.Errorf(admin.Refused, "%s is the only node that votes: without it there is no cluster; stop it instead", name)
+		return admin.Errorf(admin.Refused, "%s is the only voter: without it there is no cluster; stop it instead", name)
 	case up < need:
-		return admin.Errorf(admin.Refused, "without %s there are %d voters; %d must be up to decide anything, and %d are; "+
-			"not in reach: %s; bring back who is missing, or remove it first", name, voters, need, up, some(down))
+		return admin.Errorf(admin.Refused, "without %s there are %d voters; %d must be up to commit anything, and %d are; "+
+			"unreachable: %s; bring the missing ones back, or remove them first", name, voters, need, up, listNames(down))
 	}
 	return nil
 }
 
-// spared returns an error, on the leader, if the others cannot decide without a
-// node: by the members' states, and by the voters that answer now
-// (consensus.ErrQuorum).
-func (c *Cluster) spared(ctx context.Context, id string) error {
+// checkQuorumWithout returns an error, on the leader, if the others cannot
+// decide without a node: by the members' states, and by the voters that answer
+// now (consensus.ErrQuorum).
+func (c *Cluster) checkQuorumWithout(ctx context.Context, id string) error {
 	if err := quorumWithout(c.Members(), id); err != nil {
 		return err
 	}
 	return c.Store().CheckQuorumWithout(ctx, id)
 }
 
-// waitGone waits until a node is no longer in Raft's configuration: until then
-// its vote counts. If ctx ends first, the node is no longer a member all the
-// same, and a repeated request waits again.
-func (c *Cluster) waitGone(ctx context.Context, id string) error {
+// awaitRemoval waits until a node is no longer in Raft's configuration: until
+// then its vote counts. If ctx ends first, the node is no longer a member all
+// the same, and a repeated request waits again.
+func (c *Cluster) awaitRemoval(ctx context.Context, id string) error {
 	for {
 		changes := c.Store().Changes()
 		servers, _ := c.servers()
@@ -120,13 +121,13 @@ func (c *Cluster) waitGone(ctx context.Context, id string) error {
 		if !there {
 			return nil
 		}
-		poke(c.leading)
+		notify(c.leadWake)
 		select {
 		case <-changes:
 		case <-time.After(c.cfg.Timing.Tick):
 		case <-ctx.Done():
-			return admin.Errorf(admin.UnknownOutcome, "it is no member any more, "+
-				"but the voters have not agreed in time to go on without it; the same request waits for that again")
+			return admin.Errorf(admin.UnknownOutcome, "the node is no longer a member, "+
+				"but the voters have not agreed in time to continue without it; repeat the request to wait again")
 		}
 	}
 }
@@ -143,9 +144,9 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 			c.leaving.Store(false)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	if err := c.untilLet(ctx, c.askToDepart); err != nil {
+	if err := c.awaitDeparture(ctx, c.requestDeparture); err != nil {
 		return err
 	}
 	c.log.Info("left the cluster")
@@ -153,48 +154,48 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 		return err
 	}
 	c.leaveGossip(ctx)
-	return errors.Join(c.close(), forgetLeft(c.cfg.Dir)) // again: Close may have run before the mark
+	return errors.Join(c.close(), removeLeftIdentity(c.cfg.Dir)) // again: Close may have run before the mark
 }
 
-// untilLet repeats ask until this node has been taken out or was refused.
-func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error) error {
+// awaitDeparture repeats ask until this node has been taken out or was refused.
+func (c *Cluster) awaitDeparture(ctx context.Context, ask func(context.Context) error) error {
 	for lost := false; ; { // lost: an earlier attempt may have taken this node out
 		// If another node leads, that one decides: this one may lag behind and
 		// miss nodes that have left.
-		if err := c.MayLeave(); err != nil && !lost && c.leads() == c.ID() {
+		if err := c.MayLeave(); err != nil && !lost && c.leaderID() == c.ID() {
 			return err
 		}
-		c.handOver(ctx, false)
+		c.transferLead(ctx, false)
 		err := ask(ctx)
 		switch {
 		case err == nil, lost && refusedAs(err, admin.Unauthenticated):
 			return nil // done, by this attempt or an earlier one
-		case refusedAs(err, admin.NoLeader) && c.letGo(ctx):
+		case refusedAs(err, admin.NoLeader) && c.removalConfirmed(ctx):
 			return nil // the remaining voters go on without it
 		case refusedAs(err, admin.Refused):
 			lost = false // a node that was taken out before is not refused (handleDepart)
-		case unknownOutcome(err), c.takenOut():
+		case unknownOutcome(err), c.selfDeparted():
 			lost = true
 		}
-		if !lost && !errors.Is(err, errLeads) && !refusedAs(err, admin.Busy) {
-			return c.notLeft(nil, err)
+		if !lost && !errors.Is(err, errStillLeads) && !refusedAs(err, admin.Busy) {
+			return c.leaveError(nil, err)
 		}
 		select { // this node leads again, the leader is lost, or others are slow
 		case <-time.After(c.cfg.Timing.Tick / 2):
 		case <-ctx.Done():
-			return c.notLeft(ctx.Err(), err)
+			return c.leaveError(ctx.Err(), err)
 		}
 	}
 }
 
-// letGo reports whether a majority of the remaining voters goes on without this
-// node. It calls them itself: once the leader has taken this node out of the
-// configuration, this node receives neither the log nor who leads.
+// removalConfirmed reports whether a majority of the remaining voters goes on
+// without this node. It calls them itself: once the leader has taken this node
+// out of the configuration, this node receives neither the log nor who leads.
 //
 // Each answer lists the voters of that node's configuration. An answer counts
 // if most of these voters confirm the removal: then no leader can have this
 // node's vote.
-func (c *Cluster) letGo(ctx context.Context) bool {
+func (c *Cluster) removalConfirmed(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	defer cancel()
 	var mu sync.Mutex
@@ -219,12 +220,12 @@ func (c *Cluster) letGo(ctx context.Context) bool {
 		})
 	}
 	all.Wait()
-	return goOnWithout(without)
+	return majorityConfirms(without)
 }
 
-// goOnWithout reports whether an answer counts: most of the voters that it
+// majorityConfirms reports whether an answer counts: most of the voters that it
 // lists have given one. The keys are the nodes that answered.
-func goOnWithout(answers map[string][]string) bool {
+func majorityConfirms(answers map[string][]string) bool {
 	for _, voters := range answers {
 		agree := 0
 		for _, id := range voters {
@@ -239,63 +240,64 @@ func goOnWithout(answers map[string][]string) bool {
 	return false
 }
 
-// takenOut reports whether this node has learned that it is no longer a member.
-// Its vote may still count.
-func (c *Cluster) takenOut() bool {
+// selfDeparted reports whether this node has learned that it is no longer a
+// member. Its vote may still count.
+func (c *Cluster) selfDeparted() bool {
 	r, ok := record(c.Store().Snapshot(), c.ID())
 	return ok && !r.member()
 }
 
-// notLeft returns why this node could not leave: over is why it stopped trying,
-// last is the error of the last attempt.
-func (c *Cluster) notLeft(over, last error) error {
-	if c.takenOut() {
-		return admin.Errorf(admin.Unavailable, "it is no member any more, but the voters have not agreed yet "+
-			"to go on without its vote (%v); it serves until they have, and ends then", last)
+// leaveError returns why this node could not leave: over is why it stopped
+// trying, last is the error of the last attempt.
+func (c *Cluster) leaveError(over, last error) error {
+	if c.selfDeparted() {
+		return admin.Errorf(admin.Unavailable, "the node is no longer a member, but the voters have not agreed yet "+
+			"to continue without its vote (%v); it serves until they have, then stops", last)
 	}
 	var refused *admin.Error
 	switch {
 	case errors.Is(over, context.Canceled):
-		return admin.Errorf(admin.Refused, "its process was ended before the others let it go: "+
-			"it is a member still, and comes back with its folder")
+		return admin.Errorf(admin.Refused, "the process was stopped before the other nodes agreed: "+
+			"the node is still a member, and returns when started again")
 	case over != nil:
-		return admin.Errorf(admin.Unavailable, "the others did not let it go within %v: %v", leavePatience, last)
+		return admin.Errorf(admin.Unavailable, "the other nodes did not agree within %v: %v", leaveTimeout, last)
 	case errors.As(last, &refused):
 		return last
 	case errors.Is(last, context.DeadlineExceeded):
-		return admin.Errorf(admin.Unavailable, "the leader did not answer within %v", leavePatience)
+		return admin.Errorf(admin.Unavailable, "the leader did not answer within %v", leaveTimeout)
 	}
 	return last
 }
 
-var errLeads = errors.New("this node leads, and found nobody to take the lead")
+var errStillLeads = errors.New("this node leads, and no other node could take over")
 
-// leavePatience bounds how long a leaving node waits for the others to go on
+// leaveTimeout bounds how long a leaving node waits for the others to go on
 // without it.
-const leavePatience = time.Minute
+const leaveTimeout = time.Minute
 
 // MayLeave returns why this node cannot leave now; nil: it may try.
 func (c *Cluster) MayLeave() error {
 	members := c.Members()
-	alone, heir := true, false
+	alone, successor := true, false
 	for _, m := range members {
 		alone = alone && (m.Self || m.Role == RoleNonVoter)
-		heir = heir || !m.Self && m.Up()
+		successor = successor || !m.Self && m.Up()
 	}
-	if alone && heir {
-		return nil // the heir is promoted first
+	if alone && successor {
+		return nil // the successor is promoted first
 	}
 	return quorumWithout(members, c.ID())
 }
 
 // HandOver gives the lead to another voter that is up and stays in service, if
 // this node leads and there is one: before a drain, for example.
-func (c *Cluster) HandOver(ctx context.Context) { c.handOver(ctx, true) }
+func (c *Cluster) HandOver(ctx context.Context) { c.transferLead(ctx, true) }
 
-// askToDepart has the leader take this node out; errLeads if this node leads.
-func (c *Cluster) askToDepart(ctx context.Context) error {
-	_, err := ask(ctx, c, methodDepart, &departRequest{ID: c.ID()}, func(context.Context, *departRequest) (*admin.Empty, error) {
-		return nil, errLeads
+// requestDeparture has the leader take this node out; errStillLeads if this
+// node leads.
+func (c *Cluster) requestDeparture(ctx context.Context) error {
+	_, err := askLeader(ctx, c, methodDepart, &departRequest{ID: c.ID()}, func(context.Context, *departRequest) (*admin.Empty, error) {
+		return nil, errStillLeads
 	})
 	return err
 }
@@ -303,31 +305,31 @@ func (c *Cluster) askToDepart(ctx context.Context) error {
 // handleDepart takes the caller out, on the leader.
 func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.Empty, error) {
 	if caller := admin.Caller(ctx); caller.Node != req.ID {
-		return nil, admin.Errorf(admin.Invalid, "node %.40q asks to take %.40q out", caller.Node, req.ID)
+		return nil, admin.Errorf(admin.Invalid, "node %.40q may not request the departure of %.40q", caller.Node, req.ID)
 	}
-	view, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// The answer to an earlier request may have been lost: what was agreed is not refused.
-	if r, ok := record(view, req.ID); ok && !r.member() {
-		return &admin.Empty{}, c.waitGone(ctx, req.ID)
+	if r, ok := record(snap, req.ID); ok && !r.member() {
+		return &admin.Empty{}, c.awaitRemoval(ctx, req.ID)
 	}
-	switch err := c.spared(ctx, req.ID); {
+	switch err := c.checkQuorumWithout(ctx, req.ID); {
 	case errors.Is(err, consensus.ErrQuorum): // the voters are slow, or will soon be known to be down
 		return nil, admin.Errorf(admin.Busy, "%v", err)
 	case err != nil:
 		return nil, err
 	}
-	if err := c.depart(ctx, req.ID, "leave"); err != nil {
+	if err := c.markDeparted(ctx, req.ID, "leave"); err != nil {
 		return nil, err
 	}
-	return &admin.Empty{}, c.waitGone(ctx, req.ID)
+	return &admin.Empty{}, c.awaitRemoval(ctx, req.ID)
 }
 
 // Transfer hands the lead to a node, by ID or name; "": to the fittest.
 func (c *Cluster) Transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
-	return ask(ctx, c, admin.MethodTransfer, req, c.transfer)
+	return askLeader(ctx, c, admin.MethodTransfer, req, c.transfer)
 }
 
 func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
@@ -338,13 +340,13 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 		case err != nil:
 			return nil, err
 		case m.Role == RoleNonVoter:
-			return nil, admin.Errorf(admin.Refused, "%s does not vote, so it cannot lead", m.Name)
+			return nil, admin.Errorf(admin.Refused, "%s is not a voter, so it cannot lead", m.Name)
 		case !m.Up():
-			return nil, admin.Errorf(admin.Refused, "%s is not in reach", m.Name)
+			return nil, admin.Errorf(admin.Refused, "%s is unreachable", m.Name)
 		}
 		to = m.ID
-	} else if heirs := c.heirs(c.Silent()); len(heirs) > 0 {
-		to = heirs[0].ID
+	} else if successors := c.successors(c.Silent()); len(successors) > 0 {
+		to = successors[0].ID
 	}
 	if err := c.Store().Transfer(ctx, to); err != nil {
 		if errors.Is(err, consensus.ErrNotLeader) {
@@ -358,31 +360,31 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 // Rotate begins to replace the CA or the gossip key. The leader drops the old
 // one when all nodes have the new one.
 func (c *Cluster) Rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
-	return ask(ctx, c, admin.MethodRotate, req, c.rotate)
+	return askLeader(ctx, c, admin.MethodRotate, req, c.rotate)
 }
 
 func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
-	view, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	switch req.What {
 	case "gossip":
-		err = c.rotateGossip(ctx, view)
+		err = c.rotateGossip(ctx, snap)
 	case "ca":
-		err = c.rotateCA(ctx, view)
+		err = c.rotateCA(ctx, snap)
 	default:
 		return nil, admin.Errorf(admin.Invalid, "%.40q: want ca or gossip", req.What)
 	}
 	if errors.Is(err, errRotating) || errors.Is(err, consensus.ErrVersion) {
-		return nil, admin.Errorf(admin.Refused, "the last rotation is not over: not all nodes have the new secret yet")
+		return nil, admin.Errorf(admin.Refused, "the previous rotation is still under way: not all nodes have the new secret yet")
 	}
-	poke(c.leading)
+	notify(c.leadWake)
 	return &admin.Empty{}, err
 }
 
-func (c *Cluster) rotateGossip(ctx context.Context, view consensus.Snapshot) error {
-	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
+func (c *Cluster) rotateGossip(ctx context.Context, snap consensus.Snapshot) error {
+	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
 	if err != nil || !ok {
 		return errors.Join(err, errRotating)
 	}
@@ -394,12 +396,12 @@ func (c *Cluster) rotateGossip(ctx context.Context, view consensus.Snapshot) err
 	if err != nil {
 		return err
 	}
-	return c.commit(ctx, cmpName(admin.Caller(ctx).Name, c.Name()), "rotate gossip",
+	return c.commit(ctx, cmp.Or(admin.Caller(ctx).Name, c.Name()), "rotate gossip",
 		[]consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
 }
 
-func (c *Cluster) rotateCA(ctx context.Context, view consensus.Snapshot) error {
-	s, version, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
+func (c *Cluster) rotateCA(ctx context.Context, snap consensus.Snapshot) error {
+	s, version, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
 	if err != nil || !ok {
 		return errors.Join(err, errRotating)
 	}
@@ -414,5 +416,5 @@ func (c *Cluster) rotateCA(ctx context.Context, view consensus.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	return c.putCA(ctx, view, next, version, "rotate ca")
+	return c.putCA(ctx, snap, next, version, "rotate ca")
 }

@@ -16,28 +16,28 @@ import (
 	"penstock/node/admin"
 )
 
-// TestANodeDoesNotLeaveOnOneThatHasJustDied: all nodes count one that died a
+// TestLeaveIsRefusedRightAfterAVoterDied: all nodes count one that died a
 // moment ago as up for a while. If a voter left meanwhile, one of two would
 // remain, which cannot decide anything.
-func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
+func TestLeaveIsRefusedRightAfterAVoterDied(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	rest := others(all, lead)
 	rest[0].kill()
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	// It retries until it is known which node is gone. On a machine so busy that
 	// the leader was lost as well, nothing is decided either.
 	err := rest[1].c.Leave(ctx)
-	knownGone := refusedAs(err, admin.Refused) && contains(err, "not in reach: "+rest[0].cfg.Name)
+	knownGone := refusedAs(err, admin.Refused) && contains(err, "unreachable: "+rest[0].cfg.Name)
 	if !knownGone && !refusedAs(err, admin.NoLeader) || strings.Contains(err.Error(), "--force") {
 		t.Errorf("the second of three voters leaves while the third is dead: %v", err)
 	}
 	put(t, lead, "x", "two of three")
-	holds(t, rest[1], "x", "two of three")
+	waitEntry(t, rest[1], "x", "two of three")
 	eventually(t, "the leader not to go on without it", func() string {
-		leads(t, lead, lead, rest[1])
+		makeLeader(t, lead, lead, rest[1])
 		if err := lead.c.Store().CheckQuorumWithout(ctx, rest[1].c.ID()); !errors.Is(err, consensus.ErrQuorum) {
 			return fmt.Sprint(err)
 		}
@@ -45,7 +45,7 @@ func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
 	})
 	rest[0].listen("127.0.0.1")
 	rest[0].start()
-	voters(t, 3, all...)
+	waitVoters(t, 3, all...)
 	if err := leave(ctx, rest[1]); err != nil {
 		t.Errorf("when all are there: %v", err)
 	}
@@ -62,32 +62,32 @@ func leave(ctx context.Context, m *machine) error {
 			return err
 		}
 		select {
-		case <-time.After(quick.Tick):
+		case <-time.After(testTiming.Tick):
 		case <-ctx.Done():
 			return err
 		}
 	}
 }
 
-// TestTheOnlyVoterLeavesWhereAnotherNodeCanVote: one of two nodes votes, and
+// TestOnlyVoterLeavesIfAnotherNodeCanVote: one of two nodes votes, and
 // the other must be able to replace it.
-func TestTheOnlyVoterLeavesWhereAnotherNodeCanVote(t *testing.T) {
+func TestOnlyVoterLeavesIfAnotherNodeCanVote(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	b := newcomer(t, "b", a.token(), a).start()
-	voters(t, 1, a, b)
+	a := startSingle(t, "a")
+	b := newJoiner(t, "b", a.token(), a).start()
+	waitVoters(t, 1, a, b)
 	put(t, b, "x", "before")
 	if err := a.c.MayLeave(); err != nil {
 		t.Errorf("a may not leave: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := leave(ctx, a); err != nil {
 		t.Fatal(err)
 	}
 	put(t, b, "y", "after")
-	holds(t, b, "x", "before")
-	voters(t, 1, b)
+	waitEntry(t, b, "x", "before")
+	waitVoters(t, 1, b)
 	if err := b.c.Leave(ctx); err == nil {
 		t.Error("the last node left")
 	}
@@ -103,14 +103,14 @@ func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 		phases[i].Store(&is)
 		return func() Facts { return Facts{Phase: *phases[i].Load()} }
 	}
-	all := threeOf(t, func(i int, m *machine) { m.cfg.Facts = phase(i, "serving") })
+	all := startThreeWith(t, func(i int, m *machine) { m.cfg.Facts = phase(i, "serving") })
 	for i, name := range []string{"d", "e"} {
-		m := newcomer(t, name, all[0].token(), all[0])
+		m := newJoiner(t, name, all[0].token(), all[0])
 		m.cfg.Facts = phase(3+i, "serving")
 		all = append(all, m.start())
 	}
-	voters(t, 5, all...)
-	lead := leading(t, all...)
+	waitVoters(t, 5, all...)
+	lead := waitLeader(t, all...)
 	stays := others(all, lead)[0]
 	leaves := slices.DeleteFunc(slices.Clone(all), func(m *machine) bool { return m == stays })
 	// A node drains before it leaves. Otherwise the leaving nodes hand the lead to each other.
@@ -129,7 +129,7 @@ func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 			return ""
 		})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	done := make(chan error, len(leaves))
 	for _, m := range leaves {
@@ -141,15 +141,15 @@ func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 		}
 	}
 	put(t, stays, "x", "alone")
-	voters(t, 1, stays)
+	waitVoters(t, 1, stays)
 }
 
 // TestANodeWithoutItsLogDoesNotVote: the others would take it for the voter
 // that it was, and it would break its earlier votes.
 func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	victim := others(all, leading(t, all...))[0]
+	all := startThree(t)
+	victim := others(all, waitLeader(t, all...))[0]
 	victim.kill()
 	log := filepath.Join(victim.cfg.Dir, "raft", "raft.db")
 	for i, lose := range []func() error{
@@ -166,42 +166,42 @@ func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 	}
 }
 
-// TestTheLeaderSaysWhoMayLeave: a node that lags counts voters that the cluster
+// TestLeaderDecidesWhoMayLeave: a node that lags counts voters that the cluster
 // has already dropped, and would not leave because they are down.
-func TestTheLeaderSaysWhoMayLeave(t *testing.T) {
+func TestLeaderDecidesWhoMayLeave(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	rest := others(all, lead)
 	rest[0].kill()
 	eventually(t, "the other to miss it", func() string {
-		leads(t, lead, lead, rest[1])
+		makeLeader(t, lead, lead, rest[1])
 		if rest[1].c.MayLeave() == nil {
 			return "it may leave"
 		}
 		return ""
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	if err := rest[1].c.untilLet(ctx, func(context.Context) error { return nil }); err != nil {
+	if err := rest[1].c.awaitDeparture(ctx, func(context.Context) error { return nil }); err != nil {
 		t.Errorf("it does not ask: %v", err)
 	}
 	eventually(t, "the leader itself not to ask", func() string {
-		leads(t, lead, lead, rest[1]) // a busy machine may lose the lead
-		if err := lead.c.untilLet(ctx, func(context.Context) error { return errors.New("it asks") }); !refusedAs(err, admin.Refused) {
+		makeLeader(t, lead, lead, rest[1]) // a busy machine may lose the lead
+		if err := lead.c.awaitDeparture(ctx, func(context.Context) error { return errors.New("it asks") }); !refusedAs(err, admin.Refused) {
 			return fmt.Sprint(err)
 		}
 		return ""
 	})
 }
 
-// TestANodeThatIsRefusedLeavesNoLonger: a node that has lost the answer to one
+// TestLeaveEndsWhenItIsRefused: a node that has lost the answer to one
 // attempt does not know its outcome until another is refused.
-func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
+func TestLeaveEndsWhenItIsRefused(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	b := newcomer(t, "b", a.token(), a).start()
-	voters(t, 1, a, b)
+	a := startSingle(t, "a")
+	b := newJoiner(t, "b", a.token(), a).start()
+	waitVoters(t, 1, a, b)
 	lost := fmt.Errorf("the leader: %w", admin.ErrLost)
 	refused := admin.Errorf(admin.Refused, "without b there are 2 voters")
 	gone := admin.Errorf(admin.Unauthenticated, "it is no member")
@@ -220,14 +220,14 @@ func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 		"lost, then refused":                    {[]error{lost, refused}, refused},
 		"others are slow, then done":            {[]error{slow, slow, nil}, nil},
 		"others are slow, and then known gone":  {[]error{slow, refused}, refused},
-		"it leads, lost, no leader and refused": {[]error{errLeads, lost, none, refused}, refused},
+		"it leads, lost, no leader and refused": {[]error{errStillLeads, lost, none, refused}, refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(context.Background(), enough)
+			ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 			defer cancel()
 			made := 0
-			err := b.c.untilLet(ctx, func(context.Context) error {
+			err := b.c.awaitDeparture(ctx, func(context.Context) error {
 				if made++; made > len(c.attempts) {
 					cancel()
 					return none
@@ -241,10 +241,10 @@ func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 	}
 }
 
-// TestAMajorityOfThoseThatStayLetsANodeGo: the answer of a remaining node
-// counts if most of the voters that it names have given one too. Until then a
-// leader may still need the vote of the leaving node.
-func TestAMajorityOfThoseThatStayLetsANodeGo(t *testing.T) {
+// TestDepartureNeedsAMajorityOfTheRemainingVoters: the answer of a remaining
+// node counts if most of the voters that it names have given one too. Until
+// then a leader may still need the vote of the leaving node.
+func TestDepartureNeedsAMajorityOfTheRemainingVoters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answers map[string][]string
@@ -261,32 +261,32 @@ func TestAMajorityOfThoseThatStayLetsANodeGo(t *testing.T) {
 		"two that know different voters":      {map[string][]string{"a": {"a", "c", "d"}, "b": {"b", "c", "d"}}, false},
 		"non-voters that say so, no majority": {map[string][]string{"x": {"a", "b", "c"}, "y": {"a", "b", "c"}}, false},
 	} {
-		if got := goOnWithout(c.answers); got != c.want {
+		if got := majorityConfirms(c.answers); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
-// TestANodeHearsThatItHasLeftFromThoseThatStay: the leader that took the node
+// TestDepartureIsConfirmedByTheRemainingVoters: the leader that took the node
 // out is lost before it has answered, and the node learns of no other leader.
-func TestANodeHearsThatItHasLeftFromThoseThatStay(t *testing.T) {
+func TestDepartureIsConfirmedByTheRemainingVoters(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	goes := others(all, lead)[0]
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	goes.c.leaving.Store(true)
-	if goes.c.letGo(ctx) {
+	if goes.c.removalConfirmed(ctx) {
 		t.Fatal("the others go on without a member")
 	}
 	silent := admin.Errorf(admin.NoLeader, "an election is under way")
 	asked := false
-	if err := goes.c.untilLet(ctx, func(ctx context.Context) error {
+	if err := goes.c.awaitDeparture(ctx, func(ctx context.Context) error {
 		if !asked {
 			asked = true
 			eventually(t, "it to be taken out", func() string { // it may lose the answer
-				if err := goes.c.askToDepart(ctx); err != nil && !refusedAs(err, admin.Unauthenticated) {
+				if err := goes.c.requestDeparture(ctx); err != nil && !refusedAs(err, admin.Unauthenticated) {
 					return err.Error()
 				}
 				return ""
@@ -298,13 +298,13 @@ func TestANodeHearsThatItHasLeftFromThoseThatStay(t *testing.T) {
 	}
 }
 
-// parting returns a cluster of three in which one node (goes) was taken out,
-// and keeps its vote until another one that has died (dies) is back: the third
-// alone cannot decide.
-func parting(t *testing.T) (lead, goes, dies *machine) {
+// startDeparting returns a cluster of three in which one node (goes) was taken
+// out, and keeps its vote until another one that has died (dies) is back: the
+// third alone cannot decide.
+func startDeparting(t *testing.T) (lead, goes, dies *machine) {
 	t.Helper()
-	all := three(t)
-	lead = leading(t, all...)
+	all := startThree(t)
+	lead = waitLeader(t, all...)
 	goes, dies = others(all, lead)[0], others(all, lead)[1]
 	id := dies.c.ID()
 	dies.kill()
@@ -317,11 +317,11 @@ func parting(t *testing.T) (lead, goes, dies *machine) {
 		}
 		return ""
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	eventually(t, "it to be taken out", func() string {
-		leads(t, lead, lead, goes) // a busy machine may lose the lead
-		if err := lead.c.depart(ctx, goes.c.ID(), "test"); err != nil {
+		makeLeader(t, lead, lead, goes) // a busy machine may lose the lead
+		if err := lead.c.markDeparted(ctx, goes.c.ID(), "test"); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -330,18 +330,18 @@ func parting(t *testing.T) (lead, goes, dies *machine) {
 	return lead, goes, dies
 }
 
-// TestARemovalThatRunsOutOfTimeIsMade: while the voters have yet to go on
+// TestRemovalThatTimesOutStillHappens: while the voters have yet to go on
 // without the node, the error must not say that there is no such node, or that
 // nothing was changed.
-func TestARemovalThatRunsOutOfTimeIsMade(t *testing.T) {
+func TestRemovalThatTimesOutStillHappens(t *testing.T) {
 	t.Parallel()
-	lead, goes, dies := parting(t)
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	lead, goes, dies := startDeparting(t)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	id := goes.c.ID()
 	over, cancelled := context.WithCancel(ctx)
 	cancelled()
-	if err := lead.c.waitGone(over, id); !refusedAs(err, admin.UnknownOutcome) || !contains(err, "no member any more") {
+	if err := lead.c.awaitRemoval(over, id); !refusedAs(err, admin.UnknownOutcome) || !contains(err, "no longer a member") {
 		t.Errorf("the leader gives up waiting: %v", err)
 	}
 	for _, node := range []string{goes.cfg.Name, id} {
@@ -349,12 +349,12 @@ func TestARemovalThatRunsOutOfTimeIsMade(t *testing.T) {
 		defer cancel()
 		_, err := goes.c.Remove(soon, &admin.RemoveRequest{Node: node})
 		// On a machine that is too busy the leader may not have answered.
-		if err == nil || refusedAs(err, admin.NotFound) || contains(err, "no member any more") && !refusedAs(err, admin.UnknownOutcome) {
+		if err == nil || refusedAs(err, admin.NotFound) || contains(err, "no longer a member") && !refusedAs(err, admin.UnknownOutcome) {
 			t.Errorf("remove %s: %v", node, err)
 		}
 	}
 	dies.start()
-	ctx, cancel = context.WithTimeout(context.Background(), enough)
+	ctx, cancel = context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	eventually(t, "nobody to know it, with the dead one back", func() string {
 		if _, err := lead.c.Remove(ctx, &admin.RemoveRequest{Node: id}); !refusedAs(err, admin.NotFound) {
@@ -364,16 +364,16 @@ func TestARemovalThatRunsOutOfTimeIsMade(t *testing.T) {
 	})
 }
 
-// TestWhoWasTakenOutIsNotRefusedToLeave: another voter may die after the node
+// TestDepartedNodeIsNotRefusedToLeave: another voter may die after the node
 // was taken out, and then the node's vote is needed until that voter is back.
-func TestWhoWasTakenOutIsNotRefusedToLeave(t *testing.T) {
+func TestDepartedNodeIsNotRefusedToLeave(t *testing.T) {
 	t.Parallel()
-	lead, goes, dies := parting(t)
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	lead, goes, dies := startDeparting(t)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	soon, over := context.WithTimeout(ctx, quick.Heartbeat+time.Second) // by then it is known that the dead one does not answer
+	soon, over := context.WithTimeout(ctx, testTiming.Heartbeat+time.Second) // by then it is known that the dead one does not answer
 	defer over()
-	if err := goes.c.askToDepart(soon); err == nil || refusedAs(err, admin.Refused) {
+	if err := goes.c.requestDeparture(soon); err == nil || refusedAs(err, admin.Refused) {
 		t.Errorf("when it asks again: %v", err)
 	}
 	done := make(chan error, 1)
@@ -383,7 +383,7 @@ func TestWhoWasTakenOutIsNotRefusedToLeave(t *testing.T) {
 		t.Errorf("when the dead one is back: %v", err)
 	}
 	put(t, dies, "x", "two")
-	holds(t, lead, "x", "two")
+	waitEntry(t, lead, "x", "two")
 }
 
 // identityFiles lists the files of the identity that are in a machine's folder.
@@ -399,13 +399,13 @@ func identityFiles(t *testing.T, m *machine) (there []string) {
 	return there
 }
 
-// removed has one machine remove another from its cluster.
-func removed(t *testing.T, by, victim *machine, all ...*machine) {
+// removeNode has one machine remove another from its cluster.
+func removeNode(t *testing.T, by, victim *machine, all ...*machine) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	eventually(t, victim.cfg.Name+" to be removed", func() string {
-		leads(t, by, all...) // a busy machine may lose the lead
+		makeLeader(t, by, all...) // a busy machine may lose the lead
 		_, err := by.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: true})
 		if err != nil && !refusedAs(err, admin.NotFound) {
 			return err.Error()
@@ -418,8 +418,8 @@ func removed(t *testing.T, by, victim *machine, all ...*machine) {
 // removed the node. Its other files stay for inspection.
 func TestARemovedNodeKeepsNoKeys(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	victim := others(all, lead)[0]
 	names := identityFiles(t, victim)
 	before := map[string][]byte{}
@@ -430,7 +430,7 @@ func TestARemovedNodeKeepsNoKeys(t *testing.T) {
 		}
 		before[name] = data
 	}
-	removed(t, lead, victim, all...)
+	removeNode(t, lead, victim, all...)
 	victim.endsWith(ErrRemoved)
 	victim.kill()
 	if there := identityFiles(t, victim); len(names) != 5 || len(there) > 0 {
@@ -450,7 +450,7 @@ func TestARemovedNodeKeepsNoKeys(t *testing.T) {
 	}
 	for range 2 {
 		victim.listen("127.0.0.1")
-		if err := victim.refused(ErrLeft); !contains(err, "the cluster removed it") || !contains(err, "another --data-dir or an empty one") {
+		if err := victim.refused(ErrLeft); !contains(err, "the cluster removed it") || !contains(err, "another or an empty --data-dir") {
 			t.Error(err)
 		}
 		if there := identityFiles(t, victim); len(there) > 0 {
@@ -459,17 +459,17 @@ func TestARemovedNodeKeepsNoKeys(t *testing.T) {
 	}
 }
 
-// TestANodeThatEndsWhileItLeavesKeepsItsKeys: until the node has learned that
+// TestNodeKilledWhileLeavingKeepsItsKeys: until the node has learned that
 // it is no longer a member, it needs the keys to learn it.
-func TestANodeThatEndsWhileItLeavesKeepsItsKeys(t *testing.T) {
+func TestNodeKilledWhileLeavingKeepsItsKeys(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	victim := others(all, lead)[0]
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	victim.c.leaving.Store(true)
-	removed(t, lead, victim, all...)
+	removeNode(t, lead, victim, all...)
 	eventually(t, "it to be told while it leaves", func() string {
 		if err := victim.c.announceTo(ctx, lead.c.ID(), victim.c.announcement()); err != nil {
 			return err.Error()

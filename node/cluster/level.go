@@ -23,9 +23,9 @@ const (
 	ownLevel = LevelRequests
 )
 
-// Lacking names the other members below a level, with the versions that they
-// run. Members that are down count, since they come back as they were.
-func (c *Cluster) Lacking(level int) (nodes []string) {
+// MembersBelow names the other members below a level, with the versions that
+// they run. Members that are down count, since they come back as they were.
+func (c *Cluster) MembersBelow(level int) (nodes []string) {
 	for _, r := range records(c.Store().Snapshot()) {
 		if r.member() && r.ID != c.ID() && r.Level < level {
 			nodes = append(nodes, fmt.Sprintf("%s (%s)", r.Name, r.Version))

@@ -12,14 +12,14 @@ import (
 	"penstock/node/admin"
 )
 
-// TestALevelIsWhatEveryMemberUnderstands: a member that is down counts, since
+// TestMembersBelowALevel: a member that is down counts, since
 // it comes back with the version that it last announced; one that has left does
 // not.
-func TestALevelIsWhatEveryMemberUnderstands(t *testing.T) {
+func TestMembersBelowALevel(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
+	a := startSingle(t, "a")
 	put(t, a, "x", "1")
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	note := func(r Record) {
 		t.Helper()
@@ -36,7 +36,7 @@ func TestALevelIsWhatEveryMemberUnderstands(t *testing.T) {
 	note(Record{ID: "00000000000000000000000000000002", Name: "new", Version: "v2", Level: LevelGroups})
 	note(Record{ID: "00000000000000000000000000000003", Name: "gone", Version: "v1", Left: time.Now()})
 	for level, want := range map[int][]string{0: nil, LevelKafka: {"old (v1)"}, LevelGroups + 1: {"new (v2)", "old (v1)"}} {
-		if got := a.c.Lacking(level); !slices.Equal(got, want) {
+		if got := a.c.MembersBelow(level); !slices.Equal(got, want) {
 			t.Errorf("level %d is lacking on %q, want %q", level, got, want)
 		}
 	}
@@ -77,20 +77,20 @@ func TestALevelIsWhatEveryMemberUnderstands(t *testing.T) {
 	})
 }
 
-// TestTokensEndByTheLeadersClock: by each node's own clock, a token could be
+// TestTokensExpireByTheLeadersClock: by each node's own clock, a token could be
 // expired on one node and valid on another.
-func TestTokensEndByTheLeadersClock(t *testing.T) {
+func TestTokensExpireByTheLeadersClock(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	b := newcomer(t, "b", a.token(), a).start()
-	voters(t, 1, a, b)
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	a := startSingle(t, "a")
+	b := newJoiner(t, "b", a.token(), a).start()
+	waitVoters(t, 1, a, b)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := known(t, b, made.Token)
+	p, err := lookUpToken(t, b, made.Token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +112,14 @@ func TestTokensEndByTheLeadersClock(t *testing.T) {
 	})
 }
 
-// TestANodeTakesOutNobodyButItself: a node may only request its own departure.
-func TestANodeTakesOutNobodyButItself(t *testing.T) {
+// TestNodeCanOnlyRequestItsOwnDeparture: a node may only request its own
+// departure.
+func TestNodeCanOnlyRequestItsOwnDeparture(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	rest := others(all, lead)
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	client, err := rest[0].c.pool.Get(ctx, lead.c.ID())
 	if err != nil {

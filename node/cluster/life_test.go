@@ -17,9 +17,9 @@ import (
 	"penstock/node/trust"
 )
 
-func TestAllNodesMayComeBackElsewhere(t *testing.T) {
+func TestAllNodesMayReturnAtOtherAddresses(t *testing.T) {
 	t.Parallel()
-	all := three(t)
+	all := startThree(t)
 	put(t, all[1], "x", "before")
 	for _, m := range all {
 		m.kill()
@@ -33,12 +33,12 @@ func TestAllNodesMayComeBackElsewhere(t *testing.T) {
 	for _, m := range all {
 		m.cfg.Join = addrs
 		m.start()
-		holds(t, m, "x", "before") // before there is a leader
+		waitEntry(t, m, "x", "before") // before there is a leader
 	}
-	voters(t, 3, all...)
+	waitVoters(t, 3, all...)
 	put(t, all[2], "x", "after")
 	for _, m := range all {
-		holds(t, m, "x", "after")
+		waitEntry(t, m, "x", "after")
 	}
 	eventually(t, "records have the new addresses", func() string {
 		for _, r := range records(all[0].c.Store().Snapshot()) {
@@ -50,59 +50,59 @@ func TestAllNodesMayComeBackElsewhere(t *testing.T) {
 	})
 }
 
-func TestANodeThatMovesIsFollowed(t *testing.T) {
+func TestMovedNodeIsFound(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	moved := others(all, leading(t, all...))[0]
+	all := startThree(t)
+	moved := others(all, waitLeader(t, all...))[0]
 	moved.kill()
 	moved.listen("127.0.2.1")
 	moved.cfg.Join, moved.cfg.Token = nil, "" // it remembers its peers
 	moved.start()
 	put(t, all[0], "x", "1")
-	holds(t, moved, "x", "1")
+	waitEntry(t, moved, "x", "1")
 }
 
-func TestAnotherLeadsWhenTheLeaderIsGone(t *testing.T) {
+func TestNewLeaderAfterTheLeaderDies(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	rest := others(all, lead)
 	lead.kill()
 	for i, m := range rest {
 		put(t, m, fmt.Sprint(i), "without "+lead.cfg.Name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	for _, m := range rest {
 		index, err := m.c.Read(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.c.reach(ctx, index); err != nil {
+		if _, err := m.c.waitIndex(ctx, index); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, m, "1", "without "+lead.cfg.Name)
+		waitEntry(t, m, "1", "without "+lead.cfg.Name)
 	}
 	lead.listen("127.0.0.1")
 	lead.cfg.Init = false
 	lead.start()
-	holds(t, lead, "1", "without "+lead.cfg.Name)
+	waitEntry(t, lead, "1", "without "+lead.cfg.Name)
 }
 
-func TestALeaderThatStopsHandsOver(t *testing.T) {
+func TestStoppingLeaderHandsOver(t *testing.T) {
 	t.Parallel()
 	// No voter starts an election by itself before this test has ended.
-	all := threeOf(t, func(_ int, m *machine) {
-		m.cfg.Timing.Heartbeat, m.cfg.Timing.Election, m.cfg.Timing.HandOver = 10*enough, 10*enough, enough
+	all := startThreeWith(t, func(_ int, m *machine) {
+		m.cfg.Timing.Heartbeat, m.cfg.Timing.Election, m.cfg.Timing.HandOver = 10*waitLimit, 10*waitLimit, waitLimit
 	})
-	lead := leading(t, all...)
+	lead := waitLeader(t, all...)
 	lead.stop()
-	put(t, leading(t, others(all, lead)...), "x", "1")
+	put(t, waitLeader(t, others(all, lead)...), "x", "1")
 }
 
 func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 	t.Parallel()
-	all := three(t)
+	all := startThree(t)
 	done := make(chan error, 2)
 	ctx, cancel := context.WithCancel(context.Background())
 	written, doubtful := make([]int, 2), make([][]string, 2)
@@ -111,7 +111,7 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 			m := all[w]
 			for ctx.Err() == nil {
 				if err := tryPut(m, fmt.Sprint(w), fmt.Sprint(written[w])); err != nil {
-					if unknown(err) { // it may be written again, and may still act, after later writes
+					if isUnknown(err) { // it may be written again, and may still act, after later writes
 						doubtful[w] = append(doubtful[w], fmt.Sprint(written[w]))
 						continue
 					}
@@ -127,9 +127,9 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 		}()
 	}
 	for range 4 {
-		lead := leading(t, all...)
+		lead := waitLeader(t, all...)
 		eventually(t, "another leads", func() string {
-			if now := leading(t, all...); now != lead {
+			if now := waitLeader(t, all...); now != lead {
 				return ""
 			}
 			_, err := lead.c.Transfer(context.Background(), &admin.TransferRequest{})
@@ -162,12 +162,12 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 	}
 }
 
-func TestANodeAloneServesWhatItHasAndSaysWhy(t *testing.T) {
+func TestNodeWithoutAMajorityServesAndSaysWhy(t *testing.T) {
 	t.Parallel()
-	all := three(t)
+	all := startThree(t)
 	put(t, all[0], "x", "1")
 	for _, m := range all {
-		holds(t, m, "x", "1")
+		waitEntry(t, m, "x", "1")
 	}
 	for _, m := range all {
 		m.kill()
@@ -175,9 +175,9 @@ func TestANodeAloneServesWhatItHasAndSaysWhy(t *testing.T) {
 	alone := all[1]
 	alone.listen("127.0.0.1")
 	alone.start()
-	holds(t, alone, "x", "1")
+	waitEntry(t, alone, "x", "1")
 	// How long a voter has been silent is shown once it was probed.
-	if why := alone.c.Alone(); !regexp.MustCompile(`1 of 3 voters.*not reached: a( \(for .*\))?, c`).MatchString(why) {
+	if why := alone.c.Alone(); !regexp.MustCompile(`1 of 3 voters.*unreachable: a( \(for .*\))?, c`).MatchString(why) {
 		t.Errorf("it says %q", why)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -189,10 +189,10 @@ func TestANodeAloneServesWhatItHasAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestTwoClustersNeverBlend(t *testing.T) {
+func TestClustersNeverMerge(t *testing.T) {
 	t.Parallel()
-	a, z := founded(t, "a"), founded(t, "z")
-	b := newcomer(t, "b", a.token(), a).start()
+	a, z := startSingle(t, "a"), startSingle(t, "z")
+	b := newJoiner(t, "b", a.token(), a).start()
 	// b has addresses of the other cluster's nodes among those of its own.
 	b.kill()
 	b.listen("127.0.0.1")
@@ -201,7 +201,7 @@ func TestTwoClustersNeverBlend(t *testing.T) {
 	b.c.addressBook.addReported(Peer{ID: z.c.ID(), Name: "z", Cluster: z.addr(), Gossip: z.c.GossipAddress()})
 	put(t, a, "x", "of a")
 	put(t, z, "x", "of z")
-	holds(t, b, "x", "of a")
+	waitEntry(t, b, "x", "of a")
 	for _, m := range []*machine{a, b, z} {
 		for _, o := range m.c.Members() {
 			if foreign := (m == z) != (o.Name == "z"); foreign {
@@ -213,8 +213,8 @@ func TestTwoClustersNeverBlend(t *testing.T) {
 
 func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	wiped := others(all, lead)[0]
 	was := wiped.c.ID()
 	var token *admin.TokenCreated
@@ -222,17 +222,17 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 		token, err = lead.c.CreateToken(context.Background(), &admin.TokenCreateRequest{Role: admin.RoleJoin})
 		return err
 	})
-	twin := newcomer(t, wiped.cfg.Name, token.Token, lead)
+	twin := newJoiner(t, wiped.cfg.Name, token.Token, lead)
 	if err := twin.refused(ErrRefused); !contains(err, "is up at "+wiped.addr()) || !contains(err, "choose another --name") {
 		t.Errorf("a name that is up: %v", err)
 	}
 	wiped.kill()
-	again := newcomer(t, wiped.cfg.Name, token.Token, lead).start()
+	again := newJoiner(t, wiped.cfg.Name, token.Token, lead).start()
 	if again.c.ID() == was {
 		t.Fatal("it has its old ID")
 	}
 	all = append(others(all, wiped), again)
-	voters(t, 3, all...)
+	waitVoters(t, 3, all...)
 	if r, ok := record(lead.c.Store().Snapshot(), was); !ok || r.member() {
 		t.Errorf("the old node is a member: %+v", r)
 	}
@@ -249,7 +249,7 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 
 func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 	t.Parallel()
-	all := three(t)
+	all := startThree(t)
 	original := all[1]
 	eventually(t, "it remembers peers", func() string {
 		if len(original.c.addressBook.all()) < 2 {
@@ -260,7 +260,7 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 	thief := newMachine(t, original.cfg.Name)
 	copyIdentity(t, original.cfg.Dir, thief.cfg.Dir)
 	eventually(t, "it is refused", func() string {
-		ctx, cancel := context.WithTimeout(context.Background(), enough)
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 		defer cancel()
 		err := thief.open(ctx)
 		if err == nil { // it was too busy to find the original in time, and the cluster refuses it
@@ -296,8 +296,8 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 // node is down, it has moved.
 func TestANodeThatIsUpAndSilentIsNotReplaced(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	there := others(all, lead)[0]
 	elsewhere := there.c.announcement()
 	elsewhere.Cluster = "127.0.0.1:1"
@@ -307,20 +307,20 @@ func TestANodeThatIsUpAndSilentIsNotReplaced(t *testing.T) {
 		return r
 	}
 	eventually(t, "the leader to know where it is", func() string {
-		if r := old(); r.Last.Instance == "" || !lead.c.sighted()[r.ID].isUpAt(r.Cluster) {
-			return fmt.Sprint(r, lead.c.sighted()[r.ID])
+		if r := old(); r.Last.Instance == "" || !lead.c.gossipEntries()[r.ID].isUpAt(r.Cluster) {
+			return fmt.Sprint(r, lead.c.gossipEntries()[r.ID])
 		}
 		return ""
 	})
 	r := old()
 	noTime, cancel := context.WithCancel(context.Background())
 	cancel()
-	if at, err := lead.c.copied(noTime, r, elsewhere); !refusedAs(err, admin.Busy) {
+	if at, err := lead.c.detectCopy(noTime, r, elsewhere); !refusedAs(err, admin.Busy) {
 		t.Errorf("it is up and does not answer: %q, %v", at, err)
 	}
 	there.kill()
 	eventually(t, "it may be elsewhere", func() string {
-		at, err := lead.c.copied(context.Background(), r, elsewhere)
+		at, err := lead.c.detectCopy(context.Background(), r, elsewhere)
 		if at != "" || err != nil {
 			return fmt.Sprint(at, err)
 		}
@@ -351,15 +351,15 @@ func copyIdentity(t *testing.T, from, to string) {
 
 func TestANodeLeaves(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...) // the hardest case
+	all := startThree(t)
+	lead := waitLeader(t, all...) // the hardest case
 	rest := others(all, lead)
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := leave(ctx, lead); err != nil {
 		t.Fatal(err)
 	}
-	lead.gone()
+	lead.clear()
 	lead.listen("127.0.0.1")
 	if err := lead.refused(ErrLeft); !contains(err, "empty") {
 		t.Errorf("%v does not say what to do", err)
@@ -378,13 +378,13 @@ func TestANodeLeaves(t *testing.T) {
 		})
 	}
 	put(t, rest[0], "x", "without")
-	holds(t, rest[1], "x", "without")
+	waitEntry(t, rest[1], "x", "without")
 }
 
 func TestTheOnlyNodeDoesNotLeave(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	if err := a.c.Leave(context.Background()); !contains(err, "only node") {
+	a := startSingle(t, "a")
+	if err := a.c.Leave(context.Background()); !contains(err, "only voter") {
 		t.Fatalf("got %v", err)
 	}
 	put(t, a, "x", "1")
@@ -392,10 +392,10 @@ func TestTheOnlyNodeDoesNotLeave(t *testing.T) {
 
 func TestRemovingANode(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	victim := others(all, lead)[0]
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	ask := func(force bool) error {
 		_, err := victim.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: force})
@@ -412,10 +412,10 @@ func TestRemovingANode(t *testing.T) {
 	put(t, lead, "x", "1")
 }
 
-func TestANodeThatWasRemovedWhileItWasDownIsTold(t *testing.T) {
+func TestNodeRemovedWhileDownLearnsOfIt(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	victim := others(all, lead)[0]
 	victim.kill()
 	mustChange(t, "remove", func() error {
@@ -431,7 +431,7 @@ func TestANodeThatWasRemovedWhileItWasDownIsTold(t *testing.T) {
 	}
 }
 
-func TestQuorumIsCountedBeforeANodeGoes(t *testing.T) {
+func TestQuorumIsCheckedBeforeANodeLeaves(t *testing.T) {
 	up := func(name, role string) Member { return Member{ID: name, Name: name, Role: role, State: StateUp} }
 	down := func(name, role string) Member {
 		return Member{ID: name, Name: name, Role: role, State: StateUnreachable}
@@ -441,19 +441,19 @@ func TestQuorumIsCountedBeforeANodeGoes(t *testing.T) {
 		says    string // "": nothing against it
 	}{
 		"the dead one of three":         {[]Member{up("a", RoleLeader), up("b", RoleVoter), down("x", RoleVoter)}, ""},
-		"a live one of three, one dead": {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "not in reach: c;"},
-		"the only one":                  {[]Member{up("x", RoleLeader)}, "only node"},
-		"the only voter beside others":  {[]Member{up("x", RoleLeader), up("n", RoleNonVoter)}, "only node that votes"},
+		"a live one of three, one dead": {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "unreachable: c;"},
+		"the only one":                  {[]Member{up("x", RoleLeader)}, "only voter"},
+		"the only voter beside others":  {[]Member{up("x", RoleLeader), up("n", RoleNonVoter)}, "only voter"},
 		"one that does not vote":        {[]Member{up("a", RoleLeader), down("b", RoleVoter), up("x", RoleNonVoter)}, ""},
 		"a live one of five, two dead": {[]Member{
 			up("a", RoleLeader), up("b", RoleVoter), up("x", RoleVoter), down("d", RoleVoter), down("e", RoleVoter),
-		}, "not in reach: d, e;"},
+		}, "unreachable: d, e;"},
 		"a dead one of five, two dead": {[]Member{
 			up("a", RoleLeader), up("b", RoleVoter), up("c", RoleVoter), down("d", RoleVoter), down("x", RoleVoter),
 		}, ""},
 		"one of two that are up":           {[]Member{up("a", RoleLeader), up("x", RoleVoter)}, ""},
 		"the dead one of two":              {[]Member{up("a", RoleLeader), down("x", RoleVoter)}, ""},
-		"a live one of two, the rest dead": {[]Member{down("a", RoleVoter), up("x", RoleLeader)}, "not in reach: a;"},
+		"a live one of two, the rest dead": {[]Member{down("a", RoleVoter), up("x", RoleLeader)}, "unreachable: a;"},
 	} {
 		err := quorumWithout(c.members, "x")
 		if (err != nil) != (c.says != "") || c.says != "" && !contains(err, c.says) {
@@ -464,7 +464,7 @@ func TestQuorumIsCountedBeforeANodeGoes(t *testing.T) {
 
 func TestSecretsRotate(t *testing.T) {
 	t.Parallel()
-	all := three(t)
+	all := startThree(t)
 	a := all[0]
 	ctx := context.Background()
 	ca := a.c.id.Load().CADigests()[0]
@@ -492,16 +492,16 @@ func TestSecretsRotate(t *testing.T) {
 		put(t, m, m.cfg.Name, "after")
 	}
 	// The nodes find each other with the new secrets.
-	m := others(all, leading(t, all...))[0]
+	m := others(all, waitLeader(t, all...))[0]
 	m.kill()
 	m.listen("127.0.0.1")
 	m.start()
-	voters(t, 3, all...)
+	waitVoters(t, 3, all...)
 }
 
-// known authenticates a token at a machine. The machine may not have the token
-// yet and be too busy to look it up in time, so known retries.
-func known(t *testing.T, m *machine, token string) (p admin.Principal, err error) {
+// lookUpToken authenticates a token at a machine. The machine may not have the
+// token yet and be too busy to look it up in time, so known retries.
+func lookUpToken(t *testing.T, m *machine, token string) (p admin.Principal, err error) {
 	t.Helper()
 	eventually(t, m.cfg.Name+" to look up the token", func() string {
 		if p, err = m.c.Authenticate(context.Background(), token); refusedAs(err, admin.Unavailable) {
@@ -512,17 +512,17 @@ func known(t *testing.T, m *machine, token string) (p admin.Principal, err error
 	return p, err
 }
 
-func TestWhoShowsATokenIsWhoItSays(t *testing.T) {
+func TestTokenAuthenticatesUntilRevoked(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	b := newcomer(t, "b", a.token(), a).start()
-	voters(t, 1, a)
+	a := startSingle(t, "a")
+	b := newJoiner(t, "b", a.token(), a).start()
+	waitVoters(t, 1, a)
 	ctx := context.Background()
 	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleOperator, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := known(t, b, made.Token)
+	p, err := lookUpToken(t, b, made.Token)
 	if err != nil || p.Name != "ci" || p.Role != admin.RoleOperator || p.TokenID != made.ID {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -553,10 +553,10 @@ func TestWhoShowsATokenIsWhoItSays(t *testing.T) {
 	}
 }
 
-func TestAnUnknownFormatEndsTheNode(t *testing.T) {
+func TestUnknownFormatStopsTheNode(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	b := newcomer(t, "b", a.token(), a).start()
+	a := startSingle(t, "a")
+	b := newJoiner(t, "b", a.token(), a).start()
 	eventually(t, "b has the log", func() string {
 		if len(b.c.Members()) < 2 {
 			return "it does not"
@@ -578,14 +578,14 @@ func TestVotersAreBounded(t *testing.T) {
 	a.start()
 	all := []*machine{a}
 	for _, name := range []string{"b", "c", "d", "e"} {
-		m := newcomer(t, name, a.token(), a)
+		m := newJoiner(t, name, a.token(), a)
 		m.cfg.Voters = 3
 		all = append(all, m.start())
 	}
-	voters(t, 3, all...)
+	waitVoters(t, 3, all...)
 	put(t, all[4], "x", "1")
 	for _, m := range all {
-		holds(t, m, "x", "1")
+		waitEntry(t, m, "x", "1")
 		eventually(t, "five members on "+m.cfg.Name, func() string {
 			if n := len(m.c.Members()); n != 5 {
 				return fmt.Sprint(n)

@@ -11,11 +11,11 @@ import (
 	"penstock/node/admin"
 )
 
-// Gossip takes seconds to detect a dead node, so that a node which only hung for
-// a moment is not taken for dead. A list of the members, or the reason why
+// Gossip takes seconds to detect a dead node, so that a node which only hung
+// for a moment is not taken for dead. A list of the members, or the reason why
 // nothing can be decided, has to be current, so the other nodes are probed. No
 // agreement rests on the answers; they also rank the candidates for the lead
-// (heirs).
+// (successors).
 
 const (
 	// probeTimeout bounds the wait for one node's answer.
@@ -23,8 +23,8 @@ const (
 	// probeFresh is how long results are shared, so that many callers cost the
 	// other nodes little more than one.
 	probeFresh = 200 * time.Millisecond
-	// probeKnown is how long a result is used at all.
-	probeKnown = 5 * time.Second
+	// probeMaxAge is how long a result is used at all.
+	probeMaxAge = 5 * time.Second
 	// maxProbed bounds the nodes that are probed, voters first; for the others
 	// there is gossip alone.
 	maxProbed = 64
@@ -68,7 +68,7 @@ func (c *Cluster) ProbeLiveness(ctx context.Context) {
 	defer p.mu.Unlock()
 	for id, b := range next {
 		if b.answers {
-			c.met.Store(true)
+			c.contacted.Store(true)
 		}
 		if old, ok := p.results[id]; ok && old.answers == b.answers {
 			b.since = old.since
@@ -118,16 +118,16 @@ func (c *Cluster) alive(id string) bool {
 	if err != nil {
 		return false
 	}
-	_, err = admin.Call[whereResult](ctx, client, methodWhere, &whereRequest{})
+	_, err = admin.Call[locateResult](ctx, client, methodLocate, &locateRequest{})
 	return err == nil
 }
 
-// probed returns the results that are not older than probeKnown, by ID.
+// probed returns the results that are not older than probeMaxAge, by ID.
 func (c *Cluster) probed() map[string]probeResult {
 	c.probes.mu.Lock()
 	defer c.probes.mu.Unlock()
 	known := maps.Clone(c.probes.results)
-	maps.DeleteFunc(known, func(_ string, b probeResult) bool { return time.Since(b.at) > probeKnown })
+	maps.DeleteFunc(known, func(_ string, b probeResult) bool { return time.Since(b.at) > probeMaxAge })
 	return known
 }
 
@@ -142,17 +142,17 @@ func (c *Cluster) Silent() map[string]bool {
 	return silent
 }
 
-// probe probes the others repeatedly while there is no leader, so that this
-// node can say why.
-func (c *Cluster) probe() {
-	for told := false; ; {
-		changed := c.leadership()
+// probeWhileLeaderless probes the others repeatedly while there is no leader,
+// so that this node can say why.
+func (c *Cluster) probeWhileLeaderless() {
+	for logged := false; ; {
+		changed := c.leaderChanged()
 		var again <-chan time.Time
-		if c.leads() == "" {
+		if c.leaderID() == "" {
 			c.ProbeLiveness(c.ctx)
-			if c.lost() && !told {
-				told = true
-				c.log.Warn("no other node was reached since this one was started; "+lostAdvice, "why", c.Alone())
+			if c.isolated() && !logged {
+				logged = true
+				c.log.Warn("no other node has been reached since this one started; "+isolatedAdvice, "why", c.Alone())
 			}
 			again = time.After(c.cfg.Timing.Tick)
 		}
@@ -172,27 +172,27 @@ func (c *Cluster) Alone() string {
 	if without == 0 {
 		return ""
 	}
-	felt := c.probed()
+	results := c.probed()
 	// A node that answered while there was a leader may have been lost with it.
-	maps.DeleteFunc(felt, func(_ string, b probeResult) bool { return time.Since(b.at) > without })
-	why := aloneBecause(c.Members(), felt, without, c.electionTime(), time.Now())
-	if c.lost() {
-		why += "; " + lostAdvice
+	maps.DeleteFunc(results, func(_ string, b probeResult) bool { return time.Since(b.at) > without })
+	why := aloneReason(c.Members(), results, without, c.electionTime(), time.Now())
+	if c.isolated() {
+		why += "; " + isolatedAdvice
 	}
 	return why
 }
 
-// lostAdvice is for a node that has reached no other since it was started.
-const lostAdvice = "if all nodes have other addresses now, start each with --join and the new address of at least one of them"
+// isolatedAdvice is for a node that has reached no other since it was started.
+const isolatedAdvice = "if all nodes have other addresses now, start each with --join and the new address of at least one of them"
 
-// lostAfter is the number of ticks after which a node without contact says what
-// may be wrong.
-const lostAfter = 15
+// isolatedAfter is the number of ticks after which a node without contact says
+// what may be wrong.
+const isolatedAfter = 15
 
-// lost reports whether this node has looked for the others in vain since it was
-// started: they may be at addresses that it does not know.
-func (c *Cluster) lost() bool {
-	if c.met.Load() || c.leaderlessFor() < lostAfter*c.cfg.Timing.Tick {
+// isolated reports whether this node has looked for the others in vain since it
+// was started: they may be at addresses that it does not know.
+func (c *Cluster) isolated() bool {
+	if c.contacted.Load() || c.leaderlessFor() < isolatedAfter*c.cfg.Timing.Tick {
 		return false
 	}
 	return slices.ContainsFunc(c.Members(), func(m Member) bool { return !m.Self })
@@ -204,9 +204,9 @@ func (c *Cluster) electionTime() time.Duration {
 	return 2*(c.cfg.Timing.Heartbeat+c.cfg.Timing.Election) + probeTimeout
 }
 
-// aloneBecause says why there has been no leader for the time without, by what
+// aloneReason says why there has been no leader for the time without, by what
 // gossip reports about the voters and by which of them answered.
-func aloneBecause(members []Member, felt map[string]probeResult, without, election time.Duration, now time.Time) string {
+func aloneReason(members []Member, results map[string]probeResult, without, election time.Duration, now time.Time) string {
 	voters, reached, asked := 0, 0, 0
 	var missing []string
 	for _, m := range members {
@@ -214,7 +214,7 @@ func aloneBecause(members []Member, felt map[string]probeResult, without, electi
 			continue
 		}
 		voters++
-		b, known := felt[m.ID]
+		b, known := results[m.ID]
 		since := b.since
 		if known {
 			asked++
@@ -236,15 +236,15 @@ func aloneBecause(members []Member, felt map[string]probeResult, without, electi
 	case voters == 0:
 		return "no leader: this node has not heard from its cluster yet"
 	case reached < need && late:
-		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s; "+
-			"the majority is lost until one of them is back: start it again, or mend the link to it", reached, voters, need, some(missing))
+		return fmt.Sprintf("no leader: %d of %d voters reachable, %d needed; unreachable: %s; "+
+			"start nodes again, or restore the links to them, until a majority is reachable", reached, voters, need, listNames(missing))
 	case reached < need:
-		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s", reached, voters, need, some(missing))
+		return fmt.Sprintf("no leader: %d of %d voters reachable, %d needed; unreachable: %s", reached, voters, need, listNames(missing))
 	case late:
-		return fmt.Sprintf("no leader for %s, although %d of %d voters answer: their logs say why none is elected",
+		return fmt.Sprintf("no leader for %s, although %d of %d voters answer: see their logs for the reason",
 			seconds(without), reached, voters)
 	case asked == 0 && voters > 1:
-		return "no leader: the voters elect one, or too few of them are left: they are being asked"
+		return "no leader: the voters are electing one, or too few of them are left: probing them"
 	}
 	return "no leader: an election is under way"
 }

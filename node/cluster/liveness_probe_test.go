@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// TestANodeSaysWhichVotersItLacks: a node finds out by probing, since gossip
-// takes seconds to give a node up.
-func TestANodeSaysWhichVotersItLacks(t *testing.T) {
+// TestNodeNamesTheVotersItCannotReach: a node finds out by probing, since
+// gossip takes seconds to give a node up.
+func TestNodeNamesTheVotersItCannotReach(t *testing.T) {
 	t.Parallel()
-	all := hastyThree(t)
+	all := startThreeFastElection(t)
 	last := all[2]
 	dead := []string{all[0].c.ID(), all[1].c.ID()}
 	var both sync.WaitGroup // killed one after the other, they would be a majority for a while
@@ -21,17 +21,17 @@ func TestANodeSaysWhichVotersItLacks(t *testing.T) {
 	}
 	both.Wait()
 	asked := time.Now().Add(probeTimeout) // a later result is of a probe after their end
-	const lost = "1 of 3 voters in reach, 2 needed; not reached: a (for "
+	const lost = "1 of 3 voters reachable, 2 needed; unreachable: a (for "
 	early := ""
 	eventually(t, "a reason", func() string {
-		felt := last.c.probed() // before Alone, which knows at least as much
+		results := last.c.probed() // before Alone, which knows at least as much
 		switch why := last.c.Alone(); {
 		case strings.Contains(why, lost):
 			early = why
 			return ""
 		case why == "":
 			return "it believes in a leader"
-		case strings.Contains(why, "an election is under way") && felt[dead[0]].at.After(asked) && felt[dead[1]].at.After(asked):
+		case strings.Contains(why, "an election is under way") && results[dead[0]].at.After(asked) && results[dead[1]].at.After(asked):
 			t.Fatalf("it says %q, having asked those who are dead", why)
 			return ""
 		default:
@@ -46,18 +46,18 @@ func TestANodeSaysWhichVotersItLacks(t *testing.T) {
 	}
 	t.Logf("%q, while gossip has given up %d nodes", early, gone)
 	eventually(t, "advice", func() string {
-		if why := last.c.Alone(); !strings.Contains(why, "the majority is lost until one of them is back") {
+		if why := last.c.Alone(); !strings.Contains(why, "until a majority is reachable") {
 			return why
 		}
 		return ""
 	})
 }
 
-// TestAMemberThatDoesNotAnswerIsKnownAtOnce: gossip still reports the member as
+// TestSilentMemberIsDetectedAtOnce: gossip still reports the member as
 // up.
-func TestAMemberThatDoesNotAnswerIsKnownAtOnce(t *testing.T) {
+func TestSilentMemberIsDetectedAtOnce(t *testing.T) {
 	t.Parallel()
-	all := three(t)
+	all := startThree(t)
 	asked, dead := all[0], all[1]
 	id := dead.c.ID()
 	answers := func(id string) {
@@ -85,7 +85,7 @@ func TestAMemberThatDoesNotAnswerIsKnownAtOnce(t *testing.T) {
 	answers(id)
 }
 
-func TestAloneBecause(t *testing.T) {
+func TestAloneReason(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -102,14 +102,14 @@ func TestAloneBecause(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		members []Member
-		felt    map[string]probeResult
+		results map[string]probeResult
 		without time.Duration
 		want    string
 	}{
 		{"nobody is known", nil, nil, soon, "no leader: this node has not heard from its cluster yet"},
 		{
 			"nobody was asked yet", three(StateUp, StateUp), nil, soon,
-			"no leader: the voters elect one, or too few of them are left: they are being asked",
+			"no leader: the voters are electing one, or too few of them are left: probing them",
 		},
 		{
 			"most answer", three(StateUp, StateUp), map[string]probeResult{"2": answered, "3": silent}, soon,
@@ -117,15 +117,15 @@ func TestAloneBecause(t *testing.T) {
 		},
 		{
 			"most answer, for long", three(StateUp, StateUp), map[string]probeResult{"2": answered, "3": silent}, late,
-			"no leader for 1m0s, although 2 of 3 voters answer: their logs say why none is elected",
+			"no leader for 1m0s, although 2 of 3 voters answer: see their logs for the reason",
 		},
 		{
 			"most are silent", three(StateUp, StateUp), map[string]probeResult{"2": silent, "3": silent}, soon,
-			"no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 2s), c (for 2s)",
+			"no leader: 1 of 3 voters reachable, 2 needed; unreachable: b (for 2s), c (for 2s)",
 		},
 		{
 			"gossip knew it earlier", three(StateUnreachable, StateUp), map[string]probeResult{"2": silent, "3": silent}, soon,
-			"no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 9s), c (for 2s)",
+			"no leader: 1 of 3 voters reachable, 2 needed; unreachable: b (for 9s), c (for 2s)",
 		},
 		{
 			"an answer counts more than gossip", three(StateUnreachable, StateUnreachable),
@@ -134,21 +134,21 @@ func TestAloneBecause(t *testing.T) {
 		},
 		{
 			"only gossip says so", three(StateUnreachable, StateLeft), nil, late,
-			"no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 9s), c (for 9s); " +
-				"the majority is lost until one of them is back: start it again, or mend the link to it",
+			"no leader: 1 of 3 voters reachable, 2 needed; unreachable: b (for 9s), c (for 9s); " +
+				"start nodes again, or restore the links to them, until a majority is reachable",
 		},
 	} {
-		if got := aloneBecause(c.members, c.felt, c.without, 3*time.Second, now); got != c.want {
+		if got := aloneReason(c.members, c.results, c.without, 3*time.Second, now); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
 
-// TestANodeThatFindsNobodySaysWhatMayBeTheMatter: after a move of all nodes,
+// TestIsolatedNodeAdvisesJoin: after a move of all nodes,
 // each would wait for the others at their old addresses.
-func TestANodeThatFindsNobodySaysWhatMayBeTheMatter(t *testing.T) {
+func TestIsolatedNodeAdvisesJoin(t *testing.T) {
 	t.Parallel()
-	all := hastyThree(t)
+	all := startThreeFastElection(t)
 	for _, m := range all {
 		m.kill()
 	}
@@ -156,7 +156,7 @@ func TestANodeThatFindsNobodySaysWhatMayBeTheMatter(t *testing.T) {
 	one.listen("127.0.0.2")
 	one.start()
 	eventually(t, "advice", func() string {
-		if why := one.c.Alone(); !strings.Contains(why, "1 of 3 voters in reach") || !strings.Contains(why, "--join and the new address") {
+		if why := one.c.Alone(); !strings.Contains(why, "1 of 3 voters reachable") || !strings.Contains(why, "--join and the new address") {
 			return why
 		}
 		return ""

@@ -16,5 +16,5 @@ func (o logOnce) warn(log *slog.Logger, what, subject string, err error) {
 		clear(o)
 	}
 	o[subject] = text
-	log.Warn(what, "node", subject, "error", text)
+	log.Warn(what, "subject", subject, "error", text)
 }

@@ -49,8 +49,8 @@ type server struct {
 	voter bool
 }
 
-// seen is what gossip reports about a node.
-type seen struct {
+// gossipEntry is what gossip reports about a node.
+type gossipEntry struct {
 	peer          Peer
 	http          string
 	zone, version string
@@ -62,12 +62,14 @@ type seen struct {
 }
 
 // isUpAt reports whether the node is up with that address of its cluster port.
-func (s seen) isUpAt(address string) bool { return s.state == StateUp && s.peer.Cluster == address }
+func (e gossipEntry) isUpAt(address string) bool {
+	return e.state == StateUp && e.peer.Cluster == address
+}
 
-// merge combines Raft's configuration, the records and gossip. The first two
-// alone say who is a member; gossip reports where a member is and how it is
+// mergeMembers combines Raft's configuration, the records and gossip. The first
+// two alone say who is a member; gossip reports where a member is and how it is
 // doing.
-func merge(self, leader string, servers []server, nodes []Record, gossip map[string]seen) []Member {
+func mergeMembers(self, leader string, servers []server, nodes []Record, gossip map[string]gossipEntry) []Member {
 	all := map[string]*Member{}
 	gone := map[string]bool{}
 	for _, r := range nodes {
@@ -113,8 +115,8 @@ func merge(self, leader string, servers []server, nodes []Record, gossip map[str
 	return list
 }
 
-// find finds a member by ID, else by name.
-func find(list []Member, nameOrID string) (Member, bool) {
+// findMember finds a member by ID, else by name.
+func findMember(list []Member, nameOrID string) (Member, bool) {
 	for _, m := range list {
 		if m.ID == nameOrID {
 			return m, true

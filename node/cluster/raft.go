@@ -24,8 +24,8 @@ const (
 	dialTimeout = 2 * time.Second
 )
 
-// errNowhere: there is no address to dial.
-var errNowhere = errors.New("no address is known")
+// errNoAddress: there is no address to dial.
+var errNoAddress = errors.New("no address is known")
 
 // streams connects Raft's servers, by ID, through the cluster port.
 type streams struct {
@@ -50,7 +50,7 @@ func (s streams) Dial(id string, timeout time.Duration) (net.Conn, error) {
 func (c *Cluster) dialNode(ctx context.Context, id string) (*admin.Client, error) {
 	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
 	client, err := dialAny(ctx, c.addresses(id), config.Dial)
-	if errors.Is(err, errNowhere) {
+	if errors.Is(err, errNoAddress) {
 		err = fmt.Errorf("%w %s: %w", admin.ErrUnreachable, id, err)
 	}
 	return client, trust.Explain(err)
@@ -60,7 +60,7 @@ func (c *Cluster) dialNode(ctx context.Context, id string) (*admin.Client, error
 // the addresses may be outdated.
 func dialAny[T any](ctx context.Context, addrs []string, dial func(ctx context.Context, addr string) (T, error)) (conn T, err error) {
 	if len(addrs) == 0 {
-		return conn, errNowhere
+		return conn, errNoAddress
 	}
 	for i, addr := range addrs {
 		one, cancel := ctx, func() {}
@@ -103,20 +103,20 @@ func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.
 	return err
 }
 
-// current returns a snapshot with everything that was agreed before the call,
-// on the leader.
-func (c *Cluster) current(ctx context.Context) (consensus.Snapshot, error) {
+// currentSnapshot returns a snapshot with everything that was agreed before the
+// call, on the leader.
+func (c *Cluster) currentSnapshot(ctx context.Context) (consensus.Snapshot, error) {
 	index, err := c.Store().ReadIndex(ctx)
 	if err != nil {
 		return consensus.Snapshot{}, err
 	}
-	return c.reach(ctx, index)
+	return c.waitIndex(ctx, index)
 }
 
-// reach waits for a snapshot of at least an index.
-func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.Snapshot, error) {
-	if view := c.Store().Snapshot(); view.Index() >= index {
-		return view, nil
+// waitIndex waits for a snapshot of at least an index.
+func (c *Cluster) waitIndex(ctx context.Context, index uint64) (consensus.Snapshot, error) {
+	if snap := c.Store().Snapshot(); snap.Index() >= index {
+		return snap, nil
 	}
 	return c.Store().Wait(ctx, index-1)
 }
@@ -125,17 +125,17 @@ func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.Snapshot, 
 func (c *Cluster) watchLeader() {
 	for {
 		changes := c.Store().Changes()
-		standing := c.Store().Leadership()
+		leadership := c.Store().Leadership()
 		c.mu.Lock()
-		if standing.Leader != c.leader.id {
-			c.leader = leader{standing.Leader, time.Now()}
-			c.succeed(standing.Leader)
+		if leadership.Leader != c.leader.id {
+			c.leader = leader{leadership.Leader, time.Now()}
+			c.beginTerm(leadership.Leader)
 			close(c.changed)
 			c.changed = make(chan struct{})
-			c.log.Info("leader", "id", standing.Leader, "self", standing.Leader == c.ID(), "term", standing.Term)
+			c.log.Info("leader", "id", leadership.Leader, "self", leadership.Leader == c.ID(), "term", leadership.Term)
 		}
 		c.mu.Unlock()
-		poke(c.leading)
+		notify(c.leadWake)
 		select {
 		case <-changes:
 		case <-c.Store().Failed():
@@ -147,23 +147,23 @@ func (c *Cluster) watchLeader() {
 	}
 }
 
-// handOver gives the lead to another voter that is up, if there is one; with
-// willing, only to one that answers and stays in service. It returns when
-// another node leads: the new leader may need this node's vote, which is lost
-// if the node stops at once.
-func (c *Cluster) handOver(ctx context.Context, willing bool) {
+// transferLead gives the lead to another voter that is up, if there is one;
+// with servingOnly, only to one that answers and stays in service. It returns
+// when another node leads: the new leader may need this node's vote, which is
+// lost if the node stops at once.
+func (c *Cluster) transferLead(ctx context.Context, servingOnly bool) {
 	if c.Store().Leadership().Role != consensus.RoleLeader {
 		return
 	}
 	silent := c.Silent()
-	heirs := c.heirs(silent)
-	for i, m := range heirs {
-		if willing && (silent[m.ID] || fitness(m.Facts) == fitnessLeaving) {
+	successors := c.successors(silent)
+	for i, m := range successors {
+		if servingOnly && (silent[m.ID] || fitness(m.Facts) == fitnessLeaving) {
 			continue
 		}
 		one, cancel := ctx, func() {}
-		if end, ok := ctx.Deadline(); ok { // a dead heir must leave time for the others
-			one, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(heirs)-i))
+		if end, ok := ctx.Deadline(); ok { // a dead successor must leave time for the others
+			one, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(successors)-i))
 		}
 		err := c.Store().Transfer(one, m.ID)
 		cancel()
@@ -192,11 +192,11 @@ func (c *Cluster) awaitLeader(ctx context.Context) string {
 	}
 }
 
-// heirs returns the other voters that are up, the fittest to lead first: those
-// that answer, then by phase (fitness), then the most advanced. One that is
-// silent may only have been busy for a moment.
-func (c *Cluster) heirs(silent map[string]bool) []Member {
-	sighted := c.sighted()
+// successors returns the other voters that are up, the fittest to lead first:
+// those that answer, then by phase (fitness), then the most advanced. One that
+// is silent may only have been busy for a moment.
+func (c *Cluster) successors(silent map[string]bool) []Member {
+	entries := c.gossipEntries()
 	list := slices.DeleteFunc(c.Members(), func(m Member) bool {
 		return m.Self || m.Role != RoleVoter || !m.Up()
 	})
@@ -210,7 +210,7 @@ func (c *Cluster) heirs(silent map[string]bool) []Member {
 		return cmp.Or(
 			cmp.Compare(last(a), last(b)),
 			cmp.Compare(fitness(a.Facts), fitness(b.Facts)),
-			cmp.Compare(sighted[b.ID].index, sighted[a.ID].index),
+			cmp.Compare(entries[b.ID].index, entries[a.ID].index),
 		)
 	})
 	return list

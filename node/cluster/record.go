@@ -33,9 +33,9 @@ func keyToken(id string) consensus.Key { return consensus.Key{Kind: kindToken, N
 // skipped.
 const recordFormat = 1
 
-// The steps of the gossip key's rotation. Each begins when every node that is up
-// has applied the one before. The store has the current step, so that any leader
-// can go on.
+// The steps of the gossip key's rotation. Each begins when every node that is
+// up has applied the one before. The store has the current step, so that any
+// leader can go on.
 const (
 	phaseDone = ""    // one key
 	phaseAdd  = "add" // the next key is accepted but not used
@@ -141,7 +141,7 @@ func unmarshal[T formatted](k consensus.Key, b []byte) (r T, err error) {
 		return r, fmt.Errorf("%s/%s: %w: %w", k.Kind, k.Name, consensus.ErrFormat, err)
 	}
 	if head.Format != recordFormat {
-		return r, fmt.Errorf("%s/%s: %w: it has format %d, this build knows %d", k.Kind, k.Name, consensus.ErrFormat, head.Format, recordFormat)
+		return r, fmt.Errorf("%s/%s: %w: format %d, this build supports %d", k.Kind, k.Name, consensus.ErrFormat, head.Format, recordFormat)
 	}
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("%s/%s: %w: %w", k.Kind, k.Name, consensus.ErrFormat, err)
@@ -171,12 +171,12 @@ func record(v consensus.Snapshot, id string) (Record, bool) {
 	return r, err == nil
 }
 
-// place returns the data that ties a sealed value to its entry.
-func place(k consensus.Key) []byte { return []byte(k.Kind + "\x00" + k.Name) }
+// sealContext returns the data that ties a sealed value to its entry.
+func sealContext(k consensus.Key) []byte { return []byte(k.Kind + "\x00" + k.Name) }
 
 // seal encodes and seals a secret for its entry.
 func seal[T formatted](ring *trust.Keyring, k consensus.Key, r T) ([]byte, error) {
-	return ring.Seal(place(k), marshal(r))
+	return ring.Seal(sealContext(k), marshal(r))
 }
 
 // unseal reads a secret from a snapshot; not ok if there is none yet.
@@ -185,7 +185,7 @@ func unseal[T formatted](ring *trust.Keyring, v consensus.Snapshot, k consensus.
 	if !ok {
 		return r, 0, false, nil
 	}
-	plain, err := ring.Open(place(k), e.Value)
+	plain, err := ring.Open(sealContext(k), e.Value)
 	if err != nil {
 		return r, 0, false, fmt.Errorf("%s/%s: %w", k.Kind, k.Name, err)
 	}

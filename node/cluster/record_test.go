@@ -9,7 +9,7 @@ import (
 	"penstock/consensus"
 )
 
-func TestARecordOfAnUnknownFormatIsNotPassedOver(t *testing.T) {
+func TestRecordOfAnUnknownFormatIsRefused(t *testing.T) {
 	k := keyNode("1")
 	good := Record{Format: recordFormat, ID: "1", Name: "a"}
 	if r, err := unmarshal[Record](k, marshal(good)); err != nil || r != good {
@@ -56,23 +56,23 @@ func TestTheOldCAStaysForNodesThatAreDown(t *testing.T) {
 	nodes := []Record{
 		{ID: "1", Name: "a", Issuer: "new"}, {ID: "2", Name: "down", Issuer: "old"}, {ID: "3", Name: "left", Left: time.Unix(1, 0)},
 	}
-	if got := laggards("new", nodes); !slices.Equal(got, []string{"down"}) {
+	if got := membersOnOldCA("new", nodes); !slices.Equal(got, []string{"down"}) {
 		t.Fatalf("got %v", got)
 	}
 }
 
-func TestMembersAreThoseOfRaftAndTheRecords(t *testing.T) {
+func TestMembersComeFromRaftAndRecords(t *testing.T) {
 	now := time.Now()
 	nodes := []Record{
 		{ID: "1", Name: "a", Cluster: "h1:1"}, {ID: "2", Name: "b", Cluster: "h2:1"}, {ID: "3", Name: "c"},
 		{ID: "4", Name: "gone", Left: now},
 	}
 	servers := []server{{"1", true}, {"2", true}, {"3", false}, {"4", false}, {"5", false}}
-	gossip := map[string]seen{
+	gossip := map[string]gossipEntry{
 		"2": {peer: Peer{Cluster: "h9:9"}, state: StateUp, since: now, facts: Facts{Phase: "serving"}},
 		"9": {peer: Peer{Cluster: "h8:8"}, state: StateUp}, // in gossip alone: no member
 	}
-	got := merge("1", "2", servers, nodes, gossip)
+	got := mergeMembers("1", "2", servers, nodes, gossip)
 	type line struct{ id, name, role, state, cluster string }
 	var lines []line
 	for _, m := range got {
@@ -87,10 +87,10 @@ func TestMembersAreThoseOfRaftAndTheRecords(t *testing.T) {
 	if !slices.Equal(lines, want) {
 		t.Fatalf("got %v\nwant %v", lines, want)
 	}
-	if m, ok := find(got, "b"); !ok || m.ID != "2" || m.Facts.Phase != "serving" {
+	if m, ok := findMember(got, "b"); !ok || m.ID != "2" || m.Facts.Phase != "serving" {
 		t.Fatalf("by name: %+v", m)
 	}
-	if m, ok := find(got, "1"); !ok || !m.Self {
+	if m, ok := findMember(got, "1"); !ok || !m.Self {
 		t.Fatalf("by ID: %+v", m)
 	}
 }

@@ -47,10 +47,11 @@ func nextGossip(cur gossipSecret, version uint64, nodes []Record, up func(id str
 	return next, nil, true
 }
 
-// laggards names the members whose certificates are not from the newest CA. The
-// old CA is trusted until there are none, since a node that is down comes back
-// with a certificate of it. A node that will not come back has to be removed.
-func laggards(newest string, nodes []Record) (names []string) {
+// membersOnOldCA names the members whose certificates are not from the newest
+// CA. The old CA is trusted until there are none, since a node that is down
+// comes back with a certificate of it. A node that will not come back has to be
+// removed.
+func membersOnOldCA(newest string, nodes []Record) (names []string) {
 	for _, r := range nodes {
 		if r.member() && r.Issuer != newest {
 			names = append(names, r.Name)

@@ -46,13 +46,13 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 		}
 	}()
 	// The port opens before the node is in a cluster: nodes that form one call
-	// it, and connections that come too early wait (doorWait).
+	// it, and connections that come too early wait (serverWait).
 	c.port = mux.New(mux.Config{
 		Listener: cfg.Listener, TLS: trust.ServerConfig(c.id.Load), Peer: c.peer, Admin: c.serveAdmin, Log: c.log,
 	})
 	var bookErr error
 	if c.addressBook, bookErr = openAddressBook(cfg.Dir); bookErr != nil {
-		c.log.Warn("the remembered peers cannot be read; they are learnt anew", "error", bookErr)
+		c.log.Warn("cannot read the remembered peers; starting without them", "error", bookErr)
 	}
 	if err := c.begin(ctx); err != nil {
 		return nil, err
@@ -66,10 +66,10 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 	if why, err := os.ReadFile(filepath.Join(cfg.Dir, leftFile)); err == nil {
 		// An earlier process may have been killed between marking the folder and removing its keys.
-		if err := forgetLeft(cfg.Dir); err != nil {
-			cfg.Log.Warn("the keys of a node that has left stay in the data folder", "error", err)
+		if err := removeLeftIdentity(cfg.Dir); err != nil {
+			cfg.Log.Warn("cannot delete the keys of a node that has left", "error", err)
 		}
-		return nil, false, fmt.Errorf("%w (%s): to take this machine into a cluster again, start with another --data-dir or an empty one",
+		return nil, false, fmt.Errorf("%w (%s): to use this machine in a cluster again, start it with another or an empty --data-dir",
 			ErrLeft, strings.TrimSpace(string(why)))
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return nil, false, err
@@ -77,7 +77,7 @@ func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 	id, err = trust.LoadIdentity(cfg.Dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if err := forgetBegun(cfg.Dir); err != nil {
+		if err := removeBegun(cfg.Dir); err != nil {
 			return nil, false, err
 		}
 		if id, err = trust.NewIdentity(cfg.Name); err != nil {
@@ -90,7 +90,7 @@ func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 		return nil, false, err
 	}
 	for _, note := range id.Notes {
-		cfg.Log.Warn("data folder", "note", note)
+		cfg.Log.Warn("corrected permissions in the data folder", "note", note)
 	}
 	if id.Name != cfg.Name {
 		id, err = id.WithName(cfg.Name)
@@ -109,17 +109,18 @@ func (c *Cluster) begin(ctx context.Context) error {
 	case c.cfg.Expect > 0:
 		return c.expect(ctx)
 	case len(c.cfg.Join) > 0 && c.cfg.Token != "":
-		return c.joinAny(ctx)
+		return c.joinCluster(ctx)
 	case len(c.cfg.Join) > 0:
-		return fmt.Errorf("%w: --join needs --token: penstock token create on a node of the cluster makes one", ErrNew)
+		return fmt.Errorf("%w: --join needs --token: create one with penstock token create on a node of the cluster", ErrNew)
 	}
-	return fmt.Errorf("%w: start it with --init for a new cluster, or with --join and --token (or --expect) for one with others", ErrNew)
+	return fmt.Errorf("%w: start with --init to found one, with --join and --token to join one, "+
+		"or with --expect to form one with others", ErrNew)
 }
 
 // reopen opens the store of a node that is in a cluster, and first finishes a
 // founding that was cut short.
 func (c *Cluster) reopen(ctx context.Context) error {
-	if err := c.sameCluster(); err != nil {
+	if err := c.checkSameCluster(); err != nil {
 		return err
 	}
 	founding, err := loadBootstrapping(c.cfg.Dir)
@@ -132,14 +133,15 @@ func (c *Cluster) reopen(ctx context.Context) error {
 	case founding != nil:
 		return c.finish(ctx, founding, nil)
 	}
-	if err := c.elsewhere(ctx); err != nil {
+	if err := c.checkNotRunning(ctx); err != nil {
 		return err
 	}
 	return c.openStore()
 }
 
-// sameCluster refuses to start a node of one cluster with a token of another.
-func (c *Cluster) sameCluster() error {
+// checkSameCluster refuses to start a node of one cluster with a token of
+// another.
+func (c *Cluster) checkSameCluster() error {
 	if c.cfg.Token == "" {
 		return nil
 	}
@@ -148,7 +150,7 @@ func (c *Cluster) sameCluster() error {
 		return fmt.Errorf("--token: %w", err)
 	}
 	if own := c.ClusterID(); t.ClusterID != "" && t.ClusterID != own {
-		return fmt.Errorf("%w: the data folder %s is of cluster %s, the token of %s: leave --token out, or start with an empty --data-dir",
+		return fmt.Errorf("%w: the data folder %s belongs to cluster %s, the token to %s: omit --token, or start with an empty --data-dir",
 			ErrForeign, c.cfg.Dir, own, t.ClusterID)
 	}
 	return nil
@@ -163,7 +165,7 @@ func (c *Cluster) openStore() error {
 	}
 	c.id.Store(id)
 	dir := filepath.Join(c.cfg.Dir, raftDir)
-	if err := sameLog(c.cfg.Dir); err != nil {
+	if err := checkLogPresent(c.cfg.Dir); err != nil {
 		return err
 	}
 	store, err := consensus.Open(consensus.Config{
@@ -178,19 +180,19 @@ func (c *Cluster) openStore() error {
 	}
 	store.SetGroupsDisabled(true) // until this node leads and all members understand groups of batches
 	c.replica.Store(store)
-	if err := noteLog(c.cfg.Dir); err != nil {
+	if err := markLogBegun(c.cfg.Dir); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}
 	return nil
 }
 
-const lostLogAdvice = "this node may have voted by it: remove it from the cluster (penstock remove), " +
-	"and let it join as a new one with an empty data folder"
+const lostLogAdvice = "it recorded this node's votes: remove the node from the cluster (penstock remove), " +
+	"then join it as a new one with an empty data folder"
 
-// sameLog refuses to begin a second log after the node has lost its first: it
-// would vote without its earlier votes, and entries committed with those could
-// be lost.
-func sameLog(dir string) error {
+// checkLogPresent refuses to begin a second log after the node has lost its
+// first: it would vote without its earlier votes, and entries committed with
+// those could be lost.
+func checkLogPresent(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, logFile)); err != nil {
 		return nil //nolint:nilerr // there was none, as far as is known
 	}
@@ -201,13 +203,13 @@ func sameLog(dir string) error {
 	return nil
 }
 
-// noteLog records that the log was begun.
-func noteLog(dir string) error {
+// markLogBegun records that the log was begun.
+func markLogBegun(dir string) error {
 	path := filepath.Join(dir, logFile)
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	return writeFile(path, []byte("The log in "+raftDir+" has begun. Without it this node must not start.\n"))
+	return writeFile(path, []byte("The node's log is in "+raftDir+". Without it the node must not start again.\n"))
 }
 
 // markLeft keeps the folder's node from starting again.
@@ -221,10 +223,10 @@ func isMarkedLeft(dir string) bool {
 	return err == nil
 }
 
-// forgetLeft removes the identity from a folder that is marked as left: its
-// keys open the cluster's secrets and are no longer needed. An unmarked folder
-// keeps them, since its node would come back as another one.
-func forgetLeft(dir string) error {
+// removeLeftIdentity removes the identity from a folder that is marked as left:
+// its keys open the cluster's secrets and are no longer needed. An unmarked
+// folder keeps them, since its node would come back as another one.
+func removeLeftIdentity(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, leftFile)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -238,7 +240,7 @@ func forgetLeft(dir string) error {
 func (c *Cluster) Close() error {
 	if c.Store() != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timing.HandOver)
-		c.handOver(ctx, false)
+		c.transferLead(ctx, false)
 		c.leaveGossip(ctx)
 		cancel()
 	}
@@ -250,7 +252,7 @@ func (c *Cluster) Close() error {
 func (c *Cluster) leaveGossip(ctx context.Context) {
 	if g := c.gossiping(); g != nil {
 		if err := g.Leave(ctx); err != nil {
-			c.log.Debug("gossip: goodbye", "error", err)
+			c.log.Debug("cannot announce to gossip that this node stops", "error", err)
 		}
 	}
 }
@@ -260,7 +262,7 @@ func (c *Cluster) leaveGossip(ctx context.Context) {
 // the store last.
 func (c *Cluster) close() (err error) {
 	c.closed.Do(func() {
-		c.end()
+		c.cancel()
 		c.pool.Close()
 		if g := c.gossiping(); g != nil {
 			err = errors.Join(err, g.Close())
@@ -272,8 +274,8 @@ func (c *Cluster) close() (err error) {
 			err = errors.Join(err, c.Store().Close())
 		}
 		c.work.Wait()
-		if err := forgetLeft(c.cfg.Dir); err != nil { // nothing writes to the folder any more; the next start retries
-			c.log.Warn("the keys of a node that has left stay in the data folder", "error", err)
+		if err := removeLeftIdentity(c.cfg.Dir); err != nil { // nothing writes to the folder any more; the next start retries
+			c.log.Warn("cannot delete the keys of a node that has left", "error", err)
 		}
 	})
 	return err
@@ -283,9 +285,9 @@ func (c *Cluster) close() (err error) {
 func (c *Cluster) run() {
 	c.work.Go(c.follow)
 	c.work.Go(c.watchLeader)
-	c.work.Go(c.watchSurroundings)
+	c.work.Go(c.runHousekeeping)
 	c.work.Go(c.announce)
 	c.work.Go(c.lead)
 	c.work.Go(c.joinGossip)
-	c.work.Go(c.probe)
+	c.work.Go(c.probeWhileLeaderless)
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -36,36 +37,36 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 		return t, true, nil
 	}
 	select {
-	case c.barriers <- struct{}{}:
-		defer func() { <-c.barriers }()
+	case c.tokenLookups <- struct{}{}:
+		defer func() { <-c.tokenLookups }()
 	default:
 		return t, false, admin.Errorf(admin.Unavailable,
-			"this node does not know the token, and asks its leader about others now: try again, or ask another node")
+			"this node does not have the token, and is busy looking up others: try again, or use another node")
 	}
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
 	defer cancel()
 	index, err := c.Read(ctx)
-	view := consensus.Snapshot{}
+	snap := consensus.Snapshot{}
 	if err == nil {
-		view, err = c.reach(ctx, index)
+		snap, err = c.waitIndex(ctx, index)
 	}
 	if err != nil {
-		c.log.Debug("token", "id", id, "error", err)
+		c.log.Debug("cannot look up a token", "id", id, "error", err)
 		return t, false, admin.Errorf(admin.Unavailable,
-			"this node does not know the token, and cannot ask its leader about it now: try again, or ask another node")
+			"this node does not have the token, and cannot look it up at the leader now: try again, or use another node")
 	}
-	t, ok = c.tokenIn(view, id)
+	t, ok = c.tokenIn(snap, id)
 	return t, ok, nil
 }
 
-func (c *Cluster) tokenIn(view consensus.Snapshot, id string) (trust.TokenRecord, bool) {
-	e, ok := view.Get(keyToken(id))
+func (c *Cluster) tokenIn(snap consensus.Snapshot, id string) (trust.TokenRecord, bool) {
+	e, ok := snap.Get(keyToken(id))
 	if !ok {
 		return trust.TokenRecord{}, false
 	}
 	t, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 	if err != nil {
-		c.log.Warn("token", "id", id, "error", err)
+		c.log.Warn("cannot read a token record", "id", id, "error", err)
 	}
 	return t, err == nil
 }
@@ -81,19 +82,19 @@ func (c *Cluster) Authenticate(ctx context.Context, text string) (admin.Principa
 	case err != nil:
 		return refuse("%v", err)
 	case t.Kind != trust.Admin:
-		return refuse("%s is for nodes; commands take one of role reader, operator or admin: penstock token create", t)
+		return refuse("%s is for nodes; commands need a token of role reader, operator or admin: create one with penstock token create", t)
 	case t.ClusterID != c.ClusterID():
-		return refuse("the token is of cluster %s, this is %s", t.ClusterID, c.ClusterID())
+		return refuse("the token is for cluster %s, this is %s", t.ClusterID, c.ClusterID())
 	}
 	r, ok, err := c.tokenRecord(ctx, t.ID)
 	if err != nil {
 		return admin.Principal{}, err
 	}
 	if !ok {
-		return refuse("this cluster does not know the token: it ended long ago, or this node has not heard of it yet")
+		return refuse("unknown token: it never existed, or expired or was revoked long ago")
 	}
 	if err := r.Authenticate(t, c.now()); err != nil {
-		return refuse("%v: penstock token create makes another", err)
+		return refuse("%v: create another with penstock token create", err)
 	}
 	return admin.Principal{Name: r.Name, Role: admin.Role(r.Role), TokenID: r.ID}, nil
 }
@@ -106,7 +107,7 @@ func (c *Cluster) Check(p admin.Principal) error {
 	}
 	r, ok := c.tokenIn(c.Store().Snapshot(), p.TokenID)
 	if !ok {
-		return admin.Errorf(admin.Unauthenticated, "the token ended")
+		return admin.Errorf(admin.Unauthenticated, "the token no longer exists")
 	}
 	if err := r.Valid(c.now()); err != nil {
 		return admin.Errorf(admin.Unauthenticated, "%v", err)
@@ -116,7 +117,7 @@ func (c *Cluster) Check(p admin.Principal) error {
 
 // CreateToken creates a token, on the leader.
 func (c *Cluster) CreateToken(ctx context.Context, req *admin.TokenCreateRequest) (*admin.TokenCreated, error) {
-	return ask(ctx, c, admin.MethodTokenNew, req, c.createToken)
+	return askLeader(ctx, c, admin.MethodTokenNew, req, c.createToken)
 }
 
 // tokenName matches the valid names of tokens; "" is replaced by the role and a
@@ -125,17 +126,17 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 
 // freeTokenName makes sure that history and logs can tell tokens apart by name,
 // and that there are fewer than maxTokens.
-func (c *Cluster) freeTokenName(view consensus.Snapshot, name string) error {
+func (c *Cluster) freeTokenName(snap consensus.Snapshot, name string) error {
 	n := 0
-	for e := range view.Kind(kindToken) {
+	for e := range snap.Kind(kindToken) {
 		n++
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err == nil && name != "" && r.Name == name && r.Valid(time.Now()) == nil {
-			return admin.Errorf(admin.Refused, "there is a token %q already: revoke it, or take another name", name)
+			return admin.Errorf(admin.Refused, "token %q already exists: revoke it, or choose another name", name)
 		}
 	}
 	if n >= maxTokens {
-		return admin.Errorf(admin.Refused, "%d tokens, the limit is %d: revoke some, or give them shorter lives", n, maxTokens)
+		return admin.Errorf(admin.Refused, "%d tokens, the limit is %d: revoke some, or create them with a shorter lifetime", n, maxTokens)
 	}
 	return nil
 }
@@ -158,18 +159,18 @@ func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest
 	if req.Name == "" {
 		req.Name = string(req.Role) + "-" + trust.NewNodeID()[:4]
 	}
-	view, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.freeTokenName(view, req.Name); err != nil {
+	if err := c.freeTokenName(snap, req.Name); err != nil {
 		return nil, err
 	}
-	ca, err := c.signer(view)
+	ca, err := c.signer(snap)
 	if err != nil {
 		return nil, err
 	}
-	by := cmpName(admin.Caller(ctx).Name, c.Name())
+	by := cmp.Or(admin.Caller(ctx).Name, c.Name())
 	t, r, err := trust.Mint(kind, string(req.Role), req.Name, by, req.TTL, c.ClusterID(), ca.Digest(), time.Now())
 	if err != nil {
 		return nil, admin.Errorf(admin.Invalid, "%v", err)
@@ -183,16 +184,6 @@ func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest
 		return nil, err
 	}
 	return &admin.TokenCreated{ID: r.ID, Token: t.Reveal()}, nil
-}
-
-// cmpName returns the first name that is not empty.
-func cmpName(names ...string) string {
-	for _, n := range names {
-		if n != "" {
-			return n
-		}
-	}
-	return ""
 }
 
 // Tokens lists the tokens that this node knows, the newest first.
@@ -215,8 +206,8 @@ func (c *Cluster) Tokens() admin.Tokens {
 // Revoke revokes a token, by ID or name; if several have the name, all that are
 // valid.
 func (c *Cluster) Revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
-	return untilKnown(func(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
-		return ask(ctx, c, admin.MethodRevoke, req, c.revoke)
+	return retryUnknown(func(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
+		return askLeader(ctx, c, admin.MethodRevoke, req, c.revoke)
 	})(ctx, req)
 }
 
@@ -225,14 +216,14 @@ func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*a
 	if t, err := trust.ParseToken(want); err == nil { // the whole token works as well
 		want = t.ID
 	}
-	view, err := c.current(ctx)
+	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	var ops []consensus.Op
 	found := false
-	for e := range view.Kind(kindToken) {
+	for e := range snap.Kind(kindToken) {
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil || r.ID != want && r.Name != want {
 			continue
@@ -249,13 +240,13 @@ func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*a
 	}
 	switch {
 	case !found:
-		return nil, admin.Errorf(admin.NotFound, "no token of that ID or name: see penstock token list")
+		return nil, admin.Errorf(admin.NotFound, "no token with that ID or name: see penstock token list")
 	case len(ops) == 0:
 		return &admin.Empty{}, nil
 	}
-	err = c.commit(ctx, cmpName(admin.Caller(ctx).Name, c.Name()), "token revoke", ops)
+	err = c.commit(ctx, cmp.Or(admin.Caller(ctx).Name, c.Name()), "token revoke", ops)
 	if errors.Is(err, consensus.ErrVersion) {
-		return nil, admin.Errorf(admin.Unavailable, "the token has just changed: ask again")
+		return nil, admin.Errorf(admin.Unavailable, "the token has just changed: try again")
 	}
 	return &admin.Empty{}, err
 }

@@ -30,7 +30,7 @@ func (c *Cluster) waits(state, why string, seen []Peer) {
 }
 
 // reportWaiting reports which of the nodes are there, and which are missing.
-func (f *expecting) reportWaiting() {
+func (f *formation) reportWaiting() {
 	if f == nil { // this node founds its cluster alone
 		return
 	}
@@ -49,27 +49,27 @@ func (f *expecting) reportWaiting() {
 	var why string
 	switch {
 	case formed:
-		why = beginningBecause(bound, f.c.Name(), seen)
+		why = beginningReason(bound, f.c.Name(), seen)
 	case bound != nil:
-		why = fmt.Sprintf("forming a cluster of %s: it begins when all have confirmed that it is these; %s",
-			some(bound.names(bound.Charter.Members)), bound.named(d.Why))
+		why = fmt.Sprintf("forming a cluster of %s: it begins when all of them have confirmed; %s",
+			listNames(bound.memberNames(bound.Charter.Members)), bound.withNames(d.Why))
 	default:
-		why = expectingBecause(f.c.cfg.Expect, f.c.Name(), seen, d)
+		why = waitingReason(f.c.cfg.Expect, f.c.Name(), seen, d)
 	}
 	f.c.waits(StateForming, why, seen)
 }
 
-// named replaces the members' IDs in a text by their names.
-func (m *bootstrapping) named(text string) string {
+// withNames replaces the members' IDs in a text by their names.
+func (m *bootstrapping) withNames(text string) string {
 	for _, n := range m.Members {
 		text = strings.ReplaceAll(text, n.ID, n.Name)
 	}
 	return text
 }
 
-// beginningBecause says what a cluster that this node has begun waits for.
-func beginningBecause(m *bootstrapping, self string, seen []Peer) string {
-	voters := m.names(m.Charter.Voters)
+// beginningReason says what a cluster that this node has begun waits for.
+func beginningReason(m *bootstrapping, self string, seen []Peer) string {
+	voters := m.memberNames(m.Charter.Voters)
 	there := []string{self}
 	for _, p := range seen {
 		there = append(there, p.Name)
@@ -82,22 +82,22 @@ func beginningBecause(m *bootstrapping, self string, seen []Peer) string {
 	}
 	text := fmt.Sprintf("forming a cluster: waiting for %d of its %d voters to agree on its first entries", len(voters)/2+1, len(voters))
 	if len(missing) > 0 {
-		text += "; not reached: " + some(missing)
+		text += "; unreachable: " + listNames(missing)
 	}
 	return text
 }
 
-// expectingBecause says why there is no cluster of that many nodes yet.
-func expectingBecause(expect int, self string, seen []Peer, d membership.Decision) string {
+// waitingReason says why there is no cluster of that many nodes yet.
+func waitingReason(expect int, self string, seen []Peer, d membership.Decision) string {
 	names := []string{self}
 	for _, p := range seen {
 		names = append(names, p.Name)
 	}
 	text := "forming a cluster: "
 	if missing := expect - len(names); missing > 0 {
-		text += fmt.Sprintf("waiting for %d of %d nodes; seen: %s", missing, expect, some(names))
+		text += fmt.Sprintf("waiting for %d of %d nodes; seen: %s", missing, expect, listNames(names))
 	} else {
-		text += fmt.Sprintf("all %d nodes are there and agree who begins: %s", expect, some(names))
+		text += fmt.Sprintf("all %d nodes are present and agreeing on the first members: %s", expect, listNames(names))
 	}
 	if d.Action == membership.FormRefuse || d.Barred {
 		text += "; " + d.Why

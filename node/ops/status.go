@@ -117,7 +117,7 @@ func (q *status) status(ctx context.Context) *admin.Status {
 	newest := own.Node.AppliedIndex
 	for i, m := range members {
 		one := admin.NodeStatus{
-			Name: m.Name, ID: m.ID, State: cluster.StateUnreachable, AppliedIndex: m.Facts.Acted,
+			Name: m.Name, ID: m.ID, State: cluster.StateUnreachable, AppliedIndex: m.Facts.AppliedIndex,
 			Address: m.Cluster, HTTP: m.HTTP, Version: m.Version,
 		}
 		switch r := reports[i]; {

@@ -10,9 +10,9 @@ import (
 	"penstock/node/admin"
 )
 
-// TestARequestIsMadeAgainUntilItsOutcomeIsKnown: a request that may have acted
+// TestRequestIsRetriedUntilItsOutcomeIsKnown: a request that may have acted
 // is repeated.
-func TestARequestIsMadeAgainUntilItsOutcomeIsKnown(t *testing.T) {
+func TestRequestIsRetriedUntilItsOutcomeIsKnown(t *testing.T) {
 	t.Parallel()
 	lost := fmt.Errorf("the leader: %w", admin.ErrLost)
 	unknown := admin.Errorf(admin.UnknownOutcome, "it may have acted")
@@ -36,7 +36,7 @@ func TestARequestIsMadeAgainUntilItsOutcomeIsKnown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			made := 0
-			act := untilKnown(func(context.Context, *admin.Empty) (*admin.Empty, error) {
+			act := retryUnknown(func(context.Context, *admin.Empty) (*admin.Empty, error) {
 				made++
 				if err := c.attempts[made-1]; err != nil {
 					return nil, err
@@ -51,13 +51,13 @@ func TestARequestIsMadeAgainUntilItsOutcomeIsKnown(t *testing.T) {
 	}
 }
 
-// TestAnUnknownOutcomeIsSaidToWhoGoes: a request whose caller has gone is not
-// repeated.
-func TestAnUnknownOutcomeIsSaidToWhoGoes(t *testing.T) {
+// TestUnknownOutcomeIsReturnedWhenTheCallerGoes: a request whose caller has
+// gone is not repeated.
+func TestUnknownOutcomeIsReturnedWhenTheCallerGoes(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	made := 0
-	act := untilKnown(func(context.Context, *admin.Empty) (*admin.Empty, error) {
+	act := retryUnknown(func(context.Context, *admin.Empty) (*admin.Empty, error) {
 		made++
 		cancel()
 		return nil, admin.ErrLost
@@ -67,14 +67,14 @@ func TestAnUnknownOutcomeIsSaidToWhoGoes(t *testing.T) {
 	}
 }
 
-// TestAnUnknownOutcomeIsSaidToWhoGoesMeanwhile: if the caller goes during a
-// repetition, the result is what was known before.
-func TestAnUnknownOutcomeIsSaidToWhoGoesMeanwhile(t *testing.T) {
+// TestUnknownOutcomeIsReturnedWhenTheCallerGoesDuringARetry: if the caller goes
+// during a repetition, the result is what was known before.
+func TestUnknownOutcomeIsReturnedWhenTheCallerGoesDuringARetry(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	unknown := admin.Errorf(admin.UnknownOutcome, "it may have acted")
 	made := 0
-	act := untilKnown(func(context.Context, *admin.Empty) (*admin.Empty, error) {
+	act := retryUnknown(func(context.Context, *admin.Empty) (*admin.Empty, error) {
 		if made++; made == 1 {
 			return nil, unknown
 		}
@@ -86,17 +86,17 @@ func TestAnUnknownOutcomeIsSaidToWhoGoesMeanwhile(t *testing.T) {
 	}
 }
 
-// TestWhatOnlyReadsIsAskedAgain: a request that changes nothing is repeated
-// when the leader was lost before it answered, and its errors do not speak of
-// changes.
-func TestWhatOnlyReadsIsAskedAgain(t *testing.T) {
+// TestReadsAreRetriedAfterALostLeader: a request that changes nothing is
+// repeated when the leader was lost before it answered, and its errors do not
+// speak of changes.
+func TestReadsAreRetriedAfterALostLeader(t *testing.T) {
 	t.Parallel()
 	a := newMachine(t, "a")
 	a.cfg.Init = true
 	b := newMachine(t, "b")
 	var made [2]atomic.Int64 // calls on the leader: reading, and changing
 	for _, m := range []*machine{a, b} {
-		m.more = func(c *Cluster, s *admin.Server) {
+		m.register = func(c *Cluster, s *admin.Server) {
 			for i, opts := range [][]admin.Option{nil, {admin.Changing()}} {
 				admin.Handle(s, fmt.Sprint("test.lost.", i), admin.RoleNode, OnLeader(c, func(
 					ctx context.Context, _ *admin.Empty,
@@ -115,8 +115,8 @@ func TestWhatOnlyReadsIsAskedAgain(t *testing.T) {
 	a.start()
 	b.cfg.Token, b.cfg.Join = a.token(), []string{a.addr()}
 	b.start()
-	voters(t, 1, a, b)
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	waitVoters(t, 1, a, b)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	var client *admin.Client
 	eventually(t, "b to be reached", func() string {

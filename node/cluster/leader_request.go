@@ -11,9 +11,9 @@ import (
 	"penstock/node/admin"
 )
 
-// patience is how long a request waits for a leader. A cluster that has had
-// none for that long refuses it at once.
-const patience = 10 * time.Second
+// leaderTimeout is how long a request waits for a leader. A cluster that has
+// had none for that long refuses it at once.
+const leaderTimeout = 10 * time.Second
 
 // OnLeader makes a handler whose work the leader does, whichever node gets the
 // request. It calls act on the leader. If act finds that the node no longer
@@ -23,14 +23,14 @@ const patience = 10 * time.Second
 // method changes nothing (admin.Changing).
 func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (resp *Resp, err error) {
-		passed := admin.Caller(ctx).Via != ""
-		err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
+		forwarded := admin.Caller(ctx).Via != ""
+		err = c.withLeader(ctx, func(ctx context.Context, leader string) error {
 			var err error
 			if leader == c.ID() {
 				resp, err = act(ctx, req)
-				return refusal(err)
+				return requestError(err)
 			}
-			if passed { // the node that passed it on tries the next leader
+			if forwarded { // the node that forwarded it tries the next leader
 				return errNotLeader
 			}
 			client, err := c.pool.Get(ctx, leader)
@@ -38,23 +38,23 @@ func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp,
 				return err
 			}
 			return admin.Pass(ctx, client)
-		}, passed)
+		}, forwarded)
 		return resp, err
 	}
 }
 
-var errNotLeader = admin.Errorf(admin.NotLeader, "this node does not lead")
+var errNotLeader = admin.Errorf(admin.NotLeader, "this node is not the leader")
 
-// ask has the leader serve a request of this node's own: by act if this node
-// leads, else by the method.
-func ask[Req, Resp any](
+// askLeader has the leader serve a request of this node's own: by act if this
+// node leads, else by the method.
+func askLeader[Req, Resp any](
 	ctx context.Context, c *Cluster, method string, req *Req, act func(context.Context, *Req) (*Resp, error),
 ) (resp *Resp, err error) {
-	err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
+	err = c.withLeader(ctx, func(ctx context.Context, leader string) error {
 		var err error
 		if leader == c.ID() {
 			resp, err = act(ctx, req)
-			return refusal(err)
+			return requestError(err)
 		}
 		client, err := c.pool.Get(ctx, leader)
 		if err != nil {
@@ -66,24 +66,24 @@ func ask[Req, Resp any](
 	return resp, err
 }
 
-// untilLed calls try with the leader's ID until the request is done or refused,
-// again for each new leader; with once it tries one leader alone.
-func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, leader string) error, once bool) error {
-	timer := time.NewTimer(patience)
+// withLeader calls try with the leader's ID until the request is done or
+// refused, again for each new leader; with once it tries one leader alone.
+func (c *Cluster) withLeader(ctx context.Context, try func(ctx context.Context, leader string) error, once bool) error {
+	timer := time.NewTimer(leaderTimeout)
 	defer timer.Stop()
 	var last error
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
-		changed := c.leadership()
-		leader := c.leads()
+		changed := c.leaderChanged()
+		leader := c.leaderID()
 		if leader != "" {
-			err := c.whileLed(ctx, leader, try)
-			if once || !nothingDone(err) {
+			err := c.callLeader(ctx, leader, try)
+			if once || !safeToResend(err) {
 				return err
 			}
 			last = err
 		} else if once {
 			return errNotLeader
-		} else if c.leaderlessFor() > patience {
+		} else if c.leaderlessFor() > leaderTimeout {
 			return c.noLeader(ctx, last)
 		}
 		wait := time.NewTimer(pause) // a leader that cannot be reached may still lead
@@ -104,64 +104,64 @@ func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, le
 	}
 }
 
-// lateAnswer is how long a request waits for the answer of a leader that has
-// been replaced. One that was cut off will not answer; until it does, the
-// request's outcome is unknown.
-const lateAnswer = time.Second
+// replacedLeaderGrace is how long a request waits for the answer of a leader
+// that has been replaced. One that was cut off will not answer; until it does,
+// the request's outcome is unknown.
+const replacedLeaderGrace = time.Second
 
-// whileLed calls try, and cancels it lateAnswer after another node has replaced
-// that leader.
-func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx context.Context, leader string) error) error {
+// callLeader calls try, and cancels it replacedLeaderGrace after another node
+// has replaced that leader.
+func (c *Cluster) callLeader(ctx context.Context, leader string, try func(ctx context.Context, leader string) error) error {
 	if leader == c.ID() {
 		return try(ctx, leader) // the store reports the outcome
 	}
-	attempt, give := context.WithCancel(ctx)
-	defer give()
-	defer c.whenReplaced(leader, give)()
+	attempt, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer c.whenReplaced(leader, cancel)()
 	err := try(attempt, leader)
 	var refused *admin.Error
-	given := err != nil && attempt.Err() != nil && ctx.Err() == nil && !errors.As(err, &refused)
+	cancelled := err != nil && attempt.Err() != nil && ctx.Err() == nil && !errors.As(err, &refused)
 	switch {
-	case admin.Reading(ctx) && (given || unknownOutcome(err)):
+	case admin.Reading(ctx) && (cancelled || unknownOutcome(err)):
 		return admin.Errorf(admin.Unavailable, "the leader was lost before it answered")
-	case given:
+	case cancelled:
 		return admin.Errorf(admin.UnknownOutcome,
 			"the leader was lost before it answered: the change may have been made; the same request may be sent again")
 	}
 	return err
 }
 
-// leaderTerm is the time of one leader. It ends lateAnswer after another node
-// has taken the lead; a period without a leader does not end it.
+// leaderTerm is the time of one leader. It ends replacedLeaderGrace after
+// another node has taken the lead; a period without a leader does not end it.
 type leaderTerm struct {
 	leader string // "": there has been none
-	over   context.Context
-	end    context.CancelFunc
+	ctx    context.Context
+	cancel context.CancelFunc
 }
 
-// succeed begins the term of a new leader. The caller holds c.mu.
-func (c *Cluster) succeed(leader string) {
+// beginTerm begins the term of a new leader. The caller holds c.mu.
+func (c *Cluster) beginTerm(leader string) {
 	if leader == "" || leader == c.leaderTerm.leader {
 		return
 	}
-	if end := c.leaderTerm.end; end != nil {
-		time.AfterFunc(lateAnswer, end)
+	if cancel := c.leaderTerm.cancel; cancel != nil {
+		time.AfterFunc(replacedLeaderGrace, cancel)
 	}
-	over, end := context.WithCancel(context.Background())
-	c.leaderTerm = leaderTerm{leader, over, end}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.leaderTerm = leaderTerm{leader, ctx, cancel}
 }
 
-// whenReplaced calls give when that leader's term ends, unless stop is called
-// first. Each request that is passed on uses it.
-func (c *Cluster) whenReplaced(leader string, give func()) (stop func()) {
+// whenReplaced calls cancel when that leader's term ends, unless stop is called
+// first. Each forwarded request uses it.
+func (c *Cluster) whenReplaced(leader string, cancel func()) (stop func()) {
 	c.mu.Lock()
 	t := c.leaderTerm
 	c.mu.Unlock()
 	if t.leader != leader { // replaced a moment ago
-		timer := time.AfterFunc(lateAnswer, give)
+		timer := time.AfterFunc(replacedLeaderGrace, cancel)
 		return func() { timer.Stop() }
 	}
-	unhook := context.AfterFunc(t.over, give)
+	unhook := context.AfterFunc(t.ctx, cancel)
 	return func() { unhook() }
 }
 
@@ -172,7 +172,7 @@ func (c *Cluster) noLeader(ctx context.Context, last error) error {
 	switch {
 	case why != "":
 	case last != nil:
-		why = "the leader could not be asked: " + strings.ReplaceAll(last.Error(), "\n", "; ")
+		why = "the request to the leader failed: " + strings.ReplaceAll(last.Error(), "\n", "; ")
 	default:
 		why = "no leader was found in time"
 	}
@@ -193,22 +193,22 @@ func refusedAs(err error, code admin.Code) bool {
 	return errors.As(err, &refused) && refused.Code == code
 }
 
-// untilKnown makes a handler retry after the leader was lost before it
+// retryUnknown makes a handler retry after the leader was lost before it
 // answered: for requests that are the same whether they act once or twice. done
 // are the refusals of a repetition which mean that an earlier attempt has
 // acted.
-func untilKnown[Req, Resp any](
+func retryUnknown[Req, Resp any](
 	act func(context.Context, *Req) (*Resp, error), done ...admin.Code,
 ) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (*Resp, error) {
 		resp, err := act(ctx, req)
-		if admin.Caller(ctx).Via != "" { // the node that passed it on retries
+		if admin.Caller(ctx).Via != "" { // the node that forwarded it retries
 			return resp, err
 		}
-		first, end := err, time.Now().Add(patience)
+		first, end := err, time.Now().Add(leaderTimeout)
 		for unknownOutcome(err) && time.Now().Before(end) {
 			select {
-			case <-time.After(unknownPause):
+			case <-time.After(unknownRetryPause):
 			case <-ctx.Done():
 				return nil, first
 			}
@@ -228,13 +228,13 @@ func untilKnown[Req, Resp any](
 	}
 }
 
-// unknownPause is the pause before a request with an unknown outcome is
+// unknownRetryPause is the pause before a request with an unknown outcome is
 // repeated.
-const unknownPause = 50 * time.Millisecond
+const unknownRetryPause = 50 * time.Millisecond
 
-// nothingDone reports whether a request that failed with err cannot have acted,
-// so that it may be sent to the next leader.
-func nothingDone(err error) bool {
+// safeToResend reports whether a request that failed with err cannot have
+// acted, so that it may be sent to the next leader.
+func safeToResend(err error) bool {
 	var refusal *admin.Error
 	switch {
 	case err == nil:
@@ -247,8 +247,8 @@ func nothingDone(err error) bool {
 	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, consensus.ErrNotLeader)
 }
 
-// refusal translates an error of the store into one of a request.
-func refusal(err error) error {
+// requestError translates an error of the store into one of a request.
+func requestError(err error) error {
 	switch {
 	case errors.Is(err, consensus.ErrNotLeader):
 		return errNotLeader
@@ -260,10 +260,10 @@ func refusal(err error) error {
 	return err
 }
 
-// refusing makes a handler translate its errors with refusal.
-func refusing[Req, Resp any](fn func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
+// translatingErrors makes a handler translate its errors with requestError.
+func translatingErrors[Req, Resp any](fn func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (*Resp, error) {
 		resp, err := fn(ctx, req)
-		return resp, refusal(err)
+		return resp, requestError(err)
 	}
 }

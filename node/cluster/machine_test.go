@@ -29,15 +29,15 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	// memberlist's probes end only at their own timeout.
 	var left error
-	if code == 0 && !within(enough, func() bool { left = goleak.Find(); return left == nil }) {
+	if code == 0 && !pollUntil(waitLimit, func() bool { left = goleak.Find(); return left == nil }) {
 		fmt.Fprintln(os.Stderr, left)
 		code = 1
 	}
 	os.Exit(code)
 }
 
-// within polls until a condition holds or the time is over.
-func within(limit time.Duration, holds func() bool) bool {
+// pollUntil polls until a condition holds or the time is over.
+func pollUntil(limit time.Duration, holds func() bool) bool {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for end := time.Now().Add(limit); !holds(); <-ticker.C {
@@ -48,11 +48,11 @@ func within(limit time.Duration, holds func() bool) bool {
 	return true
 }
 
-// enough is how long a condition may take.
-const enough = 5 * time.Minute
+// waitLimit is how long a condition may take.
+const waitLimit = 5 * time.Minute
 
-// quick is the timing of tests.
-var quick = Timing{
+// testTiming is the timing of tests.
+var testTiming = Timing{
 	Tick: 50 * time.Millisecond, Announce: time.Second, Retry: 30 * time.Millisecond, Stable: 200 * time.Millisecond,
 	// The lead must not move unless a test moves it, even on a busy machine.
 	Heartbeat: 2 * time.Second, Election: 2 * time.Second,
@@ -61,11 +61,11 @@ var quick = Timing{
 // machine is where a node runs, across restarts: its folder, its settings, and
 // the node while there is one.
 type machine struct {
-	t      *testing.T
-	cfg    Config
-	c      *Cluster
-	server *admin.Server
-	more   func(*Cluster, *admin.Server) // adds the test's methods; nil: none
+	t        *testing.T
+	cfg      Config
+	c        *Cluster
+	server   *admin.Server
+	register func(*Cluster, *admin.Server) // adds the test's methods; nil: none
 
 	ended chan struct{} // closed by Config.Stop
 
@@ -78,7 +78,7 @@ type machine struct {
 // newMachine prepares a machine with a listening socket of its own.
 func newMachine(t *testing.T, name string) *machine {
 	t.Helper()
-	m := &machine{t: t, cfg: Config{Dir: t.TempDir(), Name: name, Version: "test", HTTP: "127.0.0.1:1", Timing: quick}}
+	m := &machine{t: t, cfg: Config{Dir: t.TempDir(), Name: name, Version: "test", HTTP: "127.0.0.1:1", Timing: testTiming}}
 	m.listen("127.0.0.1")
 	t.Cleanup(m.kill)
 	return m
@@ -101,7 +101,7 @@ func (m *machine) addr() string { return m.cfg.Listener.Addr().String() }
 // open starts the node.
 func (m *machine) open(ctx context.Context) error {
 	cfg := m.cfg
-	cfg.Log = slog.New(slog.NewTextHandler(m, &slog.HandlerOptions{Level: level()})).With("on", cfg.Name)
+	cfg.Log = slog.New(slog.NewTextHandler(m, &slog.HandlerOptions{Level: logLevel()})).With("on", cfg.Name)
 	m.ended = make(chan struct{})
 	ended := m.ended
 	cfg.Stop = func(err error) {
@@ -123,8 +123,8 @@ func (m *machine) open(ctx context.Context) error {
 	m.server = admin.NewServer(admin.Config{Authenticate: c.Authenticate, Check: c.Check})
 	c.Register(m.server)
 	admin.Handle(m.server, "test.put", admin.RoleNode, OnLeader(c, m.put), admin.Changing())
-	if m.more != nil {
-		m.more(c, m.server)
+	if m.register != nil {
+		m.register(c, m.server)
 	}
 	c.ServeConns(m.server)
 	return nil
@@ -138,8 +138,8 @@ func (m *machine) put(ctx context.Context, req *admin.Document) (*admin.Empty, e
 	return &admin.Empty{}, err
 }
 
-// level returns the level of the log; TEST_LOG shows all of it.
-func level() slog.Level {
+// logLevel returns the level of the log; TEST_LOG shows all of it.
+func logLevel() slog.Level {
 	if os.Getenv("TEST_LOG") != "" {
 		return slog.LevelDebug
 	}
@@ -168,7 +168,7 @@ func (m *machine) endsWith(want error) {
 	m.t.Helper()
 	select {
 	case <-m.ended:
-	case <-time.After(enough):
+	case <-time.After(waitLimit):
 		m.t.Fatalf("%s goes on", m.cfg.Name)
 	}
 	m.mu.Lock()
@@ -181,7 +181,7 @@ func (m *machine) endsWith(want error) {
 // start starts the node, which must reach its cluster.
 func (m *machine) start() *machine {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := m.open(ctx); err != nil {
 		m.t.Fatalf("%s: %v", m.cfg.Name, err)
@@ -192,7 +192,7 @@ func (m *machine) start() *machine {
 // refused starts the node, which must not reach a cluster.
 func (m *machine) refused(want error) error {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	err := m.open(ctx)
 	if !errors.Is(err, want) {
@@ -210,17 +210,17 @@ func (m *machine) stop() {
 	if err := m.c.Close(); err != nil {
 		m.t.Errorf("%s: close: %v", m.cfg.Name, err)
 	}
-	m.gone()
+	m.clear()
 }
 
 func (m *machine) kill() {
 	if m.c != nil {
 		_ = m.c.close()
-		m.gone()
+		m.clear()
 	}
 }
 
-func (m *machine) gone() {
+func (m *machine) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = m.server.Shutdown(ctx)
@@ -231,13 +231,13 @@ func (m *machine) gone() {
 func eventually(t *testing.T, what string, holds func() (why string)) {
 	t.Helper()
 	var why string
-	if !within(enough, func() bool { why = holds(); return why == "" }) {
-		t.Fatalf("%s: not after %v: %s", what, enough, why)
+	if !pollUntil(waitLimit, func() bool { why = holds(); return why == "" }) {
+		t.Fatalf("%s: not after %v: %s", what, waitLimit, why)
 	}
 }
 
-// founded returns a cluster of one.
-func founded(t *testing.T, name string) *machine {
+// startSingle returns a cluster of one.
+func startSingle(t *testing.T, name string) *machine {
 	t.Helper()
 	m := newMachine(t, name)
 	m.cfg.Init = true
@@ -254,8 +254,8 @@ func (m *machine) token() string {
 	return fields[len(fields)-1]
 }
 
-// newcomer returns a machine that joins at others.
-func newcomer(t *testing.T, name, token string, at ...*machine) *machine {
+// newJoiner returns a machine that joins at others.
+func newJoiner(t *testing.T, name, token string, at ...*machine) *machine {
 	t.Helper()
 	m := newMachine(t, name)
 	m.cfg.Token = token
@@ -265,22 +265,22 @@ func newcomer(t *testing.T, name, token string, at ...*machine) *machine {
 	return m
 }
 
-// three returns a cluster of three voters.
-func three(t *testing.T) []*machine {
+// startThree returns a cluster of three voters.
+func startThree(t *testing.T) []*machine {
 	t.Helper()
-	return threeOf(t, func(int, *machine) {})
+	return startThreeWith(t, func(int, *machine) {})
 }
 
-// hastyThree returns one that notices a lost leader soon, and on a busy machine
-// may see one where there is none.
-func hastyThree(t *testing.T) []*machine {
+// startThreeFastElection returns one that notices a lost leader soon, and on a
+// busy machine may see one where there is none.
+func startThreeFastElection(t *testing.T) []*machine {
 	t.Helper()
 	const soon = time.Second
-	return threeOf(t, func(_ int, m *machine) { m.cfg.Timing.Heartbeat, m.cfg.Timing.Election = soon, soon })
+	return startThreeWith(t, func(_ int, m *machine) { m.cfg.Timing.Heartbeat, m.cfg.Timing.Election = soon, soon })
 }
 
-// threeOf returns one whose machines are prepared before they start.
-func threeOf(t *testing.T, prepare func(i int, m *machine)) (all []*machine) {
+// startThreeWith returns one whose machines are prepared before they start.
+func startThreeWith(t *testing.T, prepare func(i int, m *machine)) (all []*machine) {
 	t.Helper()
 	for i, name := range []string{"a", "b", "c"} {
 		m := newMachine(t, name)
@@ -293,13 +293,13 @@ func threeOf(t *testing.T, prepare func(i int, m *machine)) (all []*machine) {
 		prepare(i, m)
 		all = append(all, m.start())
 	}
-	voters(t, 3, all...)
+	waitVoters(t, 3, all...)
 	return all
 }
 
-// voters waits until all machines agree that there is a leader and that n nodes
-// vote, all of them up.
-func voters(t *testing.T, n int, all ...*machine) {
+// waitVoters waits until all machines agree that there is a leader and that n
+// nodes vote, all of them up.
+func waitVoters(t *testing.T, n int, all ...*machine) {
 	t.Helper()
 	for _, m := range all {
 		eventually(t, fmt.Sprintf("%d voters, seen from %s", n, m.cfg.Name), func() string {
@@ -329,26 +329,26 @@ func put(t *testing.T, m *machine, name, value string) {
 func mustChange(t *testing.T, what string, change func() error) {
 	t.Helper()
 	maybe := false
-	for end := time.Now().Add(enough); ; {
+	for end := time.Now().Add(waitLimit); ; {
 		err := change()
 		switch {
 		case err == nil, maybe && (refusedAs(err, admin.Refused) || refusedAs(err, admin.NotFound)):
 			return
-		case !unknown(err) && !refusedAs(err, admin.NoLeader) || time.Now().After(end):
+		case !isUnknown(err) && !refusedAs(err, admin.NoLeader) || time.Now().After(end):
 			t.Fatalf("%s: %v", what, err)
 		}
-		maybe = maybe || unknown(err)
+		maybe = maybe || isUnknown(err)
 	}
 }
 
-// unknown reports whether a write has an unknown outcome.
-func unknown(err error) bool {
+// isUnknown reports whether a write has an unknown outcome.
+func isUnknown(err error) bool {
 	var refusal *admin.Error
 	return errors.Is(err, admin.ErrLost) || errors.As(err, &refusal) && refusal.Code == admin.UnknownOutcome
 }
 
 func tryPut(m *machine, name, value string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	_, err := forward[admin.Empty](ctx, m.c, "test.put", &admin.Document{Kind: "Thing", Name: name, Data: []byte(value)})
 	return err
@@ -358,7 +358,7 @@ func tryPut(m *machine, name, value string) error {
 // leader itself it is a call to this node. It is sent again only if it cannot
 // have acted.
 func forward[Resp any](ctx context.Context, c *Cluster, method string, req any) (resp *Resp, err error) {
-	err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
+	err = c.withLeader(ctx, func(ctx context.Context, leader string) error {
 		client, err := c.pool.Get(ctx, leader)
 		if err != nil {
 			return err
@@ -369,8 +369,8 @@ func forward[Resp any](ctx context.Context, c *Cluster, method string, req any) 
 	return resp, err
 }
 
-// holds waits until a machine has an entry.
-func holds(t *testing.T, m *machine, name, value string) {
+// waitEntry waits until a machine has an entry.
+func waitEntry(t *testing.T, m *machine, name, value string) {
 	t.Helper()
 	eventually(t, "entry on "+m.cfg.Name, func() string {
 		e, _ := m.c.Store().Snapshot().Get(consensus.Key{Kind: "Thing", Name: name})
@@ -381,8 +381,8 @@ func holds(t *testing.T, m *machine, name, value string) {
 	})
 }
 
-// leading returns the machine that leads.
-func leading(t *testing.T, all ...*machine) (lead *machine) {
+// waitLeader returns the machine that leads.
+func waitLeader(t *testing.T, all ...*machine) (lead *machine) {
 	t.Helper()
 	eventually(t, "a leader", func() string {
 		for _, m := range all {

@@ -47,14 +47,14 @@ func signedAt(t *testing.T, by *Cluster, id *trust.Identity, at time.Time) *trus
 	return signed
 }
 
-// TestNodesThatWereOffForLongComeBack: no node accepts an expired certificate,
-// so no leader could be elected to renew one.
-func TestNodesThatWereOffForLongComeBack(t *testing.T) {
+// TestNodesWithExpiredCertificatesReturn: no node accepts an expired
+// certificate, so no leader could be elected to renew one.
+func TestNodesWithExpiredCertificatesReturn(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]time.Duration{"expired": -200 * 24 * time.Hour, "of the future": 200 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			all := three(t)
+			all := startThree(t)
 			for _, m := range all {
 				old := signedAt(t, m.c, m.c.Identity(), time.Now().Add(at))
 				m.stop()
@@ -69,18 +69,18 @@ func TestNodesThatWereOffForLongComeBack(t *testing.T) {
 				m.cfg.Join = []string{all[0].addr(), all[1].addr(), all[2].addr()}
 				m.start()
 			}
-			voters(t, 3, all...)
+			waitVoters(t, 3, all...)
 			put(t, all[1], "x", "late")
-			holds(t, all[2], "x", "late")
+			waitEntry(t, all[2], "x", "late")
 		})
 	}
 }
 
-// TestAPowerCutAfterARotationIsSurvived: the file that records how far the log
+// TestRotationSurvivesAPowerCut: the file that records how far the log
 // was applied is not synced to the disk; the certificate is.
-func TestAPowerCutAfterARotationIsSurvived(t *testing.T) {
+func TestRotationSurvivesAPowerCut(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
+	a := startSingle(t, "a")
 	applied := filepath.Join(a.cfg.Dir, "raft", "applied")
 	before, err := os.ReadFile(applied)
 	if err != nil {
@@ -113,28 +113,28 @@ func TestAPowerCutAfterARotationIsSurvived(t *testing.T) {
 	}
 }
 
-// TestGossipAloneEndsNoNode: anyone with the gossip key could report a copy.
-func TestGossipAloneEndsNoNode(t *testing.T) {
+// TestGossipAloneStopsNoNode: anyone with the gossip key could report a copy.
+func TestGossipAloneStopsNoNode(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	b := newcomer(t, "b", a.token(), a).start()
+	a := startSingle(t, "a")
+	b := newJoiner(t, "b", a.token(), a).start()
 	for _, at := range []string{a.addr(), b.addr(), "127.0.0.1:1"} {
-		a.c.conflict(gossip.Member{ID: a.c.ID(), Meta: gossip.Meta{Cluster: at, Instance: "another"}, Since: time.Now().Add(-time.Hour)})
+		a.c.handleConflict(gossip.Member{ID: a.c.ID(), Meta: gossip.Meta{Cluster: at, Instance: "another"}, Since: time.Now().Add(-time.Hour)})
 	}
-	if text := a.log(); strings.Contains(text, "must end") {
+	if text := a.log(); strings.Contains(text, "fatal error") {
 		t.Error(text)
 	}
 }
 
-// TestARemovedNodeLosesWhatItHasOpen: its connections close, Raft's streams
+// TestRemovedNodeLosesItsConnections: its connections close, Raft's streams
 // included.
-func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
+func TestRemovedNodeLosesItsConnections(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	lead := leading(t, all...)
+	all := startThree(t)
+	lead := waitLeader(t, all...)
 	rest := others(all, lead)
 	victim, witness := rest[0], rest[1]
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	victim.kill()
 	id, err := trust.LoadIdentity(victim.cfg.Dir)
@@ -152,14 +152,14 @@ func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer node.Close()
-	if _, err := admin.Call[whereResult](ctx, node, methodWhere, &whereRequest{}); err != nil {
+	if _, err := admin.Call[locateResult](ctx, node, methodLocate, &locateRequest{}); err != nil {
 		t.Fatalf("a member: %v", err)
 	}
 	mustChange(t, "remove", func() error {
 		_, err := lead.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: true})
 		return err
 	})
-	if err := conn.SetReadDeadline(time.Now().Add(enough)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(waitLimit)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -178,7 +178,7 @@ func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	for _, method := range []string{methodWhere, methodAdmit, methodDepart, admin.MethodRenew, admin.MethodReport, admin.MethodTokens} {
+	for _, method := range []string{methodLocate, methodAdmit, methodDepart, admin.MethodRenew, admin.MethodReport, admin.MethodTokens} {
 		var refusal *admin.Error
 		if _, err := admin.Call[admin.Empty](
 			ctx, again, method, admin.Empty{},
@@ -193,17 +193,17 @@ func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
 	}
 }
 
-// TestANodeThatNobodyKnowsIsTold: its record is kept for long but not for ever,
-// and it can sign certificates for itself.
-func TestANodeThatNobodyKnowsIsTold(t *testing.T) {
+// TestUnknownNodeLearnsThatItWasRemoved: its record is kept for long but not
+// for ever, and it can sign certificates for itself.
+func TestUnknownNodeLearnsThatItWasRemoved(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
+	a := startSingle(t, "a")
 	id, err := trust.NewIdentity("forgotten")
 	if err != nil {
 		t.Fatal(err)
 	}
 	id = signedAt(t, a.c, id, time.Now())
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	client, err := admin.DialConfig{TLS: trust.ClientConfig(func() *trust.Identity { return id }, a.c.ID())}.Dial(ctx, a.addr())
 	if err != nil {
@@ -218,30 +218,30 @@ func TestANodeThatNobodyKnowsIsTold(t *testing.T) {
 	}
 }
 
-// TestWhatANodeSaysOfItselfIsBounded: the node's record keeps all of it.
-func TestWhatANodeSaysOfItselfIsBounded(t *testing.T) {
+// TestAnnouncementsAreBounded: the node's record keeps all of it.
+func TestAnnouncementsAreBounded(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	long := strings.Repeat("x", maxWord+1)
-	b := newcomer(t, "b", a.token(), a)
+	a := startSingle(t, "a")
+	long := strings.Repeat("x", maxTextLen+1)
+	b := newJoiner(t, "b", a.token(), a)
 	b.cfg.Zone = long
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	if err := b.open(ctx); !contains(err, "no node that can be reached") {
+	if err := b.open(ctx); !contains(err, "no address that others can reach") {
 		t.Errorf("a newcomer: %v", err)
 	}
 	for _, said := range []Announcement{
 		{HTTP: long}, {Zone: long}, {Version: long}, {Issuer: long}, {Last: trust.Incarnation{Instance: long}},
 	} {
 		said.ID, said.Cluster, said.Relayed = a.c.ID(), a.addr(), true
-		if _, err := nodeSays(ctx, t, a, &said); !contains(err, "announces") {
+		if _, err := sendAnnouncement(ctx, t, a, &said); !contains(err, "invalid announcement") {
 			t.Errorf("%.60v: %v", said, err)
 		}
 	}
 }
 
-// nodeSays sends an announcement to a node as that node itself.
-func nodeSays(ctx context.Context, t *testing.T, m *machine, said *Announcement) (*AnnounceResult, error) {
+// sendAnnouncement sends an announcement to a node as that node itself.
+func sendAnnouncement(ctx context.Context, t *testing.T, m *machine, said *Announcement) (*AnnounceResult, error) {
 	t.Helper()
 	client, err := m.c.Client(ctx, m.c.ID())
 	if err != nil {
@@ -253,9 +253,9 @@ func nodeSays(ctx context.Context, t *testing.T, m *machine, said *Announcement)
 // TestARevokedTokenLosesItsConnections: its connections close on every node.
 func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	b := newcomer(t, "b", a.token(), a).start()
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	a := startSingle(t, "a")
+	b := newJoiner(t, "b", a.token(), a).start()
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader, TTL: time.Hour})
 	if err != nil {
@@ -286,8 +286,8 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	}
 }
 
-// strangeToken returns a token that looks like a's and that no node has.
-func strangeToken(t *testing.T, a *machine) trust.Token {
+// unknownToken returns a token that looks like a's and that no node has.
+func unknownToken(t *testing.T, a *machine) trust.Token {
 	t.Helper()
 	made, err := a.c.createToken(t.Context(), &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader})
 	if err != nil {
@@ -301,15 +301,15 @@ func strangeToken(t *testing.T, a *machine) trust.Token {
 	return token
 }
 
-// TestATokenThatCannotBeKnownNowIsNotWrong: the creator of a new token would
+// TestTokenLookupWithoutLeaderIsRetryable: the creator of a new token would
 // think it lost, and a node that joins with it would give up.
-func TestATokenThatCannotBeKnownNowIsNotWrong(t *testing.T) {
+func TestTokenLookupWithoutLeaderIsRetryable(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	b := newcomer(t, "b", a.token(), a).start()
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	a := startSingle(t, "a")
+	b := newJoiner(t, "b", a.token(), a).start()
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	token := strangeToken(t, a)
+	token := unknownToken(t, a)
 	eventually(t, "the leader says that there is no such token", func() string {
 		if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, admin.Unauthenticated) {
 			return fmt.Sprint(err)
@@ -320,34 +320,34 @@ func TestATokenThatCannotBeKnownNowIsNotWrong(t *testing.T) {
 	if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, admin.Unavailable) {
 		t.Errorf("without a leader to ask: %v", err)
 	}
-	if _, _, err := b.c.proven(ctx, token.ID, nil); !refusedAs(err, admin.Unavailable) {
+	if _, _, err := b.c.verifyProof(ctx, token.ID, nil); !refusedAs(err, admin.Unavailable) {
 		t.Errorf("of a node that joins, without a leader to ask: %v", err)
 	}
 }
 
-// TestATokenIsNotWrongWhereManyAsk: a token that could not be looked up is not
-// known to be wrong, and a node that joins with it retries.
-func TestATokenIsNotWrongWhereManyAsk(t *testing.T) {
+// TestTokenLookupsBeyondTheLimitAreRetryable: a token that could not be looked
+// up is not known to be wrong, and a node that joins with it retries.
+func TestTokenLookupsBeyondTheLimitAreRetryable(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	a := startSingle(t, "a")
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	token := strangeToken(t, a)
-	for range cap(a.c.barriers) {
-		a.c.barriers <- struct{}{}
+	token := unknownToken(t, a)
+	for range cap(a.c.tokenLookups) {
+		a.c.tokenLookups <- struct{}{}
 	}
-	_, _, err := a.c.proven(ctx, token.ID, nil)
+	_, _, err := a.c.verifyProof(ctx, token.ID, nil)
 	if !refusedAs(err, admin.Unavailable) || errors.Is(refusedJoin("a", err), errFinal) {
 		t.Errorf("of a node that joins, while others ask: %v", err)
 	}
 	if _, err := a.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, admin.Unavailable) {
 		t.Errorf("of a command, while others ask: %v", err)
 	}
-	for range cap(a.c.barriers) {
-		<-a.c.barriers
+	for range cap(a.c.tokenLookups) {
+		<-a.c.tokenLookups
 	}
 	eventually(t, "it to be looked up", func() string {
-		if _, _, err := a.c.proven(ctx, token.ID, nil); !refusedAs(err, admin.Unauthenticated) {
+		if _, _, err := a.c.verifyProof(ctx, token.ID, nil); !refusedAs(err, admin.Unauthenticated) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -358,9 +358,9 @@ func TestATokenIsNotWrongWhereManyAsk(t *testing.T) {
 // certificate of an existing node.
 func TestAnIDBelongsToItsKey(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
+	a := startSingle(t, "a")
 	put(t, a, "x", "1")
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	ask := func(key *ecdsa.PrivateKey, id, name string) error {
 		t.Helper()
@@ -394,11 +394,11 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 		"of this node":    ask(newKey(), a.c.ID(), "a"),
 		"by another name": ask(newKey(), id, "c"),
 	} {
-		if !refusedAs(err, admin.Refused) || !contains(err, "another node has the ID") {
+		if !refusedAs(err, admin.Refused) || !contains(err, "belongs to another node") {
 			t.Errorf("another key for the ID %s: %v", what, err)
 		}
 	}
-	if err := a.c.depart(ctx, id, "test"); err != nil {
+	if err := a.c.markDeparted(ctx, id, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if err := ask(own, id, "b"); !refusedAs(err, admin.Refused) || !contains(err, "has left the cluster or was removed") {
@@ -410,8 +410,8 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 // the log already when the node is removed.
 func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 	t.Parallel()
-	a := founded(t, "a")
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	a := startSingle(t, "a")
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	for i := range 16 {
 		r := Record{Format: recordFormat, ID: fmt.Sprintf("%032x", i), Name: fmt.Sprintf("n%d", i), Joined: time.Now().UTC()}
@@ -426,13 +426,13 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 		go func() {
 			for n := 0; changing.Err() == nil; n++ {
 				// As announcements do it: never after the node has left.
-				view := a.c.Store().Snapshot()
-				now, _ := record(view, r.ID)
+				snap := a.c.Store().Snapshot()
+				now, _ := record(snap, r.ID)
 				if !now.member() {
 					break
 				}
 				now.Version = fmt.Sprintf("1.0.%d", n)
-				err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(view, now)})
+				err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(snap, now)})
 				if err != nil && !errors.Is(err, consensus.ErrVersion) {
 					done <- err
 					return
@@ -440,7 +440,7 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 			}
 			done <- nil
 		}()
-		err := a.c.depart(ctx, r.ID, "test")
+		err := a.c.markDeparted(ctx, r.ID, "test")
 		stop()
 		if err := errors.Join(err, <-done); err != nil {
 			t.Fatal(err)
