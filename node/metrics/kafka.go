@@ -10,27 +10,28 @@ import (
 // list), and with the filter TopicMetrics of topics that the brokers have
 // reported, up to the configured number.
 var (
-	mKafkaRequests = desc("kafka_requests_total", "Requests that were answered, or needed no answer.", "virtual_cluster", "api")
-	mKafkaErrors   = desc("kafka_errors_total", "Responses with an error code, where the proxy sees it.", "virtual_cluster", "api")
-	mKafkaBytes    = desc("kafka_bytes_total",
-		"Bytes of frames: in are requests, out are responses, as clients have them.", "virtual_cluster", "api", "direction")
+	mKafkaRequests = desc("kafka_requests_total", "Requests with a response, or that need none.", "virtual_cluster", "api")
+	mKafkaErrors   = desc("kafka_errors_total",
+		"Responses with a top-level error code, for APIs where the proxy reads it.", "virtual_cluster", "api")
+	mKafkaBytes = desc("kafka_bytes_total",
+		"Bytes of clients' frames: in are requests, out are responses.", "virtual_cluster", "api", "direction")
 	mKafkaBroker = desc("kafka_broker_duration_seconds",
-		"Time from a request sent to the broker until its response begins.", "virtual_cluster", "api")
+		"Time from the last byte of a request sent to the broker until its response begins.", "virtual_cluster", "api")
 	mKafkaProxy = desc("kafka_proxy_duration_seconds",
-		"Time that the proxy adds to a request and its response.", "virtual_cluster", "api")
+		"The rest of a request's time: in the proxy and in streaming.", "virtual_cluster", "api")
 	mKafkaHidden = desc("kafka_addresses_hidden_total",
-		"Brokers that were not shown to clients for want of a virtual address.", "virtual_cluster")
+		"Broker addresses hidden from clients because they have no virtual address.", "virtual_cluster")
 	mKafkaUnplaced = desc("kafka_hidden_brokers",
 		"Brokers of the physical cluster that have no virtual address now.", "virtual_cluster")
-	mKafkaThrottled = desc("kafka_throttled_total", "Responses by which the broker slows a client down.", "virtual_cluster")
+	mKafkaThrottled = desc("kafka_throttled_total", "Responses in which the broker throttles a client.", "virtual_cluster")
 	mKafkaDenied    = desc("kafka_denied_total", "Connections that a filter ended.", "virtual_cluster")
 	mKafkaTopics    = desc("kafka_topic_messages_total",
-		"Produce requests and responses to Fetch by topic, where the filter TopicMetrics is.", "virtual_cluster", "topic", "api")
+		"Produce requests and responses to Fetch and ShareFetch by topic, with the filter TopicMetrics.", "virtual_cluster", "topic", "api")
 	mKafkaRecords = desc("kafka_topic_bytes_total",
-		"Bytes of them that are the topic's: records, and what stands around them.", "virtual_cluster", "topic", "api")
-	mKafkaKnown  = desc("kafka_brokers", "Brokers that are known of a physical cluster.", "physical_cluster")
+		"Bytes of a topic's compressed records and their framing, with the filter TopicMetrics.", "virtual_cluster", "topic", "api")
+	mKafkaKnown  = desc("kafka_brokers", "Known brokers of a physical cluster.", "physical_cluster")
 	mKafkaLookup = desc("kafka_lookup_failing",
-		"1 where the brokers of a physical cluster could not be looked up last time.", "physical_cluster")
+		"1 if the last discovery of a physical cluster's brokers failed.", "physical_cluster")
 )
 
 // proxy sends the metrics of virtual and physical clusters.

@@ -11,13 +11,13 @@ import (
 
 // The metrics of rollouts.
 var (
-	mRollouts      = desc("rollouts", "Rollouts, by the phase that they are in.", "phase")
-	mRolloutWeight = desc("rollout_weight_percent", "What the new backend of a route's rollout gets now, in percent.", "route")
+	mRollouts      = desc("rollouts", "Rollouts, by phase.", "phase")
+	mRolloutWeight = desc("rollout_weight_percent", "Current weight of the new backend of a route's rollout, in percent.", "route")
 	mRolloutTally  = desc("rollout_connects_total",
-		"Connects to the new backend of a route's rollout from this node, by what became of them; a reset one is ok as well.",
+		"Connects to the new backend of a route's rollout from this node, by result; one that is reset early also counts as ok.",
 		"route", "result")
 	mRolloutChanges = desc("rollout_changes_total",
-		"Changes of rollouts that this node has made as the leader, by the phase that they led to.", "phase")
+		"Rollout changes that this node has made as the leader, by the resulting phase.", "phase")
 )
 
 // Rollouts collects the progress of rollouts, and the changes that driver has made
