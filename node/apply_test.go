@@ -94,7 +94,7 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 				}
 			}
 			if warned := len(told) == 1 &&
-				strings.HasPrefix(told[0], "VirtualCluster/v 49MiB is more than frames may have of the memory budget of node ") &&
+				strings.HasPrefix(told[0], "VirtualCluster/v 49MiB exceeds the share of frames in the memory budget of node ") &&
 				strings.Contains(told[0], ", 48MiB: "); warned != strings.Contains(size, "49") || len(told) > 1 {
 				t.Errorf("%q: warnings: %q", size, told)
 			}

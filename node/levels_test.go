@@ -83,7 +83,8 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		if err := apply(tcp); err != nil {
 			t.Errorf("what the older release knows: %v", err)
 		}
-		if err := apply(text); err == nil || !strings.Contains(err.Error(), name+": these nodes run a version that does not know it: old (v2)") {
+		want := name + ": these nodes run a version that does not support it: old (v2)"
+		if err := apply(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		note(cluster.LevelPolicies)

@@ -40,7 +40,7 @@ func Understood(o resource.Object, lacking func(level int) (nodes []string)) err
 	}
 	if lacking := lacking(l); len(lacking) > 0 {
 		return admin.Errorf(admin.Refused,
-			"%v: these nodes run a version that does not know it: %s; upgrade them first, or remove those that are gone",
+			"%v: these nodes run a version that does not support it: %s; upgrade them first, or remove those that no longer exist",
 			o.Key, strings.Join(lacking[:min(len(lacking), 8)], ", "))
 	}
 	return nil

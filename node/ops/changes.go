@@ -86,7 +86,7 @@ func oneDisk(name string, voters int, changes []admin.Change) []admin.Fault {
 		return nil
 	}
 	return []admin.Fault{{
-		Key: "node " + name, Message: "only its disk is sure to hold this change, until two more nodes have joined and vote",
+		Key: "node " + name, Message: "this change is durable on its disk only, until two more voters have joined",
 	}}
 }
 

@@ -140,7 +140,7 @@ func loopbackOnly(h http.Handler) http.Handler {
 		}
 		addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
 		if host != "" && !strings.EqualFold(host, "localhost") && (err != nil || !addr.IsLoopback()) {
-			http.Error(w, "this node answers to localhost and loopback addresses alone", http.StatusForbidden)
+			http.Error(w, "this node only serves requests to localhost and loopback addresses", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -60,12 +60,12 @@ func (f *HTTP) bearer(ctx context.Context, r *http.Request) (admin.Principal, er
 	}
 	if r.TLS == nil {
 		if at, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !at.Addr().Unmap().IsLoopback() {
-			return admin.Principal{}, admin.Errorf(admin.Forbidden, "/v1 wants TLS, except from this machine: see --http-cert")
+			return admin.Principal{}, admin.Errorf(admin.Forbidden, "/v1 requires TLS, except from this machine: see --http-cert")
 		}
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "/v1 wants a token: Authorization: Bearer pst1...")
+		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "/v1 requires a token: Authorization: Bearer pst1...")
 	}
 	var from net.Addr
 	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {

@@ -45,9 +45,9 @@ func (c *changes) reach(ctx context.Context, index uint64, wait admin.Wait, chan
 		if a.err != nil {
 			switch {
 			case errors.Is(a.err, context.DeadlineExceeded):
-				a.err = errors.New("does not act on it yet")
+				a.err = errors.New("has not applied it yet")
 			case errors.Is(a.err, context.Canceled) && ctx.Err() == nil:
-				a.err = errors.New("is not in reach any more")
+				a.err = errors.New("is no longer reachable")
 			}
 			reached.Late = append(reached.Late, admin.Late{Node: a.node, Why: a.err.Error()})
 			continue
@@ -135,7 +135,7 @@ func (c *changes) deaf(listeners []string) (warnings []admin.Fault) {
 		}
 		f := admin.Fault{
 			Key: "Listener/" + l.Name, Path: "spec.address",
-			Message: "does not listen on node " + c.peers.self.Name + ", and is tried again: " + l.Err.Error(),
+			Message: "cannot listen on node " + c.peers.self.Name + " (retrying): " + l.Err.Error(),
 		}
 		if of, at, ok := strings.Cut(l.Name, "/"); ok { // defined by a Gateway
 			f.Key, f.Path, f.Value = gateway.KindGateway+"/"+of, "spec.listeners", at

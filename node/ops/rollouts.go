@@ -58,7 +58,7 @@ func (l *rollouts) register(s *admin.Server) {
 // rolloutSeen returns this node's observations of the rollouts of some routes.
 func (l *rollouts) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
 	if len(r.Routes) > admin.MaxRollouts {
-		return nil, admin.Errorf(admin.TooLarge, "%d routes in one question, at most %d", len(r.Routes), admin.MaxRollouts)
+		return nil, admin.Errorf(admin.TooLarge, "%d routes in one request, the limit is %d", len(r.Routes), admin.MaxRollouts)
 	}
 	now, table := time.Now(), l.router.Table()
 	seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
@@ -125,9 +125,9 @@ func askMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.Roll
 			seen, err := ask(m)
 			switch {
 			case err != nil && !m.Up():
-				err = errors.New("is not in reach")
+				err = errors.New("is unreachable")
 			case errors.Is(err, context.DeadlineExceeded):
-				err = errors.New("does not answer")
+				err = errors.New("does not respond")
 			}
 			reports[i] = report(m.ID, m.Name, seen, err)
 		})
@@ -240,7 +240,7 @@ func (l *rollouts) doRollout(ctx context.Context, r *admin.RolloutRequest) (*adm
 		return nil, err
 	}
 	if !slices.Contains(rollout.Commands, r.Do) {
-		return nil, admin.Errorf(admin.Invalid, "a rollout cannot %q: want one of %s", r.Do, strings.Join(rollout.Commands, ", "))
+		return nil, admin.Errorf(admin.Invalid, "unknown rollout command %q: want one of %s", r.Do, strings.Join(rollout.Commands, ", "))
 	}
 	if err := l.peers.Current(ctx); err != nil {
 		return nil, err

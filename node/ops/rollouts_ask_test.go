@@ -36,7 +36,7 @@ func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
 	}) {
 		got = append(got, fmt.Sprint(r.ID, r.Node, " ", r.Answers["canary"].Failed, " ", r.Err))
 	}
-	want := []string{"2b 7 <nil>", "3c 0 is not in reach", "4d 7 <nil>", "5e 0 does not answer", "6f 0 is not in reach"}
+	want := []string{"2b 7 <nil>", "3c 0 is unreachable", "4d 7 <nil>", "5e 0 does not respond", "6f 0 is unreachable"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

@@ -69,7 +69,8 @@ func endpointStatus(d *dataplane.Dataplane, g *endpoint.Group, e *endpoint.Endpo
 	}
 	if host, _, err := net.SplitHostPort(e.Address); err == nil && e.Unix == "" {
 		if r, ok := d.Resolver.StatusOf(host); ok && r.Stale {
-			text := fmt.Sprintf("its host name cannot be looked up (%s), and its address is %v old", r.Err, now.Sub(r.Answered).Round(time.Second))
+			text := fmt.Sprintf("its host name cannot be resolved (%s), its address was resolved %v ago",
+				r.Err, now.Sub(r.Answered).Round(time.Second))
 			s.Reason = strings.TrimPrefix(s.Reason+"; "+text, "; ")
 		}
 	}

@@ -79,7 +79,7 @@ func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Tab
 		return nil, err
 	}
 	if d.data.Kafka.Table().Has(in.Listener) {
-		return nil, admin.Errorf(admin.Invalid, "listener %q is Kafka's: what it does is no matter of routes", in.Listener)
+		return nil, admin.Errorf(admin.Invalid, "listener %q serves Kafka, which has no routes to simulate", in.Listener)
 	}
 	play.Input = &in
 	return play, nil

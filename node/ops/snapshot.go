@@ -102,12 +102,12 @@ func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
 	if one == nil {
 		switch {
 		case len(r.Upload) != 16:
-			return nil, admin.Errorf(admin.Invalid, "an upload's name has %d bytes, want 16", len(r.Upload))
+			return nil, admin.Errorf(admin.Invalid, "an upload name of %d bytes, want 16", len(r.Upload))
 		case r.Offset != 0:
 			return nil, admin.Errorf(admin.Unavailable,
-				"the node that took the first parts does not lead any more, or gave them up: send the file again")
+				"the node that received the first parts no longer leads or has dropped them: send the file again")
 		case len(u.open) >= maxUploads:
-			return nil, admin.Errorf(admin.Busy, "%d snapshots are being restored already: try again later", maxUploads)
+			return nil, admin.Errorf(admin.Busy, "%d snapshots are already being restored: try again later", maxUploads)
 		}
 		file, err := os.CreateTemp(u.dir, ".restore-*")
 		if err != nil {
@@ -121,7 +121,7 @@ func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
 		u.open[string(r.Upload)] = one
 	}
 	if one.busy || r.Offset != one.size {
-		return nil, admin.Errorf(admin.Invalid, "a part at %d, want the one at %d", r.Offset, one.size)
+		return nil, admin.Errorf(admin.Invalid, "a part at offset %d, want offset %d", r.Offset, one.size)
 	}
 	one.busy = true
 	return one, nil
@@ -166,14 +166,14 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (
 	}
 	if one.size+int64(len(r.Data)) > maxUpload {
 		c.uploads.drop(r.Upload)
-		return nil, admin.Errorf(admin.TooLarge, "a snapshot of more than %d bytes", maxUpload)
+		return nil, admin.Errorf(admin.TooLarge, "the snapshot has more than %d bytes", maxUpload)
 	}
 	_, err = one.file.WriteAt(r.Data, one.size)
 	if err != nil || r.Last {
 		defer c.uploads.drop(r.Upload)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("keeping the snapshot: %w", err)
+		return nil, fmt.Errorf("cannot store the snapshot: %w", err)
 	}
 	if !r.Last {
 		c.uploads.give(one, len(r.Data))
@@ -183,7 +183,7 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (
 	view, err := consensus.ReadSnapshot(bufio.NewReaderSize(whole, chunkSize), consensus.Limits{})
 	if err != nil {
 		if errors.Is(err, consensus.ErrFormat) || errors.Is(err, consensus.ErrDamaged) {
-			return nil, admin.Errorf(admin.Invalid, "not a snapshot that can be restored: %v", err)
+			return nil, admin.Errorf(admin.Invalid, "cannot restore the snapshot: %v", err)
 		}
 		return nil, err
 	}
@@ -206,7 +206,6 @@ func tooMuch(err error) error {
 	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {
 		return err
 	}
-	return admin.Errorf(admin.TooLarge, "a restore is one change, and what the snapshot changes here is too much for one (%s): "+
-		"nothing was changed; apply the greater part of the resources from files first (penstock apply -f), "+
-		"and restore then: what is the same by then does not count", refusal.Message)
+	return admin.Errorf(admin.TooLarge, "a restore is a single change, and this one is too large (%s): nothing was changed; "+
+		"first apply most of the resources from files (penstock apply -f), then restore: unchanged resources do not count", refusal.Message)
 }

@@ -21,7 +21,7 @@ type top struct {
 // top sends samples of this node, of another, or of the whole cluster.
 func (t *top) top(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	if r.Interval < minInterval {
-		return admin.Errorf(admin.Invalid, "an interval of %v: want %v or more", r.Interval, minInterval)
+		return admin.Errorf(admin.Invalid, "invalid interval %v: want %v or more", r.Interval, minInterval)
 	}
 	own := r.Node == "" || r.Node == t.peers.self.Name || r.Node == t.peers.self.ID
 	switch {

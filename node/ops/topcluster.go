@@ -80,9 +80,9 @@ func (t *top) topOfMember(ctx context.Context, m cluster.Member, r *admin.TopReq
 	case err == nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return errors.New("did not answer")
+		return errors.New("did not respond")
 	case asking.Err() != nil && ctx.Err() == nil:
-		return errors.New("is not in reach any more")
+		return errors.New("is no longer reachable")
 	}
 	return err
 }

@@ -8,8 +8,6 @@ import (
 	"penstock/routing/resource"
 )
 
-import ()
-
 // crowding warns of virtual clusters whose explicit maxFrame exceeds the memory
 // budget of this node: it would refuse such a frame if the frame has to be
 // collected. The default of maxFrame causes no warning.
@@ -20,8 +18,8 @@ func (c *changes) crowding(objects []resource.Object) (warnings []admin.Fault) {
 		if ok && int64(v.MaxFrame) > budget {
 			warnings = append(warnings, admin.Fault{
 				Key: objects[i].String(), Path: "spec.maxFrame", Value: v.MaxFrame.String(),
-				Message: "is more than frames may have of the memory budget of node " + c.peers.self.Name + ", " + resource.Size(budget).String() +
-					": a frame that a filter wants whole is refused above that",
+				Message: "exceeds the share of frames in the memory budget of node " + c.peers.self.Name + ", " + resource.Size(budget).String() +
+					": a larger frame that a filter needs whole is refused",
 			})
 		}
 	}
