@@ -52,7 +52,7 @@ func (n *Node) receive(ctx context.Context) error {
 			return err
 		}
 		if !told {
-			n.log.Warn("the cluster's content is not there yet; this node waits for it", "error", err)
+			n.log.Warn("cannot read the cluster's content yet; waiting for it", "error", err)
 		}
 		n.wait(cluster.Waiting{
 			ID: n.id, Name: n.cfg.Name, State: n.state.String(), Why: fmt.Sprintf("waiting for the cluster's content: %v", err),
@@ -79,7 +79,7 @@ func (n *Node) facts() cluster.Facts {
 // authenticate returns the principal that a token belongs to.
 func (n *Node) authenticate(ctx context.Context, token string) (admin.Principal, error) {
 	if n.cluster == nil {
-		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "a node with --dev knows no tokens")
+		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "a node with --dev has no tokens")
 	}
 	return n.cluster.Authenticate(ctx, token)
 }

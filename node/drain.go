@@ -116,9 +116,9 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 			cancel()
 			// Wait for it, so that windows take effect in order.
 			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-				n.log.Warn("drain", "error", err)
+				n.log.Warn("drain failed", "error", err)
 			}
-			n.log.Info("draining by another window", "connections", n.data.Engine.Stats().Connections, "over", over)
+			n.log.Info("drain window changed", "connections", n.data.Engine.Stats().Connections, "over", over)
 		case err := <-ended:
 			cancel()
 			if err == nil {
@@ -141,7 +141,7 @@ func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.D
 		over = *r.Over
 	}
 	if over < 0 {
-		return nil, admin.Errorf(admin.Invalid, "a window of %v: want 0s or more", over)
+		return nil, admin.Errorf(admin.Invalid, "invalid drain window %v: want 0s or more", over)
 	}
 	result := &admin.DrainResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections), Over: over}
 	if r.Undo {
@@ -149,7 +149,7 @@ func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.D
 	}
 	n.background.Go(func() {
 		if err := n.drain(n.alive, over, false); err != nil && !errors.Is(err, context.Canceled) {
-			n.log.Error("drain", "error", err)
+			n.log.Error("drain failed", "error", err)
 		}
 	})
 	return result, nil

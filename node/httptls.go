@@ -22,7 +22,7 @@ func (c *Config) checkHTTP(at netip.AddrPort) string {
 	case (c.HTTPCert == "") != (c.HTTPKey == ""):
 		return "--http-cert and --http-key: give both"
 	case c.HTTPCert == "" && !c.HTTPInsecure && !c.Dev && !at.Addr().IsLoopback():
-		return fmt.Sprintf("--http %s: others reach this address, so give --http-cert and --http-key; "+
+		return fmt.Sprintf("--http %s: not a loopback address: give --http-cert and --http-key, "+
 			"or --http-insecure, which serves /healthz, /readyz and /metrics there in the clear", at)
 	}
 	return ""

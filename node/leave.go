@@ -59,7 +59,7 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 		return nil, err
 	}
 	if n.cluster == nil {
-		return nil, admin.Errorf(admin.Refused, "this node is not in a cluster: end it with SIGTERM")
+		return nil, admin.Errorf(admin.Refused, "this node is not in a cluster: stop it with SIGTERM")
 	}
 	over := n.cfg.DrainTimeout
 	if r.Over != nil {
@@ -76,16 +76,16 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 	n.background.Go(func() {
 		if err := n.drain(n.alive, over, true); err != nil {
 			if !errors.Is(err, context.Canceled) {
-				n.log.Error("drain", "error", err)
+				n.log.Error("drain failed", "error", err)
 			}
-			n.departures.at(admin.LeaveFailed, admin.Errorf(admin.Refused, "it did not get to the end of its drain: %v", err))
+			n.departures.at(admin.LeaveFailed, admin.Errorf(admin.Refused, "its drain did not complete: %v", err))
 			return
 		}
 		n.departures.at(admin.LeaveLeaving, nil)
 		if err := n.cluster.Leave(n.alive); err != nil {
-			n.log.Error("the node could not leave the cluster, and serves again", "error", err)
+			n.log.Error("cannot leave the cluster; returning to service", "error", err)
 			if err := n.stay(); err != nil {
-				n.log.Warn("back into service", "error", err)
+				n.log.Warn("cannot return to service", "error", err)
 			}
 			n.departures.at(admin.LeaveFailed, err)
 			return

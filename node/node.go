@@ -43,7 +43,7 @@ import (
 
 // errOfCluster says that the data folder of a --dev node belongs to a cluster's
 // node. --dev does not use its state, so that node would seem to have lost it.
-var errOfCluster = errors.New("it is that of a node of a cluster, of which --dev uses nothing: " +
+var errOfCluster = errors.New("belongs to a node of a cluster, and --dev ignores its state: " +
 	"leave --dev out to start that node, or give another folder or none")
 
 // ErrConfig wraps the faults that Validate finds.
@@ -104,7 +104,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}()
 	// 1. Process resources: file descriptors, and the lock on the data folder.
 	if limit, err := reactor.RaiseFileLimit(); err != nil {
-		n.log.Warn("the limit of open files stays", "limit", limit, "error", err)
+		n.log.Warn("cannot raise the limit of open files", "limit", limit, "error", err)
 	}
 	if err = n.openFolder(); err != nil {
 		return nil, err
@@ -350,7 +350,7 @@ func (n *Node) follow() {
 	})
 	// The store closes when the node has left its cluster and is stopping.
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
-		n.fail(fmt.Errorf("the configuration cannot be followed: %w", err))
+		n.fail(fmt.Errorf("cannot follow the configuration: %w", err))
 	}
 }
 
@@ -376,7 +376,7 @@ func (n *Node) serve(d *listenerSet) {
 		}
 		n.background.Go(func() {
 			if err := n.admin.Serve(l, caller(l)); err != nil {
-				n.log.Error("admin", "address", l.Addr().String(), "error", err)
+				n.log.Error("admin server failed", "address", l.Addr().String(), "error", err)
 			}
 		})
 	}
@@ -391,7 +391,7 @@ func (n *Node) serveHTTP(d *listenerSet) {
 	d.http = nil
 	n.background.Go(func() {
 		if err := n.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			n.log.Error("http", "error", err)
+			n.log.Error("HTTP server failed", "error", err)
 		}
 	})
 }

@@ -367,8 +367,8 @@ func TestStartRefusesWhatCannotWork(t *testing.T) {
 	}{
 		"cluster taken":     {func(c *Config) { c.Cluster = taken.Addr().String() }, "--cluster: "},
 		"http taken":        {func(c *Config) { c.HTTP = taken.Addr().String() }, "--http: "},
-		"open to the world": {func(c *Config) { c.Cluster = "0.0.0.0:0" }, "--cluster 0.0.0.0:0: with --dev"},
-		"http for all":      {func(c *Config) { c.HTTP = "[::]:0" }, "only a loopback address"},
+		"open to the world": {func(c *Config) { c.Cluster = "0.0.0.0:0" }, "--cluster 0.0.0.0:0: --dev"},
+		"http for all":      {func(c *Config) { c.HTTP = "[::]:0" }, "use a loopback address"},
 		"bad bind":          {func(c *Config) { c.Bind = "localhost" }, "--bind localhost"},
 		"bad loops":         {func(c *Config) { c.Loops = -1 }, "--loops -1"},
 		"small budget":      {func(c *Config) { c.MemoryBudget = 1 }, "--memory-budget"},

@@ -96,7 +96,7 @@ const rereadAgain, rereadAgainMost = time.Second, 30 * time.Second
 func (r *rereader) run(ctx context.Context, first []resource.Object) {
 	switch f := r.files; {
 	case f != nil && f.Fault != nil:
-		logFaults(r.log, "the files of --resources have faults and were not applied; the node serves what its cluster agreed on",
+		logFaults(r.log, "the files of --resources have faults and were not applied; the node serves its cluster's configuration",
 			f.Fault)
 	case f != nil && f.Sync:
 		r.objects = first
@@ -111,7 +111,7 @@ func (r *rereader) run(ctx context.Context, first []resource.Object) {
 			} else {
 				if err.Error() != told && ctx.Err() == nil {
 					told = err.Error()
-					r.log.Warn("the files of --resources cannot be applied yet; this is tried again", "error", err)
+					r.log.Warn("cannot apply the files of --resources yet; retrying", "error", err)
 				}
 				again = time.After(wait)
 				wait = min(2*wait, rereadAgainMost)
@@ -136,10 +136,10 @@ func (r *rereader) certificate() {
 	}
 	changed, err := r.certs.reread()
 	if err != nil {
-		r.log.Error("the certificate of --http was read again and cannot be used; the last one stays in use", "error", err)
+		r.log.Error("cannot use the reread certificate of --http; the last one stays in use", "error", err)
 		return
 	}
-	r.log.Info("the certificate of --http was read again", "changed", changed)
+	r.log.Info("reread the certificate of --http", "changed", changed)
 }
 
 // resources reads the files of --resources. If they have faults, it logs these
@@ -147,14 +147,14 @@ func (r *rereader) certificate() {
 func (r *rereader) resources(ctx context.Context) {
 	f := r.files
 	if f == nil {
-		r.log.Info("no --resources to read again; resources change by penstock apply")
+		r.log.Info("no files of --resources to reread; change resources with penstock apply")
 		return
 	}
 	objects, err := f.Read()
 	if err != nil {
 		r.objects = nil
 		r.synced.Store(false)
-		logFaults(r.log, "the files of --resources were read again and have faults; nothing was changed", err)
+		logFaults(r.log, "the reread files of --resources have faults; nothing was changed", err)
 		return
 	}
 	if f.Sync {
@@ -176,7 +176,7 @@ func (r *rereader) sync(ctx context.Context) error {
 	switch {
 	case err == nil:
 		r.synced.Store(true)
-		r.log.Info("what the files of --resources say acts",
+		r.log.Info("the files of --resources are in effect",
 			append(changesSaid(result.Changes), "label", AppliedBy+"="+f.Description())...)
 	case passing(err):
 		return err
@@ -208,7 +208,7 @@ func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
 	ctx, cancel := context.WithTimeout(ctx, comparePatience)
 	defer cancel()
 	result, err := r.apply(ctx, admin.ApplyRequest{Documents: ops.Documents(objects), DryRun: true, Wait: admin.Wait{Nodes: -1}})
-	const said = "the files of --resources were read again and not applied; penstock apply -f does that, " +
+	const said = "reread the files of --resources without applying them; penstock apply -f applies them, " +
 		"or --resources-mode sync at each start and SIGHUP"
 	if err != nil {
 		logFaults(r.log, said, asFaults(err, objects))

@@ -36,7 +36,7 @@ func (n *Node) wait(w cluster.Waiting) {
 	n.background.Go(func() {
 		defer close(served)
 		if err := s.Serve(listener, caller(listener)); err != nil {
-			n.log.Error("admin", "address", listener.Addr().String(), "error", err)
+			n.log.Error("admin server failed", "address", listener.Addr().String(), "error", err)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func (p pausable) Close() error {
 // newWaitingAdmin makes the server for a node that is not in a cluster yet.
 func newWaitingAdmin(n *Node) *admin.Server {
 	s := admin.NewServer(admin.Config{Logger: n.log, Otherwise: func(string) *admin.Error {
-		return admin.Errorf(admin.Unavailable, "this node is not ready for that: %s", n.waiting.why())
+		return admin.Errorf(admin.Unavailable, "this node cannot serve that yet: %s", n.waiting.why())
 	}})
 	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Status, error) {
 		st := &admin.Status{Alone: n.waiting.why(), Listeners: []admin.ListenerStatus{}, Services: []admin.ServiceStatus{}}
@@ -122,7 +122,7 @@ func (w *waiting) why() string {
 	if now := w.now.Load(); now != nil {
 		return now.Why
 	}
-	return "it starts"
+	return "starting"
 }
 
 // front returns the HTTP handler for the time in which the node looks for its

@@ -108,11 +108,11 @@ type listenerFlows struct {
 func newFlows(loops int) *flows {
 	fs := &flows{loops: loops, connect: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "penstock_connect_duration_seconds",
-		Help:    "Time that the endpoint which took a connection needed for it, TLS included.",
+		Help:    "Time to connect to the endpoint that accepted the connection, including TLS.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"service"}), took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "penstock_http_request_duration_seconds",
-		Help:    "Time from a request's header to the end of its answer.",
+		Help:    "Time from a request's header to the end of its response.",
 		Buckets: requestBuckets,
 	}, []string{"service"})}
 	fs.m.Store(new(hamt.Map[*listenerFlows]))

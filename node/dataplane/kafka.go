@@ -60,7 +60,7 @@ func (k *kafkaTLS) client(cluster, host string, t *model.PhysicalTLS) *tls.Confi
 			MinVersion: t.MinVersion, InsecureSkipVerify: t.InsecureSkipVerify,
 		}, k.reconciler.certs)
 		if err != nil {
-			k.reconciler.log.Error("tls of a physical cluster trusts nobody", "physicalCluster", cluster, "error", err)
+			k.reconciler.log.Error("invalid tls of a physical cluster: it trusts no broker", "physicalCluster", cluster, "error", err)
 		}
 		k.clients[key] = made
 	}
@@ -95,7 +95,7 @@ func (k *kafkaTLS) server(v *model.Virtual) *tlsconfig.Server {
 	}
 	made, err := tlsconfig.NewServer("virtualcluster/"+v.Name(), settings, k.reconciler.certs, k.reconciler.tickets)
 	if err != nil {
-		k.reconciler.log.Error("tls of a virtual cluster lets nobody in", "virtualCluster", v.Name(), "error", err)
+		k.reconciler.log.Error("invalid tls of a virtual cluster: it accepts no client", "virtualCluster", v.Name(), "error", err)
 	}
 	k.servers[v.Name()] = kafkaServer{spec, made}
 	return made

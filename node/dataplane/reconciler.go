@@ -108,7 +108,7 @@ func (d *Dataplane) Apply(set *resource.Set, changes []resource.Change) {
 	r.kafkaTLS.forget() // before Kafka asks for configurations with the new settings
 	ports, kafkaErr := r.kafka.Apply(changes)
 	if err = errors.Join(err, kafkaErr); err != nil {
-		r.log.Error("a part of the configuration does not act", "error", err)
+		r.log.Error("part of the configuration is not in effect", "error", err)
 	}
 	if ports {
 		r.followPorts()
@@ -132,7 +132,7 @@ func (r *reconciler) putCertificate(ch *resource.Change) {
 		return
 	}
 	if err := r.certs.Set(ch.Name, ch.Spec.(*resource.Certificate)); err != nil {
-		r.log.Error("a certificate cannot be used", "certificate", ch.Name, "error", err)
+		r.log.Error("cannot use a certificate", "certificate", ch.Name, "error", err)
 	}
 }
 
@@ -258,7 +258,7 @@ func (r *reconciler) server(name string, t *resource.ListenerTLS) *tlsconfig.Ser
 	}
 	made, err := tlsconfig.NewServer(name, t, r.certs, r.tickets)
 	if err != nil {
-		r.log.Error("tls of a listener lets nobody in", "listener", name, "error", err)
+		r.log.Error("invalid tls of a listener: it accepts no client", "listener", name, "error", err)
 	}
 	r.servers[name] = server{t, made}
 	return made
@@ -361,7 +361,7 @@ func (c *clients) of(service string, spec *resource.Service) *tlsconfig.Client {
 	}
 	made, err := tlsconfig.NewClient(spec.TLS, c.certs)
 	if err != nil {
-		c.log.Error("tls of a service trusts nobody", "service", service, "error", err)
+		c.log.Error("invalid tls of a service: it trusts no endpoint", "service", service, "error", err)
 	}
 	c.m[service] = client{spec, made}
 	return made

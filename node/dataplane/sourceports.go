@@ -123,7 +123,7 @@ func (u *PortUse) Warnings(node string) []string {
 		list = append(list, u.warning(node, at, full[at]))
 	}
 	if more := len(all) - len(list); more > 0 {
-		list = append(list, fmt.Sprintf("node %s: the same of %d more addresses", node, more))
+		list = append(list, fmt.Sprintf("node %s: local ports are running out towards %d more addresses", node, more))
 	}
 	return list
 }

@@ -40,7 +40,8 @@ func TestNodesWarnOfFewPortsLeft(t *testing.T) {
 		u.used[at(i)] = 900
 		u.leads[0].to = append(u.leads[0].to, at(i))
 	}
-	if got = u.Warnings("n1"); len(got) != maxPortWarnings+1 || !slices.Contains(got, "node n1: the same of 20 more addresses") {
+	more := "node n1: local ports are running out towards 20 more addresses"
+	if got = u.Warnings("n1"); len(got) != maxPortWarnings+1 || !slices.Contains(got, more) {
 		t.Errorf("%d warnings: %q", len(got), got)
 	}
 	u.available = 0 // unknown

@@ -128,7 +128,7 @@ func (p *Mux) accept() {
 		default:
 			// Most likely out of descriptors, which is transient.
 			if p.told.due("accept", time.Now()) {
-				p.cfg.Log.Warn("cluster port: accept", "error", err)
+				p.cfg.Log.Warn("cluster port: cannot accept connections", "error", err)
 			}
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {

@@ -26,7 +26,7 @@ import (
 )
 
 // errNoPEM says that a CA bundle contains no certificate.
-var errNoPEM = errors.New("holds no certificate in PEM")
+var errNoPEM = errors.New("contains no PEM certificate")
 
 // Store holds the current certificates by name. Its methods are safe for
 // concurrent use.
