@@ -102,9 +102,9 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 	}
 }
 
-// TestALaterRouteTakesNothingFromOneThatIsThere: the order of names does not
+// TestOldestRouteWinsConflict: the order of names does not
 // matter. A resource applied without an age gets the time of its creation.
-func TestALaterRouteTakesNothingFromOneThatIsThere(t *testing.T) {
+func TestOldestRouteWinsConflict(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func TestV1ChangesResources(t *testing.T) {
 
 // The answer lists every fault of a body with its place. Documents of other
 // formats are converted, and a refusal names the resource that results.
-func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
+func TestV1ReportsEveryFaultAndAcceptsOtherFormats(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")))
 	call := func(method, path, body string) (int, string) {
@@ -135,7 +135,7 @@ func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 	}
 }
 
-func TestHTTPSettingsKeepOthersOut(t *testing.T) {
+func TestValidateRefusesUnsafeSettings(t *testing.T) {
 	base := Config{Cluster: "127.0.0.1:1", HTTP: "127.0.0.1:2", Gossip: "127.0.0.1:3", DataDir: "d"}
 	for _, c := range []struct {
 		name   string

@@ -18,7 +18,7 @@ import (
 
 // A member of the previous release would stop at a policy that it does not
 // support, so policies are refused while there is such a member.
-func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
+func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n, err := Start(ctx, Config{

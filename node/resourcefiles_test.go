@@ -162,7 +162,7 @@ func TestSeedFilesAreComparedOnReread(t *testing.T) {
 }
 
 // A node that restarts logs that its files were not applied.
-func TestSeedFilesOfALaterStartAreNamed(t *testing.T) {
+func TestSeedFilesIgnoredAtLaterStartAreLogged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	inCluster := func(c *Config) {
@@ -213,7 +213,7 @@ func TestFaultsAtStartAreLogged(t *testing.T) {
 }
 
 // Only transient errors are retried.
-func TestOnlyPassingErrorsAreTriedAgain(t *testing.T) {
+func TestOnlyTransientErrorsAreRetried(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err   error

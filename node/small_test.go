@@ -12,7 +12,7 @@ import (
 
 // A --dev node does not use the state in a folder: a cluster's node started with
 // --dev by mistake would seem to have lost everything.
-func TestDevKeepsOffTheFolderOfANode(t *testing.T) {
+func TestDevRefusesDataDirOfClusterNode(t *testing.T) {
 	dir := t.TempDir()
 	id, err := trust.NewIdentity("n1")
 	if err != nil {

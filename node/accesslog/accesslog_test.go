@@ -22,7 +22,7 @@ var whole = Record{
 	In: 10, Out: 20, Duration: time.Second, Connect: time.Millisecond, Attempts: 1,
 }
 
-func TestALineTellsWhatIsKnown(t *testing.T) {
+func TestLineOmitsEmptyFields(t *testing.T) {
 	for _, c := range []struct {
 		record Record
 		want   string
@@ -45,7 +45,7 @@ func TestALineTellsWhatIsKnown(t *testing.T) {
 	}
 }
 
-func TestLinesAreJSONWhereAsked(t *testing.T) {
+func TestLinesInJSON(t *testing.T) {
 	var out bytes.Buffer
 	l := New(Config{Out: &out, JSON: true})
 	l.Write(whole)
@@ -72,7 +72,7 @@ func (g *gate) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestAStuckWriterHoldsNobodyUp(t *testing.T) {
+func TestStuckWriterDoesNotBlock(t *testing.T) {
 	g := &gate{open: make(chan struct{}), entered: make(chan struct{})}
 	l := New(Config{Out: g, Queue: 10})
 	l.Write(whole)
@@ -91,7 +91,7 @@ func TestAStuckWriterHoldsNobodyUp(t *testing.T) {
 }
 
 // A queued line keeps only the truncated texts from clients in memory.
-func TestWhatWaitsIsShort(t *testing.T) {
+func TestQueuedTextsAreTruncated(t *testing.T) {
 	g := &gate{open: make(chan struct{}), entered: make(chan struct{})}
 	l := New(Config{Out: g, Queue: 1000})
 	l.Write(whole)
@@ -132,7 +132,7 @@ func (b *brokenOnce) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-func TestLinesGoOnAfterAFailedWrite(t *testing.T) {
+func TestWritingResumesAfterFailedWrite(t *testing.T) {
 	out := &brokenOnce{}
 	l := New(Config{Out: out})
 	l.Write(whole)

@@ -102,7 +102,7 @@ func TestDefaultsOutliveDeadEndpoints(t *testing.T) {
 
 // A service is served as soon as its endpoints are back, if its only endpoint or
 // all of its endpoints were down for a while.
-func TestPausesDelayNobody(t *testing.T) {
+func TestEndpointPausesAddNoDelay(t *testing.T) {
 	t.Parallel()
 	down := []string{nodetest.DeadAddress(t), nodetest.DeadAddress(t)}
 	n := start(t, nodetest.PlainService("one", down[0])+nodetest.PlainService("two", down...))

@@ -13,9 +13,9 @@ import (
 	"penstock/node/nodetest"
 )
 
-// TestConnectTimesOfAServiceThatCameBack: a connection that outlives its service
+// TestConnectTimesOfRecreatedService: a connection that outlives its service
 // keeps the flow. When the service is back, that flow must count new connections.
-func TestConnectTimesOfAServiceThatCameBack(t *testing.T) {
+func TestConnectTimesOfRecreatedService(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := start(t, nodetest.OneService(b)+`
 ---

@@ -35,7 +35,7 @@ func membersUp(n int) (list []member) {
 
 // Three nodes probe each endpoint, all nodes agree on which, and a node that leaves
 // moves only the endpoints that it probed.
-func TestEachEndpointHasAFewAskers(t *testing.T) {
+func TestEachEndpointHasThreeProbers(t *testing.T) {
 	const nodes, endpoints = 20, 3000
 	members := membersUp(nodes)
 	views := make([]*healthGossip, nodes)
@@ -84,7 +84,7 @@ func TestEachEndpointHasAFewAskers(t *testing.T) {
 	}
 }
 
-func TestWhatMostSayIsHeard(t *testing.T) {
+func TestMajorityOfVerdictsCounts(t *testing.T) {
 	const id, unknown = health.ID(42), health.ID(44)
 	members := membersUp(6)
 	s := &healthGossip{self: members[0].ID}
@@ -125,7 +125,7 @@ func TestWhatMostSayIsHeard(t *testing.T) {
 
 // The majority of the verdicts decides, whatever the order of the members. With a
 // tie, the endpoint is healthy.
-func TestWordsAreCountedInAnyOrder(t *testing.T) {
+func TestVerdictsCountInAnyOrder(t *testing.T) {
 	members := membersUp(6)
 	s := &healthGossip{self: members[0].ID}
 	say := func(unwell int) (ids []health.ID) {
@@ -153,7 +153,7 @@ func TestWordsAreCountedInAnyOrder(t *testing.T) {
 }
 
 // Three nodes probe everything themselves, so they gossip no results; four do.
-func TestThreeNodesShareNothing(t *testing.T) {
+func TestThreeNodesDoNotShareChecks(t *testing.T) {
 	members := membersUp(4)
 	s := &healthGossip{self: members[0].ID}
 	if !s.alone() {

@@ -14,7 +14,7 @@ import (
 
 // A panic while routing releases the request's place. Otherwise a few such requests
 // would use up --max-requests.
-func TestAFaultInRoutingIsCountedOut(t *testing.T) {
+func TestRoutingPanicReleasesRequest(t *testing.T) {
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", newRawServer(t).addr)+nodetest.WebRoute(nodetest.Rule("/", "")))
 	h := &requests{flows: n.flows, places: budget.New(budget.Config{Limit: 10}), memory: enough{}} // without what Route needs
 	client := &httpClient{in: routing.Input{Listener: "web"}}

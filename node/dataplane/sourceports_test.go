@@ -9,7 +9,7 @@ import (
 
 // A node warns of each address towards which more than 80 % of the ports are in
 // use, the fullest first, and names its services and virtual clusters.
-func TestNodesWarnOfFewPortsLeft(t *testing.T) {
+func TestWarningsOfFewPortsLeft(t *testing.T) {
 	t.Parallel()
 	at := func(i int) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80) }
 	u := &PortUse{available: 1000, used: map[netip.AddrPort]int64{at(1): 800, at(2): 801, at(3): 1000}, leads: []lead{

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestSmallHeapsGetRoom(t *testing.T) {
+func TestSmallHeapsGrowBetweenCollections(t *testing.T) {
 	for _, c := range []struct {
 		live uint64
 		want int
@@ -26,7 +26,7 @@ func TestSmallHeapsGetRoom(t *testing.T) {
 	}
 }
 
-func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
+func TestMemoryIsReturnedWhenCalm(t *testing.T) {
 	const mb = 1 << 20
 	now := time.Unix(1000, 0)
 	p := pace{last: usage{allocated: 100 * mb}, next: now, since: 100 * mb}
@@ -61,7 +61,7 @@ func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 	}
 }
 
-func TestEachCollectionIsTold(t *testing.T) {
+func TestEachCollectionIsSignalled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	collected := make(chan struct{}, 1)
@@ -76,7 +76,7 @@ func TestEachCollectionIsTold(t *testing.T) {
 	}
 }
 
-func TestMetricsAreKnown(t *testing.T) {
+func TestRuntimeMetricsExist(t *testing.T) {
 	runtime.GC()
 	if u := read(); u.live == 0 || u.resident < u.live/2 || u.allocated == 0 {
 		t.Errorf("metrics of %s: %+v", runtime.Version(), u)
@@ -90,7 +90,7 @@ func gcPercent() int {
 	return int(s[0].Value.Uint64())
 }
 
-func TestKeepPutsThePaceBack(t *testing.T) {
+func TestTuneRestoresGCPercent(t *testing.T) {
 	t.Setenv("GOGC", "")
 	before := gcPercent()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -110,7 +110,7 @@ func TestKeepPutsThePaceBack(t *testing.T) {
 }
 
 // A large heap gets Go's default percentage, a small one a higher one.
-func TestKeepFollowsTheHeap(t *testing.T) {
+func TestTuneFollowsHeapSize(t *testing.T) {
 	t.Setenv("GOGC", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -135,7 +135,7 @@ func TestKeepFollowsTheHeap(t *testing.T) {
 	wait(maxPercent)
 }
 
-func TestWhoSetsGOGCIsLeftAlone(t *testing.T) {
+func TestTuneRespectsGOGC(t *testing.T) {
 	t.Setenv("GOGC", "77")
 	before := gcPercent()
 	Keep(t.Context()) // returns at once

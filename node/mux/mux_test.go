@@ -18,9 +18,9 @@ import (
 	"penstock/node/mux"
 )
 
-// TestTheFirstByteLeads: the first byte selects admin RPC, which reads it again, or
+// TestFirstByteSelectsProtocol: the first byte selects admin RPC, which reads it again, or
 // Raft, which does not and gets the node ID from the certificate.
-func TestTheFirstByteLeads(t *testing.T) {
+func TestFirstByteSelectsProtocol(t *testing.T) {
 	p := newPort(t, mux.Config{})
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, ""), Token: token})
@@ -41,9 +41,9 @@ func TestTheFirstByteLeads(t *testing.T) {
 	waitFor(t, "the stream's place to come free", func() bool { return p.Stats().Nodes == 0 })
 }
 
-// TestWhatIsNotForThePortEnds: each invalid connection is closed and counted by its
+// TestInvalidConnectionsAreRefused: each invalid connection is closed and counted by its
 // reason, and gets no information.
-func TestWhatIsNotForThePortEnds(t *testing.T) {
+func TestInvalidConnectionsAreRefused(t *testing.T) {
 	ports := map[bool]*testPort{
 		true:  newPort(t, mux.Config{HandshakeTimeout: 300 * time.Millisecond, FirstByteTimeout: 300 * time.Millisecond}),
 		false: newPort(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute}), // for cases that send data
@@ -95,10 +95,10 @@ func TestWhatIsNotForThePortEnds(t *testing.T) {
 	}
 }
 
-// TestManyCommandsAtOnceAllGetIn: the default bounds on connections admit 200
+// TestManyConcurrentCommandsConnect: the default bounds on connections admit 200
 // commands from one host at once. The timeouts are longer than the defaults, since
 // the time for 200 handshakes depends on the machine.
-func TestManyCommandsAtOnceAllGetIn(t *testing.T) {
+func TestManyConcurrentCommandsConnect(t *testing.T) {
 	p := newPort(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute})
 	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	var all sync.WaitGroup
@@ -108,7 +108,7 @@ func TestManyCommandsAtOnceAllGetIn(t *testing.T) {
 	all.Wait()
 }
 
-func TestAdminOfTheFutureIsToldTheVersions(t *testing.T) {
+func TestNewerAdminClientGetsSupportedVersions(t *testing.T) {
 	p := newPort(t, mux.Config{})
 	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Admin)
 	if err != nil {
@@ -119,8 +119,8 @@ func TestAdminOfTheFutureIsToldTheVersions(t *testing.T) {
 	mustEnd(t, conn, "APSK\x00\x01\x01\x00")
 }
 
-// TestAPlainPortIsForAdminAlone: a client with TLS gets a specific error.
-func TestAPlainPortIsForAdminAlone(t *testing.T) {
+// TestPlainMuxServesOnlyAdmin: a client with TLS gets a specific error.
+func TestPlainMuxServesOnlyAdmin(t *testing.T) {
 	p := newPort(t, mux.Config{TLS: noTLS})
 	p.mustCall(t, admin.DialConfig{})
 	conn := p.dialFrom(t, "127.0.0.1")
@@ -132,7 +132,7 @@ func TestAPlainPortIsForAdminAlone(t *testing.T) {
 	}
 }
 
-func TestAPlainCommandIsToldOfTLS(t *testing.T) {
+func TestPlainClientGetsTLSAlert(t *testing.T) {
 	p := newPort(t, mux.Config{})
 	for range 10 { // the answer must not be lost to a reset
 		if _, err := admin.Dial(t.Context(), p.addr); !errors.Is(err, admin.ErrWantsTLS) {
@@ -141,11 +141,11 @@ func TestAPlainCommandIsToldOfTLS(t *testing.T) {
 	}
 }
 
-// TestNodesAndTokensGetThroughAFlood: nodes and commands connect during a flood of
+// TestNodesAndTokensConnectDuringFlood: nodes and commands connect during a flood of
 // 1,000 connections from four addresses, their own included: silence, garbage,
 // 10 MB, and single bytes; then during another 1,000 that connect as fast as they
 // can.
-func TestNodesAndTokensGetThroughAFlood(t *testing.T) {
+func TestNodesAndTokensConnectDuringFlood(t *testing.T) {
 	p := newPort(t, mux.Config{MaxConns: 100, MaxPerSource: 40, HandshakeTimeout: 20 * time.Second})
 	stop := make(chan struct{})
 	var drips sync.WaitGroup
@@ -207,9 +207,9 @@ func drip(conn net.Conn, stop <-chan struct{}) {
 	}
 }
 
-// TestASourceHasItsShare: a source with too many connections loses its own oldest;
+// TestConnectionsPerSourceAreBounded: a source with too many connections loses its own oldest;
 // those of other sources stay.
-func TestASourceHasItsShare(t *testing.T) {
+func TestConnectionsPerSourceAreBounded(t *testing.T) {
 	p := newPort(t, mux.Config{MaxConns: 100, MaxPerSource: 4, HandshakeTimeout: time.Minute})
 	other := p.dialFrom(t, "127.0.0.2")
 	var own []net.Conn
@@ -263,9 +263,9 @@ func TestRemovedNodesAreDropped(t *testing.T) {
 	}
 }
 
-// TestSilenceInsideEndsSoonerThanTheHandshakeMay: FirstByteTimeout does not depend
+// TestFirstByteTimeout: FirstByteTimeout does not depend
 // on HandshakeTimeout.
-func TestSilenceInsideEndsSoonerThanTheHandshakeMay(t *testing.T) {
+func TestFirstByteTimeout(t *testing.T) {
 	p := newPort(t, mux.Config{HandshakeTimeout: time.Hour, FirstByteTimeout: 50 * time.Millisecond})
 	conn, err := mux.Connect(t.Context(), p.addr, p.ca.client(t, "n2"))
 	if err != nil {
@@ -275,9 +275,9 @@ func TestSilenceInsideEndsSoonerThanTheHandshakeMay(t *testing.T) {
 	mustEnd(t, conn, "")
 }
 
-// TestStreamsThatNobodyTakesEnd: after the Raft listener is closed, Raft
+// TestUnacceptedRaftStreamsAreClosed: after the Raft listener is closed, Raft
 // connections are refused and admin RPC still works.
-func TestStreamsThatNobodyTakesEnd(t *testing.T) {
+func TestUnacceptedRaftStreamsAreClosed(t *testing.T) {
 	p := newPort(t, mux.Config{})
 	p.Raft().Close()
 	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Raft)
@@ -290,7 +290,7 @@ func TestStreamsThatNobodyTakesEnd(t *testing.T) {
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
 }
 
-func TestGuestsOfAdminAreBounded(t *testing.T) {
+func TestAdminClientsAreBounded(t *testing.T) {
 	p := newPort(t, mux.Config{MaxGuests: 1})
 	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	c, err := command.Dial(t.Context(), p.addr)
@@ -325,7 +325,7 @@ func (l *failing) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-func TestAcceptOutlivesMissingDescriptors(t *testing.T) {
+func TestAcceptSurvivesDescriptorExhaustion(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

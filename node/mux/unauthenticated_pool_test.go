@@ -18,7 +18,7 @@ func tcp(text string) net.Addr {
 	return a
 }
 
-func TestTheOldestOfTheHeaviestSourceGoes(t *testing.T) {
+func TestPoolEvictsOldestOfLargestSource(t *testing.T) {
 	s := NewUnauthenticatedPool(5, 3)
 	var gone []string
 	leave := map[string]func(){}
@@ -65,7 +65,7 @@ func TestSourcesAreHosts(t *testing.T) {
 	}
 }
 
-func TestTheLogIsToldOncePerSourceAndMinute(t *testing.T) {
+func TestRefusalsAreLoggedOncePerSourceAndMinute(t *testing.T) {
 	var l lastTold
 	now := time.Now()
 	if !l.due("a", now) || l.due("a", now.Add(59*time.Second)) || !l.due("a", now.Add(time.Minute)) {

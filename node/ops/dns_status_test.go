@@ -21,7 +21,7 @@ import (
 // An endpoint whose host name cannot be looked up any more keeps its address, and
 // status shows the error and the age of the address. For one that never had an
 // address, status shows the reason.
-func TestStatusTellsOfNamesThatCannotBeLookedUp(t *testing.T) {
+func TestStatusReportsFailedLookups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		lookup := func(_ context.Context, host string) ([]netip.Addr, error) {

@@ -7,7 +7,7 @@ import (
 )
 
 // A change in a cluster with a single voter gets a warning.
-func TestAChangeOnOneDiskIsToldOfAsSuch(t *testing.T) {
+func TestChangeWithSingleVoterWarns(t *testing.T) {
 	t.Parallel()
 	made := []admin.Change{{Action: admin.Unchanged}, {Action: admin.Created}}
 	for _, c := range []struct {

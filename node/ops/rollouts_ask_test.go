@@ -15,7 +15,7 @@ import (
 
 // A member that gossip does not reach is asked like any other, and its answer
 // counts.
-func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
+func TestRolloutsQueryMembersThatGossipCannotReach(t *testing.T) {
 	members := []cluster.Member{
 		{ID: "1", Name: "a", State: cluster.StateUp, Self: true},
 		{ID: "2", Name: "b", State: cluster.StateUnreachable},
@@ -43,7 +43,7 @@ func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
 }
 
 // Many rollouts are split over several requests.
-func TestManyRolloutsAreAskedAboutInSeveralQuestions(t *testing.T) {
+func TestRolloutQueriesAreChunked(t *testing.T) {
 	var routes, sizes []string
 	for i := range 25 {
 		routes = append(routes, fmt.Sprint("r", i))

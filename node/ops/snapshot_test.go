@@ -8,7 +8,7 @@ import (
 	"penstock/node/admin"
 )
 
-func TestARestoreThatIsTooLargeSaysWhatCounts(t *testing.T) {
+func TestTooLargeRestoreExplainsTheLimit(t *testing.T) {
 	err := tooMuch(admin.Errorf(admin.TooLarge, "batch: too large: 70000000 bytes, the limit is 67108864"))
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {

@@ -80,7 +80,7 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 	return err
 }
 
-func TestAConfigurationLivesAsLongAsItsCertificates(t *testing.T) {
+func TestConfigIsCachedUntilCertificatesChange(t *testing.T) {
 	store := NewStore()
 	mustSet(t, store, "a", selfSigned(t, "a.example"))
 	mustSet(t, store, "b", selfSigned(t, "b.example"))
@@ -108,7 +108,7 @@ func TestAConfigurationLivesAsLongAsItsCertificates(t *testing.T) {
 	}
 }
 
-func TestACertificateThatCannotBeUsedIsLeftOut(t *testing.T) {
+func TestInvalidCertificateIsOmitted(t *testing.T) {
 	store := NewStore()
 	mustSet(t, store, "a", selfSigned(t, "a.example"))
 	broken := selfSigned(t, "a.example")
@@ -121,9 +121,9 @@ func TestACertificateThatCannotBeUsedIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestABrokenCALetsNobodyIn: with an invalid CA bundle no client is accepted and no
+// TestInvalidCARefusesEveryClient: with an invalid CA bundle no client is accepted and no
 // endpoint trusted.
-func TestABrokenCALetsNobodyIn(t *testing.T) {
+func TestInvalidCARefusesEveryClient(t *testing.T) {
 	store := NewStore()
 	ours := selfSigned(t, "a.example")
 	mustSet(t, store, "a", ours)
@@ -145,7 +145,7 @@ func TestABrokenCALetsNobodyIn(t *testing.T) {
 	}
 }
 
-func TestClientsVerifyTheHostOrTheNameGiven(t *testing.T) {
+func TestClientVerifiesHostOrServerName(t *testing.T) {
 	store := NewStore()
 	ours := selfSigned(t, "a.example")
 	mustSet(t, store, "a", ours)
@@ -178,7 +178,7 @@ func TestClientsVerifyTheHostOrTheNameGiven(t *testing.T) {
 	}
 }
 
-func TestClientsShowTheCertificateThatIsInForce(t *testing.T) {
+func TestClientUsesCurrentCertificate(t *testing.T) {
 	store := NewStore()
 	mustSet(t, store, "me", selfSigned(t, "me"))
 	client, err := NewClient(&resource.ServiceTLS{CertificateRef: "me"}, store)
@@ -198,7 +198,7 @@ func TestClientsShowTheCertificateThatIsInForce(t *testing.T) {
 
 // A client's handshake may have used other settings than those that LetsIn checks:
 // only a chain to the CA of these counts.
-func TestWhoIsLetInIsVerifiedByTheseSettings(t *testing.T) {
+func TestAcceptsChecksCurrentSettings(t *testing.T) {
 	parse := func(c *resource.Certificate) *x509.Certificate {
 		block, _ := pem.Decode([]byte(c.Cert))
 		cert, err := x509.ParseCertificate(block.Bytes)
