@@ -15,19 +15,19 @@ import (
 // openCluster joins, bootstraps or resumes the node's cluster; with --dev it only
 // makes a store in memory. It returns once the node is in its cluster, or with
 // the error of ctx.
-func (n *Node) openCluster(ctx context.Context, d *listenerSet) error {
+func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 	if n.cfg.Dev {
 		n.store = consensus.NewMemory(consensus.Limits{})
 		return nil
 	}
 	c, err := cluster.Open(ctx, cluster.Config{
 		Dir: n.cfg.DataDir, Name: n.cfg.Name, Version: n.cfg.Version, Zone: n.cfg.Zone,
-		Listener: d.cluster, Gossip: n.cfg.Gossip, Advertise: n.cfg.Advertise, HTTP: n.httpAddr,
+		Listener: set.cluster, Gossip: n.cfg.Gossip, Advertise: n.cfg.Advertise, HTTP: n.httpAddr,
 		Init: n.cfg.Init, Expect: n.cfg.Expect, Join: n.cfg.Join, Token: n.cfg.Token,
 		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
 		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.wait, Audit: audit(n.log),
 	})
-	d.cluster = nil // owned by the cluster now
+	set.cluster = nil // owned by the cluster now
 	if err != nil {
 		return err
 	}
@@ -46,12 +46,12 @@ func (n *Node) receive(ctx context.Context) error {
 	if !n.cluster.New() {
 		return nil
 	}
-	for told := false; ; told = true {
+	for logged := false; ; logged = true {
 		err := n.ops.Peers.Current(ctx)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if !told {
+		if !logged {
 			n.log.Warn("cannot read the cluster's content yet; waiting for it", "error", err)
 		}
 		n.wait(cluster.Waiting{

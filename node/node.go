@@ -185,41 +185,41 @@ type listenerSet struct {
 	http    net.Listener
 }
 
-func (d *listenerSet) close() {
-	for _, l := range []net.Listener{d.cluster, d.own, d.http} {
+func (set *listenerSet) close() {
+	for _, l := range []net.Listener{set.cluster, set.own, set.http} {
 		if l != nil {
 			l.Close()
 		}
 	}
 }
 
-func (n *Node) openListeners() (d listenerSet, err error) {
+func (n *Node) openListeners() (set listenerSet, err error) {
 	defer func() {
 		if err != nil {
-			d.close()
+			set.close()
 		}
 	}()
 	var config net.ListenConfig
-	if d.cluster, err = config.Listen(n.alive, "tcp", n.cfg.Cluster); err != nil {
-		return d, fmt.Errorf("--cluster: %w", err)
+	if set.cluster, err = config.Listen(n.alive, "tcp", n.cfg.Cluster); err != nil {
+		return set, fmt.Errorf("--cluster: %w", err)
 	}
-	n.adminAddr = d.cluster.Addr().String()
-	if d.http, err = config.Listen(n.alive, "tcp", n.cfg.HTTP); err != nil {
-		return d, fmt.Errorf("--http: %w", err)
+	n.adminAddr = set.cluster.Addr().String()
+	if set.http, err = config.Listen(n.alive, "tcp", n.cfg.HTTP); err != nil {
+		return set, fmt.Errorf("--http: %w", err)
 	}
-	n.httpAddr = d.http.Addr().String()
+	n.httpAddr = set.http.Addr().String()
 	if n.cfg.HTTPCert != "" {
 		n.reread.certs = &certFiles{cert: n.cfg.HTTPCert, key: n.cfg.HTTPKey, log: n.log}
-		if d.http, err = n.reread.certs.listener(d.http); err != nil {
-			return d, err
+		if set.http, err = n.reread.certs.listener(set.http); err != nil {
+			return set, err
 		}
 	}
 	if n.dir != nil {
-		if d.own, err = n.dir.listen(); err != nil {
-			return d, fmt.Errorf("own socket: %w", err)
+		if set.own, err = n.dir.listen(); err != nil {
+			return set, fmt.Errorf("own socket: %w", err)
 		}
 	}
-	return d, nil
+	return set, nil
 }
 
 // openFolder locks the data folder, if there is one, for this process.
@@ -367,10 +367,10 @@ func (n *Node) fail(err error) {
 // nil means that the node left its cluster on request.
 func (n *Node) Err() error { return n.err }
 
-// serve starts to accept admin connections on the sockets that d still has.
-func (n *Node) serve(d *listenerSet) {
+// serve starts to accept admin connections on the sockets that set still has.
+func (n *Node) serve(set *listenerSet) {
 	n.waited()
-	for _, l := range []net.Listener{d.cluster, d.own} {
+	for _, l := range []net.Listener{set.cluster, set.own} {
 		if l == nil {
 			continue
 		}
@@ -380,15 +380,15 @@ func (n *Node) serve(d *listenerSet) {
 			}
 		})
 	}
-	d.cluster, d.own = nil, nil
+	set.cluster, set.own = nil, nil
 }
 
 // serveHTTP starts the HTTP server. It runs before the node is in its cluster, so
 // that /healthz answers while the node still looks for it.
-func (n *Node) serveHTTP(d *listenerSet) {
+func (n *Node) serveHTTP(set *listenerSet) {
 	n.http = ops.NewServer(&n.gate, n.log)
-	l := d.http
-	d.http = nil
+	l := set.http
+	set.http = nil
 	n.background.Go(func() {
 		if err := n.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			n.log.Error("HTTP server failed", "error", err)

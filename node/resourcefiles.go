@@ -101,28 +101,28 @@ func (r *rereader) run(ctx context.Context, first []resource.Object) {
 	case f != nil && f.Sync:
 		r.objects = first
 	}
-	wait, told := rereadAgain, ""
+	wait, logged := rereadAgain, ""
 	for {
-		var again <-chan time.Time
+		var retry <-chan time.Time
 		if r.objects != nil {
 			err := r.sync(ctx)
 			if err == nil {
-				wait, told, r.objects = rereadAgain, "", nil
+				wait, logged, r.objects = rereadAgain, "", nil
 			} else {
-				if err.Error() != told && ctx.Err() == nil {
-					told = err.Error()
+				if err.Error() != logged && ctx.Err() == nil {
+					logged = err.Error()
 					r.log.Warn("cannot apply the files of --resources yet; retrying", "error", err)
 				}
-				again = time.After(wait)
+				retry = time.After(wait)
 				wait = min(2*wait, rereadAgainMost)
 			}
 		}
 		select {
-		case <-again:
+		case <-retry:
 		case <-r.asked:
 			r.certificate()
 			r.resources(ctx)
-			wait, told = rereadAgain, ""
+			wait, logged = rereadAgain, ""
 		case <-ctx.Done():
 			return
 		}
@@ -208,10 +208,10 @@ func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
 	ctx, cancel := context.WithTimeout(ctx, comparePatience)
 	defer cancel()
 	result, err := r.apply(ctx, admin.ApplyRequest{Documents: ops.Documents(objects), DryRun: true, Wait: admin.Wait{Nodes: -1}})
-	const said = "reread the files of --resources without applying them; penstock apply -f applies them, " +
+	const message = "reread the files of --resources without applying them; penstock apply -f applies them, " +
 		"or --resources-mode sync at each start and SIGHUP"
 	if err != nil {
-		logFaults(r.log, said, asFaults(err, objects))
+		logFaults(r.log, message, asFaults(err, objects))
 		return
 	}
 	args := []any{"same", 0, "differ", ""}
@@ -222,7 +222,7 @@ func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
 		}
 	}
 	args[1], args[3] = len(result.Changes)-len(differ), ops.List(differ)
-	r.log.Info(said, args...)
+	r.log.Info(message, args...)
 }
 
 // apply sends an apply request as the principal "resources".

@@ -131,7 +131,7 @@ func TestRolloutRunsToCompletion(t *testing.T) {
 	if name != "v1" && name != "v2" {
 		t.Errorf("the first connection is at %q", name)
 	}
-	n.historyTells(t)
+	n.checkHistory(t)
 }
 
 // A route that is deleted and applied again at once begins at its first step,
@@ -158,8 +158,8 @@ func TestRecreatedRouteRestartsRollout(t *testing.T) {
 	}
 }
 
-// historyTells checks that the history has the author of each change.
-func (n *testNode) historyTells(t *testing.T) {
+// checkHistory checks that the history has the author of each change.
+func (n *testNode) checkHistory(t *testing.T) {
 	t.Helper()
 	h, err := admin.Call[admin.HistoryResult](t.Context(), n.client, admin.MethodHistory,
 		admin.HistoryRequest{Kind: "rollout", Name: "canary"})

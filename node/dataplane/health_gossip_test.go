@@ -15,8 +15,8 @@ type member struct {
 	Down  bool
 }
 
-// up returns the hints of the members that are up.
-func up(members []member) map[string]string {
+// hintsOfUp returns the hints of the members that are up.
+func hintsOfUp(members []member) map[string]string {
 	nodes := map[string]string{}
 	for _, m := range members {
 		if !m.Down {
@@ -41,7 +41,7 @@ func TestEachEndpointHasThreeProbers(t *testing.T) {
 	views := make([]*healthGossip, nodes)
 	for i := range views {
 		views[i] = &healthGossip{self: members[i].ID}
-		views[i].look(up(members))
+		views[i].look(hintsOfUp(members))
 	}
 	asks := make([]int, nodes)
 	before := map[health.ID][]bool{}
@@ -72,7 +72,7 @@ func TestEachEndpointHasThreeProbers(t *testing.T) {
 		if i == gone {
 			continue
 		}
-		v.look(up(members))
+		v.look(hintsOfUp(members))
 		for id, who := range before {
 			if who[i] && !v.Mine(id) {
 				t.Fatalf("node %d does not ask %x any more though it is there", i, id)
@@ -93,7 +93,7 @@ func TestMajorityOfVerdictsCounts(t *testing.T) {
 	}
 	say := func(i int, well bool) {
 		members[i].Hints = binary.BigEndian.AppendUint32(nil, id.Verdict(well))
-		s.look(up(members))
+		s.look(hintsOfUp(members))
 	}
 	say(1, true)
 	if well, known := s.Heard(id); !well || !known {
@@ -108,16 +108,16 @@ func TestMajorityOfVerdictsCounts(t *testing.T) {
 		t.Error("something was heard that nobody said")
 	}
 	members[2].Down, members[3].Down = true, true
-	s.look(up(members))
+	s.look(hintsOfUp(members))
 	if well, known := s.Heard(id); !well || !known {
 		t.Error("nodes that are gone are still heard")
 	}
 	members[0].Hints = binary.BigEndian.AppendUint32(nil, unknown.Verdict(true))
-	s.look(up(members))
+	s.look(hintsOfUp(members))
 	if _, known := s.Heard(unknown); known {
 		t.Error("a node takes its own word for others'")
 	}
-	s.look(up(members[:3]))
+	s.look(hintsOfUp(members[:3]))
 	if !s.Mine(id) || !s.Mine(unknown) {
 		t.Error("three nodes ask everything")
 	}
@@ -140,7 +140,7 @@ func TestVerdictsCountInAnyOrder(t *testing.T) {
 				m.Hints = binary.BigEndian.AppendUint32(m.Hints, id.Verdict(i >= unwell))
 			}
 		}
-		s.look(up(members))
+		s.look(hintsOfUp(members))
 		return ids
 	}
 	for unwell, want := range []bool{true, true, true, false, false} {
@@ -159,11 +159,11 @@ func TestThreeNodesDoNotShareChecks(t *testing.T) {
 	if !s.alone() {
 		t.Error("a node that has not looked around has somebody to tell")
 	}
-	s.look(up(members[:3]))
+	s.look(hintsOfUp(members[:3]))
 	if !s.alone() {
 		t.Error("three nodes share")
 	}
-	s.look(up(members))
+	s.look(hintsOfUp(members))
 	if s.alone() {
 		t.Error("four nodes do not share")
 	}

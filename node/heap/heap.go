@@ -71,7 +71,7 @@ func Keep(ctx context.Context) {
 	defer debug.SetGCPercent(before)
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	set, pace := maxPercent, pace{}
+	set, trim := maxPercent, pace{}
 	for {
 		select {
 		case <-collected:
@@ -80,9 +80,9 @@ func Keep(ctx context.Context) {
 				debug.SetGCPercent(want)
 			}
 		case now := <-ticker.C:
-			if pace.trims(read(), now) {
+			if trim.trims(read(), now) {
 				debug.FreeOSMemory()
-				pace.trimmed(now, time.Since(now))
+				trim.trimmed(now, time.Since(now))
 			}
 		case <-ctx.Done():
 			return

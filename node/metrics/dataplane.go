@@ -58,7 +58,7 @@ func Dataplane(d *dataplane.Dataplane) prometheus.Collector {
 		engine(d, to)
 		endpoints(d.Router.Table(), to)
 		ports(d, to)
-		proxy(d.Kafka, to)
+		kafkaMetrics(d.Kafka, to)
 	})
 }
 

@@ -34,9 +34,9 @@ var (
 		"1 if the last discovery of a physical cluster's brokers failed.", "physical_cluster")
 )
 
-// proxy sends the metrics of virtual and physical clusters.
-func proxy(room *kafka.Proxy, to sink) {
-	for _, s := range room.Counts() {
+// kafkaMetrics sends the metrics of virtual and physical clusters.
+func kafkaMetrics(p *kafka.Proxy, to sink) {
+	for _, s := range p.Counts() {
 		for i := range s.APIs {
 			a := &s.APIs[i]
 			to.count(mKafkaRequests, a.Requests, s.Cluster, a.API)
@@ -54,13 +54,13 @@ func proxy(room *kafka.Proxy, to sink) {
 		to.count(mKafkaThrottled, s.Throttled, s.Cluster)
 		to.count(mKafkaDenied, s.Denied, s.Cluster)
 	}
-	for name, n := range room.Unplaced() {
+	for name, n := range p.Unplaced() {
 		to.gauge(mKafkaUnplaced, float64(n), name)
 	}
-	for p := range room.Table().Physicals() {
-		if s, ok := room.Watched(p.Name()); ok {
-			to.gauge(mKafkaKnown, float64(len(s.Brokers)), p.Name())
-			to.gauge(mKafkaLookup, truth(s.Err != nil), p.Name())
+	for c := range p.Table().Physicals() {
+		if s, ok := p.Watched(c.Name()); ok {
+			to.gauge(mKafkaKnown, float64(len(s.Brokers)), c.Name())
+			to.gauge(mKafkaLookup, truth(s.Err != nil), c.Name())
 		}
 	}
 }

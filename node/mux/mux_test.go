@@ -21,7 +21,7 @@ import (
 // TestFirstByteSelectsProtocol: the first byte selects admin RPC, which reads it again, or
 // Raft, which does not and gets the node ID from the certificate.
 func TestFirstByteSelectsProtocol(t *testing.T) {
-	p := newPort(t, mux.Config{})
+	p := newTestMux(t, mux.Config{})
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, ""), Token: token})
 	client, server := p.raft(t, "n2")
@@ -44,9 +44,9 @@ func TestFirstByteSelectsProtocol(t *testing.T) {
 // TestInvalidConnectionsAreRefused: each invalid connection is closed and counted by its
 // reason, and gets no information.
 func TestInvalidConnectionsAreRefused(t *testing.T) {
-	ports := map[bool]*testPort{
-		true:  newPort(t, mux.Config{HandshakeTimeout: 300 * time.Millisecond, FirstByteTimeout: 300 * time.Millisecond}),
-		false: newPort(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute}), // for cases that send data
+	ports := map[bool]*testMux{
+		true:  newTestMux(t, mux.Config{HandshakeTimeout: 300 * time.Millisecond, FirstByteTimeout: 300 * time.Millisecond}),
+		false: newTestMux(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute}), // for cases that send data
 	}
 	hasty, p := ports[true], ports[false]
 	foreign := newCA(t)
@@ -99,7 +99,7 @@ func TestInvalidConnectionsAreRefused(t *testing.T) {
 // commands from one host at once. The timeouts are longer than the defaults, since
 // the time for 200 handshakes depends on the machine.
 func TestManyConcurrentCommandsConnect(t *testing.T) {
-	p := newPort(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute})
+	p := newTestMux(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute})
 	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	var all sync.WaitGroup
 	for range 200 {
@@ -109,7 +109,7 @@ func TestManyConcurrentCommandsConnect(t *testing.T) {
 }
 
 func TestNewerAdminClientGetsSupportedVersions(t *testing.T) {
-	p := newPort(t, mux.Config{})
+	p := newTestMux(t, mux.Config{})
 	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Admin)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestNewerAdminClientGetsSupportedVersions(t *testing.T) {
 
 // TestPlainMuxServesOnlyAdmin: a client with TLS gets a specific error.
 func TestPlainMuxServesOnlyAdmin(t *testing.T) {
-	p := newPort(t, mux.Config{TLS: noTLS})
+	p := newTestMux(t, mux.Config{TLS: noTLS})
 	p.mustCall(t, admin.DialConfig{})
 	conn := p.dialFrom(t, "127.0.0.1")
 	io.WriteString(conn, "R")
@@ -133,7 +133,7 @@ func TestPlainMuxServesOnlyAdmin(t *testing.T) {
 }
 
 func TestPlainClientGetsTLSAlert(t *testing.T) {
-	p := newPort(t, mux.Config{})
+	p := newTestMux(t, mux.Config{})
 	for range 10 { // the answer must not be lost to a reset
 		if _, err := admin.Dial(t.Context(), p.addr); !errors.Is(err, admin.ErrWantsTLS) {
 			t.Fatalf("plain to a TLS port: %v", err)
@@ -146,7 +146,7 @@ func TestPlainClientGetsTLSAlert(t *testing.T) {
 // 10 MB, and single bytes; then during another 1,000 that connect as fast as they
 // can.
 func TestNodesAndTokensConnectDuringFlood(t *testing.T) {
-	p := newPort(t, mux.Config{MaxConns: 100, MaxPerSource: 40, HandshakeTimeout: 20 * time.Second})
+	p := newTestMux(t, mux.Config{MaxConns: 100, MaxPerSource: 40, HandshakeTimeout: 20 * time.Second})
 	stop := make(chan struct{})
 	var drips sync.WaitGroup
 	large := make([]byte, 10<<20)
@@ -210,7 +210,7 @@ func drip(conn net.Conn, stop <-chan struct{}) {
 // TestConnectionsPerSourceAreBounded: a source with too many connections loses its own oldest;
 // those of other sources stay.
 func TestConnectionsPerSourceAreBounded(t *testing.T) {
-	p := newPort(t, mux.Config{MaxConns: 100, MaxPerSource: 4, HandshakeTimeout: time.Minute})
+	p := newTestMux(t, mux.Config{MaxConns: 100, MaxPerSource: 4, HandshakeTimeout: time.Minute})
 	other := p.dialFrom(t, "127.0.0.2")
 	var own []net.Conn
 	for range 7 {
@@ -230,7 +230,7 @@ func TestConnectionsPerSourceAreBounded(t *testing.T) {
 }
 
 func TestNodesAreBounded(t *testing.T) {
-	p := newPort(t, mux.Config{MaxNodes: 1})
+	p := newTestMux(t, mux.Config{MaxNodes: 1})
 	first, served := p.raft(t, "n2")
 	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n3"), mux.Raft)
 	if err == nil {
@@ -246,7 +246,7 @@ func TestNodesAreBounded(t *testing.T) {
 
 // TestRemovedNodesAreDropped: Drop closes all connections of one node only.
 func TestRemovedNodesAreDropped(t *testing.T) {
-	p := newPort(t, mux.Config{})
+	p := newTestMux(t, mux.Config{})
 	gone, _ := p.raft(t, "n2")
 	stays, served := p.raft(t, "n3")
 	c, err := admin.DialConfig{TLS: p.ca.client(t, "n2")}.Dial(t.Context(), p.addr)
@@ -266,7 +266,7 @@ func TestRemovedNodesAreDropped(t *testing.T) {
 // TestFirstByteTimeout: FirstByteTimeout does not depend
 // on HandshakeTimeout.
 func TestFirstByteTimeout(t *testing.T) {
-	p := newPort(t, mux.Config{HandshakeTimeout: time.Hour, FirstByteTimeout: 50 * time.Millisecond})
+	p := newTestMux(t, mux.Config{HandshakeTimeout: time.Hour, FirstByteTimeout: 50 * time.Millisecond})
 	conn, err := mux.Connect(t.Context(), p.addr, p.ca.client(t, "n2"))
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestFirstByteTimeout(t *testing.T) {
 // TestUnacceptedRaftStreamsAreClosed: after the Raft listener is closed, Raft
 // connections are refused and admin RPC still works.
 func TestUnacceptedRaftStreamsAreClosed(t *testing.T) {
-	p := newPort(t, mux.Config{})
+	p := newTestMux(t, mux.Config{})
 	p.Raft().Close()
 	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Raft)
 	if err != nil {
@@ -291,7 +291,7 @@ func TestUnacceptedRaftStreamsAreClosed(t *testing.T) {
 }
 
 func TestAdminClientsAreBounded(t *testing.T) {
-	p := newPort(t, mux.Config{MaxGuests: 1})
+	p := newTestMux(t, mux.Config{MaxGuests: 1})
 	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	c, err := command.Dial(t.Context(), p.addr)
 	if err != nil {
@@ -350,7 +350,7 @@ func TestAcceptSurvivesDescriptorExhaustion(t *testing.T) {
 // TestCloseEndsEverything: Close ends Raft connections, accepted or not, admin
 // connections and those before their first byte.
 func TestCloseEndsEverything(t *testing.T) {
-	p := newPort(t, mux.Config{HandshakeTimeout: time.Minute})
+	p := newTestMux(t, mux.Config{HandshakeTimeout: time.Minute})
 	stream, _ := p.raft(t, "n2")
 	untaken, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Raft)
 	if err != nil {

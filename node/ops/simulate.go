@@ -28,7 +28,7 @@ func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*ad
 		return nil, err
 	}
 	table := d.data.Router.Table()
-	play, err := d.simulateRequest(r, table)
+	simulation, err := d.simulateRequest(r, table)
 	if err != nil {
 		return nil, err
 	}
@@ -40,25 +40,25 @@ func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*ad
 	if err != nil {
 		return nil, err
 	}
-	trial, err := table.WhatIf(changes, d.data.Resolver, time.Now())
+	whatIf, err := table.WhatIf(changes, d.data.Resolver, time.Now())
 	if err != nil {
 		return nil, admin.Errorf(admin.Invalid, "%v", err)
 	}
 	result := &admin.SimulateResult{Node: d.peers.self.Name}
-	words := func(h *held) []string {
-		return append(trial.DiffSummary(h.endpoint), d.data.Kafka.DiffSummary(changes, h.cluster)...)
+	summarize := func(h *held) []string {
+		return append(whatIf.DiffSummary(h.endpoint), d.data.Kafka.DiffSummary(changes, h.cluster)...)
 	}
-	if result.Words = words(new(held)); len(result.Words) > 0 {
+	if result.Words = summarize(new(held)); len(result.Words) > 0 {
 		if h := d.heldElsewhere(ctx); h.counted != nil {
-			result.Words, result.Counted = words(h), h.counted
+			result.Words, result.Counted = summarize(h), h.counted
 		}
 	} else {
 		result.Words = []string{}
 	}
-	if play == nil {
+	if simulation == nil {
 		return result, nil
 	}
-	result.Simulation, err = trial.Simulate(ctx, play, time.Now())
+	result.Simulation, err = whatIf.Simulate(ctx, simulation, time.Now())
 	if errors.Is(err, routing.ErrPlayed) {
 		err = admin.Errorf(admin.Invalid, "%v", err)
 	}
@@ -70,9 +70,11 @@ func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Tab
 	if r.Connections == 0 {
 		return nil, nil
 	}
-	play := &routing.SimulateRequest{Connections: r.Connections, Destination: r.Destination, Source: r.Tags, Request: requestOf(r.Request)}
+	simulation := &routing.SimulateRequest{
+		Connections: r.Connections, Destination: r.Destination, Source: r.Tags, Request: requestOf(r.Request),
+	}
 	if r.Connection == nil {
-		return play, nil
+		return simulation, nil
 	}
 	in, err := inputOf(r.Connection)
 	if err != nil {
@@ -81,8 +83,8 @@ func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Tab
 	if d.data.Kafka.Table().Has(in.Listener) {
 		return nil, admin.Errorf(admin.Invalid, "listener %q serves Kafka, which has no routes to simulate", in.Listener)
 	}
-	play.Input = &in
-	return play, nil
+	simulation.Input = &in
+	return simulation, nil
 }
 
 // held counts the connections of the other nodes that answered.

@@ -17,19 +17,19 @@ import (
 	"penstock/node/nodetest"
 )
 
-// sharePatience bounds the waits of these tests.
-const sharePatience = 5 * time.Minute
+// shareTimeout bounds the waits of these tests.
+const shareTimeout = 5 * time.Minute
 
 // connFrom connects from one of this machine's addresses.
 func connFrom(t *testing.T, from, to string) net.Conn {
 	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: sharePatience}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: shareTimeout}
 	c, err := d.Dial("tcp", to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(sharePatience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(shareTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	return c
