@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errDataDirTaken says that another process has locked the data folder: two nodes
+// errDataDirInUse says that another process has locked the data folder: two nodes
 // would overwrite each other's state.
-var errDataDirTaken = errors.New("in use by another node")
+var errDataDirInUse = errors.New("in use by another node")
 
 // SocketName is the name of a node's own socket in its data folder.
 const SocketName = "penstock.sock"
@@ -40,7 +40,7 @@ func openDataDir(path string, secrets bool, log *slog.Logger) (*dataDir, error) 
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	if secrets {
-		if err := closeToOthers(path, log); err != nil {
+		if err := restrictAccess(path, log); err != nil {
 			return nil, fmt.Errorf("data folder %s: %w", path, err)
 		}
 	}
@@ -51,7 +51,7 @@ func openDataDir(path string, secrets bool, log *slog.Logger) (*dataDir, error) 
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = errDataDirTaken
+			err = errDataDirInUse
 		}
 		return nil, fmt.Errorf("data folder %s: %w", path, err)
 	}
@@ -62,12 +62,12 @@ func openDataDir(path string, secrets bool, log *slog.Logger) (*dataDir, error) 
 	return &dataDir{path, lock}, nil
 }
 
-// closeToOthers removes the permissions of group and others from the folder: it
+// restrictAccess removes the permissions of group and others from the folder: it
 // holds keys, and whoever can write to it can replace them. path may be a
 // symbolic link. It returns an error if the node must not change the folder: if
 // it belongs to another user, or holds files but no node's (/tmp and home folders
 // are given by mistake).
-func closeToOthers(path string, log *slog.Logger) error {
+func restrictAccess(path string, log *slog.Logger) error {
 	// One descriptor for all calls, so that the folder that was checked is the
 	// one that changes.
 	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)

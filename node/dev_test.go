@@ -26,7 +26,7 @@ func TestDevRefusesDataDirOfClusterNode(t *testing.T) {
 	if err == nil {
 		_ = n.Stop(t.Context())
 	}
-	if !errors.Is(err, errOfCluster) || !strings.Contains(err.Error(), dir) {
+	if !errors.Is(err, errClusterDataDir) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("it starts with %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "lock")); !errors.Is(err, os.ErrNotExist) {

@@ -52,7 +52,7 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		}
 	}
 	apply := func(text string) error {
-		c, err := ops.Ask(ctx, n.admin, admin.Principal{Name: "test", Role: admin.RoleAdmin})
+		c, err := ops.ConnectLocal(ctx, n.admin, admin.Principal{Name: "test", Role: admin.RoleAdmin})
 		if err != nil {
 			return err
 		}

@@ -333,7 +333,7 @@ func TestDataDirIsLockedAndPrivate(t *testing.T) {
 	}
 	if _, err := Start(t.Context(), Config{
 		Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", DataDir: dir,
-	}); !errors.Is(err, errDataDirTaken) {
+	}); !errors.Is(err, errDataDirInUse) {
 		t.Errorf("a second node in the same folder: %v", err)
 	}
 	c, err := admin.Dial(t.Context(), "unix:"+filepath.Join(dir, SocketName))

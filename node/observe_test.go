@@ -101,13 +101,13 @@ func TestSeriesOfDeletedListenersAreRemoved(t *testing.T) {
 	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 	n.mustDelete(t, "listener", "edge")
 	n.mustDelete(t, "service", "apps")
-	n.data.Tidy(time.Now())
+	n.data.Sweep(time.Now())
 	const series = `penstock_connections{listener="edge",service="apps"}`
 	if got := n.metric(t, series); got != "1" {
 		t.Errorf("with its connection open the series is %q", got)
 	}
 	conn.Close()
-	nodetest.WaitFor(t, "the series to go", func() bool { n.data.Tidy(time.Now()); return n.metric(t, series) == "" })
+	nodetest.WaitFor(t, "the series to go", func() bool { n.data.Sweep(time.Now()); return n.metric(t, series) == "" })
 }
 
 func TestTopReportsRates(t *testing.T) {

@@ -226,7 +226,7 @@ func TestOnlyTransientErrorsAreRetried(t *testing.T) {
 		{admin.Errorf(admin.Refused, "x"), false},
 		{admin.Errorf(admin.TooLarge, "x"), false},
 	} {
-		if passing(c.err) != c.again {
+		if isTransient(c.err) != c.again {
 			t.Errorf("%v: %v", c.err, !c.again)
 		}
 	}

@@ -32,7 +32,7 @@ spec: {address: "127.0.0.1:0", service: apps}
 		n.mustDelete(t, c[0], c[1])
 	}
 	nodetest.WaitFor(t, "the flow from other to be forgotten", func() bool {
-		n.Tidy(time.Now().Add(time.Minute))
+		n.Sweep(time.Now().Add(time.Minute))
 		return !slices.ContainsFunc(n.Flows(), func(f *Flow) bool { return f.Listener() == "other" })
 	})
 	n.mustApply(t, nodetest.OneService(b))

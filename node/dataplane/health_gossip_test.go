@@ -41,7 +41,7 @@ func TestEachEndpointHasThreeProbers(t *testing.T) {
 	views := make([]*healthGossip, nodes)
 	for i := range views {
 		views[i] = &healthGossip{self: members[i].ID}
-		views[i].look(hintsOfUp(members))
+		views[i].update(hintsOfUp(members))
 	}
 	asks := make([]int, nodes)
 	before := map[health.ID][]bool{}
@@ -56,11 +56,11 @@ func TestEachEndpointHasThreeProbers(t *testing.T) {
 			}
 		}
 		before[id] = who
-		if count != askers {
+		if count != probersPerEndpoint {
 			t.Fatalf("endpoint %d is asked by %d nodes", e, count)
 		}
 	}
-	fair := endpoints * askers / nodes
+	fair := endpoints * probersPerEndpoint / nodes
 	for i, n := range asks {
 		if n < fair/2 || n > fair*2 {
 			t.Errorf("node %d asks %d endpoints, its fair share is %d", i, n, fair)
@@ -72,7 +72,7 @@ func TestEachEndpointHasThreeProbers(t *testing.T) {
 		if i == gone {
 			continue
 		}
-		v.look(hintsOfUp(members))
+		v.update(hintsOfUp(members))
 		for id, who := range before {
 			if who[i] && !v.Mine(id) {
 				t.Fatalf("node %d does not ask %x any more though it is there", i, id)
@@ -93,7 +93,7 @@ func TestMajorityOfVerdictsCounts(t *testing.T) {
 	}
 	say := func(i int, well bool) {
 		members[i].Hints = binary.BigEndian.AppendUint32(nil, id.Verdict(well))
-		s.look(hintsOfUp(members))
+		s.update(hintsOfUp(members))
 	}
 	say(1, true)
 	if well, known := s.Heard(id); !well || !known {
@@ -108,16 +108,16 @@ func TestMajorityOfVerdictsCounts(t *testing.T) {
 		t.Error("something was heard that nobody said")
 	}
 	members[2].Down, members[3].Down = true, true
-	s.look(hintsOfUp(members))
+	s.update(hintsOfUp(members))
 	if well, known := s.Heard(id); !well || !known {
 		t.Error("nodes that are gone are still heard")
 	}
 	members[0].Hints = binary.BigEndian.AppendUint32(nil, unknown.Verdict(true))
-	s.look(hintsOfUp(members))
+	s.update(hintsOfUp(members))
 	if _, known := s.Heard(unknown); known {
 		t.Error("a node takes its own word for others'")
 	}
-	s.look(hintsOfUp(members[:3]))
+	s.update(hintsOfUp(members[:3]))
 	if !s.Mine(id) || !s.Mine(unknown) {
 		t.Error("three nodes ask everything")
 	}
@@ -140,7 +140,7 @@ func TestVerdictsCountInAnyOrder(t *testing.T) {
 				m.Hints = binary.BigEndian.AppendUint32(m.Hints, id.Verdict(i >= unwell))
 			}
 		}
-		s.look(hintsOfUp(members))
+		s.update(hintsOfUp(members))
 		return ids
 	}
 	for unwell, want := range []bool{true, true, true, false, false} {
@@ -156,15 +156,15 @@ func TestVerdictsCountInAnyOrder(t *testing.T) {
 func TestThreeNodesDoNotShareChecks(t *testing.T) {
 	members := membersUp(4)
 	s := &healthGossip{self: members[0].ID}
-	if !s.alone() {
+	if !s.tooFewNodes() {
 		t.Error("a node that has not looked around has somebody to tell")
 	}
-	s.look(hintsOfUp(members[:3]))
-	if !s.alone() {
+	s.update(hintsOfUp(members[:3]))
+	if !s.tooFewNodes() {
 		t.Error("three nodes share")
 	}
-	s.look(hintsOfUp(members))
-	if s.alone() {
+	s.update(hintsOfUp(members))
+	if s.tooFewNodes() {
 		t.Error("four nodes do not share")
 	}
 }

@@ -47,7 +47,7 @@ func TestClientsOfARemovedListenerAreServed(t *testing.T) {
 		t.Error("told to go before")
 	}
 	n.mustDelete(t, "listener", "web")
-	n.Tidy(time.Now().Add(time.Minute)) // the listener is forgotten
+	n.Sweep(time.Now().Add(time.Minute)) // the listener is forgotten
 	if status, last, by := ask(); status != http.StatusOK || !last || by != "cart" {
 		t.Errorf("%d, last %v, by %s", status, last, by)
 	}
@@ -391,7 +391,7 @@ func TestConnectionsToEndpointsEndWithTheirService(t *testing.T) {
 	nodetest.WaitFor(t, "the connections of the service to end", func() bool { return open.Load() == 0 })
 	c.HTTP.CloseIdleConnections()
 	nodetest.WaitFor(t, "its series to go", func() bool {
-		n.Tidy(time.Now().Add(time.Minute))
+		n.Sweep(time.Now().Add(time.Minute))
 		for series := range n.series(t) {
 			if strings.Contains(series, `service="shop"`) {
 				return false

@@ -16,11 +16,11 @@ func TestSmallHeapsGrowBetweenCollections(t *testing.T) {
 		{0, 800}, {1 << 20, 800}, {4 << 20, 800}, {5 << 20, 640}, {8 << 20, 400}, {16 << 20, 200},
 		{31 << 20, 100}, {32 << 20, 100}, {1 << 40, 100},
 	} {
-		got := percent(c.live)
+		got := percentFor(c.live)
 		if got != c.want {
 			t.Errorf("live %d: percent %d, want %d", c.live, got, c.want)
 		}
-		if grows := c.live * uint64(got) / 100; got > minPercent && grows > room {
+		if grows := c.live * uint64(got) / 100; got > minPercent && grows > minGrowth {
 			t.Errorf("live %d: grows by %d", c.live, grows)
 		}
 	}
@@ -29,7 +29,7 @@ func TestSmallHeapsGrowBetweenCollections(t *testing.T) {
 func TestMemoryIsReturnedWhenCalm(t *testing.T) {
 	const mb = 1 << 20
 	now := time.Unix(1000, 0)
-	p := pace{last: usage{allocated: 100 * mb}, next: now, since: 100 * mb}
+	p := trimmer{last: usage{allocated: 100 * mb}, next: now, since: 100 * mb}
 	for i, s := range []struct {
 		name                      string
 		live, resident, allocated uint64
@@ -50,10 +50,10 @@ func TestMemoryIsReturnedWhenCalm(t *testing.T) {
 		{"calm as before", 150 * mb, 160 * mb, 700*mb + 1000, false},
 	} {
 		now = now.Add(tick)
-		if got := p.trims(usage{s.live, s.resident, s.allocated}, now); got != s.want {
+		if got := p.shouldTrim(usage{s.live, s.resident, s.allocated}, now); got != s.want {
 			t.Errorf("%d, %s: %v", i, s.name, got)
 		} else if got {
-			p.trimmed(now, 48*time.Millisecond)
+			p.recordTrim(now, 48*time.Millisecond)
 		}
 		if s.name == "later" || i >= 9 { // as if the pause were over
 			p.next = now
@@ -65,7 +65,7 @@ func TestEachCollectionIsSignalled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	collected := make(chan struct{}, 1)
-	watch(ctx, collected)
+	signalCollections(ctx, collected)
 	for range 3 {
 		runtime.GC()
 		select {
@@ -96,7 +96,7 @@ func TestTuneRestoresGCPercent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan struct{})
-	go func() { defer close(done); Keep(ctx) }()
+	go func() { defer close(done); Tune(ctx) }()
 	for deadline := time.Now().Add(time.Minute); gcPercent() != maxPercent; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("percent %d while the heap is small", gcPercent())
@@ -114,7 +114,7 @@ func TestTuneFollowsHeapSize(t *testing.T) {
 	t.Setenv("GOGC", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); Keep(ctx) }()
+	go func() { defer close(done); Tune(ctx) }()
 	defer func() { cancel(); <-done }()
 	wait := func(want int) {
 		t.Helper()
@@ -127,7 +127,7 @@ func TestTuneFollowsHeapSize(t *testing.T) {
 		}
 	}
 	wait(maxPercent)
-	large := make([]byte, 4*room)
+	large := make([]byte, 4*minGrowth)
 	runtime.GC()
 	wait(minPercent)
 	runtime.KeepAlive(large)
@@ -138,7 +138,7 @@ func TestTuneFollowsHeapSize(t *testing.T) {
 func TestTuneRespectsGOGC(t *testing.T) {
 	t.Setenv("GOGC", "77")
 	before := gcPercent()
-	Keep(t.Context()) // returns at once
+	Tune(t.Context()) // returns at once
 	if got := gcPercent(); got != before {
 		t.Errorf("percent %d, was %d", got, before)
 	}

@@ -30,10 +30,10 @@ func Level(o resource.Object) int {
 	return 0
 }
 
-// Understood returns an error for a resource that some members do not support, and
+// CheckSupported returns an error for a resource that some members do not support, and
 // that would make them stop: during an upgrade some nodes still run the previous
 // release. lacking returns the members below a level.
-func Understood(o resource.Object, lacking func(level int) (nodes []string)) error {
+func CheckSupported(o resource.Object, lacking func(level int) (nodes []string)) error {
 	l := Level(o)
 	if l == 0 {
 		return nil

@@ -46,11 +46,11 @@ func Admin(s *admin.Server) prometheus.Collector {
 		a := s.Stats()
 		to.gauge(mAdminConns, float64(a.Unauthenticated), "unknown")
 		to.gauge(mAdminConns, float64(a.Connections-a.Unauthenticated), "known")
-		to.count(mAdminTokens, a.Authenticated, "good")
-		to.count(mAdminTokens, a.AuthFailed, "wrong")
-		to.count(mAdminTokens, a.AuthLimited, "not_looked_at")
-		to.count(mAdminRefused, a.Forbidden, "role")
-		to.count(mAdminRefused, a.OverLimit, "too_many")
+		to.counter(mAdminTokens, a.Authenticated, "good")
+		to.counter(mAdminTokens, a.AuthFailed, "wrong")
+		to.counter(mAdminTokens, a.AuthLimited, "not_looked_at")
+		to.counter(mAdminRefused, a.Forbidden, "role")
+		to.counter(mAdminRefused, a.OverLimit, "too_many")
 	})
 }
 
@@ -62,14 +62,14 @@ func Cluster(c *cluster.Cluster) prometheus.Collector {
 			to.gauge(mAlone, 0)
 			return
 		}
-		to.gauge(mAlone, truth(c.Alone() != ""))
+		to.gauge(mAlone, boolValue(c.Alone() != ""))
 		raft(c, to)
 		members(c, to)
 		p := c.PortStats()
 		to.gauge(mPortPending, float64(p.Pending))
-		to.count(mPortAccepted, p.Accepted)
+		to.counter(mPortAccepted, p.Accepted)
 		for reason, v := range p.Refused {
-			to.count(mPortRefused, v, reason)
+			to.counter(mPortRefused, v, reason)
 		}
 	})
 }
@@ -77,13 +77,13 @@ func Cluster(c *cluster.Cluster) prometheus.Collector {
 // raft sends the state of Raft.
 func raft(c *cluster.Cluster, to sink) {
 	s := c.Store().Leadership()
-	to.gauge(mLeads, truth(s.Leader == c.ID()))
+	to.gauge(mLeads, boolValue(s.Leader == c.ID()))
 	to.gauge(mTerm, float64(s.Term))
 	to.gauge(mCommit, float64(s.Commit))
 	to.gauge(mLast, float64(s.Last))
 	to.gauge(mApplied, float64(s.Applied))
 	to.gauge(mContact, s.Contact.Seconds())
-	to.gauge(mFault, truth(s.Fault != nil))
+	to.gauge(mFault, boolValue(s.Fault != nil))
 }
 
 // members sends the number of nodes by role and state, zeros included.

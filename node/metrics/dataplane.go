@@ -68,13 +68,13 @@ func flows(d *dataplane.Dataplane, to sink) {
 		if f.Service() != "" {
 			counts := f.Counts()
 			to.gauge(mConnections, float64(counts.Active), f.Listener(), f.Service())
-			to.count(mRoutedTotal, counts.Connections, f.Listener(), f.Service())
-			to.count(mBytesTotal, counts.BytesIn, f.Listener(), f.Service(), "in")
-			to.count(mBytesTotal, counts.BytesOut, f.Listener(), f.Service(), "out")
+			to.counter(mRoutedTotal, counts.Connections, f.Listener(), f.Service())
+			to.counter(mBytesTotal, counts.BytesIn, f.Listener(), f.Service(), "in")
+			to.counter(mBytesTotal, counts.BytesOut, f.Listener(), f.Service(), "out")
 		}
 		requests(f, to)
 		for reason, v := range f.Ended() {
-			to.count(mConnectionsTotal, v, f.Listener(), f.Service(), string(reason))
+			to.counter(mConnectionsTotal, v, f.Listener(), f.Service(), string(reason))
 		}
 	}
 }
@@ -91,15 +91,15 @@ func engine(d *dataplane.Dataplane, to sink) {
 	to.gauge(mBudgetUsed, float64(s.BudgetUsed))
 	to.gauge(mHandshakes, float64(s.Handshakes))
 	for reason, v := range s.Refused {
-		to.count(mRefusedTotal, v, string(reason))
+		to.counter(mRefusedTotal, v, string(reason))
 	}
-	to.count(mRestsTotal, s.AcceptRests)
+	to.counter(mRestsTotal, s.AcceptRests)
 	requests := d.EvictedRequests()
 	for _, l := range d.Engine.Listeners() {
-		to.gauge(mListenerUp, truth(l.Err == nil), l.Name)
-		to.count(mEvictions, s.Evicted[l.Name], "memory", l.Name)
-		to.count(mEvictions, s.EvictedHandshakes[l.Name], "handshakes", l.Name)
-		to.count(mEvictions, requests[l.Name], "requests", l.Name)
+		to.gauge(mListenerUp, boolValue(l.Err == nil), l.Name)
+		to.counter(mEvictions, s.Evicted[l.Name], "memory", l.Name)
+		to.counter(mEvictions, s.EvictedHandshakes[l.Name], "handshakes", l.Name)
+		to.counter(mEvictions, requests[l.Name], "requests", l.Name)
 	}
 }
 
@@ -116,8 +116,8 @@ func endpoints(table *routing.Table, to sink) {
 				continue // an endpoint with the same address and other tags
 			}
 			seen[name] = true
-			to.gauge(mHealthy, truth(e.Health() != endpoint.Unhealthy), g.Service(), name)
-			to.gauge(mEjected, truth(e.Ejected(now)), g.Service(), name)
+			to.gauge(mHealthy, boolValue(e.Health() != endpoint.Unhealthy), g.Service(), name)
+			to.gauge(mEjected, boolValue(e.Ejected(now)), g.Service(), name)
 			to.gauge(mEndpointState, 1, g.Service(), name, string(g.Condition(e, now).State))
 			to.gauge(mEndpointConns, float64(e.Active()), g.Service(), name)
 		}
@@ -128,7 +128,7 @@ func endpoints(table *routing.Table, to sink) {
 func requests(f *dataplane.Flow, to sink) {
 	active, ended := f.Requests()
 	for class, v := range ended {
-		to.count(mRequestsTotal, v, f.Listener(), f.Service(), class)
+		to.counter(mRequestsTotal, v, f.Listener(), f.Service(), class)
 	}
 	if active > 0 || len(ended) > 0 {
 		to.gauge(mRequests, float64(active), f.Listener(), f.Service())
@@ -138,7 +138,7 @@ func requests(f *dataplane.Flow, to sink) {
 // refusals sends the number of refused requests by reason.
 func refusals(d *dataplane.Dataplane, to sink) {
 	for reason, v := range d.Refusals() {
-		to.count(mRequestsRefused, v, string(reason))
+		to.counter(mRequestsRefused, v, string(reason))
 	}
 }
 

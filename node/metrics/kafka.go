@@ -39,20 +39,20 @@ func kafkaMetrics(p *kafka.Proxy, to sink) {
 	for _, s := range p.Counts() {
 		for i := range s.APIs {
 			a := &s.APIs[i]
-			to.count(mKafkaRequests, a.Requests, s.Cluster, a.API)
-			to.count(mKafkaErrors, a.Errors, s.Cluster, a.API)
-			to.count(mKafkaBytes, a.In, s.Cluster, a.API, "in")
-			to.count(mKafkaBytes, a.Out, s.Cluster, a.API, "out")
-			to.ch <- latency(mKafkaBroker, &a.Broker, s.Cluster, a.API)
-			to.ch <- latency(mKafkaProxy, &a.Proxy, s.Cluster, a.API)
+			to.counter(mKafkaRequests, a.Requests, s.Cluster, a.API)
+			to.counter(mKafkaErrors, a.Errors, s.Cluster, a.API)
+			to.counter(mKafkaBytes, a.In, s.Cluster, a.API, "in")
+			to.counter(mKafkaBytes, a.Out, s.Cluster, a.API, "out")
+			to.ch <- histogram(mKafkaBroker, &a.Broker, s.Cluster, a.API)
+			to.ch <- histogram(mKafkaProxy, &a.Proxy, s.Cluster, a.API)
 		}
 		for _, t := range s.Topics {
-			to.count(mKafkaTopics, t.Messages, s.Cluster, t.Topic, t.API)
-			to.count(mKafkaRecords, t.Bytes, s.Cluster, t.Topic, t.API)
+			to.counter(mKafkaTopics, t.Messages, s.Cluster, t.Topic, t.API)
+			to.counter(mKafkaRecords, t.Bytes, s.Cluster, t.Topic, t.API)
 		}
-		to.count(mKafkaHidden, s.Hidden, s.Cluster)
-		to.count(mKafkaThrottled, s.Throttled, s.Cluster)
-		to.count(mKafkaDenied, s.Denied, s.Cluster)
+		to.counter(mKafkaHidden, s.Hidden, s.Cluster)
+		to.counter(mKafkaThrottled, s.Throttled, s.Cluster)
+		to.counter(mKafkaDenied, s.Denied, s.Cluster)
 	}
 	for name, n := range p.Unplaced() {
 		to.gauge(mKafkaUnplaced, float64(n), name)
@@ -60,13 +60,13 @@ func kafkaMetrics(p *kafka.Proxy, to sink) {
 	for c := range p.Table().Physicals() {
 		if s, ok := p.Watched(c.Name()); ok {
 			to.gauge(mKafkaKnown, float64(len(s.Brokers)), c.Name())
-			to.gauge(mKafkaLookup, truth(s.Err != nil), c.Name())
+			to.gauge(mKafkaLookup, boolValue(s.Err != nil), c.Name())
 		}
 	}
 }
 
-// latency makes a histogram metric from the counts of h.
-func latency(d *prometheus.Desc, h *kafka.Histogram, labels ...string) prometheus.Metric {
+// histogram makes a histogram metric from the counts of h.
+func histogram(d *prometheus.Desc, h *kafka.Histogram, labels ...string) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(kafka.Buckets))
 	total := uint64(0)
 	for i, bound := range kafka.Buckets {

@@ -32,10 +32,10 @@ type Readiness interface{ NotReady() string }
 // Node collects the node's phase, readiness, build and start time.
 func Node(version string, started time.Time, state *lifecycle.State, ready Readiness) prometheus.Collector {
 	return collector(func(to sink) {
-		to.gauge(mReady, truth(ready.NotReady() == ""))
+		to.gauge(mReady, boolValue(ready.NotReady() == ""))
 		now := state.String()
 		for _, phase := range lifecycle.Phases {
-			to.gauge(mState, truth(phase == now), phase)
+			to.gauge(mState, boolValue(phase == now), phase)
 		}
 		to.gauge(mBuild, 1, version)
 		to.gauge(mStartSeconds, float64(started.UnixMilli())/1000)
@@ -57,12 +57,12 @@ func Catalog(c *catalog.Catalog) prometheus.Collector {
 
 // Files collects whether the resources of the node's files are in force.
 func Files(synced *atomic.Bool) prometheus.Collector {
-	return collector(func(to sink) { to.gauge(mSynced, truth(synced.Load())) })
+	return collector(func(to sink) { to.gauge(mSynced, boolValue(synced.Load())) })
 }
 
 // AccessLog collects the number of dropped lines.
 func AccessLog(l *accesslog.Log) prometheus.Collector {
-	return collector(func(to sink) { to.count(mAccessLost, l.Dropped()) })
+	return collector(func(to sink) { to.counter(mAccessLost, l.Dropped()) })
 }
 
 // Changes makes the counter of requested changes, by result.

@@ -37,14 +37,14 @@ func rollouts(table *routing.Table, tracker *rollout.Tracker, driver *rollout.Dr
 		phases[s.Phase]++
 		to.gauge(mRolloutWeight, float64(s.Weight), item.Name)
 		if t, ok := table.RolloutCounts(item.Name, now); ok {
-			to.count(mRolloutTally, t.Connects-min(t.Connects, t.Failed), item.Name, "ok")
-			to.count(mRolloutTally, t.Failed, item.Name, "failed")
-			to.count(mRolloutTally, t.Resets, item.Name, "reset")
+			to.counter(mRolloutTally, t.Connects-min(t.Connects, t.Failed), item.Name, "ok")
+			to.counter(mRolloutTally, t.Failed, item.Name, "failed")
+			to.counter(mRolloutTally, t.Resets, item.Name, "reset")
 		}
 	}
 	moves := driver.Moves()
 	for _, phase := range rollout.Phases {
 		to.gauge(mRollouts, float64(phases[phase]), phase)
-		to.count(mRolloutChanges, moves[phase], phase)
+		to.counter(mRolloutChanges, moves[phase], phase)
 	}
 }

@@ -291,7 +291,7 @@ func TestUnacceptedRaftStreamsAreClosed(t *testing.T) {
 }
 
 func TestAdminClientsAreBounded(t *testing.T) {
-	p := newTestMux(t, mux.Config{MaxGuests: 1})
+	p := newTestMux(t, mux.Config{MaxClients: 1})
 	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	c, err := command.Dial(t.Context(), p.addr)
 	if err != nil {
@@ -299,7 +299,7 @@ func TestAdminClientsAreBounded(t *testing.T) {
 	}
 	if second, err := command.Dial(t.Context(), p.addr); err == nil {
 		second.Close()
-		t.Error("a second guest was taken")
+		t.Error("a second client was accepted")
 	}
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
 	c.Close()

@@ -26,7 +26,7 @@ func (d *decisions) register(s *admin.Server) {
 // effective lists which policies apply to which sources on this node.
 func (d *decisions) effective(ctx context.Context, r *admin.EffectiveRequest) (*admin.EffectiveResult, error) {
 	if !r.Stale {
-		if err := d.peers.Current(ctx); err != nil {
+		if err := d.peers.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -33,7 +33,7 @@ func serveV1[Resp any](f *HTTP, method string, request func(*http.Request) (any,
 			reply(w, nil, err)
 			return
 		}
-		c, err := Ask(ctx, f.Admin, p)
+		c, err := ConnectLocal(ctx, f.Admin, p)
 		if err != nil {
 			reply(w, nil, err)
 			return
@@ -76,9 +76,9 @@ func (f *HTTP) bearer(ctx context.Context, r *http.Request) (admin.Principal, er
 	return p, err
 }
 
-func nothing(*http.Request) (any, error) { return admin.Empty{}, nil }
+func emptyRequest(*http.Request) (any, error) { return admin.Empty{}, nil }
 
-func whole[T any](v *T) any { return v }
+func wholeResult[T any](v *T) any { return v }
 
 func getRequest(r *http.Request) (any, error) {
 	if _, err := resource.FindKind(kinds.All(), r.PathValue("kind")); err != nil {

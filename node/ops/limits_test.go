@@ -56,7 +56,7 @@ func TestHTTPClosesOldestConnectionAtLimit(t *testing.T) {
 func TestConnLimiterClosesOldest(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
-	s.Config.ConnState = crowd(mux.NewUnauthenticatedPool(10, 3))
+	s.Config.ConnState = limitConns(mux.NewUnauthenticatedPool(10, 3))
 	s.Start()
 	defer s.Close()
 	var all []net.Conn

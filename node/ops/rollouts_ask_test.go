@@ -25,7 +25,7 @@ func TestRolloutsQueryMembersThatGossipCannotReach(t *testing.T) {
 		{ID: "6", Name: "f", State: cluster.StateLeft},
 	}
 	var got []string
-	for _, r := range askMembers(members, func(m *cluster.Member) (*admin.RolloutSeen, error) {
+	for _, r := range queryMembers(members, func(m *cluster.Member) (*admin.RolloutSeen, error) {
 		switch m.Name {
 		case "b", "d":
 			return &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{"canary": {Failed: 7}}}, nil
@@ -56,12 +56,12 @@ func TestRolloutQueriesAreChunked(t *testing.T) {
 		}
 		return seen, nil
 	}
-	seen, err := inQuestions(routes, 10, ask)
+	seen, err := queryInChunks(routes, 10, ask)
 	if err != nil || len(seen.Rollouts) != 25 || seen.Rollouts["r24"].Mark != "r24" || !slices.Equal(sizes, []string{"10", "10", "5"}) {
 		t.Errorf("in questions of %v: %+v, %v", sizes, seen, err)
 	}
 	lost := errors.New("lost")
-	seen, err = inQuestions(routes, 10, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+	seen, err = queryInChunks(routes, 10, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
 		if len(r.Routes) < 10 {
 			return nil, lost
 		}
@@ -76,7 +76,7 @@ func TestRolloutQueriesAreChunked(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprint("r", i)
 	}
-	if reports := l.askRollouts(t.Context(), many); len(reports) != 1 || reports[0].Err != nil {
+	if reports := l.collectObservations(t.Context(), many); len(reports) != 1 || reports[0].Err != nil {
 		t.Errorf("more than %d: %+v", admin.MaxRollouts, reports)
 	}
 }

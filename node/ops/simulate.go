@@ -16,11 +16,11 @@ import (
 // simulate computes the effect of a change on traffic, on a copy of this node's
 // routing table.
 func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.SimulateResult, error) {
-	if passed, err := d.peers.Elsewhere(ctx, r.Node); passed {
+	if passed, err := d.peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}
 	if !r.Stale {
-		if err := d.peers.Current(ctx); err != nil {
+		if err := d.peers.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -45,11 +45,11 @@ func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*ad
 		return nil, admin.Errorf(admin.Invalid, "%v", err)
 	}
 	result := &admin.SimulateResult{Node: d.peers.self.Name}
-	summarize := func(h *held) []string {
+	summarize := func(h *connectionCounts) []string {
 		return append(whatIf.DiffSummary(h.endpoint), d.data.Kafka.DiffSummary(changes, h.cluster)...)
 	}
-	if result.Words = summarize(new(held)); len(result.Words) > 0 {
-		if h := d.heldElsewhere(ctx); h.counted != nil {
+	if result.Words = summarize(new(connectionCounts)); len(result.Words) > 0 {
+		if h := d.countElsewhere(ctx); h.counted != nil {
 			result.Words, result.Counted = summarize(h), h.counted
 		}
 	} else {
@@ -87,23 +87,25 @@ func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Tab
 	return simulation, nil
 }
 
-// held counts the connections of the other nodes that answered.
-type held struct {
-	endpoints map[heldAt]int64
+// connectionCounts counts the connections of the other nodes that answered.
+type connectionCounts struct {
+	endpoints map[endpointKey]int64
 	clusters  map[string]int64 // by virtual cluster
 	counted   *admin.Counted   // nil: there are no other nodes
 }
 
-// heldAt identifies an endpoint of a service.
-type heldAt struct{ service, address string }
+// endpointKey identifies an endpoint of a service.
+type endpointKey struct{ service, address string }
 
-func (h *held) endpoint(service, address string) int64 { return h.endpoints[heldAt{service, address}] }
-func (h *held) cluster(name string) int64              { return h.clusters[name] }
+func (h *connectionCounts) endpoint(service, address string) int64 {
+	return h.endpoints[endpointKey{service, address}]
+}
+func (h *connectionCounts) cluster(name string) int64 { return h.clusters[name] }
 
-// heldElsewhere collects the connection counts of the other nodes. It lists those
-// that do not answer within reportPatience as missing.
-func (d *decisions) heldElsewhere(ctx context.Context) *held {
-	h := &held{endpoints: map[heldAt]int64{}, clusters: map[string]int64{}}
+// countElsewhere collects the connection counts of the other nodes. It lists those
+// that do not answer within reportTimeout as missing.
+func (d *decisions) countElsewhere(ctx context.Context) *connectionCounts {
+	h := &connectionCounts{endpoints: map[endpointKey]int64{}, clusters: map[string]int64{}}
 	if d.peers.cluster == nil {
 		return h
 	}
@@ -124,12 +126,12 @@ func (d *decisions) heldElsewhere(ctx context.Context) *held {
 }
 
 // add adds the counts of another node's report.
-func (h *held) add(r *admin.Report) {
+func (h *connectionCounts) add(r *admin.Report) {
 	for i := range r.Services {
 		service := &r.Services[i]
 		for j := range service.Endpoints {
 			e := &service.Endpoints[j]
-			h.endpoints[heldAt{service.Name, cmp.Or(e.Resolved, e.Address)}] += e.Connections
+			h.endpoints[endpointKey{service.Name, cmp.Or(e.Resolved, e.Address)}] += e.Connections
 		}
 	}
 	for i := range r.VirtualClusters {

@@ -21,7 +21,7 @@ func TestChangeWithSingleVoterWarns(t *testing.T) {
 		{2, made, 0},
 		{3, made, 0},
 	} {
-		if got := oneDisk("n1", c.voters, c.changes); len(got) != c.want {
+		if got := singleVoterWarning("n1", c.voters, c.changes); len(got) != c.want {
 			t.Errorf("%d voters, %+v: %+v", c.voters, c.changes, got)
 		}
 	}

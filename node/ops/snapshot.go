@@ -28,7 +28,7 @@ const chunkSize = 1 << 20
 // Stale, it first waits until they are current.
 func (q *reader) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send func(*admin.Chunk) error) error {
 	if !r.Stale {
-		if err := q.peers.Current(ctx); err != nil {
+		if err := q.peers.ReadBarrier(ctx); err != nil {
 			return err
 		}
 	}
@@ -94,8 +94,8 @@ type upload struct {
 	busy bool
 }
 
-// take reserves the upload that a part belongs to; the first part begins one.
-func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
+// acquire reserves the upload that a part belongs to; the first part begins one.
+func (u *uploads) acquire(r *admin.UploadRequest) (*upload, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	one := u.open[string(r.Upload)]
@@ -127,8 +127,8 @@ func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
 	return one, nil
 }
 
-// give releases an upload, n bytes longer, until its next part.
-func (u *uploads) give(one *upload, n int) {
+// release releases an upload, n bytes longer, until its next part.
+func (u *uploads) release(one *upload, n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	one.size, one.last, one.busy = one.size+int64(n), time.Now(), false
@@ -160,7 +160,7 @@ func (u *uploads) drop(name []byte) {
 // restoreSnapshot takes one part of a snapshot. After the last part, it replaces
 // the resources of the cluster by those of the snapshot, in one change.
 func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*admin.RestoreResult, error) {
-	one, err := c.uploads.take(r)
+	one, err := c.uploads.acquire(r)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (
 		return nil, fmt.Errorf("cannot store the snapshot: %w", err)
 	}
 	if !r.Last {
-		c.uploads.give(one, len(r.Data))
+		c.uploads.release(one, len(r.Data))
 		return &admin.RestoreResult{}, nil
 	}
 	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
@@ -193,15 +193,15 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (
 		Open: func(_, value []byte) ([]byte, error) { return value, nil },
 	})
 	if err != nil {
-		return nil, tooMuch(err)
+		return nil, explainTooLarge(err)
 	}
-	result.Reached, _ = c.reach(ctx, result.Index, admin.Wait{}, nil)
+	result.Reached, _ = c.awaitIndex(ctx, result.Index, admin.Wait{}, nil)
 	return result, nil
 }
 
-// tooMuch adds to the error of a restore that is too large what the limit applies
+// explainTooLarge adds to the error of a restore that is too large what the limit applies
 // to.
-func tooMuch(err error) error {
+func explainTooLarge(err error) error {
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {
 		return err

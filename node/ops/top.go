@@ -32,11 +32,11 @@ func (t *top) top(ctx context.Context, r *admin.TopRequest, send func(*admin.Top
 	case t.peers.cluster == nil:
 		return admin.Errorf(admin.NotFound, "there is no node %q; this one is %q", r.Node, t.peers.self.Name)
 	}
-	return t.topOf(ctx, r.Node, &admin.TopRequest{Interval: r.Interval, Count: r.Count, Connections: r.Connections}, send)
+	return t.forwardTop(ctx, r.Node, &admin.TopRequest{Interval: r.Interval, Count: r.Count, Connections: r.Connections}, send)
 }
 
-// topOf forwards the samples of another node.
-func (t *top) topOf(ctx context.Context, node string, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+// forwardTop forwards the samples of another node.
+func (t *top) forwardTop(ctx context.Context, node string, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	c, err := t.peers.cluster.Client(ctx, node)
 	if err != nil {
 		return err

@@ -8,10 +8,10 @@ import (
 	"penstock/routing/resource"
 )
 
-// crowding warns of virtual clusters whose explicit maxFrame exceeds the memory
+// maxFrameWarnings warns of virtual clusters whose explicit maxFrame exceeds the memory
 // budget of this node: it would refuse such a frame if the frame has to be
 // collected. The default of maxFrame causes no warning.
-func (c *changes) crowding(objects []resource.Object) (warnings []admin.Fault) {
+func (c *changes) maxFrameWarnings(objects []resource.Object) (warnings []admin.Fault) {
 	budget := c.data.Engine.Stats().BudgetBulk
 	for i := range objects {
 		v, ok := objects[i].Spec.(*model.VirtualCluster)
@@ -26,9 +26,9 @@ func (c *changes) crowding(objects []resource.Object) (warnings []admin.Fault) {
 	return warnings
 }
 
-// unplaced warns of virtual clusters without a port for one of the brokers that
+// unplacedWarnings warns of virtual clusters without a port for one of the brokers that
 // this node knows in their physical cluster.
-func (c *changes) unplaced(objects []resource.Object) (warnings []admin.Fault) {
+func (c *changes) unplacedWarnings(objects []resource.Object) (warnings []admin.Fault) {
 	for i := range objects {
 		v, ok := objects[i].Spec.(*model.VirtualCluster)
 		if !ok {

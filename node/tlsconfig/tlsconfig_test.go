@@ -196,7 +196,7 @@ func TestClientUsesCurrentCertificate(t *testing.T) {
 	}
 }
 
-// A client's handshake may have used other settings than those that LetsIn checks:
+// A client's handshake may have used other settings than those that Accepts checks:
 // only a chain to the CA of these counts.
 func TestAcceptsChecksCurrentSettings(t *testing.T) {
 	parse := func(c *resource.Certificate) *x509.Certificate {
@@ -221,13 +221,13 @@ func TestAcceptsChecksCurrentSettings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.LetsIn(&tls.ConnectionState{}); got != test.none {
+		if got := s.Accepts(&tls.ConnectionState{}); got != test.none {
 			t.Errorf("%s: a client without a certificate: %t", test.mode, got)
 		}
-		if got := s.LetsIn(state(parse(ours))); got != test.ours {
+		if got := s.Accepts(state(parse(ours))); got != test.ours {
 			t.Errorf("%s: a client of ours: %t", test.mode, got)
 		}
-		if got := s.LetsIn(state(parse(theirs))); got != test.theirs {
+		if got := s.Accepts(state(parse(theirs))); got != test.theirs {
 			t.Errorf("%s: a client of others: %t", test.mode, got)
 		}
 	}
