@@ -246,10 +246,10 @@ func (n *Node) makeComponents() (err error) {
 	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
 	n.componentsReady.Store(true)
-	front := ops.HTTP{
+	handlers := ops.HTTP{
 		Admin: n.admin, Metrics: n.newRegistry(), Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
 	}
-	n.gate.Set(front.Handler())
+	n.gate.Set(handlers.Handler())
 	return nil
 }
 

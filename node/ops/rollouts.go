@@ -167,9 +167,9 @@ func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (
 		names[i] = items[i].Name
 	}
 	list := admin.Rollouts{}
-	for _, look := range l.driver.Observe(ctx, names) {
-		if look.Route != nil {
-			list = append(list, describeRollout(&look.Item, &look.Seen, look))
+	for _, observed := range l.driver.Observe(ctx, names) {
+		if observed.Route != nil {
+			list = append(list, describeRollout(&observed.Item, &observed.Seen, observed))
 		}
 	}
 	return &list, nil
@@ -205,8 +205,8 @@ func (l *rollouts) rolloutItems(route string) ([]rollout.Item, error) {
 	return nil, admin.Errorf(admin.NotFound, "there is no MeshTCPRoute %q", route)
 }
 
-// describeRollout describes one rollout; look is nil if no other node was asked.
-func describeRollout(item *rollout.Item, seen *rollout.Seen, look *rollout.Observation) admin.Rollout {
+// describeRollout describes one rollout; observed is nil if no other node was asked.
+func describeRollout(item *rollout.Item, seen *rollout.Seen, observed *rollout.Observation) admin.Rollout {
 	spec := item.Route.Rollout.WithDefaults()
 	s := item.Acts()
 	if !item.Begun() {
@@ -220,12 +220,12 @@ func describeRollout(item *rollout.Item, seen *rollout.Seen, look *rollout.Obser
 	if s.UnderWay() {
 		out.Left = rollout.Left(spec, s, seen)
 	}
-	if look == nil {
+	if observed == nil {
 		return out
 	}
 	out.Connects, out.Failed, out.Resets = seen.Connects, seen.Failed, seen.Resets
 	out.Endpoints, out.Ejected = seen.Endpoints, seen.Ejected
-	out.Nodes, out.Silent = look.Nodes, look.Silent
+	out.Nodes, out.Silent = observed.Nodes, observed.Silent
 	slices.Sort(out.Silent)
 	if s.Phase == resource.RolloutRunning && out.Left == 0 {
 		out.Held = rollout.Held(seen)
