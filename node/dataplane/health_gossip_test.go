@@ -43,7 +43,7 @@ func TestEachEndpointHasThreeProbers(t *testing.T) {
 		views[i] = &healthGossip{self: members[i].ID}
 		views[i].update(hintsOfUp(members))
 	}
-	asks := make([]int, nodes)
+	probes := make([]int, nodes)
 	before := map[health.ID][]bool{}
 	for e := range endpoints {
 		id := health.ID(e*2654435761) &^ 1
@@ -51,19 +51,19 @@ func TestEachEndpointHasThreeProbers(t *testing.T) {
 		count := 0
 		for i, v := range views {
 			if who[i] = v.Mine(id); who[i] {
-				asks[i]++
+				probes[i]++
 				count++
 			}
 		}
 		before[id] = who
 		if count != probersPerEndpoint {
-			t.Fatalf("endpoint %d is asked by %d nodes", e, count)
+			t.Fatalf("endpoint %d is probed by %d nodes", e, count)
 		}
 	}
 	fair := endpoints * probersPerEndpoint / nodes
-	for i, n := range asks {
+	for i, n := range probes {
 		if n < fair/2 || n > fair*2 {
-			t.Errorf("node %d asks %d endpoints, its fair share is %d", i, n, fair)
+			t.Errorf("node %d probes %d endpoints, its fair share is %d", i, n, fair)
 		}
 	}
 	gone := 3
@@ -75,10 +75,10 @@ func TestEachEndpointHasThreeProbers(t *testing.T) {
 		v.update(hintsOfUp(members))
 		for id, who := range before {
 			if who[i] && !v.Mine(id) {
-				t.Fatalf("node %d does not ask %x any more though it is there", i, id)
+				t.Fatalf("node %d no longer probes %x although it is up", i, id)
 			}
 			if !who[gone] && who[i] != v.Mine(id) {
-				t.Fatalf("%x moved though none of its askers went", id)
+				t.Fatalf("%x moved although all of its probers are up", id)
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func TestMajorityOfVerdictsCounts(t *testing.T) {
 	members := membersUp(6)
 	s := &healthGossip{self: members[0].ID}
 	if _, known := s.Heard(id); known || !s.Mine(id) {
-		t.Error("a node that has not looked around relies on others")
+		t.Error("a node without a snapshot relies on others")
 	}
 	say := func(i int, well bool) {
 		members[i].Hints = binary.BigEndian.AppendUint32(nil, id.Verdict(well))
@@ -97,29 +97,29 @@ func TestMajorityOfVerdictsCounts(t *testing.T) {
 	}
 	say(1, true)
 	if well, known := s.Heard(id); !well || !known {
-		t.Error("one that says well is not heard")
+		t.Error("one healthy verdict is ignored")
 	}
 	say(2, false)
 	say(3, false)
 	if well, _ := s.Heard(id); well {
-		t.Error("two of three say that it is not well")
+		t.Error("healthy, although two of three verdicts are unhealthy")
 	}
 	if _, known := s.Heard(unknown); known {
-		t.Error("something was heard that nobody said")
+		t.Error("an endpoint without verdicts has one")
 	}
 	members[2].Down, members[3].Down = true, true
 	s.update(hintsOfUp(members))
 	if well, known := s.Heard(id); !well || !known {
-		t.Error("nodes that are gone are still heard")
+		t.Error("the verdicts of nodes that are down still count")
 	}
 	members[0].Hints = binary.BigEndian.AppendUint32(nil, unknown.Verdict(true))
 	s.update(hintsOfUp(members))
 	if _, known := s.Heard(unknown); known {
-		t.Error("a node takes its own word for others'")
+		t.Error("a node counts its own verdict as gossip")
 	}
 	s.update(hintsOfUp(members[:3]))
 	if !s.Mine(id) || !s.Mine(unknown) {
-		t.Error("three nodes ask everything")
+		t.Error("three nodes do not probe everything")
 	}
 }
 
@@ -146,7 +146,7 @@ func TestVerdictsCountInAnyOrder(t *testing.T) {
 	for unwell, want := range []bool{true, true, true, false, false} {
 		for _, id := range say(unwell) {
 			if well, known := s.Heard(id); well != want || !known {
-				t.Fatalf("%d of 4 say that %d is not well: heard %v, %v", unwell, id, well, known)
+				t.Fatalf("%d of 4 verdicts on %d are unhealthy: got %v, %v", unwell, id, well, known)
 			}
 		}
 	}
@@ -157,14 +157,14 @@ func TestThreeNodesDoNotShareChecks(t *testing.T) {
 	members := membersUp(4)
 	s := &healthGossip{self: members[0].ID}
 	if !s.tooFewNodes() {
-		t.Error("a node that has not looked around has somebody to tell")
+		t.Error("a node without a snapshot gossips results")
 	}
 	s.update(hintsOfUp(members[:3]))
 	if !s.tooFewNodes() {
-		t.Error("three nodes share")
+		t.Error("three nodes share checks")
 	}
 	s.update(hintsOfUp(members))
 	if s.tooFewNodes() {
-		t.Error("four nodes do not share")
+		t.Error("four nodes do not share checks")
 	}
 }
