@@ -30,7 +30,7 @@ func TestANodeThatCannotLeaveServesOn(t *testing.T) {
 		for _, x := range list {
 			ok = ok && (x.Name != m.name || x.State == "serving" && x.Role != "non-voter")
 		}
-		return ok && code == http.StatusOK && strings.Contains(m.log(), "could not leave")
+		return ok && code == http.StatusOK && strings.Contains(m.log(), "cannot leave the cluster; returning to service")
 	})
 	m.apply("kind: Service\nname: s\nspec: {endpoints: [{address: \"127.0.0.1:9\"}]}\n")
 	// The last node is refused before it is drained.
@@ -77,7 +77,7 @@ func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
 	defer hung.signal(syscall.SIGCONT)
 	// Waiting for the hung node would take minutes; the output says why it ended.
 	r := lead.pipe("kind: Service\nname: s\nspec: {}\n", "apply", "-f", "-", "--wait-timeout", "5m", "--timeout", "6m")
-	if r.code != 0 || !strings.Contains(r.err, "2 of 3 nodes") || !strings.Contains(r.err, hung.name+": is not in reach any more") {
+	if r.code != 0 || !strings.Contains(r.err, "2 of 3 nodes") || !strings.Contains(r.err, hung.name+": is no longer reachable") {
 		t.Errorf("apply: %+v", r)
 	}
 }

@@ -57,7 +57,7 @@ func TestApplyWarnsOfAGatewayThatCannotListen(t *testing.T) {
 		return [][]byte{[]byte("kind: Gateway\nname: edge\nspec: {gatewayClassName: " + class +
 			", addresses: [{value: 127.0.0.1}], listeners: [{name: tcp, port: " + port + ", protocol: TCP}]}")}
 	}
-	told := func(r *admin.ApplyResult, err error) {
+	checkWarning := func(r *admin.ApplyResult, err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -69,9 +69,10 @@ func TestApplyWarnsOfAGatewayThatCannotListen(t *testing.T) {
 		}
 	}
 	for _, class := range []string{"one", "one", "two"} {
-		told(admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: doc(class)}))
+		checkWarning(admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: doc(class)}))
 	}
-	told(admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodRollback, admin.RollbackRequest{Kind: "Gateway", Name: "edge"}))
+	checkWarning(admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodRollback,
+		admin.RollbackRequest{Kind: "Gateway", Name: "edge"}))
 }
 
 // TestApplyWarnsOfFramesLargerThanMemory: a maxFrame above the memory budget can
@@ -87,24 +88,24 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var told []string
+			var warnings []string
 			for _, w := range r.Warnings {
 				if w.Path == "spec.maxFrame" {
-					told = append(told, w.Key+" "+w.Value+" "+w.Message)
+					warnings = append(warnings, w.Key+" "+w.Value+" "+w.Message)
 				}
 			}
-			if warned := len(told) == 1 &&
-				strings.HasPrefix(told[0], "VirtualCluster/v 49MiB is more than frames may have of the memory budget of node ") &&
-				strings.Contains(told[0], ", 48MiB: "); warned != strings.Contains(size, "49") || len(told) > 1 {
-				t.Errorf("%q: warnings: %q", size, told)
+			if warned := len(warnings) == 1 &&
+				strings.HasPrefix(warnings[0], "VirtualCluster/v 49MiB exceeds the share of frames in the memory budget of node ") &&
+				strings.Contains(warnings[0], ", 48MiB: "); warned != strings.Contains(size, "49") || len(warnings) > 1 {
+				t.Errorf("%q: warnings: %q", size, warnings)
 			}
 		}
 	}
 }
 
-// TestALaterRouteTakesNothingFromOneThatIsThere: the order of names does not
+// TestOldestRouteWinsConflict: the order of names does not
 // matter. A resource applied without an age gets the time of its creation.
-func TestALaterRouteTakesNothingFromOneThatIsThere(t *testing.T) {
+func TestOldestRouteWinsConflict(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

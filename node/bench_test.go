@@ -25,9 +25,9 @@ func hostResource(i int) string {
 	return fmt.Sprintf("kind: Host\nname: h%d\nspec: {listener: edge, names: [added%d.example.com], service: apps}\n", i, i)
 }
 
-// TestANameIsServedOnceItIsApplied: a Host is in force once apply has answered,
+// TestAppliedNameIsServed: a Host is in force once apply has answered,
 // until delete has answered.
-func TestANameIsServedOnceItIsApplied(t *testing.T) {
+func TestAppliedNameIsServed(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	_, _, pair := ca.Issue(t, "added1.example.com")
 	b := nodetest.ServeBackend(t, "b", &tls.Config{Certificates: []tls.Certificate{pair}})

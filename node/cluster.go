@@ -15,19 +15,19 @@ import (
 // openCluster joins, bootstraps or resumes the node's cluster; with --dev it only
 // makes a store in memory. It returns once the node is in its cluster, or with
 // the error of ctx.
-func (n *Node) openCluster(ctx context.Context, d *listenerSet) error {
+func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 	if n.cfg.Dev {
 		n.store = consensus.NewMemory(consensus.Limits{})
 		return nil
 	}
 	c, err := cluster.Open(ctx, cluster.Config{
 		Dir: n.cfg.DataDir, Name: n.cfg.Name, Version: n.cfg.Version, Zone: n.cfg.Zone,
-		Listener: d.cluster, Gossip: n.cfg.Gossip, Advertise: n.cfg.Advertise, HTTP: n.httpAddr,
+		Listener: set.cluster, Gossip: n.cfg.Gossip, Advertise: n.cfg.Advertise, HTTP: n.httpAddr,
 		Init: n.cfg.Init, Expect: n.cfg.Expect, Join: n.cfg.Join, Token: n.cfg.Token,
 		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
-		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.wait, Audit: audit(n.log),
+		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.setWaiting, Audit: audit(n.log),
 	})
-	d.cluster = nil // owned by the cluster now
+	set.cluster = nil // owned by the cluster now
 	if err != nil {
 		return err
 	}
@@ -39,25 +39,25 @@ func (n *Node) openCluster(ctx context.Context, d *listenerSet) error {
 	return nil
 }
 
-// receive waits, on a node that is new to its cluster, until everything committed
+// awaitContent waits, on a node that is new to its cluster, until everything committed
 // before has taken effect: the node has no older configuration to serve with, and
 // must not report ready without one.
-func (n *Node) receive(ctx context.Context) error {
+func (n *Node) awaitContent(ctx context.Context) error {
 	if !n.cluster.New() {
 		return nil
 	}
-	for told := false; ; told = true {
-		err := n.ops.Peers.Current(ctx)
+	for logged := false; ; logged = true {
+		err := n.ops.Peers.ReadBarrier(ctx)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if !told {
-			n.log.Warn("the cluster's content is not there yet; this node waits for it", "error", err)
+		if !logged {
+			n.log.Warn("cannot read the cluster's content yet; waiting for it", "error", err)
 		}
-		n.wait(cluster.Waiting{
+		n.setWaiting(cluster.Waiting{
 			ID: n.id, Name: n.cfg.Name, State: n.state.String(), Why: fmt.Sprintf("waiting for the cluster's content: %v", err),
 		})
-		select { // Current has waited already, so a second is enough
+		select { // ReadBarrier has waited already, so a second is enough
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 			return ctx.Err()
@@ -67,38 +67,38 @@ func (n *Node) receive(ctx context.Context) error {
 
 // facts returns what this node gossips about itself.
 func (n *Node) facts() cluster.Facts {
-	if !n.made.Load() {
+	if !n.componentsReady.Load() {
 		return cluster.Facts{Phase: n.state.String()}
 	}
 	_, view := n.catalog.InForce()
 	return cluster.Facts{
-		Phase: n.state.String(), Connections: int64(n.data.Engine.Stats().Connections), AppliedIndex: view.Index(), Hints: n.data.Hints(),
+		Phase: n.state.String(), Connections: int64(n.data.Engine.Stats().Connections), AppliedIndex: view.Index(), Hints: n.data.HealthGossip(),
 	}
 }
 
 // authenticate returns the principal that a token belongs to.
 func (n *Node) authenticate(ctx context.Context, token string) (admin.Principal, error) {
 	if n.cluster == nil {
-		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "a node with --dev knows no tokens")
+		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "a node with --dev has no tokens")
 	}
 	return n.cluster.Authenticate(ctx, token)
 }
 
-// handOver transfers the leadership, if this node has it, to another node: this
+// handOverLeadership transfers the leadership, if this node has it, to another node: this
 // one is about to drain or to end.
-func (n *Node) handOver() {
+func (n *Node) handOverLeadership() {
 	if n.cluster == nil {
 		return
 	}
 	n.background.Go(func() {
-		ctx, cancel := context.WithTimeout(n.alive, handOverPatience)
+		ctx, cancel := context.WithTimeout(n.ctx, handOverTimeout)
 		defer cancel()
 		n.cluster.HandOver(ctx)
 	})
 }
 
-// handOverPatience bounds the wait for another node to take the leadership.
-const handOverPatience = 3 * time.Second
+// handOverTimeout bounds the wait for another node to take the leadership.
+const handOverTimeout = 3 * time.Second
 
 // audit logs who changed what.
 func audit(log *slog.Logger) func(admin.Event) {

@@ -159,13 +159,13 @@ func (c Config) Validate() []string {
 		case err != nil:
 			fault("%s %s: want IP:port, such as 127.0.0.1:7947", a.flag, a.address)
 		case c.Dev && !at.Addr().IsLoopback():
-			fault("%s %s: with --dev there is no TLS and no token, so only a loopback address will do", a.flag, a.address)
+			fault("%s %s: --dev has no TLS and no tokens: use a loopback address", a.flag, a.address)
 		case a.flag == "--http":
 			if why := c.checkHTTP(at); why != "" {
 				fault("%s", why)
 			}
 		case !c.Dev && at.Addr().IsUnspecified() && c.Advertise == "":
-			fault("%s %s: bound to all addresses, so say with --advertise which one others reach this node at", a.flag, a.address)
+			fault("%s %s: binds to all addresses: set --advertise to the address at which others reach this node", a.flag, a.address)
 		}
 	}
 	faults = append(faults, c.checkCluster()...)
@@ -199,12 +199,12 @@ func (c Config) checkCluster() []string {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	if c.Dev {
 		if c.Init || c.Expect != 0 || len(c.Join) > 0 || c.Token != "" {
-			fault("--dev is one node by itself: leave out --init, --expect, --join and --token")
+			fault("--dev runs a single node: leave out --init, --expect, --join and --token")
 		}
 		return faults
 	}
 	if c.DataDir == "" {
-		fault("--data-dir: is required")
+		fault("--data-dir is required")
 	}
 	if c.Init && (c.Expect != 0 || len(c.Join) > 0) {
 		fault("--init starts a new cluster: leave out --expect and --join")

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errDataDirTaken says that another process has locked the data folder: two nodes
+// errDataDirInUse says that another process has locked the data folder: two nodes
 // would overwrite each other's state.
-var errDataDirTaken = errors.New("another node uses it")
+var errDataDirInUse = errors.New("in use by another node")
 
 // SocketName is the name of a node's own socket in its data folder.
 const SocketName = "penstock.sock"
@@ -40,7 +40,7 @@ func openDataDir(path string, secrets bool, log *slog.Logger) (*dataDir, error) 
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	if secrets {
-		if err := closeToOthers(path, log); err != nil {
+		if err := restrictAccess(path, log); err != nil {
 			return nil, fmt.Errorf("data folder %s: %w", path, err)
 		}
 	}
@@ -51,7 +51,7 @@ func openDataDir(path string, secrets bool, log *slog.Logger) (*dataDir, error) 
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = errDataDirTaken
+			err = errDataDirInUse
 		}
 		return nil, fmt.Errorf("data folder %s: %w", path, err)
 	}
@@ -62,12 +62,12 @@ func openDataDir(path string, secrets bool, log *slog.Logger) (*dataDir, error) 
 	return &dataDir{path, lock}, nil
 }
 
-// closeToOthers removes the permissions of group and others from the folder: it
+// restrictAccess removes the permissions of group and others from the folder: it
 // holds keys, and whoever can write to it can replace them. path may be a
 // symbolic link. It returns an error if the node must not change the folder: if
 // it belongs to another user, or holds files but no node's (/tmp and home folders
 // are given by mistake).
-func closeToOthers(path string, log *slog.Logger) error {
+func restrictAccess(path string, log *slog.Logger) error {
 	// One descriptor for all calls, so that the folder that was checked is the
 	// one that changes.
 	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
@@ -86,14 +86,14 @@ func closeToOthers(path string, log *slog.Logger) error {
 	if names, err := dir.Readdirnames(-1); err != nil {
 		return err
 	} else if len(names) > 0 && !slices.Contains(names, lockName) {
-		return fmt.Errorf("other users may use it (mode %04o), and it holds files that are not a node's: "+
+		return fmt.Errorf("other users have access (mode %04o), and it contains files that are not a node's: "+
 			"give --data-dir a folder of its own", mode)
 	}
 	if err := dir.Chmod(0o700); err != nil {
-		return fmt.Errorf("other users may use it (mode %04o), and this node may not change that: %w; "+
+		return fmt.Errorf("other users have access (mode %04o), and this node cannot change that: %w; "+
 			"run chmod 700 as its owner, or give --data-dir a new folder inside it", mode, err)
 	}
-	log.Warn("the data folder was open to other users, and is not any more", "folder", path, "mode", fmt.Sprintf("%04o", mode), "now", "0700")
+	log.Warn("removed other users' access to the data folder", "folder", path, "mode", fmt.Sprintf("%04o", mode), "now", "0700")
 	return nil
 }
 
@@ -103,13 +103,13 @@ func openLock(path string) (*os.File, error) {
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	switch {
 	case errors.Is(err, syscall.ELOOP):
-		return nil, fmt.Errorf("%s is a symbolic link, and no node made it: remove it", path)
+		return nil, fmt.Errorf("%s is a symbolic link, not a lock file: remove it", path)
 	case err != nil:
 		return nil, err
 	}
 	info, err := lock.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file (%s), and no node made it: remove it", path, info.Mode().Type())
+		err = fmt.Errorf("%s is not a regular file (%s): remove it", path, info.Mode().Type())
 	}
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
 		err = lock.Chmod(0o600)
@@ -127,7 +127,8 @@ func openLock(path string) (*os.File, error) {
 func (d *dataDir) listen() (net.Listener, error) {
 	path := filepath.Join(d.path, SocketName)
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("%s: the path has %d bytes, a socket's at most %d: take a shorter --data-dir", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("%s: the path has %d bytes, the limit for a socket is %d: use a shorter --data-dir",
+			path, len(path), maxSocketPath)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

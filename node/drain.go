@@ -11,11 +11,11 @@ import (
 
 // drainRun is one drain, until it is finished or undone.
 type drainRun struct {
-	over   chan time.Duration // replaces the window
-	done   chan struct{}      // closed when it has ended
-	undo   context.CancelFunc
-	undone context.Context // ends when it is undone
-	final  int             // number of callers that end the node after it; guarded by drainMu
+	window       chan time.Duration // replaces the window
+	done         chan struct{}      // closed when it has ended
+	undo         context.CancelFunc
+	undone       context.Context // ends when it is undone
+	finalCallers int             // number of callers that end the node after it; guarded by drainMu
 }
 
 // drain takes the node out of service: the node reports not ready, goes on
@@ -29,15 +29,15 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 	run := n.drainRun
 	begin := run == nil
 	if begin {
-		run = &drainRun{over: make(chan time.Duration), done: make(chan struct{})}
+		run = &drainRun{window: make(chan time.Duration), done: make(chan struct{})}
 		run.undone, run.undo = context.WithCancel(context.Background())
 		n.drainRun = run
 		n.state.Advance(lifecycle.Draining)
-		n.handOver()
+		n.handOverLeadership()
 		n.data.Quiesce()
 	}
 	if final {
-		run.final++
+		run.finalCallers++
 	}
 	n.drainMu.Unlock()
 	if begin {
@@ -48,7 +48,7 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 		return n.runDrain(ctx, run, over)
 	}
 	select {
-	case run.over <- over:
+	case run.window <- over:
 	case <-run.done:
 	case <-ctx.Done():
 		return ctx.Err()
@@ -61,11 +61,11 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 	}
 }
 
-// stay takes back one final drain and puts the node back into service. It fails
+// cancelFinalDrain takes back one final drain and puts the node back into service. It fails
 // if another caller still wants to end the node.
-func (n *Node) stay() error {
+func (n *Node) cancelFinalDrain() error {
 	n.drainMu.Lock()
-	n.drainRun.final--
+	n.drainRun.finalCallers--
 	n.drainMu.Unlock()
 	return n.undrain()
 }
@@ -79,7 +79,7 @@ func (n *Node) undrain() error {
 	switch {
 	case run == nil:
 		return admin.Errorf(admin.Refused, "node %s is not draining", n.cfg.Name)
-	case run.final > 0:
+	case run.finalCallers > 0:
 		return admin.Errorf(admin.Refused, "node %s is stopping", n.cfg.Name)
 	}
 	run.undo()
@@ -100,7 +100,7 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 		select {
 		case <-wait.C:
 			waiting = false
-		case over = <-run.over:
+		case over = <-run.window:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -112,13 +112,13 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 		ended := make(chan error, 1)
 		go func(over time.Duration) { ended <- n.data.Engine.Drain(trying, over) }(over)
 		select {
-		case over = <-run.over:
+		case over = <-run.window:
 			cancel()
 			// Wait for it, so that windows take effect in order.
 			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-				n.log.Warn("drain", "error", err)
+				n.log.Warn("drain failed", "error", err)
 			}
-			n.log.Info("draining by another window", "connections", n.data.Engine.Stats().Connections, "over", over)
+			n.log.Info("drain window changed", "connections", n.data.Engine.Stats().Connections, "over", over)
 		case err := <-ended:
 			cancel()
 			if err == nil {
@@ -133,7 +133,7 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 // drainMethod begins a drain and returns the number of connections, or undoes a
 // drain.
 func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.DrainResult, error) {
-	if passed, err := n.ops.Peers.Elsewhere(ctx, r.Node); passed {
+	if passed, err := n.ops.Peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}
 	over := n.cfg.DrainTimeout
@@ -141,15 +141,15 @@ func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.D
 		over = *r.Over
 	}
 	if over < 0 {
-		return nil, admin.Errorf(admin.Invalid, "a window of %v: want 0s or more", over)
+		return nil, admin.Errorf(admin.Invalid, "invalid drain window %v: want 0s or more", over)
 	}
 	result := &admin.DrainResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections), Over: over}
 	if r.Undo {
 		return result, n.undrain()
 	}
 	n.background.Go(func() {
-		if err := n.drain(n.alive, over, false); err != nil && !errors.Is(err, context.Canceled) {
-			n.log.Error("drain", "error", err)
+		if err := n.drain(n.ctx, over, false); err != nil && !errors.Is(err, context.Canceled) {
+			n.log.Error("drain failed", "error", err)
 		}
 	})
 	return result, nil

@@ -16,7 +16,7 @@ import (
 
 // A drain moves clients without a failed request: in HTTP/1.1 with the next
 // answer, in HTTP/2 with a GOAWAY. After an undo, connections stay open again.
-func TestDrainMovesClientsOfHTTP(t *testing.T) {
+func TestDrainMovesHTTPClients(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("http2 ", http2), func(t *testing.T) {
 			resources := nodetest.WebListener + nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop")) +

@@ -9,9 +9,9 @@ import (
 	"penstock/node/nodetest"
 )
 
-// TestDrainIsHurriedByWhoAsksLast: a second command shortens a drain over an hour,
+// TestLastDrainWindowWins: a second command shortens a drain over an hour,
 // and so does a signal to end the node.
-func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
+func TestLastDrainWindowWins(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(*testNode) error{
 		"by another command": func(n *testNode) error {

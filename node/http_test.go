@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestProbesWithoutAHost: load balancers probe by HTTP/1.0 without a Host, as
+// TestProbesWithoutHostAreAnswered: load balancers probe by HTTP/1.0 without a Host, as
 // HAProxy's httpchk does; browsers always send one.
-func TestProbesWithoutAHost(t *testing.T) {
+func TestProbesWithoutHostAreAnswered(t *testing.T) {
 	n := startNode(t, "")
 	for _, method := range []string{"GET", "HEAD"} {
 		conn, err := net.Dial("tcp", n.HTTPAddr())

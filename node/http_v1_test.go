@@ -63,7 +63,7 @@ func TestV1ChangesResources(t *testing.T) {
 
 // The answer lists every fault of a body with its place. Documents of other
 // formats are converted, and a refusal names the resource that results.
-func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
+func TestV1ReportsEveryFaultAndAcceptsOtherFormats(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")))
 	call := func(method, path, body string) (int, string) {
@@ -113,7 +113,7 @@ func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 	}{
 		{"several resources", "POST", "/v1/apply", serviceA + "---\n" + serviceB, 200, `"name":"b","action":"created"`},
 		{"a dry run", "POST", "/v1/apply?dryRun", serviceC, 200, `"created"`},
-		{"nothing", "POST", "/v1/apply", "", 400, `"faults":[{"key":"","path":"","message":"the body holds no resource"}]`},
+		{"nothing", "POST", "/v1/apply", "", 400, `"faults":[{"key":"","path":"","message":"the body contains no resource"}]`},
 		{
 			"SMI, faulty", "POST", "/v1/apply", strings.Replace(split, "weight: 1", "weight: -1", 1), 400,
 			`"key":"TrafficSplit/canary","path":"spec.backends[0].weight"`,
@@ -121,7 +121,7 @@ func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 		{"SMI, taken", "PUT", "/v1/meshtcproutes/canary", strings.Replace(split, "more", "a", 1), 200, `"created"`},
 		{
 			"SMI under another name", "PUT", "/v1/meshtcproutes/other", strings.Replace(split, "more", "a", 1), 400,
-			"MeshTCPRoute/canary (what the document, of SMI, stands for)",
+			"MeshTCPRoute/canary (converted from SMI)",
 		},
 		{
 			"a warning of the format", "POST", "/v1/apply?dryRun", demo, 200,
@@ -135,7 +135,7 @@ func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 	}
 }
 
-func TestHTTPSettingsKeepOthersOut(t *testing.T) {
+func TestValidateRefusesUnsafeSettings(t *testing.T) {
 	base := Config{Cluster: "127.0.0.1:1", HTTP: "127.0.0.1:2", Gossip: "127.0.0.1:3", DataDir: "d"}
 	for _, c := range []struct {
 		name   string

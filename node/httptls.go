@@ -22,7 +22,7 @@ func (c *Config) checkHTTP(at netip.AddrPort) string {
 	case (c.HTTPCert == "") != (c.HTTPKey == ""):
 		return "--http-cert and --http-key: give both"
 	case c.HTTPCert == "" && !c.HTTPInsecure && !c.Dev && !at.Addr().IsLoopback():
-		return fmt.Sprintf("--http %s: others reach this address, so give --http-cert and --http-key; "+
+		return fmt.Sprintf("--http %s: not a loopback address: give --http-cert and --http-key, "+
 			"or --http-insecure, which serves /healthz, /readyz and /metrics there in the clear", at)
 	}
 	return ""
@@ -34,11 +34,11 @@ type certFiles struct {
 	cert, key string
 	log       *slog.Logger
 
-	mu     sync.Mutex
-	last   *tls.Certificate
-	stamp  time.Time // modification time of the newer file when last was read
-	asked  time.Time // when the files were last checked
-	failed bool      // the files cannot be used; last stays in use
+	mu        sync.Mutex
+	current   *tls.Certificate
+	stamp     time.Time // modification time of the newer file when current was read
+	checkedAt time.Time // when the files were last checked
+	failed    bool      // the files cannot be used; current stays in use
 }
 
 // listener wraps l in TLS with the certificate. It returns an error if the files
@@ -52,30 +52,30 @@ func (f *certFiles) listener(l net.Listener) (net.Listener, error) {
 	}), nil
 }
 
-// lookEvery is the minimum time between two checks of the files.
-const lookEvery = 10 * time.Second
+// certCheckInterval is the minimum time between two checks of the files.
+const certCheckInterval = 10 * time.Second
 
 // get returns the certificate, and reads the files again if they have changed. If
 // that fails, the last certificate stays in use; get logs the error once.
 func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.last != nil && time.Since(f.asked) < lookEvery {
-		return f.last, nil
+	if f.current != nil && time.Since(f.checkedAt) < certCheckInterval {
+		return f.current, nil
 	}
-	f.asked = time.Now()
-	if f.last != nil && f.changed().Equal(f.stamp) {
-		return f.last, nil
+	f.checkedAt = time.Now()
+	if f.current != nil && f.modTime().Equal(f.stamp) {
+		return f.current, nil
 	}
 	_, err := f.read()
 	switch {
-	case f.last == nil:
+	case f.current == nil:
 		return nil, err
 	case err != nil && !f.failed:
 		f.log.Error("the certificate of --http cannot be read; the last one stays in use", "error", err)
 	}
 	f.failed = err != nil
-	return f.last, nil
+	return f.current, nil
 }
 
 // reread reads the files now and reports whether the certificate changed.
@@ -83,13 +83,13 @@ func (f *certFiles) reread() (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	changed, err = f.read()
-	f.asked, f.failed = time.Now(), err != nil
+	f.checkedAt, f.failed = time.Now(), err != nil
 	return changed, err
 }
 
 // read reads the files and reports whether the certificate changed. mu is held.
 func (f *certFiles) read() (changed bool, err error) {
-	stamp := f.changed() // before the content: a concurrent write is then seen the next time
+	stamp := f.modTime() // before the content: a concurrent write is then seen the next time
 	var pem [2][]byte
 	for i, path := range []string{f.cert, f.key} {
 		if pem[i], err = files.Read(path, resource.MaxPEMFile); err != nil {
@@ -100,13 +100,13 @@ func (f *certFiles) read() (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("--http-cert %s, --http-key %s: %w", f.cert, f.key, err)
 	}
-	changed = f.last == nil || !slices.EqualFunc(f.last.Certificate, c.Certificate, bytes.Equal)
-	f.last, f.stamp = &c, stamp
+	changed = f.current == nil || !slices.EqualFunc(f.current.Certificate, c.Certificate, bytes.Equal)
+	f.current, f.stamp = &c, stamp
 	return changed, nil
 }
 
-// changed returns the modification time of the newer file.
-func (f *certFiles) changed() (at time.Time) {
+// modTime returns the modification time of the newer file.
+func (f *certFiles) modTime() (at time.Time) {
 	for _, path := range []string{f.cert, f.key} {
 		if info, err := os.Stat(path); err == nil && info.ModTime().After(at) {
 			at = info.ModTime()

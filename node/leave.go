@@ -9,44 +9,44 @@ import (
 	"penstock/node/admin"
 )
 
-// departures tracks the attempts of this node to leave its cluster, one at a
+// leaveAttempts tracks the attempts of this node to leave its cluster, one at a
 // time. It keeps the last one until the process ends: the outcome is known only
 // after the drain, and the command polls for it.
-type departures struct {
+type leaveAttempts struct {
 	mu   sync.Mutex
-	last departure
+	last leaveAttempt
 }
 
-// departure is one attempt.
-type departure struct {
-	id    string // random; "": no attempt yet
-	state string // one of the constants admin.Leave...
-	why   *admin.Error
+// leaveAttempt is one attempt.
+type leaveAttempt struct {
+	id      string // random; "": no attempt yet
+	state   string // one of the constants admin.Leave...
+	failure *admin.Error
 }
 
 // begin begins an attempt, or returns the ID of the one that is under way.
-func (d *departures) begin() (id string, begun bool) {
+func (d *leaveAttempts) begin() (id string, begun bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.last.id != "" && (d.last.state == admin.LeaveDraining || d.last.state == admin.LeaveLeaving) {
 		return d.last.id, false
 	}
-	d.last = departure{id: rand.Text(), state: admin.LeaveDraining}
+	d.last = leaveAttempt{id: rand.Text(), state: admin.LeaveDraining}
 	return d.last.id, true
 }
 
-// at records the state of the attempt, and the error with which it failed.
-func (d *departures) at(state string, err error) {
+// setState records the state of the attempt, and the error with which it failed.
+func (d *leaveAttempts) setState(state string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.last.state, d.last.why = state, nil
-	if err != nil && !errors.As(err, &d.last.why) {
-		d.last.why = admin.Errorf(admin.Internal, "%v", err)
+	d.last.state, d.last.failure = state, nil
+	if err != nil && !errors.As(err, &d.last.failure) {
+		d.last.failure = admin.Errorf(admin.Internal, "%v", err)
 	}
 }
 
-// of returns the attempt with an ID, if it is the last one.
-func (d *departures) of(id string) (departure, bool) {
+// get returns the attempt with an ID, if it is the last one.
+func (d *leaveAttempts) get(id string) (leaveAttempt, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.last, id != "" && d.last.id == id
@@ -55,11 +55,11 @@ func (d *departures) of(id string) (departure, bool) {
 // leave removes the requested node from the cluster and ends it. It returns once
 // the drain has begun; the method leaving reports the outcome.
 func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {
-	if passed, err := n.ops.Peers.Elsewhere(ctx, r.Node); passed {
+	if passed, err := n.ops.Peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}
 	if n.cluster == nil {
-		return nil, admin.Errorf(admin.Refused, "this node is not in a cluster: end it with SIGTERM")
+		return nil, admin.Errorf(admin.Refused, "this node is not in a cluster: stop it with SIGTERM")
 	}
 	over := n.cfg.DrainTimeout
 	if r.Over != nil {
@@ -70,41 +70,41 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 	}
 	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections)}
 	var begun bool
-	if result.ID, begun = n.departures.begin(); !begun {
+	if result.ID, begun = n.leaveAttempts.begin(); !begun {
 		return result, nil
 	}
 	n.background.Go(func() {
-		if err := n.drain(n.alive, over, true); err != nil {
+		if err := n.drain(n.ctx, over, true); err != nil {
 			if !errors.Is(err, context.Canceled) {
-				n.log.Error("drain", "error", err)
+				n.log.Error("drain failed", "error", err)
 			}
-			n.departures.at(admin.LeaveFailed, admin.Errorf(admin.Refused, "it did not get to the end of its drain: %v", err))
+			n.leaveAttempts.setState(admin.LeaveFailed, admin.Errorf(admin.Refused, "its drain did not complete: %v", err))
 			return
 		}
-		n.departures.at(admin.LeaveLeaving, nil)
-		if err := n.cluster.Leave(n.alive); err != nil {
-			n.log.Error("the node could not leave the cluster, and serves again", "error", err)
-			if err := n.stay(); err != nil {
-				n.log.Warn("back into service", "error", err)
+		n.leaveAttempts.setState(admin.LeaveLeaving, nil)
+		if err := n.cluster.Leave(n.ctx); err != nil {
+			n.log.Error("cannot leave the cluster; returning to service", "error", err)
+			if err := n.cancelFinalDrain(); err != nil {
+				n.log.Warn("cannot return to service", "error", err)
 			}
-			n.departures.at(admin.LeaveFailed, err)
+			n.leaveAttempts.setState(admin.LeaveFailed, err)
 			return
 		}
-		n.departures.at(admin.LeaveLeft, nil)
+		n.leaveAttempts.setState(admin.LeaveLeft, nil)
 		n.left.Store(true)
-		n.failed.Do(func() { close(n.done) })
+		n.failOnce.Do(func() { close(n.done) })
 	})
 	return result, nil
 }
 
-// leaving reports the state of an attempt to leave.
-func (n *Node) leaving(ctx context.Context, r *admin.LeavingRequest) (*admin.Leaving, error) {
-	if passed, err := n.ops.Peers.Elsewhere(ctx, r.Node); passed {
+// leaveProgress reports the state of an attempt to leave.
+func (n *Node) leaveProgress(ctx context.Context, r *admin.LeavingRequest) (*admin.Leaving, error) {
+	if passed, err := n.ops.Peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}
-	d, ok := n.departures.of(r.ID)
+	d, ok := n.leaveAttempts.get(r.ID)
 	if !ok {
 		return &admin.Leaving{State: admin.LeaveUnknown}, nil
 	}
-	return &admin.Leaving{State: d.state, Connections: int64(n.data.Engine.Stats().Connections), Why: d.why}, nil
+	return &admin.Leaving{State: d.state, Connections: int64(n.data.Engine.Stats().Connections), Why: d.failure}, nil
 }

@@ -18,7 +18,7 @@ import (
 
 // A member of the previous release would stop at a policy that it does not
 // support, so policies are refused while there is such a member.
-func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
+func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n, err := Start(ctx, Config{
@@ -52,7 +52,7 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		}
 	}
 	apply := func(text string) error {
-		c, err := ops.Ask(ctx, n.admin, admin.Principal{Name: "test", Role: admin.RoleAdmin})
+		c, err := ops.ConnectLocal(ctx, n.admin, admin.Principal{Name: "test", Role: admin.RoleAdmin})
 		if err != nil {
 			return err
 		}
@@ -83,7 +83,8 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		if err := apply(tcp); err != nil {
 			t.Errorf("what the older release knows: %v", err)
 		}
-		if err := apply(text); err == nil || !strings.Contains(err.Error(), name+": these nodes run a version that does not know it: old (v2)") {
+		want := name + ": these nodes run a version that does not support it: old (v2)"
+		if err := apply(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		note(cluster.LevelPolicies)

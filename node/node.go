@@ -41,9 +41,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// errOfCluster says that the data folder of a --dev node belongs to a cluster's
+// errClusterDataDir says that the data folder of a --dev node belongs to a cluster's
 // node. --dev does not use its state, so that node would seem to have lost it.
-var errOfCluster = errors.New("it is that of a node of a cluster, of which --dev uses nothing: " +
+var errClusterDataDir = errors.New("belongs to a node of a cluster, and --dev ignores its state: " +
 	"leave --dev out to start that node, or give another folder or none")
 
 // ErrConfig wraps the faults that Validate finds.
@@ -57,37 +57,37 @@ type Node struct {
 	started time.Time
 	state   lifecycle.State
 
-	dir        *dataDir         // nil: none
-	cluster    *cluster.Cluster // nil: with --dev
-	store      catalog.Store
-	tickets    *tlsstream.Tickets
-	data       *dataplane.Dataplane
-	made       atomic.Bool // makeRooms has finished
-	left       atomic.Bool // the node left its cluster for good
-	departures departures
-	waiting    waiting
-	own        net.Listener // the node's own socket; nil: none
-	reread     rereader
-	err        error // why the node cannot go on; written before done is closed
-	access     *accesslog.Log
-	catalog    *catalog.Catalog
-	tracker    *rollout.Tracker
-	ops        *ops.Methods
-	admin      *admin.Server
-	http       *http.Server
-	gate       ops.Gate               // the current HTTP handler
-	changes    *prometheus.CounterVec // configuration changes, by result
+	dir             *dataDir         // nil: none
+	cluster         *cluster.Cluster // nil: with --dev
+	store           catalog.Store
+	tickets         *tlsstream.Tickets
+	data            *dataplane.Dataplane
+	componentsReady atomic.Bool // makeComponents has finished
+	left            atomic.Bool // the node left its cluster for good
+	leaveAttempts   leaveAttempts
+	startup         startupStatus
+	socket          net.Listener // the node's own socket; nil: none
+	reread          rereader
+	err             error // why the node cannot go on; written before done is closed
+	access          *accesslog.Log
+	catalog         *catalog.Catalog
+	tracker         *rollout.Tracker
+	ops             *ops.Methods
+	admin           *admin.Server
+	http            *http.Server
+	gate            ops.Gate               // the current HTTP handler
+	changes         *prometheus.CounterVec // configuration changes, by result
 
 	adminAddr, httpAddr string
 
-	alive      context.Context // ends when the node stops
-	end        context.CancelFunc
+	ctx        context.Context // ends when the node stops
+	cancel     context.CancelFunc
 	background sync.WaitGroup
 	drainMu    sync.Mutex
 	drainRun   *drainRun     // the current or the finished drain; nil: none
 	done       chan struct{} // closed when the node cannot go on
-	failed     sync.Once
-	closed     sync.Once
+	failOnce   sync.Once
+	closeOnce  sync.Once
 }
 
 // Start starts a node and returns once it serves. ctx bounds Start (finding the
@@ -99,12 +99,12 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n := newNode(cfg.withDefaults())
 	defer func() {
 		if err != nil {
-			n.closed.Do(func() { n.close(context.Background()) })
+			n.closeOnce.Do(func() { n.close(context.Background()) })
 		}
 	}()
 	// 1. Process resources: file descriptors, and the lock on the data folder.
 	if limit, err := reactor.RaiseFileLimit(); err != nil {
-		n.log.Warn("the limit of open files stays", "limit", limit, "error", err)
+		n.log.Warn("cannot raise the limit of open files", "limit", limit, "error", err)
 	}
 	if err = n.openFolder(); err != nil {
 		return nil, err
@@ -122,14 +122,14 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}()
 	// 3. The cluster: the node's identity and the replicated state. A node that
 	//    is already in a cluster reads both from disk and does not wait for peers.
-	n.gate.Set(n.waiting.front())
-	n.own = listeners.own
+	n.gate.Set(n.startup.httpHandler())
+	n.socket = listeners.socket
 	n.serveHTTP(&listeners)
 	if err = n.openCluster(ctx, &listeners); err != nil {
 		return nil, err
 	}
 	// 4. The components. Without resources they have nothing to do yet.
-	if err = n.makeRooms(); err != nil {
+	if err = n.makeComponents(); err != nil {
 		return nil, err
 	}
 	// 5. The store's content takes effect, and from now on every change of it.
@@ -137,9 +137,9 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	//    do it, so the cluster port is open from here.
 	n.background.Go(n.follow)
 	n.background.Go(n.housekeep)
-	n.background.Go(func() { n.ops.Rollouts.Run(n.alive) })
+	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
 	if n.cfg.AccessLog == AccessAll {
-		n.background.Go(func() { n.data.LogOngoing(n.alive) })
+		n.background.Go(func() { n.data.LogOngoing(n.ctx) })
 	}
 	// The state from the node's disk takes effect first.
 	if err = n.catalog.Await(ctx, n.store.Snapshot().Index()); err != nil {
@@ -147,7 +147,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	if n.cluster != nil {
 		n.cluster.ServeConns(n.admin)
-		if err = n.receive(ctx); err != nil {
+		if err = n.awaitContent(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -169,10 +169,10 @@ func newNode(cfg Config) *Node {
 	n := &Node{
 		cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(), tickets: tlsstream.NewTickets(),
 		done:    make(chan struct{}),
-		reread:  rereader{log: cfg.Log, files: cfg.ResourceFiles, asked: make(chan struct{}, 1)},
+		reread:  rereader{log: cfg.Log, files: cfg.ResourceFiles, requested: make(chan struct{}, 1)},
 		changes: metrics.Changes(),
 	}
-	n.alive, n.end = context.WithCancel(context.Background())
+	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n
 }
 
@@ -180,51 +180,51 @@ func newNode(cfg Config) *Node {
 // once its socket has another owner.
 type listenerSet struct {
 	cluster net.Listener
-	own     net.Listener // the node's own socket; nil: none
+	socket  net.Listener // the node's own socket; nil: none
 	http    net.Listener
 }
 
-func (d *listenerSet) close() {
-	for _, l := range []net.Listener{d.cluster, d.own, d.http} {
+func (set *listenerSet) close() {
+	for _, l := range []net.Listener{set.cluster, set.socket, set.http} {
 		if l != nil {
 			l.Close()
 		}
 	}
 }
 
-func (n *Node) openListeners() (d listenerSet, err error) {
+func (n *Node) openListeners() (set listenerSet, err error) {
 	defer func() {
 		if err != nil {
-			d.close()
+			set.close()
 		}
 	}()
 	var config net.ListenConfig
-	if d.cluster, err = config.Listen(n.alive, "tcp", n.cfg.Cluster); err != nil {
-		return d, fmt.Errorf("--cluster: %w", err)
+	if set.cluster, err = config.Listen(n.ctx, "tcp", n.cfg.Cluster); err != nil {
+		return set, fmt.Errorf("--cluster: %w", err)
 	}
-	n.adminAddr = d.cluster.Addr().String()
-	if d.http, err = config.Listen(n.alive, "tcp", n.cfg.HTTP); err != nil {
-		return d, fmt.Errorf("--http: %w", err)
+	n.adminAddr = set.cluster.Addr().String()
+	if set.http, err = config.Listen(n.ctx, "tcp", n.cfg.HTTP); err != nil {
+		return set, fmt.Errorf("--http: %w", err)
 	}
-	n.httpAddr = d.http.Addr().String()
+	n.httpAddr = set.http.Addr().String()
 	if n.cfg.HTTPCert != "" {
 		n.reread.certs = &certFiles{cert: n.cfg.HTTPCert, key: n.cfg.HTTPKey, log: n.log}
-		if d.http, err = n.reread.certs.listener(d.http); err != nil {
-			return d, err
+		if set.http, err = n.reread.certs.listener(set.http); err != nil {
+			return set, err
 		}
 	}
 	if n.dir != nil {
-		if d.own, err = n.dir.listen(); err != nil {
-			return d, fmt.Errorf("own socket: %w", err)
+		if set.socket, err = n.dir.listen(); err != nil {
+			return set, fmt.Errorf("own socket: %w", err)
 		}
 	}
-	return d, nil
+	return set, nil
 }
 
 // openFolder locks the data folder, if there is one, for this process.
 func (n *Node) openFolder() (err error) {
 	if n.cfg.Dev && trust.HasIdentity(n.cfg.DataDir) {
-		return fmt.Errorf("data folder %s: %w", n.cfg.DataDir, errOfCluster)
+		return fmt.Errorf("data folder %s: %w", n.cfg.DataDir, errClusterDataDir)
 	}
 	if n.cfg.DataDir != "" {
 		n.dir, err = openDataDir(n.cfg.DataDir, !n.cfg.Dev, n.log)
@@ -232,8 +232,8 @@ func (n *Node) openFolder() (err error) {
 	return err
 }
 
-// makeRooms makes the components and connects them.
-func (n *Node) makeRooms() (err error) {
+// makeComponents makes the components and connects them.
+func (n *Node) makeComponents() (err error) {
 	if n.cfg.AccessLog != AccessOff {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
 	}
@@ -244,11 +244,11 @@ func (n *Node) makeRooms() (err error) {
 	n.tracker = new(rollout.Tracker)
 	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
-	n.made.Store(true)
-	front := ops.HTTP{
+	n.componentsReady.Store(true)
+	handlers := ops.HTTP{
 		Admin: n.admin, Metrics: n.newRegistry(), Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
 	}
-	n.gate.Set(front.Handler())
+	n.gate.Set(handlers.Handler())
 	return nil
 }
 
@@ -279,7 +279,7 @@ func newAdmin(n *Node) *admin.Server {
 	// Methods that act on the node itself.
 	admin.Handle(s, admin.MethodDrain, admin.RoleOperator, n.drainMethod, admin.Changing())
 	admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, n.leave, admin.Changing())
-	admin.Handle(s, admin.MethodLeaving, admin.RoleAdmin, n.leaving)
+	admin.Handle(s, admin.MethodLeaving, admin.RoleAdmin, n.leaveProgress)
 	if n.cluster != nil {
 		n.cluster.Register(s)
 	}
@@ -326,7 +326,7 @@ func (n *Node) catalogConfig() catalog.Config {
 		return c
 	}
 	c.Sealer = n.cluster.Sealer()
-	c.Admit = func(o resource.Object) error { return kinds.Understood(o, n.cluster.MembersBelow) }
+	c.Admit = func(o resource.Object) error { return kinds.CheckSupported(o, n.cluster.MembersBelow) }
 	c.Barrier = func(ctx context.Context) error {
 		index, err := n.cluster.Store().ReadIndex(ctx)
 		if err != nil {
@@ -342,20 +342,20 @@ func (n *Node) catalogConfig() catalog.Config {
 // It fails the node if the content cannot be understood: the node must not serve
 // with an older configuration as if nothing had happened.
 func (n *Node) follow() {
-	err := n.catalog.Follow(n.alive, func(set *resource.Set, changes []resource.Change) error {
+	err := n.catalog.Follow(n.ctx, func(set *resource.Set, changes []resource.Change) error {
 		n.data.Apply(set, changes)
 		n.tracker.Apply(changes, time.Now()) // a step begins when it takes effect
 		return nil
 	})
 	// The store closes when the node has left its cluster and is stopping.
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
-		n.fail(fmt.Errorf("the configuration cannot be followed: %w", err))
+		n.fail(fmt.Errorf("cannot follow the configuration: %w", err))
 	}
 }
 
 // fail closes Done with err as the reason. Only the first call counts.
 func (n *Node) fail(err error) {
-	n.failed.Do(func() {
+	n.failOnce.Do(func() {
 		n.log.Error("the node stops", "error", err)
 		n.err = err
 		close(n.done)
@@ -366,38 +366,38 @@ func (n *Node) fail(err error) {
 // nil means that the node left its cluster on request.
 func (n *Node) Err() error { return n.err }
 
-// serve starts to accept admin connections on the sockets that d still has.
-func (n *Node) serve(d *listenerSet) {
-	n.waited()
-	for _, l := range []net.Listener{d.cluster, d.own} {
+// serve starts to accept admin connections on the sockets that set still has.
+func (n *Node) serve(set *listenerSet) {
+	n.stopStartupServer()
+	for _, l := range []net.Listener{set.cluster, set.socket} {
 		if l == nil {
 			continue
 		}
 		n.background.Go(func() {
-			if err := n.admin.Serve(l, caller(l)); err != nil {
-				n.log.Error("admin", "address", l.Addr().String(), "error", err)
+			if err := n.admin.Serve(l, implicitPrincipal(l)); err != nil {
+				n.log.Error("admin server failed", "address", l.Addr().String(), "error", err)
 			}
 		})
 	}
-	d.cluster, d.own = nil, nil
+	set.cluster, set.socket = nil, nil
 }
 
 // serveHTTP starts the HTTP server. It runs before the node is in its cluster, so
 // that /healthz answers while the node still looks for it.
-func (n *Node) serveHTTP(d *listenerSet) {
+func (n *Node) serveHTTP(set *listenerSet) {
 	n.http = ops.NewServer(&n.gate, n.log)
-	l := d.http
-	d.http = nil
+	l := set.http
+	set.http = nil
 	n.background.Go(func() {
 		if err := n.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			n.log.Error("http", "error", err)
+			n.log.Error("HTTP server failed", "error", err)
 		}
 	})
 }
 
-// caller returns the principal for connections without credentials of their own:
+// implicitPrincipal returns the principal for connections without credentials of their own:
 // those to the node's own socket, and those to a --dev node.
-func caller(l net.Listener) admin.Principal {
+func implicitPrincipal(l net.Listener) admin.Principal {
 	if l.Addr().Network() == "unix" {
 		return admin.Principal{Name: "local", Role: admin.RoleAdmin}
 	}
@@ -411,20 +411,20 @@ func (n *Node) housekeep() {
 	for {
 		select {
 		case now := <-ticker.C:
-			n.data.Tidy(now)
-			n.ops.Tidy(now)
+			n.data.Sweep(now)
+			n.ops.Sweep(now)
 			if n.cluster != nil {
-				n.data.HearHints(hints(n.cluster.Members()))
+				n.data.UpdateHealthGossip(gossipedHealth(n.cluster.Members()))
 			}
-		case <-n.alive.Done():
+		case <-n.ctx.Done():
 			return
 		}
 	}
 }
 
-// hints returns the endpoint health that the members that are up have gossiped,
+// gossipedHealth returns the endpoint health that the members that are up have gossiped,
 // by node ID.
-func hints(members []cluster.Member) map[string]string {
+func gossipedHealth(members []cluster.Member) map[string]string {
 	nodes := map[string]string{}
 	for i := range members {
 		if m := &members[i]; m.Up() {
@@ -449,7 +449,7 @@ func (n *Node) HTTPAddr() string { return n.httpAddr }
 func (n *Node) Stop(ctx context.Context) error {
 	notifySystemd("STOPPING=1")
 	err := n.drain(ctx, n.cfg.DrainTimeout, true)
-	n.closed.Do(func() {
+	n.closeOnce.Do(func() {
 		n.close(ctx)
 		n.log.Info("stopped")
 	})
@@ -469,14 +469,14 @@ func (n *Node) close(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	n.waited() // if Start failed while it looked for the cluster
+	n.stopStartupServer() // if Start failed while it looked for the cluster
 	if n.admin != nil {
 		_ = n.admin.Shutdown(ctx) // requests still in flight are cut off
 	}
 	if n.http != nil && n.http.Shutdown(ctx) != nil {
 		n.http.Close()
 	}
-	n.end()
+	n.cancel()
 	n.background.Wait()
 	if n.cluster != nil {
 		n.cluster.Close()

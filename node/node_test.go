@@ -17,7 +17,7 @@ import (
 	"penstock/node/nodetest"
 )
 
-func TestChangesActAtOnceAndLeaveConnectionsAlone(t *testing.T) {
+func TestChangesKeepEstablishedConnections(t *testing.T) {
 	v1, v2 := nodetest.NewBackend(t, "v1"), nodetest.NewBackend(t, "v2")
 	n := startNode(t, nodetest.OneService(v1))
 	edge := n.at(t, "edge")
@@ -72,7 +72,7 @@ spec:
 	}
 }
 
-func TestAFailedConnectGoesToAnotherEndpoint(t *testing.T) {
+func TestFailedConnectIsRetriedOnAnotherEndpoint(t *testing.T) {
 	good := nodetest.NewBackend(t, "good")
 	n := startNode(t, strings.Replace(nodetest.OneService(good), "[{address:", `[{address: "127.0.0.1:1"}, {address:`, 1))
 	for range 4 {
@@ -82,7 +82,7 @@ func TestAFailedConnectGoesToAnotherEndpoint(t *testing.T) {
 	}
 }
 
-func TestTheReasonSaysHowTheLastAttemptFailed(t *testing.T) {
+func TestReasonIsThatOfTheLastAttempt(t *testing.T) {
 	n := startNode(t, `
 kind: Listener
 name: edge
@@ -150,7 +150,7 @@ spec:
 	}
 }
 
-func TestAnAddressInUseConcernsItsListenerAlone(t *testing.T) {
+func TestAddressInUseFailsOnlyItsListener(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -224,7 +224,7 @@ func TestHostNamesAreResolved(t *testing.T) {
 	nodetest.WaitFor(t, "the name to be resolved", func() bool { return nodetest.Attempt(edge) == "b\n" })
 }
 
-func TestANameWithoutAddressIsToldInStatus(t *testing.T) {
+func TestStatusReportsUnresolvedNames(t *testing.T) {
 	n := startNode(t, strings.Replace(nodetest.OneService(nodetest.NewBackend(t, "b")),
 		"[{address:", `[{address: "nowhere.invalid:1"}, {address:`, 1))
 	nodetest.WaitFor(t, "the lookup to fail", func() bool {
@@ -234,7 +234,7 @@ func TestANameWithoutAddressIsToldInStatus(t *testing.T) {
 	})
 }
 
-func TestListenersRunWhereTheirTagsSay(t *testing.T) {
+func TestListenersRunOnNodesWithTheirTags(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := startNode(t, nodetest.OneService(b)+`
 ---
@@ -289,7 +289,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func TestStopEndsAtOnceWithItsContext(t *testing.T) {
+func TestStopEndsWithItsContext(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := startNode(t, nodetest.OneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = time.Hour, time.Hour })
 	nodetest.Dial(t, n.at(t, "edge"))
@@ -306,7 +306,7 @@ func TestStopEndsAtOnceWithItsContext(t *testing.T) {
 	}
 }
 
-func TestDrainByCommandKeepsTheProcess(t *testing.T) {
+func TestDrainCommandKeepsProcessRunning(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := startNode(t, nodetest.OneService(b))
 	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
@@ -324,7 +324,7 @@ func TestDrainByCommandKeepsTheProcess(t *testing.T) {
 	nodetest.WaitFor(t, "the end of the drain", func() bool { return n.mustStatus(t).Nodes[0].State == "drained" })
 }
 
-func TestDataDirIsForOneNodeAndItsOwner(t *testing.T) {
+func TestDataDirIsLockedAndPrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	n := startNode(t, "", func(c *Config) { c.DataDir = dir })
 	info, err := os.Stat(filepath.Join(dir, SocketName))
@@ -333,7 +333,7 @@ func TestDataDirIsForOneNodeAndItsOwner(t *testing.T) {
 	}
 	if _, err := Start(t.Context(), Config{
 		Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", DataDir: dir,
-	}); !errors.Is(err, errDataDirTaken) {
+	}); !errors.Is(err, errDataDirInUse) {
 		t.Errorf("a second node in the same folder: %v", err)
 	}
 	c, err := admin.Dial(t.Context(), "unix:"+filepath.Join(dir, SocketName))
@@ -354,7 +354,7 @@ func TestDataDirIsForOneNodeAndItsOwner(t *testing.T) {
 	startNode(t, "", func(c *Config) { c.DataDir = dir })
 }
 
-func TestStartRefusesWhatCannotWork(t *testing.T) {
+func TestStartRefusesInvalidConfig(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -367,8 +367,8 @@ func TestStartRefusesWhatCannotWork(t *testing.T) {
 	}{
 		"cluster taken":     {func(c *Config) { c.Cluster = taken.Addr().String() }, "--cluster: "},
 		"http taken":        {func(c *Config) { c.HTTP = taken.Addr().String() }, "--http: "},
-		"open to the world": {func(c *Config) { c.Cluster = "0.0.0.0:0" }, "--cluster 0.0.0.0:0: with --dev"},
-		"http for all":      {func(c *Config) { c.HTTP = "[::]:0" }, "only a loopback address"},
+		"open to the world": {func(c *Config) { c.Cluster = "0.0.0.0:0" }, "--cluster 0.0.0.0:0: --dev"},
+		"http for all":      {func(c *Config) { c.HTTP = "[::]:0" }, "use a loopback address"},
 		"bad bind":          {func(c *Config) { c.Bind = "localhost" }, "--bind localhost"},
 		"bad loops":         {func(c *Config) { c.Loops = -1 }, "--loops -1"},
 		"small budget":      {func(c *Config) { c.MemoryBudget = 1 }, "--memory-budget"},

@@ -57,7 +57,7 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-func TestMetricsCountWhatHappened(t *testing.T) {
+func TestMetricsCountTraffic(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := startNode(t, nodetest.OneService(b))
 	edge := n.at(t, "edge")
@@ -93,24 +93,24 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	}
 }
 
-// TestSeriesGoWithTheirListener: a deleted listener's series are removed once its
+// TestSeriesOfDeletedListenersAreRemoved: a deleted listener's series are removed once its
 // connections have ended.
-func TestSeriesGoWithTheirListener(t *testing.T) {
+func TestSeriesOfDeletedListenersAreRemoved(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := startNode(t, nodetest.OneService(b))
 	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 	n.mustDelete(t, "listener", "edge")
 	n.mustDelete(t, "service", "apps")
-	n.data.Tidy(time.Now())
+	n.data.Sweep(time.Now())
 	const series = `penstock_connections{listener="edge",service="apps"}`
 	if got := n.metric(t, series); got != "1" {
 		t.Errorf("with its connection open the series is %q", got)
 	}
 	conn.Close()
-	nodetest.WaitFor(t, "the series to go", func() bool { n.data.Tidy(time.Now()); return n.metric(t, series) == "" })
+	nodetest.WaitFor(t, "the series to go", func() bool { n.data.Sweep(time.Now()); return n.metric(t, series) == "" })
 }
 
-func TestTopTellsRates(t *testing.T) {
+func TestTopReportsRates(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := startNode(t, nodetest.OneService(b))
 	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
@@ -190,9 +190,9 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestAbuseOfTheAdminPortDisturbsNobody: after garbage on the admin port the node
+// TestAdminPortAbuseDoesNotAffectOthers: after garbage on the admin port the node
 // still serves.
-func TestAbuseOfTheAdminPortDisturbsNobody(t *testing.T) {
+func TestAdminPortAbuseDoesNotAffectOthers(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := startNode(t, nodetest.OneService(b))
 	n.mustStatus(t) // opens a connection before the abuse
@@ -219,7 +219,7 @@ func TestAbuseOfTheAdminPortDisturbsNobody(t *testing.T) {
 	}
 }
 
-func TestSystemdIsTold(t *testing.T) {
+func TestSystemdIsNotified(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
@@ -238,7 +238,7 @@ func TestSystemdIsTold(t *testing.T) {
 	}
 }
 
-func TestExplainRefusesWhatItCannotKnow(t *testing.T) {
+func TestExplainRefusesInvalidRequests(t *testing.T) {
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")))
 	for _, r := range []admin.ExplainRequest{{Listener: "nobody"}, {Listener: "edge", Client: "not an address"}} {
 		_, err := admin.Call[struct{}](t.Context(), n.client, admin.MethodExplain, r)

@@ -26,7 +26,7 @@ spec:
 `
 
 // The admin method, whole and in pages, and HTTP return the same answer.
-func TestEffectiveRoutesAreTold(t *testing.T) {
+func TestEffectiveRoutes(t *testing.T) {
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b"))+twoRoutes)
 	ctx := context.Background()
 	whole, err := admin.Call[admin.EffectiveResult](ctx, n.client, admin.MethodEffective, admin.EffectiveRequest{})

@@ -72,8 +72,8 @@ type rereader struct {
 	certs *certFiles     // of HTTP; nil: none
 	admin *admin.Server  // applies resources; set before run
 
-	asked  chan struct{} // buffers one request; more at once count as one
-	synced atomic.Bool   // the resources of the files are in force
+	requested chan struct{} // buffers one request; more at once count as one
+	synced    atomic.Bool   // the resources of the files are in force
 
 	objects []resource.Object // to be applied; nil: nothing
 }
@@ -82,79 +82,79 @@ type rereader struct {
 // It returns at once; the outcome is logged.
 func (n *Node) Reread() {
 	select {
-	case n.reread.asked <- struct{}{}:
+	case n.reread.requested <- struct{}{}:
 	default: // a reread that has not begun yet covers this one
 	}
 }
 
-// rereadAgain is the first and rereadAgainMost the longest backoff between
+// minSyncBackoff is the first and maxSyncBackoff the longest backoff between
 // attempts to apply the files while the cluster cannot commit.
-const rereadAgain, rereadAgainMost = time.Second, 30 * time.Second
+const minSyncBackoff, maxSyncBackoff = time.Second, 30 * time.Second
 
 // run applies the files of --resources-mode sync and reads all files again at
 // each Reread, until ctx ends.
 func (r *rereader) run(ctx context.Context, first []resource.Object) {
 	switch f := r.files; {
 	case f != nil && f.Fault != nil:
-		logFaults(r.log, "the files of --resources have faults and were not applied; the node serves what its cluster agreed on",
+		logFaults(r.log, "the files of --resources have faults and were not applied; the node serves its cluster's configuration",
 			f.Fault)
 	case f != nil && f.Sync:
 		r.objects = first
 	}
-	wait, told := rereadAgain, ""
+	wait, logged := minSyncBackoff, ""
 	for {
-		var again <-chan time.Time
+		var retry <-chan time.Time
 		if r.objects != nil {
 			err := r.sync(ctx)
 			if err == nil {
-				wait, told, r.objects = rereadAgain, "", nil
+				wait, logged, r.objects = minSyncBackoff, "", nil
 			} else {
-				if err.Error() != told && ctx.Err() == nil {
-					told = err.Error()
-					r.log.Warn("the files of --resources cannot be applied yet; this is tried again", "error", err)
+				if err.Error() != logged && ctx.Err() == nil {
+					logged = err.Error()
+					r.log.Warn("cannot apply the files of --resources yet; retrying", "error", err)
 				}
-				again = time.After(wait)
-				wait = min(2*wait, rereadAgainMost)
+				retry = time.After(wait)
+				wait = min(2*wait, maxSyncBackoff)
 			}
 		}
 		select {
-		case <-again:
-		case <-r.asked:
-			r.certificate()
-			r.resources(ctx)
-			wait, told = rereadAgain, ""
+		case <-retry:
+		case <-r.requested:
+			r.rereadCertificate()
+			r.rereadResources(ctx)
+			wait, logged = minSyncBackoff, ""
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// certificate reads the files of --http-cert.
-func (r *rereader) certificate() {
+// rereadCertificate reads the files of --http-cert.
+func (r *rereader) rereadCertificate() {
 	if r.certs == nil {
 		return
 	}
 	changed, err := r.certs.reread()
 	if err != nil {
-		r.log.Error("the certificate of --http was read again and cannot be used; the last one stays in use", "error", err)
+		r.log.Error("cannot use the reread certificate of --http; the last one stays in use", "error", err)
 		return
 	}
-	r.log.Info("the certificate of --http was read again", "changed", changed)
+	r.log.Info("reread the certificate of --http", "changed", changed)
 }
 
-// resources reads the files of --resources. If they have faults, it logs these
+// rereadResources reads the files of --resources. If they have faults, it logs these
 // and changes nothing.
-func (r *rereader) resources(ctx context.Context) {
+func (r *rereader) rereadResources(ctx context.Context) {
 	f := r.files
 	if f == nil {
-		r.log.Info("no --resources to read again; resources change by penstock apply")
+		r.log.Info("no files of --resources to reread; change resources with penstock apply")
 		return
 	}
 	objects, err := f.Read()
 	if err != nil {
 		r.objects = nil
 		r.synced.Store(false)
-		logFaults(r.log, "the files of --resources were read again and have faults; nothing was changed", err)
+		logFaults(r.log, "the reread files of --resources have faults; nothing was changed", err)
 		return
 	}
 	if f.Sync {
@@ -176,19 +176,19 @@ func (r *rereader) sync(ctx context.Context) error {
 	switch {
 	case err == nil:
 		r.synced.Store(true)
-		r.log.Info("what the files of --resources say acts",
-			append(changesSaid(result.Changes), "label", AppliedBy+"="+f.Description())...)
-	case passing(err):
+		r.log.Info("the files of --resources are in effect",
+			append(changeAttrs(result.Changes), "label", AppliedBy+"="+f.Description())...)
+	case isTransient(err):
 		return err
 	default:
-		logFaults(r.log, "the files of --resources were refused; nothing was changed", asFaults(err, objects))
+		logFaults(r.log, "the files of --resources were refused; nothing was changed", locateFaults(err, objects))
 	}
 	return nil
 }
 
-// passing reports whether err is transient. Sending the request again is safe: it
+// isTransient reports whether err is transient. Sending the request again is safe: it
 // is declarative.
-func passing(err error) bool {
+func isTransient(err error) bool {
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) {
 		return true
@@ -200,18 +200,18 @@ func passing(err error) bool {
 	return false
 }
 
-// comparePatience bounds the comparison of files with the cluster.
-const comparePatience = 10 * time.Second
+// compareTimeout bounds the comparison of files with the cluster.
+const compareTimeout = 10 * time.Second
 
 // compare logs how files that are not applied differ from the cluster's resources.
 func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
-	ctx, cancel := context.WithTimeout(ctx, comparePatience)
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
 	result, err := r.apply(ctx, admin.ApplyRequest{Documents: ops.Documents(objects), DryRun: true, Wait: admin.Wait{Nodes: -1}})
-	const said = "the files of --resources were read again and not applied; penstock apply -f does that, " +
+	const message = "reread the files of --resources without applying them; penstock apply -f applies them, " +
 		"or --resources-mode sync at each start and SIGHUP"
 	if err != nil {
-		logFaults(r.log, said, asFaults(err, objects))
+		logFaults(r.log, message, locateFaults(err, objects))
 		return
 	}
 	args := []any{"same", 0, "differ", ""}
@@ -222,12 +222,12 @@ func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
 		}
 	}
 	args[1], args[3] = len(result.Changes)-len(differ), ops.List(differ)
-	r.log.Info(said, args...)
+	r.log.Info(message, args...)
 }
 
 // apply sends an apply request as the principal "resources".
 func (r *rereader) apply(ctx context.Context, req admin.ApplyRequest) (*admin.ApplyResult, error) {
-	c, err := ops.Ask(ctx, r.admin, admin.Principal{Name: "resources", Role: admin.RoleAdmin})
+	c, err := ops.ConnectLocal(ctx, r.admin, admin.Principal{Name: "resources", Role: admin.RoleAdmin})
 	if err != nil {
 		return nil, err
 	}
@@ -235,8 +235,8 @@ func (r *rereader) apply(ctx context.Context, req admin.ApplyRequest) (*admin.Ap
 	return admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, req)
 }
 
-// changesSaid returns the log attributes for changes: counts by action, and names.
-func changesSaid(changes []admin.Change) []any {
+// changeAttrs returns the log attributes for changes: counts by action, and names.
+func changeAttrs(changes []admin.Change) []any {
 	counts, names := map[string]int{}, []string{}
 	for _, c := range changes {
 		if counts[c.Action]++; c.Action != admin.Unchanged {
@@ -253,8 +253,8 @@ func changesSaid(changes []admin.Change) []any {
 	return args
 }
 
-// maxSaid bounds the faults that logFaults logs.
-const maxSaid = 50
+// maxLoggedFaults bounds the faults that logFaults logs.
+const maxLoggedFaults = 50
 
 // logFaults logs an error, one line for each fault.
 func logFaults(log *slog.Logger, message string, err error) {
@@ -264,8 +264,8 @@ func logFaults(log *slog.Logger, message string, err error) {
 		return
 	}
 	for i, f := range faults {
-		if i == maxSaid {
-			log.Error(message, "faults not listed", len(faults)-maxSaid)
+		if i == maxLoggedFaults {
+			log.Error(message, "faults not listed", len(faults)-maxLoggedFaults)
 			return
 		}
 		log.Error(message, "fault", f.Error())
@@ -283,9 +283,9 @@ func Locate(o *resource.Object, f admin.Fault) resource.Fault {
 	return out
 }
 
-// asFaults converts a refusal into faults located in the objects. Other errors
+// locateFaults converts a refusal into faults located in the objects. Other errors
 // are returned unchanged.
-func asFaults(err error, objects []resource.Object) error {
+func locateFaults(err error, objects []resource.Object) error {
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) || len(refusal.Faults) == 0 {
 		return err
@@ -306,17 +306,17 @@ func asFaults(err error, objects []resource.Object) error {
 func (n *Node) startResources(ctx context.Context) error {
 	objects := n.cfg.Resources
 	n.cfg.Resources = nil // may be large, so cfg should not keep them
-	if err := n.applyFirst(ctx, objects); err != nil {
+	if err := n.applyInitialResources(ctx, objects); err != nil {
 		return err
 	}
 	n.reread.admin = n.admin
-	n.background.Go(func() { n.reread.run(n.alive, objects) })
+	n.background.Go(func() { n.reread.run(n.ctx, objects) })
 	return nil
 }
 
-// applyFirst applies the resources of the settings if the cluster is new. If
+// applyInitialResources applies the resources of the settings if the cluster is new. If
 // several nodes do so, the resources of the first one take effect.
-func (n *Node) applyFirst(ctx context.Context, objects []resource.Object) error {
+func (n *Node) applyInitialResources(ctx context.Context, objects []resource.Object) error {
 	if len(objects) == 0 {
 		return nil
 	}
@@ -325,7 +325,7 @@ func (n *Node) applyFirst(ctx context.Context, objects []resource.Object) error 
 	objects = files.labelled(objects)
 	if n.cluster == nil {
 		_, err := n.catalog.Apply(ctx, catalog.Change{Objects: objects, Note: consensus.Note{Who: "start"}})
-		return asFaults(err, given)
+		return locateFaults(err, given)
 	}
 	if !n.cfg.Init && n.cfg.Expect == 0 || n.store.Snapshot().Sequence() > 0 {
 		if files != nil && !files.Sync {
@@ -336,11 +336,11 @@ func (n *Node) applyFirst(ctx context.Context, objects []resource.Object) error 
 	}
 	sum := sha256.Sum256([]byte("first resources of " + n.cluster.ClusterID()))
 	req := admin.ApplyRequest{Documents: ops.Documents(objects), Wait: admin.Wait{Nodes: -1}, ID: sum[:16]}
-	c, err := ops.Ask(ctx, n.admin, admin.Principal{Name: "start", Role: admin.RoleAdmin})
+	c, err := ops.ConnectLocal(ctx, n.admin, admin.Principal{Name: "start", Role: admin.RoleAdmin})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, req)
-	return asFaults(err, given)
+	return locateFaults(err, given)
 }

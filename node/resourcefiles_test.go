@@ -106,7 +106,7 @@ func TestSyncedFilesAreAppliedAndPruned(t *testing.T) {
 	n, f, log := startWithFile(t, true, serviceA+"---\n"+serviceB)
 	n.mustApply(t, strings.Replace(serviceC, "name: c", "name: by-hand", 1))
 	nodetest.WaitFor(t, "the first sync", func() bool {
-		return log.has("what the files of --resources say acts", "unchanged=2", AppliedBy+"=resources-")
+		return log.has("the files of --resources are in effect", "unchanged=2", AppliedBy+"=resources-")
 	})
 	f.write(serviceB + "---\n" + serviceC)
 	n.Reread()
@@ -153,7 +153,8 @@ func TestSeedFilesAreComparedOnReread(t *testing.T) {
 	f.write(strings.Replace(serviceA, ":9", ":10", 1) + "---\n" + serviceB + "---\n" + serviceC)
 	n.Reread()
 	nodetest.WaitFor(t, "the line", func() bool {
-		return log.has("read again and not applied", "--resources-mode sync", "same=1", `differ="Service/a, Service/c"`)
+		return log.has("reread the files of --resources without applying them",
+			"--resources-mode sync", "same=1", `differ="Service/a, Service/c"`)
 	})
 	if got := n.services(t); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("services %v", got)
@@ -161,7 +162,7 @@ func TestSeedFilesAreComparedOnReread(t *testing.T) {
 }
 
 // A node that restarts logs that its files were not applied.
-func TestSeedFilesOfALaterStartAreNamed(t *testing.T) {
+func TestSeedFilesIgnoredAtLaterStartAreLogged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	inCluster := func(c *Config) {
@@ -212,7 +213,7 @@ func TestFaultsAtStartAreLogged(t *testing.T) {
 }
 
 // Only transient errors are retried.
-func TestOnlyPassingErrorsAreTriedAgain(t *testing.T) {
+func TestOnlyTransientErrorsAreRetried(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err   error
@@ -225,7 +226,7 @@ func TestOnlyPassingErrorsAreTriedAgain(t *testing.T) {
 		{admin.Errorf(admin.Refused, "x"), false},
 		{admin.Errorf(admin.TooLarge, "x"), false},
 	} {
-		if passing(c.err) != c.again {
+		if isTransient(c.err) != c.again {
 			t.Errorf("%v: %v", c.err, !c.again)
 		}
 	}
@@ -264,10 +265,12 @@ func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
 	serves("first.example")
 	issue("second.example")
 	n.Reread()
-	nodetest.WaitFor(t, "the renewed certificate", func() bool { return log.has("certificate of --http was read again", "changed=true") })
+	nodetest.WaitFor(t, "the renewed certificate", func() bool { return log.has("reread the certificate of --http", "changed=true") })
 	serves("second.example")
 	put("nothing", "nothing")
 	n.Reread()
-	nodetest.WaitFor(t, "the fault", func() bool { return log.has("cannot be used; the last one stays in use", certFile) })
+	nodetest.WaitFor(t, "the fault", func() bool {
+		return log.has("cannot use the reread certificate of --http; the last one stays in use", certFile)
+	})
 	serves("second.example")
 }

@@ -84,7 +84,7 @@ func (n *testNode) shares(t *testing.T, count int) map[string]int {
 	return got
 }
 
-func TestARolloutGoesItsWay(t *testing.T) {
+func TestRolloutRunsToCompletion(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(),
 		"[{weight: 20, for: 1s}, {weight: 60, for: 720h}, {weight: 100, for: 1s}]"))
@@ -131,12 +131,12 @@ func TestARolloutGoesItsWay(t *testing.T) {
 	if name != "v1" && name != "v2" {
 		t.Errorf("the first connection is at %q", name)
 	}
-	n.historyTells(t)
+	n.checkHistory(t)
 }
 
 // A route that is deleted and applied again at once begins at its first step,
 // whatever the state of the previous rollout.
-func TestARouteThatIsThereAgainBeginsItsRolloutAnew(t *testing.T) {
+func TestRecreatedRouteRestartsRollout(t *testing.T) {
 	t.Parallel()
 	const steps = "[{weight: 20, for: 1h}, {weight: 100}]"
 	v1, v2 := nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At()
@@ -158,8 +158,8 @@ func TestARouteThatIsThereAgainBeginsItsRolloutAnew(t *testing.T) {
 	}
 }
 
-// historyTells checks that the history has the author of each change.
-func (n *testNode) historyTells(t *testing.T) {
+// checkHistory checks that the history has the author of each change.
+func (n *testNode) checkHistory(t *testing.T) {
 	t.Helper()
 	h, err := admin.Call[admin.HistoryResult](t.Context(), n.client, admin.MethodHistory,
 		admin.HistoryRequest{Kind: "rollout", Name: "canary"})
@@ -185,7 +185,7 @@ func (n *testNode) historyTells(t *testing.T) {
 
 // A backend that refuses connections loses its share until an operator restarts
 // the rollout.
-func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
+func TestRolloutOfBrokenBackendIsAborted(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.DeadAddress(t),
 		"[{weight: 50, for: 1h}, {weight: 100}]"))
@@ -213,7 +213,7 @@ func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
 
 // If the new version has all of the weight and loses its last endpoint, the
 // rollout is aborted and the old version gets the connections again.
-func TestARolloutWithNobodyLeftIsAborted(t *testing.T) {
+func TestRolloutWithoutUsableBackendIsAborted(t *testing.T) {
 	t.Parallel()
 	v1, v2 := nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At()
 	n := startNode(t, twoVersions(v1, v2, "[{weight: 100, for: 1h}]"))
@@ -229,7 +229,7 @@ func TestARolloutWithNobodyLeftIsAborted(t *testing.T) {
 }
 
 // Users cannot write the state of a rollout.
-func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
+func TestRolloutStateCannotBeChangedByHand(t *testing.T) {
 	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(),
 		"[{weight: 50, for: 1h}, {weight: 100}]"))
 	nodetest.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
@@ -270,7 +270,7 @@ func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
 }
 
 // Nodes of the previous release would stop at a rollout.
-func TestARolloutWantsNodesThatKnowIt(t *testing.T) {
+func TestRolloutIsRefusedWithOlderMembers(t *testing.T) {
 	for _, o := range nodetest.Objects(t, twoVersions("127.0.0.1:1", "127.0.0.1:2", "[{weight: 100}]")) {
 		want := 0
 		if r, ok := o.Spec.(*resource.MeshTCPRoute); ok {

@@ -16,7 +16,7 @@ import (
 
 // A simulation reports the effect of a change, and changes neither the
 // configuration nor the open connections.
-func TestSimulationTellsAndDoesNothing(t *testing.T) {
+func TestSimulationChangesNothing(t *testing.T) {
 	a, b := nodetest.NewBackend(t, "a"), nodetest.NewBackend(t, "b")
 	n := startNode(t, nodetest.OneService(a)+
 		fmt.Sprintf("---\nkind: Service\nname: other\nspec: {endpoints: [{address: %q}]}\n", b.At()))

@@ -127,7 +127,7 @@ func (s *settings) run(cmd *cobra.Command, signals *signals) error {
 	}
 	pace, unpace := context.WithCancel(context.Background())
 	defer unpace()
-	go heap.Keep(pace)
+	go heap.Tune(pace)
 	started := make(chan *node.Node, 1)
 	go signals.attend(pace, log, started)
 	n, interrupted, err := startNode(s.node, signals.end)

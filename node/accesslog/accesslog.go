@@ -91,7 +91,7 @@ func New(cfg Config) *Log {
 		cfg.Queue = 8192
 	}
 	l := &Log{queue: make(chan Record, cfg.Queue), stop: make(chan struct{}), done: make(chan struct{})}
-	out := bufio.NewWriterSize(lossy{cfg.Out, l}, 64<<10)
+	out := bufio.NewWriterSize(errorCounter{cfg.Out, l}, 64<<10)
 	var h slog.Handler = slog.NewTextHandler(out, nil)
 	if cfg.JSON {
 		h = slog.NewJSONHandler(out, &slog.HandlerOptions{ReplaceAttr: Seconds})
@@ -112,11 +112,11 @@ func Seconds(_ []string, a slog.Attr) slog.Attr {
 // Write queues a line, or drops it if the queue is full. It takes ownership of
 // r.Request.
 func (l *Log) Write(r Record) {
-	r.SNI = beginning(r.SNI, maxSNI)
+	r.SNI = truncate(r.SNI, maxSNI)
 	if q := r.Request; q != nil {
-		q.Method = beginning(q.Method, maxMethod)
-		q.Host = beginning(q.Host, maxSNI)
-		q.Path = beginning(q.Path, maxPath)
+		q.Method = truncate(q.Method, maxMethod)
+		q.Host = truncate(q.Host, maxSNI)
+		q.Path = truncate(q.Path, maxPath)
 	}
 	select {
 	case l.queue <- r:
@@ -125,9 +125,9 @@ func (l *Log) Write(r Record) {
 	}
 }
 
-// beginning truncates s to n bytes and copies it, so that the queue does not keep
+// truncate cuts s to n bytes and copies it, so that the queue does not keep
 // the rest in memory.
-func beginning(s string, n int) string {
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -186,15 +186,15 @@ const maxMethod, maxPath = 32, 1024
 // maxError bounds the text of an error, in bytes: it may quote the peer.
 const maxError = 512
 
-// lossy is a writer that hides errors: bufio would return an error for ever, but
+// errorCounter is a writer that hides errors: bufio would return an error for ever, but
 // lines must be written again once Out recovers. It counts each failed Write as
 // one dropped line, however many it held.
-type lossy struct {
+type errorCounter struct {
 	out io.Writer
 	log *Log
 }
 
-func (w lossy) Write(p []byte) (int, error) {
+func (w errorCounter) Write(p []byte) (int, error) {
 	if _, err := w.out.Write(p); err != nil {
 		w.log.dropped.Add(1)
 	}
@@ -245,5 +245,5 @@ func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
 	case r.Attempts > 0:
 		line.AddAttrs(slog.Duration("connect", r.Connect), slog.Int("attempts", r.Attempts))
 	}
-	_ = h.Handle(context.Background(), line) // lossy returns no error
+	_ = h.Handle(context.Background(), line) // errorCounter returns no error
 }

@@ -16,23 +16,26 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var whole = Record{
+var fullRecord = Record{
 	Event: Closed, At: time.Unix(1700000000, 0).UTC(), ID: 7, Listener: "edge", Client: netip.MustParseAddrPort("192.0.2.1:5000"),
 	SNI: "a b", Service: "apps", Endpoint: "127.0.0.1:7001", Reason: "client_fin",
 	In: 10, Out: 20, Duration: time.Second, Connect: time.Millisecond, Attempts: 1,
 }
 
-func TestALineTellsWhatIsKnown(t *testing.T) {
+func TestLineOmitsEmptyFields(t *testing.T) {
 	for _, c := range []struct {
 		record Record
 		want   string
 	}{
-		{whole, `time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=7 listener=edge client=192.0.2.1:5000 ` +
+		{fullRecord, `time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=7 listener=edge client=192.0.2.1:5000 ` +
 			`sni="a b" service=apps endpoint=127.0.0.1:7001 reason=client_fin in=10 out=20 duration=1s connect=1ms attempts=1`},
-		{Record{Event: Connected, At: whole.At, ID: 8, Listener: "unix", Service: "apps", Endpoint: "e", Connect: time.Millisecond, Attempts: 2},
+		{Record{
+			Event: Connected, At: fullRecord.At, ID: 8, Listener: "unix", Service: "apps", Endpoint: "e",
+			Connect: time.Millisecond, Attempts: 2,
+		},
 			`time=2023-11-14T22:13:20.000Z level=INFO msg="connection opened" id=8 listener=unix ` +
 				`service=apps endpoint=e connect=1ms attempts=2`},
-		{Record{Event: Closed, At: whole.At, ID: 9, Listener: "edge", Reason: "no_sni"},
+		{Record{Event: Closed, At: fullRecord.At, ID: 9, Listener: "edge", Reason: "no_sni"},
 			`time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=9 listener=edge reason=no_sni in=0 out=0 duration=0s`},
 	} {
 		var out bytes.Buffer
@@ -45,10 +48,10 @@ func TestALineTellsWhatIsKnown(t *testing.T) {
 	}
 }
 
-func TestLinesAreJSONWhereAsked(t *testing.T) {
+func TestLinesInJSON(t *testing.T) {
 	var out bytes.Buffer
 	l := New(Config{Out: &out, JSON: true})
-	l.Write(whole)
+	l.Write(fullRecord)
 	l.Close()
 	var line map[string]any
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil ||
@@ -57,28 +60,28 @@ func TestLinesAreJSONWhereAsked(t *testing.T) {
 	}
 }
 
-// gate is a writer that blocks until it is opened.
-type gate struct {
+// blockedWriter is a writer that blocks until it is opened.
+type blockedWriter struct {
 	open    chan struct{}
 	entered chan struct{}
 	once    sync.Once
 	lines   int
 }
 
-func (g *gate) Write(p []byte) (int, error) {
+func (g *blockedWriter) Write(p []byte) (int, error) {
 	g.once.Do(func() { close(g.entered) })
 	<-g.open
 	g.lines += bytes.Count(p, []byte("\n"))
 	return len(p), nil
 }
 
-func TestAStuckWriterHoldsNobodyUp(t *testing.T) {
-	g := &gate{open: make(chan struct{}), entered: make(chan struct{})}
+func TestStuckWriterDoesNotBlock(t *testing.T) {
+	g := &blockedWriter{open: make(chan struct{}), entered: make(chan struct{})}
 	l := New(Config{Out: g, Queue: 10})
-	l.Write(whole)
+	l.Write(fullRecord)
 	<-g.entered
 	for range 100 {
-		l.Write(whole)
+		l.Write(fullRecord)
 	}
 	if n := l.Dropped(); n != 90 {
 		t.Errorf("%d lines dropped, want 90", n)
@@ -91,10 +94,10 @@ func TestAStuckWriterHoldsNobodyUp(t *testing.T) {
 }
 
 // A queued line keeps only the truncated texts from clients in memory.
-func TestWhatWaitsIsShort(t *testing.T) {
-	g := &gate{open: make(chan struct{}), entered: make(chan struct{})}
+func TestQueuedTextsAreTruncated(t *testing.T) {
+	g := &blockedWriter{open: make(chan struct{}), entered: make(chan struct{})}
 	l := New(Config{Out: g, Queue: 1000})
-	l.Write(whole)
+	l.Write(fullRecord)
 	<-g.entered
 	held := func() int64 {
 		var m runtime.MemStats
@@ -104,7 +107,7 @@ func TestWhatWaitsIsShort(t *testing.T) {
 	}
 	before := held()
 	for range 1000 {
-		r := whole
+		r := fullRecord
 		r.Event, r.SNI = Requested, strings.Repeat("s", 16<<10)
 		r.Request = &Request{Method: strings.Repeat("m", 8<<10), Host: strings.Repeat("h", 8<<10), Path: strings.Repeat("p", 64<<10)}
 		l.Write(r)
@@ -132,14 +135,14 @@ func (b *brokenOnce) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-func TestLinesGoOnAfterAFailedWrite(t *testing.T) {
+func TestWritingResumesAfterFailedWrite(t *testing.T) {
 	out := &brokenOnce{}
 	l := New(Config{Out: out})
-	l.Write(whole)
+	l.Write(fullRecord)
 	for l.Dropped() == 0 {
-		l.Write(whole)
+		l.Write(fullRecord)
 	}
-	l.Write(whole)
+	l.Write(fullRecord)
 	l.Close()
 	if !strings.Contains(out.String(), "client_fin") {
 		t.Error("nothing was written after the failure")
@@ -151,7 +154,7 @@ func BenchmarkWrite(b *testing.B) {
 	defer l.Close()
 	b.ReportAllocs()
 	for b.Loop() {
-		l.Write(whole)
+		l.Write(fullRecord)
 	}
 }
 

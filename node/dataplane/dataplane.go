@@ -63,12 +63,12 @@ type Dataplane struct {
 	Kafka    *kafka.Proxy
 	Resolver *discovery.Resolver
 
-	log        *slog.Logger
-	reconciler *reconciler
-	flows      *flows
-	requests   *requests
-	access     *accesslog.Log
-	sharing    *healthGossip // shares health checks; nil: not shared
+	log          *slog.Logger
+	reconciler   *reconciler
+	flows        *flows
+	requests     *requests
+	access       *accesslog.Log
+	healthGossip *healthGossip // shares health checks; nil: not shared
 }
 
 // New makes a data plane without any configuration yet.
@@ -76,7 +76,7 @@ func New(cfg Config) (*Dataplane, error) {
 	r := newReconciler(&cfg)
 	d := &Dataplane{log: cfg.Log, reconciler: r, access: cfg.Access, Resolver: r.resolver}
 	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Observe: d.observe})
-	handler := &traffic{router: r.router, gone: &r.gone, client: r.clients.of, access: cfg.Access, accessAll: cfg.AccessAll}
+	handler := &traffic{router: r.router, removed: &r.removed, client: r.clients.of, access: cfg.Access, accessAll: cfg.AccessAll}
 	engine, err := netio.New(netio.Config{
 		Handler: handler, Log: cfg.Log, Loops: cfg.Loops,
 		MemoryBudget: cfg.MemoryBudget, MaxHandshakes: cfg.MaxHandshakes,
@@ -88,8 +88,8 @@ func New(cfg Config) (*Dataplane, error) {
 	}
 	d.Router, d.Engine, r.engine = r.router, engine, engine
 	if cfg.Self != "" {
-		d.sharing = &healthGossip{self: cfg.Self}
-		r.checker.Share(d.sharing)
+		d.healthGossip = &healthGossip{self: cfg.Self}
+		r.checker.Share(d.healthGossip)
 	}
 	d.flows = newFlows(engine.Loops())
 	handler.flows, r.flows = d.flows, d.flows
@@ -108,7 +108,7 @@ func (d *Dataplane) Quiesce() { d.requests.server.Quiesce() }
 func (d *Dataplane) Resume() {
 	d.Engine.Resume()
 	d.requests.server.Resume()
-	d.reconciler.listen()
+	d.reconciler.relisten()
 }
 
 // Shutdown ends every connection. Apply may be called until Close.
@@ -136,7 +136,7 @@ func (d *Dataplane) Services() []*routing.Service {
 
 // Histograms returns the collectors that loops and requests observe directly.
 func (d *Dataplane) Histograms() []prometheus.Collector {
-	return []prometheus.Collector{d.flows.connect, d.flows.took}
+	return []prometheus.Collector{d.flows.connectDuration, d.flows.requestDuration}
 }
 
 // EvictedRequests returns, for each listener, the number of requests that were

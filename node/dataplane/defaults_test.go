@@ -43,9 +43,9 @@ func droppingAddress(t *testing.T) string {
 	return at
 }
 
-// served makes connections, some of them concurrently, and counts those that reach
+// countServed makes connections, some of them concurrently, and counts those that reach
 // an endpoint.
-func served(at string, n, together int) int {
+func countServed(at string, n, together int) int {
 	var wg sync.WaitGroup
 	var good atomic.Int64
 	left := atomic.Int64{}
@@ -89,10 +89,10 @@ func TestDefaultsOutliveDeadEndpoints(t *testing.T) {
 	for _, c := range cases {
 		wg.Go(func() {
 			at := n.at(t, c.name)
-			if got := served(at, 50, 1); got != 50 {
+			if got := countServed(at, 50, 1); got != 50 {
 				t.Errorf("%s: %d of 50 connections were served, one after the other", c.name, got)
 			}
-			if got := served(at, 500, 50); got != 500 {
+			if got := countServed(at, 500, 50); got != 500 {
 				t.Errorf("%s: %d of 500 connections were served, 50 at once", c.name, got)
 			}
 		})
@@ -102,17 +102,17 @@ func TestDefaultsOutliveDeadEndpoints(t *testing.T) {
 
 // A service is served as soon as its endpoints are back, if its only endpoint or
 // all of its endpoints were down for a while.
-func TestPausesDelayNobody(t *testing.T) {
+func TestEndpointPausesAddNoDelay(t *testing.T) {
 	t.Parallel()
 	down := []string{nodetest.DeadAddress(t), nodetest.DeadAddress(t)}
 	n := start(t, nodetest.PlainService("one", down[0])+nodetest.PlainService("two", down...))
 	for _, name := range []string{"one", "two"} {
 		at := n.at(t, name)
-		if got := served(at, 50, 5); got != 0 {
+		if got := countServed(at, 50, 5); got != 0 {
 			t.Fatalf("%s: %d connections were served by nobody", name, got)
 		}
 		b := nodetest.ServeBackendAt(t, "ok", down[0], nil)
-		if got := served(at, 50, 5); got != 50 {
+		if got := countServed(at, 50, 5); got != 50 {
 			t.Errorf("%s: %d of 50 connections were served after the return", name, got)
 		}
 		b.Close()

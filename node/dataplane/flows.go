@@ -50,11 +50,11 @@ var reasonIndex = func() map[netio.Reason]int {
 type Flow struct {
 	listener, service string // service is "" for connections that reached none
 	meter             *netio.Meter
-	connect           prometheus.Observer // time until an endpoint took a connection, of the service
+	connectDuration   prometheus.Observer // of the service: time until an endpoint accepted a connection
 	ended             [maxReasons]atomic.Uint64
 	requests          requestCounts       // HTTP requests that were routed individually
-	once              sync.Once           // sets took
-	took              prometheus.Observer // duration of requests, of the service
+	once              sync.Once           // sets requestDuration
+	requestDuration   prometheus.Observer // duration of requests, of the service
 	// path has the connection settings of the version of the service that was
 	// used last.
 	path atomic.Pointer[path]
@@ -92,9 +92,9 @@ func (f *Flow) end(why netio.Reason) {
 // that still have connections. The first connection makes its flow, so the
 // configuration bounds their number; clients cannot raise it.
 type flows struct {
-	loops   int
-	connect *prometheus.HistogramVec // by service
-	took    *prometheus.HistogramVec // requests, by service
+	loops           int
+	connectDuration *prometheus.HistogramVec // by service
+	requestDuration *prometheus.HistogramVec // requests, by service
 
 	m  atomic.Pointer[hamt.Map[*listenerFlows]]
 	mu sync.Mutex // held to change m or the map of a listener
@@ -106,13 +106,13 @@ type listenerFlows struct {
 }
 
 func newFlows(loops int) *flows {
-	fs := &flows{loops: loops, connect: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	fs := &flows{loops: loops, connectDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "penstock_connect_duration_seconds",
-		Help:    "Time that the endpoint which took a connection needed for it, TLS included.",
+		Help:    "Time to connect to the endpoint that accepted the connection, including TLS.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-	}, []string{"service"}), took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	}, []string{"service"}), requestDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "penstock_http_request_duration_seconds",
-		Help:    "Time from a request's header to the end of its answer.",
+		Help:    "Time from a request's header to the end of its response.",
 		Buckets: requestBuckets,
 	}, []string{"service"})}
 	fs.m.Store(new(hamt.Map[*listenerFlows]))
@@ -147,7 +147,7 @@ func (fs *flows) add(listener, service string) *Flow {
 	}
 	f = &Flow{listener: listener, service: service, meter: netio.NewMeter(listener, service, fs.loops)}
 	if service != "" {
-		f.connect = fs.connect.WithLabelValues(service)
+		f.connectDuration = fs.connectDuration.WithLabelValues(service)
 	}
 	edit := lf.m.Load().Edit()
 	edit.Set(service, f)
@@ -205,8 +205,8 @@ func (fs *flows) prune(listenerExists, serviceExists func(name string) bool) (ag
 	fs.m.Store(&next)
 	for service, is := range gone {
 		if is {
-			fs.connect.DeleteLabelValues(service)
-			fs.took.DeleteLabelValues(service)
+			fs.connectDuration.DeleteLabelValues(service)
+			fs.requestDuration.DeleteLabelValues(service)
 		}
 	}
 	return again

@@ -13,9 +13,9 @@ import (
 	"penstock/node/nodetest"
 )
 
-// TestConnectTimesOfAServiceThatCameBack: a connection that outlives its service
+// TestConnectTimesOfRecreatedService: a connection that outlives its service
 // keeps the flow. When the service is back, that flow must count new connections.
-func TestConnectTimesOfAServiceThatCameBack(t *testing.T) {
+func TestConnectTimesOfRecreatedService(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := start(t, nodetest.OneService(b)+`
 ---
@@ -32,7 +32,7 @@ spec: {address: "127.0.0.1:0", service: apps}
 		n.mustDelete(t, c[0], c[1])
 	}
 	nodetest.WaitFor(t, "the flow from other to be forgotten", func() bool {
-		n.Tidy(time.Now().Add(time.Minute))
+		n.Sweep(time.Now().Add(time.Minute))
 		return !slices.ContainsFunc(n.Flows(), func(f *Flow) bool { return f.Listener() == "other" })
 	})
 	n.mustApply(t, nodetest.OneService(b))

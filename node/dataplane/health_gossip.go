@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// askers is the number of nodes that probe each endpoint.
-	askers = 3
+	// probersPerEndpoint is the number of nodes that probe each endpoint.
+	probersPerEndpoint = 3
 	// maxVerdicts bounds the probe results that a node gossips, 4 bytes each,
 	// so that they fit into cluster.Facts.Hints. Each node probes the remaining
 	// endpoints itself.
@@ -20,53 +20,53 @@ const (
 
 // healthGossip distributes health checks over the nodes of the cluster: it decides
 // which nodes probe an endpoint, and holds the results that the others gossip. It
-// is updated each second. If gossip is wrong, more or fewer nodes than askers
+// is updated each second. If gossip is wrong, more or fewer nodes than probersPerEndpoint
 // probe an endpoint; a node's own connections still reveal failures.
 type healthGossip struct {
-	self string
-	now  atomic.Pointer[shared]
+	self     string
+	snapshot atomic.Pointer[healthSnapshot]
 }
 
 var _ health.Peers = (*healthGossip)(nil)
 
-// shared is a snapshot of the other members' hints.
-type shared struct {
-	nodes map[string]string // hints of the members that are up, by ID, without this node
-	says  map[health.ID]tally
+// healthSnapshot is a snapshot of the other members' hints.
+type healthSnapshot struct {
+	nodes   map[string]string // hints of the members that are up, by ID, without this node
+	tallies map[health.ID]tally
 }
 
 // tally counts the verdicts of nodes on one endpoint.
-type tally struct{ well, unwell int }
+type tally struct{ healthy, unhealthy int }
 
-// look replaces the snapshot by the hints of the nodes that are up, by ID.
-func (s *healthGossip) look(hints map[string]string) {
+// update replaces the snapshot by the hints of the nodes that are up, by ID.
+func (s *healthGossip) update(hints map[string]string) {
 	nodes := maps.Clone(hints)
 	delete(nodes, s.self)
-	if old := s.now.Load(); old != nil && maps.Equal(old.nodes, nodes) {
+	if old := s.snapshot.Load(); old != nil && maps.Equal(old.nodes, nodes) {
 		return
 	}
-	next := &shared{nodes: nodes, says: map[health.ID]tally{}}
+	next := &healthSnapshot{nodes: nodes, tallies: map[health.ID]tally{}}
 	for _, hints := range nodes {
 		for ; len(hints) >= 4; hints = hints[4:] {
 			v := binary.BigEndian.Uint32([]byte(hints[:4]))
-			t := next.says[health.ID(v&^1)]
+			t := next.tallies[health.ID(v&^1)]
 			if v&1 != 0 {
-				t.well++
+				t.healthy++
 			} else {
-				t.unwell++
+				t.unhealthy++
 			}
-			next.says[health.ID(v&^1)] = t
+			next.tallies[health.ID(v&^1)] = t
 		}
 	}
-	s.now.Store(next)
+	s.snapshot.Store(next)
 }
 
 // Probes implements health.Peers: the nodes with the highest scores for the endpoint
 // probe it (rendezvous hashing), so that a node that joins or leaves moves no more
 // than its own share.
 func (s *healthGossip) Probes(id health.ID) bool {
-	now := s.now.Load()
-	if now == nil || len(now.nodes) < askers {
+	now := s.snapshot.Load()
+	if now == nil || len(now.nodes) < probersPerEndpoint {
 		return true
 	}
 	own, higher := score(s.self, id), 0
@@ -75,7 +75,7 @@ func (s *healthGossip) Probes(id health.ID) bool {
 			higher++
 		}
 	}
-	return higher < askers
+	return higher < probersPerEndpoint
 }
 
 func score(node string, id health.ID) uint64 {
@@ -92,25 +92,25 @@ func score(node string, id health.ID) uint64 {
 // Verdict implements health.Peers: the majority of the verdicts counts; a tie means
 // healthy.
 func (s *healthGossip) Verdict(id health.ID) (well, known bool) {
-	now := s.now.Load()
+	now := s.snapshot.Load()
 	if now == nil {
 		return false, false
 	}
-	t, known := now.says[id]
-	return t.well >= t.unwell, known
+	t, known := now.tallies[id]
+	return t.healthy >= t.unhealthy, known
 }
 
-// HearHints takes the hints of the cluster's nodes that are up, by node ID.
-func (d *Dataplane) HearHints(nodes map[string]string) {
-	if d.sharing != nil {
-		d.sharing.look(nodes)
+// UpdateHealthGossip takes the hints of the cluster's nodes that are up, by node ID.
+func (d *Dataplane) UpdateHealthGossip(nodes map[string]string) {
+	if d.healthGossip != nil {
+		d.healthGossip.update(nodes)
 	}
 }
 
-// Hints returns this node's probe results, encoded for the other nodes: 4 bytes
+// HealthGossip returns this node's probe results, encoded for the other nodes: 4 bytes
 // each, the lowest bit set for a healthy endpoint.
-func (d *Dataplane) Hints() []byte {
-	if d.sharing == nil || d.sharing.alone() {
+func (d *Dataplane) HealthGossip() []byte {
+	if d.healthGossip == nil || d.healthGossip.tooFewNodes() {
 		return nil
 	}
 	var b []byte
@@ -120,8 +120,8 @@ func (d *Dataplane) Hints() []byte {
 	return b
 }
 
-// alone reports whether there are too few nodes to share checks.
-func (s *healthGossip) alone() bool {
-	now := s.now.Load()
-	return now == nil || len(now.nodes) < askers
+// tooFewNodes reports whether there are too few nodes to share checks.
+func (s *healthGossip) tooFewNodes() bool {
+	now := s.snapshot.Load()
+	return now == nil || len(now.nodes) < probersPerEndpoint
 }

@@ -15,8 +15,8 @@ type member struct {
 	Down  bool
 }
 
-// up returns the hints of the members that are up.
-func up(members []member) map[string]string {
+// hintsOfUp returns the hints of the members that are up.
+func hintsOfUp(members []member) map[string]string {
 	nodes := map[string]string{}
 	for _, m := range members {
 		if !m.Down {
@@ -35,15 +35,15 @@ func membersUp(n int) (list []member) {
 
 // Three nodes probe each endpoint, all nodes agree on which, and a node that leaves
 // moves only the endpoints that it probed.
-func TestEachEndpointHasAFewAskers(t *testing.T) {
+func TestEachEndpointHasThreeProbers(t *testing.T) {
 	const nodes, endpoints = 20, 3000
 	members := membersUp(nodes)
 	views := make([]*healthGossip, nodes)
 	for i := range views {
 		views[i] = &healthGossip{self: members[i].ID}
-		views[i].look(up(members))
+		views[i].update(hintsOfUp(members))
 	}
-	asks := make([]int, nodes)
+	probes := make([]int, nodes)
 	before := map[health.ID][]bool{}
 	for e := range endpoints {
 		id := health.ID(e*2654435761) &^ 1
@@ -51,19 +51,19 @@ func TestEachEndpointHasAFewAskers(t *testing.T) {
 		count := 0
 		for i, v := range views {
 			if who[i] = v.Probes(id); who[i] {
-				asks[i]++
+				probes[i]++
 				count++
 			}
 		}
 		before[id] = who
-		if count != askers {
-			t.Fatalf("endpoint %d is asked by %d nodes", e, count)
+		if count != probersPerEndpoint {
+			t.Fatalf("endpoint %d is probed by %d nodes", e, count)
 		}
 	}
-	fair := endpoints * askers / nodes
-	for i, n := range asks {
+	fair := endpoints * probersPerEndpoint / nodes
+	for i, n := range probes {
 		if n < fair/2 || n > fair*2 {
-			t.Errorf("node %d asks %d endpoints, its fair share is %d", i, n, fair)
+			t.Errorf("node %d probes %d endpoints, its fair share is %d", i, n, fair)
 		}
 	}
 	gone := 3
@@ -72,60 +72,60 @@ func TestEachEndpointHasAFewAskers(t *testing.T) {
 		if i == gone {
 			continue
 		}
-		v.look(up(members))
+		v.update(hintsOfUp(members))
 		for id, who := range before {
 			if who[i] && !v.Probes(id) {
-				t.Fatalf("node %d does not ask %x any more though it is there", i, id)
+				t.Fatalf("node %d no longer probes %x although it is up", i, id)
 			}
 			if !who[gone] && who[i] != v.Probes(id) {
-				t.Fatalf("%x moved though none of its askers went", id)
+				t.Fatalf("%x moved although all of its probers are up", id)
 			}
 		}
 	}
 }
 
-func TestWhatMostSayIsHeard(t *testing.T) {
+func TestMajorityOfVerdictsCounts(t *testing.T) {
 	const id, unknown = health.ID(42), health.ID(44)
 	members := membersUp(6)
 	s := &healthGossip{self: members[0].ID}
 	if _, known := s.Verdict(id); known || !s.Probes(id) {
-		t.Error("a node that has not looked around relies on others")
+		t.Error("a node without a snapshot relies on others")
 	}
 	say := func(i int, well bool) {
 		members[i].Hints = binary.BigEndian.AppendUint32(nil, id.Verdict(well))
-		s.look(up(members))
+		s.update(hintsOfUp(members))
 	}
 	say(1, true)
 	if well, known := s.Verdict(id); !well || !known {
-		t.Error("one that says well is not heard")
+		t.Error("one healthy verdict is ignored")
 	}
 	say(2, false)
 	say(3, false)
 	if well, _ := s.Verdict(id); well {
-		t.Error("two of three say that it is not well")
+		t.Error("healthy, although two of three verdicts are unhealthy")
 	}
 	if _, known := s.Verdict(unknown); known {
-		t.Error("something was heard that nobody said")
+		t.Error("an endpoint without verdicts has one")
 	}
 	members[2].Down, members[3].Down = true, true
-	s.look(up(members))
+	s.update(hintsOfUp(members))
 	if well, known := s.Verdict(id); !well || !known {
-		t.Error("nodes that are gone are still heard")
+		t.Error("the verdicts of nodes that are down still count")
 	}
 	members[0].Hints = binary.BigEndian.AppendUint32(nil, unknown.Verdict(true))
-	s.look(up(members))
+	s.update(hintsOfUp(members))
 	if _, known := s.Verdict(unknown); known {
-		t.Error("a node takes its own word for others'")
+		t.Error("a node counts its own verdict as gossip")
 	}
-	s.look(up(members[:3]))
+	s.update(hintsOfUp(members[:3]))
 	if !s.Probes(id) || !s.Probes(unknown) {
-		t.Error("three nodes ask everything")
+		t.Error("three nodes do not probe everything")
 	}
 }
 
 // The majority of the verdicts decides, whatever the order of the members. With a
 // tie, the endpoint is healthy.
-func TestWordsAreCountedInAnyOrder(t *testing.T) {
+func TestVerdictsCountInAnyOrder(t *testing.T) {
 	members := membersUp(6)
 	s := &healthGossip{self: members[0].ID}
 	say := func(unwell int) (ids []health.ID) {
@@ -140,31 +140,31 @@ func TestWordsAreCountedInAnyOrder(t *testing.T) {
 				m.Hints = binary.BigEndian.AppendUint32(m.Hints, id.Verdict(i >= unwell))
 			}
 		}
-		s.look(up(members))
+		s.update(hintsOfUp(members))
 		return ids
 	}
 	for unwell, want := range []bool{true, true, true, false, false} {
 		for _, id := range say(unwell) {
 			if well, known := s.Verdict(id); well != want || !known {
-				t.Fatalf("%d of 4 say that %d is not well: heard %v, %v", unwell, id, well, known)
+				t.Fatalf("%d of 4 verdicts on %d are unhealthy: got %v, %v", unwell, id, well, known)
 			}
 		}
 	}
 }
 
 // Three nodes probe everything themselves, so they gossip no results; four do.
-func TestThreeNodesShareNothing(t *testing.T) {
+func TestThreeNodesDoNotShareChecks(t *testing.T) {
 	members := membersUp(4)
 	s := &healthGossip{self: members[0].ID}
-	if !s.alone() {
-		t.Error("a node that has not looked around has somebody to tell")
+	if !s.tooFewNodes() {
+		t.Error("a node without a snapshot gossips results")
 	}
-	s.look(up(members[:3]))
-	if !s.alone() {
-		t.Error("three nodes share")
+	s.update(hintsOfUp(members[:3]))
+	if !s.tooFewNodes() {
+		t.Error("three nodes share checks")
 	}
-	s.look(up(members))
-	if s.alone() {
-		t.Error("four nodes do not share")
+	s.update(hintsOfUp(members))
+	if s.tooFewNodes() {
+		t.Error("four nodes do not share checks")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"penstock/node/nodetest"
 )
 
-func TestIdentityIsWhatACertificateProves(t *testing.T) {
+func TestIdentityTagsOfCertificates(t *testing.T) {
 	uris := func(texts ...string) (list []*url.URL) {
 		for _, s := range texts {
 			u, err := url.Parse(s)

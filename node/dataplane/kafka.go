@@ -32,8 +32,8 @@ type kafkaTLS struct {
 
 // kafkaServer is the TLS of one version of a virtual cluster.
 type kafkaServer struct {
-	spec *model.VirtualTLS
-	made *tlsconfig.Server
+	spec   *model.VirtualTLS
+	config *tlsconfig.Server
 }
 
 // clientKey identifies one version of the TLS towards a physical cluster's
@@ -60,16 +60,16 @@ func (k *kafkaTLS) client(cluster, host string, t *model.PhysicalTLS) *tls.Confi
 			MinVersion: t.MinVersion, InsecureSkipVerify: t.InsecureSkipVerify,
 		}, k.reconciler.certs)
 		if err != nil {
-			k.reconciler.log.Error("tls of a physical cluster trusts nobody", "physicalCluster", cluster, "error", err)
+			k.reconciler.log.Error("invalid tls of a physical cluster: it trusts no broker", "physicalCluster", cluster, "error", err)
 		}
 		k.clients[key] = made
 	}
 	return made.For(host)
 }
 
-// forget drops all configurations towards brokers, and those towards clients whose
+// dropOutdated drops all configurations towards brokers, and those towards clients whose
 // settings are no longer in force.
-func (k *kafkaTLS) forget() {
+func (k *kafkaTLS) dropOutdated() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	clear(k.clients)
@@ -87,7 +87,7 @@ func (k *kafkaTLS) server(v *model.Virtual) *tlsconfig.Server {
 	spec := v.Spec().TLS
 	old, ok := k.servers[v.Name()]
 	if ok && old.spec == spec {
-		return old.made
+		return old.config
 	}
 	settings := &resource.ListenerTLS{Mode: "terminate", MinVersion: "1.2"}
 	if spec != nil {
@@ -95,7 +95,7 @@ func (k *kafkaTLS) server(v *model.Virtual) *tlsconfig.Server {
 	}
 	made, err := tlsconfig.NewServer("virtualcluster/"+v.Name(), settings, k.reconciler.certs, k.reconciler.tickets)
 	if err != nil {
-		k.reconciler.log.Error("tls of a virtual cluster lets nobody in", "virtualCluster", v.Name(), "error", err)
+		k.reconciler.log.Error("invalid tls of a virtual cluster: it accepts no client", "virtualCluster", v.Name(), "error", err)
 	}
 	k.servers[v.Name()] = kafkaServer{spec, made}
 	return made
@@ -137,9 +137,9 @@ func kafkaAlert(why netio.Reason) bool {
 	return why == netio.Reason(routing.NoServerName) || why == netio.Reason(routing.BadServerName)
 }
 
-// followPorts updates listeners with the ports that virtual clusters open without
+// updateKafkaPorts updates listeners with the ports that virtual clusters open without
 // a Listener resource.
-func (r *reconciler) followPorts() {
+func (r *reconciler) updateKafkaPorts() {
 	maps.DeleteFunc(r.listeners, func(name string, _ netio.Listener) bool { return r.ports[name] })
 	r.ports = map[string]bool{}
 	for p := range r.kafka.Table().Listeners() {
@@ -148,9 +148,9 @@ func (r *reconciler) followPorts() {
 	}
 }
 
-// followHosts gives the resolver all host names that routing and Kafka need, each
+// updateHosts gives the resolver all host names that routing and Kafka need, each
 // with the shortest of its intervals.
-func (r *reconciler) followHosts(table *routing.Table) {
+func (r *reconciler) updateHosts(table *routing.Table) {
 	every := map[string]time.Duration{}
 	note := func(host string, pause time.Duration) bool {
 		if was, ok := every[host]; !ok || pause < was {
@@ -167,12 +167,12 @@ func (r *reconciler) followHosts(table *routing.Table) {
 	r.resolver.Set(names)
 }
 
-// brokersMoved updates the host names after the brokers of a physical cluster have
+// brokersChanged updates the host names after the brokers of a physical cluster have
 // changed.
-func (r *reconciler) brokersMoved() {
+func (r *reconciler) brokersChanged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.followHosts(r.router.Table())
+	r.updateHosts(r.router.Table())
 }
 
 // makeKafka makes the Kafka proxy. It needs r.flows.
@@ -181,8 +181,8 @@ func (r *reconciler) makeKafka(loops int) {
 	r.kafka = kafka.New(kafka.Config{
 		Bind: r.bind, Hosts: r.resolver, Loops: loops, Log: r.log,
 		Meter:     func(listener, cluster string) *netio.Meter { return r.flows.get(listener, cluster).meter },
-		LetsIn:    func(v *model.Virtual, state *tls.ConnectionState) bool { return r.kafkaTLS.server(v).LetsIn(state) },
-		ClientTLS: r.kafkaTLS.client, Follow: r.brokersMoved,
+		LetsIn:    func(v *model.Virtual, state *tls.ConnectionState) bool { return r.kafkaTLS.server(v).Accepts(state) },
+		ClientTLS: r.kafkaTLS.client, Follow: r.brokersChanged,
 	})
 }
 
@@ -191,7 +191,7 @@ func (t *traffic) closedKafka(c *netio.Conn, p *kafka.Connection, why netio.Reas
 	f := t.flows.get(c.Listener(), p.Cluster())
 	f.end(why)
 	if took := p.Took(); took > 0 {
-		f.connect.Observe(took.Seconds())
+		f.connectDuration.Observe(took.Seconds())
 	}
 	if t.access != nil {
 		r := t.record(c, nil, accesslog.Closed, why)

@@ -8,7 +8,7 @@ import (
 	"penstock/node/nodetest"
 )
 
-func TestOpenConnectionsAreLoggedFromTimeToTime(t *testing.T) {
+func TestOpenConnectionsAreLoggedPeriodically(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
 	n := start(t, nodetest.OneService(b), func(c *Config) { c.AccessAll = true })
 	conn, _ := nodetest.Dial(t, n.at(t, "edge"))

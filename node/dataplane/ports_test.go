@@ -15,7 +15,7 @@ import (
 // A node without a local port towards an endpoint tries the others and does not
 // count a failure of the endpoint. If none is left, the connection or request ends
 // with limit_ports.
-func TestNoPortLeftIsNotTheEndpoints(t *testing.T) {
+func TestPortExhaustionDoesNotBlameEndpoint(t *testing.T) {
 	t.Parallel()
 	const services = `kind: Listener
 name: web

@@ -40,7 +40,7 @@ type reconciler struct {
 	tickets  *tlsstream.Tickets
 	clients  *clients
 	flows    *flows
-	gone     removedListeners
+	removed  removedListeners
 	requests *requests
 	kafka    *kafka.Proxy
 	kafkaTLS *kafkaTLS
@@ -70,8 +70,8 @@ func newReconciler(cfg *Config) *reconciler {
 
 // server is the TLS of a listener with the settings it was made from.
 type server struct {
-	tls  *resource.ListenerTLS
-	made *tlsconfig.Server
+	tls    *resource.ListenerTLS
+	config *tlsconfig.Server
 }
 
 // Apply puts changes, which set already contains, into force. Certificates come
@@ -101,29 +101,29 @@ func (d *Dataplane) Apply(set *resource.Set, changes []resource.Change) {
 		}
 	}
 	removed = append(removed, r.router.Table().RemovedListeners(changes)...)
-	r.gone.remember(removed, r.router.Table(), time.Now())
+	r.removed.add(removed, r.router.Table(), time.Now())
 	before := r.router.Table()
 	done, err := r.router.Apply(changes, time.Now())
-	r.requests.leave(removed, before)
-	r.kafkaTLS.forget() // before Kafka asks for configurations with the new settings
+	r.requests.pinTable(removed, before)
+	r.kafkaTLS.dropOutdated() // before Kafka asks for configurations with the new settings
 	ports, kafkaErr := r.kafka.Apply(changes)
 	if err = errors.Join(err, kafkaErr); err != nil {
-		r.log.Error("a part of the configuration does not act", "error", err)
+		r.log.Error("part of the configuration is not in effect", "error", err)
 	}
 	if ports {
-		r.followPorts()
+		r.updateKafkaPorts()
 	}
 	if slices.ContainsFunc(changes, func(ch resource.Change) bool { return ch.Kind == model.KindPhysical }) {
 		done.Hosts = true
 	}
-	r.follow(done, rekeyed, ports)
+	r.update(done, rekeyed, ports)
 }
 
 // resolved applies new addresses of host names.
 func (r *reconciler) resolved(hosts []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.follow(r.router.Resolved(hosts, time.Now()), nil, false)
+	r.update(r.router.Resolved(hosts, time.Now()), nil, false)
 }
 
 func (r *reconciler) putCertificate(ch *resource.Change) {
@@ -132,27 +132,27 @@ func (r *reconciler) putCertificate(ch *resource.Change) {
 		return
 	}
 	if err := r.certs.Set(ch.Name, ch.Spec.(*resource.Certificate)); err != nil {
-		r.log.Error("a certificate cannot be used", "certificate", ch.Name, "error", err)
+		r.log.Error("cannot use a certificate", "certificate", ch.Name, "error", err)
 	}
 }
 
-// follow updates everything that depends on the table. relisten says that
+// update brings everything that depends on the table up to date. relisten says that
 // r.listeners has already changed.
-func (r *reconciler) follow(done routing.Applied, rekeyed []string, relisten bool) {
-	r.requests.profiles.forget(rekeyed)
+func (r *reconciler) update(done routing.Applied, rekeyed []string, relisten bool) {
+	r.requests.profiles.remove(rekeyed)
 	if done.Hosts {
-		r.followHosts(done.Table)
+		r.updateHosts(done.Table)
 	}
 	rechecked := false
 	for _, name := range slices.Concat(done.Services, rekeyed) {
 		s, ok := done.Table.Service(name)
 		var targets []health.Target
-		r.requests.profiles.follow(name, s)
+		r.requests.profiles.dropOutdated(name, s)
 		if ok {
 			r.clients.of(name, s.Spec()) // made here, so that no loop has to make it
-			targets = r.targets(s)
+			targets = r.healthTargets(s)
 		} else {
-			r.clients.forget(name)
+			r.clients.remove(name)
 		}
 		delete(r.ejecting, name)
 		if ok && s.Spec().Ejection != nil {
@@ -187,23 +187,23 @@ func (r *reconciler) setListeners() {
 	r.engine.SetListeners(slices.SortedFunc(maps.Values(r.listeners), byName))
 }
 
-// listen makes the engine listen again after a drain was undone.
-func (r *reconciler) listen() {
+// relisten makes the engine listen again after a drain was undone.
+func (r *reconciler) relisten() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.setListeners()
 }
 
-// Tidy does the periodic work, about once a second: it sweeps ejected endpoints,
+// Sweep does the periodic work, about once a second: it sweeps ejected endpoints,
 // removed listeners and obsolete flows.
-func (d *Dataplane) Tidy(now time.Time) {
+func (d *Dataplane) Sweep(now time.Time) {
 	r := d.reconciler
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, g := range r.ejecting {
 		g.Sweep(now)
 	}
-	r.prune = r.gone.sweep(now) || r.prune // late clients may have made flows again
+	r.prune = r.removed.sweep(now) || r.prune // late clients may have made flows again
 	table := r.router.Table()
 	if r.prune {
 		r.prune = r.flows.prune(
@@ -254,11 +254,11 @@ func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 func (r *reconciler) server(name string, t *resource.ListenerTLS) *tlsconfig.Server {
 	old, ok := r.servers[name]
 	if ok && sameTLS(old.tls, t) {
-		return old.made
+		return old.config
 	}
 	made, err := tlsconfig.NewServer(name, t, r.certs, r.tickets)
 	if err != nil {
-		r.log.Error("tls of a listener lets nobody in", "listener", name, "error", err)
+		r.log.Error("invalid tls of a listener: it accepts no client", "listener", name, "error", err)
 	}
 	r.servers[name] = server{t, made}
 	return made
@@ -278,7 +278,7 @@ func sameTLS(a, b *resource.ListenerTLS) bool {
 func (r *reconciler) chooser(name string, s *tlsconfig.Server) func(*clienthello.Hello) (*tls.Config, netio.Reason) {
 	return func(h *clienthello.Hello) (*tls.Config, netio.Reason) {
 		l, ok := r.router.Table().Listener(name)
-		if last := r.gone.table(name); !ok && last != nil {
+		if last := r.removed.table(name); !ok && last != nil {
 			l, ok = last.Listener(name)
 		}
 		if !ok || l.Spec().TLS == nil {
@@ -296,8 +296,8 @@ func (r *reconciler) chooser(name string, s *tlsconfig.Server) func(*clienthello
 	}
 }
 
-// targets returns the health check targets of a service.
-func (r *reconciler) targets(s *routing.Service) []health.Target {
+// healthTargets returns the health check targets of a service.
+func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 	h := s.Spec().HealthCheck
 	if h == nil {
 		return nil
@@ -344,8 +344,8 @@ type clients struct {
 
 // client is the TLS of one version of a service.
 type client struct {
-	spec *resource.Service
-	made *tlsconfig.Client
+	spec   *resource.Service
+	config *tlsconfig.Client
 }
 
 // of returns the TLS for a version of a service; nil: none.
@@ -357,17 +357,17 @@ func (c *clients) of(service string, spec *resource.Service) *tlsconfig.Client {
 	defer c.mu.Unlock()
 	old, ok := c.m[service]
 	if ok && old.spec == spec {
-		return old.made
+		return old.config
 	}
 	made, err := tlsconfig.NewClient(spec.TLS, c.certs)
 	if err != nil {
-		c.log.Error("tls of a service trusts nobody", "service", service, "error", err)
+		c.log.Error("invalid tls of a service: it trusts no endpoint", "service", service, "error", err)
 	}
 	c.m[service] = client{spec, made}
 	return made
 }
 
-func (c *clients) forget(service string) {
+func (c *clients) remove(service string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.m, service)

@@ -8,11 +8,11 @@ import (
 	"penstock/routing/hamt"
 )
 
-// goneGrace is how long a removed listener is remembered. Its socket still accepts
+// removedListenerTTL is how long a removed listener is remembered. Its socket still accepts
 // the connections that the kernel has queued, and their PROXY header, ClientHello
 // and handshake may be still to come, each with its own deadline. Connections that
 // take longer end with no_listener.
-const goneGrace = 30 * time.Second
+const removedListenerTTL = 30 * time.Second
 
 // removedListeners holds recently removed listeners, each with the last table that
 // contains it. A client that was queued at such a listener, or had not completed
@@ -39,24 +39,24 @@ func (g *removedListeners) table(listener string) *routing.Table {
 	return f.table
 }
 
-// change applies an edit to the map.
-func (g *removedListeners) change(edit func(*hamt.Edit[removedListener])) {
+// edit replaces the map by one that change has edited.
+func (g *removedListeners) edit(change func(*hamt.Edit[removedListener])) {
 	m := g.m.Load()
 	if m == nil {
 		m = new(hamt.Map[removedListener])
 	}
 	e := m.Edit()
-	edit(e)
+	change(e)
 	next := e.Map()
 	g.m.Store(&next)
 }
 
-// remember records listeners that are about to be removed from a table.
-func (g *removedListeners) remember(listeners []string, table *routing.Table, now time.Time) {
+// add records listeners that are about to be removed from a table.
+func (g *removedListeners) add(listeners []string, table *routing.Table, now time.Time) {
 	if len(listeners) == 0 {
 		return
 	}
-	g.change(func(e *hamt.Edit[removedListener]) {
+	g.edit(func(e *hamt.Edit[removedListener]) {
 		for _, name := range listeners {
 			if _, ok := table.Listener(name); ok {
 				e.Set(name, removedListener{table, now})
@@ -65,13 +65,13 @@ func (g *removedListeners) remember(listeners []string, table *routing.Table, no
 	})
 }
 
-// sweep drops listeners that were removed longer than goneGrace ago. It reports
+// sweep drops listeners that were removed longer than removedListenerTTL ago. It reports
 // whether there were any.
 func (g *removedListeners) sweep(now time.Time) bool {
 	var over []string
 	if m := g.m.Load(); m != nil {
 		for name, f := range m.All() {
-			if now.Sub(f.at) > goneGrace {
+			if now.Sub(f.at) > removedListenerTTL {
 				over = append(over, name)
 			}
 		}
@@ -79,7 +79,7 @@ func (g *removedListeners) sweep(now time.Time) bool {
 	if len(over) == 0 {
 		return false
 	}
-	g.change(func(e *hamt.Edit[removedListener]) {
+	g.edit(func(e *hamt.Edit[removedListener]) {
 		for _, name := range over {
 			e.Delete(name)
 		}

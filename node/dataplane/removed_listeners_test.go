@@ -46,8 +46,8 @@ spec: {address: "127.0.0.1:0", protocol: tls, tls: {mode: terminate, certificate
 		client.Close()
 		nodetest.WaitFor(t, "the connection to end", func() bool { return n.Engine.Stats().Connections == 0 })
 	}
-	n.Tidy(time.Now().Add(goneGrace + time.Second))
-	if n.reconciler.gone.table("pass") != nil || n.reconciler.gone.table("end") != nil {
+	n.Sweep(time.Now().Add(removedListenerTTL + time.Second))
+	if n.reconciler.removed.table("pass") != nil || n.reconciler.removed.table("end") != nil {
 		t.Error("a removed listener is never forgotten")
 	}
 }

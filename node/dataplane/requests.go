@@ -77,17 +77,17 @@ var _ web.Handler = (*requests)(nil)
 type httpClient struct {
 	in          routing.Input
 	destination string
-	secure      bool   // over TLS
+	tls         bool   // over TLS
 	alpn        string // the protocol that TLS negotiated
 	id          uint64
 	addr, local netip.AddrPort
 	proxy       proxyproto.Header // for endpoints with PROXY protocol
-	born        time.Time
+	since       time.Time
 	count       atomic.Int64 // requests so far
-	requests    underWay
-	// last pins the table for its requests once the listener is removed: the
+	requests    inFlight
+	// pinned is the table for its requests once the listener is removed: the
 	// last one that contains the listener. nil: the current table.
-	last atomic.Pointer[routing.Table]
+	pinned atomic.Pointer[routing.Table]
 }
 
 // httpPlan is netio's plan for such a connection: its endpoint is this process.
@@ -127,10 +127,10 @@ func (h *requests) close() {
 func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, table *routing.Table) *httpPlan {
 	client := &httpClient{
 		in: *in, destination: f.service, id: c.ID(),
-		addr: c.Client(), local: c.Local(), proxy: c.Describe(), born: time.Now(),
+		addr: c.Client(), local: c.Local(), proxy: c.Describe(), since: time.Now(),
 	}
 	if state := c.TLS(); state != nil {
-		client.secure, client.alpn = true, state.NegotiatedProtocol
+		client.tls, client.alpn = true, state.NegotiatedProtocol
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,9 +138,9 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, tabl
 		h.clients[in.Listener] = map[*httpClient]struct{}{}
 	}
 	h.clients[in.Listener][client] = struct{}{}
-	// Under the lock, so that leave either finds the client or has run before.
+	// Under the lock, so that pinTable either finds the client or has run before.
 	if _, ok := h.router.Table().Listener(in.Listener); !ok {
-		client.last.Store(table)
+		client.pinned.Store(table)
 	}
 	return &httpPlan{h, f, p, client}
 }
@@ -148,7 +148,7 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, tabl
 // Next implements netio.Plan.
 func (p *httpPlan) Next(*netio.Conn, error) (netio.Target, netio.Reason) {
 	return netio.Target{Profile: &p.path.profile, Serve: func(c *pipe.Conn) {
-		p.requests.server.Serve(c, p.client, p.client.secure, p.client.alpn)
+		p.requests.server.Serve(c, p.client, p.client.tls, p.client.alpn)
 	}}, netio.OK
 }
 
@@ -158,8 +158,8 @@ func (p *httpPlan) Connected(*netio.Conn, time.Duration) {}
 // Description implements netio.Described: the service without an endpoint.
 func (p *httpPlan) Description() string { return p.flow.service + " " }
 
-// forget removes a connection that has ended.
-func (h *requests) forget(c *httpClient) {
+// removeClient removes a connection that has ended.
+func (h *requests) removeClient(c *httpClient) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := h.clients[c.in.Listener]
@@ -168,27 +168,27 @@ func (h *requests) forget(c *httpClient) {
 	}
 }
 
-// leave pins the clients of removed listeners to table, the last one with these
+// pinTable pins the clients of removed listeners to table, the last one with these
 // listeners. Their connections end after the requests under way or, if idle, after
 // the next one.
-func (h *requests) leave(listeners []string, table *routing.Table) {
+func (h *requests) pinTable(listeners []string, table *routing.Table) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, name := range listeners {
 		h.places.RemoveListener(name)
 		for c := range h.clients[name] {
-			c.last.CompareAndSwap(nil, table)
+			c.pinned.CompareAndSwap(nil, table)
 		}
 	}
 }
 
 // Route implements web.Handler.
 func (h *requests) Route(known any, r *http.Request) web.Disposition {
-	q := &request{requests: h, client: known.(*httpClient), method: r.Method, host: r.Host, path: written(r.URL), begun: time.Now()}
+	q := &request{requests: h, client: known.(*httpClient), method: r.Method, host: r.Host, path: rawPath(r.URL), begun: time.Now()}
 	q.client.count.Add(1)
 	q.client.requests.begin()
-	plan := web.Disposition{Done: q.done, Last: q.client.last.Load() != nil}
-	defer q.fault()
+	plan := web.Disposition{Done: q.done, Last: q.client.pinned.Load() != nil}
+	defer q.endOnPanic()
 	if why := q.admit(r); why != netio.OK {
 		return q.refuse(plan, statusOf(why), why)
 	}
@@ -202,15 +202,15 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 		spec.EscapedSlashes == "refuse" && urlpath.HasEscapedSlash(path) {
 		return q.refuse(plan, http.StatusBadRequest, BadPath)
 	}
-	if q.client.secure && table.Misdirected(&q.client.in, r.Host) {
+	if q.client.tls && table.Misdirected(&q.client.in, r.Host) {
 		return q.refuse(plan, http.StatusMisdirectedRequest, Misdirected)
 	}
 	var reason routing.Reason
-	q.answered, reason = table.Request(&q.client.in, q.client.destination, &routing.Request{
-		Request: httprule.Request{Method: r.Method, Path: path, Query: r.URL.RawQuery, Header: lookup(r)},
+	q.decision, reason = table.Request(&q.client.in, q.client.destination, &routing.Request{
+		Request: httprule.Request{Method: r.Method, Path: path, Query: r.URL.RawQuery, Header: headerLookup(r)},
 		Origin:  q.client.origin(r),
 	})
-	q.enter(table)
+	q.joinFlow(table)
 	switch reason {
 	case routing.OK:
 	case routing.BadRequest:
@@ -218,8 +218,8 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 	default:
 		return q.refuse(plan, http.StatusServiceUnavailable, netio.Reason(reason))
 	}
-	if q.answered.Status != 0 {
-		plan.Answer = &web.Answer{Status: q.answered.Status, Header: http.Header{"Location": {q.answered.Location}}}
+	if q.decision.Status != 0 {
+		plan.Answer = &web.Answer{Status: q.decision.Status, Header: http.Header{"Location": {q.decision.Location}}}
 		plan.Upstreams = q
 		return plan
 	}
@@ -238,12 +238,12 @@ func (h *requests) Rules(known any) web.Rules {
 
 // Refused implements web.Handler.
 func (h *requests) Refused(known any, status int, err error) {
-	q := &request{requests: h, client: known.(*httpClient), begun: time.Now(), why: BadRequest}
+	q := &request{requests: h, client: known.(*httpClient), begun: time.Now(), reason: BadRequest}
 	q.client.count.Add(1)
 	q.flow = h.flows.get(q.client.in.Listener, "")
 	q.flow.requests.active.Add(1)
 	q.flow.requests.end(q.flow.requestTime(h.flows), status, 0)
-	h.refused.count(q.why)
+	h.refused.count(q.reason)
 	if h.access != nil {
 		h.access.Write(q.record(web.Outcome{Status: status, Err: err}, q.begun, 0))
 	}
@@ -251,7 +251,7 @@ func (h *requests) Refused(known any, status int, err error) {
 
 // table returns the table on which a client's requests are routed.
 func (h *requests) table(c *httpClient) *routing.Table {
-	if last := c.last.Load(); last != nil {
+	if last := c.pinned.Load(); last != nil {
 		return last
 	}
 	return h.router.Table()
@@ -260,7 +260,7 @@ func (h *requests) table(c *httpClient) *routing.Table {
 // origin returns the scheme and host that a request is addressed to.
 func (c *httpClient) origin(r *http.Request) httprule.Origin {
 	o := httprule.Origin{Scheme: "http", Host: r.Host}
-	if c.secure {
+	if c.tls {
 		o.Scheme = "https"
 	}
 	if o.Host == "" && c.local.IsValid() { // optional in HTTP/1.0
@@ -269,8 +269,8 @@ func (c *httpClient) origin(r *http.Request) httprule.Origin {
 	return o
 }
 
-// lookup returns a function that finds headers by their names in lower case.
-func lookup(r *http.Request) func(name string) (string, bool) {
+// headerLookup returns a function that finds headers by their names in lower case.
+func headerLookup(r *http.Request) func(name string) (string, bool) {
 	return func(name string) (string, bool) {
 		if name == "host" {
 			return r.Host, r.Host != ""
@@ -385,8 +385,8 @@ func (p *profiles) of(service string, spec *resource.Service, host string) *web.
 	return profile
 }
 
-// forget drops the profiles of services whose client certificate changed.
-func (p *profiles) forget(services []string) {
+// remove drops the profiles of services whose client certificate changed.
+func (p *profiles) remove(services []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range services {
@@ -395,9 +395,9 @@ func (p *profiles) forget(services []string) {
 	}
 }
 
-// follow drops the profiles of a service's earlier version; s is nil if the
+// dropOutdated drops the profiles of a service's earlier version; s is nil if the
 // service is gone.
-func (p *profiles) follow(service string, s *routing.Service) {
+func (p *profiles) dropOutdated(service string, s *routing.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at := p.m[service]; at != nil && (s == nil || at.spec != s.Spec()) {

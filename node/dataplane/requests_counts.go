@@ -91,6 +91,6 @@ func (f *Flow) requestTime(fs *flows) prometheus.Observer {
 	if f.service == "" {
 		return nil
 	}
-	f.once.Do(func() { f.took = fs.took.WithLabelValues(f.service) })
-	return f.took
+	f.once.Do(func() { f.requestDuration = fs.requestDuration.WithLabelValues(f.service) })
+	return f.requestDuration
 }

@@ -8,66 +8,66 @@ import (
 	"penstock/node/accesslog"
 )
 
-// underWay counts the requests in flight on a connection. The reason for a
+// inFlight counts the requests in flight on a connection. The reason for a
 // connection's end may be known only after its last request: a client leaves as
 // soon as it has the last byte of the answer, and the request's own end may be
 // noticed later.
-type underWay struct {
+type inFlight struct {
 	mu sync.Mutex
 	n  int
-	// gaveUp is when a request ended that the client abandoned. Zero: none, or
+	// abandonedAt is when a request ended that the client abandoned. Zero: none, or
 	// another request completed after it, before the connection ended.
-	gaveUp time.Time
-	// last is called once, after the connection's end, when no request is left.
-	last func(gaveUp time.Time)
+	abandonedAt time.Time
+	// onIdle is called once, after the connection's end, when no request is left.
+	onIdle func(abandonedAt time.Time)
 }
 
 // begin adds a request.
-func (u *underWay) begin() {
+func (u *inFlight) begin() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.n++
 }
 
-// end removes a request. gaveUp says that the client abandoned it.
-func (u *underWay) end(gaveUp bool) {
+// end removes a request. abandoned says that the client abandoned it.
+func (u *inFlight) end(abandoned bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.n--
 	switch {
-	case gaveUp:
-		u.gaveUp = time.Now()
-	case u.last == nil:
-		u.gaveUp = time.Time{}
+	case abandoned:
+		u.abandonedAt = time.Now()
+	case u.onIdle == nil:
+		u.abandonedAt = time.Time{}
 	}
-	u.tell()
+	u.notifyIfIdle()
 }
 
-// whenOver calls last as soon as no request is in flight, which may be now.
-func (u *underWay) whenOver(last func(gaveUp time.Time)) {
+// notifyWhenIdle calls onIdle as soon as no request is in flight, which may be now.
+func (u *inFlight) notifyWhenIdle(onIdle func(abandonedAt time.Time)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.last = last
-	u.tell()
+	u.onIdle = onIdle
+	u.notifyIfIdle()
 }
 
-func (u *underWay) tell() {
-	if last := u.last; last != nil && u.n == 0 {
-		u.last = nil
-		last(u.gaveUp)
+func (u *inFlight) notifyIfIdle() {
+	if onIdle := u.onIdle; onIdle != nil && u.n == 0 {
+		u.onIdle = nil
+		onIdle(u.abandonedAt)
 	}
 }
 
-// leaving is the longest time between an abandoned request and the end of its
+// abandonWindow is the longest time between an abandoned request and the end of its
 // connection for both to count as one event. An HTTP/2 client sends RST_STREAM
 // first and then ends the connection.
-const leaving = 2 * time.Second
+const abandonWindow = 2 * time.Second
 
 // closedHTTP handles Closed for connections whose requests were routed
 // individually. If the client ended the connection, the requests determine the
 // reason.
 func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
-	p.requests.forget(p.client)
+	p.requests.removeClient(p.client)
 	if why == netio.UpstreamReset && c.ClientEnded() {
 		// The upstream is this process, which resets the pipe when a client has
 		// left in the middle of a request.
@@ -80,12 +80,12 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 		return
 	}
 	owed := c.Owed()
-	p.client.requests.whenOver(func(gaveUp time.Time) {
-		gone := r.At.Sub(gaveUp) < leaving
+	p.client.requests.notifyWhenIdle(func(abandonedAt time.Time) {
+		abandoned := r.At.Sub(abandonedAt) < abandonWindow
 		switch {
-		case gone && why == netio.ClientFIN:
+		case abandoned && why == netio.ClientFIN:
 			r.Reason = string(netio.ClientReset)
-		case !gone && !owed && why == netio.ClientReset && p.client.count.Load() > 0:
+		case !abandoned && !owed && why == netio.ClientReset && p.client.count.Load() > 0:
 			// No request was abandoned: many clients reset the connection once
 			// they have their answers, without close_notify or with bytes unread.
 			r.Reason, r.Error = string(netio.ClientFIN), nil

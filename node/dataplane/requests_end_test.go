@@ -31,7 +31,7 @@ func (n *testPlane) ended(t *testing.T) (connection, request string) {
 // If a client leaves in the middle of its request, the reason of the connection
 // names the client, however it leaves. If the endpoint cuts its answer off, the
 // reason names the endpoint.
-func TestWhoEndedAConnectionOfHTTP(t *testing.T) {
+func TestHTTPConnectionReasonNamesTheSideThatEndedIt(t *testing.T) {
 	const upload = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc"
 	for name, c := range map[string]struct {
 		send   string
@@ -141,7 +141,7 @@ func (c *cutClient) leave(reset bool) {
 
 // A client that has the last byte of an answer with a Content-Length may leave
 // before the request has ended on the node: that is an orderly end.
-func TestWhoHasTheWholeAnswerLeavesInOrder(t *testing.T) {
+func TestClientMayCloseAfterWholeResponse(t *testing.T) {
 	const body = "all that was promised"
 	for _, http2 := range []bool{false, true} {
 		for _, reset := range []bool{false, true} {
@@ -173,7 +173,7 @@ func TestWhoHasTheWholeAnswerLeavesInOrder(t *testing.T) {
 
 // The reason is client_reset if the client abandons its last request, however it
 // leaves. It is an orderly end if another request followed the abandoned one.
-func TestWhoGivesUpARequestIsNamed(t *testing.T) {
+func TestAbandonedRequestEndsWithClientReset(t *testing.T) {
 	end := func(t *testing.T) string {
 		return nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasPrefix(r.URL.Path, "/stream") {

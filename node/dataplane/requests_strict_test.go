@@ -14,7 +14,7 @@ import (
 )
 
 // A connection for one server name does not serve a Host of another rule.
-func TestRequestsForAnotherName(t *testing.T) {
+func TestMisdirectedRequestsAreRefused(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	cert, key, _ := ca.Issue(t, "*.example.com")
 	n := start(t, strings.Replace(nodetest.WebListener, `tags:`,
@@ -43,7 +43,7 @@ func TestRequestsForAnotherName(t *testing.T) {
 
 // A client that has its answers ends in order even without close_notify in TLS, or
 // with a reset.
-func TestAClientThatLeavesAfterItsAnswer(t *testing.T) {
+func TestClientLeavingAfterItsResponse(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	cert, key, _ := ca.Issue(t, "shop.example.com")
 	n := start(t, strings.Replace(nodetest.WebListener, `tags:`,
@@ -77,7 +77,7 @@ func TestAClientThatLeavesAfterItsAnswer(t *testing.T) {
 }
 
 // A change of a listener's http settings takes effect at the next request.
-func TestAListenersRulesForRequests(t *testing.T) {
+func TestListenerHTTPRules(t *testing.T) {
 	echo := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, r.Header.Get("X-Forwarded-For"), " ", r.Header["X_a"], " ", r.URL.EscapedPath())
 	})

@@ -16,7 +16,7 @@ import (
 
 // The requests of one connection are routed by their paths, with HTTP/1.1 and
 // HTTP/2 on either side.
-func TestRequestsAreRoutedOneByOne(t *testing.T) {
+func TestRequestsAreRoutedIndividually(t *testing.T) {
 	for _, upstream := range []string{"http", "http2"} {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("endpoints %s, client http2 %v", upstream, http2), func(t *testing.T) {

@@ -17,13 +17,13 @@ type PortUse struct {
 	available int // ports for each address; 0: unknown
 	timeWait  int // connections of the network namespace in TIME_WAIT; -1: unknown
 	used      map[netip.AddrPort]int64
-	leads     []lead
+	users     []portUser
 }
 
-// lead is a service or a virtual cluster, and the addresses of its endpoints.
-type lead struct {
+// portUser is a service or a virtual cluster, and the addresses of its endpoints.
+type portUser struct {
 	kind, name string
-	to         []netip.AddrPort
+	addresses  []netip.AddrPort
 }
 
 // PortUse collects the current counters. Endpoints count their relayed
@@ -39,7 +39,7 @@ func (d *Dataplane) PortUse() *PortUse {
 	}
 	d.requests.profiles.ports.AddTo(u.used)
 	for _, svc := range d.Services() {
-		l := lead{kind: "Service", name: svc.Name()}
+		l := portUser{kind: "Service", name: svc.Name()}
 		seen := map[string]bool{}
 		for _, e := range svc.Group().Endpoints() {
 			name := EndpointName(e)
@@ -49,25 +49,25 @@ func (d *Dataplane) PortUse() *PortUse {
 			seen[name] = true
 			at := netip.AddrPortFrom(e.Addr.Addr().Unmap(), e.Addr.Port())
 			u.used[at] += e.Relayed()
-			l.to = append(l.to, at)
+			l.addresses = append(l.addresses, at)
 		}
-		u.leads = append(u.leads, l)
+		u.users = append(u.users, l)
 	}
 	clusters := d.Kafka.Ports()
 	for _, name := range slices.Sorted(maps.Keys(clusters)) {
-		l := lead{kind: "VirtualCluster", name: name}
+		l := portUser{kind: "VirtualCluster", name: name}
 		for at, connections := range clusters[name] {
 			u.used[at] += connections
-			l.to = append(l.to, at)
+			l.addresses = append(l.addresses, at)
 		}
-		u.leads = append(u.leads, l)
+		u.users = append(u.users, l)
 	}
 	return u
 }
 
 // busiest returns the number of ports in use towards the address with the most.
-func (u *PortUse) busiest(l *lead) (most int64) {
-	for _, at := range l.to {
+func (u *PortUse) busiest(l *portUser) (most int64) {
+	for _, at := range l.addresses {
 		most = max(most, u.used[at])
 	}
 	return most
@@ -85,16 +85,16 @@ func (u *PortUse) TimeWait() int { return u.timeWait }
 // the same name, the higher number counts.
 func (u *PortUse) Busiest() map[string]int64 {
 	used := map[string]int64{}
-	for i := range u.leads {
-		l := &u.leads[i]
+	for i := range u.users {
+		l := &u.users[i]
 		used[l.name] = max(used[l.name], u.busiest(l))
 	}
 	return used
 }
 
 const (
-	// portsFull is the share of the local ports, in percent, above which a node warns.
-	portsFull = 80
+	// portWarningPercent is the share of the local ports, in percent, above which a node warns.
+	portWarningPercent = 80
 	// maxPortWarnings bounds the addresses in the warnings, maxPortNames the
 	// services that are named with each.
 	maxPortWarnings, maxPortNames = 10, 3
@@ -104,10 +104,10 @@ const (
 // those with the most ports in use first.
 func (u *PortUse) Warnings(node string) []string {
 	full := map[netip.AddrPort][]string{} // services and virtual clusters by address
-	for i := range u.leads {
-		l := &u.leads[i]
-		for _, at := range l.to {
-			if u.available > 0 && u.used[at]*100 > int64(u.available)*portsFull {
+	for i := range u.users {
+		l := &u.users[i]
+		for _, at := range l.addresses {
+			if u.available > 0 && u.used[at]*100 > int64(u.available)*portWarningPercent {
 				full[at] = append(full[at], l.kind+"/"+l.name)
 			}
 		}
@@ -123,7 +123,7 @@ func (u *PortUse) Warnings(node string) []string {
 		list = append(list, u.warning(node, at, full[at]))
 	}
 	if more := len(all) - len(list); more > 0 {
-		list = append(list, fmt.Sprintf("node %s: the same of %d more addresses", node, more))
+		list = append(list, fmt.Sprintf("node %s: local ports are running out towards %d more addresses", node, more))
 	}
 	return list
 }

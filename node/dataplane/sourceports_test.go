@@ -9,10 +9,10 @@ import (
 
 // A node warns of each address towards which more than 80 % of the ports are in
 // use, the fullest first, and names its services and virtual clusters.
-func TestNodesWarnOfFewPortsLeft(t *testing.T) {
+func TestWarningsOfFewPortsLeft(t *testing.T) {
 	t.Parallel()
 	at := func(i int) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80) }
-	u := &PortUse{available: 1000, used: map[netip.AddrPort]int64{at(1): 800, at(2): 801, at(3): 1000}, leads: []lead{
+	u := &PortUse{available: 1000, used: map[netip.AddrPort]int64{at(1): 800, at(2): 801, at(3): 1000}, users: []portUser{
 		{"Service", "a", []netip.AddrPort{at(1), at(2)}},
 		{"Service", "b", []netip.AddrPort{at(3)}},
 		{"Service", "c", []netip.AddrPort{at(3)}},
@@ -38,9 +38,10 @@ func TestNodesWarnOfFewPortsLeft(t *testing.T) {
 	}
 	for i := range 30 {
 		u.used[at(i)] = 900
-		u.leads[0].to = append(u.leads[0].to, at(i))
+		u.users[0].addresses = append(u.users[0].addresses, at(i))
 	}
-	if got = u.Warnings("n1"); len(got) != maxPortWarnings+1 || !slices.Contains(got, "node n1: the same of 20 more addresses") {
+	more := "node n1: local ports are running out towards 20 more addresses"
+	if got = u.Warnings("n1"); len(got) != maxPortWarnings+1 || !slices.Contains(got, more) {
 		t.Errorf("%d warnings: %q", len(got), got)
 	}
 	u.available = 0 // unknown

@@ -66,9 +66,9 @@ func TestCertificatesAreReplacedUnderConnections(t *testing.T) {
 	}
 }
 
-// TestNobodyIsShownACertificateByDefault: a hello with an unknown, missing or
+// TestUnknownNamesGetNoCertificate: a hello with an unknown, missing or
 // invalid server name is refused with a reason.
-func TestNobodyIsShownACertificateByDefault(t *testing.T) {
+func TestUnknownNamesGetNoCertificate(t *testing.T) {
 	ca := nodetest.NewAuthority(t)
 	b := nodetest.NewBackend(t, "b")
 	cert, key, _ := ca.Issue(t, "one.example")
@@ -120,7 +120,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-func TestSessionsAreResumedUntilWhoIsLetInChanges(t *testing.T) {
+func TestSessionsAreResumedUntilClientAuthChanges(t *testing.T) {
 	ca, other := nodetest.NewAuthority(t), nodetest.NewAuthority(t)
 	b := nodetest.NewBackend(t, "b")
 	cert, key, _ := ca.Issue(t, "one.example")

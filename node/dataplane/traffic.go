@@ -18,10 +18,10 @@ import (
 // outcome to routing, the counters and the access log. Its methods run on the
 // loops and never block.
 type traffic struct {
-	router *routing.Router
-	gone   *removedListeners
-	flows  *flows
-	kafka  *kafka.Proxy
+	router  *routing.Router
+	removed *removedListeners
+	flows   *flows
+	kafka   *kafka.Proxy
 	// requests serves the connections whose requests are routed individually.
 	requests *requests
 	// client returns the TLS towards a service's endpoints; nil: none.
@@ -41,7 +41,7 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 	}
 	table := t.router.Table()
 	d, reason := table.Decide(&in)
-	if last := t.gone.table(in.Listener); reason == routing.NoListener && last != nil {
+	if last := t.removed.table(in.Listener); reason == routing.NoListener && last != nil {
 		table = last
 		d, reason = table.Decide(&in)
 	}
@@ -95,7 +95,7 @@ func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 		t.access.Write(t.record(c, p, accesslog.Closed, why))
 	}
 	p.flow.end(why)
-	if why == netio.UpstreamReset && p.took > 0 {
+	if why == netio.UpstreamReset && p.connectTime > 0 {
 		if _, out := c.Bytes(); out == 0 {
 			p.decision.EarlyReset(time.Now())
 		}
@@ -115,7 +115,7 @@ func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why neti
 	r.In, r.Out = c.Bytes()
 	if p != nil {
 		r.Service, r.Endpoint = p.flow.service, p.endpoint()
-		r.Attempts, r.Connect = p.decision.Attempts(), p.took
+		r.Attempts, r.Connect = p.decision.Attempts(), p.connectTime
 	}
 	return r
 }
@@ -123,11 +123,11 @@ func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why neti
 // plan is one routed connection. There is one for each open connection, so it is
 // kept small.
 type plan struct {
-	traffic  *traffic
-	flow     *Flow
-	path     *path // nil once connected
-	decision routing.Decision
-	took     time.Duration // time to connect; 0: not connected
+	traffic     *traffic
+	flow        *Flow
+	path        *path // nil once connected
+	decision    routing.Decision
+	connectTime time.Duration // time to connect; 0: not connected
 }
 
 var (
@@ -176,10 +176,10 @@ func connectFailure(err error) endpoint.Failure {
 
 // Connected implements netio.Plan.
 func (p *plan) Connected(c *netio.Conn, took time.Duration) {
-	p.took = max(took, 1)
+	p.connectTime = max(took, 1)
 	p.path = nil
 	p.decision.Connected(time.Now())
-	p.flow.connect.Observe(took.Seconds())
+	p.flow.connectDuration.Observe(took.Seconds())
 	if p.traffic.accessAll {
 		p.traffic.access.Write(p.traffic.record(c, p, accesslog.Connected, netio.OK))
 	}

@@ -88,7 +88,7 @@ func regular(path string, info fs.FileInfo) error {
 	case mode&fs.ModeSocket != 0:
 		kind = "a socket"
 	default:
-		kind = "something else (" + mode.Type().String() + ")"
+		kind = "of another type (" + mode.Type().String() + ")"
 	}
 	return &fs.PathError{Op: "open", Path: path, Err: kindError{kind}}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A path that is not a regular file is refused with its kind, without blocking.
-func TestReadRefusesWhatIsNoRegularFile(t *testing.T) {
+func TestReadRefusesIrregularFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	pipe, socket := filepath.Join(dir, "pipe.yaml"), filepath.Join(dir, "socket.yaml")
@@ -58,7 +58,7 @@ func TestReadIsBounded(t *testing.T) {
 }
 
 // A pipe from a shell's <(command) is read.
-func TestReadTakesInheritedDescriptors(t *testing.T) {
+func TestReadAcceptsInheritedDescriptors(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -2,7 +2,7 @@
 // then calm with many idle connections. It affects the whole process, so only the
 // command uses it, not a library.
 //
-//	go heap.Keep(ctx)
+//	go heap.Tune(ctx)
 //
 // By default Go collects when the heap has doubled, but at 4 MB at the earliest.
 // Handshakes allocate 50 KB each, so a small node would collect after every
@@ -15,14 +15,14 @@
 // returns unused memory once the process allocates almost nothing any more. Idle
 // connections then cost no more memory than they hold.
 //
-// Keep does nothing if GOGC is set. GOMEMLIMIT can be combined with it: the runtime
+// Tune does nothing if GOGC is set. GOMEMLIMIT can be combined with it: the runtime
 // collects earlier near the limit. It does not replace this package. The table
 // shows 1,500 TLS handshakes and then nothing, with 4 and 60 MB of other content,
 // on two busy cores. (automemlimit sets the same limit as GOMEMLIMIT from the
 // cgroup's limit, and none if the cgroup has none.)
 //
 //	                      collections   resident 5 s later
-//	Keep                    5,  3        17 MB,  73 MB
+//	Tune                    5,  3        17 MB,  73 MB
 //	Go's defaults          31,  3        25 MB, 129 MB
 //	GOMEMLIMIT=128MiB      30,  4        25 MB, 121 MB
 //	the same, GOGC=off      1,  3       118 MB, 122 MB
@@ -40,49 +40,49 @@ import (
 )
 
 const (
-	// room is the minimum growth of the heap between two collections, in bytes.
+	// minGrowth is the minimum growth of the heap between two collections, in bytes.
 	// maxPercent raises Go's minimum heap of 4 MB to the same size.
-	room       = 32 << 20
+	minGrowth  = 32 << 20
 	maxPercent = 800
 	minPercent = 100 // Go's default
 
 	// tick is the sampling interval. A tick with fewer than calm allocated bytes
 	// is calm.
-	tick = 500 * time.Millisecond
-	calm = 512 << 10
-	// worthwhile is the minimum of unused memory for a trim, in bytes; with a
+	tick      = 500 * time.Millisecond
+	calmBytes = 512 << 10
+	// minTrim is the minimum of unused memory for a trim, in bytes; with a
 	// large live heap it is an eighth of that.
-	worthwhile = 512 << 10
-	// rest is the pause after a trim, as a multiple of its duration: so trims
+	minTrim = 512 << 10
+	// restFactor is the pause after a trim, as a multiple of its duration: so trims
 	// take at most four percent of the time of a process that alternates between
 	// busy and calm. maxRest bounds the pause.
-	rest    = 25
-	maxRest = 10 * time.Second
+	restFactor = 25
+	maxRest    = 10 * time.Second
 )
 
-// Keep tunes the collector until ctx ends.
-func Keep(ctx context.Context) {
+// Tune tunes the collector until ctx ends.
+func Tune(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
 	collected := make(chan struct{}, 1)
-	watch(ctx, collected)
+	signalCollections(ctx, collected)
 	before := debug.SetGCPercent(maxPercent)
 	defer debug.SetGCPercent(before)
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	set, pace := maxPercent, pace{}
+	set, trim := maxPercent, trimmer{}
 	for {
 		select {
 		case <-collected:
-			if want := percent(read().live); want != set {
+			if want := percentFor(read().live); want != set {
 				set = want
 				debug.SetGCPercent(want)
 			}
 		case now := <-ticker.C:
-			if pace.trims(read(), now) {
+			if trim.shouldTrim(read(), now) {
 				debug.FreeOSMemory()
-				pace.trimmed(now, time.Since(now))
+				trim.recordTrim(now, time.Since(now))
 			}
 		case <-ctx.Done():
 			return
@@ -90,10 +90,10 @@ func Keep(ctx context.Context) {
 	}
 }
 
-// percent returns the GC percentage for a live heap of that size, in steps of 20:
+// percentFor returns the GC percentage for a live heap of that size, in steps of 20:
 // each change of the setting stops the world for a moment.
-func percent(live uint64) int {
-	p := int(room * 100 / max(live, 1<<20))
+func percentFor(live uint64) int {
+	p := int(minGrowth * 100 / max(live, 1<<20))
 	return min(max(p-p%20, minPercent), maxPercent)
 }
 
@@ -121,26 +121,26 @@ func read() usage {
 	return usage{live: value(0), resident: value(1) + value(2), allocated: value(3)}
 }
 
-// pace decides when memory is returned to the system (a trim).
-type pace struct {
+// trimmer decides when memory is returned to the system (a trim).
+type trimmer struct {
 	last  usage     // at the last tick
 	calm  int       // consecutive calm ticks
 	next  time.Time // no trim before
 	since uint64    // usage.allocated at the last trim
 }
 
-// trims reports, once per tick, whether to trim now: much memory is unused, or may
+// shouldTrim reports, once per tick, whether to trim now: much memory is unused, or may
 // be. Memory that was live at the last collection may be dead after the work, and
 // too little is allocated to start another collection. It takes two calm ticks,
 // because a process that waits for a busy machine may have one.
-func (p *pace) trims(u usage, now time.Time) bool {
+func (p *trimmer) shouldTrim(u usage, now time.Time) bool {
 	p.calm++
-	if u.allocated-p.last.allocated >= calm {
+	if u.allocated-p.last.allocated >= calmBytes {
 		p.calm = 0
 	}
 	p.last = u
-	unused := u.resident > u.live+max(worthwhile, u.live/8)
-	worked := u.allocated-p.since > max(room/2, u.live/16)
+	unused := u.resident > u.live+max(minTrim, u.live/8)
+	worked := u.allocated-p.since > max(minGrowth/2, u.live/16)
 	if p.calm < 2 || now.Before(p.next) || !unused && !worked {
 		return false
 	}
@@ -148,21 +148,21 @@ func (p *pace) trims(u usage, now time.Time) bool {
 	return true
 }
 
-// trimmed records when a trim began and how long it took.
-func (p *pace) trimmed(began time.Time, took time.Duration) {
-	p.next = began.Add(min(rest*took, maxRest))
+// recordTrim records when a trim began and how long it took.
+func (p *trimmer) recordTrim(began time.Time, took time.Duration) {
+	p.next = began.Add(min(restFactor*took, maxRest))
 }
 
-// watch signals each collection on collected until ctx ends. It allocates an
+// signalCollections signals each collection on collected until ctx ends. It allocates an
 // unreachable object, whose cleanup runs after the next collection and allocates
 // the next one.
-func watch(ctx context.Context, collected chan<- struct{}) {
+func signalCollections(ctx context.Context, collected chan<- struct{}) {
 	type sentinel struct{ _ [16]byte } // too large to share its block with others
 	runtime.AddCleanup(new(sentinel), func(struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		watch(ctx, collected) // before the signal, whose receiver may start a collection
+		signalCollections(ctx, collected) // before the signal, whose receiver may start a collection
 		select {
 		case collected <- struct{}{}:
 		default:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestSmallHeapsGetRoom(t *testing.T) {
+func TestSmallHeapsGrowBetweenCollections(t *testing.T) {
 	for _, c := range []struct {
 		live uint64
 		want int
@@ -16,20 +16,20 @@ func TestSmallHeapsGetRoom(t *testing.T) {
 		{0, 800}, {1 << 20, 800}, {4 << 20, 800}, {5 << 20, 640}, {8 << 20, 400}, {16 << 20, 200},
 		{31 << 20, 100}, {32 << 20, 100}, {1 << 40, 100},
 	} {
-		got := percent(c.live)
+		got := percentFor(c.live)
 		if got != c.want {
 			t.Errorf("live %d: percent %d, want %d", c.live, got, c.want)
 		}
-		if grows := c.live * uint64(got) / 100; got > minPercent && grows > room {
+		if grows := c.live * uint64(got) / 100; got > minPercent && grows > minGrowth {
 			t.Errorf("live %d: grows by %d", c.live, grows)
 		}
 	}
 }
 
-func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
+func TestMemoryIsReturnedWhenCalm(t *testing.T) {
 	const mb = 1 << 20
 	now := time.Unix(1000, 0)
-	p := pace{last: usage{allocated: 100 * mb}, next: now, since: 100 * mb}
+	p := trimmer{last: usage{allocated: 100 * mb}, next: now, since: 100 * mb}
 	for i, s := range []struct {
 		name                      string
 		live, resident, allocated uint64
@@ -50,10 +50,10 @@ func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 		{"calm as before", 150 * mb, 160 * mb, 700*mb + 1000, false},
 	} {
 		now = now.Add(tick)
-		if got := p.trims(usage{s.live, s.resident, s.allocated}, now); got != s.want {
+		if got := p.shouldTrim(usage{s.live, s.resident, s.allocated}, now); got != s.want {
 			t.Errorf("%d, %s: %v", i, s.name, got)
 		} else if got {
-			p.trimmed(now, 48*time.Millisecond)
+			p.recordTrim(now, 48*time.Millisecond)
 		}
 		if s.name == "later" || i >= 9 { // as if the pause were over
 			p.next = now
@@ -61,11 +61,11 @@ func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 	}
 }
 
-func TestEachCollectionIsTold(t *testing.T) {
+func TestEachCollectionIsSignalled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	collected := make(chan struct{}, 1)
-	watch(ctx, collected)
+	signalCollections(ctx, collected)
 	for range 3 {
 		runtime.GC()
 		select {
@@ -76,7 +76,7 @@ func TestEachCollectionIsTold(t *testing.T) {
 	}
 }
 
-func TestMetricsAreKnown(t *testing.T) {
+func TestRuntimeMetricsExist(t *testing.T) {
 	runtime.GC()
 	if u := read(); u.live == 0 || u.resident < u.live/2 || u.allocated == 0 {
 		t.Errorf("metrics of %s: %+v", runtime.Version(), u)
@@ -90,13 +90,13 @@ func gcPercent() int {
 	return int(s[0].Value.Uint64())
 }
 
-func TestKeepPutsThePaceBack(t *testing.T) {
+func TestTuneRestoresGCPercent(t *testing.T) {
 	t.Setenv("GOGC", "")
 	before := gcPercent()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan struct{})
-	go func() { defer close(done); Keep(ctx) }()
+	go func() { defer close(done); Tune(ctx) }()
 	for deadline := time.Now().Add(time.Minute); gcPercent() != maxPercent; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("percent %d while the heap is small", gcPercent())
@@ -110,11 +110,11 @@ func TestKeepPutsThePaceBack(t *testing.T) {
 }
 
 // A large heap gets Go's default percentage, a small one a higher one.
-func TestKeepFollowsTheHeap(t *testing.T) {
+func TestTuneFollowsHeapSize(t *testing.T) {
 	t.Setenv("GOGC", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); Keep(ctx) }()
+	go func() { defer close(done); Tune(ctx) }()
 	defer func() { cancel(); <-done }()
 	wait := func(want int) {
 		t.Helper()
@@ -127,7 +127,7 @@ func TestKeepFollowsTheHeap(t *testing.T) {
 		}
 	}
 	wait(maxPercent)
-	large := make([]byte, 4*room)
+	large := make([]byte, 4*minGrowth)
 	runtime.GC()
 	wait(minPercent)
 	runtime.KeepAlive(large)
@@ -135,10 +135,10 @@ func TestKeepFollowsTheHeap(t *testing.T) {
 	wait(maxPercent)
 }
 
-func TestWhoSetsGOGCIsLeftAlone(t *testing.T) {
+func TestTuneRespectsGOGC(t *testing.T) {
 	t.Setenv("GOGC", "77")
 	before := gcPercent()
-	Keep(t.Context()) // returns at once
+	Tune(t.Context()) // returns at once
 	if got := gcPercent(); got != before {
 		t.Errorf("percent %d, was %d", got, before)
 	}

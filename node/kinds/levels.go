@@ -30,17 +30,17 @@ func Level(o resource.Object) int {
 	return 0
 }
 
-// Understood returns an error for a resource that some members do not support, and
+// CheckSupported returns an error for a resource that some members do not support, and
 // that would make them stop: during an upgrade some nodes still run the previous
 // release. lacking returns the members below a level.
-func Understood(o resource.Object, lacking func(level int) (nodes []string)) error {
+func CheckSupported(o resource.Object, lacking func(level int) (nodes []string)) error {
 	l := Level(o)
 	if l == 0 {
 		return nil
 	}
 	if lacking := lacking(l); len(lacking) > 0 {
 		return admin.Errorf(admin.Refused,
-			"%v: these nodes run a version that does not know it: %s; upgrade them first, or remove those that are gone",
+			"%v: these nodes run a version that does not support it: %s; upgrade them first, or remove those that no longer exist",
 			o.Key, strings.Join(lacking[:min(len(lacking), 8)], ", "))
 	}
 	return nil

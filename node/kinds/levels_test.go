@@ -9,7 +9,7 @@ import (
 )
 
 // Fields that the previous release does not support require a level of their own.
-func TestFieldsForRequestsWantNodesThatKnowThem(t *testing.T) {
+func TestHTTPFieldsRequireFeatureLevel(t *testing.T) {
 	t.Parallel()
 	const listener, service = "kind: Listener\nname: a\nspec: {address: \":1\", service: a%s}\n",
 		"kind: Service\nname: a\nspec: {protocol: http%s}\n"

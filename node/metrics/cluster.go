@@ -10,24 +10,25 @@ import (
 
 // The metrics of the cluster and of the cluster port, as this node sees them.
 var (
-	mAlone        = desc("cluster_alone", "1 where this node can decide nothing, such as without a leader.")
-	mLeads        = desc("cluster_leader", "1 where this node leads.")
-	mMembers      = desc("cluster_members", "Nodes of the cluster, by what this one sees of them.", "role", "state")
-	mTerm         = desc("raft_term", "Term of Raft.")
-	mCommit       = desc("raft_commit_index", "Index of the last entry that is known to be agreed.")
+	mAlone        = desc("cluster_alone", "1 if this node can commit no changes, such as without a leader.")
+	mLeads        = desc("cluster_leader", "1 if this node is the leader.")
+	mMembers      = desc("cluster_members", "Members of the cluster, by role and state as seen by this node.", "role", "state")
+	mTerm         = desc("raft_term", "Current Raft term.")
+	mCommit       = desc("raft_commit_index", "Index of the last entry known to be committed.")
 	mLast         = desc("raft_last_index", "Index of the last entry in this node's log.")
-	mApplied      = desc("raft_applied_index", "Index of the last entry that this node's content has.")
-	mContact      = desc("raft_last_contact_seconds", "How long ago the leader was heard; -1: never.")
-	mFault        = desc("raft_fault", "1 where the log could not be written last.")
-	mStoreEntries = desc("store_entries", "Entries in the store, the cluster's own included.")
-	mStoreBytes   = desc("store_bytes", "Bytes of them, their history not included.")
+	mApplied      = desc("raft_applied_index", "Index of the last entry applied to this node's store.")
+	mContact      = desc("raft_last_contact_seconds", "Time since the last contact with the leader; -1: never.")
+	mFault        = desc("raft_fault", "1 if the last write to the log failed.")
+	mStoreEntries = desc("store_entries", "Entries in the store, including the cluster's own.")
+	mStoreBytes   = desc("store_bytes", "Bytes of users' entries with their keys, without history.")
 
-	mAdminConns   = desc("admin_connections", "Connections of commands and nodes.", "who")
-	mAdminTokens  = desc("admin_tokens_total", "Tokens that were shown, by what became of them.", "result")
-	mAdminRefused = desc("admin_refused_total", "Requests and connections that were refused.", "reason")
-	mPortPending  = desc("cluster_port_pending", "Connections to the cluster port that have not said what they want.")
-	mPortAccepted = desc("cluster_port_accepted_total", "Connections to the cluster port.")
-	mPortRefused  = desc("cluster_port_refused_total", "Those of them that were closed before they were anybody's.", "reason")
+	mAdminConns   = desc("admin_connections", "Current admin RPC connections of commands and nodes.", "who")
+	mAdminTokens  = desc("admin_tokens_total", "Tokens received, by result.", "result")
+	mAdminRefused = desc("admin_refused_total", "Refused requests and connections, by reason.", "reason")
+	mPortPending  = desc("cluster_port_pending", "Connections to the cluster port that have not named their protocol yet.")
+	mPortAccepted = desc("cluster_port_accepted_total", "Accepted connections to the cluster port.")
+	mPortRefused  = desc("cluster_port_refused_total",
+		"Connections to the cluster port closed before they reached a protocol, by reason.", "reason")
 )
 
 // Store collects the size of a store.
@@ -45,11 +46,11 @@ func Admin(s *admin.Server) prometheus.Collector {
 		a := s.Stats()
 		to.gauge(mAdminConns, float64(a.Unauthenticated), "unknown")
 		to.gauge(mAdminConns, float64(a.Connections-a.Unauthenticated), "known")
-		to.count(mAdminTokens, a.Authenticated, "good")
-		to.count(mAdminTokens, a.AuthFailed, "wrong")
-		to.count(mAdminTokens, a.AuthLimited, "not_looked_at")
-		to.count(mAdminRefused, a.Forbidden, "role")
-		to.count(mAdminRefused, a.OverLimit, "too_many")
+		to.counter(mAdminTokens, a.Authenticated, "good")
+		to.counter(mAdminTokens, a.AuthFailed, "wrong")
+		to.counter(mAdminTokens, a.AuthLimited, "not_looked_at")
+		to.counter(mAdminRefused, a.Forbidden, "role")
+		to.counter(mAdminRefused, a.OverLimit, "too_many")
 	})
 }
 
@@ -61,14 +62,14 @@ func Cluster(c *cluster.Cluster) prometheus.Collector {
 			to.gauge(mAlone, 0)
 			return
 		}
-		to.gauge(mAlone, truth(c.Alone() != ""))
+		to.gauge(mAlone, boolValue(c.Alone() != ""))
 		raft(c, to)
 		members(c, to)
 		p := c.PortStats()
 		to.gauge(mPortPending, float64(p.Pending))
-		to.count(mPortAccepted, p.Accepted)
+		to.counter(mPortAccepted, p.Accepted)
 		for reason, v := range p.Refused {
-			to.count(mPortRefused, v, reason)
+			to.counter(mPortRefused, v, reason)
 		}
 	})
 }
@@ -76,13 +77,13 @@ func Cluster(c *cluster.Cluster) prometheus.Collector {
 // raft sends the state of Raft.
 func raft(c *cluster.Cluster, to sink) {
 	s := c.Store().Leadership()
-	to.gauge(mLeads, truth(s.Leader == c.ID()))
+	to.gauge(mLeads, boolValue(s.Leader == c.ID()))
 	to.gauge(mTerm, float64(s.Term))
 	to.gauge(mCommit, float64(s.Commit))
 	to.gauge(mLast, float64(s.Last))
 	to.gauge(mApplied, float64(s.Applied))
 	to.gauge(mContact, s.Contact.Seconds())
-	to.gauge(mFault, truth(s.Fault != nil))
+	to.gauge(mFault, boolValue(s.Fault != nil))
 }
 
 // members sends the number of nodes by role and state, zeros included.

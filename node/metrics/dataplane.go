@@ -14,39 +14,40 @@ import (
 // The metrics of the data plane.
 var (
 	mConnectionsTotal = desc("connections_total",
-		"Connections that ended, by how (docs/reasons.md); service is empty where none was found.", "listener", "service", "result")
-	mConnections = desc("connections", "Connections with a service now.", "listener", "service")
-	mRoutedTotal = desc("routed_connections_total", "Connections that were sent to a service.", "listener", "service")
+		"Ended connections, by reason (docs/reasons.md); service is empty if none was found.", "listener", "service", "result")
+	mConnections = desc("connections", "Current connections with a service.", "listener", "service")
+	mRoutedTotal = desc("routed_connections_total", "Connections routed to a service.", "listener", "service")
 	mBytesTotal  = desc("bytes_total", "Bytes relayed: in from clients, out from endpoints.", "listener", "service", "direction")
 
-	mAccepted = desc("accepted_connections", "Connections accepted and not ended, those without a service included.")
-	mLoop     = desc("loop_connections", "The same, on each event loop.", "loop")
-	mPending  = desc("pending_bytes", "Bytes that the kernel has not taken yet.")
+	mAccepted = desc("accepted_connections", "Open accepted connections, including those without a service.")
+	mLoop     = desc("loop_connections", "Open accepted connections on each event loop.", "loop")
+	mPending  = desc("pending_bytes", "Bytes written to sockets that the kernel has not accepted yet.")
 	mBudget   = desc("memory_budget_bytes",
 		"Memory budget for connections that are not relayed yet, Kafka frames and headers of HTTP requests.")
-	mBudgetUsed = desc("memory_budget_used_bytes", "What of it is in use.")
+	mBudgetUsed = desc("memory_budget_used_bytes", "Memory budget in use.")
 	mEvictions  = desc("evictions_total",
-		"Connections and requests that were ended to make room for others (docs/settings.md#shares): "+
+		"Connections and requests ended to make room for others (docs/settings.md#shares): "+
 			"budget is memory, handshakes or requests.", "budget", "listener")
-	mHandshakes   = desc("handshakes", "TLS handshakes under way.")
-	mRefusedTotal = desc("refused_connections_total", "Connections that a limit turned away.", "reason")
-	mRestsTotal   = desc("accept_rests_total", "Times that accepting rested for want of descriptors or memory.")
-	mListenerUp   = desc("listener_up", "1 where the listener listens, 0 where its address cannot be bound.", "listener")
+	mHandshakes   = desc("handshakes", "TLS handshakes in progress.")
+	mRefusedTotal = desc("refused_connections_total", "Connections refused by a limit, by reason.", "reason")
+	mRestsTotal   = desc("accept_rests_total", "Times that accepting paused for lack of descriptors or memory.")
+	mListenerUp   = desc("listener_up", "1 if the listener listens, 0 if its address cannot be bound.", "listener")
 	mHealthy      = desc("endpoint_healthy",
-		"1 where the endpoint is healthy or not checked, 0 where it is unhealthy.", "service", "endpoint")
-	mEjected       = desc("endpoint_ejected", "1 where the endpoint is ejected.", "service", "endpoint")
-	mEndpointState = desc("endpoint_state", "1 for the state that the endpoint is in.", "service", "endpoint", "state")
-	mEndpointConns = desc("endpoint_connections", "Connections at the endpoint, those being established included.", "service", "endpoint")
+		"1 if the endpoint is healthy or not checked, 0 if it is unhealthy.", "service", "endpoint")
+	mEjected       = desc("endpoint_ejected", "1 if the endpoint is ejected.", "service", "endpoint")
+	mEndpointState = desc("endpoint_state", "1 for the endpoint's current state.", "service", "endpoint", "state")
+	mEndpointConns = desc("endpoint_connections", "Connections at the endpoint, including those being established.", "service", "endpoint")
 
-	mPorts     = desc("source_ports", "Local ports that there are for connections to one endpoint address of the service.", "service")
-	mPortsUsed = desc("source_ports_used", "Those of them in use towards the address that has most; without TIME_WAIT.", "service")
-	mTimeWait  = desc("time_wait_connections", "Connections of the network namespace in TIME_WAIT, wherever they led.")
+	mPorts     = desc("source_ports", "Local ports available for connections to one endpoint address of the service.", "service")
+	mPortsUsed = desc("source_ports_used", "Local ports in use towards the service's busiest endpoint address, without TIME_WAIT.", "service")
+	mTimeWait  = desc("time_wait_connections", "Connections in TIME_WAIT in the node's network namespace, to any address.")
 
 	mRequestsTotal = desc("http_requests_total",
-		"Requests of HTTP that were routed one by one and have ended, by the class of their status; none: the client did not wait.",
+		"Ended HTTP requests that were routed individually, by status class; none: the client did not wait for a response.",
 		"listener", "service", "code")
-	mRequests        = desc("http_requests", "Requests under way.", "listener", "service")
-	mRequestsRefused = desc("http_refused_total", "Requests that no endpoint has answered in full, by why (docs/reasons.md).", "reason")
+	mRequests        = desc("http_requests", "HTTP requests in flight.", "listener", "service")
+	mRequestsRefused = desc("http_refused_total",
+		"HTTP requests without a complete response from an endpoint, by reason (docs/reasons.md).", "reason")
 )
 
 // Dataplane collects the metrics of a data plane.
@@ -57,7 +58,7 @@ func Dataplane(d *dataplane.Dataplane) prometheus.Collector {
 		engine(d, to)
 		endpoints(d.Router.Table(), to)
 		ports(d, to)
-		proxy(d.Kafka, to)
+		kafkaMetrics(d.Kafka, to)
 	})
 }
 
@@ -67,13 +68,13 @@ func flows(d *dataplane.Dataplane, to sink) {
 		if f.Service() != "" {
 			counts := f.Counts()
 			to.gauge(mConnections, float64(counts.Active), f.Listener(), f.Service())
-			to.count(mRoutedTotal, counts.Connections, f.Listener(), f.Service())
-			to.count(mBytesTotal, counts.BytesIn, f.Listener(), f.Service(), "in")
-			to.count(mBytesTotal, counts.BytesOut, f.Listener(), f.Service(), "out")
+			to.counter(mRoutedTotal, counts.Connections, f.Listener(), f.Service())
+			to.counter(mBytesTotal, counts.BytesIn, f.Listener(), f.Service(), "in")
+			to.counter(mBytesTotal, counts.BytesOut, f.Listener(), f.Service(), "out")
 		}
 		requests(f, to)
 		for reason, v := range f.Ended() {
-			to.count(mConnectionsTotal, v, f.Listener(), f.Service(), string(reason))
+			to.counter(mConnectionsTotal, v, f.Listener(), f.Service(), string(reason))
 		}
 	}
 }
@@ -90,15 +91,15 @@ func engine(d *dataplane.Dataplane, to sink) {
 	to.gauge(mBudgetUsed, float64(s.BudgetUsed))
 	to.gauge(mHandshakes, float64(s.Handshakes))
 	for reason, v := range s.Refused {
-		to.count(mRefusedTotal, v, string(reason))
+		to.counter(mRefusedTotal, v, string(reason))
 	}
-	to.count(mRestsTotal, s.AcceptRests)
+	to.counter(mRestsTotal, s.AcceptRests)
 	requests := d.EvictedRequests()
 	for _, l := range d.Engine.Listeners() {
-		to.gauge(mListenerUp, truth(l.Err == nil), l.Name)
-		to.count(mEvictions, s.Evicted[l.Name], "memory", l.Name)
-		to.count(mEvictions, s.EvictedHandshakes[l.Name], "handshakes", l.Name)
-		to.count(mEvictions, requests[l.Name], "requests", l.Name)
+		to.gauge(mListenerUp, boolValue(l.Err == nil), l.Name)
+		to.counter(mEvictions, s.Evicted[l.Name], "memory", l.Name)
+		to.counter(mEvictions, s.EvictedHandshakes[l.Name], "handshakes", l.Name)
+		to.counter(mEvictions, requests[l.Name], "requests", l.Name)
 	}
 }
 
@@ -115,8 +116,8 @@ func endpoints(table *routing.Table, to sink) {
 				continue // an endpoint with the same address and other tags
 			}
 			seen[name] = true
-			to.gauge(mHealthy, truth(e.Health() != endpoint.Unhealthy), g.Service(), name)
-			to.gauge(mEjected, truth(e.Ejected(now)), g.Service(), name)
+			to.gauge(mHealthy, boolValue(e.Health() != endpoint.Unhealthy), g.Service(), name)
+			to.gauge(mEjected, boolValue(e.Ejected(now)), g.Service(), name)
 			to.gauge(mEndpointState, 1, g.Service(), name, string(g.Condition(e, now).State))
 			to.gauge(mEndpointConns, float64(e.Active()), g.Service(), name)
 		}
@@ -127,7 +128,7 @@ func endpoints(table *routing.Table, to sink) {
 func requests(f *dataplane.Flow, to sink) {
 	active, ended := f.Requests()
 	for class, v := range ended {
-		to.count(mRequestsTotal, v, f.Listener(), f.Service(), class)
+		to.counter(mRequestsTotal, v, f.Listener(), f.Service(), class)
 	}
 	if active > 0 || len(ended) > 0 {
 		to.gauge(mRequests, float64(active), f.Listener(), f.Service())
@@ -137,7 +138,7 @@ func requests(f *dataplane.Flow, to sink) {
 // refusals sends the number of refused requests by reason.
 func refusals(d *dataplane.Dataplane, to sink) {
 	for reason, v := range d.Refusals() {
-		to.count(mRequestsRefused, v, string(reason))
+		to.counter(mRequestsRefused, v, string(reason))
 	}
 }
 

@@ -10,62 +10,63 @@ import (
 // list), and with the filter TopicMetrics of topics that the brokers have
 // reported, up to the configured number.
 var (
-	mKafkaRequests = desc("kafka_requests_total", "Requests that were answered, or needed no answer.", "virtual_cluster", "api")
-	mKafkaErrors   = desc("kafka_errors_total", "Responses with an error code, where the proxy sees it.", "virtual_cluster", "api")
-	mKafkaBytes    = desc("kafka_bytes_total",
-		"Bytes of frames: in are requests, out are responses, as clients have them.", "virtual_cluster", "api", "direction")
+	mKafkaRequests = desc("kafka_requests_total", "Requests with a response, or that need none.", "virtual_cluster", "api")
+	mKafkaErrors   = desc("kafka_errors_total",
+		"Responses with a top-level error code, for APIs where the proxy reads it.", "virtual_cluster", "api")
+	mKafkaBytes = desc("kafka_bytes_total",
+		"Bytes of clients' frames: in are requests, out are responses.", "virtual_cluster", "api", "direction")
 	mKafkaBroker = desc("kafka_broker_duration_seconds",
-		"Time from a request sent to the broker until its response begins.", "virtual_cluster", "api")
+		"Time from the last byte of a request sent to the broker until its response begins.", "virtual_cluster", "api")
 	mKafkaProxy = desc("kafka_proxy_duration_seconds",
-		"Time that the proxy adds to a request and its response.", "virtual_cluster", "api")
+		"The rest of a request's time: in the proxy and in streaming.", "virtual_cluster", "api")
 	mKafkaHidden = desc("kafka_addresses_hidden_total",
-		"Brokers that were not shown to clients for want of a virtual address.", "virtual_cluster")
+		"Broker addresses hidden from clients because they have no virtual address.", "virtual_cluster")
 	mKafkaUnplaced = desc("kafka_hidden_brokers",
 		"Brokers of the physical cluster that have no virtual address now.", "virtual_cluster")
-	mKafkaThrottled = desc("kafka_throttled_total", "Responses by which the broker slows a client down.", "virtual_cluster")
+	mKafkaThrottled = desc("kafka_throttled_total", "Responses in which the broker throttles a client.", "virtual_cluster")
 	mKafkaDenied    = desc("kafka_denied_total", "Connections that a filter ended.", "virtual_cluster")
 	mKafkaTopics    = desc("kafka_topic_messages_total",
-		"Produce requests and responses to Fetch by topic, where the filter TopicMetrics is.", "virtual_cluster", "topic", "api")
+		"Produce requests and responses to Fetch and ShareFetch by topic, with the filter TopicMetrics.", "virtual_cluster", "topic", "api")
 	mKafkaRecords = desc("kafka_topic_bytes_total",
-		"Bytes of them that are the topic's: records, and what stands around them.", "virtual_cluster", "topic", "api")
-	mKafkaKnown  = desc("kafka_brokers", "Brokers that are known of a physical cluster.", "physical_cluster")
+		"Bytes of a topic's compressed records and their framing, with the filter TopicMetrics.", "virtual_cluster", "topic", "api")
+	mKafkaKnown  = desc("kafka_brokers", "Known brokers of a physical cluster.", "physical_cluster")
 	mKafkaLookup = desc("kafka_lookup_failing",
-		"1 where the brokers of a physical cluster could not be looked up last time.", "physical_cluster")
+		"1 if the last discovery of a physical cluster's brokers failed.", "physical_cluster")
 )
 
-// proxy sends the metrics of virtual and physical clusters.
-func proxy(room *kafka.Proxy, to sink) {
-	for _, s := range room.Counts() {
+// kafkaMetrics sends the metrics of virtual and physical clusters.
+func kafkaMetrics(p *kafka.Proxy, to sink) {
+	for _, s := range p.Counts() {
 		for i := range s.APIs {
 			a := &s.APIs[i]
-			to.count(mKafkaRequests, a.Requests, s.Cluster, a.API)
-			to.count(mKafkaErrors, a.Errors, s.Cluster, a.API)
-			to.count(mKafkaBytes, a.In, s.Cluster, a.API, "in")
-			to.count(mKafkaBytes, a.Out, s.Cluster, a.API, "out")
-			to.ch <- latency(mKafkaBroker, &a.Broker, s.Cluster, a.API)
-			to.ch <- latency(mKafkaProxy, &a.Proxy, s.Cluster, a.API)
+			to.counter(mKafkaRequests, a.Requests, s.Cluster, a.API)
+			to.counter(mKafkaErrors, a.Errors, s.Cluster, a.API)
+			to.counter(mKafkaBytes, a.In, s.Cluster, a.API, "in")
+			to.counter(mKafkaBytes, a.Out, s.Cluster, a.API, "out")
+			to.ch <- histogram(mKafkaBroker, &a.Broker, s.Cluster, a.API)
+			to.ch <- histogram(mKafkaProxy, &a.Proxy, s.Cluster, a.API)
 		}
 		for _, t := range s.Topics {
-			to.count(mKafkaTopics, t.Messages, s.Cluster, t.Topic, t.API)
-			to.count(mKafkaRecords, t.Bytes, s.Cluster, t.Topic, t.API)
+			to.counter(mKafkaTopics, t.Messages, s.Cluster, t.Topic, t.API)
+			to.counter(mKafkaRecords, t.Bytes, s.Cluster, t.Topic, t.API)
 		}
-		to.count(mKafkaHidden, s.Hidden, s.Cluster)
-		to.count(mKafkaThrottled, s.Throttled, s.Cluster)
-		to.count(mKafkaDenied, s.Denied, s.Cluster)
+		to.counter(mKafkaHidden, s.Hidden, s.Cluster)
+		to.counter(mKafkaThrottled, s.Throttled, s.Cluster)
+		to.counter(mKafkaDenied, s.Denied, s.Cluster)
 	}
-	for name, n := range room.Unplaced() {
+	for name, n := range p.Unplaced() {
 		to.gauge(mKafkaUnplaced, float64(n), name)
 	}
-	for p := range room.Table().Physicals() {
-		if s, ok := room.Watched(p.Name()); ok {
-			to.gauge(mKafkaKnown, float64(len(s.Brokers)), p.Name())
-			to.gauge(mKafkaLookup, truth(s.Err != nil), p.Name())
+	for c := range p.Table().Physicals() {
+		if s, ok := p.Watched(c.Name()); ok {
+			to.gauge(mKafkaKnown, float64(len(s.Brokers)), c.Name())
+			to.gauge(mKafkaLookup, boolValue(s.Err != nil), c.Name())
 		}
 	}
 }
 
-// latency makes a histogram metric from the counts of h.
-func latency(d *prometheus.Desc, h *kafka.Histogram, labels ...string) prometheus.Metric {
+// histogram makes a histogram metric from the counts of h.
+func histogram(d *prometheus.Desc, h *kafka.Histogram, labels ...string) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(kafka.Buckets))
 	total := uint64(0)
 	for i, bound := range kafka.Buckets {

@@ -14,16 +14,16 @@ import (
 
 // The metrics of the node itself.
 var (
-	mResources    = desc("resources", "Resources in force.", "kind")
-	mIndex        = desc("configuration_index", "Index of the change that was last brought to act.")
-	mReady        = desc("ready", "1 where the node should get traffic.")
-	mState        = desc("state", "1 for the phase that the node is in.", "state")
-	mAccessLost   = desc("access_log_dropped_total", "Lines of the access log that were not written.")
+	mResources    = desc("resources", "Resources in effect.", "kind")
+	mIndex        = desc("configuration_index", "Index of the latest change in effect.")
+	mReady        = desc("ready", "1 if the node should get traffic.")
+	mState        = desc("state", "1 for the node's current phase.", "state")
+	mAccessLost   = desc("access_log_dropped_total", "Dropped lines of the access log.")
 	mBuild        = desc("build_info", "1, with the version of the build.", "version")
 	mStartSeconds = desc("start_time_seconds", "When the node started, in seconds since 1970.")
-	mSynced       = desc("resources_synced", "1 where what the files of --resources say acts, "+
-		"0 where they have faults or could not be applied yet. Only with --resources-mode sync.")
-	mUnreadable = desc("unreadable_resources", "Resources that this node has no key for: they act as they were before.")
+	mSynced       = desc("resources_synced", "1 if the files of --resources are in effect, "+
+		"0 if they have faults, were refused or could not be applied yet. Only with --resources-mode sync.")
+	mUnreadable = desc("unreadable_resources", "Resources that this node has no key for; their previous version stays in effect.")
 )
 
 // Readiness reports why a node should get no traffic; "": it should.
@@ -32,10 +32,10 @@ type Readiness interface{ NotReady() string }
 // Node collects the node's phase, readiness, build and start time.
 func Node(version string, started time.Time, state *lifecycle.State, ready Readiness) prometheus.Collector {
 	return collector(func(to sink) {
-		to.gauge(mReady, truth(ready.NotReady() == ""))
+		to.gauge(mReady, boolValue(ready.NotReady() == ""))
 		now := state.String()
 		for _, phase := range lifecycle.Phases {
-			to.gauge(mState, truth(phase == now), phase)
+			to.gauge(mState, boolValue(phase == now), phase)
 		}
 		to.gauge(mBuild, 1, version)
 		to.gauge(mStartSeconds, float64(started.UnixMilli())/1000)
@@ -57,17 +57,17 @@ func Catalog(c *catalog.Catalog) prometheus.Collector {
 
 // Files collects whether the resources of the node's files are in force.
 func Files(synced *atomic.Bool) prometheus.Collector {
-	return collector(func(to sink) { to.gauge(mSynced, truth(synced.Load())) })
+	return collector(func(to sink) { to.gauge(mSynced, boolValue(synced.Load())) })
 }
 
 // AccessLog collects the number of dropped lines.
 func AccessLog(l *accesslog.Log) prometheus.Collector {
-	return collector(func(to sink) { to.count(mAccessLost, l.Dropped()) })
+	return collector(func(to sink) { to.counter(mAccessLost, l.Dropped()) })
 }
 
 // Changes makes the counter of requested changes, by result.
 func Changes() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "penstock_configuration_changes_total", Help: "Changes that were asked for here: done or refused.",
+		Name: "penstock_configuration_changes_total", Help: "Changes requested at this node: done or refused.",
 	}, []string{"result"})
 }

@@ -11,13 +11,13 @@ import (
 
 // The metrics of rollouts.
 var (
-	mRollouts      = desc("rollouts", "Rollouts, by the phase that they are in.", "phase")
-	mRolloutWeight = desc("rollout_weight_percent", "What the new backend of a route's rollout gets now, in percent.", "route")
+	mRollouts      = desc("rollouts", "Rollouts, by phase.", "phase")
+	mRolloutWeight = desc("rollout_weight_percent", "Current weight of the new backend of a route's rollout, in percent.", "route")
 	mRolloutTally  = desc("rollout_connects_total",
-		"Connects to the new backend of a route's rollout from this node, by what became of them; a reset one is ok as well.",
+		"Connects to the new backend of a route's rollout from this node, by result; one that is reset early also counts as ok.",
 		"route", "result")
 	mRolloutChanges = desc("rollout_changes_total",
-		"Changes of rollouts that this node has made as the leader, by the phase that they led to.", "phase")
+		"Rollout changes that this node has made as the leader, by the resulting phase.", "phase")
 )
 
 // Rollouts collects the progress of rollouts, and the changes that driver has made
@@ -37,14 +37,14 @@ func rollouts(table *routing.Table, tracker *rollout.Tracker, driver *rollout.Dr
 		phases[s.Phase]++
 		to.gauge(mRolloutWeight, float64(s.Weight), item.Name)
 		if t, ok := table.RolloutCounts(item.Name, now); ok {
-			to.count(mRolloutTally, t.Connects-min(t.Connects, t.Failed), item.Name, "ok")
-			to.count(mRolloutTally, t.Failed, item.Name, "failed")
-			to.count(mRolloutTally, t.Resets, item.Name, "reset")
+			to.counter(mRolloutTally, t.Connects-min(t.Connects, t.Failed), item.Name, "ok")
+			to.counter(mRolloutTally, t.Failed, item.Name, "failed")
+			to.counter(mRolloutTally, t.Resets, item.Name, "reset")
 		}
 	}
 	moves := driver.Changes()
 	for _, phase := range rollout.Phases {
 		to.gauge(mRollouts, float64(phases[phase]), phase)
-		to.count(mRolloutChanges, moves[phase], phase)
+		to.counter(mRolloutChanges, moves[phase], phase)
 	}
 }

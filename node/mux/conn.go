@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// tune sets the socket options that detect a dead peer.
-func tune(conn net.Conn) {
+// detectDeadPeer sets the socket options that detect a dead peer.
+func detectDeadPeer(conn net.Conn) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		return
@@ -17,42 +17,42 @@ func tune(conn net.Conn) {
 	}
 }
 
-// headed is a connection that returns bytes which were already read before the
+// prefixedConn is a connection that returns bytes which were already read before the
 // rest. Only one goroutine may read it.
-type headed struct {
+type prefixedConn struct {
 	net.Conn
-	head []byte // still to be returned
+	prefix []byte // still to be returned
 }
 
-func (c *headed) Read(b []byte) (int, error) {
-	if len(c.head) == 0 {
+func (c *prefixedConn) Read(b []byte) (int, error) {
+	if len(c.prefix) == 0 {
 		return c.Conn.Read(b)
 	}
-	n := copy(b, c.head)
-	c.head = c.head[n:]
+	n := copy(b, c.prefix)
+	c.prefix = c.prefix[n:]
 	return n, nil
 }
 
-// adminConn is headed for a *tls.Conn.
+// adminConn is prefixedConn for a *tls.Conn.
 type adminConn struct {
 	*tls.Conn
-	head []byte
+	prefix []byte
 }
 
 func (c *adminConn) Read(b []byte) (int, error) {
-	if len(c.head) == 0 {
+	if len(c.prefix) == 0 {
 		return c.Conn.Read(b)
 	}
-	n := copy(b, c.head)
-	c.head = c.head[n:]
+	n := copy(b, c.prefix)
+	c.prefix = c.prefix[n:]
 	return n, nil
 }
 
 // RaftConn is a Raft connection from another node.
 type RaftConn struct {
 	*tls.Conn
-	node string
-	gone func()
+	node    string
+	onClose func()
 }
 
 // Node returns the ID of the other node, from its certificate.
@@ -62,6 +62,6 @@ func (c *RaftConn) Node() string { return c.node }
 // need not distinguish an orderly end from a truncation.
 func (c *RaftConn) Close() error {
 	err := c.NetConn().Close()
-	c.gone()
+	c.onClose()
 	return err
 }

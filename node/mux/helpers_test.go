@@ -104,8 +104,8 @@ func (l *logLines) String() string {
 	return l.b.String()
 }
 
-// testPort is a Mux with an admin server, as in a node.
-type testPort struct {
+// testMux is a Mux with an admin server, as in a node.
+type testMux struct {
 	*mux.Mux
 	addr  string
 	ca    *ca
@@ -119,15 +119,15 @@ type echo struct {
 
 const token = "pst1.dG9rZW4"
 
-// newPort starts a testPort. Its admin server has the method echo, for readers, and
+// newTestMux starts a testMux. Its admin server has the method echo, for readers, and
 // accepts the token.
-func newPort(t testing.TB, cfg mux.Config) *testPort {
+func newTestMux(t testing.TB, cfg mux.Config) *testMux {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &testPort{addr: ln.Addr().String(), ca: newCA(t), log: new(logLines)}
+	p := &testMux{addr: ln.Addr().String(), ca: newCA(t), log: new(logLines)}
 	p.admin = admin.NewServer(admin.Config{Authenticate: func(_ context.Context, shown string) (admin.Principal, error) {
 		if shown != token {
 			return admin.Principal{}, errors.New("no such token")
@@ -171,11 +171,11 @@ func newPort(t testing.TB, cfg mux.Config) *testPort {
 	return p
 }
 
-// noTLS makes newPort start a Mux without TLS.
+// noTLS makes newTestMux start a Mux without TLS.
 var noTLS = new(tls.Config)
 
 // mustCall makes a call on a new connection.
-func (p *testPort) mustCall(t testing.TB, d admin.DialConfig) {
+func (p *testMux) mustCall(t testing.TB, d admin.DialConfig) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -191,7 +191,7 @@ func (p *testPort) mustCall(t testing.TB, d admin.DialConfig) {
 }
 
 // raft opens a Raft connection as the node with an ID, and accepts it.
-func (p *testPort) raft(t testing.TB, id string) (client, server net.Conn) {
+func (p *testMux) raft(t testing.TB, id string) (client, server net.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -209,7 +209,7 @@ func (p *testPort) raft(t testing.TB, id string) (client, server net.Conn) {
 }
 
 // dialFrom connects from a loopback address, without TLS.
-func (p *testPort) dialFrom(t testing.TB, ip string) net.Conn {
+func (p *testMux) dialFrom(t testing.TB, ip string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 	conn, err := d.Dial("tcp", p.addr)

@@ -34,7 +34,7 @@ type Config struct {
 	MaxConns     int
 	MaxPerSource int
 	MaxNodes     int // concurrent connections from nodes: 2048
-	MaxGuests    int // concurrent admin connections without a node's certificate: 1024
+	MaxClients   int // concurrent admin connections without a node's certificate: 1024
 }
 
 func (c Config) withDefaults() Config {
@@ -52,7 +52,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxConns, 512)
 	def(&c.MaxPerSource, 256)
 	def(&c.MaxNodes, 2048)
-	def(&c.MaxGuests, 1024)
+	def(&c.MaxClients, 1024)
 	wait(&c.HandshakeTimeout, 5*time.Second)
 	wait(&c.FirstByteTimeout, 5*time.Second)
 	if c.Log == nil {
@@ -67,19 +67,19 @@ type Mux struct {
 	handshakes chan struct{} // semaphore of the handshakes that compute
 	pending    *UnauthenticatedPool
 	raft       *queue
-	told       lastTold
+	logLimit   logLimiter
 
 	ctx  context.Context // ends at Close
 	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[net.Conn]open // all open connections, by their sockets
+	conns map[net.Conn]connInfo // all open connections, by their sockets
 
 	nodes    atomic.Int64
-	guests   atomic.Int64
+	clients  atomic.Int64
 	accepted atomic.Uint64
-	refused  [reasons]atomic.Uint64
+	refused  [reasonCount]atomic.Uint64
 }
 
 // kind is the protocol of a connection.
@@ -91,15 +91,15 @@ const (
 	kindRaft
 )
 
-// open describes an open connection.
-type open struct {
+// connInfo describes an open connection.
+type connInfo struct {
 	kind kind
 	node string // ID of the node; "": not from a node
 }
 
 // New makes a Mux and starts to serve the listener.
 func New(cfg Config) *Mux {
-	p := &Mux{cfg: cfg.withDefaults(), conns: map[net.Conn]open{}}
+	p := &Mux{cfg: cfg.withDefaults(), conns: map[net.Conn]connInfo{}}
 	p.handshakes = make(chan struct{}, p.cfg.MaxHandshakes)
 	p.pending = NewUnauthenticatedPool(p.cfg.MaxConns, p.cfg.MaxPerSource)
 	p.raft = newQueue(p.cfg.Listener.Addr())
@@ -127,8 +127,8 @@ func (p *Mux) accept() {
 			return
 		default:
 			// Most likely out of descriptors, which is transient.
-			if p.told.due("accept", time.Now()) {
-				p.cfg.Log.Warn("cluster port: accept", "error", err)
+			if p.logLimit.allow("accept", time.Now()) {
+				p.cfg.Log.Warn("cluster port: cannot accept connections", "error", err)
 			}
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {
@@ -144,7 +144,7 @@ func (p *Mux) accept() {
 			return
 		}
 		leave := p.pending.Add(conn.RemoteAddr(), func() {
-			p.refused[byCrowd].Add(1)
+			p.refused[reasonEvicted].Add(1)
 			conn.Close()
 		})
 		p.work.Go(func() {
@@ -164,7 +164,7 @@ func (p *Mux) track(conn net.Conn) bool {
 	if p.ctx.Err() != nil {
 		return false
 	}
-	p.conns[conn] = open{}
+	p.conns[conn] = connInfo{}
 	return true
 }
 
@@ -177,7 +177,7 @@ func (p *Mux) untrack(conn net.Conn) {
 func (p *Mux) setProtocol(conn net.Conn, k kind, node string) {
 	p.mu.Lock()
 	if _, ok := p.conns[conn]; ok {
-		p.conns[conn] = open{k, node}
+		p.conns[conn] = connInfo{k, node}
 	}
 	p.mu.Unlock()
 }

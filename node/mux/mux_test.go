@@ -18,10 +18,10 @@ import (
 	"penstock/node/mux"
 )
 
-// TestTheFirstByteLeads: the first byte selects admin RPC, which reads it again, or
+// TestFirstByteSelectsProtocol: the first byte selects admin RPC, which reads it again, or
 // Raft, which does not and gets the node ID from the certificate.
-func TestTheFirstByteLeads(t *testing.T) {
-	p := newPort(t, mux.Config{})
+func TestFirstByteSelectsProtocol(t *testing.T) {
+	p := newTestMux(t, mux.Config{})
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, ""), Token: token})
 	client, server := p.raft(t, "n2")
@@ -41,12 +41,12 @@ func TestTheFirstByteLeads(t *testing.T) {
 	waitFor(t, "the stream's place to come free", func() bool { return p.Stats().Nodes == 0 })
 }
 
-// TestWhatIsNotForThePortEnds: each invalid connection is closed and counted by its
+// TestInvalidConnectionsAreRefused: each invalid connection is closed and counted by its
 // reason, and gets no information.
-func TestWhatIsNotForThePortEnds(t *testing.T) {
-	ports := map[bool]*testPort{
-		true:  newPort(t, mux.Config{HandshakeTimeout: 300 * time.Millisecond, FirstByteTimeout: 300 * time.Millisecond}),
-		false: newPort(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute}), // for cases that send data
+func TestInvalidConnectionsAreRefused(t *testing.T) {
+	ports := map[bool]*testMux{
+		true:  newTestMux(t, mux.Config{HandshakeTimeout: 300 * time.Millisecond, FirstByteTimeout: 300 * time.Millisecond}),
+		false: newTestMux(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute}), // for cases that send data
 	}
 	hasty, p := ports[true], ports[false]
 	foreign := newCA(t)
@@ -95,11 +95,11 @@ func TestWhatIsNotForThePortEnds(t *testing.T) {
 	}
 }
 
-// TestManyCommandsAtOnceAllGetIn: the default bounds on connections admit 200
+// TestManyConcurrentCommandsConnect: the default bounds on connections admit 200
 // commands from one host at once. The timeouts are longer than the defaults, since
 // the time for 200 handshakes depends on the machine.
-func TestManyCommandsAtOnceAllGetIn(t *testing.T) {
-	p := newPort(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute})
+func TestManyConcurrentCommandsConnect(t *testing.T) {
+	p := newTestMux(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute})
 	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	var all sync.WaitGroup
 	for range 200 {
@@ -108,8 +108,8 @@ func TestManyCommandsAtOnceAllGetIn(t *testing.T) {
 	all.Wait()
 }
 
-func TestAdminOfTheFutureIsToldTheVersions(t *testing.T) {
-	p := newPort(t, mux.Config{})
+func TestNewerAdminClientGetsSupportedVersions(t *testing.T) {
+	p := newTestMux(t, mux.Config{})
 	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Admin)
 	if err != nil {
 		t.Fatal(err)
@@ -119,9 +119,9 @@ func TestAdminOfTheFutureIsToldTheVersions(t *testing.T) {
 	mustEnd(t, conn, "APSK\x00\x01\x01\x00")
 }
 
-// TestAPlainPortIsForAdminAlone: a client with TLS gets a specific error.
-func TestAPlainPortIsForAdminAlone(t *testing.T) {
-	p := newPort(t, mux.Config{TLS: noTLS})
+// TestPlainMuxServesOnlyAdmin: a client with TLS gets a specific error.
+func TestPlainMuxServesOnlyAdmin(t *testing.T) {
+	p := newTestMux(t, mux.Config{TLS: noTLS})
 	p.mustCall(t, admin.DialConfig{})
 	conn := p.dialFrom(t, "127.0.0.1")
 	io.WriteString(conn, "R")
@@ -132,8 +132,8 @@ func TestAPlainPortIsForAdminAlone(t *testing.T) {
 	}
 }
 
-func TestAPlainCommandIsToldOfTLS(t *testing.T) {
-	p := newPort(t, mux.Config{})
+func TestPlainClientGetsTLSAlert(t *testing.T) {
+	p := newTestMux(t, mux.Config{})
 	for range 10 { // the answer must not be lost to a reset
 		if _, err := admin.Dial(t.Context(), p.addr); !errors.Is(err, admin.ErrWantsTLS) {
 			t.Fatalf("plain to a TLS port: %v", err)
@@ -141,12 +141,12 @@ func TestAPlainCommandIsToldOfTLS(t *testing.T) {
 	}
 }
 
-// TestNodesAndTokensGetThroughAFlood: nodes and commands connect during a flood of
+// TestNodesAndTokensConnectDuringFlood: nodes and commands connect during a flood of
 // 1,000 connections from four addresses, their own included: silence, garbage,
 // 10 MB, and single bytes; then during another 1,000 that connect as fast as they
 // can.
-func TestNodesAndTokensGetThroughAFlood(t *testing.T) {
-	p := newPort(t, mux.Config{MaxConns: 100, MaxPerSource: 40, HandshakeTimeout: 20 * time.Second})
+func TestNodesAndTokensConnectDuringFlood(t *testing.T) {
+	p := newTestMux(t, mux.Config{MaxConns: 100, MaxPerSource: 40, HandshakeTimeout: 20 * time.Second})
 	stop := make(chan struct{})
 	var drips sync.WaitGroup
 	large := make([]byte, 10<<20)
@@ -207,10 +207,10 @@ func drip(conn net.Conn, stop <-chan struct{}) {
 	}
 }
 
-// TestASourceHasItsShare: a source with too many connections loses its own oldest;
+// TestConnectionsPerSourceAreBounded: a source with too many connections loses its own oldest;
 // those of other sources stay.
-func TestASourceHasItsShare(t *testing.T) {
-	p := newPort(t, mux.Config{MaxConns: 100, MaxPerSource: 4, HandshakeTimeout: time.Minute})
+func TestConnectionsPerSourceAreBounded(t *testing.T) {
+	p := newTestMux(t, mux.Config{MaxConns: 100, MaxPerSource: 4, HandshakeTimeout: time.Minute})
 	other := p.dialFrom(t, "127.0.0.2")
 	var own []net.Conn
 	for range 7 {
@@ -230,7 +230,7 @@ func TestASourceHasItsShare(t *testing.T) {
 }
 
 func TestNodesAreBounded(t *testing.T) {
-	p := newPort(t, mux.Config{MaxNodes: 1})
+	p := newTestMux(t, mux.Config{MaxNodes: 1})
 	first, served := p.raft(t, "n2")
 	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n3"), mux.Raft)
 	if err == nil {
@@ -246,7 +246,7 @@ func TestNodesAreBounded(t *testing.T) {
 
 // TestRemovedNodesAreDropped: Drop closes all connections of one node only.
 func TestRemovedNodesAreDropped(t *testing.T) {
-	p := newPort(t, mux.Config{})
+	p := newTestMux(t, mux.Config{})
 	gone, _ := p.raft(t, "n2")
 	stays, served := p.raft(t, "n3")
 	c, err := admin.DialConfig{TLS: p.ca.client(t, "n2")}.Dial(t.Context(), p.addr)
@@ -263,10 +263,10 @@ func TestRemovedNodesAreDropped(t *testing.T) {
 	}
 }
 
-// TestSilenceInsideEndsSoonerThanTheHandshakeMay: FirstByteTimeout does not depend
+// TestFirstByteTimeout: FirstByteTimeout does not depend
 // on HandshakeTimeout.
-func TestSilenceInsideEndsSoonerThanTheHandshakeMay(t *testing.T) {
-	p := newPort(t, mux.Config{HandshakeTimeout: time.Hour, FirstByteTimeout: 50 * time.Millisecond})
+func TestFirstByteTimeout(t *testing.T) {
+	p := newTestMux(t, mux.Config{HandshakeTimeout: time.Hour, FirstByteTimeout: 50 * time.Millisecond})
 	conn, err := mux.Connect(t.Context(), p.addr, p.ca.client(t, "n2"))
 	if err != nil {
 		t.Fatal(err)
@@ -275,10 +275,10 @@ func TestSilenceInsideEndsSoonerThanTheHandshakeMay(t *testing.T) {
 	mustEnd(t, conn, "")
 }
 
-// TestStreamsThatNobodyTakesEnd: after the Raft listener is closed, Raft
+// TestUnacceptedRaftStreamsAreClosed: after the Raft listener is closed, Raft
 // connections are refused and admin RPC still works.
-func TestStreamsThatNobodyTakesEnd(t *testing.T) {
-	p := newPort(t, mux.Config{})
+func TestUnacceptedRaftStreamsAreClosed(t *testing.T) {
+	p := newTestMux(t, mux.Config{})
 	p.Raft().Close()
 	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Raft)
 	if err != nil {
@@ -290,8 +290,8 @@ func TestStreamsThatNobodyTakesEnd(t *testing.T) {
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
 }
 
-func TestGuestsOfAdminAreBounded(t *testing.T) {
-	p := newPort(t, mux.Config{MaxGuests: 1})
+func TestAdminClientsAreBounded(t *testing.T) {
+	p := newTestMux(t, mux.Config{MaxClients: 1})
 	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	c, err := command.Dial(t.Context(), p.addr)
 	if err != nil {
@@ -299,7 +299,7 @@ func TestGuestsOfAdminAreBounded(t *testing.T) {
 	}
 	if second, err := command.Dial(t.Context(), p.addr); err == nil {
 		second.Close()
-		t.Error("a second guest was taken")
+		t.Error("a second client was accepted")
 	}
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
 	c.Close()
@@ -325,7 +325,7 @@ func (l *failing) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-func TestAcceptOutlivesMissingDescriptors(t *testing.T) {
+func TestAcceptSurvivesDescriptorExhaustion(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -350,7 +350,7 @@ func TestAcceptOutlivesMissingDescriptors(t *testing.T) {
 // TestCloseEndsEverything: Close ends Raft connections, accepted or not, admin
 // connections and those before their first byte.
 func TestCloseEndsEverything(t *testing.T) {
-	p := newPort(t, mux.Config{HandshakeTimeout: time.Minute})
+	p := newTestMux(t, mux.Config{HandshakeTimeout: time.Minute})
 	stream, _ := p.raft(t, "n2")
 	untaken, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Raft)
 	if err != nil {

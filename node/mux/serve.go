@@ -15,17 +15,17 @@ import (
 type reason uint8
 
 const (
-	byCrowd       reason = iota // evicted: too many unauthenticated connections
-	byBytes                     // not TLS
-	byHandshake                 // failed TLS handshake, such as a certificate of another cluster
-	bySilence                   // no handshake or first byte in time
-	byFirst                     // unknown first byte
-	byCertificate               // Raft without a node's certificate
-	byLimit                     // above MaxNodes or MaxGuests, or the queue of Raft is full
-	reasons
+	reasonEvicted       reason = iota // evicted: too many unauthenticated connections
+	reasonNotTLS                      // not TLS
+	reasonHandshake                   // failed TLS handshake, such as a certificate of another cluster
+	reasonSilent                      // no handshake or first byte in time
+	reasonFirstByte                   // unknown first byte
+	reasonNoCertificate               // Raft without a node's certificate
+	reasonLimit                       // above MaxNodes or MaxClients, or the queue of Raft is full
+	reasonCount
 )
 
-var reasonNames = [reasons]string{"crowd", "not_tls", "handshake", "silent", "first_byte", "no_certificate", "limit"}
+var reasonNames = [reasonCount]string{"crowd", "not_tls", "handshake", "silent", "first_byte", "no_certificate", "limit"}
 
 // Stats holds the counters of a Mux.
 type Stats struct {
@@ -39,9 +39,9 @@ type Stats struct {
 func (p *Mux) Stats() Stats {
 	s := Stats{
 		Pending: p.pending.Len(), Nodes: int(p.nodes.Load()),
-		Accepted: p.accepted.Load(), Refused: make(map[string]uint64, reasons),
+		Accepted: p.accepted.Load(), Refused: make(map[string]uint64, reasonCount),
 	}
-	for r := range reasons {
+	for r := range reasonCount {
 		s.Refused[reasonNames[r]] = p.refused[r].Load()
 	}
 	return s
@@ -57,11 +57,11 @@ var alert = []byte{0x15, 3, 1, 0, 2, 2, 70}
 // serve authenticates a connection and dispatches it by its first byte. handedOver
 // reports whether the connection stays open after serve returns.
 func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
-	tune(conn)
+	detectDeadPeer(conn)
 	_ = conn.SetDeadline(time.Now().Add(p.cfg.HandshakeTimeout))
 	var first [1]byte
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
-		p.refuse(conn, bySilence, err)
+		p.refuse(conn, reasonSilent, err)
 		return false
 	}
 	if p.cfg.TLS == nil {
@@ -72,14 +72,14 @@ func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
 		if first[0] == Admin {
 			_, _ = conn.Write(alert)
 		}
-		p.refuse(conn, byBytes, nil)
+		p.refuse(conn, reasonNotTLS, nil)
 		return false
 	}
-	secure, err := p.handshake(&headed{Conn: conn, head: first[:]})
+	secure, err := p.handshake(&prefixedConn{Conn: conn, prefix: first[:]})
 	if err != nil {
-		why := byHandshake
+		why := reasonHandshake
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			why = bySilence
+			why = reasonSilent
 		}
 		p.refuse(conn, why, err)
 		return false
@@ -94,7 +94,7 @@ func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
 		leave() // authenticated
 		if n := p.nodes.Add(1); n > int64(p.cfg.MaxNodes) {
 			p.nodes.Add(-1)
-			p.refuse(conn, byLimit, nil)
+			p.refuse(conn, reasonLimit, nil)
 			return false
 		}
 		defer func() {
@@ -105,31 +105,31 @@ func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
 	}
 	_ = conn.SetDeadline(time.Now().Add(p.cfg.FirstByteTimeout))
 	if _, err := io.ReadFull(secure, first[:]); err != nil {
-		p.refuse(conn, bySilence, err)
+		p.refuse(conn, reasonSilent, err)
 		return false
 	}
 	_ = conn.SetDeadline(time.Time{})
 	leave()
-	return p.choose(conn, secure, first[0], node)
+	return p.dispatch(conn, secure, first[0], node)
 }
 
 // servePlain is serve without TLS.
 func (p *Mux) servePlain(conn net.Conn, first byte, leave func()) {
 	if first != Admin && first != helloType { // Admin answers TLS clients that there is no TLS
-		p.refuse(conn, byFirst, nil)
+		p.refuse(conn, reasonFirstByte, nil)
 		return
 	}
 	_ = conn.SetDeadline(time.Time{})
 	leave()
-	p.serveAdmin(conn, &headed{Conn: conn, head: []byte{first}}, "")
+	p.serveAdmin(conn, &prefixedConn{Conn: conn, prefix: []byte{first}}, "")
 }
 
 // serveAdmin runs Config.Admin for a connection.
 func (p *Mux) serveAdmin(conn, whole net.Conn, node string) {
 	if node == "" {
-		defer p.guests.Add(-1)
-		if p.guests.Add(1) > int64(p.cfg.MaxGuests) {
-			p.refuse(conn, byLimit, nil)
+		defer p.clients.Add(-1)
+		if p.clients.Add(1) > int64(p.cfg.MaxClients) {
+			p.refuse(conn, reasonLimit, nil)
 			return
 		}
 	}
@@ -137,85 +137,85 @@ func (p *Mux) serveAdmin(conn, whole net.Conn, node string) {
 	p.cfg.Admin(whole, node)
 }
 
-// choose dispatches a connection by the first byte inside TLS.
-func (p *Mux) choose(conn net.Conn, secure *tls.Conn, first byte, node string) (handedOver bool) {
+// dispatch dispatches a connection by the first byte inside TLS.
+func (p *Mux) dispatch(conn net.Conn, secure *tls.Conn, first byte, node string) (handedOver bool) {
 	switch {
 	case first == Admin:
-		p.serveAdmin(conn, &adminConn{Conn: secure, head: []byte{first}}, node)
+		p.serveAdmin(conn, &adminConn{Conn: secure, prefix: []byte{first}}, node)
 		return false
 	case first == Raft && node == "":
-		p.refuse(conn, byCertificate, nil)
+		p.refuse(conn, reasonNoCertificate, nil)
 		return false
 	case first == Raft:
 		p.setProtocol(conn, kindRaft, node)
-		stream := &RaftConn{Conn: secure, node: node, gone: sync.OnceFunc(func() {
+		stream := &RaftConn{Conn: secure, node: node, onClose: sync.OnceFunc(func() {
 			p.untrack(conn)
 			p.nodes.Add(-1)
 		})}
 		if !p.raft.put(stream) {
-			p.refuse(conn, byLimit, nil)
+			p.refuse(conn, reasonLimit, nil)
 			return false
 		}
 		return true
 	default:
-		p.refuse(conn, byFirst, nil)
+		p.refuse(conn, reasonFirstByte, nil)
 		return false
 	}
 }
 
-// handshake runs the TLS handshake. It holds one of MaxHandshakes places while it
+// handshake runs the TLS handshake. It holds one of MaxHandshakes slots while it
 // computes, not while it waits for the peer.
 func (p *Mux) handshake(conn net.Conn) (*tls.Conn, error) {
-	t := &turnstile{Conn: conn, places: p.handshakes}
+	t := &handshakeConn{Conn: conn, slots: p.handshakes}
 	secure := tls.Server(t, p.cfg.TLS)
 	err := secure.HandshakeContext(context.Background()) // bounded by the deadline of the socket
-	t.leave()
-	t.open = true
+	t.release()
+	t.done = true
 	return secure, err
 }
 
-// turnstile is a connection that holds one of the places except while it waits in
+// handshakeConn is a connection that holds one of the slots except while it waits in
 // Read. Only one goroutine may use it until it is open.
-type turnstile struct {
+type handshakeConn struct {
 	net.Conn
-	places  chan struct{}
+	slots   chan struct{}
 	holding bool
-	open    bool // the handshake is over: no place is needed
+	done    bool // the handshake is over: no slot is needed
 }
 
-func (t *turnstile) Read(b []byte) (int, error) {
-	if t.open {
+func (t *handshakeConn) Read(b []byte) (int, error) {
+	if t.done {
 		return t.Conn.Read(b)
 	}
-	t.leave()
+	t.release()
 	n, err := t.Conn.Read(b)
-	t.places <- struct{}{} // blocks only while others compute
+	t.slots <- struct{}{} // blocks only while others compute
 	t.holding = true
 	return n, err
 }
 
-func (t *turnstile) leave() {
+func (t *handshakeConn) release() {
 	if t.holding {
-		<-t.places
+		<-t.slots
 		t.holding = false
 	}
 }
 
 // refuse counts a connection that is about to be closed, and logs it at most once
-// per tellEvery and source.
+// per logInterval and source.
 func (p *Mux) refuse(conn net.Conn, why reason, err error) {
 	if errors.Is(err, net.ErrClosed) {
-		return // closed by Close, or evicted and already counted as byCrowd
+		return // closed by Close, or evicted and already counted as reasonEvicted
 	}
 	p.refused[why].Add(1)
-	if why == bySilence && errors.Is(err, io.EOF) {
+	if why == reasonSilent && errors.Is(err, io.EOF) {
 		return // a health probe, which connects and disconnects regularly
 	}
 	source := conn.RemoteAddr().String()
 	if a := Source(conn.RemoteAddr()); a.IsValid() {
 		source = a.String()
 	}
-	if !p.told.due(source, time.Now()) {
+	if !p.logLimit.allow(source, time.Now()) {
 		return
 	}
 	args := []any{"peer", conn.RemoteAddr().String(), "reason", reasonNames[why]}
@@ -225,38 +225,38 @@ func (p *Mux) refuse(conn net.Conn, why reason, err error) {
 	p.cfg.Log.Warn("cluster port: connection refused", args...)
 }
 
-// lastTold rate-limits log lines by key.
-type lastTold struct {
-	mu sync.Mutex
-	at map[string]time.Time
+// logLimiter rate-limits log lines by key.
+type logLimiter struct {
+	mu     sync.Mutex
+	lastAt map[string]time.Time
 }
 
 const (
-	tellEvery = time.Minute // interval between two lines about one source
-	maxTold   = 1024        // sources; above it, new ones are not logged until one expires
+	logInterval = time.Minute // interval between two lines about one source
+	maxLogKeys  = 1024        // sources; above it, new ones are not logged until one expires
 )
 
-// due reports whether a line about key may be logged now, and records it.
-func (t *lastTold) due(key string, now time.Time) bool {
+// allow reports whether a line about key may be logged now, and records it.
+func (t *logLimiter) allow(key string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at, known := t.at[key]
-	if known && now.Sub(at) < tellEvery {
+	at, known := t.lastAt[key]
+	if known && now.Sub(at) < logInterval {
 		return false
 	}
-	if !known && len(t.at) >= maxTold {
-		for k, at := range t.at {
-			if now.Sub(at) >= tellEvery {
-				delete(t.at, k)
+	if !known && len(t.lastAt) >= maxLogKeys {
+		for k, at := range t.lastAt {
+			if now.Sub(at) >= logInterval {
+				delete(t.lastAt, k)
 			}
 		}
-		if len(t.at) >= maxTold {
+		if len(t.lastAt) >= maxLogKeys {
 			return false
 		}
 	}
-	if t.at == nil {
-		t.at = map[string]time.Time{}
+	if t.lastAt == nil {
+		t.lastAt = map[string]time.Time{}
 	}
-	t.at[key] = now
+	t.lastAt[key] = now
 	return true
 }

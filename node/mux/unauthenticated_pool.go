@@ -43,7 +43,7 @@ func (s *UnauthenticatedPool) Add(remote net.Addr, evict func()) (leave func()) 
 	case of != nil && of.Len() >= s.perSource:
 		victim = s.drop(of.Front())
 	case s.total >= s.max:
-		victim = s.drop(s.heaviest().Front())
+		victim = s.drop(s.largestSource().Front())
 	}
 	if of = s.sources[source]; of == nil { // looked up again: drop may have removed it
 		of = list.New()
@@ -81,8 +81,8 @@ func (s *UnauthenticatedPool) drop(e *list.Element) *unauthenticatedConn {
 	return v
 }
 
-// heaviest returns the connections of the source with the most.
-func (s *UnauthenticatedPool) heaviest() *list.List {
+// largestSource returns the connections of the source with the most.
+func (s *UnauthenticatedPool) largestSource() *list.List {
 	var most *list.List
 	for _, of := range s.sources {
 		if most == nil || of.Len() > most.Len() {

@@ -18,7 +18,7 @@ func tcp(text string) net.Addr {
 	return a
 }
 
-func TestTheOldestOfTheHeaviestSourceGoes(t *testing.T) {
+func TestPoolEvictsOldestOfLargestSource(t *testing.T) {
 	s := NewUnauthenticatedPool(5, 3)
 	var gone []string
 	leave := map[string]func(){}
@@ -65,19 +65,19 @@ func TestSourcesAreHosts(t *testing.T) {
 	}
 }
 
-func TestTheLogIsToldOncePerSourceAndMinute(t *testing.T) {
-	var l lastTold
+func TestRefusalsAreLoggedOncePerSourceAndMinute(t *testing.T) {
+	var l logLimiter
 	now := time.Now()
-	if !l.due("a", now) || l.due("a", now.Add(59*time.Second)) || !l.due("a", now.Add(time.Minute)) {
-		t.Error("a source is not told of once a minute")
+	if !l.allow("a", now) || l.allow("a", now.Add(59*time.Second)) || !l.allow("a", now.Add(time.Minute)) {
+		t.Error("a source is not logged once a minute")
 	}
-	for i := range 2 * maxTold {
-		l.due(fmt.Sprint(i), now)
+	for i := range 2 * maxLogKeys {
+		l.allow(fmt.Sprint(i), now)
 	}
-	if len(l.at) > maxTold || l.due("late", now) {
-		t.Errorf("%d sources are remembered; one over is told of", len(l.at))
+	if len(l.lastAt) > maxLogKeys || l.allow("late", now) {
+		t.Errorf("%d sources are remembered, or one above the limit is logged", len(l.lastAt))
 	}
-	if !l.due("late", now.Add(2*time.Minute)) {
+	if !l.allow("late", now.Add(2*time.Minute)) {
 		t.Error("old sources are not forgotten")
 	}
 }

@@ -107,7 +107,7 @@ func DialTLS(t *testing.T, addr string, config *tls.Config) (*tls.Conn, string, 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { raw.Close() })
-	raw.SetDeadline(time.Now().Add(Patience))
+	raw.SetDeadline(time.Now().Add(Timeout))
 	conn := tls.Client(raw, config)
 	if err := conn.Handshake(); err != nil {
 		return nil, "", err

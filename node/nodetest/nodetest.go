@@ -18,9 +18,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// Patience bounds each wait of the tests. It only ends hangs: the outcome of no test
+// Timeout bounds each wait of the tests. It only ends hangs: the outcome of no test
 // depends on it.
-const Patience = 5 * time.Minute
+const Timeout = 5 * time.Minute
 
 // Objects decodes the resources of a text.
 func Objects(t testing.TB, text string) []resource.Object {
@@ -119,7 +119,7 @@ func Dial(t *testing.T, addr string) (net.Conn, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(Patience))
+	conn.SetDeadline(time.Now().Add(Timeout))
 	return conn, ReadLine(t, conn)
 }
 
@@ -130,7 +130,7 @@ func Attempt(addr string) string {
 		return ""
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(Patience))
+	conn.SetDeadline(time.Now().Add(Timeout))
 	got, _ := io.ReadAll(io.LimitReader(conn, 2))
 	return string(got)
 }
@@ -164,7 +164,7 @@ func Echo(t *testing.T, conn net.Conn) {
 // WaitFor polls for a condition.
 func WaitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(Patience)
+	deadline := time.After(Timeout)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {

@@ -95,7 +95,7 @@ func NewWebClient(t testing.TB, addr string, http2 bool) *WebClient {
 func ClientOf(t testing.TB, base string, transport *http.Transport) *WebClient {
 	t.Cleanup(transport.CloseIdleConnections)
 	return &WebClient{t, &http.Client{
-		Transport: transport, Timeout: Patience,
+		Transport: transport, Timeout: Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, base}
 }

@@ -33,7 +33,7 @@ type changes struct {
 	peers   *Peers
 	data    *dataplane.Dataplane
 	catalog *catalog.Catalog
-	counted *prometheus.CounterVec // by result
+	counter *prometheus.CounterVec // by result
 	uploads uploads
 }
 
@@ -57,41 +57,41 @@ func (c *changes) apply(ctx context.Context, r *admin.ApplyRequest) (*admin.Appl
 	result, err := c.catalog.Apply(ctx, catalog.Change{Objects: objects, Prune: r.Prune, DryRun: r.DryRun, ID: id, Note: note(ctx)})
 	c.count(err, r.DryRun)
 	if err == nil {
-		result.Warnings = slices.Concat(r.Warnings, result.Warnings, c.crowding(objects))
-		result.Warnings = append(result.Warnings, c.unplaced(objects)...)
+		result.Warnings = slices.Concat(r.Warnings, result.Warnings, c.maxFrameWarnings(objects))
+		result.Warnings = append(result.Warnings, c.unplacedWarnings(objects)...)
 	}
 	if err == nil && !r.DryRun {
-		c.spread(ctx, result, r.Wait)
+		c.awaitNodes(ctx, result, r.Wait)
 	}
 	return result, err
 }
 
-// spread waits for the change to take effect on the other nodes, and adds their
+// awaitNodes waits for the change to take effect on the other nodes, and adds their
 // warnings to the result.
-func (c *changes) spread(ctx context.Context, result *admin.ApplyResult, wait admin.Wait) {
+func (c *changes) awaitNodes(ctx context.Context, result *admin.ApplyResult, wait admin.Wait) {
 	var warnings []admin.Fault
-	result.Reached, warnings = c.reach(ctx, result.Index, wait, result.Changes)
+	result.Reached, warnings = c.awaitIndex(ctx, result.Index, wait, result.Changes)
 	result.Warnings = append(result.Warnings, warnings...)
 	if c.peers.cluster != nil { // a --dev node has nothing on disk
 		result.Warnings = append(result.Warnings,
-			oneDisk(c.peers.self.Name, c.peers.cluster.Store().Leadership().Voters, result.Changes)...)
+			singleVoterWarning(c.peers.self.Name, c.peers.cluster.Store().Leadership().Voters, result.Changes)...)
 	}
 }
 
-// oneDisk warns that a change is durable on one node only, if the cluster has a
+// singleVoterWarning warns that a change is durable on one node only, if the cluster has a
 // single voter.
-func oneDisk(name string, voters int, changes []admin.Change) []admin.Fault {
+func singleVoterWarning(name string, voters int, changes []admin.Change) []admin.Fault {
 	changed := slices.ContainsFunc(changes, func(c admin.Change) bool { return c.Action != admin.Unchanged })
 	if voters > 1 || !changed {
 		return nil
 	}
 	return []admin.Fault{{
-		Key: "node " + name, Message: "only its disk is sure to hold this change, until two more nodes have joined and vote",
+		Key: "node " + name, Message: "this change is durable on its disk only, until two more voters have joined",
 	}}
 }
 
 func (c *changes) rollback(ctx context.Context, r *admin.RollbackRequest) (*admin.ApplyResult, error) {
-	if err := ownByLeader(r.Kind); err != nil {
+	if err := refuseReadOnlyKind(r.Kind); err != nil {
 		return nil, err
 	}
 	id, err := batchID(r.ID)
@@ -101,13 +101,13 @@ func (c *changes) rollback(ctx context.Context, r *admin.RollbackRequest) (*admi
 	result, err := c.catalog.Rollback(ctx, catalog.Target{Kind: r.Kind, Name: r.Name, Version: r.Version, ID: id, Note: note(ctx)})
 	c.count(err, false)
 	if err == nil {
-		c.spread(ctx, result, r.Wait)
+		c.awaitNodes(ctx, result, r.Wait)
 	}
 	return result, err
 }
 
 func (c *changes) delete(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
-	if err := ownByLeader(r.Kind); err != nil {
+	if err := refuseReadOnlyKind(r.Kind); err != nil {
 		return nil, err
 	}
 	id, err := batchID(r.ID)
@@ -117,7 +117,7 @@ func (c *changes) delete(ctx context.Context, r *admin.DeleteRequest) (*admin.De
 	result, err := c.catalog.Delete(ctx, catalog.Target{Kind: r.Kind, Name: r.Name, Version: r.Version, ID: id, Note: note(ctx)})
 	c.count(err, false)
 	if err == nil {
-		result.Reached, _ = c.reach(ctx, result.Index, r.Wait, nil)
+		result.Reached, _ = c.awaitIndex(ctx, result.Index, r.Wait, nil)
 	}
 	return result, err
 }
@@ -127,14 +127,14 @@ func (c *changes) count(err error, dryRun bool) {
 	switch {
 	case dryRun:
 	case err != nil:
-		c.counted.WithLabelValues("refused").Inc()
+		c.counter.WithLabelValues("refused").Inc()
 	default:
-		c.counted.WithLabelValues("done").Inc()
+		c.counter.WithLabelValues("done").Inc()
 	}
 }
 
-// ownByLeader returns an error for a kind that only Penstock itself writes.
-func ownByLeader(kind string) error {
+// refuseReadOnlyKind returns an error for a kind that only Penstock itself writes.
+func refuseReadOnlyKind(kind string) error {
 	k, err := resource.FindKind(kinds.All(), kind)
 	if err == nil && k.ReadOnly != "" {
 		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.ReadOnly)

@@ -26,7 +26,7 @@ func (d *decisions) register(s *admin.Server) {
 // effective lists which policies apply to which sources on this node.
 func (d *decisions) effective(ctx context.Context, r *admin.EffectiveRequest) (*admin.EffectiveResult, error) {
 	if !r.Stale {
-		if err := d.peers.Current(ctx); err != nil {
+		if err := d.peers.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -34,7 +34,7 @@ func (d *decisions) effective(ctx context.Context, r *admin.EffectiveRequest) (*
 		return nil, err
 	}
 	if r.Limit < 0 || r.After.Sources < 0 {
-		return nil, admin.Errorf(admin.Invalid, "a limit of %d behind %d sources: want 0 or more", r.Limit, r.After.Sources)
+		return nil, admin.Errorf(admin.Invalid, "invalid limit %d or number of sources %d: want 0 or more", r.Limit, r.After.Sources)
 	}
 	q := routing.EffectiveQuery{Destination: r.Destination, All: r.All, After: r.After, Limit: r.Limit}
 	if q.Limit == 0 || q.Limit > admin.MaxEffective {
@@ -44,7 +44,7 @@ func (d *decisions) effective(ctx context.Context, r *admin.EffectiveRequest) (*
 	result.Destinations, result.More = d.data.Router.Table().Effective(&q)
 	switch {
 	case r.Destination != "" && len(result.Destinations) == 0:
-		return nil, admin.Errorf(admin.NotFound, "there is no Service %q, and no policy for one", r.Destination)
+		return nil, admin.Errorf(admin.NotFound, "there is no Service %q, and no policy for it", r.Destination)
 	case result.Destinations == nil:
 		result.Destinations = []routing.Effective{}
 	}

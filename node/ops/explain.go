@@ -58,7 +58,7 @@ func requestOf(r *admin.HTTPRequest) *routing.Request {
 
 // explainHere runs explain on the requested node.
 func (d *decisions) explainHere(ctx context.Context, r *admin.ExplainRequest) (*routing.Explanation, error) {
-	if passed, err := d.peers.Elsewhere(ctx, r.Node); passed {
+	if passed, err := d.peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}
 	return d.explain(r)

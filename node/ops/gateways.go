@@ -21,7 +21,7 @@ type Gateways struct {
 }
 
 // problems describes what is not in force of the Gateway API objects.
-func (g *Gateways) problems(set *resource.Set) (words []string) {
+func (g *Gateways) problems(set *resource.Set) (list []string) {
 	var statuses *gateway.Statuses
 	for _, kind := range []string{gateway.KindGateway, gateway.KindTLSRoute, gateway.KindTCPRoute} {
 		if set.Count(kind) == 0 {
@@ -32,14 +32,14 @@ func (g *Gateways) problems(set *resource.Set) (words []string) {
 		}
 		for o := range set.All(kind) {
 			for _, text := range gateway.Problems(statuses.Status(&o, 0, time.Time{})) {
-				if len(words) == maxProblems {
-					return append(words, "and more")
+				if len(list) == maxProblems {
+					return append(list, "and more")
 				}
-				words = append(words, o.String()+": "+text)
+				list = append(list, o.String()+": "+text)
 			}
 		}
 	}
-	return words
+	return list
 }
 
 // failed returns the errors of the Gateways' listeners that this node cannot open.

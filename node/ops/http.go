@@ -51,15 +51,15 @@ func (f *HTTP) Handler() http.Handler {
 		// More overlapping scrapes would only slow each other down.
 		MaxRequestsInFlight: 4,
 	}))
-	mux.HandleFunc("GET /v1/status", serveV1(f, admin.MethodStatus, nothing, whole[admin.Status]))
-	mux.HandleFunc("GET /v1/members", serveV1(f, admin.MethodMembers, nothing, whole[admin.Members]))
-	mux.HandleFunc("GET /v1/version", serveV1(f, admin.MethodVersion, nothing, whole[admin.Version]))
-	mux.HandleFunc("GET /v1/effective-routes", serveV1(f, admin.MethodEffective, effectiveRequest, whole[admin.EffectiveResult]))
+	mux.HandleFunc("GET /v1/status", serveV1(f, admin.MethodStatus, emptyRequest, wholeResult[admin.Status]))
+	mux.HandleFunc("GET /v1/members", serveV1(f, admin.MethodMembers, emptyRequest, wholeResult[admin.Members]))
+	mux.HandleFunc("GET /v1/version", serveV1(f, admin.MethodVersion, emptyRequest, wholeResult[admin.Version]))
+	mux.HandleFunc("GET /v1/effective-routes", serveV1(f, admin.MethodEffective, effectiveRequest, wholeResult[admin.EffectiveResult]))
 	mux.HandleFunc("GET /v1/{kind}", serveV1(f, admin.MethodGet, getRequest, documents))
 	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(f, admin.MethodGet, getRequest, document))
-	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(f, admin.MethodApply, putRequest, whole[admin.ApplyResult]))
-	mux.HandleFunc("POST /v1/apply", serveV1(f, admin.MethodApply, postRequest, whole[admin.ApplyResult]))
-	mux.HandleFunc("DELETE /v1/{kind}/{name}", serveV1(f, admin.MethodDelete, deleteRequest, whole[admin.DeleteResult]))
+	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(f, admin.MethodApply, putRequest, wholeResult[admin.ApplyResult]))
+	mux.HandleFunc("POST /v1/apply", serveV1(f, admin.MethodApply, postRequest, wholeResult[admin.ApplyResult]))
+	mux.HandleFunc("DELETE /v1/{kind}/{name}", serveV1(f, admin.MethodDelete, deleteRequest, wholeResult[admin.DeleteResult]))
 	if f.Pprof { // without cmdline: the command line may hold a token
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -81,7 +81,7 @@ func NewServer(gate *Gate, log *slog.Logger) *http.Server {
 		WriteTimeout:      2 * time.Minute, // long enough for profiles
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ConnState:         crowd(mux.NewUnauthenticatedPool(maxHTTP, maxHTTPSource)),
+		ConnState:         limitConns(mux.NewUnauthenticatedPool(maxHTTP, maxHTTPSource)),
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
@@ -91,8 +91,8 @@ func NewServer(gate *Gate, log *slog.Logger) *http.Server {
 // descriptors that traffic needs, nor keep out the probes of a load balancer.
 const maxHTTP, maxHTTPSource = 1024, 512
 
-// crowd returns a ConnState hook that bounds the connections of a server.
-func crowd(all *mux.UnauthenticatedPool) func(net.Conn, http.ConnState) {
+// limitConns returns a ConnState hook that bounds the connections of a server.
+func limitConns(all *mux.UnauthenticatedPool) func(net.Conn, http.ConnState) {
 	var mu sync.Mutex
 	leave := map[net.Conn]func(){}
 	return func(conn net.Conn, state http.ConnState) {
@@ -120,7 +120,7 @@ func (f *HTTP) serveReady(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	text := "ready\n"
-	if why := f.Peers.Alone(); why != "" {
+	if why := f.Peers.ReadOnlyReason(); why != "" {
 		w.Header().Set("Warning", `199 penstock "`+strings.ReplaceAll(why, `"`, "'")+`"`)
 		text += "warning: " + why + "\n"
 	}
@@ -140,7 +140,7 @@ func loopbackOnly(h http.Handler) http.Handler {
 		}
 		addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
 		if host != "" && !strings.EqualFold(host, "localhost") && (err != nil || !addr.IsLoopback()) {
-			http.Error(w, "this node answers to localhost and loopback addresses alone", http.StatusForbidden)
+			http.Error(w, "this node only serves requests to localhost and loopback addresses", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -31,14 +31,14 @@ func readBody(r *http.Request) ([]resource.Object, resource.Faults, error) {
 		return nil, nil, err
 	}
 	if len(body) > maxBody {
-		return nil, nil, admin.Errorf(admin.TooLarge, "more than %d bytes", maxBody)
+		return nil, nil, admin.Errorf(admin.TooLarge, "the body has more than %d bytes", maxBody)
 	}
 	objects, faults, warnings := resource.DecodeReport("", body, kinds.All(), kinds.Formats())
 	if len(faults) > 0 {
 		return nil, nil, catalog.Invalid(faults)
 	}
 	if len(objects) == 0 {
-		return nil, nil, admin.Errorf(admin.Invalid, "the body holds no resource")
+		return nil, nil, admin.Errorf(admin.Invalid, "the body contains no resource")
 	}
 	return objects, warnings, nil
 }
@@ -74,7 +74,7 @@ func putRequest(r *http.Request) (any, error) {
 	if len(objects) == 1 && first.Kind == kind.Name && first.Name == name {
 		return applyRequest(r, objects, warnings), nil
 	}
-	e := admin.Errorf(admin.Invalid, "want one %s with the name %q, not %s; POST /v1/apply takes any number of any kind",
+	e := admin.Errorf(admin.Invalid, "want one %s with the name %q, not %s; POST /v1/apply accepts any number of any kind",
 		kind.Name, name, named(objects))
 	e.Faults = []admin.Fault{{Key: first.String(), Path: "name", Message: e.Message, Value: first.Name}}
 	return nil, e
@@ -89,7 +89,7 @@ func named(objects []resource.Object) string {
 	}
 	text := List(names)
 	if format := objects[0].Format(); format != "Penstock" {
-		text += fmt.Sprintf(" (what the document, of %s, stands for)", format)
+		text += fmt.Sprintf(" (converted from %s)", format)
 	}
 	return strings.TrimSpace(text)
 }

@@ -33,7 +33,7 @@ func serveV1[Resp any](f *HTTP, method string, request func(*http.Request) (any,
 			reply(w, nil, err)
 			return
 		}
-		c, err := Ask(ctx, f.Admin, p)
+		c, err := ConnectLocal(ctx, f.Admin, p)
 		if err != nil {
 			reply(w, nil, err)
 			return
@@ -60,12 +60,12 @@ func (f *HTTP) bearer(ctx context.Context, r *http.Request) (admin.Principal, er
 	}
 	if r.TLS == nil {
 		if at, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !at.Addr().Unmap().IsLoopback() {
-			return admin.Principal{}, admin.Errorf(admin.Forbidden, "/v1 wants TLS, except from this machine: see --http-cert")
+			return admin.Principal{}, admin.Errorf(admin.Forbidden, "/v1 requires TLS, except from this machine: see --http-cert")
 		}
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "/v1 wants a token: Authorization: Bearer pst1...")
+		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "/v1 requires a token: Authorization: Bearer pst1...")
 	}
 	var from net.Addr
 	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
@@ -76,9 +76,9 @@ func (f *HTTP) bearer(ctx context.Context, r *http.Request) (admin.Principal, er
 	return p, err
 }
 
-func nothing(*http.Request) (any, error) { return admin.Empty{}, nil }
+func emptyRequest(*http.Request) (any, error) { return admin.Empty{}, nil }
 
-func whole[T any](v *T) any { return v }
+func wholeResult[T any](v *T) any { return v }
 
 func getRequest(r *http.Request) (any, error) {
 	if _, err := resource.FindKind(kinds.All(), r.PathValue("kind")); err != nil {

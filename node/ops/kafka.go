@@ -9,8 +9,6 @@ import (
 	"penstock/node/admin"
 )
 
-import ()
-
 // virtualClusters returns the status of the virtual clusters.
 func virtualClusters(proxy *kafka.Proxy) []admin.VirtualClusterStatus {
 	var out []admin.VirtualClusterStatus

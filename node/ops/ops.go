@@ -68,7 +68,7 @@ func New(cfg Config) *Methods {
 	peers := &Peers{self: cfg.Self, cluster: cfg.Cluster, catalog: cfg.Catalog}
 	m := &Methods{Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}}
 	m.changes = &changes{
-		peers: peers, data: cfg.Data, catalog: cfg.Catalog, counted: cfg.Changes,
+		peers: peers, data: cfg.Data, catalog: cfg.Catalog, counter: cfg.Changes,
 		uploads: uploads{dir: cfg.Uploads, open: map[string]*upload{}},
 	}
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
@@ -90,11 +90,11 @@ func (m *Methods) Register(s *admin.Server) {
 	admin.Handle(s, admin.MethodVersion, admin.RoleReader, m.version)
 }
 
-// Tidy does the periodic work, about once a second: it drops abandoned uploads.
-func (m *Methods) Tidy(now time.Time) { m.changes.uploads.sweep(now) }
+// Sweep does the periodic work, about once a second: it drops abandoned uploads.
+func (m *Methods) Sweep(now time.Time) { m.changes.uploads.sweep(now) }
 
-// Ask connects to a server of this process as the given principal.
-func Ask(ctx context.Context, s *admin.Server, p admin.Principal) (*admin.Client, error) {
+// ConnectLocal connects to a server of this process as the given principal.
+func ConnectLocal(ctx context.Context, s *admin.Server, p admin.Principal) (*admin.Client, error) {
 	near, far := net.Pipe()
 	go s.ServeConn(far, p)
 	return admin.Connect(ctx, "this node", near)

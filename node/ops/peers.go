@@ -22,18 +22,18 @@ func (p *Peers) leads() bool {
 	return p.cluster == nil || p.cluster.Store().Leadership().Ready
 }
 
-// Alone returns why no change can be committed now; "": it can.
-func (p *Peers) Alone() string {
+// ReadOnlyReason returns why no change can be committed now; "": it can.
+func (p *Peers) ReadOnlyReason() string {
 	if p.cluster == nil {
 		return ""
 	}
 	return p.cluster.Alone()
 }
 
-// Elsewhere forwards the current request to a node, by name or ID, unless that is
+// Forward forwards the current request to a node, by name or ID, unless that is
 // "" or this one. If passed is true, the handler must return err and no result of
 // its own.
-func (p *Peers) Elsewhere(ctx context.Context, node string) (passed bool, err error) {
+func (p *Peers) Forward(ctx context.Context, node string) (passed bool, err error) {
 	if node == "" || node == p.self.Name || node == p.self.ID {
 		return false, nil
 	}
@@ -47,9 +47,9 @@ func (p *Peers) Elsewhere(ctx context.Context, node string) (passed bool, err er
 	return true, admin.Pass(ctx, c)
 }
 
-// Current waits until every change that any node has acknowledged before the call
+// ReadBarrier waits until every change that any node has acknowledged before the call
 // is in force on this node (a linearizable read).
-func (p *Peers) Current(ctx context.Context) error {
+func (p *Peers) ReadBarrier(ctx context.Context) error {
 	if p.cluster == nil {
 		return nil
 	}
@@ -71,13 +71,13 @@ func (p *Peers) others() []cluster.Member {
 	return slices.DeleteFunc(p.cluster.Members(), func(m cluster.Member) bool { return m.Self || !m.Up() })
 }
 
-// lookAgain is the interval at which whileUp checks the node.
-const lookAgain = 500 * time.Millisecond
+// upCheckInterval is the interval at which whileUp checks the node.
+const upCheckInterval = 500 * time.Millisecond
 
 // whileUp waits until the node is not up any more, calls down and returns. It also
 // returns when ctx ends.
 func (p *Peers) whileUp(ctx context.Context, id string, down func()) {
-	tick := time.NewTicker(lookAgain)
+	tick := time.NewTicker(upCheckInterval)
 	defer tick.Stop()
 	for {
 		select {

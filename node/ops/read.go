@@ -23,7 +23,7 @@ func (q *reader) register(s *admin.Server) {
 
 func (q *reader) get(ctx context.Context, r *admin.GetRequest) (*admin.GetResult, error) {
 	if !r.Stale {
-		if err := q.peers.Current(ctx); err != nil {
+		if err := q.peers.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -35,7 +35,7 @@ func (q *reader) get(ctx context.Context, r *admin.GetRequest) (*admin.GetResult
 
 func (q *reader) history(ctx context.Context, r *admin.HistoryRequest) (*admin.HistoryResult, error) {
 	if !r.Stale {
-		if err := q.peers.Current(ctx); err != nil {
+		if err := q.peers.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}

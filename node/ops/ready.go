@@ -5,8 +5,6 @@ import (
 	"penstock/node/lifecycle"
 )
 
-import ()
-
 // Readiness determines whether a node should get traffic.
 type Readiness struct {
 	State  *lifecycle.State
@@ -26,4 +24,4 @@ func (r Readiness) NotReady() string {
 
 // outOfFiles is the reason of NotReady when no descriptor is left for new
 // connections.
-const outOfFiles = "out of file descriptors: new connections wait to be accepted (raise the limit, or close some)"
+const outOfFiles = "out of file descriptors: new connections wait to be accepted (raise the limit or close connections)"

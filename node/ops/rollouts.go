@@ -31,7 +31,7 @@ type rollouts struct {
 func newRollouts(cfg *Config, peers *Peers, changes *changes) *rollouts {
 	l := &rollouts{peers: peers, router: cfg.Data.Router, catalog: cfg.Catalog, tracker: cfg.Tracker, changes: changes}
 	l.driver = rollout.New(rollout.Config{
-		Tracker: cfg.Tracker, Store: cfg.Catalog, Leads: peers.leads, Ask: l.askRollouts, Name: cfg.Self.Name, Log: cfg.Log,
+		Tracker: cfg.Tracker, Store: cfg.Catalog, Leads: peers.leads, Ask: l.collectObservations, Name: cfg.Self.Name, Log: cfg.Log,
 	})
 	return l
 }
@@ -40,7 +40,7 @@ func (l *rollouts) register(s *admin.Server) {
 	led := atLeader(l.peers, l.listRollouts)
 	admin.Handle(s, admin.MethodRollouts, admin.RoleReader, func(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
 		if r.Stale {
-			return l.knownRollouts(r)
+			return l.localRollouts(r)
 		}
 		list, err := led(ctx, r)
 		var refused *admin.Error
@@ -49,16 +49,16 @@ func (l *rollouts) register(s *admin.Server) {
 		}
 		return list, err
 	})
-	admin.Handle(s, admin.MethodRollout, admin.RoleOperator, atLeader(l.peers, l.doRollout), admin.Changing())
+	admin.Handle(s, admin.MethodRollout, admin.RoleOperator, atLeader(l.peers, l.command), admin.Changing())
 	admin.Handle(s, admin.MethodRolloutSeen, admin.RoleNode, func(_ context.Context, r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
-		return l.rolloutSeen(r)
+		return l.localObservations(r)
 	})
 }
 
-// rolloutSeen returns this node's observations of the rollouts of some routes.
-func (l *rollouts) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+// localObservations returns this node's observations of the rollouts of some routes.
+func (l *rollouts) localObservations(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
 	if len(r.Routes) > admin.MaxRollouts {
-		return nil, admin.Errorf(admin.TooLarge, "%d routes in one question, at most %d", len(r.Routes), admin.MaxRollouts)
+		return nil, admin.Errorf(admin.TooLarge, "%d routes in one request, the limit is %d", len(r.Routes), admin.MaxRollouts)
 	}
 	now, table := time.Now(), l.router.Table()
 	seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
@@ -77,29 +77,29 @@ func (l *rollouts) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen,
 	return seen, nil
 }
 
-// askRollouts collects the observations of all members about the rollouts of some
+// collectObservations collects the observations of all members about the rollouts of some
 // routes.
-func (l *rollouts) askRollouts(ctx context.Context, routes []string) []rollout.Report {
-	own, err := inQuestions(routes, admin.MaxRollouts, l.rolloutSeen)
+func (l *rollouts) collectObservations(ctx context.Context, routes []string) []rollout.Report {
+	own, err := queryInChunks(routes, admin.MaxRollouts, l.localObservations)
 	reports := []rollout.Report{report(l.peers.self.ID, l.peers.self.Name, own, err)}
 	if l.peers.cluster == nil {
 		return reports
 	}
-	return append(reports, askMembers(l.peers.cluster.Members(), func(m *cluster.Member) (*admin.RolloutSeen, error) {
+	return append(reports, queryMembers(l.peers.cluster.Members(), func(m *cluster.Member) (*admin.RolloutSeen, error) {
 		c, err := l.peers.cluster.Client(ctx, m.ID)
 		if err != nil {
 			return nil, err
 		}
-		return inQuestions(routes, admin.MaxRollouts, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+		return queryInChunks(routes, admin.MaxRollouts, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
 			return admin.Call[admin.RolloutSeen](ctx, c, admin.MethodRolloutSeen, r)
 		})
 	})...)
 }
 
-// inQuestions calls ask for at most most routes at a time and merges the answers.
+// queryInChunks calls ask for at most most routes at a time and merges the answers.
 // It fails if one call fails: with a partial answer the node would seem not to
 // have the other routes.
-func inQuestions(routes []string, most int, ask func(*admin.RolloutSeenRequest) (*admin.RolloutSeen, error)) (*admin.RolloutSeen, error) {
+func queryInChunks(routes []string, most int, ask func(*admin.RolloutSeenRequest) (*admin.RolloutSeen, error)) (*admin.RolloutSeen, error) {
 	all := &admin.RolloutSeen{Rollouts: make(map[string]admin.RolloutSight, len(routes))}
 	for some := range slices.Chunk(routes, most) {
 		seen, err := ask(&admin.RolloutSeenRequest{Routes: some})
@@ -111,11 +111,11 @@ func inQuestions(routes []string, most int, ask func(*admin.RolloutSeenRequest) 
 	return all, nil
 }
 
-// askMembers calls ask for all other members concurrently. That includes members
+// queryMembers calls ask for all other members concurrently. That includes members
 // that gossip does not reach: their observations count, and a network may pass one
 // port and block the other. The duration depends on ask, and on the pause between
 // two dials of a node that is gone.
-func askMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.RolloutSeen, error)) []rollout.Report {
+func queryMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.RolloutSeen, error)) []rollout.Report {
 	members = slices.DeleteFunc(members, func(m cluster.Member) bool { return m.Self })
 	reports := make([]rollout.Report, len(members))
 	var asked sync.WaitGroup
@@ -125,9 +125,9 @@ func askMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.Roll
 			seen, err := ask(m)
 			switch {
 			case err != nil && !m.Up():
-				err = errors.New("is not in reach")
+				err = errors.New("is unreachable")
 			case errors.Is(err, context.DeadlineExceeded):
-				err = errors.New("does not answer")
+				err = errors.New("does not respond")
 			}
 			reports[i] = report(m.ID, m.Name, seen, err)
 		})
@@ -155,7 +155,7 @@ func report(id, node string, seen *admin.RolloutSeen, err error) rollout.Report 
 // listRollouts returns the progress of rollouts from the observations of all
 // nodes.
 func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
-	if err := l.peers.Current(ctx); err != nil {
+	if err := l.peers.ReadBarrier(ctx); err != nil {
 		return nil, err
 	}
 	items, err := l.rolloutItems(r.Route)
@@ -167,24 +167,24 @@ func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (
 		names[i] = items[i].Name
 	}
 	list := admin.Rollouts{}
-	for _, look := range l.driver.Observe(ctx, names) {
-		if look.Route != nil {
-			list = append(list, rolloutText(&look.Record, &look.Measured, look))
+	for _, observed := range l.driver.Observe(ctx, names) {
+		if observed.Route != nil {
+			list = append(list, describeRollout(\&observed.Record, \&observed.Measured, observed))
 		}
 	}
 	return &list, nil
 }
 
-// knownRollouts returns the progress of rollouts from this node's observations
+// localRollouts returns the progress of rollouts from this node's observations
 // only.
-func (l *rollouts) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+func (l *rollouts) localRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) {
 	items, err := l.rolloutItems(r.Route)
 	if err != nil {
 		return nil, err
 	}
 	list := admin.Rollouts{}
 	for i := range items {
-		list = append(list, rolloutText(&items[i], &rollout.Measurements{Watched: items[i].Watched}, nil))
+		list = append(list, describeRollout(&items[i], &rollout.Measurements{Watched: items[i].Watched}, nil))
 	}
 	return &list, nil
 }
@@ -205,8 +205,8 @@ func (l *rollouts) rolloutItems(route string) ([]rollout.Record, error) {
 	return nil, admin.Errorf(admin.NotFound, "there is no MeshTCPRoute %q", route)
 }
 
-// rolloutText describes one rollout; look is nil if no other node was asked.
-func rolloutText(item *rollout.Record, seen *rollout.Measurements, look *rollout.Observation) admin.Rollout {
+// describeRollout describes one rollout; observed is nil if no other node was asked.
+func describeRollout(item *rollout.Record, seen *rollout.Measurements, observed *rollout.Observation) admin.Rollout {
 	spec := item.Route.Rollout.WithDefaults()
 	s := item.Effective()
 	if !item.Started() {
@@ -220,12 +220,12 @@ func rolloutText(item *rollout.Record, seen *rollout.Measurements, look *rollout
 	if s.UnderWay() {
 		out.Left = rollout.TimeLeft(spec, s, seen)
 	}
-	if look == nil {
+	if observed == nil {
 		return out
 	}
 	out.Connects, out.Failed, out.Resets = seen.Connects, seen.Failed, seen.Resets
 	out.Endpoints, out.Ejected = seen.Endpoints, seen.Ejected
-	out.Nodes, out.Silent = look.Nodes, look.Silent
+	out.Nodes, out.Silent = observed.Nodes, observed.Silent
 	slices.Sort(out.Silent)
 	if s.Phase == resource.RolloutRunning && out.Left == 0 {
 		out.Held = rollout.WaitReason(seen)
@@ -233,16 +233,16 @@ func rolloutText(item *rollout.Record, seen *rollout.Measurements, look *rollout
 	return out
 }
 
-// doRollout pauses, resumes, rolls back or restarts a rollout.
-func (l *rollouts) doRollout(ctx context.Context, r *admin.RolloutRequest) (*admin.RolloutResult, error) {
+// command pauses, resumes, rolls back or restarts a rollout.
+func (l *rollouts) command(ctx context.Context, r *admin.RolloutRequest) (*admin.RolloutResult, error) {
 	id, err := batchID(r.ID)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains(rollout.Commands, r.Do) {
-		return nil, admin.Errorf(admin.Invalid, "a rollout cannot %q: want one of %s", r.Do, strings.Join(rollout.Commands, ", "))
+		return nil, admin.Errorf(admin.Invalid, "unknown rollout command %q: want one of %s", r.Do, strings.Join(rollout.Commands, ", "))
 	}
-	if err := l.peers.Current(ctx); err != nil {
+	if err := l.peers.ReadBarrier(ctx); err != nil {
 		return nil, err
 	}
 	if _, err := l.rolloutItems(r.Route); err != nil {
@@ -258,19 +258,19 @@ func (l *rollouts) doRollout(ctx context.Context, r *admin.RolloutRequest) (*adm
 	case err != nil:
 		return nil, err
 	}
-	list, err := l.knownRollouts(&admin.RolloutsRequest{Route: r.Route})
+	list, err := l.localRollouts(&admin.RolloutsRequest{Route: r.Route})
 	if err != nil {
 		return nil, err // it was removed meanwhile
 	}
 	result.Rollout = (*list)[0]
-	result.Reached, _ = l.changes.reach(ctx, result.Index, r.Wait, nil)
+	result.Reached, _ = l.changes.awaitIndex(ctx, result.Index, r.Wait, nil)
 	return result, nil
 }
 
 // unfinished returns the rollouts that are not done, for status.
 func (l *rollouts) unfinished() []admin.Rollout {
 	var out []admin.Rollout
-	list, err := l.knownRollouts(&admin.RolloutsRequest{})
+	list, err := l.localRollouts(&admin.RolloutsRequest{})
 	if err != nil {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 
 // A member that gossip does not reach is asked like any other, and its answer
 // counts.
-func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
+func TestRolloutsQueryMembersThatGossipCannotReach(t *testing.T) {
 	members := []cluster.Member{
 		{ID: "1", Name: "a", State: cluster.StateUp, Self: true},
 		{ID: "2", Name: "b", State: cluster.StateUnreachable},
@@ -25,7 +25,7 @@ func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
 		{ID: "6", Name: "f", State: cluster.StateLeft},
 	}
 	var got []string
-	for _, r := range askMembers(members, func(m *cluster.Member) (*admin.RolloutSeen, error) {
+	for _, r := range queryMembers(members, func(m *cluster.Member) (*admin.RolloutSeen, error) {
 		switch m.Name {
 		case "b", "d":
 			return &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{"canary": {Failed: 7}}}, nil
@@ -36,14 +36,14 @@ func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
 	}) {
 		got = append(got, fmt.Sprint(r.ID, r.Node, " ", r.ByRoute["canary"].Failed, " ", r.Err))
 	}
-	want := []string{"2b 7 <nil>", "3c 0 is not in reach", "4d 7 <nil>", "5e 0 does not answer", "6f 0 is not in reach"}
+	want := []string{"2b 7 <nil>", "3c 0 is unreachable", "4d 7 <nil>", "5e 0 does not respond", "6f 0 is unreachable"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 
 // Many rollouts are split over several requests.
-func TestManyRolloutsAreAskedAboutInSeveralQuestions(t *testing.T) {
+func TestRolloutQueriesAreChunked(t *testing.T) {
 	var routes, sizes []string
 	for i := range 25 {
 		routes = append(routes, fmt.Sprint("r", i))
@@ -56,12 +56,12 @@ func TestManyRolloutsAreAskedAboutInSeveralQuestions(t *testing.T) {
 		}
 		return seen, nil
 	}
-	seen, err := inQuestions(routes, 10, ask)
+	seen, err := queryInChunks(routes, 10, ask)
 	if err != nil || len(seen.Rollouts) != 25 || seen.Rollouts["r24"].Mark != "r24" || !slices.Equal(sizes, []string{"10", "10", "5"}) {
 		t.Errorf("in questions of %v: %+v, %v", sizes, seen, err)
 	}
 	lost := errors.New("lost")
-	seen, err = inQuestions(routes, 10, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+	seen, err = queryInChunks(routes, 10, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
 		if len(r.Routes) < 10 {
 			return nil, lost
 		}
@@ -76,7 +76,7 @@ func TestManyRolloutsAreAskedAboutInSeveralQuestions(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprint("r", i)
 	}
-	if reports := l.askRollouts(t.Context(), many); len(reports) != 1 || reports[0].Err != nil {
+	if reports := l.collectObservations(t.Context(), many); len(reports) != 1 || reports[0].Err != nil {
 		t.Errorf("more than %d: %+v", admin.MaxRollouts, reports)
 	}
 }

@@ -55,8 +55,8 @@ func unresolved(d *dataplane.Dataplane, address string) admin.EndpointStatus {
 	return s
 }
 
-// recently is how long status shows the last error of an endpoint that recovered.
-const recently = time.Minute
+// errorRetention is how long status shows the last error of an endpoint that recovered.
+const errorRetention = time.Minute
 
 func endpointStatus(d *dataplane.Dataplane, g *endpoint.Group, e *endpoint.Endpoint, now time.Time) admin.EndpointStatus {
 	c := g.Condition(e, now)
@@ -64,12 +64,13 @@ func endpointStatus(d *dataplane.Dataplane, g *endpoint.Group, e *endpoint.Endpo
 	if e.Addr.IsValid() {
 		s.Resolved = e.Addr.String()
 	}
-	if c.Error != "" && (c.Reason != "" || now.Sub(c.ErrorAt) < recently) {
+	if c.Error != "" && (c.Reason != "" || now.Sub(c.ErrorAt) < errorRetention) {
 		s.Error, s.ErrorAt = c.Error, &c.ErrorAt
 	}
 	if host, _, err := net.SplitHostPort(e.Address); err == nil && e.Unix == "" {
 		if r, ok := d.Resolver.StatusOf(host); ok && r.Stale {
-			text := fmt.Sprintf("its host name cannot be looked up (%s), and its address is %v old", r.Err, now.Sub(r.Answered).Round(time.Second))
+			text := fmt.Sprintf("its host name cannot be resolved (%s), its address was resolved %v ago",
+				r.Err, now.Sub(r.Answered).Round(time.Second))
 			s.Reason = strings.TrimPrefix(s.Reason+"; "+text, "; ")
 		}
 	}

@@ -16,11 +16,11 @@ import (
 // simulate computes the effect of a change on traffic, on a copy of this node's
 // routing table.
 func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.SimulateResult, error) {
-	if passed, err := d.peers.Elsewhere(ctx, r.Node); passed {
+	if passed, err := d.peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}
 	if !r.Stale {
-		if err := d.peers.Current(ctx); err != nil {
+		if err := d.peers.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -28,7 +28,7 @@ func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*ad
 		return nil, err
 	}
 	table := d.data.Router.Table()
-	play, err := d.simulateRequest(r, table)
+	simulation, err := d.simulateRequest(r, table)
 	if err != nil {
 		return nil, err
 	}
@@ -40,25 +40,25 @@ func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*ad
 	if err != nil {
 		return nil, err
 	}
-	trial, err := table.WhatIf(changes, d.data.Resolver, time.Now())
+	whatIf, err := table.WhatIf(changes, d.data.Resolver, time.Now())
 	if err != nil {
 		return nil, admin.Errorf(admin.Invalid, "%v", err)
 	}
 	result := &admin.SimulateResult{Node: d.peers.self.Name}
-	words := func(h *held) []string {
-		return append(trial.DiffSummary(h.endpoint), d.data.Kafka.DiffSummary(changes, h.cluster)...)
+	summarize := func(h *connectionCounts) []string {
+		return append(whatIf.DiffSummary(h.endpoint), d.data.Kafka.DiffSummary(changes, h.cluster)...)
 	}
-	if result.Words = words(new(held)); len(result.Words) > 0 {
-		if h := d.heldElsewhere(ctx); h.counted != nil {
-			result.Words, result.Counted = words(h), h.counted
+	if result.Words = summarize(new(connectionCounts)); len(result.Words) > 0 {
+		if h := d.countElsewhere(ctx); h.counted != nil {
+			result.Words, result.Counted = summarize(h), h.counted
 		}
 	} else {
 		result.Words = []string{}
 	}
-	if play == nil {
+	if simulation == nil {
 		return result, nil
 	}
-	result.Simulation, err = trial.Simulate(ctx, play, time.Now())
+	result.Simulation, err = whatIf.Simulate(ctx, simulation, time.Now())
 	if errors.Is(err, routing.ErrConnectionCount) {
 		err = admin.Errorf(admin.Invalid, "%v", err)
 	}
@@ -70,38 +70,42 @@ func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Tab
 	if r.Connections == 0 {
 		return nil, nil
 	}
-	play := &routing.SimulateRequest{Connections: r.Connections, Destination: r.Destination, Source: r.Tags, Request: requestOf(r.Request)}
+	simulation := &routing.SimulateRequest{
+		Connections: r.Connections, Destination: r.Destination, Source: r.Tags, Request: requestOf(r.Request),
+	}
 	if r.Connection == nil {
-		return play, nil
+		return simulation, nil
 	}
 	in, err := inputOf(r.Connection)
 	if err != nil {
 		return nil, err
 	}
 	if d.data.Kafka.Table().Has(in.Listener) {
-		return nil, admin.Errorf(admin.Invalid, "listener %q is Kafka's: what it does is no matter of routes", in.Listener)
+		return nil, admin.Errorf(admin.Invalid, "listener %q serves Kafka, which has no routes to simulate", in.Listener)
 	}
-	play.Input = &in
-	return play, nil
+	simulation.Input = &in
+	return simulation, nil
 }
 
-// held counts the connections of the other nodes that answered.
-type held struct {
-	endpoints map[heldAt]int64
+// connectionCounts counts the connections of the other nodes that answered.
+type connectionCounts struct {
+	endpoints map[endpointKey]int64
 	clusters  map[string]int64 // by virtual cluster
 	counted   *admin.Counted   // nil: there are no other nodes
 }
 
-// heldAt identifies an endpoint of a service.
-type heldAt struct{ service, address string }
+// endpointKey identifies an endpoint of a service.
+type endpointKey struct{ service, address string }
 
-func (h *held) endpoint(service, address string) int64 { return h.endpoints[heldAt{service, address}] }
-func (h *held) cluster(name string) int64              { return h.clusters[name] }
+func (h *connectionCounts) endpoint(service, address string) int64 {
+	return h.endpoints[endpointKey{service, address}]
+}
+func (h *connectionCounts) cluster(name string) int64 { return h.clusters[name] }
 
-// heldElsewhere collects the connection counts of the other nodes. It lists those
-// that do not answer within reportPatience as missing.
-func (d *decisions) heldElsewhere(ctx context.Context) *held {
-	h := &held{endpoints: map[heldAt]int64{}, clusters: map[string]int64{}}
+// countElsewhere collects the connection counts of the other nodes. It lists those
+// that do not answer within reportTimeout as missing.
+func (d *decisions) countElsewhere(ctx context.Context) *connectionCounts {
+	h := &connectionCounts{endpoints: map[endpointKey]int64{}, clusters: map[string]int64{}}
 	if d.peers.cluster == nil {
 		return h
 	}
@@ -122,12 +126,12 @@ func (d *decisions) heldElsewhere(ctx context.Context) *held {
 }
 
 // add adds the counts of another node's report.
-func (h *held) add(r *admin.Report) {
+func (h *connectionCounts) add(r *admin.Report) {
 	for i := range r.Services {
 		service := &r.Services[i]
 		for j := range service.Endpoints {
 			e := &service.Endpoints[j]
-			h.endpoints[heldAt{service.Name, cmp.Or(e.Resolved, e.Address)}] += e.Connections
+			h.endpoints[endpointKey{service.Name, cmp.Or(e.Resolved, e.Address)}] += e.Connections
 		}
 	}
 	for i := range r.VirtualClusters {

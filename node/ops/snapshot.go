@@ -28,7 +28,7 @@ const chunkSize = 1 << 20
 // Stale, it first waits until they are current.
 func (q *reader) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send func(*admin.Chunk) error) error {
 	if !r.Stale {
-		if err := q.peers.Current(ctx); err != nil {
+		if err := q.peers.ReadBarrier(ctx); err != nil {
 			return err
 		}
 	}
@@ -94,20 +94,20 @@ type upload struct {
 	busy bool
 }
 
-// take reserves the upload that a part belongs to; the first part begins one.
-func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
+// acquire reserves the upload that a part belongs to; the first part begins one.
+func (u *uploads) acquire(r *admin.UploadRequest) (*upload, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	one := u.open[string(r.Upload)]
 	if one == nil {
 		switch {
 		case len(r.Upload) != 16:
-			return nil, admin.Errorf(admin.Invalid, "an upload's name has %d bytes, want 16", len(r.Upload))
+			return nil, admin.Errorf(admin.Invalid, "an upload name of %d bytes, want 16", len(r.Upload))
 		case r.Offset != 0:
 			return nil, admin.Errorf(admin.Unavailable,
-				"the node that took the first parts does not lead any more, or gave them up: send the file again")
+				"the node that received the first parts no longer leads or has dropped them: send the file again")
 		case len(u.open) >= maxUploads:
-			return nil, admin.Errorf(admin.Busy, "%d snapshots are being restored already: try again later", maxUploads)
+			return nil, admin.Errorf(admin.Busy, "%d snapshots are already being restored: try again later", maxUploads)
 		}
 		file, err := os.CreateTemp(u.dir, ".restore-*")
 		if err != nil {
@@ -121,14 +121,14 @@ func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
 		u.open[string(r.Upload)] = one
 	}
 	if one.busy || r.Offset != one.size {
-		return nil, admin.Errorf(admin.Invalid, "a part at %d, want the one at %d", r.Offset, one.size)
+		return nil, admin.Errorf(admin.Invalid, "a part at offset %d, want offset %d", r.Offset, one.size)
 	}
 	one.busy = true
 	return one, nil
 }
 
-// give releases an upload, n bytes longer, until its next part.
-func (u *uploads) give(one *upload, n int) {
+// release releases an upload, n bytes longer, until its next part.
+func (u *uploads) release(one *upload, n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	one.size, one.last, one.busy = one.size+int64(n), time.Now(), false
@@ -160,30 +160,30 @@ func (u *uploads) drop(name []byte) {
 // restoreSnapshot takes one part of a snapshot. After the last part, it replaces
 // the resources of the cluster by those of the snapshot, in one change.
 func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*admin.RestoreResult, error) {
-	one, err := c.uploads.take(r)
+	one, err := c.uploads.acquire(r)
 	if err != nil {
 		return nil, err
 	}
 	if one.size+int64(len(r.Data)) > maxUpload {
 		c.uploads.drop(r.Upload)
-		return nil, admin.Errorf(admin.TooLarge, "a snapshot of more than %d bytes", maxUpload)
+		return nil, admin.Errorf(admin.TooLarge, "the snapshot has more than %d bytes", maxUpload)
 	}
 	_, err = one.file.WriteAt(r.Data, one.size)
 	if err != nil || r.Last {
 		defer c.uploads.drop(r.Upload)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("keeping the snapshot: %w", err)
+		return nil, fmt.Errorf("cannot store the snapshot: %w", err)
 	}
 	if !r.Last {
-		c.uploads.give(one, len(r.Data))
+		c.uploads.release(one, len(r.Data))
 		return &admin.RestoreResult{}, nil
 	}
 	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
 	view, err := consensus.ReadSnapshot(bufio.NewReaderSize(whole, chunkSize), consensus.Limits{})
 	if err != nil {
 		if errors.Is(err, consensus.ErrFormat) || errors.Is(err, consensus.ErrDamaged) {
-			return nil, admin.Errorf(admin.Invalid, "not a snapshot that can be restored: %v", err)
+			return nil, admin.Errorf(admin.Invalid, "cannot restore the snapshot: %v", err)
 		}
 		return nil, err
 	}
@@ -193,20 +193,19 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (
 		Open: func(_, value []byte) ([]byte, error) { return value, nil },
 	})
 	if err != nil {
-		return nil, tooMuch(err)
+		return nil, explainTooLarge(err)
 	}
-	result.Reached, _ = c.reach(ctx, result.Index, admin.Wait{}, nil)
+	result.Reached, _ = c.awaitIndex(ctx, result.Index, admin.Wait{}, nil)
 	return result, nil
 }
 
-// tooMuch adds to the error of a restore that is too large what the limit applies
+// explainTooLarge adds to the error of a restore that is too large what the limit applies
 // to.
-func tooMuch(err error) error {
+func explainTooLarge(err error) error {
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {
 		return err
 	}
-	return admin.Errorf(admin.TooLarge, "a restore is one change, and what the snapshot changes here is too much for one (%s): "+
-		"nothing was changed; apply the greater part of the resources from files first (penstock apply -f), "+
-		"and restore then: what is the same by then does not count", refusal.Message)
+	return admin.Errorf(admin.TooLarge, "a restore is a single change, and this one is too large (%s): nothing was changed; "+
+		"first apply most of the resources from files (penstock apply -f), then restore: unchanged resources do not count", refusal.Message)
 }

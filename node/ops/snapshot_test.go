@@ -8,8 +8,8 @@ import (
 	"penstock/node/admin"
 )
 
-func TestARestoreThatIsTooLargeSaysWhatCounts(t *testing.T) {
-	err := tooMuch(admin.Errorf(admin.TooLarge, "batch: too large: 70000000 bytes, the limit is 67108864"))
+func TestTooLargeRestoreExplainsTheLimit(t *testing.T) {
+	err := explainTooLarge(admin.Errorf(admin.TooLarge, "batch: too large: 70000000 bytes, the limit is 67108864"))
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {
 		t.Fatalf("%v", err)
@@ -19,7 +19,7 @@ func TestARestoreThatIsTooLargeSaysWhatCounts(t *testing.T) {
 			t.Errorf("%q does not say %q", refusal.Message, want)
 		}
 	}
-	if other := errors.New("disk"); !errors.Is(tooMuch(other), other) {
+	if other := errors.New("disk"); !errors.Is(explainTooLarge(other), other) {
 		t.Error("another error is not itself any more")
 	}
 }

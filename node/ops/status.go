@@ -71,14 +71,14 @@ func (q *status) report() *admin.Report {
 	return r
 }
 
-// reportPatience bounds the wait for the reports of other nodes.
-const reportPatience = 2 * time.Second
+// reportTimeout bounds the wait for the reports of other nodes.
+const reportTimeout = 2 * time.Second
 
 // reports requests the reports of the other members concurrently. The result is in
 // the order of the members; nil: this node, one that is not up, or one that did
 // not answer in time.
 func (q *status) reports(ctx context.Context, members []cluster.Member) []*admin.Report {
-	ctx, cancel := context.WithTimeout(ctx, reportPatience)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	reports := make([]*admin.Report, len(members))
 	var asked sync.WaitGroup

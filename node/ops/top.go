@@ -21,7 +21,7 @@ type top struct {
 // top sends samples of this node, of another, or of the whole cluster.
 func (t *top) top(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	if r.Interval < minInterval {
-		return admin.Errorf(admin.Invalid, "an interval of %v: want %v or more", r.Interval, minInterval)
+		return admin.Errorf(admin.Invalid, "invalid interval %v: want %v or more", r.Interval, minInterval)
 	}
 	own := r.Node == "" || r.Node == t.peers.self.Name || r.Node == t.peers.self.ID
 	switch {
@@ -32,11 +32,11 @@ func (t *top) top(ctx context.Context, r *admin.TopRequest, send func(*admin.Top
 	case t.peers.cluster == nil:
 		return admin.Errorf(admin.NotFound, "there is no node %q; this one is %q", r.Node, t.peers.self.Name)
 	}
-	return t.topOf(ctx, r.Node, &admin.TopRequest{Interval: r.Interval, Count: r.Count, Connections: r.Connections}, send)
+	return t.forwardTop(ctx, r.Node, &admin.TopRequest{Interval: r.Interval, Count: r.Count, Connections: r.Connections}, send)
 }
 
-// topOf forwards the samples of another node.
-func (t *top) topOf(ctx context.Context, node string, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+// forwardTop forwards the samples of another node.
+func (t *top) forwardTop(ctx context.Context, node string, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	c, err := t.peers.cluster.Client(ctx, node)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 )
 
 // topCluster sends the sums of all nodes' samples. Each round requests one sample
-// from every node. It ends when all have answered, or reportPatience after the
+// from every node. It ends when all have answered, or reportTimeout after the
 // interval.
 func (t *top) topCluster(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	for i := 0; r.Count == 0 || i < r.Count; i++ {
@@ -39,7 +39,7 @@ type topPart struct {
 
 // topRound requests one sample from each node. The result is sorted by name.
 func (t *top) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
-	ctx, cancel := context.WithTimeout(ctx, r.Interval+reportPatience)
+	ctx, cancel := context.WithTimeout(ctx, r.Interval+reportTimeout)
 	defer cancel()
 	one := &admin.TopRequest{Interval: r.Interval, Count: 1, Connections: r.Connections}
 	members := t.peers.cluster.Members()
@@ -54,7 +54,7 @@ func (t *top) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
 			case !m.Up():
 				p.err = errors.New(cmp.Or(m.State, "unreachable"))
 			default:
-				p.err = t.topOfMember(ctx, m, one, take)
+				p.err = t.topMember(ctx, m, one, take)
 			}
 			if p.err == nil && p.sample == nil {
 				p.err = errors.New("sent no sample")
@@ -70,19 +70,19 @@ func (t *top) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
 	return parts
 }
 
-// topOfMember streams the samples of another node while it is up.
-func (t *top) topOfMember(ctx context.Context, m cluster.Member, r *admin.TopRequest, take func(*admin.TopSample) error) error {
+// topMember streams the samples of another node while it is up.
+func (t *top) topMember(ctx context.Context, m cluster.Member, r *admin.TopRequest, take func(*admin.TopSample) error) error {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go t.peers.whileUp(asking, m.ID, cancel)
-	err := t.topOf(asking, m.ID, r, take)
+	err := t.forwardTop(asking, m.ID, r, take)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return errors.New("did not answer")
+		return errors.New("did not respond")
 	case asking.Err() != nil && ctx.Err() == nil:
-		return errors.New("is not in reach any more")
+		return errors.New("is no longer reachable")
 	}
 	return err
 }

@@ -8,29 +8,27 @@ import (
 	"penstock/routing/resource"
 )
 
-import ()
-
-// crowding warns of virtual clusters whose explicit maxFrame exceeds the memory
+// maxFrameWarnings warns of virtual clusters whose explicit maxFrame exceeds the memory
 // budget of this node: it would refuse such a frame if the frame has to be
 // collected. The default of maxFrame causes no warning.
-func (c *changes) crowding(objects []resource.Object) (warnings []admin.Fault) {
+func (c *changes) maxFrameWarnings(objects []resource.Object) (warnings []admin.Fault) {
 	budget := c.data.Engine.Stats().BudgetBulk
 	for i := range objects {
 		v, ok := objects[i].Spec.(*model.VirtualCluster)
 		if ok && int64(v.MaxFrame) > budget {
 			warnings = append(warnings, admin.Fault{
 				Key: objects[i].String(), Path: "spec.maxFrame", Value: v.MaxFrame.String(),
-				Message: "is more than frames may have of the memory budget of node " + c.peers.self.Name + ", " + resource.Size(budget).String() +
-					": a frame that a filter wants whole is refused above that",
+				Message: "exceeds the share of frames in the memory budget of node " + c.peers.self.Name + ", " + resource.Size(budget).String() +
+					": a larger frame that a filter needs whole is refused",
 			})
 		}
 	}
 	return warnings
 }
 
-// unplaced warns of virtual clusters without a port for one of the brokers that
+// unplacedWarnings warns of virtual clusters without a port for one of the brokers that
 // this node knows in their physical cluster.
-func (c *changes) unplaced(objects []resource.Object) (warnings []admin.Fault) {
+func (c *changes) unplacedWarnings(objects []resource.Object) (warnings []admin.Fault) {
 	for i := range objects {
 		v, ok := objects[i].Spec.(*model.VirtualCluster)
 		if !ok {

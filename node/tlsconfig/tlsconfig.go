@@ -26,7 +26,7 @@ import (
 )
 
 // errNoPEM says that a CA bundle contains no certificate.
-var errNoPEM = errors.New("holds no certificate in PEM")
+var errNoPEM = errors.New("contains no PEM certificate")
 
 // Store holds the current certificates by name. Its methods are safe for
 // concurrent use.
@@ -72,8 +72,8 @@ func (s *Store) find(names []string) []*tls.Certificate {
 	return found
 }
 
-// made is a configuration with the certificates it was made from.
-type made struct {
+// cachedConfig is a configuration with the certificates it was made from.
+type cachedConfig struct {
 	config *tls.Config
 	certs  []*tls.Certificate
 }
@@ -82,7 +82,7 @@ type made struct {
 type configs struct {
 	store *Store
 	mu    sync.Mutex
-	m     map[string]made
+	m     map[string]cachedConfig
 }
 
 // get returns the variant with that name. It calls make if the variant is missing or
@@ -99,10 +99,10 @@ func (c *configs) get(name string, certs []string, make func([]tls.Certificate) 
 		list = append(list, *cert)
 	}
 	if c.m == nil {
-		c.m = map[string]made{}
+		c.m = map[string]cachedConfig{}
 	}
 	config := make(list)
-	c.m[name] = made{config, now}
+	c.m[name] = cachedConfig{config, now}
 	return config
 }
 
@@ -116,10 +116,10 @@ type Server struct {
 	roots    map[string]bool // the client CA's certificates (DER); nil: no client certificates
 }
 
-// LetsIn reports whether a client passes these settings, although its handshake may
+// Accepts reports whether a client passes these settings, although its handshake may
 // have used another version of them: a client certificate must have a chain to the
 // CA, and must be present if it is required.
-func (s *Server) LetsIn(state *tls.ConnectionState) bool {
+func (s *Server) Accepts(state *tls.ConnectionState) bool {
 	switch {
 	case s.template.ClientAuth == tls.NoClientCert:
 		return true
@@ -146,7 +146,7 @@ func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *
 	// A session must not be resumed under other client authentication settings.
 	s.scope += fmt.Sprintf("\x00%d %x", s.template.ClientAuth, sha256.Sum256([]byte(t.ClientAuth.CA)))
 	var err error
-	s.template.ClientCAs, err = pool(t.ClientAuth.CA)
+	s.template.ClientCAs, err = certPool(t.ClientAuth.CA)
 	s.roots = roots(t.ClientAuth.CA)
 	return s, err
 }
@@ -195,7 +195,7 @@ func NewClient(t *resource.ServiceTLS, store *Store) (*Client, error) {
 		return c, nil
 	}
 	var err error
-	c.base.RootCAs, err = pool(t.CA)
+	c.base.RootCAs, err = certPool(t.CA)
 	return c, err
 }
 
@@ -235,7 +235,7 @@ func roots(ca string) map[string]bool {
 	return all
 }
 
-func pool(ca string) (*x509.CertPool, error) {
+func certPool(ca string) (*x509.CertPool, error) {
 	p := x509.NewCertPool()
 	if !p.AppendCertsFromPEM([]byte(ca)) {
 		return p, fmt.Errorf("ca: %w", errNoPEM) // with the empty pool, which verifies nothing

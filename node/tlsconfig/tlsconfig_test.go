@@ -80,7 +80,7 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 	return err
 }
 
-func TestAConfigurationLivesAsLongAsItsCertificates(t *testing.T) {
+func TestConfigIsCachedUntilCertificatesChange(t *testing.T) {
 	store := NewStore()
 	mustSet(t, store, "a", selfSigned(t, "a.example"))
 	mustSet(t, store, "b", selfSigned(t, "b.example"))
@@ -108,7 +108,7 @@ func TestAConfigurationLivesAsLongAsItsCertificates(t *testing.T) {
 	}
 }
 
-func TestACertificateThatCannotBeUsedIsLeftOut(t *testing.T) {
+func TestInvalidCertificateIsOmitted(t *testing.T) {
 	store := NewStore()
 	mustSet(t, store, "a", selfSigned(t, "a.example"))
 	broken := selfSigned(t, "a.example")
@@ -121,9 +121,9 @@ func TestACertificateThatCannotBeUsedIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestABrokenCALetsNobodyIn: with an invalid CA bundle no client is accepted and no
+// TestInvalidCARefusesEveryClient: with an invalid CA bundle no client is accepted and no
 // endpoint trusted.
-func TestABrokenCALetsNobodyIn(t *testing.T) {
+func TestInvalidCARefusesEveryClient(t *testing.T) {
 	store := NewStore()
 	ours := selfSigned(t, "a.example")
 	mustSet(t, store, "a", ours)
@@ -145,7 +145,7 @@ func TestABrokenCALetsNobodyIn(t *testing.T) {
 	}
 }
 
-func TestClientsVerifyTheHostOrTheNameGiven(t *testing.T) {
+func TestClientVerifiesHostOrServerName(t *testing.T) {
 	store := NewStore()
 	ours := selfSigned(t, "a.example")
 	mustSet(t, store, "a", ours)
@@ -178,7 +178,7 @@ func TestClientsVerifyTheHostOrTheNameGiven(t *testing.T) {
 	}
 }
 
-func TestClientsShowTheCertificateThatIsInForce(t *testing.T) {
+func TestClientUsesCurrentCertificate(t *testing.T) {
 	store := NewStore()
 	mustSet(t, store, "me", selfSigned(t, "me"))
 	client, err := NewClient(&resource.ServiceTLS{CertificateRef: "me"}, store)
@@ -196,9 +196,9 @@ func TestClientsShowTheCertificateThatIsInForce(t *testing.T) {
 	}
 }
 
-// A client's handshake may have used other settings than those that LetsIn checks:
+// A client's handshake may have used other settings than those that Accepts checks:
 // only a chain to the CA of these counts.
-func TestWhoIsLetInIsVerifiedByTheseSettings(t *testing.T) {
+func TestAcceptsChecksCurrentSettings(t *testing.T) {
 	parse := func(c *resource.Certificate) *x509.Certificate {
 		block, _ := pem.Decode([]byte(c.Cert))
 		cert, err := x509.ParseCertificate(block.Bytes)
@@ -221,13 +221,13 @@ func TestWhoIsLetInIsVerifiedByTheseSettings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.LetsIn(&tls.ConnectionState{}); got != test.none {
+		if got := s.Accepts(&tls.ConnectionState{}); got != test.none {
 			t.Errorf("%s: a client without a certificate: %t", test.mode, got)
 		}
-		if got := s.LetsIn(state(parse(ours))); got != test.ours {
+		if got := s.Accepts(state(parse(ours))); got != test.ours {
 			t.Errorf("%s: a client of ours: %t", test.mode, got)
 		}
-		if got := s.LetsIn(state(parse(theirs))); got != test.theirs {
+		if got := s.Accepts(state(parse(theirs))); got != test.theirs {
 			t.Errorf("%s: a client of others: %t", test.mode, got)
 		}
 	}

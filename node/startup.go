@@ -13,50 +13,50 @@ import (
 	"penstock/node/ops"
 )
 
-// waiting serves the node's own socket while the node looks for its cluster:
+// startupStatus serves the node's own socket while the node looks for its cluster:
 // status, members and version answer at once with the reason for the wait. The
-// server starts at the first call of Node.wait; a node that need not wait serves
+// server starts at the first call of Node.setWaiting; a node that need not wait serves
 // the full set of methods a moment later instead.
-type waiting struct {
-	now    atomic.Pointer[cluster.Waiting] // nil: nothing to wait for
-	server *admin.Server                   // nil: not started; used by Start's goroutine alone
-	served chan struct{}                   // closed when server accepts no more
+type startupStatus struct {
+	current atomic.Pointer[cluster.Waiting] // nil: nothing to wait for
+	server  *admin.Server                   // nil: not started; used by Start's goroutine alone
+	served  chan struct{}                   // closed when server accepts no more
 }
 
-// wait records what the node waits for. Only the goroutine of Start calls it.
-func (n *Node) wait(w cluster.Waiting) {
-	n.waiting.now.Store(&w)
-	if n.waiting.server != nil || n.own == nil {
+// setWaiting records what the node waits for. Only the goroutine of Start calls it.
+func (n *Node) setWaiting(w cluster.Waiting) {
+	n.startup.current.Store(&w)
+	if n.startup.server != nil || n.socket == nil {
 		return
 	}
-	s := newWaitingAdmin(n)
+	s := newStartupAdmin(n)
 	served := make(chan struct{})
-	n.waiting.server, n.waiting.served = s, served
-	listener := pausable{n.own}
+	n.startup.server, n.startup.served = s, served
+	listener := pausable{n.socket}
 	n.background.Go(func() {
 		defer close(served)
-		if err := s.Serve(listener, caller(listener)); err != nil {
-			n.log.Error("admin", "address", listener.Addr().String(), "error", err)
+		if err := s.Serve(listener, implicitPrincipal(listener)); err != nil {
+			n.log.Error("admin server failed", "address", listener.Addr().String(), "error", err)
 		}
 	})
 }
 
-// waited ends the server that wait started. The socket stays open: the next
+// stopStartupServer ends the server that setWaiting started. The socket stays open: the next
 // server answers clients that connect meanwhile.
-func (n *Node) waited() {
-	defer n.waiting.now.Store(nil)
-	if n.waiting.server == nil {
+func (n *Node) stopStartupServer() {
+	defer n.startup.current.Store(nil)
+	if n.startup.server == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = n.waiting.server.Shutdown(ctx) // clients repeat requests that were cut off
-	n.waiting.server = nil
+	_ = n.startup.server.Shutdown(ctx) // clients repeat requests that were cut off
+	n.startup.server = nil
 	// Wait for the accept loop. If its Accept were still blocked when the
 	// deadline is reset, it would go on beside the next server and close the
 	// connections that it accepts.
-	<-n.waiting.served
-	if l, ok := n.own.(*net.UnixListener); ok {
+	<-n.startup.served
+	if l, ok := n.socket.(*net.UnixListener); ok {
 		_ = l.SetDeadline(time.Time{})
 	}
 }
@@ -83,21 +83,21 @@ func (p pausable) Close() error {
 	return p.Listener.Close()
 }
 
-// newWaitingAdmin makes the server for a node that is not in a cluster yet.
-func newWaitingAdmin(n *Node) *admin.Server {
+// newStartupAdmin makes the server for a node that is not in a cluster yet.
+func newStartupAdmin(n *Node) *admin.Server {
 	s := admin.NewServer(admin.Config{Logger: n.log, Otherwise: func(string) *admin.Error {
-		return admin.Errorf(admin.Unavailable, "this node is not ready for that: %s", n.waiting.why())
+		return admin.Errorf(admin.Unavailable, "this node cannot serve that yet: %s", n.startup.reason())
 	}})
 	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Status, error) {
-		st := &admin.Status{Alone: n.waiting.why(), Listeners: []admin.ListenerStatus{}, Services: []admin.ServiceStatus{}}
-		for _, m := range n.waiting.members(n.adminAddr, n.cfg.Version) {
+		st := &admin.Status{Alone: n.startup.reason(), Listeners: []admin.ListenerStatus{}, Services: []admin.ServiceStatus{}}
+		for _, m := range n.startup.members(n.adminAddr, n.cfg.Version) {
 			st.Nodes = append(st.Nodes, admin.NodeStatus{Name: m.Name, ID: m.ID, State: m.State, Address: m.Address, Version: m.Version})
 		}
 		st.Nodes[0].HTTP, st.Nodes[0].Uptime = n.httpAddr, time.Since(n.started).Round(time.Second).String()
 		return st, nil
 	})
 	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
-		list := n.waiting.members(n.adminAddr, n.cfg.Version)
+		list := n.startup.members(n.adminAddr, n.cfg.Version)
 		return &list, nil
 	})
 	admin.Handle(s, admin.MethodVersion, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Version, error) {
@@ -108,8 +108,8 @@ func newWaitingAdmin(n *Node) *admin.Server {
 
 // members lists this node, under its current name, and the nodes that it has
 // seen.
-func (w *waiting) members(address, version string) admin.Members {
-	now := w.now.Load() // not nil while the server runs
+func (w *startupStatus) members(address, version string) admin.Members {
+	now := w.current.Load() // not nil while the server runs
 	list := admin.Members{{Name: now.Name, ID: now.ID, State: now.State, Address: address, Version: version}}
 	for _, p := range now.Seen {
 		list = append(list, admin.Member{Name: p.Name, ID: p.ID, State: now.State, Address: p.Cluster})
@@ -117,22 +117,22 @@ func (w *waiting) members(address, version string) admin.Members {
 	return list
 }
 
-// why returns the reason why the node is not in its cluster yet.
-func (w *waiting) why() string {
-	if now := w.now.Load(); now != nil {
+// reason returns the reason why the node is not in its cluster yet.
+func (w *startupStatus) reason() string {
+	if now := w.current.Load(); now != nil {
 		return now.Why
 	}
-	return "it starts"
+	return "starting"
 }
 
-// front returns the HTTP handler for the time in which the node looks for its
+// httpHandler returns the HTTP handler for the time in which the node looks for its
 // cluster: /healthz answers, everything else is 503.
-func (w *waiting) front() http.Handler {
+func (w *startupStatus) httpHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", ops.ServeAlive)
 	mux.HandleFunc("/", func(rw http.ResponseWriter, _ *http.Request) {
 		text := "starting: not in a cluster yet"
-		if now := w.now.Load(); now != nil {
+		if now := w.current.Load(); now != nil {
 			text = "starting: " + now.Why
 		}
 		http.Error(rw, text, http.StatusServiceUnavailable)

@@ -71,9 +71,9 @@ const (
 	freeHeader = 4 << 10
 )
 
-// weigh counts the fields of a request's header and estimates its size in bytes
+// measureHeader counts the fields of a request's header and estimates its size in bytes
 // beyond freeHeader.
-func weigh(r *http.Request) (fields int, size int64) {
+func measureHeader(r *http.Request) (fields int, size int64) {
 	size = int64(len(r.RequestURI) + len(r.Host))
 	for name, values := range r.Header {
 		for _, v := range values {
@@ -88,7 +88,7 @@ func weigh(r *http.Request) (fields int, size int64) {
 // admit takes a place and memory for a request; done returns both.
 func (q *request) admit(r *http.Request) netio.Reason {
 	h := q.requests
-	fields, size := weigh(r)
+	fields, size := measureHeader(r)
 	if fields > maxFields {
 		return TooManyFields
 	}
@@ -126,8 +126,8 @@ func (q *request) begin(r web.Request) {
 	}
 }
 
-// leave returns what admit took.
-func (q *request) leave() {
+// release returns what admit took.
+func (q *request) release() {
 	q.requests.places.Give(&q.place.Holder, 1)
 	if q.header.size > 0 {
 		q.requests.memory.Give(&q.header.Holder, q.header.size)

@@ -17,19 +17,19 @@ import (
 	"penstock/node/nodetest"
 )
 
-// sharePatience bounds the waits of these tests.
-const sharePatience = 5 * time.Minute
+// shareTimeout bounds the waits of these tests.
+const shareTimeout = 5 * time.Minute
 
 // connFrom connects from one of this machine's addresses.
 func connFrom(t *testing.T, from, to string) net.Conn {
 	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: sharePatience}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: shareTimeout}
 	c, err := d.Dial("tcp", to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(sharePatience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(shareTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -73,7 +73,7 @@ func answerOf(c net.Conn) string {
 
 // MaxRequests endless requests from one address do not keep out other addresses:
 // the one whose body is idle longest is evicted.
-func TestRequestsOfOneAddressKeepNobodyOut(t *testing.T) {
+func TestOneAddressCannotStarveOthers(t *testing.T) {
 	t.Parallel()
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
 		nodetest.WebRoute(nodetest.Rule("/", "")), func(c *Config) { c.MaxRequests = 8 })
@@ -96,7 +96,7 @@ func TestRequestsOfOneAddressKeepNobodyOut(t *testing.T) {
 }
 
 // A request ends if its body is idle and no answer has begun.
-func TestABodyThatStandsStillEnds(t *testing.T) {
+func TestIdleBodyTimesOut(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 1)
 	server := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -155,7 +155,7 @@ func TestABodyThatStandsStillEnds(t *testing.T) {
 }
 
 // More than 200 fields are refused, in any version of HTTP.
-func TestFieldsAreCounted(t *testing.T) {
+func TestHeaderFieldsAreLimited(t *testing.T) {
 	t.Parallel()
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
 		nodetest.WebRoute(nodetest.Rule("/", "")))
@@ -176,7 +176,7 @@ func TestFieldsAreCounted(t *testing.T) {
 
 // HTTP/2 connections that open the maximum of streams with the largest headers and
 // leave them open do not use unbounded memory, and do not keep out other addresses.
-func TestHeadersAreInTheMemoryBudget(t *testing.T) {
+func TestHeadersCountInMemoryBudget(t *testing.T) {
 	const conns = 4
 	for _, fields := range []int{190, 1800} {
 		t.Run(fmt.Sprint(fields, " fields"), func(t *testing.T) {

@@ -47,7 +47,7 @@ func TestClientsOfARemovedListenerAreServed(t *testing.T) {
 		t.Error("told to go before")
 	}
 	n.mustDelete(t, "listener", "web")
-	n.Tidy(time.Now().Add(time.Minute)) // the listener is forgotten
+	n.Sweep(time.Now().Add(time.Minute)) // the listener is forgotten
 	if status, last, by := ask(); status != http.StatusOK || !last || by != "cart" {
 		t.Errorf("%d, last %v, by %s", status, last, by)
 	}
@@ -75,7 +75,7 @@ func flaky(t *testing.T, every int64, hits *atomic.Int64) string {
 
 // Idempotent requests without a body are retried on another endpoint when an
 // endpoint fails, others never.
-func TestRequestsAreRetriedWhereThatDoesNoHarm(t *testing.T) {
+func TestOnlySafeRequestsAreRetried(t *testing.T) {
 	var one, two atomic.Int64
 	n := start(t, nodetest.WebListener+
 		nodetest.WebService("shop", ", connect: {retryBudget: 100}", flaky(t, 100, &one), flaky(t, 100, &two))+
@@ -133,7 +133,7 @@ func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
 }
 
 // An endpoint that refuses connections fails no request if there is another.
-func TestRequestsPassOverEndpointsThatRefuse(t *testing.T) {
+func TestRequestsSkipRefusingEndpoints(t *testing.T) {
 	n := start(t, nodetest.WebListener+
 		nodetest.WebService("shop", "", nodetest.DeadAddress(t), nodetest.NamedServer(t, "shop"))+
 		nodetest.WebRoute(nodetest.Rule("/", "")))
@@ -147,7 +147,7 @@ func TestRequestsPassOverEndpointsThatRefuse(t *testing.T) {
 
 // An upgraded connection (WebSocket) outlives a change of routes and the service's
 // timeout.
-func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
+func TestUpgradedConnectionOutlivesItsRoute(t *testing.T) {
 	t.Parallel()
 	echo := nodetest.WebServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
@@ -199,7 +199,7 @@ func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
 
 // A large upload streams: the node buffers a bounded part of it, however slowly the
 // endpoint reads.
-func TestUploadsAreNotCollected(t *testing.T) {
+func TestUploadsAreNotBuffered(t *testing.T) {
 	const size = 50 << 20
 	begin := make(chan struct{})
 	sum := make(chan [32]byte, 1)
@@ -391,7 +391,7 @@ func TestConnectionsToEndpointsEndWithTheirService(t *testing.T) {
 	nodetest.WaitFor(t, "the connections of the service to end", func() bool { return open.Load() == 0 })
 	c.HTTP.CloseIdleConnections()
 	nodetest.WaitFor(t, "its series to go", func() bool {
-		n.Tidy(time.Now().Add(time.Minute))
+		n.Sweep(time.Now().Add(time.Minute))
 		for series := range n.series(t) {
 			if strings.Contains(series, `service="shop"`) {
 				return false

@@ -14,9 +14,9 @@ import (
 
 // A panic while routing releases the request's place. Otherwise a few such requests
 // would use up --max-requests.
-func TestAFaultInRoutingIsCountedOut(t *testing.T) {
+func TestRoutingPanicReleasesRequest(t *testing.T) {
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", newRawServer(t).addr)+nodetest.WebRoute(nodetest.Rule("/", "")))
-	h := &requests{flows: n.flows, places: budget.New(budget.Config{Limit: 10}), memory: enough{}} // without what Route needs
+	h := &requests{flows: n.flows, places: budget.New(budget.Config{Limit: 10}), memory: unlimitedMemory{}} // without what Route needs
 	client := &httpClient{in: routing.Input{Listener: "web"}}
 	for range 3 {
 		func() {
@@ -36,8 +36,8 @@ func TestAFaultInRoutingIsCountedOut(t *testing.T) {
 	}
 }
 
-// enough is an unlimited memory budget.
-type enough struct{}
+// unlimitedMemory is an unlimited memory budget.
+type unlimitedMemory struct{}
 
-func (enough) Take(*budget.Holder, budget.Owner, *budget.Party, int64) bool { return true }
-func (enough) Give(*budget.Holder, int64)                                   {}
+func (unlimitedMemory) Take(*budget.Holder, budget.Owner, *budget.Party, int64) bool { return true }
+func (unlimitedMemory) Give(*budget.Holder, int64)                                   {}

@@ -18,7 +18,7 @@ import (
 )
 
 // Idle HTTP connections are bounded, and the newest connection is served.
-func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
+func TestHTTPClosesOldestConnectionAtLimit(t *testing.T) {
 	var gate Gate
 	gate.Set(http.HandlerFunc(ServeAlive))
 	s := httptest.NewUnstartedServer(nil)
@@ -35,7 +35,7 @@ func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 		all = append(all, conn)
 	}
 	// The server's own timeout would end an idle connection as well:
-	// TestACrowdLosesItsOldest distinguishes the two.
+	// TestConnLimiterClosesOldest distinguishes the two.
 	if err := all[0].SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
@@ -53,10 +53,10 @@ func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 }
 
 // A new connection evicts only the oldest, at a server without timeouts.
-func TestACrowdLosesItsOldest(t *testing.T) {
+func TestConnLimiterClosesOldest(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
-	s.Config.ConnState = crowd(mux.NewUnauthenticatedPool(10, 3))
+	s.Config.ConnState = limitConns(mux.NewUnauthenticatedPool(10, 3))
 	s.Start()
 	defer s.Close()
 	var all []net.Conn
@@ -86,7 +86,7 @@ func TestACrowdLosesItsOldest(t *testing.T) {
 
 // Snapshots can be uploaded concurrently, and abandoned uploads free their slot and
 // their disk space.
-func TestUploadsThatStandStillAreGivenUp(t *testing.T) {
+func TestIdleUploadsAreDropped(t *testing.T) {
 	c := &changes{uploads: uploads{dir: t.TempDir(), open: map[string]*upload{}}}
 	part := func(name byte, i int64) error {
 		_, err := c.restoreSnapshot(t.Context(), &admin.UploadRequest{

@@ -27,12 +27,12 @@ type request struct {
 	method, host, path string // as the client wrote them
 	begun              time.Time
 
-	answered routing.RequestDecision
-	spec     *resource.Service // the service it is routed to; nil: none
-	flow     *Flow             // the flow that counts it; nil: none yet
-	endpoint string            // the last one that was tried
-	replied  bool              // an endpoint has begun its answer
-	why      netio.Reason      // why the node refused it or it failed; OK: neither
+	decision  routing.RequestDecision
+	spec      *resource.Service // the service it is routed to; nil: none
+	flow      *Flow             // the flow that counts it; nil: none yet
+	endpoint  string            // the last one that was tried
+	responded bool              // an endpoint has begun its answer
+	reason    netio.Reason      // why the node refused it or it failed; OK: neither
 
 	place  place
 	header header
@@ -44,15 +44,15 @@ var _ web.UpstreamSelector = (*request)(nil)
 // bound of the service.
 const maxTries = 1000
 
-// enter adds the request to the flow of its service. It makes no new flow for a
+// joinFlow adds the request to the flow of its service. It makes no new flow for a
 // service that is gone, because no later change would remove it.
-func (q *request) enter(table *routing.Table) {
-	if s, ok := table.Service(q.answered.Service()); ok {
+func (q *request) joinFlow(table *routing.Table) {
+	if s, ok := table.Service(q.decision.Service()); ok {
 		q.spec = s.Spec()
 	}
-	service := q.answered.Service()
+	service := q.decision.Service()
 	if service == "" {
-		service = q.answered.Destination()
+		service = q.decision.Destination()
 	}
 	if _, ok := q.requests.router.Table().Service(service); !ok {
 		service = ""
@@ -63,7 +63,7 @@ func (q *request) enter(table *routing.Table) {
 
 // refuse makes the node itself answer, with the reason.
 func (q *request) refuse(plan web.Disposition, status int, why netio.Reason) web.Disposition {
-	q.why = why
+	q.reason = why
 	plan.Answer = &web.Answer{Status: status, Body: reasonText(why) + "\n"}
 	return plan
 }
@@ -79,7 +79,7 @@ func isGRPC(r *http.Request) bool {
 
 // forward completes the plan of a request that goes to endpoints.
 func (q *request) forward(plan web.Disposition, path string) web.Disposition {
-	a := &q.answered
+	a := &q.decision
 	plan.Upstreams, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
 	plan.Begun, plan.Upgrades = q.begin, q.spec.HTTP.Protocols()
 	plan.Request = func(out *http.Request) {
@@ -99,7 +99,7 @@ func (q *request) forward(plan web.Disposition, path string) web.Disposition {
 	}
 	plan.Response = func(h http.Header) { a.ResponseHeaders(h) }
 	// The connection ends at its maximum age; ask the client to close it before.
-	if age := q.maxAge(); age > 0 && time.Since(q.client.born) > age-age/5 {
+	if age := q.maxAge(); age > 0 && time.Since(q.client.since) > age-age/5 {
 		plan.Last = true
 	}
 	return plan
@@ -113,8 +113,8 @@ func (q *request) maxAge() time.Duration {
 	return 0
 }
 
-// written returns the path as the client wrote it.
-func written(u *url.URL) string {
+// rawPath returns the path as the client wrote it.
+func rawPath(u *url.URL) string {
 	if u.RawPath != "" {
 		return u.RawPath
 	}
@@ -137,19 +137,19 @@ func (q *request) Next(err error) (web.Target, bool) {
 	}
 	now := time.Now()
 	if err != nil && requestReason(err) == netio.LimitPorts {
-		q.answered.RecordLocalFault(health.ErrorText(ports.Explain(err)), now)
+		q.decision.RecordLocalFault(health.ErrorText(ports.Explain(err)), now)
 	} else if err != nil {
-		q.answered.RecordFault(requestFailure(err), health.ErrorText(err), now)
+		q.decision.RecordFault(requestFailure(err), health.ErrorText(err), now)
 	}
-	e, reason := q.answered.Next(now)
+	e, reason := q.decision.Next(now)
 	if reason != routing.OK {
-		if err == nil || q.answered.BudgetSpent() {
-			q.why = netio.Reason(reason)
+		if err == nil || q.decision.BudgetSpent() {
+			q.reason = netio.Reason(reason)
 		}
 		return web.Target{}, false
 	}
 	q.endpoint = EndpointName(e)
-	t := web.Target{Address: e.Addr.String(), Profile: q.requests.profiles.of(q.answered.Service(), q.spec, hostOf(e))}
+	t := web.Target{Address: e.Addr.String(), Profile: q.requests.profiles.of(q.decision.Service(), q.spec, hostOf(e))}
 	if e.Unix != "" {
 		t.Address = "unix:" + e.Unix
 	}
@@ -177,50 +177,50 @@ func requestFailure(err error) endpoint.Failure {
 }
 
 // Reached implements web.UpstreamSelector.
-func (q *request) Reached() { q.answered.Reached(time.Now()) }
+func (q *request) Reached() { q.decision.Reached(time.Now()) }
 
 // Answered implements web.UpstreamSelector.
 func (q *request) Answered() {
-	q.replied = true
-	q.answered.Connected(time.Now())
+	q.responded = true
+	q.decision.Connected(time.Now())
 }
 
 // Refusal implements web.UpstreamSelector.
 func (q *request) Refusal(err error) string {
-	if q.why == netio.OK {
-		q.why = requestReason(err)
+	if q.reason == netio.OK {
+		q.reason = requestReason(err)
 	}
-	return reasonText(q.why)
+	return reasonText(q.reason)
 }
 
 // done releases and reports a request that has ended.
 func (q *request) done(o web.Outcome) {
 	h, now := q.requests, time.Now()
-	q.leave()
-	if q.why == netio.OK {
-		q.why = requestReason(o.Err)
+	q.release()
+	if q.reason == netio.OK {
+		q.reason = requestReason(o.Err)
 	}
-	defer q.client.requests.end(q.why == netio.ClientGone || q.why == netio.ClientReset)
-	if !q.replied && blames(q.why) {
-		q.answered.RecordFault(requestFailure(o.Err), health.ErrorText(o.Err), now)
+	defer q.client.requests.end(q.reason == netio.ClientGone || q.reason == netio.ClientReset)
+	if !q.responded && countsAgainstEndpoint(q.reason) {
+		q.decision.RecordFault(requestFailure(o.Err), health.ErrorText(o.Err), now)
 	}
-	q.answered.Closed()
+	q.decision.Closed()
 	if q.flow == nil {
 		q.flow = h.flows.get(q.client.in.Listener, "")
 		q.flow.requests.active.Add(1)
 	}
 	took := now.Sub(q.begun)
 	q.flow.requests.end(q.flow.requestTime(h.flows), o.Status, took)
-	if o.Status == 0 || q.why != netio.OK {
-		h.refused.count(q.why)
+	if o.Status == 0 || q.reason != netio.OK {
+		h.refused.count(q.reason)
 	}
 	if h.access != nil {
 		h.access.Write(q.record(o, now, took))
 	}
 }
 
-// blames reports whether a failure counts against the endpoint.
-func blames(why netio.Reason) bool {
+// countsAgainstEndpoint reports whether a failure counts against the endpoint.
+func countsAgainstEndpoint(why netio.Reason) bool {
 	switch why {
 	case netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.UpstreamTLS, NoAnswer:
 		return true
@@ -232,10 +232,10 @@ func blames(why netio.Reason) bool {
 func (q *request) record(o web.Outcome, now time.Time, took time.Duration) accesslog.Record {
 	return accesslog.Record{
 		Event: accesslog.Requested, At: now, ID: q.client.id, Listener: q.client.in.Listener, Client: q.client.addr,
-		Service: q.flow.service, Endpoint: q.endpoint, Reason: string(q.why), Error: o.Err,
-		In: uint64(o.In), Out: uint64(o.Out), Duration: took, Attempts: q.answered.Attempts(),
+		Service: q.flow.service, Endpoint: q.endpoint, Reason: string(q.reason), Error: o.Err,
+		In: uint64(o.In), Out: uint64(o.Out), Duration: took, Attempts: q.decision.Attempts(),
 		Request: &accesslog.Request{
-			Method: q.method, Host: q.host, Path: q.path, Status: o.Status, Route: q.answered.Route, Rule: q.answered.Rule,
+			Method: q.method, Host: q.host, Path: q.path, Status: o.Status, Route: q.decision.Route, Rule: q.decision.Rule,
 		},
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // A change in a cluster with a single voter gets a warning.
-func TestAChangeOnOneDiskIsToldOfAsSuch(t *testing.T) {
+func TestChangeWithSingleVoterWarns(t *testing.T) {
 	t.Parallel()
 	made := []admin.Change{{Action: admin.Unchanged}, {Action: admin.Created}}
 	for _, c := range []struct {
@@ -21,7 +21,7 @@ func TestAChangeOnOneDiskIsToldOfAsSuch(t *testing.T) {
 		{2, made, 0},
 		{3, made, 0},
 	} {
-		if got := oneDisk("n1", c.voters, c.changes); len(got) != c.want {
+		if got := singleVoterWarning("n1", c.voters, c.changes); len(got) != c.want {
 			t.Errorf("%d voters, %+v: %+v", c.voters, c.changes, got)
 		}
 	}

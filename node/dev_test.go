@@ -12,7 +12,7 @@ import (
 
 // A --dev node does not use the state in a folder: a cluster's node started with
 // --dev by mistake would seem to have lost everything.
-func TestDevKeepsOffTheFolderOfANode(t *testing.T) {
+func TestDevRefusesDataDirOfClusterNode(t *testing.T) {
 	dir := t.TempDir()
 	id, err := trust.NewIdentity("n1")
 	if err != nil {
@@ -26,7 +26,7 @@ func TestDevKeepsOffTheFolderOfANode(t *testing.T) {
 	if err == nil {
 		_ = n.Stop(t.Context())
 	}
-	if !errors.Is(err, errOfCluster) || !strings.Contains(err.Error(), dir) {
+	if !errors.Is(err, errClusterDataDir) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("it starts with %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "lock")); !errors.Is(err, os.ErrNotExist) {

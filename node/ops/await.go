@@ -14,15 +14,15 @@ import (
 	"penstock/routing/gateway"
 )
 
-// reachPatience is the default for how long a change waits to take effect on the
+// awaitTimeout is the default for how long a change waits to take effect on the
 // nodes.
-const reachPatience = 10 * time.Second
+const awaitTimeout = 10 * time.Second
 
-// reach waits until an index is in force on the number of nodes that the sender
+// awaitIndex waits until an index is in force on the number of nodes that the sender
 // wants, and collects their warnings about the listeners among the changes.
-func (c *changes) reach(ctx context.Context, index uint64, wait admin.Wait, changes []admin.Change) (admin.Reached, []admin.Fault) {
+func (c *changes) awaitIndex(ctx context.Context, index uint64, wait admin.Wait, changes []admin.Change) (admin.Reached, []admin.Fault) {
 	listeners := c.listenersOf(changes)
-	reached, warnings := admin.Reached{Nodes: 1}, c.deaf(listeners)
+	reached, warnings := admin.Reached{Nodes: 1}, c.listenWarnings(listeners)
 	if wait.Nodes < 0 {
 		return reached, warnings
 	}
@@ -34,9 +34,9 @@ func (c *changes) reach(ctx context.Context, index uint64, wait admin.Wait, chan
 	if wanted <= 1 || index == 0 {
 		return reached, warnings
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(wait.For, reachPatience))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(wait.For, awaitTimeout))
 	defer cancel()
-	answers := c.askAll(ctx, others, &admin.AwaitRequest{Index: index, Listeners: listeners})
+	answers := c.sendAwait(ctx, others, &admin.AwaitRequest{Index: index, Listeners: listeners})
 	for range others {
 		if reached.Nodes >= wanted {
 			break
@@ -45,9 +45,9 @@ func (c *changes) reach(ctx context.Context, index uint64, wait admin.Wait, chan
 		if a.err != nil {
 			switch {
 			case errors.Is(a.err, context.DeadlineExceeded):
-				a.err = errors.New("does not act on it yet")
+				a.err = errors.New("has not applied it yet")
 			case errors.Is(a.err, context.Canceled) && ctx.Err() == nil:
-				a.err = errors.New("is not in reach any more")
+				a.err = errors.New("is no longer reachable")
 			}
 			reached.Late = append(reached.Late, admin.Late{Node: a.node, Why: a.err.Error()})
 			continue
@@ -63,24 +63,24 @@ func (c *changes) reach(ctx context.Context, index uint64, wait admin.Wait, chan
 	return reached, warnings
 }
 
-// reachedBy is the answer of one node to an AwaitRequest.
-type reachedBy struct {
+// awaitAnswer is the answer of one node to an AwaitRequest.
+type awaitAnswer struct {
 	node   string
 	result *admin.AwaitResult
 	err    error
 }
 
-// askAll sends r to nodes, which answer when the index is in force there. It waits
+// sendAwait sends r to nodes, which answer when the index is in force there. It waits
 // for a node that hangs or is cut off only while gossip reports it up; then the
 // answer is context.Canceled.
-func (c *changes) askAll(ctx context.Context, nodes []cluster.Member, r *admin.AwaitRequest) <-chan reachedBy {
-	answers := make(chan reachedBy, len(nodes))
+func (c *changes) sendAwait(ctx context.Context, nodes []cluster.Member, r *admin.AwaitRequest) <-chan awaitAnswer {
+	answers := make(chan awaitAnswer, len(nodes))
 	for _, m := range nodes {
 		go func() {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			go c.peers.whileUp(ctx, m.ID, cancel)
-			a := reachedBy{node: m.Name}
+			a := awaitAnswer{node: m.Name}
 			var client *admin.Client
 			if client, a.err = c.peers.cluster.Client(ctx, m.ID); a.err == nil {
 				a.result, a.err = admin.Call[admin.AwaitResult](ctx, client, admin.MethodAwait, r)
@@ -120,12 +120,12 @@ func (c *changes) await(ctx context.Context, r *admin.AwaitRequest) (*admin.Awai
 	if err := c.catalog.Await(ctx, r.Index); err != nil {
 		return nil, err
 	}
-	return &admin.AwaitResult{Index: r.Index, Warnings: c.deaf(r.Listeners)}, nil
+	return &admin.AwaitResult{Index: r.Index, Warnings: c.listenWarnings(r.Listeners)}, nil
 }
 
-// deaf returns a warning for each of the listeners that cannot listen on this
+// listenWarnings returns a warning for each of the listeners that cannot listen on this
 // node.
-func (c *changes) deaf(listeners []string) (warnings []admin.Fault) {
+func (c *changes) listenWarnings(listeners []string) (warnings []admin.Fault) {
 	if len(listeners) == 0 {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (c *changes) deaf(listeners []string) (warnings []admin.Fault) {
 		}
 		f := admin.Fault{
 			Key: "Listener/" + l.Name, Path: "spec.address",
-			Message: "does not listen on node " + c.peers.self.Name + ", and is tried again: " + l.Err.Error(),
+			Message: "cannot listen on node " + c.peers.self.Name + " (retrying): " + l.Err.Error(),
 		}
 		if of, at, ok := strings.Cut(l.Name, "/"); ok { // defined by a Gateway
 			f.Key, f.Path, f.Value = gateway.KindGateway+"/"+of, "spec.listeners", at
