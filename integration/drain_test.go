@@ -115,7 +115,7 @@ func TestDrainByCommand(t *testing.T) {
 		t.Errorf("exit code %d: %s", r.code, r.err)
 	}
 	roundTrip(t, c, "not meant")
-	if out := n.must("drain", "n1", "--over", "100ms"); !strings.Contains(out, "n1 drains: 1 connections") {
+	if out := n.must("drain", "n1", "--over", "100ms"); !strings.Contains(out, "n1 is draining: 1 connections") {
 		t.Errorf("drain says %q", out)
 	}
 	mustEnd(t, c)

@@ -20,7 +20,7 @@ func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
 	}
 	m := rest[1]
 	r := m.leaveUnawares(f, rest[0])
-	if r.code != 1 || !strings.Contains(r.err, m.name+" has not left, and serves on: ") || strings.Contains(r.out, "left") {
+	if r.code != 1 || !strings.Contains(r.err, m.name+" has not left and stays in service: ") || strings.Contains(r.out, "left") {
 		t.Errorf("leave of a node that is needed: %+v", r)
 	}
 	if !strings.Contains(r.err, "voters") {

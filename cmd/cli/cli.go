@@ -53,7 +53,7 @@ func New(s Streams) *cobra.Command {
 	var t target
 	root := &cobra.Command{
 		Use:           "penstock",
-		Short:         "A self-clustering proxy for TCP, TLS-SNI and Kafka traffic",
+		Short:         "A self-clustering proxy for TCP, TLS-SNI, HTTP and Kafka traffic",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// The root command runs only when no subcommand matches.
@@ -119,7 +119,7 @@ func argRange(least, most int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
 			if names == "" {
-				return usagef("%s takes no arguments, it got %q", cmd.CommandPath(), args)
+				return usagef("%s takes no arguments, but got %q", cmd.CommandPath(), args)
 			}
 			return usagef("usage: %s %s; see %s --help", cmd.CommandPath(), names, cmd.CommandPath())
 		}
@@ -195,9 +195,9 @@ func errorLines(err error) []string {
 		text += ", which is --addr unix:DATA-DIR/penstock.sock"
 	case misdirected(err):
 	case errors.Is(err, admin.ErrUnreachable):
-		text += "; is it running? --addr or PENSTOCK_ADDR says where"
+		text += "; is it running? --addr or PENSTOCK_ADDR sets its address"
 	case tooLate(err):
-		text = "the node did not answer in time; --timeout gives it longer"
+		text = "the node did not answer in time; raise --timeout"
 	}
 	lines := strings.Split(text, "\n") // errors.Join separates with newlines
 	for i := range lines {

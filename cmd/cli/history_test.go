@@ -39,7 +39,7 @@ diff Service/apps (version 8) /dev/null
 -b: 3
 
 version 8, 2026-11-21T11:00:00Z, "cd\x1b[2J": rollback to 3
-a hidden value changes
+only hidden values changed
 
 version 7, 2026-11-21T11:00:00Z, ann: apply
 diff Service/apps (version 3) Service/apps (version 7)
@@ -51,7 +51,7 @@ diff Service/apps (version 3) Service/apps (version 7)
 +b: 3
 
 version 3, 2026-11-21T10:00:00Z, local: apply
-the oldest version that is kept, whole
+the oldest version kept, in full
 diff /dev/null Service/apps (version 3)
 --- /dev/null
 +++ Service/apps (version 3)

@@ -16,11 +16,12 @@ func leaveCommand(t *target) *cobra.Command {
 	var over, limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "leave [NODE]",
-		Short: "Drain a node, take it out of the cluster and end its process",
-		Long: "The node is the one asked, or the one named. The command says how far it is and ends when the node has left; " +
-			"Ctrl-C ends the command, not the leaving. A node that finds out only after its drain that it cannot leave, " +
-			"because another voter has just died, serves on, and the command says why.\n" +
-			"A node that left does not come back by itself: it joins anew, with a token and an empty data folder. For a restart, SIGTERM is enough.",
+		Short: "Drain a node, remove it from the cluster and stop its process",
+		Long: "NODE is the node at --addr by default. The command reports progress and ends when the node has left; Ctrl-C stops " +
+			"the command, not the node's departure. A node that finds only after its drain that it cannot leave, because another " +
+			"voter has just died, stays in service, and the command reports why.\n" +
+			"A node that has left can return only by joining again, with a token and an empty data folder. For a restart, SIGTERM " +
+			"is enough.",
 		Example:           "  penstock leave n3",
 		Args:              argRange(0, 1, "[NODE]"),
 		ValidArgsFunction: completeMember(t),
@@ -43,7 +44,7 @@ func leaveCommand(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s leaves: %d connections to close\n", r.Node, r.Connections)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s is leaving: %d connections to close\n", r.Node, r.Connections)
 			if limit == 0 {
 				return nil
 			}
@@ -55,7 +56,7 @@ func leaveCommand(t *target) *cobra.Command {
 		},
 	}
 	overFlag(cmd, &over)
-	cmd.Flags().DurationVar(&limit, "wait-timeout", 10*time.Minute, "how long to wait until it has left; 0s: do not wait")
+	cmd.Flags().DurationVar(&limit, "wait-timeout", 10*time.Minute, "how long to wait until the node has left; 0s: do not wait")
 	return cmd
 }
 
@@ -120,7 +121,7 @@ func (t *target) awaitLeft(cmd *cobra.Command, d departing, limit time.Duration)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			text := fmt.Sprintf("%s has not left within %v; it goes on, and `penstock members` shows how far it is", d.node, limit)
+			text := fmt.Sprintf("%s has not left within %v; it is still leaving, and `penstock members` shows its state", d.node, limit)
 			if err != nil { // the node may have left by now
 				return fmt.Errorf("%s: %w", text, err)
 			}
@@ -152,9 +153,9 @@ func (t *target) departure(cmd *cobra.Command, d departing) (string, error) {
 	case admin.LeaveFailed:
 		return "", why(d.node, s)
 	case admin.LeaveUnknown:
-		return "", fmt.Errorf("%s has not left: it was started anew before it could; it is a member still", d.node)
+		return "", fmt.Errorf("%s has not left: it was restarted first, and is still a member", d.node)
 	case admin.LeaveLeaving:
-		return fmt.Sprintf("%s is drained, and waits for the others to go on without it", d.node), nil
+		return fmt.Sprintf("%s is drained and waits for its removal from the cluster", d.node), nil
 	}
 	return now, nil
 }
@@ -162,9 +163,9 @@ func (t *target) departure(cmd *cobra.Command, d departing) (string, error) {
 // why returns the reason why a node did not leave.
 func why(node string, s *admin.Leaving) error {
 	if s.Why == nil {
-		return fmt.Errorf("%s has not left, and serves on; its log says why", node)
+		return fmt.Errorf("%s has not left and stays in service; its log says why", node)
 	}
 	e := *s.Why
-	e.Message = fmt.Sprintf("%s has not left, and serves on: %s", node, e.Message)
+	e.Message = fmt.Sprintf("%s has not left and stays in service: %s", node, e.Message)
 	return &e
 }

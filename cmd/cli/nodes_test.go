@@ -42,10 +42,10 @@ func leaving(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
 func TestLeaveEndsWhenTheNodeIsNoMemberAnyMore(t *testing.T) {
 	var asked atomic.Int32
 	answering(t, leaving(t, &asked))
-	penstock("leave", "n2", "--over", "3s").want(t, 0, "n2 left\n", "n2 leaves: 5 connections to close\nn2 is draining: 2 connections\n")
+	penstock("leave", "n2", "--over", "3s").want(t, 0, "n2 left\n", "n2 is leaving: 5 connections to close\nn2 is draining: 2 connections\n")
 	asked.Store(-1000)
-	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "1ms").want(t, 1, "", "n2 has not left within 1ms; it goes on")
-	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "0s").want(t, 0, "", "n2 leaves: 5 connections to close\n")
+	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "1ms").want(t, 1, "", "n2 has not left within 1ms; it is still leaving")
+	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "0s").want(t, 0, "", "n2 is leaving: 5 connections to close\n")
 }
 
 func TestStatusSaysFirstThatTheNodeIsAlone(t *testing.T) {
@@ -75,5 +75,5 @@ edge       n2     -               failed      0             0       address alre
 	penstock("status").want(t, 0, "ALONE: no other node can be reached\n\n"+tables, "")
 	status.Alone, status.Leader = "", "n2"
 	penstock("status").want(t, 0, tables, "")
-	penstock("members").want(t, 0, "", "penstock: there is no leader; `penstock status` says why\n")
+	penstock("members").want(t, 0, "", "penstock: no leader; `penstock status` shows why\n")
 }

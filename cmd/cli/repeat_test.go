@@ -85,7 +85,7 @@ func TestARepetitionThatDoesNotActIsNoAnswer(t *testing.T) {
 	}}
 	answering(t, d.methods)
 	penstock("delete", "service", "apps", "--timeout", "1s", "--wait-timeout", "1ms").
-		want(t, 3, "", "penstock: outcome unknown: the change may have been made, or may still be: the leader is gone; `penstock history`")
+		want(t, 3, "", "penstock: outcome unknown: the change may have been made, or may still be made: the leader is gone; `penstock history`")
 	d.once(t, 2)
 }
 
@@ -97,7 +97,7 @@ func TestTheNodesDeadlineIsTheCommands(t *testing.T) {
 			return nil, ctx.Err()
 		})
 	})
-	penstock("get", "services", "--timeout", "500ms").want(t, 3, "", "penstock: the node did not answer in time; --timeout gives it longer\n")
+	penstock("get", "services", "--timeout", "500ms").want(t, 3, "", "penstock: the node did not answer in time; raise --timeout\n")
 }
 
 func TestWhatNobodyCouldTellIsCalledUnknown(t *testing.T) {
@@ -106,7 +106,7 @@ func TestWhatNobodyCouldTellIsCalledUnknown(t *testing.T) {
 	}}
 	answering(t, d.methods)
 	penstock("delete", "service", "apps", "--timeout", "1s", "--wait-timeout", "1ms").
-		want(t, 3, "", "penstock: outcome unknown: the change may have been made, or may still be: the leader is gone; `penstock history`")
+		want(t, 3, "", "penstock: outcome unknown: the change may have been made, or may still be made: the leader is gone; `penstock history`")
 	d.once(t, 2)
 
 	d.then = func(ctx context.Context, _ int) (*admin.DeleteResult, error) { <-ctx.Done(); return nil, ctx.Err() }
@@ -149,7 +149,7 @@ func TestWaitSaysWhoIsLate(t *testing.T) {
 		{[]string{"--wait", "all"}, admin.WaitAll, late, 1, text},
 		{[]string{"--wait", "2"}, 2, late, 0, ""},
 		{[]string{"--wait", "3"}, 3, late, 1, text},
-		{[]string{"--wait", "4"}, 4, late, 1, "penstock: committed as index 12; 2 of 3 nodes act on it, 4 were asked for; n3: does not answer\n"},
+		{[]string{"--wait", "4"}, 4, late, 1, "penstock: committed as index 12; 2 of 3 nodes act on it, want 4; n3: does not answer\n"},
 		{[]string{"--wait", "none"}, -1, late, 0, ""},
 		{nil, admin.WaitAll, admin.Reached{Nodes: 1, Late: many}, 0,
 			"penstock: committed as index 12; 1 of 13 nodes act on it; " +

@@ -21,22 +21,22 @@ import (
 func rolloutCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout",
-		Short: "Watch and steer what moves the weight of routes over time",
-		Long: "A MeshTCPRoute whose spec.rollout has steps begins with the first one when it is applied; " +
-			"the leader takes the next ones. What rollout list and status show is asked of all nodes.\n" +
-			"`penstock history rollout ROUTE` tells what became of one, when, by whom and why; " +
-			"`penstock get rollouts --watch` shows each step as it comes.",
+		Short: "Watch and control the rollouts of routes",
+		Long: "A rollout moves the weight of a MeshTCPRoute over time, in the steps of its spec.rollout. The first step starts when " +
+			"the route is applied; the leader starts the following ones. The list and status commands query all nodes.\n" +
+			"`penstock history rollout ROUTE` shows its changes: when, by whom and why; `penstock get rollouts --watch` shows each " +
+			"step as it happens.",
 	}
 	return family(cmd, rolloutListCommand(t), rolloutStatusCommand(t),
-		rolloutDoCommand(t, rollout.Pause, "Keep a rollout at the weight that it has, until it is resumed",
-			"It is aborted all the same when too much fails."),
-		rolloutDoCommand(t, rollout.Resume, "Let a paused rollout go on",
-			"What was over of its step's time before the pause counts."),
-		rolloutDoCommand(t, rollout.Rollback, "Give the new backend nothing any more",
-			"Established connections stay where they are. What was rolled back or aborted stays so until it is restarted, "+
-				"or the route has another rollout.", "abort"),
-		rolloutDoCommand(t, rollout.Restart, "Begin a rollout anew, at its first step",
-			"Failures before that are not held against it."),
+		rolloutDoCommand(t, rollout.Pause, "Hold a rollout at its current weight until it is resumed",
+			"It is still aborted if too many connects fail or too many endpoints are ejected."),
+		rolloutDoCommand(t, rollout.Resume, "Resume a paused rollout",
+			"The time that its step had run before the pause counts."),
+		rolloutDoCommand(t, rollout.Rollback, "Set the weight of the new backend to 0 %",
+			"Established connections stay where they are. A rollout that was rolled back or aborted stays so until it is restarted "+
+				"or the route gets another rollout.", "abort"),
+		rolloutDoCommand(t, rollout.Restart, "Restart a rollout at its first step",
+			"Earlier failures do not count."),
 	)
 }
 
@@ -71,7 +71,7 @@ func printRollouts(w io.Writer, list []admin.Rollout) {
 		r := &list[i]
 		why := r.Reason
 		if r.Held != "" {
-			why = "waits: " + r.Held
+			why = "waiting: " + r.Held
 		}
 		rows[i] = []string{
 			r.Route, r.Destination, r.Backend, rollout.PhaseText(r.Phase),
@@ -95,16 +95,16 @@ func rolloutStatusCommand(t *target) *cobra.Command {
 	var stale, wait bool
 	cmd := &cobra.Command{
 		Use:   "status ROUTE",
-		Short: "Show how far a rollout has come, and what the nodes see of the new backend",
-		Long: "Counts are those within the window of abort, of all nodes that answer; the others are named.\n" +
-			"With --wait it is shown when it is over: the code is 0 where it is done, and 1 where it was aborted or rolled back. " +
-			"Nodes that do not answer for as long as --timeout end the wait.",
+		Short: "Show the progress of a rollout, and how the nodes see the new backend",
+		Long: "Counts cover the window of spec.rollout.abort, on all nodes that answer; the others are named.\n" +
+			"With --wait, prints the status once the rollout is over; the exit code is 0 if it is done, and 1 if it was aborted or " +
+			"rolled back. The wait fails if no node answers for --timeout.",
 		Example:           "  penstock rollout status canary\n  penstock rollout status canary --wait",
 		Args:              argRange(1, 1, "ROUTE"),
 		ValidArgsFunction: completeRollout(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait && stale {
-				return usagef("--stale: not with --wait, which waits for what the leader does")
+				return usagef("--stale: cannot be combined with --wait, which follows the leader")
 			}
 			r, err := askRollout(cmd, t, admin.RolloutsRequest{Route: args[0], Stale: stale})
 			if wait && (err == nil || !refused(err)) {
@@ -124,7 +124,7 @@ func rolloutStatusCommand(t *target) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, aborted or rolled back")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the rollout is done, aborted or rolled back")
 	staleFlag(cmd, &stale)
 	outputFlag(cmd, &output, "text", "json")
 	return cmd
@@ -147,7 +147,7 @@ func askRollout(cmd *cobra.Command, t *target, req admin.RolloutsRequest) (*admi
 	case err != nil:
 		return nil, err
 	case len(*list) != 1:
-		return nil, fmt.Errorf("the node answered with %d rollouts where one was asked for", len(*list))
+		return nil, fmt.Errorf("the node returned %d rollouts, want 1", len(*list))
 	}
 	return &(*list)[0], nil
 }
@@ -207,7 +207,7 @@ func printRollout(w io.Writer, r *admin.Rollout, stale bool) {
 		return
 	}
 	line("connects", "%d within %s: %d failed, %d reset", r.Connects, resource.Duration(r.Window), r.Failed, r.Resets)
-	line("endpoints", "%d on %d nodes together, %d ejected", r.Endpoints, r.Nodes, r.Ejected)
+	line("endpoints", "%d in total on %d nodes, %d ejected", r.Endpoints, r.Nodes, r.Ejected)
 	for _, s := range r.Silent {
 		line("left out", "%s", oneLine(s))
 	}
@@ -279,7 +279,7 @@ func rolloutRow(o resource.Object) []string {
 func tellRollouts(w io.Writer, objects []resource.Object) {
 	for _, o := range objects {
 		if r, ok := o.Spec.(*resource.MeshTCPRoute); ok && r.Rollout != nil {
-			fmt.Fprintf(w, "%s: a rollout: %s\n", o.Name, r.RolloutText())
+			fmt.Fprintf(w, "%s: rollout: %s\n", o.Name, r.RolloutText())
 		}
 	}
 }

@@ -53,14 +53,13 @@ func (s *signals) attend(ctx context.Context, log *slog.Logger, started <-chan *
 			switch {
 			case sig != syscall.SIGHUP:
 				log.Warn(
-					"signal ignored: logs go to stderr, so there is no file to reopen; "+
-						"SIGHUP reads files again, SIGTERM drains",
+					"signal ignored: logs go to stderr, so there is no file to reopen; SIGHUP reloads files, SIGTERM drains",
 					"signal", sig.String())
 			case n == nil:
 				early = true
-				log.Info("SIGHUP: the node is starting; it reads its files again as soon as it serves")
+				log.Info("SIGHUP: the node is starting; it reloads its files once it serves")
 			default:
-				log.Info("SIGHUP: reading files again")
+				log.Info("SIGHUP: reloading files")
 				n.Reread()
 			}
 		case <-ctx.Done():

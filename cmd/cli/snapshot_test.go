@@ -74,7 +74,7 @@ func TestASavedSnapshotIsWholeOrNotThere(t *testing.T) {
 	}
 
 	k.chunks = [][]byte{[]byte("new")}
-	penstock("snapshot", "save", file).want(t, 1, "", "is there already; --force writes over it")
+	penstock("snapshot", "save", file).want(t, 1, "", "already exists; --force overwrites it")
 	penstock("snapshot", "save", file, "--force").want(t, 0, "", "")
 	if data, _ := os.ReadFile(file); string(data) != "new" || len(names()) != 1 {
 		t.Errorf("saved %q, in the folder are %q", data, names())

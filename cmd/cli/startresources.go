@@ -30,11 +30,11 @@ func (s *settings) readResources(stdin io.Reader, stderr io.Writer) error {
 	case s.mode != seedMode && s.mode != syncMode:
 		return usagef("--resources-mode %s: want seed or sync", s.mode)
 	case sync && len(s.resources) == 0:
-		return usagef("--resources-mode sync: say with --resources which files")
+		return usagef("--resources-mode sync: needs --resources")
 	case len(s.resources) == 0:
 		return nil
 	case sync && slices.Contains(s.resources, "-"):
-		return usagef("--resources -: standard input cannot be read again; give files with --resources-mode sync")
+		return usagef("--resources -: standard input cannot be read again; use files with --resources-mode sync")
 	}
 	f := &node.ResourceFiles{Sync: sync}
 	for _, p := range s.resources {
@@ -74,7 +74,7 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 		return nil, err
 	}
 	if sync && len(l.empty) > 0 { // a sync would delete the file's resources
-		return nil, errors.New(strings.Join(l.empty, ", ") + ": is empty; if it is to hold nothing, remove it or leave a comment in it")
+		return nil, errors.New(strings.Join(l.empty, ", ") + ": is empty; remove it, or put a comment in it if that is intended")
 	}
 	printWarnings(stderr, l.warnings)
 	faults := l.faults
@@ -86,7 +86,7 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 		return nil, faults
 	}
 	if sync && len(l.objects) == 0 { // most likely the program that wrote the files failed
-		return nil, errors.New(strings.Join(paths, ", ") + ": holds no resource")
+		return nil, errors.New(strings.Join(paths, ", ") + ": contains no resources")
 	}
 	return l.objects, nil
 }
@@ -107,8 +107,8 @@ func steady[T any](paths []string, read func() (T, error)) (out T, err error) {
 		before = after
 	}
 	var none T
-	return none, errors.New(strings.Join(paths, ", ") + ": changed while it was read, again and again; " +
-		"write files elsewhere and rename them into place")
+	return none, errors.New(strings.Join(paths, ", ") + ": kept changing while being read; write files elsewhere and rename them " +
+		"into place")
 }
 
 // marks returns a fingerprint of each file that changes when it is replaced or

@@ -29,8 +29,8 @@ type target struct {
 const defaultAddr = "127.0.0.1:7947"
 
 func (t *target) flags(f *pflag.FlagSet) {
-	f.StringVar(&t.addr, "addr", "", "node to ask: host:port of its cluster port, or unix:PATH (PENSTOCK_ADDR; default "+defaultAddr+")")
-	f.StringVar(&t.token, "token", "", "token to show to the node; in PENSTOCK_TOKEN no list of processes shows it")
+	f.StringVar(&t.addr, "addr", "", "node to contact: host:port of its cluster port, or unix:PATH (PENSTOCK_ADDR; default "+defaultAddr+")")
+	f.StringVar(&t.token, "token", "", "token to authenticate with; set it in PENSTOCK_TOKEN to hide it from process lists")
 	f.DurationVar(&t.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
 }
 
@@ -50,8 +50,8 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	case strings.HasPrefix(addr, "unix:"):
 		return admin.Dial(ctx, addr)
 	case text == "" && !onThisMachine(addr):
-		return nil, usagef("--addr %s: a node on another machine wants a token: --token or PENSTOCK_TOKEN; without one, "+
-			"anybody there could read what is sent", addr)
+		return nil, usagef("--addr %s: a node on another machine needs a token: --token or PENSTOCK_TOKEN; without one the "+
+			"connection would not be encrypted", addr)
 	case text == "":
 		return admin.Dial(ctx, addr)
 	}
@@ -60,10 +60,10 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	case err != nil:
 		return nil, usagef("--token or PENSTOCK_TOKEN: %v", err)
 	case token.Kind == trust.Join:
-		return nil, usagef("--token or PENSTOCK_TOKEN: this one lets a node join, and a command nowhere; " +
-			"`penstock token create --role reader` makes another kind")
+		return nil, usagef("--token or PENSTOCK_TOKEN: this token is for nodes that join, not for commands; `penstock token create " +
+			"--role reader` creates one for commands")
 	case token.Kind == trust.Expect:
-		return nil, usagef("--token or PENSTOCK_TOKEN: this one is for `penstock start --expect`, and lets a command nowhere")
+		return nil, usagef("--token or PENSTOCK_TOKEN: this token is for `penstock start --expect`, not for commands")
 	}
 	return admin.DialConfig{TLS: trust.TokenConfig(token), Token: text}.Dial(ctx, addr)
 }
@@ -160,10 +160,10 @@ type outcomeUnknown struct{ cause error }
 func (e *outcomeUnknown) Error() string {
 	why := e.cause.Error()
 	if errors.Is(e.cause, context.DeadlineExceeded) {
-		why = "no answer came in time"
+		why = "no answer in time"
 	}
-	return fmt.Sprintf("outcome unknown: the change may have been made, or may still be: %s; "+
-		"`penstock history` tells what became of a resource", why)
+	return fmt.Sprintf("outcome unknown: the change may have been made, or may still be made: %s; `penstock history` shows whether "+
+		"it was", why)
 }
 
 func (e *outcomeUnknown) Unwrap() error { return e.cause }

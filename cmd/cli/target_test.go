@@ -18,7 +18,7 @@ func TestNothingTravelsPlain(t *testing.T) {
 	}
 	t.Setenv("PENSTOCK_TOKEN", "")
 	if _, err := (&target{addr: "192.0.2.1:7947", timeout: 1}).dial(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "wants a token") {
+		!strings.Contains(err.Error(), "needs a token") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -29,8 +29,8 @@ type waiting struct {
 }
 
 func (w *waiting) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&w.nodes, "wait", waitAll, "how many nodes must act on the change: all that are up, a number, "+
-		"or none but the one asked; where it is given and not reached, the code is 1")
+	cmd.Flags().StringVar(&w.nodes, "wait", waitAll, "how many nodes must act on the change: all (that are up), a number, or none "+
+		"(but the node at --addr); if set and not reached, the exit code is 1")
 	cmd.Flags().DurationVar(&w.limit, "wait-timeout", 10*time.Second, "how long to wait for them")
 	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]string{waitAll, waitNone}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -70,7 +70,7 @@ func committedAny(index uint64, changes []admin.Change) string {
 			return committed(index)
 		}
 	}
-	return fmt.Sprintf("nothing had to be changed at index %d", index)
+	return fmt.Sprintf("nothing to change at index %d", index)
 }
 
 // report prints which nodes do not act on a change in time, if fewer act than
@@ -94,7 +94,7 @@ func (w *waiting) report(out io.Writer, outcome string, r admin.Reached) error {
 	}
 	text := fmt.Sprintf("penstock: %s; %d of %d nodes act on it", outcome, r.Nodes, up)
 	if w.want > up && up == r.Nodes+len(r.Late) {
-		text += fmt.Sprintf(", %d were asked for", w.want)
+		text += fmt.Sprintf(", want %d", w.want)
 	}
 	if more := len(late) - mostLate; more > 0 {
 		late = append(late[:mostLate], fmt.Sprintf("and %d more", more))

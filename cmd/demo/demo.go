@@ -108,10 +108,10 @@ func play(ctx context.Context, o *Options, v *view) error {
 		return fmt.Errorf("node %s: %w", n.name, err)
 	}
 	for i, n := range v.cluster.nodes {
-		if err := v.cluster.await(ctx, n, "does not listen", n.listens); err != nil {
+		if err := v.cluster.await(ctx, n, "is not listening", n.listens); err != nil {
 			return err
 		}
-		v.event("%s serves at %s (process %d), /readyz says %t", n.name, n.host, n.pid(), v.cluster.balancer.counts(i).up)
+		v.event("%s serves at %s (process %d), ready: %t", n.name, n.host, n.pid(), v.cluster.balancer.counts(i).up)
 	}
 	// 5. Clients, events and the screen, until the time is up.
 	t := newTraffic(v.world, v.cluster)
@@ -125,7 +125,7 @@ func play(ctx context.Context, o *Options, v *view) error {
 	}
 	defer stopKafka()
 	v.traffic, v.story, v.kafka = t, s, k
-	v.event("traffic begins, %s after the first node was started", seconds(time.Since(v.began)))
+	v.event("traffic starts, %s after the first node", seconds(time.Since(v.began)))
 	stop := t.start()
 	show, end := context.WithCancel(ctx)
 	defer end()

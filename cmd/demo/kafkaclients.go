@@ -207,7 +207,7 @@ func (k *kafkaTraffic) consume(ctx context.Context, tenant string, c, admin *kgo
 	for ctx.Err() == nil {
 		c.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
 			if string(r.Value) != strconv.FormatInt(next, 10) {
-				k.fault("%s: record %q at offset %d, where %d was to come", tenant, r.Value, r.Offset, next)
+				k.fault("%s: record %q at offset %d, want %d", tenant, r.Value, r.Offset, next)
 			}
 			next++
 			k.consumed.Add(1)
@@ -239,7 +239,7 @@ func (k *kafkaTraffic) visit(ctx context.Context, tenant string) error {
 		return err
 	}
 	if fetches := c.PollFetches(ctx); fetches.NumRecords() == 0 {
-		return fmt.Errorf("no record came back: %w", errors.Join(fetches.Err(), ctx.Err()))
+		return fmt.Errorf("consumed no record: %w", errors.Join(fetches.Err(), ctx.Err()))
 	}
 	_, err = kadm.NewClient(c).DeleteTopic(ctx, demoTopic)
 	return err

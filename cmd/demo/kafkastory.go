@@ -25,7 +25,7 @@ func (s *story) tenancy(ctx context.Context, k *kafkaTraffic) {
 			continue
 		}
 		s.note(func() { s.tenants++ })
-		s.event("tenant %s is added, gets a topic and a record, and gives it back: %s", extraTenant, seconds(time.Since(began)))
+		s.event("tenant %s is added; a record is produced and consumed: %s", extraTenant, seconds(time.Since(began)))
 		if pause(ctx, time.Second); ctx.Err() != nil {
 			return
 		}
@@ -33,7 +33,7 @@ func (s *story) tenancy(ctx context.Context, k *kafkaTraffic) {
 			s.failTenant(ctx, "tenant red", err)
 			continue
 		}
-		s.event("tenant red is changed: its maxFrame is %d MiB now", 16+round%16)
+		s.event("tenant red is changed: its maxFrame is now %d MiB", 16+round%16)
 		if err := s.remove(ctx, resource.Key{Kind: "VirtualCluster", Name: extraTenant}); err != nil {
 			s.failTenant(ctx, "tenant "+extraTenant, err)
 			continue
@@ -75,6 +75,7 @@ func (s *story) remove(ctx context.Context, key resource.Key) error {
 
 // line formats the counters of the Kafka clients.
 func (k *kafkaTraffic) line() string {
-	return fmt.Sprintf("kafka: %d records produced, %d consumed, %d out of place; connections: %d died with their node, %d broken",
+	return fmt.Sprintf("kafka: %d records produced, %d consumed, %d lost, duplicated or out of order; connections: %d lost with "+
+		"their node, %d broken",
 		k.produced.Load(), k.consumed.Load(), k.wrong.Load(), k.spared.Load(), k.broken.Load())
 }

@@ -103,14 +103,14 @@ func (s *story) calm(ctx context.Context, d time.Duration) error {
 // kill kills a node and restarts it: alternately the leader and another node.
 func (s *story) kill(ctx context.Context, round int) error {
 	f := s.cluster
-	if err := f.await(ctx, f.nodes[0], "the cluster does not have three nodes that vote", f.whole); err != nil {
+	if err := f.await(ctx, f.nodes[0], "the cluster does not have three voters", f.whole); err != nil {
 		return err
 	}
 	if err := s.calm(ctx, 1500*time.Millisecond); err != nil {
 		return err
 	}
 	var victim *node
-	if err := f.await(ctx, f.nodes[0], "there is no leader", func() bool {
+	if err := f.await(ctx, f.nodes[0], "no leader", func() bool {
 		victim = f.leader()
 		return victim != nil
 	}); err != nil {
@@ -144,8 +144,8 @@ func (s *story) succession(ctx context.Context, victim *node, began time.Time) e
 	}
 	took := time.Since(began)
 	s.note(func() { s.moves++; s.leading = max(s.leading, took) })
-	s.event("%s leads now, %s after %s was killed", f.leader().nameOr("another"), seconds(took), victim.name)
-	return f.await(ctx, f.some(), "no change is made", func() bool {
+	s.event("%s is the new leader, %s after %s was killed", f.leader().nameOr("another"), seconds(took), victim.name)
+	return f.await(ctx, f.some(), "no change is committed", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.last.After(began.Add(took))
@@ -175,7 +175,7 @@ func (s *story) comeback(ctx context.Context, n *node) error {
 	if err := f.restart(n); err != nil {
 		return err
 	}
-	s.event("%s is started again, with its folder alone (process %d)", n.name, n.pid())
+	s.event("%s is restarted with only its data folder (process %d)", n.name, n.pid())
 	if err := f.await(ctx, n, "is not back", func() bool {
 		r := n.says()
 		return r != nil && r.alone == "" && r.leader != "" && r.self.AppliedIndex >= index && f.balancer.counts(i).total > before
@@ -183,7 +183,8 @@ func (s *story) comeback(ctx context.Context, n *node) error {
 		return err
 	}
 	s.note(func() { s.returns++ })
-	s.event("%s is back after %s: it acts on all changes (index %d) and carries connections", n.name, seconds(time.Since(began)), n.index())
+	s.event("%s is back after %s: it has applied all changes (index %d) and carries connections",
+		n.name, seconds(time.Since(began)), n.index())
 	return nil
 }
 
@@ -201,7 +202,7 @@ func (s *story) flaky(ctx context.Context) {
 		if pause(ctx, time.Second); ctx.Err() != nil {
 			return
 		}
-		s.tell("endpoint flaky-b dies", s.world.flakyB.die())
+		s.tell("endpoint flaky-b stops", s.world.flakyB.die())
 		if pause(ctx, 3*time.Second); ctx.Err() != nil {
 			return
 		}
@@ -236,7 +237,7 @@ func (s *story) change(ctx context.Context) {
 		}
 		took := time.Since(began)
 		if err != nil {
-			s.event("%s refuses to move the canary: %v", n.name, err)
+			s.event("%s refused to move the canary: %v", n.name, err)
 			continue
 		}
 		s.note(func() {
@@ -247,10 +248,10 @@ func (s *story) change(ctx context.Context) {
 			s.slowest = max(s.slowest, took)
 			s.last, s.v2 = time.Now(), to
 		})
-		text := fmt.Sprintf("canary moves from %d %% to %d %% v2, by %s: %d nodes act on it after %s",
+		text := fmt.Sprintf("canary moves from %d %% to %d %% v2, through %s: %d nodes act on it after %s",
 			at, to, n.name, r.Reached.Nodes, seconds(took))
 		if times > 1 {
-			text += fmt.Sprintf(" (asked %d times until there was a leader)", times)
+			text += fmt.Sprintf(" (%d attempts until there was a leader)", times)
 		}
 		s.event("%s", text)
 		at = to

@@ -92,7 +92,7 @@ func (t *traffic) shortLived(ctx context.Context, want string, dial func() (net.
 			wg.Go(func() {
 				name, excused, err := t.ask(dial, fmt.Sprintf("hello %d", i))
 				if err == nil && !strings.HasPrefix(name, want) {
-					err = fmt.Errorf("%q answered for %q", name, want)
+					err = fmt.Errorf("%q answered instead of %q", name, want)
 				}
 				t.count(name, excused, err)
 			})
@@ -131,7 +131,7 @@ func exchange(c net.Conn, r *bufio.Reader, text string) (string, error) {
 	}
 	name, got, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 	if got != text {
-		return "", fmt.Errorf("sent %q, the answer is %q", text, line)
+		return "", fmt.Errorf("sent %q, received %q", text, line)
 	}
 	return name, nil
 }

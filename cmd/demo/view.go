@@ -114,7 +114,7 @@ func (v *view) noteHealth(n *node, address, health string) {
 	}
 	v.mu.Unlock()
 	if changed {
-		v.event("%s says: %s is %s (was %s)", n.name, v.world.nameOf(address), health, before)
+		v.event("%s reports: %s is %s (was %s)", n.name, v.world.nameOf(address), health, before)
 	}
 }
 
@@ -170,14 +170,14 @@ func (v *view) commands() string {
 	f := v.cluster
 	a, b := f.nodes[1], f.nodes[2]
 	return strings.Join([]string{
-		"Try it from a second terminal, in this folder (the nodes die in turn; then ask another one):",
+		"Try it from a second terminal, in this folder (nodes are killed in turn: if one does not answer, use another):",
 		"  echo hello | nc -q1 " + strings.Replace(f.shop, ":", " ", 1),
 		"  echo hello | openssl s_client -quiet -connect " + f.edge + " -servername " + secureName + " -CAfile " + v.world.caFile,
-		"  kcat -b " + f.plain + " -L                          (tenant blue, in the clear)",
+		"  kcat -b " + f.plain + " -L                          (tenant blue, plain text)",
 		"  echo hello | kcat -b " + f.plain + " -t mine -P; kcat -b " + f.plain + " -t mine -C -e",
 		"  kcat -b bootstrap" + suffix("red") + ":" + portText(f.kafka) +
 			" -X security.protocol=ssl -X ssl.ca.location=" + v.world.caFile + " -L",
-		"    (where names under .localhost do not resolve: " +
+		"    (if names under .localhost do not resolve: " +
 			"echo 127.0.0.1 {bootstrap,broker-0,broker-1,broker-2}" + suffix("red") + " >> /etc/hosts)",
 		"  " + v.program + " status --addr " + a.socket,
 		"  " + v.program + " explain --listener shop --addr " + b.socket,
@@ -248,8 +248,8 @@ func (v *view) line() {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	fmt.Fprintf(v.out, "%5.1fs%s  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d, "+
-		"%d died with their node  long-lived %d, broken %d\n",
+	fmt.Fprintf(v.out, "%5.1fs%s  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d, %d lost with "+
+		"their node  long-lived %d, broken %d\n",
 		time.Since(v.began).Seconds(), nodes.String(), all.NewRate, size(all.InRate), size(all.OutRate),
 		seen.v1, seen.v2, seen.v1+seen.v2, seen.answered, seen.opened, seen.spared+seen.killed, seen.long, seen.broken)
 	fmt.Fprintf(v.out, "        %s\n", v.kafka.line())
@@ -276,11 +276,11 @@ func (v *view) draw() {
 		}
 	}
 	b.WriteString("\x1b[H")
-	line("\x1b[1mPenstock demo\x1b[0m  %s  (Ctrl-C ends it)", time.Since(v.began).Round(time.Second))
+	line("\x1b[1mPenstock demo\x1b[0m  %s  (Ctrl-C to stop)", time.Since(v.began).Round(time.Second))
 	line("")
 	v.drawNodes(line)
 	line("")
-	line("split of the shop (v2 is to get %d %%), as its clients were answered (last %d):", told.v2, seen.v1+seen.v2)
+	line("split of the shop (v2 should get %d %%), by the last %d answers to its clients:", told.v2, seen.v1+seen.v2)
 	bar(line, "v1", seen.v1, seen.v1+seen.v2)
 	bar(line, "v2", seen.v2, seen.v1+seen.v2)
 	line("")
@@ -299,9 +299,10 @@ func (v *view) draw() {
 		line("  %-9s %-16s \x1b[%sm%-10s\x1b[0m %6d answers", w.name, w.addr, color, state, seen.answers[w.name])
 	}
 	line("")
-	line("answered %d of %d connections, %d died with their node; %d long-lived ones, %d exchanges on them, %d died with their node, %d broke",
+	line("answered %d of %d connections, %d lost with their node; %d long-lived ones, %d exchanges on them, %d lost with their "+
+		"node, %d broke",
 		seen.answered, seen.opened, seen.spared, seen.long, seen.pings, seen.killed, seen.broken)
-	line("%d nodes killed, %d came back, the lead moved %d times (at most %s later); %d changes, the slowest after %s",
+	line("%d nodes killed, %d back, %d leader changes (at most %s after the kill); %d changes, the slowest took %s",
 		told.kills, told.returns, told.moves, seconds(told.leading), told.changes, seconds(told.slowest))
 	line("%s; tenants added and removed: %d", v.kafka.line(), told.tenants)
 	line("")
