@@ -13,7 +13,7 @@ import (
 // A failed TLS handshake with a client is reported with its reason in the
 // metrics and the access log, and with the error in the log. The clients are
 // OpenSSL and Go, with TLS 1.2 and 1.3.
-func TestWhyTLSWithClientsEnds(t *testing.T) {
+func TestTLSCloseReasons(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "somebody else")
 	wrong, expired := other.issue("client"), ca.issueUntil(-time.Hour, "client")

@@ -199,7 +199,7 @@ func countLines(log string, words ...string) (n int) {
 // A node that was away until the other nodes compacted the entries it lacks
 // receives a snapshot, and serves throughout: first its old state, then the new
 // one.
-func TestANodeFarBehindTakesASnapshot(t *testing.T) {
+func TestLaggingNodeInstallsSnapshot(t *testing.T) {
 	t.Parallel()
 	f := startClusterOf(t, shortLog.program(t), 3, "--log-level", "debug")
 	one := f.members[0]

@@ -280,7 +280,7 @@ func TestNoQueuedConnectionIsLost(t *testing.T) {
 
 // A listener whose address is taken is reported, disturbs no other, and
 // recovers.
-func TestAddressThatIsTaken(t *testing.T) {
+func TestTakenAddress(t *testing.T) {
 	t.Parallel()
 	squatter := listen(t, "tcp", "127.15.0.2:0") // a dedicated IP, so that no other test gets the port
 	at := squatter.Addr().String()

@@ -82,7 +82,7 @@ func (m *member) remote(token, in string, args ...string) result {
 
 // A cluster whose clocks are two hours apart forms, commits changes, renews its
 // certificates and elects leaders as usual.
-func TestClocksApartChangeNothing(t *testing.T) {
+func TestClockSkewIsHarmless(t *testing.T) {
 	t.Parallel()
 	f := startClocks(t, false)
 	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
@@ -127,7 +127,7 @@ func TestClocksApartChangeNothing(t *testing.T) {
 
 // Token expiry is decided by the leader's clock on all nodes, although the
 // nodes' clocks are two hours apart.
-func TestTokensEndByOneClock(t *testing.T) {
+func TestTokensExpireByOneClock(t *testing.T) {
 	t.Parallel()
 	f := startClocks(t, true)
 	nodes := f.members[:3:3]

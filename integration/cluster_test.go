@@ -49,7 +49,7 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 }
 
 // Nodes form a cluster with identical command lines, started in any order.
-func TestNodesExpectOneAnother(t *testing.T) {
+func TestExpectFormsCluster(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
 	f := &cluster{t: t}
@@ -75,7 +75,7 @@ func TestNodesExpectOneAnother(t *testing.T) {
 
 // After its first start a node needs only its data folder, even at another
 // address.
-func TestNodesComeBackAtOtherAddresses(t *testing.T) {
+func TestNodesReturnAtOtherAddresses(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	f.members[1].apply(serviceOnAll("svc", "9100", named(t, "b")))
@@ -108,7 +108,7 @@ func TestNodesComeBackAtOtherAddresses(t *testing.T) {
 
 // kill -9 of the leader, of a follower and of all nodes, under traffic, breaks
 // only the connections of the killed nodes.
-func TestKilledNodesTakeNothingElseDown(t *testing.T) {
+func TestKilledNodesBreakOnlyTheirConnections(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
@@ -149,7 +149,7 @@ func TestKilledNodesTakeNothingElseDown(t *testing.T) {
 
 // A node whose peers are all gone serves from its disk, reports that it is
 // alone and refuses writes with a reason.
-func TestANodeAloneServesWhatItKnows(t *testing.T) {
+func TestIsolatedNodeKeepsServing(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
@@ -192,7 +192,7 @@ func TestANodeAloneServesWhatItKnows(t *testing.T) {
 }
 
 // drain, leave and remove work from any node.
-func TestMembersGo(t *testing.T) {
+func TestMembersLeaveAndAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	one, two, three := f.members[0], f.members[1], f.members[2]
@@ -273,7 +273,7 @@ func TestSnapshotMovesToAnotherCluster(t *testing.T) {
 }
 
 // A remote command shows a token, whose role limits what it may do.
-func TestTokensSayWhoMayDoWhat(t *testing.T) {
+func TestTokenRoles(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
 	m := f.members[0]

@@ -175,7 +175,7 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 // A node that lost its log but kept its snapshots must not vote, even if the
 // others need its vote. Committed changes survive, and the node comes back by
 // the steps in its error message.
-func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
+func TestNodeWithoutItsLogDoesNotVote(t *testing.T) {
 	t.Parallel()
 	f := startClusterOf(t, shortLog.program(t), 3)
 	a := &ages{t: t}

@@ -12,7 +12,7 @@ import (
 // Most voters are lost for good: the test follows the procedure of
 // docs/operations.md. The remaining node serves until the balancer has moved,
 // and the new cluster has all of its state, including private keys.
-func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
+func TestNewClusterAfterMajorityIsLost(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	ca := newAuthority(t, "ca")

@@ -14,7 +14,7 @@ import (
 
 // rule 19: on SIGTERM a node becomes unready, then stops accepting, and then
 // closes connections over a window, most idle first and busy ones last.
-func TestDrainSpreadsTheEnd(t *testing.T) {
+func TestDrainSpreadsCloses(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"),
 		"--drain-wait", "3s", "--drain-timeout", "4s", "--loops", "1")

@@ -54,7 +54,7 @@ func blackHole(t *testing.T) string {
 	return addr
 }
 
-func TestEndpointsThatBehaveBadly(t *testing.T) {
+func TestMisbehavingEndpoints(t *testing.T) {
 	t.Parallel()
 	oneByte := serve(t, func(c *net.TCPConn) {
 		fmt.Fprint(c, "x")
@@ -100,7 +100,7 @@ func TestEndpointsThatBehaveBadly(t *testing.T) {
 
 // rule 17: a failed connect is retried on another endpoint; nothing is retried
 // after the first byte was sent upstream.
-func TestRetriesCoverConnectingAlone(t *testing.T) {
+func TestOnlyConnectsAreRetried(t *testing.T) {
 	t.Parallel()
 	var cut atomic.Int32
 	cutting := serve(t, func(c *net.TCPConn) {

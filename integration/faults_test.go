@@ -53,7 +53,7 @@ func (m *member) mustNotStart(words []string, flags ...string) {
 }
 
 // Only a valid token of this cluster admits a node.
-func TestStrangersDoNotJoin(t *testing.T) {
+func TestUnauthorizedNodesDoNotJoin(t *testing.T) {
 	t.Parallel()
 	f, other := startCluster(t, 1), startCluster(t, 1)
 	prefix := freshNet()
@@ -250,7 +250,7 @@ func mount(t *testing.T, dir string, flags uintptr, options string) {
 }
 
 // A full disk stops changes and nothing else; they resume when there is room.
-func TestFullDiskStopsChangesAlone(t *testing.T) {
+func TestFullDiskStopsOnlyChanges(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
@@ -314,7 +314,7 @@ func TestReadOnlyFolderIsAnError(t *testing.T) {
 }
 
 // A node that constantly starts and stops does not disturb the others.
-func TestFlappingNodeTroublesNobody(t *testing.T) {
+func TestFlappingNodeIsHarmless(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))

@@ -70,7 +70,7 @@ spec:
 }
 
 // Gateway API files are accepted unchanged, serve clients, and can be exported.
-func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
+func TestGatewayAPIFilesServeClientsAndRoundTrip(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "endpoints")
 	apps := ca.issue("apps.example.com")
@@ -239,7 +239,7 @@ func (n *node) wantRefusedSome(listener, reason string, count float64) {
 
 // A Gateway whose port is taken is not programmed, with the reason; a Listener
 // at the same address is refused.
-func TestAGatewayThatCannotListenSaysSo(t *testing.T) {
+func TestGatewayReportsTakenPort(t *testing.T) {
 	t.Parallel()
 	ip := freshNet() + "1"
 	taken := listen(t, "tcp", ip+":0")
@@ -277,7 +277,7 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 
 // Three nodes serve a Gateway; a change at one node is active on all, and no
 // connection breaks.
-func TestAGatewayOnThreeNodes(t *testing.T) {
+func TestGatewayOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	echoing := serve(t, echo)

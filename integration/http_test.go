@@ -262,7 +262,7 @@ func (w *web) curlsThatGiveUp(m *member) {
 
 // While apply changes the routes and a node is drained, no request fails, and
 // no WebSocket and no gRPC stream at the other nodes breaks.
-func TestNothingOfHTTPBreaks(t *testing.T) {
+func TestChangesBreakNoHTTPRequest(t *testing.T) {
 	t.Parallel()
 	w := startWeb(t)
 	p := &askers{t: t}

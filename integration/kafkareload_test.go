@@ -184,7 +184,7 @@ func (w *tenants) topic(tenant string, partitions int) {
 // Kafka clients continue while tenants are added, changed and removed through
 // any node: no connection is reopened, even of a changed tenant, and no record
 // is lost, duplicated or delivered to another tenant.
-func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
+func TestTenantChangesBreakNoClient(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	w := newTenants(t, f)
@@ -257,7 +257,7 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 }
 
 // Only the clients of a removed tenant are disconnected.
-func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
+func TestRemovedTenantDisconnectsItsClients(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
 	w := newTenants(t, f)
@@ -295,7 +295,7 @@ func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
 // Every node finds a new broker as soon as a client requests it, without
 // waiting for the next discovery: the client may have learnt of the broker
 // through another node.
-func TestANewBrokerIsReachedThroughEveryNodeAtOnce(t *testing.T) {
+func TestNewBrokerIsReachedThroughEveryNode(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	w := newTenants(t, f)

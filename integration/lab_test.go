@@ -86,7 +86,7 @@ func startClusterIn(l *hosts, flags ...string) *cluster {
 
 // Networks of killed processes are removed before a new one is created; those
 // of running processes are not.
-func TestNetworksOfTheKilledAreRemoved(t *testing.T) {
+func TestNetworksOfKilledProcessesAreRemoved(t *testing.T) {
 	living := newLab(t, 1)
 	const dead = "pk0-0" // as New names them; no process claims 10.0.0.0
 	for _, argv := range [][]string{

@@ -11,7 +11,7 @@ import (
 
 // A node that the majority depends on does not leave, and the attempt costs
 // neither the cluster its majority nor the node its traffic.
-func TestANodeThatCannotLeaveServesOn(t *testing.T) {
+func TestNodeThatCannotLeaveStaysInService(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	lead := f.waitLeader()
@@ -62,7 +62,7 @@ func (m *member) leaveUnawares(f *cluster, gone *member, args ...string) (r resu
 }
 
 // apply waits for the nodes that are up, but not long for one that hangs.
-func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
+func TestApplyDoesNotWaitForHungNode(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	lead := f.waitLeader()
@@ -84,7 +84,7 @@ func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
 
 // A joining node is ready only when it has applied the configuration: otherwise
 // a balancer would send it connections before it has listeners.
-func TestANodeThatJoinsIsReadyWithItsListeners(t *testing.T) {
+func TestJoiningNodeIsReadyWithItsListeners(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
 	f.members[0].apply(serviceOnAll("edge", "9102", named(t, "b")))

@@ -16,7 +16,7 @@ import (
 
 // rule 10: listener limits refuse connections with a reason; established
 // connections are not affected.
-func TestLimitsOfAListener(t *testing.T) {
+func TestListenerLimits(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+
 		listener("few", "service: echo", "limits: {connections: 3}")+
@@ -93,7 +93,7 @@ func (n *node) startLimited(limit int, resources string) {
 
 // More unfinished hellos than there are descriptors end by their deadline,
 // including those that waited to be accepted; then the node is ready again.
-func TestUnfinishedHellosGiveDescriptorsBack(t *testing.T) {
+func TestUnfinishedHellosReleaseDescriptors(t *testing.T) {
 	t.Parallel()
 	const limit = 96
 	n := newNode(t)

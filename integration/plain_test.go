@@ -39,7 +39,7 @@ func TestNetcatThroughAPlainListener(t *testing.T) {
 
 // rule 6: protocols in which the server speaks first work on a tcp listener; on
 // a sniffing listener they wait until its deadline.
-func TestServersThatSpeakFirst(t *testing.T) {
+func TestServerFirstProtocols(t *testing.T) {
 	t.Parallel()
 	smtp := serve(t, func(c *net.TCPConn) {
 		fmt.Fprint(c, "220 mail.example.com ESMTP\r\n")
@@ -188,7 +188,7 @@ func TestResetStaysReset(t *testing.T) {
 // Not parallel: the kernel buffers of so many connections come close to the
 // kernel's limit for TCP, and near it the kernel resets connections that were
 // closed after their last bytes, which would fail other tests.
-func TestReadersThatNeverRead(t *testing.T) {
+func TestClientsThatNeverRead(t *testing.T) {
 	const readers = 200
 	// One read each, three times that before a garbage collection, and the
 	// variance of the Go runtime. Without back-pressure the byte count would not
@@ -233,7 +233,7 @@ func TestReadersThatNeverRead(t *testing.T) {
 // rule 9: keepalive detects a dead client from the start. Towards the endpoint
 // it begins when a connection is a minute old; netio's TestSocketOptions covers
 // that with a shorter time.
-func TestKeepaliveTowardsClients(t *testing.T) {
+func TestClientKeepalive(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
 	n := startNode(t, service("gate", []string{gate.addr()})+listener("plain", "service: gate"))
@@ -267,7 +267,7 @@ func tcpTimer(t *testing.T, far net.Addr) string {
 
 // rule 9: idle connections are closed, half-closed ones sooner, and all at
 // their maximum age.
-func TestConnectionsEndByTheirTimers(t *testing.T) {
+func TestConnectionTimeouts(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
 	at := []string{gate.addr()}

@@ -114,7 +114,7 @@ func answer(t *testing.T, c io.ReadWriter) string {
 
 // rule 12: a v2 header describes TLS with the client, and has the server name,
 // the protocol and a unique ID.
-func TestHeaderTellsOfTLS(t *testing.T) {
+func TestProxyHeaderReportsTLS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	gate := newGate(t)
@@ -163,7 +163,7 @@ func TestHeaderTellsOfTLS(t *testing.T) {
 
 // rule 12: from an untrusted source a header is not parsed: it is payload for
 // the endpoint.
-func TestHeaderOfAnUntrustedSourceIsPayload(t *testing.T) {
+func TestProxyHeaderOfUntrustedSourceIsPayload(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
 	n := startNode(t, service("gate", []string{gate.addr()})+
@@ -193,7 +193,7 @@ func TestHeaderOfAnUntrustedSourceIsPayload(t *testing.T) {
 }
 
 // rule 12: accepted headers of trusted sources, and the errors for others.
-func TestHeadersOfTrustedSources(t *testing.T) {
+func TestProxyHeadersOfTrustedSources(t *testing.T) {
 	t.Parallel()
 	gate := newGate(t)
 	n := startNode(t, service("gate", []string{gate.addr()}, "proxyProtocol: {send: v1}")+

@@ -159,7 +159,7 @@ func (m *member) course() (what []string, at []time.Time) {
 // If the leader is killed in the middle of a step, the next one continues: no
 // step is skipped, repeated or shortened. The rollout is paused and resumed
 // through any node. Established connections stay.
-func TestARolloutSurvivesItsLeader(t *testing.T) {
+func TestRolloutSurvivesItsLeader(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	first := f.waitLeader()
@@ -233,7 +233,7 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 // If a new version refuses connections, it loses its share on all nodes, based
 // on the counts of all of them together; established connections stay after the
 // rollback.
-func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
+func TestRolloutToRefusingBackendIsAborted(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	m := f.up()[1]

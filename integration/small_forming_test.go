@@ -8,7 +8,7 @@ import (
 
 // A node that waits for others answers its owner at once, with the nodes that
 // it waits for and has seen.
-func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
+func TestFormingNodeNamesMissingNodes(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
 	f, prefix := &cluster{t: t}, freshNet()
@@ -73,7 +73,7 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 }
 
 // The same for a node that waits to be admitted.
-func TestANodeThatJoinsSaysWhoDoesNotLetItIn(t *testing.T) {
+func TestJoiningNodeNamesRefusingNodes(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
 	first := f.members[0]

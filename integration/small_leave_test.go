@@ -8,7 +8,7 @@ import (
 )
 
 // leave reports why the node stays, even if that is known only after its drain.
-func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
+func TestFailedLeaveReportsReason(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	lead := f.waitLeader()
@@ -45,7 +45,7 @@ func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
 
 // A removed node ends with a distinct exit code, at every start, which the
 // systemd units handle.
-func TestARemovedNodeEndsForGood(t *testing.T) {
+func TestRemovedNodeExitsForGood(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	lead := f.waitLeader()
@@ -70,7 +70,7 @@ func TestARemovedNodeEndsForGood(t *testing.T) {
 }
 
 // A killed node is not reported as serving, however soon the request comes.
-func TestAKilledNodeIsNotSaidToServe(t *testing.T) {
+func TestKilledNodeIsNotShownAsServing(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	lead := f.waitLeader()

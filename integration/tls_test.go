@@ -304,7 +304,7 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 	}
 }
 
-func TestTLSTowardsEndpoints(t *testing.T) {
+func TestUpstreamTLS(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "somebody else")
 	config := ca.issue("endpoint.example.com").server(t)

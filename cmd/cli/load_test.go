@@ -36,7 +36,7 @@ func service(name string) string { return strings.Replace(loadedService, "NAME",
 
 // Kubernetes mounts a ConfigMap as links into a hidden folder, and deployments
 // link to the folder of a release.
-func TestFoldersAsTheyAreMounted(t *testing.T) {
+func TestLoadFollowsMountedFolders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	writeAll(t, dir, map[string]string{
@@ -60,7 +60,7 @@ func TestFoldersAsTheyAreMounted(t *testing.T) {
 }
 
 // An empty file may be half-written: a sync would delete its resources.
-func TestAFileThatIsBeingWrittenIsNotSynced(t *testing.T) {
+func TestSyncRefusesEmptyFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	writeAll(t, dir, map[string]string{"a.yaml": service("a"), "b.yaml": " \n", "c.yaml": "# none now\n"})
@@ -75,7 +75,7 @@ func TestAFileThatIsBeingWrittenIsNotSynced(t *testing.T) {
 
 // A mixture of old and new files would make a sync delete resources that are in
 // both sets.
-func TestFilesThatChangeWhileTheyAreReadAreReadAgain(t *testing.T) {
+func TestChangingFilesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	writeAll(t, dir, map[string]string{"1/a.yaml": service("a"), "2/a.yaml": service("a"), "now": "-> 1"})

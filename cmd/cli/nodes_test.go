@@ -39,7 +39,7 @@ func leaving(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
 	}
 }
 
-func TestLeaveEndsWhenTheNodeIsNoMemberAnyMore(t *testing.T) {
+func TestLeaveWaitsUntilTheNodeIsGone(t *testing.T) {
 	var asked atomic.Int32
 	answering(t, leaving(t, &asked))
 	penstock("leave", "n2", "--over", "3s").want(t, 0, "n2 left\n", "n2 is leaving: 5 connections to close\nn2 is draining: 2 connections\n")
@@ -48,7 +48,7 @@ func TestLeaveEndsWhenTheNodeIsNoMemberAnyMore(t *testing.T) {
 	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "0s").want(t, 0, "", "n2 is leaving: 5 connections to close\n")
 }
 
-func TestStatusSaysFirstThatTheNodeIsAlone(t *testing.T) {
+func TestStatusReportsMissingLeaderFirst(t *testing.T) {
 	status := admin.Status{Nodes: []admin.NodeStatus{
 		{Name: "n1", Role: "voter", State: "serving", AppliedIndex: 12, Resources: 2, Address: "127.0.0.1:7947", Uptime: "1m", Version: "v1"},
 		{Name: "n2", Role: "voter", State: "unreachable", AppliedIndex: 10, Lag: 2},

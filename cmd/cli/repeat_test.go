@@ -44,7 +44,7 @@ func (d *deletes) once(t *testing.T, least int) {
 	}
 }
 
-func TestAChangeIsRepeatedUnderItsIDUntilItsOutcomeIsKnown(t *testing.T) {
+func TestChangeIsRetriedUnderItsID(t *testing.T) {
 	done := &admin.DeleteResult{Index: 7, Kind: "Service", Name: "apps", Reached: admin.Reached{Nodes: 1}}
 	d := new(deletes)
 	d.then = func(ctx context.Context, nth int) (*admin.DeleteResult, error) {
@@ -63,7 +63,7 @@ func TestAChangeIsRepeatedUnderItsIDUntilItsOutcomeIsKnown(t *testing.T) {
 	d.once(t, 3)
 }
 
-func TestARefusalOfTheRepetitionIsAnAnswer(t *testing.T) {
+func TestRefusedRetryIsFinal(t *testing.T) {
 	d := &deletes{then: func(_ context.Context, nth int) (*admin.DeleteResult, error) {
 		if nth == 1 {
 			return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")
@@ -76,7 +76,7 @@ func TestARefusalOfTheRepetitionIsAnAnswer(t *testing.T) {
 }
 
 // A repetition that did not act does not tell what became of the first attempt.
-func TestARepetitionThatDoesNotActIsNoAnswer(t *testing.T) {
+func TestRetryThatDoesNotActLeavesOutcomeUnknown(t *testing.T) {
 	d := &deletes{then: func(_ context.Context, nth int) (*admin.DeleteResult, error) {
 		if nth == 1 {
 			return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")
@@ -90,7 +90,7 @@ func TestARepetitionThatDoesNotActIsNoAnswer(t *testing.T) {
 }
 
 // A request that the node gives up at its deadline counts as timed out.
-func TestTheNodesDeadlineIsTheCommands(t *testing.T) {
+func TestNodeDeadlineCountsAsTimeout(t *testing.T) {
 	answering(t, func(s *admin.Server) {
 		admin.Handle(s, admin.MethodGet, admin.RoleReader, func(ctx context.Context, _ *admin.GetRequest) (*admin.GetResult, error) {
 			<-ctx.Done()
@@ -100,7 +100,7 @@ func TestTheNodesDeadlineIsTheCommands(t *testing.T) {
 	penstock("get", "services", "--timeout", "500ms").want(t, 3, "", "penstock: the node did not answer in time; raise --timeout\n")
 }
 
-func TestWhatNobodyCouldTellIsCalledUnknown(t *testing.T) {
+func TestUnknownOutcomeIsReported(t *testing.T) {
 	d := &deletes{then: func(context.Context, int) (*admin.DeleteResult, error) {
 		return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")
 	}}
@@ -113,7 +113,7 @@ func TestWhatNobodyCouldTellIsCalledUnknown(t *testing.T) {
 	penstock("delete", "service", "apps", "--timeout", "300ms", "--wait-timeout", "1ms").want(t, 3, "", "outcome unknown")
 }
 
-func TestARefusalIsNotRepeated(t *testing.T) {
+func TestRefusalIsNotRetried(t *testing.T) {
 	d := &deletes{then: func(context.Context, int) (*admin.DeleteResult, error) {
 		return nil, admin.Errorf(admin.NoLeader, "no leader is in reach: nothing was changed")
 	}}
@@ -125,7 +125,7 @@ func TestARefusalIsNotRepeated(t *testing.T) {
 }
 
 // Exit codes and messages if fewer nodes act on a change than wanted.
-func TestWaitSaysWhoIsLate(t *testing.T) {
+func TestWaitNamesLateNodes(t *testing.T) {
 	var asked admin.Wait
 	var reached admin.Reached
 	answering(t, func(s *admin.Server) {

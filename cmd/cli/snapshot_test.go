@@ -44,7 +44,7 @@ func (k *keeper) methods(s *admin.Server) {
 	})
 }
 
-func TestASavedSnapshotIsWholeOrNotThere(t *testing.T) {
+func TestSnapshotSaveIsAtomic(t *testing.T) {
 	k := &keeper{chunks: [][]byte{[]byte("abc"), []byte("def")}}
 	answering(t, k.methods)
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func TestASavedSnapshotIsWholeOrNotThere(t *testing.T) {
 	}
 }
 
-func TestARestoreSendsTheWholeFileInOrder(t *testing.T) {
+func TestRestoreUploadsPartsInOrder(t *testing.T) {
 	k := new(keeper)
 	answering(t, k.methods)
 	dir := t.TempDir()

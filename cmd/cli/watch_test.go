@@ -40,7 +40,7 @@ func changes(s *admin.Server) {
 	})
 }
 
-func TestWatchShowsChangesAsTheyCome(t *testing.T) {
+func TestWatchShowsChanges(t *testing.T) {
 	answering(t, changes)
 	penstock("get", "services", "--watch").want(t, 0, `NAME   PROTOCOL   BALANCING    ENDPOINTS   CHECK
 a      tcp        roundRobin   1           -
@@ -68,7 +68,7 @@ a            deleted
 	}
 }
 
-func TestAWatchThatBreaksIsAnError(t *testing.T) {
+func TestBrokenWatchIsAnError(t *testing.T) {
 	answering(t, func(s *admin.Server) {
 		admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, func(
 			ctx context.Context,

@@ -162,7 +162,7 @@ func TestBalancerTakesTurns(t *testing.T) {
 	}
 }
 
-func TestBalancerRetriesWhatCannotConnect(t *testing.T) {
+func TestBalancerRetriesFailedConnects(t *testing.T) {
 	dead := deadPeer(t)
 	b, addr := balance(t, dead, newPeer(t, name("a")))
 	for range 4 {
@@ -180,7 +180,7 @@ func TestBalancerRetriesWhatCannotConnect(t *testing.T) {
 
 // An established connection is not retried elsewhere: the node may have acted
 // on it.
-func TestBalancerDoesNotRetryWhatWasConnected(t *testing.T) {
+func TestBalancerDoesNotRetryEstablishedConnections(t *testing.T) {
 	breaks := newPeer(t, func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1)) // a reset that comes sooner may look like a failed connect
 		c.SetLinger(0)
@@ -200,7 +200,7 @@ func TestBalancerDoesNotRetryWhatWasConnected(t *testing.T) {
 	}
 }
 
-func TestBalancerWithNobodyCloses(t *testing.T) {
+func TestBalancerWithoutBackendsCloses(t *testing.T) {
 	dead := deadPeer(t)
 	_, addr := balance(t, dead, dead)
 	if got := hears(t, addr); got != "" {
@@ -209,7 +209,7 @@ func TestBalancerWithNobodyCloses(t *testing.T) {
 }
 
 // A draining node keeps its connections and gets no new ones.
-func TestBalancerLeavesADrainingNodeAlone(t *testing.T) {
+func TestBalancerAvoidsDrainingNode(t *testing.T) {
 	drains, other := newPeer(t, echo), newPeer(t, echo)
 	b, addr := balance(t, drains, other)
 	b.set(0, false)
@@ -282,7 +282,7 @@ func TestBalancerCopiesEveryByte(t *testing.T) {
 }
 
 // Each side may half-close while the other continues.
-func TestBalancerPassesHalfClosesOn(t *testing.T) {
+func TestBalancerForwardsHalfCloses(t *testing.T) {
 	asked := make(chan string, 1)
 	answers := newPeer(t, func(c *net.TCPConn) {
 		io.WriteString(c, "greeting")
@@ -302,7 +302,7 @@ func TestBalancerPassesHalfClosesOn(t *testing.T) {
 	}
 }
 
-func TestBalancerPassesResetsOn(t *testing.T) {
+func TestBalancerForwardsResets(t *testing.T) {
 	met := make(chan error, 1)
 	_, addr := balance(t, newPeer(t, func(c *net.TCPConn) {
 		io.WriteString(c, "x")
@@ -319,7 +319,7 @@ func TestBalancerPassesResetsOn(t *testing.T) {
 }
 
 // Only connections of the killed process are excused.
-func TestBalancerExcusesWhatAKilledNodeCarried(t *testing.T) {
+func TestBalancerExcusesConnectionsOfKilledNode(t *testing.T) {
 	var victims sync.Map // connections of the killed node
 	killed := newPeer(t, func(c *net.TCPConn) {
 		victims.Store(c, nil)

@@ -11,7 +11,7 @@ import (
 
 // If a node is killed with a producer's first request, no record is lost: the
 // client retries through another node.
-func TestAProducerOutlivesTheNodeOfItsFirstRequest(t *testing.T) {
+func TestProducerSurvivesNodeOfItsFirstRequest(t *testing.T) {
 	t.Parallel()
 	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(demoPartitions, demoTopic))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // Connections in the queue of a stopping endpoint are served, even if the
 // accept loop is late.
-func TestADyingServiceServesItsQueue(t *testing.T) {
+func TestStoppingServiceServesItsQueue(t *testing.T) {
 	t.Parallel()
 	l, err := listenPlain("127.0.0.1:0")
 	if err != nil {
