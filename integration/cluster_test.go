@@ -53,7 +53,7 @@ func TestExpectFormsCluster(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
 	f := &cluster{t: t}
-	prefix := freshNet()
+	prefix := newNetwork()
 	var join []string
 	for i := range 3 {
 		f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1))
@@ -61,7 +61,7 @@ func TestExpectFormsCluster(t *testing.T) {
 	}
 	f.join = []string{"--expect", "3", "--join", strings.Join(join, ","), "--token", token}
 	for _, i := range []int{2, 0, 1} {
-		f.members[i].begin(f.join...)
+		f.members[i].startProcess(f.join...)
 	}
 	for _, m := range f.members {
 		m.waitReady()
@@ -82,14 +82,14 @@ func TestNodesReturnAtOtherAddresses(t *testing.T) {
 	for _, m := range f.members {
 		m.stop()
 	}
-	prefix := freshNet()
+	prefix := newNetwork()
 	for i, m := range f.members {
-		m.at(fmt.Sprint(prefix, i+1))
+		m.moveTo(fmt.Sprint(prefix, i+1))
 	}
 	// If all nodes have moved, --join must name one of their addresses.
-	f.members[0].begin()
-	f.members[1].begin("--join", prefix+"1:"+clusterPort)
-	f.members[2].begin("--join", prefix+"1:"+clusterPort)
+	f.members[0].startProcess()
+	f.members[1].startProcess("--join", prefix+"1:"+clusterPort)
+	f.members[2].startProcess("--join", prefix+"1:"+clusterPort)
 	for _, m := range f.members {
 		m.waitReady()
 	}
@@ -123,20 +123,20 @@ func TestKilledNodesBreakOnlyTheirConnections(t *testing.T) {
 				}
 			}
 		}
-		tr.pardon(victim)
+		tr.excuseNode(victim)
 		victim.kill()
 		f.waitLeader()
 		f.up()[0].apply(serviceOnAll("during-"+who, map[string]string{"leader": "9101", "follower": "9102"}[who], serve(t, echo)))
 		victim.launch()
 		f.waitSettled(3)
 	}
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 
 	for _, m := range f.members {
 		m.kill()
 	}
 	for _, m := range f.members {
-		m.begin()
+		m.startProcess()
 	}
 	for _, m := range f.members {
 		m.waitReady()

@@ -22,9 +22,9 @@ func TestNodeThatCannotLeaveStaysInService(t *testing.T) {
 		}
 	}
 	m := rest[1]
-	m.leaveUnawares(f, rest[0], "--wait-timeout", "2s")
+	m.leaveBeforeDetection(f, rest[0], "--wait-timeout", "2s")
 	waitFor(t, m.name+" to be in service", func() bool {
-		m.mustLive()
+		m.mustBeRunning()
 		code, _ := m.fetch("/readyz")
 		list, ok := m.membersSeen()
 		for _, x := range list {
@@ -43,10 +43,10 @@ func TestNodeThatCannotLeaveStaysInService(t *testing.T) {
 	}
 }
 
-// leaveUnawares makes a node leave while another one is gone and no node has
-// noticed yet. A node that has noticed refuses at once, which is not the case
-// under test.
-func (m *member) leaveUnawares(f *cluster, gone *member, args ...string) (r result) {
+// leaveBeforeDetection makes a node leave while another one is gone and no node
+// has noticed yet. A node that has noticed refuses at once, which is not the
+// case under test.
+func (m *member) leaveBeforeDetection(f *cluster, gone *member, args ...string) (r result) {
 	m.t.Helper()
 	for range 5 {
 		gone.kill()
@@ -88,12 +88,12 @@ func TestJoiningNodeIsReadyWithItsListeners(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
 	f.members[0].apply(serviceOnAll("edge", "9102", named(t, "b")))
-	prefix := freshNet()
+	prefix := newNetwork()
 	for i := range 3 {
 		m := f.add(fmt.Sprint("j", i), fmt.Sprint(prefix, i+1))
-		m.begin(f.join...)
+		m.startProcess(f.join...)
 		waitFor(t, m.name+" to be ready", func() bool {
-			m.mustLive()
+			m.mustBeRunning()
 			code, _ := m.fetch("/readyz")
 			return code == http.StatusOK
 		})

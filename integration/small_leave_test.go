@@ -19,7 +19,7 @@ func TestFailedLeaveReportsReason(t *testing.T) {
 		}
 	}
 	m := rest[1]
-	r := m.leaveUnawares(f, rest[0])
+	r := m.leaveBeforeDetection(f, rest[0])
 	if r.code != 1 || !strings.Contains(r.err, m.name+" has not left and stays in service: ") || strings.Contains(r.out, "left") {
 		t.Errorf("leave of a node that is needed: %+v", r)
 	}
@@ -38,7 +38,7 @@ func TestFailedLeaveReportsReason(t *testing.T) {
 	m.down = true
 	// The data folder is unusable, and the exit code tells a supervisor not to
 	// retry.
-	m.begin()
+	m.startProcess()
 	m.wantExit(4)
 	m.down = true
 }
@@ -59,7 +59,7 @@ func TestRemovedNodeExitsForGood(t *testing.T) {
 		t.Fatalf("remove: %+v", r)
 	}
 	m.wantExit(4)
-	m.begin()
+	m.startProcess()
 	m.wantExit(4)
 	m.down = true
 	for _, unit := range []string{"deploy/penstock.service", "deploy/penstock@.service"} {

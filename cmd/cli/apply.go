@@ -54,7 +54,7 @@ func checkCommand() *cobra.Command {
 			if len(faults) > 0 {
 				return faults
 			}
-			tellRollouts(cmd.OutOrStdout(), l.objects)
+			printRolloutPlans(cmd.OutOrStdout(), l.objects)
 			fmt.Fprintf(cmd.OutOrStdout(), "%d resources, no faults\n", len(l.objects))
 			return nil
 		},
@@ -69,15 +69,15 @@ func printWarnings(w io.Writer, warnings []resource.Fault) {
 	}
 }
 
-// applying holds the flags that apply and diff share.
-type applying struct {
+// applyFlags holds the flags that apply and diff share.
+type applyFlags struct {
 	paths    []string
 	output   string
 	prune    bool
 	selector map[string]string
 }
 
-func (a *applying) flags(cmd *cobra.Command) {
+func (a *applyFlags) flags(cmd *cobra.Command) {
 	filesFlag(cmd, &a.paths)
 	cmd.Flags().BoolVar(&a.prune, "prune", false, "delete resources that have the labels of -l and are not in the files")
 	selectorFlag(cmd, &a.selector, "with --prune: labels of the resources that may be deleted, k=v,...")
@@ -85,7 +85,7 @@ func (a *applying) flags(cmd *cobra.Command) {
 }
 
 // request reads the files given with -f into an ApplyRequest.
-func (a *applying) request(cmd *cobra.Command) (*loaded, *admin.ApplyRequest, error) {
+func (a *applyFlags) request(cmd *cobra.Command) (*loaded, *admin.ApplyRequest, error) {
 	switch {
 	case a.prune && len(a.selector) == 0:
 		return nil, nil, usagef("--prune needs -l, the labels of the resources that may be deleted")
@@ -102,8 +102,8 @@ func (a *applying) request(cmd *cobra.Command) (*loaded, *admin.ApplyRequest, er
 	return l, &admin.ApplyRequest{Documents: l.documents(), Prune: a.selector}, nil
 }
 
-// heard prints the warnings in a node's answer.
-func (l *loaded) heard(cmd *cobra.Command, r *admin.ApplyResult) {
+// printResultWarnings prints the warnings in a node's answer.
+func (l *loaded) printResultWarnings(cmd *cobra.Command, r *admin.ApplyResult) {
 	warnings := make([]resource.Fault, len(r.Warnings))
 	for i, f := range r.Warnings {
 		warnings[i] = l.locate(f)
@@ -112,8 +112,8 @@ func (l *loaded) heard(cmd *cobra.Command, r *admin.ApplyResult) {
 }
 
 func applyCommand(t *target) *cobra.Command {
-	var a applying
-	var w waiting
+	var a applyFlags
+	var w waitFlags
 	cmd := &cobra.Command{
 		Use:   "apply -f FILES",
 		Short: "Create or change resources, all or none of them",
@@ -132,11 +132,11 @@ func applyCommand(t *target) *cobra.Command {
 				return err
 			}
 			req.ID = newID()
-			r, err := askUntilKnown[admin.ApplyResult](cmd, t, req.Wait.For, admin.MethodApply, req)
+			r, err := askWithRetries[admin.ApplyResult](cmd, t, req.Wait.For, admin.MethodApply, req)
 			if err != nil {
 				return l.relocate(err)
 			}
-			l.heard(cmd, r)
+			l.printResultWarnings(cmd, r)
 			if err := printChanges(cmd.OutOrStdout(), r.Changes, a.output); err != nil {
 				return err
 			}
@@ -159,7 +159,7 @@ func printChanges(w io.Writer, changes []admin.Change, output string) error {
 }
 
 func diffCommand(t *target) *cobra.Command {
-	var a applying
+	var a applyFlags
 	cmd := &cobra.Command{
 		Use:   "diff -f FILES",
 		Short: "Show what apply would change; secrets stay hidden",
@@ -177,7 +177,7 @@ func diffCommand(t *target) *cobra.Command {
 			if err != nil {
 				return l.relocate(err)
 			}
-			l.heard(cmd, r)
+			l.printResultWarnings(cmd, r)
 			if a.output == "json" {
 				return printJSON(cmd.OutOrStdout(), r.Changes)
 			}
@@ -190,8 +190,8 @@ func diffCommand(t *target) *cobra.Command {
 			if !changed {
 				return nil
 			}
-			words, err := traffic(cmd, t, req)
-			for _, line := range words {
+			effects, err := diffTraffic(cmd, t, req)
+			for _, line := range effects {
 				fmt.Fprintln(w, line)
 			}
 			return err

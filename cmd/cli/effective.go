@@ -26,7 +26,7 @@ func (e *effectiveFlags) flags(cmd *cobra.Command) {
 }
 
 // getEffective prints the effective routes on the target node.
-func getEffective(cmd *cobra.Command, t *target, args []string, g *getting) error {
+func getEffective(cmd *cobra.Command, t *target, args []string, g *getFlags) error {
 	kind, err := resource.FindKind(kinds.All(), args[0])
 	switch {
 	case !g.effective.on:
@@ -163,7 +163,7 @@ func effectiveBackends(s *routing.EffectiveSource) string {
 	}
 	text := strings.Join(parts, ", ")
 	if s.Rollout != nil {
-		text += byRollout(s.Rollout)
+		text += rolloutSuffix(s.Rollout)
 	}
 	return text
 }

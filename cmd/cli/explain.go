@@ -54,7 +54,7 @@ func explainCommand(t *target) *cobra.Command {
 	requestFlags(cmd, &request, "")
 	f.StringVar(&req.Node, "node", "", "node that accepts the connection, by name or ID (default the node at --addr)")
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		return t.members(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
+		return t.nodeNames(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	outputFlag(cmd, &output, "text", "json")
 	return cmd

@@ -16,8 +16,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// getting holds the flags of get.
-type getting struct {
+// getFlags holds the flags of get.
+type getFlags struct {
 	output   string
 	as       string
 	watch    bool
@@ -28,7 +28,7 @@ type getting struct {
 }
 
 func getCommand(t *target) *cobra.Command {
-	var g getting
+	var g getFlags
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
 		Short: "Show resources; secrets stay hidden",
@@ -89,8 +89,8 @@ func staleFlag(cmd *cobra.Command, into *bool) {
 	cmd.Flags().BoolVar(into, "stale", false, "read the state of the node at --addr, which may be outdated")
 }
 
-// restore decodes a resource that a node sent.
-func restore(d admin.Document) (resource.Object, error) {
+// decodeDocument decodes a resource that a node sent.
+func decodeDocument(d admin.Document) (resource.Object, error) {
 	o, err := resource.Restore(d.Data, kinds.All())
 	if err != nil {
 		err = fmt.Errorf("%s/%s: the node runs a different version than this command: %w", d.Kind, d.Name, err)
@@ -103,7 +103,7 @@ func printResources(w io.Writer, r *admin.GetResult, output string, one bool) er
 	raw := make([]json.RawMessage, len(r.Documents))
 	for i, d := range r.Documents {
 		var err error
-		if objects[i], err = restore(d); err != nil {
+		if objects[i], err = decodeDocument(d); err != nil {
 			return err
 		}
 		raw[i] = d.Data

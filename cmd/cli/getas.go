@@ -19,7 +19,7 @@ func asFlag(cmd *cobra.Command, into *string) {
 	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func (g *getting) checkAs() error {
+func (g *getFlags) checkAs() error {
 	switch {
 	case g.as == "":
 		return nil
@@ -35,7 +35,7 @@ func (g *getting) checkAs() error {
 func printAs(w io.Writer, r *admin.GetResult, format string) error {
 	var out strings.Builder
 	for i, d := range r.Documents {
-		o, err := restore(d)
+		o, err := decodeDocument(d)
 		if err != nil {
 			return err
 		}

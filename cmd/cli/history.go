@@ -41,7 +41,7 @@ func historyCommand(t *target) *cobra.Command {
 			default:
 				var rows [][]string
 				for _, v := range r.Revisions {
-					rows = append(rows, []string{strconv.FormatUint(v.Version, 10), timeText(v.At), oneLine(v.Who), what(v)})
+					rows = append(rows, []string{strconv.FormatUint(v.Version, 10), timeText(v.At), sanitize(v.Who), actionText(v)})
 				}
 				printTable(w, []string{"VERSION", "WHEN", "WHO", "WHAT"}, rows)
 			}
@@ -54,9 +54,9 @@ func historyCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// what describes the action of a revision.
-func what(v admin.Revision) string {
-	text := oneLine(v.What)
+// actionText describes the action of a revision.
+func actionText(v admin.Revision) string {
+	text := sanitize(v.What)
 	if v.Deleted && v.What != "delete" {
 		text += " (deleted)"
 	}
@@ -69,12 +69,12 @@ func printRevisions(w io.Writer, revisions []admin.Revision) {
 		if i > 0 {
 			fmt.Fprintln(w, "---")
 		}
-		fmt.Fprintf(w, "# %s\n%s", headline(v), v.YAML)
+		fmt.Fprintf(w, "# %s\n%s", revisionHeadline(v), v.YAML)
 	}
 }
 
-func headline(v admin.Revision) string {
-	return fmt.Sprintf("version %d, %s, %s: %s", v.Version, timeText(v.At), orElse(oneLine(v.Who), "unknown"), what(v))
+func revisionHeadline(v admin.Revision) string {
+	return fmt.Sprintf("version %d, %s, %s: %s", v.Version, timeText(v.At), orElse(sanitize(v.Who), "unknown"), actionText(v))
 }
 
 // printHistory writes each change as a diff to the revision before it.
@@ -84,7 +84,7 @@ func printHistory(w io.Writer, r *admin.HistoryResult) {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintln(w, headline(v))
+		fmt.Fprintln(w, revisionHeadline(v))
 		before, old := "/dev/null", ""
 		if i+1 < len(r.Revisions) {
 			if previous := r.Revisions[i+1]; !previous.Deleted {

@@ -8,7 +8,7 @@ import (
 	"penstock/node/admin"
 )
 
-func historian(r *admin.HistoryResult) func(*admin.Server) {
+func serveHistory(r *admin.HistoryResult) func(*admin.Server) {
 	return func(s *admin.Server) {
 		admin.Handle(s, admin.MethodHistory, admin.RoleReader, func(context.Context, *admin.HistoryRequest) (*admin.HistoryResult, error) {
 			return r, nil
@@ -18,7 +18,7 @@ func historian(r *admin.HistoryResult) func(*admin.Server) {
 
 func TestHistoryShowsWhoChangedWhat(t *testing.T) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	answering(t, historian(&admin.HistoryResult{Kind: "Service", Name: "apps", Revisions: []admin.Revision{
+	serveAdmin(t, serveHistory(&admin.HistoryResult{Kind: "Service", Name: "apps", Revisions: []admin.Revision{
 		{Version: 9, At: at.Add(2 * time.Hour), Who: "ann", What: "delete", Deleted: true},
 		{Version: 8, At: at.Add(time.Hour), Who: "cd\x1b[2J", What: "rollback to 3", YAML: "a: 1\nb: 3\n"},
 		{Version: 7, At: at.Add(time.Hour), Who: "ann", What: "apply", YAML: "a: 1\nb: 3\n"},

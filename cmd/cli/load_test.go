@@ -11,9 +11,9 @@ import (
 
 const loadedService = "kind: Service\nname: NAME\nspec:\n  endpoints: [{address: \"127.0.0.1:1\"}]\n"
 
-// writeAll writes files below a folder; the content "-> X" creates a symbolic
+// writeFiles writes files below a folder; the content "-> X" creates a symbolic
 // link to X.
-func writeAll(t *testing.T, dir string, content map[string]string) {
+func writeFiles(t *testing.T, dir string, content map[string]string) {
 	t.Helper()
 	for name, text := range content {
 		path := filepath.Join(dir, name)
@@ -39,7 +39,7 @@ func service(name string) string { return strings.Replace(loadedService, "NAME",
 func TestLoadFollowsMountedFolders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	writeAll(t, dir, map[string]string{
+	writeFiles(t, dir, map[string]string{
 		"map/..2026_11_22/a.yaml": service("a"), "map/..data": "-> ..2026_11_22", "map/a.yaml": "-> ..data/a.yaml",
 		"map/.a.yaml.swp.yaml": "half a fi", "map/more/b.yaml": service("b"),
 		"current": "-> map",
@@ -63,11 +63,11 @@ func TestLoadFollowsMountedFolders(t *testing.T) {
 func TestSyncRefusesEmptyFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	writeAll(t, dir, map[string]string{"a.yaml": service("a"), "b.yaml": " \n", "c.yaml": "# none now\n"})
+	writeFiles(t, dir, map[string]string{"a.yaml": service("a"), "b.yaml": " \n", "c.yaml": "# none now\n"})
 	if _, err := readObjects([]string{dir}, nil, os.Stderr, true, false); err == nil || !strings.Contains(err.Error(), "b.yaml: is empty") {
 		t.Errorf("an empty file: %v", err)
 	}
-	writeAll(t, dir, map[string]string{"b.yaml": service("b")})
+	writeFiles(t, dir, map[string]string{"b.yaml": service("b")})
 	if objects, err := readObjects([]string{dir}, nil, os.Stderr, true, false); err != nil || len(objects) != 2 {
 		t.Errorf("%v, %v", objects, err)
 	}
@@ -78,12 +78,12 @@ func TestSyncRefusesEmptyFile(t *testing.T) {
 func TestChangingFilesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	writeAll(t, dir, map[string]string{"1/a.yaml": service("a"), "2/a.yaml": service("a"), "now": "-> 1"})
+	writeFiles(t, dir, map[string]string{"1/a.yaml": service("a"), "2/a.yaml": service("a"), "now": "-> 1"})
 	paths := []string{filepath.Join(dir, "now")}
 	links := 0
 	for changes, want := range []int{1, 2, 3} {
 		reads := 0
-		_, err := steady(paths, func() (int, error) {
+		_, err := readConsistent(paths, func() (int, error) {
 			if reads++; reads <= changes {
 				next := filepath.Join(dir, "next")
 				links++
@@ -99,7 +99,7 @@ func TestChangingFilesAreReadAgain(t *testing.T) {
 		}
 	}
 	size := 0
-	if _, err := steady(paths, func() (int, error) {
+	if _, err := readConsistent(paths, func() (int, error) {
 		size++
 		return 0, os.WriteFile(filepath.Join(dir, "now/a.yaml"), make([]byte, size), 0o600)
 	}); err == nil || !strings.Contains(err.Error(), "kept changing while") {

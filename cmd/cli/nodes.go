@@ -15,8 +15,8 @@ func overFlag(cmd *cobra.Command, into *time.Duration) {
 	cmd.Flags().DurationVar(into, "over", 0, "window in which connections are closed (default the node's --drain-timeout)")
 }
 
-// given returns the value of --over, or nil if it is not set.
-func given(cmd *cobra.Command, over time.Duration) (*time.Duration, error) {
+// parseOver returns the value of --over, or nil if it is not set.
+func parseOver(cmd *cobra.Command, over time.Duration) (*time.Duration, error) {
 	if !cmd.Flags().Changed("over") {
 		return nil, nil
 	}
@@ -41,7 +41,7 @@ func drainCommand(t *target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := admin.DrainRequest{Node: strings.Join(args, ""), Undo: undo}
 			var err error
-			if req.Over, err = given(cmd, over); err != nil {
+			if req.Over, err = parseOver(cmd, over); err != nil {
 				return err
 			}
 			if undo && req.Over != nil {
@@ -64,8 +64,8 @@ func drainCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// find returns the member with that name or ID, or nil.
-func find(members admin.Members, node string) *admin.Member {
+// findMember returns the member with that name or ID, or nil.
+func findMember(members admin.Members, node string) *admin.Member {
 	for i, m := range members {
 		if m.Name == node || m.ID == node {
 			return &members[i]

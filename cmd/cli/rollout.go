@@ -27,15 +27,15 @@ func rolloutCommand(t *target) *cobra.Command {
 			"`penstock history rollout ROUTE` shows its changes: when, by whom and why; `penstock get rollouts --watch` shows each " +
 			"step as it happens.",
 	}
-	return family(cmd, rolloutListCommand(t), rolloutStatusCommand(t),
-		rolloutDoCommand(t, rollout.Pause, "Hold a rollout at its current weight until it is resumed",
+	return commandGroup(cmd, rolloutListCommand(t), rolloutStatusCommand(t),
+		rolloutActionCommand(t, rollout.Pause, "Hold a rollout at its current weight until it is resumed",
 			"It is still aborted if too many connects fail or too many endpoints are ejected."),
-		rolloutDoCommand(t, rollout.Resume, "Resume a paused rollout",
+		rolloutActionCommand(t, rollout.Resume, "Resume a paused rollout",
 			"The time that its step had run before the pause counts."),
-		rolloutDoCommand(t, rollout.Rollback, "Set the weight of the new backend to 0 %",
+		rolloutActionCommand(t, rollout.Rollback, "Set the weight of the new backend to 0 %",
 			"Established connections stay where they are. A rollout that was rolled back or aborted stays so until it is restarted "+
 				"or the route gets another rollout.", "abort"),
-		rolloutDoCommand(t, rollout.Restart, "Restart a rollout at its first step",
+		rolloutActionCommand(t, rollout.Restart, "Restart a rollout at its first step",
 			"Earlier failures do not count."),
 	)
 }
@@ -75,7 +75,7 @@ func printRollouts(w io.Writer, list []admin.Rollout) {
 		}
 		rows[i] = []string{
 			r.Route, r.Destination, r.Backend, rollout.PhaseText(r.Phase),
-			fmt.Sprintf("%d/%d", r.Step, r.Steps), fmt.Sprintf("%d %%", r.Weight), leftText(r), oneLine(why),
+			fmt.Sprintf("%d/%d", r.Step, r.Steps), fmt.Sprintf("%d %%", r.Weight), leftText(r), sanitize(why),
 		}
 	}
 	printTable(w, []string{"ROLLOUT", "TO", "BACKEND", "PHASE", "STEP", "WEIGHT", "LEFT", "WHY"}, rows)
@@ -152,26 +152,26 @@ func askRollout(cmd *cobra.Command, t *target, req admin.RolloutsRequest) (*admi
 	return &(*list)[0], nil
 }
 
-// lookPause is the pause between two polls of a rollout.
-const lookPause = time.Second
+// rolloutPollInterval is the pause between two polls of a rollout.
+const rolloutPollInterval = time.Second
 
 // awaitRollout waits until a rollout is over. A change of leader or a node that
 // is unreachable for less than --timeout does not end the wait.
 func awaitRollout(cmd *cobra.Command, t *target, route string) (*admin.Rollout, error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	heard := time.Now()
+	lastAnswer := time.Now()
 	for {
 		r, err := askRollout(cmd, t, admin.RolloutsRequest{Route: route})
 		switch {
 		case err == nil && r.Phase != resource.RolloutRunning && r.Phase != resource.RolloutPaused:
 			return r, nil
 		case err == nil:
-			heard = time.Now()
-		case refused(err) || time.Since(heard) > t.timeout:
+			lastAnswer = time.Now()
+		case refused(err) || time.Since(lastAnswer) > t.timeout:
 			return nil, err
 		}
-		timer := time.NewTimer(lookPause)
+		timer := time.NewTimer(rolloutPollInterval)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -198,7 +198,7 @@ func printRollout(w io.Writer, r *admin.Rollout, stale bool) {
 	}
 	line("step", "%s", step)
 	if r.Reason != "" {
-		line("why", "%s", oneLine(r.Reason))
+		line("why", "%s", sanitize(r.Reason))
 	}
 	if r.Held != "" {
 		line("waits", "%s", r.Held)
@@ -209,18 +209,18 @@ func printRollout(w io.Writer, r *admin.Rollout, stale bool) {
 	line("connects", "%d within %s: %d failed, %d reset", r.Connects, resource.Duration(r.Window), r.Failed, r.Resets)
 	line("endpoints", "%d in total on %d nodes, %d ejected", r.Endpoints, r.Nodes, r.Ejected)
 	for _, s := range r.Silent {
-		line("left out", "%s", oneLine(s))
+		line("left out", "%s", sanitize(s))
 	}
 }
 
-func rolloutDoCommand(t *target, do, short, long string, aliases ...string) *cobra.Command {
-	var w waiting
+func rolloutActionCommand(t *target, do, short, long string, aliases ...string) *cobra.Command {
+	var w waitFlags
 	var output string
 	cmd := &cobra.Command{
 		Use:               do + " ROUTE",
 		Aliases:           aliases,
 		Short:             short,
-		Long:              long + " " + repeats + ".",
+		Long:              long + " " + retryHelp + ".",
 		Example:           "  penstock rollout " + do + " canary",
 		Args:              argRange(1, 1, "ROUTE"),
 		ValidArgsFunction: completeRollout(t),
@@ -230,7 +230,7 @@ func rolloutDoCommand(t *target, do, short, long string, aliases ...string) *cob
 				return err
 			}
 			req := admin.RolloutRequest{ID: newID(), Do: do, Route: args[0], Wait: wait}
-			r, err := askUntilKnown[admin.RolloutResult](cmd, t, wait.For, admin.MethodRollout, req)
+			r, err := askWithRetries[admin.RolloutResult](cmd, t, wait.For, admin.MethodRollout, req)
 			if err != nil {
 				return err
 			}
@@ -255,9 +255,9 @@ func rolloutDoCommand(t *target, do, short, long string, aliases ...string) *cob
 // completeRollout completes the names of routes that have a rollout.
 func completeRollout(t *target) completion {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		hurried := *t
-		hurried.timeout = completing
-		list, err := ask[admin.Rollouts](cmd, &hurried, admin.MethodRollouts, admin.RolloutsRequest{Stale: true})
+		quick := *t
+		quick.timeout = completionTimeout
+		list, err := ask[admin.Rollouts](cmd, &quick, admin.MethodRollouts, admin.RolloutsRequest{Stale: true})
 		if len(args) > 0 || err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -265,18 +265,18 @@ func completeRollout(t *target) completion {
 		for _, r := range *list {
 			names = append(names, r.Route)
 		}
-		return begin(names, prefix), cobra.ShellCompDirectiveNoFileComp
+		return withPrefix(names, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // rolloutRow returns a row of get rollouts.
 func rolloutRow(o resource.Object) []string {
 	s := o.Spec.(*resource.Rollout)
-	return []string{rollout.PhaseText(s.Phase), fmt.Sprint(s.Step), fmt.Sprintf("%d %%", s.Weight), timeText(s.Since), oneLine(s.Reason)}
+	return []string{rollout.PhaseText(s.Phase), fmt.Sprint(s.Step), fmt.Sprintf("%d %%", s.Weight), timeText(s.Since), sanitize(s.Reason)}
 }
 
-// tellRollouts describes the rollouts of the given routes.
-func tellRollouts(w io.Writer, objects []resource.Object) {
+// printRolloutPlans describes the rollouts of the given routes.
+func printRolloutPlans(w io.Writer, objects []resource.Object) {
 	for _, o := range objects {
 		if r, ok := o.Spec.(*resource.MeshTCPRoute); ok && r.Rollout != nil {
 			fmt.Fprintf(w, "%s: rollout: %s\n", o.Name, r.RolloutText())
@@ -284,7 +284,7 @@ func tellRollouts(w io.Writer, objects []resource.Object) {
 	}
 }
 
-// byRollout names the rollout that sets the weights of a source's backends.
-func byRollout(p fmt.Stringer) string {
+// rolloutSuffix names the rollout that sets the weights of a source's backends.
+func rolloutSuffix(p fmt.Stringer) string {
 	return " (" + strings.TrimPrefix(p.String(), "weights of ") + ")"
 }

@@ -12,8 +12,8 @@ import (
 	"penstock/routing"
 )
 
-// simulating holds the flags of simulate.
-type simulating struct {
+// simulateFlags holds the flags of simulate.
+type simulateFlags struct {
 	paths       []string
 	output      string
 	connections int
@@ -26,7 +26,7 @@ type simulating struct {
 }
 
 func simulateCommand(t *target) *cobra.Command {
-	var s simulating
+	var s simulateFlags
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILES",
 		Short: "Show where connections would go before and after a change",
@@ -71,19 +71,19 @@ func simulateCommand(t *target) *cobra.Command {
 	requestFlags(cmd, &s.request, "with --listener or --to: ")
 	f.StringVar(&s.node, "node", "", "node that accepts the connections, by name or ID (default the node at --addr)")
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		return t.members(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
+		return t.nodeNames(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	outputFlag(cmd, &s.output, "table", "json")
 	return cmd
 }
 
-func (s *simulating) read(cmd *cobra.Command) (*loaded, *admin.SimulateRequest, error) {
-	switch given := cmd.Flags().Changed; {
+func (s *simulateFlags) read(cmd *cobra.Command) (*loaded, *admin.SimulateRequest, error) {
+	switch changed := cmd.Flags().Changed; {
 	case s.connections < 1 || s.connections > routing.MaxPlayed:
 		return nil, nil, usagef("--connections %d: want 1 to %d", s.connections, routing.MaxPlayed)
 	case s.listener != "" && s.to != "":
 		return nil, nil, usagef("--listener simulates connections to a listener, --to connections to a service; use one of them")
-	case s.listener == "" && (given("sni") || given("alpn") || given("from")):
+	case s.listener == "" && (changed("sni") || changed("alpn") || changed("from")):
 		return nil, nil, usagef("--sni, --alpn and --from require --listener")
 	case s.listener == "" && s.to == "" && requestGiven(cmd):
 		return nil, nil, usagef("--path, --method, --host and --header require --listener or --to")
@@ -124,7 +124,7 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 		if i > 0 || len(r.Words) > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%d %s\n", sim.Connections, playedText(p))
+		fmt.Fprintf(w, "%d %s\n", sim.Connections, simulatedText(p))
 		var rows [][]string
 		for _, o := range p.Outcomes {
 			service := o.Service
@@ -149,9 +149,9 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 	}
 }
 
-// playedText describes the simulated connections: "connections to apps from
+// simulatedText describes the simulated connections: "connections to apps from
 // MeshService web".
-func playedText(p *routing.SimulatedMove) string {
+func simulatedText(p *routing.SimulatedMove) string {
 	parts := []string{"connections"}
 	if p.Request != "" {
 		parts = []string{"requests", p.Request}
@@ -174,9 +174,9 @@ func playedText(p *routing.SimulatedMove) string {
 	return strings.Join(parts, " ")
 }
 
-// traffic describes the effect of a change on traffic; nil if the node runs an
-// older version, which cannot simulate.
-func traffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]string, error) {
+// diffTraffic describes the effect of a change on traffic; nil if the node runs
+// an older version, which cannot simulate.
+func diffTraffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]string, error) {
 	r, err := ask[admin.SimulateResult](cmd, t, admin.MethodSimulate, &admin.SimulateRequest{Documents: change.Documents, Prune: change.Prune})
 	var refusal *admin.Error
 	switch {

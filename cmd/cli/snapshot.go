@@ -19,7 +19,7 @@ import (
 )
 
 func snapshotCommand(t *target) *cobra.Command {
-	return family(&cobra.Command{
+	return commandGroup(&cobra.Command{
 		Use:   "snapshot",
 		Short: "Save all resources to a file, or restore them",
 	}, snapshotSaveCommand(t), snapshotRestoreCommand(t))
@@ -110,8 +110,8 @@ func (t *target) receive(ctx context.Context, req admin.SaveRequest, w io.Writer
 	return size, err
 }
 
-// uploadPart is the number of bytes of a snapshot sent per request.
-const uploadPart = 1 << 20
+// uploadPartSize is the number of bytes of a snapshot sent per request.
+const uploadPartSize = 1 << 20
 
 func snapshotRestoreCommand(t *target) *cobra.Command {
 	var yes bool
@@ -140,7 +140,7 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s restored as index %d: %d resources, %d deleted\n", args[0], r.Index, r.Resources, r.Deleted)
-			w := waiting{want: admin.WaitAll}
+			w := waitFlags{want: admin.WaitAll}
 			return w.report(cmd.ErrOrStderr(), committed(r.Index), r.Reached)
 		},
 	}
@@ -165,7 +165,7 @@ func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult
 	}
 	defer c.Close()
 	req := admin.UploadRequest{Upload: newID()}
-	part := make([]byte, uploadPart)
+	part := make([]byte, uploadPartSize)
 	for !req.Last {
 		n, err := io.ReadFull(file, part)
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -174,8 +174,8 @@ func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult
 		req.Data, req.Last = part[:n], req.Offset+int64(n) >= info.Size()
 		r, err := t.sendPart(cmd.Context(), c, &req)
 		switch {
-		case err != nil && req.Last && uncertain(err):
-			return nil, &outcomeUnknown{err}
+		case err != nil && req.Last && mayHaveActed(err):
+			return nil, &unknownOutcomeError{err}
 		case err != nil || req.Last:
 			return r, err
 		}

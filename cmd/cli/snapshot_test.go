@@ -12,15 +12,15 @@ import (
 	"penstock/node/admin"
 )
 
-// keeper serves a snapshot in chunks, followed by the error fail, and records
-// uploads.
-type keeper struct {
+// snapshotServer serves a snapshot in chunks, followed by the error fail, and
+// records uploads.
+type snapshotServer struct {
 	chunks [][]byte
 	fail   error
 	parts  []admin.UploadRequest
 }
 
-func (k *keeper) methods(s *admin.Server) {
+func (k *snapshotServer) methods(s *admin.Server) {
 	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, func(
 		_ context.Context,
 		_ *admin.SaveRequest,
@@ -45,8 +45,8 @@ func (k *keeper) methods(s *admin.Server) {
 }
 
 func TestSnapshotSaveIsAtomic(t *testing.T) {
-	k := &keeper{chunks: [][]byte{[]byte("abc"), []byte("def")}}
-	answering(t, k.methods)
+	k := &snapshotServer{chunks: [][]byte{[]byte("abc"), []byte("def")}}
+	serveAdmin(t, k.methods)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x.snap")
 	names := func() (all []string) {
@@ -88,10 +88,10 @@ func TestSnapshotSaveIsAtomic(t *testing.T) {
 }
 
 func TestRestoreUploadsPartsInOrder(t *testing.T) {
-	k := new(keeper)
-	answering(t, k.methods)
+	k := new(snapshotServer)
+	serveAdmin(t, k.methods)
 	dir := t.TempDir()
-	for _, size := range []int{1, uploadPart, 2*uploadPart + 5} {
+	for _, size := range []int{1, uploadPartSize, 2*uploadPartSize + 5} {
 		file := filepath.Join(dir, fmt.Sprint(size))
 		content := []byte(strings.Repeat("penstock", size/8+1))[:size]
 		if err := os.WriteFile(file, content, 0o600); err != nil {
@@ -112,7 +112,7 @@ func TestRestoreUploadsPartsInOrder(t *testing.T) {
 	}
 
 	k.parts, k.fail = nil, admin.Errorf(admin.Invalid, "a snapshot of format 9, this build knows 1")
-	penstock("snapshot", "restore", filepath.Join(dir, fmt.Sprint(2*uploadPart+5)), "--yes").want(t, 1, "",
+	penstock("snapshot", "restore", filepath.Join(dir, fmt.Sprint(2*uploadPartSize+5)), "--yes").want(t, 1, "",
 		"a snapshot of format 9, this build knows 1")
 	if len(k.parts) != 1 {
 		t.Errorf("%d parts were sent after a refusal", len(k.parts)-1)

@@ -49,7 +49,7 @@ func startCommand() *cobra.Command {
 			"  penstock start --data-dir /var/lib/penstock",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			signals := listen() // no signal ends the process silently from here on
+			signals := catchSignals() // no signal ends the process silently from here on
 			defer signals.stop()
 			if !cmd.Flags().Changed("config") {
 				s.config = os.Getenv("PENSTOCK_CONFIG")
@@ -125,15 +125,15 @@ func (s *settings) run(cmd *cobra.Command, signals *signals) error {
 	if err := s.readResources(cmd.InOrStdin(), cmd.ErrOrStderr()); err != nil {
 		return err
 	}
-	pace, unpace := context.WithCancel(context.Background())
-	defer unpace()
-	go heap.Keep(pace)
+	background, stopBackground := context.WithCancel(context.Background())
+	defer stopBackground()
+	go heap.Keep(background)
 	started := make(chan *node.Node, 1)
-	go signals.attend(pace, log, started)
+	go signals.handle(background, log, started)
 	n, interrupted, err := startNode(s.node, signals.end)
 	switch {
 	case errors.Is(err, cluster.ErrNew):
-		return usagef("%s: %s", s.node.DataDir, newFolder)
+		return usagef("%s: %s", s.node.DataDir, newFolderHelp)
 	case err != nil:
 		return err
 	}

@@ -17,8 +17,10 @@ import (
 	"penstock/node/trust"
 )
 
-// ofClusters are the settings that --dev excludes.
-var ofClusters = []string{"init", "expect", "join", "token", "gossip", "advertise", "zone", "voters", "dead-voter-after", "forget-after"}
+// clusterFlagNames are the settings that --dev excludes.
+var clusterFlagNames = []string{
+	"init", "expect", "join", "token", "gossip", "advertise", "zone", "voters", "dead-voter-after", "forget-after",
+}
 
 // clusterFlags adds the flags that say which cluster a node belongs to.
 func (s *settings) clusterFlags(cmd *cobra.Command) {
@@ -46,8 +48,8 @@ func (s *settings) clusterFlags(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("http-key", "pem", "key")
 }
 
-// newFolder lists the options for a node whose data folder is new.
-const newFolder = "the folder is new: use --init (new cluster), --join ADDR --token T (join one), --expect N --join ADDR,... " +
+// newFolderHelp lists the options for a node whose data folder is new.
+const newFolderHelp = "the folder is new: use --init (new cluster), --join ADDR --token T (join one), --expect N --join ADDR,... " +
 	"--token T (form one of N nodes) or --dev"
 
 // checkCluster rejects settings that exclude each other.
@@ -59,7 +61,7 @@ func (s *settings) checkCluster(cmd *cobra.Command) error {
 		cmd.Flags().Lookup("token").Changed = false
 	}
 	if n.Dev {
-		for _, name := range ofClusters {
+		for _, name := range clusterFlagNames {
 			if cmd.Flags().Changed(name) {
 				return usagef("--%s: cannot be combined with --dev, which runs a single node", name)
 			}
@@ -86,7 +88,7 @@ func (s *settings) checkNew() error {
 	}
 	switch {
 	case !n.Init && n.Expect == 0 && len(n.Join) == 0:
-		return usagef("%s: %s", n.DataDir, newFolder)
+		return usagef("%s: %s", n.DataDir, newFolderHelp)
 	case n.Init:
 		return nil
 	case n.Token == "" && n.Expect != 0:

@@ -66,7 +66,7 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 	var l *loaded
 	var err error
 	if sync {
-		l, err = steady(paths, read)
+		l, err = readConsistent(paths, read)
 	} else {
 		l, err = read()
 	}
@@ -91,16 +91,16 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 	return l.objects, nil
 }
 
-// steadyReads bounds the attempts to read files that keep changing.
-const steadyReads = 5
+// maxConsistentReads bounds the attempts to read files that keep changing.
+const maxConsistentReads = 5
 
-// steady reads a consistent set of files: in a mixture of old and new ones, a
-// resource that moved between files would be missing.
-func steady[T any](paths []string, read func() (T, error)) (out T, err error) {
-	before := marks(paths)
-	for range steadyReads {
+// readConsistent reads a consistent set of files: in a mixture of old and new
+// ones, a resource that moved between files would be missing.
+func readConsistent[T any](paths []string, read func() (T, error)) (out T, err error) {
+	before := fingerprints(paths)
+	for range maxConsistentReads {
 		out, err = read()
-		after := marks(paths)
+		after := fingerprints(paths)
 		if slices.Equal(before, after) {
 			return out, err
 		}
@@ -111,9 +111,9 @@ func steady[T any](paths []string, read func() (T, error)) (out T, err error) {
 		"into place")
 }
 
-// marks returns a fingerprint of each file that changes when it is replaced or
-// written to.
-func marks(paths []string) (all []string) {
+// fingerprints returns a fingerprint of each file that changes when it is
+// replaced or written to.
+func fingerprints(paths []string) (all []string) {
 	for _, path := range paths {
 		names, err := expand(path)
 		if err != nil {
@@ -125,11 +125,11 @@ func marks(paths []string) (all []string) {
 				all = append(all, err.Error())
 				continue
 			}
-			mark := fmt.Sprint(name, " ", info.Size(), " ", info.ModTime().UnixNano())
+			fingerprint := fmt.Sprint(name, " ", info.Size(), " ", info.ModTime().UnixNano())
 			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-				mark += fmt.Sprint(" ", stat.Dev, " ", stat.Ino)
+				fingerprint += fmt.Sprint(" ", stat.Dev, " ", stat.Ino)
 			}
-			all = append(all, mark)
+			all = append(all, fingerprint)
 		}
 	}
 	return all

@@ -26,13 +26,13 @@ func membersCommand(t *target) *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), r)
 			}
 			var rows [][]string
-			led := false
+			hasLeader := false
 			for _, m := range *r {
-				led = led || m.Role == "leader"
+				hasLeader = hasLeader || m.Role == "leader"
 				rows = append(rows, []string{m.Name, m.ID, m.Role, m.State, m.Address, m.Version, strconv.FormatInt(m.Connections, 10)})
 			}
 			printTable(cmd.OutOrStdout(), []string{"NAME", "ID", "ROLE", "STATE", "ADDRESS", "VERSION", "CONNECTIONS"}, rows)
-			if !led {
+			if !hasLeader {
 				fmt.Fprintln(cmd.ErrOrStderr(), "penstock: no leader; `penstock status` shows why")
 			}
 			return nil

@@ -96,23 +96,23 @@ func newID() []byte {
 }
 
 // Bounds of the pauses between retries.
-const firstPause, longestPause = 100 * time.Millisecond, time.Second
+const minBackoff, maxBackoff = 100 * time.Millisecond, time.Second
 
-// askUntilKnown makes a request that carries an ID, and repeats it under that
+// askWithRetries makes a request that carries an ID, and repeats it under that
 // ID while its outcome is unknown, for at most --timeout plus longer, the
 // request's own wait. It does not retry a node that was never reached.
-func askUntilKnown[Resp any](cmd *cobra.Command, t *target, longer time.Duration, method string, req any) (*Resp, error) {
+func askWithRetries[Resp any](cmd *cobra.Command, t *target, longer time.Duration, method string, req any) (*Resp, error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout+longer)
 	defer cancel()
 	var last error // why the outcome is unknown; nil: nothing was sent yet
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		r, sent, err := askOnce[Resp](ctx, t, method, req)
 		switch {
 		case err == nil:
 			return r, nil
-		case sent && uncertain(err):
+		case sent && mayHaveActed(err):
 			last = err
-		case last != nil && undecided(err): // retry: the first attempt may still have acted
+		case last != nil && retryable(err): // retry: the first attempt may still have acted
 		case sent || last == nil: // refused, or never reached
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func askUntilKnown[Resp any](cmd *cobra.Command, t *target, longer time.Duration
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, &outcomeUnknown{last}
+			return nil, &unknownOutcomeError{last}
 		}
 	}
 }
@@ -137,9 +137,9 @@ func askOnce[Resp any](ctx context.Context, t *target, method string, req any) (
 	return r, true, err
 }
 
-// uncertain reports whether a request that failed with err may have acted, or
+// mayHaveActed reports whether a request that failed with err may have acted, or
 // may still act.
-func uncertain(err error) bool {
+func mayHaveActed(err error) bool {
 	var refusal *admin.Error
 	if errors.As(err, &refusal) {
 		return refusal.Code == admin.UnknownOutcome || refusal.Code == admin.Deadline
@@ -147,17 +147,17 @@ func uncertain(err error) bool {
 	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// undecided reports whether a request did not act, for a reason that says
+// retryable reports whether a request did not act, for a reason that says
 // nothing about an earlier one under the same ID.
-func undecided(err error) bool {
+func retryable(err error) bool {
 	var refusal *admin.Error
 	return errors.As(err, &refusal) && (refusal.Code == admin.NoLeader || refusal.Code == admin.Unavailable || refusal.Code == admin.Busy)
 }
 
-// outcomeUnknown ends a command whose change may or may not have been made.
-type outcomeUnknown struct{ cause error }
+// unknownOutcomeError ends a command whose change may or may not have been made.
+type unknownOutcomeError struct{ cause error }
 
-func (e *outcomeUnknown) Error() string {
+func (e *unknownOutcomeError) Error() string {
 	why := e.cause.Error()
 	if errors.Is(e.cause, context.DeadlineExceeded) {
 		why = "no answer in time"
@@ -166,7 +166,7 @@ func (e *outcomeUnknown) Error() string {
 		"it was", why)
 }
 
-func (e *outcomeUnknown) Unwrap() error { return e.cause }
+func (e *unknownOutcomeError) Unwrap() error { return e.cause }
 
 // follow makes a streaming request and calls show for each item until the
 // stream ends. Ctrl-C and SIGTERM end it without an error.

@@ -16,7 +16,7 @@ import (
 var tokenRoles = []string{string(admin.RoleJoin), string(admin.RoleReader), string(admin.RoleOperator), string(admin.RoleAdmin)}
 
 func tokenCommand(t *target) *cobra.Command {
-	return family(&cobra.Command{
+	return commandGroup(&cobra.Command{
 		Use:   "token",
 		Short: "Create and revoke tokens, which admit nodes and people",
 		Long:  "A token is a secret: whoever has it may do what its role allows. Set it in PENSTOCK_TOKEN to hide it from process lists.",
@@ -78,7 +78,7 @@ func tokenListCommand(t *target) *cobra.Command {
 			}
 			var rows [][]string
 			for _, k := range *r {
-				rows = append(rows, []string{k.ID, oneLine(k.Name), string(k.Role), k.State, timeText(k.Expires), timeText(k.Created), oneLine(k.By)})
+				rows = append(rows, []string{k.ID, sanitize(k.Name), string(k.Role), k.State, timeText(k.Expires), timeText(k.Created), sanitize(k.By)})
 			}
 			printTable(cmd.OutOrStdout(), []string{"ID", "NAME", "ROLE", "STATE", "EXPIRES", "CREATED", "BY"}, rows)
 			return nil

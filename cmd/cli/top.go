@@ -117,7 +117,7 @@ func printSample(w io.Writer, s *admin.TopSample) {
 	rows = nil
 	for _, c := range s.Latest {
 		rows = append(rows, []string{
-			orElse(c.Node, s.Node), c.Client, c.Listener, harmless(c.SNI), c.Service, c.Endpoint, c.Phase,
+			orElse(c.Node, s.Node), c.Client, c.Listener, sanitizeUntrusted(c.SNI), c.Service, c.Endpoint, c.Phase,
 			bytesText(float64(c.BytesIn)), bytesText(float64(c.BytesOut)),
 			c.Age.Round(time.Millisecond).String(), c.Idle.Round(time.Millisecond).String(),
 		})

@@ -35,12 +35,12 @@ func TestProducerSurvivesNodeOfItsFirstRequest(t *testing.T) {
 		defer close(done)
 		k.produce(ctx, "blue", c, 0)
 	}()
-	for <-killed; k.produced.Load() == 0 && k.wrong.Load() == 0; {
-		pause(ctx, recordEvery)
+	for <-killed; k.produced.Load() == 0 && k.misplaced.Load() == 0; {
+		pause(ctx, recordInterval)
 	}
 	cancel()
 	<-done
-	if k.wrong.Load() != 0 {
+	if k.misplaced.Load() != 0 {
 		t.Error(k.faults)
 	}
 }

@@ -25,7 +25,7 @@ func TestStoppingServiceServesItsQueue(t *testing.T) {
 		waiting = append(waiting, c)
 	}
 	s := &service{name: "queue", l: l, open: map[net.Conn]struct{}{}}
-	if err := s.die(); err != nil {
+	if err := s.stop(); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.SetDeadline(time.Now()); err != nil { // the accept loop is late

@@ -48,11 +48,11 @@ func (s *spawner) start(cmd *exec.Cmd) (*process, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	return watched(cmd), nil
+	return newProcess(cmd), nil
 }
 
-// watched waits for a started command in the background.
-func watched(cmd *exec.Cmd) *process {
+// newProcess waits for a started command in the background.
+func newProcess(cmd *exec.Cmd) *process {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait() // cmd.ProcessState has the result
@@ -109,7 +109,7 @@ func newSweeper(exe, dir string) (*sweeper, error) {
 		w.Close()
 		return nil, err
 	}
-	return &sweeper{process: watched(cmd), hold: w}, nil
+	return &sweeper{process: newProcess(cmd), hold: w}, nil
 }
 
 // sweep removes the folder now.

@@ -15,66 +15,66 @@ import (
 	"penstock/routing/resource"
 )
 
-// story runs the events of the demo, in a loop.
-type story struct {
-	world   *world
-	cluster *cluster
-	event   func(format string, args ...any)
+// scenario runs the events of the demo, in a loop.
+type scenario struct {
+	fixtures *fixtures
+	cluster  *cluster
+	event    func(format string, args ...any)
 
-	// once is closed when a leader was killed, replaced, and is back.
-	once chan struct{}
+	// firstRound is closed when a leader was killed, replaced, and is back.
+	firstRound chan struct{}
 
-	mu      sync.Mutex
-	kills   int
-	moves   int           // changes of leader after a kill
-	returns int           // killed nodes that came back
-	leading time.Duration // longest time from a kill to the next leader
-	changes int           // changes made
-	again   int           // of those, changes that took several requests
-	slowest time.Duration // longest time from first request to answer
-	tenants int           // tenants added
-	last    time.Time     // time of the last change
-	v2      int           // percent, set by the last change
+	mu              sync.Mutex
+	kills           int
+	leaderChanges   int           // changes of leader after a kill
+	restarts        int           // killed nodes that came back
+	slowestElection time.Duration // longest time from a kill to the next leader
+	changes         int           // changes made
+	retried         int           // of those, changes that took several requests
+	slowestChange   time.Duration // longest time from first request to answer
+	tenants         int           // tenants added
+	lastChange      time.Time     // time of the last change
+	v2              int           // percent, set by the last change
 }
 
-func newStory(w *world, f *cluster, event func(string, ...any)) *story {
-	return &story{world: w, cluster: f, event: event, once: make(chan struct{}), v2: firstV2}
+func newScenario(w *fixtures, f *cluster, event func(string, ...any)) *scenario {
+	return &scenario{fixtures: w, cluster: f, event: event, firstRound: make(chan struct{}), v2: firstV2}
 }
 
-// told is a snapshot of the counters.
-type told struct {
-	kills, moves, returns, changes, again, v2, tenants int
-	leading, slowest                                   time.Duration
+// scenarioStats is a snapshot of the counters.
+type scenarioStats struct {
+	kills, leaderChanges, restarts, changes, retried, v2, tenants int
+	slowestElection, slowestChange                                time.Duration
 }
 
-func (s *story) told() told {
+func (s *scenario) stats() scenarioStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return told{s.kills, s.moves, s.returns, s.changes, s.again, s.v2, s.tenants, s.leading, s.slowest}
+	return scenarioStats{s.kills, s.leaderChanges, s.restarts, s.changes, s.retried, s.v2, s.tenants, s.slowestElection, s.slowestChange}
 }
 
-func (s *story) note(change func()) {
+func (s *scenario) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
 // run loops until the context ends or a check fails.
-func (s *story) run(ctx context.Context) error {
+func (s *scenario) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	wg.Go(func() { s.flaky(ctx) })
-	wg.Go(func() { s.change(ctx) })
+	wg.Go(func() { s.toggleEndpoint(ctx) })
+	wg.Go(func() { s.moveSplit(ctx) })
 	for round := 0; ; round++ {
-		err := s.kill(ctx, round)
+		err := s.killNode(ctx, round)
 		if err == nil && round == 0 {
-			close(s.once)
+			close(s.firstRound)
 		}
 		if err == nil {
-			err = s.calm(ctx, 4*time.Second)
+			err = s.waitStable(ctx, 4*time.Second)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -85,11 +85,11 @@ func (s *story) run(ctx context.Context) error {
 	}
 }
 
-// calm waits for d, during which no node may end. It returns an error if the
-// context ends, because the next event must not happen then.
-func (s *story) calm(ctx context.Context, d time.Duration) error {
+// waitStable waits for d, during which no node may end. It returns an error if
+// the context ends, because the next event must not happen then.
+func (s *scenario) waitStable(ctx context.Context, d time.Duration) error {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		if err := s.cluster.died(); err != nil {
+		if err := s.cluster.checkAlive(); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -100,13 +100,13 @@ func (s *story) calm(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// kill kills a node and restarts it: alternately the leader and another node.
-func (s *story) kill(ctx context.Context, round int) error {
+// killNode kills a node and restarts it: alternately the leader and another node.
+func (s *scenario) killNode(ctx context.Context, round int) error {
 	f := s.cluster
-	if err := f.await(ctx, f.nodes[0], "the cluster does not have three voters", f.whole); err != nil {
+	if err := f.await(ctx, f.nodes[0], "the cluster does not have three voters", f.allVoting); err != nil {
 		return err
 	}
-	if err := s.calm(ctx, 1500*time.Millisecond); err != nil {
+	if err := s.waitStable(ctx, 1500*time.Millisecond); err != nil {
 		return err
 	}
 	var victim *node
@@ -123,32 +123,32 @@ func (s *story) kill(ctx context.Context, round int) error {
 	role := map[bool]string{true: "the leader", false: "a follower"}[leads]
 	pid, began := victim.pid(), time.Now()
 	carried := f.kill(victim)
-	s.note(func() { s.kills++ })
+	s.update(func() { s.kills++ })
 	s.event("%s, %s, is killed (SIGKILL to process %d); it carried %d connections", victim.name, role, pid, carried)
 	if leads {
-		if err := s.succession(ctx, victim, began); err != nil {
+		if err := s.awaitNewLeader(ctx, victim, began); err != nil {
 			return err
 		}
 	}
-	if err := s.calm(ctx, time.Second); err != nil {
+	if err := s.waitStable(ctx, time.Second); err != nil {
 		return err
 	}
-	return s.comeback(ctx, victim)
+	return s.restartNode(ctx, victim)
 }
 
-// succession waits for a new leader and for a change that it commits.
-func (s *story) succession(ctx context.Context, victim *node, began time.Time) error {
+// awaitNewLeader waits for a new leader and for a change that it commits.
+func (s *scenario) awaitNewLeader(ctx context.Context, victim *node, began time.Time) error {
 	f := s.cluster
-	if err := f.await(ctx, f.some(), "no other leader", func() bool { return f.leader() != nil }); err != nil {
+	if err := f.await(ctx, f.randomNode(), "no other leader", func() bool { return f.leader() != nil }); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	s.note(func() { s.moves++; s.leading = max(s.leading, took) })
+	s.update(func() { s.leaderChanges++; s.slowestElection = max(s.slowestElection, took) })
 	s.event("%s is the new leader, %s after %s was killed", f.leader().nameOr("another"), seconds(took), victim.name)
-	return f.await(ctx, f.some(), "no change is committed", func() bool {
+	return f.await(ctx, f.randomNode(), "no change is committed", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.last.After(began.Add(took))
+		return s.lastChange.After(began.Add(took))
 	})
 }
 
@@ -160,13 +160,13 @@ func (n *node) nameOr(other string) string {
 	return n.name
 }
 
-// comeback restarts a killed node with its data folder, and waits until it has
+// restartNode restarts a killed node with its data folder, and waits until it has
 // applied everything that it missed and carries connections again.
-func (s *story) comeback(ctx context.Context, n *node) error {
+func (s *scenario) restartNode(ctx context.Context, n *node) error {
 	f := s.cluster
 	var index uint64
 	for _, one := range f.nodes {
-		if r := one.says(); r != nil {
+		if r := one.lastReport(); r != nil {
 			index = max(index, r.self.AppliedIndex)
 		}
 	}
@@ -177,41 +177,41 @@ func (s *story) comeback(ctx context.Context, n *node) error {
 	}
 	s.event("%s is restarted with only its data folder (process %d)", n.name, n.pid())
 	if err := f.await(ctx, n, "is not back", func() bool {
-		r := n.says()
+		r := n.lastReport()
 		return r != nil && r.alone == "" && r.leader != "" && r.self.AppliedIndex >= index && f.balancer.counts(i).total > before
 	}); err != nil {
 		return err
 	}
-	s.note(func() { s.returns++ })
+	s.update(func() { s.restarts++ })
 	s.event("%s is back after %s: it has applied all changes (index %d) and carries connections",
-		n.name, seconds(time.Since(began)), n.index())
+		n.name, seconds(time.Since(began)), n.appliedIndex())
 	return nil
 }
 
-// index returns the last index that the node reported as applied.
-func (n *node) index() uint64 {
-	if r := n.says(); r != nil {
+// appliedIndex returns the last index that the node reported as applied.
+func (n *node) appliedIndex() uint64 {
+	if r := n.lastReport(); r != nil {
 		return r.self.AppliedIndex
 	}
 	return 0
 }
 
-// flaky repeatedly stops and restarts an endpoint.
-func (s *story) flaky(ctx context.Context) {
+// toggleEndpoint repeatedly stops and restarts an endpoint.
+func (s *scenario) toggleEndpoint(ctx context.Context) {
 	for {
 		if pause(ctx, time.Second); ctx.Err() != nil {
 			return
 		}
-		s.tell("endpoint flaky-b stops", s.world.flakyB.die())
+		s.report("endpoint flaky-b stops", s.fixtures.flakyB.stop())
 		if pause(ctx, 3*time.Second); ctx.Err() != nil {
 			return
 		}
-		s.tell("endpoint flaky-b comes back", s.world.flakyB.live())
+		s.report("endpoint flaky-b comes back", s.fixtures.flakyB.start())
 		pause(ctx, 3*time.Second)
 	}
 }
 
-func (s *story) tell(what string, err error) {
+func (s *scenario) report(what string, err error) {
 	if err != nil {
 		s.event("%s: %v", what, err)
 		return
@@ -222,8 +222,8 @@ func (s *story) tell(what string, err error) {
 // firstV2 is the initial share of v2, in percent.
 const firstV2 = 10
 
-// change moves the split, each time through a random node.
-func (s *story) change(ctx context.Context) {
+// moveSplit moves the split, each time through a random node.
+func (s *scenario) moveSplit(ctx context.Context) {
 	at := firstV2
 	for i := 0; ; i++ {
 		if pause(ctx, 1500*time.Millisecond); ctx.Err() != nil {
@@ -231,7 +231,7 @@ func (s *story) change(ctx context.Context) {
 		}
 		to := []int{50, 90, 50, firstV2}[i%4]
 		began := time.Now()
-		n, times, r, err := s.apply(ctx, s.world.route(100-to))
+		n, times, r, err := s.apply(ctx, s.fixtures.route(100-to))
 		if ctx.Err() != nil {
 			return
 		}
@@ -240,13 +240,13 @@ func (s *story) change(ctx context.Context) {
 			s.event("%s refused to move the canary: %v", n.name, err)
 			continue
 		}
-		s.note(func() {
+		s.update(func() {
 			s.changes++
 			if times > 1 {
-				s.again++
+				s.retried++
 			}
-			s.slowest = max(s.slowest, took)
-			s.last, s.v2 = time.Now(), to
+			s.slowestChange = max(s.slowestChange, took)
+			s.lastChange, s.v2 = time.Now(), to
 		})
 		text := fmt.Sprintf("canary moves from %d %% to %d %% v2, through %s: %d nodes act on it after %s",
 			at, to, n.name, r.Reached.Nodes, seconds(took))
@@ -261,7 +261,7 @@ func (s *story) change(ctx context.Context) {
 // apply sends a change to a running node, as `penstock apply` does. While there
 // is no leader it retries at random nodes under the same ID, so that the change
 // is made once, whatever became of earlier requests.
-func (s *story) apply(ctx context.Context, text string) (n *node, times int, r *admin.ApplyResult, err error) {
+func (s *scenario) apply(ctx context.Context, text string) (n *node, times int, r *admin.ApplyResult, err error) {
 	objects, faults := resource.Decode("demo.yaml", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		return s.cluster.nodes[0], 0, nil, faults
@@ -272,8 +272,8 @@ func (s *story) apply(ctx context.Context, text string) (n *node, times int, r *
 	for _, o := range objects {
 		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
 	}
-	for deadline := time.Now().Add(conditionPatience); ; {
-		n = s.cluster.some()
+	for deadline := time.Now().Add(conditionTimeout); ; {
+		n = s.cluster.randomNode()
 		times++
 		r, err = request[admin.ApplyResult](ctx, n, admin.MethodApply, req)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) || refused(err) {
