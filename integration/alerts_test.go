@@ -13,7 +13,7 @@ import (
 // A failed TLS handshake with a client is reported with its reason in the
 // metrics and the access log, and with the error in the log. The clients are
 // OpenSSL and Go, with TLS 1.2 and 1.3.
-func TestWhyTLSWithClientsEnds(t *testing.T) {
+func TestTLSCloseReasons(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "somebody else")
 	wrong, expired := other.issue("client"), ca.issueUntil(-time.Hour, "client")
@@ -27,28 +27,28 @@ func TestWhyTLSWithClientsEnds(t *testing.T) {
 	trusting := []string{"-CAfile", ca.file, "-verify_return_error"}
 	for _, c := range []struct {
 		what, listener, name string
-		args                 []string      // of s_client
-		change               func(*tester) // for the Go client, which trusts ca
-		version              uint16        // 0: both
-		reason, text         string        // text: part of the logged error
+		args                 []string         // of s_client
+		change               func(*tlsClient) // for the Go client, which trusts ca
+		version              uint16           // 0: both
+		reason, text         string           // text: part of the logged error
 	}{
 		{"a client that trusts another CA", "edge", "a.example.com", []string{"-CAfile", other.file, "-verify_return_error"},
-			func(c *tester) { c.RootCAs = other.pool }, 0, "handshake_refused", "remote error: tls: "},
+			func(c *tlsClient) { c.RootCAs = other.pool }, 0, "handshake_refused", "remote error: tls: "},
 		{"a certificate for another name", "edge", "a.example.com", append(trusting, "-verify_hostname", "b.example.com"),
-			func(c *tester) { c.verify = "b.example.com" }, 0, "handshake_refused", "bad certificate"},
+			func(c *tlsClient) { c.verify = "b.example.com" }, 0, "handshake_refused", "bad certificate"},
 		{"no version in common", "modern", "a.example.com", trusting,
-			func(*tester) {}, tls.VersionTLS12, "handshake_failed", "nothing in common"},
+			func(*tlsClient) {}, tls.VersionTLS12, "handshake_failed", "nothing in common"},
 		{"no cipher suite in common", "edge", "a.example.com", append(trusting, "-cipher", "AES256-SHA256"),
 			nil, tls.VersionTLS12, "handshake_failed", "nothing in common"},
 		{"no protocol in common", "edge", "a.example.com", append(trusting, "-alpn", "smtp"),
-			func(c *tester) { c.NextProtos = []string{"smtp"} }, 0, "handshake_failed", "nothing in common"},
-		{"a name without a certificate", "edge", "b.example.com", trusting, func(*tester) {}, 0, "no_certificate", ""},
-		{"no name", "edge", "", append(trusting, "-noservername"), func(c *tester) { c.InsecureSkipVerify = true }, 0, "no_sni", ""},
-		{"no client certificate", "auth", "a.example.com", trusting, func(*tester) {}, 0, "handshake_no_certificate", "showed no certificate"},
+			func(c *tlsClient) { c.NextProtos = []string{"smtp"} }, 0, "handshake_failed", "nothing in common"},
+		{"a name without a certificate", "edge", "b.example.com", trusting, func(*tlsClient) {}, 0, "no_certificate", ""},
+		{"no name", "edge", "", append(trusting, "-noservername"), func(c *tlsClient) { c.InsecureSkipVerify = true }, 0, "no_sni", ""},
+		{"no client certificate", "auth", "a.example.com", trusting, func(*tlsClient) {}, 0, "handshake_no_certificate", "showed no certificate"},
 		{"a client certificate of another CA", "auth", "a.example.com", append(show(wrong), trusting...),
-			func(c *tester) { c.show(wrong.load(t)) }, 0, "handshake_bad_certificate", "unknown authority"},
+			func(c *tlsClient) { c.presentCertificate(wrong.load(t)) }, 0, "handshake_bad_certificate", "unknown authority"},
 		{"a client certificate that has expired", "auth", "a.example.com", append(show(expired), trusting...),
-			func(c *tester) { c.show(expired.load(t)) }, 0, "handshake_bad_certificate", "expired"},
+			func(c *tlsClient) { c.presentCertificate(expired.load(t)) }, 0, "handshake_bad_certificate", "expired"},
 	} {
 		addr := n.addr(c.listener)
 		for version, flag := range map[uint16]string{tls.VersionTLS12: "-tls1_2", tls.VersionTLS13: "-tls1_3"} {
@@ -62,16 +62,16 @@ func TestWhyTLSWithClientsEnds(t *testing.T) {
 			}
 			seen := len(n.accesses())
 			_ = sClient(t, addr, "", args...)
-			n.wantLine(what+", s_client", seen, c.reason, c.text)
+			n.wantCloseLine(what+", s_client", seen, c.reason, c.text)
 			if c.change == nil {
 				continue
 			}
-			conn := &tester{Config: ca.client(c.name)}
+			conn := &tlsClient{Config: ca.client(c.name)}
 			conn.MinVersion, conn.MaxVersion = version, version
 			c.change(conn)
 			seen = len(n.accesses())
-			conn.try(t, addr)
-			n.wantLine(what+", Go", seen, c.reason, c.text)
+			conn.handshake(t, addr)
+			n.wantCloseLine(what+", Go", seen, c.reason, c.text)
 		}
 	}
 	whole := string(goHello(t, "a.example.com"))
@@ -87,25 +87,26 @@ func TestWhyTLSWithClientsEnds(t *testing.T) {
 		if _, err := conn.Write([]byte(c[0])); err != nil {
 			t.Fatal(err)
 		}
-		n.wantLine(what, seen, c[1], c[2])
+		n.wantCloseLine(what, seen, c[1], c[2])
 		_ = conn.Close()
 	}
 }
 
-// tester is a Go TLS client.
-type tester struct {
+// tlsClient is a Go TLS client.
+type tlsClient struct {
 	*tls.Config
 	verify string // name to verify the certificate against; "": ServerName
 }
 
-// show makes the client send a certificate, even of a CA that the server does
-// not accept.
-func (c *tester) show(cert tls.Certificate) {
+// presentCertificate makes the client send a certificate, even of a CA that the
+// server does not accept.
+func (c *tlsClient) presentCertificate(cert tls.Certificate) {
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
 }
 
-// try performs a handshake and reads: in TLS 1.3 a refusal arrives only then.
-func (c *tester) try(t *testing.T, addr string) {
+// handshake performs a handshake and reads: in TLS 1.3 a refusal arrives only
+// then.
+func (c *tlsClient) handshake(t *testing.T, addr string) {
 	t.Helper()
 	raw, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -122,8 +123,8 @@ func (c *tester) try(t *testing.T, addr string) {
 	}
 }
 
-// wantLine waits for an access log line after the first seen ones.
-func (n *node) wantLine(what string, seen int, reason, text string) {
+// wantCloseLine waits for an access log line after the first seen ones.
+func (n *node) wantCloseLine(what string, seen int, reason, text string) {
 	n.t.Helper()
 	var a access
 	waitFor(n.t, "the line of "+what, func() bool {

@@ -19,31 +19,32 @@ import (
 	"penstock/node/admin"
 )
 
-// ages is a sequence of states, each applied as one change of two services: the
-// endpoint of "left" returns the epoch, and both carry the age as a tag. A node
-// with an inconsistent state shows different tags; one that went back in time
-// shows an earlier age.
-type ages struct {
-	t        testing.TB
-	backends []string // by epoch
-	age      int
+// generations is a sequence of states, each applied as one change of two
+// services: the endpoint of "left" returns the epoch, and both carry the
+// generation as a tag. A node with an inconsistent state shows different tags;
+// one that went back in time shows an earlier generation.
+type generations struct {
+	t          testing.TB
+	backends   []string // by epoch
+	generation int
 }
 
-var ageTag = regexp.MustCompile(`"?age"?: *"?(\d+)`)
+var generationTag = regexp.MustCompile(`"?generation"?: *"?(\d+)`)
 
-// next applies the next age through a node. If epoch is set, it also starts a
-// new backend.
-func (a *ages) next(m *member, epoch bool) {
+// apply applies the next generation through a node. If epoch is set, it also
+// starts a new backend.
+func (a *generations) apply(m *member, epoch bool) {
 	a.t.Helper()
 	if epoch {
 		a.backends = append(a.backends, named(a.t, strconv.Itoa(len(a.backends))))
 	}
-	a.age++
+	a.generation++
 	doc := func(name, backend string) []byte {
-		return fmt.Appendf(nil, `{"kind":"Service","name":%q,"spec":{"endpoints":[{"address":%q,"tags":{"age":"%d"}}]}}`, name, backend, a.age)
+		return fmt.Appendf(nil, `{"kind":"Service","name":%q,"spec":{"endpoints":[{"address":%q,"tags":{"generation":"%d"}}]}}`,
+			name, backend, a.generation)
 	}
 	documents := [][]byte{doc("left", a.backends[len(a.backends)-1]), doc("right", "127.0.0.1:1")}
-	waitFor(a.t, "a change of age "+strconv.Itoa(a.age), func() bool {
+	waitFor(a.t, "a change of generation "+strconv.Itoa(a.generation), func() bool {
 		ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 		defer cancel()
 		c, err := admin.DialConfig{}.Dial(ctx, m.sock())
@@ -56,16 +57,16 @@ func (a *ages) next(m *member, epoch bool) {
 	})
 }
 
-// until applies changes, 64 at a time, until holds returns true; if epochs is
-// set, each batch starts with a new epoch. It allows as many changes as should
-// suffice, however long they take on a busy machine.
-func (a *ages) until(what string, m *member, epochs bool, holds func() bool) {
+// applyUntil applies changes, 64 at a time, until holds returns true; if epochs
+// is set, each batch starts with a new epoch. It allows as many changes as
+// should suffice, however long they take on a busy machine.
+func (a *generations) applyUntil(what string, m *member, epochs bool, holds func() bool) {
 	a.t.Helper()
 	const enough = 1000
 	begun := time.Now()
 	for n := 0; n < enough || time.Since(begun) < patience; {
 		for i := range 64 {
-			a.next(m, epochs && i == 0)
+			a.apply(m, epochs && i == 0)
 			n++
 		}
 		if holds() {
@@ -75,25 +76,25 @@ func (a *ages) until(what string, m *member, epochs bool, holds func() bool) {
 	a.t.Fatalf("waited %v and %d changes for %s", time.Since(begun), enough, what)
 }
 
-// watchAges continuously checks a node's state and the answers of its traffic:
-// never two ages at once, never an earlier one than before. It counts the
-// checks of traffic.
-func (tr *traffic) watchAges(m *member, port string) (looked *atomic.Int64) {
+// watchGenerations continuously checks a node's state and the answers of its
+// traffic: never two generations at once, never an earlier one than before. It
+// counts the checks of traffic.
+func (tr *traffic) watchGenerations(m *member, port string) (looked *atomic.Int64) {
 	looked = new(atomic.Int64)
 	tr.done.Go(func() {
 		last := 0
-		for tr.wait(10 * time.Millisecond) {
+		for tr.pause(10 * time.Millisecond) {
 			began := time.Now()
-			left, right, err := agesAt(tr.t.Context(), m)
+			left, right, err := generationsAt(tr.t.Context(), m)
 			if err != nil { // the node may have been stopped during the request
 				began = time.Now()
-				left, right, err = agesAt(tr.t.Context(), m)
+				left, right, err = generationsAt(tr.t.Context(), m)
 			}
 			switch {
 			case err != nil:
 				tr.fault(m.ip, "what the node has", began, err)
 			case left != right || left < last || left == 0:
-				tr.fault(m.ip, "what the node has", began, fmt.Errorf("ages %d and %d, after %d", left, right, last))
+				tr.fault(m.ip, "what the node has", began, fmt.Errorf("generations %d and %d, after %d", left, right, last))
 			default:
 				last = left
 			}
@@ -101,8 +102,8 @@ func (tr *traffic) watchAges(m *member, port string) (looked *atomic.Int64) {
 	})
 	tr.done.Go(func() {
 		last := 0
-		for tr.wait(5 * time.Millisecond) {
-			if tr.pardoned(m.ip) {
+		for tr.pause(5 * time.Millisecond) {
+			if tr.isExcused(m.ip) {
 				continue
 			}
 			began := time.Now()
@@ -121,8 +122,8 @@ func (tr *traffic) watchAges(m *member, port string) (looked *atomic.Int64) {
 	return looked
 }
 
-// agesAt returns the ages in a node's local state.
-func agesAt(ctx context.Context, m *member) (left, right int, err error) {
+// generationsAt returns the generations in a node's local state.
+func generationsAt(ctx context.Context, m *member) (left, right int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c, err := admin.DialConfig{}.Dial(ctx, m.sock())
@@ -135,12 +136,12 @@ func agesAt(ctx context.Context, m *member) (left, right int, err error) {
 		return 0, 0, err
 	}
 	for _, d := range r.Documents {
-		if found := ageTag.FindSubmatch(d.Data); found != nil {
-			age, _ := strconv.Atoi(string(found[1]))
+		if found := generationTag.FindSubmatch(d.Data); found != nil {
+			generation, _ := strconv.Atoi(string(found[1]))
 			if d.Name == "left" {
-				left = age
+				left = generation
 			} else {
-				right = age
+				right = generation
 			}
 		}
 	}
@@ -162,10 +163,10 @@ func epochAt(address string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(line))
 }
 
-// logBegins returns an index before which the node's log is certainly
+// compactedBefore returns an index before which the node's log is certainly
 // compacted: the log keeps the entries after the last snapshot but one, and
 // some before it.
-func (m *member) logBegins() (index int) {
+func (m *member) compactedBefore() (index int) {
 	m.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(m.dir, "raft", "snapshots"))
 	if err != nil {
@@ -199,13 +200,13 @@ func countLines(log string, words ...string) (n int) {
 // A node that was away until the other nodes compacted the entries it lacks
 // receives a snapshot, and serves throughout: first its old state, then the new
 // one.
-func TestANodeFarBehindTakesASnapshot(t *testing.T) {
+func TestLaggingNodeInstallsSnapshot(t *testing.T) {
 	t.Parallel()
 	f := startClusterOf(t, shortLog.program(t), 3, "--log-level", "debug")
 	one := f.members[0]
-	a := &ages{t: t}
+	a := &generations{t: t}
 	one.apply(serviceOnAll("svc", "9100", serve(t, echo)))
-	a.next(one, true)
+	a.apply(one, true)
 	one.apply("kind: Listener\nname: left\nspec: {address: \":9101\", service: left}\n")
 	f.mustAgree()
 	tr := startTraffic(f, "9100", 100)
@@ -214,29 +215,29 @@ func TestANodeFarBehindTakesASnapshot(t *testing.T) {
 	if behind == lead {
 		behind = f.members[1]
 	}
-	looked := tr.watchAges(behind, "9101")
-	tr.watchAges(lead, "9101")
+	looked := tr.watchGenerations(behind, "9101")
+	tr.watchGenerations(lead, "9101")
 	for _, how := range []string{"stopped", "killed"} {
 		at, since := int(behind.metric("raft_last_index")), time.Now()
 		installed := strings.Count(behind.log(), "Installed remote snapshot")
 		if how == "stopped" {
 			behind.signal(syscall.SIGSTOP)
 		} else {
-			tr.pardon(behind)
+			tr.excuseNode(behind)
 			behind.kill()
 			installed = 0 // a new process starts a new log
 		}
 		gaveUp := func() int { return countLines(lead.log(), "aborting pipeline replication", behind.ip) }
 		sends, sending := gaveUp(), how == "stopped"
-		a.until("the others' logs to begin after what it has", lead, true, func() bool {
+		a.applyUntil("the others' logs to begin after what it has", lead, true, func() bool {
 			if sending && gaveUp() > sends {
 				// The node may still read what is in flight when it continues.
 				at, sending = int(lead.metric("raft_last_index")), false
 			}
 			if time.Since(since) > patience/2 { // clients time out after patience
-				tr.pardon(behind)
+				tr.excuseNode(behind)
 			}
-			return !sending && !slices.ContainsFunc(f.members, func(m *member) bool { return m != behind && m.logBegins() <= at })
+			return !sending && !slices.ContainsFunc(f.members, func(m *member) bool { return m != behind && m.compactedBefore() <= at })
 		})
 		before, began := looked.Load(), time.Now()
 		if how == "stopped" {
@@ -245,22 +246,23 @@ func TestANodeFarBehindTakesASnapshot(t *testing.T) {
 			behind.launch()
 			t.Logf("killed: ready after %v, with change %v", time.Since(began).Round(time.Millisecond), behind.metric("configuration_index"))
 		}
-		if tr.pardoned(behind.ip) {
-			tr.expect(behind)
+		if tr.isExcused(behind.ip) {
+			tr.endExcuse(behind)
 		}
 		waitFor(t, "the node to act on what there is", func() bool {
-			left, _, err := agesAt(t.Context(), behind)
+			left, _, err := generationsAt(t.Context(), behind)
 			epoch, eerr := epochAt(behind.ip + ":9101")
-			return err == nil && eerr == nil && left == a.age && epoch == len(a.backends)-1
+			return err == nil && eerr == nil && left == a.generation && epoch == len(a.backends)-1
 		})
-		t.Logf("%s: the log here ended at %d, %d changes ago; caught up after %v", how, at, a.age, time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: the log here ended at %d, %d changes ago; caught up after %v",
+			how, at, a.generation, time.Since(began).Round(time.Millisecond))
 		waitFor(t, how+": it to say that a snapshot brought that", func() bool { // Raft logs it afterwards
 			return strings.Count(behind.log(), "Installed remote snapshot") > installed
 		})
 		waitFor(t, "traffic through it", func() bool { return looked.Load() > before+20 })
-		a.next(behind, true)
+		a.apply(behind, true)
 		f.waitSettled(3)
 	}
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 	f.mustAgree()
 }

@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// A crowd is a set of established connections that constantly exchange data.
-type crowd struct {
-	t     *testing.T
-	conns []net.Conn
-	trips []atomic.Int64
-	quit  chan struct{}
-	wg    sync.WaitGroup
+// echoClients is a set of established connections that constantly exchange data.
+type echoClients struct {
+	t          *testing.T
+	conns      []net.Conn
+	roundTrips []atomic.Int64
+	quit       chan struct{}
+	wg         sync.WaitGroup
 }
 
-// busyCrowd makes every connection send to its echoing endpoint, in sizes from
-// one byte to several TLS records.
-func busyCrowd(t *testing.T, conns []net.Conn) *crowd {
-	c := &crowd{t: t, conns: conns, trips: make([]atomic.Int64, len(conns)), quit: make(chan struct{})}
+// startEchoClients makes every connection send to its echoing endpoint, in
+// sizes from one byte to several TLS records.
+func startEchoClients(t *testing.T, conns []net.Conn) *echoClients {
+	c := &echoClients{t: t, conns: conns, roundTrips: make([]atomic.Int64, len(conns)), quit: make(chan struct{})}
 	for i := range conns {
 		_ = conns[i].SetDeadline(time.Now().Add(10 * patience))
 		c.wg.Go(func() { c.exchange(i) })
@@ -34,7 +34,7 @@ func busyCrowd(t *testing.T, conns []net.Conn) *crowd {
 	return c
 }
 
-func (c *crowd) exchange(i int) {
+func (c *echoClients) exchange(i int) {
 	out, in := make([]byte, 40_000), make([]byte, 40_000)
 	for k := range out {
 		out[k] = byte(i + k*k)
@@ -46,32 +46,32 @@ func (c *crowd) exchange(i int) {
 			return
 		default:
 		}
-		size := sizes[int(c.trips[i].Load())%len(sizes)]
+		size := sizes[int(c.roundTrips[i].Load())%len(sizes)]
 		_, err := c.conns[i].Write(out[:size])
 		if err == nil {
 			_, err = io.ReadFull(c.conns[i], in[:size])
 		}
 		if err != nil || string(in[:size]) != string(out[:size]) {
-			c.t.Errorf("established connection %d broke after %d round trips: %v", i, c.trips[i].Load(), err)
+			c.t.Errorf("established connection %d broke after %d round trips: %v", i, c.roundTrips[i].Load(), err)
 			return
 		}
-		c.trips[i].Add(1)
+		c.roundTrips[i].Add(1)
 	}
 }
 
-// goesOn waits until every connection has made more round trips.
-func (c *crowd) goesOn(after string) {
+// waitProgress waits until every connection has made more round trips.
+func (c *echoClients) waitProgress(after string) {
 	c.t.Helper()
 	var before []int64
-	for i := range c.trips {
-		before = append(before, c.trips[i].Load())
+	for i := range c.roundTrips {
+		before = append(before, c.roundTrips[i].Load())
 	}
 	waitFor(c.t, "all connections to go on after: "+after, func() bool {
 		if c.t.Failed() {
 			c.t.Fatalf("after: %s", after)
 		}
-		for i := range c.trips {
-			if c.trips[i].Load() < before[i]+2 {
+		for i := range c.roundTrips {
+			if c.roundTrips[i].Load() < before[i]+2 {
 				return false
 			}
 		}
@@ -79,7 +79,7 @@ func (c *crowd) goesOn(after string) {
 	})
 }
 
-func (c *crowd) stop() {
+func (c *echoClients) stop() {
 	close(c.quit)
 	c.wg.Wait()
 }
@@ -108,12 +108,12 @@ func TestChangesBreakNoConnection(t *testing.T) {
 	for range 17 {
 		conns = append(conns, dial(t, plain), dialTLS(t, passing, ca.client("a.example.com")), dialTLS(t, ending, ca.client("a.example.com")))
 	}
-	crowd := busyCrowd(t, conns)
-	crowd.goesOn("the start")
+	clients := startEchoClients(t, conns)
+	clients.waitProgress("the start")
 	do := func(what string, change func()) {
 		t.Helper()
 		change()
-		crowd.goesOn(what)
+		clients.waitProgress(what)
 	}
 	serial := func() string {
 		c := dialTLS(t, n.addr("end"), ca.client("a.example.com"))
@@ -206,7 +206,7 @@ func TestChangesBreakNoConnection(t *testing.T) {
 			t.Errorf("status still has %+v", s)
 		}
 	})
-	crowd.stop()
+	clients.stop()
 	for _, c := range conns {
 		c.Close()
 		n.end(c.LocalAddr())
@@ -244,7 +244,7 @@ func TestNoQueuedConnectionIsLost(t *testing.T) {
 				}
 				c.Close()
 				if err != nil {
-					t.Errorf("a connection was lost after %d: %v; %s", served[i%2].Load(), err, n.traces(c.LocalAddr().String()))
+					t.Errorf("a connection was lost after %d: %v; %s", served[i%2].Load(), err, n.logLinesAbout(c.LocalAddr().String()))
 					return
 				}
 				served[i%2].Add(1)
@@ -280,7 +280,7 @@ func TestNoQueuedConnectionIsLost(t *testing.T) {
 
 // A listener whose address is taken is reported, disturbs no other, and
 // recovers.
-func TestAddressThatIsTaken(t *testing.T) {
+func TestTakenAddress(t *testing.T) {
 	t.Parallel()
 	squatter := listen(t, "tcp", "127.15.0.2:0") // a dedicated IP, so that no other test gets the port
 	at := squatter.Addr().String()

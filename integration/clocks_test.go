@@ -9,23 +9,24 @@ import (
 	"time"
 )
 
-// startClocks starts three nodes whose clocks are an hour ahead, an hour behind
-// and right, and forms a cluster with --init and --join or with --expect.
-func startClocks(t *testing.T, expect bool) *cluster {
+// startSkewedCluster starts three nodes whose clocks are an hour ahead, an hour
+// behind and right, and forms a cluster with --init and --join or with
+// --expect.
+func startSkewedCluster(t *testing.T, expect bool) *cluster {
 	t.Helper()
 	f := &cluster{t: t}
-	prefix := freshNet()
+	prefix := newNetwork()
 	var join []string
 	for i, hours := range []int{1, -1, 0} {
 		m := f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1))
-		m.clock(hours)
+		m.skewClock(hours)
 		join = append(join, m.ip+":"+clusterPort)
 	}
 	if expect {
 		token := strings.TrimSpace(command(t, "", "token", "new").out)
 		f.join = []string{"--expect", "3", "--join", strings.Join(join, ","), "--token", token}
 		for _, m := range f.members {
-			m.begin(f.join...)
+			m.startProcess(f.join...)
 		}
 		for _, m := range f.members {
 			m.waitReady()
@@ -38,23 +39,23 @@ func startClocks(t *testing.T, expect bool) *cluster {
 	}
 	f.waitSettled(3)
 	for i, hours := range []int{1, -1, 0} {
-		f.members[i].mustBeWrongBy(time.Duration(hours) * time.Hour)
+		f.members[i].mustBeSkewedBy(time.Duration(hours) * time.Hour)
 	}
 	return f
 }
 
-// clock sets the clock error of a node that has not started yet.
-func (m *member) clock(hours int) {
+// skewClock sets the clock error of a node that has not started yet.
+func (m *member) skewClock(hours int) {
 	m.t.Helper()
-	m.bin, m.inside = wrongClock.program(m.t), []string{"env", fmt.Sprint("PENSTOCK_TEST_CLOCK=", hours*3600)}
+	m.bin, m.inside = skewedClock.program(m.t), []string{"env", fmt.Sprint("PENSTOCK_TEST_CLOCK=", hours*3600)}
 }
 
-// hours returns the clock error, as an environment variable.
-func (m *member) hours() string { return m.inside[1] }
+// clockEnv returns the clock error, as an environment variable.
+func (m *member) clockEnv() string { return m.inside[1] }
 
-// mustBeWrongBy checks the timestamps in a node's log: without the clock error
+// mustBeSkewedBy checks the timestamps in a node's log: without the clock error
 // the test would prove nothing.
-func (m *member) mustBeWrongBy(want time.Duration) {
+func (m *member) mustBeSkewedBy(want time.Duration) {
 	m.t.Helper()
 	var last struct{ Time time.Time }
 	for line := range strings.Lines(m.log()) {
@@ -82,9 +83,9 @@ func (m *member) remote(token, in string, args ...string) result {
 
 // A cluster whose clocks are two hours apart forms, commits changes, renews its
 // certificates and elects leaders as usual.
-func TestClocksApartChangeNothing(t *testing.T) {
+func TestClockSkewIsHarmless(t *testing.T) {
 	t.Parallel()
-	f := startClocks(t, false)
+	f := startSkewedCluster(t, false)
 	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 100)
 	for i, m := range f.members {
@@ -106,7 +107,7 @@ func TestClocksApartChangeNothing(t *testing.T) {
 	// Each node leads at most once: the current leader is killed.
 	for i := range 2 {
 		victim := f.waitLeader()
-		tr.pardon(victim)
+		tr.excuseNode(victim)
 		victim.kill()
 		now := f.waitLeader()
 		now.apply(serviceOnAll("plain", "9100", serve(t, echo)))
@@ -114,7 +115,7 @@ func TestClocksApartChangeNothing(t *testing.T) {
 		victim.launch()
 		f.waitSettled(3)
 	}
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 	// The history is in chronological order.
 	past := f.members[1].must("history", "service", "plain")
 	if n := strings.Count(past, "\n"); n != 4 {
@@ -127,9 +128,9 @@ func TestClocksApartChangeNothing(t *testing.T) {
 
 // Token expiry is decided by the leader's clock on all nodes, although the
 // nodes' clocks are two hours apart.
-func TestTokensEndByOneClock(t *testing.T) {
+func TestTokensExpireByOneClock(t *testing.T) {
 	t.Parallel()
-	f := startClocks(t, true)
+	f := startSkewedCluster(t, true)
 	nodes := f.members[:3:3]
 	day := nodes[0].token("--name", "day", "--role", "admin", "--ttl", "24h")
 	for n, m := range nodes {
@@ -159,9 +160,9 @@ func TestTokensEndByOneClock(t *testing.T) {
 	// A joining node shows its token to a single node, whatever that one's clock.
 	join := nodes[2].token("--name", "minutes", "--role", "join", "--ttl", "10m")
 	for i, at := range nodes {
-		late := f.add(fmt.Sprint("late", i), freshNet()+"1")
-		late.clock([]int{0, 1, -1}[i])
-		late.begin("--join", at.ip+":"+clusterPort, "--token", join)
+		late := f.add(fmt.Sprint("late", i), newNetwork()+"1")
+		late.skewClock([]int{0, 1, -1}[i])
+		late.startProcess("--join", at.ip+":"+clusterPort, "--token", join)
 		late.waitReady()
 	}
 	waitFor(t, "all six to see each other", func() bool {
@@ -176,7 +177,7 @@ func TestTokensEndByOneClock(t *testing.T) {
 	waitFor(t, "all whose clock is another than the leader's to say so", func() bool {
 		lead := f.leader()
 		return lead != nil && !slices.ContainsFunc(f.members, func(m *member) bool {
-			return m.hours() != lead.hours() && !strings.Contains(m.log(), "clock and the leader's are apart")
+			return m.clockEnv() != lead.clockEnv() && !strings.Contains(m.log(), "clock and the leader's are apart")
 		})
 	})
 	for _, m := range f.members {

@@ -49,11 +49,11 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 }
 
 // Nodes form a cluster with identical command lines, started in any order.
-func TestNodesExpectOneAnother(t *testing.T) {
+func TestExpectFormsCluster(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
 	f := &cluster{t: t}
-	prefix := freshNet()
+	prefix := newNetwork()
 	var join []string
 	for i := range 3 {
 		f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1))
@@ -61,7 +61,7 @@ func TestNodesExpectOneAnother(t *testing.T) {
 	}
 	f.join = []string{"--expect", "3", "--join", strings.Join(join, ","), "--token", token}
 	for _, i := range []int{2, 0, 1} {
-		f.members[i].begin(f.join...)
+		f.members[i].startProcess(f.join...)
 	}
 	for _, m := range f.members {
 		m.waitReady()
@@ -75,21 +75,21 @@ func TestNodesExpectOneAnother(t *testing.T) {
 
 // After its first start a node needs only its data folder, even at another
 // address.
-func TestNodesComeBackAtOtherAddresses(t *testing.T) {
+func TestNodesReturnAtOtherAddresses(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	f.members[1].apply(serviceOnAll("svc", "9100", named(t, "b")))
 	for _, m := range f.members {
 		m.stop()
 	}
-	prefix := freshNet()
+	prefix := newNetwork()
 	for i, m := range f.members {
-		m.at(fmt.Sprint(prefix, i+1))
+		m.moveTo(fmt.Sprint(prefix, i+1))
 	}
 	// If all nodes have moved, --join must name one of their addresses.
-	f.members[0].begin()
-	f.members[1].begin("--join", prefix+"1:"+clusterPort)
-	f.members[2].begin("--join", prefix+"1:"+clusterPort)
+	f.members[0].startProcess()
+	f.members[1].startProcess("--join", prefix+"1:"+clusterPort)
+	f.members[2].startProcess("--join", prefix+"1:"+clusterPort)
 	for _, m := range f.members {
 		m.waitReady()
 	}
@@ -108,7 +108,7 @@ func TestNodesComeBackAtOtherAddresses(t *testing.T) {
 
 // kill -9 of the leader, of a follower and of all nodes, under traffic, breaks
 // only the connections of the killed nodes.
-func TestKilledNodesTakeNothingElseDown(t *testing.T) {
+func TestKilledNodesBreakOnlyTheirConnections(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
@@ -123,20 +123,20 @@ func TestKilledNodesTakeNothingElseDown(t *testing.T) {
 				}
 			}
 		}
-		tr.pardon(victim)
+		tr.excuseNode(victim)
 		victim.kill()
 		f.waitLeader()
 		f.up()[0].apply(serviceOnAll("during-"+who, map[string]string{"leader": "9101", "follower": "9102"}[who], serve(t, echo)))
 		victim.launch()
 		f.waitSettled(3)
 	}
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 
 	for _, m := range f.members {
 		m.kill()
 	}
 	for _, m := range f.members {
-		m.begin()
+		m.startProcess()
 	}
 	for _, m := range f.members {
 		m.waitReady()
@@ -149,7 +149,7 @@ func TestKilledNodesTakeNothingElseDown(t *testing.T) {
 
 // A node whose peers are all gone serves from its disk, reports that it is
 // alone and refuses writes with a reason.
-func TestANodeAloneServesWhatItKnows(t *testing.T) {
+func TestIsolatedNodeKeepsServing(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
@@ -192,7 +192,7 @@ func TestANodeAloneServesWhatItKnows(t *testing.T) {
 }
 
 // drain, leave and remove work from any node.
-func TestMembersGo(t *testing.T) {
+func TestMembersLeaveAndAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	one, two, three := f.members[0], f.members[1], f.members[2]
@@ -273,7 +273,7 @@ func TestSnapshotMovesToAnotherCluster(t *testing.T) {
 }
 
 // A remote command shows a token, whose role limits what it may do.
-func TestTokensSayWhoMayDoWhat(t *testing.T) {
+func TestTokenRoles(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
 	m := f.members[0]

@@ -13,7 +13,7 @@ import (
 
 // An unreachable node is exit code 3 and wrong usage 2, each with one line that
 // says what to do.
-func TestCommandsThatCannotWork(t *testing.T) {
+func TestCommandFailures(t *testing.T) {
 	t.Parallel()
 	nowhere := closedPort(t)
 	file := newNode(t).file("service.yaml", service("s", []string{"127.0.0.1:1"}))
@@ -45,7 +45,7 @@ func wantFailure(t *testing.T, code int, args ...string) {
 }
 
 // Commands fail with a clear error if the server is not a node.
-func TestCommandsAgainstSomethingElse(t *testing.T) {
+func TestCommandsAgainstOtherServers(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]string{
 		"an echo":           serve(t, echo),
@@ -61,7 +61,7 @@ func TestCommandsAgainstSomethingElse(t *testing.T) {
 	}
 }
 
-func TestCommandsAgainstANode(t *testing.T) {
+func TestCommandsAgainstNode(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"))
 	c := dial(t, n.addr("plain"))
@@ -106,7 +106,7 @@ func TestCommandsAgainstANode(t *testing.T) {
 }
 
 // The output of explain matches what happens to a connection.
-func TestExplainTellsWhatHappens(t *testing.T) {
+func TestExplainMatchesConnections(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	config := ca.issue("a.example.com").server(t)
@@ -154,7 +154,7 @@ func TestExplainTellsWhatHappens(t *testing.T) {
 
 // Two nodes cannot share a data folder, and a node does not start if its own
 // address is taken.
-func TestStartThatCannotWork(t *testing.T) {
+func TestStartFailures(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, "")
 	taken := listen(t, "tcp", "127.0.0.1:0").Addr().String()

@@ -22,21 +22,21 @@ func (m *member) snapshots() []string {
 		m.t.Fatal(err)
 	}
 	slices.SortFunc(list, func(a, b string) int { // term, index and time have no leading zeros
-		return strings.Compare(pad(filepath.Base(a)), pad(filepath.Base(b)))
+		return strings.Compare(zeroPad(filepath.Base(a)), zeroPad(filepath.Base(b)))
 	})
 	return list
 }
 
-func pad(name string) (s string) {
+func zeroPad(name string) (s string) {
 	for _, part := range strings.Split(name, "-") {
 		s += strings.Repeat("0", 20-len(part)) + part
 	}
 	return s
 }
 
-// tearLast reproduces a power failure during the last write to a log: the newer
-// of bbolt's two meta pages is invalid, so the older one applies.
-func tearLast(t *testing.T, path string) {
+// tearLastWrite reproduces a power failure during the last write to a log: the
+// newer of bbolt's two meta pages is invalid, so the older one applies.
+func tearLastWrite(t *testing.T, path string) {
 	t.Helper()
 	const page, meta, txid = 4096, 16, 48
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -59,10 +59,10 @@ func tearLast(t *testing.T, path string) {
 	}
 }
 
-// canSpareASnapshot reports whether a stopped node could start without its
+// canLoseNewestSnapshot reports whether a stopped node could start without its
 // newest snapshot, because it has an older one and the log from there on. That
 // is not so if the leader sent the newest because the node was behind.
-func (m *member) canSpareASnapshot() bool {
+func (m *member) canLoseNewestSnapshot() bool {
 	m.t.Helper()
 	list := m.snapshots()
 	if len(list) < 2 {
@@ -93,16 +93,16 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 	t.Parallel()
 	f := startClusterOf(t, shortLog.program(t), 3)
 	one := f.members[0]
-	a := &ages{t: t}
+	a := &generations{t: t}
 	one.apply(serviceOnAll("svc", "9100", serve(t, echo)))
-	a.next(one, true)
+	a.apply(one, true)
 	f.mustAgree()
 	tr := startTraffic(f, "9100", 100)
 	victim := f.members[2]
 	if victim == f.waitLeader() {
 		victim = f.members[1]
 	}
-	tr.pardon(victim)
+	tr.excuseNode(victim)
 	raft := filepath.Join(victim.dir, "raft")
 	aside := func(name string) (back func()) {
 		t.Helper()
@@ -118,28 +118,28 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 	}
 	has := func(what string) {
 		t.Helper()
-		a.next(f.waitLeader(), false)
+		a.apply(f.waitLeader(), false)
 		waitFor(t, what+": the node to have everything", func() bool {
-			left, right, err := agesAt(t.Context(), victim)
-			return err == nil && left == a.age && right == a.age
+			left, right, err := generationsAt(t.Context(), victim)
+			return err == nil && left == a.generation && right == a.generation
 		})
 	}
-	a.until("snapshots", f.waitLeader(), false, func() bool {
-		return len(victim.snapshots()) >= 2 && victim.logBegins() > 0
+	a.applyUntil("snapshots", f.waitLeader(), false, func() bool {
+		return len(victim.snapshots()) >= 2 && victim.compactedBefore() > 0
 	})
 
 	// An unfinished write may overwrite pages that the previous meta refers to.
 	has("nothing under way")
 	victim.kill()
-	tearLast(t, filepath.Join(raft, "raft.db"))
+	tearLastWrite(t, filepath.Join(raft, "raft.db"))
 	victim.launch()
 	has("a torn last record")
 
 	victim.kill()
-	for !victim.canSpareASnapshot() {
+	for !victim.canLoseNewestSnapshot() {
 		victim.launch()
 		before := victim.snapshots()
-		a.until("two newer snapshots", f.waitLeader(), false, func() bool {
+		a.applyUntil("two newer snapshots", f.waitLeader(), false, func() bool {
 			list := victim.snapshots()
 			return len(list) >= 2 && !slices.Contains(before, list[len(list)-2])
 		})
@@ -169,32 +169,32 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 	victim.launch()
 	has("everything put back")
 	f.waitSettled(3)
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 }
 
 // A node that lost its log but kept its snapshots must not vote, even if the
 // others need its vote. Committed changes survive, and the node comes back by
 // the steps in its error message.
-func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
+func TestNodeWithoutItsLogDoesNotVote(t *testing.T) {
 	t.Parallel()
 	f := startClusterOf(t, shortLog.program(t), 3)
-	a := &ages{t: t}
+	a := &generations{t: t}
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
-	a.next(f.members[0], true)
+	a.apply(f.members[0], true)
 	tr := startTraffic(f, "9100", 100)
 	lead := f.waitLeader()
 	rest := slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return m == lead })
 	lost, other := rest[0], rest[1]
-	a.until("a snapshot", lead, false, func() bool { return len(lost.snapshots()) > 0 })
-	tr.pardon(lost)
+	a.applyUntil("a snapshot", lead, false, func() bool { return len(lost.snapshots()) > 0 })
+	tr.excuseNode(lost)
 	lost.kill()
-	a.next(lead, true) // only the two other nodes have this change
+	a.apply(lead, true) // only the two other nodes have this change
 	if err := os.Remove(filepath.Join(lost.dir, "raft", "raft.db")); err != nil {
 		t.Fatal(err)
 	}
 	lost.mustNotStart([]string{"the log is gone", "penstock remove"})
 
-	tr.pardon(other)
+	tr.excuseNode(other)
 	other.kill()
 	waitFor(t, "the last one to be alone", func() bool { return lead.status().Alone != "" })
 	lost.mustNotStart([]string{"the log is gone"})
@@ -202,7 +202,7 @@ func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 		t.Error("a change was taken with one voter of three")
 	}
 	other.launch()
-	tr.expect(other)
+	tr.endExcuse(other)
 	f.waitLeader()
 	waitFor(t, "the node to be removed", func() bool { return other.run("remove", lost.name).code == 0 })
 	if err := os.RemoveAll(lost.dir); err != nil {
@@ -212,13 +212,13 @@ func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost.launch(f.join...)
-	tr.expect(lost)
+	tr.endExcuse(lost)
 	f.waitSettled(3)
 	for _, m := range f.members {
 		waitFor(t, m.name+" to have what was agreed", func() bool {
-			left, right, err := agesAt(t.Context(), m)
-			return err == nil && left == a.age && right == a.age
+			left, right, err := generationsAt(t.Context(), m)
+			return err == nil && left == a.generation && right == a.generation
 		})
 	}
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 }

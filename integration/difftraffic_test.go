@@ -59,7 +59,7 @@ func TestDiffCountsTheWholeCluster(t *testing.T) {
 	stopped.signal(syscall.SIGSTOP)
 	t.Cleanup(func() { stopped.signal(syscall.SIGCONT) })
 	waitFor(t, "diff to say whose connections it counts", func() bool {
-		return told(append(lines(1), "connections are those of 2 of 3 nodes; no answer from "+stopped.name)...)
+		return told(append(lines(1), "connections are counted on 2 of 3 nodes; no answer from "+stopped.name)...)
 	})
 	var r admin.SimulateResult
 	if err := json.Unmarshal([]byte(asked.must("simulate", "-f", file, "--connections", "1", "-o", "json")), &r); err != nil {

@@ -12,7 +12,7 @@ import (
 // Most voters are lost for good: the test follows the procedure of
 // docs/operations.md. The remaining node serves until the balancer has moved,
 // and the new cluster has all of its state, including private keys.
-func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
+func TestNewClusterAfterMajorityIsLost(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	ca := newAuthority(t, "ca")
@@ -21,7 +21,7 @@ func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 	tr := startTraffic(f, "9100", 100)
 	left := f.members[1]
 	for _, m := range []*member{f.members[0], f.members[2]} {
-		tr.pardon(m)
+		tr.excuseNode(m)
 		m.kill()
 	}
 	const alone = "no leader: 1 of 3 voters reachable, 2 needed"
@@ -45,7 +45,7 @@ func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 
 	// 2. Start a new cluster.
 	anew := &cluster{t: t}
-	prefix := freshNet()
+	prefix := newNetwork()
 	first := anew.add("m1", prefix+"1")
 	first.launch("--init")
 	anew.join = first.joinFlags()
@@ -76,11 +76,11 @@ func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 	} else {
 		c.Close()
 	}
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 	left.stop()
 	first.apply(serviceOnAll("more", "9101", "127.0.0.1:1"))
 	anew.mustAgree()
-	after.mustBeWhole()
+	after.mustBeUnbroken()
 }
 
 // sameNames reports whether two lists contain the same resource names.

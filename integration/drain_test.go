@@ -14,7 +14,7 @@ import (
 
 // rule 19: on SIGTERM a node becomes unready, then stops accepting, and then
 // closes connections over a window, most idle first and busy ones last.
-func TestDrainSpreadsTheEnd(t *testing.T) {
+func TestDrainSpreadsCloses(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"),
 		"--drain-wait", "3s", "--drain-timeout", "4s", "--loops", "1")
@@ -115,7 +115,7 @@ func TestDrainByCommand(t *testing.T) {
 		t.Errorf("exit code %d: %s", r.code, r.err)
 	}
 	roundTrip(t, c, "not meant")
-	if out := n.must("drain", "n1", "--over", "100ms"); !strings.Contains(out, "n1 drains: 1 connections") {
+	if out := n.must("drain", "n1", "--over", "100ms"); !strings.Contains(out, "n1 is draining: 1 connections") {
 		t.Errorf("drain says %q", out)
 	}
 	mustEnd(t, c)

@@ -54,7 +54,7 @@ func blackHole(t *testing.T) string {
 	return addr
 }
 
-func TestEndpointsThatBehaveBadly(t *testing.T) {
+func TestMisbehavingEndpoints(t *testing.T) {
 	t.Parallel()
 	oneByte := serve(t, func(c *net.TCPConn) {
 		fmt.Fprint(c, "x")
@@ -100,7 +100,7 @@ func TestEndpointsThatBehaveBadly(t *testing.T) {
 
 // rule 17: a failed connect is retried on another endpoint; nothing is retried
 // after the first byte was sent upstream.
-func TestRetriesCoverConnectingAlone(t *testing.T) {
+func TestOnlyConnectsAreRetried(t *testing.T) {
 	t.Parallel()
 	var cut atomic.Int32
 	cutting := serve(t, func(c *net.TCPConn) {
@@ -226,17 +226,17 @@ func TestHealthChecks(t *testing.T) {
 	mustRead(t, dial(t, n.addr("down")), "back\n")
 }
 
-// shares counts answers by endpoint.
-type shares struct {
+// answerCounts counts answers by endpoint.
+type answerCounts struct {
 	mu sync.Mutex
 	n  map[string]int
 }
 
-// ask opens the given number of connections, a few at a time, and counts the
-// answers by endpoint.
-func ask(t *testing.T, address string, connections int, from ...string) map[string]int {
+// countAnswers opens the given number of connections, a few at a time, and
+// counts the answers by endpoint.
+func countAnswers(t *testing.T, address string, connections int, from ...string) map[string]int {
 	t.Helper()
-	s := shares{n: map[string]int{}}
+	s := answerCounts{n: map[string]int{}}
 	var clients sync.WaitGroup
 	next := make(chan struct{})
 	for range 8 {
@@ -298,7 +298,7 @@ func TestWeightsAreExact(t *testing.T) {
 	addr := n.addr("edge")
 	want := func(v1, v2, v3 int) {
 		t.Helper()
-		got := ask(t, addr, v1+v2+v3)
+		got := countAnswers(t, addr, v1+v2+v3)
 		if got["v1\n"] != v1 || got["v2\n"] != v2 || got["v3\n"] != v3 {
 			t.Errorf("of %d connections: %v, want %d, %d, %d", v1+v2+v3, got, v1, v2, v3)
 		}
@@ -354,7 +354,7 @@ func TestBalancing(t *testing.T) {
 
 	seen := map[string]bool{}
 	for i := range 12 {
-		got := ask(t, n.addr("hashed"), 5, fmt.Sprintf("127.0.0.%d", 40+i))
+		got := countAnswers(t, n.addr("hashed"), 5, fmt.Sprintf("127.0.0.%d", 40+i))
 		if len(got) != 1 {
 			t.Errorf("a source went to %v", got)
 		}
@@ -365,7 +365,7 @@ func TestBalancing(t *testing.T) {
 	if len(seen) < 2 {
 		t.Errorf("12 sources all went to %v", seen)
 	}
-	if got := ask(t, n.addr("zoned"), 10); got["e1\n"] != 10 {
+	if got := countAnswers(t, n.addr("zoned"), 10); got["e1\n"] != 10 {
 		t.Errorf("a node of zone b sends to %v", got)
 	}
 }

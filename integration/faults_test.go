@@ -53,10 +53,10 @@ func (m *member) mustNotStart(words []string, flags ...string) {
 }
 
 // Only a valid token of this cluster admits a node.
-func TestStrangersDoNotJoin(t *testing.T) {
+func TestUnauthorizedNodesDoNotJoin(t *testing.T) {
 	t.Parallel()
 	f, other := startCluster(t, 1), startCluster(t, 1)
-	prefix := freshNet()
+	prefix := newNetwork()
 	m := f.members[0]
 	at := []string{"--join", m.ip + ":" + clusterPort}
 	token := func(args ...string) string {
@@ -106,7 +106,7 @@ func TestStrangersDoNotJoin(t *testing.T) {
 func TestWipedAndCopiedFolders(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
-	prefix := freshNet()
+	prefix := newNetwork()
 	victim := f.members[2]
 	copied := f.add("n3", prefix+"9")
 	if out, err := exec.Command("cp", "-a", victim.dir+"/.", copied.dir).CombinedOutput(); err != nil {
@@ -145,10 +145,10 @@ func TestUnequalExpectIsAnError(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
 	f := &cluster{t: t}
-	prefix := freshNet()
+	prefix := newNetwork()
 	join := prefix + "1:" + clusterPort + "," + prefix + "2:" + clusterPort
 	a, b := f.add("a", prefix+"1"), f.add("b", prefix+"2")
-	a.begin("--expect", "3", "--join", join, "--token", token)
+	a.startProcess("--expect", "3", "--join", join, "--token", token)
 	a.wantCode = 1
 	b.mustNotStart([]string{"expect"}, "--expect", "2", "--join", join, "--token", token)
 	b.down = true
@@ -200,7 +200,7 @@ func TestGarbageOnEveryPort(t *testing.T) {
 	if lines := strings.Count(m.log(), "\n"); lines > 500 {
 		t.Errorf("the log has %d lines", lines)
 	}
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 }
 
 // Many concurrent commands are answered or told to retry.
@@ -250,7 +250,7 @@ func mount(t *testing.T, dir string, flags uintptr, options string) {
 }
 
 // A full disk stops changes and nothing else; they resume when there is room.
-func TestFullDiskStopsChangesAlone(t *testing.T) {
+func TestFullDiskStopsOnlyChanges(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
@@ -259,7 +259,7 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 		t.Skip("NOT TESTED: a small disk wants root")
 	}
 	f := &cluster{t: t}
-	prefix := freshNet()
+	prefix := newNetwork()
 	for i := range 3 {
 		m := f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1))
 		if i == 0 {
@@ -298,7 +298,7 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 	}
 	f.mustAgree()
 	f.waitSettled(3)
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 }
 
 // A read-only data folder is reported at once.
@@ -308,26 +308,26 @@ func TestReadOnlyFolderIsAnError(t *testing.T) {
 		t.Skip("NOT TESTED: a read-only file system wants root")
 	}
 	f := &cluster{t: t}
-	m := f.add("n1", freshNet()+"1")
+	m := f.add("n1", newNetwork()+"1")
 	mount(t, m.dir, syscall.MS_RDONLY, "size=1m")
 	m.mustNotStart([]string{"read-only"}, "--init")
 }
 
 // A node that constantly starts and stops does not disturb the others.
-func TestFlappingNodeTroublesNobody(t *testing.T) {
+func TestFlappingNodeIsHarmless(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 50)
 	flapping := f.members[2]
-	tr.pardon(flapping)
+	tr.excuseNode(flapping)
 	for range 6 {
 		flapping.kill()
-		flapping.begin()
+		flapping.startProcess()
 	}
 	flapping.waitReady()
 	f.waitSettled(3)
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 }
 
 // Nodes behind a balancer that polls /readyz are restarted one by one: no

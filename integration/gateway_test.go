@@ -70,11 +70,11 @@ spec:
 }
 
 // Gateway API files are accepted unchanged, serve clients, and can be exported.
-func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
+func TestGatewayAPIFilesServeClientsAndRoundTrip(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "endpoints")
 	apps := ca.issue("apps.example.com")
-	ip := freshNet() + "1"
+	ip := newNetwork() + "1"
 	n := startNode(t, certificate("ended", ca.issue("*.ended.example.com"))+
 		service("v1", []string{tlsNamed(t, "one", apps.server(t))})+
 		service("v2", []string{tlsNamed(t, "two", apps.server(t))})+
@@ -102,11 +102,11 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 	// listening socket.
 	held := dialTLS(t, ip+":9443", ca.client("apps.example.com"))
 	mustRead(t, held, "one\n")
-	socket := listening(t, ip, 9443)
+	socket := listenerInode(t, ip, 9443)
 	n.apply(appsRoute("v1", "v2", 0, 1))
 	mustRead(t, dialTLS(t, ip+":9443", ca.client("apps.example.com")), "two\n")
 	roundTrip(t, held, "still there")
-	if now := listening(t, ip, 9443); now != socket {
+	if now := listenerInode(t, ip, 9443); now != socket {
 		t.Errorf("the socket was %s and is %s", socket, now)
 	}
 
@@ -153,8 +153,8 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 	}
 }
 
-// listening returns the inode of the socket that listens on a port.
-func listening(t *testing.T, ip string, port int) string {
+// listenerInode returns the inode of the socket that listens on a port.
+func listenerInode(t *testing.T, ip string, port int) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
@@ -175,7 +175,7 @@ func listening(t *testing.T, ip string, port int) string {
 // backend has its share of them closed.
 func TestGatewayAPIWeightsOverConnections(t *testing.T) {
 	t.Parallel()
-	ip := freshNet() + "1"
+	ip := newNetwork() + "1"
 	n := startNode(t, service("one", []string{named(t, "one")})+service("two", []string{named(t, "two")}), "--bind", ip)
 	for _, c := range []struct {
 		refs string
@@ -200,7 +200,7 @@ spec:
 `)
 		got := map[string]int{}
 		for range c.n {
-			got[greeting(t, ip+":9100")]++
+			got[readGreeting(t, ip+":9100")]++
 		}
 		for name, want := range c.want {
 			if off := got[name] - want; off > c.n/20 || -off > c.n/20 {
@@ -208,11 +208,11 @@ spec:
 			}
 		}
 	}
-	n.wantRefusedSome("edge/9100", "no_backend", 160)
+	n.wantRefusedCount("edge/9100", "no_backend", 160)
 }
 
-// greeting returns the endpoint's first line; "" if the connection is closed.
-func greeting(t *testing.T, address string) string {
+// readGreeting returns the endpoint's first line; "" if the connection is closed.
+func readGreeting(t *testing.T, address string) string {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", address, patience)
 	if errors.Is(err, syscall.ECONNRESET) {
@@ -228,9 +228,9 @@ func greeting(t *testing.T, address string) string {
 	return strings.TrimSpace(string(line[:k]))
 }
 
-// wantRefusedSome waits until count connections of a listener have ended with
+// wantRefusedCount waits until count connections of a listener have ended with
 // reason.
-func (n *node) wantRefusedSome(listener, reason string, count float64) {
+func (n *node) wantRefusedCount(listener, reason string, count float64) {
 	n.t.Helper()
 	waitFor(n.t, "the connections to be counted", func() bool {
 		return n.metric("connections_total", fmt.Sprintf("listener=%q", listener), fmt.Sprintf("result=%q", reason)) == count
@@ -239,9 +239,9 @@ func (n *node) wantRefusedSome(listener, reason string, count float64) {
 
 // A Gateway whose port is taken is not programmed, with the reason; a Listener
 // at the same address is refused.
-func TestAGatewayThatCannotListenSaysSo(t *testing.T) {
+func TestGatewayReportsTakenPort(t *testing.T) {
 	t.Parallel()
-	ip := freshNet() + "1"
+	ip := newNetwork() + "1"
 	taken := listen(t, "tcp", ip+":0")
 	port := taken.Addr().(*net.TCPAddr).Port
 	n := startNode(t, service("one", []string{named(t, "one")}), "--bind", ip)
@@ -277,7 +277,7 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 
 // Three nodes serve a Gateway; a change at one node is active on all, and no
 // connection breaks.
-func TestAGatewayOnThreeNodes(t *testing.T) {
+func TestGatewayOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	echoing := serve(t, echo)
@@ -296,7 +296,7 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: 9100, protocol: TCP}]}
 			t.Errorf("%s: get gateways:\n%s", m.name, table)
 		}
 	}
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 }
 
 func tcpRoute(backend string) string {

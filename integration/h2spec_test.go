@@ -41,7 +41,7 @@ spec:
 ---
 kind: Service
 name: shop
-spec: {protocol: http, endpoints: [{address: "`+webNamed(t, "shop")+`"}]}
+spec: {protocol: http, endpoints: [{address: "`+httpServerNamed(t, "shop")+`"}]}
 ---
 kind: MeshHTTPRoute
 name: shop

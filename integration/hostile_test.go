@@ -112,15 +112,15 @@ func keepBusy(t *testing.T, c net.Conn) (stop func()) {
 func TestBadHellos(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
-	gate := newGate(t)
+	upstream := newManualServer(t)
 	n := startNode(t, certificate("a", ca.issue("a.example.com"))+
-		service("gate", []string{gate.addr()})+service("echo", []string{serve(t, echo)})+
+		service("upstream", []string{upstream.addr()})+service("echo", []string{serve(t, echo)})+
 		listener("echo", "service: echo")+
 		// Both have a destination for every decidable name.
-		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: gate}]", "service: gate")+
+		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: upstream}]", "service: upstream")+
 		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}",
-			"hosts: [{names: [a.example.com], service: gate}]", "service: gate")+
-		listener("any", "protocol: tls", "service: gate", "noServerName: service"))
+			"hosts: [{names: [a.example.com], service: upstream}]", "service: upstream")+
+		listener("any", "protocol: tls", "service: upstream", "noServerName: service"))
 	busy := keepBusy(t, dial(t, n.addr("echo")))
 	long := append([]byte{1, 0, 0x3f, 0xfd}, make([]byte, 16<<10-3)...) // 16 KiB + 1 with the record header
 	want := map[string]int{}
@@ -171,14 +171,14 @@ func TestBadHellos(t *testing.T) {
 			t.Errorf("connections_total has %v for %s, want %d", got, reason, count)
 		}
 	}
-	if len(gate.Taken) > 0 {
-		t.Errorf("%d connections reached the endpoint", len(gate.Taken))
+	if len(upstream.accepted) > 0 {
+		t.Errorf("%d connections reached the endpoint", len(upstream.accepted))
 	}
 	// A missing name is routed by noServerName; capital letters match.
 	for _, b := range [][]byte{hello(), hello(sni("A.Example.COM"), extension(0x1a1a, nil))} {
 		c := dial(t, n.addr("any"))
 		mustWrite(t, c, string(b))
-		mustRead(t, gate.take(), string(b))
+		mustRead(t, upstream.accept(), string(b))
 	}
 	busy()
 }
@@ -186,10 +186,11 @@ func TestBadHellos(t *testing.T) {
 // rule 1: a hello is reassembled from any segmentation, and has a deadline.
 func TestHellosInPieces(t *testing.T) {
 	t.Parallel()
-	gate := newGate(t)
-	n := startNode(t, service("gate", []string{gate.addr()})+service("echo", []string{serve(t, echo)})+listener("echo", "service: echo")+
-		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: gate}]")+
-		listener("hasty", "protocol: tls", "hosts: [{names: [a.example.com], service: gate}]", "timeouts: {hello: 300ms}"))
+	upstream := newManualServer(t)
+	n := startNode(t, service("upstream", []string{upstream.addr()})+service("echo", []string{serve(t, echo)})+
+		listener("echo", "service: echo")+
+		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: upstream}]")+
+		listener("hasty", "protocol: tls", "hosts: [{names: [a.example.com], service: upstream}]", "timeouts: {hello: 300ms}"))
 	busy := keepBusy(t, dial(t, n.addr("echo")))
 	pass, hasty := n.addr("pass"), n.addr("hasty")
 	whole := goHello(t, "a.example.com")
@@ -199,19 +200,19 @@ func TestHellosInPieces(t *testing.T) {
 		c := dial(t, pass)
 		mustWrite(t, c, string(whole[:at]))
 		mustWrite(t, c, string(whole[at:]))
-		mustRead(t, gate.take(), string(whole))
+		mustRead(t, upstream.accept(), string(whole))
 	}
 	for at := 1; at < len(whole)-5; at += 1 + len(whole)/40 {
 		c := dial(t, pass)
 		two := string(record(whole[5:5+at])) + string(record(whole[5+at:]))
 		mustWrite(t, c, two)
-		mustRead(t, gate.take(), two)
+		mustRead(t, upstream.accept(), two)
 	}
 	c := dial(t, pass)
 	for _, b := range whole {
 		mustWrite(t, c, string([]byte{b}))
 	}
-	mustRead(t, gate.take(), string(whole))
+	mustRead(t, upstream.accept(), string(whole))
 
 	// Truncated by the client, and by the deadline.
 	var waiting []net.Conn
@@ -243,8 +244,8 @@ func TestHellosInPieces(t *testing.T) {
 	if a := n.end(c.LocalAddr()); a.Reason != "hello_timeout" {
 		t.Errorf("a hello that trickles ended with %q", a.Reason)
 	}
-	if len(gate.Taken) > 0 {
-		t.Errorf("%d connections reached the endpoint", len(gate.Taken))
+	if len(upstream.accepted) > 0 {
+		t.Errorf("%d connections reached the endpoint", len(upstream.accepted))
 	}
 	busy()
 }

@@ -21,19 +21,19 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// web is a cluster whose nodes route HTTP requests, in plain text on port 9100
-// and with TLS on 9443.
-type web struct {
+// httpCluster is a cluster whose nodes route HTTP requests, in plain text on
+// port 9100 and with TLS on 9443.
+type httpCluster struct {
 	*cluster
 	ca *authority
 }
 
-// startWeb starts three nodes. /talk is a WebSocket server, /test.Talker a gRPC
-// server, /long a file, /endless an answer that does not end; everything else
-// is routed to v1 initially.
-func startWeb(t *testing.T, flags ...string) *web {
+// startHTTPCluster starts three nodes. /talk is a WebSocket server,
+// /test.Talker a gRPC server, /long a file, /endless an answer that does not
+// end; everything else is routed to v1 initially.
+func startHTTPCluster(t *testing.T, flags ...string) *httpCluster {
 	t.Helper()
-	w := &web{startCluster(t, 3, append(flags, "--drain-wait", "500ms", "--drain-timeout", "3s")...), newAuthority(t, "ca")}
+	w := &httpCluster{startCluster(t, 3, append(flags, "--drain-wait", "500ms", "--drain-timeout", "3s")...), newAuthority(t, "ca")}
 	endpoint := func(name, protocol, address string) string {
 		return fmt.Sprintf("---\nkind: Service\nname: %s\nspec: {protocol: %s, endpoints: [{address: %q}]}\n", name, protocol, address)
 	}
@@ -52,18 +52,18 @@ spec:
   tags: {protocol: http}
 `
 	for _, name := range []string{"shop", "v1", "v2"} {
-		text += endpoint(name, "http", webNamed(t, name))
+		text += endpoint(name, "http", httpServerNamed(t, name))
 	}
 	talk := httptest.NewServer(websocket.Handler(func(c *websocket.Conn) { _, _ = io.Copy(c, c) }))
 	t.Cleanup(talk.Close)
-	text += endpoint("files", "http", files(t))
+	text += endpoint("files", "http", fileServer(t))
 	text += endpoint("talk", "http", talk.Listener.Addr().String()) + endpoint("say", "http2", grpcEcho(t))
 	w.members[0].apply(text + w.route("v1"))
 	return w
 }
 
 // route routes requests without a rule of their own to service.
-func (w *web) route(service string) string {
+func (w *httpCluster) route(service string) string {
 	var rules []string
 	for prefix, to := range map[string]string{"/": service, "/talk": "talk", "/long": "files", "/endless": "files", "/test.Talker": "say"} {
 		rules = append(rules, fmt.Sprintf("    - {matches: [{path: {type: PathPrefix, value: %s}}], "+
@@ -79,7 +79,7 @@ func (w *web) route(service string) string {
 }
 
 // dialer connects to the first node in order that listens, like a balancer.
-func (w *web) dialer(port string, order ...int) func(ctx context.Context) (net.Conn, error) {
+func (w *httpCluster) dialer(port string, order ...int) func(ctx context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (c net.Conn, err error) {
 		for _, i := range order {
 			if c, err = new(net.Dialer).DialContext(ctx, "tcp", w.members[i].ip+":"+port); err == nil {
@@ -90,8 +90,8 @@ func (w *web) dialer(port string, order ...int) func(ctx context.Context) (net.C
 	}
 }
 
-// webNamed answers with its name and the path, over HTTP/1.1 and HTTP/2.
-func webNamed(t *testing.T, name string) string {
+// httpServerNamed answers with its name and the path, over HTTP/1.1 and HTTP/2.
+func httpServerNamed(t *testing.T, name string) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -102,8 +102,8 @@ func webNamed(t *testing.T, name string) string {
 	return s.Listener.Addr().String()
 }
 
-// files serves a file of 200 KB at /long, and an endless answer at /endless.
-func files(t *testing.T) string {
+// fileServer serves a file of 200 KB at /long, and an endless answer at /endless.
+func fileServer(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/endless" {
@@ -119,8 +119,8 @@ func files(t *testing.T) string {
 	return s.Listener.Addr().String()
 }
 
-// talker is a gRPC echo service.
-var talker = grpc.ServiceDesc{
+// echoService is a gRPC echo service.
+var echoService = grpc.ServiceDesc{
 	ServiceName: "test.Talker", HandlerType: (*any)(nil),
 	Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: func(
 		_ any,
@@ -149,7 +149,7 @@ func grpcEcho(t *testing.T) string {
 	t.Helper()
 	l := listen(t, "tcp", "127.0.0.1:0")
 	s := grpc.NewServer()
-	s.RegisterService(&talker, nil)
+	s.RegisterService(&echoService, nil)
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(s.Stop)
 	return l.Addr().String()
@@ -167,7 +167,7 @@ var curls = []struct {
 }
 
 // curl runs curl against a node.
-func (w *web) curl(m *member, args ...string) result {
+func (w *httpCluster) curl(m *member, args ...string) result {
 	w.t.Helper()
 	return peer(w.t, "", "curl", append(args, "-sS", "--fail", "--cacert", w.ca.file,
 		"--resolve", "web.example.com:9100:"+m.ip, "--resolve", "web.example.com:9443:"+m.ip)...)
@@ -176,7 +176,7 @@ func (w *web) curl(m *member, args ...string) result {
 // curl works with each version of HTTP, at each node.
 func TestCurlSpeaksHTTPToACluster(t *testing.T) {
 	t.Parallel()
-	w := startWeb(t, "--access-log", "closed")
+	w := startHTTPCluster(t, "--access-log", "closed")
 	upload := filepath.Join(t.TempDir(), "upload")
 	if err := os.WriteFile(upload, make([]byte, 3<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -200,13 +200,13 @@ func TestCurlSpeaksHTTPToACluster(t *testing.T) {
 	if r.out != "penstock: bad_path\n400" {
 		t.Errorf("%q", r.out)
 	}
-	w.manyCurls()
-	w.curlsThatGiveUp(w.members[2])
+	w.runConcurrentCurls()
+	w.runCurlTimeouts(w.members[2])
 }
 
-// manyCurls runs many curls at once: each gets its answer, so each connection
-// is closed gracefully, however soon.
-func (w *web) manyCurls() {
+// runConcurrentCurls runs many curls at once: each gets its answer, so each
+// connection is closed gracefully, however soon.
+func (w *httpCluster) runConcurrentCurls() {
 	w.t.Helper()
 	const at, each = 8, 6
 	var all sync.WaitGroup
@@ -233,14 +233,14 @@ func (w *web) manyCurls() {
 	for _, m := range w.members[:2] {
 		for _, a := range m.accesses() {
 			if a.Reason != "client_fin" || a.Error != "" {
-				w.t.Errorf("%s: a curl that had its answer is told as %q %q; %s", m.name, a.Reason, a.Error, m.traces(a.Client))
+				w.t.Errorf("%s: a curl that had its answer is told as %q %q; %s", m.name, a.Reason, a.Error, m.logLinesAbout(a.Client))
 			}
 		}
 	}
 }
 
-// curlsThatGiveUp time out in the middle of an answer.
-func (w *web) curlsThatGiveUp(m *member) {
+// runCurlTimeouts time out in the middle of an answer.
+func (w *httpCluster) runCurlTimeouts(m *member) {
 	w.t.Helper()
 	for _, c := range curls {
 		var from string
@@ -255,25 +255,25 @@ func (w *web) curlsThatGiveUp(m *member) {
 		}
 		a := m.endAfter(before, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from)))
 		if a.Reason != "client_reset" {
-			w.t.Errorf("curl %v that gave up is told as %q; %s", c.args, a.Reason, m.traces(from))
+			w.t.Errorf("curl %v that gave up is told as %q; %s", c.args, a.Reason, m.logLinesAbout(from))
 		}
 	}
 }
 
 // While apply changes the routes and a node is drained, no request fails, and
 // no WebSocket and no gRPC stream at the other nodes breaks.
-func TestNothingOfHTTPBreaks(t *testing.T) {
+func TestChangesBreakNoHTTPRequest(t *testing.T) {
 	t.Parallel()
-	w := startWeb(t)
-	p := &askers{t: t}
+	w := startHTTPCluster(t)
+	p := &httpClients{t: t}
 	for _, http2 := range []bool{false, true} {
 		for range 4 {
-			p.ask(w, http2)
+			p.sendRequests(w, http2)
 		}
 	}
-	p.call(w)
-	p.talk(w)
-	p.stream(w)
+	p.sendCalls(w)
+	p.useWebSocket(w)
+	p.useGRPCStream(w)
 	progress := func(what string) {
 		t.Helper()
 		at := p.done.Load()
@@ -302,14 +302,14 @@ func TestNothingOfHTTPBreaks(t *testing.T) {
 	w.members[0].must("drain", "n3", "--undo")
 	w.members[1].apply(w.route("v2"))
 	progress("traffic after the drain")
-	p.end()
+	p.stopAll()
 	if p.old.Load() == 0 || p.new.Load() == 0 {
 		t.Errorf("%d answers of v1, %d of v2", p.old.Load(), p.new.Load())
 	}
 }
 
-// askers are clients that report every failure.
-type askers struct {
+// httpClients are clients that report every failure.
+type httpClients struct {
 	t        testing.TB
 	stop     atomic.Bool
 	wg       sync.WaitGroup
@@ -317,13 +317,13 @@ type askers struct {
 	old, new atomic.Int64
 }
 
-func (p *askers) end() {
+func (p *httpClients) stopAll() {
 	p.stop.Store(true)
 	p.wg.Wait()
 }
 
-// run repeats an operation that must not fail.
-func (p *askers) run(what string, once func() error, atEnd func()) {
+// repeat repeats an operation that must not fail.
+func (p *httpClients) repeat(what string, once func() error, atEnd func()) {
 	p.wg.Go(func() {
 		defer atEnd()
 		for !p.stop.Load() {
@@ -337,8 +337,8 @@ func (p *askers) run(what string, once func() error, atEnd func()) {
 	p.t.Cleanup(func() { p.stop.Store(true) })
 }
 
-// ask makes HTTP requests, preferably to the node that is drained.
-func (p *askers) ask(w *web, http2 bool) {
+// sendRequests makes HTTP requests, preferably to the node that is drained.
+func (p *httpClients) sendRequests(w *httpCluster, http2 bool) {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2)
@@ -348,7 +348,7 @@ func (p *askers) ask(w *web, http2 bool) {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 	}
 	client := &http.Client{Transport: transport, Timeout: patience}
-	p.run(fmt.Sprint("requests, http2 ", http2), func() error {
+	p.repeat(fmt.Sprint("requests, http2 ", http2), func() error {
 		resp, err := client.Post("http://web.example.com/x", "text/plain", strings.NewReader("body"))
 		if err != nil {
 			return err
@@ -367,7 +367,7 @@ func (p *askers) ask(w *web, http2 bool) {
 	}, transport.CloseIdleConnections)
 }
 
-func (p *askers) dialGRPC(w *web, order ...int) *grpc.ClientConn {
+func (p *httpClients) dialGRPC(w *httpCluster, order ...int) *grpc.ClientConn {
 	dial := w.dialer("9100", order...)
 	conn, err := grpc.NewClient("passthrough:///web.example.com", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }))
@@ -378,10 +378,10 @@ func (p *askers) dialGRPC(w *web, order ...int) *grpc.ClientConn {
 	return conn
 }
 
-// call makes gRPC calls, preferably to the node that is drained.
-func (p *askers) call(w *web) {
+// sendCalls makes gRPC calls, preferably to the node that is drained.
+func (p *httpClients) sendCalls(w *httpCluster) {
 	conn := p.dialGRPC(w, 2, 0, 1)
-	p.run("calls", func() error {
+	p.repeat("calls", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		out := new(wrapperspb.StringValue)
@@ -392,13 +392,13 @@ func (p *askers) call(w *web) {
 	}, func() {})
 }
 
-// talk keeps a WebSocket open at the first node.
-func (p *askers) talk(w *web) {
+// useWebSocket keeps a WebSocket open at the first node.
+func (p *httpClients) useWebSocket(w *httpCluster) {
 	c, err := websocket.Dial("ws://"+w.members[0].ip+":9100/talk", "", "http://web.example.com")
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.run("websocket", func() error {
+	p.repeat("websocket", func() error {
 		var got string
 		if err := websocket.Message.Send(c, "hello"); err != nil {
 			return err
@@ -407,14 +407,14 @@ func (p *askers) talk(w *web) {
 	}, func() { _ = c.Close() })
 }
 
-// stream keeps a gRPC stream open at the first node.
-func (p *askers) stream(w *web) {
+// useGRPCStream keeps a gRPC stream open at the first node.
+func (p *httpClients) useGRPCStream(w *httpCluster) {
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := p.dialGRPC(w, 0).NewStream(ctx, &talker.Streams[0], "/test.Talker/Talk")
+	s, err := p.dialGRPC(w, 0).NewStream(ctx, &echoService.Streams[0], "/test.Talker/Talk")
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.run("stream", func() error {
+	p.repeat("stream", func() error {
 		if err := s.SendMsg(wrapperspb.String("hello")); err != nil {
 			return err
 		}

@@ -101,35 +101,35 @@ func (w *tenants) client(tenant string, opts ...kgo.Opt) *kgo.Client {
 // watchedConn reports connections that the other side ended.
 type watchedConn struct {
 	net.Conn
-	lost func()
-	told sync.Once
-	own  atomic.Bool
+	lost           func()
+	reported       sync.Once
+	closedByClient atomic.Bool
 }
 
-func (c *watchedConn) Close() error { c.own.Store(true); return c.Conn.Close() }
+func (c *watchedConn) Close() error { c.closedByClient.Store(true); return c.Conn.Close() }
 
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil && !c.own.Load() && !errors.Is(err, net.ErrClosed) {
-		c.told.Do(c.lost)
+	if err != nil && !c.closedByClient.Load() && !errors.Is(err, net.ErrClosed) {
+		c.reported.Do(c.lost)
 	}
 	return n, err
 }
 
-func (w *tenants) losses(tenant string) int {
+func (w *tenants) lostConnections(tenant string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lost[tenant]
 }
 
-// stream is one producer and one consumer of a partition; records must arrive
-// in order.
-type stream struct {
+// recordStream is one producer and one consumer of a partition; records must
+// arrive in order.
+type recordStream struct {
 	produced, consumed atomic.Int64
 }
 
-func (w *tenants) stream(ctx context.Context, wg *sync.WaitGroup, tenant string, partition int32) *stream {
-	s := new(stream)
+func (w *tenants) startStream(ctx context.Context, wg *sync.WaitGroup, tenant string, partition int32) *recordStream {
+	s := new(recordStream)
 	producer := w.client(tenant, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic("orders"), kgo.ProducerLinger(0))
 	consumer := w.client(tenant,
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {partition: kgo.NewOffset().AtStart()}}),
@@ -169,8 +169,8 @@ func (w *tenants) stream(ctx context.Context, wg *sync.WaitGroup, tenant string,
 	return s
 }
 
-// topic creates the topic of a tenant.
-func (w *tenants) topic(tenant string, partitions int) {
+// createTopic creates the topic of a tenant.
+func (w *tenants) createTopic(tenant string, partitions int) {
 	w.t.Helper()
 	adm := kadm.NewClient(w.client(tenant))
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
@@ -184,7 +184,7 @@ func (w *tenants) topic(tenant string, partitions int) {
 // Kafka clients continue while tenants are added, changed and removed through
 // any node: no connection is reopened, even of a changed tenant, and no record
 // is lost, duplicated or delivered to another tenant.
-func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
+func TestTenantChangesBreakNoClient(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	w := newTenants(t, f)
@@ -198,15 +198,15 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 	}
 	for _, name := range names {
 		f.members[0].apply(w.certificate(name) + w.resources(name, ""))
-		w.topic(name, streams)
+		w.createTopic(name, streams)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var wg sync.WaitGroup
-	var all []*stream
+	var all []*recordStream
 	for _, name := range names {
 		for p := range streams {
-			all = append(all, w.stream(ctx, &wg, name, int32(p)))
+			all = append(all, w.startStream(ctx, &wg, name, int32(p)))
 		}
 	}
 	moved := func(what string) {
@@ -228,7 +228,7 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 	for i := range 6 {
 		m := f.members[i%3]
 		m.apply(w.certificate("extra") + w.resources("extra", ""))
-		w.topic("extra", 1)
+		w.createTopic("extra", 1)
 		m.apply(w.resources("red", fmt.Sprintf("  maxFrame: %dMiB", 50+i)))
 		m.apply(w.certificate("green"))
 		m.apply(w.resources("blue", []string{"  unmappedBrokers: hide", "  maxInFlight: 500"}[i%2]))
@@ -243,7 +243,7 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 		moved(fmt.Sprintf("round %d", i))
 	}
 	for _, name := range names {
-		if n := w.losses(name); n > 0 {
+		if n := w.lostConnections(name); n > 0 {
 			t.Errorf("%d connections of tenant %s were broken by changes", n, name)
 		}
 	}
@@ -257,23 +257,23 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 }
 
 // Only the clients of a removed tenant are disconnected.
-func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
+func TestRemovedTenantDisconnectsItsClients(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
 	w := newTenants(t, f)
 	for _, name := range []string{"red", "green"} {
 		f.members[0].apply(w.certificate(name) + w.resources(name, ""))
-		w.topic(name, 1)
+		w.createTopic(name, 1)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	green := w.stream(ctx, &wg, "green", 0)
+	green := w.startStream(ctx, &wg, "green", 0)
 	red := w.client("red")
 	if err := red.Ping(ctx); err != nil {
 		t.Fatal(err)
 	}
 	f.members[0].must("delete", "VirtualCluster", "red")
-	waitFor(t, "the clients of red to be sent away", func() bool { return w.losses("red") > 0 })
+	waitFor(t, "the clients of red to be sent away", func() bool { return w.lostConnections("red") > 0 })
 	waitFor(t, "no connection of red to be left", func() bool {
 		s := f.members[0].status()
 		for _, c := range s.VirtualClusters {
@@ -285,7 +285,7 @@ func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
 	})
 	at := green.consumed.Load()
 	waitFor(t, "green to go on", func() bool { return green.consumed.Load() > at+5 })
-	if n := w.losses("green"); n > 0 {
+	if n := w.lostConnections("green"); n > 0 {
 		t.Errorf("%d connections of green were lost", n)
 	}
 	stop()
@@ -295,7 +295,7 @@ func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
 // Every node finds a new broker as soon as a client requests it, without
 // waiting for the next discovery: the client may have learnt of the broker
 // through another node.
-func TestANewBrokerIsReachedThroughEveryNodeAtOnce(t *testing.T) {
+func TestNewBrokerIsReachedThroughEveryNode(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	w := newTenants(t, f)

@@ -11,15 +11,15 @@ import (
 	"penstock/integration/lab"
 )
 
-// hosts is a lab whose errors fail the test.
-type hosts struct {
+// testLab is a lab whose errors fail the test.
+type testLab struct {
 	*lab.Lab
 	t testing.TB
 }
 
 // newLab creates the hosts. It requires root, ip and nft: without them the test
 // fails in CI and is skipped elsewhere.
-func newLab(t testing.TB, n int) *hosts {
+func newLab(t testing.TB, n int) *testLab {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
@@ -37,23 +37,23 @@ func newLab(t testing.TB, n int) *hosts {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Close)
-	return &hosts{l, t}
+	return &testLab{l, t}
 }
 
-func (h *hosts) must(err error) {
+func (h *testLab) must(err error) {
 	h.t.Helper()
 	if err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-func (h *hosts) heal()                  { h.t.Helper(); h.must(h.Heal()) }
-func (h *hosts) cut(a, b int)           { h.t.Helper(); h.must(h.Cut(a, b)) }
-func (h *hosts) cutOneWay(from, to int) { h.t.Helper(); h.must(h.CutOneWay(from, to)) }
-func (h *hosts) slow(bytes int)         { h.t.Helper(); h.must(h.Slow(bytes)) }
+func (h *testLab) heal()                  { h.t.Helper(); h.must(h.Heal()) }
+func (h *testLab) cut(a, b int)           { h.t.Helper(); h.must(h.Cut(a, b)) }
+func (h *testLab) cutOneWay(from, to int) { h.t.Helper(); h.must(h.CutOneWay(from, to)) }
+func (h *testLab) slow(bytes int)         { h.t.Helper(); h.must(h.Slow(bytes)) }
 
 // split cuts all links between the groups.
-func (h *hosts) split(groups ...[]int) {
+func (h *testLab) split(groups ...[]int) {
 	h.t.Helper()
 	for i, one := range groups {
 		for _, other := range groups[i+1:] {
@@ -67,7 +67,7 @@ func (h *hosts) split(groups ...[]int) {
 }
 
 // startClusterIn is startCluster with one host per node.
-func startClusterIn(l *hosts, flags ...string) *cluster {
+func startClusterIn(l *testLab, flags ...string) *cluster {
 	l.t.Helper()
 	f := &cluster{t: l.t}
 	for i := 1; i <= l.Hosts(); i++ {
@@ -86,14 +86,14 @@ func startClusterIn(l *hosts, flags ...string) *cluster {
 
 // Networks of killed processes are removed before a new one is created; those
 // of running processes are not.
-func TestNetworksOfTheKilledAreRemoved(t *testing.T) {
+func TestNetworksOfKilledProcessesAreRemoved(t *testing.T) {
 	living := newLab(t, 1)
 	const dead = "pk0-0" // as New names them; no process claims 10.0.0.0
 	for _, argv := range [][]string{
 		{"ip", "link", "add", dead, "type", "bridge"},
 		{"ip", "netns", "add", dead + "-1"},
 	} {
-		onMachine(t, argv)
+		mustRunCommand(t, argv)
 	}
 	newLab(t, 1)
 	for path, want := range map[string]bool{
@@ -105,11 +105,11 @@ func TestNetworksOfTheKilledAreRemoved(t *testing.T) {
 			t.Errorf("%s is there: %v, want %v", path, err == nil, want)
 		}
 	}
-	onMachine(t, append(living.Inside(1), "true"))
+	mustRunCommand(t, append(living.Inside(1), "true"))
 }
 
-// onMachine runs a command that must succeed.
-func onMachine(t testing.TB, argv []string) {
+// mustRunCommand runs a command that must succeed.
+func mustRunCommand(t testing.TB, argv []string) {
 	t.Helper()
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)

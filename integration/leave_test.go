@@ -11,7 +11,7 @@ import (
 
 // A node that the majority depends on does not leave, and the attempt costs
 // neither the cluster its majority nor the node its traffic.
-func TestANodeThatCannotLeaveServesOn(t *testing.T) {
+func TestNodeThatCannotLeaveStaysInService(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	lead := f.waitLeader()
@@ -22,9 +22,9 @@ func TestANodeThatCannotLeaveServesOn(t *testing.T) {
 		}
 	}
 	m := rest[1]
-	m.leaveUnawares(f, rest[0], "--wait-timeout", "2s")
+	m.leaveBeforeDetection(f, rest[0], "--wait-timeout", "2s")
 	waitFor(t, m.name+" to be in service", func() bool {
-		m.mustLive()
+		m.mustBeRunning()
 		code, _ := m.fetch("/readyz")
 		list, ok := m.membersSeen()
 		for _, x := range list {
@@ -43,10 +43,10 @@ func TestANodeThatCannotLeaveServesOn(t *testing.T) {
 	}
 }
 
-// leaveUnawares makes a node leave while another one is gone and no node has
-// noticed yet. A node that has noticed refuses at once, which is not the case
-// under test.
-func (m *member) leaveUnawares(f *cluster, gone *member, args ...string) (r result) {
+// leaveBeforeDetection makes a node leave while another one is gone and no node
+// has noticed yet. A node that has noticed refuses at once, which is not the
+// case under test.
+func (m *member) leaveBeforeDetection(f *cluster, gone *member, args ...string) (r result) {
 	m.t.Helper()
 	for range 5 {
 		gone.kill()
@@ -62,7 +62,7 @@ func (m *member) leaveUnawares(f *cluster, gone *member, args ...string) (r resu
 }
 
 // apply waits for the nodes that are up, but not long for one that hangs.
-func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
+func TestApplyDoesNotWaitForHungNode(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	lead := f.waitLeader()
@@ -84,16 +84,16 @@ func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
 
 // A joining node is ready only when it has applied the configuration: otherwise
 // a balancer would send it connections before it has listeners.
-func TestANodeThatJoinsIsReadyWithItsListeners(t *testing.T) {
+func TestJoiningNodeIsReadyWithItsListeners(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
 	f.members[0].apply(serviceOnAll("edge", "9102", named(t, "b")))
-	prefix := freshNet()
+	prefix := newNetwork()
 	for i := range 3 {
 		m := f.add(fmt.Sprint("j", i), fmt.Sprint(prefix, i+1))
-		m.begin(f.join...)
+		m.startProcess(f.join...)
 		waitFor(t, m.name+" to be ready", func() bool {
-			m.mustLive()
+			m.mustBeRunning()
 			code, _ := m.fetch("/readyz")
 			return code == http.StatusOK
 		})

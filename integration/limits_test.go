@@ -16,7 +16,7 @@ import (
 
 // rule 10: listener limits refuse connections with a reason; established
 // connections are not affected.
-func TestLimitsOfAListener(t *testing.T) {
+func TestListenerLimits(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+
 		listener("few", "service: echo", "limits: {connections: 3}")+
@@ -93,7 +93,7 @@ func (n *node) startLimited(limit int, resources string) {
 
 // More unfinished hellos than there are descriptors end by their deadline,
 // including those that waited to be accepted; then the node is ready again.
-func TestUnfinishedHellosGiveDescriptorsBack(t *testing.T) {
+func TestUnfinishedHellosReleaseDescriptors(t *testing.T) {
 	t.Parallel()
 	const limit = 96
 	n := newNode(t)
@@ -209,9 +209,10 @@ func TestFileLimitIsRaised(t *testing.T) {
 // than a second may be dropped in favour of one that waits.
 func TestMemoryBudget(t *testing.T) {
 	t.Parallel()
-	gate := newGate(t)
-	n := startNode(t, service("gate", []string{gate.addr()})+service("echo", []string{serve(t, echo)})+listener("plain", "service: echo")+
-		listener("tls", "protocol: tls", "service: gate", "timeouts: {hello: 10m}"), "--memory-budget", "1")
+	upstream := newManualServer(t)
+	n := startNode(t, service("upstream", []string{upstream.addr()})+service("echo", []string{serve(t, echo)})+
+		listener("plain", "service: echo")+
+		listener("tls", "protocol: tls", "service: upstream", "timeouts: {hello: 10m}"), "--memory-budget", "1")
 	busy := keepBusy(t, dial(t, n.addr("plain")))
 	// Each of these may grow to 16 KiB; all but the last byte arrives.
 	whole := string(hello(sni("a.example.com"), extension(0xfe99, make([]byte, 14<<10))))
@@ -241,10 +242,10 @@ func TestMemoryBudget(t *testing.T) {
 		return list
 	}
 	waitFor(t, "everybody to be served, or to have been too slow", func() bool {
-		return len(gate.Taken)+len(refused()) == len(hoarders)+1
+		return len(upstream.accepted)+len(refused()) == len(hoarders)+1
 	})
-	for range len(gate.Taken) {
-		mustRead(t, gate.take(), whole)
+	for range len(upstream.accepted) {
+		mustRead(t, upstream.accept(), whole)
 	}
 	for _, a := range refused() {
 		if a.Duration < 1 {

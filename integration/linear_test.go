@@ -17,14 +17,14 @@ import (
 	"penstock/node/admin"
 )
 
-// step is one request about a service.
-type step struct {
+// request is one request about a service.
+type request struct {
 	key   string
 	do    string // "put", "delete", "get"
 	value int    // of a put: port of the service's only endpoint
 }
 
-// outcome is the answer to a step.
+// outcome is the answer to a request.
 type outcome struct {
 	value   int  // of a get; 0: not found
 	unknown bool // may have acted, or may still act
@@ -36,7 +36,7 @@ var register = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		keys := map[string][]porcupine.Operation{}
 		for _, op := range history {
-			k := op.Input.(step).key
+			k := op.Input.(request).key
 			keys[k] = append(keys[k], op)
 		}
 		var parts [][]porcupine.Operation
@@ -47,7 +47,7 @@ var register = porcupine.Model{
 	},
 	Init: func() any { return 0 },
 	Step: func(state, input, output any) (bool, any) {
-		s, o, now := input.(step), output.(outcome), state.(int)
+		s, o, now := input.(request), output.(outcome), state.(int)
 		switch s.do {
 		case "put":
 			return true, s.value
@@ -64,8 +64,8 @@ var register = porcupine.Model{
 var portOf = regexp.MustCompile(`127\.0\.0\.1:(\d+)`)
 
 // perform sends a request to a node. sure is false if it failed and cannot have
-// acted: then the step is not part of the history.
-func perform(ctx context.Context, c *admin.Client, s step) (o outcome, sure bool) {
+// acted: then the request is not part of the history.
+func perform(ctx context.Context, c *admin.Client, s request) (o outcome, sure bool) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var err error
@@ -105,9 +105,9 @@ func perform(ctx context.Context, c *admin.Client, s step) (o outcome, sure bool
 	return o, true
 }
 
-// record runs clients on all nodes until the fault is over, and returns the
-// history of their requests and answers.
-func (f *cluster) record(clients int, keys []string, fault func()) []porcupine.Operation {
+// recordHistory runs clients on all nodes until the fault is over, and returns
+// the history of their requests and answers.
+func (f *cluster) recordHistory(clients int, keys []string, fault func()) []porcupine.Operation {
 	f.t.Helper()
 	var mu sync.Mutex
 	var history []porcupine.Operation
@@ -137,7 +137,7 @@ func (f *cluster) record(clients int, keys []string, fault func()) []porcupine.O
 						continue
 					}
 				}
-				s := step{
+				s := request{
 					key:   keys[random.IntN(len(keys))],
 					do:    []string{"put", "put", "get", "get", "delete"}[random.IntN(5)],
 					value: 1 + i*1000 + n%1000,
@@ -188,11 +188,11 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		keys := []string{fmt.Sprintf("h%d-a", n), fmt.Sprintf("h%d-b", n)}
 		leader := f.waitLeader()
 		at := slices.Index(f.members, leader) + 1
-		history := f.record(6, keys, func() {
+		history := f.recordHistory(6, keys, func() {
 			pause(500 * time.Millisecond)
 			switch n % 5 {
 			case 0:
-				tr.pardon(leader)
+				tr.excuseNode(leader)
 				leader.kill()
 				pause(1500 * time.Millisecond)
 				leader.launch()
@@ -211,7 +211,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 				l.heal()
 			case 4:
 				other := f.members[at%3]
-				tr.pardon(other)
+				tr.excuseNode(other)
 				other.kill()
 				pause(time.Second)
 				other.launch()
@@ -220,7 +220,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		})
 		f.waitSettled(3)
 		for _, m := range f.members {
-			tr.expect(m)
+			tr.endExcuse(m)
 		}
 		for _, op := range history {
 			asked++
@@ -239,7 +239,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 			t.Errorf("history %d of %d steps was not checked in time", n, len(history))
 		}
 	}
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 	t.Logf("%d histories, %d steps, %d of unknown outcome", histories, asked, unknown)
 	if asked < histories*50 {
 		t.Errorf("%d steps in %d histories: too few to say anything", asked, histories)

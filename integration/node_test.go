@@ -120,7 +120,7 @@ func (n *node) start(argv []string) {
 	n.proc = proc
 	n.t.Cleanup(n.finish)
 	waitFor(n.t, "the node to be ready", func() bool {
-		n.mustLive()
+		n.mustBeRunning()
 		if n.http == "" {
 			r := n.run("status", "-o", "json")
 			var s admin.Status
@@ -134,8 +134,8 @@ func (n *node) start(argv []string) {
 	})
 }
 
-// mustLive fails the test if the node has ended.
-func (n *node) mustLive() {
+// mustBeRunning fails the test if the node has ended.
+func (n *node) mustBeRunning() {
 	n.t.Helper()
 	if n.proc.Descriptors() == 0 {
 		n.t.Fatalf("the node is gone:\n%s", n.proc.Output())
@@ -437,8 +437,8 @@ func (n *node) wantEnd(c net.Conn, reason string) access {
 	return a
 }
 
-// traces returns the log lines about a client, for failure messages.
-func (n *node) traces(client string) string {
+// logLinesAbout returns the log lines about a client, for failure messages.
+func (n *node) logLinesAbout(client string) string {
 	found := "the log has:"
 	for line := range strings.Lines(n.log()) {
 		if strings.Contains(line, client) {

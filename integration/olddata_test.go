@@ -19,7 +19,7 @@ func TestOldDataFoldersOpen(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	if format := os.Getenv("PENSTOCK_REWRITE"); format != "" {
-		leaveFolder(t, ca.issueUntil(20*365*24*time.Hour, "old.example.com"), "testdata/datafolder-"+format+".tgz")
+		createOldFolder(t, ca.issueUntil(20*365*24*time.Hour, "old.example.com"), "testdata/datafolder-"+format+".tgz")
 	}
 	files, err := filepath.Glob(oldFolders)
 	if err != nil || len(files) == 0 {
@@ -27,7 +27,7 @@ func TestOldDataFoldersOpen(t *testing.T) {
 	}
 	for _, file := range files {
 		f := &cluster{t: t}
-		m := f.add("old", freshNet()+"1")
+		m := f.add("old", newNetwork()+"1")
 		if out, err := exec.Command("tar", "-C", m.dir, "-xzf", file).CombinedOutput(); err != nil {
 			t.Fatalf("%v %s", err, out)
 		}
@@ -38,7 +38,7 @@ func TestOldDataFoldersOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if age := time.Since(made.ModTime()); age > 7000*time.Hour {
-			m.clock(-int(age.Hours()))
+			m.skewClock(-int(age.Hours()))
 		}
 		m.launch()
 		for _, c := range []struct{ command, want string }{
@@ -64,11 +64,11 @@ func TestOldDataFoldersOpen(t *testing.T) {
 	}
 }
 
-// leaveFolder creates a data folder with this version.
-func leaveFolder(t *testing.T, p pair, file string) {
+// createOldFolder creates a data folder with this version.
+func createOldFolder(t *testing.T, p pair, file string) {
 	t.Helper()
 	f := &cluster{t: t}
-	m := f.add("old", freshNet()+"1")
+	m := f.add("old", newNetwork()+"1")
 	m.launch("--init")
 	m.apply("kind: Service\n" +
 		"name: apps\n" +

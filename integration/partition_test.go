@@ -14,7 +14,7 @@ import (
 func long() bool { return os.Getenv("PENSTOCK_LONG") != "" }
 
 // echoOutside starts a backend that nodes in network namespaces can reach.
-func (l *hosts) echoOutside() string {
+func (l *testLab) echoOutside() string {
 	ln := listen(l.t, "tcp", net.JoinHostPort(l.Outside(), "0"))
 	serveOn(l.t, ln, echoAny)
 	return ln.Addr().String()
@@ -25,11 +25,11 @@ func (l *hosts) echoOutside() string {
 // none.
 type partition struct {
 	name string
-	cut  func(leader, other int) (decides []int)
+	cut  func(leader, other int) (majority []int)
 }
 
-// without returns the numbers of all other hosts.
-func (l *hosts) without(out ...int) (rest []int) {
+// otherHosts returns the numbers of all other hosts.
+func (l *testLab) otherHosts(out ...int) (rest []int) {
 	for h := 1; h <= l.Hosts(); h++ {
 		if !slices.Contains(out, h) {
 			rest = append(rest, h)
@@ -38,20 +38,20 @@ func (l *hosts) without(out ...int) (rest []int) {
 	return rest
 }
 
-// cutsOfHosts are partitions that separate some hosts from the others.
-func cutsOfHosts(l *hosts) []partition {
-	shapes := []partition{
+// hostPartitions are partitions that separate some hosts from the others.
+func hostPartitions(l *testLab) []partition {
+	partitions := []partition{
 		{"the leader alone", func(leader, _ int) []int {
-			l.split([]int{leader}, l.without(leader))
-			return l.without(leader)
+			l.split([]int{leader}, l.otherHosts(leader))
+			return l.otherHosts(leader)
 		}},
 		{"a follower alone", func(_, other int) []int {
-			l.split([]int{other}, l.without(other))
-			return l.without(other)
+			l.split([]int{other}, l.otherHosts(other))
+			return l.otherHosts(other)
 		}},
 		{"everyone alone", func(_, _ int) []int {
 			var single [][]int
-			for _, h := range l.without() {
+			for _, h := range l.otherHosts() {
 				single = append(single, []int{h})
 			}
 			l.split(single...)
@@ -59,33 +59,33 @@ func cutsOfHosts(l *hosts) []partition {
 		}},
 	}
 	if l.Hosts() == 5 {
-		shapes = append(shapes, partition{"two and three", func(leader, other int) []int {
-			l.split([]int{leader, other}, l.without(leader, other))
-			return l.without(leader, other)
+		partitions = append(partitions, partition{"two and three", func(leader, other int) []int {
+			l.split([]int{leader, other}, l.otherHosts(leader, other))
+			return l.otherHosts(leader, other)
 		}})
 	}
-	return shapes
+	return partitions
 }
 
-// cutsOfLinks are partitions in which some hosts do not receive from others,
+// linkPartitions are partitions in which some hosts do not receive from others,
 // whose packets still reach their neighbours.
-func cutsOfLinks(l *hosts) []partition {
+func linkPartitions(l *testLab) []partition {
 	return []partition{
 		{"the leader is not heard", func(leader, _ int) []int {
-			for _, h := range l.without(leader) {
+			for _, h := range l.otherHosts(leader) {
 				l.cutOneWay(leader, h)
 			}
-			return l.without(leader)
+			return l.otherHosts(leader)
 		}},
 		{"the leader does not hear", func(leader, _ int) []int {
-			for _, h := range l.without(leader) {
+			for _, h := range l.otherHosts(leader) {
 				l.cutOneWay(h, leader)
 			}
-			return l.without(leader)
+			return l.otherHosts(leader)
 		}},
 		{"leader and one follower do not see each other", func(leader, other int) []int {
 			l.cut(leader, other)
-			return l.without(leader, other)
+			return l.otherHosts(leader, other)
 		}},
 	}
 }
@@ -94,7 +94,7 @@ func cutsOfLinks(l *hosts) []partition {
 // the others report that they cannot, and no connection is affected.
 func TestPartitionsBreakNoConnection(t *testing.T) {
 	t.Parallel()
-	for name, shapes := range map[string]func(l *hosts) []partition{"of hosts": cutsOfHosts, "of links": cutsOfLinks} {
+	for name, partitions := range map[string]func(l *testLab) []partition{"of hosts": hostPartitions, "of links": linkPartitions} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := 3
@@ -102,50 +102,50 @@ func TestPartitionsBreakNoConnection(t *testing.T) {
 				n = 5
 			}
 			l := newLab(t, n)
-			passPartitions(l, shapes(l))
+			runPartitions(l, partitions(l))
 		})
 	}
 }
 
-// passPartitions applies the partitions to a cluster, one after the other.
-func passPartitions(l *hosts, shapes []partition) {
+// runPartitions applies the partitions to a cluster, one after the other.
+func runPartitions(l *testLab, partitions []partition) {
 	t := l.t
 	const held = 100
 	f := startClusterIn(l)
 	backend := l.echoOutside()
 	f.members[0].apply(serviceOnAll("svc", "9100", backend))
 	tr := startTraffic(f, "9100", held)
-	for i, shape := range shapes {
+	for i, p := range partitions {
 		leader := f.waitLeader()
 		at := slices.Index(f.members, leader) + 1
-		decides := shape.cut(at, at%l.Hosts()+1)
+		majority := p.cut(at, at%l.Hosts()+1)
 		name := fmt.Sprint("during-", i)
 		change := serviceOnAll(name, fmt.Sprint(9200+i), backend)
-		if len(decides) > 0 {
-			m := f.members[decides[0]-1]
-			waitFor(t, shape.name+": a write on the side that can decide", func() bool {
+		if len(majority) > 0 {
+			m := f.members[majority[0]-1]
+			waitFor(t, p.name+": a write on the side that can decide", func() bool {
 				r := m.pipe(change, "apply", "-f", "-", "--wait", "none", "--timeout", "5s")
 				return r.code == 0
 			})
 		}
-		if len(decides) == 0 || len(decides) == l.Hosts()-1 {
-			for _, h := range l.without(decides...) {
+		if len(majority) == 0 || len(majority) == l.Hosts()-1 {
+			for _, h := range l.otherHosts(majority...) {
 				m := f.members[h-1]
-				waitFor(t, shape.name+": "+m.name+" to say that it is alone", func() bool { return m.status().Alone != "" })
+				waitFor(t, p.name+": "+m.name+" to say that it is alone", func() bool { return m.status().Alone != "" })
 				r := m.pipe(serviceOnAll("never", "9300", backend), "apply", "-f", "-", "--timeout", "1s")
 				if r.code == 0 {
-					t.Errorf("%s: %s took a write alone", shape.name, m.name)
+					t.Errorf("%s: %s took a write alone", p.name, m.name)
 				}
 			}
 		}
 		l.heal()
 		f.waitSettled(l.Hosts())
 		f.mustAgree()
-		if len(decides) > 0 && !strings.Contains(f.members[at-1].must("get", "services"), name) {
-			t.Errorf("%s: what was decided is gone", shape.name)
+		if len(majority) > 0 && !strings.Contains(f.members[at-1].must("get", "services"), name) {
+			t.Errorf("%s: what was decided is gone", p.name)
 		}
 	}
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 	for _, m := range f.members {
 		if strings.Contains(m.must("get", "services"), "never") {
 			t.Error("a refused write acts")
@@ -198,5 +198,5 @@ func TestSlowLinksBreakNoConnection(t *testing.T) {
 	l.heal()
 	f.waitSettled(3)
 	f.mustAgree()
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 }

@@ -58,15 +58,15 @@ func peer(t testing.TB, in, name string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// running is a program that runs while the test interacts with it.
-type running struct {
+// peerProcess is a program that runs while the test interacts with it.
+type peerProcess struct {
 	t   testing.TB
 	cmd *exec.Cmd
 	log string
 }
 
 // startPeer starts a program and kills it at the end of the test.
-func startPeer(t testing.TB, in *os.File, name string, args ...string) *running {
+func startPeer(t testing.TB, in *os.File, name string, args ...string) *peerProcess {
 	t.Helper()
 	out, err := os.CreateTemp(t.TempDir(), name)
 	if err != nil {
@@ -78,7 +78,7 @@ func startPeer(t testing.TB, in *os.File, name string, args ...string) *running 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r := &running{t, cmd, out.Name()}
+	r := &peerProcess{t, cmd, out.Name()}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -87,7 +87,7 @@ func startPeer(t testing.TB, in *os.File, name string, args ...string) *running 
 }
 
 // output returns what the program has printed so far.
-func (r *running) output() string {
+func (r *peerProcess) output() string {
 	r.t.Helper()
 	text, err := os.ReadFile(r.log)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestNetcatThroughAPlainListener(t *testing.T) {
 
 // rule 6: protocols in which the server speaks first work on a tcp listener; on
 // a sniffing listener they wait until its deadline.
-func TestServersThatSpeakFirst(t *testing.T) {
+func TestServerFirstProtocols(t *testing.T) {
 	t.Parallel()
 	smtp := serve(t, func(c *net.TCPConn) {
 		fmt.Fprint(c, "220 mail.example.com ESMTP\r\n")
@@ -112,11 +112,11 @@ func digest(r io.Reader) (string, int64, error) {
 // other direction continues, whichever side ends first.
 func TestHalfCloseCarriesEverything(t *testing.T) {
 	t.Parallel()
-	gate := newGate(t)
-	n := startNode(t, service("gate", []string{gate.addr()})+listener("plain", "service: gate"))
+	upstream := newManualServer(t)
+	n := startNode(t, service("upstream", []string{upstream.addr()})+listener("plain", "service: upstream"))
 	for _, first := range []string{"client", "endpoint"} {
 		client := dial(t, n.addr("plain"))
-		endpoint := gate.take()
+		endpoint := upstream.accept()
 		a, b := client, endpoint
 		if first == "endpoint" {
 			a, b = endpoint, client
@@ -151,11 +151,11 @@ func TestHalfCloseCarriesEverything(t *testing.T) {
 // rule 7: a reset is forwarded as a reset, never as a clean end.
 func TestResetStaysReset(t *testing.T) {
 	t.Parallel()
-	gate := newGate(t)
-	n := startNode(t, service("gate", []string{gate.addr()})+listener("plain", "service: gate"))
+	upstream := newManualServer(t)
+	n := startNode(t, service("upstream", []string{upstream.addr()})+listener("plain", "service: upstream"))
 
 	client := dial(t, n.addr("plain"))
-	endpoint := gate.take()
+	endpoint := upstream.accept()
 	mustWrite(t, client, "x")
 	mustRead(t, endpoint, "x")
 	abort(t, client)
@@ -163,7 +163,7 @@ func TestResetStaysReset(t *testing.T) {
 	n.wantEnd(client, "client_reset")
 
 	client = dial(t, n.addr("plain"))
-	endpoint = gate.take()
+	endpoint = upstream.accept()
 	mustWrite(t, client, "x")
 	mustRead(t, endpoint, "x")
 	abort(t, endpoint)
@@ -172,7 +172,7 @@ func TestResetStaysReset(t *testing.T) {
 
 	// Also if the other direction is already closed.
 	client = dial(t, n.addr("plain"))
-	endpoint = gate.take()
+	endpoint = upstream.accept()
 	closeWrite(client)
 	mustEnd(t, endpoint)
 	mustWrite(t, endpoint, "half an answer")
@@ -188,7 +188,7 @@ func TestResetStaysReset(t *testing.T) {
 // Not parallel: the kernel buffers of so many connections come close to the
 // kernel's limit for TCP, and near it the kernel resets connections that were
 // closed after their last bytes, which would fail other tests.
-func TestReadersThatNeverRead(t *testing.T) {
+func TestClientsThatNeverRead(t *testing.T) {
 	const readers = 200
 	// One read each, three times that before a garbage collection, and the
 	// variance of the Go runtime. Without back-pressure the byte count would not
@@ -233,12 +233,12 @@ func TestReadersThatNeverRead(t *testing.T) {
 // rule 9: keepalive detects a dead client from the start. Towards the endpoint
 // it begins when a connection is a minute old; netio's TestSocketOptions covers
 // that with a shorter time.
-func TestKeepaliveTowardsClients(t *testing.T) {
+func TestClientKeepalive(t *testing.T) {
 	t.Parallel()
-	gate := newGate(t)
-	n := startNode(t, service("gate", []string{gate.addr()})+listener("plain", "service: gate"))
+	upstream := newManualServer(t)
+	n := startNode(t, service("upstream", []string{upstream.addr()})+listener("plain", "service: upstream"))
 	client := dial(t, n.addr("plain"))
-	gate.take()
+	upstream.accept()
 	const keepalive = "02"
 	// The node's socket is the one whose peer is this client.
 	waitFor(t, "the keepalive timer", func() bool { return tcpTimer(t, client.LocalAddr()) == keepalive })
@@ -267,10 +267,10 @@ func tcpTimer(t *testing.T, far net.Addr) string {
 
 // rule 9: idle connections are closed, half-closed ones sooner, and all at
 // their maximum age.
-func TestConnectionsEndByTheirTimers(t *testing.T) {
+func TestConnectionTimeouts(t *testing.T) {
 	t.Parallel()
-	gate := newGate(t)
-	at := []string{gate.addr()}
+	upstream := newManualServer(t)
+	at := []string{upstream.addr()}
 	n := startNode(t, service("idle", at, "idleTimeout: 300ms")+listener("idle", "service: idle")+
 		service("half", at, "halfClosedTimeout: 300ms")+listener("half", "service: half")+
 		service("both", at, "idleTimeout: 300ms")+listener("both", "service: both")+
@@ -279,10 +279,10 @@ func TestConnectionsEndByTheirTimers(t *testing.T) {
 	silent := dial(t, n.addr("idle"))
 	mustClose(t, silent)
 	n.wantEnd(silent, "idle_timeout")
-	gate.take()
+	upstream.accept()
 
 	half := dial(t, n.addr("half"))
-	endpoint := gate.take()
+	endpoint := upstream.accept()
 	closeWrite(half)
 	mustEnd(t, endpoint)
 	mustClose(t, half)
@@ -293,7 +293,7 @@ func TestConnectionsEndByTheirTimers(t *testing.T) {
 	both := n.addr("both")
 	waitFor(t, "a connection to end by what is set, half-closed", func() bool {
 		half := dial(t, both)
-		gate.take()
+		upstream.accept()
 		closeWrite(half)
 		mustClose(t, half)
 		reason := n.end(half.LocalAddr()).Reason
@@ -304,7 +304,7 @@ func TestConnectionsEndByTheirTimers(t *testing.T) {
 	})
 
 	busy := dial(t, n.addr("aged"))
-	go echo(gate.take())
+	go echo(upstream.accept())
 	for {
 		if _, err := io.WriteString(busy, "x"); err != nil {
 			break

@@ -44,12 +44,12 @@ const (
 	httpPort    = "7948"
 )
 
-// nets numbers the loopback networks, 127.x.y.1 and following, so that each
-// cluster gets its own.
-var nets atomic.Int32
+// networkCount numbers the loopback networks, 127.x.y.1 and following, so that
+// each cluster gets its own.
+var networkCount atomic.Int32
 
-func freshNet() string {
-	n := int(nets.Add(1))
+func newNetwork() string {
+	n := int(networkCount.Add(1))
 	return fmt.Sprintf("127.%d.%d.", 16+(os.Getpid()+n/250)%200, n%250)
 }
 
@@ -69,7 +69,7 @@ func startCluster(t testing.TB, size int, flags ...string) *cluster {
 func startClusterOf(t testing.TB, bin string, size int, flags ...string) *cluster {
 	t.Helper()
 	f := &cluster{t: t, bin: bin}
-	prefix := freshNet()
+	prefix := newNetwork()
 	for i := range size {
 		m := f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1), flags...)
 		if i == 0 {
@@ -90,8 +90,8 @@ func (f *cluster) add(name, ip string, flags ...string) *member {
 	return m
 }
 
-// at moves a node, which must be stopped, to another address.
-func (m *member) at(ip string) { m.ip, m.http = ip, "" }
+// moveTo moves a node, which must be stopped, to another address.
+func (m *member) moveTo(ip string) { m.ip, m.http = ip, "" }
 
 // argv returns the command line of a start.
 func (m *member) argv(extra ...string) []string {
@@ -108,12 +108,12 @@ func (m *member) argv(extra ...string) []string {
 // launch starts the node and waits until it is ready.
 func (m *member) launch(extra ...string) {
 	m.t.Helper()
-	m.begin(extra...)
+	m.startProcess(extra...)
 	m.waitReady()
 }
 
-// begin starts the process without waiting for it.
-func (m *member) begin(extra ...string) {
+// startProcess starts the process without waiting for it.
+func (m *member) startProcess(extra ...string) {
 	m.t.Helper()
 	first := m.proc == nil
 	argv := append(slices.Clone(m.inside), "env", "-u", "PENSTOCK_ADDR", "PENSTOCK_PRINT_TOKEN=true", quickRace)
@@ -131,7 +131,7 @@ func (m *member) begin(extra ...string) {
 func (m *member) waitReady() {
 	m.t.Helper()
 	waitFor(m.t, m.name+" to be ready", func() bool {
-		m.mustLive()
+		m.mustBeRunning()
 		code, _ := m.fetch("/readyz")
 		return code == http.StatusOK
 	})
@@ -197,15 +197,15 @@ func (m *member) membersSeen() (admin.Members, bool) {
 // leader returns the node that every running node reports as the leader; nil if
 // they disagree or it is stopped.
 func (f *cluster) leader() *member {
-	seen, ok := f.seen()
+	seen, ok := f.memberLists()
 	if !ok {
 		return nil
 	}
 	return f.leaderOf(seen)
 }
 
-// seen returns the member list of each running node.
-func (f *cluster) seen() (seen []admin.Members, ok bool) {
+// memberLists returns the member list of each running node.
+func (f *cluster) memberLists() (seen []admin.Members, ok bool) {
 	for _, m := range f.up() {
 		list, ok := m.membersSeen()
 		if !ok {
@@ -219,21 +219,21 @@ func (f *cluster) seen() (seen []admin.Members, ok bool) {
 func (f *cluster) leaderOf(seen []admin.Members) *member {
 	var leader *member
 	for _, list := range seen {
-		var said *member
+		var reported *member
 		for _, x := range list {
 			if x.Role == "leader" {
-				said = f.named(x.Name)
+				reported = f.memberNamed(x.Name)
 			}
 		}
-		if said == nil || said.down || leader != nil && said != leader {
+		if reported == nil || reported.down || leader != nil && reported != leader {
 			return nil
 		}
-		leader = said
+		leader = reported
 	}
 	return leader
 }
 
-func (f *cluster) named(name string) *member {
+func (f *cluster) memberNamed(name string) *member {
 	for _, m := range f.members {
 		if m.name == name {
 			return m
@@ -257,7 +257,7 @@ func (f *cluster) waitLeader() *member {
 func (f *cluster) waitSettled(voters int) {
 	f.t.Helper()
 	waitFor(f.t, fmt.Sprintf("%d nodes with %d voters", len(f.up()), voters), func() bool {
-		seen, ok := f.seen()
+		seen, ok := f.memberLists()
 		if !ok {
 			return false
 		}
@@ -303,10 +303,10 @@ type traffic struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
-	mu     sync.Mutex
-	excuse map[string]bool      // addresses of nodes that the test stopped
-	until  map[string]time.Time // when such an address was expected to work again
-	broken []string
+	mu            sync.Mutex
+	excusedNodes  map[string]bool      // addresses of nodes that the test stopped
+	expectedSince map[string]time.Time // when such an address was expected to work again
+	broken        []string
 
 	opened, exchanged atomic.Int64
 }
@@ -315,14 +315,14 @@ type traffic struct {
 // through the listener on port, and opens new ones on each.
 func startTraffic(f *cluster, port string, held int) *traffic {
 	f.t.Helper()
-	tr := &traffic{t: f.t, port: port, stop: make(chan struct{}), excuse: map[string]bool{}, until: map[string]time.Time{}}
+	tr := &traffic{t: f.t, port: port, stop: make(chan struct{}), excusedNodes: map[string]bool{}, expectedSince: map[string]time.Time{}}
 	var ready sync.WaitGroup
 	for _, m := range f.up() {
 		for range held {
 			ready.Add(1)
-			tr.done.Go(func() { tr.hold(m.ip, &ready) })
+			tr.done.Go(func() { tr.holdConnection(m.ip, &ready) })
 		}
-		tr.done.Go(func() { tr.open(m.ip) })
+		tr.done.Go(func() { tr.openConnections(m.ip) })
 	}
 	ready.Wait()
 	f.t.Cleanup(tr.end)
@@ -338,30 +338,30 @@ func (tr *traffic) end() {
 	tr.done.Wait()
 }
 
-// pardon excuses broken connections of a node that the test is about to stop.
-func (tr *traffic) pardon(m *member) {
+// excuseNode excuses broken connections of a node that the test is about to stop.
+func (tr *traffic) excuseNode(m *member) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.excuse[m.ip] = true
+	tr.excusedNodes[m.ip] = true
 }
 
-// expect ends the pardon of a node.
-func (tr *traffic) expect(m *member) {
+// endExcuse stops excusing a node.
+func (tr *traffic) endExcuse(m *member) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	delete(tr.excuse, m.ip)
-	tr.until[m.ip] = time.Now()
+	delete(tr.excusedNodes, m.ip)
+	tr.expectedSince[m.ip] = time.Now()
 }
 
-func (tr *traffic) pardoned(ip string) bool {
+func (tr *traffic) isExcused(ip string) bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	return tr.excuse[ip]
+	return tr.excusedNodes[ip]
 }
 
-// fault records a connection that broke after it was last seen whole, unless
-// its node was stopped since.
-func (tr *traffic) fault(ip, what string, whole time.Time, err error) {
+// fault records a connection that broke after lastGood, when it last worked,
+// unless its node was stopped since.
+func (tr *traffic) fault(ip, what string, lastGood time.Time, err error) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	select {
@@ -369,13 +369,13 @@ func (tr *traffic) fault(ip, what string, whole time.Time, err error) {
 		return
 	default:
 	}
-	if !tr.excuse[ip] && !tr.until[ip].After(whole) {
+	if !tr.excusedNodes[ip] && !tr.expectedSince[ip].After(lastGood) {
 		tr.broken = append(tr.broken, fmt.Sprintf("%s: %s: %v", ip, what, err))
 	}
 }
 
-// wait sleeps, and reports whether the traffic continues.
-func (tr *traffic) wait(d time.Duration) bool {
+// pause sleeps, and reports whether the traffic continues.
+func (tr *traffic) pause(d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
@@ -400,8 +400,8 @@ func exchange(c net.Conn, buf []byte) error {
 	return nil
 }
 
-func (tr *traffic) hold(ip string, ready *sync.WaitGroup) {
-	buf, whole := make([]byte, 16), time.Now()
+func (tr *traffic) holdConnection(ip string, ready *sync.WaitGroup) {
+	buf, lastGood := make([]byte, 16), time.Now()
 	c, err := net.DialTimeout("tcp", net.JoinHostPort(ip, tr.port), patience)
 	if err == nil {
 		defer c.Close()
@@ -409,43 +409,43 @@ func (tr *traffic) hold(ip string, ready *sync.WaitGroup) {
 	}
 	ready.Done()
 	if err != nil {
-		tr.fault(ip, "a connection to hold", whole, err)
+		tr.fault(ip, "a connection to hold", lastGood, err)
 		return
 	}
-	whole = time.Now()
-	for tr.wait(500 * time.Millisecond) {
+	lastGood = time.Now()
+	for tr.pause(500 * time.Millisecond) {
 		if err := exchange(c, buf); err != nil {
-			tr.fault(ip, "a held connection", whole, err)
+			tr.fault(ip, "a held connection", lastGood, err)
 			return
 		}
-		whole = time.Now()
+		lastGood = time.Now()
 		tr.exchanged.Add(1)
 	}
 }
 
-func (tr *traffic) open(ip string) {
+func (tr *traffic) openConnections(ip string) {
 	buf := make([]byte, 16)
-	for tr.wait(25 * time.Millisecond) {
-		if tr.pardoned(ip) {
+	for tr.pause(25 * time.Millisecond) {
+		if tr.isExcused(ip) {
 			continue
 		}
-		whole := time.Now()
+		lastGood := time.Now()
 		c, err := net.DialTimeout("tcp", net.JoinHostPort(ip, tr.port), patience)
 		if err == nil {
 			err = exchange(c, buf)
 			c.Close()
 		}
 		if err != nil {
-			tr.fault(ip, "a new connection", whole, err)
+			tr.fault(ip, "a new connection", lastGood, err)
 			continue
 		}
 		tr.opened.Add(1)
 	}
 }
 
-// mustBeWhole ends the traffic and fails the test if anything broke or nothing
+// mustBeUnbroken ends the traffic and fails the test if anything broke or nothing
 // was exchanged.
-func (tr *traffic) mustBeWhole() {
+func (tr *traffic) mustBeUnbroken() {
 	tr.t.Helper()
 	waitFor(tr.t, "traffic to flow", func() bool { return tr.opened.Load() > 0 && tr.exchanged.Load() > 0 })
 	tr.end()

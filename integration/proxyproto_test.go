@@ -33,16 +33,16 @@ listen v2
 // rule 12: headers from HAProxy, v1 and v2, determine the client address.
 func TestHAProxyInFront(t *testing.T) {
 	t.Parallel()
-	gate := newGate(t)
-	n := startNode(t, service("gate", []string{gate.addr()}, "proxyProtocol: {send: v1}")+
-		listener("edge", "service: gate", "proxyProtocol: {accept: [127.0.0.0/8]}", "limits: {perSource: 1}"))
+	upstream := newManualServer(t)
+	n := startNode(t, service("upstream", []string{upstream.addr()}, "proxyProtocol: {send: v1}")+
+		listener("edge", "service: upstream", "proxyProtocol: {accept: [127.0.0.0/8]}", "limits: {perSource: 1}"))
 	for i, front := range haproxy(t, fmt.Sprintf(frontConfig, n.addr("edge"))) {
 		// HAProxy connects from 127.0.0.1 each time: the limit counts the clients in
 		// its headers.
 		client := dialFrom(t, fmt.Sprintf("127.0.0.%d", 20+i), front)
 		mustWrite(t, client, "hello")
 		from, to := client.LocalAddr().(*net.TCPAddr), client.RemoteAddr().(*net.TCPAddr)
-		endpoint := gate.takeSaying(fmt.Sprintf("PROXY TCP4 %s %s %d %d\r\nhello", from.IP, to.IP, from.Port, to.Port))
+		endpoint := upstream.acceptReading(fmt.Sprintf("PROXY TCP4 %s %s %d %d\r\nhello", from.IP, to.IP, from.Port, to.Port))
 		mustWrite(t, endpoint, "world")
 		mustRead(t, client, "world")
 		client.Close()
@@ -114,21 +114,22 @@ func answer(t *testing.T, c io.ReadWriter) string {
 
 // rule 12: a v2 header describes TLS with the client, and has the server name,
 // the protocol and a unique ID.
-func TestHeaderTellsOfTLS(t *testing.T) {
+func TestProxyHeaderReportsTLS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
-	gate := newGate(t)
-	n := startNode(t, certificate("web", ca.issue("web.example.com"))+service("gate", []string{gate.addr()}, "proxyProtocol: {send: v2}")+
+	upstream := newManualServer(t)
+	n := startNode(t, certificate("web", ca.issue("web.example.com"))+
+		service("upstream", []string{upstream.addr()}, "proxyProtocol: {send: v2}")+
 		listener("end", "protocol: tls",
 			fmt.Sprintf("tls: {mode: terminate, certificateRefs: [web], alpn: [h2], clientAuth: {ca: %q}}", ca.file),
-			"service: gate"))
+			"service: upstream"))
 	config := ca.client("web.example.com")
 	config.NextProtos = []string{"h2"}
 	config.Certificates = append(config.Certificates, ca.issue("the client").load(t))
 	ids := map[string]bool{}
 	for range 2 {
 		client := dialTLS(t, n.addr("end"), config)
-		in := bufio.NewReader(gate.take())
+		in := bufio.NewReader(upstream.accept())
 		header, err := pires.Read(in)
 		if err != nil {
 			t.Fatal(err)
@@ -163,17 +164,17 @@ func TestHeaderTellsOfTLS(t *testing.T) {
 
 // rule 12: from an untrusted source a header is not parsed: it is payload for
 // the endpoint.
-func TestHeaderOfAnUntrustedSourceIsPayload(t *testing.T) {
+func TestProxyHeaderOfUntrustedSourceIsPayload(t *testing.T) {
 	t.Parallel()
-	gate := newGate(t)
-	n := startNode(t, service("gate", []string{gate.addr()})+
-		listener("plain", "service: gate", "proxyProtocol: {accept: [127.0.0.200/32]}")+
-		listener("tls", "protocol: tls", "service: gate", "proxyProtocol: {accept: [127.0.0.200/32]}"))
+	upstream := newManualServer(t)
+	n := startNode(t, service("upstream", []string{upstream.addr()})+
+		listener("plain", "service: upstream", "proxyProtocol: {accept: [127.0.0.200/32]}")+
+		listener("tls", "protocol: tls", "service: upstream", "proxyProtocol: {accept: [127.0.0.200/32]}"))
 	const header = "PROXY TCP4 192.0.2.1 192.0.2.2 1000 443\r\n"
 	for _, text := range []string{header, "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"} {
 		client := dial(t, n.addr("plain"))
 		mustWrite(t, client, text+"more")
-		endpoint := gate.take()
+		endpoint := upstream.accept()
 		mustRead(t, endpoint, text+"more")
 		client.Close()
 		endpoint.Close()
@@ -185,7 +186,7 @@ func TestHeaderOfAnUntrustedSourceIsPayload(t *testing.T) {
 	}
 	trusted := dialFrom(t, "127.0.0.200", n.addr("plain"))
 	mustWrite(t, trusted, header+"more")
-	endpoint := gate.take()
+	endpoint := upstream.accept()
 	mustRead(t, endpoint, "more")
 	trusted.Close()
 	endpoint.Close()
@@ -193,11 +194,11 @@ func TestHeaderOfAnUntrustedSourceIsPayload(t *testing.T) {
 }
 
 // rule 12: accepted headers of trusted sources, and the errors for others.
-func TestHeadersOfTrustedSources(t *testing.T) {
+func TestProxyHeadersOfTrustedSources(t *testing.T) {
 	t.Parallel()
-	gate := newGate(t)
-	n := startNode(t, service("gate", []string{gate.addr()}, "proxyProtocol: {send: v1}")+
-		listener("edge", "service: gate", "proxyProtocol: {accept: [127.0.0.0/8]}", "timeouts: {proxyHeader: 3s}"))
+	upstream := newManualServer(t)
+	n := startNode(t, service("upstream", []string{upstream.addr()}, "proxyProtocol: {send: v1}")+
+		listener("edge", "service: upstream", "proxyProtocol: {accept: [127.0.0.0/8]}", "timeouts: {proxyHeader: 3s}"))
 	addr := n.addr("edge")
 	const v1, v2 = "PROXY TCP4 192.0.2.1 192.0.2.2 1000 443\r\n", "\r\n\r\n\x00\r\nQUIT\n"
 	unheard := dial(t, addr) // sends nothing: its deadline runs in parallel with the rest
@@ -222,7 +223,7 @@ func TestHeadersOfTrustedSources(t *testing.T) {
 			mustWrite(t, client, string([]byte{b}))
 		}
 		mustWrite(t, client, "payload")
-		endpoint := gate.take()
+		endpoint := upstream.accept()
 		got := make([]byte, len(want)+7)
 		if _, err := io.ReadFull(endpoint, got); err != nil || string(got) != want+"payload" {
 			t.Errorf("%s: the endpoint read %q, %v; want %q", name, got, err, want+"payload")
@@ -252,7 +253,7 @@ func TestHeadersOfTrustedSources(t *testing.T) {
 	n.wantEnd(cut, "client_gone")
 	mustClose(t, unheard)
 	n.wantEnd(unheard, "proxy_timeout")
-	if len(gate.Taken) > 0 {
-		t.Errorf("%d more connections reached the endpoint", len(gate.Taken))
+	if len(upstream.accepted) > 0 {
+		t.Errorf("%d more connections reached the endpoint", len(upstream.accepted))
 	}
 }

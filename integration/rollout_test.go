@@ -63,45 +63,46 @@ func (m *member) waitRollout(phase string, step int) {
 	})
 }
 
-// greeted is a connection and the name that its endpoint sent.
-type greeted struct {
+// versionConn is a connection and the name that its endpoint sent.
+type versionConn struct {
 	net.Conn
 	*bufio.Reader
 	name string
 }
 
-// nobody is a closed connection.
-type nobody struct{ net.Conn }
+// closedConn is a closed connection.
+type closedConn struct{ net.Conn }
 
-func (nobody) Close() error { return nil }
+func (closedConn) Close() error { return nil }
 
-func (g *greeted) Read(p []byte) (int, error) { return g.Reader.Read(p) }
+func (g *versionConn) Read(p []byte) (int, error) { return g.Reader.Read(p) }
 
-// greet opens a connection through a node. name is "" if it is closed, perhaps
-// before connect has returned.
-func (m *member) greet() *greeted {
+// dialVersion opens a connection through a node. name is "" if it is closed,
+// perhaps before connect has returned.
+func (m *member) dialVersion() *versionConn {
 	m.t.Helper()
 	c, err := net.DialTimeout("tcp", m.ip+":9100", patience)
 	if errors.Is(err, syscall.ECONNRESET) {
-		return &greeted{Conn: nobody{}}
+		return &versionConn{Conn: closedConn{}}
 	}
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
-	g := &greeted{Conn: c, Reader: bufio.NewReader(c)}
+	g := &versionConn{Conn: c, Reader: bufio.NewReader(c)}
 	line, _ := g.ReadString('\n')
 	g.name = strings.TrimSpace(line)
 	return g
 }
 
-// shares opens n connections through a node and counts the versions reached.
-func (m *member) shares(n int) map[string]int {
+// countVersions opens n connections through a node and counts the versions
+// reached.
+func (m *member) countVersions(n int) map[string]int {
 	m.t.Helper()
 	got := map[string]int{}
 	for range n {
-		g := m.greet()
+		g := m.dialVersion()
 		got[g.name]++
 		g.Close()
 	}
@@ -113,25 +114,25 @@ func (m *member) shares(n int) map[string]int {
 func (f *cluster) wantShares(v2 int) {
 	f.t.Helper()
 	for _, m := range f.up() {
-		if got := m.shares(100); got["v2"] != v2 || got["v1"] != 100-v2 {
+		if got := m.countVersions(100); got["v2"] != v2 || got["v1"] != 100-v2 {
 			f.t.Errorf("%s: of 100 connections %v, want %d at v2", m.name, got, v2)
 		}
 	}
 }
 
-// hold keeps a few connections through every node, to either version.
-func (f *cluster) hold() (held []*greeted) {
+// holdConnections keeps a few connections through every node, to either version.
+func (f *cluster) holdConnections() (held []*versionConn) {
 	f.t.Helper()
 	for _, m := range f.up() {
 		for range 10 {
-			held = append(held, m.greet())
+			held = append(held, m.dialVersion())
 		}
 	}
 	return held
 }
 
-// mustGoOn checks that connections still reach their endpoints.
-func mustGoOn(t *testing.T, held []*greeted, after string) {
+// mustStillEcho checks that connections still reach their endpoints.
+func mustStillEcho(t *testing.T, held []*versionConn, after string) {
 	t.Helper()
 	buf := make([]byte, 16)
 	for i, g := range held {
@@ -141,9 +142,9 @@ func mustGoOn(t *testing.T, held []*greeted, after string) {
 	}
 }
 
-// course returns the history of the rollout, oldest first: step, phase and
-// weight, and the times.
-func (m *member) course() (what []string, at []time.Time) {
+// rolloutHistory returns the history of the rollout, oldest first: step, phase
+// and weight, and the times.
+func (m *member) rolloutHistory() (what []string, at []time.Time) {
 	m.t.Helper()
 	var all []admin.Revision
 	if err := json.Unmarshal([]byte(m.must("history", "rollout", "canary", "-o", "json")), &all); err != nil {
@@ -159,7 +160,7 @@ func (m *member) course() (what []string, at []time.Time) {
 // If the leader is killed in the middle of a step, the next one continues: no
 // step is skipped, repeated or shortened. The rollout is paused and resumed
 // through any node. Established connections stay.
-func TestARolloutSurvivesItsLeader(t *testing.T) {
+func TestRolloutSurvivesItsLeader(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	first := f.waitLeader()
@@ -175,8 +176,8 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	}
 	f.wantShares(20)
 	follower.waitRollout("running", 1)
-	var held []*greeted
-	for _, g := range f.hold() {
+	var held []*versionConn
+	for _, g := range f.holdConnections() {
 		if !strings.HasPrefix(g.RemoteAddr().String(), first.ip+":") {
 			held = append(held, g) // those through the leader break with it
 		}
@@ -202,13 +203,13 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 		}
 		m.must("rollout", "resume", "canary")
 	}
-	mustGoOn(t, held, "the second step")
+	mustStillEcho(t, held, "the second step")
 	if r := follower.run("rollout", "status", "canary", "--wait"); r.code != 0 {
 		t.Errorf("waiting for the end gives code %d: %s%s", r.code, r.out, r.err)
 	}
 	f.wantShares(100)
-	mustGoOn(t, held, "the last step")
-	what, at := follower.course()
+	mustStillEcho(t, held, "the last step")
+	what, at := follower.rolloutHistory()
 	want := []string{
 		"rollout running: step 1 of 3, 20 %", "rollout running: step 2 of 3, 60 %",
 		"rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %",
@@ -233,7 +234,7 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 // If a new version refuses connections, it loses its share on all nodes, based
 // on the counts of all of them together; established connections stay after the
 // rollback.
-func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
+func TestRolloutToRefusingBackendIsAborted(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	m := f.up()[1]
@@ -243,7 +244,7 @@ func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 	// No node alone sees enough: 20 of the 60 failures.
 	for range 20 {
 		for _, m := range f.up() {
-			_ = m.shares(2)
+			_ = m.countVersions(2)
 		}
 	}
 	m.waitRollout("aborted", 1)
@@ -276,11 +277,11 @@ func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 		}
 		return r.Nodes == 3 && r.Endpoints == 3
 	})
-	held := f.hold()
+	held := f.holdConnections()
 	m.must("rollout", "rollback", "canary")
 	f.wantShares(0)
-	mustGoOn(t, held, "the rollback")
-	if !slices.ContainsFunc(held, func(g *greeted) bool { return g.name == "v2" }) {
+	mustStillEcho(t, held, "the rollback")
+	if !slices.ContainsFunc(held, func(g *versionConn) bool { return g.name == "v2" }) {
 		t.Error("no connection was at v2 when it was rolled back")
 	}
 }

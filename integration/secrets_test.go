@@ -28,7 +28,7 @@ func tlsService(p pair, name, port, backend string) string {
 
 // No node has a private key in plain text on its disk or in its answers, and
 // yet every node serves with it, also after a restart.
-func TestPrivateKeysAreNotInTheClear(t *testing.T) {
+func TestPrivateKeysAreEncrypted(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	ca := newAuthority(t, "ca")
@@ -115,7 +115,7 @@ func (f *cluster) mustResumeAnywhere() {
 }
 
 // /v1 requires a token, and permits what its role may do.
-func TestV1WantsAToken(t *testing.T) {
+func TestV1RequiresToken(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	m := f.members[2]

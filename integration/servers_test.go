@@ -117,16 +117,16 @@ func webServer(t testing.TB, text string) (address string) {
 	return l.Addr().String()
 }
 
-// gate is a server that hands its connections to the test one by one.
-type gate struct {
-	t     testing.TB
-	l     *net.TCPListener
-	Taken chan *net.TCPConn
+// manualServer is a server that hands its connections to the test one by one.
+type manualServer struct {
+	t        testing.TB
+	l        *net.TCPListener
+	accepted chan *net.TCPConn
 }
 
-func newGate(t testing.TB) *gate {
+func newManualServer(t testing.TB) *manualServer {
 	t.Helper()
-	g := &gate{t, listen(t, "tcp", "127.0.0.1:0").(*net.TCPListener), make(chan *net.TCPConn, 1024)}
+	g := &manualServer{t, listen(t, "tcp", "127.0.0.1:0").(*net.TCPListener), make(chan *net.TCPConn, 1024)}
 	go func() {
 		for {
 			c, err := g.l.AcceptTCP()
@@ -135,19 +135,19 @@ func newGate(t testing.TB) *gate {
 			}
 			t.Cleanup(func() { c.Close() })
 			_ = c.SetDeadline(time.Now().Add(patience))
-			g.Taken <- c
+			g.accepted <- c
 		}
 	}()
 	return g
 }
 
-func (g *gate) addr() string { return g.l.Addr().String() }
+func (g *manualServer) addr() string { return g.l.Addr().String() }
 
-// take waits for the next connection.
-func (g *gate) take() *net.TCPConn {
+// accept waits for the next connection.
+func (g *manualServer) accept() *net.TCPConn {
 	g.t.Helper()
 	select {
-	case c := <-g.Taken:
+	case c := <-g.accepted:
 		return c
 	case <-time.After(patience):
 		g.t.Fatal("nobody came to the endpoint")
@@ -155,12 +155,12 @@ func (g *gate) take() *net.TCPConn {
 	}
 }
 
-// takeSaying waits for a connection that begins with this text. It skips
+// acceptReading waits for a connection that begins with this text. It skips
 // connections that only probe the listener.
-func (g *gate) takeSaying(text string) *net.TCPConn {
+func (g *manualServer) acceptReading(text string) *net.TCPConn {
 	g.t.Helper()
 	for {
-		c := g.take()
+		c := g.accept()
 		p := make([]byte, len(text))
 		if n, _ := io.ReadFull(c, p); string(p) == text {
 			return c

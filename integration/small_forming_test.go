@@ -8,20 +8,20 @@ import (
 
 // A node that waits for others answers its owner at once, with the nodes that
 // it waits for and has seen.
-func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
+func TestFormingNodeNamesMissingNodes(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
-	f, prefix := &cluster{t: t}, freshNet()
+	f, prefix := &cluster{t: t}, newNetwork()
 	flags := []string{"--expect", "3", "--token", token, "--join", prefix + "1:7947," + prefix + "2:7947," + prefix + "3:7947"}
 	var all []*member
 	for i, name := range []string{"n1", "n2", "n3"} {
 		all = append(all, f.add(name, prefix+string(rune('1'+i)), flags...))
 	}
-	all[0].begin()
-	all[1].begin()
+	all[0].startProcess()
+	all[1].startProcess()
 	const want = "forming a cluster: waiting for 1 of 3 nodes; seen: n1, n2"
 	waitFor(t, "n1 to have seen n2", func() bool {
-		all[0].mustLive()
+		all[0].mustBeRunning()
 		return strings.Contains(all[0].run("status", "--timeout", "5s").out, "ALONE: "+want+"\n")
 	})
 	// On a busy machine n2 may be silent for a while; both report that.
@@ -46,7 +46,7 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 		r := all[0].pipe("kind: Service\nname: s\nspec: {}\n", "apply", "-f", "-", "--timeout", "5s")
 		return r.code == 1 && strings.Contains(r.err, want)
 	})
-	all[2].begin()
+	all[2].startProcess()
 	for _, m := range all {
 		m.waitReady()
 	}
@@ -73,15 +73,15 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 }
 
 // The same for a node that waits to be admitted.
-func TestANodeThatJoinsSaysWhoDoesNotLetItIn(t *testing.T) {
+func TestJoiningNodeNamesRefusingNodes(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
 	first := f.members[0]
 	first.kill()
-	m := f.add("n2", freshNet()+"1", f.join...)
-	m.begin()
+	m := f.add("n2", newNetwork()+"1", f.join...)
+	m.startProcess()
 	waitFor(t, "n2 to say what it waits for", func() bool {
-		m.mustLive()
+		m.mustBeRunning()
 		r := m.run("status", "--timeout", "5s")
 		return strings.Contains(r.out, "ALONE: joining a cluster: no node at "+first.ip+":7947 has admitted this one yet") &&
 			strings.Contains(r.out, "refused")

@@ -8,7 +8,7 @@ import (
 )
 
 // leave reports why the node stays, even if that is known only after its drain.
-func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
+func TestFailedLeaveReportsReason(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	lead := f.waitLeader()
@@ -19,8 +19,8 @@ func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
 		}
 	}
 	m := rest[1]
-	r := m.leaveUnawares(f, rest[0])
-	if r.code != 1 || !strings.Contains(r.err, m.name+" has not left, and serves on: ") || strings.Contains(r.out, "left") {
+	r := m.leaveBeforeDetection(f, rest[0])
+	if r.code != 1 || !strings.Contains(r.err, m.name+" has not left and stays in service: ") || strings.Contains(r.out, "left") {
 		t.Errorf("leave of a node that is needed: %+v", r)
 	}
 	if !strings.Contains(r.err, "voters") {
@@ -38,14 +38,14 @@ func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
 	m.down = true
 	// The data folder is unusable, and the exit code tells a supervisor not to
 	// retry.
-	m.begin()
+	m.startProcess()
 	m.wantExit(4)
 	m.down = true
 }
 
 // A removed node ends with a distinct exit code, at every start, which the
 // systemd units handle.
-func TestARemovedNodeEndsForGood(t *testing.T) {
+func TestRemovedNodeExitsForGood(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	lead := f.waitLeader()
@@ -59,7 +59,7 @@ func TestARemovedNodeEndsForGood(t *testing.T) {
 		t.Fatalf("remove: %+v", r)
 	}
 	m.wantExit(4)
-	m.begin()
+	m.startProcess()
 	m.wantExit(4)
 	m.down = true
 	for _, unit := range []string{"deploy/penstock.service", "deploy/penstock@.service"} {
@@ -70,7 +70,7 @@ func TestARemovedNodeEndsForGood(t *testing.T) {
 }
 
 // A killed node is not reported as serving, however soon the request comes.
-func TestAKilledNodeIsNotSaidToServe(t *testing.T) {
+func TestKilledNodeIsNotShownAsServing(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	lead := f.waitLeader()

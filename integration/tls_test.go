@@ -257,9 +257,9 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	p := ca.issue("a.example.com")
-	gate := newGate(t)
-	n := startNode(t, certificate("a", p)+service("plain", []string{gate.addr()})+
-		service("secure", []string{gate.addr()}, fmt.Sprintf("tls: {ca: %q, serverName: a.example.com}", ca.file))+
+	upstream := newManualServer(t)
+	n := startNode(t, certificate("a", p)+service("plain", []string{upstream.addr()})+
+		service("secure", []string{upstream.addr()}, fmt.Sprintf("tls: {ca: %q, serverName: a.example.com}", ca.file))+
 		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "service: plain")+
 		listener("plain", "service: secure"))
 
@@ -270,7 +270,7 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 		raw := dial(t, n.addr("end"))
 		client := tls.Client(raw, config)
 		mustWrite(t, client, "half a message")
-		endpoint := gate.take()
+		endpoint := upstream.accept()
 		mustRead(t, endpoint, "half a message")
 		closeWrite(raw)
 		mustReset(t, endpoint)
@@ -280,7 +280,7 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 		raw = dial(t, n.addr("end"))
 		client = tls.Client(raw, config)
 		mustWrite(t, client, "a message")
-		endpoint = gate.take()
+		endpoint = upstream.accept()
 		mustRead(t, endpoint, "a message")
 		closeWrite(client)
 		mustEnd(t, endpoint)
@@ -293,7 +293,7 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 
 		// An endpoint with TLS whose stream is truncated.
 		raw = dial(t, n.addr("plain"))
-		endpoint = gate.take()
+		endpoint = upstream.accept()
 		server := p.server(t)
 		server.MaxVersion = version
 		mustWrite(t, tls.Server(endpoint, server), "half an answer")
@@ -304,7 +304,7 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 	}
 }
 
-func TestTLSTowardsEndpoints(t *testing.T) {
+func TestUpstreamTLS(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "somebody else")
 	config := ca.issue("endpoint.example.com").server(t)

@@ -51,14 +51,14 @@ func previousProgram(t *testing.T) string {
 	return filepath.Join(built, "penstock-previous")
 }
 
-// by runs a command of either release against a node.
-func (m *member) by(bin, in string, args ...string) result {
+// runWith runs a command of either release against a node.
+func (m *member) runWith(bin, in string, args ...string) result {
 	m.t.Helper()
 	return commandOf(m.t, bin, nil, in, append(args, "--addr", m.sock())...)
 }
 
-// mixed returns 1 while nodes of both releases run, else 0.
-func (f *cluster) mixed() int {
+// bothReleasesUp returns 1 while nodes of both releases run, else 0.
+func (f *cluster) bothReleasesUp() int {
 	old, new := 0, 0
 	for _, m := range f.up() {
 		if m.bin == "" {
@@ -95,7 +95,7 @@ func TestUpgradeNodeByNode(t *testing.T) {
 			}
 			changes++
 			doc := fmt.Sprintf("kind: Service\nname: c%d\nspec: {endpoints: [{address: \"127.0.0.1:%d\"}]}\n", changes, changes)
-			if r := m.by(bin, doc, "apply", "-f", "-"); r.code != 0 || r.err != "" {
+			if r := m.runWith(bin, doc, "apply", "-f", "-"); r.code != 0 || r.err != "" {
 				t.Errorf("%s: apply at %s: %+v", when, m.name, r)
 			}
 			c := dialTLS(t, m.ip+":9443", ca.client("a.example.com"))
@@ -107,18 +107,18 @@ func TestUpgradeNodeByNode(t *testing.T) {
 			// Many changes at once, which a leader combines into one log entry, but
 			// must not while a node of the other release is a member.
 			var wg sync.WaitGroup
-			for range 12 * f.mixed() {
+			for range 12 * f.bothReleasesUp() {
 				changes++
 				doc := fmt.Sprintf("kind: Service\nname: c%d\nspec: {endpoints: [{address: \"127.0.0.1:%d\"}]}\n", changes, changes)
 				wg.Go(func() {
-					if r := m.by(bin, doc, "apply", "-f", "-"); r.code != 0 || r.err != "" {
+					if r := m.runWith(bin, doc, "apply", "-f", "-"); r.code != 0 || r.err != "" {
 						t.Errorf("%s: apply at %s: %+v", when, m.name, r)
 					}
 				})
 			}
 			wg.Wait()
 			for _, args := range [][]string{{"get", "services"}, {"members"}, {"status"}, {"history", "service", "plain"}, {"token", "list"}} {
-				if r := m.by(bin, "", args...); r.code != 0 {
+				if r := m.runWith(bin, "", args...); r.code != 0 {
 					t.Errorf("%s: %v at %s: %+v", when, args, m.name, r)
 				}
 			}
@@ -137,12 +137,12 @@ func TestUpgradeNodeByNode(t *testing.T) {
 	}
 	restart := func(m *member, bin string) {
 		t.Helper()
-		tr.pardon(m)
+		tr.excuseNode(m)
 		m.stop()
 		m.bin = bin
 		m.launch()
 		f.waitSettled(3)
-		tr.expect(m)
+		tr.endExcuse(m)
 	}
 	works("all of the previous release", f.members[0])
 	for i, m := range f.members {
@@ -152,13 +152,13 @@ func TestUpgradeNodeByNode(t *testing.T) {
 	restart(f.members[1], old)
 	works("one went back", f.members[1])
 	restart(f.members[1], "")
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 
 	// Nodes of either release join through nodes of either.
-	late := f.add("late", freshNet()+"1")
+	late := f.add("late", newNetwork()+"1")
 	late.bin = old
 	late.launch("--join", f.members[0].ip+":"+clusterPort, "--token", f.members[0].token("--role", "join"))
-	next := f.add("next", freshNet()+"1")
+	next := f.add("next", newNetwork()+"1")
 	next.bin = ""
 	next.launch("--join", late.ip+":"+clusterPort, "--token", late.token("--role", "join"))
 	f.waitSettled(5)
@@ -172,15 +172,15 @@ func TestUpgradeNodeByNode(t *testing.T) {
 		}
 	}
 	works("five nodes, one of them old", late)
-	tr.pardon(late)
+	tr.excuseNode(late)
 	late.stop()
 	late.bin = ""
 	late.launch()
-	tr.expect(late)
+	tr.endExcuse(late)
 	f.waitSettled(5)
 	waitFor(t, "the new kind to be taken", func() bool {
 		return late.pipe(unknown, "apply", "-f", "-").code == 0
 	})
 	works("all upgraded", next)
-	tr.mustBeWhole()
+	tr.mustBeUnbroken()
 }

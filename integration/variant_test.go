@@ -25,12 +25,13 @@ type variant struct {
 type edit struct{ old, new string }
 
 var (
-	// wrongClock adds PENSTOCK_TEST_CLOCK seconds to the wall clock, but not to
-	// the monotonic clock. The program reads the clock without a system call
-	// (vDSO), so no outside tool can change it; but the runtime holds the address
-	// of the function that it calls for that, and the linker lets an assembly file
-	// change it with the right flag. Only the main package is rebuilt.
-	wrongClock = variant{name: "wrongclock", added: "wrongclock", flags: []string{"-ldflags=-s -w -checklinkname=0"}}
+	// skewedClock adds PENSTOCK_TEST_CLOCK seconds to the wall clock, but not
+	// to the monotonic clock. The program reads the clock without a system call
+	// (vDSO), so no outside tool can change it; but the runtime holds the
+	// address of the function that it calls for that, and the linker lets an
+	// assembly file change it with the right flag. Only the main package is
+	// rebuilt.
+	skewedClock = variant{name: "wrongclock", added: "wrongclock", flags: []string{"-ldflags=-s -w -checklinkname=0"}}
 
 	// shortLog takes a snapshot every second or two, and keeps few log entries
 	// before it.

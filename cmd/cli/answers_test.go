@@ -13,9 +13,9 @@ import (
 	"penstock/node/admin"
 )
 
-// answering runs a real admin server with the given methods, and points the
+// serveAdmin runs a real admin server with the given methods, and points the
 // commands at it.
-func answering(t *testing.T, methods func(*admin.Server)) {
+func serveAdmin(t *testing.T, methods func(*admin.Server)) {
 	t.Helper()
 	s := admin.NewServer(admin.Config{})
 	methods(s)
@@ -39,26 +39,26 @@ func answering(t *testing.T, methods func(*admin.Server)) {
 	t.Setenv("PENSTOCK_TOKEN", "")
 }
 
-// said is the result of a command.
-type said struct {
+// result is the result of a command.
+type result struct {
 	code     int
 	out, err string
 }
 
-func penstock(args ...string) said {
+func penstock(args ...string) result {
 	var out, err bytes.Buffer
 	code := Run(args, Streams{In: strings.NewReader(""), Out: &out, Err: &err})
-	return said{code, out.String(), err.String()}
+	return result{code, out.String(), err.String()}
 }
 
 // want fails unless the exit code is code, out equals stdout and stderr
 // contains err; "" matches anything.
-func (s said) want(t *testing.T, code int, out, err string) {
+func (s result) want(t *testing.T, code int, out, err string) {
 	t.Helper()
 	if s.code != code || out != "" && s.out != out || err != "" && !strings.Contains(s.err, err) {
 		t.Errorf("code %d, out %q, err %q; want %d, %q, %q", s.code, s.out, s.err, code, out, err)
 	}
 }
 
-// everyone matches all connections.
-func everyone(admin.Principal) bool { return true }
+// anyPrincipal matches all connections.
+func anyPrincipal(admin.Principal) bool { return true }

@@ -54,7 +54,7 @@ func checkCommand() *cobra.Command {
 			if len(faults) > 0 {
 				return faults
 			}
-			tellRollouts(cmd.OutOrStdout(), l.objects)
+			printRolloutPlans(cmd.OutOrStdout(), l.objects)
 			fmt.Fprintf(cmd.OutOrStdout(), "%d resources, no faults\n", len(l.objects))
 			return nil
 		},
@@ -69,41 +69,41 @@ func printWarnings(w io.Writer, warnings []resource.Fault) {
 	}
 }
 
-// applying holds the flags that apply and diff share.
-type applying struct {
+// applyFlags holds the flags that apply and diff share.
+type applyFlags struct {
 	paths    []string
 	output   string
 	prune    bool
 	selector map[string]string
 }
 
-func (a *applying) flags(cmd *cobra.Command) {
+func (a *applyFlags) flags(cmd *cobra.Command) {
 	filesFlag(cmd, &a.paths)
-	cmd.Flags().BoolVar(&a.prune, "prune", false, "delete the resources that have the labels of -l and are not in the files")
-	selectorFlag(cmd, &a.selector, "with --prune: labels of the resources that the files are all of, k=v,...")
+	cmd.Flags().BoolVar(&a.prune, "prune", false, "delete resources that have the labels of -l and are not in the files")
+	selectorFlag(cmd, &a.selector, "with --prune: labels of the resources that may be deleted, k=v,...")
 	outputFlag(cmd, &a.output, "text", "json")
 }
 
 // request reads the files given with -f into an ApplyRequest.
-func (a *applying) request(cmd *cobra.Command) (*loaded, *admin.ApplyRequest, error) {
+func (a *applyFlags) request(cmd *cobra.Command) (*loaded, *admin.ApplyRequest, error) {
 	switch {
 	case a.prune && len(a.selector) == 0:
-		return nil, nil, usagef("--prune needs -l with the labels of what may be deleted")
+		return nil, nil, usagef("--prune needs -l, the labels of the resources that may be deleted")
 	case !a.prune && len(a.selector) > 0:
-		return nil, nil, usagef("-l says what --prune may delete; give both or none")
+		return nil, nil, usagef("-l selects what --prune may delete; use both or neither")
 	}
 	l, err := loadFlag(cmd, a.paths)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(l.objects) == 0 { // most likely the program that wrote the file failed
-		return nil, nil, fmt.Errorf("%s: holds no resource", strings.Join(a.paths, ", "))
+		return nil, nil, fmt.Errorf("%s: contains no resources", strings.Join(a.paths, ", "))
 	}
 	return l, &admin.ApplyRequest{Documents: l.documents(), Prune: a.selector}, nil
 }
 
-// heard prints the warnings in a node's answer.
-func (l *loaded) heard(cmd *cobra.Command, r *admin.ApplyResult) {
+// printResultWarnings prints the warnings in a node's answer.
+func (l *loaded) printResultWarnings(cmd *cobra.Command, r *admin.ApplyResult) {
 	warnings := make([]resource.Fault, len(r.Warnings))
 	for i, f := range r.Warnings {
 		warnings[i] = l.locate(f)
@@ -112,15 +112,15 @@ func (l *loaded) heard(cmd *cobra.Command, r *admin.ApplyResult) {
 }
 
 func applyCommand(t *target) *cobra.Command {
-	var a applying
-	var w waiting
+	var a applyFlags
+	var w waitFlags
 	cmd := &cobra.Command{
 		Use:   "apply -f FILES",
-		Short: "Create or change resources: all of them, or none",
-		Long: "Returns when the nodes that --wait names act on the change. A resource that says its version, as get prints it, " +
-			"is refused where someone changed it since.\n" +
-			"A change has an ID: when the connection breaks, apply asks again within --timeout, and the change is made once. " +
-			"What it could not learn by then it calls unknown, with code 3; to apply the same files again is safe.",
+		Short: "Create or change resources, all or none of them",
+		Long: "Returns once as many nodes as --wait requires act on the change. A resource with a version field, as get prints it, " +
+			"is refused if someone changed it since that version.\n" +
+			"The change has an ID: if the connection breaks, apply retries within --timeout, and the change is made at most once. " +
+			"If its outcome is still unknown then, the exit code is 3; applying the same files again is safe.",
 		Example: "  penstock apply -f penstock.yaml\n  generate | penstock apply -f - --prune -l app=shop",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -132,11 +132,11 @@ func applyCommand(t *target) *cobra.Command {
 				return err
 			}
 			req.ID = newID()
-			r, err := askUntilKnown[admin.ApplyResult](cmd, t, req.Wait.For, admin.MethodApply, req)
+			r, err := askWithRetries[admin.ApplyResult](cmd, t, req.Wait.For, admin.MethodApply, req)
 			if err != nil {
 				return l.relocate(err)
 			}
-			l.heard(cmd, r)
+			l.printResultWarnings(cmd, r)
 			if err := printChanges(cmd.OutOrStdout(), r.Changes, a.output); err != nil {
 				return err
 			}
@@ -159,13 +159,13 @@ func printChanges(w io.Writer, changes []admin.Change, output string) error {
 }
 
 func diffCommand(t *target) *cobra.Command {
-	var a applying
+	var a applyFlags
 	cmd := &cobra.Command{
 		Use:   "diff -f FILES",
 		Short: "Show what apply would change; secrets stay hidden",
-		Long: "Below the differences stands what they do to traffic, a line each: which part of the new connections goes " +
-			"elsewhere, and how many that are established stay. Those are counted over all nodes that answer within two seconds; " +
-			"where one does not, a last line names it. penstock simulate -o json has the same lines, with the nodes.",
+		Long: "The diff is followed by its effect on traffic, one line each: the share of new connections that go elsewhere, and " +
+			"how many established connections stay. Those are counted on all nodes that answer within two seconds; a last line " +
+			"names the others. `penstock simulate -o json` has the same lines, and the nodes.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, req, err := a.request(cmd)
@@ -177,7 +177,7 @@ func diffCommand(t *target) *cobra.Command {
 			if err != nil {
 				return l.relocate(err)
 			}
-			l.heard(cmd, r)
+			l.printResultWarnings(cmd, r)
 			if a.output == "json" {
 				return printJSON(cmd.OutOrStdout(), r.Changes)
 			}
@@ -190,8 +190,8 @@ func diffCommand(t *target) *cobra.Command {
 			if !changed {
 				return nil
 			}
-			words, err := traffic(cmd, t, req)
-			for _, line := range words {
+			effects, err := diffTraffic(cmd, t, req)
+			for _, line := range effects {
 				fmt.Fprintln(w, line)
 			}
 			return err
@@ -208,7 +208,7 @@ func printDiff(w io.Writer, c admin.Change) {
 	case c.Action == admin.Deleted && c.Before == "":
 		fmt.Fprintf(w, "%s: deleted\n", name)
 	case c.Before == c.After:
-		fmt.Fprintf(w, "%s: a hidden value changes\n", name)
+		fmt.Fprintf(w, "%s: only hidden values change\n", name)
 	default:
 		before, after := name+" (stored)", name+" (given)"
 		switch c.Action {

@@ -53,7 +53,7 @@ func New(s Streams) *cobra.Command {
 	var t target
 	root := &cobra.Command{
 		Use:           "penstock",
-		Short:         "A self-clustering proxy for TCP, TLS-SNI and Kafka traffic",
+		Short:         "A self-clustering proxy for TCP, TLS-SNI, HTTP and Kafka traffic",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// The root command runs only when no subcommand matches.
@@ -92,8 +92,8 @@ func unknownCommand(root *cobra.Command, name string) error {
 	return usagef("unknown command %q%s; see penstock --help", name, hint)
 }
 
-// family returns a command that only groups subcommands.
-func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
+// commandGroup returns a command that only groups subcommands.
+func commandGroup(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 	names := make([]string, len(members))
 	for i, m := range members {
 		names[i] = m.Name()
@@ -119,7 +119,7 @@ func argRange(least, most int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
 			if names == "" {
-				return usagef("%s takes no arguments, it got %q", cmd.CommandPath(), args)
+				return usagef("%s takes no arguments, but got %q", cmd.CommandPath(), args)
 			}
 			return usagef("usage: %s %s; see %s --help", cmd.CommandPath(), names, cmd.CommandPath())
 		}
@@ -132,7 +132,7 @@ var noArgs = argRange(0, 0, "")
 // exitCode returns the process exit code for err.
 func exitCode(err error) int {
 	var usage usageError
-	var unknown *outcomeUnknown
+	var unknown *unknownOutcomeError
 	switch {
 	case err == nil:
 		return exitDone
@@ -144,7 +144,7 @@ func exitCode(err error) int {
 		return exitGone
 	case misdirected(err): // a node answered, but not one that the command can talk to
 		return exitRefused
-	case errors.Is(err, admin.ErrUnreachable), tooLate(err):
+	case errors.Is(err, admin.ErrUnreachable), timedOut(err):
 		return exitUnreachable
 	}
 	return exitRefused
@@ -157,9 +157,9 @@ func misdirected(err error) bool {
 	return errors.Is(err, admin.ErrForeign) || errors.Is(err, admin.ErrWantsTLS) || errors.Is(err, admin.ErrWantsPlain)
 }
 
-// tooLate reports whether the command's deadline passed, by its own clock or by
+// timedOut reports whether the command's deadline passed, by its own clock or by
 // the node's.
-func tooLate(err error) bool {
+func timedOut(err error) bool {
 	var refusal *admin.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refusal) && refusal.Code == admin.Deadline
 }
@@ -177,12 +177,12 @@ func errorLines(err error) []string {
 	if errors.As(err, &faults) {
 		return strings.Split(faults.Error(), "\n")
 	}
-	var unknown *outcomeUnknown
+	var unknown *unknownOutcomeError
 	if errors.As(err, &unknown) {
 		return []string{"penstock: " + unknown.Error()}
 	}
 	var refusal *admin.Error
-	if errors.As(err, &refusal) && !tooLate(err) {
+	if errors.As(err, &refusal) && !timedOut(err) {
 		lines := []string{"penstock: " + refusal.Message}
 		for _, f := range refusal.Faults {
 			lines = append(lines, faultLine(f))
@@ -195,9 +195,9 @@ func errorLines(err error) []string {
 		text += ", which is --addr unix:DATA-DIR/penstock.sock"
 	case misdirected(err):
 	case errors.Is(err, admin.ErrUnreachable):
-		text += "; is it running? --addr or PENSTOCK_ADDR says where"
-	case tooLate(err):
-		text = "the node did not answer in time; --timeout gives it longer"
+		text += "; is it running? --addr or PENSTOCK_ADDR sets its address"
+	case timedOut(err):
+		text = "the node did not answer in time; raise --timeout"
 	}
 	lines := strings.Split(text, "\n") // errors.Join separates with newlines
 	for i := range lines {

@@ -10,8 +10,8 @@ import (
 	"penstock/node/kinds"
 )
 
-// completing bounds the time of one completion request.
-const completing = 2 * time.Second
+// completionTimeout bounds the time of one completion request.
+const completionTimeout = 2 * time.Second
 
 type completion = func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective)
 
@@ -25,9 +25,9 @@ func completeResource(t *target) completion {
 				words = append(words, k.Plural)
 			}
 		case 1:
-			hurried := *t
-			hurried.timeout = completing
-			r, err := ask[admin.GetResult](cmd, &hurried, admin.MethodGet, admin.GetRequest{Kind: args[0], Stale: true})
+			quick := *t
+			quick.timeout = completionTimeout
+			r, err := ask[admin.GetResult](cmd, &quick, admin.MethodGet, admin.GetRequest{Kind: args[0], Stale: true})
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -35,15 +35,15 @@ func completeResource(t *target) completion {
 				words = append(words, d.Name)
 			}
 		}
-		return begin(words, prefix), cobra.ShellCompDirectiveNoFileComp
+		return withPrefix(words, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// members completes node names.
-func (t *target) members(cmd *cobra.Command, prefix string) []string {
-	hurried := *t
-	hurried.timeout = completing
-	r, err := ask[admin.Members](cmd, &hurried, admin.MethodMembers, admin.Empty{})
+// nodeNames completes node names.
+func (t *target) nodeNames(cmd *cobra.Command, prefix string) []string {
+	quick := *t
+	quick.timeout = completionTimeout
+	r, err := ask[admin.Members](cmd, &quick, admin.MethodMembers, admin.Empty{})
 	if err != nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (t *target) members(cmd *cobra.Command, prefix string) []string {
 	for _, m := range *r {
 		names = append(names, m.Name)
 	}
-	return begin(names, prefix)
+	return withPrefix(names, prefix)
 }
 
 // completeMember completes the one NODE argument of a command.
@@ -60,11 +60,11 @@ func completeMember(t *target) completion {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return t.members(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
+		return t.nodeNames(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func begin(words []string, prefix string) (matching []string) {
+func withPrefix(words []string, prefix string) (matching []string) {
 	for _, w := range words {
 		if strings.HasPrefix(w, prefix) {
 			matching = append(matching, w)

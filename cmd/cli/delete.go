@@ -8,17 +8,17 @@ import (
 	"penstock/node/admin"
 )
 
-// repeats is the help text about retries under a change ID.
-const repeats = "The change has an ID: when the connection breaks, the command asks again within --timeout, " +
-	"and the change is made once. What it could not learn by then it calls unknown, with code 3"
+// retryHelp is the help text about retries under a change ID.
+const retryHelp = "The change has an ID: if the connection breaks, the command retries within --timeout, and the change is made at " +
+	"most once. If its outcome is still unknown then, the exit code is 3"
 
 func deleteCommand(t *target) *cobra.Command {
-	var w waiting
+	var w waitFlags
 	var version uint64
 	cmd := &cobra.Command{
 		Use:               "delete KIND NAME",
 		Short:             "Delete a resource; refused while another one uses it",
-		Long:              repeats + ".",
+		Long:              retryHelp + ".",
 		Example:           "  penstock delete service apps",
 		Args:              argRange(2, 2, "KIND NAME"),
 		ValidArgsFunction: completeResource(t),
@@ -28,7 +28,7 @@ func deleteCommand(t *target) *cobra.Command {
 				return err
 			}
 			req := admin.DeleteRequest{Kind: args[0], Name: args[1], ID: newID(), Version: version, Wait: wait}
-			r, err := askUntilKnown[admin.DeleteResult](cmd, t, wait.For, admin.MethodDelete, req)
+			r, err := askWithRetries[admin.DeleteResult](cmd, t, wait.For, admin.MethodDelete, req)
 			if err != nil {
 				return err
 			}
@@ -36,20 +36,21 @@ func deleteCommand(t *target) *cobra.Command {
 			return w.report(cmd.ErrOrStderr(), committed(r.Index), r.Reached)
 		},
 	}
-	cmd.Flags().Uint64Var(&version, "version", 0, "delete it only at that version, as get shows it (default: at any)")
+	cmd.Flags().Uint64Var(&version, "version", 0, "delete only this version, as get shows it (default: any)")
 	w.flags(cmd)
 	return cmd
 }
 
 func rollbackCommand(t *target) *cobra.Command {
-	var w waiting
+	var w waitFlags
 	var to uint64
 	var output string
 	cmd := &cobra.Command{
 		Use:   "rollback KIND NAME",
-		Short: "Give a resource the content that it had at an earlier version",
-		Long: "That is a change like any other: it is checked, it may be refused, it has a version of its own, and history shows it.\n" +
-			repeats + "; look at `penstock history` then before you repeat it without --to.",
+		Short: "Restore the content that a resource had at an earlier version",
+		Long: "A rollback is a change like any other: it is validated, may be refused, gets a version of its own, and appears in " +
+			"history.\n" +
+			retryHelp + "; check `penstock history` then before you repeat a rollback without --to.",
 		Example:           "  penstock rollback service apps\n  penstock rollback service apps --to 12",
 		Args:              argRange(2, 2, "KIND NAME"),
 		ValidArgsFunction: completeResource(t),
@@ -62,18 +63,18 @@ func rollbackCommand(t *target) *cobra.Command {
 				return err
 			}
 			req := admin.RollbackRequest{ID: newID(), Kind: args[0], Name: args[1], Version: to, Wait: wait}
-			r, err := askUntilKnown[admin.ApplyResult](cmd, t, wait.For, admin.MethodRollback, req)
+			r, err := askWithRetries[admin.ApplyResult](cmd, t, wait.For, admin.MethodRollback, req)
 			if err != nil {
 				return err
 			}
-			new(loaded).heard(cmd, r)
+			new(loaded).printResultWarnings(cmd, r)
 			if err := printChanges(cmd.OutOrStdout(), r.Changes, output); err != nil {
 				return err
 			}
 			return w.report(cmd.ErrOrStderr(), committedAny(r.Index, r.Changes), r.Reached)
 		},
 	}
-	cmd.Flags().Uint64Var(&to, "to", 0, "the version, as history lists it (default the one before the last change)")
+	cmd.Flags().Uint64Var(&to, "to", 0, "version to restore, as history lists it (default the one before the last change)")
 	outputFlag(cmd, &output, "text", "json")
 	w.flags(cmd)
 	return cmd

@@ -19,12 +19,12 @@ func demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run three nodes with services and traffic on this machine, kill some, and watch",
-		Long: "Starts a cluster of three nodes, each a process of its own, a balancer in front of them, " +
-			"two versions of a TCP service, a TLS service and a flaky one behind them, and clients.\n" +
-			"Nodes are killed with SIGKILL, the leader first, and come back with their folders alone; " +
-			"a split moves by way of one node or another; an endpoint dies, is passed over and comes back.\n" +
-			"Ends with code 0 when every connection was answered but those that a killed node itself carried, 1 when not. Nodes, " +
-			"their folders and logs are gone afterwards, however it ends.",
+		Long: "Starts a cluster of three nodes as separate processes, a balancer in front of them, two versions of a TCP service, a " +
+			"TLS service and a flaky service behind them, and clients.\n" +
+			"Nodes are killed with SIGKILL, the leader first, and restarted with only their data folders; a traffic split is " +
+			"changed through different nodes; an endpoint stops, is avoided and comes back.\n" +
+			"The exit code is 0 if every connection was answered except those that a killed node carried, else 1. Nodes, their " +
+			"folders and logs are removed afterwards, however it ends.",
 		Example: "  penstock demo\n  penstock demo --for 10s --no-screen",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,9 +45,9 @@ func demoCommand() *cobra.Command {
 			return demo.Run(ctx, demo.Options{For: length, Screen: !noScreen && isTerminal(out), Out: out, Executable: executable})
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "end after that time with traffic, once a leader was killed and is back (default: on Ctrl-C)")
-	cmd.Flags().BoolVar(&noScreen, "no-screen", false, "print plain lines, as where stdout is no terminal")
-	cmd.Flags().StringVar(&sweep, "sweep", "", "remove that folder of a demo when stdin ends: how a demo cleans up after itself")
+	cmd.Flags().DurationVar(&length, "for", 0, "end after this much time with traffic, once a killed leader is back (default: on Ctrl-C)")
+	cmd.Flags().BoolVar(&noScreen, "no-screen", false, "print plain lines, as if stdout is not a terminal")
+	cmd.Flags().StringVar(&sweep, "sweep", "", "remove this demo folder when stdin ends: how a demo cleans up after itself")
 	_ = cmd.Flags().MarkHidden("sweep")
 	return cmd
 }

@@ -48,8 +48,8 @@ func TestDemoAnswersEveryConnection(t *testing.T) {
 		t.Fatalf("%v: %s\n%s", err, errs.String(), out.String())
 	}
 	for _, want := range []string{
-		"endpoint flaky-b dies", "is paused", "canary moves", "25 long-lived connections", ", 0 broken otherwise",
-		"the leader, is killed", "leads now", "is started again, with its folder alone", "is back after",
+		"endpoint flaky-b stops", "is paused", "canary moves", "25 long-lived connections", ", 0 broken otherwise",
+		"the leader, is killed", "is the new leader", "is restarted with only its data folder", "is back after",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the demo did not say %q:\n%s", want, out.String())

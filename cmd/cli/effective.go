@@ -20,22 +20,22 @@ import (
 type effectiveFlags struct{ on, all bool }
 
 func (e *effectiveFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&e.on, "effective", false, "of routes: for each destination, or the one that NAME is, "+
-		"which of them decides for which source, and why the others do not")
-	cmd.Flags().BoolVar(&e.all, "all", false, "with --effective: also the services that no route is for")
+	cmd.Flags().BoolVar(&e.on, "effective", false, "for routes: show for each destination, or for NAME, which route decides for "+
+		"each source, and why the others do not")
+	cmd.Flags().BoolVar(&e.all, "all", false, "with --effective: include services without routes")
 }
 
 // getEffective prints the effective routes on the target node.
-func getEffective(cmd *cobra.Command, t *target, args []string, g *getting) error {
+func getEffective(cmd *cobra.Command, t *target, args []string, g *getFlags) error {
 	kind, err := resource.FindKind(kinds.All(), args[0])
 	switch {
 	case !g.effective.on:
-		return usagef("--all goes with --effective")
+		return usagef("--all requires --effective")
 	case !strings.EqualFold(args[0], "routes") && !strings.EqualFold(args[0], "route") &&
 		(err != nil || kind.Name != "MeshTCPRoute" && kind.Name != "MeshHTTPRoute"):
 		return usagef("--effective is for routes: penstock get routes --effective [DESTINATION]")
 	case g.watch || len(g.selector) > 0:
-		return usagef("--effective tells of all routes, once; leave --watch and -l out")
+		return usagef("--effective cannot be combined with --watch or -l")
 	}
 	req := admin.EffectiveRequest{All: g.effective.all, Stale: g.stale}
 	if len(args) == 2 {
@@ -94,7 +94,7 @@ func printEffective(w io.Writer, list []routing.Effective, output string) error 
 	var rows [][]string
 	for _, e := range list {
 		if e.Missing {
-			rows = append(rows, []string{e.Destination, "", "", "there is no such service", fmt.Sprintf("%d routes", e.Policies)})
+			rows = append(rows, []string{e.Destination, "", "", "no such service", fmt.Sprintf("%d routes", e.Policies)})
 		}
 		for i := range e.Sources {
 			s := &e.Sources[i]
@@ -121,7 +121,7 @@ func requestRows(e *routing.Effective, s *routing.EffectiveSource, listed int) (
 	}
 	switch {
 	case e.NoRequests != "":
-		row("does not act: " + e.NoRequests)
+		row("not in effect: " + e.NoRequests)
 		return rows
 	case s.Never != "":
 		row("never: " + s.Never)
@@ -133,10 +133,10 @@ func requestRows(e *routing.Effective, s *routing.EffectiveSource, listed int) (
 		rest = rest && !slices.Contains(s.Rules[i].Requests, routing.AllRequests)
 	}
 	if s.MoreRules > 0 {
-		row(fmt.Sprintf("and %d rules more", s.MoreRules))
+		row(fmt.Sprintf("and %d more rules", s.MoreRules))
 	}
 	if rest {
-		row(fmt.Sprintf("all else: %s 100 %%", e.Destination))
+		row(fmt.Sprintf("all others: %s 100 %%", e.Destination))
 	}
 	return rows
 }
@@ -163,7 +163,7 @@ func effectiveBackends(s *routing.EffectiveSource) string {
 	}
 	text := strings.Join(parts, ", ")
 	if s.Rollout != nil {
-		text += byRollout(s.Rollout)
+		text += rolloutSuffix(s.Rollout)
 	}
 	return text
 }
@@ -176,7 +176,7 @@ func losers(s *routing.EffectiveSource, listed int) string {
 		parts = append(parts, l.Policy+": "+l.Why)
 	}
 	for _, p := range s.Except {
-		parts = append(parts, fmt.Sprintf("%s: decides where the source is also %s", p.Policy, p.Source))
+		parts = append(parts, fmt.Sprintf("%s: decides if the source is also %s", p.Policy, p.Source))
 	}
 	all := len(parts) + s.MoreLosers + s.MoreExcept
 	if listed >= 0 && len(parts) > listed {

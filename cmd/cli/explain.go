@@ -17,9 +17,10 @@ func explainCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain --listener L",
 		Short: "Show the decision for a connection, step by step",
-		Long: "Walks the very steps that a connection takes (listener, destination, policy, weights, endpoints) and says what each one saw.\n" +
-			"Without --sni the hello has no server name. With --path the decision is about one request of HTTP: its rule, match, " +
-			"backend and endpoint, or the answer.",
+		Long: "Takes the same steps as a real connection (listener, destination, policy, weights, endpoints) and prints what each " +
+			"one found.\n" +
+			"Without --sni the ClientHello has no server name. With --path, --method, --host or --header the decision is about one " +
+			"HTTP request: its rule, match, backend and endpoint, or the direct response.",
 		Example: "  penstock explain --listener edge --sni api.example.com\n" +
 			"  penstock explain --listener web --method GET --path /cart?page=2 --header x-beta=yes",
 		Args: noArgs,
@@ -45,15 +46,15 @@ func explainCommand(t *target) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&req.Listener, "listener", "", "the listener that it comes to")
-	f.StringVar(&sni, "sni", "", "server name of its ClientHello")
-	f.StringSliceVar(&req.ALPN, "alpn", nil, "protocols that it offers")
-	f.StringVar(&req.Client, "client", "", "IP address that it comes from")
-	f.StringToStringVar(&req.Tags, "source", nil, "further tags of its source, k=v,...")
+	f.StringVar(&req.Listener, "listener", "", "listener that accepts the connection")
+	f.StringVar(&sni, "sni", "", "server name in its ClientHello")
+	f.StringSliceVar(&req.ALPN, "alpn", nil, "ALPN protocols in its ClientHello")
+	f.StringVar(&req.Client, "client", "", "IP address of the client")
+	f.StringToStringVar(&req.Tags, "source", nil, "additional tags of its source, k=v,...")
 	requestFlags(cmd, &request, "")
-	f.StringVar(&req.Node, "node", "", "the node that it comes to, by name or ID; default the one asked")
+	f.StringVar(&req.Node, "node", "", "node that accepts the connection, by name or ID (default the node at --addr)")
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		return t.members(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
+		return t.nodeNames(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	outputFlag(cmd, &output, "text", "json")
 	return cmd
@@ -63,10 +64,10 @@ func explainCommand(t *target) *cobra.Command {
 // their help texts.
 func requestFlags(cmd *cobra.Command, r *admin.HTTPRequest, when string) {
 	f := cmd.Flags()
-	f.StringVar(&r.Path, "path", "", when+"of a request of HTTP: its path, with a query where there is one (default /)")
-	f.StringVar(&r.Method, "method", "", when+"of a request of HTTP: its method (default GET)")
-	f.StringVar(&r.Host, "host", "", when+"of a request of HTTP: the host that it asks for (default the server name)")
-	f.StringToStringVar(&r.Headers, "header", nil, when+"of a request of HTTP: its headers, k=v,...")
+	f.StringVar(&r.Path, "path", "", when+"path of an HTTP request, with its query if any (default /)")
+	f.StringVar(&r.Method, "method", "", when+"method of an HTTP request (default GET)")
+	f.StringVar(&r.Host, "host", "", when+"host of an HTTP request (default the server name)")
+	f.StringToStringVar(&r.Headers, "header", nil, when+"headers of an HTTP request, k=v,...")
 }
 
 // requestGiven reports whether any of the flags of requestFlags is set.

@@ -16,8 +16,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// getting holds the flags of get.
-type getting struct {
+// getFlags holds the flags of get.
+type getFlags struct {
 	output   string
 	as       string
 	watch    bool
@@ -28,16 +28,17 @@ type getting struct {
 }
 
 func getCommand(t *target) *cobra.Command {
-	var g getting
+	var g getFlags
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
 		Short: "Show resources; secrets stay hidden",
-		Long: "What is shown has every change that was answered before. A node that has no leader cannot know that: there, " +
-			"--stale shows what it has.\n" +
-			"With --watch, what is there comes first and each change when it acts on the node asked, until Ctrl-C; " +
-			"with -o json as one object a line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
-			"With --effective, `get routes` shows what the routes come to: for each destination and source the one that decides, " +
-			"its shares, what it skips and why, and the routes that do not decide and why; -o wide lists all of those.",
+		Long: "The output includes every change that was acknowledged before the request. A node without a leader cannot guarantee " +
+			"that: use --stale there to read its own state.\n" +
+			"With --watch, existing resources come first, then each change once it acts on the node at --addr, until Ctrl-C; with " +
+			"-o json as one object per line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
+			"With --effective, `get routes` shows the combined effect of all routes: for each destination and source the route that " +
+			"decides, its shares, the backends that it skips and why, and the routes that do not decide and why; -o wide lists all " +
+			"of the latter.",
 		Example: "  penstock get services\n" +
 			"  penstock get routes --effective\n" +
 			"  penstock get listener edge -o yaml\n" +
@@ -57,9 +58,9 @@ func getCommand(t *target) *cobra.Command {
 			case g.effective.on || g.effective.all:
 				return getEffective(cmd, t, args, &g)
 			case g.watch && g.stale:
-				return usagef("--stale: --watch shows what acts on the node asked in any case; leave it out")
+				return usagef("--stale: --watch always shows the state of one node; leave --stale out")
 			case req.Name != "" && len(g.selector) > 0:
-				return usagef("-l chooses among many; leave it out with a NAME")
+				return usagef("-l cannot be combined with a NAME")
 			case g.watch:
 				return watchResources(cmd, t, req, g.output)
 			}
@@ -73,7 +74,7 @@ func getCommand(t *target) *cobra.Command {
 			return printResources(cmd.OutOrStdout(), r, g.output, req.Name != "")
 		},
 	}
-	cmd.Flags().BoolVarP(&g.watch, "watch", "w", false, "show changes as they come, until Ctrl-C")
+	cmd.Flags().BoolVarP(&g.watch, "watch", "w", false, "show changes as they happen, until Ctrl-C")
 	staleFlag(cmd, &g.stale)
 	selectorFlag(cmd, &g.selector, "only resources with these labels, k=v,...")
 	g.effective.flags(cmd)
@@ -85,14 +86,14 @@ func getCommand(t *target) *cobra.Command {
 // staleFlag adds --stale, which reads from the target node without asking a
 // leader.
 func staleFlag(cmd *cobra.Command, into *bool) {
-	cmd.Flags().BoolVar(into, "stale", false, "take what the node asked has, which may be old")
+	cmd.Flags().BoolVar(into, "stale", false, "read the state of the node at --addr, which may be outdated")
 }
 
-// restore decodes a resource that a node sent.
-func restore(d admin.Document) (resource.Object, error) {
+// decodeDocument decodes a resource that a node sent.
+func decodeDocument(d admin.Document) (resource.Object, error) {
 	o, err := resource.Restore(d.Data, kinds.All())
 	if err != nil {
-		err = fmt.Errorf("%s/%s: the node is of another version than this command: %w", d.Kind, d.Name, err)
+		err = fmt.Errorf("%s/%s: the node runs a different version than this command: %w", d.Kind, d.Name, err)
 	}
 	return o, err
 }
@@ -102,7 +103,7 @@ func printResources(w io.Writer, r *admin.GetResult, output string, one bool) er
 	raw := make([]json.RawMessage, len(r.Documents))
 	for i, d := range r.Documents {
 		var err error
-		if objects[i], err = restore(d); err != nil {
+		if objects[i], err = decodeDocument(d); err != nil {
 			return err
 		}
 		raw[i] = d.Data

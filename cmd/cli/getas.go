@@ -15,18 +15,18 @@ import (
 // asFlag adds --as, which selects a foreign resource format.
 func asFlag(cmd *cobra.Command, into *string) {
 	names := formats.Names()
-	cmd.Flags().StringVar(into, "as", "", "with -o yaml: the format to write resources in: "+strings.Join(names, ", "))
+	cmd.Flags().StringVar(into, "as", "", "with -o yaml: format of the resources: "+strings.Join(names, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func (g *getting) checkAs() error {
+func (g *getFlags) checkAs() error {
 	switch {
 	case g.as == "":
 		return nil
 	case !slices.Contains(formats.Names(), g.as):
 		return usagef("--as %s: want one of %s", g.as, strings.Join(formats.Names(), ", "))
 	case g.output != "yaml" || g.watch || g.effective.on || g.effective.all:
-		return usagef("--as goes with -o yaml alone")
+		return usagef("--as works only with -o yaml")
 	}
 	return nil
 }
@@ -35,7 +35,7 @@ func (g *getting) checkAs() error {
 func printAs(w io.Writer, r *admin.GetResult, format string) error {
 	var out strings.Builder
 	for i, d := range r.Documents {
-		o, err := restore(d)
+		o, err := decodeDocument(d)
 		if err != nil {
 			return err
 		}

@@ -94,17 +94,17 @@ func (c columns) withStatus(r *admin.GetResult) columns {
 	default:
 		return c
 	}
-	said := make(map[string][]string, len(r.Documents))
+	conditions := make(map[string][]string, len(r.Documents))
 	for _, d := range r.Documents {
 		status := into()
 		if text := statusOf(d); text == nil || json.Unmarshal(text, status) != nil {
 			continue // the node runs another version
 		}
 		accepted, resolved, programmed := gateway.Summary(status)
-		said[d.Name] = []string{accepted, resolved, programmed}[:len(heading)]
+		conditions[d.Name] = []string{accepted, resolved, programmed}[:len(heading)]
 	}
 	return columns{append(c.heading, heading...), func(o resource.Object) []string {
-		cells := said[o.Name]
+		cells := conditions[o.Name]
 		if cells == nil {
 			cells = make([]string, len(heading))
 		}
@@ -130,7 +130,7 @@ func statusYAML(d admin.Document) string {
 	if text == nil || yaml.Unmarshal(text, &root) != nil || len(root.Content) != 1 {
 		return ""
 	}
-	plain(&root)
+	useBlockStyle(&root)
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
@@ -140,11 +140,11 @@ func statusYAML(d admin.Document) string {
 	return out.String()
 }
 
-// plain resets the node styles of a tree that was read from JSON, so that it is
-// written as block YAML.
-func plain(n *yaml.Node) {
+// useBlockStyle resets the node styles of a tree that was read from JSON, so
+// that it is written as block YAML.
+func useBlockStyle(n *yaml.Node) {
 	n.Style = 0
 	for _, c := range n.Content {
-		plain(c)
+		useBlockStyle(c)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // References are shown under their local names: apps of the namespace shop is
 // shop.apps.
-func TestRoutesShowWhatTheyReferTo(t *testing.T) {
+func TestGatewayRouteColumns(t *testing.T) {
 	origin := gateway.Origin{Namespace: "shop"}
 	parents := []gateway.ParentRef{{Name: "edge", SectionName: "tls"}, {Name: "edge", Namespace: "default"}}
 	rules := []gateway.Rule{{BackendRefs: []gateway.BackendRef{

@@ -17,14 +17,14 @@ func historyCommand(t *target) *cobra.Command {
 	var diffs, stale bool
 	cmd := &cobra.Command{
 		Use:               "history KIND NAME",
-		Short:             "Show what became of a resource: when, by whom, and what changed",
+		Short:             "Show the changes of a resource: when, by whom, and what changed",
 		Long:              "The newest change comes first. Deleted resources have a history too. Secrets stay hidden.",
 		Example:           "  penstock history service apps --diff",
 		Args:              argRange(2, 2, "KIND NAME"),
 		ValidArgsFunction: completeResource(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if diffs && output != "table" {
-				return usagef("--diff: not with -o %s", output)
+				return usagef("--diff: cannot be combined with -o %s", output)
 			}
 			r, err := ask[admin.HistoryResult](cmd, t, admin.MethodHistory, admin.HistoryRequest{Kind: args[0], Name: args[1], Stale: stale})
 			if err != nil {
@@ -41,22 +41,22 @@ func historyCommand(t *target) *cobra.Command {
 			default:
 				var rows [][]string
 				for _, v := range r.Revisions {
-					rows = append(rows, []string{strconv.FormatUint(v.Version, 10), timeText(v.At), oneLine(v.Who), what(v)})
+					rows = append(rows, []string{strconv.FormatUint(v.Version, 10), timeText(v.At), sanitize(v.Who), actionText(v)})
 				}
 				printTable(w, []string{"VERSION", "WHEN", "WHO", "WHAT"}, rows)
 			}
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&diffs, "diff", false, "show what each change changed")
+	cmd.Flags().BoolVar(&diffs, "diff", false, "show each change as a diff")
 	staleFlag(cmd, &stale)
 	outputFlag(cmd, &output, "table", "yaml", "json")
 	return cmd
 }
 
-// what describes the action of a revision.
-func what(v admin.Revision) string {
-	text := oneLine(v.What)
+// actionText describes the action of a revision.
+func actionText(v admin.Revision) string {
+	text := sanitize(v.What)
 	if v.Deleted && v.What != "delete" {
 		text += " (deleted)"
 	}
@@ -69,12 +69,12 @@ func printRevisions(w io.Writer, revisions []admin.Revision) {
 		if i > 0 {
 			fmt.Fprintln(w, "---")
 		}
-		fmt.Fprintf(w, "# %s\n%s", headline(v), v.YAML)
+		fmt.Fprintf(w, "# %s\n%s", revisionHeadline(v), v.YAML)
 	}
 }
 
-func headline(v admin.Revision) string {
-	return fmt.Sprintf("version %d, %s, %s: %s", v.Version, timeText(v.At), orElse(oneLine(v.Who), "nobody"), what(v))
+func revisionHeadline(v admin.Revision) string {
+	return fmt.Sprintf("version %d, %s, %s: %s", v.Version, timeText(v.At), orElse(sanitize(v.Who), "unknown"), actionText(v))
 }
 
 // printHistory writes each change as a diff to the revision before it.
@@ -84,21 +84,21 @@ func printHistory(w io.Writer, r *admin.HistoryResult) {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintln(w, headline(v))
+		fmt.Fprintln(w, revisionHeadline(v))
 		before, old := "/dev/null", ""
 		if i+1 < len(r.Revisions) {
 			if previous := r.Revisions[i+1]; !previous.Deleted {
 				before, old = fmt.Sprintf("%s (version %d)", name, previous.Version), previous.YAML
 			}
 		} else {
-			fmt.Fprintln(w, "the oldest version that is kept, whole")
+			fmt.Fprintln(w, "the oldest version kept, in full")
 		}
 		after := fmt.Sprintf("%s (version %d)", name, v.Version)
 		switch {
 		case v.Deleted:
 			after = "/dev/null"
 		case v.YAML == old:
-			fmt.Fprintln(w, "a hidden value changes")
+			fmt.Fprintln(w, "only hidden values changed")
 			continue
 		}
 		fmt.Fprintf(w, "%s", diff.Diff(before, []byte(old), after, []byte(v.YAML)))

@@ -8,7 +8,7 @@ import (
 	"penstock/node/admin"
 )
 
-func historian(r *admin.HistoryResult) func(*admin.Server) {
+func serveHistory(r *admin.HistoryResult) func(*admin.Server) {
 	return func(s *admin.Server) {
 		admin.Handle(s, admin.MethodHistory, admin.RoleReader, func(context.Context, *admin.HistoryRequest) (*admin.HistoryResult, error) {
 			return r, nil
@@ -18,7 +18,7 @@ func historian(r *admin.HistoryResult) func(*admin.Server) {
 
 func TestHistoryShowsWhoChangedWhat(t *testing.T) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	answering(t, historian(&admin.HistoryResult{Kind: "Service", Name: "apps", Revisions: []admin.Revision{
+	serveAdmin(t, serveHistory(&admin.HistoryResult{Kind: "Service", Name: "apps", Revisions: []admin.Revision{
 		{Version: 9, At: at.Add(2 * time.Hour), Who: "ann", What: "delete", Deleted: true},
 		{Version: 8, At: at.Add(time.Hour), Who: "cd\x1b[2J", What: "rollback to 3", YAML: "a: 1\nb: 3\n"},
 		{Version: 7, At: at.Add(time.Hour), Who: "ann", What: "apply", YAML: "a: 1\nb: 3\n"},
@@ -39,7 +39,7 @@ diff Service/apps (version 8) /dev/null
 -b: 3
 
 version 8, 2026-11-21T11:00:00Z, "cd\x1b[2J": rollback to 3
-a hidden value changes
+only hidden values changed
 
 version 7, 2026-11-21T11:00:00Z, ann: apply
 diff Service/apps (version 3) Service/apps (version 7)
@@ -51,7 +51,7 @@ diff Service/apps (version 3) Service/apps (version 7)
 +b: 3
 
 version 3, 2026-11-21T10:00:00Z, local: apply
-the oldest version that is kept, whole
+the oldest version kept, in full
 diff /dev/null Service/apps (version 3)
 --- /dev/null
 +++ Service/apps (version 3)

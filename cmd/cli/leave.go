@@ -16,11 +16,12 @@ func leaveCommand(t *target) *cobra.Command {
 	var over, limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "leave [NODE]",
-		Short: "Drain a node, take it out of the cluster and end its process",
-		Long: "The node is the one asked, or the one named. The command says how far it is and ends when the node has left; " +
-			"Ctrl-C ends the command, not the leaving. A node that finds out only after its drain that it cannot leave, " +
-			"because another voter has just died, serves on, and the command says why.\n" +
-			"A node that left does not come back by itself: it joins anew, with a token and an empty data folder. For a restart, SIGTERM is enough.",
+		Short: "Drain a node, remove it from the cluster and stop its process",
+		Long: "NODE is the node at --addr by default. The command reports progress and ends when the node has left; Ctrl-C stops " +
+			"the command, not the node's departure. A node that finds only after its drain that it cannot leave, because another " +
+			"voter has just died, stays in service, and the command reports why.\n" +
+			"A node that has left can return only by joining again, with a token and an empty data folder. For a restart, SIGTERM " +
+			"is enough.",
 		Example:           "  penstock leave n3",
 		Args:              argRange(0, 1, "[NODE]"),
 		ValidArgsFunction: completeMember(t),
@@ -30,7 +31,7 @@ func leaveCommand(t *target) *cobra.Command {
 			}
 			req := admin.LeaveRequest{Node: strings.Join(args, "")}
 			var err error
-			if req.Over, err = given(cmd, over); err != nil {
+			if req.Over, err = parseOver(cmd, over); err != nil {
 				return err
 			}
 			self := true
@@ -43,11 +44,11 @@ func leaveCommand(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s leaves: %d connections to close\n", r.Node, r.Connections)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s is leaving: %d connections to close\n", r.Node, r.Connections)
 			if limit == 0 {
 				return nil
 			}
-			if err := t.awaitLeft(cmd, departing{r.Node, r.ID, self}, limit); err != nil {
+			if err := t.awaitLeft(cmd, leaveAttempt{r.Node, r.ID, self}, limit); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s left\n", r.Node)
@@ -55,7 +56,7 @@ func leaveCommand(t *target) *cobra.Command {
 		},
 	}
 	overFlag(cmd, &over)
-	cmd.Flags().DurationVar(&limit, "wait-timeout", 10*time.Minute, "how long to wait until it has left; 0s: do not wait")
+	cmd.Flags().DurationVar(&limit, "wait-timeout", 10*time.Minute, "how long to wait until the node has left; 0s: do not wait")
 	return cmd
 }
 
@@ -65,7 +66,7 @@ func (t *target) isNamed(cmd *cobra.Command, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	m := find(*members, name)
+	m := findMember(*members, name)
 	if m == nil {
 		return false, nil // the target node reports the unknown name
 	}
@@ -76,40 +77,41 @@ func (t *target) isNamed(cmd *cobra.Command, name string) (bool, error) {
 	return m.Name == asked, err
 }
 
-// departing identifies a node that was asked to leave.
-type departing struct {
+// leaveAttempt identifies a node that was asked to leave.
+type leaveAttempt struct {
 	node string
 	id   string // of the attempt; "": the node runs an older build
 	self bool   // the target node itself leaves, and then stops
 }
 
-// leavePoll is the interval at which the command checks a node's progress.
-const leavePoll = 500 * time.Millisecond
+// leavePollInterval is the interval at which the command checks a node's
+// progress.
+const leavePollInterval = 500 * time.Millisecond
 
-// leaveTail is the number of polls for which the command waits for the target
-// node to stop, once it has left the cluster.
-const leaveTail = 10
+// maxPollsAfterLeave is the number of polls for which the command waits for the
+// target node to stop, once it has left the cluster.
+const maxPollsAfterLeave = 10
 
 // awaitLeft waits until a node is no longer a member, or until the target node
 // has stopped if that is the one that leaves. It returns an error if the node
 // reports that it stays.
-func (t *target) awaitLeft(cmd *cobra.Command, d departing, limit time.Duration) error {
+func (t *target) awaitLeft(cmd *cobra.Command, d leaveAttempt, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
-	ticker := time.NewTicker(leavePoll)
+	ticker := time.NewTicker(leavePollInterval)
 	defer ticker.Stop()
-	told, gone := "", 0
+	shown, absent := "", 0
 	for {
-		now, err := t.departure(cmd, d)
+		now, err := t.leaveProgress(cmd, d)
 		switch {
 		case err == nil && now == "":
-			// The target node has left but not stopped, or another node answers at its
-			// address.
-			if gone++; !d.self || gone > leaveTail {
+			// The target node has left but not stopped, or another node answers
+			// at its address.
+			if absent++; !d.self || absent > maxPollsAfterLeave {
 				return nil
 			}
-		case err == nil && now != told:
-			told = now
+		case err == nil && now != shown:
+			shown = now
 			fmt.Fprintln(cmd.ErrOrStderr(), now)
 		case err == nil:
 		case d.self && errors.Is(err, admin.ErrUnreachable):
@@ -120,7 +122,7 @@ func (t *target) awaitLeft(cmd *cobra.Command, d departing, limit time.Duration)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			text := fmt.Sprintf("%s has not left within %v; it goes on, and `penstock members` shows how far it is", d.node, limit)
+			text := fmt.Sprintf("%s has not left within %v; it is still leaving, and `penstock members` shows its state", d.node, limit)
 			if err != nil { // the node may have left by now
 				return fmt.Errorf("%s: %w", text, err)
 			}
@@ -129,14 +131,14 @@ func (t *target) awaitLeft(cmd *cobra.Command, d departing, limit time.Duration)
 	}
 }
 
-// departure describes in a line how far a leaving node is; "": it is no longer
-// a member. An error other than an unreachable node says why it stays.
-func (t *target) departure(cmd *cobra.Command, d departing) (string, error) {
+// leaveProgress describes in a line how far a leaving node is; "": it is no
+// longer a member. An error other than an unreachable node says why it stays.
+func (t *target) leaveProgress(cmd *cobra.Command, d leaveAttempt) (string, error) {
 	r, err := ask[admin.Members](cmd, t, admin.MethodMembers, admin.Empty{})
 	if err != nil {
 		return "", err
 	}
-	m := find(*r, d.node)
+	m := findMember(*r, d.node)
 	if m == nil {
 		return "", nil
 	}
@@ -150,21 +152,21 @@ func (t *target) departure(cmd *cobra.Command, d departing) (string, error) {
 	}
 	switch s.State {
 	case admin.LeaveFailed:
-		return "", why(d.node, s)
+		return "", leaveFailure(d.node, s)
 	case admin.LeaveUnknown:
-		return "", fmt.Errorf("%s has not left: it was started anew before it could; it is a member still", d.node)
+		return "", fmt.Errorf("%s has not left: it was restarted first, and is still a member", d.node)
 	case admin.LeaveLeaving:
-		return fmt.Sprintf("%s is drained, and waits for the others to go on without it", d.node), nil
+		return fmt.Sprintf("%s is drained and waits for its removal from the cluster", d.node), nil
 	}
 	return now, nil
 }
 
-// why returns the reason why a node did not leave.
-func why(node string, s *admin.Leaving) error {
+// leaveFailure returns the reason why a node did not leave.
+func leaveFailure(node string, s *admin.Leaving) error {
 	if s.Why == nil {
-		return fmt.Errorf("%s has not left, and serves on; its log says why", node)
+		return fmt.Errorf("%s has not left and stays in service; its log says why", node)
 	}
 	e := *s.Why
-	e.Message = fmt.Sprintf("%s has not left, and serves on: %s", node, e.Message)
+	e.Message = fmt.Sprintf("%s has not left and stays in service: %s", node, e.Message)
 	return &e
 }

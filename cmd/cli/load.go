@@ -108,7 +108,8 @@ func expand(path string) ([]string, error) {
 			return nil
 		case d.Type()&fs.ModeSymlink != 0:
 			if to, err := os.Stat(p); err == nil && to.IsDir() {
-				return fmt.Errorf("%s: is a link to a folder, which is not followed: name that folder as well, and keep the link elsewhere", p)
+				return fmt.Errorf("%s: is a link to a folder, which is not followed; pass that folder too, and move the link "+
+					"elsewhere", p)
 			}
 		}
 		if slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(p))) {
@@ -117,7 +118,7 @@ func expand(path string) ([]string, error) {
 		return nil
 	})
 	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("%s: holds no .yaml, .yml or .json file", path)
+		err = fmt.Errorf("%s: contains no .yaml, .yml or .json files", path)
 	}
 	return names, err
 }
@@ -127,7 +128,7 @@ func expand(path string) ([]string, error) {
 func readFile(name string, limit int) ([]byte, error) {
 	data, err := files.Read(name, limit)
 	if errors.Is(err, files.ErrKind) {
-		err = fmt.Errorf("%w; name a file, or - and pass the content on standard input", err)
+		err = fmt.Errorf("%w; use a regular file, or - for standard input", err)
 	}
 	return data, err
 }

@@ -11,9 +11,9 @@ import (
 
 const loadedService = "kind: Service\nname: NAME\nspec:\n  endpoints: [{address: \"127.0.0.1:1\"}]\n"
 
-// writeAll writes files below a folder; the content "-> X" creates a symbolic
+// writeFiles writes files below a folder; the content "-> X" creates a symbolic
 // link to X.
-func writeAll(t *testing.T, dir string, content map[string]string) {
+func writeFiles(t *testing.T, dir string, content map[string]string) {
 	t.Helper()
 	for name, text := range content {
 		path := filepath.Join(dir, name)
@@ -36,10 +36,10 @@ func service(name string) string { return strings.Replace(loadedService, "NAME",
 
 // Kubernetes mounts a ConfigMap as links into a hidden folder, and deployments
 // link to the folder of a release.
-func TestFoldersAsTheyAreMounted(t *testing.T) {
+func TestLoadFollowsMountedFolders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	writeAll(t, dir, map[string]string{
+	writeFiles(t, dir, map[string]string{
 		"map/..2026_11_22/a.yaml": service("a"), "map/..data": "-> ..2026_11_22", "map/a.yaml": "-> ..data/a.yaml",
 		"map/.a.yaml.swp.yaml": "half a fi", "map/more/b.yaml": service("b"),
 		"current": "-> map",
@@ -60,14 +60,14 @@ func TestFoldersAsTheyAreMounted(t *testing.T) {
 }
 
 // An empty file may be half-written: a sync would delete its resources.
-func TestAFileThatIsBeingWrittenIsNotSynced(t *testing.T) {
+func TestSyncRefusesEmptyFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	writeAll(t, dir, map[string]string{"a.yaml": service("a"), "b.yaml": " \n", "c.yaml": "# none now\n"})
+	writeFiles(t, dir, map[string]string{"a.yaml": service("a"), "b.yaml": " \n", "c.yaml": "# none now\n"})
 	if _, err := readObjects([]string{dir}, nil, os.Stderr, true, false); err == nil || !strings.Contains(err.Error(), "b.yaml: is empty") {
 		t.Errorf("an empty file: %v", err)
 	}
-	writeAll(t, dir, map[string]string{"b.yaml": service("b")})
+	writeFiles(t, dir, map[string]string{"b.yaml": service("b")})
 	if objects, err := readObjects([]string{dir}, nil, os.Stderr, true, false); err != nil || len(objects) != 2 {
 		t.Errorf("%v, %v", objects, err)
 	}
@@ -75,15 +75,15 @@ func TestAFileThatIsBeingWrittenIsNotSynced(t *testing.T) {
 
 // A mixture of old and new files would make a sync delete resources that are in
 // both sets.
-func TestFilesThatChangeWhileTheyAreReadAreReadAgain(t *testing.T) {
+func TestChangingFilesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	writeAll(t, dir, map[string]string{"1/a.yaml": service("a"), "2/a.yaml": service("a"), "now": "-> 1"})
+	writeFiles(t, dir, map[string]string{"1/a.yaml": service("a"), "2/a.yaml": service("a"), "now": "-> 1"})
 	paths := []string{filepath.Join(dir, "now")}
 	links := 0
 	for changes, want := range []int{1, 2, 3} {
 		reads := 0
-		_, err := steady(paths, func() (int, error) {
+		_, err := readConsistent(paths, func() (int, error) {
 			if reads++; reads <= changes {
 				next := filepath.Join(dir, "next")
 				links++
@@ -99,10 +99,10 @@ func TestFilesThatChangeWhileTheyAreReadAreReadAgain(t *testing.T) {
 		}
 	}
 	size := 0
-	if _, err := steady(paths, func() (int, error) {
+	if _, err := readConsistent(paths, func() (int, error) {
 		size++
 		return 0, os.WriteFile(filepath.Join(dir, "now/a.yaml"), make([]byte, size), 0o600)
-	}); err == nil || !strings.Contains(err.Error(), "changed while") {
+	}); err == nil || !strings.Contains(err.Error(), "kept changing while") {
 		t.Errorf("files that never rest: %v", err)
 	}
 }

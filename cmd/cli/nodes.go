@@ -15,8 +15,8 @@ func overFlag(cmd *cobra.Command, into *time.Duration) {
 	cmd.Flags().DurationVar(into, "over", 0, "window in which connections are closed (default the node's --drain-timeout)")
 }
 
-// given returns the value of --over, or nil if it is not set.
-func given(cmd *cobra.Command, over time.Duration) (*time.Duration, error) {
+// parseOver returns the value of --over, or nil if it is not set.
+func parseOver(cmd *cobra.Command, over time.Duration) (*time.Duration, error) {
 	if !cmd.Flags().Changed("over") {
 		return nil, nil
 	}
@@ -31,9 +31,9 @@ func drainCommand(t *target) *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "drain [NODE]",
-		Short: "Take a node out of service: no new connections, then close the others over a window",
-		Long: "The node is the one asked, or the one named. It says that it is not ready, accepts for its --drain-wait, " +
-			"and then closes. The process stays and the node stays in the cluster.\n" +
+		Short: "Take a node out of service: stop new connections, then close the others over a window",
+		Long: "NODE is the node at --addr by default. It reports not ready, keeps accepting for its --drain-wait, and then closes " +
+			"its connections. Its process keeps running, and it stays in the cluster.\n" +
 			"--undo puts it back into service.",
 		Example:           "  penstock drain n2 --over 30s\n  penstock drain n2 --undo",
 		Args:              argRange(0, 1, "[NODE]"),
@@ -41,7 +41,7 @@ func drainCommand(t *target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := admin.DrainRequest{Node: strings.Join(args, ""), Undo: undo}
 			var err error
-			if req.Over, err = given(cmd, over); err != nil {
+			if req.Over, err = parseOver(cmd, over); err != nil {
 				return err
 			}
 			if undo && req.Over != nil {
@@ -55,7 +55,7 @@ func drainCommand(t *target) *cobra.Command {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s is back in service\n", r.Node)
 				return nil
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s drains: %d connections, closed over %s\n", r.Node, r.Connections, r.Over)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is draining: %d connections to close over %s\n", r.Node, r.Connections, r.Over)
 			return nil
 		},
 	}
@@ -64,8 +64,8 @@ func drainCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// find returns the member with that name or ID, or nil.
-func find(members admin.Members, node string) *admin.Member {
+// findMember returns the member with that name or ID, or nil.
+func findMember(members admin.Members, node string) *admin.Member {
 	for i, m := range members {
 		if m.Name == node || m.ID == node {
 			return &members[i]
@@ -78,10 +78,10 @@ func removeCommand(t *target) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "remove NODE",
-		Short: "Take a node that will not come back out of the cluster",
-		Long: "For a node that is gone for good; one that is up leaves with `penstock leave`. " +
-			"Its certificate is worth nothing afterwards, so it cannot come back under its ID.\n" +
-			"Refused while the node is up, and where the voters that remain could not decide; --force does it all the same.",
+		Short: "Remove a lost node from the cluster",
+		Long: "For a node that is lost for good; a node that is up leaves with `penstock leave`. Its certificate is no longer " +
+			"accepted afterwards, so it cannot come back under its ID.\n" +
+			"Refused while the node is up, and if the remaining voters would lack a majority; --force overrides both.",
 		Args:              argRange(1, 1, "NODE"),
 		ValidArgsFunction: completeMember(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -92,6 +92,6 @@ func removeCommand(t *target) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "although it is up, or although too few voters may remain")
+	cmd.Flags().BoolVar(&force, "force", false, "remove it even if it is up or too few voters may remain")
 	return cmd
 }

@@ -9,16 +9,16 @@ import (
 	"penstock/node/admin"
 )
 
-// leaving returns a handler for n1 of a cluster that n2 has left by the third
+// serveLeave returns a handler for n1 of a cluster that n2 has left by the third
 // members request.
-func leaving(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
+func serveLeave(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
 	return func(s *admin.Server) {
 		admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, func(_ context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {
 			if r.Over == nil || *r.Over != 3*time.Second {
 				t.Errorf("over %v", r.Over)
 			}
 			if r.Node == "" {
-				go s.Drop(everyone)
+				go s.Drop(anyPrincipal)
 			}
 			return &admin.LeaveResult{Node: orElse(r.Node, "n1"), Connections: 5}, nil
 		}, admin.Changing())
@@ -39,16 +39,16 @@ func leaving(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
 	}
 }
 
-func TestLeaveEndsWhenTheNodeIsNoMemberAnyMore(t *testing.T) {
+func TestLeaveWaitsUntilTheNodeIsGone(t *testing.T) {
 	var asked atomic.Int32
-	answering(t, leaving(t, &asked))
-	penstock("leave", "n2", "--over", "3s").want(t, 0, "n2 left\n", "n2 leaves: 5 connections to close\nn2 is draining: 2 connections\n")
+	serveAdmin(t, serveLeave(t, &asked))
+	penstock("leave", "n2", "--over", "3s").want(t, 0, "n2 left\n", "n2 is leaving: 5 connections to close\nn2 is draining: 2 connections\n")
 	asked.Store(-1000)
-	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "1ms").want(t, 1, "", "n2 has not left within 1ms; it goes on")
-	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "0s").want(t, 0, "", "n2 leaves: 5 connections to close\n")
+	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "1ms").want(t, 1, "", "n2 has not left within 1ms; it is still leaving")
+	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "0s").want(t, 0, "", "n2 is leaving: 5 connections to close\n")
 }
 
-func TestStatusSaysFirstThatTheNodeIsAlone(t *testing.T) {
+func TestStatusReportsMissingLeaderFirst(t *testing.T) {
 	status := admin.Status{Nodes: []admin.NodeStatus{
 		{Name: "n1", Role: "voter", State: "serving", AppliedIndex: 12, Resources: 2, Address: "127.0.0.1:7947", Uptime: "1m", Version: "v1"},
 		{Name: "n2", Role: "voter", State: "unreachable", AppliedIndex: 10, Lag: 2},
@@ -56,7 +56,7 @@ func TestStatusSaysFirstThatTheNodeIsAlone(t *testing.T) {
 		{Node: "n1", Name: "edge", Address: "127.0.0.1:443", State: "listening"},
 		{Node: "n2", Name: "edge", State: "failed", Error: "address already in use"},
 	}}
-	answering(t, func(s *admin.Server) {
+	serveAdmin(t, func(s *admin.Server) {
 		admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Status, error) { return &status, nil })
 		admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
 			return &admin.Members{{Name: "n1", Role: "voter"}}, nil
@@ -75,5 +75,5 @@ edge       n2     -               failed      0             0       address alre
 	penstock("status").want(t, 0, "ALONE: no other node can be reached\n\n"+tables, "")
 	status.Alone, status.Leader = "", "n2"
 	penstock("status").want(t, 0, tables, "")
-	penstock("members").want(t, 0, "", "penstock: there is no leader; `penstock status` says why\n")
+	penstock("members").want(t, 0, "", "penstock: no leader; `penstock status` shows why\n")
 }

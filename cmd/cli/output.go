@@ -51,9 +51,9 @@ func printTable(w io.Writer, heading []string, rows [][]string) {
 	tw.Flush()
 }
 
-// harmless makes text from an untrusted client safe for a terminal, which could
-// interpret its bytes as control sequences. It truncates long text.
-func harmless(s string) string {
+// sanitizeUntrusted makes text from an untrusted client safe for a terminal,
+// which could interpret its bytes as control sequences. It truncates long text.
+func sanitizeUntrusted(s string) string {
 	const longest = 64
 	if len(s) > longest {
 		s = s[:longest] + "..."
@@ -64,8 +64,8 @@ func harmless(s string) string {
 	return s
 }
 
-// oneLine makes text from an operator safe for a terminal.
-func oneLine(s string) string {
+// sanitize makes text from an operator safe for a terminal.
+func sanitize(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
 		return strconv.QuoteToASCII(s)
 	}

@@ -10,27 +10,27 @@ import (
 	"penstock/node/admin"
 )
 
-// deletes records delete requests in order and answers each with then.
-type deletes struct {
+// deleteServer records delete requests in order and answers each with then.
+type deleteServer struct {
 	server *admin.Server
 	mu     sync.Mutex
 	ids    []string
-	then   func(ctx context.Context, nth int) (*admin.DeleteResult, error)
+	answer func(ctx context.Context, nth int) (*admin.DeleteResult, error)
 }
 
-func (d *deletes) methods(s *admin.Server) {
+func (d *deleteServer) methods(s *admin.Server) {
 	d.server = s
 	admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, func(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
 		d.mu.Lock()
 		d.ids = append(d.ids, string(r.ID))
 		nth := len(d.ids)
 		d.mu.Unlock()
-		return d.then(ctx, nth)
+		return d.answer(ctx, nth)
 	}, admin.Changing())
 }
 
-// once fails unless least or more requests came, all under one valid ID.
-func (d *deletes) once(t *testing.T, least int) {
+// wantRetries fails unless least or more requests came, all under one valid ID.
+func (d *deleteServer) wantRetries(t *testing.T, least int) {
 	t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,13 +44,13 @@ func (d *deletes) once(t *testing.T, least int) {
 	}
 }
 
-func TestAChangeIsRepeatedUnderItsIDUntilItsOutcomeIsKnown(t *testing.T) {
+func TestChangeIsRetriedUnderItsID(t *testing.T) {
 	done := &admin.DeleteResult{Index: 7, Kind: "Service", Name: "apps", Reached: admin.Reached{Nodes: 1}}
-	d := new(deletes)
-	d.then = func(ctx context.Context, nth int) (*admin.DeleteResult, error) {
+	d := new(deleteServer)
+	d.answer = func(ctx context.Context, nth int) (*admin.DeleteResult, error) {
 		switch nth {
 		case 1: // the connection breaks
-			go d.server.Drop(everyone)
+			go d.server.Drop(anyPrincipal)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		case 2:
@@ -58,66 +58,67 @@ func TestAChangeIsRepeatedUnderItsIDUntilItsOutcomeIsKnown(t *testing.T) {
 		}
 		return done, nil
 	}
-	answering(t, d.methods)
+	serveAdmin(t, d.methods)
 	penstock("delete", "service", "apps").want(t, 0, "Service/apps deleted\n", "")
-	d.once(t, 3)
+	d.wantRetries(t, 3)
 }
 
-func TestARefusalOfTheRepetitionIsAnAnswer(t *testing.T) {
-	d := &deletes{then: func(_ context.Context, nth int) (*admin.DeleteResult, error) {
+func TestRefusedRetryIsFinal(t *testing.T) {
+	d := &deleteServer{answer: func(_ context.Context, nth int) (*admin.DeleteResult, error) {
 		if nth == 1 {
 			return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")
 		}
 		return nil, admin.Errorf(admin.Refused, "Service/apps is in use")
 	}}
-	answering(t, d.methods)
+	serveAdmin(t, d.methods)
 	penstock("delete", "service", "apps").want(t, 1, "", "penstock: Service/apps is in use\n")
-	d.once(t, 2)
+	d.wantRetries(t, 2)
 }
 
-// A repetition that did not act does not tell what became of the first attempt.
-func TestARepetitionThatDoesNotActIsNoAnswer(t *testing.T) {
-	d := &deletes{then: func(_ context.Context, nth int) (*admin.DeleteResult, error) {
+// A repetition that did not act does not determine the outcome of the first
+// attempt.
+func TestRetryThatDoesNotActLeavesOutcomeUnknown(t *testing.T) {
+	d := &deleteServer{answer: func(_ context.Context, nth int) (*admin.DeleteResult, error) {
 		if nth == 1 {
 			return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")
 		}
 		return nil, admin.Errorf(admin.NoLeader, "nothing was changed: no leader")
 	}}
-	answering(t, d.methods)
+	serveAdmin(t, d.methods)
 	penstock("delete", "service", "apps", "--timeout", "1s", "--wait-timeout", "1ms").
-		want(t, 3, "", "penstock: outcome unknown: the change may have been made, or may still be: the leader is gone; `penstock history`")
-	d.once(t, 2)
+		want(t, 3, "", "penstock: outcome unknown: the change may have been made, or may still be made: the leader is gone; `penstock history`")
+	d.wantRetries(t, 2)
 }
 
 // A request that the node gives up at its deadline counts as timed out.
-func TestTheNodesDeadlineIsTheCommands(t *testing.T) {
-	answering(t, func(s *admin.Server) {
+func TestNodeDeadlineCountsAsTimeout(t *testing.T) {
+	serveAdmin(t, func(s *admin.Server) {
 		admin.Handle(s, admin.MethodGet, admin.RoleReader, func(ctx context.Context, _ *admin.GetRequest) (*admin.GetResult, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
 	})
-	penstock("get", "services", "--timeout", "500ms").want(t, 3, "", "penstock: the node did not answer in time; --timeout gives it longer\n")
+	penstock("get", "services", "--timeout", "500ms").want(t, 3, "", "penstock: the node did not answer in time; raise --timeout\n")
 }
 
-func TestWhatNobodyCouldTellIsCalledUnknown(t *testing.T) {
-	d := &deletes{then: func(context.Context, int) (*admin.DeleteResult, error) {
+func TestUnknownOutcomeIsReported(t *testing.T) {
+	d := &deleteServer{answer: func(context.Context, int) (*admin.DeleteResult, error) {
 		return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")
 	}}
-	answering(t, d.methods)
+	serveAdmin(t, d.methods)
 	penstock("delete", "service", "apps", "--timeout", "1s", "--wait-timeout", "1ms").
-		want(t, 3, "", "penstock: outcome unknown: the change may have been made, or may still be: the leader is gone; `penstock history`")
-	d.once(t, 2)
+		want(t, 3, "", "penstock: outcome unknown: the change may have been made, or may still be made: the leader is gone; `penstock history`")
+	d.wantRetries(t, 2)
 
-	d.then = func(ctx context.Context, _ int) (*admin.DeleteResult, error) { <-ctx.Done(); return nil, ctx.Err() }
+	d.answer = func(ctx context.Context, _ int) (*admin.DeleteResult, error) { <-ctx.Done(); return nil, ctx.Err() }
 	penstock("delete", "service", "apps", "--timeout", "300ms", "--wait-timeout", "1ms").want(t, 3, "", "outcome unknown")
 }
 
-func TestARefusalIsNotRepeated(t *testing.T) {
-	d := &deletes{then: func(context.Context, int) (*admin.DeleteResult, error) {
+func TestRefusalIsNotRetried(t *testing.T) {
+	d := &deleteServer{answer: func(context.Context, int) (*admin.DeleteResult, error) {
 		return nil, admin.Errorf(admin.NoLeader, "no leader is in reach: nothing was changed")
 	}}
-	answering(t, d.methods)
+	serveAdmin(t, d.methods)
 	penstock("delete", "service", "apps").want(t, 1, "", "penstock: no leader is in reach: nothing was changed\n")
 	if len(d.ids) != 1 {
 		t.Errorf("%d requests came", len(d.ids))
@@ -125,10 +126,10 @@ func TestARefusalIsNotRepeated(t *testing.T) {
 }
 
 // Exit codes and messages if fewer nodes act on a change than wanted.
-func TestWaitSaysWhoIsLate(t *testing.T) {
+func TestWaitNamesLateNodes(t *testing.T) {
 	var asked admin.Wait
 	var reached admin.Reached
-	answering(t, func(s *admin.Server) {
+	serveAdmin(t, func(s *admin.Server) {
 		admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, func(_ context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
 			asked = r.Wait
 			return &admin.DeleteResult{Index: 12, Kind: "Service", Name: "apps", Reached: reached}, nil
@@ -149,7 +150,7 @@ func TestWaitSaysWhoIsLate(t *testing.T) {
 		{[]string{"--wait", "all"}, admin.WaitAll, late, 1, text},
 		{[]string{"--wait", "2"}, 2, late, 0, ""},
 		{[]string{"--wait", "3"}, 3, late, 1, text},
-		{[]string{"--wait", "4"}, 4, late, 1, "penstock: committed as index 12; 2 of 3 nodes act on it, 4 were asked for; n3: does not answer\n"},
+		{[]string{"--wait", "4"}, 4, late, 1, "penstock: committed as index 12; 2 of 3 nodes act on it, want 4; n3: does not answer\n"},
 		{[]string{"--wait", "none"}, -1, late, 0, ""},
 		{nil, admin.WaitAll, admin.Reached{Nodes: 1, Late: many}, 0,
 			"penstock: committed as index 12; 1 of 13 nodes act on it; " +

@@ -21,22 +21,22 @@ import (
 func rolloutCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout",
-		Short: "Watch and steer what moves the weight of routes over time",
-		Long: "A MeshTCPRoute whose spec.rollout has steps begins with the first one when it is applied; " +
-			"the leader takes the next ones. What rollout list and status show is asked of all nodes.\n" +
-			"`penstock history rollout ROUTE` tells what became of one, when, by whom and why; " +
-			"`penstock get rollouts --watch` shows each step as it comes.",
+		Short: "Watch and control the rollouts of routes",
+		Long: "A rollout moves the weight of a MeshTCPRoute over time, in the steps of its spec.rollout. The first step starts when " +
+			"the route is applied; the leader starts the following ones. The list and status commands query all nodes.\n" +
+			"`penstock history rollout ROUTE` shows its changes: when, by whom and why; `penstock get rollouts --watch` shows each " +
+			"step as it happens.",
 	}
-	return family(cmd, rolloutListCommand(t), rolloutStatusCommand(t),
-		rolloutDoCommand(t, rollout.Pause, "Keep a rollout at the weight that it has, until it is resumed",
-			"It is aborted all the same when too much fails."),
-		rolloutDoCommand(t, rollout.Resume, "Let a paused rollout go on",
-			"What was over of its step's time before the pause counts."),
-		rolloutDoCommand(t, rollout.Rollback, "Give the new backend nothing any more",
-			"Established connections stay where they are. What was rolled back or aborted stays so until it is restarted, "+
-				"or the route has another rollout.", "abort"),
-		rolloutDoCommand(t, rollout.Restart, "Begin a rollout anew, at its first step",
-			"Failures before that are not held against it."),
+	return commandGroup(cmd, rolloutListCommand(t), rolloutStatusCommand(t),
+		rolloutActionCommand(t, rollout.Pause, "Hold a rollout at its current weight until it is resumed",
+			"It is still aborted if too many connects fail or too many endpoints are ejected."),
+		rolloutActionCommand(t, rollout.Resume, "Resume a paused rollout",
+			"The time that its step had run before the pause counts."),
+		rolloutActionCommand(t, rollout.Rollback, "Set the weight of the new backend to 0 %",
+			"Established connections stay where they are. A rollout that was rolled back or aborted stays so until it is restarted "+
+				"or the route gets another rollout.", "abort"),
+		rolloutActionCommand(t, rollout.Restart, "Restart a rollout at its first step",
+			"Earlier failures do not count."),
 	)
 }
 
@@ -71,11 +71,11 @@ func printRollouts(w io.Writer, list []admin.Rollout) {
 		r := &list[i]
 		why := r.Reason
 		if r.Held != "" {
-			why = "waits: " + r.Held
+			why = "waiting: " + r.Held
 		}
 		rows[i] = []string{
 			r.Route, r.Destination, r.Backend, rollout.PhaseText(r.Phase),
-			fmt.Sprintf("%d/%d", r.Step, r.Steps), fmt.Sprintf("%d %%", r.Weight), leftText(r), oneLine(why),
+			fmt.Sprintf("%d/%d", r.Step, r.Steps), fmt.Sprintf("%d %%", r.Weight), leftText(r), sanitize(why),
 		}
 	}
 	printTable(w, []string{"ROLLOUT", "TO", "BACKEND", "PHASE", "STEP", "WEIGHT", "LEFT", "WHY"}, rows)
@@ -95,16 +95,16 @@ func rolloutStatusCommand(t *target) *cobra.Command {
 	var stale, wait bool
 	cmd := &cobra.Command{
 		Use:   "status ROUTE",
-		Short: "Show how far a rollout has come, and what the nodes see of the new backend",
-		Long: "Counts are those within the window of abort, of all nodes that answer; the others are named.\n" +
-			"With --wait it is shown when it is over: the code is 0 where it is done, and 1 where it was aborted or rolled back. " +
-			"Nodes that do not answer for as long as --timeout end the wait.",
+		Short: "Show the progress of a rollout, and how the nodes see the new backend",
+		Long: "Counts cover the window of spec.rollout.abort, on all nodes that answer; the others are named.\n" +
+			"With --wait, prints the status once the rollout is over; the exit code is 0 if it is done, and 1 if it was aborted or " +
+			"rolled back. The wait fails if no node answers for --timeout.",
 		Example:           "  penstock rollout status canary\n  penstock rollout status canary --wait",
 		Args:              argRange(1, 1, "ROUTE"),
 		ValidArgsFunction: completeRollout(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait && stale {
-				return usagef("--stale: not with --wait, which waits for what the leader does")
+				return usagef("--stale: cannot be combined with --wait, which follows the leader")
 			}
 			r, err := askRollout(cmd, t, admin.RolloutsRequest{Route: args[0], Stale: stale})
 			if wait && (err == nil || !refused(err)) {
@@ -124,7 +124,7 @@ func rolloutStatusCommand(t *target) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, aborted or rolled back")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the rollout is done, aborted or rolled back")
 	staleFlag(cmd, &stale)
 	outputFlag(cmd, &output, "text", "json")
 	return cmd
@@ -147,31 +147,31 @@ func askRollout(cmd *cobra.Command, t *target, req admin.RolloutsRequest) (*admi
 	case err != nil:
 		return nil, err
 	case len(*list) != 1:
-		return nil, fmt.Errorf("the node answered with %d rollouts where one was asked for", len(*list))
+		return nil, fmt.Errorf("the node returned %d rollouts, want 1", len(*list))
 	}
 	return &(*list)[0], nil
 }
 
-// lookPause is the pause between two polls of a rollout.
-const lookPause = time.Second
+// rolloutPollInterval is the pause between two polls of a rollout.
+const rolloutPollInterval = time.Second
 
 // awaitRollout waits until a rollout is over. A change of leader or a node that
 // is unreachable for less than --timeout does not end the wait.
 func awaitRollout(cmd *cobra.Command, t *target, route string) (*admin.Rollout, error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	heard := time.Now()
+	lastAnswer := time.Now()
 	for {
 		r, err := askRollout(cmd, t, admin.RolloutsRequest{Route: route})
 		switch {
 		case err == nil && r.Phase != resource.RolloutRunning && r.Phase != resource.RolloutPaused:
 			return r, nil
 		case err == nil:
-			heard = time.Now()
-		case refused(err) || time.Since(heard) > t.timeout:
+			lastAnswer = time.Now()
+		case refused(err) || time.Since(lastAnswer) > t.timeout:
 			return nil, err
 		}
-		timer := time.NewTimer(lookPause)
+		timer := time.NewTimer(rolloutPollInterval)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -198,7 +198,7 @@ func printRollout(w io.Writer, r *admin.Rollout, stale bool) {
 	}
 	line("step", "%s", step)
 	if r.Reason != "" {
-		line("why", "%s", oneLine(r.Reason))
+		line("why", "%s", sanitize(r.Reason))
 	}
 	if r.Held != "" {
 		line("waits", "%s", r.Held)
@@ -207,20 +207,20 @@ func printRollout(w io.Writer, r *admin.Rollout, stale bool) {
 		return
 	}
 	line("connects", "%d within %s: %d failed, %d reset", r.Connects, resource.Duration(r.Window), r.Failed, r.Resets)
-	line("endpoints", "%d on %d nodes together, %d ejected", r.Endpoints, r.Nodes, r.Ejected)
+	line("endpoints", "%d in total on %d nodes, %d ejected", r.Endpoints, r.Nodes, r.Ejected)
 	for _, s := range r.Silent {
-		line("left out", "%s", oneLine(s))
+		line("left out", "%s", sanitize(s))
 	}
 }
 
-func rolloutDoCommand(t *target, do, short, long string, aliases ...string) *cobra.Command {
-	var w waiting
+func rolloutActionCommand(t *target, do, short, long string, aliases ...string) *cobra.Command {
+	var w waitFlags
 	var output string
 	cmd := &cobra.Command{
 		Use:               do + " ROUTE",
 		Aliases:           aliases,
 		Short:             short,
-		Long:              long + " " + repeats + ".",
+		Long:              long + " " + retryHelp + ".",
 		Example:           "  penstock rollout " + do + " canary",
 		Args:              argRange(1, 1, "ROUTE"),
 		ValidArgsFunction: completeRollout(t),
@@ -230,7 +230,7 @@ func rolloutDoCommand(t *target, do, short, long string, aliases ...string) *cob
 				return err
 			}
 			req := admin.RolloutRequest{ID: newID(), Do: do, Route: args[0], Wait: wait}
-			r, err := askUntilKnown[admin.RolloutResult](cmd, t, wait.For, admin.MethodRollout, req)
+			r, err := askWithRetries[admin.RolloutResult](cmd, t, wait.For, admin.MethodRollout, req)
 			if err != nil {
 				return err
 			}
@@ -255,9 +255,9 @@ func rolloutDoCommand(t *target, do, short, long string, aliases ...string) *cob
 // completeRollout completes the names of routes that have a rollout.
 func completeRollout(t *target) completion {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		hurried := *t
-		hurried.timeout = completing
-		list, err := ask[admin.Rollouts](cmd, &hurried, admin.MethodRollouts, admin.RolloutsRequest{Stale: true})
+		quick := *t
+		quick.timeout = completionTimeout
+		list, err := ask[admin.Rollouts](cmd, &quick, admin.MethodRollouts, admin.RolloutsRequest{Stale: true})
 		if len(args) > 0 || err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -265,26 +265,26 @@ func completeRollout(t *target) completion {
 		for _, r := range *list {
 			names = append(names, r.Route)
 		}
-		return begin(names, prefix), cobra.ShellCompDirectiveNoFileComp
+		return withPrefix(names, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // rolloutRow returns a row of get rollouts.
 func rolloutRow(o resource.Object) []string {
 	s := o.Spec.(*resource.Rollout)
-	return []string{rollout.PhaseText(s.Phase), fmt.Sprint(s.Step), fmt.Sprintf("%d %%", s.Weight), timeText(s.Since), oneLine(s.Reason)}
+	return []string{rollout.PhaseText(s.Phase), fmt.Sprint(s.Step), fmt.Sprintf("%d %%", s.Weight), timeText(s.Since), sanitize(s.Reason)}
 }
 
-// tellRollouts describes the rollouts of the given routes.
-func tellRollouts(w io.Writer, objects []resource.Object) {
+// printRolloutPlans describes the rollouts of the given routes.
+func printRolloutPlans(w io.Writer, objects []resource.Object) {
 	for _, o := range objects {
 		if r, ok := o.Spec.(*resource.MeshTCPRoute); ok && r.Rollout != nil {
-			fmt.Fprintf(w, "%s: a rollout: %s\n", o.Name, r.RolloutText())
+			fmt.Fprintf(w, "%s: rollout: %s\n", o.Name, r.RolloutText())
 		}
 	}
 }
 
-// byRollout names the rollout that sets the weights of a source's backends.
-func byRollout(p fmt.Stringer) string {
+// rolloutSuffix names the rollout that sets the weights of a source's backends.
+func rolloutSuffix(p fmt.Stringer) string {
 	return " (" + strings.TrimPrefix(p.String(), "weights of ") + ")"
 }

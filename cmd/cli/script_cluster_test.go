@@ -37,10 +37,10 @@ func poll(ts *testscript.TestScript, what string, so func() bool) {
 	}
 }
 
-// grows FILE PATTERN: wait until the file matches.
-func grows(ts *testscript.TestScript, neg bool, args []string) {
+// waitlog FILE PATTERN: wait until the file matches.
+func waitLog(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: grows FILE PATTERN")
+		ts.Fatalf("usage: waitlog FILE PATTERN")
 	}
 	pattern := regexp.MustCompile("(?m)" + args[1])
 	poll(ts, fmt.Sprintf("%s in %s", args[1], args[0]), func() bool {
@@ -68,7 +68,7 @@ func secret(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	token := regexp.MustCompile(`pst1\.[\w-]+`).FindString(ts.ReadFile(args[0]))
 	if token == "" {
-		ts.Fatalf("%s holds no token", args[0])
+		ts.Fatalf("%s contains no token", args[0])
 	}
 	ts.Setenv(args[1], token)
 }

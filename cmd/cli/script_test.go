@@ -24,10 +24,10 @@ import (
 	"penstock/node/admin"
 )
 
-// tight runs the tests and then checks for leaked goroutines.
-type tight struct{ m *testing.M }
+// leakChecker runs the tests and then checks for leaked goroutines.
+type leakChecker struct{ m *testing.M }
 
-func (t tight) Run() int {
+func (t leakChecker) Run() int {
 	code := t.m.Run()
 	if code != 0 {
 		return code
@@ -40,7 +40,7 @@ func (t tight) Run() int {
 }
 
 func TestMain(m *testing.M) {
-	testscript.Main(tight{m}, map[string]func(){
+	testscript.Main(leakChecker{m}, map[string]func(){
 		"penstock": func() {
 			os.Exit(cli.Run(cli.HideSecrets(os.Args)[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 		},
@@ -69,16 +69,16 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":    exits,
-			"ready":    ready,
-			"expand":   expand,
-			"connect":  connect,
-			"readyz":   readyz,
-			"outlasts": outlasts,
-			"sigterm":  func(ts *testscript.TestScript, _ bool, _ []string) { sends(ts, false, []string{"TERM"}) },
-			"sends":    sends,
+			"exits":     exits,
+			"ready":     ready,
+			"expand":    expand,
+			"connect":   connect,
+			"waitstate": waitState,
+			"survives":  survives,
+			"sigterm":   func(ts *testscript.TestScript, _ bool, _ []string) { sendSignal(ts, false, []string{"TERM"}) },
+			"signal":    sendSignal,
 
-			"grows":      grows,
+			"waitlog":    waitLog,
 			"eventually": eventually,
 			"secret":     secret,
 		},
@@ -188,27 +188,27 @@ func connect(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// readyz STATE: wait until the node is in that state.
-func readyz(ts *testscript.TestScript, _ bool, args []string) {
+// waitstate STATE: wait until the node is in that state.
+func waitState(ts *testscript.TestScript, _ bool, args []string) {
 	until(ts, "state "+args[0], func(c *admin.Client) bool {
 		m, err := admin.Call[admin.Members](context.Background(), c, admin.MethodMembers, admin.Empty{})
 		return err == nil && (*m)[0].State == args[0]
 	})
 }
 
-// sends SIGNAL: send the signal to the node with folder d.
-func sends(ts *testscript.TestScript, neg bool, args []string) {
+// signal SIGNAL: send the signal to the node with folder d.
+func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
-		ts.Fatalf("usage: sends SIGNAL")
+		ts.Fatalf("usage: signal SIGNAL")
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(filepath.Join("d", "lock"))))
 	ts.Check(err)
 	ts.Check(syscall.Kill(pid, unix.SignalNum("SIG"+args[0])))
 }
 
-// outlasts LISTENER COMMAND...: open a connection through the listener, run the
+// survives LISTENER COMMAND...: open a connection through the listener, run the
 // command, and check that the connection still works.
-func outlasts(ts *testscript.TestScript, _ bool, args []string) {
+func survives(ts *testscript.TestScript, _ bool, args []string) {
 	var conn net.Conn
 	until(ts, "listener "+args[0], func(c *admin.Client) bool {
 		s, err := admin.Call[admin.Status](context.Background(), c, admin.MethodStatus, admin.Empty{})

@@ -88,19 +88,19 @@ func settingText(n *yaml.Node) (string, error) {
 	case yaml.SequenceNode:
 		for _, item := range n.Content {
 			if item.Kind != yaml.ScalarNode {
-				return "", errors.New("want a list of plain values")
+				return "", errors.New("want a list of scalars")
 			}
 			parts = append(parts, item.Value)
 		}
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			if n.Content[i+1].Kind != yaml.ScalarNode {
-				return "", errors.New("want plain values")
+				return "", errors.New("want scalar values")
 			}
 			parts = append(parts, n.Content[i].Value+"="+n.Content[i+1].Value)
 		}
 	default:
-		return "", fmt.Errorf("want a plain value, a list or a map")
+		return "", fmt.Errorf("want a scalar, a list or a map")
 	}
 	return strings.Join(parts, ","), nil
 }

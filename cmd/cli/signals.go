@@ -16,14 +16,14 @@ type signals struct {
 	others chan os.Signal // SIGHUP, SIGUSR1, SIGUSR2 and SIGALRM, which must not end the node
 }
 
-// listen catches the signals that would otherwise end a node without a drain or
-// a log line.
+// catchSignals catches the signals that would otherwise end a node without a
+// drain or a log line.
 //
 // SIGHUP is caught even if the process was started with it ignored (nohup): it
 // never ends a node, so closing the terminal does no harm. SIGPIPE is ignored:
 // when the reader of the log goes away, the node must go on. SIGQUIT and SIGABRT
 // keep Go's behaviour: they end the process and print its stacks.
-func listen() *signals {
+func catchSignals() *signals {
 	s := &signals{end: make(chan os.Signal, 2), others: make(chan os.Signal, 8)}
 	signal.Notify(s.end, os.Interrupt, syscall.SIGTERM)
 	signal.Notify(s.others, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM)
@@ -38,9 +38,9 @@ func (s *signals) stop() {
 	signal.Reset(syscall.SIGPIPE)
 }
 
-// attend handles the signals that do not end the node, until ctx ends. started
+// handle handles the signals that do not end the node, until ctx ends. started
 // delivers the node once it serves.
-func (s *signals) attend(ctx context.Context, log *slog.Logger, started <-chan *node.Node) {
+func (s *signals) handle(ctx context.Context, log *slog.Logger, started <-chan *node.Node) {
 	var n *node.Node
 	early := false
 	for {
@@ -53,14 +53,13 @@ func (s *signals) attend(ctx context.Context, log *slog.Logger, started <-chan *
 			switch {
 			case sig != syscall.SIGHUP:
 				log.Warn(
-					"signal ignored: logs go to stderr, so there is no file to reopen; "+
-						"SIGHUP reads files again, SIGTERM drains",
+					"signal ignored: logs go to stderr, so there is no file to reopen; SIGHUP reloads files, SIGTERM drains",
 					"signal", sig.String())
 			case n == nil:
 				early = true
-				log.Info("SIGHUP: the node is starting; it reads its files again as soon as it serves")
+				log.Info("SIGHUP: the node is starting; it reloads its files once it serves")
 			default:
-				log.Info("SIGHUP: reading files again")
+				log.Info("SIGHUP: reloading files")
 				n.Reread()
 			}
 		case <-ctx.Done():

@@ -12,8 +12,8 @@ import (
 	"penstock/routing"
 )
 
-// simulating holds the flags of simulate.
-type simulating struct {
+// simulateFlags holds the flags of simulate.
+type simulateFlags struct {
 	paths       []string
 	output      string
 	connections int
@@ -26,19 +26,19 @@ type simulating struct {
 }
 
 func simulateCommand(t *target) *cobra.Command {
-	var s simulating
+	var s simulateFlags
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILES",
-		Short: "Show where connections would go before a change and after it",
-		Long: "Connections are played against a copy of what is in force on the node asked, " +
-			"and against the same with the files applied. Nothing is changed: neither splits and balancers, " +
-			"which the copies continue where they are, nor connections there are.\n" +
-			"Without --listener and --to, whatever the files may lead elsewhere is played: each service that they touch, " +
-			"from each source that routes tell apart, and each name of a listener that would lead to another service. " +
-			"Where requests of HTTP are routed one by one, one for each rule is played as well; " +
-			"--path and its like play a certain one.\n" +
-			"All connections of a play stay open until it ends, so that balancers which go by connections see them; " +
-			"every endpoint takes what it gets. A host name that the node has not looked up yet has no endpoint.",
+		Short: "Show where connections would go before and after a change",
+		Long: "Simulates connections against a copy of the configuration in force on the node, and against that copy with the files " +
+			"applied. Nothing is changed: splits and balancers are copied with their current state, and established connections are " +
+			"not touched.\n" +
+			"Without --listener and --to, everything that the files may reroute is simulated: each service that they affect, from " +
+			"each source that routes distinguish, and each server name of a listener that would lead to another service. Where HTTP " +
+			"requests are routed individually, one request per rule is simulated too; --path, --method, --host and --header select " +
+			"a specific one.\n" +
+			"All simulated connections stay open until the simulation ends, so that balancers that count connections see them; " +
+			"every endpoint accepts its share. A host name that the node has not resolved yet has no endpoint.",
 		Example: "  penstock simulate -f canary.yaml --connections 10000\n" +
 			"  penstock simulate -f canary.yaml --listener edge --sni api.example.com --source service=web\n" +
 			"  penstock simulate -f shop.yaml --listener web --path /cart --header x-beta=yes",
@@ -61,39 +61,39 @@ func simulateCommand(t *target) *cobra.Command {
 	}
 	filesFlag(cmd, &s.paths)
 	f := cmd.Flags()
-	f.IntVar(&s.connections, "connections", 1000, fmt.Sprintf("how many to play of each kind, 1 to %d", routing.MaxSimulatedConnections))
-	f.StringVar(&s.to, "to", "", "play connections to this service alone")
-	f.StringVar(&s.listener, "listener", "", "play connections that come to this listener")
-	f.StringVar(&s.sni, "sni", "", "with --listener: server name of their ClientHello (default none)")
-	f.StringSliceVar(&s.alpn, "alpn", nil, "with --listener: protocols that they offer")
-	f.StringVar(&s.from, "from", "", "with --listener: IP address that they come from (default many)")
+	f.IntVar(&s.connections, "connections", 1000, fmt.Sprintf("how many connections of each kind to simulate, 1 to %d", routing.MaxSimulatedConnections))
+	f.StringVar(&s.to, "to", "", "simulate connections to this service only")
+	f.StringVar(&s.listener, "listener", "", "simulate connections to this listener")
+	f.StringVar(&s.sni, "sni", "", "with --listener: server name in their ClientHello (default none)")
+	f.StringSliceVar(&s.alpn, "alpn", nil, "with --listener: ALPN protocols in their ClientHello")
+	f.StringVar(&s.from, "from", "", "with --listener: IP address of the client (default many)")
 	f.StringToStringVar(&s.source, "source", nil, "tags of their source, k=v,...")
 	requestFlags(cmd, &s.request, "with --listener or --to: ")
-	f.StringVar(&s.node, "node", "", "the node that they come to, by name or ID; default the one asked")
+	f.StringVar(&s.node, "node", "", "node that accepts the connections, by name or ID (default the node at --addr)")
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		return t.members(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
+		return t.nodeNames(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	outputFlag(cmd, &s.output, "table", "json")
 	return cmd
 }
 
-func (s *simulating) read(cmd *cobra.Command) (*loaded, *admin.SimulateRequest, error) {
-	switch given := cmd.Flags().Changed; {
+func (s *simulateFlags) read(cmd *cobra.Command) (*loaded, *admin.SimulateRequest, error) {
+	switch changed := cmd.Flags().Changed; {
 	case s.connections < 1 || s.connections > routing.MaxSimulatedConnections:
 		return nil, nil, usagef("--connections %d: want 1 to %d", s.connections, routing.MaxSimulatedConnections)
 	case s.listener != "" && s.to != "":
-		return nil, nil, usagef("--listener plays what comes to a listener, --to what is for a service; give one of them")
-	case s.listener == "" && (given("sni") || given("alpn") || given("from")):
-		return nil, nil, usagef("--sni, --alpn and --from go with --listener")
+		return nil, nil, usagef("--listener simulates connections to a listener, --to connections to a service; use one of them")
+	case s.listener == "" && (changed("sni") || changed("alpn") || changed("from")):
+		return nil, nil, usagef("--sni, --alpn and --from require --listener")
 	case s.listener == "" && s.to == "" && requestGiven(cmd):
-		return nil, nil, usagef("--path, --method, --host and --header go with --listener or --to")
+		return nil, nil, usagef("--path, --method, --host and --header require --listener or --to")
 	}
 	l, err := loadFlag(cmd, s.paths)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(l.objects) == 0 {
-		return nil, nil, fmt.Errorf("%s: holds no resource", strings.Join(s.paths, ", "))
+		return nil, nil, fmt.Errorf("%s: contains no resources", strings.Join(s.paths, ", "))
 	}
 	req := &admin.SimulateRequest{Node: s.node, Documents: l.documents(), Connections: s.connections, Destination: s.to, Tags: s.source}
 	if requestGiven(cmd) {
@@ -124,15 +124,15 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 		if i > 0 || len(r.Words) > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%d %s\n", sim.Connections, playedText(p))
+		fmt.Fprintf(w, "%d %s\n", sim.Connections, simulatedText(p))
 		var rows [][]string
 		for _, o := range p.Outcomes {
 			service := o.Service
 			switch {
 			case o.Route != "":
-				service = "request by request, by " + o.Route
+				service = "per request, by " + o.Route
 			case o.Status != 0:
-				service = strings.TrimSpace(fmt.Sprintf("answered %d %s", o.Status, o.Location))
+				service = strings.TrimSpace(fmt.Sprintf("response %d %s", o.Status, o.Location))
 			}
 			if o.Reason != routing.OK {
 				service = strings.TrimSpace(service + " closed (" + string(o.Reason) + ")")
@@ -141,17 +141,17 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 		}
 		printTable(w, []string{"SERVICE", "SUBSET", "ENDPOINT", "BEFORE", "AFTER"}, rows)
 		if p.MoreOutcomes > 0 {
-			fmt.Fprintf(w, "and %d endpoints more, with fewer connections each\n", p.MoreOutcomes)
+			fmt.Fprintf(w, "and %d more endpoints, with fewer connections each\n", p.MoreOutcomes)
 		}
 	}
 	if sim.MoreRuns > 0 {
-		fmt.Fprintf(w, "\nand %d more; --to or --listener plays one of them\n", sim.MoreRuns)
+		fmt.Fprintf(w, "\nand %d more; --to or --listener selects one of them\n", sim.MoreRuns)
 	}
 }
 
-// playedText describes the simulated connections: "connections to apps from
+// simulatedText describes the simulated connections: "connections to apps from
 // MeshService web".
-func playedText(p *routing.SimulatedRun) string {
+func simulatedText(p *routing.SimulatedRun) string {
 	parts := []string{"connections"}
 	if p.Request != "" {
 		parts = []string{"requests", p.Request}
@@ -174,9 +174,9 @@ func playedText(p *routing.SimulatedRun) string {
 	return strings.Join(parts, " ")
 }
 
-// traffic describes the effect of a change on traffic; nil if the node runs an
-// older version, which cannot simulate.
-func traffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]string, error) {
+// diffTraffic describes the effect of a change on traffic; nil if the node runs
+// an older version, which cannot simulate.
+func diffTraffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]string, error) {
 	r, err := ask[admin.SimulateResult](cmd, t, admin.MethodSimulate, &admin.SimulateRequest{Documents: change.Documents, Prune: change.Prune})
 	var refusal *admin.Error
 	switch {
@@ -195,6 +195,6 @@ func trafficLines(r *admin.SimulateResult) []string {
 	if c == nil || len(c.Missing) == 0 {
 		return r.Words
 	}
-	return append(r.Words, fmt.Sprintf("connections are those of %d of %d nodes; no answer from %s",
+	return append(r.Words, fmt.Sprintf("connections are counted on %d of %d nodes; no answer from %s",
 		c.Nodes, c.Of, strings.Join(c.Missing, ", ")))
 }

@@ -19,9 +19,9 @@ import (
 )
 
 func snapshotCommand(t *target) *cobra.Command {
-	return family(&cobra.Command{
+	return commandGroup(&cobra.Command{
 		Use:   "snapshot",
-		Short: "Save all resources to a file, or bring them back",
+		Short: "Save all resources to a file, or restore them",
 	}, snapshotSaveCommand(t), snapshotRestoreCommand(t))
 }
 
@@ -31,11 +31,11 @@ func snapshotSaveCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save FILE",
 		Short: "Save all resources to a file",
-		Long: "The file holds private keys in the clear, so that it serves another cluster too: keep it as you keep those. " +
-			"Nodes, tokens and the keys of the cluster are not in it.\n" +
-			"It is readable by its owner alone, is there only when it is whole, and is not written over without --force. " +
+		Long: "The file contains private keys in plain text, so that it can be restored into another cluster: protect it like the " +
+			"keys. It does not contain nodes, tokens or the keys of the cluster.\n" +
+			"It is readable only by its owner, appears only once it is complete, and replaces an existing file only with --force. " +
 			"--timeout is how long the node may be silent.\n" +
-			"Where a majority of the voters is lost, --stale saves what the node asked has, to be restored into a new cluster.",
+			"If a majority of the voters is lost, --stale saves the state of the node at --addr, to be restored into a new cluster.",
 		Example: "  penstock snapshot save penstock-$(date +%F).snap",
 		Args:    argRange(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,7 +47,7 @@ func snapshotSaveCommand(t *target) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "write over a file that is there")
+	cmd.Flags().BoolVar(&force, "force", false, "overwrite an existing file")
 	staleFlag(cmd, &req.Stale)
 	return cmd
 }
@@ -55,7 +55,7 @@ func snapshotSaveCommand(t *target) *cobra.Command {
 // save streams a snapshot into a temporary file beside name, then renames it.
 func (t *target) save(cmd *cobra.Command, req admin.SaveRequest, name string, force bool) (size int64, err error) {
 	if _, err := os.Lstat(name); err == nil && !force {
-		return 0, fmt.Errorf("%s is there already; --force writes over it", name)
+		return 0, fmt.Errorf("%s already exists; --force overwrites it", name)
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // mode 0600
 	if err != nil {
@@ -75,7 +75,7 @@ func (t *target) save(cmd *cobra.Command, req admin.SaveRequest, name string, fo
 	if force {
 		err = os.Rename(f.Name(), name)
 	} else if err = os.Link(f.Name(), name); errors.Is(err, os.ErrExist) { // unlike Rename, Link never replaces a file
-		err = fmt.Errorf("%s is there already; --force writes over it", name)
+		err = fmt.Errorf("%s already exists; --force overwrites it", name)
 	}
 	if err != nil {
 		return 0, err
@@ -110,17 +110,17 @@ func (t *target) receive(ctx context.Context, req admin.SaveRequest, w io.Writer
 	return size, err
 }
 
-// uploadPart is the number of bytes of a snapshot sent per request.
-const uploadPart = 1 << 20
+// uploadPartSize is the number of bytes of a snapshot sent per request.
+const uploadPartSize = 1 << 20
 
 func snapshotRestoreCommand(t *target) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Replace all resources of the cluster by those of a snapshot",
-		Long: "Resources that the snapshot does not have are deleted, on all nodes at once; established connections go on. " +
-			"The node checks the whole file first and refuses one that is damaged or that it does not understand.\n" +
-			"Asks before it begins, on a terminal; elsewhere it needs --yes.",
+		Short: "Replace all resources of the cluster with those of a snapshot",
+		Long: "Resources that are not in the snapshot are deleted, on all nodes at once; established connections continue. The node " +
+			"checks the whole file first and refuses one that is damaged or of an unknown format.\n" +
+			"Asks for confirmation on a terminal; elsewhere it needs --yes.",
 		Example: "  penstock snapshot restore penstock.snap --yes",
 		Args:    argRange(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -130,8 +130,8 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 			}
 			defer f.Close()
 			if !yes {
-				if err := confirm(cmd, fmt.Sprintf("This replaces all resources of the cluster by those in %s. "+
-					"Type yes to go on: ", args[0])); err != nil {
+				if err := confirm(cmd, fmt.Sprintf("This replaces all resources of the cluster with those in %s. Type yes to "+
+					"continue: ", args[0])); err != nil {
 					return err
 				}
 			}
@@ -140,11 +140,11 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s restored as index %d: %d resources, %d deleted\n", args[0], r.Index, r.Resources, r.Deleted)
-			w := waiting{want: admin.WaitAll}
+			w := waitFlags{want: admin.WaitAll}
 			return w.report(cmd.ErrOrStderr(), committed(r.Index), r.Reached)
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd
 }
 
@@ -155,7 +155,7 @@ func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult
 		return nil, err
 	}
 	if info.Size() == 0 {
-		return nil, fmt.Errorf("%s: holds no snapshot", file.Name())
+		return nil, fmt.Errorf("%s: not a snapshot: the file is empty", file.Name())
 	}
 	dialing, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 	defer cancel()
@@ -165,17 +165,17 @@ func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult
 	}
 	defer c.Close()
 	req := admin.UploadRequest{Upload: newID()}
-	part := make([]byte, uploadPart)
+	part := make([]byte, uploadPartSize)
 	for !req.Last {
 		n, err := io.ReadFull(file, part)
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, fmt.Errorf("%s: became shorter while it was read: %w", file.Name(), err)
+			return nil, fmt.Errorf("%s: truncated while being read: %w", file.Name(), err)
 		}
 		req.Data, req.Last = part[:n], req.Offset+int64(n) >= info.Size()
 		r, err := t.sendPart(cmd.Context(), c, &req)
 		switch {
-		case err != nil && req.Last && uncertain(err):
-			return nil, &outcomeUnknown{err}
+		case err != nil && req.Last && mayHaveActed(err):
+			return nil, &unknownOutcomeError{err}
 		case err != nil || req.Last:
 			return r, err
 		}
@@ -194,7 +194,7 @@ func (t *target) sendPart(ctx context.Context, c *admin.Client, req *admin.Uploa
 func confirm(cmd *cobra.Command, question string) error {
 	in, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return usagef("%s asks before it acts, and there is no terminal to ask at; --yes goes on without", cmd.CommandPath())
+		return usagef("%s asks for confirmation, but stdin is not a terminal; --yes skips the question", cmd.CommandPath())
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), question)
 	answer, err := bufio.NewReader(io.LimitReader(in, 1024)).ReadString('\n')

@@ -12,15 +12,15 @@ import (
 	"penstock/node/admin"
 )
 
-// keeper serves a snapshot in chunks, followed by the error fail, and records
-// uploads.
-type keeper struct {
+// snapshotServer serves a snapshot in chunks, followed by the error fail, and
+// records uploads.
+type snapshotServer struct {
 	chunks [][]byte
 	fail   error
 	parts  []admin.UploadRequest
 }
 
-func (k *keeper) methods(s *admin.Server) {
+func (k *snapshotServer) methods(s *admin.Server) {
 	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, func(
 		_ context.Context,
 		_ *admin.SaveRequest,
@@ -44,9 +44,9 @@ func (k *keeper) methods(s *admin.Server) {
 	})
 }
 
-func TestASavedSnapshotIsWholeOrNotThere(t *testing.T) {
-	k := &keeper{chunks: [][]byte{[]byte("abc"), []byte("def")}}
-	answering(t, k.methods)
+func TestSnapshotSaveIsAtomic(t *testing.T) {
+	k := &snapshotServer{chunks: [][]byte{[]byte("abc"), []byte("def")}}
+	serveAdmin(t, k.methods)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x.snap")
 	names := func() (all []string) {
@@ -74,7 +74,7 @@ func TestASavedSnapshotIsWholeOrNotThere(t *testing.T) {
 	}
 
 	k.chunks = [][]byte{[]byte("new")}
-	penstock("snapshot", "save", file).want(t, 1, "", "is there already; --force writes over it")
+	penstock("snapshot", "save", file).want(t, 1, "", "already exists; --force overwrites it")
 	penstock("snapshot", "save", file, "--force").want(t, 0, "", "")
 	if data, _ := os.ReadFile(file); string(data) != "new" || len(names()) != 1 {
 		t.Errorf("saved %q, in the folder are %q", data, names())
@@ -87,11 +87,11 @@ func TestASavedSnapshotIsWholeOrNotThere(t *testing.T) {
 	}
 }
 
-func TestARestoreSendsTheWholeFileInOrder(t *testing.T) {
-	k := new(keeper)
-	answering(t, k.methods)
+func TestRestoreUploadsPartsInOrder(t *testing.T) {
+	k := new(snapshotServer)
+	serveAdmin(t, k.methods)
 	dir := t.TempDir()
-	for _, size := range []int{1, uploadPart, 2*uploadPart + 5} {
+	for _, size := range []int{1, uploadPartSize, 2*uploadPartSize + 5} {
 		file := filepath.Join(dir, fmt.Sprint(size))
 		content := []byte(strings.Repeat("penstock", size/8+1))[:size]
 		if err := os.WriteFile(file, content, 0o600); err != nil {
@@ -112,7 +112,7 @@ func TestARestoreSendsTheWholeFileInOrder(t *testing.T) {
 	}
 
 	k.parts, k.fail = nil, admin.Errorf(admin.Invalid, "a snapshot of format 9, this build knows 1")
-	penstock("snapshot", "restore", filepath.Join(dir, fmt.Sprint(2*uploadPart+5)), "--yes").want(t, 1, "",
+	penstock("snapshot", "restore", filepath.Join(dir, fmt.Sprint(2*uploadPartSize+5)), "--yes").want(t, 1, "",
 		"a snapshot of format 9, this build knows 1")
 	if len(k.parts) != 1 {
 		t.Errorf("%d parts were sent after a refusal", len(k.parts)-1)

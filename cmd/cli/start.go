@@ -37,19 +37,19 @@ func startCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Run a node",
-		Long: "A new node needs to be told where it belongs: --init starts a cluster and prints the line to join it (to a " +
-			"terminal, or with --print-token), --join and --token join one, --expect N with the same --token on all forms one of N " +
-			"nodes. From then on --data-dir is enough.\n" +
-			"It runs until SIGTERM or SIGINT, which drains it; a second one ends it at once. " +
-			"SIGHUP reads the files of --http-cert and --resources again, and ends nothing.\n" +
-			"Each setting may stand in --config FILE (YAML, the same names) or in the environment (PENSTOCK_DRAIN_WAIT for " +
-			"--drain-wait); flags win over the environment, that over the file.",
+		Long: "A new node must be told its cluster: --init starts one and prints the command to join it (to a terminal, or with " +
+			"--print-token), --join and --token join one, --expect N with the same --token on all nodes forms one of N nodes. After " +
+			"that, --data-dir is enough.\n" +
+			"The node runs until SIGTERM or SIGINT, which drains it; a second signal stops it at once. SIGHUP reloads the files of " +
+			"--http-cert and --resources, and closes no connections.\n" +
+			"Each setting can also be set in --config FILE (YAML, the same names) or in the environment (PENSTOCK_DRAIN_WAIT for " +
+			"--drain-wait); flags override the environment, which overrides the file.",
 		Example: "  penstock start --dev --resources penstock.yaml\n" +
 			"  penstock start --init --data-dir /var/lib/penstock --cluster 10.0.0.1:7947 --gossip 10.0.0.1:7946\n" +
 			"  penstock start --data-dir /var/lib/penstock",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			signals := listen() // no signal ends the process silently from here on
+			signals := catchSignals() // no signal ends the process silently from here on
 			defer signals.stop()
 			if !cmd.Flags().Changed("config") {
 				s.config = os.Getenv("PENSTOCK_CONFIG")
@@ -69,27 +69,27 @@ func startCommand() *cobra.Command {
 
 func (s *settings) flags(cmd *cobra.Command) {
 	f, n := cmd.Flags(), &s.node
-	f.StringVar(&s.config, "config", "", "file with settings, in YAML (PENSTOCK_CONFIG)")
-	f.StringVar(&n.Name, "name", "", "name of the node (default the host's name)")
-	f.StringVar(&n.DataDir, "data-dir", "", "folder of the node: what it knows, and its socket penstock.sock (with --dev the "+
-		"socket alone, and it may be left out)")
+	f.StringVar(&s.config, "config", "", "settings file, in YAML (PENSTOCK_CONFIG)")
+	f.StringVar(&n.Name, "name", "", "name of the node (default the host name)")
+	f.StringVar(&n.DataDir, "data-dir", "", "folder for the node's state and its socket penstock.sock (with --dev only the socket; "+
+		"optional)")
 	f.StringVar(&n.Cluster, "cluster", "127.0.0.1:7947", "address for other nodes and for commands")
 	f.StringVar(&n.HTTP, "http", "127.0.0.1:7948", "address of /healthz, /readyz, /metrics and /v1")
-	f.StringVar(&n.Bind, "bind", "127.0.0.1", "host of listeners whose address has none")
+	f.StringVar(&n.Bind, "bind", "127.0.0.1", "IP address of listeners whose address has no host")
 	f.StringToStringVar(&n.Tags, "tag", nil, "tags of the node, k=v,...")
-	f.BoolVar(&n.Dev, "dev", false, "one node, in memory, without TLS and tokens: for trying things")
-	f.StringSliceVar(&s.resources, "resources", nil, "files or folders to apply, when --resources-mode says")
-	f.StringVar(&s.mode, "resources-mode", seedMode, "seed: apply --resources once, when the cluster is new; "+
-		"sync: at each start and SIGHUP, and delete what a former sync of the same files applied and they no longer hold")
-	f.DurationVar(&n.DrainWait, "drain-wait", 5*time.Second, "on SIGTERM: keep accepting for that long, not ready")
-	f.DurationVar(&n.DrainTimeout, "drain-timeout", 30*time.Second, "then close connections over that window")
+	f.BoolVar(&n.Dev, "dev", false, "run a single node in memory, without TLS and tokens, for experiments")
+	f.StringSliceVar(&s.resources, "resources", nil, "files or folders to apply; --resources-mode says when")
+	f.StringVar(&s.mode, "resources-mode", seedMode, "seed: apply --resources once, when the cluster is new; sync: apply them at "+
+		"each start and SIGHUP, and delete what an earlier sync of the same files applied and they no longer contain")
+	f.DurationVar(&n.DrainWait, "drain-wait", 5*time.Second, "on SIGTERM: report not ready, but keep accepting for this long")
+	f.DurationVar(&n.DrainTimeout, "drain-timeout", 30*time.Second, "on SIGTERM, after --drain-wait: close connections over this window")
 	f.IntVar(&n.Loops, "loops", 0, "event loops (default the number of cores)")
-	f.IntVar(&s.budget, "memory-budget", 64, "MiB held for connections whose route is not known or whose endpoint is not "+
-		"connected yet, Kafka frames and headers of HTTP requests")
-	f.IntVar(&n.MaxHandshakes, "max-handshakes", 4096, "TLS handshakes at once")
-	f.IntVar(&n.MaxRequests, "max-requests", 16384, "requests of HTTP at once, where they are routed one by one")
-	f.StringVar(&n.AccessLog, "access-log", node.AccessClosed, "off, closed (one line per connection, "+
-		"and per request of HTTP that is routed by itself, at its end) or all (at connect, every 5m and at the end)")
+	f.IntVar(&s.budget, "memory-budget", 64, "MiB for connections whose route is unknown or whose endpoint is not connected yet, "+
+		"Kafka frames and HTTP request headers")
+	f.IntVar(&n.MaxHandshakes, "max-handshakes", 4096, "concurrent TLS handshakes")
+	f.IntVar(&n.MaxRequests, "max-requests", 16384, "concurrent HTTP requests that are routed individually")
+	f.StringVar(&n.AccessLog, "access-log", node.AccessClosed, "off, closed (one line per connection and per individually routed "+
+		"HTTP request, at its end) or all (at connect, every 5m and at the end)")
 	f.BoolVar(&n.Pprof, "pprof", false, "serve /debug/pprof/ at --http")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -125,15 +125,15 @@ func (s *settings) run(cmd *cobra.Command, signals *signals) error {
 	if err := s.readResources(cmd.InOrStdin(), cmd.ErrOrStderr()); err != nil {
 		return err
 	}
-	pace, unpace := context.WithCancel(context.Background())
-	defer unpace()
-	go heap.Tune(pace)
+	background, stopBackground := context.WithCancel(context.Background())
+	defer stopBackground()
+	go heap.Tune(background)
 	started := make(chan *node.Node, 1)
-	go signals.attend(pace, log, started)
+	go signals.handle(background, log, started)
 	n, interrupted, err := startNode(s.node, signals.end)
 	switch {
 	case errors.Is(err, cluster.ErrNew):
-		return usagef("%s: %s", s.node.DataDir, newFolder)
+		return usagef("%s: %s", s.node.DataDir, newFolderHelp)
 	case err != nil:
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *settings) run(cmd *cobra.Command, signals *signals) error {
 	if !interrupted {
 		select {
 		case sig := <-signals.end:
-			log.Info("draining; a second signal ends at once", "signal", sig.String(), "wait", s.node.DrainWait, "over", s.node.DrainTimeout)
+			log.Info("draining; a second signal stops it at once", "signal", sig.String(), "wait", s.node.DrainWait, "over", s.node.DrainTimeout)
 		case <-n.Done():
 		}
 	}
@@ -150,7 +150,7 @@ func (s *settings) run(cmd *cobra.Command, signals *signals) error {
 	go func() {
 		select {
 		case <-signals.end:
-			log.Warn("second signal: ending at once")
+			log.Warn("second signal: stopping at once")
 			cancel()
 		case <-ctx.Done():
 		}

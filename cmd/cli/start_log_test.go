@@ -10,7 +10,7 @@ import (
 
 // The process's log includes the output of net/http's standard logger, without
 // the bytes of endpoints that it quotes.
-func TestTheStandardLoggerIsTheProcesss(t *testing.T) {
+func TestStandardLoggerIsRedirected(t *testing.T) {
 	flags := log.Flags()
 	defer func() { log.SetOutput(os.Stderr); log.SetFlags(flags) }()
 	for level, want := range map[string]string{

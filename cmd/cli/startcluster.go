@@ -17,37 +17,40 @@ import (
 	"penstock/node/trust"
 )
 
-// ofClusters are the settings that --dev excludes.
-var ofClusters = []string{"init", "expect", "join", "token", "gossip", "advertise", "zone", "voters", "dead-voter-after", "forget-after"}
+// clusterFlagNames are the settings that --dev excludes.
+var clusterFlagNames = []string{
+	"init", "expect", "join", "token", "gossip", "advertise", "zone", "voters", "dead-voter-after", "forget-after",
+}
 
 // clusterFlags adds the flags that say which cluster a node belongs to.
 func (s *settings) clusterFlags(cmd *cobra.Command) {
 	f, n := cmd.Flags(), &s.node
-	f.BoolVar(&n.Init, "init", false, "start a new cluster of one, and print the line to join it if stdout is a terminal")
-	f.BoolVar(&s.printToken, "print-token", false, "with --init: print the line to join it, and its token, wherever stdout leads")
-	f.IntVar(&n.Expect, "expect", 0, "wait for that many nodes and form one cluster of them; all have the same --token")
-	f.StringSliceVar(&n.Join, "join", nil, "cluster addresses of any other nodes, host:port,...")
+	f.BoolVar(&n.Init, "init", false, "start a new cluster of one node, and print the command to join it if stdout is a terminal")
+	f.BoolVar(&s.printToken, "print-token", false, "with --init: print the join command with its token even if stdout is not a terminal")
+	f.IntVar(&n.Expect, "expect", 0, "wait for this many nodes and form one cluster of them; all need the same --token")
+	f.StringSliceVar(&n.Join, "join", nil, "cluster addresses of other nodes, host:port,...")
 	// This flag shadows the global --token, so that a settings file can set it.
-	f.StringVar(&n.Token, "token", "", "what lets the node in: from token create, of the line that --init printed, "+
-		"or for --expect from token new; in PENSTOCK_TOKEN or the file no list of processes ever shows it")
-	f.StringVar(&n.Gossip, "gossip", "127.0.0.1:7946", "address of gossip, TCP and UDP")
-	f.StringVar(&n.Advertise, "advertise", "", "host that other nodes reach this one at (default that of --cluster; "+
-		"needed where that is a wildcard)")
-	f.StringVar(&n.Zone, "zone", "", "where the node stands; voters are spread over zones (default its tag zone)")
-	f.IntVar(&n.Voters, "voters", 5, "at most that many nodes vote; the others serve all the same")
-	f.DurationVar(&n.DeadVoterAfter, "dead-voter-after", time.Minute, "a voter that is away for that long is replaced by another node")
-	f.DurationVar(&n.ForgetAfter, "forget-after", 72*time.Hour, "a node that does not vote and is away for that long is forgotten")
-	f.StringVar(&n.HTTPCert, "http-cert", "", "file with the certificate of --http, in PEM")
-	f.StringVar(&n.HTTPKey, "http-key", "", "file with its key, in PEM")
-	f.BoolVar(&n.HTTPInsecure, "http-insecure", false, "allow --http on an address that is not loopback without TLS; "+
-		"/v1 is not served there then")
+	f.StringVar(&n.Token, "token", "", "token to join with: from token create or the command that --init printed, or for --expect "+
+		"from token new; set it in PENSTOCK_TOKEN or the file to hide it from process lists")
+	f.StringVar(&n.Gossip, "gossip", "127.0.0.1:7946", "gossip address, TCP and UDP")
+	f.StringVar(&n.Advertise, "advertise", "", "host at which other nodes reach this one (default that of --cluster; required if "+
+		"that is a wildcard)")
+	f.StringVar(&n.Zone, "zone", "", "zone of the node; voters are spread over zones (default its tag zone)")
+	f.IntVar(&n.Voters, "voters", 5, "maximum number of voters; the other nodes serve traffic too")
+	f.DurationVar(&n.DeadVoterAfter, "dead-voter-after", time.Minute, "replace a voter with another node once it is unreachable for "+
+		"this long")
+	f.DurationVar(&n.ForgetAfter, "forget-after", 72*time.Hour, "remove a non-voter from the cluster once it is unreachable for "+
+		"this long")
+	f.StringVar(&n.HTTPCert, "http-cert", "", "PEM file with the certificate of --http")
+	f.StringVar(&n.HTTPKey, "http-key", "", "PEM file with the key of --http-cert")
+	f.BoolVar(&n.HTTPInsecure, "http-insecure", false, "allow --http without TLS on a non-loopback address; /v1 is not served there")
 	_ = cmd.MarkFlagFilename("http-cert", "pem", "crt")
 	_ = cmd.MarkFlagFilename("http-key", "pem", "key")
 }
 
-// newFolder lists the options for a node whose data folder is new.
-const newFolder = "the folder is new: give --init (a new cluster), --join ADDR --token T (into one), " +
-	"--expect N --join ADDR,... --token T (N nodes form one), or --dev"
+// newFolderHelp lists the options for a node whose data folder is new.
+const newFolderHelp = "the folder is new: use --init (new cluster), --join ADDR --token T (join one), --expect N --join ADDR,... " +
+	"--token T (form one of N nodes) or --dev"
 
 // checkCluster rejects settings that exclude each other.
 func (s *settings) checkCluster(cmd *cobra.Command) error {
@@ -58,9 +61,9 @@ func (s *settings) checkCluster(cmd *cobra.Command) error {
 		cmd.Flags().Lookup("token").Changed = false
 	}
 	if n.Dev {
-		for _, name := range ofClusters {
+		for _, name := range clusterFlagNames {
 			if cmd.Flags().Changed(name) {
-				return usagef("--%s: a node with --dev is alone; leave it out, or leave --dev out", name)
+				return usagef("--%s: cannot be combined with --dev, which runs a single node", name)
 			}
 		}
 		n.Gossip = ""
@@ -68,11 +71,11 @@ func (s *settings) checkCluster(cmd *cobra.Command) error {
 	}
 	switch {
 	case n.DataDir == "":
-		return usagef("--data-dir: is required, unless the node is one for trying things (--dev)")
+		return usagef("--data-dir: is required, except with --dev")
 	case n.Expect < 0:
 		return usagef("--expect %d: want the number of nodes that form the cluster", n.Expect)
 	case n.Init && n.Token != "":
-		return usagef("--token: --init makes the first token itself; leave it out")
+		return usagef("--token: --init creates the first token itself; leave it out")
 	}
 	return nil
 }
@@ -85,20 +88,21 @@ func (s *settings) checkNew() error {
 	}
 	switch {
 	case !n.Init && n.Expect == 0 && len(n.Join) == 0:
-		return usagef("%s: %s", n.DataDir, newFolder)
+		return usagef("%s: %s", n.DataDir, newFolderHelp)
 	case n.Init:
 		return nil
 	case n.Token == "" && n.Expect != 0:
-		return usagef("--expect wants the same --token at all nodes: `penstock token new` makes one")
+		return usagef("--expect needs the same --token on all nodes: `penstock token new` creates one")
 	case n.Token == "":
-		return usagef("--token: --join needs one; `penstock token create` at a node of the cluster makes it")
+		return usagef("--token: --join needs one; `penstock token create` at a node of the cluster creates it")
 	}
 	token, err := trust.ParseToken(n.Token)
 	switch {
 	case err != nil:
 		return usagef("--token or PENSTOCK_TOKEN: %v", err)
 	case token.Kind == trust.Admin:
-		return usagef("--token or PENSTOCK_TOKEN: this one lets commands in, and no node; `penstock token create` makes another kind")
+		return usagef("--token or PENSTOCK_TOKEN: this token is for commands, not for nodes; `penstock token create --role join` " +
+			"creates one for nodes")
 	}
 	return nil
 }
@@ -116,14 +120,14 @@ func (s *settings) announce(cmd *cobra.Command, line string) {
 	log, out := s.node.Log, cmd.OutOrStdout()
 	at := " --addr unix:" + filepath.Join(s.node.DataDir, node.SocketName)
 	if !s.printToken && !isTerminal(out) {
-		log.Info("a new cluster; the line to join it has a token, and is printed only to a terminal or with --print-token",
+		log.Info("new cluster; the command to join it contains a token, and is printed only to a terminal or with --print-token",
 			"token", "penstock token create --role join"+at, "commands", "penstock status"+at)
 		return
 	}
 	for _, l := range joinLines(line, s.node) {
 		fmt.Fprintln(out, l)
 	}
-	log.Info("a new cluster: what stdout says starts further nodes, with a token that is good for 24 hours", "commands", "penstock status"+at)
+	log.Info("new cluster; the commands on stdout start more nodes, with a token that is valid for 24 hours", "commands", "penstock status"+at)
 }
 
 // joinLines returns the command lines that start further nodes: the cluster's

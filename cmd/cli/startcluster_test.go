@@ -10,7 +10,7 @@ import (
 )
 
 // The lines of --init can be pasted unchanged.
-func TestJoinLinesArePastedAsTheyAre(t *testing.T) {
+func TestJoinLinesNeedNoEditing(t *testing.T) {
 	host, _ := os.Hostname()
 	if host = strings.TrimRight(host, "0123456789.-"); host == "" {
 		host = "node"

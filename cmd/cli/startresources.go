@@ -30,11 +30,11 @@ func (s *settings) readResources(stdin io.Reader, stderr io.Writer) error {
 	case s.mode != seedMode && s.mode != syncMode:
 		return usagef("--resources-mode %s: want seed or sync", s.mode)
 	case sync && len(s.resources) == 0:
-		return usagef("--resources-mode sync: say with --resources which files")
+		return usagef("--resources-mode sync: needs --resources")
 	case len(s.resources) == 0:
 		return nil
 	case sync && slices.Contains(s.resources, "-"):
-		return usagef("--resources -: standard input cannot be read again; give files with --resources-mode sync")
+		return usagef("--resources -: standard input cannot be read again; use files with --resources-mode sync")
 	}
 	f := &node.ResourceFiles{Sync: sync}
 	for _, p := range s.resources {
@@ -66,7 +66,7 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 	var l *loaded
 	var err error
 	if sync {
-		l, err = steady(paths, read)
+		l, err = readConsistent(paths, read)
 	} else {
 		l, err = read()
 	}
@@ -74,7 +74,7 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 		return nil, err
 	}
 	if sync && len(l.empty) > 0 { // a sync would delete the file's resources
-		return nil, errors.New(strings.Join(l.empty, ", ") + ": is empty; if it is to hold nothing, remove it or leave a comment in it")
+		return nil, errors.New(strings.Join(l.empty, ", ") + ": is empty; remove it, or put a comment in it if that is intended")
 	}
 	printWarnings(stderr, l.warnings)
 	faults := l.faults
@@ -86,34 +86,34 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 		return nil, faults
 	}
 	if sync && len(l.objects) == 0 { // most likely the program that wrote the files failed
-		return nil, errors.New(strings.Join(paths, ", ") + ": holds no resource")
+		return nil, errors.New(strings.Join(paths, ", ") + ": contains no resources")
 	}
 	return l.objects, nil
 }
 
-// steadyReads bounds the attempts to read files that keep changing.
-const steadyReads = 5
+// maxConsistentReads bounds the attempts to read files that keep changing.
+const maxConsistentReads = 5
 
-// steady reads a consistent set of files: in a mixture of old and new ones, a
-// resource that moved between files would be missing.
-func steady[T any](paths []string, read func() (T, error)) (out T, err error) {
-	before := marks(paths)
-	for range steadyReads {
+// readConsistent reads a consistent set of files: in a mixture of old and new
+// ones, a resource that moved between files would be missing.
+func readConsistent[T any](paths []string, read func() (T, error)) (out T, err error) {
+	before := fingerprints(paths)
+	for range maxConsistentReads {
 		out, err = read()
-		after := marks(paths)
+		after := fingerprints(paths)
 		if slices.Equal(before, after) {
 			return out, err
 		}
 		before = after
 	}
 	var none T
-	return none, errors.New(strings.Join(paths, ", ") + ": changed while it was read, again and again; " +
-		"write files elsewhere and rename them into place")
+	return none, errors.New(strings.Join(paths, ", ") + ": kept changing while being read; write files elsewhere and rename them " +
+		"into place")
 }
 
-// marks returns a fingerprint of each file that changes when it is replaced or
-// written to.
-func marks(paths []string) (all []string) {
+// fingerprints returns a fingerprint of each file that changes when it is
+// replaced or written to.
+func fingerprints(paths []string) (all []string) {
 	for _, path := range paths {
 		names, err := expand(path)
 		if err != nil {
@@ -125,11 +125,11 @@ func marks(paths []string) (all []string) {
 				all = append(all, err.Error())
 				continue
 			}
-			mark := fmt.Sprint(name, " ", info.Size(), " ", info.ModTime().UnixNano())
+			fingerprint := fmt.Sprint(name, " ", info.Size(), " ", info.ModTime().UnixNano())
 			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-				mark += fmt.Sprint(" ", stat.Dev, " ", stat.Ino)
+				fingerprint += fmt.Sprint(" ", stat.Dev, " ", stat.Ino)
 			}
-			all = append(all, mark)
+			all = append(all, fingerprint)
 		}
 	}
 	return all

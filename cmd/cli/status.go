@@ -26,14 +26,14 @@ func membersCommand(t *target) *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), r)
 			}
 			var rows [][]string
-			led := false
+			hasLeader := false
 			for _, m := range *r {
-				led = led || m.Role == "leader"
+				hasLeader = hasLeader || m.Role == "leader"
 				rows = append(rows, []string{m.Name, m.ID, m.Role, m.State, m.Address, m.Version, strconv.FormatInt(m.Connections, 10)})
 			}
 			printTable(cmd.OutOrStdout(), []string{"NAME", "ID", "ROLE", "STATE", "ADDRESS", "VERSION", "CONNECTIONS"}, rows)
-			if !led {
-				fmt.Fprintln(cmd.ErrOrStderr(), "penstock: there is no leader; `penstock status` says why")
+			if !hasLeader {
+				fmt.Fprintln(cmd.ErrOrStderr(), "penstock: no leader; `penstock status` shows why")
 			}
 			return nil
 		},
@@ -47,10 +47,10 @@ func statusCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show nodes, listeners, services and their health",
-		Long: "Where the node asked has no leader it says so first, shows what it knows, and the code is 0 all the same: it serves traffic.\n" +
-			"Listeners are those of the node asked, and those that failed on another; services are as the node asked sees them. " +
-			"LAG is how many changes a node does not act on yet." +
-			" Lines with WARNING, at the end, say what any node is about to run out of.",
+		Long: "If the node at --addr has no leader, it says so first and shows what it knows; the exit code is still 0, because it " +
+			"serves traffic.\n" +
+			"Shows that node's listeners, those that failed on other nodes, and the services as that node sees them. LAG is the " +
+			"number of changes that a node does not act on yet. WARNING lines at the end show what a node is about to run out of.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := ask[admin.Status](cmd, t, admin.MethodStatus, admin.Empty{})

@@ -29,8 +29,8 @@ type target struct {
 const defaultAddr = "127.0.0.1:7947"
 
 func (t *target) flags(f *pflag.FlagSet) {
-	f.StringVar(&t.addr, "addr", "", "node to ask: host:port of its cluster port, or unix:PATH (PENSTOCK_ADDR; default "+defaultAddr+")")
-	f.StringVar(&t.token, "token", "", "token to show to the node; in PENSTOCK_TOKEN no list of processes shows it")
+	f.StringVar(&t.addr, "addr", "", "node to contact: host:port of its cluster port, or unix:PATH (PENSTOCK_ADDR; default "+defaultAddr+")")
+	f.StringVar(&t.token, "token", "", "token to authenticate with; set it in PENSTOCK_TOKEN to hide it from process lists")
 	f.DurationVar(&t.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
 }
 
@@ -50,8 +50,8 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	case strings.HasPrefix(addr, "unix:"):
 		return admin.Dial(ctx, addr)
 	case text == "" && !onThisMachine(addr):
-		return nil, usagef("--addr %s: a node on another machine wants a token: --token or PENSTOCK_TOKEN; without one, "+
-			"anybody there could read what is sent", addr)
+		return nil, usagef("--addr %s: a node on another machine needs a token: --token or PENSTOCK_TOKEN; without one the "+
+			"connection would not be encrypted", addr)
 	case text == "":
 		return admin.Dial(ctx, addr)
 	}
@@ -60,10 +60,10 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	case err != nil:
 		return nil, usagef("--token or PENSTOCK_TOKEN: %v", err)
 	case token.Kind == trust.Join:
-		return nil, usagef("--token or PENSTOCK_TOKEN: this one lets a node join, and a command nowhere; " +
-			"`penstock token create --role reader` makes another kind")
+		return nil, usagef("--token or PENSTOCK_TOKEN: this token is for nodes that join, not for commands; `penstock token create " +
+			"--role reader` creates one for commands")
 	case token.Kind == trust.Expect:
-		return nil, usagef("--token or PENSTOCK_TOKEN: this one is for `penstock start --expect`, and lets a command nowhere")
+		return nil, usagef("--token or PENSTOCK_TOKEN: this token is for `penstock start --expect`, not for commands")
 	}
 	return admin.DialConfig{TLS: trust.TokenConfig(token), Token: text}.Dial(ctx, addr)
 }
@@ -96,23 +96,23 @@ func newID() []byte {
 }
 
 // Bounds of the pauses between retries.
-const firstPause, longestPause = 100 * time.Millisecond, time.Second
+const minBackoff, maxBackoff = 100 * time.Millisecond, time.Second
 
-// askUntilKnown makes a request that carries an ID, and repeats it under that
+// askWithRetries makes a request that carries an ID, and repeats it under that
 // ID while its outcome is unknown, for at most --timeout plus longer, the
 // request's own wait. It does not retry a node that was never reached.
-func askUntilKnown[Resp any](cmd *cobra.Command, t *target, longer time.Duration, method string, req any) (*Resp, error) {
+func askWithRetries[Resp any](cmd *cobra.Command, t *target, longer time.Duration, method string, req any) (*Resp, error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout+longer)
 	defer cancel()
 	var last error // why the outcome is unknown; nil: nothing was sent yet
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		r, sent, err := askOnce[Resp](ctx, t, method, req)
 		switch {
 		case err == nil:
 			return r, nil
-		case sent && uncertain(err):
+		case sent && mayHaveActed(err):
 			last = err
-		case last != nil && undecided(err): // retry: the first attempt may still have acted
+		case last != nil && retryable(err): // retry: the first attempt may still have acted
 		case sent || last == nil: // refused, or never reached
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func askUntilKnown[Resp any](cmd *cobra.Command, t *target, longer time.Duration
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, &outcomeUnknown{last}
+			return nil, &unknownOutcomeError{last}
 		}
 	}
 }
@@ -137,9 +137,9 @@ func askOnce[Resp any](ctx context.Context, t *target, method string, req any) (
 	return r, true, err
 }
 
-// uncertain reports whether a request that failed with err may have acted, or
+// mayHaveActed reports whether a request that failed with err may have acted, or
 // may still act.
-func uncertain(err error) bool {
+func mayHaveActed(err error) bool {
 	var refusal *admin.Error
 	if errors.As(err, &refusal) {
 		return refusal.Code == admin.UnknownOutcome || refusal.Code == admin.Deadline
@@ -147,26 +147,26 @@ func uncertain(err error) bool {
 	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// undecided reports whether a request did not act, for a reason that says
+// retryable reports whether a request did not act, for a reason that says
 // nothing about an earlier one under the same ID.
-func undecided(err error) bool {
+func retryable(err error) bool {
 	var refusal *admin.Error
 	return errors.As(err, &refusal) && (refusal.Code == admin.NoLeader || refusal.Code == admin.Unavailable || refusal.Code == admin.Busy)
 }
 
-// outcomeUnknown ends a command whose change may or may not have been made.
-type outcomeUnknown struct{ cause error }
+// unknownOutcomeError ends a command whose change may or may not have been made.
+type unknownOutcomeError struct{ cause error }
 
-func (e *outcomeUnknown) Error() string {
+func (e *unknownOutcomeError) Error() string {
 	why := e.cause.Error()
 	if errors.Is(e.cause, context.DeadlineExceeded) {
-		why = "no answer came in time"
+		why = "no answer in time"
 	}
-	return fmt.Sprintf("outcome unknown: the change may have been made, or may still be: %s; "+
-		"`penstock history` tells what became of a resource", why)
+	return fmt.Sprintf("outcome unknown: the change may have been made, or may still be made: %s; `penstock history` shows whether "+
+		"it was", why)
 }
 
-func (e *outcomeUnknown) Unwrap() error { return e.cause }
+func (e *unknownOutcomeError) Unwrap() error { return e.cause }
 
 // follow makes a streaming request and calls show for each item until the
 // stream ends. Ctrl-C and SIGTERM end it without an error.

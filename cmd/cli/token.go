@@ -16,10 +16,10 @@ import (
 var tokenRoles = []string{string(admin.RoleJoin), string(admin.RoleReader), string(admin.RoleOperator), string(admin.RoleAdmin)}
 
 func tokenCommand(t *target) *cobra.Command {
-	return family(&cobra.Command{
+	return commandGroup(&cobra.Command{
 		Use:   "token",
-		Short: "Make and end tokens, which let nodes join and people in",
-		Long:  "A token is a secret: whoever has it may do what its role may. In PENSTOCK_TOKEN no list of processes shows it.",
+		Short: "Create and revoke tokens, which admit nodes and people",
+		Long:  "A token is a secret: whoever has it may do what its role allows. Set it in PENSTOCK_TOKEN to hide it from process lists.",
 	}, tokenCreateCommand(t), tokenListCommand(t), tokenRevokeCommand(t), tokenNewCommand())
 }
 
@@ -28,10 +28,10 @@ func tokenCreateCommand(t *target) *cobra.Command {
 	var role, output string
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make a token, and print it: this is the one time that it is shown",
-		Long: "join: a node may join with it. reader: get, history, explain, simulate, status, members, top. " +
-			"operator: that and drain. admin: everything.\n" +
-			"It carries the digest of the cluster's CA, so it is all that a command or a node needs beside an address.",
+		Short: "Create a token and print it; it is never shown again",
+		Long: "Roles: join lets nodes join; reader allows get, history, explain, simulate, status, members and top; operator adds " +
+			"drain; admin allows everything.\n" +
+			"The token contains the digest of the cluster's CA, so a command or a node needs nothing else but an address.",
 		Example: "  penstock token create\n  PENSTOCK_TOKEN=$(penstock token create --role reader --name dashboard --ttl 720h)",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +54,7 @@ func tokenCreateCommand(t *target) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&req.Name, "name", "", "what history and logs call whoever shows it (default its role)")
+	f.StringVar(&req.Name, "name", "", "name of its holder in history and logs (default its role)")
 	f.StringVar(&role, "role", string(admin.RoleJoin), "what it allows: "+strings.Join(tokenRoles, ", "))
 	f.DurationVar(&req.TTL, "ttl", 24*time.Hour, "how long it is valid")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(tokenRoles, cobra.ShellCompDirectiveNoFileComp))
@@ -78,7 +78,7 @@ func tokenListCommand(t *target) *cobra.Command {
 			}
 			var rows [][]string
 			for _, k := range *r {
-				rows = append(rows, []string{k.ID, oneLine(k.Name), string(k.Role), k.State, timeText(k.Expires), timeText(k.Created), oneLine(k.By)})
+				rows = append(rows, []string{k.ID, sanitize(k.Name), string(k.Role), k.State, timeText(k.Expires), timeText(k.Created), sanitize(k.By)})
 			}
 			printTable(cmd.OutOrStdout(), []string{"ID", "NAME", "ROLE", "STATE", "EXPIRES", "CREATED", "BY"}, rows)
 			return nil
@@ -91,7 +91,7 @@ func tokenListCommand(t *target) *cobra.Command {
 func tokenRevokeCommand(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke ID|NAME",
-		Short: "End a token; nodes that joined with it stay",
+		Short: "Revoke a token; nodes that joined with it stay",
 		Args:  argRange(1, 1, "ID|NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := ask[admin.Empty](cmd, t, admin.MethodRevoke, admin.TokenRevokeRequest{Token: args[0]}); err != nil {
@@ -106,9 +106,9 @@ func tokenRevokeCommand(t *target) *cobra.Command {
 func tokenNewCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "new",
-		Short: "Make a secret for start --expect, without a node, and print it",
-		Long: "Give the same to all nodes that are to form one cluster. It lets no command in: `penstock token create` at a " +
-			"node's own socket makes tokens for those.",
+		Short: "Create a secret for start --expect and print it; needs no node",
+		Long: "Give the same secret to all nodes that are to form one cluster. It does not authenticate commands: `penstock token " +
+			"create` at a node's own socket creates tokens for those.",
 		Example: "  penstock token new",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -122,9 +122,9 @@ func rotateCommand(t *target) *cobra.Command {
 	what := []string{"ca", "gossip"}
 	return &cobra.Command{
 		Use:   "rotate ca|gossip",
-		Short: "Replace the cluster's CA, or its gossip key, while everything runs",
-		Long: "With a new CA every node gets a new certificate, and the tokens that there are stop working, " +
-			"because they name the old one: make new ones afterwards, at a node's own socket.",
+		Short: "Replace the cluster's CA or gossip key while the cluster runs",
+		Long: "With a new CA every node gets a new certificate, and existing tokens stop working, because they contain the digest " +
+			"of the old CA: create new ones afterwards, at a node's own socket.",
 		Args:      argRange(1, 1, "ca|gossip"),
 		ValidArgs: what,
 		RunE: func(cmd *cobra.Command, args []string) error {

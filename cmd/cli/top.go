@@ -20,8 +20,8 @@ func topCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch live connections and rates of the cluster, or of one node",
-		Long: "All nodes are asked through the one that --addr names, and their numbers are summed; " +
-			"a line for each node has its part, or says why it did not answer and is not in the sums.\n" +
+		Long: "The node at --addr queries all nodes and adds up their numbers; one line per node shows its part, or why it did not " +
+			"answer and is not included.\n" +
 			"On a terminal the screen is redrawn at each sample, until Ctrl-C. Otherwise, or with --once, lines are printed.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,11 +51,11 @@ func topCommand(t *target) *cobra.Command {
 			return follow(cmd.Context(), t, admin.MethodTop, req, show)
 		},
 	}
-	cmd.Flags().BoolVar(&once, "once", false, "one sample, then end")
-	cmd.Flags().IntVar(&req.Count, "count", 0, "that many samples, then end (default: until interrupted)")
+	cmd.Flags().BoolVar(&once, "once", false, "print one sample and exit")
+	cmd.Flags().IntVar(&req.Count, "count", 0, "print this many samples and exit (default: until interrupted)")
 	cmd.Flags().DurationVar(&req.Interval, "interval", time.Second, "time between samples")
-	cmd.Flags().IntVar(&req.Connections, "connections", 10, "list that many of the latest connections")
-	cmd.Flags().StringVar(&req.Node, "node", "", "that node alone, by name or ID (default all nodes)")
+	cmd.Flags().IntVar(&req.Connections, "connections", 10, "how many of the latest connections to list")
+	cmd.Flags().StringVar(&req.Node, "node", "", "show only this node, by name or ID (default all nodes)")
 	outputFlag(cmd, &output, "table", "json")
 	return cmd
 }
@@ -117,7 +117,7 @@ func printSample(w io.Writer, s *admin.TopSample) {
 	rows = nil
 	for _, c := range s.Latest {
 		rows = append(rows, []string{
-			orElse(c.Node, s.Node), c.Client, c.Listener, harmless(c.SNI), c.Service, c.Endpoint, c.Phase,
+			orElse(c.Node, s.Node), c.Client, c.Listener, sanitizeUntrusted(c.SNI), c.Service, c.Endpoint, c.Phase,
 			bytesText(float64(c.BytesIn)), bytesText(float64(c.BytesOut)),
 			c.Age.Round(time.Millisecond).String(), c.Idle.Round(time.Millisecond).String(),
 		})

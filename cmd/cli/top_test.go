@@ -11,7 +11,7 @@ import (
 
 // A redraw starts in the upper left corner, clears the end of each line and
 // everything below, and never exceeds the screen.
-func TestTheScreenIsRedrawnInPlace(t *testing.T) {
+func TestTopRedrawsInPlace(t *testing.T) {
 	s := &admin.TopSample{Node: "n1", At: time.Unix(1700000000, 0), Connections: 3}
 	for i := range 50 {
 		s.Flows = append(s.Flows, admin.Flow{Listener: "edge", Service: fmt.Sprintf("s%d", i), InRate: 1234, BytesOut: 5e9})
@@ -39,7 +39,7 @@ func TestTheScreenIsRedrawnInPlace(t *testing.T) {
 	}
 }
 
-func TestStrangersDoNotReachTheTerminal(t *testing.T) {
+func TestClientTextIsSanitized(t *testing.T) {
 	for sni, want := range map[string]string{
 		"api.example.com":        "api.example.com",
 		"\x1b[2Jx":               `"\x1b[2Jx"`,
@@ -47,13 +47,13 @@ func TestStrangersDoNotReachTheTerminal(t *testing.T) {
 		"b\u00fccher":            `"b\u00fccher"`,
 		strings.Repeat("a", 100): strings.Repeat("a", 64) + "...",
 	} {
-		if got := harmless(sni); got != want {
+		if got := sanitizeUntrusted(sni); got != want {
 			t.Errorf("%q is shown as %s, want %s", sni, got, want)
 		}
 	}
 }
 
-func TestBytesForPeople(t *testing.T) {
+func TestBytesText(t *testing.T) {
 	for n, want := range map[float64]string{
 		0: "0 B", 999: "999 B", 1000: "1.0 KB",
 		1.5e6: "1.5 MB", 2e9: "2.0 GB", 3e12: "3.0 TB", 4e15: "4000.0 TB",

@@ -35,7 +35,7 @@ func versionCommand(t *target) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of this command, and of the node that --addr names",
+		Short: "Print the version of this command, and of the node at --addr",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			versions := map[string]string{"client": Build()}

@@ -18,26 +18,26 @@ const (
 	waitNone = "none"
 )
 
-// waiting holds the flags that say how many nodes must act on a change before
+// waitFlags holds the flags that say how many nodes must act on a change before
 // the command ends.
-type waiting struct {
+type waitFlags struct {
 	nodes string // all, none or a number
 	limit time.Duration
-	// given: --wait was set, so too few nodes are a failure.
-	given bool
-	want  int // admin.WaitAll or a number of nodes; below 0: none
+	// explicit: --wait was set, so too few nodes are a failure.
+	explicit bool
+	want     int // admin.WaitAll or a number of nodes; below 0: none
 }
 
-func (w *waiting) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&w.nodes, "wait", waitAll, "how many nodes must act on the change: all that are up, a number, "+
-		"or none but the one asked; where it is given and not reached, the code is 1")
+func (w *waitFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&w.nodes, "wait", waitAll, "how many nodes must act on the change: all (that are up), a number, or none "+
+		"(but the node at --addr); if set and not reached, the exit code is 1")
 	cmd.Flags().DurationVar(&w.limit, "wait-timeout", 10*time.Second, "how long to wait for them")
 	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]string{waitAll, waitNone}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // resolve validates the flags and returns the wait of the request.
-func (w *waiting) resolve(cmd *cobra.Command) (admin.Wait, error) {
-	w.given = cmd.Flags().Changed("wait")
+func (w *waitFlags) resolve(cmd *cobra.Command) (admin.Wait, error) {
+	w.explicit = cmd.Flags().Changed("wait")
 	if w.limit <= 0 {
 		return admin.Wait{}, usagef("--wait-timeout %v: want more than 0s; --wait none does not wait", w.limit)
 	}
@@ -56,8 +56,8 @@ func (w *waiting) resolve(cmd *cobra.Command) (admin.Wait, error) {
 	return admin.Wait{Nodes: w.want, For: w.limit}, nil
 }
 
-// mostLate bounds the number of nodes that a report names.
-const mostLate = 10
+// maxLateNodes bounds the number of nodes that a report names.
+const maxLateNodes = 10
 
 // committed describes the outcome of a change for report.
 func committed(index uint64) string { return fmt.Sprintf("committed as index %d", index) }
@@ -70,12 +70,12 @@ func committedAny(index uint64, changes []admin.Change) string {
 			return committed(index)
 		}
 	}
-	return fmt.Sprintf("nothing had to be changed at index %d", index)
+	return fmt.Sprintf("nothing to change at index %d", index)
 }
 
 // report prints which nodes do not act on a change in time, if fewer act than
 // wanted. That is an error only if --wait was set.
-func (w *waiting) report(out io.Writer, outcome string, r admin.Reached) error {
+func (w *waitFlags) report(out io.Writer, outcome string, r admin.Reached) error {
 	switch {
 	case r.Nodes == 0 && len(r.Late) == 0: // there was nothing to wait for
 		return nil
@@ -94,13 +94,13 @@ func (w *waiting) report(out io.Writer, outcome string, r admin.Reached) error {
 	}
 	text := fmt.Sprintf("penstock: %s; %d of %d nodes act on it", outcome, r.Nodes, up)
 	if w.want > up && up == r.Nodes+len(r.Late) {
-		text += fmt.Sprintf(", %d were asked for", w.want)
+		text += fmt.Sprintf(", want %d", w.want)
 	}
-	if more := len(late) - mostLate; more > 0 {
-		late = append(late[:mostLate], fmt.Sprintf("and %d more", more))
+	if more := len(late) - maxLateNodes; more > 0 {
+		late = append(late[:maxLateNodes], fmt.Sprintf("and %d more", more))
 	}
 	fmt.Fprintln(out, strings.Join(append([]string{text}, late...), "; "))
-	if w.given {
+	if w.explicit {
 		return errReported
 	}
 	return nil

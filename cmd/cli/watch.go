@@ -14,14 +14,14 @@ import (
 	"penstock/routing/resource"
 )
 
-// watched is one change in -o json, one per line.
-type watched struct {
+// watchEvent is one change in -o json, one per line.
+type watchEvent struct {
 	Index   uint64          `json:"index"`
 	Put     json.RawMessage `json:"put,omitempty"`
-	Deleted *watchedKey     `json:"deleted,omitempty"`
+	Deleted *deletedKey     `json:"deleted,omitempty"`
 }
 
-type watchedKey struct {
+type deletedKey struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
 }
@@ -45,77 +45,77 @@ type watcher struct {
 	labels  map[string]string
 	columns columns
 
-	shown  map[string]bool // names printed and not yet reported as deleted
-	begun  bool
-	widths []int // of the columns, in bytes; never shrink
+	shown   map[string]bool // names printed and not yet reported as deleted
+	printed bool
+	widths  []int // of the columns, in bytes; never shrink
 }
 
 func (w *watcher) show(item *admin.WatchItem) error {
 	var rows [][]string
 	for _, d := range item.Put {
-		o, err := restore(d)
+		o, err := decodeDocument(d)
 		if err != nil {
 			return err
 		}
 		if !o.HasLabels(w.labels) { // or no longer has them
 			if w.shown[d.Name] {
-				rows = w.gone(rows, item.Index, d)
+				rows = w.reportDeleted(rows, item.Index, d)
 			}
 			continue
 		}
 		w.shown[d.Name] = true
 		switch w.output {
 		case "json":
-			w.line(watched{Index: item.Index, Put: d.Data})
+			w.writeJSON(watchEvent{Index: item.Index, Put: d.Data})
 		case "yaml":
-			w.document(string(resource.EncodeYAML(o)))
+			w.writeYAML(string(resource.EncodeYAML(o)))
 		default:
 			rows = append(rows, w.columns.row(o))
 		}
 	}
 	for _, d := range item.Deleted {
 		if w.shown[d.Name] {
-			rows = w.gone(rows, item.Index, d)
+			rows = w.reportDeleted(rows, item.Index, d)
 		}
 	}
 	if w.output == "table" || w.output == "wide" {
-		w.table(rows)
+		w.writeRows(rows)
 	}
 	return nil
 }
 
-// gone reports a resource as deleted.
-func (w *watcher) gone(rows [][]string, index uint64, d admin.Document) [][]string {
+// reportDeleted reports a resource as deleted.
+func (w *watcher) reportDeleted(rows [][]string, index uint64, d admin.Document) [][]string {
 	delete(w.shown, d.Name)
 	switch w.output {
 	case "json":
-		w.line(watched{Index: index, Deleted: &watchedKey{Kind: d.Kind, Name: d.Name}})
+		w.writeJSON(watchEvent{Index: index, Deleted: &deletedKey{Kind: d.Kind, Name: d.Name}})
 	case "yaml":
-		w.document(fmt.Sprintf("# %s/%s deleted\n", d.Kind, d.Name))
+		w.writeYAML(fmt.Sprintf("# %s/%s deleted\n", d.Kind, d.Name))
 	default:
 		rows = append(rows, []string{d.Name, "deleted"})
 	}
 	return rows
 }
 
-func (w *watcher) line(v watched) {
+func (w *watcher) writeJSON(v watchEvent) {
 	enc := json.NewEncoder(w.out)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v) // a terminal that went away is not an error of the command
 }
 
-func (w *watcher) document(text string) {
-	if w.begun {
+func (w *watcher) writeYAML(text string) {
+	if w.printed {
 		fmt.Fprintln(w.out, "---")
 	}
-	w.begun = true
+	w.printed = true
 	fmt.Fprint(w.out, text)
 }
 
-// table writes rows in columns at least as wide as before.
-func (w *watcher) table(rows [][]string) {
-	if !w.begun {
-		w.begun = true
+// writeRows writes rows in columns at least as wide as before.
+func (w *watcher) writeRows(rows [][]string) {
+	if !w.printed {
+		w.printed = true
 		rows = slices.Insert(rows, 0, w.columns.heading)
 		w.widths = make([]int, len(w.columns.heading))
 	}

@@ -15,9 +15,9 @@ func document(name, labels string, endpoints int) admin.Document {
 	return admin.Document{Kind: "Service", Name: name, Data: []byte(data)}
 }
 
-// changes serves a watch of services: the initial state, a change, a resource
-// that loses its label, and a deletion.
-func changes(s *admin.Server) {
+// serveChanges serves a watch of services: the initial state, a change, a
+// resource that loses its label, and a deletion.
+func serveChanges(s *admin.Server) {
 	admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, func(
 		ctx context.Context,
 		r *admin.WatchRequest,
@@ -40,8 +40,8 @@ func changes(s *admin.Server) {
 	})
 }
 
-func TestWatchShowsChangesAsTheyCome(t *testing.T) {
-	answering(t, changes)
+func TestWatchShowsChanges(t *testing.T) {
+	serveAdmin(t, serveChanges)
 	penstock("get", "services", "--watch").want(t, 0, `NAME   PROTOCOL   BALANCING    ENDPOINTS   CHECK
 a      tcp        roundRobin   1           -
 b      tcp        roundRobin   1           -
@@ -68,15 +68,15 @@ a            deleted
 	}
 }
 
-func TestAWatchThatBreaksIsAnError(t *testing.T) {
-	answering(t, func(s *admin.Server) {
+func TestBrokenWatchIsAnError(t *testing.T) {
+	serveAdmin(t, func(s *admin.Server) {
 		admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, func(
 			ctx context.Context,
 			_ *admin.WatchRequest,
 			send func(*admin.WatchItem) error,
 		) error {
 			_ = send(&admin.WatchItem{Index: 1})
-			go s.Drop(everyone)
+			go s.Drop(anyPrincipal)
 			<-ctx.Done()
 			return ctx.Err()
 		})

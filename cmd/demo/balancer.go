@@ -10,49 +10,49 @@ import (
 )
 
 const (
-	connectPatience = 2 * time.Second
-	// rounds is the number of attempts per node for one connection.
-	rounds = 3
-	// allRefused is the pause between two rounds.
-	allRefused = 100 * time.Millisecond
+	connectTimeout = 2 * time.Second
+	// attemptsPerNode is the number of attempts per node for one connection.
+	attemptsPerNode = 3
+	// retryPause is the pause between two rounds.
+	retryPause = 100 * time.Millisecond
 )
 
 // balancer stands in front of the nodes, like HAProxy or a cloud load balancer:
 // each new connection goes to the next ready node in turn. If the connect fails
 // it tries another node; an established connection stays on its node.
 type balancer struct {
-	mu       sync.Mutex
-	fronts   []*front
-	backends []*backend
-	next     int // index of the backend to try first
-	closed   bool
-	carried  map[client]*flow
-	doomed   int // connections that killed nodes carried
-	// lost are connections that ended after the node that carried them was killed.
-	// Clients remove their own entries by opening a connection or calling excused,
-	// so the size is bounded by the number of client ports.
+	mu              sync.Mutex
+	frontends       []*frontend
+	backends        []*backend
+	next            int // index of the backend to try first
+	closed          bool
+	carried         map[client]*flow
+	carriedByKilled int // connections that killed nodes carried
+	// lost are connections that ended after the node that carried them was
+	// killed. Clients remove their own entries by opening a connection or
+	// calling excused, so the size is bounded by the number of client ports.
 	lost map[client]struct{}
 
 	wg sync.WaitGroup
 }
 
-// front is one listening address of the balancer.
-type front struct {
+// frontend is one listening address of the balancer.
+type frontend struct {
 	listener net.Listener
 	targets  []string // one address per backend
 }
 
 // backend is the balancer's view of a node. The balancer's lock guards it.
 type backend struct {
-	up      bool
-	life    *life // the current process, or the last one
-	open    int
-	total   uint64 // connections assigned
-	refused uint64 // failed connects, retried on another node
+	up          bool
+	incarnation *incarnation // the current process, or the last one
+	open        int
+	total       uint64 // connections assigned
+	refused     uint64 // failed connects, retried on another node
 }
 
-// life is one process of a node. The balancer's lock guards it.
-type life struct {
+// incarnation is one process of a node. The balancer's lock guards it.
+type incarnation struct {
 	killed  bool // set just before SIGKILL
 	carried int  // connections at the time of the kill
 }
@@ -62,26 +62,26 @@ type client struct{ from, to string }
 
 // flow is one proxied connection.
 type flow struct {
-	client  client
-	backend int
-	life    *life
-	in      *net.TCPConn
-	out     *net.TCPConn // nil until connected
+	client      client
+	backend     int
+	incarnation *incarnation
+	in          *net.TCPConn
+	out         *net.TCPConn // nil until connected
 }
 
 func newBalancer(backends int) *balancer {
 	b := &balancer{carried: map[client]*flow{}, lost: map[client]struct{}{}}
 	for range backends {
-		b.backends = append(b.backends, &backend{life: &life{}})
+		b.backends = append(b.backends, &backend{incarnation: &incarnation{}})
 	}
 	return b
 }
 
 // open serves a listener until close.
 func (b *balancer) open(l net.Listener, targets []string) {
-	f := &front{listener: l, targets: targets}
+	f := &frontend{listener: l, targets: targets}
 	b.mu.Lock()
-	b.fronts = append(b.fronts, f)
+	b.frontends = append(b.frontends, f)
 	b.mu.Unlock()
 	b.wg.Go(func() {
 		for {
@@ -104,51 +104,51 @@ func (b *balancer) open(l net.Listener, targets []string) {
 func (b *balancer) close() {
 	b.mu.Lock()
 	b.closed = true
-	for _, f := range b.fronts {
+	for _, f := range b.frontends {
 		f.listener.Close()
 	}
 	for _, f := range b.carried {
-		f.end()
+		f.close()
 	}
 	b.mu.Unlock()
 	b.wg.Wait()
 }
 
-// end closes both sides; the balancer's lock is held.
-func (f *flow) end() {
+// close closes both sides; the balancer's lock is held.
+func (f *flow) close() {
 	f.in.Close()
 	if f.out != nil {
 		f.out.Close()
 	}
 }
 
-// set marks a node as ready or not.
-func (b *balancer) set(backend int, up bool) {
+// setReady marks a node as ready or not.
+func (b *balancer) setReady(backend int, up bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.backends[backend].up = up
 }
 
-// kills must be called before a node is killed: it excuses the connections that
-// the node carries.
-func (b *balancer) kills(backend int) {
+// markKilled must be called before a node is killed: it excuses the connections
+// that the node carries.
+func (b *balancer) markKilled(backend int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := b.backends[backend].life
-	l.killed = true
+	inc := b.backends[backend].incarnation
+	inc.killed = true
 	for _, f := range b.carried {
-		if f.life == l && f.out != nil {
-			l.carried++
-			b.doomed++
+		if f.incarnation == inc && f.out != nil {
+			inc.carried++
+			b.carriedByKilled++
 		}
 	}
 }
 
-// starts must be called before a node is restarted.
-func (b *balancer) starts(backend int) {
+// markStarted must be called before a node is restarted.
+func (b *balancer) markStarted(backend int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.backends[backend].life = &life{}
+	b.backends[backend].incarnation = &incarnation{}
 }
 
 // excused reports whether a client's connection broke because the node that
@@ -157,7 +157,7 @@ func (b *balancer) excused(c client) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if f := b.carried[c]; f != nil {
-		return f.life.killed
+		return f.incarnation.killed
 	}
 	_, lost := b.lost[c]
 	delete(b.lost, c)
@@ -169,42 +169,43 @@ type counts struct {
 	up             bool
 	open           int
 	total, refused uint64
-	doomed         int // carried by the last process when it was killed
+	carriedAtKill  int // carried by the last process when it was killed
 }
 
 func (b *balancer) counts(backend int) counts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	one := b.backends[backend]
-	return counts{one.up, one.open, one.total, one.refused, one.life.carried}
+	return counts{one.up, one.open, one.total, one.refused, one.incarnation.carried}
 }
 
-// died returns the number of connections that killed nodes carried.
-func (b *balancer) died() int {
+// carriedByKilledNodes returns the number of connections that killed nodes
+// carried.
+func (b *balancer) carriedByKilledNodes() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.doomed
+	return b.carriedByKilled
 }
 
 // serve proxies one connection.
-func (b *balancer) serve(to *front, in *net.TCPConn) {
+func (b *balancer) serve(to *frontend, in *net.TCPConn) {
 	defer in.Close()
 	f := &flow{client: client{in.RemoteAddr().String(), in.LocalAddr().String()}, in: in}
 	b.mu.Lock()
 	delete(b.lost, f.client)
 	b.mu.Unlock()
 	tried := map[int]bool{}
-	for range rounds * len(b.backends) {
+	for range attemptsPerNode * len(b.backends) {
 		if !b.assign(f, tried) {
 			return
 		}
-		d := net.Dialer{Timeout: connectPatience}
+		d := net.Dialer{Timeout: connectTimeout}
 		c, err := d.DialContext(context.Background(), "tcp", to.targets[f.backend])
 		out, ok := c.(*net.TCPConn)
 		if err != nil || !ok {
 			b.release(f, true)
 			if tried[f.backend] = true; len(tried) == len(b.backends) {
-				time.Sleep(allRefused)
+				time.Sleep(retryPause)
 				clear(tried)
 			}
 			continue
@@ -212,12 +213,12 @@ func (b *balancer) serve(to *front, in *net.TCPConn) {
 		b.mu.Lock()
 		f.out = out
 		b.backends[f.backend].total++
-		if f.life.killed { // connected just before the kill
-			f.life.carried++
-			b.doomed++
+		if f.incarnation.killed { // connected just before the kill
+			f.incarnation.carried++
+			b.carriedByKilled++
 		}
 		if b.closed {
-			f.end()
+			f.close()
 		}
 		b.mu.Unlock()
 		relay(in, out)
@@ -246,7 +247,7 @@ func (b *balancer) assign(f *flow, tried map[int]bool) bool {
 		}
 	}
 	b.next = at + 1
-	f.backend, f.life = at, b.backends[at].life
+	f.backend, f.incarnation = at, b.backends[at].incarnation
 	b.backends[at].open++
 	b.carried[f.client] = f
 	return true
@@ -264,7 +265,7 @@ func (b *balancer) release(f *flow, refused bool) {
 		one.refused++
 		return
 	}
-	if f.life.killed {
+	if f.incarnation.killed {
 		b.lost[f.client] = struct{}{}
 	}
 }

@@ -32,9 +32,9 @@ func newPeer(t *testing.T, serve func(*net.TCPConn)) *peer {
 	return newPeerAt(t, "127.0.0.1", serve)
 }
 
-// deadPeer returns an address that refuses connections. It has a dedicated IP:
-// a port of 127.0.0.1 could be reused by another program.
-func deadPeer(t *testing.T) *peer {
+// refusingPeer returns an address that refuses connections. It has a dedicated
+// IP: a port of 127.0.0.1 could be reused by another program.
+func refusingPeer(t *testing.T) *peer {
 	t.Helper()
 	p := newPeerAt(t, "127.16.0.1", echo)
 	p.l.Close()
@@ -84,20 +84,20 @@ func echo(c *net.TCPConn) {
 	c.CloseWrite()
 }
 
-// name returns a handler that sends a word and closes.
-func name(word string) func(*net.TCPConn) {
+// sendName returns a handler that sends a word and closes.
+func sendName(word string) func(*net.TCPConn) {
 	return func(c *net.TCPConn) { io.WriteString(c, word) }
 }
 
-// balance starts a balancer for peers, all of them ready, and returns its
+// startBalancer starts a balancer for peers, all of them ready, and returns its
 // address.
-func balance(t *testing.T, peers ...*peer) (*balancer, string) {
+func startBalancer(t *testing.T, peers ...*peer) (*balancer, string) {
 	t.Helper()
 	b := newBalancer(len(peers))
 	var targets []string
 	for i, p := range peers {
 		targets = append(targets, p.addr)
-		b.set(i, true)
+		b.setReady(i, true)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -119,8 +119,8 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// hears returns everything that a new connection receives.
-func hears(t *testing.T, addr string) string {
+// readAll returns everything that a new connection receives.
+func readAll(t *testing.T, addr string) string {
 	t.Helper()
 	c := dial(t, addr)
 	defer c.Close()
@@ -131,13 +131,13 @@ func hears(t *testing.T, addr string) string {
 	return string(text)
 }
 
-// eventually waits until is returns true.
-func eventually(t *testing.T, what string, is func() bool) {
+// eventually waits until holds returns true.
+func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for !is() {
+	for !holds() {
 		select {
 		case <-deadline:
 			t.Fatal("never: " + what)
@@ -146,27 +146,27 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// ends returns the balancer's key of a connection.
-func ends(conn net.Conn) client {
+// clientOf returns the balancer's key of a connection.
+func clientOf(conn net.Conn) client {
 	return client{conn.LocalAddr().String(), conn.RemoteAddr().String()}
 }
 
 func TestBalancerTakesTurns(t *testing.T) {
-	_, addr := balance(t, newPeer(t, name("a")), newPeer(t, name("b")), newPeer(t, name("c")))
+	_, addr := startBalancer(t, newPeer(t, sendName("a")), newPeer(t, sendName("b")), newPeer(t, sendName("c")))
 	got := ""
 	for range 6 {
-		got += hears(t, addr)
+		got += readAll(t, addr)
 	}
 	if got != "abcabc" {
 		t.Errorf("the turns were %q", got)
 	}
 }
 
-func TestBalancerRetriesWhatCannotConnect(t *testing.T) {
-	dead := deadPeer(t)
-	b, addr := balance(t, dead, newPeer(t, name("a")))
+func TestBalancerRetriesFailedConnects(t *testing.T) {
+	dead := refusingPeer(t)
+	b, addr := startBalancer(t, dead, newPeer(t, sendName("a")))
 	for range 4 {
-		if got := hears(t, addr); got != "a" {
+		if got := readAll(t, addr); got != "a" {
 			t.Errorf("answered by %q", got)
 		}
 	}
@@ -180,14 +180,14 @@ func TestBalancerRetriesWhatCannotConnect(t *testing.T) {
 
 // An established connection is not retried elsewhere: the node may have acted
 // on it.
-func TestBalancerDoesNotRetryWhatWasConnected(t *testing.T) {
+func TestBalancerDoesNotRetryEstablishedConnections(t *testing.T) {
 	breaks := newPeer(t, func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1)) // a reset that comes sooner may look like a failed connect
 		c.SetLinger(0)
 		c.Close()
 	})
-	other := newPeer(t, name("b"))
-	_, addr := balance(t, breaks, other)
+	other := newPeer(t, sendName("b"))
+	_, addr := startBalancer(t, breaks, other)
 	c := dial(t, addr)
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -200,19 +200,19 @@ func TestBalancerDoesNotRetryWhatWasConnected(t *testing.T) {
 	}
 }
 
-func TestBalancerWithNobodyCloses(t *testing.T) {
-	dead := deadPeer(t)
-	_, addr := balance(t, dead, dead)
-	if got := hears(t, addr); got != "" {
+func TestBalancerWithoutBackendsCloses(t *testing.T) {
+	dead := refusingPeer(t)
+	_, addr := startBalancer(t, dead, dead)
+	if got := readAll(t, addr); got != "" {
 		t.Errorf("heard %q", got)
 	}
 }
 
 // A draining node keeps its connections and gets no new ones.
-func TestBalancerLeavesADrainingNodeAlone(t *testing.T) {
+func TestBalancerAvoidsDrainingNode(t *testing.T) {
 	drains, other := newPeer(t, echo), newPeer(t, echo)
-	b, addr := balance(t, drains, other)
-	b.set(0, false)
+	b, addr := startBalancer(t, drains, other)
+	b.setReady(0, false)
 	var draining atomic.Bool
 	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if draining.Load() {
@@ -229,18 +229,18 @@ func TestBalancerLeavesADrainingNodeAlone(t *testing.T) {
 	var kept net.Conn
 	for drains.count.Load() == 0 {
 		kept = dial(t, addr)
-		say(t, kept, "x")
+		mustEcho(t, kept, "x")
 	}
 	draining.Store(true)
 	eventually(t, "the node is out", func() bool { return !b.counts(0).up })
 	before := drains.count.Load()
 	for range 4 {
-		say(t, dial(t, addr), "x")
+		mustEcho(t, dial(t, addr), "x")
 	}
 	if got := drains.count.Load() - before; got != 0 {
 		t.Errorf("it got %d connections while it drained", got)
 	}
-	say(t, kept, "still there")
+	mustEcho(t, kept, "still there")
 	draining.Store(false)
 	eventually(t, "the node is up again", func() bool { return b.counts(0).up })
 	ready.CloseClientConnections()
@@ -248,8 +248,8 @@ func TestBalancerLeavesADrainingNodeAlone(t *testing.T) {
 	eventually(t, "the node is found dead", func() bool { return !b.counts(0).up })
 }
 
-// say sends a text to an echo server and expects it back.
-func say(t *testing.T, c net.Conn, text string) {
+// mustEcho sends a text to an echo server and expects it back.
+func mustEcho(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func say(t *testing.T, c net.Conn, text string) {
 }
 
 func TestBalancerCopiesEveryByte(t *testing.T) {
-	_, addr := balance(t, newPeer(t, echo))
+	_, addr := startBalancer(t, newPeer(t, echo))
 	sent := make([]byte, 5<<20+17)
 	rand.Read(sent)
 	var wg sync.WaitGroup
@@ -282,7 +282,7 @@ func TestBalancerCopiesEveryByte(t *testing.T) {
 }
 
 // Each side may half-close while the other continues.
-func TestBalancerPassesHalfClosesOn(t *testing.T) {
+func TestBalancerForwardsHalfCloses(t *testing.T) {
 	asked := make(chan string, 1)
 	answers := newPeer(t, func(c *net.TCPConn) {
 		io.WriteString(c, "greeting")
@@ -290,7 +290,7 @@ func TestBalancerPassesHalfClosesOn(t *testing.T) {
 		text, _ := io.ReadAll(c)
 		asked <- string(text)
 	})
-	_, addr := balance(t, answers)
+	_, addr := startBalancer(t, answers)
 	c := dial(t, addr)
 	if text, err := io.ReadAll(c); err != nil || string(text) != "greeting" {
 		t.Fatalf("heard %q, %v", text, err)
@@ -302,9 +302,9 @@ func TestBalancerPassesHalfClosesOn(t *testing.T) {
 	}
 }
 
-func TestBalancerPassesResetsOn(t *testing.T) {
+func TestBalancerForwardsResets(t *testing.T) {
 	met := make(chan error, 1)
-	_, addr := balance(t, newPeer(t, func(c *net.TCPConn) {
+	_, addr := startBalancer(t, newPeer(t, func(c *net.TCPConn) {
 		io.WriteString(c, "x")
 		_, err := io.ReadAll(c)
 		met <- err
@@ -319,13 +319,13 @@ func TestBalancerPassesResetsOn(t *testing.T) {
 }
 
 // Only connections of the killed process are excused.
-func TestBalancerExcusesWhatAKilledNodeCarried(t *testing.T) {
+func TestBalancerExcusesConnectionsOfKilledNode(t *testing.T) {
 	var victims sync.Map // connections of the killed node
 	killed := newPeer(t, func(c *net.TCPConn) {
 		victims.Store(c, nil)
 		echo(c)
 	})
-	b, addr := balance(t, killed, newPeer(t, echo))
+	b, addr := startBalancer(t, killed, newPeer(t, echo))
 	die := func() { // what the kernel does with a killed process's connections
 		victims.Range(func(c, _ any) bool {
 			c.(net.Conn).Close()
@@ -334,21 +334,21 @@ func TestBalancerExcusesWhatAKilledNodeCarried(t *testing.T) {
 	}
 	on := []net.Conn{dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)}
 	for _, c := range on {
-		say(t, c, "x") // ensures that each is assigned to a node
+		mustEcho(t, c, "x") // ensures that each is assigned to a node
 	}
 	if c := b.counts(0); c.open != 2 {
 		t.Fatalf("the node carries %d connections, want 2", c.open)
 	}
-	if b.excused(ends(on[0])) {
+	if b.excused(clientOf(on[0])) {
 		t.Error("excused before the kill")
 	}
-	b.kills(0)
+	b.markKilled(0)
 	die()
 	excused := 0
 	for _, c := range on {
 		io.WriteString(c, "y")
 		_, err := io.ReadFull(c, make([]byte, 1))
-		is := b.excused(ends(c))
+		is := b.excused(clientOf(c))
 		if broken := err != nil; is != broken {
 			t.Errorf("broken: %t, excused: %t", broken, is)
 		}
@@ -356,13 +356,13 @@ func TestBalancerExcusesWhatAKilledNodeCarried(t *testing.T) {
 			excused++
 		}
 	}
-	if excused != 2 || b.died() != 2 {
-		t.Errorf("%d connections are excused, the node carried %d; want 2 of 2", excused, b.died())
+	if excused != 2 || b.carriedByKilledNodes() != 2 {
+		t.Errorf("%d connections are excused, the node carried %d; want 2 of 2", excused, b.carriedByKilledNodes())
 	}
-	b.starts(0)
+	b.markStarted(0)
 	on = []net.Conn{dial(t, addr), dial(t, addr)}
 	for _, c := range on {
-		say(t, c, "x")
+		mustEcho(t, c, "x")
 	}
 	die() // without a kill
 	broken := 0
@@ -371,7 +371,7 @@ func TestBalancerExcusesWhatAKilledNodeCarried(t *testing.T) {
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 			broken++
 		}
-		if b.excused(ends(c)) {
+		if b.excused(clientOf(c)) {
 			t.Error("what broke on the node's next process is excused")
 		}
 	}

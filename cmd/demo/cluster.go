@@ -37,25 +37,25 @@ type cluster struct {
 	shop, flaky, edge, kafka, plain string
 }
 
-// conditionPatience bounds each wait of the demo; it allows for a busy machine.
-const conditionPatience = time.Minute
+// conditionTimeout bounds each wait of the demo; it allows for a busy machine.
+const conditionTimeout = time.Minute
 
 // newCluster reserves addresses. It does not start the nodes.
 func newCluster(ctx context.Context, exe, dir string) (*cluster, error) {
 	f := &cluster{balancer: newBalancer(nodeCount), spawn: newSpawner()}
-	var fronts []net.Listener
+	var frontends []net.Listener
 	for _, port := range []int{shopPort, flakyPort, edgePort} {
 		l, err := listen(ctx, port)
 		if err != nil {
-			for _, l := range fronts {
+			for _, l := range frontends {
 				l.Close()
 			}
 			f.close()
 			return nil, err
 		}
-		fronts = append(fronts, l)
+		frontends = append(frontends, l)
 	}
-	hosts := hosts(portOf(fronts[0]))
+	hosts := hosts(portOf(frontends[0]))
 	for _, p := range []struct {
 		at    *int
 		usual int
@@ -65,7 +65,7 @@ func newCluster(ctx context.Context, exe, dir string) (*cluster, error) {
 	} {
 		var err error
 		if *p.at, err = freePort(ctx, hosts, p.usual); err != nil {
-			for _, l := range fronts {
+			for _, l := range frontends {
 				l.Close()
 			}
 			f.close()
@@ -77,7 +77,7 @@ func newCluster(ctx context.Context, exe, dir string) (*cluster, error) {
 		err = f.openKafka(ctx, hosts)
 	}
 	if err != nil {
-		for _, l := range fronts {
+		for _, l := range frontends {
 			l.Close()
 		}
 		f.close()
@@ -87,15 +87,15 @@ func newCluster(ctx context.Context, exe, dir string) (*cluster, error) {
 		f.nodes = append(f.nodes, newNode(exe, dir, fmt.Sprintf("n%d", i+1), host, f.ports, f.spawn))
 	}
 	for i, port := range []int{f.ports.shop, f.ports.flaky, f.ports.edge} {
-		f.balancer.open(fronts[i], targets(hosts, port))
+		f.balancer.open(frontends[i], targets(hosts, port))
 	}
-	f.shop, f.flaky, f.edge = fronts[0].Addr().String(), fronts[1].Addr().String(), fronts[2].Addr().String()
+	f.shop, f.flaky, f.edge = frontends[0].Addr().String(), frontends[1].Addr().String(), frontends[2].Addr().String()
 	return f, nil
 }
 
-// form starts the nodes and waits until all of them have formed one cluster, in
-// which every node is a voter from the start.
-func (f *cluster) form(ctx context.Context) error {
+// bootstrap starts the nodes and waits until all of them have formed one
+// cluster, in which every node is a voter from the start.
+func (f *cluster) bootstrap(ctx context.Context) error {
 	token := trust.NewExpectToken().Reveal()
 	var join []string
 	for _, n := range f.nodes {
@@ -108,7 +108,7 @@ func (f *cluster) form(ctx context.Context) error {
 	}
 	for i, n := range f.nodes {
 		if err := f.await(ctx, n, "is not ready", func() bool {
-			return n.says() != nil && f.balancer.counts(i).up
+			return n.lastReport() != nil && f.balancer.counts(i).up
 		}); err != nil {
 			return err
 		}
@@ -116,29 +116,29 @@ func (f *cluster) form(ctx context.Context) error {
 	return nil
 }
 
-// await waits until is returns true. what names the failed condition in the
+// await waits until holds returns true. what names the failed condition in the
 // error.
-func (f *cluster) await(ctx context.Context, about *node, what string, is func() bool) error {
-	deadline := time.Now().Add(conditionPatience)
-	for !is() {
-		if err := f.died(); err != nil {
+func (f *cluster) await(ctx context.Context, about *node, what string, holds func() bool) error {
+	deadline := time.Now().Add(conditionTimeout)
+	for !holds() {
+		if err := f.checkAlive(); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if time.Now().After(deadline) {
-			return about.failure(fmt.Errorf("%s after %v", what, conditionPatience))
+			return about.withLog(fmt.Errorf("%s after %v", what, conditionTimeout))
 		}
 		pause(ctx, 20*time.Millisecond)
 	}
 	return nil
 }
 
-// died returns an error if a node ended unexpectedly.
-func (f *cluster) died() error {
+// checkAlive returns an error if a node ended unexpectedly.
+func (f *cluster) checkAlive() error {
 	for _, n := range f.nodes {
-		if err := n.died(); err != nil {
+		if err := n.checkAlive(); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (f *cluster) died() error {
 func (f *cluster) leader() *node {
 	var leader *node
 	for _, n := range f.nodes {
-		if n.leads() {
+		if n.isLeader() {
 			leader = n
 		}
 	}
@@ -158,27 +158,27 @@ func (f *cluster) leader() *node {
 		return nil
 	}
 	for _, n := range f.nodes {
-		if r := n.says(); n.running() != nil && (r == nil || r.leader != leader.name) {
+		if r := n.lastReport(); n.running() != nil && (r == nil || r.leader != leader.name) {
 			return nil
 		}
 	}
 	return leader
 }
 
-// whole reports whether all nodes are voters and follow the same leader.
-func (f *cluster) whole() bool {
+// allVoting reports whether all nodes are voters and follow the same leader.
+func (f *cluster) allVoting() bool {
 	for _, n := range f.nodes {
-		if r := n.says(); r == nil || r.self.State != "serving" || r.self.Role != "leader" && r.self.Role != "voter" {
+		if r := n.lastReport(); r == nil || r.self.State != "serving" || r.self.Role != "leader" && r.self.Role != "voter" {
 			return false
 		}
 	}
 	return f.leader() != nil
 }
 
-// some returns a random running node.
-func (f *cluster) some() *node {
+// randomNode returns a random running node.
+func (f *cluster) randomNode() *node {
 	for _, i := range rand.Perm(len(f.nodes)) { //nolint:gosec // no secret
-		if f.nodes[i].says() != nil {
+		if f.nodes[i].lastReport() != nil {
 			return f.nodes[i]
 		}
 	}
@@ -197,19 +197,19 @@ func (f *cluster) index(n *node) int {
 
 // kill ends a node with SIGKILL and returns how many connections it carried.
 func (f *cluster) kill(n *node) (carried int) {
-	p := n.gone()
-	f.balancer.kills(f.index(n))
+	p := n.detach()
+	f.balancer.markKilled(f.index(n))
 	p.kill()
-	return f.balancer.counts(f.index(n)).doomed
+	return f.balancer.counts(f.index(n)).carriedAtKill
 }
 
 // restart starts a node with nothing but its data folder.
 func (f *cluster) restart(n *node) error {
-	f.balancer.starts(f.index(n))
+	f.balancer.markStarted(f.index(n))
 	return n.start("")
 }
 
-const stopPatience = 15 * time.Second
+const stopTimeout = 15 * time.Second
 
 // stop stops the nodes one by one, the leader last, so that no election is
 // needed.
@@ -221,10 +221,10 @@ func (f *cluster) stop() error {
 			if (n == leader) != last {
 				continue
 			}
-			err := n.died()
-			if p := n.gone(); err == nil && p != nil {
-				if err = p.stop(stopPatience); err != nil {
-					err = n.failure(err)
+			err := n.checkAlive()
+			if p := n.detach(); err == nil && p != nil {
+				if err = p.stop(stopTimeout); err != nil {
+					err = n.withLog(err)
 				}
 			}
 			errs = append(errs, err)
@@ -237,7 +237,7 @@ func (f *cluster) stop() error {
 func (f *cluster) close() {
 	f.balancer.close()
 	for _, n := range f.nodes {
-		if p := n.gone(); p != nil {
+		if p := n.detach(); p != nil {
 			p.kill()
 		}
 	}

@@ -55,7 +55,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer s.sweep()
 	// 2. The services, and the addresses of everything else.
-	w, err := newWorld(dir)
+	w, err := newFixtures(dir)
 	if err != nil {
 		return err
 	}
@@ -66,23 +66,26 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer f.close()
 	// 3. Status polling and the balancer's health probes.
-	asking, stopAsking := context.WithCancel(context.Background())
-	var asked sync.WaitGroup
-	defer asked.Wait()
-	defer stopAsking()
+	polling, stopPolling := context.WithCancel(context.Background())
+	var pollers sync.WaitGroup
+	defer pollers.Wait()
+	defer stopPolling()
 	for i, n := range f.nodes {
-		asked.Go(func() { n.follow(asking) })
-		asked.Go(func() { f.balancer.probe(asking, i, "http://"+n.http+"/readyz") })
+		pollers.Go(func() { n.pollReports(polling) })
+		pollers.Go(func() { f.balancer.probe(polling, i, "http://"+n.http+"/readyz") })
 	}
 	// 4. The nodes.
 	began := time.Now()
-	if err := f.form(ctx); err != nil {
+	if err := f.bootstrap(ctx); err != nil {
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
 		return err
 	}
-	v := &view{out: o.Out, screen: o.Screen, world: w, cluster: f, program: program(o.Executable), began: began, health: map[string]string{}}
+	v := &view{
+		out: o.Out, screen: o.Screen, fixtures: w, cluster: f, program: program(o.Executable),
+		began: began, health: map[string]string{},
+	}
 	err = play(ctx, &o, v)
 	// 6. The clients have ended. Stop the nodes before the services that they
 	// forward to.
@@ -94,13 +97,13 @@ func Run(ctx context.Context, o Options) (err error) {
 
 // play runs from the first resource to the end of the last client.
 func play(ctx context.Context, o *Options, v *view) error {
-	s := newStory(v.world, v.cluster, v.event)
-	front, _ := strconv.Atoi(portText(v.cluster.kafka))
-	kafka, err := v.world.kafkaResources(v.cluster.ports, front)
+	s := newScenario(v.fixtures, v.cluster, v.event)
+	frontPort, _ := strconv.Atoi(portText(v.cluster.kafka))
+	kafka, err := v.fixtures.kafkaResources(v.cluster.ports, frontPort)
 	if err != nil {
 		return err
 	}
-	n, _, _, err := s.apply(ctx, v.world.resources(v.cluster.ports, 100-firstV2)+"---\n"+kafka)
+	n, _, _, err := s.apply(ctx, v.fixtures.resources(v.cluster.ports, 100-firstV2)+"---\n"+kafka)
 	if err != nil {
 		if ctx.Err() != nil {
 			return errInterrupted
@@ -108,14 +111,14 @@ func play(ctx context.Context, o *Options, v *view) error {
 		return fmt.Errorf("node %s: %w", n.name, err)
 	}
 	for i, n := range v.cluster.nodes {
-		if err := v.cluster.await(ctx, n, "does not listen", n.listens); err != nil {
+		if err := v.cluster.await(ctx, n, "is not listening", n.listens); err != nil {
 			return err
 		}
-		v.event("%s serves at %s (process %d), /readyz says %t", n.name, n.host, n.pid(), v.cluster.balancer.counts(i).up)
+		v.event("%s serves at %s (process %d), ready: %t", n.name, n.host, n.pid(), v.cluster.balancer.counts(i).up)
 	}
 	// 5. Clients, events and the screen, until the time is up.
-	t := newTraffic(v.world, v.cluster)
-	k := &kafkaTraffic{world: v.world, cluster: v.cluster}
+	t := newTraffic(v.fixtures, v.cluster)
+	k := &kafkaTraffic{fixtures: v.fixtures, cluster: v.cluster}
 	stopKafka, err := k.start(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -124,40 +127,40 @@ func play(ctx context.Context, o *Options, v *view) error {
 		return fmt.Errorf("kafka: %w", err)
 	}
 	defer stopKafka()
-	v.traffic, v.story, v.kafka = t, s, k
-	v.event("traffic begins, %s after the first node was started", seconds(time.Since(v.began)))
+	v.traffic, v.scenario, v.kafka = t, s, k
+	v.event("traffic starts, %s after the first node", seconds(time.Since(v.began)))
 	stop := t.start()
-	show, end := context.WithCancel(ctx)
+	running, end := context.WithCancel(ctx)
 	defer end()
 	var wg sync.WaitGroup
 	var failed error
 	wg.Go(func() {
-		failed = s.run(show)
+		failed = s.run(running)
 		end()
 	})
-	wg.Go(func() { v.watchEndpoints(show) })
-	wg.Go(func() { s.tenancy(show, k) })
+	wg.Go(func() { v.watchEndpoints(running) })
+	wg.Go(func() { s.changeTenants(running, k) })
 	if o.For > 0 {
 		wg.Go(func() {
-			pause(show, o.For)
+			pause(running, o.For)
 			select {
-			case <-s.once:
-			case <-show.Done():
+			case <-s.firstRound:
+			case <-running.Done():
 			}
 			end()
 		})
 	}
-	v.run(show)
+	v.run(running)
 	wg.Wait()
 	stop()
 	stopKafka()
-	v.summary()
+	v.printSummary()
 	return failed
 }
 
 // listens reports whether all listeners of the node are listening.
 func (n *node) listens() bool {
-	r := n.says()
+	r := n.lastReport()
 	if r == nil {
 		return false
 	}

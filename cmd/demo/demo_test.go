@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestSweepRemovesADemosFolderAndNoOther(t *testing.T) {
+func TestSweepRemovesOnlyDemoFolders(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	dir, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
@@ -46,7 +46,7 @@ func TestSweepRemovesADemosFolderAndNoOther(t *testing.T) {
 }
 
 // If a user's own nodes have the default ports, the demo uses others.
-func TestTakenPortsArePassedOver(t *testing.T) {
+func TestTakenPortsAreSkipped(t *testing.T) {
 	mine, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestNodesDoNotInheritSettings(t *testing.T) {
 }
 
 // If another demo has the default plain-text Kafka ports, others are found.
-func TestKafkaPortsOfASecondDemo(t *testing.T) {
+func TestSecondDemoFindsKafkaPorts(t *testing.T) {
 	if taken, err := net.Listen("tcp", at("127.0.0.1", plainPort)); err == nil { // else another program has it
 		defer taken.Close()
 	}

@@ -26,7 +26,7 @@ var tenantNames = []string{"red", "green", "blue"}
 const extraTenant = "extra"
 
 // startKafka starts the embedded cluster.
-func (w *world) startKafka() (err error) {
+func (w *fixtures) startKafka() (err error) {
 	w.kafka, err = kfake.NewCluster(kfake.NumBrokers(kafkaBrokers))
 	return err
 }
@@ -34,9 +34,9 @@ func (w *world) startKafka() (err error) {
 // suffix is the domain suffix of a tenant's broker names.
 func suffix(tenant string) string { return "." + tenant + ".localhost" }
 
-// kafkaResources returns the initial Kafka resources. front is the balancer's
+// kafkaResources returns the initial Kafka resources. frontPort is the balancer's
 // port, which clients are given instead of the nodes' own.
-func (w *world) kafkaResources(p ports, front int) (string, error) {
+func (w *fixtures) kafkaResources(p ports, frontPort int) (string, error) {
 	text := fmt.Sprintf(`kind: Listener
 name: kafka
 spec: {address: ":%d", protocol: kafka, tls: {}}
@@ -57,14 +57,14 @@ spec:
 		if err != nil {
 			return "", err
 		}
-		text += "---\n" + cert.resource(name+"-tls") + "---\n" + tenant(name, front, 0)
+		text += "---\n" + cert.resource(name+"-tls") + "---\n" + tenant(name, frontPort, 0)
 	}
 	return text, nil
 }
 
 // tenant returns a virtual cluster behind the TLS port; round varies its
 // maxFrame.
-func tenant(name string, front, round int) string {
+func tenant(name string, frontPort, round int) string {
 	return fmt.Sprintf(`kind: VirtualCluster
 name: %[1]s
 spec:
@@ -73,7 +73,7 @@ spec:
   filters: [{type: MultiTenant, config: {tenantKey: %[1]s}}]
   maxFrame: %[4]dMiB
   brokers: {discover: {endpointRef: kafka, bootstrap: bootstrap%[2]s, sniPattern: "broker-$(nodeId)%[2]s", advertisePort: %[3]d}}
-`, name, suffix(name), front, 16+round%16)
+`, name, suffix(name), frontPort, 16+round%16)
 }
 
 // pair is a certificate with its key, in PEM.
@@ -84,7 +84,7 @@ func (p *pair) resource(name string) string {
 }
 
 // issue creates a certificate for a name, signed by the demo's CA.
-func (w *world) issue(name string) (*pair, error) {
+func (w *fixtures) issue(name string) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (w *world) issue(name string) (*pair, error) {
 // ports, because clients are given those of the nodes.
 func plainPorts(ctx context.Context, hosts []string) (int, error) {
 	all := append([]string{"127.0.0.1"}, hosts...)
-	whole := func(first int) bool {
+	allFree := func(first int) bool {
 		for i := range 1 + kafkaBrokers {
 			if first+i > 65535 || !free(ctx, all, first+i) {
 				return false
@@ -121,7 +121,7 @@ func plainPorts(ctx context.Context, hosts []string) (int, error) {
 		}
 		return true
 	}
-	if whole(plainPort) {
+	if allFree(plainPort) {
 		return plainPort, nil
 	}
 	for range 100 {
@@ -129,7 +129,7 @@ func plainPorts(ctx context.Context, hosts []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if whole(first) {
+		if allFree(first) {
 			return first, nil
 		}
 	}

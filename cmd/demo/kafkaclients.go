@@ -20,35 +20,35 @@ import (
 const (
 	demoTopic      = "orders"
 	demoPartitions = 2
-	recordEvery    = 100 * time.Millisecond // per producer
-	// kept is the number of records kept per partition: the embedded cluster holds
-	// them in memory.
-	kept      = 500
-	trimEvery = 5 * time.Second
+	recordInterval = 100 * time.Millisecond // per producer
+	// keptRecords is the number of records kept per partition: the embedded
+	// cluster holds them in memory.
+	keptRecords  = 500
+	trimInterval = 5 * time.Second
 )
 
 // kafkaTraffic runs the Kafka clients, a producer and a consumer per partition
 // of each tenant's topic, and counts what they observe. Records are numbered
 // and must arrive in order.
 type kafkaTraffic struct {
-	world   *world
-	cluster *cluster
+	fixtures *fixtures
+	cluster  *cluster
 
-	produced, consumed atomic.Int64
-	wrong              atomic.Int64 // records lost, duplicated or out of order
-	spared, broken     atomic.Int64 // broken connections: of killed nodes, of others
+	produced, consumed   atomic.Int64
+	misplaced            atomic.Int64 // records lost, duplicated or out of order
+	lostWithNode, broken atomic.Int64 // broken connections: of killed nodes, of others
 
 	mu     sync.Mutex
 	faults []string
 }
 
 func (k *kafkaTraffic) fault(format string, args ...any) {
-	k.wrong.Add(1)
-	k.say(format, args...)
+	k.misplaced.Add(1)
+	k.log(format, args...)
 }
 
-// say records a message for the summary.
-func (k *kafkaTraffic) say(format string, args ...any) {
+// log records a message for the summary.
+func (k *kafkaTraffic) log(format string, args ...any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.faults) < 10 {
@@ -88,7 +88,7 @@ func (k *kafkaTraffic) dial(ctx context.Context, _, address string) (net.Conn, e
 		return nil, err
 	}
 	if named {
-		secure := tls.Client(c, &tls.Config{RootCAs: k.world.roots, ServerName: host})
+		secure := tls.Client(c, &tls.Config{RootCAs: k.fixtures.roots, ServerName: host})
 		if err := secure.HandshakeContext(ctx); err != nil {
 			c.Close()
 			return nil, err
@@ -101,27 +101,27 @@ func (k *kafkaTraffic) dial(ctx context.Context, _, address string) (net.Conn, e
 // watchedConn counts connections that break without their client closing them.
 type watchedConn struct {
 	net.Conn
-	traffic *kafkaTraffic
-	own     atomic.Bool
-	told    sync.Once
+	traffic        *kafkaTraffic
+	closedByClient atomic.Bool
+	reported       sync.Once
 }
 
 // Close closes the connection on behalf of the client.
 func (c *watchedConn) Close() error {
-	c.own.Store(true)
+	c.closedByClient.Store(true)
 	return c.Conn.Close()
 }
 
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	// A client interrupts a pending read by setting its deadline.
-	if err != nil && !c.own.Load() && !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.told.Do(func() {
+	if err != nil && !c.closedByClient.Load() && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.reported.Do(func() {
 			if c.traffic.cluster.balancer.excused(client{c.LocalAddr().String(), c.RemoteAddr().String()}) {
-				c.traffic.spared.Add(1)
+				c.traffic.lostWithNode.Add(1)
 			} else {
 				c.traffic.broken.Add(1)
-				c.traffic.say("the connection from %s to %s broke: %v", c.LocalAddr(), c.RemoteAddr(), err)
+				c.traffic.log("the connection from %s to %s broke: %v", c.LocalAddr(), c.RemoteAddr(), err)
 			}
 		})
 	}
@@ -176,7 +176,7 @@ func (k *kafkaTraffic) start(ctx context.Context) (stop func(), err error) {
 // makeTopic creates the demo's topic. It also succeeds if the answer to an
 // earlier attempt was lost.
 func makeTopic(ctx context.Context, c *kgo.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, conditionPatience)
+	ctx, cancel := context.WithTimeout(ctx, conditionTimeout)
 	defer cancel()
 	for {
 		r, err := kadm.NewClient(c).CreateTopic(ctx, demoPartitions, 1, nil, demoTopic)
@@ -197,7 +197,7 @@ func (k *kafkaTraffic) produce(ctx context.Context, tenant string, c *kgo.Client
 			return
 		}
 		k.produced.Add(1)
-		pause(ctx, recordEvery)
+		pause(ctx, recordInterval)
 	}
 }
 
@@ -207,23 +207,23 @@ func (k *kafkaTraffic) consume(ctx context.Context, tenant string, c, admin *kgo
 	for ctx.Err() == nil {
 		c.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
 			if string(r.Value) != strconv.FormatInt(next, 10) {
-				k.fault("%s: record %q at offset %d, where %d was to come", tenant, r.Value, r.Offset, next)
+				k.fault("%s: record %q at offset %d, want %d", tenant, r.Value, r.Offset, next)
 			}
 			next++
 			k.consumed.Add(1)
 		})
-		if next > kept && time.Since(trimmed) > trimEvery {
+		if next > keptRecords && time.Since(trimmed) > trimInterval {
 			trimmed = time.Now()
 			var before kadm.Offsets
-			before.AddOffset(demoTopic, partition, next-kept, -1)
+			before.AddOffset(demoTopic, partition, next-keptRecords, -1)
 			_, _ = kadm.NewClient(admin).DeleteRecords(ctx, before) // retried with the next trim
 		}
 	}
 }
 
-// visit produces one record to a tenant's topic, consumes it, and deletes the
+// useTenant produces one record to a tenant's topic, consumes it, and deletes the
 // topic.
-func (k *kafkaTraffic) visit(ctx context.Context, tenant string) error {
+func (k *kafkaTraffic) useTenant(ctx context.Context, tenant string) error {
 	c, err := k.client(tenant, kgo.DefaultProduceTopic(demoTopic), kgo.ConsumeTopics(demoTopic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
@@ -233,13 +233,13 @@ func (k *kafkaTraffic) visit(ctx context.Context, tenant string) error {
 	if err := makeTopic(ctx, c); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, conditionPatience)
+	ctx, cancel := context.WithTimeout(ctx, conditionTimeout)
 	defer cancel()
 	if err := c.ProduceSync(ctx, kgo.StringRecord("hello")).FirstErr(); err != nil {
 		return err
 	}
 	if fetches := c.PollFetches(ctx); fetches.NumRecords() == 0 {
-		return fmt.Errorf("no record came back: %w", errors.Join(fetches.Err(), ctx.Err()))
+		return fmt.Errorf("consumed no record: %w", errors.Join(fetches.Err(), ctx.Err()))
 	}
 	_, err = kadm.NewClient(c).DeleteTopic(ctx, demoTopic)
 	return err

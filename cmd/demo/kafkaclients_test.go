@@ -11,7 +11,7 @@ import (
 
 // If a node is killed with a producer's first request, no record is lost: the
 // client retries through another node.
-func TestAProducerOutlivesTheNodeOfItsFirstRequest(t *testing.T) {
+func TestProducerSurvivesNodeOfItsFirstRequest(t *testing.T) {
 	t.Parallel()
 	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(demoPartitions, demoTopic))
 	if err != nil {
@@ -35,12 +35,12 @@ func TestAProducerOutlivesTheNodeOfItsFirstRequest(t *testing.T) {
 		defer close(done)
 		k.produce(ctx, "blue", c, 0)
 	}()
-	for <-killed; k.produced.Load() == 0 && k.wrong.Load() == 0; {
-		pause(ctx, recordEvery)
+	for <-killed; k.produced.Load() == 0 && k.misplaced.Load() == 0; {
+		pause(ctx, recordInterval)
 	}
 	cancel()
 	<-done
-	if k.wrong.Load() != 0 {
+	if k.misplaced.Load() != 0 {
 		t.Error(k.faults)
 	}
 }

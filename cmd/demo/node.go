@@ -28,9 +28,9 @@ type node struct {
 	spawn *spawner
 
 	mu     sync.Mutex
-	run    *process // nil: not running, and not expected to
+	proc   *process // nil: not running, and not expected to
 	starts int      // number of starts
-	said   *report  // latest status of run; nil: none yet
+	latest *report  // latest status of proc; nil: none yet
 }
 
 // report is the status that a node reports.
@@ -64,7 +64,7 @@ func (n *node) start(token string, belongs ...string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.run, n.said = p, nil
+	n.proc, n.latest = p, nil
 	n.starts++
 	return nil
 }
@@ -73,16 +73,16 @@ func (n *node) start(token string, belongs ...string) error {
 func (n *node) running() *process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.run
+	return n.proc
 }
 
-// gone detaches the process from the node and returns it; its end no longer
+// detach detaches the process from the node and returns it; its end no longer
 // counts as a failure.
-func (n *node) gone() *process {
+func (n *node) detach() *process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	p := n.run
-	n.run, n.said = nil, nil
+	p := n.proc
+	n.proc, n.latest = nil, nil
 	return p
 }
 
@@ -94,22 +94,22 @@ func (n *node) pid() int {
 	return 0
 }
 
-// says returns the latest report of the node, or nil.
-func (n *node) says() *report {
+// lastReport returns the latest report of the node, or nil.
+func (n *node) lastReport() *report {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.said
+	return n.latest
 }
 
-// leads reports whether the node reports itself as the leader.
-func (n *node) leads() bool {
-	r := n.says()
+// isLeader reports whether the node reports itself as the leader.
+func (n *node) isLeader() bool {
+	r := n.lastReport()
 	return r != nil && r.leader == n.name
 }
 
-// died returns an error with the end of the node's log if the process has ended
-// unexpectedly.
-func (n *node) died() error {
+// checkAlive returns an error with the end of the node's log if the process has
+// ended unexpectedly.
+func (n *node) checkAlive() error {
 	p := n.running()
 	if p == nil {
 		return nil
@@ -119,11 +119,11 @@ func (n *node) died() error {
 	default:
 		return nil
 	}
-	return n.failure(errors.New(p.cmd.ProcessState.String()))
+	return n.withLog(errors.New(p.cmd.ProcessState.String()))
 }
 
-// failure adds the end of the node's log to err.
-func (n *node) failure(err error) error {
+// withLog adds the end of the node's log to err.
+func (n *node) withLog(err error) error {
 	const most = 4000
 	text, _ := os.ReadFile(n.log) // as much as can be read
 	if len(text) > most {
@@ -134,22 +134,22 @@ func (n *node) failure(err error) error {
 }
 
 const (
-	askEvery   = 100 * time.Millisecond
-	askPatient = 3 * time.Second
+	pollInterval   = 100 * time.Millisecond
+	requestTimeout = 3 * time.Second
 )
 
-// follow keeps the node's report up to date, across restarts.
-func (n *node) follow(ctx context.Context) {
+// pollReports keeps the node's report up to date, across restarts.
+func (n *node) pollReports(ctx context.Context) {
 	for ctx.Err() == nil {
 		if p := n.running(); p != nil {
-			n.ask(ctx, p)
+			n.poll(ctx, p)
 		}
-		pause(ctx, askEvery)
+		pause(ctx, pollInterval)
 	}
 }
 
-// ask polls one process until a request fails.
-func (n *node) ask(ctx context.Context, p *process) {
+// poll polls one process until a request fails.
+func (n *node) poll(ctx context.Context, p *process) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c, err := n.dial(ctx)
@@ -185,22 +185,22 @@ func (n *node) ask(ctx context.Context, p *process) {
 		r.top = top
 		mu.Unlock()
 		n.mu.Lock()
-		if n.run == p {
-			n.said = r
+		if n.proc == p {
+			n.latest = r
 		}
 		n.mu.Unlock()
-		pause(ctx, askEvery)
+		pause(ctx, pollInterval)
 	}
 }
 
 func (n *node) dial(ctx context.Context) (*admin.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, askPatient)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return admin.Dial(ctx, n.socket)
 }
 
 func callNode[Resp any](ctx context.Context, c *admin.Client, method string, req any) (*Resp, error) {
-	ctx, cancel := context.WithTimeout(ctx, askPatient)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return admin.Call[Resp](ctx, c, method, req)
 }

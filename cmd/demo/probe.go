@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	probeEvery   = 100 * time.Millisecond
-	probePatient = time.Second
+	probeInterval = 100 * time.Millisecond
+	probeTimeout  = time.Second
 	// slowProbes is the number of consecutive probes that must time out before a
 	// node counts as not ready: on a busy machine a single one means little.
 	slowProbes = 3
@@ -21,7 +21,7 @@ const (
 func (b *balancer) probe(ctx context.Context, backend int, url string) {
 	h := &http.Client{Transport: &http.Transport{}}
 	defer h.CloseIdleConnections()
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	for slow := 0; ; {
 		up, err := ready(ctx, h, url)
@@ -32,7 +32,7 @@ func (b *balancer) probe(ctx context.Context, backend int, url string) {
 			slow = 0
 		}
 		if slow == 0 || slow >= slowProbes {
-			b.set(backend, up)
+			b.setReady(backend, up)
 		}
 		select {
 		case <-ctx.Done():
@@ -42,7 +42,7 @@ func (b *balancer) probe(ctx context.Context, backend int, url string) {
 }
 
 func ready(ctx context.Context, h *http.Client, url string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, probePatient)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

@@ -26,15 +26,15 @@ type service struct {
 
 func newService(name string) (*service, error) {
 	s := &service{name: name, addr: "127.0.0.1:0", open: map[net.Conn]struct{}{}}
-	if err := s.live(); err != nil {
+	if err := s.start(); err != nil {
 		return nil, err
 	}
 	s.addr = s.l.Addr().String()
 	return s, nil
 }
 
-// live starts to listen.
-func (s *service) live() error {
+// start starts to listen.
+func (s *service) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.l != nil {
@@ -63,11 +63,11 @@ func listenPlain(addr string) (*net.TCPListener, error) {
 	return l, nil
 }
 
-// die stops accepting new connections; established ones continue. Closing the
+// stop stops accepting new connections; established ones continue. Closing the
 // listening socket alone would reset the connections in its queue, which no
 // node could have prevented. So a filter first drops new packets, and then the
 // queue is served until it is empty.
-func (s *service) die() error {
+func (s *service) stop() error {
 	s.mu.Lock()
 	l := s.l
 	s.l = nil
@@ -114,7 +114,7 @@ func (s *service) accept(l *net.TCPListener) {
 	for {
 		c, err := l.Accept()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			c, err = queued(l)
+			c, err = acceptQueued(l)
 		}
 		if errors.Is(err, net.ErrClosed) || errors.Is(err, unix.EAGAIN) {
 			return
@@ -135,9 +135,9 @@ func (s *service) accept(l *net.TCPListener) {
 	}
 }
 
-// queued accepts a waiting connection, or returns EAGAIN. Accept does not try
-// once its deadline has passed.
-func queued(l *net.TCPListener) (net.Conn, error) {
+// acceptQueued accepts a waiting connection, or returns EAGAIN. Accept does not
+// try once its deadline has passed.
+func acceptQueued(l *net.TCPListener) (net.Conn, error) {
 	raw, err := l.SyscallConn()
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 
 // Connections in the queue of a stopping endpoint are served, even if the
 // accept loop is late.
-func TestADyingServiceServesItsQueue(t *testing.T) {
+func TestStoppingServiceServesItsQueue(t *testing.T) {
 	t.Parallel()
 	l, err := listenPlain("127.0.0.1:0")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestADyingServiceServesItsQueue(t *testing.T) {
 		waiting = append(waiting, c)
 	}
 	s := &service{name: "queue", l: l, open: map[net.Conn]struct{}{}}
-	if err := s.die(); err != nil {
+	if err := s.stop(); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.SetDeadline(time.Now()); err != nil { // the accept loop is late

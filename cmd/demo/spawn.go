@@ -48,11 +48,11 @@ func (s *spawner) start(cmd *exec.Cmd) (*process, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	return watched(cmd), nil
+	return newProcess(cmd), nil
 }
 
-// watched waits for a started command in the background.
-func watched(cmd *exec.Cmd) *process {
+// newProcess waits for a started command in the background.
+func newProcess(cmd *exec.Cmd) *process {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait() // cmd.ProcessState has the result
@@ -70,7 +70,7 @@ func (p *process) stop(limit time.Duration) error {
 	case <-p.done:
 	case <-timer.C:
 		p.kill()
-		return fmt.Errorf("did not end within %v of SIGTERM", limit)
+		return fmt.Errorf("did not stop within %v of SIGTERM", limit)
 	}
 	// A process that has just started may not handle signals yet.
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -109,7 +109,7 @@ func newSweeper(exe, dir string) (*sweeper, error) {
 		w.Close()
 		return nil, err
 	}
-	return &sweeper{process: watched(cmd), hold: w}, nil
+	return &sweeper{process: newProcess(cmd), hold: w}, nil
 }
 
 // sweep removes the folder now.
@@ -122,7 +122,7 @@ func (s *sweeper) sweep() {
 // removes the demo's folder.
 func Sweep(in io.Reader, dir string) error {
 	if filepath.Dir(dir) != filepath.Clean(os.TempDir()) || !strings.HasPrefix(filepath.Base(dir), folderPrefix) {
-		return fmt.Errorf("%s is no folder of a demo", dir)
+		return fmt.Errorf("%s is not a demo folder", dir)
 	}
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	if _, err := io.Copy(io.Discard, in); err != nil {

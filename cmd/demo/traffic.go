@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	perSecond = 40 // new connections per second and target
-	longLived = 25 // connections that stay open for the whole demo
-	patience  = 5 * time.Second
+	perSecond       = 40 // new connections per second and target
+	longLived       = 25 // connections that stay open for the whole demo
+	exchangeTimeout = 5 * time.Second
 )
 
 // traffic runs the clients and counts what they observe.
 type traffic struct {
-	world   *world
-	cluster *cluster
+	fixtures *fixtures
+	cluster  *cluster
 
-	mu       sync.Mutex
-	opened   int
-	answered int
-	spared   int // not answered because their node was killed
+	mu           sync.Mutex
+	opened       int
+	answered     int
+	lostWithNode int // not answered because their node was killed
 	// answers counts by the name of the service that answered.
-	answers map[string]int
-	recent  []string // services of the shop's last answers, at most recentMax
-	faults  []string // errors of the first unanswered connections
-	long    int      // open long-lived connections
-	killed  int      // long-lived, their node was killed
-	broken  int      // long-lived, broken otherwise
-	pings   int      // exchanges on long-lived connections
+	answers    map[string]int
+	recent     []string // services of the shop's last answers, at most recentMax
+	faults     []string // errors of the first unanswered connections
+	longOpen   int      // open long-lived connections
+	longLost   int      // long-lived, their node was killed
+	longBroken int      // long-lived, broken otherwise
+	exchanges  int      // exchanges on long-lived connections
 }
 
 const recentMax = 100
 
-func newTraffic(w *world, f *cluster) *traffic {
-	return &traffic{world: w, cluster: f, answers: map[string]int{}}
+func newTraffic(w *fixtures, f *cluster) *traffic {
+	return &traffic{fixtures: w, cluster: f, answers: map[string]int{}}
 }
 
 // start runs the clients; stop ends each after its current exchange.
@@ -52,7 +52,7 @@ func (t *traffic) start() (stop func()) {
 	wg.Go(func() { t.shortLived(ctx, "flaky ", t.plain(t.cluster.flaky)) })
 	wg.Go(func() { t.shortLived(ctx, "secure", t.secure) })
 	for range longLived {
-		wg.Go(func() { t.stay(ctx) })
+		wg.Go(func() { t.keepConnection(ctx) })
 	}
 	return func() {
 		cancel()
@@ -62,7 +62,7 @@ func (t *traffic) start() (stop func()) {
 
 func (t *traffic) plain(addr string) func() (net.Conn, error) {
 	return func() (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), exchangeTimeout)
 		defer cancel()
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", addr)
@@ -75,7 +75,7 @@ func (t *traffic) secure() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tls.Client(c, &tls.Config{RootCAs: t.world.roots, ServerName: secureName}), nil
+	return tls.Client(c, &tls.Config{RootCAs: t.fixtures.roots, ServerName: secureName}), nil
 }
 
 // shortLived opens connections at a steady rate, each for one exchange.
@@ -90,9 +90,9 @@ func (t *traffic) shortLived(ctx context.Context, want string, dial func() (net.
 			return
 		case <-tick.C:
 			wg.Go(func() {
-				name, excused, err := t.ask(dial, fmt.Sprintf("hello %d", i))
+				name, excused, err := t.exchangeOnce(dial, fmt.Sprintf("hello %d", i))
 				if err == nil && !strings.HasPrefix(name, want) {
-					err = fmt.Errorf("%q answered for %q", name, want)
+					err = fmt.Errorf("%q answered instead of %q", name, want)
 				}
 				t.count(name, excused, err)
 			})
@@ -100,9 +100,9 @@ func (t *traffic) shortLived(ctx context.Context, want string, dial func() (net.
 	}
 }
 
-// ask opens a connection for one exchange. It returns the service that
+// exchangeOnce opens a connection for one exchange. It returns the service that
 // answered, and whether a failure is excused because the node was killed.
-func (t *traffic) ask(dial func() (net.Conn, error), text string) (name string, excused bool, err error) {
+func (t *traffic) exchangeOnce(dial func() (net.Conn, error), text string) (name string, excused bool, err error) {
 	c, err := dial()
 	if err != nil {
 		return "", false, err
@@ -119,7 +119,7 @@ func (t *traffic) excused(c net.Conn) bool {
 }
 
 func exchange(c net.Conn, r *bufio.Reader, text string) (string, error) {
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(exchangeTimeout)); err != nil {
 		return "", err
 	}
 	if _, err := c.Write([]byte(text + "\n")); err != nil {
@@ -131,7 +131,7 @@ func exchange(c net.Conn, r *bufio.Reader, text string) (string, error) {
 	}
 	name, got, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 	if got != text {
-		return "", fmt.Errorf("sent %q, the answer is %q", text, line)
+		return "", fmt.Errorf("sent %q, received %q", text, line)
 	}
 	return name, nil
 }
@@ -141,7 +141,7 @@ func (t *traffic) count(name string, excused bool, err error) {
 	defer t.mu.Unlock()
 	t.opened++
 	if excused {
-		t.spared++
+		t.lostWithNode++
 		return
 	}
 	if err != nil {
@@ -160,9 +160,9 @@ func (t *traffic) count(name string, excused bool, err error) {
 	}
 }
 
-// stay keeps a connection for the whole demo, uses it five times a second, and
-// replaces it when it breaks.
-func (t *traffic) stay(ctx context.Context) {
+// keepConnection keeps a connection for the whole demo, uses it five times a
+// second, and replaces it when it breaks.
+func (t *traffic) keepConnection(ctx context.Context) {
 	for ctx.Err() == nil {
 		c, err := t.plain(t.cluster.shop)()
 		if err != nil {
@@ -170,15 +170,15 @@ func (t *traffic) stay(ctx context.Context) {
 			pause(ctx, time.Second)
 			continue
 		}
-		t.use(ctx, c)
+		t.exchangeUntilBroken(ctx, c)
 		c.Close()
 	}
 }
 
-// use exchanges lines on a connection until it breaks.
-func (t *traffic) use(ctx context.Context, c net.Conn) {
+// exchangeUntilBroken exchanges lines on a connection until it breaks.
+func (t *traffic) exchangeUntilBroken(ctx context.Context, c net.Conn) {
 	t.mu.Lock()
-	t.long++
+	t.longOpen++
 	t.mu.Unlock()
 	r := bufio.NewReader(c)
 	for {
@@ -190,13 +190,13 @@ func (t *traffic) use(ctx context.Context, c net.Conn) {
 		t.mu.Lock()
 		switch {
 		case err == nil:
-			t.pings++
+			t.exchanges++
 		case excused:
-			t.long--
-			t.killed++
+			t.longOpen--
+			t.longLost++
 		default:
-			t.long--
-			t.broken++
+			t.longOpen--
+			t.longBroken++
 			if len(t.faults) < 10 {
 				t.faults = append(t.faults, "long-lived: "+err.Error())
 			}
@@ -208,21 +208,21 @@ func (t *traffic) use(ctx context.Context, c net.Conn) {
 	}
 }
 
-// seen is a snapshot of the counters.
-type seen struct {
-	opened, answered, spared, long, killed, broken, pings int
+// trafficStats is a snapshot of the counters.
+type trafficStats struct {
+	opened, answered, lostWithNode, longOpen, longLost, longBroken, exchanges int
 
 	answers map[string]int
 	v1, v2  int // of the shop's last answers
 	faults  []string
 }
 
-func (t *traffic) seen() seen {
+func (t *traffic) stats() trafficStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := seen{
-		opened: t.opened, answered: t.answered, spared: t.spared,
-		long: t.long, killed: t.killed, broken: t.broken, pings: t.pings,
+	s := trafficStats{
+		opened: t.opened, answered: t.answered, lostWithNode: t.lostWithNode,
+		longOpen: t.longOpen, longLost: t.longLost, longBroken: t.longBroken, exchanges: t.exchanges,
 		answers: maps.Clone(t.answers), faults: slices.Clone(t.faults),
 	}
 	for _, name := range t.recent {

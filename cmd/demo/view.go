@@ -20,21 +20,21 @@ import (
 // view prints the state once a second, from three sources: the clients, the
 // balancer and the nodes' reports.
 type view struct {
-	out     io.Writer
-	screen  bool
-	world   *world
-	cluster *cluster
-	traffic *traffic
-	kafka   *kafkaTraffic
-	story   *story
-	program string // the command line for this program
+	out      io.Writer
+	screen   bool
+	fixtures *fixtures
+	cluster  *cluster
+	traffic  *traffic
+	kafka    *kafkaTraffic
+	scenario *scenario
+	program  string // the command line for this program
 
-	began  time.Time
-	mu     sync.Mutex        // guards the fields below and writes to out
-	events []string          // the last maxEvents
-	health map[string]string // of each endpoint by node, as last seen
-	passed int               // how often an endpoint became paused or ejected
-	back   int               // how often an endpoint recovered
+	began     time.Time
+	mu        sync.Mutex        // guards the fields below and writes to out
+	events    []string          // the last maxEvents
+	health    map[string]string // of each endpoint by node, as last seen
+	avoided   int               // how often an endpoint became paused or ejected
+	recovered int               // how often an endpoint recovered
 }
 
 const maxEvents = 12
@@ -67,7 +67,7 @@ func (v *view) run(ctx context.Context) {
 		if v.screen {
 			v.draw()
 		} else {
-			v.line()
+			v.printStatus()
 		}
 		select {
 		case <-ctx.Done():
@@ -87,7 +87,7 @@ func (v *view) print(text string) {
 func (v *view) watchEndpoints(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, n := range v.cluster.nodes {
-			r := n.says()
+			r := n.lastReport()
 			if r == nil {
 				continue
 			}
@@ -97,7 +97,7 @@ func (v *view) watchEndpoints(ctx context.Context) {
 				}
 			}
 		}
-		pause(ctx, askEvery)
+		pause(ctx, pollInterval)
 	}
 }
 
@@ -107,27 +107,27 @@ func (v *view) noteHealth(n *node, address, health string) {
 	before, known := v.health[key]
 	v.health[key] = health
 	changed := known && before != health
-	if was, is := passedOver(before), passedOver(health); changed && is && !was {
-		v.passed++
+	if was, is := isAvoided(before), isAvoided(health); changed && is && !was {
+		v.avoided++
 	} else if changed && was && !is {
-		v.back++
+		v.recovered++
 	}
 	v.mu.Unlock()
 	if changed {
-		v.event("%s says: %s is %s (was %s)", n.name, v.world.nameOf(address), health, before)
+		v.event("%s reports: %s is %s (was %s)", n.name, v.fixtures.serviceName(address), health, before)
 	}
 }
 
-// passedOver reports whether new connections avoid an endpoint in that state.
-func passedOver(health string) bool { return health == "paused" || health == "ejected" }
+// isAvoided reports whether new connections avoid an endpoint in that state.
+func isAvoided(health string) bool { return health == "paused" || health == "ejected" }
 
-// worst returns the worst health of an endpoint among the reports of running
-// nodes.
-func (v *view) worst(address string) string {
+// worstHealth returns the worst health of an endpoint among the reports of
+// running nodes.
+func (v *view) worstHealth(address string) string {
 	order := []string{"", "healthy", "unchecked", "unresolved", "paused", "unhealthy", "ejected"}
 	worst := ""
 	for _, n := range v.cluster.nodes {
-		r := n.says()
+		r := n.lastReport()
 		if r == nil {
 			continue
 		}
@@ -142,12 +142,12 @@ func (v *view) worst(address string) string {
 	return worst
 }
 
-func (w *world) all() []*service {
+func (w *fixtures) services() []*service {
 	return []*service{w.shopV1, w.shopV2, w.secure, w.flakyA, w.flakyB}
 }
 
-func (w *world) nameOf(address string) string {
-	for _, s := range w.all() {
+func (w *fixtures) serviceName(address string) string {
+	for _, s := range w.services() {
 		if s.addr == address {
 			return s.name + " (" + address + ")"
 		}
@@ -170,14 +170,14 @@ func (v *view) commands() string {
 	f := v.cluster
 	a, b := f.nodes[1], f.nodes[2]
 	return strings.Join([]string{
-		"Try it from a second terminal, in this folder (the nodes die in turn; then ask another one):",
+		"Try it from a second terminal, in this folder (nodes are killed in turn: if one does not answer, use another):",
 		"  echo hello | nc -q1 " + strings.Replace(f.shop, ":", " ", 1),
-		"  echo hello | openssl s_client -quiet -connect " + f.edge + " -servername " + secureName + " -CAfile " + v.world.caFile,
-		"  kcat -b " + f.plain + " -L                          (tenant blue, in the clear)",
+		"  echo hello | openssl s_client -quiet -connect " + f.edge + " -servername " + secureName + " -CAfile " + v.fixtures.caFile,
+		"  kcat -b " + f.plain + " -L                          (tenant blue, plain text)",
 		"  echo hello | kcat -b " + f.plain + " -t mine -P; kcat -b " + f.plain + " -t mine -C -e",
 		"  kcat -b bootstrap" + suffix("red") + ":" + portText(f.kafka) +
-			" -X security.protocol=ssl -X ssl.ca.location=" + v.world.caFile + " -L",
-		"    (where names under .localhost do not resolve: " +
+			" -X security.protocol=ssl -X ssl.ca.location=" + v.fixtures.caFile + " -L",
+		"    (if names under .localhost do not resolve: " +
 			"echo 127.0.0.1 {bootstrap,broker-0,broker-1,broker-2}" + suffix("red") + " >> /etc/hosts)",
 		"  " + v.program + " status --addr " + a.socket,
 		"  " + v.program + " explain --listener shop --addr " + b.socket,
@@ -189,11 +189,11 @@ func (v *view) commands() string {
 	}, "\n")
 }
 
-// sum adds up the nodes' rates of the last second, by listener.
-func (v *view) sum() (flows []admin.Flow, all admin.Flow) {
+// totals adds up the nodes' rates of the last second, by listener.
+func (v *view) totals() (flows []admin.Flow, all admin.Flow) {
 	by := map[string]*admin.Flow{}
 	for _, n := range v.cluster.nodes {
-		r := n.says()
+		r := n.lastReport()
 		if r == nil {
 			continue
 		}
@@ -224,13 +224,13 @@ func add(to *admin.Flow, f admin.Flow) {
 // role returns the state of a node for display.
 func (v *view) role(i int) string {
 	n := v.cluster.nodes[i]
-	r := n.says()
+	r := n.lastReport()
 	switch {
 	case n.running() == nil:
 		return "dead"
 	case r == nil:
 		return "starting"
-	case n.leads():
+	case n.isLeader():
 		return "leader"
 	case r.alone != "":
 		return "alone"
@@ -238,21 +238,22 @@ func (v *view) role(i int) string {
 	return r.self.Role
 }
 
-// line prints one second as a plain line.
-func (v *view) line() {
-	seen := v.traffic.seen()
-	_, all := v.sum()
+// printStatus prints one second as a plain line.
+func (v *view) printStatus() {
+	clients := v.traffic.stats()
+	_, all := v.totals()
 	var nodes strings.Builder
 	for i, n := range v.cluster.nodes {
 		fmt.Fprintf(&nodes, "  %s %s %d", n.name, v.role(i), v.cluster.balancer.counts(i).open)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	fmt.Fprintf(v.out, "%5.1fs%s  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d, "+
-		"%d died with their node  long-lived %d, broken %d\n",
+	fmt.Fprintf(v.out, "%5.1fs%s  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d, %d lost with "+
+		"their node  long-lived %d, broken %d\n",
 		time.Since(v.began).Seconds(), nodes.String(), all.NewRate, size(all.InRate), size(all.OutRate),
-		seen.v1, seen.v2, seen.v1+seen.v2, seen.answered, seen.opened, seen.spared+seen.killed, seen.long, seen.broken)
-	fmt.Fprintf(v.out, "        %s\n", v.kafka.line())
+		clients.v1, clients.v2, clients.v1+clients.v2, clients.answered, clients.opened,
+		clients.lostWithNode+clients.longLost, clients.longOpen, clients.longBroken)
+	fmt.Fprintf(v.out, "        %s\n", v.kafka.summaryLine())
 }
 
 // rows returns the number of terminal rows; a large number if unknown.
@@ -267,7 +268,7 @@ func (v *view) rows() int {
 
 // draw redraws the live screen.
 func (v *view) draw() {
-	seen, told := v.traffic.seen(), v.story.told()
+	clients, run := v.traffic.stats(), v.scenario.stats()
 	var b bytes.Buffer
 	left := v.rows() - 1
 	line := func(format string, a ...any) {
@@ -276,34 +277,35 @@ func (v *view) draw() {
 		}
 	}
 	b.WriteString("\x1b[H")
-	line("\x1b[1mPenstock demo\x1b[0m  %s  (Ctrl-C ends it)", time.Since(v.began).Round(time.Second))
+	line("\x1b[1mPenstock demo\x1b[0m  %s  (Ctrl-C to stop)", time.Since(v.began).Round(time.Second))
 	line("")
 	v.drawNodes(line)
 	line("")
-	line("split of the shop (v2 is to get %d %%), as its clients were answered (last %d):", told.v2, seen.v1+seen.v2)
-	bar(line, "v1", seen.v1, seen.v1+seen.v2)
-	bar(line, "v2", seen.v2, seen.v1+seen.v2)
+	line("split of the shop (v2 should get %d %%), by the last %d answers to its clients:", run.v2, clients.v1+clients.v2)
+	drawBar(line, "v1", clients.v1, clients.v1+clients.v2)
+	drawBar(line, "v2", clients.v2, clients.v1+clients.v2)
 	line("")
 	line("%-10s %-10s %6s %8s %10s %10s   (all nodes)", "LISTENER", "SERVICE", "OPEN", "NEW/S", "IN/S", "OUT/S")
-	flows, _ := v.sum()
+	flows, _ := v.totals()
 	for _, f := range flows {
 		line("%-10s %-10s %6d %8.0f %10s %10s", f.Listener, f.Service, f.Connections, f.NewRate, size(f.InRate), size(f.OutRate))
 	}
 	line("")
-	for _, w := range v.world.all() {
-		state := v.worst(w.addr)
+	for _, w := range v.fixtures.services() {
+		state := v.worstHealth(w.addr)
 		color := "32"
-		if passedOver(state) || state == "unhealthy" {
+		if isAvoided(state) || state == "unhealthy" {
 			color = "31"
 		}
-		line("  %-9s %-16s \x1b[%sm%-10s\x1b[0m %6d answers", w.name, w.addr, color, state, seen.answers[w.name])
+		line("  %-9s %-16s \x1b[%sm%-10s\x1b[0m %6d answers", w.name, w.addr, color, state, clients.answers[w.name])
 	}
 	line("")
-	line("answered %d of %d connections, %d died with their node; %d long-lived ones, %d exchanges on them, %d died with their node, %d broke",
-		seen.answered, seen.opened, seen.spared, seen.long, seen.pings, seen.killed, seen.broken)
-	line("%d nodes killed, %d came back, the lead moved %d times (at most %s later); %d changes, the slowest after %s",
-		told.kills, told.returns, told.moves, seconds(told.leading), told.changes, seconds(told.slowest))
-	line("%s; tenants added and removed: %d", v.kafka.line(), told.tenants)
+	line("answered %d of %d connections, %d lost with their node; %d long-lived ones, %d exchanges on them, %d lost with their "+
+		"node, %d broke",
+		clients.answered, clients.opened, clients.lostWithNode, clients.longOpen, clients.exchanges, clients.longLost, clients.longBroken)
+	line("%d nodes killed, %d back, %d leader changes (at most %s after the kill); %d changes, the slowest took %s",
+		run.kills, run.restarts, run.leaderChanges, seconds(run.slowestElection), run.changes, seconds(run.slowestChange))
+	line("%s; tenants added and removed: %d", v.kafka.summaryLine(), run.tenants)
 	line("")
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -340,7 +342,7 @@ func (v *view) drawNodes(line func(string, ...any)) {
 			color = "33"
 		}
 		var self admin.NodeStatus
-		if r := n.says(); r != nil {
+		if r := n.lastReport(); r != nil {
 			self = r.self
 		}
 		line("%-5s %-14s %8d \x1b[%sm%-10s\x1b[0m %8d %5d |           %-6t %6d %8d %8d",
@@ -349,7 +351,7 @@ func (v *view) drawNodes(line func(string, ...any)) {
 	}
 }
 
-func bar(line func(string, ...any), name string, n, of int) {
+func drawBar(line func(string, ...any), name string, n, of int) {
 	const width = 50
 	share := 0
 	if of > 0 {

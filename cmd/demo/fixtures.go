@@ -22,8 +22,9 @@ import (
 // secureName is the server name of the TLS service.
 const secureName = "secure.demo.internal"
 
-// world holds the environment of the nodes: services, a Kafka cluster and a CA.
-type world struct {
+// fixtures holds the environment of the nodes: services, a Kafka cluster and a
+// CA.
+type fixtures struct {
 	shopV1, shopV2, secure, flakyA, flakyB *service
 
 	kafka *kfake.Cluster // nil: not started
@@ -35,8 +36,8 @@ type world struct {
 	roots           *x509.CertPool
 }
 
-func newWorld(dir string) (*world, error) {
-	w := &world{}
+func newFixtures(dir string) (*fixtures, error) {
+	w := &fixtures{}
 	for _, s := range []struct {
 		at   **service
 		name string
@@ -54,7 +55,7 @@ func newWorld(dir string) (*world, error) {
 	return w, nil
 }
 
-func (w *world) close() {
+func (w *fixtures) close() {
 	for _, s := range []*service{w.shopV1, w.shopV2, w.secure, w.flakyA, w.flakyB} {
 		if s != nil {
 			s.close()
@@ -67,7 +68,7 @@ func (w *world) close() {
 
 // makeCertificate creates a self-signed certificate for the TLS service, and
 // writes it to a file for clients.
-func (w *world) makeCertificate(dir string) error {
+func (w *fixtures) makeCertificate(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -99,7 +100,7 @@ func (w *world) makeCertificate(dir string) error {
 }
 
 // route returns the split of the shop with the given share for v1, in percent.
-func (w *world) route(v1 int) string {
+func (w *fixtures) route(v1 int) string {
 	return fmt.Sprintf(`kind: MeshTCPRoute
 name: canary
 spec:
@@ -115,7 +116,7 @@ spec:
 }
 
 // resources returns the initial resources.
-func (w *world) resources(p ports, v1 int) string {
+func (w *fixtures) resources(p ports, v1 int) string {
 	return fmt.Sprintf(`kind: Listener
 name: shop
 spec: {address: ":%d", service: shop}
