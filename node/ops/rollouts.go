@@ -169,7 +169,7 @@ func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (
 	list := admin.Rollouts{}
 	for _, observed := range l.driver.Observe(ctx, names) {
 		if observed.Route != nil {
-			list = append(list, describeRollout(\&observed.Record, \&observed.Measured, observed))
+			list = append(list, describeRollout(&observed.Record, &observed.Measured, observed))
 		}
 	}
 	return &list, nil
