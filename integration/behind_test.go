@@ -16,7 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // generations is a sequence of states, each applied as one change of two
@@ -47,12 +48,12 @@ func (a *generations) apply(m *member, epoch bool) {
 	waitFor(a.t, "a change of generation "+strconv.Itoa(a.generation), func() bool {
 		ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 		defer cancel()
-		c, err := admin.DialConfig{}.Dial(ctx, m.sock())
+		c, err := rpc.DialConfig{}.Dial(ctx, m.sock())
 		if err != nil {
 			return false
 		}
 		defer c.Close()
-		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, admin.ApplyRequest{Documents: documents, Wait: admin.Wait{Nodes: -1}})
+		_, err = rpc.Call[api.ApplyResult](ctx, c, api.MethodApply, api.ApplyRequest{Documents: documents, Wait: api.Wait{Nodes: -1}})
 		return err == nil
 	})
 }
@@ -126,12 +127,12 @@ func (tr *traffic) watchGenerations(m *member, port string) (looked *atomic.Int6
 func generationsAt(ctx context.Context, m *member) (left, right int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	c, err := admin.DialConfig{}.Dial(ctx, m.sock())
+	c, err := rpc.DialConfig{}.Dial(ctx, m.sock())
 	if err != nil {
 		return 0, 0, err
 	}
 	defer c.Close()
-	r, err := admin.Call[admin.GetResult](ctx, c, admin.MethodGet, admin.GetRequest{Kind: "Service", Stale: true})
+	r, err := rpc.Call[api.GetResult](ctx, c, api.MethodGet, api.GetRequest{Kind: "Service", Stale: true})
 	if err != nil {
 		return 0, 0, err
 	}

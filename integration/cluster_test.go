@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // A cluster forms by pasting the line that the first node prints.
@@ -34,7 +34,7 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 	for _, m := range f.members {
 		waitFor(t, m.name+" to see all of them, each with everything", func() bool { // status is gossiped with a delay
 			s := m.status()
-			return len(s.Nodes) == 3 && s.Leader != "" && s.Alone == "" && !slices.ContainsFunc(s.Nodes, func(n admin.NodeStatus) bool {
+			return len(s.Nodes) == 3 && s.Leader != "" && s.Alone == "" && !slices.ContainsFunc(s.Nodes, func(n api.NodeStatus) bool {
 				return n.Lag != 0 || n.State != "serving" || n.Resources != 6
 			})
 		})
@@ -320,7 +320,7 @@ func TestTokenRoles(t *testing.T) {
 	if r := remote(foreign, "status"); r.code == 0 {
 		t.Error("a token of another cluster was taken")
 	}
-	var list admin.Tokens
+	var list api.Tokens
 	if err := json.Unmarshal([]byte(m.must("token", "list", "-o", "json")), &list); err != nil {
 		t.Fatal(err)
 	}

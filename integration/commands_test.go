@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing"
 )
 
@@ -67,12 +67,12 @@ func TestCommandsAgainstNode(t *testing.T) {
 	c := dial(t, n.addr("plain"))
 	roundTrip(t, c, "hello")
 
-	var members admin.Members
+	var members api.Members
 	if err := json.Unmarshal([]byte(n.must("members", "-o", "json")), &members); err != nil ||
 		len(members) != 1 || members[0].Name != "n1" || members[0].Connections != 1 {
 		t.Errorf("members: %+v, %v", members, err)
 	}
-	var top admin.TopSample
+	var top api.TopSample
 	if err := json.Unmarshal([]byte(n.must("top", "--once", "-o", "json", "--interval", "100ms")), &top); err != nil ||
 		len(top.Flows) != 1 || top.Flows[0].BytesIn != 5 || top.Flows[0].Connections != 1 {
 		t.Errorf("top: %+v, %v", top, err)

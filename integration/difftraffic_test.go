@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // diff counts the connections of the whole cluster through any node, for
@@ -61,7 +61,7 @@ func TestDiffCountsTheWholeCluster(t *testing.T) {
 	waitFor(t, "diff to say whose connections it counts", func() bool {
 		return told(append(lines(1), "connections are counted on 2 of 3 nodes; no answer from "+stopped.name)...)
 	})
-	var r admin.SimulateResult
+	var r api.SimulateResult
 	if err := json.Unmarshal([]byte(asked.must("simulate", "-f", file, "--connections", "1", "-o", "json")), &r); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // mustNotStart starts a node that must exit with a one-line error that contains
@@ -69,11 +69,11 @@ func TestUnauthorizedNodesDoNotJoin(t *testing.T) {
 	reader := token("--name", "reader", "--role", "reader")
 	foreign := strings.TrimSpace(other.members[0].must("token", "create", "--name", "x", "--role", "join"))
 	waitFor(t, "the token to expire", func() bool {
-		var list admin.Tokens
+		var list api.Tokens
 		if json.Unmarshal([]byte(m.must("token", "list", "-o", "json")), &list) != nil {
 			return false
 		}
-		return !slices.ContainsFunc(list, func(t admin.Token) bool { return t.Name == "expired" && t.State == "valid" })
+		return !slices.ContainsFunc(list, func(t api.Token) bool { return t.Name == "expired" && t.State == "valid" })
 	})
 	for i, c := range []struct {
 		name, token string
@@ -119,7 +119,7 @@ func TestWipedAndCopiedFolders(t *testing.T) {
 	same.mustNotStart([]string{"n3", "--name"}, f.join...)
 	same.down = true
 
-	var old admin.Members
+	var old api.Members
 	waitFor(t, "the members", func() bool { old, _ = f.members[0].membersSeen(); return len(old) == 3 })
 	victim.kill()
 	if err := os.RemoveAll(victim.dir); err != nil {
@@ -130,7 +130,7 @@ func TestWipedAndCopiedFolders(t *testing.T) {
 	}
 	waitFor(t, "the others to miss it", func() bool {
 		list, _ := f.members[0].membersSeen()
-		return slices.ContainsFunc(list, func(x admin.Member) bool { return x.Name == "n3" && x.State == "unreachable" })
+		return slices.ContainsFunc(list, func(x api.Member) bool { return x.Name == "n3" && x.State == "unreachable" })
 	})
 	victim.launch(f.join...)
 	f.waitSettled(3)

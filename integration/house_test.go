@@ -34,11 +34,12 @@ var mayImport = map[string][]string{
 // top-level folders, and packages of node by name. Tests may also import
 // forTests.
 var mayImportOfNode = map[string][]string{
+	"node/api":       {"routing"},
 	"node/dataplane": {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
-	"node/kinds":     {"kafka", "routing", "node/admin", "node/cluster"},
+	"node/kinds":     {"kafka", "routing", "node/api", "node/cluster"},
 	"node/lifecycle": {},
 	"node/metrics": {
-		"kafka", "routing", "node/accesslog", "node/admin", "node/catalog", "node/cluster", "node/dataplane",
+		"kafka", "routing", "node/accesslog", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
 		"node/kinds", "node/lifecycle", "node/rollout",
 	},
 	"node/nodetest": {"routing", "node/kinds"},

@@ -14,7 +14,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // request is one request about a service.
@@ -65,40 +66,40 @@ var portOf = regexp.MustCompile(`127\.0\.0\.1:(\d+)`)
 
 // perform sends a request to a node. sure is false if it failed and cannot have
 // acted: then the request is not part of the history.
-func perform(ctx context.Context, c *admin.Client, s request) (o outcome, sure bool) {
+func perform(ctx context.Context, c *rpc.Client, s request) (o outcome, sure bool) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var err error
 	switch s.do {
 	case "put":
 		doc := fmt.Sprintf(`{"kind":"Service","name":%q,"spec":{"endpoints":[{"address":"127.0.0.1:%d"}]}}`, s.key, s.value)
-		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply,
-			admin.ApplyRequest{Documents: [][]byte{[]byte(doc)}, Wait: admin.Wait{Nodes: -1}})
+		_, err = rpc.Call[api.ApplyResult](ctx, c, api.MethodApply,
+			api.ApplyRequest{Documents: [][]byte{[]byte(doc)}, Wait: api.Wait{Nodes: -1}})
 	case "delete":
-		_, err = admin.Call[admin.DeleteResult](ctx, c, admin.MethodDelete,
-			admin.DeleteRequest{Kind: "Service", Name: s.key, Wait: admin.Wait{Nodes: -1}})
+		_, err = rpc.Call[api.DeleteResult](ctx, c, api.MethodDelete,
+			api.DeleteRequest{Kind: "Service", Name: s.key, Wait: api.Wait{Nodes: -1}})
 	default:
-		var r *admin.GetResult
-		r, err = admin.Call[admin.GetResult](ctx, c, admin.MethodGet, admin.GetRequest{Kind: "Service", Name: s.key})
+		var r *api.GetResult
+		r, err = rpc.Call[api.GetResult](ctx, c, api.MethodGet, api.GetRequest{Kind: "Service", Name: s.key})
 		if err == nil {
 			m := portOf.FindSubmatch(r.Documents[0].Data)
 			o.value, err = strconv.Atoi(string(m[1]))
 		}
 	}
-	var refusal *admin.Error
+	var refusal *api.Error
 	switch {
 	case err == nil:
 		return o, true
-	case errors.As(err, &refusal) && refusal.Code == admin.NotFound:
+	case errors.As(err, &refusal) && refusal.Code == api.NotFound:
 		return o, true
 	case s.do == "get":
 		return o, false
 	case errors.As(err, &refusal) &&
-		slices.Contains([]admin.Code{
-			admin.NoLeader, admin.NotLeader, admin.Busy, admin.Unavailable, admin.Refused,
+		slices.Contains([]api.Code{
+			api.NoLeader, api.NotLeader, api.Busy, api.Unavailable, api.Refused,
 		}, refusal.Code):
 		return o, false
-	case errors.Is(err, admin.ErrUnreachable) && !errors.Is(err, admin.ErrLost):
+	case errors.Is(err, rpc.ErrUnreachable) && !errors.Is(err, rpc.ErrLost):
 		return o, false
 	}
 	o.unknown = true
@@ -118,7 +119,7 @@ func (f *cluster) recordHistory(clients int, keys []string, fault func()) []porc
 		m := f.members[i%len(f.members)]
 		running.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), uint64(began.UnixNano()))) //nolint:gosec // no secret
-			var c *admin.Client
+			var c *rpc.Client
 			defer func() {
 				if c != nil {
 					c.Close()
@@ -132,7 +133,7 @@ func (f *cluster) recordHistory(clients int, keys []string, fault func()) []porc
 				}
 				if c == nil {
 					var err error
-					if c, err = admin.Dial(f.t.Context(), m.sock()); err != nil {
+					if c, err = rpc.Dial(f.t.Context(), m.sock()); err != nil {
 						c = nil
 						continue
 					}

@@ -21,7 +21,7 @@ import (
 
 	"penstock/cmd/cli"
 	"penstock/integration/process"
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // patience bounds each wait of a test; it allows for a busy machine.
@@ -123,7 +123,7 @@ func (n *node) start(argv []string) {
 		n.mustBeRunning()
 		if n.http == "" {
 			r := n.run("status", "-o", "json")
-			var s admin.Status
+			var s api.Status
 			if r.code != 0 || json.Unmarshal([]byte(r.out), &s) != nil || len(s.Nodes) == 0 {
 				return false
 			}
@@ -264,16 +264,16 @@ func (n *node) apply(resources string) string {
 	return r.out
 }
 
-func (n *node) status() admin.Status {
+func (n *node) status() api.Status {
 	n.t.Helper()
-	var s admin.Status
+	var s api.Status
 	if err := json.Unmarshal([]byte(n.must("status", "-o", "json")), &s); err != nil {
 		n.t.Fatal(err)
 	}
 	return s
 }
 
-func (n *node) listener(name string) admin.ListenerStatus {
+func (n *node) listener(name string) api.ListenerStatus {
 	n.t.Helper()
 	for _, l := range n.status().Listeners {
 		if l.Name == name {
@@ -281,7 +281,7 @@ func (n *node) listener(name string) admin.ListenerStatus {
 		}
 	}
 	n.t.Fatalf("status knows no listener %q", name)
-	return admin.ListenerStatus{}
+	return api.ListenerStatus{}
 }
 
 // addr returns the address that a listener is bound to.
@@ -294,7 +294,7 @@ func (n *node) addr(listener string) string {
 	return l.Address
 }
 
-func (n *node) endpoint(service, address string) admin.EndpointStatus {
+func (n *node) endpoint(service, address string) api.EndpointStatus {
 	n.t.Helper()
 	for _, s := range n.status().Services {
 		for _, e := range s.Endpoints {
@@ -304,7 +304,7 @@ func (n *node) endpoint(service, address string) admin.EndpointStatus {
 		}
 	}
 	n.t.Fatalf("status knows no endpoint %s of %s", address, service)
-	return admin.EndpointStatus{}
+	return api.EndpointStatus{}
 }
 
 // fetch sends an HTTP request to the node.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"penstock/integration/process"
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // cluster is a cluster of real nodes, each with its own loopback address,
@@ -188,9 +188,9 @@ func (f *cluster) up() []*member {
 }
 
 // membersSeen returns the member list of a node.
-func (m *member) membersSeen() (admin.Members, bool) {
+func (m *member) membersSeen() (api.Members, bool) {
 	r := m.run("members", "-o", "json")
-	var list admin.Members
+	var list api.Members
 	return list, r.code == 0 && json.Unmarshal([]byte(r.out), &list) == nil
 }
 
@@ -205,7 +205,7 @@ func (f *cluster) leader() *member {
 }
 
 // memberLists returns the member list of each running node.
-func (f *cluster) memberLists() (seen []admin.Members, ok bool) {
+func (f *cluster) memberLists() (seen []api.Members, ok bool) {
 	for _, m := range f.up() {
 		list, ok := m.membersSeen()
 		if !ok {
@@ -216,7 +216,7 @@ func (f *cluster) memberLists() (seen []admin.Members, ok bool) {
 	return seen, true
 }
 
-func (f *cluster) leaderOf(seen []admin.Members) *member {
+func (f *cluster) leaderOf(seen []api.Members) *member {
 	var leader *member
 	for _, list := range seen {
 		var reported *member

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // canaryOf returns a listener on every node on port 9100, a service of two
@@ -44,9 +44,9 @@ spec:
 }
 
 // rollout returns the rollout as a node reports it.
-func (m *member) rollout() admin.Rollout {
+func (m *member) rollout() api.Rollout {
 	m.t.Helper()
-	var r admin.Rollout
+	var r api.Rollout
 	if err := json.Unmarshal([]byte(m.must("rollout", "status", "canary", "-o", "json")), &r); err != nil {
 		m.t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func (m *member) rollout() admin.Rollout {
 func (m *member) waitRollout(phase string, step int) {
 	m.t.Helper()
 	waitFor(m.t, fmt.Sprintf("step %d, %s", step, phase), func() bool {
-		var r admin.Rollout
+		var r api.Rollout
 		out := m.run("rollout", "status", "canary", "-o", "json", "--stale")
 		return out.code == 0 && json.Unmarshal([]byte(out.out), &r) == nil && r.Phase == phase && r.Step == step && !r.Since.IsZero()
 	})
@@ -146,7 +146,7 @@ func mustStillEcho(t *testing.T, held []*versionConn, after string) {
 // and weight, and the times.
 func (m *member) rolloutHistory() (what []string, at []time.Time) {
 	m.t.Helper()
-	var all []admin.Revision
+	var all []api.Revision
 	if err := json.Unmarshal([]byte(m.must("history", "rollout", "canary", "-o", "json")), &all); err != nil {
 		m.t.Fatal(err)
 	}

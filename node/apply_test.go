@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 	"penstock/routing"
 	"penstock/routing/resource"
 )
@@ -27,8 +28,8 @@ func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
 		"kind: Listener\nname: free\nspec: {address: \"127.0.0.1:0\", service: apps}", taken.Addr())) {
 		docs = append(docs, resource.EncodeWithSecrets(o))
 	}
-	for _, want := range []string{admin.Created, admin.Unchanged} {
-		r, err := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: docs})
+	for _, want := range []string{api.Created, api.Unchanged} {
+		r, err := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply, api.ApplyRequest{Documents: docs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,22 +58,22 @@ func TestApplyWarnsOfAGatewayThatCannotListen(t *testing.T) {
 		return [][]byte{[]byte("kind: Gateway\nname: edge\nspec: {gatewayClassName: " + class +
 			", addresses: [{value: 127.0.0.1}], listeners: [{name: tcp, port: " + port + ", protocol: TCP}]}")}
 	}
-	checkWarning := func(r *admin.ApplyResult, err error) {
+	checkWarning := func(r *api.ApplyResult, err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
-		warnings := slices.DeleteFunc(slices.Clone(r.Warnings), func(f admin.Fault) bool { return !strings.Contains(f.Message, "listen") })
+		warnings := slices.DeleteFunc(slices.Clone(r.Warnings), func(f api.Fault) bool { return !strings.Contains(f.Message, "listen") })
 		if len(warnings) != 1 || warnings[0].Key != "Gateway/edge" || warnings[0].Path != "spec.listeners" || warnings[0].Value != at ||
 			!strings.Contains(warnings[0].Message, "address already in use") {
 			t.Errorf("%s: warnings: %+v", r.Changes[0].Action, r.Warnings)
 		}
 	}
 	for _, class := range []string{"one", "one", "two"} {
-		checkWarning(admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: doc(class)}))
+		checkWarning(rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply, api.ApplyRequest{Documents: doc(class)}))
 	}
-	checkWarning(admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodRollback,
-		admin.RollbackRequest{Kind: "Gateway", Name: "edge"}))
+	checkWarning(rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodRollback,
+		api.RollbackRequest{Kind: "Gateway", Name: "edge"}))
 }
 
 // TestApplyWarnsOfFramesLargerThanMemory: a maxFrame above the memory budget can
@@ -84,7 +85,7 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 			text := "kind: VirtualCluster\nname: v\nspec: {physicalClusterRef: big, " + size +
 				"brokers: {discover: {address: 127.0.0.1, bootstrapPort: 19090, brokerPorts: 19091-19092}}}"
 			docs := [][]byte{resource.EncodeWithSecrets(nodetest.Objects(t, text)[0])}
-			r, err := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: docs, DryRun: dry})
+			r, err := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply, api.ApplyRequest{Documents: docs, DryRun: dry})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,8 +119,8 @@ func TestOldestRouteWinsConflict(t *testing.T) {
 			"\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}"); err != nil {
 			t.Fatal(err)
 		}
-		e, err := admin.Call[routing.Explanation](t.Context(), n.client, admin.MethodExplain,
-			admin.ExplainRequest{Listener: "edge/" + taken.Addr().String()})
+		e, err := rpc.Call[routing.Explanation](t.Context(), n.client, api.MethodExplain,
+			api.ExplainRequest{Listener: "edge/" + taken.Addr().String()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 )
 
 // manyNames returns the resources of a listener with that many names.
@@ -54,8 +55,8 @@ func BenchmarkAddOneName(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				doc := fmt.Appendf(nil, `{"kind":"Host","name":"h%d",`+
 					`"spec":{"listener":"edge","names":["added%d.example.com"],"service":"apps"}}`, i, i)
-				if _, err := admin.Call[admin.ApplyResult](b.Context(), c, admin.MethodApply,
-					admin.ApplyRequest{Documents: [][]byte{doc}}); err != nil {
+				if _, err := rpc.Call[api.ApplyResult](b.Context(), c, api.MethodApply,
+					api.ApplyRequest{Documents: [][]byte{doc}}); err != nil {
 					b.Fatal(err)
 				}
 			}

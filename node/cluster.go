@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/cluster"
+	"penstock/node/rpc"
 )
 
 // openCluster joins, bootstraps or resumes the node's cluster; with --dev it only
@@ -77,9 +78,9 @@ func (n *Node) facts() cluster.Facts {
 }
 
 // authenticate returns the principal that a token belongs to.
-func (n *Node) authenticate(ctx context.Context, token string) (admin.Principal, error) {
+func (n *Node) authenticate(ctx context.Context, token string) (api.Principal, error) {
 	if n.cluster == nil {
-		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "a node with --dev has no tokens")
+		return api.Principal{}, api.Errorf(api.Unauthenticated, "a node with --dev has no tokens")
 	}
 	return n.cluster.Authenticate(ctx, token)
 }
@@ -101,8 +102,8 @@ func (n *Node) handOverLeadership() {
 const handOverTimeout = 3 * time.Second
 
 // audit logs who changed what.
-func audit(log *slog.Logger) func(admin.Event) {
-	return func(e admin.Event) {
+func audit(log *slog.Logger) func(rpc.Event) {
+	return func(e rpc.Event) {
 		args := []any{
 			"who", cmp.Or(e.Principal.Name, "unknown"), "role", cmp.Or(string(e.Principal.Role), "none"),
 			"method", e.Method, "what", e.Summary, "from", e.Peer,

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/lifecycle"
 )
 
@@ -78,9 +78,9 @@ func (n *Node) undrain() error {
 	run := n.drainRun
 	switch {
 	case run == nil:
-		return admin.Errorf(admin.Refused, "node %s is not draining", n.cfg.Name)
+		return api.Errorf(api.Refused, "node %s is not draining", n.cfg.Name)
 	case run.finalCallers > 0:
-		return admin.Errorf(admin.Refused, "node %s is stopping", n.cfg.Name)
+		return api.Errorf(api.Refused, "node %s is stopping", n.cfg.Name)
 	}
 	run.undo()
 	<-run.done
@@ -132,7 +132,7 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 
 // drainMethod begins a drain and returns the number of connections, or undoes a
 // drain.
-func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.DrainResult, error) {
+func (n *Node) drainMethod(ctx context.Context, r *api.DrainRequest) (*api.DrainResult, error) {
 	if passed, err := n.ops.Peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}
@@ -141,9 +141,9 @@ func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.D
 		over = *r.Over
 	}
 	if over < 0 {
-		return nil, admin.Errorf(admin.Invalid, "invalid drain window %v: want 0s or more", over)
+		return nil, api.Errorf(api.Invalid, "invalid drain window %v: want 0s or more", over)
 	}
-	result := &admin.DrainResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections), Over: over}
+	result := &api.DrainResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections), Over: over}
 	if r.Undo {
 		return result, n.undrain()
 	}

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 )
 
 // A drain moves clients without a failed request: in HTTP/1.1 with the next
@@ -53,13 +54,13 @@ func TestDrainMovesHTTPClients(t *testing.T) {
 				})
 			}
 			nodetest.WaitFor(t, "requests", func() bool { return requests.Load() > 100 })
-			if _, err := admin.Call[admin.DrainResult](t.Context(), nodes[0].client, admin.MethodDrain, admin.DrainRequest{}); err != nil {
+			if _, err := rpc.Call[api.DrainResult](t.Context(), nodes[0].client, api.MethodDrain, api.DrainRequest{}); err != nil {
 				t.Fatal(err)
 			}
 			nodetest.WaitFor(t, "the drain to end", func() bool { return nodes[0].state.NotReady() == "drained" })
 			at := requests.Load()
 			nodetest.WaitFor(t, "requests at the other node", func() bool { return requests.Load() > at+100 })
-			if _, err := admin.Call[admin.DrainResult](t.Context(), nodes[0].client, admin.MethodDrain, admin.DrainRequest{Undo: true}); err != nil {
+			if _, err := rpc.Call[api.DrainResult](t.Context(), nodes[0].client, api.MethodDrain, api.DrainRequest{Undo: true}); err != nil {
 				t.Fatal(err)
 			}
 			stop.Store(true)

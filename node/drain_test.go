@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 )
 
 // TestLastDrainWindowWins: a second command shortens a drain over an hour,
@@ -16,7 +17,7 @@ func TestLastDrainWindowWins(t *testing.T) {
 	for name, again := range map[string]func(*testNode) error{
 		"by another command": func(n *testNode) error {
 			over := 50 * time.Millisecond
-			_, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Over: &over})
+			_, err := rpc.Call[api.DrainResult](t.Context(), n.client, api.MethodDrain, api.DrainRequest{Over: &over})
 			return err
 		},
 		"by a signal": func(n *testNode) error { go n.Stop(context.Background()); return nil },
@@ -29,7 +30,7 @@ func TestLastDrainWindowWins(t *testing.T) {
 				})
 				conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 				long := time.Hour
-				if _, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Over: &long}); err != nil {
+				if _, err := rpc.Call[api.DrainResult](t.Context(), n.client, api.MethodDrain, api.DrainRequest{Over: &long}); err != nil {
 					t.Fatal(err)
 				}
 				nodetest.WaitFor(t, "the drain to begin", func() bool { return n.state.NotReady() != "" })
@@ -54,20 +55,20 @@ func TestLastDrainWindowWins(t *testing.T) {
 // and open connections stay.
 func TestDrainCanBeUndone(t *testing.T) {
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")), func(c *Config) { c.DrainWait, c.DrainTimeout = 0, time.Hour })
-	drain := func(r admin.DrainRequest) error {
-		_, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, r)
+	drain := func(r api.DrainRequest) error {
+		_, err := rpc.Call[api.DrainResult](t.Context(), n.client, api.MethodDrain, r)
 		return err
 	}
-	if err := drain(admin.DrainRequest{Undo: true}); err == nil {
+	if err := drain(api.DrainRequest{Undo: true}); err == nil {
 		t.Error("a node that does not drain was undrained")
 	}
 	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 	for range 2 {
-		if err := drain(admin.DrainRequest{}); err != nil {
+		if err := drain(api.DrainRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		nodetest.WaitFor(t, "the listeners to close", func() bool { return len(n.data.Engine.Listeners()) == 0 })
-		if err := drain(admin.DrainRequest{Undo: true}); err != nil {
+		if err := drain(api.DrainRequest{Undo: true}); err != nil {
 			t.Fatal(err)
 		}
 		if why := n.state.NotReady(); why != "" {

@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 	"penstock/routing"
 )
 
@@ -27,8 +28,8 @@ func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
 		{"panic", "unhealthy", "its health checks fail", "panic"},
 	} {
 		at := n.at(t, c.service)
-		var e admin.EndpointStatus
-		var s admin.ServiceStatus
+		var e api.EndpointStatus
+		var s api.ServiceStatus
 		nodetest.WaitFor(t, c.service+" to be "+c.state, func() bool {
 			nodetest.Attempt(at)
 			for _, s = range n.mustStatus(t).Services {
@@ -45,7 +46,7 @@ func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
 		if c.used == "panic" && !strings.Contains(s.State, "allUnhealthy is panic: all are used") {
 			t.Errorf("%s: status says %q of what is used", c.service, s.State)
 		}
-		x, err := admin.Call[routing.Explanation](t.Context(), n.client, admin.MethodExplain, admin.ExplainRequest{Listener: c.service})
+		x, err := rpc.Call[routing.Explanation](t.Context(), n.client, api.MethodExplain, api.ExplainRequest{Listener: c.service})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 	"penstock/routing/resource"
 )
 
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 // testNode is a running node with a client of its admin port.
 type testNode struct {
 	*Node
-	client *admin.Client
+	client *rpc.Client
 	lines  *nodetest.Lines // the access log
 }
 
@@ -49,7 +50,7 @@ func startNode(t *testing.T, resources string, change ...func(*Config)) *testNod
 		t.Fatal(err)
 	}
 	t.Cleanup(n.halt)
-	if n.client, err = admin.Dial(t.Context(), n.AdminAddr()); err != nil {
+	if n.client, err = rpc.Dial(t.Context(), n.AdminAddr()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.client.Close() })
@@ -65,11 +66,11 @@ func (n *testNode) halt() {
 
 func (n *testNode) apply(t *testing.T, text string) error {
 	t.Helper()
-	var req admin.ApplyRequest
+	var req api.ApplyRequest
 	for _, o := range nodetest.Objects(t, text) {
 		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
 	}
-	_, err := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, req)
+	_, err := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply, req)
 	return err
 }
 
@@ -82,15 +83,15 @@ func (n *testNode) mustApply(t *testing.T, text string) {
 
 func (n *testNode) mustDelete(t *testing.T, kind, name string) {
 	t.Helper()
-	if _, err := admin.Call[admin.DeleteResult](t.Context(), n.client, admin.MethodDelete,
-		admin.DeleteRequest{Kind: kind, Name: name}); err != nil {
+	if _, err := rpc.Call[api.DeleteResult](t.Context(), n.client, api.MethodDelete,
+		api.DeleteRequest{Kind: kind, Name: name}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (n *testNode) mustStatus(t *testing.T) *admin.Status {
+func (n *testNode) mustStatus(t *testing.T) *api.Status {
 	t.Helper()
-	s, err := admin.Call[admin.Status](t.Context(), n.client, admin.MethodStatus, admin.Empty{})
+	s, err := rpc.Call[api.Status](t.Context(), n.client, api.MethodStatus, api.Empty{})
 	if err != nil {
 		t.Fatal(err)
 	}

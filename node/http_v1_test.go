@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
 )
 
@@ -91,8 +91,8 @@ func TestV1ReportsEveryFaultAndAcceptsOtherFormats(t *testing.T) {
 	status, text := call("POST", "/v1/apply", serviceA+
 		"---\nkind: Service\nname: b\nspec:\n  nonsense: 1\n  balancing: {policy: fastest}\n  endpoints: [{weight: 1}]\n")
 	var refusal struct {
-		Code   string        `json:"code"`
-		Faults []admin.Fault `json:"faults"`
+		Code   string      `json:"code"`
+		Faults []api.Fault `json:"faults"`
 	}
 	if err := json.Unmarshal([]byte(text), &refusal); err != nil || status != 400 || refusal.Code != "invalid" {
 		t.Fatalf("%d %s, %v", status, text, err)

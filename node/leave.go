@@ -6,7 +6,7 @@ import (
 	"errors"
 	"sync"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // leaveAttempts tracks the attempts of this node to leave its cluster, one at a
@@ -20,18 +20,18 @@ type leaveAttempts struct {
 // leaveAttempt is one attempt.
 type leaveAttempt struct {
 	id      string // random; "": no attempt yet
-	state   string // one of the constants admin.Leave...
-	failure *admin.Error
+	state   string // one of the constants api.Leave...
+	failure *api.Error
 }
 
 // begin begins an attempt, or returns the ID of the one that is under way.
 func (d *leaveAttempts) begin() (id string, begun bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.last.id != "" && (d.last.state == admin.LeaveDraining || d.last.state == admin.LeaveLeaving) {
+	if d.last.id != "" && (d.last.state == api.LeaveDraining || d.last.state == api.LeaveLeaving) {
 		return d.last.id, false
 	}
-	d.last = leaveAttempt{id: rand.Text(), state: admin.LeaveDraining}
+	d.last = leaveAttempt{id: rand.Text(), state: api.LeaveDraining}
 	return d.last.id, true
 }
 
@@ -41,7 +41,7 @@ func (d *leaveAttempts) setState(state string, err error) {
 	defer d.mu.Unlock()
 	d.last.state, d.last.failure = state, nil
 	if err != nil && !errors.As(err, &d.last.failure) {
-		d.last.failure = admin.Errorf(admin.Internal, "%v", err)
+		d.last.failure = api.Errorf(api.Internal, "%v", err)
 	}
 }
 
@@ -54,12 +54,12 @@ func (d *leaveAttempts) get(id string) (leaveAttempt, bool) {
 
 // leave removes the requested node from the cluster and ends it. It returns once
 // the drain has begun; the method leaving reports the outcome.
-func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {
+func (n *Node) leave(ctx context.Context, r *api.LeaveRequest) (*api.LeaveResult, error) {
 	if passed, err := n.ops.Peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}
 	if n.cluster == nil {
-		return nil, admin.Errorf(admin.Refused, "this node is not in a cluster: stop it with SIGTERM")
+		return nil, api.Errorf(api.Refused, "this node is not in a cluster: stop it with SIGTERM")
 	}
 	over := n.cfg.DrainTimeout
 	if r.Over != nil {
@@ -68,7 +68,7 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 	if err := n.cluster.MayLeave(); err != nil {
 		return nil, err // checked before the drain, which would be in vain
 	}
-	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections)}
+	result := &api.LeaveResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections)}
 	var begun bool
 	if result.ID, begun = n.leaveAttempts.begin(); !begun {
 		return result, nil
@@ -78,19 +78,19 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 			if !errors.Is(err, context.Canceled) {
 				n.log.Error("drain failed", "error", err)
 			}
-			n.leaveAttempts.setState(admin.LeaveFailed, admin.Errorf(admin.Refused, "its drain did not complete: %v", err))
+			n.leaveAttempts.setState(api.LeaveFailed, api.Errorf(api.Refused, "its drain did not complete: %v", err))
 			return
 		}
-		n.leaveAttempts.setState(admin.LeaveLeaving, nil)
+		n.leaveAttempts.setState(api.LeaveLeaving, nil)
 		if err := n.cluster.Leave(n.ctx); err != nil {
 			n.log.Error("cannot leave the cluster; returning to service", "error", err)
 			if err := n.cancelFinalDrain(); err != nil {
 				n.log.Warn("cannot return to service", "error", err)
 			}
-			n.leaveAttempts.setState(admin.LeaveFailed, err)
+			n.leaveAttempts.setState(api.LeaveFailed, err)
 			return
 		}
-		n.leaveAttempts.setState(admin.LeaveLeft, nil)
+		n.leaveAttempts.setState(api.LeaveLeft, nil)
 		n.left.Store(true)
 		n.failOnce.Do(func() { close(n.done) })
 	})
@@ -98,13 +98,13 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 }
 
 // leaveProgress reports the state of an attempt to leave.
-func (n *Node) leaveProgress(ctx context.Context, r *admin.LeavingRequest) (*admin.Leaving, error) {
+func (n *Node) leaveProgress(ctx context.Context, r *api.LeavingRequest) (*api.Leaving, error) {
 	if passed, err := n.ops.Peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}
 	d, ok := n.leaveAttempts.get(r.ID)
 	if !ok {
-		return &admin.Leaving{State: admin.LeaveUnknown}, nil
+		return &api.Leaving{State: api.LeaveUnknown}, nil
 	}
-	return &admin.Leaving{State: d.state, Connections: int64(n.data.Engine.Stats().Connections), Why: d.failure}, nil
+	return &api.Leaving{State: d.state, Connections: int64(n.data.Engine.Stats().Connections), Why: d.failure}, nil
 }

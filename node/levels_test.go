@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/cluster"
 	"penstock/node/nodetest"
 	"penstock/node/ops"
+	"penstock/node/rpc"
 )
 
 // A member of the previous release would stop at a policy that it does not
@@ -52,12 +53,12 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		}
 	}
 	apply := func(text string) error {
-		c, err := ops.ConnectLocal(ctx, n.admin, admin.Principal{Name: "test", Role: admin.RoleAdmin})
+		c, err := ops.ConnectLocal(ctx, n.admin, api.Principal{Name: "test", Role: api.RoleAdmin})
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{[]byte(text)}})
+		_, err = rpc.Call[api.ApplyResult](ctx, c, api.MethodApply, api.ApplyRequest{Documents: [][]byte{[]byte(text)}})
 		return err
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0") // a Gateway is accepted although it cannot listen

@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 	"penstock/routing/resource"
 )
 
@@ -38,8 +39,8 @@ func BenchmarkServeOneNameMore(b *testing.B) {
 			put := func(what, resource, name string) net.Conn {
 				doc := fmt.Appendf(nil, `{"kind":"Host","name":%q,"spec":{"listener":"edge","names":[%q],"service":"apps"}}`, resource, name)
 				start := time.Now()
-				if _, err := admin.Call[admin.ApplyResult](b.Context(), c, admin.MethodApply,
-					admin.ApplyRequest{Documents: [][]byte{doc}}); err != nil {
+				if _, err := rpc.Call[api.ApplyResult](b.Context(), c, api.MethodApply,
+					api.ApplyRequest{Documents: [][]byte{doc}}); err != nil {
 					b.Fatal(err)
 				}
 				took[what+"-answered"] = append(took[what+"-answered"], time.Since(start))
@@ -51,8 +52,8 @@ func BenchmarkServeOneNameMore(b *testing.B) {
 				put("add", "more", fmt.Sprintf(format, i)).Close()
 				put("change", "more", fmt.Sprintf(format, i+1)).Close()
 				start := time.Now()
-				if _, err := admin.Call[admin.DeleteResult](b.Context(), c, admin.MethodDelete,
-					admin.DeleteRequest{Kind: "Host", Name: "more"}); err != nil {
+				if _, err := rpc.Call[api.DeleteResult](b.Context(), c, api.MethodDelete,
+					api.DeleteRequest{Kind: "Host", Name: "more"}); err != nil {
 					b.Fatal(err)
 				}
 				took["delete-answered"] = append(took["delete-answered"], time.Since(start))
@@ -78,7 +79,7 @@ func BenchmarkServeOneNameMore(b *testing.B) {
 }
 
 // benchNode starts a node and a client of its admin port. Both end with b.
-func benchNode(b *testing.B, resources []resource.Object) (*Node, *admin.Client) {
+func benchNode(b *testing.B, resources []resource.Object) (*Node, *rpc.Client) {
 	b.Helper()
 	n, err := Start(b.Context(), Config{
 		Name: "n1", Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", Loops: 1, Resources: resources,
@@ -87,7 +88,7 @@ func benchNode(b *testing.B, resources []resource.Object) (*Node, *admin.Client)
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = n.Stop(b.Context()) }) // ends at once: the context has ended
-	c, err := admin.Dial(b.Context(), n.AdminAddr())
+	c, err := rpc.Dial(b.Context(), n.AdminAddr())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -28,7 +28,7 @@ import (
 	"penstock/netio/reactor"
 	"penstock/netio/tlsstream"
 	"penstock/node/accesslog"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
@@ -37,6 +37,7 @@ import (
 	"penstock/node/metrics"
 	"penstock/node/ops"
 	"penstock/node/rollout"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 	"penstock/routing/resource"
 )
@@ -73,7 +74,7 @@ type Node struct {
 	catalog         *catalog.Catalog
 	tracker         *rollout.Tracker
 	ops             *ops.Methods
-	admin           *admin.Server
+	admin           *rpc.Server
 	http            *http.Server
 	gate            ops.Gate               // the current HTTP handler
 	changes         *prometheus.CounterVec // configuration changes, by result
@@ -269,17 +270,17 @@ func (n *Node) newRegistry() *prometheus.Registry {
 }
 
 // newAdmin makes the server of the admin methods.
-func newAdmin(n *Node) *admin.Server {
-	cfg := admin.Config{Logger: n.log, Authenticate: n.authenticate, Audit: audit(n.log)}
+func newAdmin(n *Node) *rpc.Server {
+	cfg := rpc.Config{Logger: n.log, Authenticate: n.authenticate, Audit: audit(n.log)}
 	if n.cluster != nil {
 		cfg.Check = n.cluster.Check
 	}
-	s := admin.NewServer(cfg)
+	s := rpc.NewServer(cfg)
 	n.ops.Register(s)
 	// Methods that act on the node itself.
-	admin.Handle(s, admin.MethodDrain, admin.RoleOperator, n.drainMethod, admin.Changing())
-	admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, n.leave, admin.Changing())
-	admin.Handle(s, admin.MethodLeaving, admin.RoleAdmin, n.leaveProgress)
+	rpc.Handle(s, api.MethodDrain, api.RoleOperator, n.drainMethod, rpc.Changing())
+	rpc.Handle(s, api.MethodLeave, api.RoleAdmin, n.leave, rpc.Changing())
+	rpc.Handle(s, api.MethodLeaving, api.RoleAdmin, n.leaveProgress)
 	if n.cluster != nil {
 		n.cluster.Register(s)
 	}
@@ -397,11 +398,11 @@ func (n *Node) serveHTTP(set *listenerSet) {
 
 // implicitPrincipal returns the principal for connections without credentials of their own:
 // those to the node's own socket, and those to a --dev node.
-func implicitPrincipal(l net.Listener) admin.Principal {
+func implicitPrincipal(l net.Listener) api.Principal {
 	if l.Addr().Network() == "unix" {
-		return admin.Principal{Name: "local", Role: admin.RoleAdmin}
+		return api.Principal{Name: "local", Role: api.RoleAdmin}
 	}
-	return admin.Principal{Name: "dev", Role: admin.RoleAdmin}
+	return api.Principal{Name: "dev", Role: api.RoleAdmin}
 }
 
 // housekeep runs the periodic work, once a second.

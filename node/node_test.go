@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 )
 
 func TestChangesKeepEstablishedConnections(t *testing.T) {
@@ -311,10 +312,10 @@ func TestDrainCommandKeepsProcessRunning(t *testing.T) {
 	n := startNode(t, nodetest.OneService(b))
 	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 	over := time.Duration(0)
-	if _, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Node: "n2"}); err == nil {
+	if _, err := rpc.Call[api.DrainResult](t.Context(), n.client, api.MethodDrain, api.DrainRequest{Node: "n2"}); err == nil {
 		t.Error("another node's drain was taken")
 	}
-	r, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Node: "n1", Over: &over})
+	r, err := rpc.Call[api.DrainResult](t.Context(), n.client, api.MethodDrain, api.DrainRequest{Node: "n1", Over: &over})
 	if err != nil || r.Connections != 1 {
 		t.Fatalf("drain: %+v, %v", r, err)
 	}
@@ -336,12 +337,12 @@ func TestDataDirIsLockedAndPrivate(t *testing.T) {
 	}); !errors.Is(err, errDataDirInUse) {
 		t.Errorf("a second node in the same folder: %v", err)
 	}
-	c, err := admin.Dial(t.Context(), "unix:"+filepath.Join(dir, SocketName))
+	c, err := rpc.Dial(t.Context(), "unix:"+filepath.Join(dir, SocketName))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if v, err := admin.Call[admin.Version](t.Context(), c, admin.MethodVersion, admin.Empty{}); err != nil || v.Version != "test" {
+	if v, err := rpc.Call[api.Version](t.Context(), c, api.MethodVersion, api.Empty{}); err != nil || v.Version != "test" {
 		t.Errorf("version over the socket: %+v, %v", v, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

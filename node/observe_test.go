@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 )
 
 // TestAccessLog: closed writes a line at the end of a connection, all writes one
@@ -118,8 +119,8 @@ func TestTopReportsRates(t *testing.T) {
 	// On a busy machine the echo may come after the second sample.
 	nodetest.WaitFor(t, "a sample of the time of an echo", func() bool {
 		samples, rates := 0, false
-		request := admin.TopRequest{Interval: 100 * time.Millisecond, Count: 2, Connections: 5}
-		err := admin.Stream(t.Context(), n.client, admin.MethodTop, request, func(s *admin.TopSample) error {
+		request := api.TopRequest{Interval: 100 * time.Millisecond, Count: 2, Connections: 5}
+		err := rpc.Stream(t.Context(), n.client, api.MethodTop, request, func(s *api.TopSample) error {
 			samples++
 			if len(s.Latest) != 1 || s.Latest[0].Service != "apps" || s.Latest[0].Endpoint != b.At() || s.Latest[0].Phase != "relaying" {
 				t.Errorf("latest connections %+v", s.Latest)
@@ -141,8 +142,8 @@ func TestTopReportsRates(t *testing.T) {
 		}
 		return rates
 	})
-	err := admin.Stream(t.Context(), n.client, admin.MethodTop, admin.TopRequest{Interval: time.Millisecond},
-		func(*admin.TopSample) error { return nil })
+	err := rpc.Stream(t.Context(), n.client, api.MethodTop, api.TopRequest{Interval: time.Millisecond},
+		func(*api.TopSample) error { return nil })
 	if err == nil {
 		t.Error("an interval of 1ms was taken")
 	}
@@ -240,8 +241,8 @@ func TestSystemdIsNotified(t *testing.T) {
 
 func TestExplainRefusesInvalidRequests(t *testing.T) {
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")))
-	for _, r := range []admin.ExplainRequest{{Listener: "nobody"}, {Listener: "edge", Client: "not an address"}} {
-		_, err := admin.Call[struct{}](t.Context(), n.client, admin.MethodExplain, r)
+	for _, r := range []api.ExplainRequest{{Listener: "nobody"}, {Listener: "edge", Client: "not an address"}} {
+		_, err := rpc.Call[struct{}](t.Context(), n.client, api.MethodExplain, r)
 		if err == nil || !strings.Contains(fmt.Sprint(err), "no") {
 			t.Errorf("%+v: %v", r, err)
 		}

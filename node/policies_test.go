@@ -6,8 +6,9 @@ import (
 	"net/http"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 )
 
 const twoRoutes = `
@@ -29,7 +30,7 @@ spec:
 func TestEffectiveRoutes(t *testing.T) {
 	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b"))+twoRoutes)
 	ctx := context.Background()
-	whole, err := admin.Call[admin.EffectiveResult](ctx, n.client, admin.MethodEffective, admin.EffectiveRequest{})
+	whole, err := rpc.Call[api.EffectiveResult](ctx, n.client, api.MethodEffective, api.EffectiveRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,11 +44,11 @@ func TestEffectiveRoutes(t *testing.T) {
 	if everyone.Policy != "everyone" || len(everyone.Backends) != 2 || everyone.Backends[0].Share != 1 || everyone.Backends[1].Skipped == "" {
 		t.Errorf("of Mesh: %+v", everyone)
 	}
-	part, err := admin.Call[admin.EffectiveResult](ctx, n.client, admin.MethodEffective, admin.EffectiveRequest{Limit: 1})
+	part, err := rpc.Call[api.EffectiveResult](ctx, n.client, api.MethodEffective, api.EffectiveRequest{Limit: 1})
 	if err != nil || part.More == nil || len(part.Destinations[0].Sources) != 1 {
 		t.Fatalf("the first part: %+v, %v", part, err)
 	}
-	rest, err := admin.Call[admin.EffectiveResult](ctx, n.client, admin.MethodEffective, admin.EffectiveRequest{After: *part.More})
+	rest, err := rpc.Call[api.EffectiveResult](ctx, n.client, api.MethodEffective, api.EffectiveRequest{After: *part.More})
 	if err != nil || rest.More != nil || rest.Destinations[0].Sources[0].Policy != "everyone" {
 		t.Fatalf("the rest: %+v, %v", rest, err)
 	}
@@ -60,7 +61,7 @@ func TestEffectiveRoutes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got admin.EffectiveResult
+		var got api.EffectiveResult
 		err = json.NewDecoder(resp.Body).Decode(&got)
 		resp.Body.Close()
 		if err != nil || resp.StatusCode != status || status == 200 && (len(got.Destinations) != 1 || got.Destinations[0].Destination != "apps") {

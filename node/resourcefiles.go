@@ -13,9 +13,10 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/ops"
+	"penstock/node/rpc"
 	"penstock/routing/resource"
 )
 
@@ -70,7 +71,7 @@ type rereader struct {
 	log   *slog.Logger
 	files *ResourceFiles // nil: none
 	certs *certFiles     // of HTTP; nil: none
-	admin *admin.Server  // applies resources; set before run
+	admin *rpc.Server    // applies resources; set before run
 
 	requested chan struct{} // buffers one request; more at once count as one
 	synced    atomic.Bool   // the resources of the files are in force
@@ -170,8 +171,8 @@ func (r *rereader) rereadResources(ctx context.Context) {
 func (r *rereader) sync(ctx context.Context) error {
 	f, objects := r.files, r.objects
 	r.synced.Store(false)
-	result, err := r.apply(ctx, admin.ApplyRequest{
-		Documents: ops.Documents(f.labelled(objects)), Prune: map[string]string{AppliedBy: f.Description()}, Wait: admin.Wait{Nodes: -1},
+	result, err := r.apply(ctx, api.ApplyRequest{
+		Documents: ops.Documents(f.labelled(objects)), Prune: map[string]string{AppliedBy: f.Description()}, Wait: api.Wait{Nodes: -1},
 	})
 	switch {
 	case err == nil:
@@ -189,12 +190,12 @@ func (r *rereader) sync(ctx context.Context) error {
 // isTransient reports whether err is transient. Sending the request again is safe: it
 // is declarative.
 func isTransient(err error) bool {
-	var refusal *admin.Error
+	var refusal *api.Error
 	if !errors.As(err, &refusal) {
 		return true
 	}
 	switch refusal.Code {
-	case admin.NoLeader, admin.NotLeader, admin.Unavailable, admin.Deadline, admin.Busy, admin.UnknownOutcome, admin.Internal:
+	case api.NoLeader, api.NotLeader, api.Unavailable, api.Deadline, api.Busy, api.UnknownOutcome, api.Internal:
 		return true
 	}
 	return false
@@ -207,7 +208,7 @@ const compareTimeout = 10 * time.Second
 func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	result, err := r.apply(ctx, admin.ApplyRequest{Documents: ops.Documents(objects), DryRun: true, Wait: admin.Wait{Nodes: -1}})
+	result, err := r.apply(ctx, api.ApplyRequest{Documents: ops.Documents(objects), DryRun: true, Wait: api.Wait{Nodes: -1}})
 	const message = "reread the files of --resources without applying them; penstock apply -f applies them, " +
 		"or --resources-mode sync at each start and SIGHUP"
 	if err != nil {
@@ -217,7 +218,7 @@ func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
 	args := []any{"same", 0, "differ", ""}
 	var differ []string
 	for _, c := range result.Changes {
-		if c.Action != admin.Unchanged {
+		if c.Action != api.Unchanged {
 			differ = append(differ, c.Kind+"/"+c.Name)
 		}
 	}
@@ -226,25 +227,25 @@ func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
 }
 
 // apply sends an apply request as the principal "resources".
-func (r *rereader) apply(ctx context.Context, req admin.ApplyRequest) (*admin.ApplyResult, error) {
-	c, err := ops.ConnectLocal(ctx, r.admin, admin.Principal{Name: "resources", Role: admin.RoleAdmin})
+func (r *rereader) apply(ctx context.Context, req api.ApplyRequest) (*api.ApplyResult, error) {
+	c, err := ops.ConnectLocal(ctx, r.admin, api.Principal{Name: "resources", Role: api.RoleAdmin})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	return admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, req)
+	return rpc.Call[api.ApplyResult](ctx, c, api.MethodApply, req)
 }
 
 // changeAttrs returns the log attributes for changes: counts by action, and names.
-func changeAttrs(changes []admin.Change) []any {
+func changeAttrs(changes []api.Change) []any {
 	counts, names := map[string]int{}, []string{}
 	for _, c := range changes {
-		if counts[c.Action]++; c.Action != admin.Unchanged {
+		if counts[c.Action]++; c.Action != api.Unchanged {
 			names = append(names, c.Kind+"/"+c.Name+" "+c.Action)
 		}
 	}
 	args := []any{}
-	for _, action := range []string{admin.Created, admin.Configured, admin.Deleted, admin.Unchanged} {
+	for _, action := range []string{api.Created, api.Configured, api.Deleted, api.Unchanged} {
 		args = append(args, action, counts[action])
 	}
 	if len(names) > 0 {
@@ -274,7 +275,7 @@ func logFaults(log *slog.Logger, message string, err error) {
 
 // Locate converts a fault that a node found into one with the file and line of
 // the resource o. A nil o means that the resource is not from a file.
-func Locate(o *resource.Object, f admin.Fault) resource.Fault {
+func Locate(o *resource.Object, f api.Fault) resource.Fault {
 	out := resource.Fault{Path: strings.TrimSpace(f.Key + " " + f.Path), Message: f.Message, Value: f.Value}
 	if o != nil {
 		out.File, out.Line = o.File, o.LineOf(f.Path)
@@ -286,7 +287,7 @@ func Locate(o *resource.Object, f admin.Fault) resource.Fault {
 // locateFaults converts a refusal into faults located in the objects. Other errors
 // are returned unchanged.
 func locateFaults(err error, objects []resource.Object) error {
-	var refusal *admin.Error
+	var refusal *api.Error
 	if !errors.As(err, &refusal) || len(refusal.Faults) == 0 {
 		return err
 	}
@@ -335,12 +336,12 @@ func (n *Node) applyInitialResources(ctx context.Context, objects []resource.Obj
 		return nil
 	}
 	sum := sha256.Sum256([]byte("first resources of " + n.cluster.ClusterID()))
-	req := admin.ApplyRequest{Documents: ops.Documents(objects), Wait: admin.Wait{Nodes: -1}, ID: sum[:16]}
-	c, err := ops.ConnectLocal(ctx, n.admin, admin.Principal{Name: "start", Role: admin.RoleAdmin})
+	req := api.ApplyRequest{Documents: ops.Documents(objects), Wait: api.Wait{Nodes: -1}, ID: sum[:16]}
+	c, err := ops.ConnectLocal(ctx, n.admin, api.Principal{Name: "start", Role: api.RoleAdmin})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, req)
+	_, err = rpc.Call[api.ApplyResult](ctx, c, api.MethodApply, req)
 	return locateFaults(err, given)
 }

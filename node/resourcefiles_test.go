@@ -13,9 +13,10 @@ import (
 	"sync"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/kinds"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 	"penstock/routing/resource"
 )
 
@@ -83,7 +84,7 @@ func startWithFile(t *testing.T, sync bool, text string, change ...func(*Config)
 
 func (n *testNode) services(t *testing.T) (names []string) {
 	t.Helper()
-	r, err := admin.Call[admin.GetResult](t.Context(), n.client, admin.MethodGet, admin.GetRequest{Kind: "Service"})
+	r, err := rpc.Call[api.GetResult](t.Context(), n.client, api.MethodGet, api.GetRequest{Kind: "Service"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,12 +220,12 @@ func TestOnlyTransientErrorsAreRetried(t *testing.T) {
 		err   error
 		again bool
 	}{
-		{admin.Errorf(admin.NoLeader, "x"), true},
-		{admin.Errorf(admin.UnknownOutcome, "x"), true},
-		{errors.Join(admin.ErrUnreachable, io.EOF), true},
-		{admin.Errorf(admin.Invalid, "x"), false},
-		{admin.Errorf(admin.Refused, "x"), false},
-		{admin.Errorf(admin.TooLarge, "x"), false},
+		{api.Errorf(api.NoLeader, "x"), true},
+		{api.Errorf(api.UnknownOutcome, "x"), true},
+		{errors.Join(rpc.ErrUnreachable, io.EOF), true},
+		{api.Errorf(api.Invalid, "x"), false},
+		{api.Errorf(api.Refused, "x"), false},
+		{api.Errorf(api.TooLarge, "x"), false},
 	} {
 		if isTransient(c.err) != c.again {
 			t.Errorf("%v: %v", c.err, !c.again)

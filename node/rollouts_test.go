@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/cluster"
 	"penstock/node/kinds"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 	"penstock/routing/resource"
 )
 
@@ -48,19 +49,19 @@ spec:
     steps: ` + steps + "\n"
 }
 
-func (n *testNode) rollout(t *testing.T) admin.Rollout {
+func (n *testNode) rollout(t *testing.T) api.Rollout {
 	t.Helper()
-	list, err := admin.Call[admin.Rollouts](t.Context(), n.client, admin.MethodRollouts,
-		admin.RolloutsRequest{Route: "canary"})
+	list, err := rpc.Call[api.Rollouts](t.Context(), n.client, api.MethodRollouts,
+		api.RolloutsRequest{Route: "canary"})
 	if err != nil || len(*list) != 1 {
 		t.Fatalf("rollouts: %+v, %v", list, err)
 	}
 	return (*list)[0]
 }
 
-func (n *testNode) command(what string) (*admin.RolloutResult, error) {
-	return admin.Call[admin.RolloutResult](context.Background(), n.client, admin.MethodRollout,
-		admin.RolloutRequest{Do: what, Route: "canary"})
+func (n *testNode) command(what string) (*api.RolloutResult, error) {
+	return rpc.Call[api.RolloutResult](context.Background(), n.client, api.MethodRollout,
+		api.RolloutRequest{Do: what, Route: "canary"})
 }
 
 func (n *testNode) mustCommand(t *testing.T, what, phase string, step, weight int) {
@@ -161,8 +162,8 @@ func TestRecreatedRouteRestartsRollout(t *testing.T) {
 // checkHistory checks that the history has the author of each change.
 func (n *testNode) checkHistory(t *testing.T) {
 	t.Helper()
-	h, err := admin.Call[admin.HistoryResult](t.Context(), n.client, admin.MethodHistory,
-		admin.HistoryRequest{Kind: "rollout", Name: "canary"})
+	h, err := rpc.Call[api.HistoryResult](t.Context(), n.client, api.MethodHistory,
+		api.HistoryRequest{Kind: "rollout", Name: "canary"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,18 +234,18 @@ func TestRolloutStateCannotBeChangedByHand(t *testing.T) {
 	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(),
 		"[{weight: 50, for: 1h}, {weight: 100}]"))
 	nodetest.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
-	got, err := admin.Call[admin.GetResult](t.Context(), n.client, admin.MethodGet, admin.GetRequest{Kind: "rollouts", Name: "canary"})
+	got, err := rpc.Call[api.GetResult](t.Context(), n.client, api.MethodGet, api.GetRequest{Kind: "rollouts", Name: "canary"})
 	if err != nil || len(got.Documents) != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	_, applied := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply,
-		admin.ApplyRequest{Documents: [][]byte{got.Documents[0].Data}})
-	_, deleted := admin.Call[admin.DeleteResult](t.Context(), n.client, admin.MethodDelete,
-		admin.DeleteRequest{Kind: "rollout", Name: "canary"})
-	_, back := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodRollback,
-		admin.RollbackRequest{Kind: "Rollout", Name: "canary"})
+	_, applied := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply,
+		api.ApplyRequest{Documents: [][]byte{got.Documents[0].Data}})
+	_, deleted := rpc.Call[api.DeleteResult](t.Context(), n.client, api.MethodDelete,
+		api.DeleteRequest{Kind: "rollout", Name: "canary"})
+	_, back := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodRollback,
+		api.RollbackRequest{Kind: "Rollout", Name: "canary"})
 	for what, err := range map[string]error{"apply": applied, "delete": deleted, "rollback": back} {
-		var refusal *admin.Error
+		var refusal *api.Error
 		if !errors.As(err, &refusal) {
 			t.Errorf("%s: %v", what, err)
 			continue
@@ -260,9 +261,9 @@ func TestRolloutStateCannotBeChangedByHand(t *testing.T) {
 	// Deleting the route deletes the state of its rollout.
 	n.mustDelete(t, "meshtcproute", "canary")
 	nodetest.WaitFor(t, "the note to be gone", func() bool {
-		_, err := admin.Call[admin.GetResult](t.Context(), n.client, admin.MethodGet, admin.GetRequest{Kind: "rollouts", Name: "canary"})
-		var refusal *admin.Error
-		return errors.As(err, &refusal) && refusal.Code == admin.NotFound
+		_, err := rpc.Call[api.GetResult](t.Context(), n.client, api.MethodGet, api.GetRequest{Kind: "rollouts", Name: "canary"})
+		var refusal *api.Error
+		return errors.As(err, &refusal) && refusal.Code == api.NotFound
 	})
 	if _, err := n.command("pause"); err == nil || !strings.Contains(err.Error(), `there is no MeshTCPRoute "canary"`) {
 		t.Errorf("a command about no route: %v", err)

@@ -8,8 +8,9 @@ import (
 	"slices"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/nodetest"
+	"penstock/node/rpc"
 	"penstock/routing"
 	"penstock/routing/resource"
 )
@@ -29,15 +30,15 @@ func TestSimulationChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	ask := func(doc string, change ...func(*admin.SimulateRequest)) (*admin.SimulateResult, error) {
-		r := admin.SimulateRequest{Connections: 100}
+	ask := func(doc string, change ...func(*api.SimulateRequest)) (*api.SimulateResult, error) {
+		r := api.SimulateRequest{Connections: 100}
 		for _, o := range nodetest.Objects(t, doc) {
 			r.Documents = append(r.Documents, resource.EncodeWithSecrets(o))
 		}
 		for _, c := range change {
 			c(&r)
 		}
-		return admin.Call[admin.SimulateResult](ctx, n.client, admin.MethodSimulate, r)
+		return rpc.Call[api.SimulateResult](ctx, n.client, api.MethodSimulate, r)
 	}
 	const canary = `
 kind: MeshTCPRoute
@@ -60,13 +61,13 @@ spec:
 		got[0].Outcomes[1].Service != "other" || got[0].Outcomes[1].After != 10 {
 		t.Errorf("played %+v", got)
 	}
-	r, err = ask(canary, func(r *admin.SimulateRequest) {
-		r.Connection = &admin.ExplainRequest{Listener: "edge", Client: "10.0.0.1"}
+	r, err = ask(canary, func(r *api.SimulateRequest) {
+		r.Connection = &api.ExplainRequest{Listener: "edge", Client: "10.0.0.1"}
 	})
 	if err != nil || r.Simulation.Runs[0].Listener != "edge" || r.Simulation.Runs[0].Outcomes[0].After != 90 {
 		t.Errorf("through a listener: %+v, %v", r, err)
 	}
-	if r, err = ask(canary, func(r *admin.SimulateRequest) { r.Connections = 0 }); err != nil || r.Simulation != nil || len(r.Words) != 1 {
+	if r, err = ask(canary, func(r *api.SimulateRequest) { r.Connections = 0 }); err != nil || r.Simulation != nil || len(r.Words) != 1 {
 		t.Errorf("words alone: %+v, %v", r, err)
 	}
 	if r, err = ask(nodetest.OneService(a)); err != nil || len(r.Words) != 0 || len(r.Simulation.Runs) != 0 {
@@ -74,24 +75,24 @@ spec:
 	}
 	for name, c := range map[string]struct {
 		doc    string
-		change func(*admin.SimulateRequest)
-		code   admin.Code
+		change func(*api.SimulateRequest)
+		code   api.Code
 	}{
 		"a fault": {
 			"kind: Listener\nname: edge\nspec: {address: \"127.0.0.1:0\", service: nobody}\n",
-			func(*admin.SimulateRequest) {}, admin.Invalid,
+			func(*api.SimulateRequest) {}, api.Invalid,
 		},
-		"too many connections": {canary, func(r *admin.SimulateRequest) { r.Connections = routing.MaxSimulatedConnections + 1 }, admin.Invalid},
-		"no address":           {canary, func(r *admin.SimulateRequest) { r.Connection = &admin.ExplainRequest{Client: "me"} }, admin.Invalid},
-		"no such node":         {canary, func(r *admin.SimulateRequest) { r.Node = "nobody" }, admin.NotFound},
+		"too many connections": {canary, func(r *api.SimulateRequest) { r.Connections = routing.MaxSimulatedConnections + 1 }, api.Invalid},
+		"no address":           {canary, func(r *api.SimulateRequest) { r.Connection = &api.ExplainRequest{Client: "me"} }, api.Invalid},
+		"no such node":         {canary, func(r *api.SimulateRequest) { r.Node = "nobody" }, api.NotFound},
 	} {
-		var refusal *admin.Error
+		var refusal *api.Error
 		if _, err := ask(c.doc, c.change); !errors.As(err, &refusal) || refusal.Code != c.code {
 			t.Errorf("%s: %v, want %s", name, err, c.code)
 		}
 	}
-	if got, err := admin.Call[admin.GetResult](ctx, n.client, admin.MethodGet,
-		admin.GetRequest{Kind: "MeshTCPRoute"}); err != nil || len(got.Documents) != 0 {
+	if got, err := rpc.Call[api.GetResult](ctx, n.client, api.MethodGet,
+		api.GetRequest{Kind: "MeshTCPRoute"}); err != nil || len(got.Documents) != 0 {
 		t.Errorf("after it there are %d routes, %v", len(got.Documents), err)
 	}
 	if s, _ := n.data.Router.Table().Service("apps"); s.Members()[0].Active() != 1 {

@@ -8,9 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/cluster"
 	"penstock/node/ops"
+	"penstock/node/rpc"
 )
 
 // startupStatus serves the node's own socket while the node looks for its cluster:
@@ -19,7 +20,7 @@ import (
 // the full set of methods a moment later instead.
 type startupStatus struct {
 	current atomic.Pointer[cluster.Waiting] // nil: nothing to wait for
-	server  *admin.Server                   // nil: not started; used by Start's goroutine alone
+	server  *rpc.Server                     // nil: not started; used by Start's goroutine alone
 	served  chan struct{}                   // closed when server accepts no more
 }
 
@@ -84,23 +85,23 @@ func (p pausable) Close() error {
 }
 
 // newStartupAdmin makes the server for a node that is not in a cluster yet.
-func newStartupAdmin(n *Node) *admin.Server {
-	s := admin.NewServer(admin.Config{Logger: n.log, Otherwise: func(string) *admin.Error {
-		return admin.Errorf(admin.Unavailable, "this node cannot serve that yet: %s", n.startup.reason())
+func newStartupAdmin(n *Node) *rpc.Server {
+	s := rpc.NewServer(rpc.Config{Logger: n.log, Otherwise: func(string) *api.Error {
+		return api.Errorf(api.Unavailable, "this node cannot serve that yet: %s", n.startup.reason())
 	}})
-	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Status, error) {
-		st := &admin.Status{Alone: n.startup.reason(), Listeners: []admin.ListenerStatus{}, Services: []admin.ServiceStatus{}}
+	rpc.Handle(s, api.MethodStatus, api.RoleReader, func(context.Context, *api.Empty) (*api.Status, error) {
+		st := &api.Status{Alone: n.startup.reason(), Listeners: []api.ListenerStatus{}, Services: []api.ServiceStatus{}}
 		for _, m := range n.startup.members(n.adminAddr, n.cfg.Version) {
-			st.Nodes = append(st.Nodes, admin.NodeStatus{Name: m.Name, ID: m.ID, State: m.State, Address: m.Address, Version: m.Version})
+			st.Nodes = append(st.Nodes, api.NodeStatus{Name: m.Name, ID: m.ID, State: m.State, Address: m.Address, Version: m.Version})
 		}
 		st.Nodes[0].HTTP, st.Nodes[0].Uptime = n.httpAddr, time.Since(n.started).Round(time.Second).String()
 		return st, nil
 	})
-	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
+	rpc.Handle(s, api.MethodMembers, api.RoleReader, func(context.Context, *api.Empty) (*api.Members, error) {
 		list := n.startup.members(n.adminAddr, n.cfg.Version)
 		return &list, nil
 	})
-	admin.Handle(s, admin.MethodVersion, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Version, error) {
+	rpc.Handle(s, api.MethodVersion, api.RoleReader, func(context.Context, *api.Empty) (*api.Version, error) {
 		return ops.Version(n.cfg.Version), nil
 	})
 	return s
@@ -108,11 +109,11 @@ func newStartupAdmin(n *Node) *admin.Server {
 
 // members lists this node, under its current name, and the nodes that it has
 // seen.
-func (w *startupStatus) members(address, version string) admin.Members {
+func (w *startupStatus) members(address, version string) api.Members {
 	now := w.current.Load() // not nil while the server runs
-	list := admin.Members{{Name: now.Name, ID: now.ID, State: now.State, Address: address, Version: version}}
+	list := api.Members{{Name: now.Name, ID: now.ID, State: now.State, Address: address, Version: version}}
 	for _, p := range now.Seen {
-		list = append(list, admin.Member{Name: p.Name, ID: p.ID, State: now.State, Address: p.Cluster})
+		list = append(list, api.Member{Name: p.Name, ID: p.ID, State: now.State, Address: p.Cluster})
 	}
 	return list
 }

@@ -10,14 +10,15 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // serveAdmin runs a real admin server with the given methods, and points the
 // commands at it.
-func serveAdmin(t *testing.T, methods func(*admin.Server)) {
+func serveAdmin(t *testing.T, methods func(*rpc.Server)) {
 	t.Helper()
-	s := admin.NewServer(admin.Config{})
+	s := rpc.NewServer(rpc.Config{})
 	methods(s)
 	path := filepath.Join(t.TempDir(), "s")
 	var lc net.ListenConfig
@@ -26,7 +27,7 @@ func serveAdmin(t *testing.T, methods func(*admin.Server)) {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.Serve(ln, admin.Principal{Name: "local", Role: admin.RoleAdmin}) })
+	wg.Go(func() { _ = s.Serve(ln, api.Principal{Name: "local", Role: api.RoleAdmin}) })
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -61,4 +62,4 @@ func (s result) want(t *testing.T, code int, out, err string) {
 }
 
 // anyPrincipal matches all connections.
-func anyPrincipal(admin.Principal) bool { return true }
+func anyPrincipal(api.Principal) bool { return true }

@@ -9,7 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
@@ -85,7 +85,7 @@ func (a *applyFlags) flags(cmd *cobra.Command) {
 }
 
 // request reads the files given with -f into an ApplyRequest.
-func (a *applyFlags) request(cmd *cobra.Command) (*loaded, *admin.ApplyRequest, error) {
+func (a *applyFlags) request(cmd *cobra.Command) (*loaded, *api.ApplyRequest, error) {
 	switch {
 	case a.prune && len(a.selector) == 0:
 		return nil, nil, usagef("--prune needs -l, the labels of the resources that may be deleted")
@@ -99,11 +99,11 @@ func (a *applyFlags) request(cmd *cobra.Command) (*loaded, *admin.ApplyRequest, 
 	if len(l.objects) == 0 { // most likely the program that wrote the file failed
 		return nil, nil, fmt.Errorf("%s: contains no resources", strings.Join(a.paths, ", "))
 	}
-	return l, &admin.ApplyRequest{Documents: l.documents(), Prune: a.selector}, nil
+	return l, &api.ApplyRequest{Documents: l.documents(), Prune: a.selector}, nil
 }
 
 // printResultWarnings prints the warnings in a node's answer.
-func (l *loaded) printResultWarnings(cmd *cobra.Command, r *admin.ApplyResult) {
+func (l *loaded) printResultWarnings(cmd *cobra.Command, r *api.ApplyResult) {
 	warnings := make([]resource.Fault, len(r.Warnings))
 	for i, f := range r.Warnings {
 		warnings[i] = l.locate(f)
@@ -132,7 +132,7 @@ func applyCommand(t *target) *cobra.Command {
 				return err
 			}
 			req.ID = newID()
-			r, err := askWithRetries[admin.ApplyResult](cmd, t, req.Wait.For, admin.MethodApply, req)
+			r, err := askWithRetries[api.ApplyResult](cmd, t, req.Wait.For, api.MethodApply, req)
 			if err != nil {
 				return l.relocate(err)
 			}
@@ -148,7 +148,7 @@ func applyCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-func printChanges(w io.Writer, changes []admin.Change, output string) error {
+func printChanges(w io.Writer, changes []api.Change, output string) error {
 	if output == "json" {
 		return printJSON(w, changes)
 	}
@@ -173,7 +173,7 @@ func diffCommand(t *target) *cobra.Command {
 				return err
 			}
 			req.DryRun = true
-			r, err := ask[admin.ApplyResult](cmd, t, admin.MethodApply, req)
+			r, err := ask[api.ApplyResult](cmd, t, api.MethodApply, req)
 			if err != nil {
 				return l.relocate(err)
 			}
@@ -185,7 +185,7 @@ func diffCommand(t *target) *cobra.Command {
 			changed := false
 			for _, c := range r.Changes {
 				printDiff(w, c)
-				changed = changed || c.Action != admin.Unchanged
+				changed = changed || c.Action != api.Unchanged
 			}
 			if !changed {
 				return nil
@@ -201,20 +201,20 @@ func diffCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-func printDiff(w io.Writer, c admin.Change) {
+func printDiff(w io.Writer, c api.Change) {
 	name := c.Kind + "/" + c.Name
 	switch {
-	case c.Action == admin.Unchanged:
-	case c.Action == admin.Deleted && c.Before == "":
+	case c.Action == api.Unchanged:
+	case c.Action == api.Deleted && c.Before == "":
 		fmt.Fprintf(w, "%s: deleted\n", name)
 	case c.Before == c.After:
 		fmt.Fprintf(w, "%s: only hidden values change\n", name)
 	default:
 		before, after := name+" (stored)", name+" (given)"
 		switch c.Action {
-		case admin.Created:
+		case api.Created:
 			before = "/dev/null"
-		case admin.Deleted:
+		case api.Deleted:
 			after = "/dev/null"
 		}
 		fmt.Fprintf(w, "%s", diff.Diff(before, []byte(c.Before), after, []byte(c.After)))

@@ -17,8 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/cluster"
+	"penstock/node/rpc"
 	"penstock/routing/resource"
 )
 
@@ -144,7 +145,7 @@ func exitCode(err error) int {
 		return exitGone
 	case misdirected(err): // a node answered, but not one that the command can talk to
 		return exitRefused
-	case errors.Is(err, admin.ErrUnreachable), timedOut(err):
+	case errors.Is(err, rpc.ErrUnreachable), timedOut(err):
 		return exitUnreachable
 	}
 	return exitRefused
@@ -154,14 +155,14 @@ func exitCode(err error) int {
 // that expects TLS where the command speaks none or the reverse. Retrying will
 // not help.
 func misdirected(err error) bool {
-	return errors.Is(err, admin.ErrForeign) || errors.Is(err, admin.ErrWantsTLS) || errors.Is(err, admin.ErrWantsPlain)
+	return errors.Is(err, rpc.ErrForeign) || errors.Is(err, rpc.ErrWantsTLS) || errors.Is(err, rpc.ErrWantsPlain)
 }
 
 // timedOut reports whether the command's deadline passed, by its own clock or by
 // the node's.
 func timedOut(err error) bool {
-	var refusal *admin.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refusal) && refusal.Code == admin.Deadline
+	var refusal *api.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refusal) && refusal.Code == api.Deadline
 }
 
 // errReported ends a command with code 1 after it has printed everything
@@ -181,7 +182,7 @@ func errorLines(err error) []string {
 	if errors.As(err, &unknown) {
 		return []string{"penstock: " + unknown.Error()}
 	}
-	var refusal *admin.Error
+	var refusal *api.Error
 	if errors.As(err, &refusal) && !timedOut(err) {
 		lines := []string{"penstock: " + refusal.Message}
 		for _, f := range refusal.Faults {
@@ -191,10 +192,10 @@ func errorLines(err error) []string {
 	}
 	text := err.Error()
 	switch {
-	case errors.Is(err, admin.ErrWantsTLS):
+	case errors.Is(err, rpc.ErrWantsTLS):
 		text += ", which is --addr unix:DATA-DIR/penstock.sock"
 	case misdirected(err):
-	case errors.Is(err, admin.ErrUnreachable):
+	case errors.Is(err, rpc.ErrUnreachable):
 		text += "; is it running? --addr or PENSTOCK_ADDR sets its address"
 	case timedOut(err):
 		text = "the node did not answer in time; raise --timeout"
@@ -206,7 +207,7 @@ func errorLines(err error) []string {
 	return lines
 }
 
-func faultLine(f admin.Fault) string {
+func faultLine(f api.Fault) string {
 	s := strings.TrimSpace(f.Key+" "+f.Path) + ": " + f.Message
 	if f.Value != "" {
 		s += " (" + f.Value + ")"

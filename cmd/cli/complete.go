@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/kinds"
 )
 
@@ -27,7 +27,7 @@ func completeResource(t *target) completion {
 		case 1:
 			quick := *t
 			quick.timeout = completionTimeout
-			r, err := ask[admin.GetResult](cmd, &quick, admin.MethodGet, admin.GetRequest{Kind: args[0], Stale: true})
+			r, err := ask[api.GetResult](cmd, &quick, api.MethodGet, api.GetRequest{Kind: args[0], Stale: true})
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -43,7 +43,7 @@ func completeResource(t *target) completion {
 func (t *target) nodeNames(cmd *cobra.Command, prefix string) []string {
 	quick := *t
 	quick.timeout = completionTimeout
-	r, err := ask[admin.Members](cmd, &quick, admin.MethodMembers, admin.Empty{})
+	r, err := ask[api.Members](cmd, &quick, api.MethodMembers, api.Empty{})
 	if err != nil {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // retryHelp is the help text about retries under a change ID.
@@ -27,8 +27,8 @@ func deleteCommand(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			req := admin.DeleteRequest{Kind: args[0], Name: args[1], ID: newID(), Version: version, Wait: wait}
-			r, err := askWithRetries[admin.DeleteResult](cmd, t, wait.For, admin.MethodDelete, req)
+			req := api.DeleteRequest{Kind: args[0], Name: args[1], ID: newID(), Version: version, Wait: wait}
+			r, err := askWithRetries[api.DeleteResult](cmd, t, wait.For, api.MethodDelete, req)
 			if err != nil {
 				return err
 			}
@@ -62,8 +62,8 @@ func rollbackCommand(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			req := admin.RollbackRequest{ID: newID(), Kind: args[0], Name: args[1], Version: to, Wait: wait}
-			r, err := askWithRetries[admin.ApplyResult](cmd, t, wait.For, admin.MethodRollback, req)
+			req := api.RollbackRequest{ID: newID(), Kind: args[0], Name: args[1], Version: to, Wait: wait}
+			r, err := askWithRetries[api.ApplyResult](cmd, t, wait.For, api.MethodRollback, req)
 			if err != nil {
 				return err
 			}

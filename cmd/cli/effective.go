@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/kinds"
+	"penstock/node/rpc"
 	"penstock/routing"
 	"penstock/routing/resource"
 )
@@ -37,7 +38,7 @@ func getEffective(cmd *cobra.Command, t *target, args []string, g *getFlags) err
 	case g.watch || len(g.selector) > 0:
 		return usagef("--effective cannot be combined with --watch or -l")
 	}
-	req := admin.EffectiveRequest{All: g.effective.all, Stale: g.stale}
+	req := api.EffectiveRequest{All: g.effective.all, Stale: g.stale}
 	if len(args) == 2 {
 		req.Destination = args[1]
 	}
@@ -49,7 +50,7 @@ func getEffective(cmd *cobra.Command, t *target, args []string, g *getFlags) err
 }
 
 // askEffective requests pages until the list is complete.
-func askEffective(cmd *cobra.Command, t *target, req admin.EffectiveRequest) ([]routing.Effective, error) {
+func askEffective(cmd *cobra.Command, t *target, req api.EffectiveRequest) ([]routing.Effective, error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 	defer cancel()
 	c, err := t.dial(ctx)
@@ -59,7 +60,7 @@ func askEffective(cmd *cobra.Command, t *target, req admin.EffectiveRequest) ([]
 	defer c.Close()
 	list := []routing.Effective{}
 	for {
-		r, err := admin.Call[admin.EffectiveResult](ctx, c, admin.MethodEffective, req)
+		r, err := rpc.Call[api.EffectiveResult](ctx, c, api.MethodEffective, req)
 		if err != nil {
 			return nil, err
 		}

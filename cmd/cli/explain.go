@@ -6,13 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing"
 )
 
 func explainCommand(t *target) *cobra.Command {
-	var req admin.ExplainRequest
-	var request admin.HTTPRequest
+	var req api.ExplainRequest
+	var request api.HTTPRequest
 	var sni, output string
 	cmd := &cobra.Command{
 		Use:   "explain --listener L",
@@ -34,7 +34,7 @@ func explainCommand(t *target) *cobra.Command {
 			if requestGiven(cmd) {
 				req.Request = &request
 			}
-			r, err := ask[routing.Explanation](cmd, t, admin.MethodExplain, req)
+			r, err := ask[routing.Explanation](cmd, t, api.MethodExplain, req)
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func explainCommand(t *target) *cobra.Command {
 
 // requestFlags adds the flags that describe an HTTP request; when prefixes
 // their help texts.
-func requestFlags(cmd *cobra.Command, r *admin.HTTPRequest, when string) {
+func requestFlags(cmd *cobra.Command, r *api.HTTPRequest, when string) {
 	f := cmd.Flags()
 	f.StringVar(&r.Path, "path", "", when+"path of an HTTP request, with its query if any (default /)")
 	f.StringVar(&r.Method, "method", "", when+"method of an HTTP request (default GET)")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
@@ -47,7 +47,7 @@ func getCommand(t *target) *cobra.Command {
 		Args:              argRange(1, 2, "KIND [NAME]"),
 		ValidArgsFunction: completeResource(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := admin.GetRequest{Kind: args[0], Stale: g.stale, Labels: g.selector}
+			req := api.GetRequest{Kind: args[0], Stale: g.stale, Labels: g.selector}
 			if len(args) == 2 {
 				req.Name = args[1]
 			}
@@ -64,7 +64,7 @@ func getCommand(t *target) *cobra.Command {
 			case g.watch:
 				return watchResources(cmd, t, req, g.output)
 			}
-			r, err := ask[admin.GetResult](cmd, t, admin.MethodGet, req)
+			r, err := ask[api.GetResult](cmd, t, api.MethodGet, req)
 			if err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ func staleFlag(cmd *cobra.Command, into *bool) {
 }
 
 // decodeDocument decodes a resource that a node sent.
-func decodeDocument(d admin.Document) (resource.Object, error) {
+func decodeDocument(d api.Document) (resource.Object, error) {
 	o, err := resource.Restore(d.Data, kinds.All())
 	if err != nil {
 		err = fmt.Errorf("%s/%s: the node runs a different version than this command: %w", d.Kind, d.Name, err)
@@ -98,7 +98,7 @@ func decodeDocument(d admin.Document) (resource.Object, error) {
 	return o, err
 }
 
-func printResources(w io.Writer, r *admin.GetResult, output string, one bool) error {
+func printResources(w io.Writer, r *api.GetResult, output string, one bool) error {
 	objects := make([]resource.Object, len(r.Documents))
 	raw := make([]json.RawMessage, len(r.Documents))
 	for i, d := range r.Documents {

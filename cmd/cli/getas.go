@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/formats"
 )
 
@@ -32,7 +32,7 @@ func (g *getFlags) checkAs() error {
 }
 
 // printAs writes resources in a foreign format, all of them or none.
-func printAs(w io.Writer, r *admin.GetResult, format string) error {
+func printAs(w io.Writer, r *api.GetResult, format string) error {
 	var out strings.Builder
 	for i, d := range r.Documents {
 		o, err := decodeDocument(d)

@@ -8,7 +8,7 @@ import (
 
 	yaml "go.yaml.in/yaml/v3"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
@@ -83,7 +83,7 @@ func gatewayBackends(own *gateway.Origin, rules []gateway.Rule) string {
 }
 
 // withStatus adds status columns for kinds that have a status.
-func (c columns) withStatus(r *admin.GetResult) columns {
+func (c columns) withStatus(r *api.GetResult) columns {
 	var into func() any
 	heading := []string{"ACCEPTED", "RESOLVEDREFS"}
 	switch r.Kind {
@@ -113,7 +113,7 @@ func (c columns) withStatus(r *admin.GetResult) columns {
 }
 
 // statusOf returns the status that a node sent with a resource; nil: none.
-func statusOf(d admin.Document) json.RawMessage {
+func statusOf(d api.Document) json.RawMessage {
 	var with struct {
 		Status json.RawMessage `json:"status"`
 	}
@@ -124,7 +124,7 @@ func statusOf(d admin.Document) json.RawMessage {
 }
 
 // statusYAML returns the status as YAML, to append to the resource's; "": none.
-func statusYAML(d admin.Document) string {
+func statusYAML(d api.Document) string {
 	text := statusOf(d)
 	var root yaml.Node
 	if text == nil || yaml.Unmarshal(text, &root) != nil || len(root.Content) != 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 func historyCommand(t *target) *cobra.Command {
@@ -26,7 +26,7 @@ func historyCommand(t *target) *cobra.Command {
 			if diffs && output != "table" {
 				return usagef("--diff: cannot be combined with -o %s", output)
 			}
-			r, err := ask[admin.HistoryResult](cmd, t, admin.MethodHistory, admin.HistoryRequest{Kind: args[0], Name: args[1], Stale: stale})
+			r, err := ask[api.HistoryResult](cmd, t, api.MethodHistory, api.HistoryRequest{Kind: args[0], Name: args[1], Stale: stale})
 			if err != nil {
 				return err
 			}
@@ -55,7 +55,7 @@ func historyCommand(t *target) *cobra.Command {
 }
 
 // actionText describes the action of a revision.
-func actionText(v admin.Revision) string {
+func actionText(v api.Revision) string {
 	text := sanitize(v.What)
 	if v.Deleted && v.What != "delete" {
 		text += " (deleted)"
@@ -64,7 +64,7 @@ func actionText(v admin.Revision) string {
 }
 
 // printRevisions writes each revision as a YAML document.
-func printRevisions(w io.Writer, revisions []admin.Revision) {
+func printRevisions(w io.Writer, revisions []api.Revision) {
 	for i, v := range revisions {
 		if i > 0 {
 			fmt.Fprintln(w, "---")
@@ -73,12 +73,12 @@ func printRevisions(w io.Writer, revisions []admin.Revision) {
 	}
 }
 
-func revisionHeadline(v admin.Revision) string {
+func revisionHeadline(v api.Revision) string {
 	return fmt.Sprintf("version %d, %s, %s: %s", v.Version, timeText(v.At), orElse(sanitize(v.Who), "unknown"), actionText(v))
 }
 
 // printHistory writes each change as a diff to the revision before it.
-func printHistory(w io.Writer, r *admin.HistoryResult) {
+func printHistory(w io.Writer, r *api.HistoryResult) {
 	name := r.Kind + "/" + r.Name
 	for i, v := range r.Revisions {
 		if i > 0 {

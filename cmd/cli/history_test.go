@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
-func serveHistory(r *admin.HistoryResult) func(*admin.Server) {
-	return func(s *admin.Server) {
-		admin.Handle(s, admin.MethodHistory, admin.RoleReader, func(context.Context, *admin.HistoryRequest) (*admin.HistoryResult, error) {
+func serveHistory(r *api.HistoryResult) func(*rpc.Server) {
+	return func(s *rpc.Server) {
+		rpc.Handle(s, api.MethodHistory, api.RoleReader, func(context.Context, *api.HistoryRequest) (*api.HistoryResult, error) {
 			return r, nil
 		})
 	}
@@ -18,7 +19,7 @@ func serveHistory(r *admin.HistoryResult) func(*admin.Server) {
 
 func TestHistoryShowsWhoChangedWhat(t *testing.T) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	serveAdmin(t, serveHistory(&admin.HistoryResult{Kind: "Service", Name: "apps", Revisions: []admin.Revision{
+	serveAdmin(t, serveHistory(&api.HistoryResult{Kind: "Service", Name: "apps", Revisions: []api.Revision{
 		{Version: 9, At: at.Add(2 * time.Hour), Who: "ann", What: "delete", Deleted: true},
 		{Version: 8, At: at.Add(time.Hour), Who: "cd\x1b[2J", What: "rollback to 3", YAML: "a: 1\nb: 3\n"},
 		{Version: 7, At: at.Add(time.Hour), Who: "ann", What: "apply", YAML: "a: 1\nb: 3\n"},

@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 func leaveCommand(t *target) *cobra.Command {
@@ -29,7 +30,7 @@ func leaveCommand(t *target) *cobra.Command {
 			if limit < 0 {
 				return usagef("--wait-timeout %v: want 0s (do not wait) or more", limit)
 			}
-			req := admin.LeaveRequest{Node: strings.Join(args, "")}
+			req := api.LeaveRequest{Node: strings.Join(args, "")}
 			var err error
 			if req.Over, err = parseOver(cmd, over); err != nil {
 				return err
@@ -40,7 +41,7 @@ func leaveCommand(t *target) *cobra.Command {
 					return err
 				}
 			}
-			r, err := ask[admin.LeaveResult](cmd, t, admin.MethodLeave, req)
+			r, err := ask[api.LeaveResult](cmd, t, api.MethodLeave, req)
 			if err != nil {
 				return err
 			}
@@ -62,7 +63,7 @@ func leaveCommand(t *target) *cobra.Command {
 
 // isNamed reports whether the target node has that name or ID.
 func (t *target) isNamed(cmd *cobra.Command, name string) (bool, error) {
-	members, err := ask[admin.Members](cmd, t, admin.MethodMembers, admin.Empty{})
+	members, err := ask[api.Members](cmd, t, api.MethodMembers, api.Empty{})
 	if err != nil {
 		return false, err
 	}
@@ -72,8 +73,8 @@ func (t *target) isNamed(cmd *cobra.Command, name string) (bool, error) {
 	}
 	asked := ""
 	// A sample of top carries the target node's name.
-	req := admin.TopRequest{Interval: 100 * time.Millisecond, Count: 1}
-	err = follow(cmd.Context(), t, admin.MethodTop, req, func(s *admin.TopSample) error { asked = s.Node; return nil })
+	req := api.TopRequest{Interval: 100 * time.Millisecond, Count: 1}
+	err = follow(cmd.Context(), t, api.MethodTop, req, func(s *api.TopSample) error { asked = s.Node; return nil })
 	return m.Name == asked, err
 }
 
@@ -114,9 +115,9 @@ func (t *target) awaitLeft(cmd *cobra.Command, d leaveAttempt, limit time.Durati
 			shown = now
 			fmt.Fprintln(cmd.ErrOrStderr(), now)
 		case err == nil:
-		case d.self && errors.Is(err, admin.ErrUnreachable):
+		case d.self && errors.Is(err, rpc.ErrUnreachable):
 			return nil
-		case !errors.Is(err, admin.ErrUnreachable):
+		case !errors.Is(err, rpc.ErrUnreachable):
 			return err
 		}
 		select {
@@ -134,7 +135,7 @@ func (t *target) awaitLeft(cmd *cobra.Command, d leaveAttempt, limit time.Durati
 // leaveProgress describes in a line how far a leaving node is; "": it is no
 // longer a member. An error other than an unreachable node says why it stays.
 func (t *target) leaveProgress(cmd *cobra.Command, d leaveAttempt) (string, error) {
-	r, err := ask[admin.Members](cmd, t, admin.MethodMembers, admin.Empty{})
+	r, err := ask[api.Members](cmd, t, api.MethodMembers, api.Empty{})
 	if err != nil {
 		return "", err
 	}
@@ -146,23 +147,23 @@ func (t *target) leaveProgress(cmd *cobra.Command, d leaveAttempt) (string, erro
 	if d.id == "" {
 		return now, nil
 	}
-	s, err := ask[admin.Leaving](cmd, t, admin.MethodLeaving, admin.LeavingRequest{Node: m.ID, ID: d.id})
+	s, err := ask[api.Leaving](cmd, t, api.MethodLeaving, api.LeavingRequest{Node: m.ID, ID: d.id})
 	if err != nil { // it has stopped, or the target node cannot reach it: the member list tells which
 		return now, nil //nolint:nilerr // see above
 	}
 	switch s.State {
-	case admin.LeaveFailed:
+	case api.LeaveFailed:
 		return "", leaveFailure(d.node, s)
-	case admin.LeaveUnknown:
+	case api.LeaveUnknown:
 		return "", fmt.Errorf("%s has not left: it was restarted first, and is still a member", d.node)
-	case admin.LeaveLeaving:
+	case api.LeaveLeaving:
 		return fmt.Sprintf("%s is drained and waits for its removal from the cluster", d.node), nil
 	}
 	return now, nil
 }
 
 // leaveFailure returns the reason why a node did not leave.
-func leaveFailure(node string, s *admin.Leaving) error {
+func leaveFailure(node string, s *api.Leaving) error {
 	if s.Why == nil {
 		return fmt.Errorf("%s has not left and stays in service; its log says why", node)
 	}

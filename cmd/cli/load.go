@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"penstock/node"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/files"
 	"penstock/node/kinds"
 	"penstock/routing/formats"
@@ -147,12 +147,12 @@ func (l *loaded) documents() [][]byte {
 }
 
 // locate adds the file and line of its resource to a fault that a node found.
-func (l *loaded) locate(f admin.Fault) resource.Fault { return node.Locate(l.byKey[f.Key], f) }
+func (l *loaded) locate(f api.Fault) resource.Fault { return node.Locate(l.byKey[f.Key], f) }
 
 // relocate rewrites a node's refusal so that each fault carries its file and
 // line.
 func (l *loaded) relocate(err error) error {
-	var refusal *admin.Error
+	var refusal *api.Error
 	if !errors.As(err, &refusal) || len(refusal.Faults) == 0 {
 		return err
 	}

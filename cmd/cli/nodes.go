@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // overFlag adds --over, the window in which connections are closed.
@@ -39,7 +39,7 @@ func drainCommand(t *target) *cobra.Command {
 		Args:              argRange(0, 1, "[NODE]"),
 		ValidArgsFunction: completeMember(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := admin.DrainRequest{Node: strings.Join(args, ""), Undo: undo}
+			req := api.DrainRequest{Node: strings.Join(args, ""), Undo: undo}
 			var err error
 			if req.Over, err = parseOver(cmd, over); err != nil {
 				return err
@@ -47,7 +47,7 @@ func drainCommand(t *target) *cobra.Command {
 			if undo && req.Over != nil {
 				return usagef("--over: --undo closes nothing; leave it out")
 			}
-			r, err := ask[admin.DrainResult](cmd, t, admin.MethodDrain, req)
+			r, err := ask[api.DrainResult](cmd, t, api.MethodDrain, req)
 			if err != nil {
 				return err
 			}
@@ -65,7 +65,7 @@ func drainCommand(t *target) *cobra.Command {
 }
 
 // findMember returns the member with that name or ID, or nil.
-func findMember(members admin.Members, node string) *admin.Member {
+func findMember(members api.Members, node string) *api.Member {
 	for i, m := range members {
 		if m.Name == node || m.ID == node {
 			return &members[i]
@@ -85,7 +85,7 @@ func removeCommand(t *target) *cobra.Command {
 		Args:              argRange(1, 1, "NODE"),
 		ValidArgsFunction: completeMember(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := ask[admin.Empty](cmd, t, admin.MethodRemove, admin.RemoveRequest{Node: args[0], Force: force}); err != nil {
+			if _, err := ask[api.Empty](cmd, t, api.MethodRemove, api.RemoveRequest{Node: args[0], Force: force}); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", args[0])

@@ -6,35 +6,36 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // serveLeave returns a handler for n1 of a cluster that n2 has left by the third
 // members request.
-func serveLeave(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
-	return func(s *admin.Server) {
-		admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, func(_ context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {
+func serveLeave(t *testing.T, asked *atomic.Int32) func(*rpc.Server) {
+	return func(s *rpc.Server) {
+		rpc.Handle(s, api.MethodLeave, api.RoleAdmin, func(_ context.Context, r *api.LeaveRequest) (*api.LeaveResult, error) {
 			if r.Over == nil || *r.Over != 3*time.Second {
 				t.Errorf("over %v", r.Over)
 			}
 			if r.Node == "" {
 				go s.Drop(anyPrincipal)
 			}
-			return &admin.LeaveResult{Node: orElse(r.Node, "n1"), Connections: 5}, nil
-		}, admin.Changing())
-		admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
-			m := admin.Members{{Name: "n1", State: "serving"}}
+			return &api.LeaveResult{Node: orElse(r.Node, "n1"), Connections: 5}, nil
+		}, rpc.Changing())
+		rpc.Handle(s, api.MethodMembers, api.RoleReader, func(context.Context, *api.Empty) (*api.Members, error) {
+			m := api.Members{{Name: "n1", State: "serving"}}
 			if asked.Add(1) < 3 {
-				m = append(m, admin.Member{Name: "n2", State: "draining", Connections: 2})
+				m = append(m, api.Member{Name: "n2", State: "draining", Connections: 2})
 			}
 			return &m, nil
 		})
-		admin.HandleStream(s, admin.MethodTop, admin.RoleReader, func(
+		rpc.HandleStream(s, api.MethodTop, api.RoleReader, func(
 			_ context.Context,
-			_ *admin.TopRequest,
-			send func(*admin.TopSample) error,
+			_ *api.TopRequest,
+			send func(*api.TopSample) error,
 		) error {
-			return send(&admin.TopSample{Node: "n1"})
+			return send(&api.TopSample{Node: "n1"})
 		})
 	}
 }
@@ -49,17 +50,17 @@ func TestLeaveWaitsUntilTheNodeIsGone(t *testing.T) {
 }
 
 func TestStatusReportsMissingLeaderFirst(t *testing.T) {
-	status := admin.Status{Nodes: []admin.NodeStatus{
+	status := api.Status{Nodes: []api.NodeStatus{
 		{Name: "n1", Role: "voter", State: "serving", AppliedIndex: 12, Resources: 2, Address: "127.0.0.1:7947", Uptime: "1m", Version: "v1"},
 		{Name: "n2", Role: "voter", State: "unreachable", AppliedIndex: 10, Lag: 2},
-	}, Listeners: []admin.ListenerStatus{
+	}, Listeners: []api.ListenerStatus{
 		{Node: "n1", Name: "edge", Address: "127.0.0.1:443", State: "listening"},
 		{Node: "n2", Name: "edge", State: "failed", Error: "address already in use"},
 	}}
-	serveAdmin(t, func(s *admin.Server) {
-		admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Status, error) { return &status, nil })
-		admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
-			return &admin.Members{{Name: "n1", Role: "voter"}}, nil
+	serveAdmin(t, func(s *rpc.Server) {
+		rpc.Handle(s, api.MethodStatus, api.RoleReader, func(context.Context, *api.Empty) (*api.Status, error) { return &status, nil })
+		rpc.Handle(s, api.MethodMembers, api.RoleReader, func(context.Context, *api.Empty) (*api.Members, error) {
+			return &api.Members{{Name: "n1", Role: "voter"}}, nil
 		})
 	})
 	const tables = `NODE   ROLE    STATE         APPLIED   LAG   RESOURCES   CONNECTIONS   ADDRESS          UPTIME   VERSION

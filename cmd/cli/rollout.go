@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/rollout"
 	"penstock/routing/resource"
 )
@@ -48,7 +48,7 @@ func rolloutListCommand(t *target) *cobra.Command {
 		Short: "List the rollouts of all routes",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := ask[admin.Rollouts](cmd, t, admin.MethodRollouts, admin.RolloutsRequest{Stale: stale})
+			list, err := ask[api.Rollouts](cmd, t, api.MethodRollouts, api.RolloutsRequest{Stale: stale})
 			switch {
 			case err != nil:
 				return err
@@ -65,7 +65,7 @@ func rolloutListCommand(t *target) *cobra.Command {
 }
 
 // printRollouts writes one line per rollout.
-func printRollouts(w io.Writer, list []admin.Rollout) {
+func printRollouts(w io.Writer, list []api.Rollout) {
 	rows := make([][]string, len(list))
 	for i := range list {
 		r := &list[i]
@@ -83,7 +83,7 @@ func printRollouts(w io.Writer, list []admin.Rollout) {
 
 // leftText returns the time left in the current step; "" if the rollout is
 // over.
-func leftText(r *admin.Rollout) string {
+func leftText(r *api.Rollout) string {
 	if r.Phase != resource.RolloutRunning && r.Phase != resource.RolloutPaused {
 		return ""
 	}
@@ -106,7 +106,7 @@ func rolloutStatusCommand(t *target) *cobra.Command {
 			if wait && stale {
 				return usagef("--stale: cannot be combined with --wait, which follows the leader")
 			}
-			r, err := askRollout(cmd, t, admin.RolloutsRequest{Route: args[0], Stale: stale})
+			r, err := askRollout(cmd, t, api.RolloutsRequest{Route: args[0], Stale: stale})
 			if wait && (err == nil || !refused(err)) {
 				r, err = awaitRollout(cmd, t, args[0])
 			}
@@ -133,16 +133,16 @@ func rolloutStatusCommand(t *target) *cobra.Command {
 // refused reports whether a node answered in a way that retrying will not
 // change.
 func refused(err error) bool {
-	var refusal *admin.Error
+	var refusal *api.Error
 	return errors.As(err, &refusal) &&
-		(refusal.Code == admin.NotFound ||
-			refusal.Code == admin.Forbidden ||
-			refusal.Code == admin.Unauthenticated ||
-			refusal.Code == admin.Unknown)
+		(refusal.Code == api.NotFound ||
+			refusal.Code == api.Forbidden ||
+			refusal.Code == api.Unauthenticated ||
+			refusal.Code == api.Unknown)
 }
 
-func askRollout(cmd *cobra.Command, t *target, req admin.RolloutsRequest) (*admin.Rollout, error) {
-	list, err := ask[admin.Rollouts](cmd, t, admin.MethodRollouts, req)
+func askRollout(cmd *cobra.Command, t *target, req api.RolloutsRequest) (*api.Rollout, error) {
+	list, err := ask[api.Rollouts](cmd, t, api.MethodRollouts, req)
 	switch {
 	case err != nil:
 		return nil, err
@@ -157,12 +157,12 @@ const rolloutPollInterval = time.Second
 
 // awaitRollout waits until a rollout is over. A change of leader or a node that
 // is unreachable for less than --timeout does not end the wait.
-func awaitRollout(cmd *cobra.Command, t *target, route string) (*admin.Rollout, error) {
+func awaitRollout(cmd *cobra.Command, t *target, route string) (*api.Rollout, error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	lastAnswer := time.Now()
 	for {
-		r, err := askRollout(cmd, t, admin.RolloutsRequest{Route: route})
+		r, err := askRollout(cmd, t, api.RolloutsRequest{Route: route})
 		switch {
 		case err == nil && r.Phase != resource.RolloutRunning && r.Phase != resource.RolloutPaused:
 			return r, nil
@@ -181,7 +181,7 @@ func awaitRollout(cmd *cobra.Command, t *target, route string) (*admin.Rollout, 
 	}
 }
 
-func printRollout(w io.Writer, r *admin.Rollout, stale bool) {
+func printRollout(w io.Writer, r *api.Rollout, stale bool) {
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(w, "%-12s %s\n", what, fmt.Sprintf(format, args...))
 	}
@@ -229,8 +229,8 @@ func rolloutActionCommand(t *target, do, short, long string, aliases ...string) 
 			if err != nil {
 				return err
 			}
-			req := admin.RolloutRequest{ID: newID(), Do: do, Route: args[0], Wait: wait}
-			r, err := askWithRetries[admin.RolloutResult](cmd, t, wait.For, admin.MethodRollout, req)
+			req := api.RolloutRequest{ID: newID(), Do: do, Route: args[0], Wait: wait}
+			r, err := askWithRetries[api.RolloutResult](cmd, t, wait.For, api.MethodRollout, req)
 			if err != nil {
 				return err
 			}
@@ -257,7 +257,7 @@ func completeRollout(t *target) completion {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		quick := *t
 		quick.timeout = completionTimeout
-		list, err := ask[admin.Rollouts](cmd, &quick, admin.MethodRollouts, admin.RolloutsRequest{Stale: true})
+		list, err := ask[api.Rollouts](cmd, &quick, api.MethodRollouts, api.RolloutsRequest{Stale: true})
 		if len(args) > 0 || err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/cmd/cli"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // leakChecker runs the tests and then checks for leaked goroutines.
@@ -123,20 +124,20 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 // ready: wait until the node answers.
 func ready(ts *testscript.TestScript, _ bool, _ []string) {
-	until(ts, "the node to answer", func(c *admin.Client) bool {
-		_, err := admin.Call[admin.Version](context.Background(), c, admin.MethodVersion, admin.Empty{})
+	until(ts, "the node to answer", func(c *rpc.Client) bool {
+		_, err := rpc.Call[api.Version](context.Background(), c, api.MethodVersion, api.Empty{})
 		return err == nil
 	})
 }
 
 // until polls the node until cond is true.
-func until(ts *testscript.TestScript, what string, cond func(*admin.Client) bool) {
+func until(ts *testscript.TestScript, what string, cond func(*rpc.Client) bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if c, err := admin.Dial(ctx, ts.Getenv("PENSTOCK_ADDR")); err == nil {
+		if c, err := rpc.Dial(ctx, ts.Getenv("PENSTOCK_ADDR")); err == nil {
 			ok := cond(c)
 			c.Close()
 			if ok {
@@ -162,8 +163,8 @@ func expand(ts *testscript.TestScript, _ bool, args []string) {
 // connect LISTENER NAME: wait until a connection to the listener reaches that
 // service. With !: until connections fail.
 func connect(ts *testscript.TestScript, neg bool, args []string) {
-	until(ts, "listener "+args[0], func(c *admin.Client) bool {
-		s, err := admin.Call[admin.Status](context.Background(), c, admin.MethodStatus, admin.Empty{})
+	until(ts, "listener "+args[0], func(c *rpc.Client) bool {
+		s, err := rpc.Call[api.Status](context.Background(), c, api.MethodStatus, api.Empty{})
 		ts.Check(err)
 		for _, l := range s.Listeners {
 			if l.Name == args[0] && l.State == "listening" {
@@ -190,8 +191,8 @@ func connect(ts *testscript.TestScript, neg bool, args []string) {
 
 // waitstate STATE: wait until the node is in that state.
 func waitState(ts *testscript.TestScript, _ bool, args []string) {
-	until(ts, "state "+args[0], func(c *admin.Client) bool {
-		m, err := admin.Call[admin.Members](context.Background(), c, admin.MethodMembers, admin.Empty{})
+	until(ts, "state "+args[0], func(c *rpc.Client) bool {
+		m, err := rpc.Call[api.Members](context.Background(), c, api.MethodMembers, api.Empty{})
 		return err == nil && (*m)[0].State == args[0]
 	})
 }
@@ -210,8 +211,8 @@ func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
 // command, and check that the connection still works.
 func survives(ts *testscript.TestScript, _ bool, args []string) {
 	var conn net.Conn
-	until(ts, "listener "+args[0], func(c *admin.Client) bool {
-		s, err := admin.Call[admin.Status](context.Background(), c, admin.MethodStatus, admin.Empty{})
+	until(ts, "listener "+args[0], func(c *rpc.Client) bool {
+		s, err := rpc.Call[api.Status](context.Background(), c, api.MethodStatus, api.Empty{})
 		ts.Check(err)
 		for _, l := range s.Listeners {
 			if l.Name == args[0] && l.State == "listening" {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing"
 )
 
@@ -22,7 +22,7 @@ type simulateFlags struct {
 	sni, from   string
 	alpn        []string
 	source      map[string]string
-	request     admin.HTTPRequest
+	request     api.HTTPRequest
 }
 
 func simulateCommand(t *target) *cobra.Command {
@@ -48,7 +48,7 @@ func simulateCommand(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := ask[admin.SimulateResult](cmd, t, admin.MethodSimulate, req)
+			r, err := ask[api.SimulateResult](cmd, t, api.MethodSimulate, req)
 			if err != nil {
 				return l.relocate(err)
 			}
@@ -77,7 +77,7 @@ func simulateCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-func (s *simulateFlags) read(cmd *cobra.Command) (*loaded, *admin.SimulateRequest, error) {
+func (s *simulateFlags) read(cmd *cobra.Command) (*loaded, *api.SimulateRequest, error) {
 	switch changed := cmd.Flags().Changed; {
 	case s.connections < 1 || s.connections > routing.MaxSimulatedConnections:
 		return nil, nil, usagef("--connections %d: want 1 to %d", s.connections, routing.MaxSimulatedConnections)
@@ -95,12 +95,12 @@ func (s *simulateFlags) read(cmd *cobra.Command) (*loaded, *admin.SimulateReques
 	if len(l.objects) == 0 {
 		return nil, nil, fmt.Errorf("%s: contains no resources", strings.Join(s.paths, ", "))
 	}
-	req := &admin.SimulateRequest{Node: s.node, Documents: l.documents(), Connections: s.connections, Destination: s.to, Tags: s.source}
+	req := &api.SimulateRequest{Node: s.node, Documents: l.documents(), Connections: s.connections, Destination: s.to, Tags: s.source}
 	if requestGiven(cmd) {
 		req.Request = &s.request
 	}
 	if s.listener != "" {
-		req.Connection = &admin.ExplainRequest{Listener: s.listener, ALPN: s.alpn, Client: s.from, Tags: s.source}
+		req.Connection = &api.ExplainRequest{Listener: s.listener, ALPN: s.alpn, Client: s.from, Tags: s.source}
 		if cmd.Flags().Changed("sni") {
 			req.Connection.SNI = &s.sni
 		}
@@ -108,7 +108,7 @@ func (s *simulateFlags) read(cmd *cobra.Command) (*loaded, *admin.SimulateReques
 	return l, req, nil
 }
 
-func printSimulation(w io.Writer, r *admin.SimulateResult) {
+func printSimulation(w io.Writer, r *api.SimulateResult) {
 	for _, line := range trafficLines(r) {
 		fmt.Fprintln(w, line)
 	}
@@ -176,11 +176,11 @@ func simulatedText(p *routing.SimulatedRun) string {
 
 // diffTraffic describes the effect of a change on traffic; nil if the node runs
 // an older version, which cannot simulate.
-func diffTraffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]string, error) {
-	r, err := ask[admin.SimulateResult](cmd, t, admin.MethodSimulate, &admin.SimulateRequest{Documents: change.Documents, Prune: change.Prune})
-	var refusal *admin.Error
+func diffTraffic(cmd *cobra.Command, t *target, change *api.ApplyRequest) ([]string, error) {
+	r, err := ask[api.SimulateResult](cmd, t, api.MethodSimulate, &api.SimulateRequest{Documents: change.Documents, Prune: change.Prune})
+	var refusal *api.Error
 	switch {
-	case errors.As(err, &refusal) && refusal.Code == admin.Unknown:
+	case errors.As(err, &refusal) && refusal.Code == api.Unknown:
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -190,7 +190,7 @@ func diffTraffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]s
 
 // trafficLines returns the lines that describe a change, and names the nodes
 // whose connections are not counted.
-func trafficLines(r *admin.SimulateResult) []string {
+func trafficLines(r *api.SimulateResult) []string {
 	c := r.Counted
 	if c == nil || len(c.Missing) == 0 {
 		return r.Words

@@ -14,8 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/files"
+	"penstock/node/rpc"
 )
 
 func snapshotCommand(t *target) *cobra.Command {
@@ -27,7 +28,7 @@ func snapshotCommand(t *target) *cobra.Command {
 
 func snapshotSaveCommand(t *target) *cobra.Command {
 	var force bool
-	var req admin.SaveRequest
+	var req api.SaveRequest
 	cmd := &cobra.Command{
 		Use:   "save FILE",
 		Short: "Save all resources to a file",
@@ -53,7 +54,7 @@ func snapshotSaveCommand(t *target) *cobra.Command {
 }
 
 // save streams a snapshot into a temporary file beside name, then renames it.
-func (t *target) save(cmd *cobra.Command, req admin.SaveRequest, name string, force bool) (size int64, err error) {
+func (t *target) save(cmd *cobra.Command, req api.SaveRequest, name string, force bool) (size int64, err error) {
 	if _, err := os.Lstat(name); err == nil && !force {
 		return 0, fmt.Errorf("%s already exists; --force overwrites it", name)
 	}
@@ -93,12 +94,12 @@ func syncFolder(name string) error {
 }
 
 // receive writes a snapshot to w. --timeout applies to each chunk.
-func (t *target) receive(ctx context.Context, req admin.SaveRequest, w io.Writer) (size int64, err error) {
+func (t *target) receive(ctx context.Context, req api.SaveRequest, w io.Writer) (size int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := time.AfterFunc(t.timeout, func() { cancel(context.DeadlineExceeded) })
 	defer silent.Stop()
-	err = follow(ctx, t, admin.MethodSave, req, func(c *admin.Chunk) error {
+	err = follow(ctx, t, api.MethodSave, req, func(c *api.Chunk) error {
 		silent.Reset(t.timeout)
 		n, err := w.Write(c.Data)
 		size += int64(n)
@@ -140,7 +141,7 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s restored as index %d: %d resources, %d deleted\n", args[0], r.Index, r.Resources, r.Deleted)
-			w := waitFlags{want: admin.WaitAll}
+			w := waitFlags{want: api.WaitAll}
 			return w.report(cmd.ErrOrStderr(), committed(r.Index), r.Reached)
 		},
 	}
@@ -149,7 +150,7 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 }
 
 // upload sends a snapshot in parts; the last part triggers the restore.
-func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult, error) {
+func (t *target) upload(cmd *cobra.Command, file *os.File) (*api.RestoreResult, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
@@ -164,7 +165,7 @@ func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult
 		return nil, err
 	}
 	defer c.Close()
-	req := admin.UploadRequest{Upload: newID()}
+	req := api.UploadRequest{Upload: newID()}
 	part := make([]byte, uploadPartSize)
 	for !req.Last {
 		n, err := io.ReadFull(file, part)
@@ -184,10 +185,10 @@ func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult
 	return nil, nil // unreachable: the last part returns
 }
 
-func (t *target) sendPart(ctx context.Context, c *admin.Client, req *admin.UploadRequest) (*admin.RestoreResult, error) {
+func (t *target) sendPart(ctx context.Context, c *rpc.Client, req *api.UploadRequest) (*api.RestoreResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	return admin.Call[admin.RestoreResult](ctx, c, admin.MethodRestore, req)
+	return rpc.Call[api.RestoreResult](ctx, c, api.MethodRestore, req)
 }
 
 // confirm asks for confirmation on the terminal.

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // snapshotServer serves a snapshot in chunks, followed by the error fail, and
@@ -17,30 +18,30 @@ import (
 type snapshotServer struct {
 	chunks [][]byte
 	fail   error
-	parts  []admin.UploadRequest
+	parts  []api.UploadRequest
 }
 
-func (k *snapshotServer) methods(s *admin.Server) {
-	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, func(
+func (k *snapshotServer) methods(s *rpc.Server) {
+	rpc.HandleStream(s, api.MethodSave, api.RoleAdmin, func(
 		_ context.Context,
-		_ *admin.SaveRequest,
-		send func(*admin.Chunk) error,
+		_ *api.SaveRequest,
+		send func(*api.Chunk) error,
 	) error {
 		for _, c := range k.chunks {
-			if err := send(&admin.Chunk{Data: c}); err != nil {
+			if err := send(&api.Chunk{Data: c}); err != nil {
 				return err
 			}
 		}
 		return k.fail
 	})
-	admin.Handle(s, admin.MethodRestore, admin.RoleAdmin, func(_ context.Context, r *admin.UploadRequest) (*admin.RestoreResult, error) {
+	rpc.Handle(s, api.MethodRestore, api.RoleAdmin, func(_ context.Context, r *api.UploadRequest) (*api.RestoreResult, error) {
 		part := *r
 		part.Data = bytes.Clone(r.Data)
 		k.parts = append(k.parts, part)
 		if k.fail != nil {
 			return nil, k.fail
 		}
-		return &admin.RestoreResult{Index: 40, Resources: 3, Deleted: 1, Reached: admin.Reached{Nodes: 1}}, nil
+		return &api.RestoreResult{Index: 40, Resources: 3, Deleted: 1, Reached: api.Reached{Nodes: 1}}, nil
 	})
 }
 
@@ -57,7 +58,7 @@ func TestSnapshotSaveIsAtomic(t *testing.T) {
 		return all
 	}
 
-	k.fail = admin.Errorf(admin.Internal, "the disk of the node is broken")
+	k.fail = api.Errorf(api.Internal, "the disk of the node is broken")
 	penstock("snapshot", "save", file).want(t, 1, "", "the disk of the node is broken")
 	if len(names()) != 0 {
 		t.Fatalf("a snapshot that broke off left %q", names())
@@ -111,7 +112,7 @@ func TestRestoreUploadsPartsInOrder(t *testing.T) {
 		}
 	}
 
-	k.parts, k.fail = nil, admin.Errorf(admin.Invalid, "a snapshot of format 9, this build knows 1")
+	k.parts, k.fail = nil, api.Errorf(api.Invalid, "a snapshot of format 9, this build knows 1")
 	penstock("snapshot", "restore", filepath.Join(dir, fmt.Sprint(2*uploadPartSize+5)), "--yes").want(t, 1, "",
 		"a snapshot of format 9, this build knows 1")
 	if len(k.parts) != 1 {

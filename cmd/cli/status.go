@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 func membersCommand(t *target) *cobra.Command {
@@ -18,7 +18,7 @@ func membersCommand(t *target) *cobra.Command {
 		Short: "List the nodes",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := ask[admin.Members](cmd, t, admin.MethodMembers, admin.Empty{})
+			r, err := ask[api.Members](cmd, t, api.MethodMembers, api.Empty{})
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func statusCommand(t *target) *cobra.Command {
 			"number of changes that a node does not act on yet. WARNING lines at the end show what a node is about to run out of.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := ask[admin.Status](cmd, t, admin.MethodStatus, admin.Empty{})
+			r, err := ask[api.Status](cmd, t, api.MethodStatus, api.Empty{})
 			if err != nil {
 				return err
 			}
@@ -68,7 +68,7 @@ func statusCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-func printStatus(w io.Writer, s *admin.Status) {
+func printStatus(w io.Writer, s *api.Status) {
 	switch {
 	case s.Alone != "":
 		fmt.Fprintf(w, "ALONE: %s\n\n", s.Alone)
@@ -105,7 +105,7 @@ func printStatus(w io.Writer, s *admin.Status) {
 	}
 }
 
-func printVirtualClusters(w io.Writer, clusters []admin.VirtualClusterStatus) {
+func printVirtualClusters(w io.Writer, clusters []api.VirtualClusterStatus) {
 	if len(clusters) == 0 {
 		return
 	}
@@ -121,7 +121,7 @@ func printVirtualClusters(w io.Writer, clusters []admin.VirtualClusterStatus) {
 }
 
 // printListeners adds a NODE column if there is more than one node.
-func printListeners(w io.Writer, s *admin.Status) {
+func printListeners(w io.Writer, s *api.Status) {
 	if len(s.Listeners) == 0 {
 		return
 	}
@@ -144,7 +144,7 @@ func printListeners(w io.Writer, s *admin.Status) {
 	printTable(w, heading, rows)
 }
 
-func printServices(w io.Writer, services []admin.ServiceStatus) {
+func printServices(w io.Writer, services []api.ServiceStatus) {
 	if len(services) == 0 {
 		return
 	}
@@ -159,7 +159,7 @@ func printServices(w io.Writer, services []admin.ServiceStatus) {
 	printTable(w, []string{"SERVICE", "ENDPOINT", "HEALTH", "CONNECTIONS", "ERROR", "REASON"}, rows)
 }
 
-func endpointText(e admin.EndpointStatus) string {
+func endpointText(e api.EndpointStatus) string {
 	if e.Resolved == "" || e.Resolved == e.Address {
 		return e.Address
 	}

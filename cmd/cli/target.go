@@ -16,7 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -37,7 +38,7 @@ func (t *target) flags(f *pflag.FlagSet) {
 // dial connects to the node: in plain text to its unix socket, which grants its
 // owner all permissions, and to a loopback address if there is no token;
 // otherwise with TLS, to nodes of the token's cluster only.
-func (t *target) dial(ctx context.Context) (*admin.Client, error) {
+func (t *target) dial(ctx context.Context) (*rpc.Client, error) {
 	addr := orElse(t.addr, orElse(os.Getenv("PENSTOCK_ADDR"), defaultAddr))
 	if t.timeout <= 0 {
 		return nil, usagef("--timeout %v: want more than 0s", t.timeout)
@@ -48,12 +49,12 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	text := strings.TrimSpace(orElse(t.token, os.Getenv("PENSTOCK_TOKEN")))
 	switch {
 	case strings.HasPrefix(addr, "unix:"):
-		return admin.Dial(ctx, addr)
+		return rpc.Dial(ctx, addr)
 	case text == "" && !onThisMachine(addr):
 		return nil, usagef("--addr %s: a node on another machine needs a token: --token or PENSTOCK_TOKEN; without one the "+
 			"connection would not be encrypted", addr)
 	case text == "":
-		return admin.Dial(ctx, addr)
+		return rpc.Dial(ctx, addr)
 	}
 	token, err := trust.ParseToken(text)
 	switch {
@@ -65,7 +66,7 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	case token.Kind == trust.Expect:
 		return nil, usagef("--token or PENSTOCK_TOKEN: this token is for `penstock start --expect`, not for commands")
 	}
-	return admin.DialConfig{TLS: trust.TokenConfig(token), Token: text}.Dial(ctx, addr)
+	return rpc.DialConfig{TLS: trust.TokenConfig(token), Token: text}.Dial(ctx, addr)
 }
 
 // onThisMachine reports whether traffic to addr stays on this machine.
@@ -85,7 +86,7 @@ func ask[Resp any](cmd *cobra.Command, t *target, method string, req any) (*Resp
 		return nil, err
 	}
 	defer c.Close()
-	return admin.Call[Resp](ctx, c, method, req)
+	return rpc.Call[Resp](ctx, c, method, req)
 }
 
 // newID returns a change ID, under which a repeated request acts once.
@@ -133,25 +134,25 @@ func askOnce[Resp any](ctx context.Context, t *target, method string, req any) (
 		return nil, false, err
 	}
 	defer c.Close()
-	r, err = admin.Call[Resp](ctx, c, method, req)
+	r, err = rpc.Call[Resp](ctx, c, method, req)
 	return r, true, err
 }
 
 // mayHaveActed reports whether a request that failed with err may have acted, or
 // may still act.
 func mayHaveActed(err error) bool {
-	var refusal *admin.Error
+	var refusal *api.Error
 	if errors.As(err, &refusal) {
-		return refusal.Code == admin.UnknownOutcome || refusal.Code == admin.Deadline
+		return refusal.Code == api.UnknownOutcome || refusal.Code == api.Deadline
 	}
-	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, rpc.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // retryable reports whether a request did not act, for a reason that says
 // nothing about an earlier one under the same ID.
 func retryable(err error) bool {
-	var refusal *admin.Error
-	return errors.As(err, &refusal) && (refusal.Code == admin.NoLeader || refusal.Code == admin.Unavailable || refusal.Code == admin.Busy)
+	var refusal *api.Error
+	return errors.As(err, &refusal) && (refusal.Code == api.NoLeader || refusal.Code == api.Unavailable || refusal.Code == api.Busy)
 }
 
 // unknownOutcomeError ends a command whose change may or may not have been made.
@@ -180,7 +181,7 @@ func follow[Item any](ctx context.Context, t *target, method string, req any, sh
 		return err
 	}
 	defer c.Close()
-	err = admin.Stream(ctx, c, method, req, show)
+	err = rpc.Stream(ctx, c, method, req, show)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/trust"
 )
 
 // tokenRoles are the roles that a token can have.
-var tokenRoles = []string{string(admin.RoleJoin), string(admin.RoleReader), string(admin.RoleOperator), string(admin.RoleAdmin)}
+var tokenRoles = []string{string(api.RoleJoin), string(api.RoleReader), string(api.RoleOperator), string(api.RoleAdmin)}
 
 func tokenCommand(t *target) *cobra.Command {
 	return commandGroup(&cobra.Command{
@@ -24,7 +24,7 @@ func tokenCommand(t *target) *cobra.Command {
 }
 
 func tokenCreateCommand(t *target) *cobra.Command {
-	var req admin.TokenCreateRequest
+	var req api.TokenCreateRequest
 	var role, output string
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -41,8 +41,8 @@ func tokenCreateCommand(t *target) *cobra.Command {
 			if req.TTL <= 0 {
 				return usagef("--ttl %v: want more than 0s", req.TTL)
 			}
-			req.Role = admin.Role(role)
-			r, err := ask[admin.TokenCreated](cmd, t, admin.MethodTokenNew, req)
+			req.Role = api.Role(role)
+			r, err := ask[api.TokenCreated](cmd, t, api.MethodTokenNew, req)
 			if err != nil {
 				return err
 			}
@@ -55,7 +55,7 @@ func tokenCreateCommand(t *target) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&req.Name, "name", "", "name of its holder in history and logs (default its role)")
-	f.StringVar(&role, "role", string(admin.RoleJoin), "what it allows: "+strings.Join(tokenRoles, ", "))
+	f.StringVar(&role, "role", string(api.RoleJoin), "what it allows: "+strings.Join(tokenRoles, ", "))
 	f.DurationVar(&req.TTL, "ttl", 24*time.Hour, "how long it is valid")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(tokenRoles, cobra.ShellCompDirectiveNoFileComp))
 	outputFlag(cmd, &output, "text", "json")
@@ -69,7 +69,7 @@ func tokenListCommand(t *target) *cobra.Command {
 		Short: "List tokens, without their secrets",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := ask[admin.Tokens](cmd, t, admin.MethodTokens, admin.Empty{})
+			r, err := ask[api.Tokens](cmd, t, api.MethodTokens, api.Empty{})
 			if err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func tokenRevokeCommand(t *target) *cobra.Command {
 		Short: "Revoke a token; nodes that joined with it stay",
 		Args:  argRange(1, 1, "ID|NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := ask[admin.Empty](cmd, t, admin.MethodRevoke, admin.TokenRevokeRequest{Token: args[0]}); err != nil {
+			if _, err := ask[api.Empty](cmd, t, api.MethodRevoke, api.TokenRevokeRequest{Token: args[0]}); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s revoked\n", args[0])
@@ -131,7 +131,7 @@ func rotateCommand(t *target) *cobra.Command {
 			if !slices.Contains(what, args[0]) {
 				return usagef("rotate %s: want %s", args[0], strings.Join(what, " or "))
 			}
-			if _, err := ask[admin.Empty](cmd, t, admin.MethodRotate, admin.RotateRequest{What: args[0]}); err != nil {
+			if _, err := ask[api.Empty](cmd, t, api.MethodRotate, api.RotateRequest{What: args[0]}); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s rotated\n", args[0])

@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 func topCommand(t *target) *cobra.Command {
 	var once bool
-	var req admin.TopRequest
+	var req api.TopRequest
 	var output string
 	cmd := &cobra.Command{
 		Use:   "top",
@@ -39,16 +39,16 @@ func topCommand(t *target) *cobra.Command {
 			}
 			req.Cluster = req.Node == ""
 			w := cmd.OutOrStdout()
-			show := func(s *admin.TopSample) error { printSample(w, s); return nil }
+			show := func(s *api.TopSample) error { printSample(w, s); return nil }
 			switch {
 			case output == "json":
-				show = func(s *admin.TopSample) error { return printJSON(w, s) }
+				show = func(s *api.TopSample) error { return printJSON(w, s) }
 			case !once && isTerminal(w):
 				leave := enterScreen(w)
 				defer leave()
-				show = func(s *admin.TopSample) error { drawSample(w, s); return nil }
+				show = func(s *api.TopSample) error { drawSample(w, s); return nil }
 			}
-			return follow(cmd.Context(), t, admin.MethodTop, req, show)
+			return follow(cmd.Context(), t, api.MethodTop, req, show)
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "print one sample and exit")
@@ -72,7 +72,7 @@ func enterScreen(w io.Writer) (leave func()) {
 }
 
 // drawSample redraws the screen in place; clearing it first would flicker.
-func drawSample(w io.Writer, s *admin.TopSample) {
+func drawSample(w io.Writer, s *api.TopSample) {
 	var b strings.Builder
 	printSample(&b, s)
 	height := 24
@@ -88,7 +88,7 @@ func drawSample(w io.Writer, s *admin.TopSample) {
 	fmt.Fprint(w, "\x1b[H"+strings.Join(lines, "\x1b[K\n")+"\x1b[K\n\x1b[J")
 }
 
-func printSample(w io.Writer, s *admin.TopSample) {
+func printSample(w io.Writer, s *api.TopSample) {
 	var rows [][]string
 	if s.Node != "" {
 		fmt.Fprintf(w, "%s  node %s  %d connections\n", s.At.Local().Format(time.TimeOnly), s.Node, s.Connections)
@@ -127,7 +127,7 @@ func printSample(w io.Writer, s *admin.TopSample) {
 }
 
 // printNodes writes the heading of a cluster sample: one line per node.
-func printNodes(w io.Writer, s *admin.TopSample) {
+func printNodes(w io.Writer, s *api.TopSample) {
 	answered := 0
 	var rows [][]string
 	for _, n := range s.Nodes {

@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // A redraw starts in the upper left corner, clears the end of each line and
 // everything below, and never exceeds the screen.
 func TestTopRedrawsInPlace(t *testing.T) {
-	s := &admin.TopSample{Node: "n1", At: time.Unix(1700000000, 0), Connections: 3}
+	s := &api.TopSample{Node: "n1", At: time.Unix(1700000000, 0), Connections: 3}
 	for i := range 50 {
-		s.Flows = append(s.Flows, admin.Flow{Listener: "edge", Service: fmt.Sprintf("s%d", i), InRate: 1234, BytesOut: 5e9})
+		s.Flows = append(s.Flows, api.Flow{Listener: "edge", Service: fmt.Sprintf("s%d", i), InRate: 1234, BytesOut: 5e9})
 	}
 	var b strings.Builder
 	drawSample(&b, s)

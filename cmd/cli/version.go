@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // Build returns this build's version: the module's, or the commit if known.
@@ -40,7 +40,7 @@ func versionCommand(t *target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			versions := map[string]string{"client": Build()}
 			if !client && cmd.Flags().Changed("addr") {
-				r, err := ask[admin.Version](cmd, t, admin.MethodVersion, admin.Empty{})
+				r, err := ask[api.Version](cmd, t, api.MethodVersion, api.Empty{})
 				if err != nil {
 					return err
 				}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // Keywords of --wait.
@@ -25,7 +25,7 @@ type waitFlags struct {
 	limit time.Duration
 	// explicit: --wait was set, so too few nodes are a failure.
 	explicit bool
-	want     int // admin.WaitAll or a number of nodes; below 0: none
+	want     int // api.WaitAll or a number of nodes; below 0: none
 }
 
 func (w *waitFlags) flags(cmd *cobra.Command) {
@@ -36,24 +36,24 @@ func (w *waitFlags) flags(cmd *cobra.Command) {
 }
 
 // resolve validates the flags and returns the wait of the request.
-func (w *waitFlags) resolve(cmd *cobra.Command) (admin.Wait, error) {
+func (w *waitFlags) resolve(cmd *cobra.Command) (api.Wait, error) {
 	w.explicit = cmd.Flags().Changed("wait")
 	if w.limit <= 0 {
-		return admin.Wait{}, usagef("--wait-timeout %v: want more than 0s; --wait none does not wait", w.limit)
+		return api.Wait{}, usagef("--wait-timeout %v: want more than 0s; --wait none does not wait", w.limit)
 	}
 	switch w.nodes {
 	case waitAll:
-		w.want = admin.WaitAll
+		w.want = api.WaitAll
 	case waitNone:
 		w.want = -1
 	default:
 		n, err := strconv.Atoi(w.nodes)
 		if err != nil || n < 1 {
-			return admin.Wait{}, usagef("--wait %s: want all, none or a number of nodes", w.nodes)
+			return api.Wait{}, usagef("--wait %s: want all, none or a number of nodes", w.nodes)
 		}
 		w.want = n
 	}
-	return admin.Wait{Nodes: w.want, For: w.limit}, nil
+	return api.Wait{Nodes: w.want, For: w.limit}, nil
 }
 
 // maxLateNodes bounds the number of nodes that a report names.
@@ -64,9 +64,9 @@ func committed(index uint64) string { return fmt.Sprintf("committed as index %d"
 
 // committedAny is committed for a set of changes, all of which may have been
 // no-ops.
-func committedAny(index uint64, changes []admin.Change) string {
+func committedAny(index uint64, changes []api.Change) string {
 	for _, c := range changes {
-		if c.Action != admin.Unchanged {
+		if c.Action != api.Unchanged {
 			return committed(index)
 		}
 	}
@@ -75,11 +75,11 @@ func committedAny(index uint64, changes []admin.Change) string {
 
 // report prints which nodes do not act on a change in time, if fewer act than
 // wanted. That is an error only if --wait was set.
-func (w *waitFlags) report(out io.Writer, outcome string, r admin.Reached) error {
+func (w *waitFlags) report(out io.Writer, outcome string, r api.Reached) error {
 	switch {
 	case r.Nodes == 0 && len(r.Late) == 0: // there was nothing to wait for
 		return nil
-	case w.want < 0, w.want == admin.WaitAll && len(r.Late) == 0, w.want > 0 && r.Nodes >= w.want:
+	case w.want < 0, w.want == api.WaitAll && len(r.Late) == 0, w.want > 0 && r.Nodes >= w.want:
 		return nil
 	}
 	up := r.Nodes

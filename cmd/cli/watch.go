@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
@@ -28,14 +28,14 @@ type deletedKey struct {
 
 // watchResources prints the requested resources and then each change of them,
 // until Ctrl-C.
-func watchResources(cmd *cobra.Command, t *target, req admin.GetRequest, output string) error {
+func watchResources(cmd *cobra.Command, t *target, req api.GetRequest, output string) error {
 	kind, err := resource.FindKind(kinds.All(), req.Kind)
 	if err != nil {
 		return err
 	}
 	w := &watcher{out: cmd.OutOrStdout(), output: output, labels: req.Labels, shown: map[string]bool{}}
 	w.columns = columnsOf(kind.Name, output == "wide")
-	return follow(cmd.Context(), t, admin.MethodWatch, admin.WatchRequest{Kind: kind.Name, Name: req.Name}, w.show)
+	return follow(cmd.Context(), t, api.MethodWatch, api.WatchRequest{Kind: kind.Name, Name: req.Name}, w.show)
 }
 
 // watcher prints changes as they arrive.
@@ -50,7 +50,7 @@ type watcher struct {
 	widths  []int // of the columns, in bytes; never shrink
 }
 
-func (w *watcher) show(item *admin.WatchItem) error {
+func (w *watcher) show(item *api.WatchItem) error {
 	var rows [][]string
 	for _, d := range item.Put {
 		o, err := decodeDocument(d)
@@ -85,7 +85,7 @@ func (w *watcher) show(item *admin.WatchItem) error {
 }
 
 // reportDeleted reports a resource as deleted.
-func (w *watcher) reportDeleted(rows [][]string, index uint64, d admin.Document) [][]string {
+func (w *watcher) reportDeleted(rows [][]string, index uint64, d api.Document) [][]string {
 	delete(w.shown, d.Name)
 	switch w.output {
 	case "json":

@@ -6,31 +6,32 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
-func document(name, labels string, endpoints int) admin.Document {
+func document(name, labels string, endpoints int) api.Document {
 	list := strings.TrimSuffix(strings.Repeat(`{"address":"127.0.0.1:1"},`, endpoints), ",")
 	data := fmt.Sprintf(`{"kind":"Service","name":%q,"labels":{%s},"version":4,"spec":{"endpoints":[%s]}}`, name, labels, list)
-	return admin.Document{Kind: "Service", Name: name, Data: []byte(data)}
+	return api.Document{Kind: "Service", Name: name, Data: []byte(data)}
 }
 
 // serveChanges serves a watch of services: the initial state, a change, a
 // resource that loses its label, and a deletion.
-func serveChanges(s *admin.Server) {
-	admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, func(
+func serveChanges(s *rpc.Server) {
+	rpc.HandleStream(s, api.MethodWatch, api.RoleReader, func(
 		ctx context.Context,
-		r *admin.WatchRequest,
-		send func(*admin.WatchItem) error,
+		r *api.WatchRequest,
+		send func(*api.WatchItem) error,
 	) error {
 		if r.Kind != "Service" || r.Name != "" {
-			return admin.Errorf(admin.Invalid, "asked for %q %q", r.Kind, r.Name)
+			return api.Errorf(api.Invalid, "asked for %q %q", r.Kind, r.Name)
 		}
-		for _, i := range []*admin.WatchItem{
-			{Index: 4, Put: []admin.Document{document("a", `"app":"shop"`, 1), document("b", "", 1)}},
-			{Index: 5, Put: []admin.Document{document("a-long-one", `"app":"shop"`, 2)}},
-			{Index: 6, Put: []admin.Document{document("a", `"app":"mail"`, 1)}, Deleted: []admin.Document{{Kind: "Service", Name: "b"}}},
-			{Index: 7, Deleted: []admin.Document{{Kind: "Service", Name: "a"}}},
+		for _, i := range []*api.WatchItem{
+			{Index: 4, Put: []api.Document{document("a", `"app":"shop"`, 1), document("b", "", 1)}},
+			{Index: 5, Put: []api.Document{document("a-long-one", `"app":"shop"`, 2)}},
+			{Index: 6, Put: []api.Document{document("a", `"app":"mail"`, 1)}, Deleted: []api.Document{{Kind: "Service", Name: "b"}}},
+			{Index: 7, Deleted: []api.Document{{Kind: "Service", Name: "a"}}},
 		} {
 			if err := send(i); err != nil {
 				return err
@@ -69,13 +70,13 @@ a            deleted
 }
 
 func TestBrokenWatchIsAnError(t *testing.T) {
-	serveAdmin(t, func(s *admin.Server) {
-		admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, func(
+	serveAdmin(t, func(s *rpc.Server) {
+		rpc.HandleStream(s, api.MethodWatch, api.RoleReader, func(
 			ctx context.Context,
-			_ *admin.WatchRequest,
-			send func(*admin.WatchItem) error,
+			_ *api.WatchRequest,
+			send func(*api.WatchItem) error,
 		) error {
-			_ = send(&admin.WatchItem{Index: 1})
+			_ = send(&api.WatchItem{Index: 1})
 			go s.Drop(anyPrincipal)
 			<-ctx.Done()
 			return ctx.Err()

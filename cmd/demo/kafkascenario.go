@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -62,10 +62,10 @@ func (s *scenario) addTenant(ctx context.Context, k *kafkaTraffic, frontPort, ro
 // remove deletes a resource through a running node, and retries while there is
 // no leader.
 func (s *scenario) remove(ctx context.Context, key resource.Key) error {
-	req := admin.DeleteRequest{ID: make([]byte, 16), Kind: key.Kind, Name: key.Name, Wait: admin.Wait{For: time.Second}}
+	req := api.DeleteRequest{ID: make([]byte, 16), Kind: key.Kind, Name: key.Name, Wait: api.Wait{For: time.Second}}
 	_, _ = rand.Read(req.ID) // crypto/rand never fails
 	for deadline := time.Now().Add(conditionTimeout); ; {
-		_, err := request[admin.DeleteResult](ctx, s.cluster.randomNode(), admin.MethodDelete, req)
+		_, err := request[api.DeleteResult](ctx, s.cluster.randomNode(), api.MethodDelete, req)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) || refused(err) {
 			return err
 		}

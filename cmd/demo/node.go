@@ -11,7 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // node is a Penstock node in a separate process with its own data folder.
@@ -20,7 +21,7 @@ type node struct {
 	host   string // loopback address
 	folder string
 	log    string // path of the log file
-	socket string // for admin.Dial
+	socket string // for rpc.Dial
 	args   []string
 	http   string // host:port
 
@@ -37,10 +38,10 @@ type node struct {
 type report struct {
 	leader    string // name of the leader; "": none
 	alone     string // why the node cannot decide; "": it can
-	self      admin.NodeStatus
-	listeners []admin.ListenerStatus
-	services  []admin.ServiceStatus
-	top       admin.TopSample // of the last second; zero at first
+	self      api.NodeStatus
+	listeners []api.ListenerStatus
+	services  []api.ServiceStatus
+	top       api.TopSample // of the last second; zero at first
 }
 
 // start runs the node. belongs holds the flags by which a new node finds its
@@ -161,9 +162,9 @@ func (n *node) poll(ctx context.Context, p *process) {
 	defer wg.Wait()
 	defer cancel()
 	var mu sync.Mutex
-	var top admin.TopSample
+	var top api.TopSample
 	wg.Go(func() {
-		_ = admin.Stream(ctx, c, admin.MethodTop, admin.TopRequest{Interval: time.Second}, func(s *admin.TopSample) error {
+		_ = rpc.Stream(ctx, c, api.MethodTop, api.TopRequest{Interval: time.Second}, func(s *api.TopSample) error {
 			mu.Lock()
 			defer mu.Unlock()
 			top = *s
@@ -171,7 +172,7 @@ func (n *node) poll(ctx context.Context, p *process) {
 		})
 	})
 	for {
-		s, err := callNode[admin.Status](ctx, c, admin.MethodStatus, admin.Empty{})
+		s, err := callNode[api.Status](ctx, c, api.MethodStatus, api.Empty{})
 		if err != nil {
 			return
 		}
@@ -193,16 +194,16 @@ func (n *node) poll(ctx context.Context, p *process) {
 	}
 }
 
-func (n *node) dial(ctx context.Context) (*admin.Client, error) {
+func (n *node) dial(ctx context.Context) (*rpc.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return admin.Dial(ctx, n.socket)
+	return rpc.Dial(ctx, n.socket)
 }
 
-func callNode[Resp any](ctx context.Context, c *admin.Client, method string, req any) (*Resp, error) {
+func callNode[Resp any](ctx context.Context, c *rpc.Client, method string, req any) (*Resp, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return admin.Call[Resp](ctx, c, method, req)
+	return rpc.Call[Resp](ctx, c, method, req)
 }
 
 // request sends one request to the node on a connection of its own.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
@@ -261,13 +261,13 @@ func (s *scenario) moveSplit(ctx context.Context) {
 // apply sends a change to a running node, as `penstock apply` does. While there
 // is no leader it retries at random nodes under the same ID, so that the change
 // is made once, whatever became of earlier requests.
-func (s *scenario) apply(ctx context.Context, text string) (n *node, times int, r *admin.ApplyResult, err error) {
+func (s *scenario) apply(ctx context.Context, text string) (n *node, times int, r *api.ApplyResult, err error) {
 	objects, faults := resource.Decode("demo.yaml", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		return s.cluster.nodes[0], 0, nil, faults
 	}
 	// Not worth a long wait: a node that was just killed cannot act on it.
-	req := admin.ApplyRequest{ID: make([]byte, 16), Wait: admin.Wait{For: time.Second}}
+	req := api.ApplyRequest{ID: make([]byte, 16), Wait: api.Wait{For: time.Second}}
 	_, _ = rand.Read(req.ID) // crypto/rand never fails
 	for _, o := range objects {
 		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
@@ -275,7 +275,7 @@ func (s *scenario) apply(ctx context.Context, text string) (n *node, times int, 
 	for deadline := time.Now().Add(conditionTimeout); ; {
 		n = s.cluster.randomNode()
 		times++
-		r, err = request[admin.ApplyResult](ctx, n, admin.MethodApply, req)
+		r, err = request[api.ApplyResult](ctx, n, api.MethodApply, req)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) || refused(err) {
 			return n, times, r, err
 		}
@@ -285,8 +285,8 @@ func (s *scenario) apply(ctx context.Context, text string) (n *node, times int, 
 
 // refused reports whether retrying is pointless.
 func refused(err error) bool {
-	var e *admin.Error
-	return errors.As(err, &e) && slices.Contains([]admin.Code{admin.Invalid, admin.Refused, admin.TooLarge, admin.Forbidden}, e.Code)
+	var e *api.Error
+	return errors.As(err, &e) && slices.Contains([]api.Code{api.Invalid, api.Refused, api.TooLarge, api.Forbidden}, e.Code)
 }
 
 func seconds(d time.Duration) string {

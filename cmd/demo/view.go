@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // view prints the state once a second, from three sources: the clients, the
@@ -190,8 +190,8 @@ func (v *view) commands() string {
 }
 
 // totals adds up the nodes' rates of the last second, by listener.
-func (v *view) totals() (flows []admin.Flow, all admin.Flow) {
-	by := map[string]*admin.Flow{}
+func (v *view) totals() (flows []api.Flow, all api.Flow) {
+	by := map[string]*api.Flow{}
 	for _, n := range v.cluster.nodes {
 		r := n.lastReport()
 		if r == nil {
@@ -200,7 +200,7 @@ func (v *view) totals() (flows []admin.Flow, all admin.Flow) {
 		for _, f := range r.top.Flows {
 			one := by[f.Listener]
 			if one == nil {
-				one = &admin.Flow{Listener: f.Listener, Service: f.Service}
+				one = &api.Flow{Listener: f.Listener, Service: f.Service}
 				by[f.Listener] = one
 			}
 			add(one, f)
@@ -210,11 +210,11 @@ func (v *view) totals() (flows []admin.Flow, all admin.Flow) {
 	for _, f := range by {
 		flows = append(flows, *f)
 	}
-	slices.SortFunc(flows, func(a, b admin.Flow) int { return strings.Compare(a.Listener, b.Listener) })
+	slices.SortFunc(flows, func(a, b api.Flow) int { return strings.Compare(a.Listener, b.Listener) })
 	return flows, all
 }
 
-func add(to *admin.Flow, f admin.Flow) {
+func add(to *api.Flow, f api.Flow) {
 	to.Connections += f.Connections
 	to.NewRate += f.NewRate
 	to.InRate += f.InRate
@@ -341,7 +341,7 @@ func (v *view) drawNodes(line func(string, ...any)) {
 		if color == "" {
 			color = "33"
 		}
-		var self admin.NodeStatus
+		var self api.NodeStatus
 		if r := n.lastReport(); r != nil {
 			self = r.self
 		}

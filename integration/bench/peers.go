@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"penstock/integration/process"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // places are the ports of one proxy, and the number of server names of its
@@ -261,13 +262,13 @@ func addNamePenstock(e *env, dir string, _ places, p *process.Process, name stri
 	e.added[p] = append(e.added[p], name)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	c, err := admin.Dial(ctx, "unix:"+filepath.Join(dir, "penstock.sock"))
+	c, err := rpc.Dial(ctx, "unix:"+filepath.Join(dir, "penstock.sock"))
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	host := fmt.Sprintf(`{"kind": "Host", "name": "added-%d", "spec": {"listener": "many", "names": [%q], "service": "hello"}}`,
 		len(e.added[p]), name)
-	_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{[]byte(host)}})
+	_, err = rpc.Call[api.ApplyResult](ctx, c, api.MethodApply, api.ApplyRequest{Documents: [][]byte{[]byte(host)}})
 	return err
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // measureApply measures the time from sending a change until all three nodes
@@ -35,7 +35,7 @@ func applyIn(e *env, name, dir string, p50, p99 float64) error {
 	for i := range warm + 200*e.rounds {
 		n := f.nodes[i%len(f.nodes)]
 		began := time.Now()
-		r, err := ask[admin.ApplyResult](n, 30*time.Second, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{service("svc", i)}})
+		r, err := ask[api.ApplyResult](n, 30*time.Second, api.MethodApply, api.ApplyRequest{Documents: [][]byte{service("svc", i)}})
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func applyIn(e *env, name, dir string, p50, p99 float64) error {
 // that endpoint.
 func (f *cluster) actsOn(name, endpoint string) error {
 	for _, n := range f.nodes {
-		r, err := ask[admin.GetResult](n, 5*time.Second, admin.MethodGet, admin.GetRequest{Kind: "Service", Name: name, Stale: true})
+		r, err := ask[api.GetResult](n, 5*time.Second, api.MethodGet, api.GetRequest{Kind: "Service", Name: name, Stale: true})
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"penstock/integration/process"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // cluster is a cluster of Penstock processes.
@@ -36,7 +37,7 @@ type node struct {
 }
 
 // connected is a connection to the node's unix socket.
-type connected struct{ client *admin.Client }
+type connected struct{ client *rpc.Client }
 
 var nets atomic.Int32
 
@@ -164,7 +165,7 @@ func (n *node) ready() error {
 }
 
 // dial returns the open connection to the node's unix socket, or opens one.
-func (n *node) dial() (*admin.Client, error) {
+func (n *node) dial() (*rpc.Client, error) {
 	if n.connected != nil {
 		select {
 		case <-n.client.Done():
@@ -181,10 +182,10 @@ func (n *node) dial() (*admin.Client, error) {
 }
 
 // connect opens another connection to the node's unix socket.
-func (n *node) connect() (*admin.Client, error) {
+func (n *node) connect() (*rpc.Client, error) {
 	ctx, cancel := context.WithTimeout(n.e.ctx, 5*time.Second)
 	defer cancel()
-	return admin.Dial(ctx, "unix:"+filepath.Join(n.dir, "penstock.sock"))
+	return rpc.Dial(ctx, "unix:"+filepath.Join(n.dir, "penstock.sock"))
 }
 
 // ask sends a request to a node over its unix socket.
@@ -195,8 +196,8 @@ func ask[Resp any](n *node, limit time.Duration, method string, req any) (*Resp,
 	}
 	ctx, cancel := context.WithTimeout(n.e.ctx, limit)
 	defer cancel()
-	r, err := admin.Call[Resp](ctx, c, method, req)
-	if refused := (*admin.Error)(nil); errors.As(err, &refused) && len(refused.Faults) > 0 {
+	r, err := rpc.Call[Resp](ctx, c, method, req)
+	if refused := (*api.Error)(nil); errors.As(err, &refused) && len(refused.Faults) > 0 {
 		err = fmt.Errorf("%w: %+v", err, refused.Faults[0])
 	}
 	return r, err
@@ -236,7 +237,7 @@ func (f *cluster) waitSettled(limit time.Duration) error {
 			if n.proc.Descriptors() == 0 {
 				return fmt.Errorf("%s is gone:\n%s", n.name, n.proc.Output())
 			}
-			list, err := ask[admin.Members](n, 5*time.Second, admin.MethodMembers, admin.Empty{})
+			list, err := ask[api.Members](n, 5*time.Second, api.MethodMembers, api.Empty{})
 			if err != nil {
 				return fmt.Errorf("%s: %w", n.name, err)
 			}
@@ -263,7 +264,7 @@ func (f *cluster) waitSettled(limit time.Duration) error {
 // leader returns the leader reported by the first node that answers.
 func (f *cluster) leader() (*node, error) {
 	for _, n := range f.nodes {
-		list, err := ask[admin.Members](n, 5*time.Second, admin.MethodMembers, admin.Empty{})
+		list, err := ask[api.Members](n, 5*time.Second, api.MethodMembers, api.Empty{})
 		if err != nil {
 			continue
 		}

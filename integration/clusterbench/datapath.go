@@ -10,7 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 const (
@@ -40,7 +41,7 @@ func measureDataPath(e *env) error {
 		[]byte(`{"kind":"Listener","name":"plain","spec":{"address":":7001","service":"echo"}}`),
 		fmt.Appendf(nil, `{"kind":"Service","name":"echo","spec":{"endpoints":[{"address":%q}]}}`, l.Addr()),
 	}
-	if _, err := ask[admin.ApplyResult](f.nodes[0], 10*time.Second, admin.MethodApply, admin.ApplyRequest{Documents: docs}); err != nil {
+	if _, err := ask[api.ApplyResult](f.nodes[0], 10*time.Second, api.MethodApply, api.ApplyRequest{Documents: docs}); err != nil {
 		return err
 	}
 	leader, err := f.leader()
@@ -148,8 +149,8 @@ func (n *node) changes(ctx context.Context, made *atomic.Int64) error {
 		}
 		turn := int(turns.Add(1))
 		limited, cancel := context.WithTimeout(n.e.ctx, 30*time.Second)
-		_, err := admin.Call[admin.ApplyResult](limited, c, admin.MethodApply, admin.ApplyRequest{
-			Documents: [][]byte{service(fmt.Sprintf("svc-%d", turn%100), turn)}, Wait: admin.Wait{Nodes: -1},
+		_, err := rpc.Call[api.ApplyResult](limited, c, api.MethodApply, api.ApplyRequest{
+			Documents: [][]byte{service(fmt.Sprintf("svc-%d", turn%100), turn)}, Wait: api.Wait{Nodes: -1},
 		})
 		cancel()
 		if err != nil {

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // measureFailover kills the leader of three nodes and sends a change to both
@@ -65,8 +66,8 @@ func (n *node) untilWritten(name string) error {
 	return untilEvery(5*time.Millisecond, n.name+" to write", 60*time.Second, func() error {
 		ctx, cancel := context.WithTimeout(n.e.ctx, 20*time.Second)
 		defer cancel()
-		_, err := admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply,
-			admin.ApplyRequest{Documents: [][]byte{service(name, 1)}, Wait: admin.Wait{Nodes: -1}})
+		_, err := rpc.Call[api.ApplyResult](ctx, c, api.MethodApply,
+			api.ApplyRequest{Documents: [][]byte{service(name, 1)}, Wait: api.Wait{Nodes: -1}})
 		return err
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // chunk is the number of resources per change.
@@ -77,7 +77,7 @@ func fill(e *env, f *cluster) error {
 			docs = append(docs, fmt.Appendf(nil,
 				`{"kind":"Host","name":"tenant-%d","spec":{"listener":"edge","names":["tenant-%d.example.com"],"service":"apps"}}`, k, k))
 		}
-		if _, err := ask[admin.ApplyResult](n, 60*time.Second, admin.MethodApply, admin.ApplyRequest{Documents: docs}); err != nil {
+		if _, err := ask[api.ApplyResult](n, 60*time.Second, api.MethodApply, api.ApplyRequest{Documents: docs}); err != nil {
 			return err
 		}
 		i, docs = i+len(docs), nil
@@ -88,7 +88,7 @@ func fill(e *env, f *cluster) error {
 
 // has checks that a node acts on that many resources.
 func (n *node) has(want int) error {
-	r, err := ask[admin.Status](n, 30*time.Second, admin.MethodStatus, admin.Empty{})
+	r, err := ask[api.Status](n, 30*time.Second, api.MethodStatus, api.Empty{})
 	if err != nil {
 		return err
 	}

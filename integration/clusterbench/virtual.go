@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 const (
@@ -42,7 +42,7 @@ func measureVirtual(e *env) error {
 		if docs = append(docs, virtualCluster(i, "first")); len(docs) < 100 && i < virtualClusters-1 {
 			continue
 		}
-		if _, err := ask[admin.ApplyResult](f.nodes[0], 60*time.Second, admin.MethodApply, admin.ApplyRequest{Documents: docs}); err != nil {
+		if _, err := ask[api.ApplyResult](f.nodes[0], 60*time.Second, api.MethodApply, api.ApplyRequest{Documents: docs}); err != nil {
 			return err
 		}
 		docs = nil
@@ -54,8 +54,8 @@ func measureVirtual(e *env) error {
 	for i := range warm + 100*e.rounds {
 		n, which, turn := f.nodes[i%len(f.nodes)], i*7919%virtualClusters, fmt.Sprintf("turn%d", i)
 		began := time.Now()
-		r, err := ask[admin.ApplyResult](n, 30*time.Second, admin.MethodApply,
-			admin.ApplyRequest{Documents: [][]byte{virtualCluster(which, turn)}})
+		r, err := ask[api.ApplyResult](n, 30*time.Second, api.MethodApply,
+			api.ApplyRequest{Documents: [][]byte{virtualCluster(which, turn)}})
 		if err != nil {
 			return err
 		}

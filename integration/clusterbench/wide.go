@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // measureWide forms a cluster of many nodes, all started at once, and applies
@@ -22,7 +22,7 @@ func measureWide(e *env) error {
 	for i := range 2 * e.rounds {
 		began := time.Now()
 		n := f.nodes[(7*i+3)%len(f.nodes)]
-		r, err := ask[admin.ApplyResult](n, 60*time.Second, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{service("svc", i)}})
+		r, err := ask[api.ApplyResult](n, 60*time.Second, api.MethodApply, api.ApplyRequest{Documents: [][]byte{service("svc", i)}})
 		if err != nil {
 			return err
 		}

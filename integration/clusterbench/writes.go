@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"penstock/integration/process"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // measureWrites measures the small changes per second of 32 clients. Penstock's
@@ -99,8 +100,8 @@ func (f *cluster) writes(d time.Duration) (float64, error) {
 		return func() error {
 			ctx, cancel := context.WithTimeout(f.e.ctx, 30*time.Second)
 			defer cancel()
-			_, err := admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, admin.ApplyRequest{
-				Documents: [][]byte{service(name, int(turns.Add(1)))}, Wait: admin.Wait{Nodes: -1},
+			_, err := rpc.Call[api.ApplyResult](ctx, c, api.MethodApply, api.ApplyRequest{
+				Documents: [][]byte{service(name, int(turns.Add(1)))}, Wait: api.Wait{Nodes: -1},
 			})
 			return err
 		}, func() { _ = c.Close() }, nil

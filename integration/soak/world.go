@@ -19,7 +19,8 @@ import (
 	"time"
 
 	"penstock/integration/process"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/routing/resource"
 )
 
@@ -232,15 +233,15 @@ func (w *world) apply(ctx context.Context, addr, text string) error {
 	if len(faults) > 0 {
 		return faults
 	}
-	var req admin.ApplyRequest
+	var req api.ApplyRequest
 	for _, o := range objects {
 		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
 	}
-	client, err := admin.Dial(ctx, addr)
+	client, err := rpc.Dial(ctx, addr)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	_, err = admin.Call[admin.ApplyResult](ctx, client, admin.MethodApply, req)
+	_, err = rpc.Call[api.ApplyResult](ctx, client, api.MethodApply, req)
 	return err
 }

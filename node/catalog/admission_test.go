@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -45,8 +45,8 @@ func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
 		runtime.Gosched()
 	}
 	close(gate)
-	var refusal *admin.Error
-	if err := <-result; !errors.As(err, &refusal) || refusal.Code != admin.Refused {
+	var refusal *api.Error
+	if err := <-result; !errors.As(err, &refusal) || refusal.Code != api.Refused {
 		t.Errorf("a service was deleted that a listener uses: %v", err)
 	}
 	if v := store.Snapshot(); v.Len() != 2 {
@@ -73,7 +73,7 @@ func TestVersionConflictSaysWhatToDo(t *testing.T) {
 	} {
 		for _, dryRun := range []bool{false, true} {
 			_, err := f.Apply(t.Context(), Change{Objects: objects(t, test.text), DryRun: dryRun})
-			var refusal *admin.Error
+			var refusal *api.Error
 			if !errors.As(err, &refusal) || len(refusal.Faults) != 1 {
 				t.Errorf("%s, dry run %v: %v", name, dryRun, err)
 				continue
@@ -85,7 +85,7 @@ func TestVersionConflictSaysWhatToDo(t *testing.T) {
 		}
 	}
 	same := "kind: Service\nname: apps\nversion: 7\nspec: {}"
-	if r, err := f.Apply(t.Context(), Change{Objects: objects(t, same)}); err != nil || r.Changes[0].Action != admin.Unchanged {
+	if r, err := f.Apply(t.Context(), Change{Objects: objects(t, same)}); err != nil || r.Changes[0].Action != api.Unchanged {
 		t.Errorf("what is there already, with another version: %v, %v", r, err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -33,12 +33,12 @@ type Change struct {
 }
 
 // Apply creates, updates and deletes resources, all of them or none, and
-// returns once the change is in force here. The error is an *admin.Error if the
+// returns once the change is in force here. The error is an *api.Error if the
 // change was refused. It wraps consensus.ErrNotLeader if another node leads and
 // nothing was done, and consensus.ErrUnknown if the outcome is unknown.
-func (c *Catalog) Apply(ctx context.Context, change Change) (*admin.ApplyResult, error) {
+func (c *Catalog) Apply(ctx context.Context, change Change) (*api.ApplyResult, error) {
 	if faults := resource.LabelFaults(change.Prune); len(faults) > 0 {
-		e := admin.Errorf(admin.Invalid, "prune: %s", faults[0])
+		e := api.Errorf(api.Invalid, "prune: %s", faults[0])
 		e.Details = faults[1:]
 		return nil, e
 	}
@@ -46,9 +46,9 @@ func (c *Catalog) Apply(ctx context.Context, change Change) (*admin.ApplyResult,
 	if change.DryRun {
 		id = consensus.ID{}
 	}
-	var result *admin.ApplyResult
+	var result *api.ApplyResult
 	out, err := c.makeChange(ctx, id, completeNote(change.Note, "apply"), func(base *baseline) (*plan, error) {
-		result = &admin.ApplyResult{Changes: make([]admin.Change, 0, len(change.Objects))}
+		result = &api.ApplyResult{Changes: make([]api.Change, 0, len(change.Objects))}
 		a := &applyCheck{catalog: c, base: base, change: &change, result: result}
 		return a.check()
 	})
@@ -67,7 +67,7 @@ type applyCheck struct {
 	catalog *Catalog
 	base    *baseline
 	change  *Change
-	result  *admin.ApplyResult
+	result  *api.ApplyResult
 
 	all      []resource.Change // checked together, including unchanged objects
 	plan     plan
@@ -122,16 +122,16 @@ func (a *applyCheck) put(given *resource.Object) (resource.Object, error) {
 		a.checkOrigin(&o, &stored)
 	}
 	a.setTimestamp(&o, &stored)
-	done := admin.Change{Kind: o.Kind, Name: o.Name, Action: admin.Created}
+	done := api.Change{Kind: o.Kind, Name: o.Name, Action: api.Created}
 	switch {
 	case exists && known && resource.Equal(o, stored):
-		done.Action = admin.Unchanged
+		done.Action = api.Unchanged
 	case exists:
-		done.Action = admin.Configured
+		done.Action = api.Configured
 	}
 	change := resource.Put(o)
 	a.all = append(a.all, change)
-	if done.Action != admin.Unchanged {
+	if done.Action != api.Unchanged {
 		if err := a.catalog.checkAdmission(o); err != nil {
 			return o, err
 		}
@@ -191,7 +191,7 @@ func (a *applyCheck) prune(objects []resource.Object) {
 	for i := range objects {
 		o := &objects[i]
 		if kept[o.Key] = true; !o.HasLabels(a.change.Prune) {
-			a.result.Warnings = append(a.result.Warnings, admin.Fault{
+			a.result.Warnings = append(a.result.Warnings, api.Fault{
 				Key: o.String(), Path: "labels", Message: "it does not have the prune labels: omitting it later will not delete it",
 			})
 		}
@@ -208,7 +208,7 @@ func (a *applyCheck) prune(objects []resource.Object) {
 		change := resource.Delete(o.Key)
 		a.all = append(a.all, change)
 		a.plan.add(change, consensus.Op{Key: consensus.Key(o.Key)})
-		done := admin.Change{Kind: o.Kind, Name: o.Name, Action: admin.Deleted}
+		done := api.Change{Kind: o.Kind, Name: o.Name, Action: api.Deleted}
 		if a.change.DryRun {
 			done.Before = string(resource.EncodeYAML(o))
 		}
@@ -266,27 +266,27 @@ func (a *applyCheck) faultsError() error {
 	}
 	e := invalid(all)
 	if len(a.faults) == 0 || inUse {
-		e.Code = admin.Refused
+		e.Code = api.Refused
 	}
 	return e
 }
 
 // repeated returns the result of a request whose batch applied earlier, at
 // index.
-func (c *Catalog) repeated(objects []resource.Object, index uint64) *admin.ApplyResult {
+func (c *Catalog) repeated(objects []resource.Object, index uint64) *api.ApplyResult {
 	_, view := c.InForce()
-	result := &admin.ApplyResult{Changes: make([]admin.Change, 0, len(objects))}
+	result := &api.ApplyResult{Changes: make([]api.Change, 0, len(objects))}
 	asked := make(map[consensus.Key]bool, len(objects))
 	for i := range objects {
 		k := consensus.Key(objects[i].Key)
 		asked[k] = true
-		result.Changes = append(result.Changes, admin.Change{Kind: k.Kind, Name: k.Name, Action: actionAt(view, k, index)})
+		result.Changes = append(result.Changes, api.Change{Kind: k.Kind, Name: k.Name, Action: actionAt(view, k, index)})
 	}
 	keys, _ := view.Changed(index - 1) // the pruned ones; unknown for an old index
 	for _, k := range keys {
-		if !k.Internal() && !c.managed[k.Kind] && !asked[k] && actionAt(view, k, index) == admin.Deleted {
+		if !k.Internal() && !c.managed[k.Kind] && !asked[k] && actionAt(view, k, index) == api.Deleted {
 			asked[k] = true
-			result.Changes = append(result.Changes, admin.Change{Kind: k.Kind, Name: k.Name, Action: admin.Deleted})
+			result.Changes = append(result.Changes, api.Change{Kind: k.Kind, Name: k.Name, Action: api.Deleted})
 		}
 	}
 	return result
@@ -299,12 +299,12 @@ func actionAt(view consensus.Snapshot, k consensus.Key, index uint64) string {
 		switch {
 		case r.Version != index:
 		case r.Value == nil:
-			return admin.Deleted
+			return api.Deleted
 		case i+1 < len(revisions) && revisions[i+1].Value != nil:
-			return admin.Configured
+			return api.Configured
 		default:
-			return admin.Created
+			return api.Created
 		}
 	}
-	return admin.Unchanged
+	return api.Unchanged
 }

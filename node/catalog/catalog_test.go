@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -95,8 +95,8 @@ func (f *fixture) mustApply(t *testing.T, text, want string) {
 	}
 }
 
-func code(err error) admin.Code {
-	var e *admin.Error
+func code(err error) api.Code {
+	var e *api.Error
 	if errors.As(err, &e) {
 		return e.Code
 	}
@@ -135,8 +135,8 @@ func TestApplyReturnsOnceInForce(t *testing.T) {
 func TestFaultRejectsTheWholeChange(t *testing.T) {
 	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	_, err := f.apply(t, strings.ReplaceAll(base, "service: apps", "service: nobody"))
-	var e *admin.Error
-	if !errors.As(err, &e) || e.Code != admin.Invalid || len(e.Faults) != 1 {
+	var e *api.Error
+	if !errors.As(err, &e) || e.Code != api.Invalid || len(e.Faults) != 1 {
 		t.Fatalf("a reference to nothing: %v", err)
 	}
 	if got := e.Faults[0]; got.Key != "Listener/edge" || got.Path != "spec.service" || got.Value != "nobody" {
@@ -154,10 +154,10 @@ func TestDryRunShowsBothSidesAndChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := r.Changes[1]; c.Action != admin.Configured || !strings.Contains(c.Before, "7001") || !strings.Contains(c.After, "7002") {
+	if c := r.Changes[1]; c.Action != api.Configured || !strings.Contains(c.Before, "7001") || !strings.Contains(c.After, "7002") {
 		t.Errorf("change %+v", c)
 	}
-	if c := r.Changes[0]; c.Action != admin.Unchanged || c.Before != "" {
+	if c := r.Changes[0]; c.Action != api.Unchanged || c.Before != "" {
 		t.Errorf("change %+v", c)
 	}
 	if _, view := f.InForce(); view.Index() != 1 {
@@ -169,7 +169,7 @@ func TestDeleteNamesTheReferrers(t *testing.T) {
 	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	_, err := f.Delete(t.Context(), Target{Kind: "services", Name: "apps"})
-	if code(err) != admin.Refused || !strings.Contains(err.Error(), "Listener/edge") {
+	if code(err) != api.Refused || !strings.Contains(err.Error(), "Listener/edge") {
 		t.Errorf("delete of what is in use: %v", err)
 	}
 	if r, err := f.Delete(t.Context(), Target{Kind: "LISTENER", Name: "edge"}); err != nil || r.Kind != "Listener" {
@@ -178,10 +178,10 @@ func TestDeleteNamesTheReferrers(t *testing.T) {
 	if _, err := f.Delete(t.Context(), Target{Kind: "service", Name: "apps"}); err != nil {
 		t.Errorf("delete of what is not in use any more: %v", err)
 	}
-	if _, err := f.Delete(t.Context(), Target{Kind: "service", Name: "apps"}); code(err) != admin.NotFound {
+	if _, err := f.Delete(t.Context(), Target{Kind: "service", Name: "apps"}); code(err) != api.NotFound {
 		t.Errorf("delete of what is gone: %v", err)
 	}
-	if _, err := f.Delete(t.Context(), Target{Kind: "servant", Name: "apps"}); code(err) != admin.Invalid ||
+	if _, err := f.Delete(t.Context(), Target{Kind: "servant", Name: "apps"}); code(err) != api.Invalid ||
 		!strings.Contains(err.Error(), "Service") {
 		t.Errorf("delete of an unknown kind: %v", err)
 	}
@@ -190,13 +190,13 @@ func TestDeleteNamesTheReferrers(t *testing.T) {
 func TestOutdatedVersionIsRejected(t *testing.T) {
 	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
-	r, err := f.Get(&admin.GetRequest{Kind: "service", Name: "apps"})
+	r, err := f.Get(&api.GetRequest{Kind: "service", Name: "apps"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := strings.ReplaceAll(string(r.Documents[0].Data), "7001", "7002")
 	f.mustApply(t, seen, "Service/apps configured")
-	if _, err := f.apply(t, strings.ReplaceAll(seen, "7002", "7003")); code(err) != admin.Refused {
+	if _, err := f.apply(t, strings.ReplaceAll(seen, "7002", "7003")); code(err) != api.Refused {
 		t.Errorf("a change of what was seen before the last change: %v", err)
 	}
 }
@@ -204,14 +204,14 @@ func TestOutdatedVersionIsRejected(t *testing.T) {
 func TestGet(t *testing.T) {
 	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
-	if r, err := f.Get(&admin.GetRequest{Kind: "Services", Name: ""}); err != nil ||
+	if r, err := f.Get(&api.GetRequest{Kind: "Services", Name: ""}); err != nil ||
 		r.Kind != "Service" || len(r.Documents) != 1 || r.Documents[0].Name != "apps" {
 		t.Errorf("all services: %+v, %v", r, err)
 	}
-	if r, err := f.Get(&admin.GetRequest{Kind: "certificates", Name: ""}); err != nil || r.Documents == nil || len(r.Documents) != 0 {
+	if r, err := f.Get(&api.GetRequest{Kind: "certificates", Name: ""}); err != nil || r.Documents == nil || len(r.Documents) != 0 {
 		t.Errorf("all certificates: %+v, %v", r, err)
 	}
-	if _, err := f.Get(&admin.GetRequest{Kind: "service", Name: "nobody"}); code(err) != admin.NotFound {
+	if _, err := f.Get(&api.GetRequest{Kind: "service", Name: "nobody"}); code(err) != api.NotFound {
 		t.Errorf("a service that is not there: %v", err)
 	}
 }

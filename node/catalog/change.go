@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -25,14 +25,14 @@ type Target struct {
 func (c *Catalog) key(kind, name string) (resource.Key, error) {
 	k, err := resource.FindKind(c.cfg.Kinds, kind)
 	if err != nil {
-		return resource.Key{}, admin.Errorf(admin.Invalid, "%v", err)
+		return resource.Key{}, api.Errorf(api.Invalid, "%v", err)
 	}
 	return resource.Key{Kind: k.Name, Name: name}, nil
 }
 
 // Delete deletes one resource, unless others refer to it. Its errors are
 // Apply's.
-func (c *Catalog) Delete(ctx context.Context, t Target) (*admin.DeleteResult, error) {
+func (c *Catalog) Delete(ctx context.Context, t Target) (*api.DeleteResult, error) {
 	key, err := c.key(t.Kind, t.Name)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*admin.DeleteResult, er
 			case err != nil:
 				return nil, err
 			case fault != "":
-				return nil, admin.Errorf(admin.Refused, "%v, version %d: %s", key, t.Version, fault)
+				return nil, api.Errorf(api.Refused, "%v, version %d: %s", key, t.Version, fault)
 			}
 		}
 		p := new(plan)
@@ -54,7 +54,7 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*admin.DeleteResult, er
 		p.endRollouts(base.set)
 		next, faults, _ := base.set.With(p.changes)
 		if len(faults) > 0 {
-			return nil, admin.Errorf(admin.Refused, "%s %s; change or delete those first", strings.TrimSpace(faults[0].Path), faults[0].Message)
+			return nil, api.Errorf(api.Refused, "%s %s; change or delete those first", strings.TrimSpace(faults[0].Path), faults[0].Message)
 		}
 		p.next = next
 		return p, nil
@@ -62,18 +62,18 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*admin.DeleteResult, er
 	if err != nil {
 		return nil, err
 	}
-	return &admin.DeleteResult{Index: out.index, Kind: key.Kind, Name: key.Name}, nil
+	return &api.DeleteResult{Index: out.index, Kind: key.Kind, Name: key.Name}, nil
 }
 
 // Rollback restores the content that a resource had at a version, secrets
 // included, even if the resource was deleted since. The content is checked as
 // if it were applied now. Its errors are Apply's.
-func (c *Catalog) Rollback(ctx context.Context, t Target) (*admin.ApplyResult, error) {
+func (c *Catalog) Rollback(ctx context.Context, t Target) (*api.ApplyResult, error) {
 	key, err := c.key(t.Kind, t.Name)
 	if err != nil {
 		return nil, err
 	}
-	var result *admin.ApplyResult
+	var result *api.ApplyResult
 	out, err := c.makeChange(ctx, t.ID, completeNote(t.Note, "rollback"), func(base *baseline) (*plan, error) {
 		if t.Version == 0 && base.hasPending(key) {
 			return nil, errOvertaken // the pending change will be the last one
@@ -86,7 +86,7 @@ func (c *Catalog) Rollback(ctx context.Context, t Target) (*admin.ApplyResult, e
 		if err != nil {
 			return nil, err
 		}
-		a := &applyCheck{catalog: c, base: base, change: &Change{Objects: []resource.Object{o}}, result: &admin.ApplyResult{}}
+		a := &applyCheck{catalog: c, base: base, change: &Change{Objects: []resource.Object{o}}, result: &api.ApplyResult{}}
 		result = a.result
 		p, err := a.check()
 		if err == nil {
@@ -117,19 +117,19 @@ func findRevision(view consensus.Snapshot, key resource.Key, version uint64) (co
 		case r.Value != nil:
 			return r, nil
 		case version == 0:
-			return r, admin.Errorf(admin.Refused, "%v did not exist before its last change: delete it, or name a version", key)
+			return r, api.Errorf(api.Refused, "%v did not exist before its last change: delete it, or name a version", key)
 		default:
-			return r, admin.Errorf(admin.Refused, "%v was deleted in version %d: delete it, or name another version", key, version)
+			return r, api.Errorf(api.Refused, "%v was deleted in version %d: delete it, or name another version", key, version)
 		}
 	}
 	var none consensus.Revision
 	switch {
 	case len(revisions) == 0:
-		return none, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of it", key.Kind, key.Name)
+		return none, api.Errorf(api.NotFound, "there is no %s %q, and no history of it", key.Kind, key.Name)
 	case version == 0:
-		return none, admin.Errorf(admin.NotFound, "%v has no earlier version", key)
+		return none, api.Errorf(api.NotFound, "%v has no earlier version", key)
 	}
-	return none, admin.Errorf(admin.NotFound, "the history of %v has no version %d, only %s", key, version, strings.Join(known, ", "))
+	return none, api.Errorf(api.NotFound, "the history of %v has no version %d, only %s", key, version, strings.Join(known, ", "))
 }
 
 // decodeRevision returns the object of a revision, validated by this build's
@@ -137,14 +137,14 @@ func findRevision(view consensus.Snapshot, key resource.Key, version uint64) (co
 func (c *Catalog) decodeRevision(key resource.Key, r consensus.Revision) (resource.Object, error) {
 	value, err := c.open(consensus.Key(key), r.Value)
 	if err != nil {
-		return resource.Object{}, admin.Errorf(admin.Refused, "%v, version %d: %v", key, r.Version, err)
+		return resource.Object{}, api.Errorf(api.Refused, "%v, version %d: %v", key, r.Version, err)
 	}
 	objects, faults := resource.Decode("", value, c.cfg.Kinds)
 	switch {
 	case len(faults) > 0:
 		return resource.Object{}, invalid(faults)
 	case len(objects) != 1 || objects[0].Key != key:
-		return resource.Object{}, admin.Errorf(admin.Internal, "version %d of %v contains another resource", r.Version, key)
+		return resource.Object{}, api.Errorf(api.Internal, "version %d of %v contains another resource", r.Version, key)
 	}
 	return objects[0], nil
 }

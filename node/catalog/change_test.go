@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
 // resultText describes a result or error in one line.
-func resultText(r *admin.ApplyResult, err error) string {
+func resultText(r *api.ApplyResult, err error) string {
 	if err != nil {
-		var e *admin.Error
+		var e *api.Error
 		if errors.As(err, &e) {
 			words := []string{string(e.Code)}
 			for _, f := range e.Faults {
@@ -32,7 +32,7 @@ func resultText(r *admin.ApplyResult, err error) string {
 	return strings.Join(words, ", ")
 }
 
-func wantResult(t *testing.T, what, want string, r *admin.ApplyResult, err error) {
+func wantResult(t *testing.T, what, want string, r *api.ApplyResult, err error) {
 	t.Helper()
 	if got := resultText(r, err); got != want {
 		t.Errorf("%s:\n%s\nwant\n%s", what, got, want)
@@ -105,7 +105,7 @@ func TestPruneDeletesOmittedResourcesWithTheLabels(t *testing.T) {
 		len(r.Warnings) != 1 || r.Warnings[0].Path != "labels" {
 		t.Errorf("a document without the labels: %+v, %v", r, err)
 	}
-	if _, err := c.Apply(t.Context(), Change{Prune: map[string]string{"a b": "c"}}); code(err) != admin.Invalid {
+	if _, err := c.Apply(t.Context(), Change{Prune: map[string]string{"a b": "c"}}); code(err) != api.Invalid {
 		t.Errorf("no label: %v", err)
 	}
 	checkAgrees(t, c, store)
@@ -175,7 +175,7 @@ func TestDeleteChecksTheVersion(t *testing.T) {
 	c, _ := newOnMemory(t)
 	mustApply(t, c, "kind: Service\nname: a\nspec: {}")
 	mustApply(t, c, "kind: Service\nname: a\nspec: {protocol: http}")
-	if _, err := c.Delete(t.Context(), Target{Kind: "service", Name: "a", Version: 1}); code(err) != admin.Refused ||
+	if _, err := c.Delete(t.Context(), Target{Kind: "service", Name: "a", Version: 1}); code(err) != api.Refused ||
 		!strings.Contains(err.Error(), "version 2") {
 		t.Errorf("an old version: %v", err)
 	}
@@ -235,10 +235,10 @@ func TestHistoryAndRollback(t *testing.T) {
 	if !slices.Equal(lines, want) {
 		t.Errorf("history:\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 	}
-	if _, err := c.History("service", "nobody"); code(err) != admin.NotFound {
+	if _, err := c.History("service", "nobody"); code(err) != api.NotFound {
 		t.Errorf("history of nothing: %v", err)
 	}
-	if _, err := c.Rollback(t.Context(), Target{Kind: "service", Name: "nobody"}); code(err) != admin.NotFound {
+	if _, err := c.Rollback(t.Context(), Target{Kind: "service", Name: "nobody"}); code(err) != api.NotFound {
 		t.Errorf("rollback of nothing: %v", err)
 	}
 	checkAgrees(t, c, store)
@@ -278,13 +278,13 @@ func TestInternalEntriesAreIgnored(t *testing.T) {
 	if err := c.Await(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Get(&admin.GetRequest{Kind: "_node"}); code(err) != admin.Invalid {
+	if _, err := c.Get(&api.GetRequest{Kind: "_node"}); code(err) != api.Invalid {
 		t.Errorf("get: %v", err)
 	}
-	if _, err := c.History("_node", "n1"); code(err) != admin.Invalid {
+	if _, err := c.History("_node", "n1"); code(err) != api.Invalid {
 		t.Errorf("history: %v", err)
 	}
-	if _, err := c.Delete(t.Context(), Target{Kind: "_node", Name: "n1"}); code(err) != admin.Invalid {
+	if _, err := c.Delete(t.Context(), Target{Kind: "_node", Name: "n1"}); code(err) != api.Invalid {
 		t.Errorf("delete: %v", err)
 	}
 	if _, err := c.Replace(t.Context(), Replacement{Entries: []consensus.Entry{{Key: node, Value: []byte{1}}}}); err != nil {

@@ -3,7 +3,7 @@ package catalog
 import (
 	"strings"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -22,18 +22,18 @@ func (c *Catalog) Decode(docs [][]byte) ([]resource.Object, error) {
 }
 
 func notFound(k resource.Key) error {
-	return admin.Errorf(admin.NotFound, "there is no %s %q", k.Kind, k.Name)
+	return api.Errorf(api.NotFound, "there is no %s %q", k.Kind, k.Name)
 }
 
 // Invalid returns the error for documents that have faults.
-func Invalid(faults resource.Faults) *admin.Error { return invalid(faults) }
+func Invalid(faults resource.Faults) *api.Error { return invalid(faults) }
 
 // Faults converts faults or warnings for a response.
-func Faults(list resource.Faults) []admin.Fault { return faultsOf(list) }
+func Faults(list resource.Faults) []api.Fault { return faultsOf(list) }
 
 // invalid returns an error that lists faults.
-func invalid(faults resource.Faults) *admin.Error {
-	e := admin.Errorf(admin.Invalid, "%d faults; nothing was changed", len(faults))
+func invalid(faults resource.Faults) *api.Error {
+	e := api.Errorf(api.Invalid, "%d faults; nothing was changed", len(faults))
 	if len(faults) == 1 {
 		e.Message = "1 fault; nothing was changed"
 	}
@@ -41,11 +41,11 @@ func invalid(faults resource.Faults) *admin.Error {
 	return e
 }
 
-func faultsOf[F ~[]resource.Fault](faults F) []admin.Fault {
-	var out []admin.Fault
+func faultsOf[F ~[]resource.Fault](faults F) []api.Fault {
+	var out []api.Fault
 	for _, f := range faults {
 		key, path, _ := strings.Cut(f.Path, " ")
-		one := admin.Fault{Key: key, Path: path, Message: f.Message, Value: f.Value, Document: f.Document}
+		one := api.Fault{Key: key, Path: path, Message: f.Message, Value: f.Value, Document: f.Document}
 		if one.Key == "document" { // "document 2", for a document without a kind
 			one.Key, one.Path = "", strings.TrimLeft(path, "0123456789 ")
 		}

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -79,7 +79,7 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 			writers.Wait()
 			close(ends)
 			for err := range ends {
-				var refusal *admin.Error
+				var refusal *api.Error
 				if err != nil && !errors.As(err, &refusal) && !errors.Is(err, consensus.ErrUnknown) && !errors.Is(err, consensus.ErrNotLeader) {
 					r.Fatalf("a change ended with %v", err)
 				}

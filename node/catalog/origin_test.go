@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/formats"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
@@ -78,27 +78,27 @@ func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newForeignFixture(t)
-			for _, want := range []string{admin.Created, admin.Unchanged} {
+			for _, want := range []string{api.Created, api.Unchanged} {
 				if got, warnings, err := f.applyForeign(t, c.first); err != nil || got != want || slices.ContainsFunc(warnings, isOrigin) {
 					t.Fatalf("%s %q %v, want %s", got, warnings, err, want)
 				}
 			}
 			_, _, err := f.applyForeign(t, c.second)
-			var refusal *admin.Error
-			if !errors.As(err, &refusal) || refusal.Code != admin.Invalid || len(refusal.Faults) != 1 {
+			var refusal *api.Error
+			if !errors.As(err, &refusal) || refusal.Code != api.Invalid || len(refusal.Faults) != 1 {
 				t.Fatalf("the second: %v", err)
 			}
 			if x := refusal.Faults[0]; x.Key+" "+x.Path+": "+x.Message+" ("+x.Value+")" != c.want {
 				t.Errorf("got  %s %s: %s (%s)\nwant %s", x.Key, x.Path, x.Message, x.Value, c.want)
 			}
-			if got, _, err := f.applyForeign(t, c.first); err != nil || got != admin.Unchanged {
+			if got, _, err := f.applyForeign(t, c.first); err != nil || got != api.Unchanged {
 				t.Errorf("the first is %s, %v", got, err)
 			}
 			objects, _ := resource.DecodeForeign("", []byte(c.first), f.cfg.Kinds, formats.All())
 			if _, err := f.Delete(t.Context(), Target{Kind: objects[0].Kind, Name: objects[0].Name}); err != nil {
 				t.Fatal(err)
 			}
-			if got, _, err := f.applyForeign(t, c.second); err != nil || got != admin.Created {
+			if got, _, err := f.applyForeign(t, c.second); err != nil || got != api.Created {
 				t.Errorf("the second when the first is gone: %s, %v", got, err)
 			}
 		})
@@ -176,24 +176,24 @@ func TestRouteKeepsItsCreationTimestamp(t *testing.T) {
 			t.Fatalf("%s, %v; want %s", got, err, want)
 		}
 	}
-	mustGive(routeCalled("b", ""), admin.Created)
+	mustGive(routeCalled("b", ""), api.Created)
 	first := f.created(t, "b")
 	if first.Before(begun.Truncate(time.Microsecond)) || first.After(time.Now()) {
 		t.Errorf("created at %v, between %v and now", first, begun)
 	}
-	mustGive(routeCalled("b", ""), admin.Unchanged)
+	mustGive(routeCalled("b", ""), api.Unchanged)
 	set, _ := f.InForce()
 	o, _ := set.Get(resource.Key{Kind: "TCPRoute", Name: "b"})
 	text, err := formats.Encode("gateway", o)
 	if err != nil || !strings.Contains(string(text), "\n  creationTimestamp: ") {
 		t.Errorf("given back: %v\n%s", err, text)
 	}
-	mustGive(string(text), admin.Unchanged)
-	mustGive(strings.Replace(routeCalled("b", ""), "{name: a}", "{name: other}", 1), admin.Configured)
+	mustGive(string(text), api.Unchanged)
+	mustGive(strings.Replace(routeCalled("b", ""), "{name: a}", "{name: other}", 1), api.Configured)
 	if at := f.created(t, "b"); !at.Equal(first) {
 		t.Errorf("changed: %v, want %v", at, first)
 	}
-	mustGive(routeCalled("a", ""), admin.Created)
+	mustGive(routeCalled("a", ""), api.Created)
 	if at := f.created(t, "a"); !at.After(first) {
 		t.Errorf("the later is of %v, the first of %v", at, first)
 	}
@@ -204,8 +204,8 @@ func TestRouteKeepsItsCreationTimestamp(t *testing.T) {
 		t.Errorf("rolled back: %v, want %v", at, first)
 	}
 	given := `, creationTimestamp: "2026-01-31T12:00:00Z"`
-	mustGive(routeCalled("b", given), admin.Configured)
-	mustGive(routeCalled("b", ""), admin.Unchanged)
+	mustGive(routeCalled("b", given), api.Configured)
+	mustGive(routeCalled("b", ""), api.Unchanged)
 	if at := f.created(t, "b"); at.Year() != 2026 || at.YearDay() != 31 {
 		t.Errorf("given: %v", at)
 	}
@@ -256,7 +256,7 @@ func TestRoutesOfOneChangeShareATimestamp(t *testing.T) {
 // difference in a timestamp that is kept.
 func TestDryRunSetsNoTimestamp(t *testing.T) {
 	f := newForeignFixture(t)
-	try := func(text string) admin.Change {
+	try := func(text string) api.Change {
 		t.Helper()
 		objects, _ := resource.DecodeForeign("new.yaml", []byte(text), f.cfg.Kinds, formats.All())
 		r, err := f.Apply(t.Context(), Change{Objects: objects, DryRun: true})
@@ -265,17 +265,17 @@ func TestDryRunSetsNoTimestamp(t *testing.T) {
 		}
 		return r.Changes[0]
 	}
-	if c := try(routeCalled("b", "")); c.Action != admin.Created || strings.Contains(c.After, "creationTimestamp") {
+	if c := try(routeCalled("b", "")); c.Action != api.Created || strings.Contains(c.After, "creationTimestamp") {
 		t.Errorf("%+v", c)
 	}
 	if _, _, err := f.applyForeign(t, routeCalled("b", "")); err != nil {
 		t.Fatal(err)
 	}
-	if c := try(routeCalled("b", "")); c.Action != admin.Unchanged {
+	if c := try(routeCalled("b", "")); c.Action != api.Unchanged {
 		t.Errorf("%+v", c)
 	}
 	changed := strings.Replace(routeCalled("b", ""), "{name: a}", "{name: other}", 1)
-	if c := try(changed); c.Action != admin.Configured || strings.Replace(c.Before, "name: a\n", "name: other\n", 1) != c.After {
+	if c := try(changed); c.Action != api.Configured || strings.Replace(c.Before, "name: a\n", "name: other\n", 1) != c.After {
 		t.Errorf("%+v", c)
 	}
 }

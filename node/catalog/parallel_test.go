@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -49,11 +49,11 @@ func TestManyResourcesAreDecodedInParallel(t *testing.T) {
 		want = append(want, wrong[i].Kind+"/"+wrong[i].Name)
 	}
 	_, err := c.Replace(t.Context(), Replacement{Entries: wrong})
-	if code(err) != admin.Invalid {
+	if code(err) != api.Invalid {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, f := range err.(*admin.Error).Faults {
+	for _, f := range err.(*api.Error).Faults {
 		got = append(got, f.Key)
 	}
 	if !slices.Equal(got, want) {

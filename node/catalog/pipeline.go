@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -128,7 +128,7 @@ func (c *Catalog) makeChange(ctx context.Context, id consensus.ID, note consensu
 			return out, err
 		}
 	}
-	return outcome{}, admin.Errorf(admin.Busy, "conflicted with other changes %d times, nothing was changed: try again", maxChecks)
+	return outcome{}, api.Errorf(api.Busy, "conflicted with other changes %d times, nothing was changed: try again", maxChecks)
 }
 
 func (c *Catalog) tryChange(ctx context.Context, id consensus.ID, note consensus.Note, check checkFunc) (outcome, error) {
@@ -347,9 +347,9 @@ func proposeError(err error) error {
 	case errors.Is(err, consensus.ErrStale), errors.Is(err, consensus.ErrVersion):
 		return fmt.Errorf("%w: %w", errOvertaken, err)
 	case errors.Is(err, consensus.ErrTooLarge):
-		return admin.Errorf(admin.TooLarge, "%v", err)
+		return api.Errorf(api.TooLarge, "%v", err)
 	case errors.Is(err, consensus.ErrBusy):
-		return admin.Errorf(admin.Busy, "%v: try again", err)
+		return api.Errorf(api.Busy, "%v: try again", err)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -51,7 +51,7 @@ func newOnManualStore(t *testing.T) (*Catalog, *manualStore) {
 	return c, r
 }
 
-func mustApply(t testing.TB, c *Catalog, text string) *admin.ApplyResult {
+func mustApply(t testing.TB, c *Catalog, text string) *api.ApplyResult {
 	t.Helper()
 	result, err := c.Apply(t.Context(), Change{Objects: objects(t, text)})
 	if err != nil {
@@ -126,7 +126,7 @@ func TestOneOfTwentyPipelinedChangesFails(t *testing.T) {
 			})
 			for i, result := range results {
 				err := <-result
-				var refusal *admin.Error
+				var refusal *api.Error
 				switch {
 				case i == 9 && err == nil:
 					t.Error("the one that failed was answered as done")
@@ -198,13 +198,13 @@ func TestNoResultDependsOnAFailedChange(t *testing.T) {
 		}
 		return nil
 	})
-	if err := <-deleted; code(err) != admin.TooLarge {
+	if err := <-deleted; code(err) != api.TooLarge {
 		t.Errorf("delete: %v", err)
 	}
 	if err := <-applied; err != nil {
 		t.Errorf("what uses the service that was not deleted: %v", err)
 	}
-	if s := <-same; s != admin.Unchanged && s != admin.Configured {
+	if s := <-same; s != api.Unchanged && s != api.Configured {
 		t.Errorf("the same again: %v", s)
 	}
 	checkAgrees(t, c, manual)
@@ -242,7 +242,7 @@ func TestVersionCheckConsidersPendingChanges(t *testing.T) {
 		if err := <-first; (err != nil) != (failure != nil) {
 			t.Error(err)
 		}
-		if err := <-second; failure == nil && code(err) != admin.Refused || failure != nil && err != nil {
+		if err := <-second; failure == nil && code(err) != api.Refused || failure != nil && err != nil {
 			t.Errorf("the other ended with %v: %v", failure, err)
 		}
 	}
@@ -287,7 +287,7 @@ func TestChangeOnStaleContentIsRejected(t *testing.T) {
 	for range 2 {
 		if err := <-results; err != nil {
 			refused++
-			if code(err) != admin.Invalid {
+			if code(err) != api.Invalid {
 				t.Error(err)
 			}
 		}
@@ -310,7 +310,7 @@ func TestChangesOfOtherNodesAreConsidered(t *testing.T) {
 	}
 	for i := range 6 {
 		r := mustApply(t, nodes[i%2], strings.ReplaceAll(base, "7001", fmt.Sprint(7001+i%2)))
-		if got := r.Changes[1].Action; got != admin.Configured && i > 0 {
+		if got := r.Changes[1].Action; got != api.Configured && i > 0 {
 			t.Errorf("change %d: %s", i, got)
 		}
 	}

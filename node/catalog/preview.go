@@ -1,7 +1,7 @@
 package catalog
 
 import (
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -10,11 +10,11 @@ import (
 // errors are Apply's.
 func (c *Catalog) Preview(change Change) ([]resource.Change, error) {
 	if faults := resource.LabelFaults(change.Prune); len(faults) > 0 {
-		return nil, admin.Errorf(admin.Invalid, "prune: %s", faults[0])
+		return nil, api.Errorf(api.Invalid, "prune: %s", faults[0])
 	}
 	change.DryRun = true
 	s := c.snapshot()
-	a := &applyCheck{catalog: c, base: &baseline{set: s.set, view: s.view, unread: s.unread}, change: &change, result: &admin.ApplyResult{}}
+	a := &applyCheck{catalog: c, base: &baseline{set: s.set, view: s.view, unread: s.unread}, change: &change, result: &api.ApplyResult{}}
 	if _, err := a.check(); err != nil {
 		return nil, err
 	}

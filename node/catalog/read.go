@@ -7,22 +7,22 @@ import (
 	"slices"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
 // Get lists the resources of a kind that have the labels, or one resource by
 // name, as they are in force here, with secrets hidden.
-func (c *Catalog) Get(r *admin.GetRequest) (*admin.GetResult, error) {
+func (c *Catalog) Get(r *api.GetRequest) (*api.GetResult, error) {
 	key, err := c.key(r.Kind, r.Name)
 	if err != nil {
 		return nil, err
 	}
 	if faults := resource.LabelFaults(r.Labels); len(faults) > 0 {
-		return nil, admin.Errorf(admin.Invalid, "%s", faults[0])
+		return nil, api.Errorf(api.Invalid, "%s", faults[0])
 	}
 	s := c.snapshot()
-	result := &admin.GetResult{Index: s.view.Index(), Kind: key.Kind, Documents: []admin.Document{}}
+	result := &api.GetResult{Index: s.view.Index(), Kind: key.Kind, Documents: []api.Document{}}
 	status := c.statusOf(&s, key.Kind)
 	if key.Name != "" {
 		o, ok := s.set.Get(key)
@@ -54,23 +54,23 @@ func (c *Catalog) snapshot() snapshot {
 // document encodes an object. An object in force in an older version than the
 // stored one has no version, so that no writer overwrites content that it has
 // not read.
-func (s *snapshot) document(o resource.Object) admin.Document {
+func (s *snapshot) document(o resource.Object) api.Document {
 	k := consensus.Key(o.Key)
 	if e, ok := s.view.Get(k); ok {
 		if _, old := s.unread[k]; !old {
 			o.Version = e.Version
 		}
 	}
-	return admin.Document{Kind: o.Kind, Name: o.Name, Data: resource.EncodeJSON(o)}
+	return api.Document{Kind: o.Kind, Name: o.Name, Data: resource.EncodeJSON(o)}
 }
 
 // statusOf returns document, which for kinds with a status adds that status.
-func (c *Catalog) statusOf(s *snapshot, kind string) func(resource.Object) admin.Document {
+func (c *Catalog) statusOf(s *snapshot, kind string) func(resource.Object) api.Document {
 	if c.cfg.Status == nil || !slices.ContainsFunc(c.cfg.Kinds, func(k resource.Kind) bool { return k.Name == kind && k.Status }) {
 		return s.document
 	}
 	status := c.cfg.Status(s.set)
-	return func(o resource.Object) admin.Document {
+	return func(o resource.Object) api.Document {
 		d := s.document(o)
 		e, _ := s.view.Get(consensus.Key(o.Key))
 		o.Version = e.Version
@@ -91,15 +91,15 @@ func (c *Catalog) statusOf(s *snapshot, kind string) func(resource.Object) admin
 }
 
 // History lists the revisions of a resource, newest first, with secrets hidden.
-func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
+func (c *Catalog) History(kind, name string) (*api.HistoryResult, error) {
 	key, err := c.key(kind, name)
 	if err != nil {
 		return nil, err
 	}
 	_, view := c.InForce()
-	result := &admin.HistoryResult{Kind: key.Kind, Name: key.Name}
+	result := &api.HistoryResult{Kind: key.Kind, Name: key.Name}
 	for _, r := range view.History(consensus.Key(key)) {
-		one := admin.Revision{Version: r.Version, At: r.At, Who: r.Who, What: r.What, Deleted: r.Value == nil}
+		one := api.Revision{Version: r.Version, At: r.At, Who: r.Who, What: r.What, Deleted: r.Value == nil}
 		if r.Value != nil {
 			o, err := c.decodeEntry(consensus.Entry{Key: consensus.Key(key), Value: r.Value})
 			if err != nil {
@@ -111,7 +111,7 @@ func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
 		result.Revisions = append(result.Revisions, one)
 	}
 	if len(result.Revisions) == 0 {
-		return nil, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of it", key.Kind, key.Name)
+		return nil, api.Errorf(api.NotFound, "there is no %s %q, and no history of it", key.Kind, key.Name)
 	}
 	return result, nil
 }
@@ -121,13 +121,13 @@ func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
 // while send runs are merged into one item: a slow watcher costs no memory, and
 // skips intermediate states. Secrets are hidden. A resource that does not exist
 // can be watched.
-func (c *Catalog) Watch(ctx context.Context, kind, name string, send func(*admin.WatchItem) error) error {
+func (c *Catalog) Watch(ctx context.Context, kind, name string, send func(*api.WatchItem) error) error {
 	key, err := c.key(kind, name)
 	if err != nil {
 		return err
 	}
 	last := c.snapshot()
-	first := &admin.WatchItem{Index: last.view.Index()}
+	first := &api.WatchItem{Index: last.view.Index()}
 	for _, o := range last.matching(key) {
 		first.Put = append(first.Put, last.document(o))
 	}
@@ -160,12 +160,12 @@ func (s *snapshot) matching(key resource.Key) []resource.Object {
 }
 
 // differences returns the item for a watcher of a key; nil: nothing changed.
-func differences(last, next *snapshot, key resource.Key) *admin.WatchItem {
+func differences(last, next *snapshot, key resource.Key) *api.WatchItem {
 	keys := changedKeys(last.view, next.view)
 	for k := range last.unread { // may have been decrypted since
 		keys = append(keys, k)
 	}
-	item := &admin.WatchItem{Index: next.view.Index()}
+	item := &api.WatchItem{Index: next.view.Index()}
 	seen := map[consensus.Key]bool{}
 	for _, k := range keys {
 		if k.Kind != key.Kind || key.Name != "" && k.Name != key.Name || seen[k] {
@@ -178,7 +178,7 @@ func differences(last, next *snapshot, key resource.Key) *admin.WatchItem {
 		case has && (!had || before.Spec != o.Spec):
 			item.Put = append(item.Put, next.document(o))
 		case had && !has:
-			item.Deleted = append(item.Deleted, admin.Document{Kind: k.Kind, Name: k.Name})
+			item.Deleted = append(item.Deleted, api.Document{Kind: k.Kind, Name: k.Name})
 		}
 	}
 	if len(item.Put)+len(item.Deleted) == 0 {

@@ -8,22 +8,22 @@ import (
 	"testing"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 func TestGetByLabels(t *testing.T) {
 	c, _ := newOnMemory(t)
 	mustApply(t, c, labelled)
 	for _, test := range []struct {
-		request admin.GetRequest
+		request api.GetRequest
 		want    string
 	}{
-		{admin.GetRequest{Kind: "service"}, "apps mine others"},
-		{admin.GetRequest{Kind: "service", Labels: map[string]string{"team": "a"}}, "apps mine"},
-		{admin.GetRequest{Kind: "service", Labels: map[string]string{"team": "a", "keep": "no"}}, "mine"},
-		{admin.GetRequest{Kind: "service", Name: "mine", Labels: map[string]string{"team": "a"}}, "mine"},
-		{admin.GetRequest{Kind: "service", Name: "mine", Labels: map[string]string{"team": "b"}}, "not_found"},
-		{admin.GetRequest{Kind: "service", Labels: map[string]string{"te am": "b"}}, "invalid"},
+		{api.GetRequest{Kind: "service"}, "apps mine others"},
+		{api.GetRequest{Kind: "service", Labels: map[string]string{"team": "a"}}, "apps mine"},
+		{api.GetRequest{Kind: "service", Labels: map[string]string{"team": "a", "keep": "no"}}, "mine"},
+		{api.GetRequest{Kind: "service", Name: "mine", Labels: map[string]string{"team": "a"}}, "mine"},
+		{api.GetRequest{Kind: "service", Name: "mine", Labels: map[string]string{"team": "b"}}, "not_found"},
+		{api.GetRequest{Kind: "service", Labels: map[string]string{"te am": "b"}}, "invalid"},
 	} {
 		r, err := c.Get(&test.request)
 		got := string(code(err))
@@ -50,7 +50,7 @@ func startWatch(t *testing.T, c *Catalog, kind, name string) <-chan string {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- c.Watch(ctx, kind, name, func(i *admin.WatchItem) error {
+		done <- c.Watch(ctx, kind, name, func(i *api.WatchItem) error {
 			words := []string{fmt.Sprint(i.Index)}
 			for _, d := range i.Put {
 				words = append(words, "+"+d.Name)
@@ -142,8 +142,8 @@ func TestReplace(t *testing.T) {
 	mustApply(t, c, base+"---\nkind: Service\nname: same\nspec: {}")
 	before, _ := store.Snapshot().Get(consensus.Key{Kind: "Service", Name: "same"})
 
-	if _, err := c.Replace(t.Context(), Replacement{Entries: entries}); code(err) != admin.Invalid ||
-		!strings.Contains(fmt.Sprint(err.(*admin.Error).Faults), "Certificate/a") {
+	if _, err := c.Replace(t.Context(), Replacement{Entries: entries}); code(err) != api.Invalid ||
+		!strings.Contains(fmt.Sprint(err.(*api.Error).Faults), "Certificate/a") {
 		t.Errorf("without the keys: %v", err)
 	}
 	change := Replacement{Entries: entries, Open: sealed.Open, ID: consensus.ID{1}, Note: consensus.Note{Who: "ann"}}
@@ -170,7 +170,7 @@ func TestReplace(t *testing.T) {
 			some = append(some, e)
 		}
 	}
-	if _, err := c.Replace(t.Context(), Replacement{Entries: some, Open: sealed.Open}); code(err) != admin.Invalid {
+	if _, err := c.Replace(t.Context(), Replacement{Entries: some, Open: sealed.Open}); code(err) != api.Invalid {
 		t.Errorf("a snapshot that refers to nothing: %v", err)
 	}
 	checkAgrees(t, c, store)

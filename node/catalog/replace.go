@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -23,12 +23,12 @@ type Replacement struct {
 // deletes all others, and leaves identical ones untouched. The resources are
 // checked together as usual, but not by the rules that only concern a first
 // apply, such as the expiry of certificates. Its errors are Apply's.
-func (c *Catalog) Replace(ctx context.Context, r Replacement) (*admin.RestoreResult, error) {
+func (c *Catalog) Replace(ctx context.Context, r Replacement) (*api.RestoreResult, error) {
 	all, err := c.decodeSnapshot(r)
 	if err != nil {
 		return nil, err
 	}
-	result := &admin.RestoreResult{Resources: len(all)}
+	result := &api.RestoreResult{Resources: len(all)}
 	out, err := c.makeChange(ctx, r.ID, completeNote(r.Note, "restore"), func(base *baseline) (*plan, error) {
 		result.Deleted = 0
 		p := new(plan)
@@ -75,7 +75,7 @@ func (c *Catalog) Replace(ctx context.Context, r Replacement) (*admin.RestoreRes
 		keys, _ := view.Changed(out.index - 1)
 		gone := map[consensus.Key]bool{} // empty if the history has forgotten it
 		for _, k := range keys {
-			if !k.Internal() && actionAt(view, k, out.index) == admin.Deleted {
+			if !k.Internal() && actionAt(view, k, out.index) == api.Deleted {
 				gone[k] = true
 			}
 		}
@@ -104,14 +104,14 @@ func (c *Catalog) decodeSnapshot(r Replacement) ([]snapshotResource, error) {
 			all[i] = c.decodeSnapshotEntry(open, entries[i])
 		}
 	})
-	var faults []admin.Fault
+	var faults []api.Fault
 	for i := range all {
 		if why := all[i].fault; why != "" && len(faults) < resource.MaxFaults {
-			faults = append(faults, admin.Fault{Key: entries[i].Kind + "/" + entries[i].Name, Message: why})
+			faults = append(faults, api.Fault{Key: entries[i].Kind + "/" + entries[i].Name, Message: why})
 		}
 	}
 	if len(faults) > 0 {
-		e := admin.Errorf(admin.Invalid, "the snapshot cannot be restored here: %d faults; nothing was changed", len(faults))
+		e := api.Errorf(api.Invalid, "the snapshot cannot be restored here: %d faults; nothing was changed", len(faults))
 		e.Faults = faults
 		return nil, e
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -80,31 +80,31 @@ func newRolloutFixture(t *testing.T) *rolloutFixture {
 func TestEndOfARolloutDeletesItsState(t *testing.T) {
 	other := rolloutBy("[{weight: 30, for: 1h}, {weight: 100}]")
 	for what, x := range map[string]struct {
-		change func(*rolloutFixture) (*admin.ApplyResult, error)
+		change func(*rolloutFixture) (*api.ApplyResult, error)
 		want   string
 		stays  bool
 	}{
-		"deleted": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
+		"deleted": {func(w *rolloutFixture) (*api.ApplyResult, error) {
 			_, err := w.Delete(t.Context(), Target{Kind: "meshtcproute", Name: "canary"})
-			return &admin.ApplyResult{}, err
+			return &api.ApplyResult{}, err
 		}, "", false},
-		"pruned": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
+		"pruned": {func(w *rolloutFixture) (*api.ApplyResult, error) {
 			return w.Apply(t.Context(), Change{Prune: map[string]string{"team": "a"}})
 		}, "MeshTCPRoute/canary deleted", false},
-		"taken out": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
+		"taken out": {func(w *rolloutFixture) (*api.ApplyResult, error) {
 			return w.Apply(t.Context(), Change{Objects: objects(t, canary(""))})
 		}, "Service/apps unchanged, MeshTCPRoute/canary configured", false},
-		"another": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
+		"another": {func(w *rolloutFixture) (*api.ApplyResult, error) {
 			return w.Apply(t.Context(), Change{Objects: objects(t, canary(other))})
 		}, "Service/apps unchanged, MeshTCPRoute/canary configured", false},
-		"the same": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
+		"the same": {func(w *rolloutFixture) (*api.ApplyResult, error) {
 			return w.Apply(t.Context(), Change{Objects: objects(t, canary(rolloutBy(both)))})
 		}, "Service/apps unchanged, MeshTCPRoute/canary unchanged", true},
-		"other bounds": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
+		"other bounds": {func(w *rolloutFixture) (*api.ApplyResult, error) {
 			bounds := canary("  rollout: {backend: {name: apps, tags: {version: v2}}, abort: {failures: 1}, steps: " + both + "}\n")
 			return w.Apply(t.Context(), Change{Objects: objects(t, bounds)})
 		}, "Service/apps unchanged, MeshTCPRoute/canary configured", true},
-		"only tried": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
+		"only tried": {func(w *rolloutFixture) (*api.ApplyResult, error) {
 			return w.Apply(t.Context(), Change{Prune: map[string]string{"team": "a"}, DryRun: true})
 		}, "MeshTCPRoute/canary deleted", true},
 	} {

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // Sealer encrypts secrets in logs, snapshots and traffic. A value sealed with
@@ -79,14 +79,14 @@ func aad(k consensus.Key) []byte { return []byte(k.Kind + "/" + k.Name) }
 
 // Unreadable lists the resources that could not be decrypted, by kind and name.
 // They are in force in their previous version, or not at all.
-func (c *Catalog) Unreadable() []admin.Fault {
+func (c *Catalog) Unreadable() []api.Fault {
 	c.mu.Lock()
 	unread := c.unread
 	c.mu.Unlock()
-	faults := make([]admin.Fault, 0, len(unread))
+	faults := make([]api.Fault, 0, len(unread))
 	for k, u := range unread {
-		faults = append(faults, admin.Fault{Key: k.Kind + "/" + k.Name, Message: fmt.Sprintf("version %d %s", u.version, u.why)})
+		faults = append(faults, api.Fault{Key: k.Kind + "/" + k.Name, Message: fmt.Sprintf("version %d %s", u.version, u.why)})
 	}
-	slices.SortFunc(faults, func(a, b admin.Fault) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(faults, func(a, b api.Fault) int { return cmp.Compare(a.Key, b.Key) })
 	return faults
 }

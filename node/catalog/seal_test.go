@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing/resource"
 )
 
@@ -141,7 +141,7 @@ func TestUndecryptableResourceKeepsItsPreviousVersion(t *testing.T) {
 	if len(faults) != 2 || faults[0].Key != "Certificate/a" || !strings.Contains(faults[0].Message, "version 2") {
 		t.Errorf("reported: %+v", faults)
 	}
-	got, err := behind.Get(&admin.GetRequest{Kind: "certificate", Name: "a"})
+	got, err := behind.Get(&api.GetRequest{Kind: "certificate", Name: "a"})
 	if err != nil || strings.Contains(string(got.Documents[0].Data), `"version"`) {
 		t.Errorf("it is shown with a version that it is not: %s, %v", got.Documents[0].Data, err)
 	}
@@ -151,7 +151,7 @@ func TestUndecryptableResourceKeepsItsPreviousVersion(t *testing.T) {
 		t.Error(err)
 	}
 	if r, err := behind.Apply(t.Context(), Change{Objects: []resource.Object{first}, DryRun: true}); err != nil ||
-		r.Changes[0].Action != admin.Configured {
+		r.Changes[0].Action != api.Configured {
 		t.Errorf("what it is not known to be: %+v, %v", r, err)
 	}
 	keys.key.Store(7)

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -89,9 +90,9 @@ func (c *Cluster) announceTo(ctx context.Context, id string, a Announcement) err
 	return c.announceVia(ctx, client, a)
 }
 
-func (c *Cluster) announceVia(ctx context.Context, client *admin.Client, a Announcement) error {
+func (c *Cluster) announceVia(ctx context.Context, client *rpc.Client, a Announcement) error {
 	asked := time.Now()
-	res, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &a)
+	res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &a)
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (c *Cluster) announceToAll(a Announcement) {
 			continue
 		}
 		each(func(ctx context.Context) error {
-			client, err := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, "")}.Dial(ctx, addr)
+			client, err := rpc.DialConfig{TLS: trust.ClientConfig(c.id.Load, "")}.Dial(ctx, addr)
 			if err != nil {
 				return err
 			}
@@ -229,19 +230,19 @@ func (c *Cluster) addresses(id string) []string {
 // handleAnnounce records another node's announcement. The leader updates the
 // node's record with it; any other node relays it to the leader.
 func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*AnnounceResult, error) {
-	caller := admin.Caller(ctx)
-	if cs := admin.TLS(ctx); caller.Role != admin.RoleNode && cs != nil {
+	caller := rpc.Caller(ctx)
+	if cs := rpc.TLS(ctx); caller.Role != api.RoleNode && cs != nil {
 		if id, ok := trust.PeerNode(*cs); ok && c.departed(id) {
 			return c.removedResult(), nil
 		}
 	}
 	switch {
-	case c.departed(a.ID) && caller.Role == admin.RoleNode:
+	case c.departed(a.ID) && caller.Role == api.RoleNode:
 		return c.removedResult(), nil
-	case caller.Role != admin.RoleNode:
-		return nil, admin.Errorf(admin.Forbidden, "only nodes may call %s", admin.MethodAnnounce)
+	case caller.Role != api.RoleNode:
+		return nil, api.Errorf(api.Forbidden, "only nodes may call %s", api.MethodAnnounce)
 	case a.ID != caller.Node && !a.Relayed, !a.peer().valid(), !boundedTexts(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
-		return nil, admin.Errorf(admin.Invalid, "node %.40q sent an invalid announcement of %.40q", caller.Node, a.ID)
+		return nil, api.Errorf(api.Invalid, "node %.40q sent an invalid announcement of %.40q", caller.Node, a.ID)
 	}
 	c.contacted.Store(true)
 	if c.addressBook.addAnnounced(a.peer(), a.Last.Instance) {
@@ -297,7 +298,7 @@ func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res 
 	if err != nil {
 		return
 	}
-	if answer, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &a); err == nil {
+	if answer, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &a); err == nil {
 		res.Removed, res.Copied, res.Name = answer.Removed, answer.Copied, answer.Name
 	}
 }

@@ -5,7 +5,7 @@ import "penstock/node/trust"
 // This file has the messages between nodes. Package admin has the methods for
 // users.
 
-// Methods that only nodes call, in addition to those of package admin.
+// Methods that only nodes call, in addition to those of package api.
 const (
 	// methodAdmit: admitRequest -> admitResult. A node that has verified a
 	// joining node's token has the leader admit that node.

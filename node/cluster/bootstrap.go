@@ -12,7 +12,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/consensus/membership"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/trust"
 )
 
@@ -113,7 +113,7 @@ func (c *Cluster) mint(expect trust.Token) (*bootstrapping, *trust.CA, error) {
 		return nil, nil, err
 	}
 	if expect.Kind == "" {
-		t, _, err := trust.Mint(trust.Join, string(admin.RoleJoin), "first", "init", firstTTL, clusterID, ca.Digest(), now)
+		t, _, err := trust.Mint(trust.Join, string(api.RoleJoin), "first", "init", firstTTL, clusterID, ca.Digest(), now)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -302,7 +302,7 @@ func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token
 	if token.Kind != trust.Join { // made in advance and given to all nodes
 		name, by = expectName, c.Name()
 	}
-	r, err := token.Record(string(admin.RoleJoin), name, by, firstTTL, now)
+	r, err := token.Record(string(api.RoleJoin), name, by, firstTTL, now)
 	if err != nil {
 		return nil, err
 	}

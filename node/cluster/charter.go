@@ -13,7 +13,8 @@ import (
 
 	"penstock/consensus"
 	"penstock/consensus/membership"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -219,7 +220,7 @@ func (f *formation) offerAll(ctx context.Context, ids []string) (news bool) {
 // node has proven on this connection that it knows the token.
 func (f *formation) offer(ctx context.Context, id, addr string, made bootstrapping) error {
 	when := time.Now()
-	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
+	client, err := rpc.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
 	if err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func (f *formation) offer(ctx context.Context, id, addr string, made bootstrappi
 	if made.Certificate, err = made.issueCertificate(id); err != nil {
 		return err
 	}
-	res, err := admin.Call[FormResult](ctx, client, admin.MethodCharter, &CharterRequest{TokenID: f.token.ID, Proof: proof, Founding: made})
+	res, err := rpc.Call[FormResult](ctx, client, api.MethodCharter, &CharterRequest{TokenID: f.token.ID, Proof: proof, Founding: made})
 	if err != nil {
 		return err
 	}
@@ -246,7 +247,7 @@ func (f *formation) offer(ctx context.Context, id, addr string, made bootstrappi
 
 // handleCharter accepts a charter that another node offers, or returns why not.
 func (f *formation) handleCharter(ctx context.Context, req *CharterRequest) (*FormResult, error) {
-	cs := admin.TLS(ctx)
+	cs := rpc.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
 		return nil, f.otherToken()
 	}
@@ -254,9 +255,9 @@ func (f *formation) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 	if err != nil {
 		return nil, err
 	}
-	admin.Showed(ctx, admin.Principal{Name: expectName, Role: admin.RoleJoin, TokenID: f.token.ID})
+	rpc.Showed(ctx, api.Principal{Name: expectName, Role: api.RoleJoin, TokenID: f.token.ID})
 	if c := req.Founding.Charter; c != nil {
-		admin.Summarize(ctx, "form cluster %.40s with %s", c.Cluster, listNames(req.Founding.memberNames(c.Members)))
+		rpc.Summarize(ctx, "form cluster %.40s with %s", c.Cluster, listNames(req.Founding.memberNames(c.Members)))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -271,22 +272,22 @@ func (f *formation) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 // f.mu.
 func (f *formation) accept(made *bootstrapping, now time.Time) error {
 	if made.Charter == nil {
-		return admin.Errorf(admin.Invalid, "the request has no charter")
+		return api.Errorf(api.Invalid, "the request has no charter")
 	}
 	if err := membership.CheckAccept(f.asPeer(now), f.peers(now), *made.Charter); err != nil {
-		return admin.Errorf(admin.Refused, "%s rejected the charter: %v", f.c.Name(), err)
+		return api.Errorf(api.Refused, "%s rejected the charter: %v", f.c.Name(), err)
 	}
 	if f.bound != nil {
 		return nil // already bound to this charter
 	}
 	if f.joining {
-		return admin.Errorf(admin.Refused, "%s rejected the charter: it is joining an existing cluster", f.c.Name())
+		return api.Errorf(api.Refused, "%s rejected the charter: it is joining an existing cluster", f.c.Name())
 	}
 	if err := made.check(f.c); err != nil {
-		return admin.Errorf(admin.Invalid, "%v", err)
+		return api.Errorf(api.Invalid, "%v", err)
 	}
 	if err := made.save(f.c.cfg.Dir); err != nil {
-		return admin.Errorf(admin.Unavailable, "%s cannot save the charter: %v", f.c.Name(), err)
+		return api.Errorf(api.Unavailable, "%s cannot save the charter: %v", f.c.Name(), err)
 	}
 	f.bind(made)
 	f.c.log.Info("confirmed the first members of the cluster", "cluster", made.Charter.Cluster,

@@ -17,7 +17,8 @@ import (
 
 	"penstock/consensus"
 	"penstock/consensus/membership"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -153,8 +154,8 @@ func TestFounderRemovedBeforeItBeganLearnsOfIt(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	eventually(t, "it to be removed", func() string { // not before the two that are left have probed each other
-		_, err := left[0].c.Remove(ctx, &admin.RemoveRequest{Node: away.cfg.Name})
-		if err != nil && !refusedAs(err, admin.NotFound) {
+		_, err := left[0].c.Remove(ctx, &api.RemoveRequest{Node: away.cfg.Name})
+		if err != nil && !refusedAs(err, api.NotFound) {
 			return err.Error()
 		}
 		return ""
@@ -223,12 +224,12 @@ func TestRequestToANodeThatHasNotBegunIsRetried(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- all[0].open(ctx) }() // alone it cannot begin
 	eventually(t, "it to put another node off", func() string {
-		client, err := admin.DialConfig{TLS: config}.Dial(ctx, all[0].addr())
+		client, err := rpc.DialConfig{TLS: config}.Dial(ctx, all[0].addr())
 		if err != nil {
 			return err.Error()
 		}
 		defer client.Close()
-		_, err = admin.Call[admin.Empty](ctx, client, "test.put", &admin.Document{})
+		_, err = rpc.Call[api.Empty](ctx, client, "test.put", &api.Document{})
 		if !safeToResend(err) {
 			return fmt.Sprint(err)
 		}

@@ -42,8 +42,9 @@ import (
 
 	"penstock/consensus"
 	"penstock/gossip"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/mux"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -60,7 +61,7 @@ type Cluster struct {
 	renewing    sync.Mutex
 	addressBook *addressBook
 	port        *mux.Mux
-	pool        *admin.Pool
+	pool        *rpc.Pool
 	connServers connServers
 	replica     atomic.Pointer[consensus.Replica] // nil until the node is in a cluster
 
@@ -116,7 +117,7 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	c.id.Store(id)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.connServers.open = make(chan struct{})
-	c.pool = admin.NewPool(admin.PoolConfig{Dial: c.dialNode})
+	c.pool = rpc.NewPool(rpc.PoolConfig{Dial: c.dialNode})
 	return c
 }
 
@@ -242,14 +243,14 @@ func (c *Cluster) Members() []Member {
 func (c *Cluster) Resolve(nameOrID string) (Member, error) {
 	m, ok := findMember(c.Members(), nameOrID)
 	if !ok {
-		return Member{}, admin.Errorf(admin.NotFound, "no node %.80q in this cluster: see penstock members", nameOrID)
+		return Member{}, api.Errorf(api.NotFound, "no node %.80q in this cluster: see penstock members", nameOrID)
 	}
 	return m, nil
 }
 
 // Client returns the shared connection to a member, by ID or name; callers must
 // not close it. It works for this node as well.
-func (c *Cluster) Client(ctx context.Context, nameOrID string) (*admin.Client, error) {
+func (c *Cluster) Client(ctx context.Context, nameOrID string) (*rpc.Client, error) {
 	m, err := c.Resolve(nameOrID)
 	if err != nil {
 		return nil, err
@@ -272,14 +273,14 @@ func (c *Cluster) Read(ctx context.Context) (uint64, error) {
 			case <-stop:
 			}
 		}()
-		r, err := askLeader(attempt, c, admin.MethodRead, &admin.Empty{}, c.handleRead)
+		r, err := askLeader(attempt, c, api.MethodRead, &api.Empty{}, c.handleRead)
 		cancelled := attempt.Err() != nil && ctx.Err() == nil
 		close(stop)
 		cancel()
 		switch {
 		case err == nil:
 			return r.Index, nil
-		case (cancelled || errors.Is(err, admin.ErrLost)) && ctx.Err() == nil && time.Now().Before(until):
+		case (cancelled || errors.Is(err, rpc.ErrLost)) && ctx.Err() == nil && time.Now().Before(until):
 			// Read changes nothing, so it can be retried.
 		default:
 			return 0, err
@@ -288,7 +289,7 @@ func (c *Cluster) Read(ctx context.Context) (uint64, error) {
 }
 
 // ServeConns sets the server that answers requests on the cluster port.
-func (c *Cluster) ServeConns(s *admin.Server) { c.connServers.serve(s) }
+func (c *Cluster) ServeConns(s *rpc.Server) { c.connServers.serve(s) }
 
 // fail logs the first fatal error and passes it to Config.Stop.
 func (c *Cluster) fail(err error) {
@@ -326,11 +327,11 @@ func listNames(names []string) string {
 // one that forms a cluster, if any, then the node's own.
 type connServers struct {
 	mu     sync.Mutex
-	server *admin.Server
+	server *rpc.Server
 	open   chan struct{} // closed once there is a server
 }
 
-func (cs *connServers) serve(s *admin.Server) {
+func (cs *connServers) serve(s *rpc.Server) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.server == nil && s != nil {
@@ -353,7 +354,7 @@ func (cs *connServers) recheck() {
 }
 
 // get waits for a server; it returns nil when ctx ends first.
-func (cs *connServers) get(ctx context.Context) *admin.Server {
+func (cs *connServers) get(ctx context.Context) *rpc.Server {
 	for {
 		cs.mu.Lock()
 		s, open := cs.server, cs.open
@@ -392,11 +393,11 @@ func (c *Cluster) peer(cs tls.ConnectionState) (nodeID string, ok bool) {
 }
 
 // principal returns the principal of a node's certificate; zero for nodeID "".
-func (c *Cluster) principal(nodeID string) admin.Principal {
+func (c *Cluster) principal(nodeID string) api.Principal {
 	if nodeID == "" {
-		return admin.Principal{}
+		return api.Principal{}
 	}
-	p := admin.Principal{Name: nodeID, Role: admin.RoleNode, Node: nodeID}
+	p := api.Principal{Name: nodeID, Role: api.RoleNode, Node: nodeID}
 	if c.Store() != nil {
 		if r, ok := record(c.Store().Snapshot(), nodeID); ok {
 			p.Name = r.Name

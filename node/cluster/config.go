@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/rpc"
 )
 
 // Errors that Open returns, or that Config.Stop receives.
@@ -89,7 +89,7 @@ type Config struct {
 	// Audit receives the audit events from before Open returns: other nodes
 	// offering this one a charter, which fixes the nodes that begin the
 	// cluster. May be nil.
-	Audit func(admin.Event)
+	Audit func(rpc.Event)
 	// Stop is called at most once, from its own goroutine, when the node must
 	// stop: ErrCopied, ErrRemoved, or an unknown format in the log, for
 	// example.

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"penstock/consensus/membership"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -137,14 +138,14 @@ func newFormation(c *Cluster, token trust.Token) *formation {
 
 // serve answers other nodes until stop is called.
 func (f *formation) serve() (stop func()) {
-	s := admin.NewServer(admin.Config{
+	s := rpc.NewServer(rpc.Config{
 		Logger: f.c.log, Audit: f.c.cfg.Audit,
 		// This node may lead in Raft while it still waits for the first entries: others then send it requests.
-		Otherwise: func(string) *admin.Error { return f.notBegunError() },
+		Otherwise: func(string) *api.Error { return f.notBegunError() },
 	})
-	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.handleForm)
-	admin.Handle(s, admin.MethodCharter, admin.RoleNone, f.handleCharter, admin.Changing())
-	admin.Handle(s, admin.MethodJoin, admin.RoleNone, f.refuseJoin)
+	rpc.Handle(s, api.MethodForm, api.RoleNone, f.handleForm)
+	rpc.Handle(s, api.MethodCharter, api.RoleNone, f.handleCharter, rpc.Changing())
+	rpc.Handle(s, api.MethodJoin, api.RoleNone, f.refuseJoin)
 	f.c.connServers.serve(s)
 	return func() {
 		f.c.connServers.serve(nil)
@@ -162,14 +163,14 @@ func (f *formation) refuseJoin(context.Context, *JoinRequest) (*JoinResult, erro
 
 // notBegunError is the refusal, for now, of requests that need a cluster that
 // has begun.
-func (f *formation) notBegunError() *admin.Error {
-	return admin.Errorf(admin.Unavailable, "this node (%s) is still forming its cluster: try again", f.c.Name())
+func (f *formation) notBegunError() *api.Error {
+	return api.Errorf(api.Unavailable, "this node (%s) is still forming its cluster: try again", f.c.Name())
 }
 
 // otherToken is the refusal of a node that has not proven that it knows the
 // token.
-func (f *formation) otherToken() *admin.Error {
-	return admin.Errorf(admin.Unauthenticated,
+func (f *formation) otherToken() *api.Error {
+	return api.Errorf(api.Unauthenticated,
 		"this node (%s) is forming a cluster with another token: give all nodes the same one", f.c.Name())
 }
 
@@ -197,7 +198,7 @@ func (f *formation) ownView(now time.Time) FormView {
 
 // handleForm returns this node's view to another node.
 func (f *formation) handleForm(ctx context.Context, req *FormRequest) (*FormResult, error) {
-	cs := admin.TLS(ctx)
+	cs := rpc.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
 		return nil, f.otherToken()
 	}
@@ -321,14 +322,14 @@ func (f *formation) pollOnce(ctx context.Context) {
 // token, forming ends.
 func (f *formation) poll(ctx context.Context, addr string) error {
 	when := time.Now()
-	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
+	client, err := rpc.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	_, _, err = f.exchange(ctx, client, when)
-	var refusal *admin.Error
-	if errors.As(err, &refusal) && refusal.Code == admin.Unauthenticated {
+	var refusal *api.Error
+	if errors.As(err, &refusal) && refusal.Code == api.Unauthenticated {
 		f.mu.Lock()
 		if f.fatal == nil {
 			f.fatal = fmt.Errorf("%w by %s: %w", ErrToken, addr, refusal)
@@ -341,7 +342,7 @@ func (f *formation) poll(ctx context.Context, addr string) error {
 // exchange requests the view of the node at the other end of a connection, and
 // stores it once that node has proven that it knows the token. The returned
 // proof is this node's own, for further requests on the connection.
-func (f *formation) exchange(ctx context.Context, client *admin.Client, when time.Time) (view FormView, proof []byte, err error) {
+func (f *formation) exchange(ctx context.Context, client *rpc.Client, when time.Time) (view FormView, proof []byte, err error) {
 	proof, err = trust.Prove(f.key, trust.Dialer, client.TLS())
 	if err != nil {
 		return view, nil, err
@@ -349,7 +350,7 @@ func (f *formation) exchange(ctx context.Context, client *admin.Client, when tim
 	f.mu.Lock()
 	req := &FormRequest{TokenID: f.token.ID, Proof: proof, View: f.ownView(when)}
 	f.mu.Unlock()
-	res, err := admin.Call[FormResult](ctx, client, admin.MethodForm, req)
+	res, err := rpc.Call[FormResult](ctx, client, api.MethodForm, req)
 	if err != nil {
 		return view, nil, err
 	}
@@ -478,7 +479,7 @@ func asPeer(v FormView) membership.Peer {
 
 // handleForm answers a node of --expect that there is a cluster already.
 func (c *Cluster) handleForm(ctx context.Context, req *FormRequest) (*FormResult, error) {
-	cs := admin.TLS(ctx)
+	cs := rpc.TLS(ctx)
 	key, _, err := c.verifyProof(ctx, req.TokenID, req.Proof)
 	if err != nil {
 		return nil, err

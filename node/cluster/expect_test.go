@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/trust"
 )
 
@@ -302,25 +302,25 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 	t.Parallel()
 	a := startSingle(t, "a")
 	ctx := context.Background()
-	create := func(role admin.Role, ttl time.Duration) *admin.TokenCreated {
+	create := func(role api.Role, ttl time.Duration) *api.TokenCreated {
 		t.Helper()
-		made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: fmt.Sprint("t", role, ttl), Role: role, TTL: ttl})
+		made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: fmt.Sprint("t", role, ttl), Role: role, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return made
 	}
-	expired := create(admin.RoleJoin, time.Nanosecond).Token
-	revoked := create(admin.RoleJoin, time.Hour)
-	if _, err := a.c.revoke(ctx, &admin.TokenRevokeRequest{Token: revoked.ID}); err != nil {
+	expired := create(api.RoleJoin, time.Nanosecond).Token
+	revoked := create(api.RoleJoin, time.Hour)
+	if _, err := a.c.revoke(ctx, &api.TokenRevokeRequest{Token: revoked.ID}); err != nil {
 		t.Fatal(err)
 	}
 	foreign := startSingle(t, "z")
-	other, err := foreign.c.createToken(ctx, &admin.TokenCreateRequest{Name: "t", Role: admin.RoleJoin})
+	other, err := foreign.c.createToken(ctx, &api.TokenCreateRequest{Name: "t", Role: api.RoleJoin})
 	if err != nil {
 		t.Fatal(err)
 	}
-	guessed, err := trust.ParseToken(create(admin.RoleJoin, time.Hour).Token)
+	guessed, err := trust.ParseToken(create(api.RoleJoin, time.Hour).Token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 		"expired": {expired, ErrToken, "expired"},
 		"revoked": {revoked.Token, ErrToken, "revoked"},
 		"foreign": {other.Token, ErrForeign, foreign.c.ClusterID()},
-		"admin's": {create(admin.RoleAdmin, time.Hour).Token, ErrToken, "role join"},
+		"admin's": {create(api.RoleAdmin, time.Hour).Token, ErrToken, "role join"},
 		"unknown": {trust.NewExpectToken().Reveal(), ErrToken, "unknown token"},
 		"no":      {"pst1.nonsense", trust.ErrToken, "mistyped"},
 	} {
@@ -373,7 +373,7 @@ func TestTokenNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	a := startSingle(t, "a")
 	create := func(name string) error {
-		_, err := a.c.createToken(context.Background(), &admin.TokenCreateRequest{Name: name, Role: admin.RoleReader})
+		_, err := a.c.createToken(context.Background(), &api.TokenCreateRequest{Name: name, Role: api.RoleReader})
 		return err
 	}
 	for range 2 {
@@ -389,7 +389,7 @@ func TestTokenNamesAreUnique(t *testing.T) {
 			t.Errorf("%q was taken", name)
 		}
 	}
-	if _, err := a.c.revoke(context.Background(), &admin.TokenRevokeRequest{Token: "ci"}); err != nil {
+	if _, err := a.c.revoke(context.Background(), &api.TokenRevokeRequest{Token: "ci"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := create("ci"); err != nil {

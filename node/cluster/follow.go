@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -218,7 +219,7 @@ func (c *Cluster) renew(ctx context.Context) error {
 		return c.applyRenewal(res)
 	}
 	act := func(ctx context.Context, r *RenewRequest) (*RenewResult, error) { return c.issue(ctx, c.ID(), r.CSR) }
-	res, err := askLeader(ctx, c, admin.MethodRenew, &RenewRequest{CSR: csr}, act)
+	res, err := askLeader(ctx, c, api.MethodRenew, &RenewRequest{CSR: csr}, act)
 	if err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func (c *Cluster) applyRenewal(res *RenewResult) error {
 
 // handleRenew issues another node's next certificate, on the leader.
 func (c *Cluster) handleRenew(ctx context.Context, req *RenewRequest) (*RenewResult, error) {
-	return c.issue(ctx, admin.Caller(ctx).Node, req.CSR)
+	return c.issue(ctx, rpc.Caller(ctx).Node, req.CSR)
 }
 
 // issue signs a certificate for a member, on the leader.
@@ -249,11 +250,11 @@ func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResul
 func (c *Cluster) sign(snap consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
 	r, ok := record(snap, id)
 	if !ok || !r.member() {
-		return nil, admin.Errorf(admin.Forbidden, "node %.40q is not a member of this cluster", id)
+		return nil, api.Errorf(api.Forbidden, "node %.40q is not a member of this cluster", id)
 	}
 	req, err := trust.CheckRequest(csr)
 	if err != nil || req.NodeID != id {
-		return nil, admin.Errorf(admin.Invalid, "invalid certificate request from node %.40q", id)
+		return nil, api.Errorf(api.Invalid, "invalid certificate request from node %.40q", id)
 	}
 	ca, err := c.signer(snap)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -137,7 +138,7 @@ func (c *Cluster) askToJoin(ctx context.Context, addr string, token trust.Token,
 	if token.Kind == trust.Join {
 		config = trust.TokenConfig(token)
 	}
-	client, err := admin.DialConfig{TLS: config}.Dial(ctx, addr)
+	client, err := rpc.DialConfig{TLS: config}.Dial(ctx, addr)
 	if errors.Is(err, trust.ErrPin) {
 		return nil, fmt.Errorf("%w: the node at %s is not in cluster %s, which the token is for, "+
 			"or its CA was replaced since the token was made: %w", ErrForeign, addr, token.ClusterID, trust.ErrPin)
@@ -151,7 +152,7 @@ func (c *Cluster) askToJoin(ctx context.Context, addr string, token trust.Token,
 	if err != nil {
 		return nil, err
 	}
-	res, err := admin.Call[JoinResult](ctx, client, admin.MethodJoin, &JoinRequest{TokenID: token.ID, Proof: proof, Node: c.candidate(csr)})
+	res, err := rpc.Call[JoinResult](ctx, client, api.MethodJoin, &JoinRequest{TokenID: token.ID, Proof: proof, Node: c.candidate(csr)})
 	if err != nil {
 		return nil, refusedJoin(addr, err)
 	}
@@ -164,16 +165,16 @@ func (c *Cluster) askToJoin(ctx context.Context, addr string, token trust.Token,
 // refusedJoin marks permanent refusals as final and leaves transient ones to
 // the next attempt.
 func refusedJoin(addr string, err error) error {
-	var refusal *admin.Error
+	var refusal *api.Error
 	if !errors.As(err, &refusal) {
 		return err
 	}
 	switch refusal.Code {
-	case admin.Unauthenticated, admin.Forbidden:
+	case api.Unauthenticated, api.Forbidden:
 		return final(fmt.Errorf("%w by %s: %w", ErrToken, addr, refusal))
-	case admin.Refused:
+	case api.Refused:
 		return final(fmt.Errorf("%w: %w", ErrRefused, refusal))
-	case admin.Invalid:
+	case api.Invalid:
 		return final(refusal)
 	}
 	return fmt.Errorf("%s: %w", addr, refusal)

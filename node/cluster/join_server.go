@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -26,9 +27,9 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 	if err != nil {
 		return nil, err
 	}
-	admin.Showed(ctx, admin.Principal{Name: token.Name, Role: admin.RoleJoin, TokenID: token.ID})
-	admin.Summarize(ctx, "node %q (%.40s) at %s, with the token %q", req.Node.Name, req.Node.ID, req.Node.Cluster, token.Name)
-	proof, err := trust.Prove(key, trust.Acceptor, admin.TLS(ctx))
+	rpc.Showed(ctx, api.Principal{Name: token.Name, Role: api.RoleJoin, TokenID: token.ID})
+	rpc.Summarize(ctx, "node %q (%.40s) at %s, with the token %q", req.Node.Name, req.Node.ID, req.Node.Cluster, token.Name)
+	proof, err := trust.Prove(key, trust.Acceptor, rpc.TLS(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 
 // verifyProof verifies the caller's proof that it knows a join token.
 func (c *Cluster) verifyProof(ctx context.Context, tokenID string, proof []byte) (key []byte, t trust.TokenRecord, err error) {
-	unknown := admin.Errorf(admin.Unauthenticated, "unknown token: it is for another cluster, "+
+	unknown := api.Errorf(api.Unauthenticated, "unknown token: it is for another cluster, "+
 		"or expired or was revoked long ago: create one with penstock token create --role join")
 	t, ok, err := c.tokenRecord(ctx, tokenID)
 	if err != nil {
@@ -56,11 +57,11 @@ func (c *Cluster) verifyProof(ctx context.Context, tokenID string, proof []byte)
 		return nil, t, unknown
 	}
 	key, ok = t.ProofKey()
-	if !ok || trust.Check(key, trust.Dialer, admin.TLS(ctx), proof) != nil {
+	if !ok || trust.Check(key, trust.Dialer, rpc.TLS(ctx), proof) != nil {
 		return nil, t, unknown
 	}
 	if err := t.Valid(c.now()); err != nil {
-		return nil, t, admin.Errorf(admin.Unauthenticated, "%v: create another with penstock token create --role join", err)
+		return nil, t, api.Errorf(api.Unauthenticated, "%v: create another with penstock token create --role join", err)
 	}
 	return key, t, nil
 }
@@ -75,10 +76,10 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 		err = fmt.Errorf("it is for node %.40q, name %.80q", csr.NodeID, csr.Name)
 	}
 	if err != nil {
-		return nil, admin.Errorf(admin.Invalid, "invalid certificate request of node %.40q, name %.80q: %v", n.ID, n.Name, err)
+		return nil, api.Errorf(api.Invalid, "invalid certificate request of node %.40q, name %.80q: %v", n.ID, n.Name, err)
 	}
 	if !n.reachable() {
-		return nil, admin.Errorf(admin.Invalid, "node %.40q, name %.80q, address %.80q: invalid, or no address that others can reach: "+
+		return nil, api.Errorf(api.Invalid, "node %.40q, name %.80q, address %.80q: invalid, or no address that others can reach: "+
 			"check --cluster and --advertise", n.ID, n.Name, n.Cluster)
 	}
 	c.recordsMu.Lock()
@@ -91,14 +92,14 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	if old, ok := record(snap, n.ID); ok {
 		switch {
 		case old.Key != next.Key:
-			return nil, admin.Errorf(admin.Refused, "the ID %s belongs to another node", n.ID)
+			return nil, api.Errorf(api.Refused, "the ID %s belongs to another node", n.ID)
 		case !old.member():
-			return nil, admin.Errorf(admin.Refused, "this node has left the cluster or was removed: "+
+			return nil, api.Errorf(api.Refused, "this node has left the cluster or was removed: "+
 				"start it with an empty data folder to join as a new one")
 		}
 		next.Joined = old.Joined
 	} else if len(records(snap)) >= maxNodes {
-		return nil, admin.Errorf(admin.Refused, "the cluster has records of %d nodes, including former members; the limit is %d",
+		return nil, api.Errorf(api.Refused, "the cluster has records of %d nodes, including former members; the limit is %d",
 			maxNodes, maxNodes)
 	}
 	ops, err := c.claimName(ctx, snap, next)
@@ -121,7 +122,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	ops = append(ops, c.putRecord(snap, next))
 	if err := c.commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {
 		if errors.Is(err, consensus.ErrVersion) {
-			return nil, admin.Errorf(admin.Unavailable, "the members have just changed: try again")
+			return nil, api.Errorf(api.Unavailable, "the members have just changed: try again")
 		}
 		return nil, err
 	}
@@ -160,10 +161,10 @@ func (c *Cluster) claimName(ctx context.Context, snap consensus.Snapshot, next R
 	}
 	entry := c.gossipEntries()[holder.ID]
 	if holder.ID == c.ID() || c.answers(ctx, holder.ID) {
-		return nil, admin.Errorf(admin.Refused, "a node named %s is up at %s; choose another --name", holder.Name, holder.Cluster)
+		return nil, api.Errorf(api.Refused, "a node named %s is up at %s; choose another --name", holder.Name, holder.Cluster)
 	}
 	if entry.state == StateUp {
-		return nil, admin.Errorf(admin.Unavailable,
+		return nil, api.Errorf(api.Unavailable,
 			"a node named %s was up at %s a moment ago; its name becomes free once it is known to be down", holder.Name, holder.Cluster)
 	}
 	c.log.Warn("a new node replaces one of the same name that is down", "name", holder.Name, "old", holder.ID, "new", next.ID)
@@ -182,13 +183,13 @@ func (c *Cluster) answers(ctx context.Context, id string) bool {
 func (c *Cluster) locate(ctx context.Context, id string, addrs []string) (*locateResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
 	defer cancel()
-	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
+	config := rpc.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
 	client, err := dialAny(ctx, addrs, config.Dial)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	return admin.Call[locateResult](ctx, client, methodLocate, &locateRequest{})
+	return rpc.Call[locateResult](ctx, client, methodLocate, &locateRequest{})
 }
 
 // handleLocate returns where a node is, as seen from this one.
@@ -230,13 +231,13 @@ func (c *Cluster) checkNotRunning(ctx context.Context) error {
 // runningAt gets the address at which a peer sees this node, and returns it if
 // another process of this node answers there.
 func (c *Cluster) runningAt(ctx context.Context, p Peer) string {
-	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, p.ID)}
+	config := rpc.DialConfig{TLS: trust.ClientConfig(c.id.Load, p.ID)}
 	client, err := config.Dial(ctx, p.Cluster)
 	if err != nil {
 		return ""
 	}
 	defer client.Close()
-	res, err := admin.Call[locateResult](ctx, client, methodLocate, &locateRequest{ID: c.ID()})
+	res, err := rpc.Call[locateResult](ctx, client, methodLocate, &locateRequest{ID: c.ID()})
 	if err != nil || res.Peer.Cluster == "" || res.Peer.Cluster == c.Address() {
 		return ""
 	}
@@ -261,7 +262,7 @@ func (c *Cluster) detectCopy(ctx context.Context, r Record, a Announcement) (str
 		case err == nil && other.Last.Instance != a.Last.Instance:
 			return "node " + r.Name + " runs at " + r.Cluster, nil
 		case err != nil && !errors.Is(err, syscall.ECONNREFUSED) && c.gossipEntries()[r.ID].isUpAt(r.Cluster):
-			return "", admin.Errorf(admin.Busy, "node %s is up at %s but does not answer: its move to %s cannot be confirmed yet",
+			return "", api.Errorf(api.Busy, "node %s is up at %s but does not answer: its move to %s cannot be confirmed yet",
 				r.Name, r.Cluster, a.Cluster)
 		}
 	}

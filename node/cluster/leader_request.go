@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // leaderTimeout is how long a request waits for a leader. A cluster that has
@@ -17,13 +18,13 @@ const leaderTimeout = 10 * time.Second
 
 // OnLeader makes a handler whose work the leader does, whichever node gets the
 // request. It calls act on the leader. If act finds that the node no longer
-// leads, it returns consensus.ErrNotLeader, or an admin.Error of code
+// leads, it returns consensus.ErrNotLeader, or an api.Error of code
 // NotLeader, and must have done nothing. While a leader is being elected the
 // request waits; it is sent again only if it cannot have acted, or if its
-// method changes nothing (admin.Changing).
+// method changes nothing (rpc.Changing).
 func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (resp *Resp, err error) {
-		forwarded := admin.Caller(ctx).Via != ""
+		forwarded := rpc.Caller(ctx).Via != ""
 		err = c.withLeader(ctx, func(ctx context.Context, leader string) error {
 			var err error
 			if leader == c.ID() {
@@ -37,13 +38,13 @@ func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp,
 			if err != nil {
 				return err
 			}
-			return admin.Pass(ctx, client)
+			return rpc.Pass(ctx, client)
 		}, forwarded)
 		return resp, err
 	}
 }
 
-var errNotLeader = admin.Errorf(admin.NotLeader, "this node is not the leader")
+var errNotLeader = api.Errorf(api.NotLeader, "this node is not the leader")
 
 // askLeader has the leader serve a request of this node's own: by act if this
 // node leads, else by the method.
@@ -60,7 +61,7 @@ func askLeader[Req, Resp any](
 		if err != nil {
 			return err
 		}
-		resp, err = admin.Call[Resp](ctx, client, method, req)
+		resp, err = rpc.Call[Resp](ctx, client, method, req)
 		return err
 	}, false)
 	return resp, err
@@ -119,13 +120,13 @@ func (c *Cluster) callLeader(ctx context.Context, leader string, try func(ctx co
 	defer cancel()
 	defer c.whenReplaced(leader, cancel)()
 	err := try(attempt, leader)
-	var refused *admin.Error
+	var refused *api.Error
 	cancelled := err != nil && attempt.Err() != nil && ctx.Err() == nil && !errors.As(err, &refused)
 	switch {
-	case admin.Reading(ctx) && (cancelled || unknownOutcome(err)):
-		return admin.Errorf(admin.Unavailable, "the leader was lost before it answered")
+	case rpc.Reading(ctx) && (cancelled || unknownOutcome(err)):
+		return api.Errorf(api.Unavailable, "the leader was lost before it answered")
 	case cancelled:
-		return admin.Errorf(admin.UnknownOutcome,
+		return api.Errorf(api.UnknownOutcome,
 			"the leader was lost before it answered: the change may have been made; the same request may be sent again")
 	}
 	return err
@@ -176,20 +177,20 @@ func (c *Cluster) noLeader(ctx context.Context, last error) error {
 	default:
 		why = "no leader was found in time"
 	}
-	if admin.Reading(ctx) {
-		return admin.Errorf(admin.NoLeader, "%s", why)
+	if rpc.Reading(ctx) {
+		return api.Errorf(api.NoLeader, "%s", why)
 	}
-	return admin.Errorf(admin.NoLeader, "nothing was changed: %s", why)
+	return api.Errorf(api.NoLeader, "nothing was changed: %s", why)
 }
 
 // unknownOutcome reports whether a request that failed with err may have acted.
 func unknownOutcome(err error) bool {
-	return errors.Is(err, admin.ErrLost) || refusedAs(err, admin.UnknownOutcome)
+	return errors.Is(err, rpc.ErrLost) || refusedAs(err, api.UnknownOutcome)
 }
 
 // refusedAs reports whether a request was refused with a code.
-func refusedAs(err error, code admin.Code) bool {
-	var refused *admin.Error
+func refusedAs(err error, code api.Code) bool {
+	var refused *api.Error
 	return errors.As(err, &refused) && refused.Code == code
 }
 
@@ -198,11 +199,11 @@ func refusedAs(err error, code admin.Code) bool {
 // are the refusals of a repetition which mean that an earlier attempt has
 // acted.
 func retryUnknown[Req, Resp any](
-	act func(context.Context, *Req) (*Resp, error), done ...admin.Code,
+	act func(context.Context, *Req) (*Resp, error), done ...api.Code,
 ) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (*Resp, error) {
 		resp, err := act(ctx, req)
-		if admin.Caller(ctx).Via != "" { // the node that forwarded it retries
+		if rpc.Caller(ctx).Via != "" { // the node that forwarded it retries
 			return resp, err
 		}
 		first, end := err, time.Now().Add(leaderTimeout)
@@ -213,14 +214,14 @@ func retryUnknown[Req, Resp any](
 				return nil, first
 			}
 			resp, err = act(ctx, req)
-			var refused *admin.Error
+			var refused *api.Error
 			switch {
 			case err != nil && ctx.Err() != nil && !errors.As(err, &refused): // ctx ended during the attempt
 				return nil, first
 			case !errors.As(err, &refused):
 			case slices.Contains(done, refused.Code):
 				return new(Resp), nil
-			case refused.Code == admin.NoLeader, refused.Code == admin.Unavailable, refused.Code == admin.Deadline:
+			case refused.Code == api.NoLeader, refused.Code == api.Unavailable, refused.Code == api.Deadline:
 				return nil, first // the first attempt may still have acted
 			}
 		}
@@ -235,16 +236,16 @@ const unknownRetryPause = 50 * time.Millisecond
 // safeToResend reports whether a request that failed with err cannot have
 // acted, so that it may be sent to the next leader.
 func safeToResend(err error) bool {
-	var refusal *admin.Error
+	var refusal *api.Error
 	switch {
 	case err == nil:
 		return false
-	case errors.Is(err, admin.ErrLost), errors.Is(err, consensus.ErrUnknown):
+	case errors.Is(err, rpc.ErrLost), errors.Is(err, consensus.ErrUnknown):
 		return false
 	case errors.As(err, &refusal):
-		return refusal.Code == admin.NotLeader || refusal.Code == admin.Unavailable
+		return refusal.Code == api.NotLeader || refusal.Code == api.Unavailable
 	}
-	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, consensus.ErrNotLeader)
+	return errors.Is(err, rpc.ErrUnreachable) || errors.Is(err, consensus.ErrNotLeader)
 }
 
 // requestError translates an error of the store into one of a request.
@@ -253,9 +254,9 @@ func requestError(err error) error {
 	case errors.Is(err, consensus.ErrNotLeader):
 		return errNotLeader
 	case errors.Is(err, consensus.ErrUnknown):
-		return admin.Errorf(admin.UnknownOutcome, "the change may have been made: %v", err)
+		return api.Errorf(api.UnknownOutcome, "the change may have been made: %v", err)
 	case errors.Is(err, consensus.ErrClosed), errors.Is(err, consensus.ErrBusy):
-		return admin.Errorf(admin.Unavailable, "%v", err)
+		return api.Errorf(api.Unavailable, "%v", err)
 	}
 	return err
 }

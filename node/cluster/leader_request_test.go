@@ -7,17 +7,18 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // TestRequestIsRetriedUntilItsOutcomeIsKnown: a request that may have acted
 // is repeated.
 func TestRequestIsRetriedUntilItsOutcomeIsKnown(t *testing.T) {
 	t.Parallel()
-	lost := fmt.Errorf("the leader: %w", admin.ErrLost)
-	unknown := admin.Errorf(admin.UnknownOutcome, "it may have acted")
-	gone := admin.Errorf(admin.NotFound, "no such node")
-	refused := admin.Errorf(admin.Refused, "it is up")
+	lost := fmt.Errorf("the leader: %w", rpc.ErrLost)
+	unknown := api.Errorf(api.UnknownOutcome, "it may have acted")
+	gone := api.Errorf(api.NotFound, "no such node")
+	refused := api.Errorf(api.Refused, "it is up")
 	for name, c := range map[string]struct {
 		attempts []error // their results, in order
 		want     error
@@ -29,21 +30,21 @@ func TestRequestIsRetriedUntilItsOutcomeIsKnown(t *testing.T) {
 		"unknown twice, then done":             {[]error{unknown, lost, nil}, nil},
 		"lost, and done as it is not there":    {[]error{lost, gone}, nil},
 		"lost, then refused":                   {[]error{lost, refused}, refused},
-		"unknown, and then there is no leader": {[]error{unknown, admin.Errorf(admin.NoLeader, "an election")}, unknown},
-		"unknown, and then out of time":        {[]error{unknown, admin.Errorf(admin.Deadline, "not completed in time")}, unknown},
-		"lost, and then out of reach":          {[]error{lost, admin.Errorf(admin.Unavailable, "too busy")}, lost},
+		"unknown, and then there is no leader": {[]error{unknown, api.Errorf(api.NoLeader, "an election")}, unknown},
+		"unknown, and then out of time":        {[]error{unknown, api.Errorf(api.Deadline, "not completed in time")}, unknown},
+		"lost, and then out of reach":          {[]error{lost, api.Errorf(api.Unavailable, "too busy")}, lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			made := 0
-			act := retryUnknown(func(context.Context, *admin.Empty) (*admin.Empty, error) {
+			act := retryUnknown(func(context.Context, *api.Empty) (*api.Empty, error) {
 				made++
 				if err := c.attempts[made-1]; err != nil {
 					return nil, err
 				}
-				return &admin.Empty{}, nil
-			}, admin.NotFound)
-			resp, err := act(t.Context(), &admin.Empty{})
+				return &api.Empty{}, nil
+			}, api.NotFound)
+			resp, err := act(t.Context(), &api.Empty{})
 			if !errors.Is(err, c.want) || (resp != nil) != (c.want == nil) || made != len(c.attempts) {
 				t.Errorf("%d attempts came to %v, %v; want %d, %v", made, resp, err, len(c.attempts), c.want)
 			}
@@ -57,12 +58,12 @@ func TestUnknownOutcomeIsReturnedWhenTheCallerGoes(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	made := 0
-	act := retryUnknown(func(context.Context, *admin.Empty) (*admin.Empty, error) {
+	act := retryUnknown(func(context.Context, *api.Empty) (*api.Empty, error) {
 		made++
 		cancel()
-		return nil, admin.ErrLost
+		return nil, rpc.ErrLost
 	})
-	if _, err := act(ctx, &admin.Empty{}); !errors.Is(err, admin.ErrLost) || made != 1 {
+	if _, err := act(ctx, &api.Empty{}); !errors.Is(err, rpc.ErrLost) || made != 1 {
 		t.Errorf("%d attempts came to %v", made, err)
 	}
 }
@@ -72,16 +73,16 @@ func TestUnknownOutcomeIsReturnedWhenTheCallerGoes(t *testing.T) {
 func TestUnknownOutcomeIsReturnedWhenTheCallerGoesDuringARetry(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	unknown := admin.Errorf(admin.UnknownOutcome, "it may have acted")
+	unknown := api.Errorf(api.UnknownOutcome, "it may have acted")
 	made := 0
-	act := retryUnknown(func(context.Context, *admin.Empty) (*admin.Empty, error) {
+	act := retryUnknown(func(context.Context, *api.Empty) (*api.Empty, error) {
 		if made++; made == 1 {
 			return nil, unknown
 		}
 		cancel()
 		return nil, ctx.Err()
 	})
-	if _, err := act(ctx, &admin.Empty{}); !errors.Is(err, unknown) || made != 2 {
+	if _, err := act(ctx, &api.Empty{}); !errors.Is(err, unknown) || made != 2 {
 		t.Errorf("%d attempts came to %v", made, err)
 	}
 }
@@ -96,18 +97,18 @@ func TestReadsAreRetriedAfterALostLeader(t *testing.T) {
 	b := newMachine(t, "b")
 	var made [2]atomic.Int64 // calls on the leader: reading, and changing
 	for _, m := range []*machine{a, b} {
-		m.register = func(c *Cluster, s *admin.Server) {
-			for i, opts := range [][]admin.Option{nil, {admin.Changing()}} {
-				admin.Handle(s, fmt.Sprint("test.lost.", i), admin.RoleNode, OnLeader(c, func(
-					ctx context.Context, _ *admin.Empty,
-				) (*admin.Empty, error) {
+		m.register = func(c *Cluster, s *rpc.Server) {
+			for i, opts := range [][]rpc.Option{nil, {rpc.Changing()}} {
+				rpc.Handle(s, fmt.Sprint("test.lost.", i), api.RoleNode, OnLeader(c, func(
+					ctx context.Context, _ *api.Empty,
+				) (*api.Empty, error) {
 					if made[i].Add(1) == 1 {
-						c.port.Drop(admin.Caller(ctx).Node) // the node that passed it on, for itself
+						c.port.Drop(rpc.Caller(ctx).Node) // the node that passed it on, for itself
 					}
-					return &admin.Empty{}, nil
+					return &api.Empty{}, nil
 				}), opts...)
-				admin.Handle(s, fmt.Sprint("test.why.", i), admin.RoleNode, func(ctx context.Context, _ *admin.Empty) (*admin.Empty, error) {
-					return nil, c.noLeader(ctx, errors.Join(context.Canceled, admin.ErrUnreachable))
+				rpc.Handle(s, fmt.Sprint("test.why.", i), api.RoleNode, func(ctx context.Context, _ *api.Empty) (*api.Empty, error) {
+					return nil, c.noLeader(ctx, errors.Join(context.Canceled, rpc.ErrUnreachable))
 				}, opts...)
 			}
 		}
@@ -118,7 +119,7 @@ func TestReadsAreRetriedAfterALostLeader(t *testing.T) {
 	waitVoters(t, 1, a, b)
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	var client *admin.Client
+	var client *rpc.Client
 	eventually(t, "b to be reached", func() string {
 		var err error
 		if client, err = b.c.Client(ctx, b.c.ID()); err != nil {
@@ -127,11 +128,11 @@ func TestReadsAreRetriedAfterALostLeader(t *testing.T) {
 		return ""
 	})
 	ask := func(method string) error {
-		_, err := admin.Call[admin.Empty](ctx, client, method, admin.Empty{})
+		_, err := rpc.Call[api.Empty](ctx, client, method, api.Empty{})
 		return err
 	}
 	lose := func(method string) (err error) {
-		for first := true; first || refusedAs(err, admin.NoLeader); first = false { // the machine was too busy to reach the leader
+		for first := true; first || refusedAs(err, api.NoLeader); first = false { // the machine was too busy to reach the leader
 			err = ask(method)
 		}
 		return err
@@ -139,13 +140,13 @@ func TestReadsAreRetriedAfterALostLeader(t *testing.T) {
 	if err := lose("test.lost.0"); err != nil || made[0].Load() < 2 {
 		t.Errorf("the leader was asked %d times to read, which came to %v", made[0].Load(), err)
 	}
-	if err := lose("test.lost.1"); !refusedAs(err, admin.UnknownOutcome) || made[1].Load() != 1 {
+	if err := lose("test.lost.1"); !refusedAs(err, api.UnknownOutcome) || made[1].Load() != 1 {
 		t.Errorf("the leader was asked %d times to change something, which came to %v", made[1].Load(), err)
 	}
-	if err := ask("test.why.0"); !refusedAs(err, admin.NoLeader) || contains(err, "changed") || contains(err, "\n") {
+	if err := ask("test.why.0"); !refusedAs(err, api.NoLeader) || contains(err, "changed") || contains(err, "\n") {
 		t.Errorf("reading without a leader: %q", err)
 	}
-	if err := ask("test.why.1"); !refusedAs(err, admin.NoLeader) || !contains(err, "nothing was changed: ") {
+	if err := ask("test.why.1"); !refusedAs(err, api.NoLeader) || !contains(err, "nothing was changed: ") {
 		t.Errorf("changing something without a leader: %q", err)
 	}
 }

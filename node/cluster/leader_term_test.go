@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 func TestRequestsAreCancelledAfterTheirLeaderIsReplaced(t *testing.T) {
@@ -39,7 +40,7 @@ func TestRequestsAreCancelledAfterTheirLeaderIsReplaced(t *testing.T) {
 // TestRequestIsResentOnlyIfItCannotHaveActed: a request that may have
 // acted must not act twice.
 func TestRequestIsResentOnlyIfItCannotHaveActed(t *testing.T) {
-	lost := fmt.Errorf("%w: %w", admin.ErrLost, admin.ErrUnreachable)
+	lost := fmt.Errorf("%w: %w", rpc.ErrLost, rpc.ErrUnreachable)
 	for _, c := range []struct {
 		err   error
 		again bool
@@ -48,9 +49,9 @@ func TestRequestIsResentOnlyIfItCannotHaveActed(t *testing.T) {
 		{lost, false},
 		{fmt.Errorf("%w: %w", consensus.ErrUnknown, consensus.ErrNotLeader), false},
 		{requestError(consensus.ErrUnknown), false},
-		{admin.Errorf(admin.Refused, "no"), false},
+		{api.Errorf(api.Refused, "no"), false},
 		{context.DeadlineExceeded, false},
-		{fmt.Errorf("%w: refused", admin.ErrUnreachable), true},
+		{fmt.Errorf("%w: refused", rpc.ErrUnreachable), true},
 		{consensus.ErrNotLeader, true},
 		{requestError(consensus.ErrNotLeader), true},
 		{requestError(consensus.ErrBusy), true},

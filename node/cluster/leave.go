@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
 // Remove takes a node that will not come back out of the cluster. Unless
 // forced, it refuses if that node is up, and if too few voters would remain to
 // decide anything.
-func (c *Cluster) Remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-	return retryUnknown(func(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-		return askLeader(ctx, c, admin.MethodRemove, req, c.remove)
-	}, admin.NotFound)(ctx, req)
+func (c *Cluster) Remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
+	return retryUnknown(func(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
+		return askLeader(ctx, c, api.MethodRemove, req, c.remove)
+	}, api.NotFound)(ctx, req)
 }
 
-func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
+func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
 	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -29,28 +30,28 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 	m, err := c.Resolve(req.Node)
 	switch id, going := c.findDeparting(snap, req.Node); {
 	case err != nil && going: // removed by an earlier request, or leaving by itself
-		return &admin.Empty{}, c.awaitRemoval(ctx, id)
+		return &api.Empty{}, c.awaitRemoval(ctx, id)
 	case err != nil:
 		return nil, err
 	case m.Self:
-		return nil, admin.Errorf(admin.Refused, "%s is up and leads the cluster: use penstock leave %s instead", m.Name, m.Name)
+		return nil, api.Errorf(api.Refused, "%s is up and leads the cluster: use penstock leave %s instead", m.Name, m.Name)
 	case m.Up() && !req.Force:
-		return nil, admin.Errorf(admin.Refused, "%s is up at %s: use penstock leave instead, or add --force", m.Name, m.Cluster)
+		return nil, api.Errorf(api.Refused, "%s is up at %s: use penstock leave instead, or add --force", m.Name, m.Cluster)
 	}
 	if err := c.checkQuorumWithout(ctx, m.ID); err != nil && !req.Force {
 		if errors.Is(err, consensus.ErrQuorum) {
-			err = admin.Errorf(admin.Refused, "%v: bring the others back, or remove them first", err)
+			err = api.Errorf(api.Refused, "%v: bring the others back, or remove them first", err)
 		}
-		var refused *admin.Error
-		if errors.As(err, &refused) && refused.Code == admin.Refused {
-			return nil, admin.Errorf(admin.Refused, "%s; or add --force", refused.Message)
+		var refused *api.Error
+		if errors.As(err, &refused) && refused.Code == api.Refused {
+			return nil, api.Errorf(api.Refused, "%s; or add --force", refused.Message)
 		}
 		return nil, err
 	}
 	if err := c.markDeparted(ctx, m.ID, "remove"); err != nil {
 		return nil, err
 	}
-	return &admin.Empty{}, c.awaitRemoval(ctx, m.ID)
+	return &api.Empty{}, c.awaitRemoval(ctx, m.ID)
 }
 
 // findDeparting finds a node, by ID or name, that is no longer a member but
@@ -89,9 +90,9 @@ func quorumWithout(members []Member, id string) error {
 	case !was:
 		return nil
 	case voters == 0:
-		return admin.Errorf(admin.Refused, "%s is the only voter: without it there is no cluster; stop it instead", name)
+		return api.Errorf(api.Refused, "%s is the only voter: without it there is no cluster; stop it instead", name)
 	case up < need:
-		return admin.Errorf(admin.Refused, "without %s there are %d voters; %d must be up to commit anything, and %d are; "+
+		return api.Errorf(api.Refused, "without %s there are %d voters; %d must be up to commit anything, and %d are; "+
 			"unreachable: %s; bring the missing ones back, or remove them first", name, voters, need, up, listNames(down))
 	}
 	return nil
@@ -126,7 +127,7 @@ func (c *Cluster) awaitRemoval(ctx context.Context, id string) error {
 		case <-changes:
 		case <-time.After(c.cfg.Timing.Tick):
 		case <-ctx.Done():
-			return admin.Errorf(admin.UnknownOutcome, "the node is no longer a member, "+
+			return api.Errorf(api.UnknownOutcome, "the node is no longer a member, "+
 				"but the voters have not agreed in time to continue without it; repeat the request to wait again")
 		}
 	}
@@ -168,16 +169,16 @@ func (c *Cluster) awaitDeparture(ctx context.Context, ask func(context.Context) 
 		c.transferLead(ctx, false)
 		err := ask(ctx)
 		switch {
-		case err == nil, lost && refusedAs(err, admin.Unauthenticated):
+		case err == nil, lost && refusedAs(err, api.Unauthenticated):
 			return nil // done, by this attempt or an earlier one
-		case refusedAs(err, admin.NoLeader) && c.removalConfirmed(ctx):
+		case refusedAs(err, api.NoLeader) && c.removalConfirmed(ctx):
 			return nil // the remaining voters go on without it
-		case refusedAs(err, admin.Refused):
+		case refusedAs(err, api.Refused):
 			lost = false // a node that was taken out before is not refused (handleDepart)
 		case unknownOutcome(err), c.selfDeparted():
 			lost = true
 		}
-		if !lost && !errors.Is(err, errStillLeads) && !refusedAs(err, admin.Busy) {
+		if !lost && !errors.Is(err, errStillLeads) && !refusedAs(err, api.Busy) {
 			return c.leaveError(nil, err)
 		}
 		select { // this node leads again, the leader is lost, or others are slow
@@ -211,7 +212,7 @@ func (c *Cluster) removalConfirmed(ctx context.Context) bool {
 			if err != nil {
 				return
 			}
-			res, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, c.announcement())
+			res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, c.announcement())
 			if err == nil && res.Removed {
 				mu.Lock()
 				defer mu.Unlock()
@@ -251,20 +252,20 @@ func (c *Cluster) selfDeparted() bool {
 // trying, last is the error of the last attempt.
 func (c *Cluster) leaveError(over, last error) error {
 	if c.selfDeparted() {
-		return admin.Errorf(admin.Unavailable, "the node is no longer a member, but the voters have not agreed yet "+
+		return api.Errorf(api.Unavailable, "the node is no longer a member, but the voters have not agreed yet "+
 			"to continue without its vote (%v); it serves until they have, then stops", last)
 	}
-	var refused *admin.Error
+	var refused *api.Error
 	switch {
 	case errors.Is(over, context.Canceled):
-		return admin.Errorf(admin.Refused, "the process was stopped before the other nodes agreed: "+
+		return api.Errorf(api.Refused, "the process was stopped before the other nodes agreed: "+
 			"the node is still a member, and returns when started again")
 	case over != nil:
-		return admin.Errorf(admin.Unavailable, "the other nodes did not agree within %v: %v", leaveTimeout, last)
+		return api.Errorf(api.Unavailable, "the other nodes did not agree within %v: %v", leaveTimeout, last)
 	case errors.As(last, &refused):
 		return last
 	case errors.Is(last, context.DeadlineExceeded):
-		return admin.Errorf(admin.Unavailable, "the leader did not answer within %v", leaveTimeout)
+		return api.Errorf(api.Unavailable, "the leader did not answer within %v", leaveTimeout)
 	}
 	return last
 }
@@ -296,16 +297,16 @@ func (c *Cluster) HandOver(ctx context.Context) { c.transferLead(ctx, true) }
 // requestDeparture has the leader take this node out; errStillLeads if this
 // node leads.
 func (c *Cluster) requestDeparture(ctx context.Context) error {
-	_, err := askLeader(ctx, c, methodDepart, &departRequest{ID: c.ID()}, func(context.Context, *departRequest) (*admin.Empty, error) {
+	_, err := askLeader(ctx, c, methodDepart, &departRequest{ID: c.ID()}, func(context.Context, *departRequest) (*api.Empty, error) {
 		return nil, errStillLeads
 	})
 	return err
 }
 
 // handleDepart takes the caller out, on the leader.
-func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.Empty, error) {
-	if caller := admin.Caller(ctx); caller.Node != req.ID {
-		return nil, admin.Errorf(admin.Invalid, "node %.40q may not request the departure of %.40q", caller.Node, req.ID)
+func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*api.Empty, error) {
+	if caller := rpc.Caller(ctx); caller.Node != req.ID {
+		return nil, api.Errorf(api.Invalid, "node %.40q may not request the departure of %.40q", caller.Node, req.ID)
 	}
 	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
@@ -313,26 +314,26 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.
 	}
 	// The answer to an earlier request may have been lost: what was agreed is not refused.
 	if r, ok := record(snap, req.ID); ok && !r.member() {
-		return &admin.Empty{}, c.awaitRemoval(ctx, req.ID)
+		return &api.Empty{}, c.awaitRemoval(ctx, req.ID)
 	}
 	switch err := c.checkQuorumWithout(ctx, req.ID); {
 	case errors.Is(err, consensus.ErrQuorum): // the voters are slow, or will soon be known to be down
-		return nil, admin.Errorf(admin.Busy, "%v", err)
+		return nil, api.Errorf(api.Busy, "%v", err)
 	case err != nil:
 		return nil, err
 	}
 	if err := c.markDeparted(ctx, req.ID, "leave"); err != nil {
 		return nil, err
 	}
-	return &admin.Empty{}, c.awaitRemoval(ctx, req.ID)
+	return &api.Empty{}, c.awaitRemoval(ctx, req.ID)
 }
 
 // Transfer hands the lead to a node, by ID or name; "": to the fittest.
-func (c *Cluster) Transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
-	return askLeader(ctx, c, admin.MethodTransfer, req, c.transfer)
+func (c *Cluster) Transfer(ctx context.Context, req *api.TransferRequest) (*api.Empty, error) {
+	return askLeader(ctx, c, api.MethodTransfer, req, c.transfer)
 }
 
-func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
+func (c *Cluster) transfer(ctx context.Context, req *api.TransferRequest) (*api.Empty, error) {
 	to := ""
 	if req.To != "" {
 		m, err := c.Resolve(req.To)
@@ -340,9 +341,9 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 		case err != nil:
 			return nil, err
 		case m.Role == RoleNonVoter:
-			return nil, admin.Errorf(admin.Refused, "%s is not a voter, so it cannot lead", m.Name)
+			return nil, api.Errorf(api.Refused, "%s is not a voter, so it cannot lead", m.Name)
 		case !m.Up():
-			return nil, admin.Errorf(admin.Refused, "%s is unreachable", m.Name)
+			return nil, api.Errorf(api.Refused, "%s is unreachable", m.Name)
 		}
 		to = m.ID
 	} else if successors := c.successors(c.Silent()); len(successors) > 0 {
@@ -352,18 +353,18 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 		if errors.Is(err, consensus.ErrNotLeader) {
 			return nil, err
 		}
-		return nil, admin.Errorf(admin.Refused, "%v", err)
+		return nil, api.Errorf(api.Refused, "%v", err)
 	}
-	return &admin.Empty{}, nil
+	return &api.Empty{}, nil
 }
 
 // Rotate begins to replace the CA or the gossip key. The leader drops the old
 // one when all nodes have the new one.
-func (c *Cluster) Rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
-	return askLeader(ctx, c, admin.MethodRotate, req, c.rotate)
+func (c *Cluster) Rotate(ctx context.Context, req *api.RotateRequest) (*api.Empty, error) {
+	return askLeader(ctx, c, api.MethodRotate, req, c.rotate)
 }
 
-func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
+func (c *Cluster) rotate(ctx context.Context, req *api.RotateRequest) (*api.Empty, error) {
 	snap, err := c.currentSnapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -374,13 +375,13 @@ func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.
 	case "ca":
 		err = c.rotateCA(ctx, snap)
 	default:
-		return nil, admin.Errorf(admin.Invalid, "%.40q: want ca or gossip", req.What)
+		return nil, api.Errorf(api.Invalid, "%.40q: want ca or gossip", req.What)
 	}
 	if errors.Is(err, errRotating) || errors.Is(err, consensus.ErrVersion) {
-		return nil, admin.Errorf(admin.Refused, "the previous rotation is still under way: not all nodes have the new secret yet")
+		return nil, api.Errorf(api.Refused, "the previous rotation is still under way: not all nodes have the new secret yet")
 	}
 	notify(c.leadWake)
-	return &admin.Empty{}, err
+	return &api.Empty{}, err
 }
 
 func (c *Cluster) rotateGossip(ctx context.Context, snap consensus.Snapshot) error {
@@ -396,7 +397,7 @@ func (c *Cluster) rotateGossip(ctx context.Context, snap consensus.Snapshot) err
 	if err != nil {
 		return err
 	}
-	return c.commit(ctx, cmp.Or(admin.Caller(ctx).Name, c.Name()), "rotate gossip",
+	return c.commit(ctx, cmp.Or(rpc.Caller(ctx).Name, c.Name()), "rotate gossip",
 		[]consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
 }
 

@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // TestLeaveIsRefusedRightAfterAVoterDied: all nodes count one that died a
@@ -30,8 +31,8 @@ func TestLeaveIsRefusedRightAfterAVoterDied(t *testing.T) {
 	// It retries until it is known which node is gone. On a machine so busy that
 	// the leader was lost as well, nothing is decided either.
 	err := rest[1].c.Leave(ctx)
-	knownGone := refusedAs(err, admin.Refused) && contains(err, "unreachable: "+rest[0].cfg.Name)
-	if !knownGone && !refusedAs(err, admin.NoLeader) || strings.Contains(err.Error(), "--force") {
+	knownGone := refusedAs(err, api.Refused) && contains(err, "unreachable: "+rest[0].cfg.Name)
+	if !knownGone && !refusedAs(err, api.NoLeader) || strings.Contains(err.Error(), "--force") {
 		t.Errorf("the second of three voters leaves while the third is dead: %v", err)
 	}
 	put(t, lead, "x", "two of three")
@@ -58,7 +59,7 @@ func TestLeaveIsRefusedRightAfterAVoterDied(t *testing.T) {
 func leave(ctx context.Context, m *machine) error {
 	for {
 		err := m.c.Leave(ctx)
-		if !refusedAs(err, admin.Refused) && !refusedAs(err, admin.NoLeader) {
+		if !refusedAs(err, api.Refused) && !refusedAs(err, api.NoLeader) {
 			return err
 		}
 		select {
@@ -188,7 +189,7 @@ func TestLeaderDecidesWhoMayLeave(t *testing.T) {
 	}
 	eventually(t, "the leader itself not to ask", func() string {
 		makeLeader(t, lead, lead, rest[1]) // a busy machine may lose the lead
-		if err := lead.c.awaitDeparture(ctx, func(context.Context) error { return errors.New("it asks") }); !refusedAs(err, admin.Refused) {
+		if err := lead.c.awaitDeparture(ctx, func(context.Context) error { return errors.New("it asks") }); !refusedAs(err, api.Refused) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -202,11 +203,11 @@ func TestLeaveEndsWhenItIsRefused(t *testing.T) {
 	a := startSingle(t, "a")
 	b := newJoiner(t, "b", a.token(), a).start()
 	waitVoters(t, 1, a, b)
-	lost := fmt.Errorf("the leader: %w", admin.ErrLost)
-	refused := admin.Errorf(admin.Refused, "without b there are 2 voters")
-	gone := admin.Errorf(admin.Unauthenticated, "it is no member")
-	none := admin.Errorf(admin.NoLeader, "an election")
-	slow := admin.Errorf(admin.Busy, "too few of the remaining voters respond")
+	lost := fmt.Errorf("the leader: %w", rpc.ErrLost)
+	refused := api.Errorf(api.Refused, "without b there are 2 voters")
+	gone := api.Errorf(api.Unauthenticated, "it is no member")
+	none := api.Errorf(api.NoLeader, "an election")
+	slow := api.Errorf(api.Busy, "too few of the remaining voters respond")
 	for name, c := range map[string]struct {
 		attempts []error // their results, in order
 		want     error
@@ -280,13 +281,13 @@ func TestDepartureIsConfirmedByTheRemainingVoters(t *testing.T) {
 	if goes.c.removalConfirmed(ctx) {
 		t.Fatal("the others go on without a member")
 	}
-	silent := admin.Errorf(admin.NoLeader, "an election is under way")
+	silent := api.Errorf(api.NoLeader, "an election is under way")
 	asked := false
 	if err := goes.c.awaitDeparture(ctx, func(ctx context.Context) error {
 		if !asked {
 			asked = true
 			eventually(t, "it to be taken out", func() string { // it may lose the answer
-				if err := goes.c.requestDeparture(ctx); err != nil && !refusedAs(err, admin.Unauthenticated) {
+				if err := goes.c.requestDeparture(ctx); err != nil && !refusedAs(err, api.Unauthenticated) {
 					return err.Error()
 				}
 				return ""
@@ -341,15 +342,15 @@ func TestRemovalThatTimesOutStillHappens(t *testing.T) {
 	id := goes.c.ID()
 	over, cancelled := context.WithCancel(ctx)
 	cancelled()
-	if err := lead.c.awaitRemoval(over, id); !refusedAs(err, admin.UnknownOutcome) || !contains(err, "no longer a member") {
+	if err := lead.c.awaitRemoval(over, id); !refusedAs(err, api.UnknownOutcome) || !contains(err, "no longer a member") {
 		t.Errorf("the leader gives up waiting: %v", err)
 	}
 	for _, node := range []string{goes.cfg.Name, id} {
 		soon, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		_, err := goes.c.Remove(soon, &admin.RemoveRequest{Node: node})
+		_, err := goes.c.Remove(soon, &api.RemoveRequest{Node: node})
 		// On a machine that is too busy the leader may not have answered.
-		if err == nil || refusedAs(err, admin.NotFound) || contains(err, "no longer a member") && !refusedAs(err, admin.UnknownOutcome) {
+		if err == nil || refusedAs(err, api.NotFound) || contains(err, "no longer a member") && !refusedAs(err, api.UnknownOutcome) {
 			t.Errorf("remove %s: %v", node, err)
 		}
 	}
@@ -357,7 +358,7 @@ func TestRemovalThatTimesOutStillHappens(t *testing.T) {
 	ctx, cancel = context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	eventually(t, "nobody to know it, with the dead one back", func() string {
-		if _, err := lead.c.Remove(ctx, &admin.RemoveRequest{Node: id}); !refusedAs(err, admin.NotFound) {
+		if _, err := lead.c.Remove(ctx, &api.RemoveRequest{Node: id}); !refusedAs(err, api.NotFound) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -373,7 +374,7 @@ func TestDepartedNodeIsNotRefusedToLeave(t *testing.T) {
 	defer cancel()
 	soon, over := context.WithTimeout(ctx, testTiming.Heartbeat+time.Second) // by then it is known that the dead one does not answer
 	defer over()
-	if err := goes.c.requestDeparture(soon); err == nil || refusedAs(err, admin.Refused) {
+	if err := goes.c.requestDeparture(soon); err == nil || refusedAs(err, api.Refused) {
 		t.Errorf("when it asks again: %v", err)
 	}
 	done := make(chan error, 1)
@@ -406,8 +407,8 @@ func removeNode(t *testing.T, by, victim *machine, all ...*machine) {
 	defer cancel()
 	eventually(t, victim.cfg.Name+" to be removed", func() string {
 		makeLeader(t, by, all...) // a busy machine may lose the lead
-		_, err := by.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: true})
-		if err != nil && !refusedAs(err, admin.NotFound) {
+		_, err := by.c.Remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		if err != nil && !refusedAs(err, api.NotFound) {
 			return err.Error()
 		}
 		return ""

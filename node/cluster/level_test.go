@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // TestMembersBelowALevel: a member that is down counts, since
@@ -86,7 +87,7 @@ func TestTokensExpireByTheLeadersClock(t *testing.T) {
 	waitVoters(t, 1, a, b)
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader, TTL: time.Hour})
+	made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,10 +126,10 @@ func TestNodeCanOnlyRequestItsOwnDeparture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var refusal *admin.Error
-	if _, err := admin.Call[admin.Empty](
+	var refusal *api.Error
+	if _, err := rpc.Call[api.Empty](
 		ctx, client, methodDepart, &departRequest{ID: rest[1].c.ID()},
-	); !errors.As(err, &refusal) || refusal.Code != admin.Invalid {
+	); !errors.As(err, &refusal) || refusal.Code != api.Invalid {
 		t.Errorf("a node asks to take another one out: %v", err)
 	}
 	if r, ok := record(lead.c.Store().Snapshot(), rest[1].c.ID()); !ok || !r.member() {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/trust"
 )
 
@@ -115,7 +115,7 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 						doubtful[w] = append(doubtful[w], fmt.Sprint(written[w]))
 						continue
 					}
-					if refusedAs(err, admin.NoLeader) { // a busy machine had no leader for long; the write has not acted
+					if refusedAs(err, api.NoLeader) { // a busy machine had no leader for long; the write has not acted
 						continue
 					}
 					done <- fmt.Errorf("%s: %w", m.cfg.Name, err)
@@ -132,7 +132,7 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 			if now := waitLeader(t, all...); now != lead {
 				return ""
 			}
-			_, err := lead.c.Transfer(context.Background(), &admin.TransferRequest{})
+			_, err := lead.c.Transfer(context.Background(), &api.TransferRequest{})
 			return fmt.Sprintf("%s leads: %v", lead.cfg.Name, err)
 		})
 	}
@@ -182,9 +182,9 @@ func TestNodeWithoutAMajorityServesAndSaysWhy(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, err := forward[admin.Empty](ctx, alone.c, "test.put", &admin.Document{Kind: "Thing", Name: "x"})
-	var refusal *admin.Error
-	if !errors.As(err, &refusal) || refusal.Code != admin.NoLeader || !strings.Contains(refusal.Message, "1 of 3 voters") {
+	_, err := forward[api.Empty](ctx, alone.c, "test.put", &api.Document{Kind: "Thing", Name: "x"})
+	var refusal *api.Error
+	if !errors.As(err, &refusal) || refusal.Code != api.NoLeader || !strings.Contains(refusal.Message, "1 of 3 voters") {
 		t.Errorf("a write: %v", err)
 	}
 }
@@ -217,9 +217,9 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 	lead := waitLeader(t, all...)
 	wiped := others(all, lead)[0]
 	was := wiped.c.ID()
-	var token *admin.TokenCreated
+	var token *api.TokenCreated
 	mustChange(t, "a token", func() (err error) {
-		token, err = lead.c.CreateToken(context.Background(), &admin.TokenCreateRequest{Role: admin.RoleJoin})
+		token, err = lead.c.CreateToken(context.Background(), &api.TokenCreateRequest{Role: api.RoleJoin})
 		return err
 	})
 	twin := newJoiner(t, wiped.cfg.Name, token.Token, lead)
@@ -315,7 +315,7 @@ func TestANodeThatIsUpAndSilentIsNotReplaced(t *testing.T) {
 	r := old()
 	noTime, cancel := context.WithCancel(context.Background())
 	cancel()
-	if at, err := lead.c.detectCopy(noTime, r, elsewhere); !refusedAs(err, admin.Busy) {
+	if at, err := lead.c.detectCopy(noTime, r, elsewhere); !refusedAs(err, api.Busy) {
 		t.Errorf("it is up and does not answer: %q, %v", at, err)
 	}
 	there.kill()
@@ -398,7 +398,7 @@ func TestRemovingANode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	ask := func(force bool) error {
-		_, err := victim.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: force})
+		_, err := victim.c.Remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: force})
 		return err
 	}
 	if err := ask(false); !contains(err, "is up at") || !contains(err, "--force") {
@@ -419,7 +419,7 @@ func TestNodeRemovedWhileDownLearnsOfIt(t *testing.T) {
 	victim := others(all, lead)[0]
 	victim.kill()
 	mustChange(t, "remove", func() error {
-		_, err := lead.c.Remove(context.Background(), &admin.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		_, err := lead.c.Remove(context.Background(), &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
 		return err
 	})
 	victim.listen("127.0.0.1")
@@ -474,7 +474,7 @@ func TestSecretsRotate(t *testing.T) {
 	}
 	for _, what := range []string{"gossip", "ca"} {
 		mustChange(t, "rotate "+what, func() error {
-			_, err := all[1].c.Rotate(ctx, &admin.RotateRequest{What: what})
+			_, err := all[1].c.Rotate(ctx, &api.RotateRequest{What: what})
 			return err
 		})
 	}
@@ -501,10 +501,10 @@ func TestSecretsRotate(t *testing.T) {
 
 // lookUpToken authenticates a token at a machine. The machine may not have the
 // token yet and be too busy to look it up in time, so known retries.
-func lookUpToken(t *testing.T, m *machine, token string) (p admin.Principal, err error) {
+func lookUpToken(t *testing.T, m *machine, token string) (p api.Principal, err error) {
 	t.Helper()
 	eventually(t, m.cfg.Name+" to look up the token", func() string {
-		if p, err = m.c.Authenticate(context.Background(), token); refusedAs(err, admin.Unavailable) {
+		if p, err = m.c.Authenticate(context.Background(), token); refusedAs(err, api.Unavailable) {
 			return err.Error()
 		}
 		return ""
@@ -518,15 +518,15 @@ func TestTokenAuthenticatesUntilRevoked(t *testing.T) {
 	b := newJoiner(t, "b", a.token(), a).start()
 	waitVoters(t, 1, a)
 	ctx := context.Background()
-	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleOperator, TTL: time.Hour})
+	made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleOperator, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, err := lookUpToken(t, b, made.Token)
-	if err != nil || p.Name != "ci" || p.Role != admin.RoleOperator || p.TokenID != made.ID {
+	if err != nil || p.Name != "ci" || p.Role != api.RoleOperator || p.TokenID != made.ID {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	if _, err := a.c.revoke(ctx, &admin.TokenRevokeRequest{Token: "ci"}); err != nil {
+	if _, err := a.c.revoke(ctx, &api.TokenRevokeRequest{Token: "ci"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []*machine{a, b} {
@@ -540,7 +540,7 @@ func TestTokenAuthenticatesUntilRevoked(t *testing.T) {
 			return ""
 		})
 	}
-	for _, list := range []admin.Tokens{a.c.Tokens(), b.c.Tokens()} {
+	for _, list := range []api.Tokens{a.c.Tokens(), b.c.Tokens()} {
 		if len(list) != 2 || list[0].Name != "ci" || list[0].State != "revoked" || list[1].State != "valid" {
 			t.Errorf("%+v", list)
 		}

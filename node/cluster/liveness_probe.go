@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/rpc"
 )
 
 // Gossip takes seconds to detect a dead node, so that a node which only hung
@@ -118,7 +118,7 @@ func (c *Cluster) alive(id string) bool {
 	if err != nil {
 		return false
 	}
-	_, err = admin.Call[locateResult](ctx, client, methodLocate, &locateRequest{})
+	_, err = rpc.Call[locateResult](ctx, client, methodLocate, &locateRequest{})
 	return err == nil
 }
 

@@ -16,7 +16,8 @@ import (
 	"go.uber.org/goleak"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 func TestMain(m *testing.M) {
@@ -64,8 +65,8 @@ type machine struct {
 	t        *testing.T
 	cfg      Config
 	c        *Cluster
-	server   *admin.Server
-	register func(*Cluster, *admin.Server) // adds the test's methods; nil: none
+	server   *rpc.Server
+	register func(*Cluster, *rpc.Server) // adds the test's methods; nil: none
 
 	ended chan struct{} // closed by Config.Stop
 
@@ -120,9 +121,9 @@ func (m *machine) open(ctx context.Context) error {
 		return err
 	}
 	m.c = c
-	m.server = admin.NewServer(admin.Config{Authenticate: c.Authenticate, Check: c.Check})
+	m.server = rpc.NewServer(rpc.Config{Authenticate: c.Authenticate, Check: c.Check})
 	c.Register(m.server)
-	admin.Handle(m.server, "test.put", admin.RoleNode, OnLeader(c, m.put), admin.Changing())
+	rpc.Handle(m.server, "test.put", api.RoleNode, OnLeader(c, m.put), rpc.Changing())
 	if m.register != nil {
 		m.register(c, m.server)
 	}
@@ -131,11 +132,11 @@ func (m *machine) open(ctx context.Context) error {
 }
 
 // put is a write as users make it; the answer means that it is committed.
-func (m *machine) put(ctx context.Context, req *admin.Document) (*admin.Empty, error) {
+func (m *machine) put(ctx context.Context, req *api.Document) (*api.Empty, error) {
 	_, err := m.c.Store().Commit(ctx, &consensus.Batch{Ops: []consensus.Op{
 		{Key: consensus.Key{Kind: req.Kind, Name: req.Name}, Value: req.Data},
 	}})
-	return &admin.Empty{}, err
+	return &api.Empty{}, err
 }
 
 // logLevel returns the level of the log; TEST_LOG shows all of it.
@@ -332,9 +333,9 @@ func mustChange(t *testing.T, what string, change func() error) {
 	for end := time.Now().Add(waitLimit); ; {
 		err := change()
 		switch {
-		case err == nil, maybe && (refusedAs(err, admin.Refused) || refusedAs(err, admin.NotFound)):
+		case err == nil, maybe && (refusedAs(err, api.Refused) || refusedAs(err, api.NotFound)):
 			return
-		case !isUnknown(err) && !refusedAs(err, admin.NoLeader) || time.Now().After(end):
+		case !isUnknown(err) && !refusedAs(err, api.NoLeader) || time.Now().After(end):
 			t.Fatalf("%s: %v", what, err)
 		}
 		maybe = maybe || isUnknown(err)
@@ -343,14 +344,14 @@ func mustChange(t *testing.T, what string, change func() error) {
 
 // isUnknown reports whether a write has an unknown outcome.
 func isUnknown(err error) bool {
-	var refusal *admin.Error
-	return errors.Is(err, admin.ErrLost) || errors.As(err, &refusal) && refusal.Code == admin.UnknownOutcome
+	var refusal *api.Error
+	return errors.Is(err, rpc.ErrLost) || errors.As(err, &refusal) && refusal.Code == api.UnknownOutcome
 }
 
 func tryPut(m *machine, name, value string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	_, err := forward[admin.Empty](ctx, m.c, "test.put", &admin.Document{Kind: "Thing", Name: name, Data: []byte(value)})
+	_, err := forward[api.Empty](ctx, m.c, "test.put", &api.Document{Kind: "Thing", Name: name, Data: []byte(value)})
 	return err
 }
 
@@ -363,7 +364,7 @@ func forward[Resp any](ctx context.Context, c *Cluster, method string, req any) 
 		if err != nil {
 			return err
 		}
-		resp, err = admin.Call[Resp](ctx, client, method, req)
+		resp, err = rpc.Call[Resp](ctx, client, method, req)
 		return err
 	}, false)
 	return resp, err

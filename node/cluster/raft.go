@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
 	"penstock/node/mux"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -47,11 +47,11 @@ func (s streams) Dial(id string, timeout time.Duration) (net.Conn, error) {
 }
 
 // dialNode connects to a member for admin RPC.
-func (c *Cluster) dialNode(ctx context.Context, id string) (*admin.Client, error) {
-	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
+func (c *Cluster) dialNode(ctx context.Context, id string) (*rpc.Client, error) {
+	config := rpc.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
 	client, err := dialAny(ctx, c.addresses(id), config.Dial)
 	if errors.Is(err, errNoAddress) {
-		err = fmt.Errorf("%w %s: %w", admin.ErrUnreachable, id, err)
+		err = fmt.Errorf("%w %s: %w", rpc.ErrUnreachable, id, err)
 	}
 	return client, trust.Explain(err)
 }

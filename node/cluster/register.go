@@ -3,29 +3,30 @@ package cluster
 import (
 	"context"
 
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 // Register adds the cluster's methods to a server, except for MethodAuth:
 // Authenticate and Check, which go into the server's Config.
-func (c *Cluster) Register(s *admin.Server) {
+func (c *Cluster) Register(s *rpc.Server) {
 	// These serve callers without a principal, and verify them themselves.
-	admin.Handle(s, admin.MethodJoin, admin.RoleNone, c.handleJoin, admin.Changing())
-	admin.Handle(s, admin.MethodForm, admin.RoleNone, c.handleForm)
-	admin.Handle(s, admin.MethodAnnounce, admin.RoleNone, translatingErrors(c.handleAnnounce))
+	rpc.Handle(s, api.MethodJoin, api.RoleNone, c.handleJoin, rpc.Changing())
+	rpc.Handle(s, api.MethodForm, api.RoleNone, c.handleForm)
+	rpc.Handle(s, api.MethodAnnounce, api.RoleNone, translatingErrors(c.handleAnnounce))
 
-	admin.Handle(s, methodAdmit, admin.RoleNode, translatingErrors(c.handleAdmit))
-	admin.Handle(s, methodLocate, admin.RoleNode, c.handleLocate)
-	admin.Handle(s, methodDepart, admin.RoleNode, translatingErrors(c.handleDepart))
-	admin.Handle(s, admin.MethodRead, admin.RoleNode, translatingErrors(c.handleRead))
-	admin.Handle(s, admin.MethodRenew, admin.RoleNode, translatingErrors(c.handleRenew))
+	rpc.Handle(s, methodAdmit, api.RoleNode, translatingErrors(c.handleAdmit))
+	rpc.Handle(s, methodLocate, api.RoleNode, c.handleLocate)
+	rpc.Handle(s, methodDepart, api.RoleNode, translatingErrors(c.handleDepart))
+	rpc.Handle(s, api.MethodRead, api.RoleNode, translatingErrors(c.handleRead))
+	rpc.Handle(s, api.MethodRenew, api.RoleNode, translatingErrors(c.handleRenew))
 
-	admin.Handle(s, admin.MethodTransfer, admin.RoleOperator, OnLeader(c, c.transfer), admin.Changing())
-	admin.Handle(s, admin.MethodRemove, admin.RoleAdmin, retryUnknown(OnLeader(c, c.remove), admin.NotFound), admin.Changing())
-	admin.Handle(s, admin.MethodRotate, admin.RoleAdmin, OnLeader(c, c.rotate), admin.Changing())
-	admin.Handle(s, admin.MethodTokenNew, admin.RoleAdmin, OnLeader(c, c.createToken), admin.Changing())
-	admin.Handle(s, admin.MethodRevoke, admin.RoleAdmin, retryUnknown(OnLeader(c, c.revoke)), admin.Changing())
-	admin.Handle(s, admin.MethodTokens, admin.RoleAdmin, OnLeader(c, func(ctx context.Context, _ *admin.Empty) (*admin.Tokens, error) {
+	rpc.Handle(s, api.MethodTransfer, api.RoleOperator, OnLeader(c, c.transfer), rpc.Changing())
+	rpc.Handle(s, api.MethodRemove, api.RoleAdmin, retryUnknown(OnLeader(c, c.remove), api.NotFound), rpc.Changing())
+	rpc.Handle(s, api.MethodRotate, api.RoleAdmin, OnLeader(c, c.rotate), rpc.Changing())
+	rpc.Handle(s, api.MethodTokenNew, api.RoleAdmin, OnLeader(c, c.createToken), rpc.Changing())
+	rpc.Handle(s, api.MethodRevoke, api.RoleAdmin, retryUnknown(OnLeader(c, c.revoke)), rpc.Changing())
+	rpc.Handle(s, api.MethodTokens, api.RoleAdmin, OnLeader(c, func(ctx context.Context, _ *api.Empty) (*api.Tokens, error) {
 		if _, err := c.currentSnapshot(ctx); err != nil {
 			return nil, err
 		}
@@ -35,10 +36,10 @@ func (c *Cluster) Register(s *admin.Server) {
 }
 
 // handleRead returns the index of a current read, on the leader.
-func (c *Cluster) handleRead(ctx context.Context, _ *admin.Empty) (*admin.ReadResult, error) {
+func (c *Cluster) handleRead(ctx context.Context, _ *api.Empty) (*api.ReadResult, error) {
 	index, err := c.Store().ReadIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &admin.ReadResult{Index: index}, nil
+	return &api.ReadResult{Index: index}, nil
 }

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -40,7 +41,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	case c.tokenLookups <- struct{}{}:
 		defer func() { <-c.tokenLookups }()
 	default:
-		return t, false, admin.Errorf(admin.Unavailable,
+		return t, false, api.Errorf(api.Unavailable,
 			"this node does not have the token, and is busy looking up others: try again, or use another node")
 	}
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
@@ -52,7 +53,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	}
 	if err != nil {
 		c.log.Debug("cannot look up a token", "id", id, "error", err)
-		return t, false, admin.Errorf(admin.Unavailable,
+		return t, false, api.Errorf(api.Unavailable,
 			"this node does not have the token, and cannot look it up at the leader now: try again, or use another node")
 	}
 	t, ok = c.tokenIn(snap, id)
@@ -73,9 +74,9 @@ func (c *Cluster) tokenIn(snap consensus.Snapshot, id string) (trust.TokenRecord
 
 // Authenticate returns the principal of a token. Its errors do not contain any
 // of the token.
-func (c *Cluster) Authenticate(ctx context.Context, text string) (admin.Principal, error) {
-	refuse := func(format string, args ...any) (admin.Principal, error) {
-		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, format, args...)
+func (c *Cluster) Authenticate(ctx context.Context, text string) (api.Principal, error) {
+	refuse := func(format string, args ...any) (api.Principal, error) {
+		return api.Principal{}, api.Errorf(api.Unauthenticated, format, args...)
 	}
 	t, err := trust.ParseToken(text)
 	switch {
@@ -88,7 +89,7 @@ func (c *Cluster) Authenticate(ctx context.Context, text string) (admin.Principa
 	}
 	r, ok, err := c.tokenRecord(ctx, t.ID)
 	if err != nil {
-		return admin.Principal{}, err
+		return api.Principal{}, err
 	}
 	if !ok {
 		return refuse("unknown token: it never existed, or expired or was revoked long ago")
@@ -96,28 +97,28 @@ func (c *Cluster) Authenticate(ctx context.Context, text string) (admin.Principa
 	if err := r.Authenticate(t, c.now()); err != nil {
 		return refuse("%v: create another with penstock token create", err)
 	}
-	return admin.Principal{Name: r.Name, Role: admin.Role(r.Role), TokenID: r.ID}, nil
+	return api.Principal{Name: r.Name, Role: api.Role(r.Role), TokenID: r.ID}, nil
 }
 
 // Check returns an error if a principal's token is no longer valid, as far as
 // this node knows. It sends no requests.
-func (c *Cluster) Check(p admin.Principal) error {
+func (c *Cluster) Check(p api.Principal) error {
 	if p.TokenID == "" {
 		return nil
 	}
 	r, ok := c.tokenIn(c.Store().Snapshot(), p.TokenID)
 	if !ok {
-		return admin.Errorf(admin.Unauthenticated, "the token no longer exists")
+		return api.Errorf(api.Unauthenticated, "the token no longer exists")
 	}
 	if err := r.Valid(c.now()); err != nil {
-		return admin.Errorf(admin.Unauthenticated, "%v", err)
+		return api.Errorf(api.Unauthenticated, "%v", err)
 	}
 	return nil
 }
 
 // CreateToken creates a token, on the leader.
-func (c *Cluster) CreateToken(ctx context.Context, req *admin.TokenCreateRequest) (*admin.TokenCreated, error) {
-	return askLeader(ctx, c, admin.MethodTokenNew, req, c.createToken)
+func (c *Cluster) CreateToken(ctx context.Context, req *api.TokenCreateRequest) (*api.TokenCreated, error) {
+	return askLeader(ctx, c, api.MethodTokenNew, req, c.createToken)
 }
 
 // tokenName matches the valid names of tokens; "" is replaced by the role and a
@@ -132,29 +133,29 @@ func (c *Cluster) freeTokenName(snap consensus.Snapshot, name string) error {
 		n++
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err == nil && name != "" && r.Name == name && r.Valid(time.Now()) == nil {
-			return admin.Errorf(admin.Refused, "token %q already exists: revoke it, or choose another name", name)
+			return api.Errorf(api.Refused, "token %q already exists: revoke it, or choose another name", name)
 		}
 	}
 	if n >= maxTokens {
-		return admin.Errorf(admin.Refused, "%d tokens, the limit is %d: revoke some, or create them with a shorter lifetime", n, maxTokens)
+		return api.Errorf(api.Refused, "%d tokens, the limit is %d: revoke some, or create them with a shorter lifetime", n, maxTokens)
 	}
 	return nil
 }
 
-func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest) (*admin.TokenCreated, error) {
+func (c *Cluster) createToken(ctx context.Context, req *api.TokenCreateRequest) (*api.TokenCreated, error) {
 	kind := trust.Admin
 	switch req.Role {
-	case admin.RoleJoin:
+	case api.RoleJoin:
 		kind = trust.Join
-	case admin.RoleReader, admin.RoleOperator, admin.RoleAdmin:
+	case api.RoleReader, api.RoleOperator, api.RoleAdmin:
 	default:
-		return nil, admin.Errorf(admin.Invalid, "role %.40q: want join, reader, operator or admin", req.Role)
+		return nil, api.Errorf(api.Invalid, "role %.40q: want join, reader, operator or admin", req.Role)
 	}
 	if req.TTL == 0 {
 		req.TTL = defaultTTL
 	}
 	if !tokenName.MatchString(req.Name) {
-		return nil, admin.Errorf(admin.Invalid, "name %.80q: want up to 64 letters, digits and . _ -", req.Name)
+		return nil, api.Errorf(api.Invalid, "name %.80q: want up to 64 letters, digits and . _ -", req.Name)
 	}
 	if req.Name == "" {
 		req.Name = string(req.Role) + "-" + trust.NewNodeID()[:4]
@@ -170,10 +171,10 @@ func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest
 	if err != nil {
 		return nil, err
 	}
-	by := cmp.Or(admin.Caller(ctx).Name, c.Name())
+	by := cmp.Or(rpc.Caller(ctx).Name, c.Name())
 	t, r, err := trust.Mint(kind, string(req.Role), req.Name, by, req.TTL, c.ClusterID(), ca.Digest(), time.Now())
 	if err != nil {
-		return nil, admin.Errorf(admin.Invalid, "%v", err)
+		return nil, api.Errorf(api.Invalid, "%v", err)
 	}
 	value, err := r.Marshal(c.Sealer())
 	if err != nil {
@@ -183,35 +184,35 @@ func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest
 	if err := c.commit(ctx, by, "token create", []consensus.Op{{Key: keyToken(r.ID), Value: value, IfVersion: &none}}); err != nil {
 		return nil, err
 	}
-	return &admin.TokenCreated{ID: r.ID, Token: t.Reveal()}, nil
+	return &api.TokenCreated{ID: r.ID, Token: t.Reveal()}, nil
 }
 
 // Tokens lists the tokens that this node knows, the newest first.
-func (c *Cluster) Tokens() admin.Tokens {
+func (c *Cluster) Tokens() api.Tokens {
 	now := c.now()
-	list := admin.Tokens{}
+	list := api.Tokens{}
 	for e := range c.Store().Snapshot().Kind(kindToken) {
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil {
 			continue
 		}
-		list = append(list, admin.Token{
-			ID: r.ID, Name: r.Name, Role: admin.Role(r.Role), Created: r.Created, By: r.By, Expires: r.Expires, State: r.State(now),
+		list = append(list, api.Token{
+			ID: r.ID, Name: r.Name, Role: api.Role(r.Role), Created: r.Created, By: r.By, Expires: r.Expires, State: r.State(now),
 		})
 	}
-	slices.SortStableFunc(list, func(a, b admin.Token) int { return b.Created.Compare(a.Created) })
+	slices.SortStableFunc(list, func(a, b api.Token) int { return b.Created.Compare(a.Created) })
 	return list
 }
 
 // Revoke revokes a token, by ID or name; if several have the name, all that are
 // valid.
-func (c *Cluster) Revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
-	return retryUnknown(func(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
-		return askLeader(ctx, c, admin.MethodRevoke, req, c.revoke)
+func (c *Cluster) Revoke(ctx context.Context, req *api.TokenRevokeRequest) (*api.Empty, error) {
+	return retryUnknown(func(ctx context.Context, req *api.TokenRevokeRequest) (*api.Empty, error) {
+		return askLeader(ctx, c, api.MethodRevoke, req, c.revoke)
 	})(ctx, req)
 }
 
-func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
+func (c *Cluster) revoke(ctx context.Context, req *api.TokenRevokeRequest) (*api.Empty, error) {
 	want := strings.TrimSpace(req.Token)
 	if t, err := trust.ParseToken(want); err == nil { // the whole token works as well
 		want = t.ID
@@ -240,13 +241,13 @@ func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*a
 	}
 	switch {
 	case !found:
-		return nil, admin.Errorf(admin.NotFound, "no token with that ID or name: see penstock token list")
+		return nil, api.Errorf(api.NotFound, "no token with that ID or name: see penstock token list")
 	case len(ops) == 0:
-		return &admin.Empty{}, nil
+		return &api.Empty{}, nil
 	}
-	err = c.commit(ctx, cmp.Or(admin.Caller(ctx).Name, c.Name()), "token revoke", ops)
+	err = c.commit(ctx, cmp.Or(rpc.Caller(ctx).Name, c.Name()), "token revoke", ops)
 	if errors.Is(err, consensus.ErrVersion) {
-		return nil, admin.Errorf(admin.Unavailable, "the token has just changed: try again")
+		return nil, api.Errorf(api.Unavailable, "the token has just changed: try again")
 	}
-	return &admin.Empty{}, err
+	return &api.Empty{}, err
 }

@@ -15,8 +15,9 @@ import (
 
 	"penstock/consensus"
 	"penstock/gossip"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/mux"
+	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -87,7 +88,7 @@ func TestRotationSurvivesAPowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := a.c.Identity().CADigests()[0]
-	if _, err := a.c.Rotate(context.Background(), &admin.RotateRequest{What: "ca"}); err != nil {
+	if _, err := a.c.Rotate(context.Background(), &api.RotateRequest{What: "ca"}); err != nil {
 		t.Fatal(err)
 	}
 	rotated := func() string {
@@ -147,16 +148,16 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	node, err := admin.DialConfig{TLS: config}.Dial(ctx, witness.addr())
+	node, err := rpc.DialConfig{TLS: config}.Dial(ctx, witness.addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer node.Close()
-	if _, err := admin.Call[locateResult](ctx, node, methodLocate, &locateRequest{}); err != nil {
+	if _, err := rpc.Call[locateResult](ctx, node, methodLocate, &locateRequest{}); err != nil {
 		t.Fatalf("a member: %v", err)
 	}
 	mustChange(t, "remove", func() error {
-		_, err := lead.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		_, err := lead.c.Remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
 		return err
 	})
 	if err := conn.SetReadDeadline(time.Now().Add(waitLimit)); err != nil {
@@ -173,21 +174,21 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 			t.Error("a new stream of Raft is read")
 		}
 	}
-	again, err := admin.DialConfig{TLS: config}.Dial(ctx, witness.addr())
+	again, err := rpc.DialConfig{TLS: config}.Dial(ctx, witness.addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	for _, method := range []string{methodLocate, methodAdmit, methodDepart, admin.MethodRenew, admin.MethodReport, admin.MethodTokens} {
-		var refusal *admin.Error
-		if _, err := admin.Call[admin.Empty](
-			ctx, again, method, admin.Empty{},
-		); !errors.As(err, &refusal) || refusal.Code != admin.Unauthenticated {
+	for _, method := range []string{methodLocate, methodAdmit, methodDepart, api.MethodRenew, api.MethodReport, api.MethodTokens} {
+		var refusal *api.Error
+		if _, err := rpc.Call[api.Empty](
+			ctx, again, method, api.Empty{},
+		); !errors.As(err, &refusal) || refusal.Code != api.Unauthenticated {
 			t.Errorf("%s by a removed node: %v", method, err)
 		}
 	}
-	if res, err := admin.Call[AnnounceResult](
-		ctx, again, admin.MethodAnnounce, &Announcement{ID: id.NodeID},
+	if res, err := rpc.Call[AnnounceResult](
+		ctx, again, api.MethodAnnounce, &Announcement{ID: id.NodeID},
 	); err != nil || !res.Removed || len(res.Peers) > 0 {
 		t.Errorf("its announcement: %+v, %v", res, err)
 	}
@@ -205,12 +206,12 @@ func TestUnknownNodeLearnsThatItWasRemoved(t *testing.T) {
 	id = signedAt(t, a.c, id, time.Now())
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	client, err := admin.DialConfig{TLS: trust.ClientConfig(func() *trust.Identity { return id }, a.c.ID())}.Dial(ctx, a.addr())
+	client, err := rpc.DialConfig{TLS: trust.ClientConfig(func() *trust.Identity { return id }, a.c.ID())}.Dial(ctx, a.addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	res, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &Announcement{
+	res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &Announcement{
 		ID: id.NodeID, Name: id.Name, Cluster: "127.0.0.1:1",
 	})
 	if err != nil || !res.Removed {
@@ -247,7 +248,7 @@ func sendAnnouncement(ctx context.Context, t *testing.T, m *machine, said *Annou
 	if err != nil {
 		t.Fatal(err)
 	}
-	return admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, said)
+	return rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, said)
 }
 
 // TestARevokedTokenLosesItsConnections: its connections close on every node.
@@ -257,7 +258,7 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	b := newJoiner(t, "b", a.token(), a).start()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader, TTL: time.Hour})
+	made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,16 +266,16 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var open []*admin.Client
+	var open []*rpc.Client
 	for _, m := range []*machine{a, b} {
-		c, err := admin.DialConfig{TLS: trust.TokenConfig(token), Token: made.Token}.Dial(ctx, m.addr())
+		c, err := rpc.DialConfig{TLS: trust.TokenConfig(token), Token: made.Token}.Dial(ctx, m.addr())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		open = append(open, c)
 	}
-	if _, err := a.c.revoke(ctx, &admin.TokenRevokeRequest{Token: made.ID}); err != nil {
+	if _, err := a.c.revoke(ctx, &api.TokenRevokeRequest{Token: made.ID}); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range open {
@@ -289,7 +290,7 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 // unknownToken returns a token that looks like a's and that no node has.
 func unknownToken(t *testing.T, a *machine) trust.Token {
 	t.Helper()
-	made, err := a.c.createToken(t.Context(), &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader})
+	made, err := a.c.createToken(t.Context(), &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,16 +312,16 @@ func TestTokenLookupWithoutLeaderIsRetryable(t *testing.T) {
 	defer cancel()
 	token := unknownToken(t, a)
 	eventually(t, "the leader says that there is no such token", func() string {
-		if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, admin.Unauthenticated) {
+		if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unauthenticated) {
 			return fmt.Sprint(err)
 		}
 		return ""
 	})
 	a.kill()
-	if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, admin.Unavailable) {
+	if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unavailable) {
 		t.Errorf("without a leader to ask: %v", err)
 	}
-	if _, _, err := b.c.verifyProof(ctx, token.ID, nil); !refusedAs(err, admin.Unavailable) {
+	if _, _, err := b.c.verifyProof(ctx, token.ID, nil); !refusedAs(err, api.Unavailable) {
 		t.Errorf("of a node that joins, without a leader to ask: %v", err)
 	}
 }
@@ -337,17 +338,17 @@ func TestTokenLookupsBeyondTheLimitAreRetryable(t *testing.T) {
 		a.c.tokenLookups <- struct{}{}
 	}
 	_, _, err := a.c.verifyProof(ctx, token.ID, nil)
-	if !refusedAs(err, admin.Unavailable) || errors.Is(refusedJoin("a", err), errFinal) {
+	if !refusedAs(err, api.Unavailable) || errors.Is(refusedJoin("a", err), errFinal) {
 		t.Errorf("of a node that joins, while others ask: %v", err)
 	}
-	if _, err := a.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, admin.Unavailable) {
+	if _, err := a.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unavailable) {
 		t.Errorf("of a command, while others ask: %v", err)
 	}
 	for range cap(a.c.tokenLookups) {
 		<-a.c.tokenLookups
 	}
 	eventually(t, "it to be looked up", func() string {
-		if _, _, err := a.c.verifyProof(ctx, token.ID, nil); !refusedAs(err, admin.Unauthenticated) {
+		if _, _, err := a.c.verifyProof(ctx, token.ID, nil); !refusedAs(err, api.Unauthenticated) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -394,14 +395,14 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 		"of this node":    ask(newKey(), a.c.ID(), "a"),
 		"by another name": ask(newKey(), id, "c"),
 	} {
-		if !refusedAs(err, admin.Refused) || !contains(err, "belongs to another node") {
+		if !refusedAs(err, api.Refused) || !contains(err, "belongs to another node") {
 			t.Errorf("another key for the ID %s: %v", what, err)
 		}
 	}
 	if err := a.c.markDeparted(ctx, id, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(own, id, "b"); !refusedAs(err, admin.Refused) || !contains(err, "has left the cluster or was removed") {
+	if err := ask(own, id, "b"); !refusedAs(err, api.Refused) || !contains(err, "has left the cluster or was removed") {
 		t.Errorf("a node that is no member any more: %v", err)
 	}
 }

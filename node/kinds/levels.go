@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"penstock/kafka/model"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/cluster"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
@@ -39,7 +39,7 @@ func CheckSupported(o resource.Object, lacking func(level int) (nodes []string))
 		return nil
 	}
 	if lacking := lacking(l); len(lacking) > 0 {
-		return admin.Errorf(admin.Refused,
+		return api.Errorf(api.Refused,
 			"%v: these nodes run a version that does not support it: %s; upgrade them first, or remove those that no longer exist",
 			o.Key, strings.Join(lacking[:min(len(lacking), 8)], ", "))
 	}

@@ -3,9 +3,9 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"penstock/node/admin"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
+	"penstock/node/rpc"
 )
 
 // The metrics of the cluster and of the cluster port, as this node sees them.
@@ -41,7 +41,7 @@ func Store(s catalog.Store) prometheus.Collector {
 }
 
 // Admin collects the connections and tokens of an admin server.
-func Admin(s *admin.Server) prometheus.Collector {
+func Admin(s *rpc.Server) prometheus.Collector {
 	return collector(func(to sink) {
 		a := s.Stats()
 		to.gauge(mAdminConns, float64(a.Unauthenticated), "unknown")

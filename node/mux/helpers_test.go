@@ -22,8 +22,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/mux"
+	"penstock/node/rpc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -109,7 +110,7 @@ type testMux struct {
 	*mux.Mux
 	addr  string
 	ca    *ca
-	admin *admin.Server
+	admin *rpc.Server
 	log   *logLines
 }
 
@@ -128,13 +129,13 @@ func newTestMux(t testing.TB, cfg mux.Config) *testMux {
 		t.Fatal(err)
 	}
 	p := &testMux{addr: ln.Addr().String(), ca: newCA(t), log: new(logLines)}
-	p.admin = admin.NewServer(admin.Config{Authenticate: func(_ context.Context, shown string) (admin.Principal, error) {
+	p.admin = rpc.NewServer(rpc.Config{Authenticate: func(_ context.Context, shown string) (api.Principal, error) {
 		if shown != token {
-			return admin.Principal{}, errors.New("no such token")
+			return api.Principal{}, errors.New("no such token")
 		}
-		return admin.Principal{Name: "ci", Role: admin.RoleReader, TokenID: "t1"}, nil
+		return api.Principal{Name: "ci", Role: api.RoleReader, TokenID: "t1"}, nil
 	}})
-	admin.Handle(p.admin, "echo", admin.RoleReader, func(_ context.Context, r *echo) (*echo, error) { return r, nil })
+	rpc.Handle(p.admin, "echo", api.RoleReader, func(_ context.Context, r *echo) (*echo, error) { return r, nil })
 	cfg.Listener = ln
 	cfg.Log = slog.New(slog.NewTextHandler(p.log, nil))
 	plain := cfg.TLS == noTLS
@@ -154,11 +155,11 @@ func newTestMux(t testing.TB, cfg mux.Config) *testMux {
 	cfg.Admin = func(conn net.Conn, node string) {
 		switch {
 		case plain:
-			p.admin.ServeConn(conn, admin.Principal{Name: "dev", Role: admin.RoleAdmin})
+			p.admin.ServeConn(conn, api.Principal{Name: "dev", Role: api.RoleAdmin})
 		case node != "":
-			p.admin.ServeConn(conn, admin.Principal{Name: node, Role: admin.RoleNode, Node: node})
+			p.admin.ServeConn(conn, api.Principal{Name: node, Role: api.RoleNode, Node: node})
 		default:
-			p.admin.ServeConn(conn, admin.Principal{})
+			p.admin.ServeConn(conn, api.Principal{})
 		}
 	}
 	p.Mux = mux.New(cfg)
@@ -175,7 +176,7 @@ func newTestMux(t testing.TB, cfg mux.Config) *testMux {
 var noTLS = new(tls.Config)
 
 // mustCall makes a call on a new connection.
-func (p *testMux) mustCall(t testing.TB, d admin.DialConfig) {
+func (p *testMux) mustCall(t testing.TB, d rpc.DialConfig) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -185,7 +186,7 @@ func (p *testMux) mustCall(t testing.TB, d admin.DialConfig) {
 		return
 	}
 	defer c.Close()
-	if got, err := admin.Call[echo](ctx, c, "echo", echo{Text: "x"}); err != nil || got.Text != "x" {
+	if got, err := rpc.Call[echo](ctx, c, "echo", echo{Text: "x"}); err != nil || got.Text != "x" {
 		t.Errorf("call: %v, %v", got, err)
 	}
 }

@@ -14,16 +14,16 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
 	"penstock/node/mux"
+	"penstock/node/rpc"
 )
 
 // TestFirstByteSelectsProtocol: the first byte selects admin RPC, which reads it again, or
 // Raft, which does not and gets the node ID from the certificate.
 func TestFirstByteSelectsProtocol(t *testing.T) {
 	p := newTestMux(t, mux.Config{})
-	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
-	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, ""), Token: token})
+	p.mustCall(t, rpc.DialConfig{TLS: p.ca.client(t, "n2")})
+	p.mustCall(t, rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token})
 	client, server := p.raft(t, "n2")
 	if id := server.(*mux.RaftConn).Node(); id != "n2" {
 		t.Errorf("the stream is of %q", id)
@@ -100,7 +100,7 @@ func TestInvalidConnectionsAreRefused(t *testing.T) {
 // the time for 200 handshakes depends on the machine.
 func TestManyConcurrentCommandsConnect(t *testing.T) {
 	p := newTestMux(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute})
-	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
+	command := rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	var all sync.WaitGroup
 	for range 200 {
 		all.Go(func() { p.mustCall(t, command) })
@@ -122,12 +122,12 @@ func TestNewerAdminClientGetsSupportedVersions(t *testing.T) {
 // TestPlainMuxServesOnlyAdmin: a client with TLS gets a specific error.
 func TestPlainMuxServesOnlyAdmin(t *testing.T) {
 	p := newTestMux(t, mux.Config{TLS: noTLS})
-	p.mustCall(t, admin.DialConfig{})
+	p.mustCall(t, rpc.DialConfig{})
 	conn := p.dialFrom(t, "127.0.0.1")
 	io.WriteString(conn, "R")
 	mustEnd(t, conn, "")
-	_, err := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}.Dial(t.Context(), p.addr)
-	if !errors.Is(err, admin.ErrWantsPlain) {
+	_, err := rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token}.Dial(t.Context(), p.addr)
+	if !errors.Is(err, rpc.ErrWantsPlain) {
 		t.Errorf("TLS to a plain port: %v", err)
 	}
 }
@@ -135,7 +135,7 @@ func TestPlainMuxServesOnlyAdmin(t *testing.T) {
 func TestPlainClientGetsTLSAlert(t *testing.T) {
 	p := newTestMux(t, mux.Config{})
 	for range 10 { // the answer must not be lost to a reset
-		if _, err := admin.Dial(t.Context(), p.addr); !errors.Is(err, admin.ErrWantsTLS) {
+		if _, err := rpc.Dial(t.Context(), p.addr); !errors.Is(err, rpc.ErrWantsTLS) {
 			t.Fatalf("plain to a TLS port: %v", err)
 		}
 	}
@@ -167,7 +167,7 @@ func TestNodesAndTokensConnectDuringFlood(t *testing.T) {
 		}
 	}
 	flood(1)
-	node, command := admin.DialConfig{TLS: p.ca.client(t, "n2")}, admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
+	node, command := rpc.DialConfig{TLS: p.ca.client(t, "n2")}, rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	var again sync.WaitGroup
 	again.Go(func() { flood(2) })
 	for range 5 {
@@ -237,7 +237,7 @@ func TestNodesAreBounded(t *testing.T) {
 		mustEnd(t, conn, "")
 		conn.Close()
 	}
-	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, ""), Token: token})
+	p.mustCall(t, rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token})
 	first.Close()
 	served.Close()
 	waitFor(t, "the place to come free", func() bool { return p.Stats().Nodes == 0 })
@@ -249,7 +249,7 @@ func TestRemovedNodesAreDropped(t *testing.T) {
 	p := newTestMux(t, mux.Config{})
 	gone, _ := p.raft(t, "n2")
 	stays, served := p.raft(t, "n3")
-	c, err := admin.DialConfig{TLS: p.ca.client(t, "n2")}.Dial(t.Context(), p.addr)
+	c, err := rpc.DialConfig{TLS: p.ca.client(t, "n2")}.Dial(t.Context(), p.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,12 +287,12 @@ func TestUnacceptedRaftStreamsAreClosed(t *testing.T) {
 	defer conn.Close()
 	mustEnd(t, conn, "")
 	waitFor(t, "it to be counted", func() bool { st := p.Stats(); return st.Refused["limit"] == 1 && st.Nodes == 0 })
-	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
+	p.mustCall(t, rpc.DialConfig{TLS: p.ca.client(t, "n2")})
 }
 
 func TestAdminClientsAreBounded(t *testing.T) {
 	p := newTestMux(t, mux.Config{MaxClients: 1})
-	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
+	command := rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	c, err := command.Dial(t.Context(), p.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -301,7 +301,7 @@ func TestAdminClientsAreBounded(t *testing.T) {
 		second.Close()
 		t.Error("a second client was accepted")
 	}
-	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
+	p.mustCall(t, rpc.DialConfig{TLS: p.ca.client(t, "n2")})
 	c.Close()
 	waitFor(t, "the place to come free", func() bool {
 		c, err := command.Dial(t.Context(), p.addr)
@@ -359,7 +359,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	defer untaken.Close()
 	waitFor(t, "both streams to be there", func() bool { return p.Stats().Nodes == 2 })
 	silent := p.dialFrom(t, "127.0.0.1")
-	c, err := admin.DialConfig{TLS: p.ca.client(t, "n2")}.Dial(t.Context(), p.addr)
+	c, err := rpc.DialConfig{TLS: p.ca.client(t, "n2")}.Dial(t.Context(), p.addr)
 	if err != nil {
 		t.Fatal(err)
 	}

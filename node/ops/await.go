@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/cluster"
+	"penstock/node/rpc"
 	"penstock/routing/gateway"
 )
 
@@ -20,9 +21,9 @@ const awaitTimeout = 10 * time.Second
 
 // awaitIndex waits until an index is in force on the number of nodes that the sender
 // wants, and collects their warnings about the listeners among the changes.
-func (c *changes) awaitIndex(ctx context.Context, index uint64, wait admin.Wait, changes []admin.Change) (admin.Reached, []admin.Fault) {
+func (c *changes) awaitIndex(ctx context.Context, index uint64, wait api.Wait, changes []api.Change) (api.Reached, []api.Fault) {
 	listeners := c.listenersOf(changes)
-	reached, warnings := admin.Reached{Nodes: 1}, c.listenWarnings(listeners)
+	reached, warnings := api.Reached{Nodes: 1}, c.listenWarnings(listeners)
 	if wait.Nodes < 0 {
 		return reached, warnings
 	}
@@ -36,7 +37,7 @@ func (c *changes) awaitIndex(ctx context.Context, index uint64, wait admin.Wait,
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(wait.For, awaitTimeout))
 	defer cancel()
-	answers := c.sendAwait(ctx, others, &admin.AwaitRequest{Index: index, Listeners: listeners})
+	answers := c.sendAwait(ctx, others, &api.AwaitRequest{Index: index, Listeners: listeners})
 	for range others {
 		if reached.Nodes >= wanted {
 			break
@@ -49,7 +50,7 @@ func (c *changes) awaitIndex(ctx context.Context, index uint64, wait admin.Wait,
 			case errors.Is(a.err, context.Canceled) && ctx.Err() == nil:
 				a.err = errors.New("is no longer reachable")
 			}
-			reached.Late = append(reached.Late, admin.Late{Node: a.node, Why: a.err.Error()})
+			reached.Late = append(reached.Late, api.Late{Node: a.node, Why: a.err.Error()})
 			continue
 		}
 		reached.Nodes++
@@ -58,7 +59,7 @@ func (c *changes) awaitIndex(ctx context.Context, index uint64, wait admin.Wait,
 	if reached.Nodes >= wanted {
 		reached.Late = nil
 	} else if wanted > len(others)+1 {
-		reached.Late = append(reached.Late, admin.Late{Why: fmt.Sprintf("%d nodes are up, %d were asked for", len(others)+1, wanted)})
+		reached.Late = append(reached.Late, api.Late{Why: fmt.Sprintf("%d nodes are up, %d were asked for", len(others)+1, wanted)})
 	}
 	return reached, warnings
 }
@@ -66,14 +67,14 @@ func (c *changes) awaitIndex(ctx context.Context, index uint64, wait admin.Wait,
 // awaitAnswer is the answer of one node to an AwaitRequest.
 type awaitAnswer struct {
 	node   string
-	result *admin.AwaitResult
+	result *api.AwaitResult
 	err    error
 }
 
 // sendAwait sends r to nodes, which answer when the index is in force there. It waits
 // for a node that hangs or is cut off only while gossip reports it up; then the
 // answer is context.Canceled.
-func (c *changes) sendAwait(ctx context.Context, nodes []cluster.Member, r *admin.AwaitRequest) <-chan awaitAnswer {
+func (c *changes) sendAwait(ctx context.Context, nodes []cluster.Member, r *api.AwaitRequest) <-chan awaitAnswer {
 	answers := make(chan awaitAnswer, len(nodes))
 	for _, m := range nodes {
 		go func() {
@@ -81,9 +82,9 @@ func (c *changes) sendAwait(ctx context.Context, nodes []cluster.Member, r *admi
 			defer cancel()
 			go c.peers.whileUp(ctx, m.ID, cancel)
 			a := awaitAnswer{node: m.Name}
-			var client *admin.Client
+			var client *rpc.Client
 			if client, a.err = c.peers.cluster.Client(ctx, m.ID); a.err == nil {
-				a.result, a.err = admin.Call[admin.AwaitResult](ctx, client, admin.MethodAwait, r)
+				a.result, a.err = rpc.Call[api.AwaitResult](ctx, client, api.MethodAwait, r)
 			}
 			answers <- a
 		}()
@@ -93,11 +94,11 @@ func (c *changes) sendAwait(ctx context.Context, nodes []cluster.Member, r *admi
 
 // listenersOf returns the names of the listeners among changes, and of those that
 // the Gateways among them define. The changes are already in force on this node.
-func (c *changes) listenersOf(changes []admin.Change) (names []string) {
+func (c *changes) listenersOf(changes []api.Change) (names []string) {
 	gateways := map[string]bool{}
 	for _, ch := range changes {
 		switch {
-		case ch.Action == admin.Deleted:
+		case ch.Action == api.Deleted:
 		case ch.Kind == "Listener":
 			names = append(names, ch.Name)
 		case ch.Kind == gateway.KindGateway:
@@ -116,16 +117,16 @@ func (c *changes) listenersOf(changes []admin.Change) (names []string) {
 }
 
 // await returns when an index is in force on this node.
-func (c *changes) await(ctx context.Context, r *admin.AwaitRequest) (*admin.AwaitResult, error) {
+func (c *changes) await(ctx context.Context, r *api.AwaitRequest) (*api.AwaitResult, error) {
 	if err := c.catalog.Await(ctx, r.Index); err != nil {
 		return nil, err
 	}
-	return &admin.AwaitResult{Index: r.Index, Warnings: c.listenWarnings(r.Listeners)}, nil
+	return &api.AwaitResult{Index: r.Index, Warnings: c.listenWarnings(r.Listeners)}, nil
 }
 
 // listenWarnings returns a warning for each of the listeners that cannot listen on this
 // node.
-func (c *changes) listenWarnings(listeners []string) (warnings []admin.Fault) {
+func (c *changes) listenWarnings(listeners []string) (warnings []api.Fault) {
 	if len(listeners) == 0 {
 		return nil
 	}
@@ -133,7 +134,7 @@ func (c *changes) listenWarnings(listeners []string) (warnings []admin.Fault) {
 		if l.Err == nil || !slices.Contains(listeners, l.Name) {
 			continue
 		}
-		f := admin.Fault{
+		f := api.Fault{
 			Key: "Listener/" + l.Name, Path: "spec.address",
 			Message: "cannot listen on node " + c.peers.self.Name + " (retrying): " + l.Err.Error(),
 		}

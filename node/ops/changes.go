@@ -7,22 +7,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/dataplane"
 	"penstock/node/kinds"
+	"penstock/node/rpc"
 	"penstock/routing/resource"
 )
 
 // note records the caller for the history.
 func note(ctx context.Context) consensus.Note {
-	return consensus.Note{Who: admin.Caller(ctx).Name}
+	return consensus.Note{Who: rpc.Caller(ctx).Name}
 }
 
 // batchID decodes the ID of a request; empty is allowed.
 func batchID(b []byte) (id consensus.ID, err error) {
 	if len(b) != 0 && len(b) != len(id) {
-		return id, admin.Errorf(admin.Invalid, "an ID of %d bytes, want %d or none", len(b), len(id))
+		return id, api.Errorf(api.Invalid, "an ID of %d bytes, want %d or none", len(b), len(id))
 	}
 	copy(id[:], b)
 	return id, nil
@@ -37,15 +38,15 @@ type changes struct {
 	uploads uploads
 }
 
-func (c *changes) register(s *admin.Server) {
-	admin.Handle(s, admin.MethodApply, admin.RoleAdmin, atLeader(c.peers, c.apply), admin.Changing())
-	admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, atLeader(c.peers, c.delete), admin.Changing())
-	admin.Handle(s, admin.MethodRollback, admin.RoleAdmin, atLeader(c.peers, c.rollback), admin.Changing())
-	admin.Handle(s, admin.MethodRestore, admin.RoleAdmin, atLeader(c.peers, c.restoreSnapshot), admin.Changing())
-	admin.Handle(s, admin.MethodAwait, admin.RoleNode, c.await)
+func (c *changes) register(s *rpc.Server) {
+	rpc.Handle(s, api.MethodApply, api.RoleAdmin, atLeader(c.peers, c.apply), rpc.Changing())
+	rpc.Handle(s, api.MethodDelete, api.RoleAdmin, atLeader(c.peers, c.delete), rpc.Changing())
+	rpc.Handle(s, api.MethodRollback, api.RoleAdmin, atLeader(c.peers, c.rollback), rpc.Changing())
+	rpc.Handle(s, api.MethodRestore, api.RoleAdmin, atLeader(c.peers, c.restoreSnapshot), rpc.Changing())
+	rpc.Handle(s, api.MethodAwait, api.RoleNode, c.await)
 }
 
-func (c *changes) apply(ctx context.Context, r *admin.ApplyRequest) (*admin.ApplyResult, error) {
+func (c *changes) apply(ctx context.Context, r *api.ApplyRequest) (*api.ApplyResult, error) {
 	id, err := batchID(r.ID)
 	if err != nil {
 		return nil, err
@@ -68,8 +69,8 @@ func (c *changes) apply(ctx context.Context, r *admin.ApplyRequest) (*admin.Appl
 
 // awaitNodes waits for the change to take effect on the other nodes, and adds their
 // warnings to the result.
-func (c *changes) awaitNodes(ctx context.Context, result *admin.ApplyResult, wait admin.Wait) {
-	var warnings []admin.Fault
+func (c *changes) awaitNodes(ctx context.Context, result *api.ApplyResult, wait api.Wait) {
+	var warnings []api.Fault
 	result.Reached, warnings = c.awaitIndex(ctx, result.Index, wait, result.Changes)
 	result.Warnings = append(result.Warnings, warnings...)
 	if c.peers.cluster != nil { // a --dev node has nothing on disk
@@ -80,17 +81,17 @@ func (c *changes) awaitNodes(ctx context.Context, result *admin.ApplyResult, wai
 
 // singleVoterWarning warns that a change is durable on one node only, if the cluster has a
 // single voter.
-func singleVoterWarning(name string, voters int, changes []admin.Change) []admin.Fault {
-	changed := slices.ContainsFunc(changes, func(c admin.Change) bool { return c.Action != admin.Unchanged })
+func singleVoterWarning(name string, voters int, changes []api.Change) []api.Fault {
+	changed := slices.ContainsFunc(changes, func(c api.Change) bool { return c.Action != api.Unchanged })
 	if voters > 1 || !changed {
 		return nil
 	}
-	return []admin.Fault{{
+	return []api.Fault{{
 		Key: "node " + name, Message: "this change is durable on its disk only, until two more voters have joined",
 	}}
 }
 
-func (c *changes) rollback(ctx context.Context, r *admin.RollbackRequest) (*admin.ApplyResult, error) {
+func (c *changes) rollback(ctx context.Context, r *api.RollbackRequest) (*api.ApplyResult, error) {
 	if err := refuseReadOnlyKind(r.Kind); err != nil {
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func (c *changes) rollback(ctx context.Context, r *admin.RollbackRequest) (*admi
 	return result, err
 }
 
-func (c *changes) delete(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
+func (c *changes) delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResult, error) {
 	if err := refuseReadOnlyKind(r.Kind); err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func (c *changes) count(err error, dryRun bool) {
 func refuseReadOnlyKind(kind string) error {
 	k, err := resource.FindKind(kinds.All(), kind)
 	if err == nil && k.ReadOnly != "" {
-		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.ReadOnly)
+		return api.Errorf(api.Refused, "%s %s", k.Name, k.ReadOnly)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/dataplane"
 	"penstock/node/nodetest"
 	"penstock/routing"
@@ -45,11 +45,11 @@ func TestStatusReportsFailedLookups(t *testing.T) {
 		resolver.Set([]discovery.Name{
 			{Host: "Apps.example.com", Interval: 10 * time.Second}, {Host: "never.example.com", Interval: 10 * time.Second},
 		})
-		after := func(d time.Duration) map[string]admin.EndpointStatus {
+		after := func(d time.Duration) map[string]api.EndpointStatus {
 			<-time.After(d)
 			synctest.Wait()
 			router.Resolved([]string{"apps.example.com"}, time.Now())
-			all := map[string]admin.EndpointStatus{}
+			all := map[string]api.EndpointStatus{}
 			for _, e := range serviceStatus(plane, time.Now())[0].Endpoints {
 				all[e.Address] = e
 			}

@@ -5,12 +5,12 @@ import (
 	"net/netip"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/routing"
 )
 
 // inputOf returns the connection that a request describes.
-func inputOf(r *admin.ExplainRequest) (routing.Input, error) {
+func inputOf(r *api.ExplainRequest) (routing.Input, error) {
 	in := routing.Input{Listener: r.Listener, ALPN: r.ALPN, Tags: r.Tags}
 	if r.SNI != nil {
 		in.ServerName, in.HasServerName = *r.SNI, true
@@ -18,7 +18,7 @@ func inputOf(r *admin.ExplainRequest) (routing.Input, error) {
 	if r.Client != "" {
 		addr, err := netip.ParseAddr(r.Client)
 		if err != nil {
-			return in, admin.Errorf(admin.Invalid, "client %q: want an IP address", r.Client)
+			return in, api.Errorf(api.Invalid, "client %q: want an IP address", r.Client)
 		}
 		in.Client = addr
 	}
@@ -27,7 +27,7 @@ func inputOf(r *admin.ExplainRequest) (routing.Input, error) {
 
 // explain returns how this node's routing table decides about a connection or
 // request.
-func (d *decisions) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
+func (d *decisions) explain(r *api.ExplainRequest) (*routing.Explanation, error) {
 	in, err := inputOf(r)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (d *decisions) explain(r *admin.ExplainRequest) (*routing.Explanation, erro
 		return &e, nil
 	}
 	if _, ok := table.Listener(r.Listener); !ok {
-		return nil, admin.Errorf(admin.NotFound, "there is no Listener %q", r.Listener)
+		return nil, api.Errorf(api.NotFound, "there is no Listener %q", r.Listener)
 	}
 	if q := requestOf(r.Request); q != nil {
 		e := table.ExplainRequest(&in, q, time.Now())
@@ -49,7 +49,7 @@ func (d *decisions) explain(r *admin.ExplainRequest) (*routing.Explanation, erro
 }
 
 // requestOf converts the HTTP request of an admin request; nil: there is none.
-func requestOf(r *admin.HTTPRequest) *routing.Request {
+func requestOf(r *api.HTTPRequest) *routing.Request {
 	if r == nil {
 		return nil
 	}
@@ -57,7 +57,7 @@ func requestOf(r *admin.HTTPRequest) *routing.Request {
 }
 
 // explainHere runs explain on the requested node.
-func (d *decisions) explainHere(ctx context.Context, r *admin.ExplainRequest) (*routing.Explanation, error) {
+func (d *decisions) explainHere(ctx context.Context, r *api.ExplainRequest) (*routing.Explanation, error) {
 	if passed, err := d.peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/mux"
+	"penstock/node/rpc"
 )
 
 // Gate is a handler that can be replaced while it serves. Set must be called
@@ -32,7 +33,7 @@ func ServeAlive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(
 
 // HTTP serves a node's HTTP endpoints: /healthz, /readyz, /metrics and /v1.
 type HTTP struct {
-	Admin   *admin.Server // answers the requests of /v1
+	Admin   *rpc.Server // answers the requests of /v1
 	Metrics *prometheus.Registry
 	Ready   Readiness
 	Peers   *Peers
@@ -51,15 +52,15 @@ func (f *HTTP) Handler() http.Handler {
 		// More overlapping scrapes would only slow each other down.
 		MaxRequestsInFlight: 4,
 	}))
-	mux.HandleFunc("GET /v1/status", serveV1(f, admin.MethodStatus, emptyRequest, wholeResult[admin.Status]))
-	mux.HandleFunc("GET /v1/members", serveV1(f, admin.MethodMembers, emptyRequest, wholeResult[admin.Members]))
-	mux.HandleFunc("GET /v1/version", serveV1(f, admin.MethodVersion, emptyRequest, wholeResult[admin.Version]))
-	mux.HandleFunc("GET /v1/effective-routes", serveV1(f, admin.MethodEffective, effectiveRequest, wholeResult[admin.EffectiveResult]))
-	mux.HandleFunc("GET /v1/{kind}", serveV1(f, admin.MethodGet, getRequest, documents))
-	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(f, admin.MethodGet, getRequest, document))
-	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(f, admin.MethodApply, putRequest, wholeResult[admin.ApplyResult]))
-	mux.HandleFunc("POST /v1/apply", serveV1(f, admin.MethodApply, postRequest, wholeResult[admin.ApplyResult]))
-	mux.HandleFunc("DELETE /v1/{kind}/{name}", serveV1(f, admin.MethodDelete, deleteRequest, wholeResult[admin.DeleteResult]))
+	mux.HandleFunc("GET /v1/status", serveV1(f, api.MethodStatus, emptyRequest, wholeResult[api.Status]))
+	mux.HandleFunc("GET /v1/members", serveV1(f, api.MethodMembers, emptyRequest, wholeResult[api.Members]))
+	mux.HandleFunc("GET /v1/version", serveV1(f, api.MethodVersion, emptyRequest, wholeResult[api.Version]))
+	mux.HandleFunc("GET /v1/effective-routes", serveV1(f, api.MethodEffective, effectiveRequest, wholeResult[api.EffectiveResult]))
+	mux.HandleFunc("GET /v1/{kind}", serveV1(f, api.MethodGet, getRequest, documents))
+	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(f, api.MethodGet, getRequest, document))
+	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(f, api.MethodApply, putRequest, wholeResult[api.ApplyResult]))
+	mux.HandleFunc("POST /v1/apply", serveV1(f, api.MethodApply, postRequest, wholeResult[api.ApplyResult]))
+	mux.HandleFunc("DELETE /v1/{kind}/{name}", serveV1(f, api.MethodDelete, deleteRequest, wholeResult[api.DeleteResult]))
 	if f.Pprof { // without cmdline: the command line may hold a token
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

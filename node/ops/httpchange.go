@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
@@ -24,21 +24,21 @@ const maxBody = 8 << 20
 func readBody(r *http.Request) ([]resource.Object, resource.Faults, error) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" && media != "application/yaml" {
-		return nil, nil, admin.Errorf(admin.Invalid, "want Content-Type: application/json or application/yaml")
+		return nil, nil, api.Errorf(api.Invalid, "want Content-Type: application/json or application/yaml")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(body) > maxBody {
-		return nil, nil, admin.Errorf(admin.TooLarge, "the body has more than %d bytes", maxBody)
+		return nil, nil, api.Errorf(api.TooLarge, "the body has more than %d bytes", maxBody)
 	}
 	objects, faults, warnings := resource.DecodeReport("", body, kinds.All(), kinds.Formats())
 	if len(faults) > 0 {
 		return nil, nil, catalog.Invalid(faults)
 	}
 	if len(objects) == 0 {
-		return nil, nil, admin.Errorf(admin.Invalid, "the body contains no resource")
+		return nil, nil, api.Errorf(api.Invalid, "the body contains no resource")
 	}
 	return objects, warnings, nil
 }
@@ -53,8 +53,8 @@ func postRequest(r *http.Request) (any, error) {
 }
 
 // applyRequest makes the admin request for the resources of a body.
-func applyRequest(r *http.Request, objects []resource.Object, warnings resource.Faults) admin.ApplyRequest {
-	return admin.ApplyRequest{
+func applyRequest(r *http.Request, objects []resource.Object, warnings resource.Faults) api.ApplyRequest {
+	return api.ApplyRequest{
 		Documents: Documents(objects), DryRun: r.URL.Query().Has("dryRun"), Warnings: catalog.Faults(warnings),
 	}
 }
@@ -68,15 +68,15 @@ func putRequest(r *http.Request) (any, error) {
 	}
 	kind, err := resource.FindKind(kinds.All(), r.PathValue("kind"))
 	if err != nil {
-		return nil, admin.Errorf(admin.NotFound, "%v", err)
+		return nil, api.Errorf(api.NotFound, "%v", err)
 	}
 	name, first := r.PathValue("name"), &objects[0]
 	if len(objects) == 1 && first.Kind == kind.Name && first.Name == name {
 		return applyRequest(r, objects, warnings), nil
 	}
-	e := admin.Errorf(admin.Invalid, "want one %s with the name %q, not %s; POST /v1/apply accepts any number of any kind",
+	e := api.Errorf(api.Invalid, "want one %s with the name %q, not %s; POST /v1/apply accepts any number of any kind",
 		kind.Name, name, named(objects))
-	e.Faults = []admin.Fault{{Key: first.String(), Path: "name", Message: e.Message, Value: first.Name}}
+	e.Faults = []api.Fault{{Key: first.String(), Path: "name", Message: e.Message, Value: first.Name}}
 	return nil, e
 }
 

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/kinds"
+	"penstock/node/rpc"
 	"penstock/routing/resource"
 )
 
@@ -39,7 +40,7 @@ func serveV1[Resp any](f *HTTP, method string, request func(*http.Request) (any,
 			return
 		}
 		defer c.Close()
-		resp, err := admin.Call[Resp](ctx, c, method, req)
+		resp, err := rpc.Call[Resp](ctx, c, method, req)
 		if err != nil {
 			reply(w, nil, err)
 			return
@@ -54,18 +55,18 @@ const v1Timeout = 30 * time.Second
 // bearer returns the caller's principal: with --dev an admin, otherwise the one
 // of the token in the Authorization header (RFC 6750). It refuses tokens sent in
 // the clear, except from this machine.
-func (f *HTTP) bearer(ctx context.Context, r *http.Request) (admin.Principal, error) {
+func (f *HTTP) bearer(ctx context.Context, r *http.Request) (api.Principal, error) {
 	if f.Dev {
-		return admin.Principal{Name: "dev", Role: admin.RoleAdmin, From: r.RemoteAddr}, nil
+		return api.Principal{Name: "dev", Role: api.RoleAdmin, From: r.RemoteAddr}, nil
 	}
 	if r.TLS == nil {
 		if at, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !at.Addr().Unmap().IsLoopback() {
-			return admin.Principal{}, admin.Errorf(admin.Forbidden, "/v1 requires TLS, except from this machine: see --http-cert")
+			return api.Principal{}, api.Errorf(api.Forbidden, "/v1 requires TLS, except from this machine: see --http-cert")
 		}
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "/v1 requires a token: Authorization: Bearer pst1...")
+		return api.Principal{}, api.Errorf(api.Unauthenticated, "/v1 requires a token: Authorization: Bearer pst1...")
 	}
 	var from net.Addr
 	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
@@ -76,23 +77,23 @@ func (f *HTTP) bearer(ctx context.Context, r *http.Request) (admin.Principal, er
 	return p, err
 }
 
-func emptyRequest(*http.Request) (any, error) { return admin.Empty{}, nil }
+func emptyRequest(*http.Request) (any, error) { return api.Empty{}, nil }
 
 func wholeResult[T any](v *T) any { return v }
 
 func getRequest(r *http.Request) (any, error) {
 	if _, err := resource.FindKind(kinds.All(), r.PathValue("kind")); err != nil {
-		return nil, admin.Errorf(admin.NotFound, "%v", err)
+		return nil, api.Errorf(api.NotFound, "%v", err)
 	}
-	return admin.GetRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name"), Stale: r.URL.Query().Has("stale")}, nil
+	return api.GetRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name"), Stale: r.URL.Query().Has("stale")}, nil
 }
 
 func deleteRequest(r *http.Request) (any, error) {
-	return admin.DeleteRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name")}, nil
+	return api.DeleteRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name")}, nil
 }
 
 // documents returns a list of resources as JSON, document the only one.
-func documents(g *admin.GetResult) any {
+func documents(g *api.GetResult) any {
 	raw := make([]json.RawMessage, len(g.Documents))
 	for i, d := range g.Documents {
 		raw[i] = d.Data
@@ -100,15 +101,15 @@ func documents(g *admin.GetResult) any {
 	return raw
 }
 
-func document(g *admin.GetResult) any { return json.RawMessage(g.Documents[0].Data) }
+func document(g *api.GetResult) any { return json.RawMessage(g.Documents[0].Data) }
 
 // statuses maps the codes of refusals to HTTP status codes; others are 500.
-var statuses = map[admin.Code]int{
-	admin.Invalid: http.StatusBadRequest, admin.NotFound: http.StatusNotFound, admin.Refused: http.StatusConflict,
-	admin.TooLarge: http.StatusRequestEntityTooLarge, admin.Busy: http.StatusTooManyRequests,
-	admin.Deadline: http.StatusGatewayTimeout, admin.UnknownOutcome: http.StatusGatewayTimeout,
-	admin.Forbidden: http.StatusForbidden, admin.Unauthenticated: http.StatusUnauthorized,
-	admin.NoLeader: http.StatusServiceUnavailable, admin.Unavailable: http.StatusServiceUnavailable,
+var statuses = map[api.Code]int{
+	api.Invalid: http.StatusBadRequest, api.NotFound: http.StatusNotFound, api.Refused: http.StatusConflict,
+	api.TooLarge: http.StatusRequestEntityTooLarge, api.Busy: http.StatusTooManyRequests,
+	api.Deadline: http.StatusGatewayTimeout, api.UnknownOutcome: http.StatusGatewayTimeout,
+	api.Forbidden: http.StatusForbidden, api.Unauthenticated: http.StatusUnauthorized,
+	api.NoLeader: http.StatusServiceUnavailable, api.Unavailable: http.StatusServiceUnavailable,
 }
 
 // reply writes an answer, or a refusal, as JSON.
@@ -118,7 +119,7 @@ func reply(w http.ResponseWriter, answer any, err error) {
 	if err != nil {
 		status := http.StatusInternalServerError
 		refusal := map[string]any{"error": err.Error()}
-		var e *admin.Error
+		var e *api.Error
 		if errors.As(err, &e) {
 			if s, ok := statuses[e.Code]; ok {
 				status = s
@@ -126,8 +127,8 @@ func reply(w http.ResponseWriter, answer any, err error) {
 			refusal["code"] = e.Code
 			if len(e.Faults) > 0 {
 				refusal["faults"] = e.Faults
-			} else if e.Code == admin.Invalid { // so that faults is always set for invalid requests
-				refusal["faults"] = []admin.Fault{{Message: e.Message}}
+			} else if e.Code == api.Invalid { // so that faults is always set for invalid requests
+				refusal["faults"] = []api.Fault{{Message: e.Message}}
 			}
 		}
 		switch status {
@@ -149,13 +150,13 @@ func reply(w http.ResponseWriter, answer any, err error) {
 // previous answer.
 func effectiveRequest(r *http.Request) (any, error) {
 	q := r.URL.Query()
-	req := admin.EffectiveRequest{Destination: q.Get("destination"), All: q.Has("all"), Stale: q.Has("stale")}
+	req := api.EffectiveRequest{Destination: q.Get("destination"), All: q.Has("all"), Stale: q.Has("stale")}
 	req.After.Destination = q.Get("afterDestination")
 	for name, into := range map[string]*int{"limit": &req.Limit, "afterSources": &req.After.Sources} {
 		if text := q.Get(name); text != "" {
 			n, err := strconv.Atoi(text)
 			if err != nil {
-				return nil, admin.Errorf(admin.Invalid, "%s: want a number", name)
+				return nil, api.Errorf(api.Invalid, "%s: want a number", name)
 			}
 			*into = n
 		}

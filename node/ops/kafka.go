@@ -6,19 +6,19 @@ import (
 	"time"
 
 	"penstock/kafka"
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // virtualClusters returns the status of the virtual clusters.
-func virtualClusters(proxy *kafka.Proxy) []admin.VirtualClusterStatus {
-	var out []admin.VirtualClusterStatus
+func virtualClusters(proxy *kafka.Proxy) []api.VirtualClusterStatus {
+	var out []api.VirtualClusterStatus
 	for _, c := range proxy.Status() {
-		s := admin.VirtualClusterStatus{
-			Name: c.Name, PhysicalCluster: c.Physical, Filters: c.Filters, Error: c.Err, Brokers: []admin.VirtualBrokerStatus{},
+		s := api.VirtualClusterStatus{
+			Name: c.Name, PhysicalCluster: c.Physical, Filters: c.Filters, Error: c.Err, Brokers: []api.VirtualBrokerStatus{},
 			Connections: c.Connections,
 		}
 		for _, b := range c.Brokers {
-			s.Brokers = append(s.Brokers, admin.VirtualBrokerStatus{
+			s.Brokers = append(s.Brokers, api.VirtualBrokerStatus{
 				Name: b.Name, Endpoint: b.Advertised, Address: b.Address, Connections: b.Connections, Error: b.Err,
 			})
 		}
@@ -44,15 +44,15 @@ func clusterTotals(proxy *kafka.Proxy) map[string][3]uint64 {
 }
 
 // clusterRates computes the rates between two totals, sorted by name.
-func clusterRates(last, next map[string][3]uint64, over time.Duration) []admin.ClusterRate {
-	var out []admin.ClusterRate
+func clusterRates(last, next map[string][3]uint64, over time.Duration) []api.ClusterRate {
+	var out []api.ClusterRate
 	for _, name := range slices.Sorted(maps.Keys(next)) {
 		was, is := last[name], next[name]
 		if is[0] == 0 {
 			continue
 		}
 		rate := func(i int) float64 { return float64(int64(is[i]-was[i])) / over.Seconds() }
-		out = append(out, admin.ClusterRate{Name: name, Requests: rate(0), Errors: rate(1), Throttled: rate(2)})
+		out = append(out, api.ClusterRate{Name: name, Requests: rate(0), Errors: rate(1), Throttled: rate(2)})
 	}
 	return out
 }

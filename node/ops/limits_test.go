@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/mux"
 )
 
@@ -89,7 +89,7 @@ func TestConnLimiterClosesOldest(t *testing.T) {
 func TestIdleUploadsAreDropped(t *testing.T) {
 	c := &changes{uploads: uploads{dir: t.TempDir(), open: map[string]*upload{}}}
 	part := func(name byte, i int64) error {
-		_, err := c.restoreSnapshot(t.Context(), &admin.UploadRequest{
+		_, err := c.restoreSnapshot(t.Context(), &api.UploadRequest{
 			Upload: bytes.Repeat([]byte{name}, 16), Offset: i * 4, Data: []byte("part"),
 		})
 		return err

@@ -18,12 +18,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
 	"penstock/node/lifecycle"
 	"penstock/node/rollout"
+	"penstock/node/rpc"
 )
 
 // Self describes the node. It does not change while the node runs.
@@ -80,22 +81,22 @@ func New(cfg Config) *Methods {
 
 // Register adds the methods to a server. The types of package admin document
 // them.
-func (m *Methods) Register(s *admin.Server) {
+func (m *Methods) Register(s *rpc.Server) {
 	m.reader.register(s)
 	m.changes.register(s)
 	m.status.register(s)
 	m.decisions.register(s)
 	m.rollouts.register(s)
-	admin.HandleStream(s, admin.MethodTop, admin.RoleReader, m.top.top)
-	admin.Handle(s, admin.MethodVersion, admin.RoleReader, m.version)
+	rpc.HandleStream(s, api.MethodTop, api.RoleReader, m.top.top)
+	rpc.Handle(s, api.MethodVersion, api.RoleReader, m.version)
 }
 
 // Sweep does the periodic work, about once a second: it drops abandoned uploads.
 func (m *Methods) Sweep(now time.Time) { m.changes.uploads.sweep(now) }
 
 // ConnectLocal connects to a server of this process as the given principal.
-func ConnectLocal(ctx context.Context, s *admin.Server, p admin.Principal) (*admin.Client, error) {
+func ConnectLocal(ctx context.Context, s *rpc.Server, p api.Principal) (*rpc.Client, error) {
 	near, far := net.Pipe()
 	go s.ServeConn(far, p)
-	return admin.Connect(ctx, "this node", near)
+	return rpc.Connect(ctx, "this node", near)
 }

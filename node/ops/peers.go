@@ -5,9 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
+	"penstock/node/rpc"
 )
 
 // Peers gives the methods access to the other nodes of the cluster.
@@ -38,13 +39,13 @@ func (p *Peers) Forward(ctx context.Context, node string) (passed bool, err erro
 		return false, nil
 	}
 	if p.cluster == nil {
-		return true, admin.Errorf(admin.NotFound, "there is no node %q; this one is %q", node, p.self.Name)
+		return true, api.Errorf(api.NotFound, "there is no node %q; this one is %q", node, p.self.Name)
 	}
 	c, err := p.cluster.Client(ctx, node)
 	if err != nil {
 		return true, err
 	}
-	return true, admin.Pass(ctx, c)
+	return true, rpc.Pass(ctx, c)
 }
 
 // ReadBarrier waits until every change that any node has acknowledged before the call
@@ -56,7 +57,7 @@ func (p *Peers) ReadBarrier(ctx context.Context) error {
 	index, err := p.cluster.Read(ctx)
 	if err != nil {
 		if why := p.cluster.Alone(); why != "" {
-			return admin.Errorf(admin.NoLeader, "%s; --stale shows what this node has", why)
+			return api.Errorf(api.NoLeader, "%s; --stale shows what this node has", why)
 		}
 		return err
 	}

@@ -3,8 +3,9 @@ package ops
 import (
 	"context"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
+	"penstock/node/rpc"
 )
 
 // reader has the methods that read resources. Any node answers them, once it has
@@ -14,39 +15,39 @@ type reader struct {
 	catalog *catalog.Catalog
 }
 
-func (q *reader) register(s *admin.Server) {
-	admin.Handle(s, admin.MethodGet, admin.RoleReader, q.get)
-	admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, q.watch)
-	admin.Handle(s, admin.MethodHistory, admin.RoleReader, q.history)
-	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, q.saveSnapshot)
+func (q *reader) register(s *rpc.Server) {
+	rpc.Handle(s, api.MethodGet, api.RoleReader, q.get)
+	rpc.HandleStream(s, api.MethodWatch, api.RoleReader, q.watch)
+	rpc.Handle(s, api.MethodHistory, api.RoleReader, q.history)
+	rpc.HandleStream(s, api.MethodSave, api.RoleAdmin, q.saveSnapshot)
 }
 
-func (q *reader) get(ctx context.Context, r *admin.GetRequest) (*admin.GetResult, error) {
+func (q *reader) get(ctx context.Context, r *api.GetRequest) (*api.GetResult, error) {
 	if !r.Stale {
 		if err := q.peers.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := admin.LargeResponse(ctx); err != nil {
+	if err := rpc.LargeResponse(ctx); err != nil {
 		return nil, err
 	}
 	return q.catalog.Get(r)
 }
 
-func (q *reader) history(ctx context.Context, r *admin.HistoryRequest) (*admin.HistoryResult, error) {
+func (q *reader) history(ctx context.Context, r *api.HistoryRequest) (*api.HistoryResult, error) {
 	if !r.Stale {
 		if err := q.peers.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := admin.LargeResponse(ctx); err != nil {
+	if err := rpc.LargeResponse(ctx); err != nil {
 		return nil, err
 	}
 	return q.catalog.History(r.Kind, r.Name)
 }
 
-func (q *reader) watch(ctx context.Context, r *admin.WatchRequest, send func(*admin.WatchItem) error) error {
-	if err := admin.LargeResponse(ctx); err != nil {
+func (q *reader) watch(ctx context.Context, r *api.WatchRequest, send func(*api.WatchItem) error) error {
+	if err := rpc.LargeResponse(ctx); err != nil {
 		return err
 	}
 	return q.catalog.Watch(ctx, r.Kind, r.Name, send)

@@ -9,10 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/rollout"
+	"penstock/node/rpc"
 	"penstock/routing"
 	"penstock/routing/resource"
 )
@@ -36,38 +37,38 @@ func newRollouts(cfg *Config, peers *Peers, changes *changes) *rollouts {
 	return l
 }
 
-func (l *rollouts) register(s *admin.Server) {
+func (l *rollouts) register(s *rpc.Server) {
 	led := atLeader(l.peers, l.listRollouts)
-	admin.Handle(s, admin.MethodRollouts, admin.RoleReader, func(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+	rpc.Handle(s, api.MethodRollouts, api.RoleReader, func(ctx context.Context, r *api.RolloutsRequest) (*api.Rollouts, error) {
 		if r.Stale {
 			return l.localRollouts(r)
 		}
 		list, err := led(ctx, r)
-		var refused *admin.Error
-		if errors.As(err, &refused) && refused.Code == admin.NoLeader {
-			return nil, admin.Errorf(admin.NoLeader, "%s; --stale shows what this node has", refused.Message)
+		var refused *api.Error
+		if errors.As(err, &refused) && refused.Code == api.NoLeader {
+			return nil, api.Errorf(api.NoLeader, "%s; --stale shows what this node has", refused.Message)
 		}
 		return list, err
 	})
-	admin.Handle(s, admin.MethodRollout, admin.RoleOperator, atLeader(l.peers, l.command), admin.Changing())
-	admin.Handle(s, admin.MethodRolloutSeen, admin.RoleNode, func(_ context.Context, r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+	rpc.Handle(s, api.MethodRollout, api.RoleOperator, atLeader(l.peers, l.command), rpc.Changing())
+	rpc.Handle(s, api.MethodRolloutSeen, api.RoleNode, func(_ context.Context, r *api.RolloutSeenRequest) (*api.RolloutSeen, error) {
 		return l.localObservations(r)
 	})
 }
 
 // localObservations returns this node's observations of the rollouts of some routes.
-func (l *rollouts) localObservations(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
-	if len(r.Routes) > admin.MaxRollouts {
-		return nil, admin.Errorf(admin.TooLarge, "%d routes in one request, the limit is %d", len(r.Routes), admin.MaxRollouts)
+func (l *rollouts) localObservations(r *api.RolloutSeenRequest) (*api.RolloutSeen, error) {
+	if len(r.Routes) > api.MaxRollouts {
+		return nil, api.Errorf(api.TooLarge, "%d routes in one request, the limit is %d", len(r.Routes), api.MaxRollouts)
 	}
 	now, table := time.Now(), l.router.Table()
-	seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
+	seen := &api.RolloutSeen{Rollouts: map[string]api.RolloutSight{}}
 	for _, name := range r.Routes {
 		item, ok := l.tracker.Get(name, now)
 		if !ok {
 			continue
 		}
-		sight := admin.RolloutSight{Mark: rollout.StateDigest(item.State), Watched: item.Watched}
+		sight := api.RolloutSight{Mark: rollout.StateDigest(item.State), Watched: item.Watched}
 		if c, ok := table.RolloutCounts(name, now); ok {
 			sight.Connects, sight.Failed, sight.Resets = c.Connects, c.Failed, c.Resets
 			sight.Endpoints, sight.Ejected, sight.Counting = c.Endpoints, c.Ejected, c.Counting
@@ -80,18 +81,18 @@ func (l *rollouts) localObservations(r *admin.RolloutSeenRequest) (*admin.Rollou
 // collectObservations collects the observations of all members about the rollouts of some
 // routes.
 func (l *rollouts) collectObservations(ctx context.Context, routes []string) []rollout.Report {
-	own, err := queryInChunks(routes, admin.MaxRollouts, l.localObservations)
+	own, err := queryInChunks(routes, api.MaxRollouts, l.localObservations)
 	reports := []rollout.Report{report(l.peers.self.ID, l.peers.self.Name, own, err)}
 	if l.peers.cluster == nil {
 		return reports
 	}
-	return append(reports, queryMembers(l.peers.cluster.Members(), func(m *cluster.Member) (*admin.RolloutSeen, error) {
+	return append(reports, queryMembers(l.peers.cluster.Members(), func(m *cluster.Member) (*api.RolloutSeen, error) {
 		c, err := l.peers.cluster.Client(ctx, m.ID)
 		if err != nil {
 			return nil, err
 		}
-		return queryInChunks(routes, admin.MaxRollouts, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
-			return admin.Call[admin.RolloutSeen](ctx, c, admin.MethodRolloutSeen, r)
+		return queryInChunks(routes, api.MaxRollouts, func(r *api.RolloutSeenRequest) (*api.RolloutSeen, error) {
+			return rpc.Call[api.RolloutSeen](ctx, c, api.MethodRolloutSeen, r)
 		})
 	})...)
 }
@@ -99,10 +100,10 @@ func (l *rollouts) collectObservations(ctx context.Context, routes []string) []r
 // queryInChunks calls ask for at most most routes at a time and merges the answers.
 // It fails if one call fails: with a partial answer the node would seem not to
 // have the other routes.
-func queryInChunks(routes []string, most int, ask func(*admin.RolloutSeenRequest) (*admin.RolloutSeen, error)) (*admin.RolloutSeen, error) {
-	all := &admin.RolloutSeen{Rollouts: make(map[string]admin.RolloutSight, len(routes))}
+func queryInChunks(routes []string, most int, ask func(*api.RolloutSeenRequest) (*api.RolloutSeen, error)) (*api.RolloutSeen, error) {
+	all := &api.RolloutSeen{Rollouts: make(map[string]api.RolloutSight, len(routes))}
 	for some := range slices.Chunk(routes, most) {
-		seen, err := ask(&admin.RolloutSeenRequest{Routes: some})
+		seen, err := ask(&api.RolloutSeenRequest{Routes: some})
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +116,7 @@ func queryInChunks(routes []string, most int, ask func(*admin.RolloutSeenRequest
 // that gossip does not reach: their observations count, and a network may pass one
 // port and block the other. The duration depends on ask, and on the pause between
 // two dials of a node that is gone.
-func queryMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.RolloutSeen, error)) []rollout.Report {
+func queryMembers(members []cluster.Member, ask func(*cluster.Member) (*api.RolloutSeen, error)) []rollout.Report {
 	members = slices.DeleteFunc(members, func(m cluster.Member) bool { return m.Self })
 	reports := make([]rollout.Report, len(members))
 	var asked sync.WaitGroup
@@ -137,7 +138,7 @@ func queryMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.Ro
 }
 
 // report converts a node's answer, or its error.
-func report(id, node string, seen *admin.RolloutSeen, err error) rollout.Report {
+func report(id, node string, seen *api.RolloutSeen, err error) rollout.Report {
 	one := rollout.Report{ID: id, Node: node, Err: err}
 	if err != nil {
 		return one
@@ -154,7 +155,7 @@ func report(id, node string, seen *admin.RolloutSeen, err error) rollout.Report 
 
 // listRollouts returns the progress of rollouts from the observations of all
 // nodes.
-func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+func (l *rollouts) listRollouts(ctx context.Context, r *api.RolloutsRequest) (*api.Rollouts, error) {
 	if err := l.peers.ReadBarrier(ctx); err != nil {
 		return nil, err
 	}
@@ -166,7 +167,7 @@ func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (
 	for i := range items {
 		names[i] = items[i].Name
 	}
-	list := admin.Rollouts{}
+	list := api.Rollouts{}
 	for _, observed := range l.driver.Observe(ctx, names) {
 		if observed.Route != nil {
 			list = append(list, describeRollout(&observed.Record, &observed.Measured, observed))
@@ -177,12 +178,12 @@ func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (
 
 // localRollouts returns the progress of rollouts from this node's observations
 // only.
-func (l *rollouts) localRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+func (l *rollouts) localRollouts(r *api.RolloutsRequest) (*api.Rollouts, error) {
 	items, err := l.rolloutItems(r.Route)
 	if err != nil {
 		return nil, err
 	}
-	list := admin.Rollouts{}
+	list := api.Rollouts{}
 	for i := range items {
 		list = append(list, describeRollout(&items[i], &rollout.Measurements{Watched: items[i].Watched}, nil))
 	}
@@ -199,20 +200,20 @@ func (l *rollouts) rolloutItems(route string) ([]rollout.Record, error) {
 	}
 	if set, _ := l.catalog.InForce(); set != nil {
 		if _, ok := set.Get(resource.Key{Kind: "MeshTCPRoute", Name: route}); ok {
-			return nil, admin.Errorf(admin.NotFound, "MeshTCPRoute %q has no rollout", route)
+			return nil, api.Errorf(api.NotFound, "MeshTCPRoute %q has no rollout", route)
 		}
 	}
-	return nil, admin.Errorf(admin.NotFound, "there is no MeshTCPRoute %q", route)
+	return nil, api.Errorf(api.NotFound, "there is no MeshTCPRoute %q", route)
 }
 
 // describeRollout describes one rollout; observed is nil if no other node was asked.
-func describeRollout(item *rollout.Record, seen *rollout.Measurements, observed *rollout.Observation) admin.Rollout {
+func describeRollout(item *rollout.Record, seen *rollout.Measurements, observed *rollout.Observation) api.Rollout {
 	spec := item.Route.Rollout.WithDefaults()
 	s := item.Effective()
 	if !item.Started() {
 		seen.Watched = 0
 	}
-	out := admin.Rollout{
+	out := api.Rollout{
 		Route: item.Name, Destination: item.Route.To[0].TargetRef.Name, Backend: spec.Backend.String(),
 		Phase: s.Phase, Step: s.Step, Steps: len(spec.Steps), Weight: s.Weight, Since: s.Since, Reason: s.Reason,
 		Window: spec.Abort.Window.D(),
@@ -234,13 +235,13 @@ func describeRollout(item *rollout.Record, seen *rollout.Measurements, observed 
 }
 
 // command pauses, resumes, rolls back or restarts a rollout.
-func (l *rollouts) command(ctx context.Context, r *admin.RolloutRequest) (*admin.RolloutResult, error) {
+func (l *rollouts) command(ctx context.Context, r *api.RolloutRequest) (*api.RolloutResult, error) {
 	id, err := batchID(r.ID)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains(rollout.Commands, r.Do) {
-		return nil, admin.Errorf(admin.Invalid, "unknown rollout command %q: want one of %s", r.Do, strings.Join(rollout.Commands, ", "))
+		return nil, api.Errorf(api.Invalid, "unknown rollout command %q: want one of %s", r.Do, strings.Join(rollout.Commands, ", "))
 	}
 	if err := l.peers.ReadBarrier(ctx); err != nil {
 		return nil, err
@@ -248,17 +249,17 @@ func (l *rollouts) command(ctx context.Context, r *admin.RolloutRequest) (*admin
 	if _, err := l.rolloutItems(r.Route); err != nil {
 		return nil, err
 	}
-	result := new(admin.RolloutResult)
-	result.Index, err = l.driver.Execute(ctx, r.Do, r.Route, admin.Caller(ctx).Name, id)
+	result := new(api.RolloutResult)
+	result.Index, err = l.driver.Execute(ctx, r.Do, r.Route, rpc.Caller(ctx).Name, id)
 	switch {
 	case errors.Is(err, rollout.ErrNotFound):
-		return nil, admin.Errorf(admin.NotFound, "%v", err)
+		return nil, api.Errorf(api.NotFound, "%v", err)
 	case errors.Is(err, rollout.ErrRefused):
-		return nil, admin.Errorf(admin.Refused, "rollout of %s: %v", r.Route, err)
+		return nil, api.Errorf(api.Refused, "rollout of %s: %v", r.Route, err)
 	case err != nil:
 		return nil, err
 	}
-	list, err := l.localRollouts(&admin.RolloutsRequest{Route: r.Route})
+	list, err := l.localRollouts(&api.RolloutsRequest{Route: r.Route})
 	if err != nil {
 		return nil, err // it was removed meanwhile
 	}
@@ -268,9 +269,9 @@ func (l *rollouts) command(ctx context.Context, r *admin.RolloutRequest) (*admin
 }
 
 // unfinished returns the rollouts that are not done, for status.
-func (l *rollouts) unfinished() []admin.Rollout {
-	var out []admin.Rollout
-	list, err := l.localRollouts(&admin.RolloutsRequest{})
+func (l *rollouts) unfinished() []api.Rollout {
+	var out []api.Rollout
+	list, err := l.localRollouts(&api.RolloutsRequest{})
 	if err != nil {
 		return nil
 	}

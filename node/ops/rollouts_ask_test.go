@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/cluster"
 	"penstock/node/rollout"
 	"penstock/routing"
@@ -25,10 +25,10 @@ func TestRolloutsQueryMembersThatGossipCannotReach(t *testing.T) {
 		{ID: "6", Name: "f", State: cluster.StateLeft},
 	}
 	var got []string
-	for _, r := range queryMembers(members, func(m *cluster.Member) (*admin.RolloutSeen, error) {
+	for _, r := range queryMembers(members, func(m *cluster.Member) (*api.RolloutSeen, error) {
 		switch m.Name {
 		case "b", "d":
-			return &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{"canary": {Failed: 7}}}, nil
+			return &api.RolloutSeen{Rollouts: map[string]api.RolloutSight{"canary": {Failed: 7}}}, nil
 		case "e":
 			return nil, fmt.Errorf("call: %w", context.DeadlineExceeded)
 		}
@@ -48,11 +48,11 @@ func TestRolloutQueriesAreChunked(t *testing.T) {
 	for i := range 25 {
 		routes = append(routes, fmt.Sprint("r", i))
 	}
-	ask := func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+	ask := func(r *api.RolloutSeenRequest) (*api.RolloutSeen, error) {
 		sizes = append(sizes, fmt.Sprint(len(r.Routes)))
-		seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
+		seen := &api.RolloutSeen{Rollouts: map[string]api.RolloutSight{}}
 		for _, name := range r.Routes {
-			seen.Rollouts[name] = admin.RolloutSight{Mark: name}
+			seen.Rollouts[name] = api.RolloutSight{Mark: name}
 		}
 		return seen, nil
 	}
@@ -61,7 +61,7 @@ func TestRolloutQueriesAreChunked(t *testing.T) {
 		t.Errorf("in questions of %v: %+v, %v", sizes, seen, err)
 	}
 	lost := errors.New("lost")
-	seen, err = queryInChunks(routes, 10, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+	seen, err = queryInChunks(routes, 10, func(r *api.RolloutSeenRequest) (*api.RolloutSeen, error) {
 		if len(r.Routes) < 10 {
 			return nil, lost
 		}
@@ -72,11 +72,11 @@ func TestRolloutQueriesAreChunked(t *testing.T) {
 	}
 	// More routes than one request may have.
 	l := &rollouts{peers: &Peers{}, router: routing.NewRouter(routing.Config{}), tracker: new(rollout.Tracker)}
-	many := make([]string, admin.MaxRollouts+1)
+	many := make([]string, api.MaxRollouts+1)
 	for i := range many {
 		many[i] = fmt.Sprint("r", i)
 	}
 	if reports := l.collectObservations(t.Context(), many); len(reports) != 1 || reports[0].Err != nil {
-		t.Errorf("more than %d: %+v", admin.MaxRollouts, reports)
+		t.Errorf("more than %d: %+v", api.MaxRollouts, reports)
 	}
 }

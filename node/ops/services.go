@@ -6,16 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/dataplane"
 	"penstock/routing/endpoint"
 )
 
 // serviceStatus returns the status of the services and their endpoints.
-func serviceStatus(d *dataplane.Dataplane, now time.Time) []admin.ServiceStatus {
-	out := []admin.ServiceStatus{}
+func serviceStatus(d *dataplane.Dataplane, now time.Time) []api.ServiceStatus {
+	out := []api.ServiceStatus{}
 	for _, svc := range d.Services() {
-		s := admin.ServiceStatus{Name: svc.Name(), Endpoints: []admin.EndpointStatus{}}
+		s := api.ServiceStatus{Name: svc.Name(), Endpoints: []api.EndpointStatus{}}
 		usable := 0
 		known := map[string]bool{}
 		for i, e := range svc.Members() {
@@ -44,8 +44,8 @@ func serviceStatus(d *dataplane.Dataplane, now time.Time) []admin.ServiceStatus 
 }
 
 // unresolved returns the status of an endpoint whose host name has no address.
-func unresolved(d *dataplane.Dataplane, address string) admin.EndpointStatus {
-	s := admin.EndpointStatus{Address: address, Health: "unresolved"}
+func unresolved(d *dataplane.Dataplane, address string) api.EndpointStatus {
+	s := api.EndpointStatus{Address: address, Health: "unresolved"}
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		if r, ok := d.Resolver.StatusOf(strings.ToLower(host)); ok {
 			s.Error = r.Err
@@ -58,9 +58,9 @@ func unresolved(d *dataplane.Dataplane, address string) admin.EndpointStatus {
 // errorRetention is how long status shows the last error of an endpoint that recovered.
 const errorRetention = time.Minute
 
-func endpointStatus(d *dataplane.Dataplane, g *endpoint.Group, e *endpoint.Endpoint, now time.Time) admin.EndpointStatus {
+func endpointStatus(d *dataplane.Dataplane, g *endpoint.Group, e *endpoint.Endpoint, now time.Time) api.EndpointStatus {
 	c := g.Condition(e, now)
-	s := admin.EndpointStatus{Address: e.Address, Health: string(c.State), Connections: e.Active(), Reason: c.Reason}
+	s := api.EndpointStatus{Address: e.Address, Health: string(c.State), Connections: e.Active(), Reason: c.Reason}
 	if e.Addr.IsValid() {
 		s.Resolved = e.Addr.String()
 	}

@@ -7,15 +7,16 @@ import (
 	"slices"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
+	"penstock/node/rpc"
 	"penstock/routing"
 )
 
 // simulate computes the effect of a change on traffic, on a copy of this node's
 // routing table.
-func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.SimulateResult, error) {
+func (d *decisions) simulate(ctx context.Context, r *api.SimulateRequest) (*api.SimulateResult, error) {
 	if passed, err := d.peers.Forward(ctx, r.Node); passed {
 		return nil, err
 	}
@@ -24,7 +25,7 @@ func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*ad
 			return nil, err
 		}
 	}
-	if err := admin.LargeResponse(ctx); err != nil {
+	if err := rpc.LargeResponse(ctx); err != nil {
 		return nil, err
 	}
 	table := d.data.Router.Table()
@@ -42,9 +43,9 @@ func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*ad
 	}
 	whatIf, err := table.WhatIf(changes, d.data.Resolver, time.Now())
 	if err != nil {
-		return nil, admin.Errorf(admin.Invalid, "%v", err)
+		return nil, api.Errorf(api.Invalid, "%v", err)
 	}
-	result := &admin.SimulateResult{Node: d.peers.self.Name}
+	result := &api.SimulateResult{Node: d.peers.self.Name}
 	summarize := func(h *connectionCounts) []string {
 		return append(whatIf.DiffSummary(h.endpoint), d.data.Kafka.DiffSummary(changes, h.cluster)...)
 	}
@@ -60,13 +61,13 @@ func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*ad
 	}
 	result.Simulation, err = whatIf.Simulate(ctx, simulation, time.Now())
 	if errors.Is(err, routing.ErrConnectionCount) {
-		err = admin.Errorf(admin.Invalid, "%v", err)
+		err = api.Errorf(api.Invalid, "%v", err)
 	}
 	return result, err
 }
 
 // simulateRequest returns the connections to simulate; nil: none.
-func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Table) (*routing.SimulateRequest, error) {
+func (d *decisions) simulateRequest(r *api.SimulateRequest, table *routing.Table) (*routing.SimulateRequest, error) {
 	if r.Connections == 0 {
 		return nil, nil
 	}
@@ -81,7 +82,7 @@ func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Tab
 		return nil, err
 	}
 	if d.data.Kafka.Table().Has(in.Listener) {
-		return nil, admin.Errorf(admin.Invalid, "listener %q serves Kafka, which has no routes to simulate", in.Listener)
+		return nil, api.Errorf(api.Invalid, "listener %q serves Kafka, which has no routes to simulate", in.Listener)
 	}
 	simulation.Input = &in
 	return simulation, nil
@@ -91,7 +92,7 @@ func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Tab
 type connectionCounts struct {
 	endpoints map[endpointKey]int64
 	clusters  map[string]int64 // by virtual cluster
-	counted   *admin.Counted   // nil: there are no other nodes
+	counted   *api.Counted     // nil: there are no other nodes
 }
 
 // endpointKey identifies an endpoint of a service.
@@ -113,7 +114,7 @@ func (d *decisions) countElsewhere(ctx context.Context) *connectionCounts {
 	if len(members) == 0 {
 		return h
 	}
-	h.counted = &admin.Counted{Nodes: 1, Of: len(members) + 1}
+	h.counted = &api.Counted{Nodes: 1, Of: len(members) + 1}
 	for i, r := range d.status.reports(ctx, members) {
 		if r == nil {
 			h.counted.Missing = append(h.counted.Missing, members[i].Name)
@@ -126,7 +127,7 @@ func (d *decisions) countElsewhere(ctx context.Context) *connectionCounts {
 }
 
 // add adds the counts of another node's report.
-func (h *connectionCounts) add(r *admin.Report) {
+func (h *connectionCounts) add(r *api.Report) {
 	for i := range r.Services {
 		service := &r.Services[i]
 		for j := range service.Endpoints {

@@ -3,16 +3,16 @@ package ops
 import (
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // A change in a cluster with a single voter gets a warning.
 func TestChangeWithSingleVoterWarns(t *testing.T) {
 	t.Parallel()
-	made := []admin.Change{{Action: admin.Unchanged}, {Action: admin.Created}}
+	made := []api.Change{{Action: api.Unchanged}, {Action: api.Created}}
 	for _, c := range []struct {
 		voters  int
-		changes []admin.Change
+		changes []api.Change
 		want    int
 	}{
 		{1, made, 1},

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"penstock/consensus"
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/routing/resource"
 )
@@ -26,7 +26,7 @@ const chunkSize = 1 << 20
 
 // saveSnapshot sends a snapshot of this node's resources. Unless the request is
 // Stale, it first waits until they are current.
-func (q *reader) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send func(*admin.Chunk) error) error {
+func (q *reader) saveSnapshot(ctx context.Context, r *api.SaveRequest, send func(*api.Chunk) error) error {
 	if !r.Stale {
 		if err := q.peers.ReadBarrier(ctx); err != nil {
 			return err
@@ -36,7 +36,7 @@ func (q *reader) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send fu
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriterSize(chunks(func(b []byte) error { return send(&admin.Chunk{Data: b}) }), chunkSize)
+	w := bufio.NewWriterSize(chunks(func(b []byte) error { return send(&api.Chunk{Data: b}) }), chunkSize)
 	if err := consensus.WriteSnapshot(w, view); err != nil {
 		return err
 	}
@@ -95,19 +95,19 @@ type upload struct {
 }
 
 // acquire reserves the upload that a part belongs to; the first part begins one.
-func (u *uploads) acquire(r *admin.UploadRequest) (*upload, error) {
+func (u *uploads) acquire(r *api.UploadRequest) (*upload, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	one := u.open[string(r.Upload)]
 	if one == nil {
 		switch {
 		case len(r.Upload) != 16:
-			return nil, admin.Errorf(admin.Invalid, "an upload name of %d bytes, want 16", len(r.Upload))
+			return nil, api.Errorf(api.Invalid, "an upload name of %d bytes, want 16", len(r.Upload))
 		case r.Offset != 0:
-			return nil, admin.Errorf(admin.Unavailable,
+			return nil, api.Errorf(api.Unavailable,
 				"the node that received the first parts no longer leads or has dropped them: send the file again")
 		case len(u.open) >= maxUploads:
-			return nil, admin.Errorf(admin.Busy, "%d snapshots are already being restored: try again later", maxUploads)
+			return nil, api.Errorf(api.Busy, "%d snapshots are already being restored: try again later", maxUploads)
 		}
 		file, err := os.CreateTemp(u.dir, ".restore-*")
 		if err != nil {
@@ -121,7 +121,7 @@ func (u *uploads) acquire(r *admin.UploadRequest) (*upload, error) {
 		u.open[string(r.Upload)] = one
 	}
 	if one.busy || r.Offset != one.size {
-		return nil, admin.Errorf(admin.Invalid, "a part at offset %d, want offset %d", r.Offset, one.size)
+		return nil, api.Errorf(api.Invalid, "a part at offset %d, want offset %d", r.Offset, one.size)
 	}
 	one.busy = true
 	return one, nil
@@ -159,14 +159,14 @@ func (u *uploads) drop(name []byte) {
 
 // restoreSnapshot takes one part of a snapshot. After the last part, it replaces
 // the resources of the cluster by those of the snapshot, in one change.
-func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*admin.RestoreResult, error) {
+func (c *changes) restoreSnapshot(ctx context.Context, r *api.UploadRequest) (*api.RestoreResult, error) {
 	one, err := c.uploads.acquire(r)
 	if err != nil {
 		return nil, err
 	}
 	if one.size+int64(len(r.Data)) > maxUpload {
 		c.uploads.drop(r.Upload)
-		return nil, admin.Errorf(admin.TooLarge, "the snapshot has more than %d bytes", maxUpload)
+		return nil, api.Errorf(api.TooLarge, "the snapshot has more than %d bytes", maxUpload)
 	}
 	_, err = one.file.WriteAt(r.Data, one.size)
 	if err != nil || r.Last {
@@ -177,13 +177,13 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (
 	}
 	if !r.Last {
 		c.uploads.release(one, len(r.Data))
-		return &admin.RestoreResult{}, nil
+		return &api.RestoreResult{}, nil
 	}
 	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
 	view, err := consensus.ReadSnapshot(bufio.NewReaderSize(whole, chunkSize), consensus.Limits{})
 	if err != nil {
 		if errors.Is(err, consensus.ErrFormat) || errors.Is(err, consensus.ErrDamaged) {
-			return nil, admin.Errorf(admin.Invalid, "cannot restore the snapshot: %v", err)
+			return nil, api.Errorf(api.Invalid, "cannot restore the snapshot: %v", err)
 		}
 		return nil, err
 	}
@@ -195,17 +195,17 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (
 	if err != nil {
 		return nil, explainTooLarge(err)
 	}
-	result.Reached, _ = c.awaitIndex(ctx, result.Index, admin.Wait{}, nil)
+	result.Reached, _ = c.awaitIndex(ctx, result.Index, api.Wait{}, nil)
 	return result, nil
 }
 
 // explainTooLarge adds to the error of a restore that is too large what the limit applies
 // to.
 func explainTooLarge(err error) error {
-	var refusal *admin.Error
-	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {
+	var refusal *api.Error
+	if !errors.As(err, &refusal) || refusal.Code != api.TooLarge {
 		return err
 	}
-	return admin.Errorf(admin.TooLarge, "a restore is a single change, and this one is too large (%s): nothing was changed; "+
+	return api.Errorf(api.TooLarge, "a restore is a single change, and this one is too large (%s): nothing was changed; "+
 		"first apply most of the resources from files (penstock apply -f), then restore: unchanged resources do not count", refusal.Message)
 }

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 func TestTooLargeRestoreExplainsTheLimit(t *testing.T) {
-	err := explainTooLarge(admin.Errorf(admin.TooLarge, "batch: too large: 70000000 bytes, the limit is 67108864"))
-	var refusal *admin.Error
-	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {
+	err := explainTooLarge(api.Errorf(api.TooLarge, "batch: too large: 70000000 bytes, the limit is 67108864"))
+	var refusal *api.Error
+	if !errors.As(err, &refusal) || refusal.Code != api.TooLarge {
 		t.Fatalf("%v", err)
 	}
 	for _, want := range []string{"the limit is 67108864", "nothing was changed", "penstock apply -f"} {

@@ -6,11 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
 	"penstock/node/lifecycle"
+	"penstock/node/rpc"
 )
 
 // status has the methods that report the state of the node and its cluster.
@@ -23,43 +24,43 @@ type status struct {
 	rollouts *rollouts
 }
 
-func (q *status) register(s *admin.Server) {
-	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(ctx context.Context, _ *admin.Empty) (*admin.Status, error) {
-		if err := admin.LargeResponse(ctx); err != nil {
+func (q *status) register(s *rpc.Server) {
+	rpc.Handle(s, api.MethodStatus, api.RoleReader, func(ctx context.Context, _ *api.Empty) (*api.Status, error) {
+		if err := rpc.LargeResponse(ctx); err != nil {
 			return nil, err
 		}
 		return q.status(ctx), nil
 	})
-	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(ctx context.Context, _ *admin.Empty) (*admin.Members, error) {
+	rpc.Handle(s, api.MethodMembers, api.RoleReader, func(ctx context.Context, _ *api.Empty) (*api.Members, error) {
 		return q.members(ctx), nil
 	})
-	admin.Handle(s, admin.MethodReport, admin.RoleNode, func(context.Context, *admin.Empty) (*admin.Report, error) {
+	rpc.Handle(s, api.MethodReport, api.RoleNode, func(context.Context, *api.Empty) (*api.Report, error) {
 		return q.report(), nil
 	})
 }
 
 // report returns the state of this node.
-func (q *status) report() *admin.Report {
+func (q *status) report() *api.Report {
 	set, view := q.catalog.InForce()
 	totals := map[string]uint64{}
 	for _, f := range q.data.Flows() {
 		totals[f.Listener()] += f.Counts().Connections
 	}
-	r := &admin.Report{
-		Node: admin.NodeStatus{
+	r := &api.Report{
+		Node: api.NodeStatus{
 			Name: q.peers.self.Name, ID: q.peers.self.ID, Role: cluster.RoleLeader, State: q.state.String(),
 			AppliedIndex: view.Index(), Resources: set.Len(), Connections: int64(q.data.Engine.Stats().Connections),
 			Address: q.peers.self.Cluster, HTTP: q.peers.self.HTTP,
 			Uptime: time.Since(q.peers.self.Started).Round(time.Second).String(), Version: q.peers.self.Version,
 		},
-		Listeners: []admin.ListenerStatus{},
+		Listeners: []api.ListenerStatus{},
 		Services:  serviceStatus(q.data, time.Now()),
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings:        q.data.PortUse().Warnings(q.peers.self.Name),
 	}
 	for _, l := range q.data.Engine.Listeners() {
-		one := admin.ListenerStatus{
+		one := api.ListenerStatus{
 			Node: q.peers.self.Name, Name: l.Name, Address: l.Address, State: "listening",
 			Connections: int64(l.Connections), Total: totals[l.Name],
 		}
@@ -77,10 +78,10 @@ const reportTimeout = 2 * time.Second
 // reports requests the reports of the other members concurrently. The result is in
 // the order of the members; nil: this node, one that is not up, or one that did
 // not answer in time.
-func (q *status) reports(ctx context.Context, members []cluster.Member) []*admin.Report {
+func (q *status) reports(ctx context.Context, members []cluster.Member) []*api.Report {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	reports := make([]*admin.Report, len(members))
+	reports := make([]*api.Report, len(members))
 	var asked sync.WaitGroup
 	for i, m := range members {
 		if m.Self || !m.Up() {
@@ -88,7 +89,7 @@ func (q *status) reports(ctx context.Context, members []cluster.Member) []*admin
 		}
 		asked.Go(func() {
 			if c, err := q.peers.cluster.Client(ctx, m.ID); err == nil {
-				reports[i], _ = admin.Call[admin.Report](ctx, c, admin.MethodReport, admin.Empty{})
+				reports[i], _ = rpc.Call[api.Report](ctx, c, api.MethodReport, api.Empty{})
 			}
 		})
 	}
@@ -99,15 +100,15 @@ func (q *status) reports(ctx context.Context, members []cluster.Member) []*admin
 // status combines the reports of the nodes. Services and listeners are those of
 // this node, plus the listeners that fail on other nodes. Warnings are those of
 // all nodes.
-func (q *status) status(ctx context.Context) *admin.Status {
+func (q *status) status(ctx context.Context) *api.Status {
 	own := q.report()
 	set, _ := q.catalog.InForce()
-	s := &admin.Status{
+	s := &api.Status{
 		Leader: q.peers.self.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters,
 		Rollouts: q.rollouts.unfinished(), NotAccepted: q.gateways.problems(set), Warnings: own.Warnings,
 	}
 	if q.peers.cluster == nil {
-		s.Nodes = []admin.NodeStatus{own.Node}
+		s.Nodes = []api.NodeStatus{own.Node}
 		return s
 	}
 	_, s.Leader, _ = q.peers.cluster.Leader()
@@ -116,7 +117,7 @@ func (q *status) status(ctx context.Context) *admin.Status {
 	reports := q.reports(ctx, members)
 	newest := own.Node.AppliedIndex
 	for i, m := range members {
-		one := admin.NodeStatus{
+		one := api.NodeStatus{
 			Name: m.Name, ID: m.ID, State: cluster.StateUnreachable, AppliedIndex: m.Facts.AppliedIndex,
 			Address: m.Cluster, HTTP: m.HTTP, Version: m.Version,
 		}
@@ -138,8 +139,8 @@ func (q *status) status(ctx context.Context) *admin.Status {
 	return s
 }
 
-func failing(list []admin.ListenerStatus) []admin.ListenerStatus {
-	return slices.DeleteFunc(list, func(l admin.ListenerStatus) bool { return l.State != "failed" })
+func failing(list []api.ListenerStatus) []api.ListenerStatus {
+	return slices.DeleteFunc(list, func(l api.ListenerStatus) bool { return l.State != "failed" })
 }
 
 // stateSuspect is the state of a node that gossip reports up but that does not
@@ -148,18 +149,18 @@ const stateSuspect = "suspect"
 
 // members lists the nodes with the state that gossip last reported, corrected by a
 // liveness probe.
-func (q *status) members(ctx context.Context) *admin.Members {
+func (q *status) members(ctx context.Context) *api.Members {
 	if q.peers.cluster == nil {
 		r := q.report().Node
-		return &admin.Members{{
+		return &api.Members{{
 			Name: r.Name, ID: r.ID, Role: r.Role, State: r.State, Address: r.Address, Version: r.Version, Connections: r.Connections,
 		}}
 	}
-	list := admin.Members{}
+	list := api.Members{}
 	q.peers.cluster.ProbeLiveness(ctx)
 	silent := q.peers.cluster.Silent()
 	for _, m := range q.peers.cluster.Members() {
-		one := admin.Member{
+		one := api.Member{
 			Name: m.Name, ID: m.ID, Role: m.Role, State: m.State, Address: m.Cluster, Version: m.Version, Connections: m.Facts.Connections,
 		}
 		switch {

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/dataplane"
+	"penstock/node/rpc"
 )
 
 // minInterval is the shortest interval between two samples of top.
@@ -19,9 +20,9 @@ type top struct {
 }
 
 // top sends samples of this node, of another, or of the whole cluster.
-func (t *top) top(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+func (t *top) top(ctx context.Context, r *api.TopRequest, send func(*api.TopSample) error) error {
 	if r.Interval < minInterval {
-		return admin.Errorf(admin.Invalid, "invalid interval %v: want %v or more", r.Interval, minInterval)
+		return api.Errorf(api.Invalid, "invalid interval %v: want %v or more", r.Interval, minInterval)
 	}
 	own := r.Node == "" || r.Node == t.peers.self.Name || r.Node == t.peers.self.ID
 	switch {
@@ -30,22 +31,22 @@ func (t *top) top(ctx context.Context, r *admin.TopRequest, send func(*admin.Top
 	case own:
 		return t.topHere(ctx, r, send)
 	case t.peers.cluster == nil:
-		return admin.Errorf(admin.NotFound, "there is no node %q; this one is %q", r.Node, t.peers.self.Name)
+		return api.Errorf(api.NotFound, "there is no node %q; this one is %q", r.Node, t.peers.self.Name)
 	}
-	return t.forwardTop(ctx, r.Node, &admin.TopRequest{Interval: r.Interval, Count: r.Count, Connections: r.Connections}, send)
+	return t.forwardTop(ctx, r.Node, &api.TopRequest{Interval: r.Interval, Count: r.Count, Connections: r.Connections}, send)
 }
 
 // forwardTop forwards the samples of another node.
-func (t *top) forwardTop(ctx context.Context, node string, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+func (t *top) forwardTop(ctx context.Context, node string, r *api.TopRequest, send func(*api.TopSample) error) error {
 	c, err := t.peers.cluster.Client(ctx, node)
 	if err != nil {
 		return err
 	}
-	return admin.Stream(ctx, c, admin.MethodTop, r, send)
+	return rpc.Stream(ctx, c, api.MethodTop, r, send)
 }
 
 // topHere sends a sample of the flows after each interval.
-func (t *top) topHere(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+func (t *top) topHere(ctx context.Context, r *api.TopRequest, send func(*api.TopSample) error) error {
 	ticker := time.NewTicker(r.Interval)
 	defer ticker.Stop()
 	last, at := t.sample(), time.Now()
@@ -56,7 +57,7 @@ func (t *top) topHere(ctx context.Context, r *admin.TopRequest, send func(*admin
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if err := admin.LargeResponse(ctx); err != nil {
+		if err := rpc.LargeResponse(ctx); err != nil {
 			return err
 		}
 		next, now := t.sample(), time.Now()
@@ -79,11 +80,11 @@ func (t *top) topHere(ctx context.Context, r *admin.TopRequest, send func(*admin
 const maxLatest = 1000
 
 // latest describes the newest connections, at most limit.
-func (t *top) latest(limit int) []admin.Connection {
-	var list []admin.Connection
+func (t *top) latest(limit int) []api.Connection {
+	var list []api.Connection
 	for _, c := range t.data.Engine.Connections(limit) {
 		service, at, _ := strings.Cut(c.Label, " ")
-		one := admin.Connection{
+		one := api.Connection{
 			ID: c.ID, Listener: c.Listener, SNI: c.ServerName, Service: service, Endpoint: at, Phase: c.Phase,
 			BytesIn: c.BytesIn, BytesOut: c.BytesOut, Age: c.Age, Idle: c.Idle,
 		}
@@ -96,14 +97,14 @@ func (t *top) latest(limit int) []admin.Connection {
 }
 
 // sample returns the current counters of each flow with a service.
-func (t *top) sample() map[*dataplane.Flow]admin.Flow {
-	m := map[*dataplane.Flow]admin.Flow{}
+func (t *top) sample() map[*dataplane.Flow]api.Flow {
+	m := map[*dataplane.Flow]api.Flow{}
 	for _, f := range t.data.Flows() {
 		if f.Service() == "" {
 			continue
 		}
 		c := f.Counts()
-		m[f] = admin.Flow{
+		m[f] = api.Flow{
 			Listener: f.Listener(), Service: f.Service(), Connections: c.Active,
 			Total: c.Connections, BytesIn: c.BytesIn, BytesOut: c.BytesOut,
 		}
@@ -112,10 +113,10 @@ func (t *top) sample() map[*dataplane.Flow]admin.Flow {
 }
 
 // compare computes the rates between two samples.
-func (t *top) compare(last, next map[*dataplane.Flow]admin.Flow, now time.Time, over time.Duration) *admin.TopSample {
-	s := &admin.TopSample{
+func (t *top) compare(last, next map[*dataplane.Flow]api.Flow, now time.Time, over time.Duration) *api.TopSample {
+	s := &api.TopSample{
 		Node: t.peers.self.Name, At: now, Interval: over,
-		Connections: int64(t.data.Engine.Stats().Connections), Flows: []admin.Flow{},
+		Connections: int64(t.data.Engine.Stats().Connections), Flows: []api.Flow{},
 	}
 	for _, f := range t.data.Flows() {
 		one, ok := next[f]

@@ -7,20 +7,21 @@ import (
 	"slices"
 	"strings"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 	"penstock/node/cluster"
+	"penstock/node/rpc"
 )
 
 // topCluster sends the sums of all nodes' samples. Each round requests one sample
 // from every node. It ends when all have answered, or reportTimeout after the
 // interval.
-func (t *top) topCluster(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+func (t *top) topCluster(ctx context.Context, r *api.TopRequest, send func(*api.TopSample) error) error {
 	for i := 0; r.Count == 0 || i < r.Count; i++ {
 		parts := t.topRound(ctx, r)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := admin.LargeResponse(ctx); err != nil {
+		if err := rpc.LargeResponse(ctx); err != nil {
 			return err
 		}
 		if err := send(sumTop(parts, r.Connections)); err != nil {
@@ -33,21 +34,21 @@ func (t *top) topCluster(ctx context.Context, r *admin.TopRequest, send func(*ad
 // topPart is the answer of one node in a round.
 type topPart struct {
 	node   string
-	sample *admin.TopSample
+	sample *api.TopSample
 	err    error // if not nil, sample is nil
 }
 
 // topRound requests one sample from each node. The result is sorted by name.
-func (t *top) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
+func (t *top) topRound(ctx context.Context, r *api.TopRequest) []topPart {
 	ctx, cancel := context.WithTimeout(ctx, r.Interval+reportTimeout)
 	defer cancel()
-	one := &admin.TopRequest{Interval: r.Interval, Count: 1, Connections: r.Connections}
+	one := &api.TopRequest{Interval: r.Interval, Count: 1, Connections: r.Connections}
 	members := t.peers.cluster.Members()
 	answers := make(chan topPart, len(members))
 	for _, m := range members {
 		go func() {
 			p := topPart{node: m.Name}
-			take := func(s *admin.TopSample) error { p.sample = s; return nil }
+			take := func(s *api.TopSample) error { p.sample = s; return nil }
 			switch {
 			case m.Self:
 				p.err = t.topHere(ctx, one, take)
@@ -71,7 +72,7 @@ func (t *top) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
 }
 
 // topMember streams the samples of another node while it is up.
-func (t *top) topMember(ctx context.Context, m cluster.Member, r *admin.TopRequest, take func(*admin.TopSample) error) error {
+func (t *top) topMember(ctx context.Context, m cluster.Member, r *api.TopRequest, take func(*api.TopSample) error) error {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go t.peers.whileUp(asking, m.ID, cancel)
@@ -89,11 +90,11 @@ func (t *top) topMember(ctx context.Context, m cluster.Member, r *admin.TopReque
 
 // sumTop adds up the samples of the nodes. latest bounds the connections that it
 // lists.
-func sumTop(parts []topPart, latest int) *admin.TopSample {
-	sum := &admin.TopSample{Flows: []admin.Flow{}}
+func sumTop(parts []topPart, latest int) *api.TopSample {
+	sum := &api.TopSample{Flows: []api.Flow{}}
 	flows, clusters := map[[2]string]int{}, map[string]int{}
 	for _, p := range parts {
-		node := admin.NodeSample{Name: p.node}
+		node := api.NodeSample{Name: p.node}
 		if p.err != nil {
 			node.Error = p.err.Error()
 			sum.Nodes = append(sum.Nodes, node)
@@ -114,7 +115,7 @@ func sumTop(parts []topPart, latest int) *admin.TopSample {
 			if !ok {
 				at = len(sum.Flows)
 				flows[[2]string{f.Listener, f.Service}] = at
-				sum.Flows = append(sum.Flows, admin.Flow{Listener: f.Listener, Service: f.Service})
+				sum.Flows = append(sum.Flows, api.Flow{Listener: f.Listener, Service: f.Service})
 			}
 			addFlow(&sum.Flows[at], &f)
 		}
@@ -123,7 +124,7 @@ func sumTop(parts []topPart, latest int) *admin.TopSample {
 			if !ok {
 				at = len(sum.VirtualClusters)
 				clusters[c.Name] = at
-				sum.VirtualClusters = append(sum.VirtualClusters, admin.ClusterRate{Name: c.Name})
+				sum.VirtualClusters = append(sum.VirtualClusters, api.ClusterRate{Name: c.Name})
 			}
 			to := &sum.VirtualClusters[at]
 			to.Requests, to.Errors, to.Throttled = to.Requests+c.Requests, to.Errors+c.Errors, to.Throttled+c.Throttled
@@ -134,11 +135,11 @@ func sumTop(parts []topPart, latest int) *admin.TopSample {
 		}
 		sum.Nodes = append(sum.Nodes, node)
 	}
-	slices.SortFunc(sum.Flows, func(a, b admin.Flow) int {
+	slices.SortFunc(sum.Flows, func(a, b api.Flow) int {
 		return cmp.Or(strings.Compare(a.Listener, b.Listener), strings.Compare(a.Service, b.Service))
 	})
-	slices.SortFunc(sum.VirtualClusters, func(a, b admin.ClusterRate) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortStableFunc(sum.Latest, func(a, b admin.Connection) int { return cmp.Compare(a.Age, b.Age) })
+	slices.SortFunc(sum.VirtualClusters, func(a, b api.ClusterRate) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(sum.Latest, func(a, b api.Connection) int { return cmp.Compare(a.Age, b.Age) })
 	if len(sum.Latest) > latest {
 		sum.Latest = sum.Latest[:latest]
 	}
@@ -146,7 +147,7 @@ func sumTop(parts []topPart, latest int) *admin.TopSample {
 }
 
 // addFlow adds one node's part of a flow to the sum.
-func addFlow(to, f *admin.Flow) {
+func addFlow(to, f *api.Flow) {
 	to.Connections += f.Connections
 	to.NewRate += f.NewRate
 	to.InRate += f.InRate

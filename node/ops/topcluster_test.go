@@ -5,26 +5,26 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/api"
 )
 
 // A sample of the cluster sums the samples of its nodes, names those without one,
 // and lists the newest connections of all.
 func TestTopSumsTheNodesOfTheCluster(t *testing.T) {
 	t.Parallel()
-	flow := func(service string, n int64, rate float64) admin.Flow {
-		return admin.Flow{Listener: "edge", Service: service, Connections: n, NewRate: rate, InRate: 10 * rate, Total: uint64(n)}
+	flow := func(service string, n int64, rate float64) api.Flow {
+		return api.Flow{Listener: "edge", Service: service, Connections: n, NewRate: rate, InRate: 10 * rate, Total: uint64(n)}
 	}
 	s := sumTop([]topPart{
-		{node: "n1", sample: &admin.TopSample{
-			Node: "n1", Connections: 3, Interval: time.Second, Flows: []admin.Flow{flow("b", 2, 1), flow("a", 1, 1)},
-			Latest:          []admin.Connection{{ID: 1, Age: 5 * time.Second}, {ID: 2, Age: 9 * time.Second}},
-			VirtualClusters: []admin.ClusterRate{{Name: "t1", Requests: 2}},
+		{node: "n1", sample: &api.TopSample{
+			Node: "n1", Connections: 3, Interval: time.Second, Flows: []api.Flow{flow("b", 2, 1), flow("a", 1, 1)},
+			Latest:          []api.Connection{{ID: 1, Age: 5 * time.Second}, {ID: 2, Age: 9 * time.Second}},
+			VirtualClusters: []api.ClusterRate{{Name: "t1", Requests: 2}},
 		}},
-		{node: "n2", sample: &admin.TopSample{
-			Node: "n2", Connections: 4, Interval: 2 * time.Second, Flows: []admin.Flow{flow("b", 4, 3)},
-			Latest:          []admin.Connection{{ID: 1, Age: 7 * time.Second}},
-			VirtualClusters: []admin.ClusterRate{{Name: "t1", Requests: 3}},
+		{node: "n2", sample: &api.TopSample{
+			Node: "n2", Connections: 4, Interval: 2 * time.Second, Flows: []api.Flow{flow("b", 4, 3)},
+			Latest:          []api.Connection{{ID: 1, Age: 7 * time.Second}},
+			VirtualClusters: []api.ClusterRate{{Name: "t1", Requests: 3}},
 		}},
 		{node: "n3", err: errors.New("did not answer")},
 	}, 2)
