@@ -133,9 +133,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err = n.makeComponents(); err != nil {
 		return nil, err
 	}
-	// 5. The store's content takes effect, and from now on every change of it.
-	//    The first resources are applied through the admin methods, as commands
-	//    do it, so the cluster port is open from here.
+	// 5. The store's content takes effect, and from now on every change of it. The first
+	//    resources are applied through the admin methods, so the cluster port is open from here.
 	n.background.Go(n.follow)
 	n.background.Go(n.housekeep)
 	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })

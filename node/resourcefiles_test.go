@@ -126,7 +126,7 @@ func TestSyncedFilesAreAppliedAndPruned(t *testing.T) {
 func TestFaultyFilesChangeNothing(t *testing.T) {
 	t.Parallel()
 	n, f, log := startWithFile(t, true, serviceA)
-	nodetest.WaitFor(t, "the first sync", func() bool { return log.has("say acts") })
+	nodetest.WaitFor(t, "the first sync", func() bool { return log.has("the files of --resources are in effect") })
 	f.write(serviceB + "---\nkind: Service\nname: a\nspec:\n  endpoint: []\n")
 	n.Reread()
 	nodetest.WaitFor(t, "the fault", func() bool { return log.has("have faults; nothing was changed", f.path+":8: Service/a spec.endpoint") })
@@ -144,7 +144,7 @@ func TestFaultyFilesChangeNothing(t *testing.T) {
 	}
 	f.write(serviceA + "---\n" + serviceB)
 	n.Reread()
-	nodetest.WaitFor(t, "the mended files", func() bool { return log.has("say acts", "Service/b created") })
+	nodetest.WaitFor(t, "the mended files", func() bool { return log.has("the files of --resources are in effect", "Service/b created") })
 }
 
 // With seed, Reread logs how the files differ and applies nothing.
