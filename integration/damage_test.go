@@ -150,7 +150,7 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	victim.launch()
-	if !strings.Contains(victim.log(), "the one before it is tried") {
+	if !strings.Contains(victim.log(), "trying the one before it") {
 		t.Error("nothing is said of a snapshot that cannot be read")
 	}
 	has("a damaged snapshot")
