@@ -215,11 +215,8 @@ func (tr *trace) rules(p *policy) {
 	tr.add(step)
 }
 
-// rule adds the step that matches a request against the rules.
-func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
-	if tr == nil {
-		return
-	}
+// addRule adds the step that matches a request against the rules.
+func (tr *trace) addRule(p *policy, q *Request, m httprule.Match, fits bool) {
 	step := Step{Name: "rule", Looked: fmt.Sprintf("%s %s in MeshHTTPRoute %s", q.Method, q.Path, p.route)}
 	switch {
 	case m.TooLong:
@@ -233,30 +230,21 @@ func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
 	tr.add(step)
 }
 
-func (tr *trace) redirect(a *RequestDecision) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addRedirect(a *RequestDecision) {
 	tr.add(Step{Name: "redirect", Looked: "RequestRedirect", Result: fmt.Sprintf("%d %s", a.Status, a.Location)})
 }
 
-// ruleSplit adds the step that picks the backend of a rule.
-func (tr *trace) ruleSplit(route string, rule int, sh *shares, turn int) {
-	if tr == nil {
-		return
-	}
+// addRuleSplit adds the step that picks the backend of a rule.
+func (tr *trace) addRuleSplit(route string, rule int, sh *shares, turn int) {
 	tr.split(fmt.Sprintf("rules[%d] of %s", rule, route), sh, turn)
 	if turn == noTurn {
 		tr.result("no backend has both weight and endpoints: answered %d (%s)", statusUnavailable, NoBackend)
 	}
 }
 
-// filters adds what a rule changes. Header values may be secrets, so only names
+// addFilters adds what a rule changes. Header values may be secrets, so only names
 // are shown.
-func (tr *trace) filters(rule *resource.HTTPRule, a *RequestDecision, q *Request) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addFilters(rule *resource.HTTPRule, a *RequestDecision, q *Request) {
 	for i := range rule.Default.Filters {
 		f := &rule.Default.Filters[i]
 		switch f.Type {

@@ -13,21 +13,14 @@ import (
 )
 
 // trace records the steps of a decision. It is nil on the data path, where the
-// methods that the decision calls do nothing: they take values that exist
-// anyway, and format them only after the check for nil.
+// methods that decisions call do nothing: see trace_steps.go.
 type trace struct{ explanation Explanation }
-
-// enabled reports whether steps are recorded.
-func (tr *trace) enabled() bool { return tr != nil }
 
 func (tr *trace) add(s Step) {
 	tr.explanation.Steps = append(tr.explanation.Steps, s)
 }
 
-func (tr *trace) listener(in *Input, l *Listener) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addListener(in *Input, l *Listener) {
 	s := Step{Name: "listener", Looked: in.Listener}
 	switch {
 	case l == nil:
@@ -74,17 +67,11 @@ func (tr *trace) result(format string, args ...any) {
 	steps[len(steps)-1].Result = fmt.Sprintf(format, args...)
 }
 
-func (tr *trace) nameRefused(reason Reason, why string) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addNameRefused(reason Reason, why string) {
 	tr.result("%s: closed (%s)", why, reason)
 }
 
-func (tr *trace) defaultService(service string, reason Reason, why string) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addDefaultService(service string, reason Reason, why string) {
 	if reason != OK {
 		tr.result("%s, and the listener has no default service: closed (%s)", why, reason)
 		return
@@ -92,10 +79,7 @@ func (tr *trace) defaultService(service string, reason Reason, why string) {
 	tr.result("%s: the listener's service, %s", why, service)
 }
 
-func (tr *trace) match(m *hostname.Match[*target], service, protocol string) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addMatch(m *hostname.Match[*target], service, protocol string) {
 	how := "exact name " + m.Suffix
 	if m.Wildcard {
 		how = "longest wildcard " + m.Pattern()
@@ -123,10 +107,7 @@ func protocolsOf(t *target) string {
 	return strings.Join(all, " ")
 }
 
-func (tr *trace) destination(name string, s *Service) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addDestination(name string, s *Service) {
 	step := Step{Name: "destination", Looked: name}
 	switch {
 	case s == nil:
@@ -139,17 +120,11 @@ func (tr *trace) destination(name string, s *Service) {
 	tr.add(step)
 }
 
-func (tr *trace) noPolicy(s *Service) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addNoPolicy(s *Service) {
 	tr.add(Step{Name: "policy", Looked: "routes to " + s.name, Result: "none: the destination itself"})
 }
 
-func (tr *trace) source(s *source) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addSource(s *source) {
 	isSource := func(s Step) bool { return s.Name == "source" }
 	if slices.ContainsFunc(tr.explanation.Steps, isSource) {
 		return // recorded for MeshHTTPRoutes
@@ -162,10 +137,7 @@ func (tr *trace) source(s *source) {
 	tr.add(Step{Name: "source", Looked: "tags of the client, its network, the listener and the node", Result: result, Tags: all})
 }
 
-func (tr *trace) policies(s *Service, src *source, chosen *policy) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addPolicies(s *Service, src *source, chosen *policy) {
 	step := Step{Name: "policy", Looked: "routes to " + s.name, Result: "none matches this source: the destination itself"}
 	if chosen != nil {
 		step.Result = policyText(chosen.route)
@@ -190,10 +162,7 @@ func refText(r *resource.TargetRef) string {
 	return resource.SubsetText(strings.TrimSpace(r.Kind+" "+r.Name), r.Tags)
 }
 
-func (tr *trace) split(of string, sh *shares, turn int) {
-	if tr == nil {
-		return
-	}
+func (tr *trace) addSplit(of string, sh *shares, turn int) {
 	step := Step{Name: "backend", Looked: "backends of " + of}
 	sum, live := 0, 0
 	for _, w := range sh.weight {
@@ -219,11 +188,8 @@ func (tr *trace) split(of string, sh *shares, turn int) {
 	tr.add(step)
 }
 
-// rollout adds to the last step that its weights are those of a rollout.
-func (tr *trace) rollout(o *rollout) {
-	if tr == nil {
-		return
-	}
+// addRollout adds to the last step that its weights are those of a rollout.
+func (tr *trace) addRollout(o *rollout) {
 	if place := o.current(); place != nil {
 		step := &tr.explanation.Steps[len(tr.explanation.Steps)-1]
 		step.Looked += ", with the " + place.String()
