@@ -64,11 +64,11 @@ func TestLargeMessagesMayExceedTheTimeout(t *testing.T) {
 	// transfer.
 	const timeout, reads, pause = time.Second, 64, 50 * time.Millisecond
 	_, _, dialled, accepted := connectedStreams(t, timeout)
-	const size = 8 << 20
+	const size = 32 << 20 // the kernel's buffers may take 10 MiB of it at once
 	if err := dialled.SetDeadline(time.Now().Add(timeout / 2)); err != nil {
 		t.Fatal(err)
 	}
-	go func() { // 8 MiB in more than a second
+	go func() { // 22 MiB in two seconds
 		b := make([]byte, size/reads)
 		next := time.NewTicker(pause)
 		defer next.Stop()

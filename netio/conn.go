@@ -252,19 +252,6 @@ func (s *clientSide) Failed(err error) {
 	}
 }
 
-// handshakeReason names why TLS with a client failed.
-func handshakeReason(err error) Reason {
-	switch {
-	case errors.Is(err, tlsstream.ErrNoCertificate):
-		return HandshakeNoCertificate
-	case errors.Is(err, tlsstream.ErrBadCertificate):
-		return HandshakeBadCertificate
-	case errors.Is(err, tlsstream.ErrRefused):
-		return HandshakeRefused
-	}
-	return HandshakeFailed
-}
-
 func (s *upstreamSide) Connected() { (*Conn)(s).connected() }
 
 func (s *upstreamSide) Received(p []byte) {

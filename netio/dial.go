@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"syscall"
 	"time"
 
 	"penstock/netio/pipe"
 	"penstock/netio/proxyproto"
 	"penstock/netio/reactor"
-	"penstock/netio/tlsstream"
 )
 
 // Errors that Plan.Next receives, possibly wrapped. All others are the
@@ -26,26 +24,6 @@ var (
 )
 
 const defaultConnectTimeout = time.Second
-
-// ConnectReason returns the reason for closing a connection whose last attempt
-// failed with err.
-func ConnectReason(err error) Reason {
-	switch {
-	case errors.Is(err, ErrConnectTimeout) || isErrno(err, syscall.ETIMEDOUT):
-		return ConnectTimeout
-	case errors.Is(err, tlsstream.ErrBusy):
-		return LimitHandshakes
-	case errors.Is(err, ErrUpstreamTLS):
-		return UpstreamTLS
-	case isErrno(err, syscall.ECONNREFUSED):
-		return ConnectRefused
-	case isErrno(err, syscall.EMFILE, syscall.ENFILE):
-		return LimitFiles
-	case isErrno(err, syscall.EADDRNOTAVAIL):
-		return LimitPorts
-	}
-	return ConnectError
-}
 
 // connect makes the next attempt; err is how the one before ended. In
 // ModePlain the client is not read meanwhile: what it says waits in the

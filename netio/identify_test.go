@@ -114,9 +114,7 @@ func TestNoHello(t *testing.T) {
 			if e := r.wantEnd(t, test.why); e.routed || len(routed) != 0 {
 				t.Error("it was routed")
 			}
-			if used := r.Stats().BudgetUsed; used != 0 {
-				t.Errorf("%d bytes still charged", used)
-			}
+			waitFor(t, "the memory to be given back", func() bool { return r.Stats().BudgetUsed == 0 })
 		})
 	}
 }

@@ -1,5 +1,12 @@
 package netio
 
+import (
+	"errors"
+	"syscall"
+
+	"penstock/netio/tlsstream"
+)
+
 // Reason says why a connection ended. The list is fixed and documented
 // (docs/reasons.md); each reason is a label in metrics and in the access log.
 // Reasons that a Handler gives are its own, of the same form.
@@ -67,3 +74,36 @@ const (
 	// Internal: a fault in Penstock itself.
 	Internal Reason = "internal_error"
 )
+
+// handshakeReason names why TLS with a client failed.
+func handshakeReason(err error) Reason {
+	switch {
+	case errors.Is(err, tlsstream.ErrNoCertificate):
+		return HandshakeNoCertificate
+	case errors.Is(err, tlsstream.ErrBadCertificate):
+		return HandshakeBadCertificate
+	case errors.Is(err, tlsstream.ErrRefused):
+		return HandshakeRefused
+	}
+	return HandshakeFailed
+}
+
+// ConnectReason returns the reason for closing a connection whose last attempt
+// failed with err.
+func ConnectReason(err error) Reason {
+	switch {
+	case errors.Is(err, ErrConnectTimeout) || isErrno(err, syscall.ETIMEDOUT):
+		return ConnectTimeout
+	case errors.Is(err, tlsstream.ErrBusy):
+		return LimitHandshakes
+	case errors.Is(err, ErrUpstreamTLS):
+		return UpstreamTLS
+	case isErrno(err, syscall.ECONNREFUSED):
+		return ConnectRefused
+	case isErrno(err, syscall.EMFILE, syscall.ENFILE):
+		return LimitFiles
+	case isErrno(err, syscall.EADDRNOTAVAIL):
+		return LimitPorts
+	}
+	return ConnectError
+}

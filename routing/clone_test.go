@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"penstock/routing/endpoint"
 	"penstock/routing/resource"
-
-	"pgregory.net/rapid"
 )
 
 // outcomes returns where the next n connections go.

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/routing/resource"
-
 	"pgregory.net/rapid"
+
+	"penstock/routing/resource"
 )
 
 // certificate returns a self-signed certificate for these names.

@@ -10,10 +10,10 @@ import (
 	"time"
 	"unsafe"
 
+	"pgregory.net/rapid"
+
 	"penstock/routing/endpoint"
 	"penstock/routing/resource"
-
-	"pgregory.net/rapid"
 )
 
 // service returns a service with n endpoints, 10.0.0.0:1 and up.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"penstock/routing/resource"
-
 	"pgregory.net/rapid"
+
+	"penstock/routing/resource"
 )
 
 // routeFor returns a route from a source to one destination.

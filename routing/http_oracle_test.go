@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/routing/resource"
-
 	"pgregory.net/rapid"
+
+	"penstock/routing/resource"
 )
 
 // clientProtocol returns the protocol of a source: by the first layer with a

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/routing/resource"
-
 	"pgregory.net/rapid"
+
+	"penstock/routing/resource"
 )
 
 // oracle applies the documented rules of MeshTCPRoute literally, one after the

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/routing/resource"
-
 	"pgregory.net/rapid"
+
+	"penstock/routing/resource"
 )
 
 // rollout writes the state of a route's rollout like the leader: its phase,

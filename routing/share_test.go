@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"penstock/routing/resource"
-
 	"pgregory.net/rapid"
+
+	"penstock/routing/resource"
 )
 
 // splitOver returns a router with listeners of these names and a service that

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"unsafe"
 
-	"penstock/netio/stream"
 	"pgregory.net/rapid"
+
+	"penstock/netio/stream"
 )
 
 // world is a relay with a peer at each side. Each peer's history is the

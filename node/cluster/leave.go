@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -10,128 +9,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/node/rpc"
-	"penstock/node/trust"
 )
-
-// Remove takes a node that will not come back out of the cluster. Unless
-// forced, it refuses if that node is up, and if too few voters would remain to
-// decide anything.
-func (c *Cluster) Remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
-	return retryUnknown(func(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
-		return askLeader(ctx, c, api.MethodRemove, req, c.remove)
-	}, api.NotFound)(ctx, req)
-}
-
-func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
-	snap, err := c.currentSnapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m, err := c.Resolve(req.Node)
-	switch id, going := c.findDeparting(snap, req.Node); {
-	case err != nil && going: // removed by an earlier request, or leaving by itself
-		return &api.Empty{}, c.awaitRemoval(ctx, id)
-	case err != nil:
-		return nil, err
-	case m.Self:
-		return nil, api.Errorf(api.Refused, "%s is up and leads the cluster: use penstock leave %s instead", m.Name, m.Name)
-	case m.Up() && !req.Force:
-		return nil, api.Errorf(api.Refused, "%s is up at %s: use penstock leave instead, or add --force", m.Name, m.Cluster)
-	}
-	if err := c.checkQuorumWithout(ctx, m.ID); err != nil && !req.Force {
-		if errors.Is(err, consensus.ErrQuorum) {
-			err = api.Errorf(api.Refused, "%v: bring the others back, or remove them first", err)
-		}
-		var refused *api.Error
-		if errors.As(err, &refused) && refused.Code == api.Refused {
-			return nil, api.Errorf(api.Refused, "%s; or add --force", refused.Message)
-		}
-		return nil, err
-	}
-	if err := c.markDeparted(ctx, m.ID, "remove"); err != nil {
-		return nil, err
-	}
-	return &api.Empty{}, c.awaitRemoval(ctx, m.ID)
-}
-
-// findDeparting finds a node, by ID or name, that is no longer a member but
-// still in Raft's configuration.
-func (c *Cluster) findDeparting(snap consensus.Snapshot, nameOrID string) (id string, ok bool) {
-	servers, _ := c.servers()
-	for _, s := range servers {
-		r, known := record(snap, s.id)
-		if known && !r.member() && (r.ID == nameOrID || r.Name == nameOrID) {
-			return r.ID, true
-		}
-	}
-	return "", false
-}
-
-// quorumWithout returns an error if the voters that remain without a node
-// cannot decide.
-func quorumWithout(members []Member, id string) error {
-	voters, up, was := 0, 0, false
-	var down []string
-	name := id
-	for _, m := range members {
-		switch {
-		case m.ID == id:
-			was, name = m.Role != RoleNonVoter, m.Name
-		case m.Role == RoleNonVoter:
-		case m.Up():
-			voters, up = voters+1, up+1
-		default:
-			voters++
-			down = append(down, m.Name)
-		}
-	}
-	need := voters/2 + 1
-	switch {
-	case !was:
-		return nil
-	case voters == 0:
-		return api.Errorf(api.Refused, "%s is the only voter: without it there is no cluster; stop it instead", name)
-	case up < need:
-		return api.Errorf(api.Refused, "without %s there are %d voters; %d must be up to commit anything, and %d are; "+
-			"unreachable: %s; bring the missing ones back, or remove them first", name, voters, need, up, listNames(down))
-	}
-	return nil
-}
-
-// checkQuorumWithout returns an error, on the leader, if the others cannot
-// decide without a node: by the members' states, and by the voters that answer
-// now (consensus.ErrQuorum).
-func (c *Cluster) checkQuorumWithout(ctx context.Context, id string) error {
-	if err := quorumWithout(c.Members(), id); err != nil {
-		return err
-	}
-	return c.Store().CheckQuorumWithout(ctx, id)
-}
-
-// awaitRemoval waits until a node is no longer in Raft's configuration: until
-// then its vote counts. If ctx ends first, the node is no longer a member all
-// the same, and a repeated request waits again.
-func (c *Cluster) awaitRemoval(ctx context.Context, id string) error {
-	for {
-		changes := c.Store().Changes()
-		servers, _ := c.servers()
-		there := false
-		for _, s := range servers {
-			there = there || s.id == id
-		}
-		if !there {
-			return nil
-		}
-		notify(c.leadWake)
-		select {
-		case <-changes:
-		case <-time.After(c.cfg.Timing.Tick):
-		case <-ctx.Done():
-			return api.Errorf(api.UnknownOutcome, "the node is no longer a member, "+
-				"but the voters have not agreed in time to continue without it; repeat the request to wait again")
-		}
-	}
-}
 
 // Leave takes this node out of its cluster for good and stops it. Its data
 // folder is marked, and does not start again.
@@ -290,10 +168,6 @@ func (c *Cluster) MayLeave() error {
 	return quorumWithout(members, c.ID())
 }
 
-// HandOver gives the lead to another voter that is up and stays in service, if
-// this node leads and there is one: before a drain, for example.
-func (c *Cluster) HandOver(ctx context.Context) { c.transferLead(ctx, true) }
-
 // requestDeparture has the leader take this node out; errStillLeads if this
 // node leads.
 func (c *Cluster) requestDeparture(ctx context.Context) error {
@@ -326,96 +200,4 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*api.Em
 		return nil, err
 	}
 	return &api.Empty{}, c.awaitRemoval(ctx, req.ID)
-}
-
-// Transfer hands the lead to a node, by ID or name; "": to the fittest.
-func (c *Cluster) Transfer(ctx context.Context, req *api.TransferRequest) (*api.Empty, error) {
-	return askLeader(ctx, c, api.MethodTransfer, req, c.transfer)
-}
-
-func (c *Cluster) transfer(ctx context.Context, req *api.TransferRequest) (*api.Empty, error) {
-	to := ""
-	if req.To != "" {
-		m, err := c.Resolve(req.To)
-		switch {
-		case err != nil:
-			return nil, err
-		case m.Role == RoleNonVoter:
-			return nil, api.Errorf(api.Refused, "%s is not a voter, so it cannot lead", m.Name)
-		case !m.Up():
-			return nil, api.Errorf(api.Refused, "%s is unreachable", m.Name)
-		}
-		to = m.ID
-	} else if successors := c.successors(c.Silent()); len(successors) > 0 {
-		to = successors[0].ID
-	}
-	if err := c.Store().Transfer(ctx, to); err != nil {
-		if errors.Is(err, consensus.ErrNotLeader) {
-			return nil, err
-		}
-		return nil, api.Errorf(api.Refused, "%v", err)
-	}
-	return &api.Empty{}, nil
-}
-
-// Rotate begins to replace the CA or the gossip key. The leader drops the old
-// one when all nodes have the new one.
-func (c *Cluster) Rotate(ctx context.Context, req *api.RotateRequest) (*api.Empty, error) {
-	return askLeader(ctx, c, api.MethodRotate, req, c.rotate)
-}
-
-func (c *Cluster) rotate(ctx context.Context, req *api.RotateRequest) (*api.Empty, error) {
-	snap, err := c.currentSnapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	switch req.What {
-	case "gossip":
-		err = c.rotateGossip(ctx, snap)
-	case "ca":
-		err = c.rotateCA(ctx, snap)
-	default:
-		return nil, api.Errorf(api.Invalid, "%.40q: want ca or gossip", req.What)
-	}
-	if errors.Is(err, errRotating) || errors.Is(err, consensus.ErrVersion) {
-		return nil, api.Errorf(api.Refused, "the previous rotation is still under way: not all nodes have the new secret yet")
-	}
-	notify(c.leadWake)
-	return &api.Empty{}, err
-}
-
-func (c *Cluster) rotateGossip(ctx context.Context, snap consensus.Snapshot) error {
-	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
-	if err != nil || !ok {
-		return errors.Join(err, errRotating)
-	}
-	next, err := beginGossip(cur, trust.NewGossipKey())
-	if err != nil {
-		return err
-	}
-	value, err := seal(c.Sealer(), keyGossip, next)
-	if err != nil {
-		return err
-	}
-	return c.commit(ctx, cmp.Or(rpc.Caller(ctx).Name, c.Name()), "rotate gossip",
-		[]consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
-}
-
-func (c *Cluster) rotateCA(ctx context.Context, snap consensus.Snapshot) error {
-	s, version, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
-	if err != nil || !ok {
-		return errors.Join(err, errRotating)
-	}
-	ca, err := trust.ParseCA(s.CA)
-	if err != nil {
-		return err
-	}
-	if ca.Rotating() {
-		return errRotating
-	}
-	next, err := ca.Next(time.Now())
-	if err != nil {
-		return err
-	}
-	return c.putCA(ctx, snap, next, version, "rotate ca")
 }

@@ -1,6 +1,16 @@
 package cluster
 
-import "errors"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/api"
+	"penstock/node/rpc"
+	"penstock/node/trust"
+)
 
 // The gossip key is replaced in three steps, each an entry in the store: the
 // next key is accepted (add), then used (use), then the only one (done). A step
@@ -58,4 +68,66 @@ func membersOnOldCA(newest string, nodes []Record) (names []string) {
 		}
 	}
 	return names
+}
+
+// Rotate begins to replace the CA or the gossip key. The leader drops the old
+// one when all nodes have the new one.
+func (c *Cluster) Rotate(ctx context.Context, req *api.RotateRequest) (*api.Empty, error) {
+	return askLeader(ctx, c, api.MethodRotate, req, c.rotate)
+}
+
+func (c *Cluster) rotate(ctx context.Context, req *api.RotateRequest) (*api.Empty, error) {
+	snap, err := c.currentSnapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	switch req.What {
+	case "gossip":
+		err = c.rotateGossip(ctx, snap)
+	case "ca":
+		err = c.rotateCA(ctx, snap)
+	default:
+		return nil, api.Errorf(api.Invalid, "%.40q: want ca or gossip", req.What)
+	}
+	if errors.Is(err, errRotating) || errors.Is(err, consensus.ErrVersion) {
+		return nil, api.Errorf(api.Refused, "the previous rotation is still under way: not all nodes have the new secret yet")
+	}
+	notify(c.leadWake)
+	return &api.Empty{}, err
+}
+
+func (c *Cluster) rotateGossip(ctx context.Context, snap consensus.Snapshot) error {
+	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
+	if err != nil || !ok {
+		return errors.Join(err, errRotating)
+	}
+	next, err := beginGossip(cur, trust.NewGossipKey())
+	if err != nil {
+		return err
+	}
+	value, err := seal(c.Sealer(), keyGossip, next)
+	if err != nil {
+		return err
+	}
+	return c.commit(ctx, cmp.Or(rpc.Caller(ctx).Name, c.Name()), "rotate gossip",
+		[]consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
+}
+
+func (c *Cluster) rotateCA(ctx context.Context, snap consensus.Snapshot) error {
+	s, version, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
+	if err != nil || !ok {
+		return errors.Join(err, errRotating)
+	}
+	ca, err := trust.ParseCA(s.CA)
+	if err != nil {
+		return err
+	}
+	if ca.Rotating() {
+		return errRotating
+	}
+	next, err := ca.Next(time.Now())
+	if err != nil {
+		return err
+	}
+	return c.putCA(ctx, snap, next, version, "rotate ca")
 }

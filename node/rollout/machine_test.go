@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/routing/resource"
-
 	"pgregory.net/rapid"
+
+	"penstock/routing/resource"
 )
 
 var t0 = time.Unix(1_700_000_000, 0)

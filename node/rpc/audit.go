@@ -1,8 +1,10 @@
 package rpc
 
-import "time"
+import (
+	"time"
 
-import "penstock/node/api"
+	"penstock/node/api"
+)
 
 // Event is one call, successful or not, of a method that changes something.
 type Event struct {

@@ -9,9 +9,8 @@ import (
 	"net"
 	"time"
 
-	"penstock/node/mux"
-
 	"penstock/node/api"
+	"penstock/node/mux"
 )
 
 // DialConfig says how to connect to a node. The zero DialConfig is for a node's

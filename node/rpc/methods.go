@@ -1,8 +1,10 @@
 package rpc
 
-import "context"
+import (
+	"context"
 
-import "penstock/node/api"
+	"penstock/node/api"
+)
 
 // handler is one method, with its types erased.
 type handler struct {

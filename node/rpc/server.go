@@ -16,9 +16,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"penstock/node/mux"
-
 	"penstock/node/api"
+	"penstock/node/mux"
 )
 
 // Config configures a server. Zero fields take the defaults.

@@ -14,9 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"penstock/node/mux"
-
 	"penstock/node/api"
+	"penstock/node/mux"
 )
 
 // serverConn is one connection of a server. The goroutine of serve reads it;

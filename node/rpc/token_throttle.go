@@ -7,9 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"penstock/node/mux"
-
 	"penstock/node/api"
+	"penstock/node/mux"
 )
 
 const (

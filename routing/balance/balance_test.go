@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/routing/endpoint"
-
 	"pgregory.net/rapid"
+
+	"penstock/routing/endpoint"
 )
 
 var t0 = time.Unix(1_700_000_000, 0)
