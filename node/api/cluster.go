@@ -64,7 +64,7 @@ type AuthRequest struct {
 	Token string `json:"token"`
 }
 
-// WaitAll, the zero value of Wait.Nodes, waits for all nodes that are up.
+// WaitAll is the zero value of Wait.Nodes: wait for all nodes that are up.
 const WaitAll = 0
 
 // Wait says how many nodes must apply a change before the response is sent.

@@ -42,7 +42,7 @@ type renouncedRecord struct {
 	Charters []membership.Renounced `json:"charters"`
 }
 
-// ErrGivenUp: the other nodes gave up the cluster that this node began, before
+// ErrGivenUp means that the other nodes gave up the cluster that this node began, before
 // it had agreed on anything.
 var ErrGivenUp = errors.New("the other nodes abandoned the cluster that this node began; nothing had been committed, " +
 	"and the data folder was reset: start the node again")

@@ -97,9 +97,9 @@ func (l *rollouts) collectObservations(ctx context.Context, routes []string) []r
 	})...)
 }
 
-// queryInChunks calls ask for at most most routes at a time and merges the answers.
-// It fails if one call fails: with a partial answer the node would seem not to
-// have the other routes.
+// queryInChunks merges the answers of ask, which it calls with at most so many
+// routes at a time. It fails if one call fails: with a partial answer the node
+// would seem not to have the other routes.
 func queryInChunks(routes []string, most int, ask func(*api.RolloutSeenRequest) (*api.RolloutSeen, error)) (*api.RolloutSeen, error) {
 	all := &api.RolloutSeen{Rollouts: make(map[string]api.RolloutSight, len(routes))}
 	for some := range slices.Chunk(routes, most) {
