@@ -44,9 +44,9 @@ test-kafka: setup
 
 # 100 histories of reads and changes, five nodes in partitions of every shape.
 test-long: setup
-	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 4h -run 'Histories|Partitions|TenantsChange' -v ./integration
+	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 4h -run 'Histories|Partitions|TenantChanges' -v ./integration
 	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 1h -v ./integration/kafka
-	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 1h -run VotersThatAreLeft -v ./consensus
+	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 1h -run RemainingVotersElect -v ./consensus
 
 vet:
 	$(GO) vet ./...

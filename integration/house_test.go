@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -138,6 +139,36 @@ func TestNoTestSleeps(t *testing.T) {
 			return true
 		})
 	})
+}
+
+// TestMakefileRunsTestsThatExist checks that each name in a -run or -bench
+// pattern of the Makefile is part of a test's name: a renamed test would
+// otherwise no longer run, in silence.
+func TestMakefileRunsTestsThatExist(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root(t), "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests []string
+	forEachGoFile(t, func(path string, file *ast.File, _ *token.FileSet) {
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasSuffix(path, "_test.go") {
+				tests = append(tests, f.Name.Name)
+			}
+		}
+	})
+	checked := 0
+	for _, m := range regexp.MustCompile(`-(?:run|bench) '?\^?([A-Za-z|]+)`).FindAllStringSubmatch(string(text), -1) {
+		for name := range strings.SplitSeq(m[1], "|") {
+			checked++
+			if !slices.ContainsFunc(tests, func(test string) bool { return strings.Contains(test, name) }) {
+				t.Errorf("Makefile runs %q: no test has that in its name", name)
+			}
+		}
+	}
+	if checked < 5 {
+		t.Errorf("only %d patterns were checked", checked)
+	}
 }
 
 func TestGoModHasNoReplace(t *testing.T) {
