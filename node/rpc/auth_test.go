@@ -438,7 +438,7 @@ func splitConfig(trusts, shows *tls.Config) *tls.Config {
 }
 
 // listen serves connections with answer, and closes them after it.
-func listen(t *testing.T, answer func(net.Conn)) (addr string) {
+func listen(t testing.TB, answer func(net.Conn)) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -85,37 +85,18 @@ func (c *ca) client(t testing.TB, id string) *tls.Config {
 // that node.
 func serveTLS(t testing.TB, s *Server, config *tls.Config) (addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			raw, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				conn := tls.Server(raw, config)
-				if conn.HandshakeContext(t.Context()) != nil {
-					conn.Close()
-					return
-				}
-				p := api.Principal{}
-				if chains := conn.ConnectionState().VerifiedChains; len(chains) > 0 {
-					id := chains[0][0].Subject.CommonName
-					p = api.Principal{Name: id, Role: api.RoleNode, Node: id}
-				}
-				s.ServeConn(conn, p)
-			}()
+	return listenTLS(t, config, func(conn net.Conn) {
+		p := api.Principal{}
+		if chains := conn.(*tls.Conn).ConnectionState().VerifiedChains; len(chains) > 0 {
+			id := chains[0][0].Subject.CommonName
+			p = api.Principal{Name: id, Role: api.RoleNode, Node: id}
 		}
-	}()
-	return ln.Addr().String()
+		s.ServeConn(conn, p)
+	})
 }
 
 // listenTLS is listen with TLS.
-func listenTLS(t *testing.T, config *tls.Config, answer func(net.Conn)) (addr string) {
+func listenTLS(t testing.TB, config *tls.Config, answer func(net.Conn)) (addr string) {
 	t.Helper()
 	return listen(t, func(raw net.Conn) {
 		conn := tls.Server(raw, config)
