@@ -161,12 +161,12 @@ func (f *plainFSM) Apply(l *raft.Log) any {
 		f.n++
 		return f.n
 	}
-	a := newApplier(f.snapshot, Limits{})
-	replies, err := a.applyEntry(l)
-	if err != nil || replies[0].err != nil {
-		return errors.Join(err, replies[0].err)
+	a := NewApplier(f.snapshot, Limits{})
+	replies, err := applyEntry(a, l)
+	if err != nil || replies[0].Err != nil {
+		return errors.Join(err, replies[0].Err)
 	}
-	f.snapshot = a.commit()
+	f.snapshot = a.Snapshot()
 	return replies[0].Result
 }
 func (f *plainFSM) Snapshot() (raft.FSMSnapshot, error) { return f, nil }

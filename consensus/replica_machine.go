@@ -68,23 +68,23 @@ func (m *machine) publish(v Snapshot) {
 func (m *machine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
 
 // ApplyBatch implements raft.BatchingFSM. A response is a Result or an error,
-// for a group a []reply.
+// for a group a []Reply.
 //
 // After a start Raft delivers entries again that rebuild has already applied;
 // nothing waits for their responses.
 func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	responses := make([]any, len(logs))
-	a := newApplier(m.current(), m.limits)
+	a := NewApplier(m.current(), m.limits)
 	for i, l := range logs {
 		if m.fault != nil {
 			responses[i] = m.fault
 			continue
 		}
 		m.delivered = l.Index
-		if l.Index <= a.snapshot.Index() {
+		if l.Index <= a.Index() {
 			continue
 		}
-		replies, err := a.applyEntry(l)
+		replies, err := applyEntry(a, l)
 		switch {
 		case err != nil:
 			m.fault = err
@@ -92,8 +92,8 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 			continue
 		case len(replies) > 1:
 			responses[i] = replies
-		case replies[0].err != nil:
-			responses[i] = replies[0].err
+		case replies[0].Err != nil:
+			responses[i] = replies[0].Err
 		default:
 			responses[i] = replies[0].Result
 		}
@@ -101,7 +101,7 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 			m.configured()
 		}
 	}
-	v := a.commit()
+	v := a.Snapshot()
 	if last := logs[len(logs)-1]; m.fault == nil && last.Index == v.Index() {
 		m.applied.write(last.Index, last.Term)
 		m.committed(last.Index, last.Term)
@@ -111,6 +111,15 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 		m.fail(m.fault)
 	}
 	return responses
+}
+
+// applyEntry applies an entry of Raft's log. Only commands have batches.
+func applyEntry(a *Applier, l *raft.Log) ([]Reply, error) {
+	if l.Type != raft.LogCommand {
+		a.Skip(l.Index)
+		return []Reply{{}}, nil
+	}
+	return a.Apply(l.Index, l.Data)
 }
 
 // Snapshot implements raft.FSM. Raft stores it under the index of the last
@@ -148,7 +157,7 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	if m.current().Index() >= meta.Index {
 		return nil
 	}
-	v, err := ReadSnapshot(source, m.limits)
+	v, err := Read(source, m.limits)
 	if err != nil {
 		err = fmt.Errorf("snapshot %s: %w", meta.ID, err)
 		if errors.Is(err, ErrFormat) || errors.Is(err, ErrTooLarge) {
@@ -168,7 +177,7 @@ type fsmSnapshot struct{ snapshot Snapshot }
 
 // Persist implements raft.FSMSnapshot.
 func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
-	if err := WriteSnapshot(sink, s.snapshot); err != nil {
+	if err := Write(sink, s.snapshot); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	return sink.Close()

@@ -14,7 +14,7 @@ import (
 // arrives: Raft requests one repeatedly, since its log is behind.
 func TestInstalledSnapshotIsNotTakenAgain(t *testing.T) {
 	var file bytes.Buffer
-	if err := WriteSnapshot(&file, Snapshot{}.Skip(100)); err != nil {
+	if err := Write(&file, Snapshot{}.Skip(100)); err != nil {
 		t.Fatal(err)
 	}
 	applied, err := openApplied(filepath.Join(t.TempDir(), "applied"))

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	}
 	// Both create channels at first use, and channels created inside a synctest
 	// bubble cannot be used outside.
-	_, _ = compress(nil, make([]byte, 1<<10))
-	_, _ = zstdDecoder()
+	_, _ = Compress(nil, make([]byte, 1<<20))
+	_, _ = Expand(nil, nil, 0, 0)
 	goleak.VerifyTestMain(m)
 }

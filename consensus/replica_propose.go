@@ -111,7 +111,7 @@ func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
 		return nil, err
 	}
 	p := &proposal{replica: r, data: data, done: make(chan struct{})}
-	if !r.groupsDisabled.Load() && b.groupable(data) {
+	if !r.groupsDisabled.Load() && b.Groupable(data) {
 		p.ops = b.Ops
 	}
 	r.outstanding.Add(1)
@@ -121,6 +121,11 @@ func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
 	}
 	return p, nil
 }
+
+// SetGroupsDisabled disables groups from now on, or enables them again. They
+// must be disabled while the cluster has a server whose build does not support
+// groups: a group would stop it.
+func (r *Replica) SetGroupsDisabled(on bool) { r.groupsDisabled.Store(on) }
 
 // Commit proposes a batch and waits for its result.
 func (r *Replica) Commit(ctx context.Context, b *Batch) (Result, error) {
@@ -192,7 +197,7 @@ func (p *proposals) gather(e *entry) (next *proposal) {
 		}
 		return true
 	}
-	for len(e.batches) < maxGroup {
+	for len(e.batches) < MaxGroup {
 		select {
 		case q, ok := <-p.queue:
 			switch {
@@ -223,7 +228,7 @@ func (e *entry) data() []byte {
 	for i, p := range e.batches {
 		all[i] = p.data
 	}
-	return encodeGroup(all)
+	return EncodeGroup(all)
 }
 
 // completeProposals completes proposals with their outcome from Raft.
@@ -235,7 +240,7 @@ func (r *Replica) completeProposals() {
 		}
 		for i, p := range e.batches {
 			if p.err = err; err == nil {
-				p.result, p.err = replies[i].Result, replies[i].err
+				p.result, p.err = replies[i].Result, replies[i].Err
 			}
 			r.proposals.remove(len(p.data))
 			p.data, p.ops = nil, nil
@@ -246,16 +251,16 @@ func (r *Replica) completeProposals() {
 }
 
 // outcome returns the reply to each batch of an entry, or the error of all.
-func (r *Replica) outcome(e *entry) ([]reply, error) {
+func (r *Replica) outcome(e *entry) ([]Reply, error) {
 	if err := e.future.Error(); err != nil {
 		return nil, r.proposalError(err)
 	}
 	switch response := e.future.Response().(type) {
 	case Result:
 		if len(e.batches) == 1 {
-			return []reply{{Result: response}}, nil
+			return []Reply{{Result: response}}, nil
 		}
-	case []reply:
+	case []Reply:
 		if len(e.batches) == len(response) {
 			return response, nil
 		}

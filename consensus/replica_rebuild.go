@@ -33,7 +33,7 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 		return nil, fmt.Errorf("%w: entry %d was applied, but neither a snapshot nor the log has it", ErrDamaged, applied.recovered[0].index)
 	}
 	upTo := verifiedApplied(s, applied.recovered, last)
-	a := newApplier(v, l)
+	a := NewApplier(v, l)
 	for index := from; index <= last; index++ {
 		var entry raft.Log
 		if err := s.GetLog(index, &entry); err != nil {
@@ -45,14 +45,14 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 		if entry.Type == raft.LogConfiguration {
 			s.rememberConfiguration(index, raft.DecodeConfiguration(entry.Data))
 		}
-		if index > upTo || index <= a.snapshot.Index() || entry.Type != raft.LogCommand && entry.Type != raft.LogConfiguration {
+		if index > upTo || index <= a.Index() || entry.Type != raft.LogCommand && entry.Type != raft.LogConfiguration {
 			continue
 		}
-		if _, err = a.applyEntry(&entry); err != nil {
+		if _, err = applyEntry(a, &entry); err != nil {
 			return nil, err
 		}
 	}
-	return newMachine(a.commit(), l, applied), nil
+	return newMachine(a.Snapshot(), l, applied), nil
 }
 
 // verifiedApplied returns the index of the newest record whose entry is in the

@@ -76,7 +76,7 @@ func (s *snapshots) read(id string, l Limits) (Snapshot, error) {
 		return Snapshot{}, err
 	}
 	defer source.Close()
-	return ReadSnapshot(source, l)
+	return Read(source, l)
 }
 
 // compactableIndex returns the index up to which the log may be truncated so

@@ -37,7 +37,7 @@ func (q *reader) saveSnapshot(ctx context.Context, r *api.SaveRequest, send func
 		return err
 	}
 	w := bufio.NewWriterSize(chunks(func(b []byte) error { return send(&api.Chunk{Data: b}) }), chunkSize)
-	if err := consensus.WriteSnapshot(w, view); err != nil {
+	if err := consensus.Write(w, view); err != nil {
 		return err
 	}
 	return w.Flush()
@@ -180,7 +180,7 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *api.UploadRequest) (*a
 		return &api.RestoreResult{}, nil
 	}
 	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
-	view, err := consensus.ReadSnapshot(bufio.NewReaderSize(whole, chunkSize), consensus.Limits{})
+	view, err := consensus.Read(bufio.NewReaderSize(whole, chunkSize), consensus.Limits{})
 	if err != nil {
 		if errors.Is(err, consensus.ErrFormat) || errors.Is(err, consensus.ErrDamaged) {
 			return nil, api.Errorf(api.Invalid, "cannot restore the snapshot: %v", err)
