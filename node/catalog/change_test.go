@@ -41,10 +41,10 @@ func wantResult(t *testing.T, what, want string, r *api.ApplyResult, err error) 
 
 func newOnMemory(t *testing.T) (*Catalog, *consensus.Memory) {
 	t.Helper()
-	store := consensus.NewMemory(consensus.Limits{})
-	c := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+	memory := consensus.NewMemory(consensus.Limits{})
+	c := New(Config{Store: memory, Kinds: resource.RoutingKinds()})
 	startFollow(t, c, nil)
-	return c, store
+	return c, memory
 }
 
 const labelled = `
@@ -70,7 +70,7 @@ spec: {}
 `
 
 func TestPruneDeletesOmittedResourcesWithTheLabels(t *testing.T) {
-	c, store := newOnMemory(t)
+	c, memory := newOnMemory(t)
 	mustApply(t, c, labelled)
 	team := map[string]string{"team": "a"}
 	edge := objects(t, labelled)[:1]
@@ -87,7 +87,7 @@ func TestPruneDeletesOmittedResourcesWithTheLabels(t *testing.T) {
 	if err == nil && (!strings.Contains(r.Changes[1].Before, "name: apps") || r.Changes[1].After != "") {
 		t.Errorf("dry run: %+v", r.Changes[1])
 	}
-	if n := store.Snapshot().Len(); n != 4 {
+	if n := memory.Snapshot().Len(); n != 4 {
 		t.Fatalf("the dry run left %d", n)
 	}
 	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: map[string]string{"team": "a", "keep": "no"}})
@@ -108,13 +108,13 @@ func TestPruneDeletesOmittedResourcesWithTheLabels(t *testing.T) {
 	if _, err := c.Apply(t.Context(), Change{Prune: map[string]string{"a b": "c"}}); code(err) != api.Invalid {
 		t.Errorf("no label: %v", err)
 	}
-	checkAgrees(t, c, store)
+	checkAgrees(t, c, memory)
 }
 
 // TestRepeatedRequestAppliesOnce: whatever became of the first response, and
 // whatever has changed since.
 func TestRepeatedRequestAppliesOnce(t *testing.T) {
-	c, store := newOnMemory(t)
+	c, memory := newOnMemory(t)
 	mustApply(t, c, "kind: Service\nname: b\nspec: {}")
 	change := Change{
 		Objects: objects(t, "kind: Service\nname: a\nspec: {}\n---\n"+
@@ -147,7 +147,7 @@ func TestRepeatedRequestAppliesOnce(t *testing.T) {
 		r, err = c.Rollback(t.Context(), back)
 		wantResult(t, "rollback", "Service/a configured", r, err)
 	}
-	if i := store.Snapshot().Index(); i != first+3 {
+	if i := memory.Snapshot().Index(); i != first+3 {
 		t.Errorf("the store is at %d, want %d", i, first+3)
 	}
 	// A repeated request joins a pending change.
@@ -185,7 +185,7 @@ func TestDeleteChecksTheVersion(t *testing.T) {
 }
 
 func TestHistoryAndRollback(t *testing.T) {
-	c, store := newOnMemory(t)
+	c, memory := newOnMemory(t)
 	service := func(protocol string) string {
 		return "kind: Service\nname: a\nlabels: {p: " + protocol + "}\nspec: {protocol: " + protocol + "}"
 	}
@@ -241,7 +241,7 @@ func TestHistoryAndRollback(t *testing.T) {
 	if _, err := c.Rollback(t.Context(), Target{Kind: "service", Name: "nobody"}); code(err) != api.NotFound {
 		t.Errorf("rollback of nothing: %v", err)
 	}
-	checkAgrees(t, c, store)
+	checkAgrees(t, c, memory)
 }
 
 func service2yaml(protocol string) string {
@@ -269,10 +269,10 @@ func TestRollbackIsCheckedLikeAnyChange(t *testing.T) {
 // TestInternalEntriesAreIgnored: the catalog ignores internal entries,
 // but its index advances.
 func TestInternalEntriesAreIgnored(t *testing.T) {
-	c, store := newOnMemory(t)
+	c, memory := newOnMemory(t)
 	mustApply(t, c, base)
 	node := consensus.Key{Kind: "_node", Name: "n1"}
-	if _, err := store.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: node, Value: []byte{0xff}}}}); err != nil {
+	if _, err := memory.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: node, Value: []byte{0xff}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Await(t.Context(), 2); err != nil {
@@ -290,7 +290,7 @@ func TestInternalEntriesAreIgnored(t *testing.T) {
 	if _, err := c.Replace(t.Context(), Replacement{Entries: []consensus.Entry{{Key: node, Value: []byte{1}}}}); err != nil {
 		t.Errorf("replace: %v", err)
 	}
-	if e, ok := store.Snapshot().Get(node); !ok || e.Version != 2 || store.Snapshot().Len() != 1 {
-		t.Errorf("%+v of %d entries", e, store.Snapshot().Len())
+	if e, ok := memory.Snapshot().Get(node); !ok || e.Version != 2 || memory.Snapshot().Len() != 1 {
+		t.Errorf("%+v of %d entries", e, memory.Snapshot().Len())
 	}
 }

@@ -22,8 +22,8 @@ import (
 // acknowledged change was applied, and both nodes have the store's content.
 func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		store := consensus.NewMemory(consensus.Limits{})
-		nodes := [2]*lossyStore{{Memory: store}, {Memory: store}}
+		memory := consensus.NewMemory(consensus.Limits{})
+		nodes := [2]*lossyStore{{Memory: memory}, {Memory: memory}}
 		ctx, cancel := context.WithCancel(context.Background())
 		var followers sync.WaitGroup
 		defer followers.Wait()
@@ -46,7 +46,7 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 		}
 		check := func() {
 			var stored []resource.Change
-			view := store.Snapshot()
+			view := memory.Snapshot()
 			for e := range view.All() {
 				o, err := resource.Restore(e.Value, resource.RoutingKinds())
 				if err != nil {
@@ -87,7 +87,7 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 			check()
 		}
 		for i, c := range catalogs {
-			if err := c.Await(ctx, store.Snapshot().Index()); err != nil {
+			if err := c.Await(ctx, memory.Snapshot().Index()); err != nil {
 				r.Fatal(err)
 			}
 			set, view := c.InForce()

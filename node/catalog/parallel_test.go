@@ -34,8 +34,8 @@ func TestInParallelCoversEachIndexOnce(t *testing.T) {
 // resources.
 func TestManyResourcesAreDecodedInParallel(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
-	c, store := newOnMemory(t)
-	other := New(Config{Store: store, Kinds: c.cfg.Kinds})
+	c, memory := newOnMemory(t)
+	other := New(Config{Store: memory, Kinds: c.cfg.Kinds})
 	startFollow(t, other, func(*resource.Set, []resource.Change) {})
 	var entries []consensus.Entry
 	for i := range 5 * minPerCore {
@@ -66,11 +66,11 @@ func TestManyResourcesAreDecodedInParallel(t *testing.T) {
 	if err := other.Await(t.Context(), r.Index); err != nil {
 		t.Fatal(err)
 	}
-	checkAgrees(t, c, store)
-	checkAgrees(t, other, store)
+	checkAgrees(t, c, memory)
+	checkAgrees(t, other, memory)
 	// The stored values are those of the snapshot.
 	for _, e := range entries {
-		if now, _ := store.Snapshot().Get(e.Key); !bytes.Equal(now.Value, e.Value) {
+		if now, _ := memory.Snapshot().Get(e.Key); !bytes.Equal(now.Value, e.Value) {
 			t.Fatalf("%v is stored as %s", e.Key, now.Value)
 		}
 	}

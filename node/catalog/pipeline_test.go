@@ -62,9 +62,9 @@ func mustApply(t testing.TB, c *Catalog, text string) *api.ApplyResult {
 
 // checkAgrees fails unless the content in force is valid and equals the
 // store's.
-func checkAgrees(t testing.TB, c *Catalog, store Store) {
+func checkAgrees(t testing.TB, c *Catalog, s Store) {
 	t.Helper()
-	if err := c.Await(t.Context(), store.Snapshot().Index()); err != nil {
+	if err := c.Await(t.Context(), s.Snapshot().Index()); err != nil {
 		t.Fatal(err)
 	}
 	set, view := c.InForce()
@@ -253,17 +253,17 @@ func TestVersionCheckConsidersPendingChanges(t *testing.T) {
 // which was checked against the first, must not mistake the other leader's
 // change for the first.
 func TestChangeOnStaleContentIsRejected(t *testing.T) {
-	store := newManualStore()
+	manual := newManualStore()
 	var acting sync.Mutex
-	old := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+	old := New(Config{Store: manual, Kinds: resource.RoutingKinds()})
 	startFollow(t, old, func(*resource.Set, []resource.Change) { acting.Lock(); defer acting.Unlock() })
-	other := New(Config{Store: store.Memory, Kinds: resource.RoutingKinds()})
+	other := New(Config{Store: manual.Memory, Kinds: resource.RoutingKinds()})
 	startFollow(t, other, nil)
 	mustApply(t, old, base+"---\nkind: Service\nname: spare\nspec: {}")
 	mustApply(t, old, strings.ReplaceAll(base, "7001", "7002")) // its pipeline has started
 
 	acting.Lock()
-	store.hold()
+	manual.hold()
 	if _, err := other.Delete(t.Context(), Target{Kind: "service", Name: "spare"}); err != nil {
 		t.Fatal(err)
 	}
@@ -277,11 +277,11 @@ func TestChangeOnStaleContentIsRejected(t *testing.T) {
 			_, err := old.Apply(t.Context(), Change{Objects: list})
 			results <- err
 		}()
-		if err := store.waitHeld(t.Context(), i+1); err != nil {
+		if err := manual.waitHeld(t.Context(), i+1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	store.release(func(*consensus.Batch) error { return nil })
+	manual.release(func(*consensus.Batch) error { return nil })
 	acting.Unlock()
 	refused := 0
 	for range 2 {
@@ -295,17 +295,17 @@ func TestChangeOnStaleContentIsRejected(t *testing.T) {
 	if refused != 1 {
 		t.Errorf("%d were refused, want the one that refers to what is gone", refused)
 	}
-	checkAgrees(t, old, store)
-	checkAgrees(t, other, store)
+	checkAgrees(t, old, manual)
+	checkAgrees(t, other, manual)
 }
 
 // TestChangesOfOtherNodesAreConsidered: a node's own earlier proposal does not
 // count once another node has changed the resource.
 func TestChangesOfOtherNodesAreConsidered(t *testing.T) {
-	store := consensus.NewMemory(consensus.Limits{})
+	memory := consensus.NewMemory(consensus.Limits{})
 	var nodes [2]*Catalog
 	for i := range nodes {
-		nodes[i] = New(Config{Store: store, Kinds: resource.RoutingKinds()})
+		nodes[i] = New(Config{Store: memory, Kinds: resource.RoutingKinds()})
 		startFollow(t, nodes[i], nil)
 	}
 	for i := range 6 {
@@ -314,20 +314,20 @@ func TestChangesOfOtherNodesAreConsidered(t *testing.T) {
 			t.Errorf("change %d: %s", i, got)
 		}
 	}
-	checkAgrees(t, nodes[0], store)
-	checkAgrees(t, nodes[1], store)
+	checkAgrees(t, nodes[0], memory)
+	checkAgrees(t, nodes[1], memory)
 }
 
 // TestOnlyTheLeaderAdmits: neither a node that never led nor a former leader
 // answers from its local state.
 func TestOnlyTheLeaderAdmits(t *testing.T) {
 	for _, led := range []bool{false, true} {
-		store := consensus.NewMemory(consensus.Limits{})
-		leader := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+		memory := consensus.NewMemory(consensus.Limits{})
+		leader := New(Config{Store: memory, Kinds: resource.RoutingKinds()})
 		startFollow(t, leader, nil)
 		mustApply(t, leader, base)
 		var leads atomic.Bool
-		c := New(Config{Store: store, Kinds: resource.RoutingKinds(), Barrier: func(context.Context) error {
+		c := New(Config{Store: memory, Kinds: resource.RoutingKinds(), Barrier: func(context.Context) error {
 			if leads.Load() {
 				return nil
 			}
@@ -339,7 +339,7 @@ func TestOnlyTheLeaderAdmits(t *testing.T) {
 			mustApply(t, c, base)
 		}
 		leads.Store(false)
-		at := store.Snapshot().Index()
+		at := memory.Snapshot().Index()
 		for name, change := range map[string]Change{
 			"none":    {Objects: objects(t, base)},
 			"a fault": {Objects: objects(t, "kind: Listener\nname: x\nspec: {address: \":1\", service: nobody}")},
@@ -349,7 +349,7 @@ func TestOnlyTheLeaderAdmits(t *testing.T) {
 				t.Errorf("led %v, %s: %v", led, name, err)
 			}
 		}
-		if now := store.Snapshot().Index(); now != at {
+		if now := memory.Snapshot().Index(); now != at {
 			t.Errorf("the store went from %d to %d", at, now)
 		}
 	}

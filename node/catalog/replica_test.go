@@ -34,16 +34,16 @@ func TestCatalogOnTheReplicatedStore(t *testing.T) {
 		}
 		return r
 	}
-	run := func(replica *consensus.Replica, do func(c *Catalog)) {
+	run := func(r *consensus.Replica, do func(c *Catalog)) {
 		defer func() {
-			if err := replica.Close(); err != nil {
+			if err := r.Close(); err != nil {
 				t.Error(err)
 			}
 		}()
-		c := New(Config{Store: replica, Kinds: resource.RoutingKinds(), Sealer: newXOR(7), Barrier: func(ctx context.Context) error {
-			index, err := replica.ReadIndex(ctx)
+		c := New(Config{Store: r, Kinds: resource.RoutingKinds(), Sealer: newXOR(7), Barrier: func(ctx context.Context) error {
+			index, err := r.ReadIndex(ctx)
 			if err == nil && index > 0 {
-				_, err = replica.Wait(ctx, index-1)
+				_, err = r.Wait(ctx, index-1)
 			}
 			return err
 		}})
