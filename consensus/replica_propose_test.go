@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+
+	"penstock/consensus/store"
 )
 
 // TestWaitingBatchesShareOneEntry proposes faster than the servers
@@ -18,12 +20,12 @@ func TestWaitingBatchesShareOneEntry(t *testing.T) {
 		w.mustCommit(a, put("A", "once", "1"))
 		before := a.Leadership().Last
 		const n = 400
-		var pending []Pending
+		var pending []store.Pending
 		for i := range n {
-			b := &Batch{ID: ID{1, byte(i), byte(i >> 8)}, Ops: []Op{put("A", fmt.Sprint(i), "1")}}
+			b := &store.Batch{ID: store.ID{1, byte(i), byte(i >> 8)}, Ops: []store.Op{put("A", fmt.Sprint(i), "1")}}
 			switch i % 20 {
 			case 3: // refused: version conflict
-				b.Ops[0] = put("A", "once", "2").at(0)
+				b.Ops[0] = at(0, put("A", "once", "2"))
 			case 4, 5: // the same key: not in the same entry
 				b.Ops[0] = put("A", "again", fmt.Sprint(i))
 			}
@@ -38,14 +40,14 @@ func TestWaitingBatchesShareOneEntry(t *testing.T) {
 			r, err := p.Wait(t.Context())
 			switch {
 			case i%20 == 3:
-				if !errors.Is(err, ErrVersion) {
-					t.Errorf("batch %d: %v, want %v", i, err, ErrVersion)
+				if !errors.Is(err, store.ErrVersion) {
+					t.Errorf("batch %d: %v, want %v", i, err, store.ErrVersion)
 				}
 				continue
 			case err != nil || r.Repeated || r.Index < last || r.Index == last && i%20 == 5:
 				t.Errorf("batch %d after index %d: %+v, %v", i, last, r, err)
 			}
-			if at, ok := a.Snapshot().Find(ID{1, byte(i), byte(i >> 8)}); !ok || at != r.Index {
+			if at, ok := a.Snapshot().Find(store.ID{1, byte(i), byte(i >> 8)}); !ok || at != r.Index {
 				t.Errorf("batch %d is remembered at %d, want %d", i, at, r.Index)
 			}
 			last = r.Index
@@ -75,7 +77,7 @@ func TestBatchesAreNotGroupedForOlderServers(t *testing.T) {
 		entries := func() uint64 {
 			t.Helper()
 			before := a.Leadership().Last
-			var pending []Pending
+			var pending []store.Pending
 			for i := range n {
 				p, err := a.Propose(t.Context(), batch(put("A", fmt.Sprint(i), "1")))
 				if err != nil {

@@ -6,6 +6,8 @@ import (
 	"hash"
 	"hash/crc64"
 	"io"
+
+	"penstock/consensus/store"
 )
 
 // A snapshot file is
@@ -26,7 +28,7 @@ var crc = crc64.MakeTable(crc64.ECMA)
 
 // Write writes a snapshot. It needs a few MiB of memory, whatever the size of
 // the snapshot, and may run while later snapshots are made.
-func Write(w io.Writer, v Snapshot) error {
+func Write(w io.Writer, v store.Snapshot) error {
 	f := writer{w: w, sum: crc64.New(crc)}
 	f.write(binary.BigEndian.AppendUint16([]byte(magic), format))
 	_ = v.WriteBlocks(f.block) // f.err has the error
@@ -50,13 +52,13 @@ func (f *writer) block(packed []byte) error {
 	const head = 8
 	var small bool
 	f.stored = append(f.stored[:0], make([]byte, head)...)
-	if f.stored, small = Compress(f.stored, packed); !small {
+	if f.stored, small = store.Compress(f.stored, packed); !small {
 		f.stored = append(f.stored[:head], packed...)
 	}
 	binary.BigEndian.PutUint32(f.stored, uint32(len(f.stored)-head))
 	binary.BigEndian.PutUint32(f.stored[4:], uint32(len(packed)))
 	f.write(f.stored)
-	if cap(f.stored) > 4*BlockSize { // drop the buffer of one large record
+	if cap(f.stored) > 4*store.BlockSize { // drop the buffer of one large record
 		f.stored = nil
 	}
 	return f.err

@@ -7,17 +7,19 @@ import (
 	"hash"
 	"hash/crc64"
 	"io"
+
+	"penstock/consensus/store"
 )
 
 // Read reads the output of Write, to the end of r. The snapshot has no record
 // of changes before its index (see store.Snapshot.Changed). It returns
 // ErrDamaged for a truncated or corrupt file, ErrFormat for another format, and
 // ErrTooLarge if the content or one part of it exceeds the limits.
-func Read(r io.Reader, l Limits) (Snapshot, error) {
+func Read(r io.Reader, l store.Limits) (store.Snapshot, error) {
 	f := reader{r: r, sum: crc64.New(crc), limit: l.MaxBlock()}
-	v, err := f.snapshot(NewBuilder(l))
+	v, err := f.snapshot(store.NewBuilder(l))
 	if err != nil {
-		return Snapshot{}, fmt.Errorf("snapshot file: %w", err)
+		return store.Snapshot{}, fmt.Errorf("snapshot file: %w", err)
 	}
 	return v, nil
 }
@@ -31,25 +33,25 @@ type reader struct {
 	stored, packed []byte // buffers of the current block
 }
 
-func (f *reader) snapshot(b *Builder) (Snapshot, error) {
+func (f *reader) snapshot(b *store.Builder) (store.Snapshot, error) {
 	if err := f.start(); err != nil {
-		return Snapshot{}, err
+		return store.Snapshot{}, err
 	}
 	for {
 		block, err := f.block()
 		if err != nil {
-			return Snapshot{}, err
+			return store.Snapshot{}, err
 		}
 		if block == nil {
 			break
 		}
 		if err := b.Add(block); err != nil {
-			return Snapshot{}, err
+			return store.Snapshot{}, err
 		}
 	}
 	v, err := b.Snapshot()
 	if err != nil {
-		return Snapshot{}, err
+		return store.Snapshot{}, err
 	}
 	return v, f.end()
 }
@@ -61,10 +63,10 @@ func (f *reader) start() error {
 		return err
 	}
 	if is := head[:len(magic)]; string(is) != magic {
-		return fmt.Errorf("%w: it begins with %q, not %q", ErrFormat, is, magic)
+		return fmt.Errorf("%w: it begins with %q, not %q", store.ErrFormat, is, magic)
 	}
 	if is := binary.BigEndian.Uint16(head[len(magic):]); is != format {
-		return fmt.Errorf("%w: format %d, this build supports %d", ErrFormat, is, format)
+		return fmt.Errorf("%w: format %d, this build supports %d", store.ErrFormat, is, format)
 	}
 	return nil
 }
@@ -74,7 +76,7 @@ func (f *reader) read(p []byte) error {
 	n, err := io.ReadFull(f.r, p)
 	_, _ = f.sum.Write(p[:n]) // a hash has no errors
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: truncated", ErrDamaged)
+		return fmt.Errorf("%w: truncated", store.ErrDamaged)
 	}
 	return err
 }
@@ -91,9 +93,9 @@ func (f *reader) block() ([]byte, error) {
 	case stored == 0 && packed == 0:
 		return nil, nil
 	case stored == 0 || stored > packed:
-		return nil, fmt.Errorf("%w: a block of %d bytes is stored in %d", ErrDamaged, packed, stored)
+		return nil, fmt.Errorf("%w: a block of %d bytes is stored in %d", store.ErrDamaged, packed, stored)
 	case uint64(packed) > uint64(f.limit):
-		return nil, fmt.Errorf("%w: a block of %d bytes, the limit is %d", ErrTooLarge, packed, f.limit)
+		return nil, fmt.Errorf("%w: a block of %d bytes, the limit is %d", store.ErrTooLarge, packed, f.limit)
 	}
 	f.stored = sized(f.stored, int(stored))
 	if err := f.read(f.stored); err != nil {
@@ -103,14 +105,14 @@ func (f *reader) block() ([]byte, error) {
 		return f.stored, nil
 	}
 	f.packed = sized(f.packed, int(packed))
-	return Expand(f.packed, f.stored, uint64(packed), f.limit)
+	return store.Expand(f.packed, f.stored, uint64(packed), f.limit)
 }
 
 // sized returns a slice of n bytes, in buf's array if that is large enough and
 // not far too large.
 func sized(buf []byte, n int) []byte {
-	if cap(buf) < n || cap(buf) > max(2*n, 4*BlockSize) {
-		return make([]byte, n, max(n, BlockSize+BlockSize/4))
+	if cap(buf) < n || cap(buf) > max(2*n, 4*store.BlockSize) {
+		return make([]byte, n, max(n, store.BlockSize+store.BlockSize/4))
 	}
 	return buf[:n]
 }
@@ -123,10 +125,10 @@ func (f *reader) end() error {
 		return err
 	}
 	if got := binary.BigEndian.Uint64(tail[:]); got != want {
-		return fmt.Errorf("%w: %016x, not %016x", ErrChecksum, got, want)
+		return fmt.Errorf("%w: %016x, not %016x", store.ErrChecksum, got, want)
 	}
 	if n, err := io.ReadFull(f.r, tail[:1]); n > 0 {
-		return fmt.Errorf("%w: data after its end", ErrDamaged)
+		return fmt.Errorf("%w: data after its end", store.ErrDamaged)
 	} else if !errors.Is(err, io.EOF) {
 		return err
 	}

@@ -4,15 +4,21 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"hash/crc64"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"penstock/consensus/store"
 )
 
-func fileOf(t fataler, v Snapshot) []byte {
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden file of the format")
+
+func fileOf(t testing.TB, v store.Snapshot) []byte {
 	t.Helper()
 	var file bytes.Buffer
 	if err := Write(&file, v); err != nil {
@@ -21,7 +27,7 @@ func fileOf(t fataler, v Snapshot) []byte {
 	return file.Bytes()
 }
 
-func fromFile(t fataler, file []byte, l Limits) Snapshot {
+func fromFile(t testing.TB, file []byte, l store.Limits) store.Snapshot {
 	t.Helper()
 	v, err := Read(iotest.HalfReader(bytes.NewReader(file)), l)
 	if err != nil {
@@ -31,10 +37,10 @@ func fromFile(t fataler, file []byte, l Limits) Snapshot {
 }
 
 func TestFilesRoundTrip(t *testing.T) {
-	for name, v := range map[string]Snapshot{"nothing": {}, "everything": sampleSnapshot(t), "large": largeSnapshot(t, 8)} {
+	for name, v := range map[string]store.Snapshot{"nothing": {}, "everything": sampleSnapshot(t), "large": largeSnapshot(t, 8)} {
 		file := fileOf(t, v)
-		got := fromFile(t, file, Limits{})
-		if !sameBlocks(blocksOf(t, got), blocksOf(t, v)) {
+		got := fromFile(t, file, store.Limits{})
+		if !bytes.Equal(contentOf(t, got), contentOf(t, v)) {
 			t.Errorf("%s: the read snapshot has other content", name)
 		}
 		if again := fileOf(t, got); !bytes.Equal(again, file) {
@@ -46,7 +52,7 @@ func TestFilesRoundTrip(t *testing.T) {
 func TestDamagedSnapshotFilesAreRejected(t *testing.T) {
 	file := fileOf(t, sampleSnapshot(t))
 	for n := range file {
-		if _, err := Read(bytes.NewReader(file[:n]), Limits{}); !errors.Is(err, ErrDamaged) ||
+		if _, err := Read(bytes.NewReader(file[:n]), store.Limits{}); !errors.Is(err, store.ErrDamaged) ||
 			!strings.Contains(err.Error(), "truncated") {
 			t.Fatalf("%d of %d bytes: %v", n, len(file), err)
 		}
@@ -55,12 +61,12 @@ func TestDamagedSnapshotFilesAreRejected(t *testing.T) {
 		for _, bit := range []byte{1, 0x10, 0x80} {
 			flipped := bytes.Clone(file)
 			flipped[i] ^= bit
-			_, err := Read(bytes.NewReader(flipped), Limits{})
-			want := ErrDamaged
+			_, err := Read(bytes.NewReader(flipped), store.Limits{})
+			want := store.ErrDamaged
 			if i < len(magic)+2 {
-				want = ErrFormat
+				want = store.ErrFormat
 			}
-			if !errors.Is(err, want) && !errors.Is(err, ErrTooLarge) {
+			if !errors.Is(err, want) && !errors.Is(err, store.ErrTooLarge) {
 				t.Fatalf("bit %#x of byte %d flipped: %v", bit, i, err)
 			}
 		}
@@ -70,18 +76,18 @@ func TestDamagedSnapshotFilesAreRejected(t *testing.T) {
 		want error
 		says string
 	}{
-		"longer":         {append(bytes.Clone(file), 0), ErrDamaged, "data after its end"},
-		"two files":      {append(bytes.Clone(file), file...), ErrDamaged, "data after its end"},
-		"a value":        {bytes.Replace(file, []byte("ada"), []byte("bob"), 1), ErrChecksum, "checksum"},
-		"a later format": {bytes.Replace(file, []byte("VIEW\x00\x01"), []byte("VIEW\x00\x02"), 1), ErrFormat, "format 2, this build supports 1"},
-		"another file":   {[]byte("kind: Listener"), ErrFormat, `"kind: Li"`},
+		"longer":         {append(bytes.Clone(file), 0), store.ErrDamaged, "data after its end"},
+		"two files":      {append(bytes.Clone(file), file...), store.ErrDamaged, "data after its end"},
+		"a value":        {bytes.Replace(file, []byte("ada"), []byte("bob"), 1), store.ErrChecksum, "checksum"},
+		"a later format": {bytes.Replace(file, []byte("VIEW\x00\x01"), []byte("VIEW\x00\x02"), 1), store.ErrFormat, "format 2, this build supports 1"},
+		"another file":   {[]byte("kind: Listener"), store.ErrFormat, `"kind: Li"`},
 	} {
-		if _, err := Read(bytes.NewReader(c.file), Limits{}); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+		if _, err := Read(bytes.NewReader(c.file), store.Limits{}); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v; want %v with %q", name, err, c.want, c.says)
 		}
 	}
 	broken := errors.New("broken disk")
-	if _, err := Read(io.MultiReader(bytes.NewReader(file[:50]), iotest.ErrReader(broken)), Limits{}); !errors.Is(err, broken) {
+	if _, err := Read(io.MultiReader(bytes.NewReader(file[:50]), iotest.ErrReader(broken)), store.Limits{}); !errors.Is(err, broken) {
 		t.Errorf("a failing disk: %v", err)
 	}
 	for n := range 5 {
@@ -106,20 +112,20 @@ func (f *failing) Write(p []byte) (int, error) {
 
 func TestSnapshotFilesBeyondLimitsAreRejected(t *testing.T) {
 	file := fileOf(t, sampleSnapshot(t))
-	for name, l := range map[string]Limits{
+	for name, l := range map[string]store.Limits{
 		"entry":     {Entry: 100},
 		"total":     {Total: 500},
 		"internal":  {Internal: 5},
 		"revisions": {Revisions: 1},
 		"past":      {Past: 600},
 	} {
-		if _, err := Read(bytes.NewReader(file), l); !errors.Is(err, ErrTooLarge) {
+		if _, err := Read(bytes.NewReader(file), l); !errors.Is(err, store.ErrTooLarge) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	claims := append([]byte(magic), 0, 1, 0, 0x10, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0)
 	if cost := allocated(func() {
-		if _, err := Read(bytes.NewReader(claims), Limits{}); !errors.Is(err, ErrTooLarge) {
+		if _, err := Read(bytes.NewReader(claims), store.Limits{}); !errors.Is(err, store.ErrTooLarge) {
 			t.Errorf("a block of 2 GiB: %v", err)
 		}
 	}); cost > 1<<16 {
@@ -132,9 +138,17 @@ func TestSnapshotFilesBeyondLimitsAreRejected(t *testing.T) {
 func TestSnapshotFormat1(t *testing.T) {
 	v := sampleSnapshot(t)
 	now := fileOf(t, v)
-	was := golden(t, "snapshot.1", now)
-	if err := sameSnapshot(fromFile(t, was, Limits{}), v); err != nil {
-		t.Errorf("what an earlier build wrote: %v", err)
+	if *rewrite {
+		if err := os.WriteFile("testdata/snapshot.1", now, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	was, err := os.ReadFile("testdata/snapshot.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fromFile(t, was, store.Limits{}); got.Index() != v.Index() || !bytes.Equal(contentOf(t, got), contentOf(t, v)) {
+		t.Error("the snapshot that an earlier build wrote has other content")
 	}
 	if !bytes.Equal(was, now) {
 		t.Error("the snapshot would be encoded differently now")
@@ -142,18 +156,18 @@ func TestSnapshotFormat1(t *testing.T) {
 }
 
 func FuzzReadSnapshot(f *testing.F) {
-	for _, v := range []Snapshot{{}, sampleSnapshot(f)} {
+	for _, v := range []store.Snapshot{{}, sampleSnapshot(f)} {
 		file := fileOf(f, v)
 		f.Add(file[:len(file)-8])
 	}
-	limits := Limits{Entry: 1 << 16, Total: 1 << 20, Internal: 1 << 20, Past: 1 << 20}
+	limits := store.Limits{Entry: 1 << 16, Total: 1 << 20, Internal: 1 << 20, Past: 1 << 20}
 	f.Fuzz(func(t *testing.T, file []byte) { // without the checksum, which would reject nearly all inputs
 		file = binary.BigEndian.AppendUint64(file, crc64.Checksum(file, crc))
 		v, err := Read(bytes.NewReader(file), limits)
 		if err != nil {
 			return
 		}
-		if again := fromFile(t, fileOf(t, v), limits); !sameBlocks(blocksOf(t, again), blocksOf(t, v)) {
+		if again := fromFile(t, fileOf(t, v), limits); !bytes.Equal(contentOf(t, again), contentOf(t, v)) {
 			t.Error("the snapshot changes when written and read")
 		}
 	})
@@ -173,7 +187,7 @@ func BenchmarkSnapshotRead100000(b *testing.B) {
 	file := fileOf(b, largeSnapshot(b, 100))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Read(bytes.NewReader(file), Limits{}); err != nil {
+		if _, err := Read(bytes.NewReader(file), store.Limits{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -189,10 +203,10 @@ func TestReadSnapshotMemoryIsBounded(t *testing.T) {
 		return mem.HeapAlloc
 	}
 	before := inUse()
-	var v Snapshot
-	took := allocated(func() { v = fromFile(t, file, Limits{}) })
+	var v store.Snapshot
+	took := allocated(func() { v = fromFile(t, file, store.Limits{}) })
 	kept := inUse() - before
-	if v.Len() != 20_000 || took > 3*kept {
+	if v.Len() != 20_001 || took > 3*kept {
 		t.Errorf("%d entries that take %d MiB took %d MiB to read", v.Len(), kept>>20, took>>20)
 	}
 	runtime.KeepAlive(v)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -16,7 +16,7 @@ import (
 // TestChangeIsCheckedAgainstAbandonedPendingChange: a writer whose context ends
 // leaves its change pending. The next change must be checked against it.
 func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
-	memory := consensus.NewMemory(consensus.Limits{})
+	memory := store.NewMemory(store.Limits{})
 	c := New(Config{Store: memory, Kinds: resource.RoutingKinds()})
 	gate, acting := make(chan struct{}), make(chan struct{}, 10)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -57,7 +57,7 @@ func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
 // TestVersionConflictSaysWhatToDo: the error for an outdated version, or for
 // the version of a deleted resource, says what to do.
 func TestVersionConflictSaysWhatToDo(t *testing.T) {
-	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
+	f := newFixture(t, store.NewMemory(store.Limits{}))
 	if _, err := f.Apply(t.Context(), Change{Objects: objects(t, "kind: Service\nname: apps\nspec: {}")}); err != nil {
 		t.Fatal(err)
 	}

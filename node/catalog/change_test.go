@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -39,9 +39,9 @@ func wantResult(t *testing.T, what, want string, r *api.ApplyResult, err error) 
 	}
 }
 
-func newOnMemory(t *testing.T) (*Catalog, *consensus.Memory) {
+func newOnMemory(t *testing.T) (*Catalog, *store.Memory) {
 	t.Helper()
-	memory := consensus.NewMemory(consensus.Limits{})
+	memory := store.NewMemory(store.Limits{})
 	c := New(Config{Store: memory, Kinds: resource.RoutingKinds()})
 	startFollow(t, c, nil)
 	return c, memory
@@ -95,7 +95,7 @@ func TestPruneDeletesOmittedResourcesWithTheLabels(t *testing.T) {
 	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: team})
 	wantResult(t, "with the change that frees it", "Listener/edge unchanged, Service/apps deleted", r, err)
 	mustApply(t, c, labelled)
-	id := consensus.ID{1}
+	id := store.ID{1}
 	for _, what := range []string{"everything", "again"} {
 		r, err = c.Apply(t.Context(), Change{Prune: team, ID: id})
 		wantResult(t, what, "Listener/edge deleted, Service/apps deleted, Service/mine deleted", r, err)
@@ -120,14 +120,14 @@ func TestRepeatedRequestAppliesOnce(t *testing.T) {
 		Objects: objects(t, "kind: Service\nname: a\nspec: {}\n---\n"+
 			"kind: Service\nname: b\nspec: {protocol: http}\n---\n"+
 			"kind: Service\nname: c\nspec: {}"),
-		ID: consensus.ID{1},
+		ID: store.ID{1},
 	}
 	const want = "Service/a created, Service/b configured, Service/c created"
 	r, err := c.Apply(t.Context(), change)
 	wantResult(t, "first", want, r, err)
 	first := r.Index
 	mustApply(t, c, "kind: Service\nname: a\nspec: {protocol: http2}")
-	gone := Target{Kind: "service", Name: "c", ID: consensus.ID{2}}
+	gone := Target{Kind: "service", Name: "c", ID: store.ID{2}}
 	for range 2 {
 		if d, err := c.Delete(t.Context(), gone); err != nil || d.Index != first+2 {
 			t.Errorf("delete: %+v, %v", d, err)
@@ -142,7 +142,7 @@ func TestRepeatedRequestAppliesOnce(t *testing.T) {
 	dry.DryRun = true
 	r, err = c.Apply(t.Context(), dry)
 	wantResult(t, "a dry run under the same ID", "Service/a configured, Service/b unchanged, Service/c created", r, err)
-	back := Target{Kind: "service", Name: "a", ID: consensus.ID{3}}
+	back := Target{Kind: "service", Name: "a", ID: store.ID{3}}
 	for range 2 {
 		r, err = c.Rollback(t.Context(), back)
 		wantResult(t, "rollback", "Service/a configured", r, err)
@@ -160,7 +160,7 @@ func TestRepeatedRequestAppliesOnce(t *testing.T) {
 	if err := manual.waitHeld(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	manual.release(func(*consensus.Batch) error { return nil })
+	manual.release(func(*store.Batch) error { return nil })
 	for range 2 {
 		if got := <-results; got != "Service/a created, Service/b created, Service/c created" {
 			t.Error(got)
@@ -190,13 +190,13 @@ func TestHistoryAndRollback(t *testing.T) {
 		return "kind: Service\nname: a\nlabels: {p: " + protocol + "}\nspec: {protocol: " + protocol + "}"
 	}
 	for _, p := range []string{"tcp", "http", "http2"} {
-		if _, err := c.Apply(t.Context(), Change{Objects: objects(t, service(p)), Note: consensus.Note{Who: "ann"}}); err != nil {
+		if _, err := c.Apply(t.Context(), Change{Objects: objects(t, service(p)), Note: store.Note{Who: "ann"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	rollback := func(version uint64, want string) {
 		t.Helper()
-		r, err := c.Rollback(t.Context(), Target{Kind: "services", Name: "a", Version: version, Note: consensus.Note{Who: "bob"}})
+		r, err := c.Rollback(t.Context(), Target{Kind: "services", Name: "a", Version: version, Note: store.Note{Who: "bob"}})
 		if got := resultText(r, err); got != want {
 			t.Errorf("rollback to %d: %s (%v), want %s", version, got, err, want)
 		}
@@ -271,8 +271,8 @@ func TestRollbackIsCheckedLikeAnyChange(t *testing.T) {
 func TestInternalEntriesAreIgnored(t *testing.T) {
 	c, memory := newOnMemory(t)
 	mustApply(t, c, base)
-	node := consensus.Key{Kind: "_node", Name: "n1"}
-	if _, err := memory.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: node, Value: []byte{0xff}}}}); err != nil {
+	node := store.Key{Kind: "_node", Name: "n1"}
+	if _, err := memory.Commit(t.Context(), &store.Batch{Ops: []store.Op{{Key: node, Value: []byte{0xff}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Await(t.Context(), 2); err != nil {
@@ -287,7 +287,7 @@ func TestInternalEntriesAreIgnored(t *testing.T) {
 	if _, err := c.Delete(t.Context(), Target{Kind: "_node", Name: "n1"}); code(err) != api.Invalid {
 		t.Errorf("delete: %v", err)
 	}
-	if _, err := c.Replace(t.Context(), Replacement{Entries: []consensus.Entry{{Key: node, Value: []byte{1}}}}); err != nil {
+	if _, err := c.Replace(t.Context(), Replacement{Entries: []store.Entry{{Key: node, Value: []byte{1}}}}); err != nil {
 		t.Errorf("replace: %v", err)
 	}
 	if e, ok := memory.Snapshot().Get(node); !ok || e.Version != 2 || memory.Snapshot().Len() != 1 {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -37,10 +37,10 @@ func TestManyResourcesAreDecodedInParallel(t *testing.T) {
 	c, memory := newOnMemory(t)
 	other := New(Config{Store: memory, Kinds: c.cfg.Kinds})
 	startFollow(t, other, func(*resource.Set, []resource.Change) {})
-	var entries []consensus.Entry
+	var entries []store.Entry
 	for i := range 5 * minPerCore {
 		o := service(t, i, 80)
-		entries = append(entries, consensus.Entry{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+		entries = append(entries, store.Entry{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
 	}
 	wrong := slices.Clone(entries)
 	var want []string

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 )
 
@@ -129,24 +129,24 @@ func TestWatch(t *testing.T) {
 func TestReplace(t *testing.T) {
 	c, memory := newOnMemory(t)
 	sealed := newXOR(7)
-	from := newSealed(t, consensus.NewMemory(consensus.Limits{}), sealed)
+	from := newSealed(t, store.NewMemory(store.Limits{}), sealed)
 	all := append(objects(t, terminating+"---\nkind: Service\nname: same\nspec: {}"), certificate(t, "a", "a"))
 	if _, err := from.Apply(t.Context(), Change{Objects: all}); err != nil {
 		t.Fatal(err)
 	}
 	_, view := from.InForce()
-	entries := make([]consensus.Entry, 0, view.Len())
+	entries := make([]store.Entry, 0, view.Len())
 	for e := range view.All() {
 		entries = append(entries, e)
 	}
 	mustApply(t, c, base+"---\nkind: Service\nname: same\nspec: {}")
-	before, _ := memory.Snapshot().Get(consensus.Key{Kind: "Service", Name: "same"})
+	before, _ := memory.Snapshot().Get(store.Key{Kind: "Service", Name: "same"})
 
 	if _, err := c.Replace(t.Context(), Replacement{Entries: entries}); code(err) != api.Invalid ||
 		!strings.Contains(fmt.Sprint(err.(*api.Error).Faults), "Certificate/a") {
 		t.Errorf("without the keys: %v", err)
 	}
-	change := Replacement{Entries: entries, Open: sealed.Open, ID: consensus.ID{1}, Note: consensus.Note{Who: "ann"}}
+	change := Replacement{Entries: entries, Open: sealed.Open, ID: store.ID{1}, Note: store.Note{Who: "ann"}}
 	for range 2 {
 		r, err := c.Replace(t.Context(), change)
 		if err != nil || r.Resources != 4 || r.Deleted != 0 || r.Index != 2 {
@@ -158,13 +158,13 @@ func TestReplace(t *testing.T) {
 	if set.Len() != 4 {
 		t.Errorf("%d objects", set.Len())
 	}
-	if after, _ := memory.Snapshot().Get(consensus.Key{Kind: "Service", Name: "same"}); after.Version != before.Version {
+	if after, _ := memory.Snapshot().Get(store.Key{Kind: "Service", Name: "same"}); after.Version != before.Version {
 		t.Errorf("what is the same went from version %d to %d", before.Version, after.Version)
 	}
 	if r, err := c.Replace(t.Context(), Replacement{Entries: entries[:0]}); err != nil || r.Deleted != 4 || r.Resources != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	some := []consensus.Entry{}
+	some := []store.Entry{}
 	for _, e := range entries {
 		if e.Kind == "Listener" {
 			some = append(some, e)

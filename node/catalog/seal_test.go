@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -74,7 +74,7 @@ const terminating = "kind: Listener\nname: edge\n" +
 // TestSecretsAreSealedInTheStore: neither stored values nor displayed ones
 // contain the key; every node with the cluster's keys has it.
 func TestSecretsAreSealedInTheStore(t *testing.T) {
-	memory := consensus.NewMemory(consensus.Limits{})
+	memory := store.NewMemory(store.Limits{})
 	c := newSealed(t, memory, newXOR(7))
 	one, two := certificate(t, "a", "a"), certificate(t, "a", "b")
 	for _, o := range []resource.Object{one, two} {
@@ -82,13 +82,13 @@ func TestSecretsAreSealedInTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	key := consensus.Key{Kind: "Certificate", Name: "a"}
+	key := store.Key{Kind: "Certificate", Name: "a"}
 	for _, r := range memory.Snapshot().History(key) {
 		if bytes.Contains(r.Value, []byte("PRIVATE")) || bytes.Contains(r.Value, []byte("CERTIFICATE")) {
 			t.Errorf("version %d is stored in the clear: %.40s", r.Version, r.Value)
 		}
 	}
-	if e, _ := memory.Snapshot().Get(consensus.Key{Kind: "Service", Name: "apps"}); !strings.HasPrefix(string(e.Value), "{") {
+	if e, _ := memory.Snapshot().Get(store.Key{Kind: "Service", Name: "apps"}); !strings.HasPrefix(string(e.Value), "{") {
 		t.Errorf("what has no secrets is stored as %.40q", e.Value)
 	}
 	other := newSealed(t, memory, newXOR(7))
@@ -117,7 +117,7 @@ func TestSecretsAreSealedInTheStore(t *testing.T) {
 // keeps its version in force, is reported, can be deleted, and applies once the
 // key is there.
 func TestUndecryptableResourceKeepsItsPreviousVersion(t *testing.T) {
-	memory := consensus.NewMemory(consensus.Limits{})
+	memory := store.NewMemory(store.Limits{})
 	keys := newXOR(7)
 	c, behind := newSealed(t, memory, newXOR(7)), newSealed(t, memory, keys)
 	first, second := certificate(t, "a", "a"), certificate(t, "a", "b")
@@ -165,14 +165,14 @@ func TestUndecryptableResourceKeepsItsPreviousVersion(t *testing.T) {
 }
 
 func TestSealedValueOpensOnlyForItsResource(t *testing.T) {
-	memory := consensus.NewMemory(consensus.Limits{})
+	memory := store.NewMemory(store.Limits{})
 	c := newSealed(t, memory, newXOR(7))
 	if _, err := c.Apply(t.Context(), Change{Objects: []resource.Object{certificate(t, "a", "a")}}); err != nil {
 		t.Fatal(err)
 	}
-	e, _ := memory.Snapshot().Get(consensus.Key{Kind: "Certificate", Name: "a"})
-	if _, err := memory.Commit(t.Context(), &consensus.Batch{
-		Ops: []consensus.Op{{Key: consensus.Key{Kind: "Certificate", Name: "b"}, Value: e.Value}},
+	e, _ := memory.Snapshot().Get(store.Key{Kind: "Certificate", Name: "a"})
+	if _, err := memory.Commit(t.Context(), &store.Batch{
+		Ops: []store.Op{{Key: store.Key{Kind: "Certificate", Name: "b"}, Value: e.Value}},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package consensus
+package store
 
 import (
 	"encoding/binary"
@@ -18,7 +18,7 @@ const (
 	batchFormat = 1
 	// The second byte has at most one flag. Without one, the packed batch follows;
 	// with batchCompressed, its packed size (uvarint) and the zstd data; with
-	// batchGrouped, an array of packed batches, see batchgroup.go.
+	// batchGrouped, an array of packed batches, see group.go.
 	batchCompressed = 1
 	batchGrouped    = 2
 )
