@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 // commitNotifier sends the commit index to the other servers at once. Raft
@@ -224,7 +226,7 @@ func (n *commitNotifier) wait(ctx context.Context, lost <-chan struct{}, ok func
 		select {
 		case <-acks:
 		case <-lost:
-			return ErrNotLeader
+			return store.ErrNotLeader
 		case <-ctx.Done():
 			return ctx.Err()
 		}

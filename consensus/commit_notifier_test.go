@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 // Raft itself considers a server without any contact up to date, and would
@@ -42,8 +44,8 @@ func TestUpToDateServerHasAcknowledgedAll(t *testing.T) {
 		}
 		lost := make(chan struct{})
 		close(lost)
-		if _, err := n.waitUpToDate(t.Context(), servers, 4, 10, lost); !errors.Is(err, ErrNotLeader) {
-			t.Errorf("in a past term: %v, want %v", err, ErrNotLeader)
+		if _, err := n.waitUpToDate(t.Context(), servers, 4, 10, lost); !errors.Is(err, store.ErrNotLeader) {
+			t.Errorf("in a past term: %v, want %v", err, store.ErrNotLeader)
 		}
 	})
 }

@@ -14,6 +14,8 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"penstock/consensus/store"
 )
 
 // logStore is Raft's log store and stable store, in one bbolt file. It adds to
@@ -67,7 +69,7 @@ func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, lo
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("%s: %w: %v", path, ErrDamaged, p)
+			err = fmt.Errorf("%s: %w: %v", path, store.ErrDamaged, p)
 		}
 	}()
 	if err := checkBolt(path); err != nil {
@@ -88,7 +90,7 @@ func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, lo
 		return nil, fmt.Errorf("%s: another process has it open", path)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch),
 		errors.Is(err, bolterrors.ErrIncompatibleValue): // a key that should be a bucket
-		return nil, fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
+		return nil, fmt.Errorf("%s: %w: %w", path, store.ErrDamaged, err)
 	case err != nil:
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"os"
+
+	"penstock/consensus/store"
 )
 
 // checkBolt verifies the pages of a bbolt file before bbolt opens it. bbolt
@@ -35,7 +37,7 @@ func checkBolt(path string) error {
 		err = w.walkBucket(root)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
+		return fmt.Errorf("%s: %w: %w", path, store.ErrDamaged, err)
 	}
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 func newLog(t *testing.T) (s *logStore, closing chan struct{}) {
@@ -206,7 +208,7 @@ func TestDamagedPagesAreFoundBeforeBboltReadsThem(t *testing.T) {
 			}
 			s, err := openLog(path, true, nil, nil, slog.New(slog.DiscardHandler))
 			switch {
-			case errors.Is(err, ErrDamaged):
+			case errors.Is(err, store.ErrDamaged):
 				found++
 			case err != nil:
 				t.Fatalf("page %d, byte %d: %v", page, field, err)
@@ -235,8 +237,8 @@ func FuzzBoltFiles(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := checkBolt(path); err != nil && !errors.Is(err, ErrDamaged) {
-			t.Errorf("%v is not %v", err, ErrDamaged)
+		if err := checkBolt(path); err != nil && !errors.Is(err, store.ErrDamaged) {
+			t.Errorf("%v is not %v", err, store.ErrDamaged)
 		}
 		if s, err := openLog(path, true, nil, nil, slog.New(slog.DiscardHandler)); err == nil {
 			s.Close()

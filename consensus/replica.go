@@ -1,3 +1,4 @@
+// Package consensus replicates a store through Raft: see Replica.
 package consensus
 
 import (
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 // Config configures a Replica. Zero values take the defaults.
@@ -29,7 +32,7 @@ type Config struct {
 	// server by its ID.
 	Addr string
 	// Limits bound the store. All servers must have the same.
-	Limits Limits
+	Limits store.Limits
 	// Log receives operator events, and Raft's own log as raftLogger writes it.
 	Log *slog.Logger
 
@@ -131,7 +134,7 @@ var (
 //
 //	r, err := consensus.Open(consensus.Config{ID: id, Dir: dir, Streams: streams})
 //	...
-//	result, err := r.Commit(ctx, &consensus.Batch{Ops: ops}) // on the leader
+//	result, err := r.Commit(ctx, &store.Batch{Ops: ops}) // on the leader
 //
 // The state on disk is readable as soon as Open returns, even if no other
 // server is reachable.
@@ -221,7 +224,7 @@ func (r *Replica) open() (err error) {
 func (r *Replica) openRaft(hc *raftLogger) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("raft: %w: %v", ErrDamaged, p)
+			err = fmt.Errorf("raft: %w: %v", store.ErrDamaged, p)
 		}
 	}()
 	r.raft, err = raft.NewRaft(r.raftConfig(hc), r.machine, r.store, r.store, r.snapshots, r.transport)
@@ -262,11 +265,11 @@ func (r *Replica) start() {
 }
 
 // Snapshot returns the store's content on this server.
-func (r *Replica) Snapshot() Snapshot { return r.machine.current() }
+func (r *Replica) Snapshot() store.Snapshot { return r.machine.current() }
 
 // Wait returns the first snapshot it sees whose index is above after. Changes
 // between two calls are coalesced.
-func (r *Replica) Wait(ctx context.Context, after uint64) (Snapshot, error) {
+func (r *Replica) Wait(ctx context.Context, after uint64) (store.Snapshot, error) {
 	for {
 		snapshot, changed := r.machine.watch()
 		if snapshot.Index() > after {
@@ -275,9 +278,9 @@ func (r *Replica) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return Snapshot{}, ctx.Err()
+			return store.Snapshot{}, ctx.Err()
 		case <-r.closing:
-			return Snapshot{}, r.closedError()
+			return store.Snapshot{}, r.closedError()
 		}
 	}
 }
@@ -312,9 +315,9 @@ func (r *Replica) Err() error {
 // closedError returns the error for calls to a closed or failed replica.
 func (r *Replica) closedError() error {
 	if err := r.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrClosed, err)
+		return fmt.Errorf("%w: %w", store.ErrClosed, err)
 	}
-	return ErrClosed
+	return store.ErrClosed
 }
 
 // Close stops the server. The last snapshot stays readable.

@@ -16,6 +16,8 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"penstock/consensus/store"
 )
 
 // clients is the number of concurrent writers in benchmarks.
@@ -40,8 +42,8 @@ func runClients(b *testing.B, do func(client, i int)) {
 // benchValue is the value that benchmarks store.
 var benchValue = make([]byte, 256)
 
-func benchBatch(client, i int) *Batch {
-	return batch(Op{Key: Key{"Bench", fmt.Sprint(client, i%100)}, Value: benchValue})
+func benchBatch(client, i int) *store.Batch {
+	return batch(store.Op{Key: store.Key{Kind: "Bench", Name: fmt.Sprint(client, i%100)}, Value: benchValue})
 }
 
 // slow selects the default timeouts and synced writes.
@@ -74,7 +76,7 @@ func BenchmarkCommit(b *testing.B) {
 		b.Run(fmt.Sprint("plain-empty=", empty), func(b *testing.B) {
 			leader := plainCluster(b, 3, empty)
 			runClients(b, func(client, i int) {
-				data, err := EncodeBatch(benchBatch(client, i))
+				data, err := store.EncodeBatch(benchBatch(client, i))
 				if err != nil {
 					b.Error(err)
 				}
@@ -152,7 +154,7 @@ func BenchmarkIdle(b *testing.B) {
 // replica.
 type plainFSM struct {
 	n        int
-	snapshot Snapshot
+	snapshot store.Snapshot
 	empty    bool
 }
 
@@ -161,12 +163,12 @@ func (f *plainFSM) Apply(l *raft.Log) any {
 		f.n++
 		return f.n
 	}
-	a := newApplier(f.snapshot, Limits{})
-	replies, err := a.applyEntry(l)
-	if err != nil || replies[0].err != nil {
-		return errors.Join(err, replies[0].err)
+	a := store.NewApplier(f.snapshot, store.Limits{})
+	replies, err := applyEntry(a, l)
+	if err != nil || replies[0].Err != nil {
+		return errors.Join(err, replies[0].Err)
 	}
-	f.snapshot = a.commit()
+	f.snapshot = a.Snapshot()
 	return replies[0].Result
 }
 func (f *plainFSM) Snapshot() (raft.FSMSnapshot, error) { return f, nil }

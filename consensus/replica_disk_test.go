@@ -16,6 +16,8 @@ import (
 
 	"github.com/hashicorp/raft"
 	"golang.org/x/sys/unix"
+
+	"penstock/consensus/store"
 )
 
 func (w *world) mustSnapshot(r *Replica) {
@@ -48,8 +50,8 @@ func TestIsolatedServerServesAppliedContent(t *testing.T) {
 				if v := b.Snapshot(); values(v) != "x=1 y=2 z=3" || v.Index() != index {
 					t.Fatalf("it serves %q of index %d at once, want all of index %d", values(v), v.Index(), index)
 				}
-				if _, err := b.Commit(t.Context(), batch(put("A", "x", "9"))); !errors.Is(err, ErrNotLeader) {
-					t.Errorf("a batch: %v, want %v", err, ErrNotLeader)
+				if _, err := b.Commit(t.Context(), batch(put("A", "x", "9"))); !errors.Is(err, store.ErrNotLeader) {
+					t.Errorf("a batch: %v, want %v", err, store.ErrNotLeader)
 				}
 				back := make(chan string, 1)
 				ctx, stop := context.WithCancel(t.Context())
@@ -93,7 +95,7 @@ func TestUncommittedEntriesAreNotServed(t *testing.T) {
 		w.mustCommit(a, put("A", "x", "1"))
 		w.mustLead("a")
 		w.network.isolate("a", true, "b", "c")
-		if _, err := a.Commit(t.Context(), batch(put("A", "x", "2"))); !errors.Is(err, ErrUnknown) {
+		if _, err := a.Commit(t.Context(), batch(put("A", "x", "2"))); !errors.Is(err, store.ErrUnknown) {
 			t.Fatalf("a batch at a leader that is cut off: %v", err)
 		}
 		w.close("a")
@@ -138,14 +140,14 @@ func writeUntilKilled(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	e, _ := r.Snapshot().Get(Key{"A", "x"})
+	e, _ := r.Snapshot().Get(store.Key{Kind: "A", Name: "x"})
 	before := 0
 	fmt.Sscan(string(e.Value), &before)
 	for i := before + 1; ; i++ { // values increase across all rounds
 		result, err := r.Commit(context.Background(), batch(put("A", "x", fmt.Sprint(i))))
 		if err == nil {
 			fmt.Println(result.Index, i)
-		} else if !errors.Is(err, ErrNotLeader) {
+		} else if !errors.Is(err, store.ErrNotLeader) {
 			panic(err)
 		}
 	}
@@ -181,7 +183,7 @@ func TestKilledServerServesAcknowledgedWrites(t *testing.T) {
 		cmd.Wait()
 		a := w.open("a")
 		v := a.Snapshot() // before a leader is elected
-		e, _ := v.Get(Key{"A", "x"})
+		e, _ := v.Get(store.Key{Kind: "A", Name: "x"})
 		got := -1
 		fmt.Sscan(string(e.Value), &got)
 		if n < 100 || v.Index() < index || got < value {
@@ -291,8 +293,8 @@ func TestADamagedSnapshotFallsBack(t *testing.T) {
 		w.mustCommit(w.leader(), put("A", "last", "2"))
 		w.close("a")
 		damage(1) // now the log does not go back far enough
-		if _, err := Open(w.config("a")); !errors.Is(err, ErrDamaged) {
-			t.Errorf("without snapshots: %v, want %v", err, ErrDamaged)
+		if _, err := Open(w.config("a")); !errors.Is(err, store.ErrDamaged) {
+			t.Errorf("without snapshots: %v, want %v", err, store.ErrDamaged)
 		}
 	})
 }
@@ -329,8 +331,8 @@ func TestAnEmptyLogNeedsASnapshot(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(w.dir, "a", "snapshots")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(w.config("a")); !errors.Is(err, ErrDamaged) {
-			t.Errorf("without it: %v, want %v", err, ErrDamaged)
+		if _, err := Open(w.config("a")); !errors.Is(err, store.ErrDamaged) {
+			t.Errorf("without it: %v, want %v", err, store.ErrDamaged)
 		}
 	})
 }
@@ -426,8 +428,8 @@ func TestALeaderWithAFullDiskStepsDown(t *testing.T) {
 	until(t, "the pages that it has to be used up", func() bool {
 		_, err := w.mustLead("a").Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
 		used := errors.Is(err, unix.ENOSPC)
-		if used && !errors.Is(err, ErrUnknown) {
-			t.Errorf("a batch for a full disk: %v, want %v", err, ErrUnknown)
+		if used && !errors.Is(err, store.ErrUnknown) {
+			t.Errorf("a batch for a full disk: %v, want %v", err, store.ErrUnknown)
 		}
 		return used
 	})
@@ -438,7 +440,7 @@ func TestALeaderWithAFullDiskStepsDown(t *testing.T) {
 		return leader != a && a.Leadership().Fault != nil
 	})
 	w.persist(batch(put("A", "y", "2"), del("A", "big")))
-	if e, ok := a.Snapshot().Get(Key{"A", "x"}); !ok || string(e.Value) != "1" {
+	if e, ok := a.Snapshot().Get(store.Key{Kind: "A", Name: "x"}); !ok || string(e.Value) != "1" {
 		t.Errorf("the server with the full disk serves %q", e.Value)
 	}
 	os.Remove(fill)
@@ -472,8 +474,8 @@ func TestUncommittedLogTailIsReplaced(t *testing.T) {
 		w.network.isolate("a", true, "b", "c")
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		if _, err := a.AddNonvoter(ctx, "d", "host:1", before); !errors.Is(err, ErrUnknown) {
-			t.Errorf("a server added by a leader that is cut off: %v, want %v", err, ErrUnknown)
+		if _, err := a.AddNonvoter(ctx, "d", "host:1", before); !errors.Is(err, store.ErrUnknown) {
+			t.Errorf("a server added by a leader that is cut off: %v, want %v", err, store.ErrUnknown)
 		}
 		leader := w.leader("b", "c")
 		w.mustCommit(leader, put("A", "x", "1"))

@@ -7,11 +7,13 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 // machine is the state machine that Raft drives: it holds the current Snapshot.
 type machine struct {
-	limits  Limits
+	limits  store.Limits
 	applied *appliedFile
 	// fail is called with the error that stops the machine, perhaps more than
 	// once. After that the machine applies nothing.
@@ -26,7 +28,7 @@ type machine struct {
 	restoredIndex uint64 // index of the snapshot that Raft restored last
 
 	mu       sync.Mutex
-	snapshot Snapshot
+	snapshot store.Snapshot
 	changed  chan struct{} // closed by the next change, then replaced
 }
 
@@ -34,12 +36,12 @@ var (
 	_ raft.BatchingFSM = (*machine)(nil)
 )
 
-func newMachine(v Snapshot, l Limits, applied *appliedFile) *machine {
+func newMachine(v store.Snapshot, l store.Limits, applied *appliedFile) *machine {
 	return &machine{limits: l, applied: applied, snapshot: v, changed: make(chan struct{})}
 }
 
 // current returns the current snapshot.
-func (m *machine) current() Snapshot {
+func (m *machine) current() store.Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.snapshot
@@ -47,14 +49,14 @@ func (m *machine) current() Snapshot {
 
 // watch returns the current snapshot and a channel that is closed by the next
 // one.
-func (m *machine) watch() (Snapshot, <-chan struct{}) {
+func (m *machine) watch() (store.Snapshot, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.snapshot, m.changed
 }
 
 // publish makes v the current snapshot, unless it is not newer.
-func (m *machine) publish(v Snapshot) {
+func (m *machine) publish(v store.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if v.Index() > m.snapshot.Index() {
@@ -68,23 +70,23 @@ func (m *machine) publish(v Snapshot) {
 func (m *machine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
 
 // ApplyBatch implements raft.BatchingFSM. A response is a Result or an error,
-// for a group a []reply.
+// for a group a []Reply.
 //
 // After a start Raft delivers entries again that rebuild has already applied;
 // nothing waits for their responses.
 func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	responses := make([]any, len(logs))
-	a := newApplier(m.current(), m.limits)
+	a := store.NewApplier(m.current(), m.limits)
 	for i, l := range logs {
 		if m.fault != nil {
 			responses[i] = m.fault
 			continue
 		}
 		m.delivered = l.Index
-		if l.Index <= a.snapshot.Index() {
+		if l.Index <= a.Index() {
 			continue
 		}
-		replies, err := a.applyEntry(l)
+		replies, err := applyEntry(a, l)
 		switch {
 		case err != nil:
 			m.fault = err
@@ -92,8 +94,8 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 			continue
 		case len(replies) > 1:
 			responses[i] = replies
-		case replies[0].err != nil:
-			responses[i] = replies[0].err
+		case replies[0].Err != nil:
+			responses[i] = replies[0].Err
 		default:
 			responses[i] = replies[0].Result
 		}
@@ -101,7 +103,7 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 			m.configured()
 		}
 	}
-	v := a.commit()
+	v := a.Snapshot()
 	if last := logs[len(logs)-1]; m.fault == nil && last.Index == v.Index() {
 		m.applied.write(last.Index, last.Term)
 		m.committed(last.Index, last.Term)
@@ -111,6 +113,15 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 		m.fail(m.fault)
 	}
 	return responses
+}
+
+// applyEntry applies an entry of Raft's log. Only commands have batches.
+func applyEntry(a *store.Applier, l *raft.Log) ([]store.Reply, error) {
+	if l.Type != raft.LogCommand {
+		a.Skip(l.Index)
+		return []store.Reply{{}}, nil
+	}
+	return a.Apply(l.Index, l.Data)
 }
 
 // Snapshot implements raft.FSM. Raft stores it under the index of the last
@@ -148,10 +159,10 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	if m.current().Index() >= meta.Index {
 		return nil
 	}
-	v, err := ReadSnapshot(source, m.limits)
+	v, err := Read(source, m.limits)
 	if err != nil {
 		err = fmt.Errorf("snapshot %s: %w", meta.ID, err)
-		if errors.Is(err, ErrFormat) || errors.Is(err, ErrTooLarge) {
+		if errors.Is(err, store.ErrFormat) || errors.Is(err, store.ErrTooLarge) {
 			m.fault = err
 			m.fail(err)
 		}
@@ -164,11 +175,11 @@ func (m *machine) Restore(source io.ReadCloser) error {
 }
 
 // fsmSnapshot writes a snapshot while newer ones are made.
-type fsmSnapshot struct{ snapshot Snapshot }
+type fsmSnapshot struct{ snapshot store.Snapshot }
 
 // Persist implements raft.FSMSnapshot.
 func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
-	if err := WriteSnapshot(sink, s.snapshot); err != nil {
+	if err := Write(sink, s.snapshot); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	return sink.Close()

@@ -8,13 +8,15 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 // A server that received a snapshot takes none of its own before a new entry
 // arrives: Raft requests one repeatedly, since its log is behind.
 func TestInstalledSnapshotIsNotTakenAgain(t *testing.T) {
 	var file bytes.Buffer
-	if err := WriteSnapshot(&file, Snapshot{}.Skip(100)); err != nil {
+	if err := Write(&file, store.Snapshot{}.Skip(100)); err != nil {
 		t.Fatal(err)
 	}
 	applied, err := openApplied(filepath.Join(t.TempDir(), "applied"))
@@ -22,7 +24,7 @@ func TestInstalledSnapshotIsNotTakenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer applied.Close()
-	m := newMachine(Snapshot{}, Limits{}, applied)
+	m := newMachine(store.Snapshot{}, store.Limits{}, applied)
 	m.committed, m.configured = func(uint64, uint64) {}, func() {}
 	if err := m.Restore(&openSnapshot{io.NopCloser(&file), &raft.SnapshotMeta{Index: 100, Term: 2}}); err != nil {
 		t.Fatal(err)

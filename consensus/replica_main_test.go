@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"penstock/consensus/store"
 )
 
 func TestMain(m *testing.M) {
@@ -17,7 +19,7 @@ func TestMain(m *testing.M) {
 	}
 	// Both create channels at first use, and channels created inside a synctest
 	// bubble cannot be used outside.
-	_, _ = compress(nil, make([]byte, 1<<10))
-	_, _ = zstdDecoder()
+	_, _ = store.Compress(nil, make([]byte, 1<<20))
+	_, _ = store.Expand(nil, nil, 0, 0)
 	goleak.VerifyTestMain(m)
 }

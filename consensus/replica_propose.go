@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 // proposals holds the batches in flight: queued for Raft, then submitted to
@@ -53,7 +55,7 @@ func (p *proposals) add(q *proposal) error {
 	defer p.mu.Unlock()
 	switch {
 	case p.stopped:
-		return ErrClosed
+		return store.ErrClosed
 	case p.count >= p.maxCount:
 		return fmt.Errorf("%w: %d, the limit is %d", ErrBusy, p.count, p.maxCount)
 	case p.count > 0 && p.bytes+len(q.data) > p.maxBytes:
@@ -86,15 +88,15 @@ func (p *proposals) stop() {
 type proposal struct {
 	replica *Replica
 	data    []byte        // the encoded batch
-	ops     []Op          // of a groupable batch, for their keys; else nil
+	ops     []store.Op    // of a groupable batch, for their keys; else nil
 	done    chan struct{} // closed when result and err are set
-	result  Result
+	result  store.Result
 	err     error
 }
 
 // Propose enqueues a batch and returns at once. The batch is applied after all
 // that were proposed on this server before. Only the leader accepts batches.
-func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
+func (r *Replica) Propose(ctx context.Context, b *store.Batch) (store.Pending, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -106,12 +108,12 @@ func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
 	if r.raft.State() != raft.Leader {
 		return nil, r.notLeader()
 	}
-	data, err := EncodeBatch(b)
+	data, err := store.EncodeBatch(b)
 	if err != nil {
 		return nil, err
 	}
 	p := &proposal{replica: r, data: data, done: make(chan struct{})}
-	if !r.groupsDisabled.Load() && b.groupable(data) {
+	if !r.groupsDisabled.Load() && b.Groupable(data) {
 		p.ops = b.Ops
 	}
 	r.outstanding.Add(1)
@@ -122,17 +124,22 @@ func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
 	return p, nil
 }
 
+// SetGroupsDisabled disables groups from now on, or enables them again. They
+// must be disabled while the cluster has a server whose build does not support
+// groups: a group would stop it.
+func (r *Replica) SetGroupsDisabled(on bool) { r.groupsDisabled.Store(on) }
+
 // Commit proposes a batch and waits for its result.
-func (r *Replica) Commit(ctx context.Context, b *Batch) (Result, error) {
+func (r *Replica) Commit(ctx context.Context, b *store.Batch) (store.Result, error) {
 	p, err := r.Propose(ctx, b)
 	if err != nil {
-		return Result{}, err
+		return store.Result{}, err
 	}
 	return p.Wait(ctx)
 }
 
 // Wait implements Pending.
-func (p *proposal) Wait(ctx context.Context) (Result, error) {
+func (p *proposal) Wait(ctx context.Context) (store.Result, error) {
 	select {
 	case <-p.done:
 		return p.result, p.err
@@ -142,14 +149,14 @@ func (p *proposal) Wait(ctx context.Context) (Result, error) {
 	case <-p.done:
 		return p.result, p.err
 	case <-ctx.Done():
-		return Result{}, ctx.Err()
+		return store.Result{}, ctx.Err()
 	case <-p.replica.closed:
 	}
 	select {
 	case <-p.done:
 		return p.result, p.err
 	default:
-		return Result{}, fmt.Errorf("%w: %w", ErrUnknown, p.replica.closedError())
+		return store.Result{}, fmt.Errorf("%w: %w", store.ErrUnknown, p.replica.closedError())
 	}
 }
 
@@ -180,7 +187,7 @@ func (r *Replica) submitProposals() {
 // gather appends queued batches to an entry of one batch. It returns the first
 // batch that must not be in the same group; nil: there is none.
 func (p *proposals) gather(e *entry) (next *proposal) {
-	keys := map[Key]struct{}{}
+	keys := map[store.Key]struct{}{}
 	join := func(q *proposal) bool {
 		for i := range q.ops {
 			if _, taken := keys[q.ops[i].Key]; taken {
@@ -192,7 +199,7 @@ func (p *proposals) gather(e *entry) (next *proposal) {
 		}
 		return true
 	}
-	for len(e.batches) < maxGroup {
+	for len(e.batches) < store.MaxGroup {
 		select {
 		case q, ok := <-p.queue:
 			switch {
@@ -223,7 +230,7 @@ func (e *entry) data() []byte {
 	for i, p := range e.batches {
 		all[i] = p.data
 	}
-	return encodeGroup(all)
+	return store.EncodeGroup(all)
 }
 
 // completeProposals completes proposals with their outcome from Raft.
@@ -235,7 +242,7 @@ func (r *Replica) completeProposals() {
 		}
 		for i, p := range e.batches {
 			if p.err = err; err == nil {
-				p.result, p.err = replies[i].Result, replies[i].err
+				p.result, p.err = replies[i].Result, replies[i].Err
 			}
 			r.proposals.remove(len(p.data))
 			p.data, p.ops = nil, nil
@@ -246,23 +253,23 @@ func (r *Replica) completeProposals() {
 }
 
 // outcome returns the reply to each batch of an entry, or the error of all.
-func (r *Replica) outcome(e *entry) ([]reply, error) {
+func (r *Replica) outcome(e *entry) ([]store.Reply, error) {
 	if err := e.future.Error(); err != nil {
 		return nil, r.proposalError(err)
 	}
 	switch response := e.future.Response().(type) {
-	case Result:
+	case store.Result:
 		if len(e.batches) == 1 {
-			return []reply{{Result: response}}, nil
+			return []store.Reply{{Result: response}}, nil
 		}
-	case []reply:
+	case []store.Reply:
 		if len(e.batches) == len(response) {
 			return response, nil
 		}
 	case error:
 		return nil, response
 	}
-	return nil, fmt.Errorf("%w: unexpected response %T from the state machine", ErrUnknown, e.future.Response())
+	return nil, fmt.Errorf("%w: unexpected response %T from the state machine", store.ErrUnknown, e.future.Response())
 }
 
 // proposalError converts Raft's error about a proposal.
@@ -271,14 +278,14 @@ func (r *Replica) proposalError(err error) error {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return r.notLeader()
 	default: // a disk error too: the entry may be on disk despite it
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
+		return fmt.Errorf("%w: %w", store.ErrUnknown, err)
 	}
 }
 
 // notLeader returns ErrNotLeader, with the leader's ID if another server leads.
 func (r *Replica) notLeader() error {
 	if _, id := r.raft.LeaderWithID(); id != "" && string(id) != r.cfg.ID {
-		return fmt.Errorf("%w: the leader is %s", ErrNotLeader, id)
+		return fmt.Errorf("%w: the leader is %s", store.ErrNotLeader, id)
 	}
-	return ErrNotLeader
+	return store.ErrNotLeader
 }

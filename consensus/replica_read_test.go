@@ -12,6 +12,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 func TestReadsSeeCommittedWrites(t *testing.T) {
@@ -49,8 +51,8 @@ func TestReadsSeeCommittedWrites(t *testing.T) {
 		}
 		for _, r := range w.servers {
 			if r != w.leader() {
-				if _, err := r.ReadIndex(t.Context()); !errors.Is(err, ErrNotLeader) {
-					t.Errorf("a read at a follower: %v, want %v", err, ErrNotLeader)
+				if _, err := r.ReadIndex(t.Context()); !errors.Is(err, store.ErrNotLeader) {
+					t.Errorf("a read at a follower: %v, want %v", err, store.ErrNotLeader)
 				}
 			}
 		}
@@ -258,7 +260,7 @@ func runOperation(ctx context.Context, servers []*Replica, in register) (out reg
 		switch {
 		case err == nil:
 			return register{}, true
-		case !errors.Is(err, ErrNotLeader):
+		case !errors.Is(err, store.ErrNotLeader):
 			return register{unknown: true}, false
 		}
 	}
@@ -275,7 +277,7 @@ func read(ctx context.Context, leader, at *Replica, key string) (register, bool)
 	if err != nil {
 		return register{}, false
 	}
-	e, _ := v.Get(Key{"A", key})
+	e, _ := v.Get(store.Key{Kind: "A", Name: key})
 	return register{value: string(e.Value)}, true
 }
 

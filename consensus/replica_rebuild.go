@@ -6,12 +6,14 @@ import (
 	"log/slog"
 
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 // rebuild restores the state machine as of the server's last stop: from the
 // newest readable snapshot and the log up to the last entry recorded as
 // applied. Later entries may never have been committed.
-func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, log *slog.Logger) (*machine, error) {
+func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l store.Limits, log *slog.Logger) (*machine, error) {
 	v, base, err := snapshots.newest(l, log)
 	if err != nil {
 		return nil, err
@@ -30,29 +32,29 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 	if last == 0 && len(applied.recovered) > 0 && applied.recovered[0].index >= from {
 		// A log may be empty after a leader's snapshot, which then contains
 		// everything.
-		return nil, fmt.Errorf("%w: entry %d was applied, but neither a snapshot nor the log has it", ErrDamaged, applied.recovered[0].index)
+		return nil, fmt.Errorf("%w: entry %d was applied, but neither a snapshot nor the log has it", store.ErrDamaged, applied.recovered[0].index)
 	}
 	upTo := verifiedApplied(s, applied.recovered, last)
-	a := newApplier(v, l)
+	a := store.NewApplier(v, l)
 	for index := from; index <= last; index++ {
 		var entry raft.Log
 		if err := s.GetLog(index, &entry); err != nil {
 			if errors.Is(err, raft.ErrLogNotFound) {
-				err = fmt.Errorf("%w: the log has no entry %d, which is needed after the newest readable snapshot", ErrDamaged, index)
+				err = fmt.Errorf("%w: the log has no entry %d, which is needed after the newest readable snapshot", store.ErrDamaged, index)
 			}
 			return nil, err
 		}
 		if entry.Type == raft.LogConfiguration {
 			s.rememberConfiguration(index, raft.DecodeConfiguration(entry.Data))
 		}
-		if index > upTo || index <= a.snapshot.Index() || entry.Type != raft.LogCommand && entry.Type != raft.LogConfiguration {
+		if index > upTo || index <= a.Index() || entry.Type != raft.LogCommand && entry.Type != raft.LogConfiguration {
 			continue
 		}
-		if _, err = a.applyEntry(&entry); err != nil {
+		if _, err = applyEntry(a, &entry); err != nil {
 			return nil, err
 		}
 	}
-	return newMachine(a.commit(), l, applied), nil
+	return newMachine(a.Snapshot(), l, applied), nil
 }
 
 // verifiedApplied returns the index of the newest record whose entry is in the

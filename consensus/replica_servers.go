@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 // Server is a server in the Raft configuration.
@@ -231,7 +233,7 @@ func (r *Replica) changeServers(
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		err = r.notLeader()
 	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown):
-		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+		err = fmt.Errorf("%w: %w", store.ErrUnknown, err)
 	case strings.HasPrefix(err.Error(), "configuration changed since"):
 		err = fmt.Errorf("%w: %w", ErrServers, err)
 	}
@@ -257,9 +259,9 @@ func (r *Replica) awaitRaft(ctx context.Context, call func() error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
+		return fmt.Errorf("%w: %w", store.ErrUnknown, ctx.Err())
 	case <-r.closed:
-		return fmt.Errorf("%w: %w", ErrUnknown, r.closedError())
+		return fmt.Errorf("%w: %w", store.ErrUnknown, r.closedError())
 	}
 }
 
@@ -311,7 +313,7 @@ func (r *Replica) whileLeading(term uint64, wait func(lost <-chan struct{}) (raf
 			return "", r.notLeader()
 		}
 		id, err := wait(changes)
-		if !errors.Is(err, ErrNotLeader) {
+		if !errors.Is(err, store.ErrNotLeader) {
 			return id, err
 		}
 		select {

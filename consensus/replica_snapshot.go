@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
+
+	"penstock/consensus/store"
 )
 
 // snapshots is Raft's file snapshot store, extended in two ways: it removes
@@ -46,10 +48,10 @@ func openSnapshots(dir string, log *raftLogger) (*snapshots, error) {
 
 // newest reads the newest readable snapshot; base is nil if there is none at
 // all.
-func (s *snapshots) newest(l Limits, log *slog.Logger) (v Snapshot, base *raft.SnapshotMeta, err error) {
+func (s *snapshots) newest(l store.Limits, log *slog.Logger) (v store.Snapshot, base *raft.SnapshotMeta, err error) {
 	all, err := s.List()
 	if err != nil {
-		return Snapshot{}, nil, err
+		return store.Snapshot{}, nil, err
 	}
 	var errs []error
 	for _, meta := range all {
@@ -58,25 +60,25 @@ func (s *snapshots) newest(l Limits, log *slog.Logger) (v Snapshot, base *raft.S
 			return v.Skip(meta.Index), meta, nil
 		}
 		err = fmt.Errorf("snapshot %s: %w", meta.ID, err)
-		if errors.Is(err, ErrFormat) || errors.Is(err, ErrTooLarge) {
-			return Snapshot{}, nil, err
+		if errors.Is(err, store.ErrFormat) || errors.Is(err, store.ErrTooLarge) {
+			return store.Snapshot{}, nil, err
 		}
 		log.Warn("cannot read a snapshot; trying the one before it", "err", err)
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
-		return Snapshot{}, nil, fmt.Errorf("%w: no snapshot is readable: %w", ErrDamaged, errors.Join(errs...))
+		return store.Snapshot{}, nil, fmt.Errorf("%w: no snapshot is readable: %w", store.ErrDamaged, errors.Join(errs...))
 	}
-	return Snapshot{}, nil, nil
+	return store.Snapshot{}, nil, nil
 }
 
-func (s *snapshots) read(id string, l Limits) (Snapshot, error) {
+func (s *snapshots) read(id string, l store.Limits) (store.Snapshot, error) {
 	_, source, err := s.FileSnapshotStore.Open(id)
 	if err != nil {
-		return Snapshot{}, err
+		return store.Snapshot{}, err
 	}
 	defer source.Close()
-	return ReadSnapshot(source, l)
+	return Read(source, l)
 }
 
 // compactableIndex returns the index up to which the log may be truncated so

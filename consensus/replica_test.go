@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"penstock/consensus/store"
 )
 
 func TestServersAgree(t *testing.T) {
@@ -20,15 +22,15 @@ func TestServersAgree(t *testing.T) {
 		for _, id := range w.ids {
 			w.waitContent(w.servers[id], "y=2 z=3")
 		}
-		if _, err := a.Commit(t.Context(), batch(put("A", "y", "9").at(1))); !errors.Is(err, ErrVersion) {
-			t.Errorf("a batch for another version: %v, want %v", err, ErrVersion)
+		if _, err := a.Commit(t.Context(), batch(at(1, put("A", "y", "9")))); !errors.Is(err, store.ErrVersion) {
+			t.Errorf("a batch for another version: %v, want %v", err, store.ErrVersion)
 		}
 		for id, r := range w.servers {
 			if r == a {
 				continue
 			}
-			if _, err := r.Commit(t.Context(), batch(put("A", "y", "9"))); !errors.Is(err, ErrNotLeader) {
-				t.Errorf("a batch at %s: %v, want %v", id, err, ErrNotLeader)
+			if _, err := r.Commit(t.Context(), batch(put("A", "y", "9"))); !errors.Is(err, store.ErrNotLeader) {
+				t.Errorf("a batch at %s: %v, want %v", id, err, store.ErrNotLeader)
 			}
 		}
 	})
@@ -39,11 +41,11 @@ func TestProposalsAreAppliedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
-		var pending []Pending
+		var pending []store.Pending
 		sequence := a.Snapshot().Sequence()
 		for i := range 200 {
 			s := sequence + uint64(i)
-			p, err := a.Propose(t.Context(), &Batch{Ops: []Op{put("A", "x", fmt.Sprint(i))}, IfSequence: &s})
+			p, err := a.Propose(t.Context(), &store.Batch{Ops: []store.Op{put("A", "x", fmt.Sprint(i))}, IfSequence: &s})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,18 +72,18 @@ func TestProposalsInFlightAreBounded(t *testing.T) {
 			until(t, "a leader that is busy before it steps down", func() bool {
 				w.network.isolate("b", true, "a") // nothing is committed any more, until the leader steps down
 				pending, refused := proposeUntilRefused(t, a, c.value)
-				if !errors.Is(refused, ErrNotLeader) && (!errors.Is(refused, ErrBusy) || len(pending) != c.want) {
+				if !errors.Is(refused, store.ErrNotLeader) && (!errors.Is(refused, ErrBusy) || len(pending) != c.want) {
 					t.Errorf("%d proposals, then %v; want %d, then %v", len(pending), refused, c.want, ErrBusy)
 				}
-				early := errors.Is(refused, ErrNotLeader) // on a busy machine
+				early := errors.Is(refused, store.ErrNotLeader) // on a busy machine
 				for i, p := range pending {
 					_, err := p.Wait(t.Context())
 					switch {
-					case errors.Is(err, ErrUnknown), i > 0 && errors.Is(err, ErrNotLeader): // a batch still waiting for its group was never sent
-					case errors.Is(err, ErrNotLeader):
+					case errors.Is(err, store.ErrUnknown), i > 0 && errors.Is(err, store.ErrNotLeader): // a batch still waiting for its group was never sent
+					case errors.Is(err, store.ErrNotLeader):
 						early = true
 					default:
-						t.Errorf("batch %d of a leader that is cut off: %v, want %v", i, err, ErrUnknown)
+						t.Errorf("batch %d of a leader that is cut off: %v, want %v", i, err, store.ErrUnknown)
 					}
 				}
 				w.network.isolate("b", false, "a")
@@ -93,7 +95,7 @@ func TestProposalsInFlightAreBounded(t *testing.T) {
 }
 
 // proposeUntilRefused proposes until a leader takes no more.
-func proposeUntilRefused(t *testing.T, leader *Replica, value string) (pending []Pending, refused error) {
+func proposeUntilRefused(t *testing.T, leader *Replica, value string) (pending []store.Pending, refused error) {
 	t.Helper()
 	for len(pending) < 100 {
 		p, err := leader.Propose(t.Context(), batch(put("A", "x", value)))
@@ -117,11 +119,11 @@ func TestClusterSurvivesLeaderLoss(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Errorf("closing again: %v", err)
 		}
-		if _, err := a.Commit(t.Context(), batch(put("A", "z", "3"))); !errors.Is(err, ErrClosed) {
-			t.Errorf("a batch for a server that is closed: %v, want %v", err, ErrClosed)
+		if _, err := a.Commit(t.Context(), batch(put("A", "z", "3"))); !errors.Is(err, store.ErrClosed) {
+			t.Errorf("a batch for a server that is closed: %v, want %v", err, store.ErrClosed)
 		}
-		if _, err := a.Wait(t.Context(), 1<<40); !errors.Is(err, ErrClosed) {
-			t.Errorf("waiting at a server that is closed: %v, want %v", err, ErrClosed)
+		if _, err := a.Wait(t.Context(), 1<<40); !errors.Is(err, store.ErrClosed) {
+			t.Errorf("waiting at a server that is closed: %v, want %v", err, store.ErrClosed)
 		}
 		if got := values(a.Snapshot()); got != "x=1" {
 			t.Errorf("it shows %q when closed, want what it had", got)
@@ -172,8 +174,8 @@ func TestServersAreAddedAndRemoved(t *testing.T) {
 		if err := a.Transfer(t.Context(), "b"); !errors.Is(err, ErrServers) {
 			t.Errorf("a transfer to a non-voter: %v, want %v", err, ErrServers)
 		}
-		if _, err := b.AddVoter(t.Context(), "b", "host:1", at2); !errors.Is(err, ErrNotLeader) {
-			t.Errorf("a change at a follower: %v, want %v", err, ErrNotLeader)
+		if _, err := b.AddVoter(t.Context(), "b", "host:1", at2); !errors.Is(err, store.ErrNotLeader) {
+			t.Errorf("a change at a follower: %v, want %v", err, store.ErrNotLeader)
 		}
 		mustStand := func(r *Replica, role Role, want string) {
 			t.Helper()
@@ -255,7 +257,7 @@ func TestLeadershipTransfer(t *testing.T) {
 			if s == lead {
 				continue
 			}
-			if err := s.Transfer(t.Context(), ""); !errors.Is(err, ErrNotLeader) && w.leader() == lead {
+			if err := s.Transfer(t.Context(), ""); !errors.Is(err, store.ErrNotLeader) && w.leader() == lead {
 				t.Errorf("a follower transfers leadership: %v", err)
 			}
 		}
@@ -273,19 +275,19 @@ func TestBatchOfUnknownOutcomeIsAppliedOnce(t *testing.T) {
 		}
 		w.mustLead("a")
 		w.network.isolate("a", true, "b", "c")
-		if _, err := a.Commit(t.Context(), lost); !errors.Is(err, ErrUnknown) {
-			t.Fatalf("a batch at a leader that is cut off: %v, want %v", err, ErrUnknown)
+		if _, err := a.Commit(t.Context(), lost); !errors.Is(err, store.ErrUnknown) {
+			t.Fatalf("a batch at a leader that is cut off: %v, want %v", err, store.ErrUnknown)
 		}
 		w.persist(batch(put("A", "z", "1")))
 		w.network.isolate("a", false, "b", "c")
-		for _, b := range []*Batch{lost, kept, lost, kept} {
+		for _, b := range []*store.Batch{lost, kept, lost, kept} {
 			w.persist(b)
 		}
 		for _, id := range w.ids {
 			r := w.servers[id]
 			w.waitContent(r, "x=1 y=1 z=1")
 			for _, name := range []string{"x", "y"} {
-				if h := r.Snapshot().History(Key{"A", name}); len(h) != 1 {
+				if h := r.Snapshot().History(store.Key{Kind: "A", Name: name}); len(h) != 1 {
 					t.Errorf("%s was applied %d times at %s", name, len(h), id)
 				}
 			}
@@ -365,14 +367,14 @@ func TestUnknownFormatStopsReplica(t *testing.T) {
 			case <-time.After(within):
 				t.Fatal("it did not fail")
 			}
-			if !errors.Is(r.Err(), ErrFormat) {
-				t.Errorf("it failed with %v, want %v", r.Err(), ErrFormat)
+			if !errors.Is(r.Err(), store.ErrFormat) {
+				t.Errorf("it failed with %v, want %v", r.Err(), store.ErrFormat)
 			}
 			r.Close()
 			if got := values(r.Snapshot()); got != "x=1" {
 				t.Errorf("it shows %q, want what came before", got)
 			}
-			if _, err := r.Commit(t.Context(), batch(put("A", "y", "2"))); !errors.Is(err, ErrFormat) || !errors.Is(err, ErrClosed) {
+			if _, err := r.Commit(t.Context(), batch(put("A", "y", "2"))); !errors.Is(err, store.ErrFormat) || !errors.Is(err, store.ErrClosed) {
 				t.Errorf("a batch for it: %v", err)
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"penstock/consensus/store"
 )
 
 // world is a cluster under test.
@@ -183,7 +185,7 @@ func (w *world) mustChange(
 	until(w.t, "a change of the servers", func() bool {
 		_, at := leader.Servers()
 		_, err := change(leader, w.t.Context(), id, "somewhere:1", at)
-		if err != nil && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrServers) {
+		if err != nil && !errors.Is(err, store.ErrNotLeader) && !errors.Is(err, store.ErrUnknown) && !errors.Is(err, ErrServers) {
 			w.t.Fatal(err)
 		}
 		if err != nil {
@@ -193,12 +195,21 @@ func (w *world) mustChange(
 	})
 }
 
+func put(kind, name, value string) store.Op {
+	return store.Op{Key: store.Key{Kind: kind, Name: name}, Value: []byte(value)}
+}
+
+func del(kind, name string) store.Op { return store.Op{Key: store.Key{Kind: kind, Name: name}} }
+
+// at returns an operation that requires that version of its entry.
+func at(version uint64, o store.Op) store.Op { o.IfVersion = &version; return o }
+
 var batchIDs atomic.Uint64
 
 // batch returns a batch with a unique ID, also among processes that write to
 // the same directory: a reused ID would make it a repeated batch.
-func batch(ops ...Op) *Batch {
-	b := &Batch{Ops: ops}
+func batch(ops ...store.Op) *store.Batch {
+	b := &store.Batch{Ops: ops}
 	rand.Read(b.ID[:8])
 	binary.BigEndian.PutUint64(b.ID[8:], batchIDs.Add(1))
 	return b
@@ -206,12 +217,12 @@ func batch(ops ...Op) *Batch {
 
 // mustCommit commits a batch through that leader, or its successor if
 // leadership has moved.
-func (w *world) mustCommit(r *Replica, ops ...Op) uint64 {
+func (w *world) mustCommit(r *Replica, ops ...store.Op) uint64 {
 	w.t.Helper()
 	b := batch(ops...)
 	result, err := r.Commit(w.t.Context(), b)
 	switch {
-	case errors.Is(err, ErrNotLeader), errors.Is(err, ErrUnknown):
+	case errors.Is(err, store.ErrNotLeader), errors.Is(err, store.ErrUnknown):
 		return w.persist(b).Index
 	case err != nil:
 		w.t.Fatal(err)
@@ -220,9 +231,9 @@ func (w *world) mustCommit(r *Replica, ops ...Op) uint64 {
 }
 
 // persist retries a batch on all servers until it is applied.
-func (w *world) persist(b *Batch) Result {
+func (w *world) persist(b *store.Batch) store.Result {
 	w.t.Helper()
-	var result Result
+	var result store.Result
 	until(w.t, "a batch to be committed", func() bool {
 		for _, r := range w.servers {
 			ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
@@ -232,7 +243,7 @@ func (w *world) persist(b *Batch) Result {
 			if err == nil {
 				return true
 			}
-			if !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrUnknown) && !errors.Is(err, context.DeadlineExceeded) {
+			if !errors.Is(err, store.ErrNotLeader) && !errors.Is(err, store.ErrUnknown) && !errors.Is(err, context.DeadlineExceeded) {
 				w.t.Fatal(err)
 			}
 		}
@@ -259,7 +270,7 @@ func (w *world) waitContent(r *Replica, want string) {
 }
 
 // values formats a snapshot as "name=value" words.
-func values(v Snapshot) string {
+func values(v store.Snapshot) string {
 	var words []string
 	for e := range v.All() {
 		words = append(words, fmt.Sprintf("%s=%s", e.Name, e.Value))

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/cluster"
 	"penstock/node/rpc"
@@ -18,7 +18,7 @@ import (
 // the error of ctx.
 func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 	if n.cfg.Dev {
-		n.store = consensus.NewMemory(consensus.Limits{})
+		n.store = store.NewMemory(store.Limits{})
 		return nil
 	}
 	c, err := cluster.Open(ctx, cluster.Config{

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/cluster"
 	"penstock/node/nodetest"
@@ -44,7 +44,7 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := n.cluster.Store().Propose(ctx, &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: "_node", Name: id}, Value: r}}})
+		p, err := n.cluster.Store().Propose(ctx, &store.Batch{Ops: []store.Op{{Key: store.Key{Kind: "_node", Name: id}, Value: r}}})
 		if err == nil {
 			_, err = p.Wait(ctx)
 		}

@@ -24,7 +24,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/netio/reactor"
 	"penstock/netio/tlsstream"
 	"penstock/node/accesslog"
@@ -348,7 +348,7 @@ func (n *Node) follow() {
 		return nil
 	})
 	// The store closes when the node has left its cluster and is stopping.
-	if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, store.ErrClosed) {
 		n.fail(fmt.Errorf("cannot follow the configuration: %w", err))
 	}
 }

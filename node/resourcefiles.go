@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/ops"
@@ -325,7 +325,7 @@ func (n *Node) applyInitialResources(ctx context.Context, objects []resource.Obj
 	given := objects
 	objects = files.labelled(objects)
 	if n.cluster == nil {
-		_, err := n.catalog.Apply(ctx, catalog.Change{Objects: objects, Note: consensus.Note{Who: "start"}})
+		_, err := n.catalog.Apply(ctx, catalog.Change{Objects: objects, Note: store.Note{Who: "start"}})
 		return locateFaults(err, given)
 	}
 	if !n.cfg.Init && n.cfg.Expect == 0 || n.store.Snapshot().Sequence() > 0 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -16,8 +16,8 @@ import (
 // TestChangeIsCheckedAgainstAbandonedPendingChange: a writer whose context ends
 // leaves its change pending. The next change must be checked against it.
 func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
-	store := consensus.NewMemory(consensus.Limits{})
-	c := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+	memory := store.NewMemory(store.Limits{})
+	c := New(Config{Store: memory, Kinds: resource.RoutingKinds()})
 	gate, acting := make(chan struct{}), make(chan struct{}, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -41,7 +41,7 @@ func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
 		result <- err
 	}()
 	// If it is admitted at once, it reaches the store before the gate opens.
-	for early := time.Now().Add(50 * time.Millisecond); store.Snapshot().Len() == 2 && time.Now().Before(early); {
+	for early := time.Now().Add(50 * time.Millisecond); memory.Snapshot().Len() == 2 && time.Now().Before(early); {
 		runtime.Gosched()
 	}
 	close(gate)
@@ -49,7 +49,7 @@ func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
 	if err := <-result; !errors.As(err, &refusal) || refusal.Code != api.Refused {
 		t.Errorf("a service was deleted that a listener uses: %v", err)
 	}
-	if v := store.Snapshot(); v.Len() != 2 {
+	if v := memory.Snapshot(); v.Len() != 2 {
 		t.Errorf("the store has %d entries, want 2", v.Len())
 	}
 }
@@ -57,7 +57,7 @@ func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
 // TestVersionConflictSaysWhatToDo: the error for an outdated version, or for
 // the version of a deleted resource, says what to do.
 func TestVersionConflictSaysWhatToDo(t *testing.T) {
-	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
+	f := newFixture(t, store.NewMemory(store.Limits{}))
 	if _, err := f.Apply(t.Context(), Change{Objects: objects(t, "kind: Service\nname: apps\nspec: {}")}); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -27,15 +27,15 @@ type Change struct {
 	// not change, is "unchanged"; warnings are not repeated. A request that
 	// applied nothing, because there was nothing to do or it was refused, is not
 	// remembered.
-	ID consensus.ID
+	ID store.ID
 	// Note is the history entry. Without What it is "apply", without At now.
-	Note consensus.Note
+	Note store.Note
 }
 
 // Apply creates, updates and deletes resources, all of them or none, and
 // returns once the change is in force here. The error is an *api.Error if the
-// change was refused. It wraps consensus.ErrNotLeader if another node leads and
-// nothing was done, and consensus.ErrUnknown if the outcome is unknown.
+// change was refused. It wraps store.ErrNotLeader if another node leads and
+// nothing was done, and store.ErrUnknown if the outcome is unknown.
 func (c *Catalog) Apply(ctx context.Context, change Change) (*api.ApplyResult, error) {
 	if faults := resource.LabelFaults(change.Prune); len(faults) > 0 {
 		e := api.Errorf(api.Invalid, "prune: %s", faults[0])
@@ -44,7 +44,7 @@ func (c *Catalog) Apply(ctx context.Context, change Change) (*api.ApplyResult, e
 	}
 	id := change.ID
 	if change.DryRun {
-		id = consensus.ID{}
+		id = store.ID{}
 	}
 	var result *api.ApplyResult
 	out, err := c.makeChange(ctx, id, completeNote(change.Note, "apply"), func(base *baseline) (*plan, error) {
@@ -138,11 +138,11 @@ func (a *applyCheck) put(given *resource.Object) (resource.Object, error) {
 		if err := a.checkVersion(&o, given.Version); err != nil {
 			return o, err
 		}
-		value, err := a.catalog.seal(consensus.Key(o.Key), resource.EncodeWithSecrets(o))
+		value, err := a.catalog.seal(store.Key(o.Key), resource.EncodeWithSecrets(o))
 		if err != nil {
 			return o, err
 		}
-		a.plan.add(change, consensus.Op{Key: consensus.Key(o.Key), Value: value})
+		a.plan.add(change, store.Op{Key: store.Key(o.Key), Value: value})
 		if a.change.DryRun {
 			if exists && known {
 				done.Before = string(resource.EncodeYAML(stored))
@@ -170,7 +170,7 @@ func (a *applyCheck) checkVersion(o *resource.Object, version uint64) error {
 // versionFault returns the conflict between a version that a writer read and
 // the stored one; "": none.
 func (n *baseline) versionFault(k resource.Key, version uint64) (string, error) {
-	e, exists := n.view.Get(consensus.Key(k))
+	e, exists := n.view.Get(store.Key(k))
 	switch {
 	case exists && e.Version == version && n.hasPending(k):
 		return "", errOvertaken // decide once the pending change is in force
@@ -207,7 +207,7 @@ func (a *applyCheck) prune(objects []resource.Object) {
 		a.pruned[o.Key] = true
 		change := resource.Delete(o.Key)
 		a.all = append(a.all, change)
-		a.plan.add(change, consensus.Op{Key: consensus.Key(o.Key)})
+		a.plan.add(change, store.Op{Key: store.Key(o.Key)})
 		done := api.Change{Kind: o.Kind, Name: o.Name, Action: api.Deleted}
 		if a.change.DryRun {
 			done.Before = string(resource.EncodeYAML(o))
@@ -276,9 +276,9 @@ func (a *applyCheck) faultsError() error {
 func (c *Catalog) repeated(objects []resource.Object, index uint64) *api.ApplyResult {
 	_, view := c.InForce()
 	result := &api.ApplyResult{Changes: make([]api.Change, 0, len(objects))}
-	asked := make(map[consensus.Key]bool, len(objects))
+	asked := make(map[store.Key]bool, len(objects))
 	for i := range objects {
-		k := consensus.Key(objects[i].Key)
+		k := store.Key(objects[i].Key)
 		asked[k] = true
 		result.Changes = append(result.Changes, api.Change{Kind: k.Kind, Name: k.Name, Action: actionAt(view, k, index)})
 	}
@@ -293,7 +293,7 @@ func (c *Catalog) repeated(objects []resource.Object, index uint64) *api.ApplyRe
 }
 
 // actionAt returns what the batch at an index did to a resource.
-func actionAt(view consensus.Snapshot, k consensus.Key, index uint64) string {
+func actionAt(view store.Snapshot, k store.Key, index uint64) string {
 	revisions := view.History(k)
 	for i, r := range revisions {
 		switch {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/routing/resource"
 )
 
@@ -26,7 +26,7 @@ func service(b testing.TB, i, port int) resource.Object {
 // newFilled returns a catalog with that many services.
 func newFilled(b *testing.B, services int) *Catalog {
 	b.Helper()
-	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: resource.RoutingKinds()})
+	c := New(Config{Store: store.NewMemory(store.Limits{}), Kinds: resource.RoutingKinds()})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -74,11 +74,11 @@ func BenchmarkChangesOf32Writers(b *testing.B) {
 
 func BenchmarkReplace100000(b *testing.B) {
 	c := newFilled(b, 100_000)
-	var entries [2][]consensus.Entry
+	var entries [2][]store.Entry
 	for j := range entries {
 		for i := range 100_000 {
 			o := service(b, i+50_000*j, 10+j)
-			entries[j] = append(entries[j], consensus.Entry{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+			entries[j] = append(entries[j], store.Entry{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
 		}
 	}
 	for i := 0; b.Loop(); i++ {

@@ -10,7 +10,7 @@
 //
 // Changes are pipelined: each is checked against all before it, proposed at
 // once, and carries the sequence number that it was checked against
-// (consensus.Batch.IfSequence). If one of them fails, the store rejects those
+// (store.Batch.IfSequence). If one of them fails, the store rejects those
 // after it, and the catalog checks them again against the resources in force.
 // So a change in force was always checked against exactly the content that it
 // applies to, whichever node leads.
@@ -29,7 +29,7 @@ import (
 	"sync"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/routing/resource"
 )
 
@@ -37,11 +37,11 @@ import (
 // Batch.IfSequence.
 type Store interface {
 	// Propose proposes a batch. Batches apply in the order of their proposals.
-	Propose(ctx context.Context, b *consensus.Batch) (consensus.Pending, error)
+	Propose(ctx context.Context, b *store.Batch) (store.Pending, error)
 	// Snapshot returns the current content.
-	Snapshot() consensus.Snapshot
+	Snapshot() store.Snapshot
 	// Wait returns a snapshot whose index is above after.
-	Wait(ctx context.Context, after uint64) (consensus.Snapshot, error)
+	Wait(ctx context.Context, after uint64) (store.Snapshot, error)
 }
 
 // Config configures a catalog.
@@ -52,7 +52,7 @@ type Config struct {
 	// plaintext, which is for stores that never leave the process.
 	Sealer Sealer
 	// Barrier returns nil once the store's Snapshot includes everything committed
-	// before the call, or consensus.ErrNotLeader; nil: the Snapshot always does.
+	// before the call, or store.ErrNotLeader; nil: the Snapshot always does.
 	// It is called before a change is refused, or answered without a proposal, and
 	// when a pipeline starts.
 	Barrier func(ctx context.Context) error
@@ -80,10 +80,10 @@ type Catalog struct {
 
 	mu   sync.Mutex
 	set  *resource.Set // in force
-	view consensus.Snapshot
+	view store.Snapshot
 	// unread has the entries that could not be decrypted, which the set has in an
 	// older version or not at all. The map is replaced, never modified.
-	unread  map[consensus.Key]unreadEntry
+	unread  map[store.Key]unreadEntry
 	changed chan struct{} // closed when view, set or pending are replaced
 	// ahead is the content after all pending changes; nil: unknown.
 	ahead *ahead
@@ -112,7 +112,7 @@ func New(cfg Config) *Catalog {
 }
 
 // InForce returns the content in force.
-func (c *Catalog) InForce() (*resource.Set, consensus.Snapshot) {
+func (c *Catalog) InForce() (*resource.Set, store.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.set, c.view

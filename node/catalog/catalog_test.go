@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -32,16 +32,16 @@ spec: {endpoints: [{address: "127.0.0.1:7001"}]}
 // applies to acted.
 type fixture struct {
 	*Catalog
-	store   *consensus.Memory
+	store   *store.Memory
 	applied chan []resource.Key
 }
 
-func newFixture(t *testing.T, s *consensus.Memory) *fixture {
+func newFixture(t *testing.T, s *store.Memory) *fixture {
 	t.Helper()
 	return newFixtureOf(t, s, resource.RoutingKinds())
 }
 
-func newFixtureOf(t *testing.T, s *consensus.Memory, kinds []resource.Kind) *fixture {
+func newFixtureOf(t *testing.T, s *store.Memory, kinds []resource.Kind) *fixture {
 	t.Helper()
 	f := &fixture{New(Config{Store: s, Kinds: kinds}), s, make(chan []resource.Key, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -104,7 +104,7 @@ func code(err error) api.Code {
 }
 
 func TestApplyReportsActions(t *testing.T) {
-	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
+	f := newFixture(t, store.NewMemory(store.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	f.mustApply(t, base, "Listener/edge unchanged, Service/apps unchanged")
 	f.mustApply(t, strings.ReplaceAll(base, "7001", "7002"), "Listener/edge unchanged, Service/apps configured")
@@ -120,7 +120,7 @@ func TestApplyReportsActions(t *testing.T) {
 }
 
 func TestApplyReturnsOnceInForce(t *testing.T) {
-	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
+	f := newFixture(t, store.NewMemory(store.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	select {
 	case <-f.applied:
@@ -133,7 +133,7 @@ func TestApplyReturnsOnceInForce(t *testing.T) {
 }
 
 func TestFaultRejectsTheWholeChange(t *testing.T) {
-	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
+	f := newFixture(t, store.NewMemory(store.Limits{}))
 	_, err := f.apply(t, strings.ReplaceAll(base, "service: apps", "service: nobody"))
 	var e *api.Error
 	if !errors.As(err, &e) || e.Code != api.Invalid || len(e.Faults) != 1 {
@@ -148,7 +148,7 @@ func TestFaultRejectsTheWholeChange(t *testing.T) {
 }
 
 func TestDryRunShowsBothSidesAndChangesNothing(t *testing.T) {
-	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
+	f := newFixture(t, store.NewMemory(store.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	r, err := f.Apply(t.Context(), Change{Objects: objects(t, strings.ReplaceAll(base, "7001", "7002")), DryRun: true})
 	if err != nil {
@@ -166,7 +166,7 @@ func TestDryRunShowsBothSidesAndChangesNothing(t *testing.T) {
 }
 
 func TestDeleteNamesTheReferrers(t *testing.T) {
-	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
+	f := newFixture(t, store.NewMemory(store.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	_, err := f.Delete(t.Context(), Target{Kind: "services", Name: "apps"})
 	if code(err) != api.Refused || !strings.Contains(err.Error(), "Listener/edge") {
@@ -188,7 +188,7 @@ func TestDeleteNamesTheReferrers(t *testing.T) {
 }
 
 func TestOutdatedVersionIsRejected(t *testing.T) {
-	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
+	f := newFixture(t, store.NewMemory(store.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	r, err := f.Get(&api.GetRequest{Kind: "service", Name: "apps"})
 	if err != nil {
@@ -202,7 +202,7 @@ func TestOutdatedVersionIsRejected(t *testing.T) {
 }
 
 func TestGet(t *testing.T) {
-	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
+	f := newFixture(t, store.NewMemory(store.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	if r, err := f.Get(&api.GetRequest{Kind: "Services", Name: ""}); err != nil ||
 		r.Kind != "Service" || len(r.Documents) != 1 || r.Documents[0].Name != "apps" {
@@ -219,13 +219,13 @@ func TestGet(t *testing.T) {
 // TestStoredResourcesAreInForceAfterStart: a catalog on a store that remembers
 // only its last batches loads all of its content.
 func TestStoredResourcesAreInForceAfterStart(t *testing.T) {
-	s := consensus.NewMemory(consensus.Limits{})
+	s := store.NewMemory(store.Limits{})
 	first := newFixture(t, s)
 	first.mustApply(t, base, "Listener/edge created, Service/apps created")
 	for i := range 300 {
 		o := objects(t, fmt.Sprintf("kind: Service\nname: s%d\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}", i))[0]
-		if _, err := s.Commit(t.Context(), &consensus.Batch{
-			Ops: []consensus.Op{{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)}},
+		if _, err := s.Commit(t.Context(), &store.Batch{
+			Ops: []store.Op{{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)}},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -246,10 +246,10 @@ func TestStoredResourcesAreInForceAfterStart(t *testing.T) {
 }
 
 func TestUndecodableEntryStopsFollow(t *testing.T) {
-	s := consensus.NewMemory(consensus.Limits{})
+	s := store.NewMemory(store.Limits{})
 	c := New(Config{Store: s, Kinds: resource.RoutingKinds()})
-	if _, err := s.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{
-		Key:   consensus.Key{Kind: "Future", Name: "x"},
+	if _, err := s.Commit(t.Context(), &store.Batch{Ops: []store.Op{{
+		Key:   store.Key{Kind: "Future", Name: "x"},
 		Value: []byte(`{"kind":"Future","name":"x","spec":{}}`),
 	}}}); err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestUndecodableEntryStopsFollow(t *testing.T) {
 }
 
 func TestApplyReturnsWhenItsContextEnds(t *testing.T) {
-	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: resource.RoutingKinds()}) // Follow does not run
+	c := New(Config{Store: store.NewMemory(store.Limits{}), Kinds: resource.RoutingKinds()}) // Follow does not run
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := c.Apply(ctx, Change{Objects: objects(t, base)}); !errors.Is(err, context.DeadlineExceeded) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -17,8 +17,8 @@ type Target struct {
 	// Version is, for Delete, the version that the resource must have, 0: any; for
 	// Rollback, the version to restore, 0: the one before the last change.
 	Version uint64
-	ID      consensus.ID   // as in Change
-	Note    consensus.Note // as in Change
+	ID      store.ID   // as in Change
+	Note    store.Note // as in Change
 }
 
 // key returns the key of a kind and name.
@@ -50,7 +50,7 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*api.DeleteResult, erro
 			}
 		}
 		p := new(plan)
-		p.add(resource.Delete(key), consensus.Op{Key: consensus.Key(key)})
+		p.add(resource.Delete(key), store.Op{Key: store.Key(key)})
 		p.endRollouts(base.set)
 		next, faults, _ := base.set.With(p.changes)
 		if len(faults) > 0 {
@@ -105,8 +105,8 @@ func (c *Catalog) Rollback(ctx context.Context, t Target) (*api.ApplyResult, err
 }
 
 // findRevision returns the revision to restore.
-func findRevision(view consensus.Snapshot, key resource.Key, version uint64) (consensus.Revision, error) {
-	revisions := view.History(consensus.Key(key))
+func findRevision(view store.Snapshot, key resource.Key, version uint64) (store.Revision, error) {
+	revisions := view.History(store.Key(key))
 	known := make([]string, 0, len(revisions))
 	for i, r := range revisions {
 		if r.Value != nil {
@@ -122,7 +122,7 @@ func findRevision(view consensus.Snapshot, key resource.Key, version uint64) (co
 			return r, api.Errorf(api.Refused, "%v was deleted in version %d: delete it, or name another version", key, version)
 		}
 	}
-	var none consensus.Revision
+	var none store.Revision
 	switch {
 	case len(revisions) == 0:
 		return none, api.Errorf(api.NotFound, "there is no %s %q, and no history of it", key.Kind, key.Name)
@@ -134,8 +134,8 @@ func findRevision(view consensus.Snapshot, key resource.Key, version uint64) (co
 
 // decodeRevision returns the object of a revision, validated by this build's
 // rules.
-func (c *Catalog) decodeRevision(key resource.Key, r consensus.Revision) (resource.Object, error) {
-	value, err := c.open(consensus.Key(key), r.Value)
+func (c *Catalog) decodeRevision(key resource.Key, r store.Revision) (resource.Object, error) {
+	value, err := c.open(store.Key(key), r.Value)
 	if err != nil {
 		return resource.Object{}, api.Errorf(api.Refused, "%v, version %d: %v", key, r.Version, err)
 	}

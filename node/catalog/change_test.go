@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -39,12 +39,12 @@ func wantResult(t *testing.T, what, want string, r *api.ApplyResult, err error) 
 	}
 }
 
-func newOnMemory(t *testing.T) (*Catalog, *consensus.Memory) {
+func newOnMemory(t *testing.T) (*Catalog, *store.Memory) {
 	t.Helper()
-	store := consensus.NewMemory(consensus.Limits{})
-	c := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+	memory := store.NewMemory(store.Limits{})
+	c := New(Config{Store: memory, Kinds: resource.RoutingKinds()})
 	startFollow(t, c, nil)
-	return c, store
+	return c, memory
 }
 
 const labelled = `
@@ -70,7 +70,7 @@ spec: {}
 `
 
 func TestPruneDeletesOmittedResourcesWithTheLabels(t *testing.T) {
-	c, store := newOnMemory(t)
+	c, memory := newOnMemory(t)
 	mustApply(t, c, labelled)
 	team := map[string]string{"team": "a"}
 	edge := objects(t, labelled)[:1]
@@ -87,7 +87,7 @@ func TestPruneDeletesOmittedResourcesWithTheLabels(t *testing.T) {
 	if err == nil && (!strings.Contains(r.Changes[1].Before, "name: apps") || r.Changes[1].After != "") {
 		t.Errorf("dry run: %+v", r.Changes[1])
 	}
-	if n := store.Snapshot().Len(); n != 4 {
+	if n := memory.Snapshot().Len(); n != 4 {
 		t.Fatalf("the dry run left %d", n)
 	}
 	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: map[string]string{"team": "a", "keep": "no"}})
@@ -95,7 +95,7 @@ func TestPruneDeletesOmittedResourcesWithTheLabels(t *testing.T) {
 	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: team})
 	wantResult(t, "with the change that frees it", "Listener/edge unchanged, Service/apps deleted", r, err)
 	mustApply(t, c, labelled)
-	id := consensus.ID{1}
+	id := store.ID{1}
 	for _, what := range []string{"everything", "again"} {
 		r, err = c.Apply(t.Context(), Change{Prune: team, ID: id})
 		wantResult(t, what, "Listener/edge deleted, Service/apps deleted, Service/mine deleted", r, err)
@@ -108,26 +108,26 @@ func TestPruneDeletesOmittedResourcesWithTheLabels(t *testing.T) {
 	if _, err := c.Apply(t.Context(), Change{Prune: map[string]string{"a b": "c"}}); code(err) != api.Invalid {
 		t.Errorf("no label: %v", err)
 	}
-	checkAgrees(t, c, store)
+	checkAgrees(t, c, memory)
 }
 
 // TestRepeatedRequestAppliesOnce: whatever became of the first response, and
 // whatever has changed since.
 func TestRepeatedRequestAppliesOnce(t *testing.T) {
-	c, store := newOnMemory(t)
+	c, memory := newOnMemory(t)
 	mustApply(t, c, "kind: Service\nname: b\nspec: {}")
 	change := Change{
 		Objects: objects(t, "kind: Service\nname: a\nspec: {}\n---\n"+
 			"kind: Service\nname: b\nspec: {protocol: http}\n---\n"+
 			"kind: Service\nname: c\nspec: {}"),
-		ID: consensus.ID{1},
+		ID: store.ID{1},
 	}
 	const want = "Service/a created, Service/b configured, Service/c created"
 	r, err := c.Apply(t.Context(), change)
 	wantResult(t, "first", want, r, err)
 	first := r.Index
 	mustApply(t, c, "kind: Service\nname: a\nspec: {protocol: http2}")
-	gone := Target{Kind: "service", Name: "c", ID: consensus.ID{2}}
+	gone := Target{Kind: "service", Name: "c", ID: store.ID{2}}
 	for range 2 {
 		if d, err := c.Delete(t.Context(), gone); err != nil || d.Index != first+2 {
 			t.Errorf("delete: %+v, %v", d, err)
@@ -142,12 +142,12 @@ func TestRepeatedRequestAppliesOnce(t *testing.T) {
 	dry.DryRun = true
 	r, err = c.Apply(t.Context(), dry)
 	wantResult(t, "a dry run under the same ID", "Service/a configured, Service/b unchanged, Service/c created", r, err)
-	back := Target{Kind: "service", Name: "a", ID: consensus.ID{3}}
+	back := Target{Kind: "service", Name: "a", ID: store.ID{3}}
 	for range 2 {
 		r, err = c.Rollback(t.Context(), back)
 		wantResult(t, "rollback", "Service/a configured", r, err)
 	}
-	if i := store.Snapshot().Index(); i != first+3 {
+	if i := memory.Snapshot().Index(); i != first+3 {
 		t.Errorf("the store is at %d, want %d", i, first+3)
 	}
 	// A repeated request joins a pending change.
@@ -160,7 +160,7 @@ func TestRepeatedRequestAppliesOnce(t *testing.T) {
 	if err := manual.waitHeld(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	manual.release(func(*consensus.Batch) error { return nil })
+	manual.release(func(*store.Batch) error { return nil })
 	for range 2 {
 		if got := <-results; got != "Service/a created, Service/b created, Service/c created" {
 			t.Error(got)
@@ -185,18 +185,18 @@ func TestDeleteChecksTheVersion(t *testing.T) {
 }
 
 func TestHistoryAndRollback(t *testing.T) {
-	c, store := newOnMemory(t)
+	c, memory := newOnMemory(t)
 	service := func(protocol string) string {
 		return "kind: Service\nname: a\nlabels: {p: " + protocol + "}\nspec: {protocol: " + protocol + "}"
 	}
 	for _, p := range []string{"tcp", "http", "http2"} {
-		if _, err := c.Apply(t.Context(), Change{Objects: objects(t, service(p)), Note: consensus.Note{Who: "ann"}}); err != nil {
+		if _, err := c.Apply(t.Context(), Change{Objects: objects(t, service(p)), Note: store.Note{Who: "ann"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	rollback := func(version uint64, want string) {
 		t.Helper()
-		r, err := c.Rollback(t.Context(), Target{Kind: "services", Name: "a", Version: version, Note: consensus.Note{Who: "bob"}})
+		r, err := c.Rollback(t.Context(), Target{Kind: "services", Name: "a", Version: version, Note: store.Note{Who: "bob"}})
 		if got := resultText(r, err); got != want {
 			t.Errorf("rollback to %d: %s (%v), want %s", version, got, err, want)
 		}
@@ -241,7 +241,7 @@ func TestHistoryAndRollback(t *testing.T) {
 	if _, err := c.Rollback(t.Context(), Target{Kind: "service", Name: "nobody"}); code(err) != api.NotFound {
 		t.Errorf("rollback of nothing: %v", err)
 	}
-	checkAgrees(t, c, store)
+	checkAgrees(t, c, memory)
 }
 
 func service2yaml(protocol string) string {
@@ -269,10 +269,10 @@ func TestRollbackIsCheckedLikeAnyChange(t *testing.T) {
 // TestInternalEntriesAreIgnored: the catalog ignores internal entries,
 // but its index advances.
 func TestInternalEntriesAreIgnored(t *testing.T) {
-	c, store := newOnMemory(t)
+	c, memory := newOnMemory(t)
 	mustApply(t, c, base)
-	node := consensus.Key{Kind: "_node", Name: "n1"}
-	if _, err := store.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: node, Value: []byte{0xff}}}}); err != nil {
+	node := store.Key{Kind: "_node", Name: "n1"}
+	if _, err := memory.Commit(t.Context(), &store.Batch{Ops: []store.Op{{Key: node, Value: []byte{0xff}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Await(t.Context(), 2); err != nil {
@@ -287,10 +287,10 @@ func TestInternalEntriesAreIgnored(t *testing.T) {
 	if _, err := c.Delete(t.Context(), Target{Kind: "_node", Name: "n1"}); code(err) != api.Invalid {
 		t.Errorf("delete: %v", err)
 	}
-	if _, err := c.Replace(t.Context(), Replacement{Entries: []consensus.Entry{{Key: node, Value: []byte{1}}}}); err != nil {
+	if _, err := c.Replace(t.Context(), Replacement{Entries: []store.Entry{{Key: node, Value: []byte{1}}}}); err != nil {
 		t.Errorf("replace: %v", err)
 	}
-	if e, ok := store.Snapshot().Get(node); !ok || e.Version != 2 || store.Snapshot().Len() != 1 {
-		t.Errorf("%+v of %d entries", e, store.Snapshot().Len())
+	if e, ok := memory.Snapshot().Get(node); !ok || e.Version != 2 || memory.Snapshot().Len() != 1 {
+		t.Errorf("%+v of %d entries", e, memory.Snapshot().Len())
 	}
 }

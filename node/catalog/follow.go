@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/routing/resource"
 )
 
@@ -42,7 +42,7 @@ func (c *Catalog) Follow(ctx context.Context, act func(set *resource.Set, change
 
 // wait waits for a new snapshot. While there are unread entries, it also
 // returns the old one every c.retryInterval, for another attempt.
-func (c *Catalog) wait(ctx context.Context, old consensus.Snapshot) (consensus.Snapshot, error) {
+func (c *Catalog) wait(ctx context.Context, old store.Snapshot) (store.Snapshot, error) {
 	if len(c.snapshot().unread) == 0 {
 		return c.cfg.Store.Wait(ctx, old.Index())
 	}
@@ -64,7 +64,7 @@ func (c *Catalog) wait(ctx context.Context, old consensus.Snapshot) (consensus.S
 type step struct {
 	changes []resource.Change
 	set     *resource.Set
-	unread  map[consensus.Key]unreadEntry
+	unread  map[store.Key]unreadEntry
 	arrived []*pendingChange // own changes that the step includes
 	// foreign: the step includes changes of other writers, so that the pending
 	// changes were not checked against the actual content.
@@ -74,7 +74,7 @@ type step struct {
 // stepTo returns the step from a set, which belongs to the old snapshot, to a
 // later snapshot. Objects that were admitted stay, whatever is wrong with them
 // now.
-func (c *Catalog) stepTo(set *resource.Set, old, view consensus.Snapshot) (*step, error) {
+func (c *Catalog) stepTo(set *resource.Set, old, view store.Snapshot) (*step, error) {
 	c.mu.Lock()
 	s := &step{set: set, unread: c.unread}
 	for i, pc := range c.pending {
@@ -87,8 +87,8 @@ func (c *Catalog) stepTo(set *resource.Set, old, view consensus.Snapshot) (*step
 	for k := range s.unread {
 		keys = append(keys, k)
 	}
-	seen := make(map[consensus.Key]bool, len(keys))
-	keys = slices.DeleteFunc(keys, func(k consensus.Key) bool {
+	seen := make(map[store.Key]bool, len(keys))
+	keys = slices.DeleteFunc(keys, func(k store.Key) bool {
 		gone := k.Internal() || seen[k]
 		seen[k] = true
 		return gone
@@ -116,8 +116,8 @@ func (c *Catalog) stepTo(set *resource.Set, old, view consensus.Snapshot) (*step
 
 // keyChange is the change of one key.
 type keyChange struct {
-	key    consensus.Key
-	entry  consensus.Entry
+	key    store.Key
+	entry  store.Entry
 	exists bool
 	own    bool // change is from a pending change
 	change resource.Change
@@ -125,7 +125,7 @@ type keyChange struct {
 }
 
 // readKey reads a key from a snapshot.
-func (c *Catalog) readKey(arrived []*pendingChange, view consensus.Snapshot, k consensus.Key) keyChange {
+func (c *Catalog) readKey(arrived []*pendingChange, view store.Snapshot, k store.Key) keyChange {
 	n := keyChange{key: k}
 	n.entry, n.exists = view.Get(k)
 	if n.change, n.own = findPending(arrived, k, n.entry.Value); n.own || !n.exists {
@@ -166,7 +166,7 @@ func (c *Catalog) addKeyChange(s *step, set *resource.Set, n *keyChange) error {
 		}
 		s.unread = maps.Clone(s.unread)
 		if s.unread == nil {
-			s.unread = map[consensus.Key]unreadEntry{}
+			s.unread = map[store.Key]unreadEntry{}
 		}
 		s.unread[k] = unreadEntry{n.entry.Version, n.err.Error()}
 		return nil
@@ -180,7 +180,7 @@ func (c *Catalog) addKeyChange(s *step, set *resource.Set, n *keyChange) error {
 }
 
 // markReadable records that the entry of a key could be decrypted.
-func (s *step) markReadable(k consensus.Key) {
+func (s *step) markReadable(k store.Key) {
 	if _, ok := s.unread[k]; ok {
 		s.unread = maps.Clone(s.unread)
 		delete(s.unread, k)
@@ -188,7 +188,7 @@ func (s *step) markReadable(k consensus.Key) {
 }
 
 // decodeEntry decodes the object of an entry.
-func (c *Catalog) decodeEntry(e consensus.Entry) (resource.Object, error) {
+func (c *Catalog) decodeEntry(e store.Entry) (resource.Object, error) {
 	value, err := c.open(e.Key, e.Value)
 	if err != nil {
 		return resource.Object{}, err
@@ -197,7 +197,7 @@ func (c *Catalog) decodeEntry(e consensus.Entry) (resource.Object, error) {
 }
 
 // advance puts a step in force.
-func (c *Catalog) advance(view consensus.Snapshot, s *step) {
+func (c *Catalog) advance(view store.Snapshot, s *step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.set, c.view, c.unread = s.set, view, s.unread
@@ -216,7 +216,7 @@ func (c *Catalog) advance(view consensus.Snapshot, s *step) {
 
 // findPending returns the latest pending change of a key, and whether it led to
 // the stored value, which is nil after a delete.
-func findPending(pending []*pendingChange, k consensus.Key, value []byte) (resource.Change, bool) {
+func findPending(pending []*pendingChange, k store.Key, value []byte) (resource.Change, bool) {
 	for i := len(pending) - 1; i >= 0; i-- {
 		x, ok := pending[i].steps[k]
 		if !ok {
@@ -229,11 +229,11 @@ func findPending(pending []*pendingChange, k consensus.Key, value []byte) (resou
 
 // changedKeys lists the keys that differ between two snapshots, and possibly
 // others.
-func changedKeys(old, view consensus.Snapshot) []consensus.Key {
+func changedKeys(old, view store.Snapshot) []store.Key {
 	if keys, known := view.Changed(old.Index()); known {
 		return keys
 	}
-	var keys []consensus.Key
+	var keys []store.Key
 	for e := range view.All() {
 		if was, ok := old.Get(e.Key); !ok || was.Version != e.Version {
 			keys = append(keys, e.Key)

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -22,8 +22,8 @@ import (
 // acknowledged change was applied, and both nodes have the store's content.
 func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		store := consensus.NewMemory(consensus.Limits{})
-		nodes := [2]*lossyStore{{Memory: store}, {Memory: store}}
+		memory := store.NewMemory(store.Limits{})
+		nodes := [2]*lossyStore{{Memory: memory}, {Memory: memory}}
 		ctx, cancel := context.WithCancel(context.Background())
 		var followers sync.WaitGroup
 		defer followers.Wait()
@@ -46,7 +46,7 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 		}
 		check := func() {
 			var stored []resource.Change
-			view := store.Snapshot()
+			view := memory.Snapshot()
 			for e := range view.All() {
 				o, err := resource.Restore(e.Value, resource.RoutingKinds())
 				if err != nil {
@@ -80,14 +80,14 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 			close(ends)
 			for err := range ends {
 				var refusal *api.Error
-				if err != nil && !errors.As(err, &refusal) && !errors.Is(err, consensus.ErrUnknown) && !errors.Is(err, consensus.ErrNotLeader) {
+				if err != nil && !errors.As(err, &refusal) && !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrNotLeader) {
 					r.Fatalf("a change ended with %v", err)
 				}
 			}
 			check()
 		}
 		for i, c := range catalogs {
-			if err := c.Await(ctx, store.Snapshot().Index()); err != nil {
+			if err := c.Await(ctx, memory.Snapshot().Index()); err != nil {
 				r.Fatal(err)
 			}
 			set, view := c.InForce()
@@ -149,7 +149,7 @@ const (
 
 // lossyStore is a node's connection to a shared store, with planned faults.
 type lossyStore struct {
-	*consensus.Memory
+	*store.Memory
 
 	mu    sync.Mutex
 	fates []fate
@@ -161,7 +161,7 @@ func (l *lossyStore) plan(fates []fate) {
 	l.fates = slices.Clone(fates)
 }
 
-func (l *lossyStore) Propose(ctx context.Context, b *consensus.Batch) (consensus.Pending, error) {
+func (l *lossyStore) Propose(ctx context.Context, b *store.Batch) (store.Pending, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	next := acts
@@ -172,12 +172,12 @@ func (l *lossyStore) Propose(ctx context.Context, b *consensus.Batch) (consensus
 	close(w.done)
 	switch next {
 	case lost:
-		w.err = consensus.ErrNotLeader
+		w.err = store.ErrNotLeader
 	case refused:
-		w.err = consensus.ErrTooLarge
+		w.err = store.ErrTooLarge
 	case unknown:
 		_, _ = l.Commit(ctx, b)
-		w.err = consensus.ErrUnknown
+		w.err = store.ErrUnknown
 	default:
 		return l.Memory.Propose(ctx, b)
 	}

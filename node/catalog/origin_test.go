@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/formats"
 	"penstock/routing/gateway"
@@ -30,7 +30,7 @@ const (
 // newForeignFixture returns a catalog that accepts the kinds of foreign
 // formats.
 func newForeignFixture(t *testing.T) *fixture {
-	return newFixtureOf(t, consensus.NewMemory(consensus.Limits{}), slices.Concat(resource.RoutingKinds(), gateway.Kinds()))
+	return newFixtureOf(t, store.NewMemory(store.Limits{}), slices.Concat(resource.RoutingKinds(), gateway.Kinds()))
 }
 
 // applyForeign applies a document of any format, from new.yaml. It returns the

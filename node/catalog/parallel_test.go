@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -34,13 +34,13 @@ func TestInParallelCoversEachIndexOnce(t *testing.T) {
 // resources.
 func TestManyResourcesAreDecodedInParallel(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
-	c, store := newOnMemory(t)
-	other := New(Config{Store: store, Kinds: c.cfg.Kinds})
+	c, memory := newOnMemory(t)
+	other := New(Config{Store: memory, Kinds: c.cfg.Kinds})
 	startFollow(t, other, func(*resource.Set, []resource.Change) {})
-	var entries []consensus.Entry
+	var entries []store.Entry
 	for i := range 5 * minPerCore {
 		o := service(t, i, 80)
-		entries = append(entries, consensus.Entry{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+		entries = append(entries, store.Entry{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
 	}
 	wrong := slices.Clone(entries)
 	var want []string
@@ -66,11 +66,11 @@ func TestManyResourcesAreDecodedInParallel(t *testing.T) {
 	if err := other.Await(t.Context(), r.Index); err != nil {
 		t.Fatal(err)
 	}
-	checkAgrees(t, c, store)
-	checkAgrees(t, other, store)
+	checkAgrees(t, c, memory)
+	checkAgrees(t, other, memory)
 	// The stored values are those of the snapshot.
 	for _, e := range entries {
-		if now, _ := store.Snapshot().Get(e.Key); !bytes.Equal(now.Value, e.Value) {
+		if now, _ := memory.Snapshot().Get(e.Key); !bytes.Equal(now.Value, e.Value) {
 			t.Fatalf("%v is stored as %s", e.Key, now.Value)
 		}
 	}

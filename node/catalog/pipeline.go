@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -40,16 +41,16 @@ type ahead struct {
 // pendingChange is a proposed change. If it comes back unmodified, the objects
 // and the set from its check are put in force, without decoding anything again.
 type pendingChange struct {
-	id       consensus.ID
+	id       store.ID
 	epoch    *ahead
 	sequence uint64 // of the store after the change
 	from, to *resource.Set
-	steps    map[consensus.Key]pendingStep
+	steps    map[store.Key]pendingStep
 	size     int // bytes of values
 
-	pending consensus.Pending
+	pending store.Pending
 	decided chan struct{} // closed when result and err are set
-	result  consensus.Result
+	result  store.Result
 	err     error
 	// settled is closed after decided, when the change is in force here or never
 	// will be.
@@ -66,17 +67,17 @@ type pendingStep struct {
 type baseline struct {
 	epoch   *ahead // its origin; only compared
 	set     *resource.Set
-	view    consensus.Snapshot // in force
-	pending []*pendingChange   // in the set but not in the view
+	view    store.Snapshot   // in force
+	pending []*pendingChange // in the set but not in the view
 	tail    *pendingChange
-	unread  map[consensus.Key]unreadEntry
+	unread  map[store.Key]unreadEntry
 }
 
 // hasPending reports whether a pending change concerns a key, so that its
 // version is unknown.
 func (n *baseline) hasPending(k resource.Key) bool {
 	for _, pc := range n.pending {
-		if _, ok := pc.steps[consensus.Key(k)]; ok {
+		if _, ok := pc.steps[store.Key(k)]; ok {
 			return true
 		}
 	}
@@ -87,7 +88,7 @@ func (n *baseline) hasPending(k resource.Key) bool {
 // so that o is an older version or empty.
 func (n *baseline) get(k resource.Key) (o resource.Object, exists, known bool) {
 	o, exists = n.set.Get(k)
-	if _, hidden := n.unread[consensus.Key(k)]; hidden && !n.hasPending(k) {
+	if _, hidden := n.unread[store.Key(k)]; hidden && !n.hasPending(k) {
 		return o, true, false
 	}
 	return o, exists, true
@@ -101,13 +102,13 @@ type checkFunc func(*baseline) (*plan, error)
 // to do.
 type plan struct {
 	changes []resource.Change
-	ops     []consensus.Op
+	ops     []store.Op
 	next    *resource.Set
 	note    string // for the note, if the check determines it
 }
 
 // add adds an operation to propose.
-func (p *plan) add(change resource.Change, op consensus.Op) {
+func (p *plan) add(change resource.Change, op store.Op) {
 	p.changes = append(p.changes, change)
 	p.ops = append(p.ops, op)
 }
@@ -121,7 +122,7 @@ type outcome struct {
 
 // makeChange makes one change. check turns it into a plan or refuses it, and
 // may be called again with another baseline.
-func (c *Catalog) makeChange(ctx context.Context, id consensus.ID, note consensus.Note, check checkFunc) (outcome, error) {
+func (c *Catalog) makeChange(ctx context.Context, id store.ID, note store.Note, check checkFunc) (outcome, error) {
 	for range maxChecks {
 		out, err := c.tryChange(ctx, id, note, check)
 		if !errors.Is(err, errOvertaken) {
@@ -131,7 +132,7 @@ func (c *Catalog) makeChange(ctx context.Context, id consensus.ID, note consensu
 	return outcome{}, api.Errorf(api.Busy, "conflicted with other changes %d times, nothing was changed: try again", maxChecks)
 }
 
-func (c *Catalog) tryChange(ctx context.Context, id consensus.ID, note consensus.Note, check checkFunc) (outcome, error) {
+func (c *Catalog) tryChange(ctx context.Context, id store.ID, note store.Note, check checkFunc) (outcome, error) {
 	select {
 	case c.admitting <- struct{}{}:
 	case <-ctx.Done():
@@ -164,7 +165,7 @@ func (c *Catalog) tryChange(ctx context.Context, id consensus.ID, note consensus
 //   - a baseline: the basis of the error, or of the finding that there is nothing to do;
 //   - neither: the error is not about the change.
 func (c *Catalog) admit(
-	ctx context.Context, id consensus.ID, note consensus.Note, check checkFunc,
+	ctx context.Context, id store.ID, note store.Note, check checkFunc,
 ) (*pendingChange, *baseline, error) {
 	base, err := c.awaitBaseline(ctx)
 	if err != nil {
@@ -174,7 +175,7 @@ func (c *Catalog) admit(
 		return nil, base, nil
 	}
 	for _, pc := range base.pending {
-		if id != (consensus.ID{}) && pc.id == id {
+		if id != (store.ID{}) && pc.id == id {
 			return pc, base, nil
 		}
 	}
@@ -185,7 +186,7 @@ func (c *Catalog) admit(
 	if p.note != "" {
 		note.What = p.note
 	}
-	pc, err := c.propose(ctx, base, p, &consensus.Batch{ID: id, Ops: p.ops, Note: note})
+	pc, err := c.propose(ctx, base, p, &store.Batch{ID: id, Ops: p.ops, Note: note})
 	return pc, nil, err
 }
 
@@ -234,14 +235,14 @@ func (c *Catalog) awaitCurrent(ctx context.Context) error {
 }
 
 // propose proposes a plan. The caller holds c.admitting.
-func (c *Catalog) propose(ctx context.Context, base *baseline, p *plan, b *consensus.Batch) (*pendingChange, error) {
+func (c *Catalog) propose(ctx context.Context, base *baseline, p *plan, b *store.Batch) (*pendingChange, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	pc := &pendingChange{
 		id:      b.ID,
 		to:      p.next,
-		steps:   make(map[consensus.Key]pendingStep, len(p.ops)),
+		steps:   make(map[store.Key]pendingStep, len(p.ops)),
 		decided: make(chan struct{}),
 		settled: make(chan struct{}),
 	}
@@ -263,7 +264,7 @@ func (c *Catalog) propose(ctx context.Context, base *baseline, p *plan, b *conse
 	c.mu.Unlock()
 	var err error
 	if pc.pending, err = c.cfg.Store.Propose(ctx, b); err != nil {
-		c.decide(pc, consensus.Result{}, err)
+		c.decide(pc, store.Result{}, err)
 		return nil, proposeError(err)
 	}
 	c.mu.Lock()
@@ -297,7 +298,7 @@ func (c *Catalog) decideAll() {
 
 // decide records the result of a pending change. If it did not apply as
 // proposed, no change that was checked after it can.
-func (c *Catalog) decide(pc *pendingChange, result consensus.Result, err error) {
+func (c *Catalog) decide(pc *pendingChange, result store.Result, err error) {
 	pc.result, pc.err = result, err
 	close(pc.decided)
 	c.mu.Lock()
@@ -344,9 +345,9 @@ func (c *Catalog) awaitSettled(ctx context.Context, pc *pendingChange) (outcome,
 // proposeError converts the store's error into the writer's.
 func proposeError(err error) error {
 	switch {
-	case errors.Is(err, consensus.ErrStale), errors.Is(err, consensus.ErrVersion):
+	case errors.Is(err, store.ErrStale), errors.Is(err, store.ErrVersion):
 		return fmt.Errorf("%w: %w", errOvertaken, err)
-	case errors.Is(err, consensus.ErrTooLarge):
+	case errors.Is(err, store.ErrTooLarge):
 		return api.Errorf(api.TooLarge, "%v", err)
 	case errors.Is(err, consensus.ErrBusy):
 		return api.Errorf(api.Busy, "%v: try again", err)
@@ -382,7 +383,7 @@ func (c *Catalog) confirm(ctx context.Context, base *baseline) error {
 }
 
 // completeNote fills in the missing fields of a note.
-func completeNote(n consensus.Note, what string) consensus.Note {
+func completeNote(n store.Note, what string) store.Note {
 	if n.What == "" {
 		n.What = what
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -62,9 +62,9 @@ func mustApply(t testing.TB, c *Catalog, text string) *api.ApplyResult {
 
 // checkAgrees fails unless the content in force is valid and equals the
 // store's.
-func checkAgrees(t testing.TB, c *Catalog, store Store) {
+func checkAgrees(t testing.TB, c *Catalog, s Store) {
 	t.Helper()
-	if err := c.Await(t.Context(), store.Snapshot().Index()); err != nil {
+	if err := c.Await(t.Context(), s.Snapshot().Index()); err != nil {
 		t.Fatal(err)
 	}
 	set, view := c.InForce()
@@ -91,9 +91,9 @@ func checkAgrees(t testing.TB, c *Catalog, store Store) {
 // checked against a failed one; they are checked again, and succeed.
 func TestOneOfTwentyPipelinedChangesFails(t *testing.T) {
 	for name, failure := range map[string]error{
-		"refused":        consensus.ErrTooLarge,
-		"not the leader": consensus.ErrNotLeader,
-		"unknown":        consensus.ErrUnknown,
+		"refused":        store.ErrTooLarge,
+		"not the leader": store.ErrNotLeader,
+		"unknown":        store.ErrUnknown,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, manual := newOnManualStore(t)
@@ -118,7 +118,7 @@ func TestOneOfTwentyPipelinedChangesFails(t *testing.T) {
 				}
 			}
 			n := 0
-			manual.release(func(*consensus.Batch) error {
+			manual.release(func(*store.Batch) error {
 				if n++; n == 10 {
 					return failure
 				}
@@ -130,7 +130,7 @@ func TestOneOfTwentyPipelinedChangesFails(t *testing.T) {
 				switch {
 				case i == 9 && err == nil:
 					t.Error("the one that failed was answered as done")
-				case i == 9 && !errors.Is(failure, consensus.ErrTooLarge) && !errors.Is(err, failure):
+				case i == 9 && !errors.Is(failure, store.ErrTooLarge) && !errors.Is(err, failure):
 					t.Errorf("the one that failed: %v", err)
 				case i == 10 && (!errors.As(err, &refusal) || len(refusal.Faults) != 1 || refusal.Faults[0].Value != "s9"):
 					t.Errorf("the one that refers to what failed: %v", err)
@@ -191,10 +191,10 @@ func TestNoResultDependsOnAFailedChange(t *testing.T) {
 	case <-unwantedWindow(t):
 	}
 	first := true
-	manual.release(func(*consensus.Batch) error {
+	manual.release(func(*store.Batch) error {
 		defer func() { first = false }()
 		if first {
-			return consensus.ErrTooLarge
+			return store.ErrTooLarge
 		}
 		return nil
 	})
@@ -213,7 +213,7 @@ func TestNoResultDependsOnAFailedChange(t *testing.T) {
 // TestVersionCheckConsidersPendingChanges: a writer that has read the version
 // in force must not overwrite a pending change, unless that fails.
 func TestVersionCheckConsidersPendingChanges(t *testing.T) {
-	for _, failure := range []error{nil, consensus.ErrTooLarge} {
+	for _, failure := range []error{nil, store.ErrTooLarge} {
 		c, manual := newOnManualStore(t)
 		mustApply(t, c, base)
 		manual.hold()
@@ -238,7 +238,7 @@ func TestVersionCheckConsidersPendingChanges(t *testing.T) {
 			t.Errorf("answered before the other was decided: %v", err)
 		case <-unwantedWindow(t):
 		}
-		manual.release(func(*consensus.Batch) error { return failure })
+		manual.release(func(*store.Batch) error { return failure })
 		if err := <-first; (err != nil) != (failure != nil) {
 			t.Error(err)
 		}
@@ -253,17 +253,17 @@ func TestVersionCheckConsidersPendingChanges(t *testing.T) {
 // which was checked against the first, must not mistake the other leader's
 // change for the first.
 func TestChangeOnStaleContentIsRejected(t *testing.T) {
-	store := newManualStore()
+	manual := newManualStore()
 	var acting sync.Mutex
-	old := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+	old := New(Config{Store: manual, Kinds: resource.RoutingKinds()})
 	startFollow(t, old, func(*resource.Set, []resource.Change) { acting.Lock(); defer acting.Unlock() })
-	other := New(Config{Store: store.Memory, Kinds: resource.RoutingKinds()})
+	other := New(Config{Store: manual.Memory, Kinds: resource.RoutingKinds()})
 	startFollow(t, other, nil)
 	mustApply(t, old, base+"---\nkind: Service\nname: spare\nspec: {}")
 	mustApply(t, old, strings.ReplaceAll(base, "7001", "7002")) // its pipeline has started
 
 	acting.Lock()
-	store.hold()
+	manual.hold()
 	if _, err := other.Delete(t.Context(), Target{Kind: "service", Name: "spare"}); err != nil {
 		t.Fatal(err)
 	}
@@ -277,11 +277,11 @@ func TestChangeOnStaleContentIsRejected(t *testing.T) {
 			_, err := old.Apply(t.Context(), Change{Objects: list})
 			results <- err
 		}()
-		if err := store.waitHeld(t.Context(), i+1); err != nil {
+		if err := manual.waitHeld(t.Context(), i+1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	store.release(func(*consensus.Batch) error { return nil })
+	manual.release(func(*store.Batch) error { return nil })
 	acting.Unlock()
 	refused := 0
 	for range 2 {
@@ -295,17 +295,17 @@ func TestChangeOnStaleContentIsRejected(t *testing.T) {
 	if refused != 1 {
 		t.Errorf("%d were refused, want the one that refers to what is gone", refused)
 	}
-	checkAgrees(t, old, store)
-	checkAgrees(t, other, store)
+	checkAgrees(t, old, manual)
+	checkAgrees(t, other, manual)
 }
 
 // TestChangesOfOtherNodesAreConsidered: a node's own earlier proposal does not
 // count once another node has changed the resource.
 func TestChangesOfOtherNodesAreConsidered(t *testing.T) {
-	store := consensus.NewMemory(consensus.Limits{})
+	memory := store.NewMemory(store.Limits{})
 	var nodes [2]*Catalog
 	for i := range nodes {
-		nodes[i] = New(Config{Store: store, Kinds: resource.RoutingKinds()})
+		nodes[i] = New(Config{Store: memory, Kinds: resource.RoutingKinds()})
 		startFollow(t, nodes[i], nil)
 	}
 	for i := range 6 {
@@ -314,24 +314,24 @@ func TestChangesOfOtherNodesAreConsidered(t *testing.T) {
 			t.Errorf("change %d: %s", i, got)
 		}
 	}
-	checkAgrees(t, nodes[0], store)
-	checkAgrees(t, nodes[1], store)
+	checkAgrees(t, nodes[0], memory)
+	checkAgrees(t, nodes[1], memory)
 }
 
 // TestOnlyTheLeaderAdmits: neither a node that never led nor a former leader
 // answers from its local state.
 func TestOnlyTheLeaderAdmits(t *testing.T) {
 	for _, led := range []bool{false, true} {
-		store := consensus.NewMemory(consensus.Limits{})
-		leader := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+		memory := store.NewMemory(store.Limits{})
+		leader := New(Config{Store: memory, Kinds: resource.RoutingKinds()})
 		startFollow(t, leader, nil)
 		mustApply(t, leader, base)
 		var leads atomic.Bool
-		c := New(Config{Store: store, Kinds: resource.RoutingKinds(), Barrier: func(context.Context) error {
+		c := New(Config{Store: memory, Kinds: resource.RoutingKinds(), Barrier: func(context.Context) error {
 			if leads.Load() {
 				return nil
 			}
-			return fmt.Errorf("node n2: %w", consensus.ErrNotLeader)
+			return fmt.Errorf("node n2: %w", store.ErrNotLeader)
 		}})
 		startFollow(t, c, nil)
 		if leads.Store(led); led {
@@ -339,17 +339,17 @@ func TestOnlyTheLeaderAdmits(t *testing.T) {
 			mustApply(t, c, base)
 		}
 		leads.Store(false)
-		at := store.Snapshot().Index()
+		at := memory.Snapshot().Index()
 		for name, change := range map[string]Change{
 			"none":    {Objects: objects(t, base)},
 			"a fault": {Objects: objects(t, "kind: Listener\nname: x\nspec: {address: \":1\", service: nobody}")},
 			"dry run": {Objects: objects(t, base), DryRun: true},
 		} {
-			if _, err := c.Apply(t.Context(), change); !errors.Is(err, consensus.ErrNotLeader) {
+			if _, err := c.Apply(t.Context(), change); !errors.Is(err, store.ErrNotLeader) {
 				t.Errorf("led %v, %s: %v", led, name, err)
 			}
 		}
-		if now := store.Snapshot().Index(); now != at {
+		if now := memory.Snapshot().Index(); now != at {
 			t.Errorf("the store went from %d to %d", at, now)
 		}
 	}
@@ -377,7 +377,7 @@ func TestUnmodifiedPendingChangeIsNotDecodedAgain(t *testing.T) {
 	c.mu.Lock()
 	want := c.ahead.set
 	c.mu.Unlock()
-	manual.release(func(*consensus.Batch) error { return nil })
+	manual.release(func(*store.Batch) error { return nil })
 	for range texts {
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -417,7 +417,7 @@ func TestPendingChangesAreBounded(t *testing.T) {
 	if n != maxPending {
 		t.Errorf("%d changes are pending, the bound is %d", n, maxPending)
 	}
-	manual.release(func(*consensus.Batch) error { return nil })
+	manual.release(func(*store.Batch) error { return nil })
 	for range maxPending + 10 {
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -41,8 +41,8 @@ func (c *Catalog) Get(r *api.GetRequest) (*api.GetResult, error) {
 // snapshot is the state in force at one moment.
 type snapshot struct {
 	set    *resource.Set
-	view   consensus.Snapshot
-	unread map[consensus.Key]unreadEntry
+	view   store.Snapshot
+	unread map[store.Key]unreadEntry
 }
 
 func (c *Catalog) snapshot() snapshot {
@@ -55,7 +55,7 @@ func (c *Catalog) snapshot() snapshot {
 // stored one has no version, so that no writer overwrites content that it has
 // not read.
 func (s *snapshot) document(o resource.Object) api.Document {
-	k := consensus.Key(o.Key)
+	k := store.Key(o.Key)
 	if e, ok := s.view.Get(k); ok {
 		if _, old := s.unread[k]; !old {
 			o.Version = e.Version
@@ -72,7 +72,7 @@ func (c *Catalog) statusOf(s *snapshot, kind string) func(resource.Object) api.D
 	status := c.cfg.Status(s.set)
 	return func(o resource.Object) api.Document {
 		d := s.document(o)
-		e, _ := s.view.Get(consensus.Key(o.Key))
+		e, _ := s.view.Get(store.Key(o.Key))
 		o.Version = e.Version
 		text := status(&o, e.At)
 		whole, isObject := bytes.CutSuffix(bytes.TrimSpace(d.Data), []byte("}"))
@@ -98,10 +98,10 @@ func (c *Catalog) History(kind, name string) (*api.HistoryResult, error) {
 	}
 	_, view := c.InForce()
 	result := &api.HistoryResult{Kind: key.Kind, Name: key.Name}
-	for _, r := range view.History(consensus.Key(key)) {
+	for _, r := range view.History(store.Key(key)) {
 		one := api.Revision{Version: r.Version, At: r.At, Who: r.Who, What: r.What, Deleted: r.Value == nil}
 		if r.Value != nil {
-			o, err := c.decodeEntry(consensus.Entry{Key: consensus.Key(key), Value: r.Value})
+			o, err := c.decodeEntry(store.Entry{Key: store.Key(key), Value: r.Value})
 			if err != nil {
 				one.YAML = "# unreadable on this node\n" // err may quote it
 			} else {
@@ -166,7 +166,7 @@ func differences(last, next *snapshot, key resource.Key) *api.WatchItem {
 		keys = append(keys, k)
 	}
 	item := &api.WatchItem{Index: next.view.Index()}
-	seen := map[consensus.Key]bool{}
+	seen := map[store.Key]bool{}
 	for _, k := range keys {
 		if k.Kind != key.Kind || key.Name != "" && k.Name != key.Name || seen[k] {
 			continue

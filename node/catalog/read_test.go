@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 )
 
@@ -79,7 +79,7 @@ func startWatch(t *testing.T, c *Catalog, kind, name string) <-chan string {
 }
 
 func TestWatch(t *testing.T) {
-	c, store := newOnMemory(t)
+	c, memory := newOnMemory(t)
 	mustApply(t, c, labelled)
 	all, one := startWatch(t, c, "services", ""), startWatch(t, c, "service", "new")
 	want := func(items <-chan string, want string) {
@@ -109,7 +109,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	state := map[string]bool{"apps": true, "mine": true, "others": true, "new": true}
-	for n, index := 1, ""; index != fmt.Sprint(store.Snapshot().Index()); n++ {
+	for n, index := 1, ""; index != fmt.Sprint(memory.Snapshot().Index()); n++ {
 		if n > 4 {
 			t.Fatalf("%d items for a watcher that was away, at %s", n, index)
 		}
@@ -127,44 +127,44 @@ func TestWatch(t *testing.T) {
 }
 
 func TestReplace(t *testing.T) {
-	c, store := newOnMemory(t)
+	c, memory := newOnMemory(t)
 	sealed := newXOR(7)
-	from := newSealed(t, consensus.NewMemory(consensus.Limits{}), sealed)
+	from := newSealed(t, store.NewMemory(store.Limits{}), sealed)
 	all := append(objects(t, terminating+"---\nkind: Service\nname: same\nspec: {}"), certificate(t, "a", "a"))
 	if _, err := from.Apply(t.Context(), Change{Objects: all}); err != nil {
 		t.Fatal(err)
 	}
 	_, view := from.InForce()
-	entries := make([]consensus.Entry, 0, view.Len())
+	entries := make([]store.Entry, 0, view.Len())
 	for e := range view.All() {
 		entries = append(entries, e)
 	}
 	mustApply(t, c, base+"---\nkind: Service\nname: same\nspec: {}")
-	before, _ := store.Snapshot().Get(consensus.Key{Kind: "Service", Name: "same"})
+	before, _ := memory.Snapshot().Get(store.Key{Kind: "Service", Name: "same"})
 
 	if _, err := c.Replace(t.Context(), Replacement{Entries: entries}); code(err) != api.Invalid ||
 		!strings.Contains(fmt.Sprint(err.(*api.Error).Faults), "Certificate/a") {
 		t.Errorf("without the keys: %v", err)
 	}
-	change := Replacement{Entries: entries, Open: sealed.Open, ID: consensus.ID{1}, Note: consensus.Note{Who: "ann"}}
+	change := Replacement{Entries: entries, Open: sealed.Open, ID: store.ID{1}, Note: store.Note{Who: "ann"}}
 	for range 2 {
 		r, err := c.Replace(t.Context(), change)
 		if err != nil || r.Resources != 4 || r.Deleted != 0 || r.Index != 2 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}
-	checkAgrees(t, c, store)
+	checkAgrees(t, c, memory)
 	set, _ := c.InForce()
 	if set.Len() != 4 {
 		t.Errorf("%d objects", set.Len())
 	}
-	if after, _ := store.Snapshot().Get(consensus.Key{Kind: "Service", Name: "same"}); after.Version != before.Version {
+	if after, _ := memory.Snapshot().Get(store.Key{Kind: "Service", Name: "same"}); after.Version != before.Version {
 		t.Errorf("what is the same went from version %d to %d", before.Version, after.Version)
 	}
 	if r, err := c.Replace(t.Context(), Replacement{Entries: entries[:0]}); err != nil || r.Deleted != 4 || r.Resources != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	some := []consensus.Entry{}
+	some := []store.Entry{}
 	for _, e := range entries {
 		if e.Kind == "Listener" {
 			some = append(some, e)
@@ -173,5 +173,5 @@ func TestReplace(t *testing.T) {
 	if _, err := c.Replace(t.Context(), Replacement{Entries: some, Open: sealed.Open}); code(err) != api.Invalid {
 		t.Errorf("a snapshot that refers to nothing: %v", err)
 	}
-	checkAgrees(t, c, store)
+	checkAgrees(t, c, memory)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -12,11 +12,11 @@ import (
 // Replacement is a snapshot that replaces all resources.
 type Replacement struct {
 	// Entries are the snapshot's; internal ones are ignored.
-	Entries []consensus.Entry
+	Entries []store.Entry
 	// Open decrypts the snapshot's sealed values; nil: this node's Sealer does.
 	Open func(aad, sealed []byte) ([]byte, error)
-	ID   consensus.ID   // as in Change
-	Note consensus.Note // as in Change; without What "restore"
+	ID   store.ID   // as in Change
+	Note store.Note // as in Change; without What "restore"
 }
 
 // Replace replaces all resources by those of a snapshot, in one change. It
@@ -42,11 +42,11 @@ func (c *Catalog) Replace(ctx context.Context, r Replacement) (*api.RestoreResul
 			if err := c.checkAdmission(o); err != nil {
 				return nil, err
 			}
-			value, err := c.seal(consensus.Key(o.Key), all[i].plain)
+			value, err := c.seal(store.Key(o.Key), all[i].plain)
 			if err != nil {
 				return nil, err
 			}
-			p.add(resource.Put(o), consensus.Op{Key: consensus.Key(o.Key), Value: value})
+			p.add(resource.Put(o), store.Op{Key: store.Key(o.Key), Value: value})
 		}
 		leave := base.set.WithLabels("", nil)
 		for k := range base.unread {
@@ -56,7 +56,7 @@ func (c *Catalog) Replace(ctx context.Context, r Replacement) (*api.RestoreResul
 		}
 		for _, o := range referrersFirst(base.set, leave) {
 			if !kept[o.Key] {
-				p.add(resource.Delete(o.Key), consensus.Op{Key: consensus.Key(o.Key)})
+				p.add(resource.Delete(o.Key), store.Op{Key: store.Key(o.Key)})
 				result.Deleted++
 			}
 		}
@@ -73,7 +73,7 @@ func (c *Catalog) Replace(ctx context.Context, r Replacement) (*api.RestoreResul
 	if result.Index = out.index; out.repeated {
 		_, view := c.InForce()
 		keys, _ := view.Changed(out.index - 1)
-		gone := map[consensus.Key]bool{} // empty if the history has forgotten it
+		gone := map[store.Key]bool{} // empty if the history has forgotten it
 		for _, k := range keys {
 			if !k.Internal() && actionAt(view, k, out.index) == api.Deleted {
 				gone[k] = true
@@ -97,7 +97,7 @@ func (c *Catalog) decodeSnapshot(r Replacement) ([]snapshotResource, error) {
 	if open == nil && c.cfg.Sealer != nil {
 		open = c.cfg.Sealer.Open
 	}
-	entries := slices.DeleteFunc(slices.Clone(r.Entries), func(e consensus.Entry) bool { return e.Internal() })
+	entries := slices.DeleteFunc(slices.Clone(r.Entries), func(e store.Entry) bool { return e.Internal() })
 	all := make([]snapshotResource, len(entries))
 	inParallel(len(entries), func(from, to int) {
 		for i := from; i < to; i++ {
@@ -118,7 +118,7 @@ func (c *Catalog) decodeSnapshot(r Replacement) ([]snapshotResource, error) {
 	return all, nil
 }
 
-func (c *Catalog) decodeSnapshotEntry(open func(aad, sealed []byte) ([]byte, error), e consensus.Entry) (r snapshotResource) {
+func (c *Catalog) decodeSnapshotEntry(open func(aad, sealed []byte) ([]byte, error), e store.Entry) (r snapshotResource) {
 	var err error
 	if r.plain, err = openWith(open, e.Key, e.Value); err == nil {
 		r.object, err = resource.Restore(r.plain, c.cfg.Kinds)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/routing/resource"
 )
 
@@ -34,16 +35,16 @@ func TestCatalogOnTheReplicatedStore(t *testing.T) {
 		}
 		return r
 	}
-	run := func(replica *consensus.Replica, do func(c *Catalog)) {
+	run := func(r *consensus.Replica, do func(c *Catalog)) {
 		defer func() {
-			if err := replica.Close(); err != nil {
+			if err := r.Close(); err != nil {
 				t.Error(err)
 			}
 		}()
-		c := New(Config{Store: replica, Kinds: resource.RoutingKinds(), Sealer: newXOR(7), Barrier: func(ctx context.Context) error {
-			index, err := replica.ReadIndex(ctx)
+		c := New(Config{Store: r, Kinds: resource.RoutingKinds(), Sealer: newXOR(7), Barrier: func(ctx context.Context) error {
+			index, err := r.ReadIndex(ctx)
 			if err == nil && index > 0 {
-				_, err = replica.Wait(ctx, index-1)
+				_, err = r.Wait(ctx, index-1)
 			}
 			return err
 		}})
@@ -64,7 +65,7 @@ func TestCatalogOnTheReplicatedStore(t *testing.T) {
 			if err == nil {
 				return
 			}
-			if !errors.Is(err, consensus.ErrNotLeader) {
+			if !errors.Is(err, store.ErrNotLeader) {
 				t.Fatal(err)
 			}
 		}
@@ -79,7 +80,7 @@ func TestCatalogOnTheReplicatedStore(t *testing.T) {
 		for i := range 32 {
 			writers.Go(func() {
 				for n := range 5 {
-					r, err := c.Apply(t.Context(), Change{Objects: []resource.Object{service(t, i, 1+n)}, ID: consensus.ID{byte(i), byte(n), 1}})
+					r, err := c.Apply(t.Context(), Change{Objects: []resource.Object{service(t, i, 1+n)}, ID: store.ID{byte(i), byte(n), 1}})
 					if err != nil || r.Changes[0].Action == "unchanged" {
 						t.Errorf("%+v, %v", r, err)
 					}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -54,7 +54,7 @@ func (w *rolloutFixture) storeState(t *testing.T) {
 // rolloutFixture is a catalog with a route whose rollout is done.
 type rolloutFixture struct {
 	*Catalog
-	store   *consensus.Memory
+	store   *store.Memory
 	applied map[resource.Key][]resource.Change // the latest changes put in force, by each of their keys
 }
 
@@ -62,7 +62,7 @@ const both = "[{weight: 20, for: 1h}, {weight: 100}]"
 
 func newRolloutFixture(t *testing.T) *rolloutFixture {
 	t.Helper()
-	w := &rolloutFixture{store: consensus.NewMemory(consensus.Limits{}), applied: map[resource.Key][]resource.Change{}}
+	w := &rolloutFixture{store: store.NewMemory(store.Limits{}), applied: map[resource.Key][]resource.Change{}}
 	w.Catalog = New(Config{Store: w.store, Kinds: append(resource.RoutingKinds(), resource.RolloutKind())})
 	startFollow(t, w.Catalog, func(_ *resource.Set, changes []resource.Change) {
 		for i := range changes {
@@ -119,7 +119,7 @@ func TestEndOfARolloutDeletesItsState(t *testing.T) {
 			if changes := w.applied[canaryState]; !x.stays && len(changes) != 2 {
 				t.Errorf("it applied with %v, want with the route", changes)
 			}
-			if h := view.History(consensus.Key(canaryState)); !x.stays && (len(h) != 2 || h[0].Value != nil) {
+			if h := view.History(store.Key(canaryState)); !x.stays && (len(h) != 2 || h[0].Value != nil) {
 				t.Errorf("the history has %+v", h)
 			}
 			checkAgrees(t, w.Catalog, w.store)
@@ -140,7 +140,7 @@ func TestResultsOmitTheDeletedRolloutState(t *testing.T) {
 	}
 	w.storeState(t)
 	for range 2 {
-		r, err = w.Rollback(t.Context(), Target{Kind: "meshtcproute", Name: "canary", ID: consensus.ID{1}})
+		r, err = w.Rollback(t.Context(), Target{Kind: "meshtcproute", Name: "canary", ID: store.ID{1}})
 		wantResult(t, "the same rollback", "MeshTCPRoute/canary configured", r, err)
 	}
 	if set, _ := w.InForce(); set.Count(resource.KindRollout) != 0 {
@@ -153,15 +153,15 @@ func TestResultsOmitTheDeletedRolloutState(t *testing.T) {
 		t.Errorf("tried: %v, %v", changes, err)
 	}
 	for range 2 {
-		r, err = w.Apply(t.Context(), Change{Prune: map[string]string{"team": "a"}, ID: consensus.ID{2}})
+		r, err = w.Apply(t.Context(), Change{Prune: map[string]string{"team": "a"}, ID: store.ID{2}})
 		wantResult(t, "the same prune", "MeshTCPRoute/canary deleted", r, err)
 	}
 	// An older build may have left the state of a deleted route, which does not
 	// belong to a new route.
 	mustApply(t, w.Catalog, canary(rolloutBy(both)))
 	w.storeState(t)
-	route := consensus.Key{Kind: "MeshTCPRoute", Name: "canary"}
-	if _, err := w.store.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: route}}}); err != nil {
+	route := store.Key{Kind: "MeshTCPRoute", Name: "canary"}
+	if _, err := w.store.Commit(t.Context(), &store.Batch{Ops: []store.Op{{Key: route}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Await(t.Context(), w.store.Snapshot().Index()); err != nil {

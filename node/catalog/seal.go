@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 )
 
@@ -39,7 +39,7 @@ type unreadEntry struct {
 }
 
 // seal returns the stored value of a resource's content.
-func (c *Catalog) seal(k consensus.Key, plain []byte) ([]byte, error) {
+func (c *Catalog) seal(k store.Key, plain []byte) ([]byte, error) {
 	if !c.sealing[k.Kind] {
 		return plain, nil
 	}
@@ -51,7 +51,7 @@ func (c *Catalog) seal(k consensus.Key, plain []byte) ([]byte, error) {
 }
 
 // open returns the content of a stored value.
-func (c *Catalog) open(k consensus.Key, value []byte) ([]byte, error) {
+func (c *Catalog) open(k store.Key, value []byte) ([]byte, error) {
 	if c.cfg.Sealer == nil {
 		return openWith(nil, k, value)
 	}
@@ -59,7 +59,7 @@ func (c *Catalog) open(k consensus.Key, value []byte) ([]byte, error) {
 }
 
 // openWith is open with another function to decrypt; nil: none.
-func openWith(open func(aad, sealed []byte) ([]byte, error), k consensus.Key, value []byte) ([]byte, error) {
+func openWith(open func(aad, sealed []byte) ([]byte, error), k store.Key, value []byte) ([]byte, error) {
 	if len(value) == 0 || value[0] != sealedFormat {
 		return value, nil
 	}
@@ -75,7 +75,7 @@ func openWith(open func(aad, sealed []byte) ([]byte, error), k consensus.Key, va
 
 // aad binds a sealed value to its resource, so that it does not open in
 // another's place. Neither kinds nor names contain "/".
-func aad(k consensus.Key) []byte { return []byte(k.Kind + "/" + k.Name) }
+func aad(k store.Key) []byte { return []byte(k.Kind + "/" + k.Name) }
 
 // Unreadable lists the resources that could not be decrypted, by kind and name.
 // They are in force in their previous version, or not at all.

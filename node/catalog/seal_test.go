@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
 )
@@ -59,9 +59,9 @@ func certificate(t testing.TB, name, pair string) resource.Object {
 	}
 }
 
-func newSealed(t *testing.T, store Store, sealer Sealer) *Catalog {
+func newSealed(t *testing.T, s Store, sealer Sealer) *Catalog {
 	t.Helper()
-	c := New(Config{Store: store, Kinds: resource.RoutingKinds(), Sealer: sealer})
+	c := New(Config{Store: s, Kinds: resource.RoutingKinds(), Sealer: sealer})
 	c.retryInterval = time.Millisecond
 	startFollow(t, c, nil)
 	return c
@@ -74,25 +74,25 @@ const terminating = "kind: Listener\nname: edge\n" +
 // TestSecretsAreSealedInTheStore: neither stored values nor displayed ones
 // contain the key; every node with the cluster's keys has it.
 func TestSecretsAreSealedInTheStore(t *testing.T) {
-	store := consensus.NewMemory(consensus.Limits{})
-	c := newSealed(t, store, newXOR(7))
+	memory := store.NewMemory(store.Limits{})
+	c := newSealed(t, memory, newXOR(7))
 	one, two := certificate(t, "a", "a"), certificate(t, "a", "b")
 	for _, o := range []resource.Object{one, two} {
 		if _, err := c.Apply(t.Context(), Change{Objects: append(objects(t, terminating), o)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	key := consensus.Key{Kind: "Certificate", Name: "a"}
-	for _, r := range store.Snapshot().History(key) {
+	key := store.Key{Kind: "Certificate", Name: "a"}
+	for _, r := range memory.Snapshot().History(key) {
 		if bytes.Contains(r.Value, []byte("PRIVATE")) || bytes.Contains(r.Value, []byte("CERTIFICATE")) {
 			t.Errorf("version %d is stored in the clear: %.40s", r.Version, r.Value)
 		}
 	}
-	if e, _ := store.Snapshot().Get(consensus.Key{Kind: "Service", Name: "apps"}); !strings.HasPrefix(string(e.Value), "{") {
+	if e, _ := memory.Snapshot().Get(store.Key{Kind: "Service", Name: "apps"}); !strings.HasPrefix(string(e.Value), "{") {
 		t.Errorf("what has no secrets is stored as %.40q", e.Value)
 	}
-	other := newSealed(t, store, newXOR(7))
-	checkAgrees(t, other, store)
+	other := newSealed(t, memory, newXOR(7))
+	checkAgrees(t, other, memory)
 	if set, _ := other.InForce(); set.Len() != 3 {
 		t.Errorf("%d objects are in force elsewhere", set.Len())
 	}
@@ -104,7 +104,7 @@ func TestSecretsAreSealedInTheStore(t *testing.T) {
 	if _, err := other.Rollback(t.Context(), Target{Kind: "certificate", Name: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Await(t.Context(), store.Snapshot().Index()); err != nil {
+	if err := c.Await(t.Context(), memory.Snapshot().Index()); err != nil {
 		t.Fatal(err)
 	}
 	set, _ := c.InForce()
@@ -117,16 +117,16 @@ func TestSecretsAreSealedInTheStore(t *testing.T) {
 // keeps its version in force, is reported, can be deleted, and applies once the
 // key is there.
 func TestUndecryptableResourceKeepsItsPreviousVersion(t *testing.T) {
-	store := consensus.NewMemory(consensus.Limits{})
+	memory := store.NewMemory(store.Limits{})
 	keys := newXOR(7)
-	c, behind := newSealed(t, store, newXOR(7)), newSealed(t, store, keys)
+	c, behind := newSealed(t, memory, newXOR(7)), newSealed(t, memory, keys)
 	first, second := certificate(t, "a", "a"), certificate(t, "a", "b")
 	apply := func(c *Catalog, objects ...resource.Object) {
 		t.Helper()
 		if _, err := c.Apply(t.Context(), Change{Objects: objects}); err != nil {
 			t.Fatal(err)
 		}
-		if err := behind.Await(t.Context(), store.Snapshot().Index()); err != nil {
+		if err := behind.Await(t.Context(), memory.Snapshot().Index()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,21 +158,21 @@ func TestUndecryptableResourceKeepsItsPreviousVersion(t *testing.T) {
 	if err := behind.until(t.Context(), func() bool { return len(behind.unread) == 0 }); err != nil {
 		t.Fatal(err)
 	}
-	checkAgrees(t, behind, store)
+	checkAgrees(t, behind, memory)
 	apply(behind, objects(t, "kind: Service\nname: last\nspec: {}")...)
-	checkAgrees(t, c, store)
-	checkAgrees(t, behind, store)
+	checkAgrees(t, c, memory)
+	checkAgrees(t, behind, memory)
 }
 
 func TestSealedValueOpensOnlyForItsResource(t *testing.T) {
-	store := consensus.NewMemory(consensus.Limits{})
-	c := newSealed(t, store, newXOR(7))
+	memory := store.NewMemory(store.Limits{})
+	c := newSealed(t, memory, newXOR(7))
 	if _, err := c.Apply(t.Context(), Change{Objects: []resource.Object{certificate(t, "a", "a")}}); err != nil {
 		t.Fatal(err)
 	}
-	e, _ := store.Snapshot().Get(consensus.Key{Kind: "Certificate", Name: "a"})
-	if _, err := store.Commit(t.Context(), &consensus.Batch{
-		Ops: []consensus.Op{{Key: consensus.Key{Kind: "Certificate", Name: "b"}, Value: e.Value}},
+	e, _ := memory.Snapshot().Get(store.Key{Kind: "Certificate", Name: "a"})
+	if _, err := memory.Commit(t.Context(), &store.Batch{
+		Ops: []store.Op{{Key: store.Key{Kind: "Certificate", Name: "b"}, Value: e.Value}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestSealedValueOpensOnlyForItsResource(t *testing.T) {
 	if faults := c.Unreadable(); len(faults) != 1 || faults[0].Key != "Certificate/b" {
 		t.Errorf("%+v", faults)
 	}
-	plain := newSealed(t, store, nil)
+	plain := newSealed(t, memory, nil)
 	if err := plain.Await(t.Context(), 2); err != nil || len(plain.Unreadable()) != 2 {
 		t.Errorf("without keys: %+v, %v", plain.Unreadable(), err)
 	}

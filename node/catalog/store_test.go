@@ -4,13 +4,13 @@ import (
 	"context"
 	"sync"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 )
 
 // manualStore is a store whose batches stay pending until the test lets them
 // pass, as in a replicated store.
 type manualStore struct {
-	*consensus.Memory
+	*store.Memory
 
 	mu      sync.Mutex
 	passing bool
@@ -20,17 +20,17 @@ type manualStore struct {
 
 // heldBatch is a pending batch.
 type heldBatch struct {
-	batch  *consensus.Batch
+	batch  *store.Batch
 	done   chan struct{}
-	result consensus.Result
+	result store.Result
 	err    error
 }
 
 func newManualStore() *manualStore {
-	return &manualStore{Memory: consensus.NewMemory(consensus.Limits{}), passing: true, sent: make(chan struct{})}
+	return &manualStore{Memory: store.NewMemory(store.Limits{}), passing: true, sent: make(chan struct{})}
 }
 
-func (s *manualStore) Propose(_ context.Context, b *consensus.Batch) (consensus.Pending, error) {
+func (s *manualStore) Propose(_ context.Context, b *store.Batch) (store.Pending, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &heldBatch{batch: b, done: make(chan struct{})}
@@ -38,17 +38,17 @@ func (s *manualStore) Propose(_ context.Context, b *consensus.Batch) (consensus.
 	close(s.sent)
 	s.sent = make(chan struct{})
 	if s.passing {
-		s.decideHeld(func(*consensus.Batch) error { return nil })
+		s.decideHeld(func(*store.Batch) error { return nil })
 	}
 	return w, nil
 }
 
-func (w *heldBatch) Wait(ctx context.Context) (consensus.Result, error) {
+func (w *heldBatch) Wait(ctx context.Context) (store.Result, error) {
 	select {
 	case <-w.done:
 		return w.result, w.err
 	case <-ctx.Done():
-		return consensus.Result{}, ctx.Err()
+		return store.Result{}, ctx.Err()
 	}
 }
 
@@ -78,14 +78,14 @@ func (s *manualStore) waitHeld(ctx context.Context, n int) error {
 
 // release lets all batches pass, the pending ones first. A batch for which fate
 // returns an error does not apply and gets that error.
-func (s *manualStore) release(fate func(*consensus.Batch) error) {
+func (s *manualStore) release(fate func(*store.Batch) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.passing = true
 	s.decideHeld(fate)
 }
 
-func (s *manualStore) decideHeld(fate func(*consensus.Batch) error) {
+func (s *manualStore) decideHeld(fate func(*store.Batch) error) {
 	for _, w := range s.held {
 		if w.err = fate(w.batch); w.err == nil {
 			w.result, w.err = s.Commit(context.Background(), w.batch)

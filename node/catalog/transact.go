@@ -3,7 +3,7 @@ package catalog
 import (
 	"context"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/routing/resource"
 )
 
@@ -14,8 +14,8 @@ type Transaction struct {
 	// content that they will apply to. It may be called again with other content,
 	// so it must have no side effects. Without changes nothing is done.
 	Make func(get func(resource.Key) (resource.Object, bool)) (changes []resource.Change, what string, err error)
-	ID   consensus.ID   // as in Change
-	Note consensus.Note // as in Change
+	ID   store.ID   // as in Change
+	Note store.Note // as in Change
 }
 
 // Transact makes a change of resources that users cannot write, and returns the
@@ -29,7 +29,7 @@ func (c *Catalog) Transact(ctx context.Context, t Transaction) (index uint64, er
 		}
 		p := &plan{note: what}
 		for _, ch := range changes {
-			op := consensus.Op{Key: consensus.Key(ch.Key)}
+			op := store.Op{Key: store.Key(ch.Key)}
 			if !ch.Delete {
 				if op.Value, err = c.seal(op.Key, resource.EncodeWithSecrets(ch.Object)); err != nil {
 					return nil, err
@@ -54,7 +54,7 @@ func (c *Catalog) Transact(ctx context.Context, t Transaction) (index uint64, er
 func (p *plan) endRollouts(set *resource.Set) []resource.Change {
 	from := len(p.changes)
 	for _, k := range set.RolloutsEnded(p.changes) {
-		p.add(resource.Delete(k), consensus.Op{Key: consensus.Key(k)})
+		p.add(resource.Delete(k), store.Op{Key: store.Key(k)})
 	}
 	return p.changes[from:]
 }

@@ -6,14 +6,14 @@ import (
 	"sync"
 	"testing"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/routing/resource"
 )
 
 // TestTransactLosesNoUpdate: concurrent read-modify-write changes of
 // one resource lose no update.
 func TestTransactLosesNoUpdate(t *testing.T) {
-	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: append(resource.RoutingKinds(), resource.RolloutKind())})
+	c := New(Config{Store: store.NewMemory(store.Limits{}), Kinds: append(resource.RoutingKinds(), resource.RolloutKind())})
 	ctx, stop := context.WithCancel(t.Context())
 	var following sync.WaitGroup
 	following.Go(func() {
@@ -37,7 +37,7 @@ func TestTransactLosesNoUpdate(t *testing.T) {
 	for range writers {
 		all.Go(func() {
 			for range each {
-				if _, err := c.Transact(ctx, Transaction{Make: more, Note: consensus.Note{Who: "someone"}}); err != nil {
+				if _, err := c.Transact(ctx, Transaction{Make: more, Note: store.Note{Who: "someone"}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -48,12 +48,12 @@ func TestTransactLosesNoUpdate(t *testing.T) {
 	if o, ok := set.Get(key); !ok || o.Spec.(*resource.Rollout).Step != writers*each {
 		t.Errorf("after %d changes it is %+v", writers*each, o.Spec)
 	}
-	if r := view.History(consensus.Key(key)); len(r) == 0 || r[0].Who != "someone" || r[0].What != "one more" {
+	if r := view.History(store.Key(key)); len(r) == 0 || r[0].Who != "someone" || r[0].What != "one more" {
 		t.Errorf("the history has %+v", r)
 	}
 	// A repeated request applies once, an empty change does nothing, an error of
 	// Make is returned.
-	id := consensus.ID{1}
+	id := store.ID{1}
 	for range 2 {
 		if _, err := c.Transact(ctx, Transaction{Make: more, ID: id}); err != nil {
 			t.Error(err)

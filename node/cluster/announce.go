@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -347,8 +347,8 @@ func (c *Cluster) recordAnnouncement(ctx context.Context, a Announcement, res *A
 		if next == r {
 			return nil
 		}
-		err := c.commit(ctx, c.Name(), "announce", []consensus.Op{c.putRecord(snap, next)})
-		if !errors.Is(err, consensus.ErrVersion) {
+		err := c.commit(ctx, c.Name(), "announce", []store.Op{c.putRecord(snap, next)})
+		if !errors.Is(err, store.ErrVersion) {
 			return err
 		}
 		if snap, err = c.currentSnapshot(ctx); err != nil { // the record has changed since
@@ -359,9 +359,9 @@ func (c *Cluster) recordAnnouncement(ctx context.Context, a Announcement, res *A
 
 // putRecord writes a record, on condition that it has not changed since the
 // snapshot.
-func (c *Cluster) putRecord(snap consensus.Snapshot, r Record) consensus.Op {
+func (c *Cluster) putRecord(snap store.Snapshot, r Record) store.Op {
 	e, _ := snap.Get(keyNode(r.ID))
-	return consensus.Op{Key: keyNode(r.ID), Value: marshal(r), IfVersion: &e.Version}
+	return store.Op{Key: keyNode(r.ID), Value: marshal(r), IfVersion: &e.Version}
 }
 
 // findNameHolder finds the member that has a name, apart from the node with the

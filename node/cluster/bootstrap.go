@@ -12,6 +12,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/consensus/membership"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/trust"
 )
@@ -160,7 +161,7 @@ func loadBootstrapping(dir string) (*bootstrapping, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if f.Format != recordFormat && (f.Format != charterFormat || f.Charter == nil) {
-		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, consensus.ErrFormat, f.Format, charterFormat)
+		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, store.ErrFormat, f.Format, charterFormat)
 	}
 	return &f, nil
 }
@@ -239,7 +240,7 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 		changes := c.Store().Changes()
 		if c.Store().Leadership().Ready {
 			err := c.proposeFirst(ctx, f, ca, token)
-			if err != nil && !errors.Is(err, consensus.ErrNotLeader) && !errors.Is(err, consensus.ErrUnknown) {
+			if err != nil && !errors.Is(err, store.ErrNotLeader) && !errors.Is(err, store.ErrUnknown) {
 				return fmt.Errorf("cannot commit the first entries of the cluster: %w", err)
 			}
 		}
@@ -273,19 +274,19 @@ func (c *Cluster) proposeFirst(ctx context.Context, f *bootstrapping, ca *trust.
 	if err != nil {
 		return err
 	}
-	if err = c.commit(ctx, c.Name(), "init", ops); errors.Is(err, consensus.ErrVersion) {
+	if err = c.commit(ctx, c.Name(), "init", ops); errors.Is(err, store.ErrVersion) {
 		return nil
 	}
 	return err
 }
 
 // firstEntries returns the entries that a cluster begins with.
-func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token) ([]consensus.Op, error) {
+func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token) ([]store.Op, error) {
 	now := time.Now().UTC()
 	ring := c.Sealer()
 	var none uint64
 	cluster := clusterRecord{Format: recordFormat, ID: ca.ClusterID(), Created: now, CAs: ca.Bundle(), Expect: len(f.Members)}
-	ops := []consensus.Op{{Key: keyCluster, Value: marshal(cluster), IfVersion: &none}}
+	ops := []store.Op{{Key: keyCluster, Value: marshal(cluster), IfVersion: &none}}
 	caValue, err := seal(ring, keyCA, caSecret{Format: recordFormat, CA: f.CA})
 	if err != nil {
 		return nil, err
@@ -320,13 +321,13 @@ func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token
 			return nil, err
 		}
 		r := m.record(now, csr, ca)
-		ops = append(ops, consensus.Op{Key: keyNode(r.ID), Value: marshal(r)})
+		ops = append(ops, store.Op{Key: keyNode(r.ID), Value: marshal(r)})
 	}
 	return append(ops,
-		consensus.Op{Key: keyCA, Value: caValue},
-		consensus.Op{Key: keyGossip, Value: gossipValue},
-		consensus.Op{Key: keyTickets, Value: tickets},
-		consensus.Op{Key: keyToken(r.ID), Value: tokenValue},
-		consensus.Op{Key: keyNode(c.ID()), Value: marshal(own)},
+		store.Op{Key: keyCA, Value: caValue},
+		store.Op{Key: keyGossip, Value: gossipValue},
+		store.Op{Key: keyTickets, Value: tickets},
+		store.Op{Key: keyToken(r.ID), Value: tokenValue},
+		store.Op{Key: keyNode(c.ID()), Value: marshal(own)},
 	), nil
 }

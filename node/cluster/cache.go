@@ -3,7 +3,7 @@ package cluster
 import (
 	"sync"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/gossip"
 )
 
@@ -19,7 +19,7 @@ type cache struct {
 
 // recordsIn returns the node records of a snapshot, usually the store's current
 // one. Callers must not change them.
-func (k *cache) recordsIn(v consensus.Snapshot) []Record {
+func (k *cache) recordsIn(v store.Snapshot) []Record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.index != 0 && touches(v, k.index, kindNode) == nil && v.Index() >= k.index {
@@ -35,14 +35,14 @@ func (k *cache) recordsIn(v consensus.Snapshot) []Record {
 
 // touches lists the keys of a kind that changed in a snapshot after an index.
 // If the snapshot does not reach back that far, it lists all keys of the kind.
-func touches(v consensus.Snapshot, after uint64, kind string) (keys []consensus.Key) {
+func touches(v store.Snapshot, after uint64, kind string) (keys []store.Key) {
 	changed, known := v.Changed(after)
 	if !known {
 		for e := range v.Kind(kind) {
 			keys = append(keys, e.Key)
 		}
 		if len(keys) == 0 {
-			keys = append(keys, consensus.Key{Kind: kind}) // they may have been deleted
+			keys = append(keys, store.Key{Kind: kind}) // they may have been deleted
 		}
 		return keys
 	}

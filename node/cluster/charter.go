@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"penstock/consensus"
 	"penstock/consensus/membership"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -62,7 +62,7 @@ func loadRenounced(dir string) ([]membership.Renounced, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Format != recordFormat {
-		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, consensus.ErrFormat, r.Format, recordFormat)
+		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, store.ErrFormat, r.Format, recordFormat)
 	}
 	return r.Charters, nil
 }

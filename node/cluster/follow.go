@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -25,7 +25,7 @@ func (c *Cluster) follow() {
 		last = snap.Index()
 		var err error
 		if snap, err = c.Store().Wait(c.ctx, last); err != nil {
-			if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
+			if !errors.Is(err, context.Canceled) && !errors.Is(err, store.ErrClosed) {
 				c.fail(err)
 			}
 			return
@@ -38,7 +38,7 @@ type versions struct{ cluster, gossip, tickets uint64 }
 
 // applySnapshot applies a snapshot to this node; last is the index of the one
 // before.
-func (c *Cluster) applySnapshot(snap consensus.Snapshot, last uint64, at *versions) error {
+func (c *Cluster) applySnapshot(snap store.Snapshot, last uint64, at *versions) error {
 	for _, k := range touches(snap, last, kindNode) {
 		if e, ok := snap.Get(k); ok {
 			r, err := unmarshal[Record](k, e.Value)
@@ -54,7 +54,7 @@ func (c *Cluster) applySnapshot(snap consensus.Snapshot, last uint64, at *versio
 	if last > 0 && len(touches(snap, last, kindToken)) > 0 {
 		c.connServers.recheck()
 	}
-	for _, act := range []func(consensus.Snapshot, *versions) error{c.applyCAs, c.applyGossipKeys, c.applyTickets} {
+	for _, act := range []func(store.Snapshot, *versions) error{c.applyCAs, c.applyGossipKeys, c.applyTickets} {
 		if err := act(snap, at); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (c *Cluster) disconnectDeparted(id string) {
 }
 
 // applyGossipKeys applies the gossip keys that were agreed.
-func (c *Cluster) applyGossipKeys(snap consensus.Snapshot, at *versions) error {
+func (c *Cluster) applyGossipKeys(snap store.Snapshot, at *versions) error {
 	if e, ok := snap.Get(keyGossip); !ok || e.Version == at.gossip {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (c *Cluster) applyGossipKeys(snap consensus.Snapshot, at *versions) error {
 
 // applyTickets passes the session ticket keys that were agreed to
 // Config.Tickets.
-func (c *Cluster) applyTickets(snap consensus.Snapshot, at *versions) error {
+func (c *Cluster) applyTickets(snap store.Snapshot, at *versions) error {
 	if e, ok := snap.Get(keyTickets); !ok || e.Version == at.tickets {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (c *Cluster) applyTickets(snap consensus.Snapshot, at *versions) error {
 }
 
 // applyCAs trusts the CAs that were agreed.
-func (c *Cluster) applyCAs(snap consensus.Snapshot, at *versions) error {
+func (c *Cluster) applyCAs(snap store.Snapshot, at *versions) error {
 	e, ok := snap.Get(keyCluster)
 	if !ok || e.Version == at.cluster {
 		return nil
@@ -247,7 +247,7 @@ func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResul
 }
 
 // sign signs a certificate for a member according to a snapshot.
-func (c *Cluster) sign(snap consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
+func (c *Cluster) sign(snap store.Snapshot, id string, csr []byte) (*RenewResult, error) {
 	r, ok := record(snap, id)
 	if !ok || !r.member() {
 		return nil, api.Errorf(api.Forbidden, "node %.40q is not a member of this cluster", id)
@@ -268,7 +268,7 @@ func (c *Cluster) sign(snap consensus.Snapshot, id string, csr []byte) (*RenewRe
 }
 
 // signer returns the current CA with its key.
-func (c *Cluster) signer(snap consensus.Snapshot) (*trust.CA, error) {
+func (c *Cluster) signer(snap store.Snapshot) (*trust.CA, error) {
 	s, _, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
 	switch {
 	case err != nil:

@@ -3,7 +3,7 @@ package cluster
 import (
 	"testing"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/gossip"
 )
 
@@ -11,7 +11,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"format":1,"id":"1","name":"a","joined":"2026-01-01T00:00:00Z"}`))
 	f.Add([]byte(`{"format":2}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := unmarshal[Record](consensus.Key{Kind: kindNode, Name: "1"}, b)
+		r, err := unmarshal[Record](store.Key{Kind: kindNode, Name: "1"}, b)
 		if err != nil {
 			return
 		}

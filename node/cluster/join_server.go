@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -121,7 +121,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	next = n.record(next.Joined, csr, ca)
 	ops = append(ops, c.putRecord(snap, next))
 	if err := c.commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {
-		if errors.Is(err, consensus.ErrVersion) {
+		if errors.Is(err, store.ErrVersion) {
 			return nil, api.Errorf(api.Unavailable, "the members have just changed: try again")
 		}
 		return nil, err
@@ -154,7 +154,7 @@ func (n Candidate) record(joined time.Time, csr trust.Request, ca *trust.CA) Rec
 // claimName makes sure that no other member holds a node's name. If the holder
 // is gone, its machine was set up anew, and claimName returns the op that ends
 // its membership.
-func (c *Cluster) claimName(ctx context.Context, snap consensus.Snapshot, next Record) ([]consensus.Op, error) {
+func (c *Cluster) claimName(ctx context.Context, snap store.Snapshot, next Record) ([]store.Op, error) {
 	holder, taken := findNameHolder(records(snap), next.Name, next.ID)
 	if !taken {
 		return nil, nil
@@ -169,7 +169,7 @@ func (c *Cluster) claimName(ctx context.Context, snap consensus.Snapshot, next R
 	}
 	c.log.Warn("a new node replaces one of the same name that is down", "name", holder.Name, "old", holder.ID, "new", next.ID)
 	holder.Left = time.Now().UTC()
-	return []consensus.Op{c.putRecord(snap, holder)}, nil
+	return []store.Op{c.putRecord(snap, holder)}, nil
 }
 
 // answers reports whether the node with that ID can be reached now.

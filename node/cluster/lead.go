@@ -8,6 +8,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/consensus/membership"
+	"penstock/consensus/store"
 	"penstock/node/trust"
 )
 
@@ -94,9 +95,9 @@ func (lt *leaderTasks) runDue(c *Cluster, now time.Time) {
 		switch {
 		case err == nil:
 			delete(lt.logged, task.name)
-		case c.ctx.Err() != nil || errors.Is(err, consensus.ErrNotLeader):
+		case c.ctx.Err() != nil || errors.Is(err, store.ErrNotLeader):
 			return
-		case !errors.Is(err, consensus.ErrVersion) && !errors.Is(err, consensus.ErrServers): // another change came first
+		case !errors.Is(err, store.ErrVersion) && !errors.Is(err, consensus.ErrServers): // another change came first
 			lt.logged.warn(c.log, "a task of the leader failed; retrying", task.name, err)
 		}
 	}
@@ -239,13 +240,13 @@ func (c *Cluster) markDeparted(ctx context.Context, id, what string) error {
 			return nil
 		}
 		r.Left = time.Now().UTC()
-		err := c.commit(ctx, c.Name(), what, []consensus.Op{c.putRecord(snap, r)})
+		err := c.commit(ctx, c.Name(), what, []store.Op{c.putRecord(snap, r)})
 		if err == nil {
 			c.log.Info("a node is no longer a member", "node", r.Name, "id", id, "why", what)
 			notify(c.leadWake)
 			return nil
 		}
-		if !errors.Is(err, consensus.ErrVersion) {
+		if !errors.Is(err, store.ErrVersion) {
 			return err
 		}
 		if snap, err = c.currentSnapshot(ctx); err != nil {
@@ -273,7 +274,7 @@ func (lt *leaderTasks) advanceGossipKey(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	c.log.Info("gossip key rotation: next step", "step", next.Phase)
-	return c.commit(ctx, c.Name(), "rotate gossip", []consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
+	return c.commit(ctx, c.Name(), "rotate gossip", []store.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
 }
 
 // retireOldCA retires the old CA once no member's certificate is signed by it
@@ -301,7 +302,7 @@ func (lt *leaderTasks) retireOldCA(ctx context.Context, c *Cluster) error {
 }
 
 // putCA puts a CA in force together with the certificates that nodes trust.
-func (c *Cluster) putCA(ctx context.Context, snap consensus.Snapshot, ca *trust.CA, version uint64, what string) error {
+func (c *Cluster) putCA(ctx context.Context, snap store.Snapshot, ca *trust.CA, version uint64, what string) error {
 	e, ok := snap.Get(keyCluster)
 	if !ok {
 		return errors.New("this node does not have the cluster's record yet")
@@ -319,7 +320,7 @@ func (c *Cluster) putCA(ctx context.Context, snap consensus.Snapshot, ca *trust.
 	if err != nil {
 		return err
 	}
-	return c.commit(ctx, c.Name(), what, []consensus.Op{
+	return c.commit(ctx, c.Name(), what, []store.Op{
 		{Key: keyCA, Value: value, IfVersion: &version},
 		{Key: keyCluster, Value: marshal(r), IfVersion: &e.Version},
 	})
@@ -350,27 +351,27 @@ func (lt *leaderTasks) rotateTickets(ctx context.Context, c *Cluster) error {
 	if err != nil {
 		return err
 	}
-	return c.commit(ctx, c.Name(), "rotate tickets", []consensus.Op{{Key: keyTickets, Value: value, IfVersion: &version}})
+	return c.commit(ctx, c.Name(), "rotate tickets", []store.Op{{Key: keyTickets, Value: value, IfVersion: &version}})
 }
 
 // cleanUp deletes tokens that ended long ago, and records of nodes that left so
 // long ago that no certificate of theirs can be valid.
 func (lt *leaderTasks) cleanUp(ctx context.Context, c *Cluster) error {
 	snap, now := c.Store().Snapshot(), time.Now()
-	var ops []consensus.Op
+	var ops []store.Op
 	for e := range snap.Kind(kindToken) {
 		t, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil {
 			continue
 		}
 		if now.Sub(t.Expires) > expiredFor || !t.Revoked.IsZero() && now.Sub(t.Revoked) > expiredFor {
-			ops = append(ops, consensus.Op{Key: e.Key, IfVersion: &e.Version})
+			ops = append(ops, store.Op{Key: e.Key, IfVersion: &e.Version})
 		}
 	}
 	for e := range snap.Kind(kindNode) {
 		r, err := unmarshal[Record](e.Key, e.Value)
 		if err == nil && !r.member() && now.Sub(r.Left) > leftFor {
-			ops = append(ops, consensus.Op{Key: e.Key, IfVersion: &e.Version})
+			ops = append(ops, store.Op{Key: e.Key, IfVersion: &e.Version})
 		}
 	}
 	if len(ops) == 0 {

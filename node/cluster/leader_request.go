@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )
@@ -18,7 +19,7 @@ const leaderTimeout = 10 * time.Second
 
 // OnLeader makes a handler whose work the leader does, whichever node gets the
 // request. It calls act on the leader. If act finds that the node no longer
-// leads, it returns consensus.ErrNotLeader, or an api.Error of code
+// leads, it returns store.ErrNotLeader, or an api.Error of code
 // NotLeader, and must have done nothing. While a leader is being elected the
 // request waits; it is sent again only if it cannot have acted, or if its
 // method changes nothing (rpc.Changing).
@@ -240,22 +241,22 @@ func safeToResend(err error) bool {
 	switch {
 	case err == nil:
 		return false
-	case errors.Is(err, rpc.ErrLost), errors.Is(err, consensus.ErrUnknown):
+	case errors.Is(err, rpc.ErrLost), errors.Is(err, store.ErrUnknown):
 		return false
 	case errors.As(err, &refusal):
 		return refusal.Code == api.NotLeader || refusal.Code == api.Unavailable
 	}
-	return errors.Is(err, rpc.ErrUnreachable) || errors.Is(err, consensus.ErrNotLeader)
+	return errors.Is(err, rpc.ErrUnreachable) || errors.Is(err, store.ErrNotLeader)
 }
 
 // requestError translates an error of the store into one of a request.
 func requestError(err error) error {
 	switch {
-	case errors.Is(err, consensus.ErrNotLeader):
+	case errors.Is(err, store.ErrNotLeader):
 		return errNotLeader
-	case errors.Is(err, consensus.ErrUnknown):
+	case errors.Is(err, store.ErrUnknown):
 		return api.Errorf(api.UnknownOutcome, "the change may have been made: %v", err)
-	case errors.Is(err, consensus.ErrClosed), errors.Is(err, consensus.ErrBusy):
+	case errors.Is(err, store.ErrClosed), errors.Is(err, consensus.ErrBusy):
 		return api.Errorf(api.Unavailable, "%v", err)
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )
@@ -47,15 +48,15 @@ func TestRequestIsResentOnlyIfItCannotHaveActed(t *testing.T) {
 	}{
 		{nil, false},
 		{lost, false},
-		{fmt.Errorf("%w: %w", consensus.ErrUnknown, consensus.ErrNotLeader), false},
-		{requestError(consensus.ErrUnknown), false},
+		{fmt.Errorf("%w: %w", store.ErrUnknown, store.ErrNotLeader), false},
+		{requestError(store.ErrUnknown), false},
 		{api.Errorf(api.Refused, "no"), false},
 		{context.DeadlineExceeded, false},
 		{fmt.Errorf("%w: refused", rpc.ErrUnreachable), true},
-		{consensus.ErrNotLeader, true},
-		{requestError(consensus.ErrNotLeader), true},
+		{store.ErrNotLeader, true},
+		{requestError(store.ErrNotLeader), true},
 		{requestError(consensus.ErrBusy), true},
-		{requestError(consensus.ErrClosed), true},
+		{requestError(store.ErrClosed), true},
 	} {
 		if got := safeToResend(c.err); got != c.again {
 			t.Errorf("%v: it is sent again: %v, want %v", c.err, got, c.again)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )
@@ -26,7 +26,7 @@ func TestMembersBelowALevel(t *testing.T) {
 		t.Helper()
 		r.Format, r.Cluster, r.Gossip = recordFormat, "127.0.0.1:1", "127.0.0.1:1"
 		eventually(t, "the record of "+r.Name, func() string {
-			if err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(a.c.Store().Snapshot(), r)}); err != nil {
+			if err := a.c.commit(ctx, "test", "test", []store.Op{a.c.putRecord(a.c.Store().Snapshot(), r)}); err != nil {
 				return err.Error()
 			}
 			return ""
@@ -45,10 +45,10 @@ func TestMembersBelowALevel(t *testing.T) {
 	entries := func() uint64 { // that n concurrent changes take
 		t.Helper()
 		before := a.c.Store().Leadership().Last
-		var pending []consensus.Pending
+		var pending []store.Pending
 		for i := range n {
-			p, err := a.c.Store().Propose(ctx, &consensus.Batch{Ops: []consensus.Op{
-				{Key: consensus.Key{Kind: "Thing", Name: fmt.Sprint(i)}, Value: []byte("1")},
+			p, err := a.c.Store().Propose(ctx, &store.Batch{Ops: []store.Op{
+				{Key: store.Key{Kind: "Thing", Name: fmt.Sprint(i)}, Value: []byte("1")},
 			}})
 			if err != nil {
 				t.Fatal(err)

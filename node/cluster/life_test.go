@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/trust"
 )
@@ -151,7 +151,7 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 		eventually(t, "what was written last to be at all", func() string {
 			var at []string
 			for _, m := range all {
-				e, _ := m.c.Store().Snapshot().Get(consensus.Key{Kind: "Thing", Name: fmt.Sprint(w)})
+				e, _ := m.c.Store().Snapshot().Get(store.Key{Kind: "Thing", Name: fmt.Sprint(w)})
 				at = append(at, string(e.Value))
 			}
 			if len(slices.Compact(slices.Clone(at))) > 1 || !slices.Contains(may, at[0]) {
@@ -430,7 +430,7 @@ func TestNodeRemovedWhileDownLearnsOfIt(t *testing.T) {
 	victim.start()
 	victim.endsWith(ErrRemoved)
 	put(t, lead, "x", "1")
-	if e, ok := victim.c.Store().Snapshot().Get(consensus.Key{Kind: "Thing", Name: "x"}); ok {
+	if e, ok := victim.c.Store().Snapshot().Get(store.Key{Kind: "Thing", Name: "x"}); ok {
 		t.Errorf("it has what was written after it was removed: %q", e.Value)
 	}
 }
@@ -567,12 +567,12 @@ func TestUnknownFormatStopsTheNode(t *testing.T) {
 		}
 		return ""
 	})
-	ops := []consensus.Op{{Key: keyNode("x"), Value: []byte(`{"format":99}`)}}
+	ops := []store.Op{{Key: keyNode("x"), Value: []byte(`{"format":99}`)}}
 	if err := a.c.commit(context.Background(), "test", "from the future", ops); err != nil {
 		t.Fatal(err)
 	}
-	a.endsWith(consensus.ErrFormat)
-	b.endsWith(consensus.ErrFormat)
+	a.endsWith(store.ErrFormat)
+	b.endsWith(store.ErrFormat)
 }
 
 func TestVotersAreBounded(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )
@@ -133,8 +133,8 @@ func (m *machine) open(ctx context.Context) error {
 
 // put is a write as users make it; the answer means that it is committed.
 func (m *machine) put(ctx context.Context, req *api.Document) (*api.Empty, error) {
-	_, err := m.c.Store().Commit(ctx, &consensus.Batch{Ops: []consensus.Op{
-		{Key: consensus.Key{Kind: req.Kind, Name: req.Name}, Value: req.Data},
+	_, err := m.c.Store().Commit(ctx, &store.Batch{Ops: []store.Op{
+		{Key: store.Key{Kind: req.Kind, Name: req.Name}, Value: req.Data},
 	}})
 	return &api.Empty{}, err
 }
@@ -374,7 +374,7 @@ func forward[Resp any](ctx context.Context, c *Cluster, method string, req any) 
 func waitEntry(t *testing.T, m *machine, name, value string) {
 	t.Helper()
 	eventually(t, "entry on "+m.cfg.Name, func() string {
-		e, _ := m.c.Store().Snapshot().Get(consensus.Key{Kind: "Thing", Name: name})
+		e, _ := m.c.Store().Snapshot().Get(store.Key{Kind: "Thing", Name: name})
 		if string(e.Value) != value {
 			return fmt.Sprintf("it is %q", e.Value)
 		}

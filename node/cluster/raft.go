@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/mux"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -94,8 +95,8 @@ func (c *Cluster) servers() ([]server, uint64) {
 }
 
 // commit commits a change of internal entries, on the leader.
-func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.Op) error {
-	b := &consensus.Batch{Ops: ops, Note: consensus.Note{Who: who, What: what, At: time.Now().UTC()}}
+func (c *Cluster) commit(ctx context.Context, who, what string, ops []store.Op) error {
+	b := &store.Batch{Ops: ops, Note: store.Note{Who: who, What: what, At: time.Now().UTC()}}
 	_, _ = rand.Read(b.ID[:]) // never fails
 	_, err := c.Store().Commit(ctx, b)
 	return err
@@ -103,16 +104,16 @@ func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.
 
 // currentSnapshot returns a snapshot with everything that was agreed before the
 // call, on the leader.
-func (c *Cluster) currentSnapshot(ctx context.Context) (consensus.Snapshot, error) {
+func (c *Cluster) currentSnapshot(ctx context.Context) (store.Snapshot, error) {
 	index, err := c.Store().ReadIndex(ctx)
 	if err != nil {
-		return consensus.Snapshot{}, err
+		return store.Snapshot{}, err
 	}
 	return c.waitIndex(ctx, index)
 }
 
 // waitIndex waits for a snapshot of at least an index.
-func (c *Cluster) waitIndex(ctx context.Context, index uint64) (consensus.Snapshot, error) {
+func (c *Cluster) waitIndex(ctx context.Context, index uint64) (store.Snapshot, error) {
 	if snap := c.Store().Snapshot(); snap.Index() >= index {
 		return snap, nil
 	}

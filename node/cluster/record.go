@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/trust"
 )
 
@@ -19,14 +19,14 @@ const (
 
 // The entries that exist once.
 var (
-	keyCluster = consensus.Key{Kind: kindCluster, Name: "cluster"}
-	keyCA      = consensus.Key{Kind: kindSecret, Name: "ca"}
-	keyGossip  = consensus.Key{Kind: kindSecret, Name: "gossip"}
-	keyTickets = consensus.Key{Kind: kindSecret, Name: "tickets"}
+	keyCluster = store.Key{Kind: kindCluster, Name: "cluster"}
+	keyCA      = store.Key{Kind: kindSecret, Name: "ca"}
+	keyGossip  = store.Key{Kind: kindSecret, Name: "gossip"}
+	keyTickets = store.Key{Kind: kindSecret, Name: "tickets"}
 )
 
-func keyNode(id string) consensus.Key  { return consensus.Key{Kind: kindNode, Name: id} }
-func keyToken(id string) consensus.Key { return consensus.Key{Kind: kindToken, Name: id} }
+func keyNode(id string) store.Key  { return store.Key{Kind: kindNode, Name: id} }
+func keyToken(id string) store.Key { return store.Key{Kind: kindToken, Name: id} }
 
 // recordFormat is the format of the entries that are written here. Fields may
 // be added without a new format; an entry of a higher format must not be
@@ -133,18 +133,18 @@ func marshal[T formatted](r T) []byte {
 
 // unmarshal decodes a record, and refuses formats that this build does not
 // know.
-func unmarshal[T formatted](k consensus.Key, b []byte) (r T, err error) {
+func unmarshal[T formatted](k store.Key, b []byte) (r T, err error) {
 	var head struct {
 		Format int `json:"format"`
 	}
 	if err := json.Unmarshal(b, &head); err != nil {
-		return r, fmt.Errorf("%s/%s: %w: %w", k.Kind, k.Name, consensus.ErrFormat, err)
+		return r, fmt.Errorf("%s/%s: %w: %w", k.Kind, k.Name, store.ErrFormat, err)
 	}
 	if head.Format != recordFormat {
-		return r, fmt.Errorf("%s/%s: %w: format %d, this build supports %d", k.Kind, k.Name, consensus.ErrFormat, head.Format, recordFormat)
+		return r, fmt.Errorf("%s/%s: %w: format %d, this build supports %d", k.Kind, k.Name, store.ErrFormat, head.Format, recordFormat)
 	}
 	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("%s/%s: %w: %w", k.Kind, k.Name, consensus.ErrFormat, err)
+		return r, fmt.Errorf("%s/%s: %w: %w", k.Kind, k.Name, store.ErrFormat, err)
 	}
 	return r, nil
 }
@@ -152,7 +152,7 @@ func unmarshal[T formatted](k consensus.Key, b []byte) (r T, err error) {
 // records lists the node records of a snapshot, including those of nodes that
 // have left. It skips records that cannot be decoded: follow stops the node
 // because of them.
-func records(v consensus.Snapshot) (all []Record) {
+func records(v store.Snapshot) (all []Record) {
 	for e := range v.Kind(kindNode) {
 		if r, err := unmarshal[Record](e.Key, e.Value); err == nil {
 			all = append(all, r)
@@ -162,7 +162,7 @@ func records(v consensus.Snapshot) (all []Record) {
 }
 
 // record finds a node's record by ID.
-func record(v consensus.Snapshot, id string) (Record, bool) {
+func record(v store.Snapshot, id string) (Record, bool) {
 	e, ok := v.Get(keyNode(id))
 	if !ok {
 		return Record{}, false
@@ -172,15 +172,15 @@ func record(v consensus.Snapshot, id string) (Record, bool) {
 }
 
 // sealContext returns the data that ties a sealed value to its entry.
-func sealContext(k consensus.Key) []byte { return []byte(k.Kind + "\x00" + k.Name) }
+func sealContext(k store.Key) []byte { return []byte(k.Kind + "\x00" + k.Name) }
 
 // seal encodes and seals a secret for its entry.
-func seal[T formatted](ring *trust.Keyring, k consensus.Key, r T) ([]byte, error) {
+func seal[T formatted](ring *trust.Keyring, k store.Key, r T) ([]byte, error) {
 	return ring.Seal(sealContext(k), marshal(r))
 }
 
 // unseal reads a secret from a snapshot; not ok if there is none yet.
-func unseal[T formatted](ring *trust.Keyring, v consensus.Snapshot, k consensus.Key) (r T, version uint64, ok bool, err error) {
+func unseal[T formatted](ring *trust.Keyring, v store.Snapshot, k store.Key) (r T, version uint64, ok bool, err error) {
 	e, ok := v.Get(k)
 	if !ok {
 		return r, 0, false, nil

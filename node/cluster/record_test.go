@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 )
 
 func TestRecordOfAnUnknownFormatIsRefused(t *testing.T) {
@@ -16,7 +16,7 @@ func TestRecordOfAnUnknownFormatIsRefused(t *testing.T) {
 		t.Fatalf("got %+v, %v", r, err)
 	}
 	for _, bad := range []string{`{"format":2}`, `{}`, `[]`, ``, `{"format":1,"name":5}`} {
-		if _, err := unmarshal[Record](k, []byte(bad)); !errors.Is(err, consensus.ErrFormat) {
+		if _, err := unmarshal[Record](k, []byte(bad)); !errors.Is(err, store.ErrFormat) {
 			t.Errorf("%s: got %v, want ErrFormat", bad, err)
 		}
 	}

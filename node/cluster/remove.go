@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 )
 
@@ -52,7 +53,7 @@ func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empt
 
 // findDeparting finds a node, by ID or name, that is no longer a member but
 // still in Raft's configuration.
-func (c *Cluster) findDeparting(snap consensus.Snapshot, nameOrID string) (id string, ok bool) {
+func (c *Cluster) findDeparting(snap store.Snapshot, nameOrID string) (id string, ok bool) {
 	servers, _ := c.servers()
 	for _, s := range servers {
 		r, known := record(snap, s.id)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -89,14 +89,14 @@ func (c *Cluster) rotate(ctx context.Context, req *api.RotateRequest) (*api.Empt
 	default:
 		return nil, api.Errorf(api.Invalid, "%.40q: want ca or gossip", req.What)
 	}
-	if errors.Is(err, errRotating) || errors.Is(err, consensus.ErrVersion) {
+	if errors.Is(err, errRotating) || errors.Is(err, store.ErrVersion) {
 		return nil, api.Errorf(api.Refused, "the previous rotation is still under way: not all nodes have the new secret yet")
 	}
 	notify(c.leadWake)
 	return &api.Empty{}, err
 }
 
-func (c *Cluster) rotateGossip(ctx context.Context, snap consensus.Snapshot) error {
+func (c *Cluster) rotateGossip(ctx context.Context, snap store.Snapshot) error {
 	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
 	if err != nil || !ok {
 		return errors.Join(err, errRotating)
@@ -110,10 +110,10 @@ func (c *Cluster) rotateGossip(ctx context.Context, snap consensus.Snapshot) err
 		return err
 	}
 	return c.commit(ctx, cmp.Or(rpc.Caller(ctx).Name, c.Name()), "rotate gossip",
-		[]consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
+		[]store.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
 }
 
-func (c *Cluster) rotateCA(ctx context.Context, snap consensus.Snapshot) error {
+func (c *Cluster) rotateCA(ctx context.Context, snap store.Snapshot) error {
 	s, version, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
 	if err != nil || !ok {
 		return errors.Join(err, errRotating)

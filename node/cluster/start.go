@@ -168,7 +168,7 @@ func (c *Cluster) openStore() error {
 	if err := checkLogPresent(c.cfg.Dir); err != nil {
 		return err
 	}
-	store, err := consensus.Open(consensus.Config{
+	r, err := consensus.Open(consensus.Config{
 		ID: id.NodeID, Dir: dir, Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
 		Heartbeat: c.cfg.Timing.Heartbeat, Election: c.cfg.Timing.Election, Timeout: raftTimeout,
 	})
@@ -178,8 +178,8 @@ func (c *Cluster) openStore() error {
 	if err != nil {
 		return err
 	}
-	store.SetGroupsDisabled(true) // until this node leads and all members understand groups of batches
-	c.replica.Store(store)
+	r.SetGroupsDisabled(true) // until this node leads and all members understand groups of batches
+	c.replica.Store(r)
 	if err := markLogBegun(c.cfg.Dir); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -47,7 +47,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
 	defer cancel()
 	index, err := c.Read(ctx)
-	snap := consensus.Snapshot{}
+	snap := store.Snapshot{}
 	if err == nil {
 		snap, err = c.waitIndex(ctx, index)
 	}
@@ -60,7 +60,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	return t, ok, nil
 }
 
-func (c *Cluster) tokenIn(snap consensus.Snapshot, id string) (trust.TokenRecord, bool) {
+func (c *Cluster) tokenIn(snap store.Snapshot, id string) (trust.TokenRecord, bool) {
 	e, ok := snap.Get(keyToken(id))
 	if !ok {
 		return trust.TokenRecord{}, false
@@ -127,7 +127,7 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 
 // freeTokenName makes sure that history and logs can tell tokens apart by name,
 // and that there are fewer than maxTokens.
-func (c *Cluster) freeTokenName(snap consensus.Snapshot, name string) error {
+func (c *Cluster) freeTokenName(snap store.Snapshot, name string) error {
 	n := 0
 	for e := range snap.Kind(kindToken) {
 		n++
@@ -181,7 +181,7 @@ func (c *Cluster) createToken(ctx context.Context, req *api.TokenCreateRequest) 
 		return nil, err
 	}
 	var none uint64
-	if err := c.commit(ctx, by, "token create", []consensus.Op{{Key: keyToken(r.ID), Value: value, IfVersion: &none}}); err != nil {
+	if err := c.commit(ctx, by, "token create", []store.Op{{Key: keyToken(r.ID), Value: value, IfVersion: &none}}); err != nil {
 		return nil, err
 	}
 	return &api.TokenCreated{ID: r.ID, Token: t.Reveal()}, nil
@@ -222,7 +222,7 @@ func (c *Cluster) revoke(ctx context.Context, req *api.TokenRevokeRequest) (*api
 		return nil, err
 	}
 	now := time.Now()
-	var ops []consensus.Op
+	var ops []store.Op
 	found := false
 	for e := range snap.Kind(kindToken) {
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
@@ -237,7 +237,7 @@ func (c *Cluster) revoke(ctx context.Context, req *api.TokenRevokeRequest) (*api
 		if err != nil {
 			return nil, err
 		}
-		ops = append(ops, consensus.Op{Key: e.Key, Value: value, IfVersion: &e.Version})
+		ops = append(ops, store.Op{Key: e.Key, Value: value, IfVersion: &e.Version})
 	}
 	switch {
 	case !found:
@@ -246,7 +246,7 @@ func (c *Cluster) revoke(ctx context.Context, req *api.TokenRevokeRequest) (*api
 		return &api.Empty{}, nil
 	}
 	err = c.commit(ctx, cmp.Or(rpc.Caller(ctx).Name, c.Name()), "token revoke", ops)
-	if errors.Is(err, consensus.ErrVersion) {
+	if errors.Is(err, store.ErrVersion) {
 		return nil, api.Errorf(api.Unavailable, "the token has just changed: try again")
 	}
 	return &api.Empty{}, err

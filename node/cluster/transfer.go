@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 )
 
@@ -37,7 +38,7 @@ func (c *Cluster) transfer(ctx context.Context, req *api.TransferRequest) (*api.
 		to = successors[0].ID
 	}
 	if err := c.Store().Transfer(ctx, to); err != nil {
-		if errors.Is(err, consensus.ErrNotLeader) {
+		if errors.Is(err, store.ErrNotLeader) {
 			return nil, err
 		}
 		return nil, api.Errorf(api.Refused, "%v", err)

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/gossip"
 	"penstock/node/api"
 	"penstock/node/mux"
@@ -417,7 +417,7 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 	for i := range 16 {
 		r := Record{Format: recordFormat, ID: fmt.Sprintf("%032x", i), Name: fmt.Sprintf("n%d", i), Joined: time.Now().UTC()}
 		put := func(ctx context.Context, r Record) error {
-			return a.c.commit(ctx, "test", "test", []consensus.Op{{Key: keyNode(r.ID), Value: marshal(r)}})
+			return a.c.commit(ctx, "test", "test", []store.Op{{Key: keyNode(r.ID), Value: marshal(r)}})
 		}
 		if err := put(ctx, r); err != nil {
 			t.Fatal(err)
@@ -433,8 +433,8 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 					break
 				}
 				now.Version = fmt.Sprintf("1.0.%d", n)
-				err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(snap, now)})
-				if err != nil && !errors.Is(err, consensus.ErrVersion) {
+				err := a.c.commit(ctx, "test", "test", []store.Op{a.c.putRecord(snap, now)})
+				if err != nil && !errors.Is(err, store.ErrVersion) {
 					done <- err
 					return
 				}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/dataplane"
@@ -16,12 +16,12 @@ import (
 )
 
 // note records the caller for the history.
-func note(ctx context.Context) consensus.Note {
-	return consensus.Note{Who: rpc.Caller(ctx).Name}
+func note(ctx context.Context) store.Note {
+	return store.Note{Who: rpc.Caller(ctx).Name}
 }
 
 // batchID decodes the ID of a request; empty is allowed.
-func batchID(b []byte) (id consensus.ID, err error) {
+func batchID(b []byte) (id store.ID, err error) {
 	if len(b) != 0 && len(b) != len(id) {
 		return id, api.Errorf(api.Invalid, "an ID of %d bytes, want %d or none", len(b), len(id))
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/routing/resource"
@@ -37,20 +38,20 @@ func (q *reader) saveSnapshot(ctx context.Context, r *api.SaveRequest, send func
 		return err
 	}
 	w := bufio.NewWriterSize(chunks(func(b []byte) error { return send(&api.Chunk{Data: b}) }), chunkSize)
-	if err := consensus.WriteSnapshot(w, view); err != nil {
+	if err := consensus.Write(w, view); err != nil {
 		return err
 	}
 	return w.Flush()
 }
 
 // exported returns the resources in force on this node, with secrets in the clear.
-func (q *reader) exported() (consensus.Snapshot, error) {
+func (q *reader) exported() (store.Snapshot, error) {
 	set, _ := q.catalog.InForce()
-	b := consensus.Batch{Note: consensus.Note{What: "snapshot"}}
+	b := store.Batch{Note: store.Note{What: "snapshot"}}
 	for o := range set.All("") {
-		b.Ops = append(b.Ops, consensus.Op{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+		b.Ops = append(b.Ops, store.Op{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
 	}
-	view, _, err := consensus.Snapshot{}.Apply(1, &b, consensus.Limits{})
+	view, _, err := store.Snapshot{}.Apply(1, &b, store.Limits{})
 	return view, err
 }
 
@@ -180,16 +181,16 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *api.UploadRequest) (*a
 		return &api.RestoreResult{}, nil
 	}
 	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
-	view, err := consensus.ReadSnapshot(bufio.NewReaderSize(whole, chunkSize), consensus.Limits{})
+	view, err := consensus.Read(bufio.NewReaderSize(whole, chunkSize), store.Limits{})
 	if err != nil {
-		if errors.Is(err, consensus.ErrFormat) || errors.Is(err, consensus.ErrDamaged) {
+		if errors.Is(err, store.ErrFormat) || errors.Is(err, store.ErrDamaged) {
 			return nil, api.Errorf(api.Invalid, "cannot restore the snapshot: %v", err)
 		}
 		return nil, err
 	}
 	entries := slices.Collect(view.All())
 	result, err := c.catalog.Replace(ctx, catalog.Replacement{
-		Entries: entries, ID: consensus.ID(r.Upload), Note: note(ctx),
+		Entries: entries, ID: store.ID(r.Upload), Note: note(ctx),
 		Open: func(_, value []byte) ([]byte, error) { return value, nil },
 	})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/catalog"
 	"penstock/routing/resource"
 )
@@ -144,7 +144,7 @@ func (d *Driver) dropWindows(kept []string) {
 func (d *Driver) advance(ctx context.Context, obs *Observation) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	_, err := d.commit(ctx, obs.Name, consensus.ID{}, d.cfg.Name, func(r *resource.MeshTCPRoute, s *State) (*State, error) {
+	_, err := d.commit(ctx, obs.Name, store.ID{}, d.cfg.Name, func(r *resource.MeshTCPRoute, s *State) (*State, error) {
 		if !s.Same(obs.State) {
 			return nil, nil
 		}
@@ -158,7 +158,7 @@ func (d *Driver) logOnce(route string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case err == nil, errors.Is(err, consensus.ErrNotLeader), errors.Is(err, context.Canceled):
+	case err == nil, errors.Is(err, store.ErrNotLeader), errors.Is(err, context.Canceled):
 		delete(d.lastErrors, route)
 	case d.lastErrors[route] != err.Error():
 		d.lastErrors[route] = err.Error()
@@ -168,14 +168,14 @@ func (d *Driver) logOnce(route string, err error) {
 
 // commit stores the state that next returns for a route's rollout.
 func (d *Driver) commit(
-	ctx context.Context, route string, id consensus.ID, who string,
+	ctx context.Context, route string, id store.ID, who string,
 	next func(*resource.MeshTCPRoute, *State) (*State, error),
 ) (uint64, error) {
 	key := resource.Key{Kind: resource.KindRollout, Name: route}
 	var r *resource.MeshTCPRoute
 	var was, is *State
 	index, err := d.cfg.Store.Transact(ctx, catalog.Transaction{
-		ID: id, Note: consensus.Note{Who: who},
+		ID: id, Note: store.Note{Who: who},
 		Make: func(get func(resource.Key) (resource.Object, bool)) (changes []resource.Change, what string, err error) {
 			r, was, is = nil, nil, nil
 			if o, ok := get(resource.Key{Kind: kindRoute, Name: route}); ok {
@@ -324,7 +324,7 @@ func (d *Driver) recordCounts(obs *Observation, reports []Report) {
 // Execute performs a command on a route's rollout for the user by, and returns
 // the index at which the change is in force. Errors wrap ErrNotFound and
 // ErrRefused, or are those of catalog.Apply.
-func (d *Driver) Execute(ctx context.Context, command, route, by string, id consensus.ID) (index uint64, err error) {
+func (d *Driver) Execute(ctx context.Context, command, route, by string, id store.ID) (index uint64, err error) {
 	for range maxAttempts {
 		item, ok := d.cfg.Tracker.Get(route, time.Now())
 		if !ok || item.Route == nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/store"
 	"penstock/node/catalog"
 	"penstock/routing/resource"
 )
@@ -124,7 +124,7 @@ func TestFailuresBeforeRestartDoNotCount(t *testing.T) {
 	x.setCounts(1000, 40)
 	x.Round(t.Context())
 	x.setCounts(2000, 900) // since the last round
-	if _, err := x.Execute(t.Context(), Restart, "canary", "alice", consensus.ID{}); err != nil {
+	if _, err := x.Execute(t.Context(), Restart, "canary", "alice", store.ID{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := x.Observe(t.Context(), []string{"canary"})[0].Measured.Counts; got != (Counts{}) {

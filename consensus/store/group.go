@@ -1,4 +1,4 @@
-package consensus
+package store
 
 import (
 	"fmt"
@@ -13,21 +13,16 @@ import (
 // touch the same key: a version still identifies one state of an entry, and a
 // deletion at an index belongs to one batch.
 const (
-	// maxGroup bounds the batches of a group.
-	maxGroup = 64
+	// MaxGroup bounds the batches of a group.
+	MaxGroup = 64
 	// groupBelow is the encoded size below which a batch may be in a group.
 	groupBelow = 4 << 10
 	// minPackedBatch is the minimum size of a packed batch, in bytes.
 	minPackedBatch = 35
 )
 
-// SetGroupsDisabled disables groups from now on, or enables them again. They
-// must be disabled while the cluster has a server whose build does not support
-// groups: a group would stop it.
-func (r *Replica) SetGroupsDisabled(on bool) { r.groupsDisabled.Store(on) }
-
-// groupable reports whether the batch, encoded as data, may be part of a group.
-func (b *Batch) groupable(data []byte) bool {
+// Groupable reports whether the batch, encoded as data, may be part of a group.
+func (b *Batch) Groupable(data []byte) bool {
 	if len(data) > groupBelow || data[1] != 0 {
 		return false
 	}
@@ -39,9 +34,9 @@ func (b *Batch) groupable(data []byte) bool {
 	return true
 }
 
-// encodeGroup returns the log entry for uncompressed batches encoded by
+// EncodeGroup returns the log entry for uncompressed batches encoded by
 // EncodeBatch.
-func encodeGroup(batches [][]byte) []byte {
+func EncodeGroup(batches [][]byte) []byte {
 	size := 2 + 5
 	for _, b := range batches {
 		size += len(b) - 2
@@ -70,8 +65,8 @@ func decodeEntry(data []byte) ([]*Batch, error) {
 	}
 	u := newUnpacker(data[2:])
 	n := u.array(minPackedBatch)
-	if u.err == nil && (n == 0 || n > maxGroup) {
-		u.fail("%d batches, the limit is %d", n, maxGroup)
+	if u.err == nil && (n == 0 || n > MaxGroup) {
+		u.fail("%d batches, the limit is %d", n, MaxGroup)
 	}
 	batches := make([]*Batch, 0, n)
 	for u.err == nil && len(batches) < n {

@@ -1,4 +1,4 @@
-package consensus
+package store
 
 import (
 	"fmt"
@@ -7,10 +7,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxRatio bounds the compression ratio. Data that would compress better is
-// stored uncompressed: a few bytes never expand to megabytes, and a size that
-// claims so is rejected before memory is allocated.
-const maxRatio = 1024
+const (
+	// compressAbove is the size up to which compressing gains little.
+	compressAbove = 64 << 10
+	// maxRatio bounds the compression ratio. Data that would compress better is
+	// stored uncompressed: a few bytes never expand to megabytes, and a size that
+	// claims so is rejected before memory is allocated.
+	maxRatio = 1024
+)
 
 // zstdEncoder and zstdDecoder are safe for concurrent use; without a stream
 // they hold no goroutines. They are created at first use.
@@ -23,12 +27,12 @@ var (
 	})
 )
 
-// compress appends raw to dst, compressed. It returns false if compression does
+// Compress appends raw to dst, compressed. It returns false if compression does
 // not help.
-func compress(dst, raw []byte) ([]byte, bool) {
+func Compress(dst, raw []byte) ([]byte, bool) {
 	encoder, err := zstdEncoder()
-	if err != nil {
-		return nil, false
+	if err != nil || len(raw) <= compressAbove {
+		return dst, false
 	}
 	n := len(dst)
 	dst = encoder.EncodeAll(raw, dst)
@@ -36,9 +40,9 @@ func compress(dst, raw []byte) ([]byte, bool) {
 	return dst, size < len(raw)-len(raw)/16 && len(raw) <= size*maxRatio
 }
 
-// expand decompresses the output of compress, of that size, into buf's array if
+// Expand decompresses the output of Compress, of that size, into buf's array if
 // that is large enough.
-func expand(buf, compressed []byte, size uint64, limit int) ([]byte, error) {
+func Expand(buf, compressed []byte, size uint64, limit int) ([]byte, error) {
 	if size > uint64(limit) {
 		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrDamaged, size, limit)
 	}

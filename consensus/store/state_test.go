@@ -1,4 +1,4 @@
-package consensus
+package store
 
 import (
 	"bytes"
@@ -215,7 +215,7 @@ func TestSnapshotsMatchModel(t *testing.T) {
 		}
 		m := &model{limits: limits, now: map[Key]Revision{}, touched: map[uint64][]Key{}}
 		var v, twin Snapshot
-		kept, files := []Snapshot{{}}, [][]byte{fileOf(t, Snapshot{})}
+		kept, blocks := []Snapshot{{}}, [][][]byte{blocksOf(t, Snapshot{})}
 		for range rapid.IntRange(1, 15).Draw(t, "batches") {
 			index := v.Index() + uint64(rapid.IntRange(1, 3).Draw(t, "gap"))
 			b := drawChange(t, v)
@@ -233,20 +233,20 @@ func TestSnapshotsMatchModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			if twin, _, _ = twin.Apply(index, decoded, limits); rapid.Bool().Draw(t, "restart") {
-				twin = fromFile(t, fileOf(t, twin), limits)
+				twin = fromBlocks(t, blocksOf(t, twin), limits)
 			}
 			clear(data) // snapshots share no memory with data
 			v = next
 			if err := m.matches(v); err != nil {
 				t.Fatal(err)
 			}
-			kept, files = append(kept, v), append(files, fileOf(t, v))
-			if !bytes.Equal(fileOf(t, twin), files[len(files)-1]) {
-				t.Fatal("a store with the same batches has a different file")
+			kept, blocks = append(kept, v), append(blocks, blocksOf(t, v))
+			if !sameBlocks(blocksOf(t, twin), blocks[len(blocks)-1]) {
+				t.Fatal("a store with the same batches has different blocks")
 			}
 		}
 		for i := range kept {
-			if !bytes.Equal(fileOf(t, kept[i]), files[i]) {
+			if !sameBlocks(blocksOf(t, kept[i]), blocks[i]) {
 				t.Fatalf("snapshot %d has changed", kept[i].Index())
 			}
 		}

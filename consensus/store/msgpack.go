@@ -1,4 +1,4 @@
-package consensus
+package store
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 )
 
 // The stored format is a subset of MessagePack: nil, numbers, strings, bytes
-// and arrays. The structures of batch.go and snapshot_file.go are arrays
+// and arrays. The structures of batch.go and records.go are arrays
 // without field names; a changed structure needs a new format version.
 
 // packer appends MessagePack to a buffer in memory. Encoder errors are ignored:

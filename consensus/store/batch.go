@@ -1,4 +1,4 @@
-package consensus
+package store
 
 import (
 	"encoding/binary"
@@ -13,15 +13,12 @@ const (
 	// opOverhead approximates the memory of an operation beside its strings and
 	// value.
 	opOverhead = 64
-	// compressAbove is the size up to which compressing a packed batch gains
-	// little.
-	compressAbove = 64 << 10
 
 	// batchFormat is the first byte of a log entry: the format of its batches.
 	batchFormat = 1
 	// The second byte has at most one flag. Without one, the packed batch follows;
 	// with batchCompressed, its packed size (uvarint) and the zstd data; with
-	// batchGrouped, an array of packed batches, see batchgroup.go.
+	// batchGrouped, an array of packed batches, see group.go.
 	batchCompressed = 1
 	batchGrouped    = 2
 )
@@ -49,11 +46,8 @@ func EncodeBatch(b *Batch) ([]byte, error) {
 	p.batch(b)
 	plain := p.Bytes()
 	packed := plain[len(head):]
-	if len(packed) <= compressAbove {
-		return plain, nil
-	}
 	head = binary.AppendUvarint([]byte{batchFormat, batchCompressed}, uint64(len(packed)))
-	if data, ok := compress(head, packed); ok {
+	if data, ok := Compress(head, packed); ok {
 		return data, nil
 	}
 	return plain, nil
@@ -97,7 +91,7 @@ func DecodeBatch(data []byte) (*Batch, error) {
 			return nil, fmt.Errorf("batch: %w: no size", ErrDamaged)
 		}
 		var err error
-		if packed, err = expand(nil, packed[n:], size, maxPacked); err != nil {
+		if packed, err = Expand(nil, packed[n:], size, maxPacked); err != nil {
 			return nil, fmt.Errorf("batch: %w", err)
 		}
 	}

@@ -1,10 +1,11 @@
-// Package consensus stores the cluster's replicated state: named entries with
-// opaque values, changed by atomic batches. Each batch has an index. The
-// package does not interpret values and contains no routing logic.
+// Package store is the state machine of the cluster's replicated state: named
+// entries with opaque values, changed by atomic batches. Each batch has an
+// index. The package does not interpret values, and knows neither Raft nor the
+// disk.
 //
-// Memory is the store of a single node. Replica is the replicated store, built
-// on Raft, with the same methods. Callers declare the interface they need.
-package consensus
+// Memory is the store of a single node; package replica has the replicated one,
+// with the same methods. Callers declare the interface they need.
+package store
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package consensus
+package store
 
 import iradix "github.com/hashicorp/go-immutable-radix/v2"
 

@@ -1,18 +1,17 @@
-package consensus
+package store
 
 import (
 	"errors"
 	"fmt"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
-	"github.com/hashicorp/raft"
 )
 
-// applier applies log entries in order. Entries applied together share their
+// Applier applies log entries in order. Entries applied together share their
 // writes: tree nodes are copied once for all of them, not for each. The result
 // is the same as with Snapshot.Apply for each, however the entries are split
 // among appliers.
-type applier struct {
+type Applier struct {
 	limits Limits
 	// snapshot is current except for its entries and past, while the fields below
 	// are not nil.
@@ -21,45 +20,48 @@ type applier struct {
 	past     *pastTxn
 }
 
-func newApplier(v Snapshot, l Limits) *applier {
-	return &applier{limits: l.withDefaults(), snapshot: v}
+// NewApplier returns an applier that continues from v.
+func NewApplier(v Snapshot, l Limits) *Applier {
+	return &Applier{limits: l.withDefaults(), snapshot: v}
 }
 
-// reply is the outcome of one batch of an entry.
-type reply struct {
+// Reply is the outcome of one batch of an entry.
+type Reply struct {
 	Result
-	err error // why the batch was refused
+	Err error // why the batch was refused
 }
 
-// applyEntry applies a log entry. On an error, the entry is not understood and
-// has no effect.
-func (a *applier) applyEntry(l *raft.Log) ([]reply, error) {
-	if l.Type != raft.LogCommand {
-		a.snapshot = a.snapshot.Skip(l.Index)
-		return []reply{{}}, nil
-	}
-	batches, err := decodeEntry(l.Data)
+// Index returns the index of the last entry.
+func (a *Applier) Index() uint64 { return a.snapshot.index }
+
+// Skip takes the index of an entry without batches.
+func (a *Applier) Skip(index uint64) { a.snapshot = a.snapshot.Skip(index) }
+
+// Apply applies a log entry and returns a reply for each of its batches. On an
+// error, the entry is not understood and has no effect.
+func (a *Applier) Apply(index uint64, data []byte) ([]Reply, error) {
+	batches, err := decodeEntry(data)
 	if err != nil {
-		return nil, fmt.Errorf("log entry %d: %w", l.Index, err)
+		return nil, fmt.Errorf("log entry %d: %w", index, err)
 	}
-	if l.Index <= a.snapshot.index {
-		return nil, fmt.Errorf("log entry %d: %w: the snapshot is at index %d", l.Index, ErrIndex, a.snapshot.index)
+	if index <= a.snapshot.index {
+		return nil, fmt.Errorf("log entry %d: %w: the snapshot is at index %d", index, ErrIndex, a.snapshot.index)
 	}
-	replies := make([]reply, len(batches))
+	replies := make([]Reply, len(batches))
 	var touched []Key
 	for i, b := range batches {
 		r := &replies[i]
 		if a.needsNoRollback(b) {
-			r.Result, touched, r.err = a.applyInPlace(l.Index, b, touched)
+			r.Result, touched, r.Err = a.applyInPlace(index, b, touched)
 		} else {
-			touched = a.logTouched(l.Index, touched)
-			r.Result, r.err = a.applyWithRollback(l.Index, b)
+			touched = a.logTouched(index, touched)
+			r.Result, r.Err = a.applyWithRollback(index, b)
 		}
-		if r.err != nil && !isRefusal(r.err) {
-			return nil, fmt.Errorf("log entry %d: %w", l.Index, r.err)
+		if r.Err != nil && !isRefusal(r.Err) {
+			return nil, fmt.Errorf("log entry %d: %w", index, r.Err)
 		}
 	}
-	a.logTouched(l.Index, touched)
+	a.logTouched(index, touched)
 	return replies, nil
 }
 
@@ -75,7 +77,7 @@ func isRefusal(err error) bool {
 
 // needsNoRollback reports whether a batch can fail only before its first
 // operation, so that nothing has to be rolled back.
-func (a *applier) needsNoRollback(b *Batch) bool {
+func (a *Applier) needsNoRollback(b *Batch) bool {
 	for i := range b.Ops {
 		if op := &b.Ops[i]; op.Value == nil || op.IfVersion != nil {
 			return false
@@ -86,14 +88,14 @@ func (a *applier) needsNoRollback(b *Batch) bool {
 }
 
 // applyWithRollback applies a batch with Snapshot.apply.
-func (a *applier) applyWithRollback(index uint64, b *Batch) (result Result, err error) {
-	a.snapshot, result, err = a.commit().apply(index, b, a.limits)
+func (a *Applier) applyWithRollback(index uint64, b *Batch) (result Result, err error) {
+	a.snapshot, result, err = a.Snapshot().apply(index, b, a.limits)
 	return result, err
 }
 
 // applyInPlace applies a batch that needs no rollback, and appends the keys it
 // touches to touched.
-func (a *applier) applyInPlace(index uint64, b *Batch, touched []Key) (Result, []Key, error) {
+func (a *Applier) applyInPlace(index uint64, b *Batch, touched []Key) (Result, []Key, error) {
 	v := &a.snapshot
 	v.index = max(v.index, index)
 	if first, ok := v.seen.find(b.ID); ok {
@@ -125,15 +127,15 @@ func (a *applier) applyInPlace(index uint64, b *Batch, touched []Key) (Result, [
 }
 
 // logTouched logs the keys that an entry has touched so far.
-func (a *applier) logTouched(index uint64, keys []Key) (none []Key) {
+func (a *Applier) logTouched(index uint64, keys []Key) (none []Key) {
 	if len(keys) > 0 {
 		a.snapshot.log = a.snapshot.log.with(index, keys)
 	}
 	return nil
 }
 
-// commit returns the snapshot after all applied entries.
-func (a *applier) commit() Snapshot {
+// Snapshot returns the snapshot after all applied entries.
+func (a *Applier) Snapshot() Snapshot {
 	if a.entries != nil {
 		a.snapshot.entries, a.snapshot.past = a.entries.CommitOnly(), a.past.commit()
 		a.entries, a.past = nil, nil

@@ -1,4 +1,4 @@
-package consensus
+package store
 
 import (
 	"encoding/binary"
@@ -20,10 +20,10 @@ func TestTheLast10000BatchesAreRemembered(t *testing.T) {
 	for n := 1; n <= all; n++ {
 		v = mustApply(t, v, uint64(2*n), &Batch{ID: id(n)})
 		if n == maxSeen+3 {
-			v = fromFile(t, fileOf(t, v), Limits{})
+			v = fromBlocks(t, blocksOf(t, v), Limits{})
 		}
 	}
-	for _, v := range []Snapshot{v, fromFile(t, fileOf(t, v), Limits{})} {
+	for _, v := range []Snapshot{v, fromBlocks(t, blocksOf(t, v), Limits{})} {
 		for n := 1; n <= all; n++ {
 			index, ok := v.seen.find(id(n))
 			if want := n > all-maxSeen; ok != want || want && index != uint64(2*n) {
