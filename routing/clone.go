@@ -11,11 +11,11 @@ import (
 // and connection counts. Nothing done to the clone affects the table or its
 // endpoints.
 func (t *Table) clone(hosts Hosts, now time.Time) *Router {
-	r := &Router{cfg: Config{NodeTags: t.node, Hosts: hosts}}
+	r := &Router{cfg: Config{NodeTags: t.node, Hosts: hosts, Discovered: t.discovered}}
 	// Listeners, names and routes are immutable and can be shared.
 	base := *t
 	base.services = hamt.Map[*Service]{}
-	base.backendOf, base.atHost = hamt.Map[[]string]{}, hamt.Map[[]string]{}
+	base.backendOf, base.atHost, base.usesRef = hamt.Map[[]string]{}, hamt.Map[[]string]{}, hamt.Map[[]string]{}
 	c := newCompiler(&r.cfg, &base, now)
 	c.cloned = t
 	for name, s := range t.services.All() {

@@ -32,6 +32,7 @@ type compiler struct {
 	httpRoutesTo        *hamt.Edit[[]string]
 	backendOf           *hamt.Edit[[]string]
 	atHost              *hamt.Edit[[]string]
+	usesRef             *hamt.Edit[[]string]
 	gatewayDestinations *hamt.Edit[*gateway.Destination]
 	gateways            *gateway.Model // nil before the first change
 
@@ -51,7 +52,7 @@ func newCompiler(cfg *Config, old *Table, now time.Time) *compiler {
 		cfg: cfg, now: now, old: old,
 		listeners: old.listeners.Edit(), hosts: old.hosts.Edit(), services: old.services.Edit(),
 		routes: old.routes.Edit(), httpRoutes: old.httpRoutes.Edit(), rollouts: old.rollouts.Edit(), certificates: old.certificates.Edit(),
-		routesTo: old.routesTo.Edit(), httpRoutesTo: old.httpRoutesTo.Edit(), backendOf: old.backendOf.Edit(), atHost: old.atHost.Edit(),
+		routesTo: old.routesTo.Edit(), httpRoutesTo: old.httpRoutesTo.Edit(), backendOf: old.backendOf.Edit(), atHost: old.atHost.Edit(), usesRef: old.usesRef.Edit(),
 		gatewayDestinations: old.gatewayDestinations.Edit(), gateways: old.gateways,
 		dirtyServices: map[string]*resource.Service{}, dirtyPolicies: map[string]bool{},
 		dirtyListeners: map[string]*resource.Listener{}, dirtyHosts: map[string]*resource.Host{}, dirtyCertificates: map[string]bool{},
@@ -123,10 +124,10 @@ func (c *compiler) finish() (Applied, error) {
 	slices.Sort(done.Listeners)
 	done.Listeners = slices.Compact(done.Listeners)
 	done.Table = &Table{
-		node:      c.cfg.NodeTags,
+		node: c.cfg.NodeTags, discovered: c.cfg.Discovered,
 		listeners: c.listeners.Map(), hosts: c.hosts.Map(), services: c.services.Map(),
 		routes: c.routes.Map(), httpRoutes: c.httpRoutes.Map(), rollouts: c.rollouts.Map(), certificates: c.certificates.Map(),
-		routesTo: c.routesTo.Map(), httpRoutesTo: c.httpRoutesTo.Map(), backendOf: c.backendOf.Map(), atHost: c.atHost.Map(),
+		routesTo: c.routesTo.Map(), httpRoutesTo: c.httpRoutesTo.Map(), backendOf: c.backendOf.Map(), atHost: c.atHost.Map(), usesRef: c.usesRef.Map(),
 		gatewayDestinations: c.gatewayDestinations.Map(), gateways: c.gateways,
 	}
 	return done, errors.Join(c.faults...)

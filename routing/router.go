@@ -22,6 +22,8 @@ type Config struct {
 	NodeTags map[string]string
 	// Hosts resolves endpoints given by name. With nil they have no addresses.
 	Hosts Hosts
+	// Discovered has the endpoints of providers. With nil there are none.
+	Discovered Discovered
 	// Observe, if set, receives ejections and changes of health. It runs on the
 	// goroutine that caused them and must not block.
 	Observe func(endpoint.Event)
@@ -38,7 +40,7 @@ type Router struct {
 // NewRouter returns a router with an empty table.
 func NewRouter(cfg Config) *Router {
 	r := &Router{cfg: cfg}
-	r.table.Store(&Table{node: cfg.NodeTags})
+	r.table.Store(&Table{node: cfg.NodeTags, discovered: cfg.Discovered})
 	return r
 }
 

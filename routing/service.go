@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -54,33 +53,12 @@ func (c *compiler) markDirty(name string) {
 
 func (c *compiler) dropService(name string) {
 	if s, ok := c.services.Get(name); ok {
-		c.indexHosts(name, s.spec, nil)
+		c.hostsChanged = updateSorted(c.atHost, name, s.hosts, nil) || c.hostsChanged
+		updateSorted(c.usesRef, name, refKeys(name, s.spec), nil)
 		c.unindexPolicies(s)
 		c.services.Delete(name)
 	}
 	c.dirtyServices[name] = nil
-}
-
-// indexHosts records the host names at which a service has endpoints.
-func (c *compiler) indexHosts(name string, before, after *resource.Service) {
-	from, to := hostsOf(before), hostsOf(after)
-	updateIndex(c.atHost, name, from, to)
-	c.hostsChanged = c.hostsChanged || !slices.Equal(from, to) ||
-		len(to) > 0 && before != nil && before.Resolve != after.Resolve
-}
-
-func hostsOf(s *resource.Service) []string {
-	if s == nil {
-		return nil
-	}
-	var hosts []string
-	for i := range s.Endpoints {
-		if at, err := parseAddress(s.Endpoints[i].Address); err == nil && at.host != "" {
-			hosts = append(hosts, at.host)
-		}
-	}
-	slices.Sort(hosts)
-	return slices.Compact(hosts)
 }
 
 // makeService builds a service's next version, without its policies.
@@ -92,24 +70,28 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 	twin := c.original(name)
 	s := &Service{spec: spec}
 	var before *resource.Service
+	var hosts []string
 	var pool *balance.Pool
 	if known {
 		s.serviceState, s.policies, s.chooser, s.requests = old.serviceState, old.policies, old.chooser, old.requests
-		before, pool = old.spec, old.whole.pool
+		before, hosts, pool = old.spec, old.hosts, old.whole.pool
 	} else {
 		s.serviceState = &serviceState{name: name, group: endpoint.NewGroup(name, c.cfg.Observe)}
 		if twin != nil {
 			s.policies, s.requests, pool = twin.policies, twin.requests, twin.whole.pool // whose state the new ones continue
 		}
 	}
+	found := c.endpoints(name, spec)
+	s.hosts = found.hosts
+	c.hostsChanged = updateSorted(c.atHost, name, hosts, s.hosts) || c.hostsChanged
 	if before != spec {
-		c.indexHosts(name, before, spec)
+		c.hostsChanged = c.hostsChanged || len(s.hosts) > 0 && before != nil && before.Resolve != spec.Resolve
+		updateSorted(c.usesRef, name, refKeys(name, before), refKeys(name, spec))
 		s.group.Configure(ejection(spec.Ejection), c.now)
 	}
-	set, weights := c.endpoints(spec)
-	members := make([]balance.Member, len(set))
-	for i, e := range s.group.Update(set, c.now) {
-		members[i] = balance.Member{Endpoint: e, Weight: weights[i]}
+	members := make([]balance.Member, len(found.set))
+	for i, e := range s.group.Update(found.set, c.now) {
+		members[i] = balance.Member{Endpoint: e, Weight: found.weights[i]}
 	}
 	if twin != nil {
 		s.group.Mirror(twin.group, c.now)
@@ -172,31 +154,6 @@ func hasTags(tags, want map[string]string) bool {
 
 func (b *backend) isSubset(name string, tags map[string]string) bool {
 	return b != nil && b.name == name && maps.Equal(b.tags, tags)
-}
-
-// endpoints lists a service's endpoints with their weights. A host name expands
-// to its current addresses, each with the configured weight.
-func (c *compiler) endpoints(s *resource.Service) (set []endpoint.Spec, weights []int) {
-	for i := range s.Endpoints {
-		e := &s.Endpoints[i]
-		at, _ := parseAddress(e.Address) // putService has checked it
-		addrs := []netip.Addr{at.addr}
-		if at.host != "" {
-			addrs = nil
-			if c.cfg.Hosts != nil {
-				addrs, _ = c.cfg.Hosts.Lookup(at.host)
-			}
-		}
-		for _, addr := range addrs {
-			spec := endpoint.Spec{Address: e.Address, Unix: at.unix, Tags: e.Tags}
-			if at.unix == "" {
-				spec.Addr = netip.AddrPortFrom(addr, at.port)
-			}
-			set = append(set, spec)
-			weights = append(weights, *e.Weight)
-		}
-	}
-	return set, weights
 }
 
 func checkEndpoints(s *resource.Service) error {

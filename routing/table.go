@@ -15,6 +15,7 @@ import (
 // safe for concurrent use, and shares unchanged parts with the version before.
 type Table struct {
 	node         map[string]string // the node's own tags
+	discovered   Discovered        // for clones; nil: no providers
 	listeners    hamt.Map[*Listener]
 	hosts        hamt.Map[*resource.Host]
 	services     hamt.Map[*Service]
@@ -31,13 +32,15 @@ type Table struct {
 	gateways            *gateway.Model // nil in the first, empty table
 	gatewayDestinations hamt.Map[*gateway.Destination]
 
-	atHost hamt.Map[[]string] // host name -> services with an endpoint there
+	atHost  hamt.Map[[]string] // host name -> services with an endpoint there
+	usesRef hamt.Map[[]string] // provider's answer -> services with endpoints from it
 }
 
 // Service is one version of a service.
 type Service struct {
 	*serviceState
 	spec     *resource.Service // defaults filled in
+	hosts    []string          // host names of its endpoints, sorted
 	whole    *backend
 	policies []*policy // MeshTCPRoutes of which it is the destination, in order of precedence
 	chooser  chooser   // of policies

@@ -38,25 +38,67 @@ func (x turn) before(y turn) bool { return x.at < y.at || x.at == y.at && x.memb
 // newTurns starts at 0, or continues old: known members keep the distance to
 // their next turn.
 func newTurns(t *tier, old *Pool) *turns {
-	left := map[id]uint64{}
+	var past predecessor
 	if old != nil {
-		for _, o := range []*tier{old.near, old.far} {
-			if o != nil && o.turns != nil {
-				o.turns.distances(old, left)
-			}
-		}
+		past = newPredecessor(old)
 	}
-	s := &turns{}
+	s := &turns{heap: make([]turn, 0, len(t.members))}
 	for _, i := range t.members {
 		m := &t.pool.members[i]
 		w := uint64(m.Weight)
 		first := turn{unit / (2 * w), uint32(unit % (2 * w)), i}
-		if at, known := left[identity(m)]; known {
+		if at, known := past.distance(int(i), m, len(t.pool.members)); known {
 			first = turn{at: min(at, unit/w), member: i} // the old weight may have been lower
 		}
 		s.push(first)
 	}
 	return s
+}
+
+// predecessor is the pool before, with its members' distances to their next
+// turns.
+type predecessor struct {
+	members   []Member
+	distances []uint64 // noTurn: none
+	byID      map[id]int
+}
+
+const noTurn = 1<<64 - 1
+
+func newPredecessor(old *Pool) predecessor {
+	p := predecessor{members: old.members, distances: make([]uint64, len(old.members))}
+	for i := range p.distances {
+		p.distances[i] = noTurn
+	}
+	for _, o := range []*tier{old.near, old.far} {
+		if o != nil && o.turns != nil {
+			o.turns.copyDistances(p.distances)
+		}
+	}
+	return p
+}
+
+// distance returns the distance of a member that will be at index i of n. Most
+// members are at the same distance from the start or the end as before.
+func (p *predecessor) distance(i int, m *Member, n int) (at uint64, known bool) {
+	for _, j := range [...]int{i, i - n + len(p.members)} {
+		if j >= 0 && j < len(p.members) && p.members[j].Endpoint == m.Endpoint {
+			return p.distances[j], p.distances[j] != noTurn
+		}
+	}
+	if p.byID == nil {
+		p.byID = make(map[id]int, len(p.members))
+		for j := range p.members {
+			if p.distances[j] != noTurn {
+				p.byID[identity(&p.members[j])] = j
+			}
+		}
+	}
+	j, known := p.byID[identity(m)]
+	if known {
+		at = p.distances[j]
+	}
+	return at, known
 }
 
 // id identifies an endpoint across versions, as in endpoint.Spec.
@@ -68,12 +110,12 @@ type id struct {
 
 func identity(m *Member) id { return id{m.Address, m.Addr, m.Unix} }
 
-// distances adds each member's distance to its next turn to left.
-func (s *turns) distances(p *Pool, left map[id]uint64) {
+// copyDistances sets each member's distance to its next turn, by its index.
+func (s *turns) copyDistances(distances []uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.heap {
-		left[identity(&p.members[x.member])] = x.at - min(s.at, x.at)
+		distances[x.member] = x.at - min(s.at, x.at)
 	}
 }
 

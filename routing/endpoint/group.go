@@ -70,30 +70,72 @@ func (g *Group) Notify(ev Event) {
 // do. The result must not be changed.
 func (g *Group) Update(set []Spec, now time.Time) []*Endpoint {
 	g.mu.Lock()
-	members := make(map[identity]*Endpoint, len(set))
 	list := make([]*Endpoint, len(set))
-	for i, s := range set {
-		id := identity{s.Address, s.Addr, s.Unix}
-		known := members[id]
-		if known == nil {
-			known = g.members[id]
+	// Most sets differ from the last one in a few places, so only what lies
+	// between the first and the last difference is looked up.
+	from, to := 0, len(set)
+	oldTo := len(g.list)
+	if len(g.members) == len(g.list) { // no address is there twice
+		for ; from < to && from < oldTo && g.list[from].is(&set[from]); from++ {
+			list[from] = g.replace(&set[from], g.list[from], now)
 		}
-		list[i] = g.endpoint(s, known, now)
-		members[id] = list[i]
-	}
-	for id, e := range g.members {
-		if members[id] == nil {
-			e.state().record = record{}
+		for ; from < to && from < oldTo && g.list[oldTo-1].is(&set[to-1]); to, oldTo = to-1, oldTo-1 {
+			list[to-1] = g.replace(&set[to-1], g.list[oldTo-1], now)
 		}
 	}
+	g.updateBetween(list[from:to], set[from:to], g.list[from:oldTo], now)
 	g.ejected = slices.DeleteFunc(g.ejected, func(e *Endpoint) bool { return !e.state().record.member })
-	g.members, g.list, g.filled = members, list, true
+	g.list, g.filled = list, true
 	g.endEjections(now)
 	events := g.takeEvents()
 	g.mu.Unlock()
 
 	g.deliver(events)
 	return list
+}
+
+// is reports whether the endpoint has the identity of s.
+func (e *Endpoint) is(s *Spec) bool {
+	return e.Addr == s.Addr && e.Address == s.Address && e.Unix == s.Unix
+}
+
+// identity returns the endpoint's identity, in strings of its own.
+func (e *Endpoint) identity() identity { return identity{e.Address, e.Addr, e.Unix} }
+
+// replace returns the Endpoint for s, which known is before, and records it.
+func (g *Group) replace(s *Spec, known *Endpoint, now time.Time) *Endpoint {
+	e := g.endpoint(*s, known, now)
+	if e != known {
+		g.members[e.identity()] = e
+	}
+	return e
+}
+
+// updateBetween fills list with the Endpoints for set, which takes the place of
+// old in the group.
+func (g *Group) updateBetween(list []*Endpoint, set []Spec, old []*Endpoint, now time.Time) {
+	before := make(map[identity]*Endpoint, len(old))
+	for _, e := range old {
+		id := e.identity()
+		if known := g.members[id]; known != nil {
+			before[id] = known
+			delete(g.members, id)
+		}
+	}
+	for i, s := range set {
+		id := identity{s.Address, s.Addr, s.Unix}
+		known := g.members[id]
+		if known == nil {
+			known = before[id]
+		}
+		list[i] = g.endpoint(s, known, now)
+		g.members[list[i].identity()] = list[i]
+	}
+	for id, e := range before {
+		if g.members[id] == nil {
+			e.state().record = record{}
+		}
+	}
 }
 
 // endpoint returns the Endpoint for s. known has the same identity or is nil.

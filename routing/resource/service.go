@@ -39,6 +39,9 @@ type Service struct {
 	// Endpoints are the addresses of the service. An empty list is allowed:
 	// connections are closed until it has entries.
 	Endpoints []Endpoint `yaml:"endpoints"`
+	// EndpointsFrom adds the endpoints that providers find. An address that is
+	// listed several times counts once, as Endpoints has it or the first provider.
+	EndpointsFrom []EndpointsFrom `yaml:"endpointsFrom"`
 }
 
 // Balancing picks an endpoint for each connection.

@@ -173,6 +173,14 @@ func (s *Sink) Await(t testing.TB, q provider.Query, want string) {
 	})
 }
 
+// AwaitCount waits until the last answer to a query has n endpoints.
+func (s *Sink) AwaitCount(t testing.TB, q provider.Query, n int) {
+	t.Helper()
+	s.await(t, func() (bool, string) {
+		return len(s.answers[q]) == n, fmt.Sprintf("%v has %d endpoints (failure: %v), want %d", q, len(s.answers[q]), s.failures[q], n)
+	})
+}
+
 // AwaitFailure waits until a query has failed with an error that contains part.
 func (s *Sink) AwaitFailure(t testing.TB, q provider.Query, part string) {
 	t.Helper()

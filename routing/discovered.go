@@ -1,0 +1,186 @@
+package routing
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"penstock/routing/endpoint"
+	"penstock/routing/hamt"
+	"penstock/routing/provider"
+	"penstock/routing/resource"
+)
+
+// Discovered has the endpoints that providers found; provider.Directory
+// implements it.
+type Discovered interface {
+	// Lookup returns the endpoints of a reference, sorted by address.
+	Lookup(ref provider.Ref) []provider.Found
+}
+
+// RefOf returns what a service's endpointsFrom names.
+func RefOf(service string, from *resource.EndpointsFrom) provider.Ref {
+	name := from.Service
+	if name == "" {
+		name = service
+	}
+	return provider.Ref{Provider: from.Provider, Query: provider.Query{Service: name, Port: from.Port}}
+}
+
+// RefsOf returns what a service uses of providers, in the order of its
+// endpointsFrom.
+func RefsOf(service string, s *resource.Service) []provider.Ref {
+	if s == nil {
+		return nil
+	}
+	var refs []provider.Ref
+	for i := range s.EndpointsFrom {
+		refs = append(refs, RefOf(service, &s.EndpointsFrom[i]))
+	}
+	return refs
+}
+
+// Discovered puts the current endpoints of these references in force.
+func (r *Router) Discovered(refs []provider.Ref, now time.Time) Applied {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := newCompiler(&r.cfg, r.table.Load(), now)
+	for _, ref := range refs {
+		for _, name := range indexed(c.usesRef, refKey(ref)) {
+			c.markDirty(name)
+		}
+	}
+	done, _ := c.finish() // addresses cannot fail to compile
+	r.table.Store(done.Table)
+	return done
+}
+
+// refKey is the key of a reference in an index. Names have no such separator.
+func refKey(ref provider.Ref) string { return ref.Provider + "\x01" + ref.Service + "\x01" + ref.Port }
+
+func refKeys(service string, s *resource.Service) []string {
+	var keys []string
+	for _, ref := range RefsOf(service, s) {
+		keys = append(keys, refKey(ref))
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// found collects the endpoints of a service.
+type found struct {
+	compiler *compiler
+	set      []endpoint.Spec
+	weights  []int
+	hosts    []string       // names that are resolved
+	places   map[string]int // address -> its first place in set; nil: no address can be there twice
+}
+
+// endpoints lists a service's endpoints with their weights, and the host names
+// among them: those of its own first, then those that its providers found. A
+// host name expands to its current addresses, each with the whole weight.
+//
+// An address of several providers counts once, as the first one has it, and
+// takes no connections if any of them says that it is terminating.
+func (c *compiler) endpoints(name string, s *resource.Service) *found {
+	f := &found{compiler: c, set: make([]endpoint.Spec, 0, len(s.Endpoints)), weights: make([]int, 0, len(s.Endpoints))}
+	if len(s.EndpointsFrom) > 1 || len(s.EndpointsFrom) == 1 && len(s.Endpoints) > 0 {
+		f.places = map[string]int{}
+	}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		at, _ := parseAddress(e.Address) // putService has checked it
+		f.add(endpoint.Spec{Address: e.Address, Tags: e.Tags}, at, *e.Weight)
+	}
+	if c.cfg.Discovered != nil {
+		for i := range s.EndpointsFrom {
+			from := &s.EndpointsFrom[i]
+			f.addFrom(from, c.cfg.Discovered.Lookup(RefOf(name, from)))
+		}
+	}
+	slices.Sort(f.hosts)
+	f.hosts = slices.Compact(f.hosts)
+	return f
+}
+
+// add adds an endpoint with all of its addresses.
+func (f *found) add(spec endpoint.Spec, at address, weight int) {
+	if f.places != nil {
+		if _, known := f.places[spec.Address]; !known {
+			f.places[spec.Address] = len(f.set)
+		}
+	}
+	if at.host == "" {
+		if spec.Unix = at.unix; at.unix == "" {
+			spec.Addr = netip.AddrPortFrom(at.addr, at.port)
+		}
+		f.set, f.weights = append(f.set, spec), append(f.weights, weight)
+		return
+	}
+	f.hosts = append(f.hosts, at.host)
+	if f.compiler.cfg.Hosts == nil {
+		return
+	}
+	addrs, _ := f.compiler.cfg.Hosts.Lookup(at.host)
+	for _, addr := range addrs {
+		spec.Addr = netip.AddrPortFrom(addr, at.port)
+		f.set, f.weights = append(f.set, spec), append(f.weights, weight)
+	}
+}
+
+// addFrom adds the endpoints that a provider found. One that takes no new
+// connections has no weight: it keeps its connections and its state.
+func (f *found) addFrom(from *resource.EndpointsFrom, list []provider.Found) {
+	f.set, f.weights = slices.Grow(f.set, len(list)), slices.Grow(f.weights, len(list))
+	for i := range list {
+		e := &list[i]
+		if !hasTags(e.Tags, from.Select) {
+			continue
+		}
+		if place, known := f.places[e.Address]; known {
+			if e.State == provider.Terminating {
+				f.close(place, e.Address)
+			}
+			continue
+		}
+		at := address{addr: e.Addr.Addr(), port: e.Addr.Port()}
+		if !e.Addr.IsValid() {
+			at, _ = parseAddress(e.Address) // the provider has checked it
+		}
+		weight := e.Weight
+		if e.State != provider.Ready {
+			weight = 0
+		}
+		f.add(endpoint.Spec{Address: e.Address, Tags: withTags(e.Tags, from.Tags)}, at, weight)
+	}
+}
+
+// close takes the weight from an endpoint, all of whose addresses begin at a
+// place.
+func (f *found) close(place int, address string) {
+	for i := place; i < len(f.set) && f.set[i].Address == address; i++ {
+		f.weights[i] = 0
+	}
+}
+
+// withTags returns tags with others added, which win.
+func withTags(tags, others map[string]string) map[string]string {
+	if len(others) == 0 {
+		return tags
+	}
+	all := make(map[string]string, len(tags)+len(others))
+	maps.Copy(all, tags)
+	maps.Copy(all, others)
+	return all
+}
+
+// updateSorted is updateIndex for a name whose keys before and after may be
+// equal, which is the usual case.
+func updateSorted(m *hamt.Edit[[]string], name string, before, after []string) (changed bool) {
+	if slices.Equal(before, after) {
+		return false
+	}
+	updateIndex(m, name, before, after)
+	return true
+}
