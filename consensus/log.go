@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
 )
 
@@ -28,7 +29,7 @@ import (
 //   - A term that cannot be written does not end the process: Raft waits.
 type logStore struct {
 	bolt      *raftboltdb.BoltStore
-	snapshots *snapshots
+	snapshots *snapshot.Dir
 	closing   <-chan struct{}
 	log       *slog.Logger
 
@@ -65,7 +66,7 @@ const (
 
 // openLog opens the file. It validates the file first: damaged pages would
 // crash the process later.
-func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, log *slog.Logger) (_ *logStore, err error) {
+func openLog(path string, noSync bool, s *snapshot.Dir, closing <-chan struct{}, log *slog.Logger) (_ *logStore, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -192,7 +193,7 @@ func (s *logStore) DeleteRange(from, to uint64) error {
 		return err
 	}
 	if to < last {
-		return s.compact(from, min(to, s.snapshots.compactableIndex()))
+		return s.compact(from, min(to, s.snapshots.CompactableIndex()))
 	}
 	s.mu.Lock()
 	for i, l := range s.recent {

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
 )
 
@@ -21,7 +22,7 @@ func newLog(t *testing.T) (s *logStore, closing chan struct{}) {
 	t.Helper()
 	dir := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
-	snapshots, err := openSnapshots(dir, newRaftLogger(log))
+	snapshots, err := snapshot.OpenDir(dir, newRaftLogger(log))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
 )
 
@@ -143,7 +144,7 @@ type Replica struct {
 	cfg            Config
 	log            *slog.Logger
 	store          *logStore
-	snapshots      *snapshots
+	snapshots      *snapshot.Dir
 	applied        *appliedFile
 	machine        *machine
 	transport      *transport
@@ -200,7 +201,7 @@ func (r *Replica) open() (err error) {
 	if r.applied, err = openApplied(filepath.Join(r.cfg.Dir, "applied")); err != nil {
 		return err
 	}
-	if r.snapshots, err = openSnapshots(r.cfg.Dir, hc); err != nil {
+	if r.snapshots, err = snapshot.OpenDir(r.cfg.Dir, hc); err != nil {
 		return err
 	}
 	if r.store, err = openLog(filepath.Join(r.cfg.Dir, "raft.db"), r.cfg.NoSync, r.snapshots, r.closing, r.log); err != nil {

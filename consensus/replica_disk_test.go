@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 	"golang.org/x/sys/unix"
 
+	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
 )
 
@@ -270,8 +271,8 @@ func TestADamagedSnapshotFallsBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(all) != keepSnapshots || first > all[1].Index+1 || first <= all[2].Index {
-			t.Errorf("%d snapshots, the log begins with %d; want %d, and what follows the one before the last", len(all), first, keepSnapshots)
+		if len(all) != snapshot.Keep || first > all[1].Index+1 || first <= all[2].Index {
+			t.Errorf("%d snapshots, the log begins with %d; want %d, and what follows the one before the last", len(all), first, snapshot.Keep)
 		}
 		w.close("a")
 		damage := func(i int) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
 )
 
@@ -151,7 +152,7 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	if m.fault != nil {
 		return m.fault
 	}
-	meta, err := restoredMeta(source)
+	meta, err := snapshot.MetaOf(source)
 	if err != nil {
 		return err
 	}
@@ -159,7 +160,7 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	if m.current().Index() >= meta.Index {
 		return nil
 	}
-	v, err := Read(source, m.limits)
+	v, err := snapshot.Read(source, m.limits)
 	if err != nil {
 		err = fmt.Errorf("snapshot %s: %w", meta.ID, err)
 		if errors.Is(err, store.ErrFormat) || errors.Is(err, store.ErrTooLarge) {
@@ -179,7 +180,7 @@ type fsmSnapshot struct{ snapshot store.Snapshot }
 
 // Persist implements raft.FSMSnapshot.
 func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
-	if err := Write(sink, s.snapshot); err != nil {
+	if err := snapshot.Write(sink, s.snapshot); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	return sink.Close()

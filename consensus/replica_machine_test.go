@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
 )
 
@@ -16,7 +17,7 @@ import (
 // arrives: Raft requests one repeatedly, since its log is behind.
 func TestInstalledSnapshotIsNotTakenAgain(t *testing.T) {
 	var file bytes.Buffer
-	if err := Write(&file, store.Snapshot{}.Skip(100)); err != nil {
+	if err := snapshot.Write(&file, store.Snapshot{}.Skip(100)); err != nil {
 		t.Fatal(err)
 	}
 	applied, err := openApplied(filepath.Join(t.TempDir(), "applied"))
@@ -26,7 +27,7 @@ func TestInstalledSnapshotIsNotTakenAgain(t *testing.T) {
 	defer applied.Close()
 	m := newMachine(store.Snapshot{}, store.Limits{}, applied)
 	m.committed, m.configured = func(uint64, uint64) {}, func() {}
-	if err := m.Restore(&openSnapshot{io.NopCloser(&file), &raft.SnapshotMeta{Index: 100, Term: 2}}); err != nil {
+	if err := m.Restore(&snapshot.File{ReadCloser: io.NopCloser(&file), Meta: &raft.SnapshotMeta{Index: 100, Term: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	if m.current().Index() != 100 {

@@ -7,14 +7,15 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
 )
 
 // rebuild restores the state machine as of the server's last stop: from the
 // newest readable snapshot and the log up to the last entry recorded as
 // applied. Later entries may never have been committed.
-func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l store.Limits, log *slog.Logger) (*machine, error) {
-	v, base, err := snapshots.newest(l, log)
+func rebuild(s *logStore, snapshots *snapshot.Dir, applied *appliedFile, l store.Limits, log *slog.Logger) (*machine, error) {
+	v, base, err := snapshots.Newest(l, log)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
 )
 
@@ -203,6 +205,16 @@ func del(kind, name string) store.Op { return store.Op{Key: store.Key{Kind: kind
 
 // at returns an operation that requires that version of its entry.
 func at(version uint64, o store.Op) store.Op { o.IfVersion = &version; return o }
+
+// fileOf returns the snapshot's file; equal snapshots have equal files.
+func fileOf(t testing.TB, v store.Snapshot) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	if err := snapshot.Write(&file, v); err != nil {
+		t.Fatal(err)
+	}
+	return file.Bytes()
+}
 
 var batchIDs atomic.Uint64
 

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/catalog"
@@ -38,7 +38,7 @@ func (q *reader) saveSnapshot(ctx context.Context, r *api.SaveRequest, send func
 		return err
 	}
 	w := bufio.NewWriterSize(chunks(func(b []byte) error { return send(&api.Chunk{Data: b}) }), chunkSize)
-	if err := consensus.Write(w, view); err != nil {
+	if err := snapshot.Write(w, view); err != nil {
 		return err
 	}
 	return w.Flush()
@@ -181,7 +181,7 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *api.UploadRequest) (*a
 		return &api.RestoreResult{}, nil
 	}
 	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
-	view, err := consensus.Read(bufio.NewReaderSize(whole, chunkSize), store.Limits{})
+	view, err := snapshot.Read(bufio.NewReaderSize(whole, chunkSize), store.Limits{})
 	if err != nil {
 		if errors.Is(err, store.ErrFormat) || errors.Is(err, store.ErrDamaged) {
 			return nil, api.Errorf(api.Invalid, "cannot restore the snapshot: %v", err)

@@ -1,4 +1,4 @@
-package consensus
+package snapshot
 
 import (
 	"errors"
@@ -8,32 +8,34 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"penstock/consensus/store"
 )
 
-// snapshots is Raft's file snapshot store, extended in two ways: it removes
+// Dir is Raft's file snapshot store, extended in two ways: it removes
 // unfinished files when a disk is full, and a reader can find out which
 // snapshot it reads.
-type snapshots struct {
+type Dir struct {
 	*raft.FileSnapshotStore
 	dir string
 }
 
-// keepSnapshots is how many snapshots are kept: the last one and fallbacks.
-const keepSnapshots = 3
+// Keep is how many snapshots are kept: the last one and fallbacks.
+const Keep = 3
 
-func openSnapshots(dir string, log *raftLogger) (*snapshots, error) {
+// OpenDir opens the directory "snapshots" in dir, and creates it if missing.
+func OpenDir(dir string, log hclog.Logger) (*Dir, error) {
 	path := filepath.Join(dir, "snapshots")
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
-	store, err := raft.NewFileSnapshotStoreWithLogger(dir, keepSnapshots, log)
+	files, err := raft.NewFileSnapshotStoreWithLogger(dir, Keep, log)
 	if err != nil {
 		return nil, err
 	}
-	s := &snapshots{FileSnapshotStore: store, dir: path}
+	s := &Dir{FileSnapshotStore: files, dir: path}
 	unfinished, err := filepath.Glob(filepath.Join(path, "*.tmp"))
 	if err != nil {
 		return nil, err
@@ -46,9 +48,9 @@ func openSnapshots(dir string, log *raftLogger) (*snapshots, error) {
 	return s, nil
 }
 
-// newest reads the newest readable snapshot; base is nil if there is none at
+// Newest reads the newest readable snapshot; base is nil if there is none at
 // all.
-func (s *snapshots) newest(l store.Limits, log *slog.Logger) (v store.Snapshot, base *raft.SnapshotMeta, err error) {
+func (s *Dir) Newest(l store.Limits, log *slog.Logger) (v store.Snapshot, base *raft.SnapshotMeta, err error) {
 	all, err := s.List()
 	if err != nil {
 		return store.Snapshot{}, nil, err
@@ -72,7 +74,7 @@ func (s *snapshots) newest(l store.Limits, log *slog.Logger) (v store.Snapshot, 
 	return store.Snapshot{}, nil, nil
 }
 
-func (s *snapshots) read(id string, l store.Limits) (store.Snapshot, error) {
+func (s *Dir) read(id string, l store.Limits) (store.Snapshot, error) {
 	_, source, err := s.FileSnapshotStore.Open(id)
 	if err != nil {
 		return store.Snapshot{}, err
@@ -81,9 +83,9 @@ func (s *snapshots) read(id string, l store.Limits) (store.Snapshot, error) {
 	return Read(source, l)
 }
 
-// compactableIndex returns the index up to which the log may be truncated so
+// CompactableIndex returns the index up to which the log may be truncated so
 // that the last snapshot but one stays usable.
-func (s *snapshots) compactableIndex() uint64 {
+func (s *Dir) CompactableIndex() uint64 {
 	all, err := s.List()
 	if err != nil || len(all) < 2 {
 		return 0
@@ -91,28 +93,28 @@ func (s *snapshots) compactableIndex() uint64 {
 	return all[1].Index
 }
 
-// openSnapshot is a snapshot being read.
-type openSnapshot struct {
+// File is a snapshot being read.
+type File struct {
 	io.ReadCloser
-	meta *raft.SnapshotMeta
+	Meta *raft.SnapshotMeta
 }
 
 // Open implements raft.SnapshotStore.
-func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+func (s *Dir) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta, source, err := s.FileSnapshotStore.Open(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	return meta, &openSnapshot{source, meta}, nil
+	return meta, &File{source, meta}, nil
 }
 
-// restoredMeta returns which snapshot Raft restores. Raft wraps the reader that
+// MetaOf returns which snapshot Raft restores. Raft wraps the reader that
 // Open returned.
-func restoredMeta(source io.Reader) (*raft.SnapshotMeta, error) {
+func MetaOf(source io.Reader) (*raft.SnapshotMeta, error) {
 	for {
 		switch r := source.(type) {
-		case *openSnapshot:
-			return r.meta, nil
+		case *File:
+			return r.Meta, nil
 		case raft.ReadCloserWrapper:
 			source = r.WrappedReadCloser()
 		default:
@@ -122,7 +124,7 @@ func restoredMeta(source io.Reader) (*raft.SnapshotMeta, error) {
 }
 
 // Create implements raft.SnapshotStore.
-func (s *snapshots) Create(
+func (s *Dir) Create(
 	version raft.SnapshotVersion,
 	index, term uint64,
 	c raft.Configuration,
@@ -133,20 +135,20 @@ func (s *snapshots) Create(
 	if err != nil {
 		return nil, err
 	}
-	return &snapshotSink{SnapshotSink: sink, path: filepath.Join(s.dir, sink.ID()+".tmp")}, nil
+	return &cleanSink{SnapshotSink: sink, path: filepath.Join(s.dir, sink.ID()+".tmp")}, nil
 }
 
-// snapshotSink removes its files when it fails.
-type snapshotSink struct {
+// cleanSink removes its files when it fails.
+type cleanSink struct {
 	raft.SnapshotSink
 	path string // of the unfinished snapshot
 }
 
-func (s *snapshotSink) Close() error { return s.clean(s.SnapshotSink.Close()) }
+func (s *cleanSink) Close() error { return s.clean(s.SnapshotSink.Close()) }
 
-func (s *snapshotSink) Cancel() error { return s.clean(s.SnapshotSink.Cancel()) }
+func (s *cleanSink) Cancel() error { return s.clean(s.SnapshotSink.Cancel()) }
 
-func (s *snapshotSink) clean(err error) error {
+func (s *cleanSink) clean(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package consensus
+package snapshot
 
 import (
 	"bytes"
@@ -57,6 +57,12 @@ func mustApply(t testing.TB, v store.Snapshot, index uint64, b *store.Batch) sto
 	}
 	return next
 }
+
+func put(kind, name, value string) store.Op {
+	return store.Op{Key: store.Key{Kind: kind, Name: name}, Value: []byte(value)}
+}
+
+func del(kind, name string) store.Op { return store.Op{Key: store.Key{Kind: kind, Name: name}} }
 
 // contentOf returns the whole content of a snapshot, in blocks.
 func contentOf(t testing.TB, v store.Snapshot) []byte {

@@ -1,4 +1,6 @@
-package consensus
+// Package snapshot reads and writes snapshots of a store as files, and keeps the
+// directory in which Raft stores its own.
+package snapshot
 
 import (
 	"encoding/binary"
