@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
@@ -349,7 +349,7 @@ func proposeError(err error) error {
 		return fmt.Errorf("%w: %w", errOvertaken, err)
 	case errors.Is(err, store.ErrTooLarge):
 		return api.Errorf(api.TooLarge, "%v", err)
-	case errors.Is(err, consensus.ErrBusy):
+	case errors.Is(err, replica.ErrBusy):
 		return api.Errorf(api.Busy, "%v: try again", err)
 	}
 	return err

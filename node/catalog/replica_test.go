@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
 	"penstock/routing/resource"
 )
@@ -24,18 +24,18 @@ func (loneStream) Dial(string, time.Duration) (net.Conn, error) {
 // applies once, and the content survives a restart.
 func TestCatalogOnTheReplicatedStore(t *testing.T) {
 	dir := t.TempDir()
-	open := func() *consensus.Replica {
+	open := func() *replica.Replica {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := consensus.Open(consensus.Config{ID: "a", Dir: dir, Streams: loneStream{l}, Heartbeat: 50 * time.Millisecond, NoSync: true})
+		r, err := replica.Open(replica.Config{ID: "a", Dir: dir, Streams: loneStream{l}, Heartbeat: 50 * time.Millisecond, NoSync: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	run := func(r *consensus.Replica, do func(c *Catalog)) {
+	run := func(r *replica.Replica, do func(c *Catalog)) {
 		defer func() {
 			if err := r.Close(); err != nil {
 				t.Error(err)

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"penstock/consensus"
 	"penstock/consensus/membership"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/trust"
@@ -174,9 +174,9 @@ func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *formati
 		return err
 	}
 	voters := f.voters()
-	votes := len(voters) == 0 || slices.ContainsFunc(voters, func(s consensus.Server) bool { return s.ID == c.ID() })
+	votes := len(voters) == 0 || slices.ContainsFunc(voters, func(s replica.Server) bool { return s.ID == c.ID() })
 	if votes {
-		if err := c.Store().Bootstrap(voters...); err != nil && !errors.Is(err, consensus.ErrState) {
+		if err := c.Store().Bootstrap(voters...); err != nil && !errors.Is(err, replica.ErrState) {
 			return err
 		}
 	}
@@ -207,10 +207,10 @@ func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *formati
 }
 
 // voters returns the voters of the first configuration; none: this node alone.
-func (m *bootstrapping) voters() (list []consensus.Server) {
+func (m *bootstrapping) voters() (list []replica.Server) {
 	for _, n := range m.Members {
 		if slices.Contains(m.Charter.Voters, n.ID) {
-			list = append(list, consensus.Server{ID: n.ID, Addr: n.Cluster})
+			list = append(list, replica.Server{ID: n.ID, Addr: n.Cluster})
 		}
 	}
 	return list

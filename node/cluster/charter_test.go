@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
 	"penstock/consensus/membership"
+	"penstock/consensus/replica"
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -59,7 +59,7 @@ func TestExpectedNodesAllVoteFromTheFirstEntry(t *testing.T) {
 	}
 	m := up[0]
 	list, index := m.c.Store().Servers()
-	if len(list) != 3 || index != 1 || slices.ContainsFunc(list, func(s consensus.Server) bool { return !s.Voter }) {
+	if len(list) != 3 || index != 1 || slices.ContainsFunc(list, func(s replica.Server) bool { return !s.Voter }) {
 		t.Errorf("%s: the configuration of entry %d is %+v, want three voters in the first entry", m.cfg.Name, index, list)
 	}
 	if n := len(records(m.c.Store().Snapshot())); n != 3 {

@@ -1,6 +1,6 @@
 // Package cluster makes a node a member of a cluster. It owns the node's
 // identity among the others (trust), where the others are (gossip,
-// announcements, remembered peers), the replicated store (consensus.Replica),
+// announcements, remembered peers), the replicated store (replica.Replica),
 // the choice of voters (membership), and the forwarding of requests from any
 // node to the leader.
 //
@@ -40,7 +40,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/gossip"
 	"penstock/node/api"
 	"penstock/node/mux"
@@ -63,7 +63,7 @@ type Cluster struct {
 	port        *mux.Mux
 	pool        *rpc.Pool
 	connServers connServers
-	replica     atomic.Pointer[consensus.Replica] // nil until the node is in a cluster
+	replica     atomic.Pointer[replica.Replica] // nil until the node is in a cluster
 
 	ctx    context.Context // ends with the Cluster
 	cancel context.CancelFunc
@@ -141,7 +141,7 @@ func (c *Cluster) New() bool {
 }
 
 // Store returns the replicated store; nil until the node is in a cluster.
-func (c *Cluster) Store() *consensus.Replica { return c.replica.Load() }
+func (c *Cluster) Store() *replica.Replica { return c.replica.Load() }
 
 // Sealer returns the keyring that seals and opens values with the cluster's
 // key.

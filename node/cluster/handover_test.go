@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 )
 
 // TestLeadGoesToAServingNode: a draining node would hand the lead on at
@@ -33,7 +33,7 @@ func TestLeadGoesToAServingNode(t *testing.T) {
 	before := timesLed(b)
 	eventually(t, "c to have the lead", func() string { // an heir that is too busy does not take it
 		a.c.HandOver(ctx)
-		if c.c.Store().Leadership().Role != consensus.RoleLeader {
+		if c.c.Store().Leadership().Role != replica.RoleLeader {
 			return a.c.Store().Leadership().Leader + " has it"
 		}
 		return ""

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"time"
 
-	"penstock/consensus"
 	"penstock/consensus/membership"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
 	"penstock/node/trust"
 )
@@ -97,7 +97,7 @@ func (lt *leaderTasks) runDue(c *Cluster, now time.Time) {
 			delete(lt.logged, task.name)
 		case c.ctx.Err() != nil || errors.Is(err, store.ErrNotLeader):
 			return
-		case !errors.Is(err, store.ErrVersion) && !errors.Is(err, consensus.ErrServers): // another change came first
+		case !errors.Is(err, store.ErrVersion) && !errors.Is(err, replica.ErrServers): // another change came first
 			lt.logged.warn(c.log, "a task of the leader failed; retrying", task.name, err)
 		}
 	}

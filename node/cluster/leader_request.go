@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
@@ -256,7 +256,7 @@ func requestError(err error) error {
 		return errNotLeader
 	case errors.Is(err, store.ErrUnknown):
 		return api.Errorf(api.UnknownOutcome, "the change may have been made: %v", err)
-	case errors.Is(err, store.ErrClosed), errors.Is(err, consensus.ErrBusy):
+	case errors.Is(err, store.ErrClosed), errors.Is(err, replica.ErrBusy):
 		return api.Errorf(api.Unavailable, "%v", err)
 	}
 	return err

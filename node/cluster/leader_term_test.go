@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/rpc"
@@ -55,7 +55,7 @@ func TestRequestIsResentOnlyIfItCannotHaveActed(t *testing.T) {
 		{fmt.Errorf("%w: refused", rpc.ErrUnreachable), true},
 		{store.ErrNotLeader, true},
 		{requestError(store.ErrNotLeader), true},
-		{requestError(consensus.ErrBusy), true},
+		{requestError(replica.ErrBusy), true},
 		{requestError(store.ErrClosed), true},
 	} {
 		if got := safeToResend(c.err); got != c.again {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )
@@ -191,7 +191,7 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*api.Em
 		return &api.Empty{}, c.awaitRemoval(ctx, req.ID)
 	}
 	switch err := c.checkQuorumWithout(ctx, req.ID); {
-	case errors.Is(err, consensus.ErrQuorum): // the voters are slow, or will soon be known to be down
+	case errors.Is(err, replica.ErrQuorum): // the voters are slow, or will soon be known to be down
 		return nil, api.Errorf(api.Busy, "%v", err)
 	case err != nil:
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )
@@ -39,7 +39,7 @@ func TestLeaveIsRefusedRightAfterAVoterDied(t *testing.T) {
 	waitEntry(t, rest[1], "x", "two of three")
 	eventually(t, "the leader not to go on without it", func() string {
 		makeLeader(t, lead, lead, rest[1])
-		if err := lead.c.Store().CheckQuorumWithout(ctx, rest[1].c.ID()); !errors.Is(err, consensus.ErrQuorum) {
+		if err := lead.c.Store().CheckQuorumWithout(ctx, rest[1].c.ID()); !errors.Is(err, replica.ErrQuorum) {
 			return fmt.Sprint(err)
 		}
 		return ""

@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
 	"penstock/node/mux"
 	"penstock/node/rpc"
@@ -17,7 +17,7 @@ import (
 
 const (
 	// raftTimeout bounds each step between Raft's servers
-	// (consensus.Config.Timeout).
+	// (replica.Config.Timeout).
 	raftTimeout = 10 * time.Second
 	// dialTimeout bounds the dial of one address if there are others to try.
 	dialTimeout = 2 * time.Second
@@ -32,7 +32,7 @@ type streams struct {
 	c *Cluster
 }
 
-var _ consensus.StreamLayer = streams{}
+var _ replica.StreamLayer = streams{}
 
 // Dial connects to a server at its current address.
 func (s streams) Dial(id string, timeout time.Duration) (net.Conn, error) {

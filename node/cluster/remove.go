@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
 	"penstock/node/api"
 )
@@ -36,7 +36,7 @@ func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empt
 		return nil, api.Errorf(api.Refused, "%s is up at %s: use penstock leave instead, or add --force", m.Name, m.Cluster)
 	}
 	if err := c.checkQuorumWithout(ctx, m.ID); err != nil && !req.Force {
-		if errors.Is(err, consensus.ErrQuorum) {
+		if errors.Is(err, replica.ErrQuorum) {
 			err = api.Errorf(api.Refused, "%v: bring the others back, or remove them first", err)
 		}
 		var refused *api.Error
@@ -97,7 +97,7 @@ func quorumWithout(members []Member, id string) error {
 
 // checkQuorumWithout returns an error, on the leader, if the others cannot
 // decide without a node: by the members' states, and by the voters that answer
-// now (consensus.ErrQuorum).
+// now (replica.ErrQuorum).
 func (c *Cluster) checkQuorumWithout(ctx context.Context, id string) error {
 	if err := quorumWithout(c.Members(), id); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/node/mux"
 	"penstock/node/trust"
 )
@@ -168,11 +168,11 @@ func (c *Cluster) openStore() error {
 	if err := checkLogPresent(c.cfg.Dir); err != nil {
 		return err
 	}
-	r, err := consensus.Open(consensus.Config{
+	r, err := replica.Open(replica.Config{
 		ID: id.NodeID, Dir: dir, Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
 		Heartbeat: c.cfg.Timing.Heartbeat, Election: c.cfg.Timing.Election, Timeout: raftTimeout,
 	})
-	if errors.Is(err, consensus.ErrNoLog) {
+	if errors.Is(err, replica.ErrNoLog) {
 		return fmt.Errorf("%w: %s (%w): %s", ErrNoLog, dir, err, lostLogAdvice)
 	}
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
 	"penstock/node/api"
 )
@@ -51,7 +51,7 @@ func (c *Cluster) transfer(ctx context.Context, req *api.TransferRequest) (*api.
 // when another node leads: the new leader may need this node's vote, which is
 // lost if the node stops at once.
 func (c *Cluster) transferLead(ctx context.Context, servingOnly bool) {
-	if c.Store().Leadership().Role != consensus.RoleLeader {
+	if c.Store().Leadership().Role != replica.RoleLeader {
 		return
 	}
 	silent := c.Silent()
