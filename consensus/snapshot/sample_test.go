@@ -3,7 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,33 +17,27 @@ func sampleSnapshot(t testing.TB) store.Snapshot {
 	t.Helper()
 	note := store.Note{Who: "ada", What: "apply", At: time.Date(2026, 11, 21, 19, 0, 0, 1, time.UTC)}
 	var v store.Snapshot
-	for _, b := range []struct {
-		index uint64
-		store.Batch
-	}{
-		{3, store.Batch{ID: store.ID{1}, Note: note, Ops: []store.Op{put("A", "x", "1"), put("A", "y", "1"), put("A", "z", "1")}}},
-		{5, store.Batch{ID: store.ID{2}, IfSequence: new(uint64), Ops: []store.Op{put("A", "x", "2"), del("A", "y"), put("_node", "n", "1")}}},
-		{6, store.Batch{Note: note, Ops: []store.Op{put("A", "x", ""), put("A", "y", "3"), put("_node", "n", "2")}}},
-		{9, store.Batch{ID: store.ID{3}, Ops: []store.Op{del("A", "z"), put("B", strings.Repeat("n", 512), "v")}}},
+	for i, b := range []store.Batch{
+		{ID: store.ID{1}, Note: note, Ops: []store.Op{put("A", "x", "1"), put("A", "y", "1"), put("A", "z", "1")}},
+		{ID: store.ID{2}, IfSequence: new(uint64), Ops: []store.Op{put("A", "x", "2"), del("A", "y"), put("_node", "n", "1")}},
+		{Note: note, Ops: []store.Op{put("A", "x", ""), put("A", "y", "3"), put("_node", "n", "2")}},
+		{ID: store.ID{3}, Ops: []store.Op{del("A", "z"), put("B", strings.Repeat("n", 512), "v")}},
 	} {
-		v = mustApply(t, v, b.index, &b.Batch)
+		v = mustApply(t, v, []uint64{3, 5, 6, 9}[i], &b)
 	}
 	return v.Skip(12)
 }
 
-// largeSnapshot returns a snapshot of n thousand entries of 300 bytes, and one
-// that fills several blocks and cannot be compressed.
+// largeSnapshot returns a snapshot of n thousand entries of 300 bytes.
 func largeSnapshot(t testing.TB, n int) store.Snapshot {
 	t.Helper()
-	random := make([]byte, 3*store.BlockSize)
-	rand.NewChaCha8([32]byte{}).Read(random)
-	v := mustApply(t, store.Snapshot{}, 1, &store.Batch{Ops: []store.Op{put("Name", "large", string(random))}})
+	var v store.Snapshot
 	for i := range n {
 		ops := make([]store.Op, 1000)
 		for j := range ops {
 			ops[j] = put("Name", fmt.Sprintf("www-%d.example.org", i*1000+j), fmt.Sprintf("%0300d", i*j))
 		}
-		v = mustApply(t, v, uint64(i+2), &store.Batch{ID: store.ID{byte(i), 1}, Ops: ops})
+		v = mustApply(t, v, uint64(i+1), &store.Batch{ID: store.ID{byte(i), 1}, Ops: ops})
 	}
 	return v
 }
