@@ -35,10 +35,11 @@ var mayImport = map[string][]string{
 // top-level folders, and packages of node by name. Tests may also import
 // forTests.
 var mayImportOfNode = map[string][]string{
-	"node/api":       {"routing"},
-	"node/dataplane": {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
-	"node/kinds":     {"kafka", "routing", "node/api", "node/cluster"},
-	"node/lifecycle": {},
+	"node/api":            {"routing"},
+	"node/cluster/record": {"consensus", "node/trust"},
+	"node/dataplane":      {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
+	"node/kinds":          {"kafka", "routing", "node/api", "node/cluster/record"},
+	"node/lifecycle":      {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
 		"node/kinds", "node/lifecycle", "node/rollout",

@@ -12,6 +12,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -34,7 +35,7 @@ func (c *Cluster) announcement() Announcement {
 	c.mu.Unlock()
 	return Announcement{
 		ID: id.NodeID, Name: id.Name, Cluster: c.Address(), Gossip: c.GossipAddress(), HTTP: c.cfg.HTTP,
-		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: ownLevel, Last: id.Incarnation(),
+		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: record.OwnLevel, Last: id.Incarnation(),
 		Trust: trusted, Issuer: hex.EncodeToString(id.Leaf().AuthorityKeyId),
 	}
 }
@@ -219,7 +220,7 @@ func (c *Cluster) addresses(id string) []string {
 		add(p.Cluster)
 	}
 	if c.Store() != nil {
-		if r, ok := record(c.Store().Snapshot(), id); ok {
+		if r, ok := record.FindNode(c.Store().Snapshot(), id); ok {
 			add(r.Cluster)
 		}
 	}
@@ -309,17 +310,17 @@ func (c *Cluster) recordAnnouncement(ctx context.Context, a Announcement, res *A
 	defer c.recordsMu.Unlock()
 	snap := c.Store().Snapshot()
 	for {
-		r, ok := record(snap, a.ID)
+		r, ok := record.FindNode(snap, a.ID)
 		switch {
 		case !ok:
 			// The record precedes the certificate, so this node left so long
 			// ago that its record was deleted.
-			if snap, err := c.currentSnapshot(ctx); err == nil {
-				_, known := record(snap, a.ID)
+			if snap, err := c.entries.Current(ctx); err == nil {
+				_, known := record.FindNode(snap, a.ID)
 				res.Removed = !known
 			}
 			return nil
-		case !r.member():
+		case !r.Member():
 			res.Removed = c.departed(a.ID)
 			return nil
 		}
@@ -339,7 +340,7 @@ func (c *Cluster) recordAnnouncement(ctx context.Context, a Announcement, res *A
 		}
 		next := a.applyTo(r)
 		next.Name = cmp.Or(a.Name, r.Name)
-		if holder, taken := findNameHolder(records(snap), next.Name, r.ID); taken {
+		if holder, taken := findNameHolder(record.Nodes(snap), next.Name, r.ID); taken {
 			c.log.Warn("refused a node's new name: another node has it", "node", r.Name, "wants", a.Name, "holder", holder.ID)
 			next.Name = r.Name
 		}
@@ -347,30 +348,23 @@ func (c *Cluster) recordAnnouncement(ctx context.Context, a Announcement, res *A
 		if next == r {
 			return nil
 		}
-		err := c.commit(ctx, c.Name(), "announce", []consensus.Op{c.putRecord(snap, next)})
+		err := c.entries.Commit(ctx, c.Name(), "announce", []consensus.Op{record.PutNode(snap, next)})
 		if !errors.Is(err, consensus.ErrVersion) {
 			return err
 		}
-		if snap, err = c.currentSnapshot(ctx); err != nil { // the record has changed since
+		if snap, err = c.entries.Current(ctx); err != nil { // the record has changed since
 			return err
 		}
 	}
-}
-
-// putRecord writes a record, on condition that it has not changed since the
-// snapshot.
-func (c *Cluster) putRecord(snap consensus.Snapshot, r Record) consensus.Op {
-	e, _ := snap.Get(keyNode(r.ID))
-	return consensus.Op{Key: keyNode(r.ID), Value: marshal(r), IfVersion: &e.Version}
 }
 
 // findNameHolder finds the member that has a name, apart from the node with the
 // ID but.
-func findNameHolder(nodes []Record, name, but string) (Record, bool) {
+func findNameHolder(nodes []record.Node, name, but string) (record.Node, bool) {
 	for _, r := range nodes {
-		if r.member() && r.Name == name && r.ID != but {
+		if r.Member() && r.Name == name && r.ID != but {
 			return r, true
 		}
 	}
-	return Record{}, false
+	return record.Node{}, false
 }

@@ -1,6 +1,9 @@
 package cluster
 
-import "penstock/node/trust"
+import (
+	"penstock/node/cluster/record"
+	"penstock/node/trust"
+)
 
 // This file has the messages between nodes. Package admin has the methods for
 // users.
@@ -27,7 +30,7 @@ type Candidate struct {
 	HTTP    string `json:"http"`
 	Zone    string `json:"zone,omitempty"`
 	Version string `json:"version"`
-	Level   int    `json:"level,omitempty"` // see Record.Level
+	Level   int    `json:"level,omitempty"` // see record.Node
 	// Last is the incarnation of the data folder that joins.
 	Last trust.Incarnation `json:"last"`
 	// CSR is the request for the node's certificate (PKCS #10, DER).
@@ -82,10 +85,10 @@ type Announcement struct {
 	HTTP    string `json:"http"`
 	Zone    string `json:"zone,omitempty"`
 	Version string `json:"version"`
-	Level   int    `json:"level,omitempty"` // see Record.Level
+	Level   int    `json:"level,omitempty"` // see record.Node
 	// Last is the incarnation of the data folder.
 	Last trust.Incarnation `json:"last"`
-	// Trust and Issuer are those of Record.
+	// Trust and Issuer are those of record.Node.
 	Trust  uint64 `json:"trust"`
 	Issuer string `json:"issuer"`
 	// Relayed: the sender is not the announced node.
@@ -98,7 +101,7 @@ func (a Announcement) peer() Peer {
 
 // applyTo returns the record updated with the announcement. The name stays: it
 // has to be free.
-func (a Announcement) applyTo(r Record) Record {
+func (a Announcement) applyTo(r record.Node) record.Node {
 	r.Cluster, r.HTTP, r.Zone, r.Version = a.Cluster, a.HTTP, a.Zone, a.Version
 	if a.Gossip != "" {
 		r.Gossip = a.Gossip

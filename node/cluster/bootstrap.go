@@ -13,6 +13,7 @@ import (
 	"penstock/consensus"
 	"penstock/consensus/membership"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/trust"
 )
 
@@ -108,7 +109,7 @@ func (c *Cluster) mint(expect trust.Token) (*bootstrapping, *trust.CA, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f := &bootstrapping{Format: recordFormat, Gossip: trust.NewGossipKey(), Token: expect.Reveal()}
+	f := &bootstrapping{Format: record.Format, Gossip: trust.NewGossipKey(), Token: expect.Reveal()}
 	if f.CA, err = ca.Marshal(); err != nil {
 		return nil, nil, err
 	}
@@ -159,7 +160,7 @@ func loadBootstrapping(dir string) (*bootstrapping, error) {
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if f.Format != recordFormat && (f.Format != charterFormat || f.Charter == nil) {
+	if f.Format != record.Format && (f.Format != charterFormat || f.Charter == nil) {
 		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, consensus.ErrFormat, f.Format, charterFormat)
 	}
 	return &f, nil
@@ -223,7 +224,7 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 	agreed := make(chan struct{})
 	go func() {
 		for snap := c.Store().Snapshot(); ; {
-			if _, ok := snap.Get(keyCluster); ok {
+			if _, ok := snap.Get(record.KeyCluster); ok {
 				close(agreed)
 				return
 			}
@@ -266,14 +267,14 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 // proposeFirst proposes the first entries unless they exist. Two leaders may do
 // so; the entries that are committed first stand.
 func (c *Cluster) proposeFirst(ctx context.Context, f *bootstrapping, ca *trust.CA, token trust.Token) error {
-	if _, ok := c.Store().Snapshot().Get(keyCluster); ok {
+	if _, ok := c.Store().Snapshot().Get(record.KeyCluster); ok {
 		return nil
 	}
 	ops, err := c.firstEntries(f, ca, token)
 	if err != nil {
 		return err
 	}
-	if err = c.commit(ctx, c.Name(), "init", ops); errors.Is(err, consensus.ErrVersion) {
+	if err = c.entries.Commit(ctx, c.Name(), "init", ops); errors.Is(err, consensus.ErrVersion) {
 		return nil
 	}
 	return err
@@ -284,17 +285,17 @@ func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token
 	now := time.Now().UTC()
 	ring := c.Sealer()
 	var none uint64
-	cluster := clusterRecord{Format: recordFormat, ID: ca.ClusterID(), Created: now, CAs: ca.Bundle(), Expect: len(f.Members)}
-	ops := []consensus.Op{{Key: keyCluster, Value: marshal(cluster), IfVersion: &none}}
-	caValue, err := seal(ring, keyCA, caSecret{Format: recordFormat, CA: f.CA})
+	cluster := record.Cluster{Format: record.Format, ID: ca.ClusterID(), Created: now, CAs: ca.Bundle(), Expect: len(f.Members)}
+	ops := []consensus.Op{{Key: record.KeyCluster, Value: record.Marshal(cluster), IfVersion: &none}}
+	caValue, err := record.Seal(ring, record.KeyCA, record.CASecret{Format: record.Format, CA: f.CA})
 	if err != nil {
 		return nil, err
 	}
-	gossipValue, err := seal(ring, keyGossip, gossipSecret{Format: recordFormat, Keys: [][]byte{f.Gossip}})
+	gossipValue, err := record.Seal(ring, record.KeyGossip, record.GossipSecret{Format: record.Format, Keys: [][]byte{f.Gossip}})
 	if err != nil {
 		return nil, err
 	}
-	tickets, err := seal(ring, keyTickets, nextTickets(ticketSecret{}))
+	tickets, err := record.Seal(ring, record.KeyTickets, record.NextTickets(record.TicketSecret{}))
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +311,7 @@ func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token
 	if err != nil {
 		return nil, err
 	}
-	own := c.announcement().applyTo(Record{Format: recordFormat, ID: c.ID(), Name: c.Name(), Joined: now, Key: c.keyDigest()})
+	own := c.announcement().applyTo(record.Node{Format: record.Format, ID: c.ID(), Name: c.Name(), Joined: now, Key: c.keyDigest()})
 	for _, m := range f.Members {
 		if m.ID == c.ID() {
 			continue
@@ -319,14 +320,14 @@ func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token
 		if err != nil {
 			return nil, err
 		}
-		r := m.record(now, csr, ca)
-		ops = append(ops, consensus.Op{Key: keyNode(r.ID), Value: marshal(r)})
+		r := m.asMember(now, csr, ca)
+		ops = append(ops, consensus.Op{Key: record.NodeKey(r.ID), Value: record.Marshal(r)})
 	}
 	return append(ops,
-		consensus.Op{Key: keyCA, Value: caValue},
-		consensus.Op{Key: keyGossip, Value: gossipValue},
-		consensus.Op{Key: keyTickets, Value: tickets},
-		consensus.Op{Key: keyToken(r.ID), Value: tokenValue},
-		consensus.Op{Key: keyNode(c.ID()), Value: marshal(own)},
+		consensus.Op{Key: record.KeyCA, Value: caValue},
+		consensus.Op{Key: record.KeyGossip, Value: gossipValue},
+		consensus.Op{Key: record.KeyTickets, Value: tickets},
+		consensus.Op{Key: record.TokenKey(r.ID), Value: tokenValue},
+		consensus.Op{Key: record.NodeKey(c.ID()), Value: record.Marshal(own)},
 	), nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/gossip"
+	"penstock/node/cluster/record"
 )
 
 // cache keeps what is read often and changes rarely: the decoded records of the
@@ -12,46 +13,25 @@ import (
 type cache struct {
 	mu      sync.Mutex
 	index   uint64 // of the snapshot that records was read from; 0: none
-	records []Record
+	records []record.Node
 	changed <-chan struct{} // closed when entries is stale; nil: there are none
 	entries map[string]gossipEntry
 }
 
 // recordsIn returns the node records of a snapshot, usually the store's current
 // one. Callers must not change them.
-func (k *cache) recordsIn(v consensus.Snapshot) []Record {
+func (k *cache) recordsIn(v consensus.Snapshot) []record.Node {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.index != 0 && touches(v, k.index, kindNode) == nil && v.Index() >= k.index {
+	if k.index != 0 && record.Changed(v, k.index, record.KindNode) == nil && v.Index() >= k.index {
 		k.index = v.Index()
 		return k.records
 	}
-	list := records(v)
+	list := record.Nodes(v)
 	if v.Index() >= k.index {
 		k.index, k.records = v.Index(), list
 	}
 	return list
-}
-
-// touches lists the keys of a kind that changed in a snapshot after an index.
-// If the snapshot does not reach back that far, it lists all keys of the kind.
-func touches(v consensus.Snapshot, after uint64, kind string) (keys []consensus.Key) {
-	changed, known := v.Changed(after)
-	if !known {
-		for e := range v.Kind(kind) {
-			keys = append(keys, e.Key)
-		}
-		if len(keys) == 0 {
-			keys = append(keys, consensus.Key{Kind: kind}) // they may have been deleted
-		}
-		return keys
-	}
-	for _, k := range changed {
-		if k.Kind == kind {
-			keys = append(keys, k)
-		}
-	}
-	return keys
 }
 
 // gossipEntries returns what gossip reports about the nodes, by ID. Callers

@@ -14,6 +14,7 @@ import (
 	"penstock/consensus"
 	"penstock/consensus/membership"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -61,14 +62,14 @@ func loadRenounced(dir string) ([]membership.Renounced, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if r.Format != recordFormat {
-		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, consensus.ErrFormat, r.Format, recordFormat)
+	if r.Format != record.Format {
+		return nil, fmt.Errorf("%s: %w: format %d, this build supports %d", path, consensus.ErrFormat, r.Format, record.Format)
 	}
 	return r.Charters, nil
 }
 
 func saveRenounced(dir string, all []membership.Renounced) error {
-	data, err := json.Marshal(renouncedRecord{recordFormat, all})
+	data, err := json.Marshal(renouncedRecord{record.Format, all})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"penstock/consensus"
 	"penstock/consensus/membership"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -62,7 +63,7 @@ func TestExpectedNodesAllVoteFromTheFirstEntry(t *testing.T) {
 	if len(list) != 3 || index != 1 || slices.ContainsFunc(list, func(s consensus.Server) bool { return !s.Voter }) {
 		t.Errorf("%s: the configuration of entry %d is %+v, want three voters in the first entry", m.cfg.Name, index, list)
 	}
-	if n := len(records(m.c.Store().Snapshot())); n != 3 {
+	if n := len(record.Nodes(m.c.Store().Snapshot())); n != 3 {
 		t.Errorf("%s: the first entries name %d members, want 3", m.cfg.Name, n)
 	}
 	put(t, m, "x", "1")

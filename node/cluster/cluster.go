@@ -43,6 +43,7 @@ import (
 	"penstock/consensus"
 	"penstock/gossip"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/mux"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -64,6 +65,7 @@ type Cluster struct {
 	pool        *rpc.Pool
 	connServers connServers
 	replica     atomic.Pointer[consensus.Replica] // nil until the node is in a cluster
+	entries     record.Store                      // the cluster's own entries in replica
 
 	ctx    context.Context // ends with the Cluster
 	cancel context.CancelFunc
@@ -115,6 +117,7 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 		leader: leader{since: now}, changed: make(chan struct{}), upStates: map[string]upState{},
 	}
 	c.id.Store(id)
+	c.entries = record.Store{Replica: c.replica.Load, Identity: c.id.Load}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.connServers.open = make(chan struct{})
 	c.pool = rpc.NewPool(rpc.PoolConfig{Dial: c.dialNode})
@@ -136,7 +139,7 @@ func (c *Cluster) Instance() string { return c.id.Load().Instance }
 // New reports whether this start brought the node into its cluster, or the node
 // has not yet received the cluster's record.
 func (c *Cluster) New() bool {
-	_, heard := c.Store().Snapshot().Get(keyCluster)
+	_, heard := c.Store().Snapshot().Get(record.KeyCluster)
 	return c.newIdentity || !heard
 }
 
@@ -145,7 +148,7 @@ func (c *Cluster) Store() *consensus.Replica { return c.replica.Load() }
 
 // Sealer returns the keyring that seals and opens values with the cluster's
 // key.
-func (c *Cluster) Sealer() *trust.Keyring { return c.id.Load().Keyring() }
+func (c *Cluster) Sealer() *trust.Keyring { return c.entries.Sealer() }
 
 // Identity returns the identity that the node presents to others.
 func (c *Cluster) Identity() *trust.Identity { return c.id.Load() }
@@ -180,7 +183,7 @@ func (c *Cluster) Leader() (id, name string, self bool) {
 	if id == "" {
 		return "", "", false
 	}
-	if r, ok := record(c.Store().Snapshot(), id); ok {
+	if r, ok := record.FindNode(c.Store().Snapshot(), id); ok {
 		name = r.Name
 	}
 	return id, name, id == c.ID()
@@ -399,7 +402,7 @@ func (c *Cluster) principal(nodeID string) api.Principal {
 	}
 	p := api.Principal{Name: nodeID, Role: api.RoleNode, Node: nodeID}
 	if c.Store() != nil {
-		if r, ok := record(c.Store().Snapshot(), nodeID); ok {
+		if r, ok := record.FindNode(c.Store().Snapshot(), nodeID); ok {
 			p.Name = r.Name
 		}
 	}
@@ -413,8 +416,8 @@ func (c *Cluster) departed(nodeID string) bool {
 	if c.Store() == nil {
 		return false
 	}
-	r, ok := record(c.Store().Snapshot(), nodeID)
-	return ok && !r.member() && !c.votes(nodeID)
+	r, ok := record.FindNode(c.Store().Snapshot(), nodeID)
+	return ok && !r.Member() && !c.votes(nodeID)
 }
 
 // votes reports whether a node votes in Raft's configuration.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/trust"
 )
 
@@ -175,7 +176,7 @@ func TestInterruptedJoinIsFinished(t *testing.T) {
 	}
 	put(t, a, "x", "1")
 	waitEntry(t, m, "x", "1")
-	if n := len(records(a.c.Store().Snapshot())); n != 2 {
+	if n := len(record.Nodes(a.c.Store().Snapshot())); n != 2 {
 		t.Errorf("%d records", n)
 	}
 }
@@ -266,8 +267,8 @@ func TestInterruptedBootstrapIsFinished(t *testing.T) {
 func cutFounding(t *testing.T, m *machine, after string) {
 	t.Helper()
 	m.start()
-	f := bootstrapping{Format: recordFormat, Token: m.token()}
-	secret, _, _, err := unseal[caSecret](m.c.Sealer(), m.c.Store().Snapshot(), keyCA)
+	f := bootstrapping{Format: record.Format, Token: m.token()}
+	secret, _, _, err := record.Unseal[record.CASecret](m.c.Sealer(), m.c.Store().Snapshot(), record.KeyCA)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -39,19 +40,19 @@ type versions struct{ cluster, gossip, tickets uint64 }
 // applySnapshot applies a snapshot to this node; last is the index of the one
 // before.
 func (c *Cluster) applySnapshot(snap consensus.Snapshot, last uint64, at *versions) error {
-	for _, k := range touches(snap, last, kindNode) {
+	for _, k := range record.Changed(snap, last, record.KindNode) {
 		if e, ok := snap.Get(k); ok {
-			r, err := unmarshal[Record](k, e.Value)
+			r, err := record.Unmarshal[record.Node](k, e.Value)
 			if err != nil {
 				return err
 			}
-			if last > 0 && !r.member() {
+			if last > 0 && !r.Member() {
 				c.work.Go(func() { c.disconnectDeparted(r.ID) })
 			}
 		}
 		notify(c.leadWake)
 	}
-	if last > 0 && len(touches(snap, last, kindToken)) > 0 {
+	if last > 0 && len(record.Changed(snap, last, record.KindToken)) > 0 {
 		c.connServers.recheck()
 	}
 	for _, act := range []func(consensus.Snapshot, *versions) error{c.applyCAs, c.applyGossipKeys, c.applyTickets} {
@@ -90,15 +91,15 @@ func (c *Cluster) disconnectDeparted(id string) {
 
 // applyGossipKeys applies the gossip keys that were agreed.
 func (c *Cluster) applyGossipKeys(snap consensus.Snapshot, at *versions) error {
-	if e, ok := snap.Get(keyGossip); !ok || e.Version == at.gossip {
+	if e, ok := snap.Get(record.KeyGossip); !ok || e.Version == at.gossip {
 		return nil
 	}
-	s, version, _, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
+	s, version, _, err := record.Unseal[record.GossipSecret](c.Sealer(), snap, record.KeyGossip)
 	if err != nil {
 		return err
 	}
 	if g := c.gossiping(); g != nil { // otherwise it will start with the store's keys
-		if err := g.SetKeys(s.ring()); err != nil && c.ctx.Err() == nil {
+		if err := g.SetKeys(s.Ring()); err != nil && c.ctx.Err() == nil {
 			return err
 		}
 	}
@@ -109,25 +110,25 @@ func (c *Cluster) applyGossipKeys(snap consensus.Snapshot, at *versions) error {
 // applyTickets passes the session ticket keys that were agreed to
 // Config.Tickets.
 func (c *Cluster) applyTickets(snap consensus.Snapshot, at *versions) error {
-	if e, ok := snap.Get(keyTickets); !ok || e.Version == at.tickets {
+	if e, ok := snap.Get(record.KeyTickets); !ok || e.Version == at.tickets {
 		return nil
 	}
-	s, version, _, err := unseal[ticketSecret](c.Sealer(), snap, keyTickets)
+	s, version, _, err := record.Unseal[record.TicketSecret](c.Sealer(), snap, record.KeyTickets)
 	if err != nil {
 		return err
 	}
 	at.tickets = version
-	c.cfg.Tickets(s.keys())
+	c.cfg.Tickets(s.TicketKeys())
 	return nil
 }
 
 // applyCAs trusts the CAs that were agreed.
 func (c *Cluster) applyCAs(snap consensus.Snapshot, at *versions) error {
-	e, ok := snap.Get(keyCluster)
+	e, ok := snap.Get(record.KeyCluster)
 	if !ok || e.Version == at.cluster {
 		return nil
 	}
-	r, err := unmarshal[clusterRecord](keyCluster, e.Value)
+	r, err := record.Unmarshal[record.Cluster](record.KeyCluster, e.Value)
 	if err != nil {
 		return err
 	}
@@ -239,7 +240,7 @@ func (c *Cluster) handleRenew(ctx context.Context, req *RenewRequest) (*RenewRes
 
 // issue signs a certificate for a member, on the leader.
 func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResult, error) {
-	snap, err := c.currentSnapshot(ctx)
+	snap, err := c.entries.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -248,15 +249,15 @@ func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResul
 
 // sign signs a certificate for a member according to a snapshot.
 func (c *Cluster) sign(snap consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
-	r, ok := record(snap, id)
-	if !ok || !r.member() {
+	r, ok := record.FindNode(snap, id)
+	if !ok || !r.Member() {
 		return nil, api.Errorf(api.Forbidden, "node %.40q is not a member of this cluster", id)
 	}
 	req, err := trust.CheckRequest(csr)
 	if err != nil || req.NodeID != id {
 		return nil, api.Errorf(api.Invalid, "invalid certificate request from node %.40q", id)
 	}
-	ca, err := c.signer(snap)
+	ca, err := c.entries.Signer(snap)
 	if err != nil {
 		return nil, err
 	}
@@ -265,37 +266,4 @@ func (c *Cluster) sign(snap consensus.Snapshot, id string, csr []byte) (*RenewRe
 		return nil, err
 	}
 	return &RenewResult{CAs: ca.Bundle(), Certificate: leaf}, nil
-}
-
-// signer returns the current CA with its key.
-func (c *Cluster) signer(snap consensus.Snapshot) (*trust.CA, error) {
-	s, _, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
-	switch {
-	case err != nil:
-		return nil, err
-	case !ok:
-		return nil, errors.New("this node does not have the CA yet")
-	}
-	return trust.ParseCA(s.CA)
-}
-
-// nextTickets puts a new key before the others, and drops the oldest beyond
-// maxTickets.
-func nextTickets(cur ticketSecret) ticketSecret {
-	k := trust.NewTicketKey()
-	keys := append([][]byte{k[:]}, cur.Keys...)
-	return ticketSecret{Format: recordFormat, Keys: keys[:min(len(keys), maxTickets)]}
-}
-
-// maxTickets is the number of session ticket keys: tickets of the day before
-// yesterday can still be decrypted.
-const maxTickets = 3
-
-func (t ticketSecret) keys() (keys [][32]byte) {
-	for _, k := range t.Keys {
-		if len(k) == 32 {
-			keys = append(keys, [32]byte(k))
-		}
-	}
-	return keys
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"penstock/gossip"
+	"penstock/node/cluster/record"
 )
 
 // advertisedFacts is what a node publishes as gossip's facts, in JSON.
@@ -43,12 +44,12 @@ func (c *Cluster) plannedGossip() string {
 // gossipKeys returns the current gossip keys: those of the store, or those from
 // bootstrap or join until the store has them.
 func (c *Cluster) gossipKeys() ([][]byte, error) {
-	s, _, ok, err := unseal[gossipSecret](c.Sealer(), c.Store().Snapshot(), keyGossip)
+	s, _, ok, err := record.Unseal[record.GossipSecret](c.Sealer(), c.Store().Snapshot(), record.KeyGossip)
 	if err != nil {
 		return nil, err
 	}
 	if ok {
-		return s.ring(), nil
+		return s.Ring(), nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

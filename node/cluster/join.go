@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -195,7 +196,7 @@ func (c *Cluster) candidate(csr []byte) Candidate {
 	id := c.id.Load()
 	n := Candidate{
 		ID: id.NodeID, Name: id.Name, Cluster: c.Address(), HTTP: c.cfg.HTTP,
-		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: ownLevel, Last: id.Incarnation(), CSR: csr,
+		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: record.OwnLevel, Last: id.Incarnation(), CSR: csr,
 	}
 	n.Gossip = c.plannedGossip()
 	return n

@@ -11,6 +11,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -84,21 +85,21 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	}
 	c.recordsMu.Lock()
 	defer c.recordsMu.Unlock()
-	snap, err := c.currentSnapshot(ctx)
+	snap, err := c.entries.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	next := Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: time.Now().UTC(), Key: hex.EncodeToString(csr.KeyDigest[:])}
-	if old, ok := record(snap, n.ID); ok {
+	next := record.Node{Format: record.Format, ID: n.ID, Name: n.Name, Joined: time.Now().UTC(), Key: hex.EncodeToString(csr.KeyDigest[:])}
+	if old, ok := record.FindNode(snap, n.ID); ok {
 		switch {
 		case old.Key != next.Key:
 			return nil, api.Errorf(api.Refused, "the ID %s belongs to another node", n.ID)
-		case !old.member():
+		case !old.Member():
 			return nil, api.Errorf(api.Refused, "this node has left the cluster or was removed: "+
 				"start it with an empty data folder to join as a new one")
 		}
 		next.Joined = old.Joined
-	} else if len(records(snap)) >= maxNodes {
+	} else if len(record.Nodes(snap)) >= maxNodes {
 		return nil, api.Errorf(api.Refused, "the cluster has records of %d nodes, including former members; the limit is %d",
 			maxNodes, maxNodes)
 	}
@@ -106,7 +107,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	if err != nil {
 		return nil, err
 	}
-	ca, err := c.signer(snap)
+	ca, err := c.entries.Signer(snap)
 	if err != nil {
 		return nil, err
 	}
@@ -118,9 +119,9 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	if err != nil {
 		return nil, err
 	}
-	next = n.record(next.Joined, csr, ca)
-	ops = append(ops, c.putRecord(snap, next))
-	if err := c.commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {
+	next = n.asMember(next.Joined, csr, ca)
+	ops = append(ops, record.PutNode(snap, next))
+	if err := c.entries.Commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {
 		if errors.Is(err, consensus.ErrVersion) {
 			return nil, api.Errorf(api.Unavailable, "the members have just changed: try again")
 		}
@@ -142,20 +143,20 @@ func (n Candidate) reachable() bool {
 	return p.valid() && n.Name != "" && boundedTexts(n.HTTP, n.Zone, n.Version, n.Last.Instance)
 }
 
-// record returns the candidate's record as a member with a certificate of the
+// asMember returns the candidate's record as a member with a certificate of the
 // CA.
-func (n Candidate) record(joined time.Time, csr trust.Request, ca *trust.CA) Record {
+func (n Candidate) asMember(joined time.Time, csr trust.Request, ca *trust.CA) record.Node {
 	return Announcement{
 		Cluster: n.Cluster, Gossip: n.Gossip, HTTP: n.HTTP, Zone: n.Zone, Version: n.Version, Level: n.Level,
-		Last: n.Last, Issuer: issuerID(ca),
-	}.applyTo(Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: joined, Key: hex.EncodeToString(csr.KeyDigest[:])})
+		Last: n.Last, Issuer: record.IssuerID(ca),
+	}.applyTo(record.Node{Format: record.Format, ID: n.ID, Name: n.Name, Joined: joined, Key: hex.EncodeToString(csr.KeyDigest[:])})
 }
 
 // claimName makes sure that no other member holds a node's name. If the holder
 // is gone, its machine was set up anew, and claimName returns the op that ends
 // its membership.
-func (c *Cluster) claimName(ctx context.Context, snap consensus.Snapshot, next Record) ([]consensus.Op, error) {
-	holder, taken := findNameHolder(records(snap), next.Name, next.ID)
+func (c *Cluster) claimName(ctx context.Context, snap consensus.Snapshot, next record.Node) ([]consensus.Op, error) {
+	holder, taken := findNameHolder(record.Nodes(snap), next.Name, next.ID)
 	if !taken {
 		return nil, nil
 	}
@@ -169,7 +170,7 @@ func (c *Cluster) claimName(ctx context.Context, snap consensus.Snapshot, next R
 	}
 	c.log.Warn("a new node replaces one of the same name that is down", "name", holder.Name, "old", holder.ID, "new", next.ID)
 	holder.Left = time.Now().UTC()
-	return []consensus.Op{c.putRecord(snap, holder)}, nil
+	return []consensus.Op{record.PutNode(snap, holder)}, nil
 }
 
 // answers reports whether the node with that ID can be reached now.
@@ -199,7 +200,7 @@ func (c *Cluster) handleLocate(_ context.Context, req *locateRequest) (*locateRe
 		return &locateResult{Peer: own, Last: c.id.Load().Incarnation(), Up: true}, nil
 	}
 	res := &locateResult{Peer: Peer{ID: req.ID}}
-	if r, ok := record(c.Store().Snapshot(), req.ID); ok {
+	if r, ok := record.FindNode(c.Store().Snapshot(), req.ID); ok {
 		res.Peer, res.Last = Peer{ID: r.ID, Name: r.Name, Cluster: r.Cluster, Gossip: r.Gossip}, r.Last
 	}
 	if s, ok := c.gossipEntries()[req.ID]; ok {
@@ -252,7 +253,7 @@ func (c *Cluster) runningAt(ctx context.Context, p Peer) string {
 // the node in the record: where that node still runs, or which start the folder
 // repeats; "": it is. An error means that this cannot be decided now, since the
 // node does not answer where gossip reports it as up.
-func (c *Cluster) detectCopy(ctx context.Context, r Record, a Announcement) (string, error) {
+func (c *Cluster) detectCopy(ctx context.Context, r record.Node, a Announcement) (string, error) {
 	if r.Last.Instance == "" || r.Last.Instance == a.Last.Instance {
 		return "", nil
 	}
@@ -271,7 +272,7 @@ func (c *Cluster) detectCopy(ctx context.Context, r Record, a Announcement) (str
 
 // incarnationMismatch returns why an announcing folder is not the one in the
 // record, by the count of its starts; "": it may be.
-func incarnationMismatch(r Record, a Announcement) string {
+func incarnationMismatch(r record.Node, a Announcement) string {
 	if err := a.Last.Follows(r.Last); err != nil {
 		return err.Error()
 	}

@@ -2,12 +2,12 @@ package cluster
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"time"
 
 	"penstock/consensus"
 	"penstock/consensus/membership"
+	"penstock/node/cluster/record"
 	"penstock/node/trust"
 )
 
@@ -105,14 +105,14 @@ func (lt *leaderTasks) runDue(c *Cluster, now time.Time) {
 // allowBatchGroups allows groups of batches in the log once every member
 // understands them; nodes of the release before would have to stop at one.
 func allowBatchGroups(_ context.Context, c *Cluster) error {
-	c.Store().SetGroupsDisabled(len(c.MembersBelow(LevelGroups)) > 0)
+	c.Store().SetGroupsDisabled(len(c.MembersBelow(record.LevelGroups)) > 0)
 	return nil
 }
 
 // updateOwnRecord keeps the leader's own record up to date.
 func (lt *leaderTasks) updateOwnRecord(ctx context.Context, c *Cluster) error {
 	a := c.announcement()
-	if r, ok := record(c.Store().Snapshot(), c.ID()); ok && r.Name == a.Name && a.applyTo(r) == r {
+	if r, ok := record.FindNode(c.Store().Snapshot(), c.ID()); ok && r.Name == a.Name && a.applyTo(r) == r {
 		return nil
 	}
 	var res AnnounceResult
@@ -173,7 +173,7 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 	nodes := map[string]*membership.Node{}
 	for _, r := range c.cache.recordsIn(snap) {
 		nodes[r.ID] = &membership.Node{
-			ID: r.ID, Name: r.Name, Addr: r.Cluster, Zone: r.Zone, Joined: r.Joined, Leaving: !r.member(),
+			ID: r.ID, Name: r.Name, Addr: r.Cluster, Zone: r.Zone, Joined: r.Joined, Leaving: !r.Member(),
 		}
 	}
 	for _, s := range servers {
@@ -211,11 +211,11 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 // expected returns how many nodes formed the cluster together; 0 if one node
 // founded it, or this node does not have the record.
 func (c *Cluster) expected() int {
-	e, ok := c.Store().Snapshot().Get(keyCluster)
+	e, ok := c.Store().Snapshot().Get(record.KeyCluster)
 	if !ok {
 		return 0
 	}
-	r, err := unmarshal[clusterRecord](keyCluster, e.Value)
+	r, err := record.Unmarshal[record.Cluster](record.KeyCluster, e.Value)
 	if err != nil {
 		return 0
 	}
@@ -234,12 +234,12 @@ func (c *Cluster) markDeparted(ctx context.Context, id, what string) error {
 	defer c.recordsMu.Unlock()
 	snap := c.Store().Snapshot()
 	for {
-		r, ok := record(snap, id)
-		if !ok || !r.member() {
+		r, ok := record.FindNode(snap, id)
+		if !ok || !r.Member() {
 			return nil
 		}
 		r.Left = time.Now().UTC()
-		err := c.commit(ctx, c.Name(), what, []consensus.Op{c.putRecord(snap, r)})
+		err := c.entries.Commit(ctx, c.Name(), what, []consensus.Op{record.PutNode(snap, r)})
 		if err == nil {
 			c.log.Info("a node is no longer a member", "node", r.Name, "id", id, "why", what)
 			notify(c.leadWake)
@@ -248,7 +248,7 @@ func (c *Cluster) markDeparted(ctx context.Context, id, what string) error {
 		if !errors.Is(err, consensus.ErrVersion) {
 			return err
 		}
-		if snap, err = c.currentSnapshot(ctx); err != nil {
+		if snap, err = c.entries.Current(ctx); err != nil {
 			return err
 		}
 	}
@@ -258,7 +258,7 @@ func (c *Cluster) markDeparted(ctx context.Context, id, what string) error {
 // due.
 func (lt *leaderTasks) advanceGossipKey(ctx context.Context, c *Cluster) error {
 	snap := c.Store().Snapshot()
-	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
+	cur, version, ok, err := record.Unseal[record.GossipSecret](c.Sealer(), snap, record.KeyGossip)
 	if err != nil || !ok {
 		return err
 	}
@@ -268,12 +268,12 @@ func (lt *leaderTasks) advanceGossipKey(ctx context.Context, c *Cluster) error {
 	if !ok {
 		return nil
 	}
-	value, err := seal(c.Sealer(), keyGossip, next)
+	value, err := record.Seal(c.Sealer(), record.KeyGossip, next)
 	if err != nil {
 		return err
 	}
 	c.log.Info("gossip key rotation: next step", "step", next.Phase)
-	return c.commit(ctx, c.Name(), "rotate gossip", []consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
+	return c.entries.Commit(ctx, c.Name(), "rotate gossip", []consensus.Op{{Key: record.KeyGossip, Value: value, IfVersion: &version}})
 }
 
 // retireOldCA retires the old CA once no member's certificate is signed by it
@@ -283,7 +283,7 @@ func (lt *leaderTasks) retireOldCA(ctx context.Context, c *Cluster) error {
 		return nil // there is no old CA
 	}
 	snap := c.Store().Snapshot()
-	s, version, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
+	s, version, ok, err := record.Unseal[record.CASecret](c.Sealer(), snap, record.KeyCA)
 	if err != nil || !ok {
 		return err
 	}
@@ -291,48 +291,20 @@ func (lt *leaderTasks) retireOldCA(ctx context.Context, c *Cluster) error {
 	if err != nil || !ca.Rotating() {
 		return err
 	}
-	if late := membersOnOldCA(issuerID(ca), c.cache.recordsIn(snap)); len(late) > 0 {
+	if late := membersOnOldCA(record.IssuerID(ca), c.cache.recordsIn(snap)); len(late) > 0 {
 		lt.logged.warn(c.log, "the old CA stays trusted until these nodes have certificates of the new one", "old CA",
 			errors.New(listNames(late)))
 		return nil
 	}
 	c.log.Info("the old CA is no longer trusted")
-	return c.putCA(ctx, snap, ca.Retire(), version, "retire the old CA")
+	return c.entries.PutCA(ctx, snap, ca.Retire(), version, "retire the old CA")
 }
-
-// putCA puts a CA in force together with the certificates that nodes trust.
-func (c *Cluster) putCA(ctx context.Context, snap consensus.Snapshot, ca *trust.CA, version uint64, what string) error {
-	e, ok := snap.Get(keyCluster)
-	if !ok {
-		return errors.New("this node does not have the cluster's record yet")
-	}
-	r, err := unmarshal[clusterRecord](keyCluster, e.Value)
-	if err != nil {
-		return err
-	}
-	r.CAs = ca.Bundle()
-	text, err := ca.Marshal()
-	if err != nil {
-		return err
-	}
-	value, err := seal(c.Sealer(), keyCA, caSecret{Format: recordFormat, CA: text})
-	if err != nil {
-		return err
-	}
-	return c.commit(ctx, c.Name(), what, []consensus.Op{
-		{Key: keyCA, Value: value, IfVersion: &version},
-		{Key: keyCluster, Value: marshal(r), IfVersion: &e.Version},
-	})
-}
-
-// issuerID returns the Record.Issuer of certificates that the CA signs.
-func issuerID(ca *trust.CA) string { return hex.EncodeToString(ca.Certificate().SubjectKeyId) }
 
 // rotateTickets adds a session ticket key once a day. The leader measures the
 // day by its own clock as well as by the entry's time, since clocks jump.
 func (lt *leaderTasks) rotateTickets(ctx context.Context, c *Cluster) error {
 	snap := c.Store().Snapshot()
-	cur, version, ok, err := unseal[ticketSecret](c.Sealer(), snap, keyTickets)
+	cur, version, ok, err := record.Unseal[record.TicketSecret](c.Sealer(), snap, record.KeyTickets)
 	if err != nil {
 		return err
 	}
@@ -340,17 +312,17 @@ func (lt *leaderTasks) rotateTickets(ctx context.Context, c *Cluster) error {
 	if ok && version != lt.tickets {
 		lt.tickets, lt.ticketsAt = version, now
 	}
-	if e, _ := snap.Get(keyTickets); ok {
+	if e, _ := snap.Get(record.KeyTickets); ok {
 		age, watched := now.Sub(e.At), now.Sub(lt.ticketsAt)
 		if watched < ticketsEvery && (age < ticketsEvery || watched < ticketsEvery/24) {
 			return nil
 		}
 	}
-	value, err := seal(c.Sealer(), keyTickets, nextTickets(cur))
+	value, err := record.Seal(c.Sealer(), record.KeyTickets, record.NextTickets(cur))
 	if err != nil {
 		return err
 	}
-	return c.commit(ctx, c.Name(), "rotate tickets", []consensus.Op{{Key: keyTickets, Value: value, IfVersion: &version}})
+	return c.entries.Commit(ctx, c.Name(), "rotate tickets", []consensus.Op{{Key: record.KeyTickets, Value: value, IfVersion: &version}})
 }
 
 // cleanUp deletes tokens that ended long ago, and records of nodes that left so
@@ -358,7 +330,7 @@ func (lt *leaderTasks) rotateTickets(ctx context.Context, c *Cluster) error {
 func (lt *leaderTasks) cleanUp(ctx context.Context, c *Cluster) error {
 	snap, now := c.Store().Snapshot(), time.Now()
 	var ops []consensus.Op
-	for e := range snap.Kind(kindToken) {
+	for e := range snap.Kind(record.KindToken) {
 		t, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil {
 			continue
@@ -367,14 +339,14 @@ func (lt *leaderTasks) cleanUp(ctx context.Context, c *Cluster) error {
 			ops = append(ops, consensus.Op{Key: e.Key, IfVersion: &e.Version})
 		}
 	}
-	for e := range snap.Kind(kindNode) {
-		r, err := unmarshal[Record](e.Key, e.Value)
-		if err == nil && !r.member() && now.Sub(r.Left) > leftFor {
+	for e := range snap.Kind(record.KindNode) {
+		r, err := record.Unmarshal[record.Node](e.Key, e.Value)
+		if err == nil && !r.Member() && now.Sub(r.Left) > leftFor {
 			ops = append(ops, consensus.Op{Key: e.Key, IfVersion: &e.Version})
 		}
 	}
 	if len(ops) == 0 {
 		return nil
 	}
-	return c.commit(ctx, c.Name(), "tidy", ops)
+	return c.entries.Commit(ctx, c.Name(), "tidy", ops)
 }

@@ -8,6 +8,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 )
 
@@ -122,8 +123,8 @@ func majorityConfirms(answers map[string][]string) bool {
 // selfDeparted reports whether this node has learned that it is no longer a
 // member. Its vote may still count.
 func (c *Cluster) selfDeparted() bool {
-	r, ok := record(c.Store().Snapshot(), c.ID())
-	return ok && !r.member()
+	r, ok := record.FindNode(c.Store().Snapshot(), c.ID())
+	return ok && !r.Member()
 }
 
 // leaveError returns why this node could not leave: over is why it stopped
@@ -182,12 +183,12 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*api.Em
 	if caller := rpc.Caller(ctx); caller.Node != req.ID {
 		return nil, api.Errorf(api.Invalid, "node %.40q may not request the departure of %.40q", caller.Node, req.ID)
 	}
-	snap, err := c.currentSnapshot(ctx)
+	snap, err := c.entries.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// The answer to an earlier request may have been lost: what was agreed is not refused.
-	if r, ok := record(snap, req.ID); ok && !r.member() {
+	if r, ok := record.FindNode(snap, req.ID); ok && !r.Member() {
 		return &api.Empty{}, c.awaitRemoval(ctx, req.ID)
 	}
 	switch err := c.checkQuorumWithout(ctx, req.ID); {

@@ -10,6 +10,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 )
 
@@ -22,21 +23,21 @@ func TestMembersBelowALevel(t *testing.T) {
 	put(t, a, "x", "1")
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	note := func(r Record) {
+	note := func(r record.Node) {
 		t.Helper()
-		r.Format, r.Cluster, r.Gossip = recordFormat, "127.0.0.1:1", "127.0.0.1:1"
+		r.Format, r.Cluster, r.Gossip = record.Format, "127.0.0.1:1", "127.0.0.1:1"
 		eventually(t, "the record of "+r.Name, func() string {
-			if err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(a.c.Store().Snapshot(), r)}); err != nil {
+			if err := a.c.entries.Commit(ctx, "test", "test", []consensus.Op{record.PutNode(a.c.Store().Snapshot(), r)}); err != nil {
 				return err.Error()
 			}
 			return ""
 		})
 	}
-	old := Record{ID: "00000000000000000000000000000001", Name: "old", Version: "v1", Level: LevelGroups - 1}
+	old := record.Node{ID: "00000000000000000000000000000001", Name: "old", Version: "v1", Level: record.LevelGroups - 1}
 	note(old)
-	note(Record{ID: "00000000000000000000000000000002", Name: "new", Version: "v2", Level: LevelGroups})
-	note(Record{ID: "00000000000000000000000000000003", Name: "gone", Version: "v1", Left: time.Now()})
-	for level, want := range map[int][]string{0: nil, LevelKafka: {"old (v1)"}, LevelGroups + 1: {"new (v2)", "old (v1)"}} {
+	note(record.Node{ID: "00000000000000000000000000000002", Name: "new", Version: "v2", Level: record.LevelGroups})
+	note(record.Node{ID: "00000000000000000000000000000003", Name: "gone", Version: "v1", Left: time.Now()})
+	for level, want := range map[int][]string{0: nil, record.LevelKafka: {"old (v1)"}, record.LevelGroups + 1: {"new (v2)", "old (v1)"}} {
 		if got := a.c.MembersBelow(level); !slices.Equal(got, want) {
 			t.Errorf("level %d is lacking on %q, want %q", level, got, want)
 		}
@@ -68,7 +69,7 @@ func TestMembersBelowALevel(t *testing.T) {
 		}
 		return ""
 	})
-	old.Level = LevelGroups
+	old.Level = record.LevelGroups
 	note(old)
 	eventually(t, "changes to go together when all know groups", func() string {
 		if got := entries(); got >= n {
@@ -132,7 +133,7 @@ func TestNodeCanOnlyRequestItsOwnDeparture(t *testing.T) {
 	); !errors.As(err, &refusal) || refusal.Code != api.Invalid {
 		t.Errorf("a node asks to take another one out: %v", err)
 	}
-	if r, ok := record(lead.c.Store().Snapshot(), rest[1].c.ID()); !ok || !r.member() {
+	if r, ok := record.FindNode(lead.c.Store().Snapshot(), rest[1].c.ID()); !ok || !r.Member() {
 		t.Errorf("the other one is out: %+v", r)
 	}
 }

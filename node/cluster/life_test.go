@@ -14,6 +14,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/trust"
 )
 
@@ -41,7 +42,7 @@ func TestAllNodesMayReturnAtOtherAddresses(t *testing.T) {
 		waitEntry(t, m, "x", "after")
 	}
 	eventually(t, "records have the new addresses", func() string {
-		for _, r := range records(all[0].c.Store().Snapshot()) {
+		for _, r := range record.Nodes(all[0].c.Store().Snapshot()) {
 			if !strings.HasPrefix(r.Cluster, "127.0.1.") {
 				return r.Name + " is at " + r.Cluster
 			}
@@ -78,7 +79,7 @@ func TestNewLeaderAfterTheLeaderDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.c.waitIndex(ctx, index); err != nil {
+		if _, err := m.c.entries.WaitIndex(ctx, index); err != nil {
 			t.Fatal(err)
 		}
 		waitEntry(t, m, "1", "without "+lead.cfg.Name)
@@ -233,7 +234,7 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 	}
 	all = append(others(all, wiped), again)
 	waitVoters(t, 3, all...)
-	if r, ok := record(lead.c.Store().Snapshot(), was); !ok || r.member() {
+	if r, ok := record.FindNode(lead.c.Store().Snapshot(), was); !ok || r.Member() {
 		t.Errorf("the old node is a member: %+v", r)
 	}
 	eventually(t, "the old node to go from Raft's configuration", func() string {
@@ -302,8 +303,8 @@ func TestANodeThatIsUpAndSilentIsNotReplaced(t *testing.T) {
 	elsewhere := there.c.announcement()
 	elsewhere.Cluster = "127.0.0.1:1"
 	elsewhere.Last = trust.Incarnation{Starts: elsewhere.Last.Starts + 1, Instance: "another"}
-	old := func() Record {
-		r, _ := record(lead.c.Store().Snapshot(), there.c.ID())
+	old := func() record.Node {
+		r, _ := record.FindNode(lead.c.Store().Snapshot(), there.c.ID())
 		return r
 	}
 	eventually(t, "the leader to know where it is", func() string {
@@ -567,8 +568,8 @@ func TestUnknownFormatStopsTheNode(t *testing.T) {
 		}
 		return ""
 	})
-	ops := []consensus.Op{{Key: keyNode("x"), Value: []byte(`{"format":99}`)}}
-	if err := a.c.commit(context.Background(), "test", "from the future", ops); err != nil {
+	ops := []consensus.Op{{Key: record.NodeKey("x"), Value: []byte(`{"format":99}`)}}
+	if err := a.c.entries.Commit(context.Background(), "test", "from the future", ops); err != nil {
 		t.Fatal(err)
 	}
 	a.endsWith(consensus.ErrFormat)

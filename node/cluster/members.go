@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"penstock/node/cluster/record"
 )
 
 // The roles of a member.
@@ -69,11 +71,11 @@ func (e gossipEntry) isUpAt(address string) bool {
 // mergeMembers combines Raft's configuration, the records and gossip. The first
 // two alone say who is a member; gossip reports where a member is and how it is
 // doing.
-func mergeMembers(self, leader string, servers []server, nodes []Record, gossip map[string]gossipEntry) []Member {
+func mergeMembers(self, leader string, servers []server, nodes []record.Node, gossip map[string]gossipEntry) []Member {
 	all := map[string]*Member{}
 	gone := map[string]bool{}
 	for _, r := range nodes {
-		if !r.member() {
+		if !r.Member() {
 			gone[r.ID] = true
 			continue
 		}
@@ -128,4 +130,10 @@ func findMember(list []Member, nameOrID string) (Member, bool) {
 		}
 	}
 	return Member{}, false
+}
+
+// MembersBelow names the other members below a level, with the versions that
+// they run (record.MembersBelow).
+func (c *Cluster) MembersBelow(level int) []string {
+	return record.MembersBelow(c.Store().Snapshot(), c.ID(), level)
 }

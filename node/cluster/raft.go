@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -91,32 +90,6 @@ func (c *Cluster) servers() ([]server, uint64) {
 		list[i] = server{s.ID, s.Voter}
 	}
 	return list, index
-}
-
-// commit commits a change of internal entries, on the leader.
-func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.Op) error {
-	b := &consensus.Batch{Ops: ops, Note: consensus.Note{Who: who, What: what, At: time.Now().UTC()}}
-	_, _ = rand.Read(b.ID[:]) // never fails
-	_, err := c.Store().Commit(ctx, b)
-	return err
-}
-
-// currentSnapshot returns a snapshot with everything that was agreed before the
-// call, on the leader.
-func (c *Cluster) currentSnapshot(ctx context.Context) (consensus.Snapshot, error) {
-	index, err := c.Store().ReadIndex(ctx)
-	if err != nil {
-		return consensus.Snapshot{}, err
-	}
-	return c.waitIndex(ctx, index)
-}
-
-// waitIndex waits for a snapshot of at least an index.
-func (c *Cluster) waitIndex(ctx context.Context, index uint64) (consensus.Snapshot, error) {
-	if snap := c.Store().Snapshot(); snap.Index() >= index {
-		return snap, nil
-	}
-	return c.Store().Wait(ctx, index-1)
 }
 
 // watchLeader records each change of the leader.

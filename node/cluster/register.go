@@ -27,7 +27,7 @@ func (c *Cluster) Register(s *rpc.Server) {
 	rpc.Handle(s, api.MethodTokenNew, api.RoleAdmin, OnLeader(c, c.createToken), rpc.Changing())
 	rpc.Handle(s, api.MethodRevoke, api.RoleAdmin, retryUnknown(OnLeader(c, c.revoke)), rpc.Changing())
 	rpc.Handle(s, api.MethodTokens, api.RoleAdmin, OnLeader(c, func(ctx context.Context, _ *api.Empty) (*api.Tokens, error) {
-		if _, err := c.currentSnapshot(ctx); err != nil {
+		if _, err := c.entries.Current(ctx); err != nil {
 			return nil, err
 		}
 		list := c.Tokens()

@@ -7,6 +7,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 )
 
 // Remove takes a node that will not come back out of the cluster. Unless
@@ -19,7 +20,7 @@ func (c *Cluster) Remove(ctx context.Context, req *api.RemoveRequest) (*api.Empt
 }
 
 func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
-	snap, err := c.currentSnapshot(ctx)
+	snap, err := c.entries.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +56,8 @@ func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empt
 func (c *Cluster) findDeparting(snap consensus.Snapshot, nameOrID string) (id string, ok bool) {
 	servers, _ := c.servers()
 	for _, s := range servers {
-		r, known := record(snap, s.id)
-		if known && !r.member() && (r.ID == nameOrID || r.Name == nameOrID) {
+		r, known := record.FindNode(snap, s.id)
+		if known && !r.Member() && (r.ID == nameOrID || r.Name == nameOrID) {
 			return r.ID, true
 		}
 	}

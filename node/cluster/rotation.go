@@ -8,6 +8,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -26,31 +27,31 @@ import (
 var errRotating = errors.New("a rotation is under way")
 
 // beginGossip begins a rotation by adding the next gossip key.
-func beginGossip(cur gossipSecret, key []byte) (gossipSecret, error) {
-	if cur.Phase != phaseDone || len(cur.Keys) != 1 {
+func beginGossip(cur record.GossipSecret, key []byte) (record.GossipSecret, error) {
+	if cur.Phase != record.PhaseDone || len(cur.Keys) != 1 {
 		return cur, errRotating
 	}
-	return gossipSecret{Format: recordFormat, Keys: [][]byte{cur.Keys[0], key}, Phase: phaseAdd}, nil
+	return record.GossipSecret{Format: record.Format, Keys: [][]byte{cur.Keys[0], key}, Phase: record.PhaseAdd}, nil
 }
 
 // nextGossip returns the step after cur, which is in the store since version;
 // waits lists the nodes that have not applied cur. It does not wait for nodes
 // that are down: they get the current keys through Raft, which needs no gossip.
-func nextGossip(cur gossipSecret, version uint64, nodes []Record, up func(id string) bool) (next gossipSecret, waits []string, ok bool) {
-	if cur.Phase == phaseDone || len(cur.Keys) != 2 {
+func nextGossip(cur record.GossipSecret, version uint64, nodes []record.Node, up func(id string) bool) (next record.GossipSecret, waits []string, ok bool) {
+	if cur.Phase == record.PhaseDone || len(cur.Keys) != 2 {
 		return cur, nil, false
 	}
 	for _, r := range nodes {
-		if r.member() && up(r.ID) && r.Trust < version {
+		if r.Member() && up(r.ID) && r.Trust < version {
 			waits = append(waits, r.Name)
 		}
 	}
 	if len(waits) > 0 {
 		return cur, waits, false
 	}
-	next = gossipSecret{Format: recordFormat}
-	if cur.Phase == phaseAdd {
-		next.Keys, next.Phase = cur.Keys, phaseUse
+	next = record.GossipSecret{Format: record.Format}
+	if cur.Phase == record.PhaseAdd {
+		next.Keys, next.Phase = cur.Keys, record.PhaseUse
 	} else {
 		next.Keys = cur.Keys[1:]
 	}
@@ -61,9 +62,9 @@ func nextGossip(cur gossipSecret, version uint64, nodes []Record, up func(id str
 // CA. The old CA is trusted until there are none, since a node that is down
 // comes back with a certificate of it. A node that will not come back has to be
 // removed.
-func membersOnOldCA(newest string, nodes []Record) (names []string) {
+func membersOnOldCA(newest string, nodes []record.Node) (names []string) {
 	for _, r := range nodes {
-		if r.member() && r.Issuer != newest {
+		if r.Member() && r.Issuer != newest {
 			names = append(names, r.Name)
 		}
 	}
@@ -77,7 +78,7 @@ func (c *Cluster) Rotate(ctx context.Context, req *api.RotateRequest) (*api.Empt
 }
 
 func (c *Cluster) rotate(ctx context.Context, req *api.RotateRequest) (*api.Empty, error) {
-	snap, err := c.currentSnapshot(ctx)
+	snap, err := c.entries.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func (c *Cluster) rotate(ctx context.Context, req *api.RotateRequest) (*api.Empt
 }
 
 func (c *Cluster) rotateGossip(ctx context.Context, snap consensus.Snapshot) error {
-	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
+	cur, version, ok, err := record.Unseal[record.GossipSecret](c.Sealer(), snap, record.KeyGossip)
 	if err != nil || !ok {
 		return errors.Join(err, errRotating)
 	}
@@ -105,16 +106,16 @@ func (c *Cluster) rotateGossip(ctx context.Context, snap consensus.Snapshot) err
 	if err != nil {
 		return err
 	}
-	value, err := seal(c.Sealer(), keyGossip, next)
+	value, err := record.Seal(c.Sealer(), record.KeyGossip, next)
 	if err != nil {
 		return err
 	}
-	return c.commit(ctx, cmp.Or(rpc.Caller(ctx).Name, c.Name()), "rotate gossip",
-		[]consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
+	return c.entries.Commit(ctx, cmp.Or(rpc.Caller(ctx).Name, c.Name()), "rotate gossip",
+		[]consensus.Op{{Key: record.KeyGossip, Value: value, IfVersion: &version}})
 }
 
 func (c *Cluster) rotateCA(ctx context.Context, snap consensus.Snapshot) error {
-	s, version, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
+	s, version, ok, err := record.Unseal[record.CASecret](c.Sealer(), snap, record.KeyCA)
 	if err != nil || !ok {
 		return errors.Join(err, errRotating)
 	}
@@ -129,5 +130,5 @@ func (c *Cluster) rotateCA(ctx context.Context, snap consensus.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	return c.putCA(ctx, snap, next, version, "rotate ca")
+	return c.entries.PutCA(ctx, snap, next, version, "rotate ca")
 }

@@ -11,6 +11,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -49,7 +50,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	index, err := c.Read(ctx)
 	snap := consensus.Snapshot{}
 	if err == nil {
-		snap, err = c.waitIndex(ctx, index)
+		snap, err = c.entries.WaitIndex(ctx, index)
 	}
 	if err != nil {
 		c.log.Debug("cannot look up a token", "id", id, "error", err)
@@ -61,7 +62,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 }
 
 func (c *Cluster) tokenIn(snap consensus.Snapshot, id string) (trust.TokenRecord, bool) {
-	e, ok := snap.Get(keyToken(id))
+	e, ok := snap.Get(record.TokenKey(id))
 	if !ok {
 		return trust.TokenRecord{}, false
 	}
@@ -129,7 +130,7 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 // and that there are fewer than maxTokens.
 func (c *Cluster) freeTokenName(snap consensus.Snapshot, name string) error {
 	n := 0
-	for e := range snap.Kind(kindToken) {
+	for e := range snap.Kind(record.KindToken) {
 		n++
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err == nil && name != "" && r.Name == name && r.Valid(time.Now()) == nil {
@@ -160,14 +161,14 @@ func (c *Cluster) createToken(ctx context.Context, req *api.TokenCreateRequest) 
 	if req.Name == "" {
 		req.Name = string(req.Role) + "-" + trust.NewNodeID()[:4]
 	}
-	snap, err := c.currentSnapshot(ctx)
+	snap, err := c.entries.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.freeTokenName(snap, req.Name); err != nil {
 		return nil, err
 	}
-	ca, err := c.signer(snap)
+	ca, err := c.entries.Signer(snap)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +182,7 @@ func (c *Cluster) createToken(ctx context.Context, req *api.TokenCreateRequest) 
 		return nil, err
 	}
 	var none uint64
-	if err := c.commit(ctx, by, "token create", []consensus.Op{{Key: keyToken(r.ID), Value: value, IfVersion: &none}}); err != nil {
+	if err := c.entries.Commit(ctx, by, "token create", []consensus.Op{{Key: record.TokenKey(r.ID), Value: value, IfVersion: &none}}); err != nil {
 		return nil, err
 	}
 	return &api.TokenCreated{ID: r.ID, Token: t.Reveal()}, nil
@@ -191,7 +192,7 @@ func (c *Cluster) createToken(ctx context.Context, req *api.TokenCreateRequest) 
 func (c *Cluster) Tokens() api.Tokens {
 	now := c.now()
 	list := api.Tokens{}
-	for e := range c.Store().Snapshot().Kind(kindToken) {
+	for e := range c.Store().Snapshot().Kind(record.KindToken) {
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil {
 			continue
@@ -217,14 +218,14 @@ func (c *Cluster) revoke(ctx context.Context, req *api.TokenRevokeRequest) (*api
 	if t, err := trust.ParseToken(want); err == nil { // the whole token works as well
 		want = t.ID
 	}
-	snap, err := c.currentSnapshot(ctx)
+	snap, err := c.entries.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	var ops []consensus.Op
 	found := false
-	for e := range snap.Kind(kindToken) {
+	for e := range snap.Kind(record.KindToken) {
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil || r.ID != want && r.Name != want {
 			continue
@@ -245,7 +246,7 @@ func (c *Cluster) revoke(ctx context.Context, req *api.TokenRevokeRequest) (*api
 	case len(ops) == 0:
 		return &api.Empty{}, nil
 	}
-	err = c.commit(ctx, cmp.Or(rpc.Caller(ctx).Name, c.Name()), "token revoke", ops)
+	err = c.entries.Commit(ctx, cmp.Or(rpc.Caller(ctx).Name, c.Name()), "token revoke", ops)
 	if errors.Is(err, consensus.ErrVersion) {
 		return nil, api.Errorf(api.Unavailable, "the token has just changed: try again")
 	}

@@ -16,6 +16,7 @@ import (
 	"penstock/consensus"
 	"penstock/gossip"
 	"penstock/node/api"
+	"penstock/node/cluster/record"
 	"penstock/node/mux"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -25,7 +26,7 @@ import (
 // time.
 func signedAt(t *testing.T, by *Cluster, id *trust.Identity, at time.Time) *trust.Identity {
 	t.Helper()
-	ca, err := by.signer(by.Store().Snapshot())
+	ca, err := by.entries.Signer(by.Store().Snapshot())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,9 +416,9 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	for i := range 16 {
-		r := Record{Format: recordFormat, ID: fmt.Sprintf("%032x", i), Name: fmt.Sprintf("n%d", i), Joined: time.Now().UTC()}
-		put := func(ctx context.Context, r Record) error {
-			return a.c.commit(ctx, "test", "test", []consensus.Op{{Key: keyNode(r.ID), Value: marshal(r)}})
+		r := record.Node{Format: record.Format, ID: fmt.Sprintf("%032x", i), Name: fmt.Sprintf("n%d", i), Joined: time.Now().UTC()}
+		put := func(ctx context.Context, r record.Node) error {
+			return a.c.entries.Commit(ctx, "test", "test", []consensus.Op{{Key: record.NodeKey(r.ID), Value: record.Marshal(r)}})
 		}
 		if err := put(ctx, r); err != nil {
 			t.Fatal(err)
@@ -428,12 +429,12 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 			for n := 0; changing.Err() == nil; n++ {
 				// As announcements do it: never after the node has left.
 				snap := a.c.Store().Snapshot()
-				now, _ := record(snap, r.ID)
-				if !now.member() {
+				now, _ := record.FindNode(snap, r.ID)
+				if !now.Member() {
 					break
 				}
 				now.Version = fmt.Sprintf("1.0.%d", n)
-				err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(snap, now)})
+				err := a.c.entries.Commit(ctx, "test", "test", []consensus.Op{record.PutNode(snap, now)})
 				if err != nil && !errors.Is(err, consensus.ErrVersion) {
 					done <- err
 					return
@@ -446,7 +447,7 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 		if err := errors.Join(err, <-done); err != nil {
 			t.Fatal(err)
 		}
-		if now, ok := record(a.c.Store().Snapshot(), r.ID); !ok || now.member() {
+		if now, ok := record.FindNode(a.c.Store().Snapshot(), r.ID); !ok || now.Member() {
 			t.Fatalf("after it was removed: %+v", now)
 		}
 	}

@@ -6,34 +6,21 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/node/cluster/record"
 )
-
-func TestRecordOfAnUnknownFormatIsRefused(t *testing.T) {
-	k := keyNode("1")
-	good := Record{Format: recordFormat, ID: "1", Name: "a"}
-	if r, err := unmarshal[Record](k, marshal(good)); err != nil || r != good {
-		t.Fatalf("got %+v, %v", r, err)
-	}
-	for _, bad := range []string{`{"format":2}`, `{}`, `[]`, ``, `{"format":1,"name":5}`} {
-		if _, err := unmarshal[Record](k, []byte(bad)); !errors.Is(err, consensus.ErrFormat) {
-			t.Errorf("%s: got %v, want ErrFormat", bad, err)
-		}
-	}
-}
 
 func TestGossipKeyRotatesInThreeSteps(t *testing.T) {
 	up := func(id string) bool { return id != "down" }
-	nodes := []Record{
+	nodes := []record.Node{
 		{ID: "1", Name: "a", Trust: 10}, {ID: "2", Name: "b", Trust: 9}, {ID: "down", Name: "c"}, {ID: "left", Left: time.Unix(1, 0)},
 	}
-	cur := gossipSecret{Keys: [][]byte{[]byte("old")}}
+	cur := record.GossipSecret{Keys: [][]byte{[]byte("old")}}
 	if _, _, ok := nextGossip(cur, 10, nodes, up); ok {
 		t.Fatal("a step without a rotation")
 	}
 	cur, err := beginGossip(cur, []byte("new"))
-	if err != nil || string(cur.ring()[0]) != "old" || len(cur.ring()) != 2 {
-		t.Fatalf("add: %q, %v", cur.ring(), err)
+	if err != nil || string(cur.Ring()[0]) != "old" || len(cur.Ring()) != 2 {
+		t.Fatalf("add: %q, %v", cur.Ring(), err)
 	}
 	if _, err := beginGossip(cur, []byte("newer")); !errors.Is(err, errRotating) {
 		t.Fatalf("begun twice: %v", err)
@@ -43,17 +30,17 @@ func TestGossipKeyRotatesInThreeSteps(t *testing.T) {
 	}
 	nodes[1].Trust = 10
 	cur, _, ok := nextGossip(cur, 10, nodes, up)
-	if !ok || string(cur.ring()[0]) != "new" || string(cur.ring()[1]) != "old" {
-		t.Fatalf("use: %q %v", cur.ring(), ok)
+	if !ok || string(cur.Ring()[0]) != "new" || string(cur.Ring()[1]) != "old" {
+		t.Fatalf("use: %q %v", cur.Ring(), ok)
 	}
 	cur, _, ok = nextGossip(cur, 10, nodes, up)
-	if !ok || len(cur.ring()) != 1 || string(cur.ring()[0]) != "new" || cur.Phase != phaseDone {
-		t.Fatalf("drop: %q %v", cur.ring(), ok)
+	if !ok || len(cur.Ring()) != 1 || string(cur.Ring()[0]) != "new" || cur.Phase != record.PhaseDone {
+		t.Fatalf("drop: %q %v", cur.Ring(), ok)
 	}
 }
 
 func TestTheOldCAStaysForNodesThatAreDown(t *testing.T) {
-	nodes := []Record{
+	nodes := []record.Node{
 		{ID: "1", Name: "a", Issuer: "new"}, {ID: "2", Name: "down", Issuer: "old"}, {ID: "3", Name: "left", Left: time.Unix(1, 0)},
 	}
 	if got := membersOnOldCA("new", nodes); !slices.Equal(got, []string{"down"}) {
@@ -63,7 +50,7 @@ func TestTheOldCAStaysForNodesThatAreDown(t *testing.T) {
 
 func TestMembersComeFromRaftAndRecords(t *testing.T) {
 	now := time.Now()
-	nodes := []Record{
+	nodes := []record.Node{
 		{ID: "1", Name: "a", Cluster: "h1:1"}, {ID: "2", Name: "b", Cluster: "h2:1"}, {ID: "3", Name: "c"},
 		{ID: "4", Name: "gone", Left: now},
 	}

@@ -1,8 +1,10 @@
-package cluster
+package record
 
 import (
 	"fmt"
 	"slices"
+
+	"penstock/consensus"
 )
 
 // A level says which resources a version of the program understands. A node
@@ -18,16 +20,16 @@ const (
 	LevelPolicies = 2
 	// LevelRequests adds http of Listeners and http.upgrades of Services.
 	LevelRequests = 3
-	// ownLevel is the level of this version. A change that brings a kind, a
+	// OwnLevel is the level of this version. A change that brings a kind, a
 	// field or a value which the previous release refuses adds a level.
-	ownLevel = LevelRequests
+	OwnLevel = LevelRequests
 )
 
-// MembersBelow names the other members below a level, with the versions that
-// they run. Members that are down count, since they come back as they were.
-func (c *Cluster) MembersBelow(level int) (nodes []string) {
-	for _, r := range records(c.Store().Snapshot()) {
-		if r.member() && r.ID != c.ID() && r.Level < level {
+// MembersBelow names the members below a level other than self, with the versions
+// that they run. Members that are down count, since they come back as they were.
+func MembersBelow(v consensus.Snapshot, self string, level int) (nodes []string) {
+	for _, r := range Nodes(v) {
+		if r.Member() && r.ID != self && r.Level < level {
 			nodes = append(nodes, fmt.Sprintf("%s (%s)", r.Name, r.Version))
 		}
 	}
