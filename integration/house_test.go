@@ -35,11 +35,13 @@ var mayImport = map[string][]string{
 // top-level folders, and packages of node by name. Tests may also import
 // forTests.
 var mayImportOfNode = map[string][]string{
-	"node/api":            {"routing"},
-	"node/cluster/record": {"consensus", "node/trust"},
-	"node/dataplane":      {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
-	"node/kinds":          {"kafka", "routing", "node/api", "node/cluster/record"},
-	"node/lifecycle":      {},
+	"node/api":              {"routing"},
+	"node/cluster/record":   {"consensus", "node/trust"},
+	"node/cluster/rotation": {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record"},
+	"node/cluster/token":    {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record"},
+	"node/dataplane":        {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
+	"node/kinds":            {"kafka", "routing", "node/api", "node/cluster/record"},
+	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
 		"node/kinds", "node/lifecycle", "node/rollout",

@@ -14,6 +14,7 @@ import (
 	"penstock/consensus/membership"
 	"penstock/node/api"
 	"penstock/node/cluster/record"
+	"penstock/node/cluster/rotation"
 	"penstock/node/trust"
 )
 
@@ -295,7 +296,7 @@ func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token
 	if err != nil {
 		return nil, err
 	}
-	tickets, err := record.Seal(ring, record.KeyTickets, record.NextTickets(record.TicketSecret{}))
+	tickets, err := record.Seal(ring, record.KeyTickets, rotation.NextTickets(record.TicketSecret{}))
 	if err != nil {
 		return nil, err
 	}

@@ -155,7 +155,7 @@ func TestFounderRemovedBeforeItBeganLearnsOfIt(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	eventually(t, "it to be removed", func() string { // not before the two that are left have probed each other
-		_, err := left[0].c.Remove(ctx, &api.RemoveRequest{Node: away.cfg.Name})
+		_, err := left[0].remove(ctx, &api.RemoveRequest{Node: away.cfg.Name})
 		if err != nil && !refusedAs(err, api.NotFound) {
 			return err.Error()
 		}

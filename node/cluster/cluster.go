@@ -44,6 +44,7 @@ import (
 	"penstock/gossip"
 	"penstock/node/api"
 	"penstock/node/cluster/record"
+	"penstock/node/cluster/token"
 	"penstock/node/mux"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -74,7 +75,7 @@ type Cluster struct {
 	announceWake chan struct{} // capacity 1; wakes announce
 	leadWake     chan struct{} // capacity 1; wakes lead
 	recordsMu    sync.Mutex    // serializes changes of node records on the leader
-	tokenLookups chan struct{} // semaphore: reads at the leader for unknown tokens
+	tokens       *token.Registry
 
 	cache  cache
 	probes livenessProbes
@@ -113,11 +114,12 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	now := time.Now()
 	c := &Cluster{
 		cfg: cfg, log: cfg.Log, opened: now, newIdentity: fresh,
-		announceWake: make(chan struct{}, 1), leadWake: make(chan struct{}, 1), tokenLookups: make(chan struct{}, 4),
+		announceWake: make(chan struct{}, 1), leadWake: make(chan struct{}, 1),
 		leader: leader{since: now}, changed: make(chan struct{}), upStates: map[string]upState{},
 	}
 	c.id.Store(id)
 	c.entries = record.Store{Replica: c.replica.Load, Identity: c.id.Load}
+	c.tokens = token.New(token.Config{Entries: c.entries, Now: c.now, Read: c.Read, Log: c.log})
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.connServers.open = make(chan struct{})
 	c.pool = rpc.NewPool(rpc.PoolConfig{Dial: c.dialNode})
@@ -293,6 +295,16 @@ func (c *Cluster) Read(ctx context.Context) (uint64, error) {
 
 // ServeConns sets the server that answers requests on the cluster port.
 func (c *Cluster) ServeConns(s *rpc.Server) { c.connServers.serve(s) }
+
+// Authenticate returns the principal of a token. Its errors do not contain any
+// of the token.
+func (c *Cluster) Authenticate(ctx context.Context, text string) (api.Principal, error) {
+	return c.tokens.Authenticate(ctx, text)
+}
+
+// Check returns an error if a principal's token is no longer valid, as far as
+// this node knows. It sends no requests.
+func (c *Cluster) Check(p api.Principal) error { return c.tokens.Check(p) }
 
 // fail logs the first fatal error and passes it to Config.Stop.
 func (c *Cluster) fail(err error) {

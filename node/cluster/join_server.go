@@ -24,7 +24,7 @@ const maxNodes = 2000
 // it: the proof is bound to the connection and has to be checked here. The
 // leader does the rest.
 func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult, error) {
-	key, token, err := c.verifyProof(ctx, req.TokenID, req.Proof)
+	key, token, err := c.tokens.VerifyProof(ctx, req.TokenID, req.Proof)
 	if err != nil {
 		return nil, err
 	}
@@ -44,27 +44,6 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 		Proof: proof, Cluster: c.ClusterID(), CAs: res.CAs, Certificate: res.Certificate,
 		Keyring: c.Sealer().Marshal(), Gossip: res.Gossip, Peers: peers[:min(len(peers), maxPeers)],
 	}, nil
-}
-
-// verifyProof verifies the caller's proof that it knows a join token.
-func (c *Cluster) verifyProof(ctx context.Context, tokenID string, proof []byte) (key []byte, t trust.TokenRecord, err error) {
-	unknown := api.Errorf(api.Unauthenticated, "unknown token: it is for another cluster, "+
-		"or expired or was revoked long ago: create one with penstock token create --role join")
-	t, ok, err := c.tokenRecord(ctx, tokenID)
-	if err != nil {
-		return nil, t, err
-	}
-	if !ok {
-		return nil, t, unknown
-	}
-	key, ok = t.ProofKey()
-	if !ok || trust.Check(key, trust.Dialer, rpc.TLS(ctx), proof) != nil {
-		return nil, t, unknown
-	}
-	if err := t.Valid(c.now()); err != nil {
-		return nil, t, api.Errorf(api.Unauthenticated, "%v: create another with penstock token create --role join", err)
-	}
-	return key, t, nil
 }
 
 // handleAdmit makes a node a member, on the leader. It only writes the record;

@@ -8,6 +8,7 @@ import (
 	"penstock/consensus"
 	"penstock/consensus/membership"
 	"penstock/node/cluster/record"
+	"penstock/node/cluster/rotation"
 	"penstock/node/trust"
 )
 
@@ -17,9 +18,6 @@ const (
 	// closeEnough is how many log entries a node may be behind and still become
 	// a voter.
 	closeEnough = 1000
-	// ticketsEvery is the age at which the newest session ticket key is
-	// replaced.
-	ticketsEvery = 24 * time.Hour
 	// expiredFor is how long an expired or revoked token is still listed.
 	expiredFor = 7 * 24 * time.Hour
 	// leftFor is how long the record of a node that has left is kept: as long
@@ -33,10 +31,11 @@ type leaderTasks struct {
 	// lastTick is when the tasks of each tick were last due, lastCleanup when
 	// cleanUp was.
 	lastTick, lastCleanup time.Time
-	// tickets is the version of the ticket keys that this leader has seen,
-	// ticketsAt since when, by its own clock.
-	tickets   uint64
-	ticketsAt time.Time
+	rotation              rotation.Steps
+}
+
+func (c *Cluster) newLeaderTasks() leaderTasks {
+	return leaderTasks{logged: logOnce{}, rotation: rotation.Steps{Entries: c.entries, Log: c.log}}
 }
 
 // lead performs the leader's tasks while this node leads: about once a second,
@@ -44,12 +43,12 @@ type leaderTasks struct {
 func (c *Cluster) lead() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
-	tasks := leaderTasks{logged: logOnce{}}
+	tasks := c.newLeaderTasks()
 	for {
 		if c.Store().Leadership().Ready {
 			tasks.runDue(c, time.Now())
 		} else {
-			tasks = leaderTasks{logged: logOnce{}}
+			tasks = c.newLeaderTasks()
 		}
 		select {
 		case <-ticker.C:
@@ -81,7 +80,7 @@ func (lt *leaderTasks) runDue(c *Cluster, now time.Time) {
 	if now.Sub(lt.lastTick) >= c.cfg.Timing.Tick {
 		lt.lastTick = now
 		due = append(due, leaderTask{"gossip key", lt.advanceGossipKey}, leaderTask{"CA", lt.retireOldCA},
-			leaderTask{"tickets", lt.rotateTickets})
+			leaderTask{"tickets", func(ctx context.Context, _ *Cluster) error { return lt.rotation.RotateTickets(ctx) }})
 	}
 	if now.Sub(lt.lastCleanup) >= cleanupInterval {
 		lt.lastCleanup = now
@@ -254,77 +253,6 @@ func (c *Cluster) markDeparted(ctx context.Context, id, what string) error {
 	}
 }
 
-// advanceGossipKey takes the next step of the gossip key's rotation when it is
-// due.
-func (lt *leaderTasks) advanceGossipKey(ctx context.Context, c *Cluster) error {
-	snap := c.Store().Snapshot()
-	cur, version, ok, err := record.Unseal[record.GossipSecret](c.Sealer(), snap, record.KeyGossip)
-	if err != nil || !ok {
-		return err
-	}
-	entries := c.gossipEntries()
-	up := func(id string) bool { return id == c.ID() || entries[id].state == StateUp }
-	next, _, ok := nextGossip(cur, version, c.cache.recordsIn(snap), up)
-	if !ok {
-		return nil
-	}
-	value, err := record.Seal(c.Sealer(), record.KeyGossip, next)
-	if err != nil {
-		return err
-	}
-	c.log.Info("gossip key rotation: next step", "step", next.Phase)
-	return c.entries.Commit(ctx, c.Name(), "rotate gossip", []consensus.Op{{Key: record.KeyGossip, Value: value, IfVersion: &version}})
-}
-
-// retireOldCA retires the old CA once no member's certificate is signed by it
-// any more.
-func (lt *leaderTasks) retireOldCA(ctx context.Context, c *Cluster) error {
-	if len(c.id.Load().Bundle()) == 1 {
-		return nil // there is no old CA
-	}
-	snap := c.Store().Snapshot()
-	s, version, ok, err := record.Unseal[record.CASecret](c.Sealer(), snap, record.KeyCA)
-	if err != nil || !ok {
-		return err
-	}
-	ca, err := trust.ParseCA(s.CA)
-	if err != nil || !ca.Rotating() {
-		return err
-	}
-	if late := membersOnOldCA(record.IssuerID(ca), c.cache.recordsIn(snap)); len(late) > 0 {
-		lt.logged.warn(c.log, "the old CA stays trusted until these nodes have certificates of the new one", "old CA",
-			errors.New(listNames(late)))
-		return nil
-	}
-	c.log.Info("the old CA is no longer trusted")
-	return c.entries.PutCA(ctx, snap, ca.Retire(), version, "retire the old CA")
-}
-
-// rotateTickets adds a session ticket key once a day. The leader measures the
-// day by its own clock as well as by the entry's time, since clocks jump.
-func (lt *leaderTasks) rotateTickets(ctx context.Context, c *Cluster) error {
-	snap := c.Store().Snapshot()
-	cur, version, ok, err := record.Unseal[record.TicketSecret](c.Sealer(), snap, record.KeyTickets)
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	if ok && version != lt.tickets {
-		lt.tickets, lt.ticketsAt = version, now
-	}
-	if e, _ := snap.Get(record.KeyTickets); ok {
-		age, watched := now.Sub(e.At), now.Sub(lt.ticketsAt)
-		if watched < ticketsEvery && (age < ticketsEvery || watched < ticketsEvery/24) {
-			return nil
-		}
-	}
-	value, err := record.Seal(c.Sealer(), record.KeyTickets, record.NextTickets(cur))
-	if err != nil {
-		return err
-	}
-	return c.entries.Commit(ctx, c.Name(), "rotate tickets", []consensus.Op{{Key: record.KeyTickets, Value: value, IfVersion: &version}})
-}
-
 // cleanUp deletes tokens that ended long ago, and records of nodes that left so
 // long ago that no certificate of theirs can be valid.
 func (lt *leaderTasks) cleanUp(ctx context.Context, c *Cluster) error {
@@ -349,4 +277,22 @@ func (lt *leaderTasks) cleanUp(ctx context.Context, c *Cluster) error {
 		return nil
 	}
 	return c.entries.Commit(ctx, c.Name(), "tidy", ops)
+}
+
+// advanceGossipKey takes the next step of the gossip key's rotation when it is
+// due.
+func (lt *leaderTasks) advanceGossipKey(ctx context.Context, c *Cluster) error {
+	entries := c.gossipEntries()
+	up := func(id string) bool { return id == c.ID() || entries[id].state == StateUp }
+	return lt.rotation.AdvanceGossipKey(ctx, c.cache.recordsIn(c.Store().Snapshot()), up)
+}
+
+// retireOldCA retires the old CA when no member needs it any more.
+func (lt *leaderTasks) retireOldCA(ctx context.Context, c *Cluster) error {
+	late, err := lt.rotation.RetireOldCA(ctx, c.cache.recordsIn(c.Store().Snapshot()))
+	if len(late) > 0 {
+		lt.logged.warn(c.log, "the old CA stays trusted until these nodes have certificates of the new one", "old CA",
+			errors.New(listNames(late)))
+	}
+	return err
 }

@@ -348,7 +348,7 @@ func TestRemovalThatTimesOutStillHappens(t *testing.T) {
 	for _, node := range []string{goes.cfg.Name, id} {
 		soon, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		_, err := goes.c.Remove(soon, &api.RemoveRequest{Node: node})
+		_, err := goes.remove(soon, &api.RemoveRequest{Node: node})
 		// On a machine that is too busy the leader may not have answered.
 		if err == nil || refusedAs(err, api.NotFound) || contains(err, "no longer a member") && !refusedAs(err, api.UnknownOutcome) {
 			t.Errorf("remove %s: %v", node, err)
@@ -358,7 +358,7 @@ func TestRemovalThatTimesOutStillHappens(t *testing.T) {
 	ctx, cancel = context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	eventually(t, "nobody to know it, with the dead one back", func() string {
-		if _, err := lead.c.Remove(ctx, &api.RemoveRequest{Node: id}); !refusedAs(err, api.NotFound) {
+		if _, err := lead.remove(ctx, &api.RemoveRequest{Node: id}); !refusedAs(err, api.NotFound) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -407,7 +407,7 @@ func removeNode(t *testing.T, by, victim *machine, all ...*machine) {
 	defer cancel()
 	eventually(t, victim.cfg.Name+" to be removed", func() string {
 		makeLeader(t, by, all...) // a busy machine may lose the lead
-		_, err := by.c.Remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		_, err := by.remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
 		if err != nil && !refusedAs(err, api.NotFound) {
 			return err.Error()
 		}

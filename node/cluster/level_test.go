@@ -79,41 +79,6 @@ func TestMembersBelowALevel(t *testing.T) {
 	})
 }
 
-// TestTokensExpireByTheLeadersClock: by each node's own clock, a token could be
-// expired on one node and valid on another.
-func TestTokensExpireByTheLeadersClock(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	b := newJoiner(t, "b", a.token(), a).start()
-	waitVoters(t, 1, a, b)
-	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
-	defer cancel()
-	made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader, TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := lookUpToken(t, b, made.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	late := func(m *machine) { m.c.noteClock(time.Now().Add(2*time.Hour).UnixMilli(), time.Now()) }
-	late(a) // a leads, and goes by its own clock
-	if _, err := a.c.Authenticate(ctx, made.Token); err != nil || a.c.Check(p) != nil {
-		t.Errorf("on the leader: %v, %v", err, a.c.Check(p))
-	}
-	eventually(t, "the token to have ended on a node whose leader is two hours ahead", func() string {
-		late(b) // again: b keeps measuring its leader's real clock
-		if _, err := b.c.Authenticate(ctx, made.Token); !contains(err, "expired") {
-			return fmt.Sprint(err)
-		}
-		late(b)
-		if b.c.Check(p) == nil {
-			return "open connections live on"
-		}
-		return ""
-	})
-}
-
 // TestNodeCanOnlyRequestItsOwnDeparture: a node may only request its own
 // departure.
 func TestNodeCanOnlyRequestItsOwnDeparture(t *testing.T) {

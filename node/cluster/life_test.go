@@ -133,8 +133,7 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 			if now := waitLeader(t, all...); now != lead {
 				return ""
 			}
-			_, err := lead.c.Transfer(context.Background(), &api.TransferRequest{})
-			return fmt.Sprintf("%s leads: %v", lead.cfg.Name, err)
+			return fmt.Sprintf("%s leads: %v", lead.cfg.Name, lead.transfer())
 		})
 	}
 	cancel()
@@ -220,7 +219,7 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 	was := wiped.c.ID()
 	var token *api.TokenCreated
 	mustChange(t, "a token", func() (err error) {
-		token, err = lead.c.CreateToken(context.Background(), &api.TokenCreateRequest{Role: api.RoleJoin})
+		token, err = lead.c.tokens.Create(context.Background(), &api.TokenCreateRequest{Role: api.RoleJoin})
 		return err
 	})
 	twin := newJoiner(t, wiped.cfg.Name, token.Token, lead)
@@ -399,7 +398,7 @@ func TestRemovingANode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	ask := func(force bool) error {
-		_, err := victim.c.Remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: force})
+		_, err := victim.remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: force})
 		return err
 	}
 	err := ask(false)
@@ -424,7 +423,7 @@ func TestNodeRemovedWhileDownLearnsOfIt(t *testing.T) {
 	victim := others(all, lead)[0]
 	victim.kill()
 	mustChange(t, "remove", func() error {
-		_, err := lead.c.Remove(context.Background(), &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		_, err := lead.remove(context.Background(), &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
 		return err
 	})
 	victim.listen("127.0.0.1")
@@ -471,17 +470,13 @@ func TestSecretsRotate(t *testing.T) {
 	t.Parallel()
 	all := startThree(t)
 	a := all[0]
-	ctx := context.Background()
 	ca := a.c.id.Load().CADigests()[0]
 	keys, err := a.c.gossipKeys()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, what := range []string{"gossip", "ca"} {
-		mustChange(t, "rotate "+what, func() error {
-			_, err := all[1].c.Rotate(ctx, &api.RotateRequest{What: what})
-			return err
-		})
+		mustChange(t, "rotate "+what, func() error { return all[1].rotate(what) })
 	}
 	for _, m := range all {
 		eventually(t, "new secrets on "+m.cfg.Name, func() string {
@@ -502,60 +497,6 @@ func TestSecretsRotate(t *testing.T) {
 	m.listen("127.0.0.1")
 	m.start()
 	waitVoters(t, 3, all...)
-}
-
-// lookUpToken authenticates a token at a machine. The machine may not have the
-// token yet and be too busy to look it up in time, so known retries.
-func lookUpToken(t *testing.T, m *machine, token string) (p api.Principal, err error) {
-	t.Helper()
-	eventually(t, m.cfg.Name+" to look up the token", func() string {
-		if p, err = m.c.Authenticate(context.Background(), token); refusedAs(err, api.Unavailable) {
-			return err.Error()
-		}
-		return ""
-	})
-	return p, err
-}
-
-func TestTokenAuthenticatesUntilRevoked(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	b := newJoiner(t, "b", a.token(), a).start()
-	waitVoters(t, 1, a)
-	ctx := context.Background()
-	made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleOperator, TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := lookUpToken(t, b, made.Token)
-	if err != nil || p.Name != "ci" || p.Role != api.RoleOperator || p.TokenID != made.ID {
-		t.Fatalf("%+v, %v", p, err)
-	}
-	if _, err := a.c.revoke(ctx, &api.TokenRevokeRequest{Token: "ci"}); err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range []*machine{a, b} {
-		eventually(t, "revoked on "+m.cfg.Name, func() string {
-			if _, err := m.c.Authenticate(ctx, made.Token); !contains(err, "revoked") {
-				return fmt.Sprint(err)
-			}
-			if m.c.Check(p) == nil {
-				return "open connections live on"
-			}
-			return ""
-		})
-	}
-	for _, list := range []api.Tokens{a.c.Tokens(), b.c.Tokens()} {
-		if len(list) != 2 || list[0].Name != "ci" || list[0].State != "revoked" || list[1].State != "valid" {
-			t.Errorf("%+v", list)
-		}
-	}
-	if _, err := a.c.Authenticate(ctx, a.token()); !contains(err, "for nodes") {
-		t.Errorf("a join token: %v", err)
-	}
-	if strings.Contains(fmt.Sprint(err), made.Token) {
-		t.Error("an error tells the token")
-	}
 }
 
 func TestUnknownFormatStopsTheNode(t *testing.T) {

@@ -131,6 +131,23 @@ func (m *machine) open(ctx context.Context) error {
 	return nil
 }
 
+// remove, rotate and transfer have the leader act, as commands do.
+func (m *machine) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
+	return retryUnknown(func(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
+		return askLeader(ctx, m.c, api.MethodRemove, req, m.c.remove)
+	}, api.NotFound)(ctx, req)
+}
+
+func (m *machine) rotate(what string) error {
+	_, err := askLeader(context.Background(), m.c, api.MethodRotate, &api.RotateRequest{What: what}, m.c.beginRotation)
+	return err
+}
+
+func (m *machine) transfer() error {
+	_, err := askLeader(context.Background(), m.c, api.MethodTransfer, &api.TransferRequest{}, m.c.transfer)
+	return err
+}
+
 // put is a write as users make it; the answer means that it is committed.
 func (m *machine) put(ctx context.Context, req *api.Document) (*api.Empty, error) {
 	_, err := m.c.Store().Commit(ctx, &consensus.Batch{Ops: []consensus.Op{

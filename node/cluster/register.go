@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"penstock/node/api"
+	"penstock/node/cluster/rotation"
 	"penstock/node/rpc"
 )
 
@@ -23,14 +24,14 @@ func (c *Cluster) Register(s *rpc.Server) {
 
 	rpc.Handle(s, api.MethodTransfer, api.RoleOperator, OnLeader(c, c.transfer), rpc.Changing())
 	rpc.Handle(s, api.MethodRemove, api.RoleAdmin, retryUnknown(OnLeader(c, c.remove), api.NotFound), rpc.Changing())
-	rpc.Handle(s, api.MethodRotate, api.RoleAdmin, OnLeader(c, c.rotate), rpc.Changing())
-	rpc.Handle(s, api.MethodTokenNew, api.RoleAdmin, OnLeader(c, c.createToken), rpc.Changing())
-	rpc.Handle(s, api.MethodRevoke, api.RoleAdmin, retryUnknown(OnLeader(c, c.revoke)), rpc.Changing())
+	rpc.Handle(s, api.MethodRotate, api.RoleAdmin, OnLeader(c, c.beginRotation), rpc.Changing())
+	rpc.Handle(s, api.MethodTokenNew, api.RoleAdmin, OnLeader(c, c.tokens.Create), rpc.Changing())
+	rpc.Handle(s, api.MethodRevoke, api.RoleAdmin, retryUnknown(OnLeader(c, c.tokens.Revoke)), rpc.Changing())
 	rpc.Handle(s, api.MethodTokens, api.RoleAdmin, OnLeader(c, func(ctx context.Context, _ *api.Empty) (*api.Tokens, error) {
 		if _, err := c.entries.Current(ctx); err != nil {
 			return nil, err
 		}
-		list := c.Tokens()
+		list := c.tokens.List()
 		return &list, nil
 	}))
 }
@@ -42,4 +43,10 @@ func (c *Cluster) handleRead(ctx context.Context, _ *api.Empty) (*api.ReadResult
 		return nil, err
 	}
 	return &api.ReadResult{Index: index}, nil
+}
+
+// beginRotation begins to replace the CA or the gossip key, on the leader.
+func (c *Cluster) beginRotation(ctx context.Context, req *api.RotateRequest) (*api.Empty, error) {
+	defer notify(c.leadWake)
+	return rotation.Begin(ctx, c.entries, req)
 }

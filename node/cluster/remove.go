@@ -10,15 +10,6 @@ import (
 	"penstock/node/cluster/record"
 )
 
-// Remove takes a node that will not come back out of the cluster. Unless
-// forced, it refuses if that node is up, and if too few voters would remain to
-// decide anything.
-func (c *Cluster) Remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
-	return retryUnknown(func(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
-		return askLeader(ctx, c, api.MethodRemove, req, c.remove)
-	}, api.NotFound)(ctx, req)
-}
-
 func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
 	snap, err := c.entries.Current(ctx)
 	if err != nil {

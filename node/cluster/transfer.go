@@ -15,11 +15,6 @@ import (
 // this node leads and there is one: before a drain, for example.
 func (c *Cluster) HandOver(ctx context.Context) { c.transferLead(ctx, true) }
 
-// Transfer hands the lead to a node, by ID or name; "": to the fittest.
-func (c *Cluster) Transfer(ctx context.Context, req *api.TransferRequest) (*api.Empty, error) {
-	return askLeader(ctx, c, api.MethodTransfer, req, c.transfer)
-}
-
 func (c *Cluster) transfer(ctx context.Context, req *api.TransferRequest) (*api.Empty, error) {
 	to := ""
 	if req.To != "" {

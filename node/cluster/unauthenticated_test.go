@@ -89,7 +89,7 @@ func TestRotationSurvivesAPowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := a.c.Identity().CADigests()[0]
-	if _, err := a.c.Rotate(context.Background(), &api.RotateRequest{What: "ca"}); err != nil {
+	if err := a.rotate("ca"); err != nil {
 		t.Fatal(err)
 	}
 	rotated := func() string {
@@ -158,7 +158,7 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 		t.Fatalf("a member: %v", err)
 	}
 	mustChange(t, "remove", func() error {
-		_, err := lead.c.Remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		_, err := lead.remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
 		return err
 	})
 	if err := conn.SetReadDeadline(time.Now().Add(waitLimit)); err != nil {
@@ -250,110 +250,6 @@ func sendAnnouncement(ctx context.Context, t *testing.T, m *machine, said *Annou
 		t.Fatal(err)
 	}
 	return rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, said)
-}
-
-// TestARevokedTokenLosesItsConnections: its connections close on every node.
-func TestARevokedTokenLosesItsConnections(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	b := newJoiner(t, "b", a.token(), a).start()
-	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
-	defer cancel()
-	made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader, TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := trust.ParseToken(made.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var open []*rpc.Client
-	for _, m := range []*machine{a, b} {
-		c, err := rpc.DialConfig{TLS: trust.TokenConfig(token), Token: made.Token}.Dial(ctx, m.addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		open = append(open, c)
-	}
-	if _, err := a.c.revoke(ctx, &api.TokenRevokeRequest{Token: made.ID}); err != nil {
-		t.Fatal(err)
-	}
-	for i, c := range open {
-		select {
-		case <-c.Done():
-		case <-ctx.Done():
-			t.Errorf("the connection to node %d stays", i)
-		}
-	}
-}
-
-// unknownToken returns a token that looks like a's and that no node has.
-func unknownToken(t *testing.T, a *machine) trust.Token {
-	t.Helper()
-	made, err := a.c.createToken(t.Context(), &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := trust.ParseToken(made.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token.ID = strings.Repeat("0", len(token.ID))
-	return token
-}
-
-// TestTokenLookupWithoutLeaderIsRetryable: the creator of a new token would
-// think it lost, and a node that joins with it would give up.
-func TestTokenLookupWithoutLeaderIsRetryable(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	b := newJoiner(t, "b", a.token(), a).start()
-	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
-	defer cancel()
-	token := unknownToken(t, a)
-	eventually(t, "the leader says that there is no such token", func() string {
-		if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unauthenticated) {
-			return fmt.Sprint(err)
-		}
-		return ""
-	})
-	a.kill()
-	if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unavailable) {
-		t.Errorf("without a leader to ask: %v", err)
-	}
-	if _, _, err := b.c.verifyProof(ctx, token.ID, nil); !refusedAs(err, api.Unavailable) {
-		t.Errorf("of a node that joins, without a leader to ask: %v", err)
-	}
-}
-
-// TestTokenLookupsBeyondTheLimitAreRetryable: a token that could not be looked
-// up is not known to be wrong, and a node that joins with it retries.
-func TestTokenLookupsBeyondTheLimitAreRetryable(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
-	defer cancel()
-	token := unknownToken(t, a)
-	for range cap(a.c.tokenLookups) {
-		a.c.tokenLookups <- struct{}{}
-	}
-	_, _, err := a.c.verifyProof(ctx, token.ID, nil)
-	if !refusedAs(err, api.Unavailable) || errors.Is(refusedJoin("a", err), errFinal) {
-		t.Errorf("of a node that joins, while others ask: %v", err)
-	}
-	if _, err := a.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unavailable) {
-		t.Errorf("of a command, while others ask: %v", err)
-	}
-	for range cap(a.c.tokenLookups) {
-		<-a.c.tokenLookups
-	}
-	eventually(t, "it to be looked up", func() string {
-		if _, _, err := a.c.verifyProof(ctx, token.ID, nil); !refusedAs(err, api.Unauthenticated) {
-			return fmt.Sprint(err)
-		}
-		return ""
-	})
 }
 
 // TestAnIDBelongsToItsKey: otherwise the holder of a join token could get the

@@ -31,8 +31,10 @@ var (
 	KeyTickets = consensus.Key{Kind: KindSecret, Name: "tickets"}
 )
 
-// NodeKey and TokenKey are the keys of a node and of a token, by ID.
-func NodeKey(id string) consensus.Key  { return consensus.Key{Kind: KindNode, Name: id} }
+// NodeKey returns the key of a node, by ID.
+func NodeKey(id string) consensus.Key { return consensus.Key{Kind: KindNode, Name: id} }
+
+// TokenKey returns the key of a token, by ID.
 func TokenKey(id string) consensus.Key { return consensus.Key{Kind: KindToken, Name: id} }
 
 // Format is the format of the entries that are written here. Fields may be
@@ -219,18 +221,6 @@ func Changed(v consensus.Snapshot, after uint64, kind string) (keys []consensus.
 	}
 	return keys
 }
-
-// NextTickets puts a new key before the others, and drops the oldest beyond
-// maxTickets.
-func NextTickets(cur TicketSecret) TicketSecret {
-	k := trust.NewTicketKey()
-	keys := append([][]byte{k[:]}, cur.Keys...)
-	return TicketSecret{Format: Format, Keys: keys[:min(len(keys), maxTickets)]}
-}
-
-// maxTickets is the number of session ticket keys: tickets of the day before
-// yesterday can still be decrypted.
-const maxTickets = 3
 
 // TicketKeys returns the keys as TLS takes them.
 func (t TicketSecret) TicketKeys() (keys [][32]byte) {
