@@ -10,6 +10,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 )
 
@@ -67,12 +68,12 @@ func (n *Node) awaitContent(ctx context.Context) error {
 }
 
 // facts returns what this node gossips about itself.
-func (n *Node) facts() cluster.Facts {
+func (n *Node) facts() directory.Facts {
 	if !n.componentsReady.Load() {
-		return cluster.Facts{Phase: n.state.String()}
+		return directory.Facts{Phase: n.state.String()}
 	}
 	_, view := n.catalog.InForce()
-	return cluster.Facts{
+	return directory.Facts{
 		Phase: n.state.String(), Connections: int64(n.data.Engine.Stats().Connections), AppliedIndex: view.Index(), Hints: n.data.HealthGossip(),
 	}
 }
@@ -82,7 +83,7 @@ func (n *Node) authenticate(ctx context.Context, token string) (api.Principal, e
 	if n.cluster == nil {
 		return api.Principal{}, api.Errorf(api.Unauthenticated, "a node with --dev has no tokens")
 	}
-	return n.cluster.Authenticate(ctx, token)
+	return n.cluster.Tokens.Authenticate(ctx, token)
 }
 
 // handOverLeadership transfers the leadership, if this node has it, to another node: this

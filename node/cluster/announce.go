@@ -12,6 +12,8 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/directory"
 	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -24,9 +26,6 @@ const (
 	maxAnnounceTargets = 64
 )
 
-// rpcTimeout bounds a small request between nodes.
-const rpcTimeout = 2 * time.Second
-
 // announcement returns what this node publishes about itself.
 func (c *Cluster) announcement() Announcement {
 	id := c.id.Load()
@@ -34,7 +33,7 @@ func (c *Cluster) announcement() Announcement {
 	trusted := c.trusted
 	c.mu.Unlock()
 	return Announcement{
-		ID: id.NodeID, Name: id.Name, Cluster: c.Address(), Gossip: c.GossipAddress(), HTTP: c.cfg.HTTP,
+		ID: id.NodeID, Name: id.Name, Cluster: c.Directory.Address, Gossip: c.Directory.GossipAddress(), HTTP: c.cfg.HTTP,
 		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: record.OwnLevel, Last: id.Incarnation(),
 		Trust: trusted, Issuer: hex.EncodeToString(id.Leaf().AuthorityKeyId),
 	}
@@ -73,7 +72,7 @@ func (c *Cluster) announce() {
 		case <-ticker.C:
 		case <-c.announceWake:
 			changed = true
-		case <-c.leaderChanged():
+		case <-c.leader.Changed():
 		case <-c.ctx.Done():
 			return
 		}
@@ -82,9 +81,9 @@ func (c *Cluster) announce() {
 
 // announceTo sends an announcement to the node with that ID.
 func (c *Cluster) announceTo(ctx context.Context, id string, a Announcement) error {
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	ctx, cancel := context.WithTimeout(ctx, directory.CallTimeout)
 	defer cancel()
-	client, err := c.pool.Get(ctx, id)
+	client, err := c.Directory.Pool.Get(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -97,7 +96,7 @@ func (c *Cluster) announceVia(ctx context.Context, client *rpc.Client, a Announc
 	if err != nil {
 		return err
 	}
-	c.noteClock(res.Clock, asked)
+	c.clock.Note(res.Clock, asked)
 	c.applyAnnounceResult(res, a)
 	return nil
 }
@@ -110,7 +109,7 @@ func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 	switch {
 	case res.Removed && c.leaving.Load(): // as requested
 	case res.Removed:
-		if err := c.markLeft("the cluster removed it"); err != nil {
+		if err := datadir.MarkLeft(c.cfg.Dir, "the cluster removed it"); err != nil {
 			c.log.Warn("cannot mark the data folder as removed", "error", err)
 		}
 		c.fail(errRemovedFrom)
@@ -123,9 +122,9 @@ func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 		}
 	}
 	news := false
-	for _, p := range res.Peers[:min(len(res.Peers), maxPeers)] {
+	for _, p := range res.Peers[:min(len(res.Peers), directory.MaxPeers)] {
 		if p.ID != c.ID() {
-			news = c.addressBook.addReported(p) || news
+			news = c.Directory.Book.AddReported(p) || news
 		}
 	}
 	if news {
@@ -142,18 +141,18 @@ func (c *Cluster) announceToAll(a Announcement) {
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
-			ctx, cancel := context.WithTimeout(c.ctx, rpcTimeout)
+			ctx, cancel := context.WithTimeout(c.ctx, directory.CallTimeout)
 			defer cancel()
 			if err := to(ctx); err != nil {
 				c.log.Debug("announcement failed", "error", err)
 			}
 		})
 	}
-	known := c.known()
+	known := c.Directory.Known()
 	for _, p := range known[:min(len(known), maxAnnounceTargets)] {
 		each(func(ctx context.Context) error { return c.announceTo(ctx, p.ID, a) })
 	}
-	addrs := map[string]bool{c.Address(): true}
+	addrs := map[string]bool{c.Directory.Address: true}
 	for _, p := range known {
 		addrs[p.Cluster] = true
 	}
@@ -173,81 +172,26 @@ func (c *Cluster) announceToAll(a Announcement) {
 	all.Wait()
 }
 
-// known lists the other nodes, each with its likeliest address: members first,
-// then peers that are only in the address book.
-func (c *Cluster) known() []Peer {
-	seen := map[string]bool{c.ID(): true}
-	var list []Peer
-	for _, m := range c.Members() {
-		if seen[m.ID] {
-			continue
-		}
-		seen[m.ID] = true
-		p := Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Gossip}
-		if at := c.addresses(m.ID); len(at) > 0 {
-			p.Cluster = at[0]
-		}
-		list = append(list, p)
-	}
-	for _, p := range c.addressBook.all() {
-		if !seen[p.ID] && !c.departed(p.ID) {
-			seen[p.ID] = true
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// addresses lists where the node with that ID may be, the likeliest first: the
-// address in gossip if gossip reaches it, then those that it announced, that
-// others reported and that are remembered, then its record, then gossip's last
-// address.
-func (c *Cluster) addresses(id string) []string {
-	if id == c.ID() {
-		return []string{c.cfg.Listener.Addr().String()}
-	}
-	var list []string
-	add := func(a string) {
-		if a != "" && !slices.Contains(list, a) {
-			list = append(list, a)
-		}
-	}
-	g, inGossip := c.gossipEntries()[id]
-	if inGossip && g.state == StateUp {
-		add(g.peer.Cluster)
-	}
-	for _, p := range c.addressBook.lookup(id) {
-		add(p.Cluster)
-	}
-	if c.Store() != nil {
-		if r, ok := record.FindNode(c.Store().Snapshot(), id); ok {
-			add(r.Cluster)
-		}
-	}
-	add(g.peer.Cluster)
-	return list
-}
-
 // handleAnnounce records another node's announcement. The leader updates the
 // node's record with it; any other node relays it to the leader.
 func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*AnnounceResult, error) {
 	caller := rpc.Caller(ctx)
 	if cs := rpc.TLS(ctx); caller.Role != api.RoleNode && cs != nil {
-		if id, ok := trust.PeerNode(*cs); ok && c.departed(id) {
+		if id, ok := trust.PeerNode(*cs); ok && c.Directory.Departed(id) {
 			return c.removedResult(), nil
 		}
 	}
 	switch {
-	case c.departed(a.ID) && caller.Role == api.RoleNode:
+	case c.Directory.Departed(a.ID) && caller.Role == api.RoleNode:
 		return c.removedResult(), nil
 	case caller.Role != api.RoleNode:
 		return nil, api.Errorf(api.Forbidden, "only nodes may call %s", api.MethodAnnounce)
-	case a.ID != caller.Node && !a.Relayed, !a.peer().valid(), !boundedTexts(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
+	case a.ID != caller.Node && !a.Relayed, !a.peer().Valid(), !boundedTexts(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
 		return nil, api.Errorf(api.Invalid, "node %.40q sent an invalid announcement of %.40q", caller.Node, a.ID)
 	}
-	c.contacted.Store(true)
-	if c.addressBook.addAnnounced(a.peer(), a.Last.Instance) {
-		c.pool.Drop(a.ID) // the next dial uses the new address
+	c.Directory.NoteContact()
+	if c.Directory.Book.AddAnnounced(a.peer(), a.Last.Instance) {
+		c.Directory.Pool.Drop(a.ID) // the next dial uses the new address
 		notify(c.announceWake)
 	}
 	leader, _, self := c.Leader()
@@ -262,8 +206,8 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 		c.relay(ctx, leader, *a, res)
 	}
 	if !a.Relayed {
-		res.Peers = append(c.known(), Peer{ID: c.ID(), Name: c.Name(), Cluster: c.Address(), Gossip: c.GossipAddress()})
-		res.Peers = slices.DeleteFunc(res.Peers, func(p Peer) bool { return p.ID == a.ID || !p.valid() })
+		res.Peers = append(c.Directory.Known(), c.Directory.Own())
+		res.Peers = slices.DeleteFunc(res.Peers, func(p directory.Peer) bool { return p.ID == a.ID || !p.Valid() })
 	}
 	return res, nil
 }
@@ -272,10 +216,10 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 // longer votes.
 func (c *Cluster) removedResult() *AnnounceResult {
 	res := &AnnounceResult{Removed: true}
-	servers, _ := c.servers()
+	servers, _ := c.Store().Servers()
 	for _, s := range servers {
-		if s.voter {
-			res.Voters = append(res.Voters, s.id)
+		if s.Voter {
+			res.Voters = append(res.Voters, s.ID)
 		}
 	}
 	return res
@@ -292,10 +236,10 @@ func boundedTexts(words ...string) bool {
 // relay forwards an announcement to the leader. A failure does not matter: the
 // node sends it again once it knows the leader.
 func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res *AnnounceResult) {
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
+	ctx, cancel := context.WithTimeout(ctx, directory.CallTimeout/2)
 	defer cancel()
 	a.Relayed = true
-	client, err := c.pool.Get(ctx, leader)
+	client, err := c.Directory.Pool.Get(ctx, leader)
 	if err != nil {
 		return
 	}
@@ -321,7 +265,7 @@ func (c *Cluster) recordAnnouncement(ctx context.Context, a Announcement, res *A
 			}
 			return nil
 		case !r.Member():
-			res.Removed = c.departed(a.ID)
+			res.Removed = c.Directory.Departed(a.ID)
 			return nil
 		}
 		if r.Last != a.Last {

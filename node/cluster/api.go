@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"penstock/node/cluster/directory"
 	"penstock/node/cluster/record"
 	"penstock/node/trust"
 )
@@ -13,9 +14,6 @@ const (
 	// methodAdmit: admitRequest -> admitResult. A node that has verified a
 	// joining node's token has the leader admit that node.
 	methodAdmit = "cluster.admit"
-	// methodLocate: locateRequest -> locateResult. It reports where a node is and
-	// which process runs as it.
-	methodLocate = "cluster.where"
 	// methodDepart: departRequest -> Empty. A node that leaves has the leader
 	// take it out.
 	methodDepart = "cluster.depart"
@@ -58,8 +56,8 @@ type JoinResult struct {
 	// Keyring seals the secrets in the store.
 	Keyring []byte `json:"keyring"`
 	// Gossip holds the gossip keys, the one in use first.
-	Gossip [][]byte `json:"gossip"`
-	Peers  []Peer   `json:"peers"`
+	Gossip [][]byte         `json:"gossip"`
+	Peers  []directory.Peer `json:"peers"`
 }
 
 // admitRequest is a candidate whose token has been verified.
@@ -70,10 +68,10 @@ type admitRequest struct {
 
 // admitResult is the leader's part of JoinResult.
 type admitResult struct {
-	CAs         [][]byte `json:"cas"`
-	Certificate []byte   `json:"certificate"`
-	Gossip      [][]byte `json:"gossip"`
-	Peers       []Peer   `json:"peers"`
+	CAs         [][]byte         `json:"cas"`
+	Certificate []byte           `json:"certificate"`
+	Gossip      [][]byte         `json:"gossip"`
+	Peers       []directory.Peer `json:"peers"`
 }
 
 // Announcement says where a node is and which CAs and gossip keys it acts on.
@@ -95,8 +93,8 @@ type Announcement struct {
 	Relayed bool `json:"relayed,omitempty"`
 }
 
-func (a Announcement) peer() Peer {
-	return Peer{ID: a.ID, Name: a.Name, Cluster: a.Cluster, Gossip: a.Gossip}
+func (a Announcement) peer() directory.Peer {
+	return directory.Peer{ID: a.ID, Name: a.Name, Cluster: a.Cluster, Gossip: a.Gossip}
 }
 
 // applyTo returns the record updated with the announcement. The name stays: it
@@ -125,8 +123,8 @@ type AnnounceResult struct {
 	Leader string `json:"leader,omitempty"`
 	// Clock is the leader's time, in milliseconds since 1970; 0 if the answer
 	// is not from the leader, or from a version that does not send it.
-	Clock int64  `json:"clock,omitempty"`
-	Peers []Peer `json:"peers"`
+	Clock int64            `json:"clock,omitempty"`
+	Peers []directory.Peer `json:"peers"`
 }
 
 // RenewRequest requests the caller's next certificate from the leader.
@@ -138,18 +136,6 @@ type RenewRequest struct {
 type RenewResult struct {
 	CAs         [][]byte `json:"cas"`
 	Certificate []byte   `json:"certificate"`
-}
-
-// locateRequest names the node to locate by ID; "": the node that answers.
-type locateRequest struct {
-	ID string `json:"id,omitempty"`
-}
-
-// locateResult is what the answering node knows about that node.
-type locateResult struct {
-	Peer Peer              `json:"peer"`
-	Last trust.Incarnation `json:"last"` // zero: not known
-	Up   bool              `json:"up"`
 }
 
 // departRequest takes the caller out of the cluster.

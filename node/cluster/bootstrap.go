@@ -13,6 +13,8 @@ import (
 	"penstock/consensus"
 	"penstock/consensus/membership"
 	"penstock/node/api"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/directory"
 	"penstock/node/cluster/record"
 	"penstock/node/cluster/rotation"
 	"penstock/node/trust"
@@ -50,7 +52,7 @@ func (m *bootstrapping) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, foundingFile), data)
+	return datadir.WriteFile(filepath.Join(dir, foundingFile), data)
 }
 
 // expectName is the name of the token of --expect.
@@ -98,7 +100,7 @@ func (c *Cluster) checkUnbound() error {
 		return err
 	}
 	return fmt.Errorf("%w: this node has confirmed a cluster with %s: start it with --expect as before, or with an empty data folder",
-		ErrExpect, listNames(made.memberNames(made.Charter.Members)))
+		ErrExpect, directory.ListNames(made.memberNames(made.Charter.Members)))
 }
 
 // mint makes a cluster's secrets. Without a token of --expect it also makes a
@@ -195,16 +197,16 @@ func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *formati
 	if err := c.awaitFirst(ctx, f, ca, token, forming); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.keys = [][]byte{f.Gossip}
+	c.Directory.SetFirstKeys([][]byte{f.Gossip})
 	if token.Kind == trust.Join {
-		c.join = fmt.Sprintf("penstock start --data-dir DIR --join %s --token %s", c.Address(), f.Token)
+		c.mu.Lock()
+		c.join = fmt.Sprintf("penstock start --data-dir DIR --join %s --token %s", c.Directory.Address, f.Token)
+		c.mu.Unlock()
 	}
-	c.mu.Unlock()
-	if err := c.openGossip(); err != nil {
+	if err := c.Directory.OpenGossip(); err != nil {
 		return err
 	}
-	return removeFile(filepath.Join(c.cfg.Dir, foundingFile))
+	return datadir.RemoveFile(filepath.Join(c.cfg.Dir, foundingFile))
 }
 
 // voters returns the voters of the first configuration; none: this node alone.
@@ -254,7 +256,7 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 			if forming.abandoned() {
 				return final(errors.Join(ErrGivenUp, c.resetFolder()))
 			}
-			if isMarkedLeft(c.cfg.Dir) { // a member answered an announcement with Removed
+			if datadir.IsMarkedLeft(c.cfg.Dir) { // a member answered an announcement with Removed
 				return final(errRemovedFrom)
 			}
 		case <-ctx.Done():

@@ -14,6 +14,8 @@ import (
 	"penstock/consensus"
 	"penstock/consensus/membership"
 	"penstock/node/api"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/directory"
 	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -73,7 +75,7 @@ func saveRenounced(dir string, all []membership.Renounced) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, renouncedFile), data)
+	return datadir.WriteFile(filepath.Join(dir, renouncedFile), data)
 }
 
 // restore reads the charters that earlier processes of this node renounced, and
@@ -90,7 +92,7 @@ func (f *formation) restore() error {
 	if made.Charter == nil || slices.ContainsFunc(f.renounced, func(r membership.Renounced) bool { return r.Same(*made.Charter) }) {
 		// The earlier process was killed before it could begin alone, or
 		// between the two steps of renounce.
-		return removeFile(filepath.Join(f.c.cfg.Dir, foundingFile))
+		return datadir.RemoveFile(filepath.Join(f.c.cfg.Dir, foundingFile))
 	}
 	token, err := trust.ParseToken(made.Token)
 	if err != nil {
@@ -108,7 +110,7 @@ func (f *formation) restore() error {
 func (f *formation) bind(made *bootstrapping) {
 	f.bound, f.boundAt, f.pledged = made, time.Now(), ""
 	for _, m := range made.Members {
-		if m.Cluster != f.c.Address() && !slices.Contains(f.addrs, m.Cluster) && len(f.addrs) < maxPeers {
+		if m.Cluster != f.c.Directory.Address && !slices.Contains(f.addrs, m.Cluster) && len(f.addrs) < directory.MaxPeers {
 			f.addrs = append(f.addrs, m.Cluster)
 		}
 	}
@@ -120,7 +122,7 @@ func (f *formation) createCharter(ids []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.bound != nil { // an offer was accepted since the decision
-		return fmt.Errorf("this node has just confirmed another cluster, of %s", listNames(f.bound.memberNames(f.bound.Charter.Members)))
+		return fmt.Errorf("this node has just confirmed another cluster, of %s", directory.ListNames(f.bound.memberNames(f.bound.Charter.Members)))
 	}
 	made, ca, err := f.c.mint(f.token)
 	if err != nil {
@@ -203,7 +205,7 @@ func (f *formation) offerAll(ctx context.Context, ids []string) (news bool) {
 			err := f.offer(ctx, id, addrs[0], *made)
 			if err != nil {
 				f.mu.Lock()
-				f.logged.warn(f.c.log, "a node has not confirmed the first members of the cluster yet", addrs[0], err)
+				f.logged.Warn(f.c.log, "a node has not confirmed the first members of the cluster yet", addrs[0], err)
 				f.mu.Unlock()
 			}
 			answers <- err == nil
@@ -258,7 +260,7 @@ func (f *formation) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 	}
 	rpc.Showed(ctx, api.Principal{Name: expectName, Role: api.RoleJoin, TokenID: f.token.ID})
 	if c := req.Founding.Charter; c != nil {
-		rpc.Summarize(ctx, "form cluster %.40s with %s", c.Cluster, listNames(req.Founding.memberNames(c.Members)))
+		rpc.Summarize(ctx, "form cluster %.40s with %s", c.Cluster, directory.ListNames(req.Founding.memberNames(c.Members)))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -358,7 +360,7 @@ func (f *formation) renounce(c membership.Charter) error {
 	f.renounced, f.pledged = next, ""
 	if f.bound != nil && f.bound.Charter.Same(c) {
 		f.bound = nil
-		return removeFile(filepath.Join(f.c.cfg.Dir, foundingFile))
+		return datadir.RemoveFile(filepath.Join(f.c.cfg.Dir, foundingFile))
 	}
 	return nil
 }
@@ -398,15 +400,15 @@ func (f *formation) begin(ctx context.Context) error {
 	f.mu.Lock()
 	f.formed = f.c.ClusterID()
 	f.mu.Unlock()
-	var peers []Peer
+	var peers []directory.Peer
 	for _, m := range made.Members {
 		if m.ID != f.c.ID() {
-			p := Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Gossip}
+			p := directory.Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Gossip}
 			peers = append(peers, p)
-			f.c.addressBook.addReported(p)
+			f.c.Directory.Book.AddReported(p)
 		}
 	}
-	if err := f.c.addressBook.remember(peers); err != nil {
+	if err := f.c.Directory.Book.Remember(peers); err != nil {
 		return err
 	}
 	f.c.log.Info("starting the cluster", "cluster", f.c.ClusterID(), "voters", made.memberNames(made.Charter.Voters))
@@ -454,11 +456,11 @@ func removeBegun(dir string) error {
 	if made, err := loadBootstrapping(dir); err != nil || made == nil || made.Charter == nil {
 		return err
 	}
-	if err := os.RemoveAll(filepath.Join(dir, raftDir)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, datadir.RaftDir)); err != nil {
 		return err
 	}
-	for _, name := range []string{logFile, peersFile, renouncedFile, foundingFile} {
-		if err := removeFile(filepath.Join(dir, name)); err != nil {
+	for _, name := range []string{datadir.LogFile, directory.PeersFile, renouncedFile, foundingFile} {
+		if err := datadir.RemoveFile(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}

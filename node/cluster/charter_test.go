@@ -18,6 +18,8 @@ import (
 	"penstock/consensus"
 	"penstock/consensus/membership"
 	"penstock/node/api"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -156,7 +158,7 @@ func TestFounderRemovedBeforeItBeganLearnsOfIt(t *testing.T) {
 	defer cancel()
 	eventually(t, "it to be removed", func() string { // not before the two that are left have probed each other
 		_, err := left[0].remove(ctx, &api.RemoveRequest{Node: away.cfg.Name})
-		if err != nil && !refusedAs(err, api.NotFound) {
+		if err != nil && !leader.RefusedAs(err, api.NotFound) {
 			return err.Error()
 		}
 		return ""
@@ -231,7 +233,7 @@ func TestRequestToANodeThatHasNotBegunIsRetried(t *testing.T) {
 		}
 		defer client.Close()
 		_, err = rpc.Call[api.Empty](ctx, client, "test.put", &api.Document{})
-		if !safeToResend(err) {
+		if !leader.SafeToResend(err) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -268,7 +270,7 @@ func TestNodeOfAnAbandonedClusterStartsOver(t *testing.T) {
 	for _, m := range all[1:] {
 		r := membership.Renounce(readID(t, m), *made.Charter)
 		if err := errors.Join(
-			saveRenounced(m.cfg.Dir, []membership.Renounced{r}), removeFile(filepath.Join(m.cfg.Dir, foundingFile)),
+			saveRenounced(m.cfg.Dir, []membership.Renounced{r}), datadir.RemoveFile(filepath.Join(m.cfg.Dir, foundingFile)),
 		); err != nil {
 			t.Fatal(err)
 		}
@@ -338,15 +340,15 @@ func TestFolderResetResumesAfterACrash(t *testing.T) {
 	all, made := withAcceptedCharter(t)
 	a := all[0]
 	saveBegun(t, a, made)
-	raft := filepath.Join(a.cfg.Dir, raftDir)
+	raft := filepath.Join(a.cfg.Dir, datadir.RaftDir)
 	if err := errors.Join(os.Mkdir(raft, 0o700), os.WriteFile(filepath.Join(raft, "raft.db"), []byte("old"), 0o600),
-		markLogBegun(a.cfg.Dir), trust.Forget(a.cfg.Dir)); err != nil {
+		datadir.MarkLogBegun(a.cfg.Dir), trust.Forget(a.cfg.Dir)); err != nil {
 		t.Fatal(err)
 	}
 	if id, fresh, err := openIdentity(a.cfg); err != nil || !fresh || slices.Contains(made.Charter.Members, id.NodeID) {
 		t.Fatalf("%v, %t, %v", id, fresh, err)
 	}
-	for _, name := range []string{foundingFile, raftDir, logFile} {
+	for _, name := range []string{foundingFile, datadir.RaftDir, datadir.LogFile} {
 		if _, err := os.Stat(filepath.Join(a.cfg.Dir, name)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the new node has the old one's %s: %v", name, err)
 		}
@@ -429,7 +431,7 @@ func withFormation(t *testing.T) (all []*machine, first *formation, nodes map[st
 		cfg := m.cfg.withDefaults()
 		cfg.Log = slog.New(slog.NewTextHandler(m, nil))
 		c := newCluster(cfg, id, true)
-		t.Cleanup(c.pool.Close)
+		t.Cleanup(c.Directory.Pool.Close)
 		own, err := c.ownCandidate()
 		if err != nil {
 			t.Fatal(err)
@@ -468,7 +470,7 @@ func saveBegun(t *testing.T, m *machine, made *bootstrapping) {
 	}
 	own := charterFor(t, made, id.NodeID)
 	c := newCluster(m.cfg.withDefaults(), id, false)
-	defer c.pool.Close()
+	defer c.Directory.Pool.Close()
 	joined, err := own.identity(c)
 	if err == nil {
 		err = joined.Save(m.cfg.Dir)

@@ -11,6 +11,7 @@ import (
 
 	"penstock/consensus/membership"
 	"penstock/node/api"
+	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -64,14 +65,14 @@ type formation struct {
 	c      *Cluster
 	token  trust.Token
 	key    []byte
-	logged logOnce
+	logged directory.LogOnce
 
 	mu           sync.Mutex
 	pledged      string                 // ID of the node that it is pledged to; "": none
 	pledgedAt    time.Time              // when it made the pledge
 	pledgeToldAt time.Time              // when it last answered that node
-	views        map[string]peerView    // by node ID; at most maxPeers
-	addrs        []string               // to query in addition to Config.Join; at most maxPeers
+	views        map[string]peerView    // by node ID; at most directory.MaxPeers
+	addrs        []string               // to query in addition to Config.Join; at most directory.MaxPeers
 	formed       string                 // the ID of the cluster that it has begun; "": none
 	bound        *bootstrapping         // has the charter that it is bound to; nil: none
 	joining      bool                   // the last decision was to join a cluster
@@ -131,7 +132,7 @@ func (c *Cluster) expect(ctx context.Context) error {
 
 func newFormation(c *Cluster, token trust.Token) *formation {
 	return &formation{
-		c: c, token: token, key: token.ProofKey(), logged: logOnce{},
+		c: c, token: token, key: token.ProofKey(), logged: directory.LogOnce{},
 		views: map[string]peerView{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -177,7 +178,7 @@ func (f *formation) otherToken() *api.Error {
 // ownView returns this node's view. The caller holds f.mu.
 func (f *formation) ownView(now time.Time) FormView {
 	v := FormView{
-		ID: f.c.ID(), Name: f.c.Name(), Addr: f.c.Address(), Expect: f.c.cfg.Expect,
+		ID: f.c.ID(), Name: f.c.Name(), Addr: f.c.Directory.Address, Expect: f.c.cfg.Expect,
 		PledgedTo: f.pledged, Formed: f.formed != "", Cluster: f.formed, Renounced: f.renounced,
 	}
 	if f.bound != nil {
@@ -222,8 +223,8 @@ func (f *formation) handleForm(ctx context.Context, req *FormRequest) (*FormResu
 // f.mu.
 func (f *formation) addAddresses(v FormView) {
 	for _, a := range append([]string{v.Addr}, v.Addrs...) {
-		known := slices.Contains(f.addrs, a) || slices.Contains(f.c.cfg.Join, a) || a == f.c.Address()
-		if !known && validAddress(a) && len(f.addrs) < maxPeers {
+		known := slices.Contains(f.addrs, a) || slices.Contains(f.c.cfg.Join, a) || a == f.c.Directory.Address
+		if !known && directory.ValidAddress(a) && len(f.addrs) < directory.MaxPeers {
 			f.addrs = append(f.addrs, a)
 			notify(f.wake)
 		}
@@ -304,14 +305,14 @@ func (f *formation) pollOnce(ctx context.Context) {
 	addrs := slices.Concat(f.c.cfg.Join, f.addrs)
 	f.mu.Unlock()
 	for _, addr := range addrs {
-		if addr == f.c.Address() {
+		if addr == f.c.Directory.Address {
 			continue
 		}
 		all.Go(func() {
 			if err := f.poll(ctx, addr); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				f.logged.warn(f.c.log, "no valid answer yet from a node to form a cluster with", addr, err)
+				f.logged.Warn(f.c.log, "no valid answer yet from a node to form a cluster with", addr, err)
 			}
 		})
 	}
@@ -359,8 +360,8 @@ func (f *formation) exchange(ctx context.Context, client *rpc.Client, when time.
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.views) >= maxPeers || len(res.View.Seen) > maxPeers || len(res.View.Renounced) > membership.MaxRenounced {
-		return view, nil, fmt.Errorf("too many nodes: the limit is %d", maxPeers)
+	if len(f.views) >= directory.MaxPeers || len(res.View.Seen) > directory.MaxPeers || len(res.View.Renounced) > membership.MaxRenounced {
+		return view, nil, fmt.Errorf("too many nodes: the limit is %d", directory.MaxPeers)
 	}
 	if res.View.ID != f.c.ID() { // else it is this node, under another address
 		f.views[res.View.ID] = peerView{res.View, when}
@@ -388,7 +389,7 @@ func (f *formation) decide(ctx context.Context) (done bool, err error) {
 			return true, nil
 		case membership.FormDraw:
 			if err := f.createCharter(d.Peers); err != nil {
-				f.logged.warn(f.c.log, "cannot choose the first members of the cluster", "all", err)
+				f.logged.Warn(f.c.log, "cannot choose the first members of the cluster", "all", err)
 				return false, nil
 			}
 			f.c.log.Info("chose the first members of the cluster", "why", d.Why)
@@ -411,9 +412,9 @@ func (f *formation) decide(ctx context.Context) (done bool, err error) {
 			if err == nil || errors.Is(err, errFinal) {
 				return err == nil, err
 			}
-			f.logged.warn(f.c.log, "cannot join yet; retrying", addr, err)
+			f.logged.Warn(f.c.log, "cannot join yet; retrying", addr, err)
 		case membership.FormRefuse:
-			f.logged.warn(f.c.log, "cannot form a cluster", "all", errors.New(d.Why))
+			f.logged.Warn(f.c.log, "cannot form a cluster", "all", errors.New(d.Why))
 		default:
 			if f.logged["wait"] != d.Why {
 				f.logged["wait"] = d.Why
@@ -480,7 +481,7 @@ func asPeer(v FormView) membership.Peer {
 // handleForm answers a node of --expect that there is a cluster already.
 func (c *Cluster) handleForm(ctx context.Context, req *FormRequest) (*FormResult, error) {
 	cs := rpc.TLS(ctx)
-	key, _, err := c.tokens.VerifyProof(ctx, req.TokenID, req.Proof)
+	key, _, err := c.Tokens.VerifyProof(ctx, req.TokenID, req.Proof)
 	if err != nil {
 		return nil, err
 	}
@@ -493,6 +494,6 @@ func (c *Cluster) handleForm(ctx context.Context, req *FormRequest) (*FormResult
 		return nil, err
 	}
 	return &FormResult{Proof: proof, View: FormView{
-		ID: c.ID(), Name: c.Name(), Addr: c.Address(), Expect: c.cfg.Expect, Formed: true, Cluster: c.ClusterID(), Renounced: renounced,
+		ID: c.ID(), Name: c.Name(), Addr: c.Directory.Address, Expect: c.cfg.Expect, Formed: true, Cluster: c.ClusterID(), Renounced: renounced,
 	}}, nil
 }

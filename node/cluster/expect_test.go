@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"penstock/node/api"
+	"penstock/node/cluster/datadir"
 	"penstock/node/cluster/record"
 	"penstock/node/trust"
 )
@@ -166,7 +167,7 @@ func TestInterruptedJoinIsFinished(t *testing.T) {
 	}
 	first := newCluster(cfg, id, true)
 	_, err = first.askToJoin(context.Background(), a.addr(), token, csr)
-	first.pool.Close()
+	first.Directory.Pool.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +273,7 @@ func cutFounding(t *testing.T, m *machine, after string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := m.c.gossipKeys()
+	keys, err := m.c.Directory.GossipKeys()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +281,7 @@ func cutFounding(t *testing.T, m *machine, after string) {
 	m.kill()
 	data, err := json.Marshal(f)
 	if err == nil {
-		err = writeFile(filepath.Join(m.cfg.Dir, foundingFile), data)
+		err = datadir.WriteFile(filepath.Join(m.cfg.Dir, foundingFile), data)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +292,7 @@ func cutFounding(t *testing.T, m *machine, after string) {
 		}
 	}
 	if after == "secrets" || after == "identity" {
-		if err := errors.Join(os.RemoveAll(filepath.Join(m.cfg.Dir, raftDir)), os.Remove(filepath.Join(m.cfg.Dir, logFile))); err != nil {
+		if err := errors.Join(os.RemoveAll(filepath.Join(m.cfg.Dir, datadir.RaftDir)), os.Remove(filepath.Join(m.cfg.Dir, datadir.LogFile))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -305,7 +306,7 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 	ctx := context.Background()
 	create := func(role api.Role, ttl time.Duration) *api.TokenCreated {
 		t.Helper()
-		made, err := a.c.tokens.Create(ctx, &api.TokenCreateRequest{Name: fmt.Sprint("t", role, ttl), Role: role, TTL: ttl})
+		made, err := a.c.Tokens.Create(ctx, &api.TokenCreateRequest{Name: fmt.Sprint("t", role, ttl), Role: role, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,11 +314,11 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 	}
 	expired := create(api.RoleJoin, time.Nanosecond).Token
 	revoked := create(api.RoleJoin, time.Hour)
-	if _, err := a.c.tokens.Revoke(ctx, &api.TokenRevokeRequest{Token: revoked.ID}); err != nil {
+	if _, err := a.c.Tokens.Revoke(ctx, &api.TokenRevokeRequest{Token: revoked.ID}); err != nil {
 		t.Fatal(err)
 	}
 	foreign := startSingle(t, "z")
-	other, err := foreign.c.tokens.Create(ctx, &api.TokenCreateRequest{Name: "t", Role: api.RoleJoin})
+	other, err := foreign.c.Tokens.Create(ctx, &api.TokenCreateRequest{Name: "t", Role: api.RoleJoin})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +345,7 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 			t.Errorf("%s: %v does not say %q", name, err, c.says)
 		}
 	}
-	if n := len(a.c.Members()); n != 1 {
+	if n := len(a.c.Directory.Members()); n != 1 {
 		t.Errorf("%d members", n)
 	}
 }

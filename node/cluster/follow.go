@@ -8,6 +8,8 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -77,15 +79,15 @@ const disconnectDelay = 5 * time.Second
 // after disconnectDelay and once that one no longer votes. New connections are
 // refused as soon as it does not vote (peer).
 func (c *Cluster) disconnectDeparted(id string) {
-	for first := true; first || c.votes(id); first = false {
+	for first := true; first || c.Directory.Votes(id); first = false {
 		select {
 		case <-time.After(disconnectDelay):
 		case <-c.ctx.Done():
 			return
 		}
 	}
-	c.addressBook.remove(id)
-	c.pool.Drop(id)
+	c.Directory.Book.Remove(id)
+	c.Directory.Pool.Drop(id)
 	c.port.Drop(id)
 }
 
@@ -98,10 +100,8 @@ func (c *Cluster) applyGossipKeys(snap consensus.Snapshot, at *versions) error {
 	if err != nil {
 		return err
 	}
-	if g := c.gossiping(); g != nil { // otherwise it will start with the store's keys
-		if err := g.SetKeys(s.Ring()); err != nil && c.ctx.Err() == nil {
-			return err
-		}
+	if err := c.Directory.SetGossipKeys(s.Ring()); err != nil {
+		return err
 	}
 	at.gossip = version
 	return nil
@@ -171,11 +171,41 @@ func (c *Cluster) replaceIdentity(change func(*trust.Identity) (*trust.Identity,
 	return nil
 }
 
+// runHousekeeping does every node's housekeeping about once a second: it
+// publishes the node's facts, records which nodes are up, saves the peers, and
+// renews the certificate when that is due.
+func (c *Cluster) runHousekeeping() {
+	ticker := time.NewTicker(c.cfg.Timing.Tick)
+	defer ticker.Stop()
+	renewal, logged := renewal{}, directory.LogOnce{}
+	for {
+		changed := c.Directory.GossipChanged()
+		c.Directory.Publish()
+		c.Directory.RecordUpStates(time.Now())
+		if err := c.Directory.Book.Remember(c.Directory.Known()); err != nil {
+			logged.Warn(c.log, "cannot save the known peers", directory.PeersFile, err)
+		}
+		renewal.renewIfDue(c)
+		select {
+		case <-changed:
+			notify(c.leadWake)
+			select { // gossip changes often in large clusters
+			case <-time.After(c.cfg.Timing.Tick / 4):
+			case <-c.ctx.Done():
+				return
+			}
+		case <-ticker.C:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
 // renewal renews the node's own certificate.
 type renewal struct {
 	next   time.Time     // no attempt before
 	pause  time.Duration // after a failed attempt
-	logged logOnce
+	logged directory.LogOnce
 }
 
 // renewPause is the first pause after a failed renewal; the longest is an hour.
@@ -187,15 +217,15 @@ func (r *renewal) renewIfDue(c *Cluster) {
 	if now.Before(r.next) || !c.id.Load().NeedsRenewal(now) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, rpcTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, directory.CallTimeout)
 	defer cancel()
 	if err := c.renew(ctx); err != nil {
 		r.pause = min(max(2*r.pause, min(renewPause, 5*c.cfg.Timing.Tick)), time.Hour)
 		r.next = now.Add(r.pause)
 		if r.logged == nil {
-			r.logged = logOnce{}
+			r.logged = directory.LogOnce{}
 		}
-		r.logged.warn(c.log, "cannot renew the node's certificate yet", c.Name(), err)
+		r.logged.Warn(c.log, "cannot renew the node's certificate yet", c.Name(), err)
 		return
 	}
 	*r = renewal{}
@@ -220,7 +250,7 @@ func (c *Cluster) renew(ctx context.Context) error {
 		return c.applyRenewal(res)
 	}
 	act := func(ctx context.Context, r *RenewRequest) (*RenewResult, error) { return c.issue(ctx, c.ID(), r.CSR) }
-	res, err := askLeader(ctx, c, api.MethodRenew, &RenewRequest{CSR: csr}, act)
+	res, err := leader.Ask(ctx, c.requests, api.MethodRenew, &RenewRequest{CSR: csr}, act)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"penstock/node/api"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/directory"
 	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -36,13 +38,13 @@ func (c *Cluster) joinCluster(ctx context.Context) error {
 		return fmt.Errorf("--token: %w: %s is for administration; nodes join with a token of role join (penstock token create --role join)",
 			ErrToken, token)
 	}
-	logged := logOnce{}
+	logged := directory.LogOnce{}
 	for pause := c.cfg.Timing.Retry; ; pause = min(2*pause, maxPause) {
 		err := c.joinRound(ctx, token, logged)
 		if err == nil || errors.Is(err, errFinal) {
 			return err
 		}
-		c.waits(StateJoining, fmt.Sprintf("joining a cluster: no node at %s has admitted this one yet: %v", listNames(c.cfg.Join), err), nil)
+		c.waits(StateJoining, fmt.Sprintf("joining a cluster: no node at %s has admitted this one yet: %v", directory.ListNames(c.cfg.Join), err), nil)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -53,11 +55,11 @@ func (c *Cluster) joinCluster(ctx context.Context) error {
 
 // joinRound tries each address once. Finding another cluster at one address is
 // final only if no other address may be the right one.
-func (c *Cluster) joinRound(ctx context.Context, token trust.Token, logged logOnce) error {
+func (c *Cluster) joinRound(ctx context.Context, token trust.Token, logged directory.LogOnce) error {
 	var foreign, last error
 	others := false
 	for _, addr := range c.cfg.Join {
-		if addr == c.Address() {
+		if addr == c.Directory.Address {
 			continue
 		}
 		err := c.joinAt(ctx, addr, token)
@@ -69,7 +71,7 @@ func (c *Cluster) joinRound(ctx context.Context, token trust.Token, logged logOn
 		default:
 			others = true
 		}
-		logged.warn(c.log, "cannot join yet; retrying", addr, err)
+		logged.Warn(c.log, "cannot join yet; retrying", addr, err)
 		last = err
 	}
 	if foreign != nil && !others {
@@ -107,24 +109,22 @@ func (c *Cluster) joinAt(ctx context.Context, addr string, token trust.Token) er
 	// the peers: a node that restarts before it has heard from its leader has
 	// no other addresses. The identity is last, since it makes the node a
 	// member.
-	if err := removeFile(filepath.Join(c.cfg.Dir, foundingFile)); err != nil {
+	if err := datadir.RemoveFile(filepath.Join(c.cfg.Dir, foundingFile)); err != nil {
 		return final(err)
 	}
-	if err := c.addressBook.remember(res.Peers); err != nil {
+	if err := c.Directory.Book.Remember(res.Peers); err != nil {
 		return final(err)
 	}
 	if err := joined.Save(c.cfg.Dir); err != nil {
 		return final(err)
 	}
 	c.id.Store(joined)
-	c.mu.Lock()
-	c.keys = res.Gossip
-	c.mu.Unlock()
+	c.Directory.SetFirstKeys(res.Gossip)
 	c.log.Info("joined the cluster", "cluster", res.Cluster, "at", addr)
 	if err := c.openStore(); err != nil {
 		return final(err)
 	}
-	if err := c.openGossip(); err != nil {
+	if err := c.Directory.OpenGossip(); err != nil {
 		return final(err)
 	}
 	return nil
@@ -195,9 +195,9 @@ func (c *Cluster) ownCandidate() (Candidate, error) {
 func (c *Cluster) candidate(csr []byte) Candidate {
 	id := c.id.Load()
 	n := Candidate{
-		ID: id.NodeID, Name: id.Name, Cluster: c.Address(), HTTP: c.cfg.HTTP,
+		ID: id.NodeID, Name: id.Name, Cluster: c.Directory.Address, HTTP: c.cfg.HTTP,
 		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: record.OwnLevel, Last: id.Incarnation(), CSR: csr,
 	}
-	n.Gossip = c.plannedGossip()
+	n.Gossip = c.Directory.PlannedGossip()
 	return n
 }

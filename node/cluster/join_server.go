@@ -11,6 +11,8 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -24,7 +26,7 @@ const maxNodes = 2000
 // it: the proof is bound to the connection and has to be checked here. The
 // leader does the rest.
 func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult, error) {
-	key, token, err := c.tokens.VerifyProof(ctx, req.TokenID, req.Proof)
+	key, token, err := c.Tokens.VerifyProof(ctx, req.TokenID, req.Proof)
 	if err != nil {
 		return nil, err
 	}
@@ -34,15 +36,15 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 	if err != nil {
 		return nil, err
 	}
-	res, err := askLeader(ctx, c, methodAdmit, &admitRequest{Node: req.Node, Token: token.Name}, c.handleAdmit)
+	res, err := leader.Ask(ctx, c.requests, methodAdmit, &admitRequest{Node: req.Node, Token: token.Name}, c.handleAdmit)
 	if err != nil {
 		return nil, err
 	}
-	own := Peer{ID: c.ID(), Name: c.Name(), Cluster: c.Address(), Gossip: c.GossipAddress()}
-	peers := append([]Peer{own}, slices.DeleteFunc(res.Peers, func(p Peer) bool { return p.ID == own.ID || p.ID == req.Node.ID })...)
+	own := c.Directory.Own()
+	peers := append([]directory.Peer{own}, slices.DeleteFunc(res.Peers, func(p directory.Peer) bool { return p.ID == own.ID || p.ID == req.Node.ID })...)
 	return &JoinResult{
 		Proof: proof, Cluster: c.ClusterID(), CAs: res.CAs, Certificate: res.Certificate,
-		Keyring: c.Sealer().Marshal(), Gossip: res.Gossip, Peers: peers[:min(len(peers), maxPeers)],
+		Keyring: c.Sealer().Marshal(), Gossip: res.Gossip, Peers: peers[:min(len(peers), directory.MaxPeers)],
 	}, nil
 }
 
@@ -94,7 +96,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	if err != nil {
 		return nil, err
 	}
-	keys, err := c.gossipKeys()
+	keys, err := c.Directory.GossipKeys()
 	if err != nil {
 		return nil, err
 	}
@@ -109,17 +111,17 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	c.log.Info("node admitted", "node", n.Name, "id", n.ID, "at", n.Cluster, "token", req.Token)
 	// The address counts as reported until the node announces it: before it has
 	// this answer, the node accepts no member's certificate.
-	c.addressBook.addReported(Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip})
-	c.pool.Drop(n.ID)
+	c.Directory.Book.AddReported(directory.Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip})
+	c.Directory.Pool.Drop(n.ID)
 	notify(c.leadWake)
-	return &admitResult{CAs: ca.Bundle(), Certificate: leaf, Gossip: keys, Peers: c.known()}, nil
+	return &admitResult{CAs: ca.Bundle(), Certificate: leaf, Gossip: keys, Peers: c.Directory.Known()}, nil
 }
 
 // reachable reports whether a candidate has valid addresses and texts of
 // bounded length.
 func (n Candidate) reachable() bool {
-	p := Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}
-	return p.valid() && n.Name != "" && boundedTexts(n.HTTP, n.Zone, n.Version, n.Last.Instance)
+	p := directory.Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}
+	return p.Valid() && n.Name != "" && boundedTexts(n.HTTP, n.Zone, n.Version, n.Last.Instance)
 }
 
 // asMember returns the candidate's record as a member with a certificate of the
@@ -139,93 +141,17 @@ func (c *Cluster) claimName(ctx context.Context, snap consensus.Snapshot, next r
 	if !taken {
 		return nil, nil
 	}
-	entry := c.gossipEntries()[holder.ID]
-	if holder.ID == c.ID() || c.answers(ctx, holder.ID) {
+	entry := c.Directory.GossipEntries()[holder.ID]
+	if holder.ID == c.ID() || c.Directory.Answers(ctx, holder.ID) {
 		return nil, api.Errorf(api.Refused, "a node named %s is up at %s; choose another --name", holder.Name, holder.Cluster)
 	}
-	if entry.state == StateUp {
+	if entry.State == directory.StateUp {
 		return nil, api.Errorf(api.Unavailable,
 			"a node named %s was up at %s a moment ago; its name becomes free once it is known to be down", holder.Name, holder.Cluster)
 	}
 	c.log.Warn("a new node replaces one of the same name that is down", "name", holder.Name, "old", holder.ID, "new", next.ID)
 	holder.Left = time.Now().UTC()
 	return []consensus.Op{record.PutNode(snap, holder)}, nil
-}
-
-// answers reports whether the node with that ID can be reached now.
-func (c *Cluster) answers(ctx context.Context, id string) bool {
-	_, err := c.locate(ctx, id, c.addresses(id))
-	return err == nil
-}
-
-// locate queries the node with that ID, at the first of the addresses that
-// answers, for its current process.
-func (c *Cluster) locate(ctx context.Context, id string, addrs []string) (*locateResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
-	defer cancel()
-	config := rpc.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
-	client, err := dialAny(ctx, addrs, config.Dial)
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
-	return rpc.Call[locateResult](ctx, client, methodLocate, &locateRequest{})
-}
-
-// handleLocate returns where a node is, as seen from this one.
-func (c *Cluster) handleLocate(_ context.Context, req *locateRequest) (*locateResult, error) {
-	if req.ID == "" || req.ID == c.ID() {
-		own := Peer{ID: c.ID(), Name: c.Name(), Cluster: c.Address(), Gossip: c.GossipAddress()}
-		return &locateResult{Peer: own, Last: c.id.Load().Incarnation(), Up: true}, nil
-	}
-	res := &locateResult{Peer: Peer{ID: req.ID}}
-	if r, ok := record.FindNode(c.Store().Snapshot(), req.ID); ok {
-		res.Peer, res.Last = Peer{ID: r.ID, Name: r.Name, Cluster: r.Cluster, Gossip: r.Gossip}, r.Last
-	}
-	if s, ok := c.gossipEntries()[req.ID]; ok {
-		res.Peer, res.Up = s.peer, s.state == StateUp
-	}
-	return res, nil
-}
-
-// checkNotRunning refuses to start if this folder's node already runs at
-// another address: it gets the addresses at which the peers see the node, and
-// checks whether it answers there.
-func (c *Cluster) checkNotRunning(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
-	defer cancel()
-	peers := c.addressBook.all()
-	found := make(chan string, maxParallelCalls)
-	peers = peers[:min(len(peers), maxParallelCalls)]
-	for _, p := range peers {
-		go func() { found <- c.runningAt(ctx, p) }()
-	}
-	for range peers {
-		if at := <-found; at != "" {
-			return fmt.Errorf("%w: node %s runs at %s: stop it first; a second node needs its own data folder", ErrCopied, c.ID(), at)
-		}
-	}
-	return nil
-}
-
-// runningAt gets the address at which a peer sees this node, and returns it if
-// another process of this node answers there.
-func (c *Cluster) runningAt(ctx context.Context, p Peer) string {
-	config := rpc.DialConfig{TLS: trust.ClientConfig(c.id.Load, p.ID)}
-	client, err := config.Dial(ctx, p.Cluster)
-	if err != nil {
-		return ""
-	}
-	defer client.Close()
-	res, err := rpc.Call[locateResult](ctx, client, methodLocate, &locateRequest{ID: c.ID()})
-	if err != nil || res.Peer.Cluster == "" || res.Peer.Cluster == c.Address() {
-		return ""
-	}
-	other, err := c.locate(ctx, c.ID(), []string{res.Peer.Cluster})
-	if err != nil || other.Last.Instance == c.Instance() {
-		return ""
-	}
-	return res.Peer.Cluster
 }
 
 // detectCopy returns, on the leader, why the announcing folder is not that of
@@ -237,11 +163,11 @@ func (c *Cluster) detectCopy(ctx context.Context, r record.Node, a Announcement)
 		return "", nil
 	}
 	if r.Cluster != a.Cluster {
-		other, err := c.locate(ctx, r.ID, []string{r.Cluster})
+		other, err := c.Directory.Locate(ctx, r.ID, []string{r.Cluster})
 		switch {
 		case err == nil && other.Last.Instance != a.Last.Instance:
 			return "node " + r.Name + " runs at " + r.Cluster, nil
-		case err != nil && !errors.Is(err, syscall.ECONNREFUSED) && c.gossipEntries()[r.ID].isUpAt(r.Cluster):
+		case err != nil && !errors.Is(err, syscall.ECONNREFUSED) && c.Directory.GossipEntries()[r.ID].IsUpAt(r.Cluster):
 			return "", api.Errorf(api.Busy, "node %s is up at %s but does not answer: its move to %s cannot be confirmed yet",
 				r.Name, r.Cluster, a.Cluster)
 		}

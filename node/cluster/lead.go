@@ -7,6 +7,8 @@ import (
 
 	"penstock/consensus"
 	"penstock/consensus/membership"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
 	"penstock/node/cluster/rotation"
 	"penstock/node/trust"
@@ -27,7 +29,7 @@ const (
 
 // leaderTasks are the tasks of the leader, with what it remembers about them.
 type leaderTasks struct {
-	logged logOnce
+	logged directory.LogOnce
 	// lastTick is when the tasks of each tick were last due, lastCleanup when
 	// cleanUp was.
 	lastTick, lastCleanup time.Time
@@ -35,7 +37,7 @@ type leaderTasks struct {
 }
 
 func (c *Cluster) newLeaderTasks() leaderTasks {
-	return leaderTasks{logged: logOnce{}, rotation: rotation.Steps{Entries: c.entries, Log: c.log}}
+	return leaderTasks{logged: directory.LogOnce{}, rotation: rotation.Steps{Entries: c.entries, Log: c.log}}
 }
 
 // lead performs the leader's tasks while this node leads: about once a second,
@@ -96,7 +98,7 @@ func (lt *leaderTasks) runDue(c *Cluster, now time.Time) {
 		case c.ctx.Err() != nil || errors.Is(err, consensus.ErrNotLeader):
 			return
 		case !errors.Is(err, consensus.ErrVersion) && !errors.Is(err, consensus.ErrServers): // another change came first
-			lt.logged.warn(c.log, "a task of the leader failed; retrying", task.name, err)
+			lt.logged.Warn(c.log, "a task of the leader failed; retrying", task.name, err)
 		}
 	}
 }
@@ -104,7 +106,7 @@ func (lt *leaderTasks) runDue(c *Cluster, now time.Time) {
 // allowBatchGroups allows groups of batches in the log once every member
 // understands them; nodes of the release before would have to stop at one.
 func allowBatchGroups(_ context.Context, c *Cluster) error {
-	c.Store().SetGroupsDisabled(len(c.MembersBelow(record.LevelGroups)) > 0)
+	c.Store().SetGroupsDisabled(len(c.Directory.MembersBelow(record.LevelGroups)) > 0)
 	return nil
 }
 
@@ -124,7 +126,7 @@ func (lt *leaderTasks) updateOwnRecord(ctx context.Context, c *Cluster) error {
 
 // reconcileMembers brings Raft's configuration in line with the records.
 func (lt *leaderTasks) reconcileMembers(ctx context.Context, c *Cluster) error {
-	c.recordUpStates(time.Now())
+	c.Directory.RecordUpStates(time.Now())
 	observed, addrs, index := c.observe()
 	for _, a := range membership.Plan(observed) {
 		c.log.Info("membership change", "action", string(a.Kind), "node", a.ID, "why", a.Why)
@@ -165,12 +167,10 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 	snap := c.Store().Snapshot()
 	servers, index := c.Store().Servers()
 	last := snap.Index()
-	entries := c.gossipEntries()
-	c.mu.Lock()
-	upStates := c.upStates
-	c.mu.Unlock()
+	entries := c.Directory.GossipEntries()
+	upStates := c.Directory.UpStates()
 	nodes := map[string]*membership.Node{}
-	for _, r := range c.cache.recordsIn(snap) {
+	for _, r := range c.Directory.Records(snap) {
 		nodes[r.ID] = &membership.Node{
 			ID: r.ID, Name: r.Name, Addr: r.Cluster, Zone: r.Zone, Joined: r.Joined, Leaving: !r.Member(),
 		}
@@ -194,9 +194,9 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 		if n.Leaving && !n.Server {
 			continue // only its record is left
 		}
-		n.Up, n.Since = upStates[id].up, upStates[id].since
-		n.CaughtUp = entries[id].index+closeEnough > last
-		n.Draining = fitness(entries[id].facts) == fitnessLeaving
+		n.Up, n.Since = upStates[id].Up, upStates[id].Since
+		n.CaughtUp = entries[id].Index+closeEnough > last
+		n.Draining = leader.Fitness(entries[id].Facts) == leader.FitnessLeaving
 		if id == c.ID() {
 			n.Up, n.CaughtUp = true, true
 			n.Leaving = n.Leaving || c.leaving.Load()
@@ -282,17 +282,17 @@ func (lt *leaderTasks) cleanUp(ctx context.Context, c *Cluster) error {
 // advanceGossipKey takes the next step of the gossip key's rotation when it is
 // due.
 func (lt *leaderTasks) advanceGossipKey(ctx context.Context, c *Cluster) error {
-	entries := c.gossipEntries()
-	up := func(id string) bool { return id == c.ID() || entries[id].state == StateUp }
-	return lt.rotation.AdvanceGossipKey(ctx, c.cache.recordsIn(c.Store().Snapshot()), up)
+	entries := c.Directory.GossipEntries()
+	up := func(id string) bool { return id == c.ID() || entries[id].State == directory.StateUp }
+	return lt.rotation.AdvanceGossipKey(ctx, c.Directory.Records(c.Store().Snapshot()), up)
 }
 
 // retireOldCA retires the old CA when no member needs it any more.
 func (lt *leaderTasks) retireOldCA(ctx context.Context, c *Cluster) error {
-	late, err := lt.rotation.RetireOldCA(ctx, c.cache.recordsIn(c.Store().Snapshot()))
+	late, err := lt.rotation.RetireOldCA(ctx, c.Directory.Records(c.Store().Snapshot()))
 	if len(late) > 0 {
-		lt.logged.warn(c.log, "the old CA stays trusted until these nodes have certificates of the new one", "old CA",
-			errors.New(listNames(late)))
+		lt.logged.Warn(c.log, "the old CA stays trusted until these nodes have certificates of the new one", "old CA",
+			errors.New(directory.ListNames(late)))
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func TestMembersBelowALevel(t *testing.T) {
 	note(record.Node{ID: "00000000000000000000000000000002", Name: "new", Version: "v2", Level: record.LevelGroups})
 	note(record.Node{ID: "00000000000000000000000000000003", Name: "gone", Version: "v1", Left: time.Now()})
 	for level, want := range map[int][]string{0: nil, record.LevelKafka: {"old (v1)"}, record.LevelGroups + 1: {"new (v2)", "old (v1)"}} {
-		if got := a.c.MembersBelow(level); !slices.Equal(got, want) {
+		if got := a.c.Directory.MembersBelow(level); !slices.Equal(got, want) {
 			t.Errorf("level %d is lacking on %q, want %q", level, got, want)
 		}
 	}
@@ -88,7 +88,7 @@ func TestNodeCanOnlyRequestItsOwnDeparture(t *testing.T) {
 	rest := others(all, lead)
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	client, err := rest[0].c.pool.Get(ctx, lead.c.ID())
+	client, err := rest[0].c.Directory.Pool.Get(ctx, lead.c.ID())
 	if err != nil {
 		t.Fatal(err)
 	}

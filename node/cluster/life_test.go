@@ -14,6 +14,9 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
 	"penstock/node/trust"
 )
@@ -116,7 +119,7 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 						doubtful[w] = append(doubtful[w], fmt.Sprint(written[w]))
 						continue
 					}
-					if refusedAs(err, api.NoLeader) { // a busy machine had no leader for long; the write has not acted
+					if leader.RefusedAs(err, api.NoLeader) { // a busy machine had no leader for long; the write has not acted
 						continue
 					}
 					done <- fmt.Errorf("%s: %w", m.cfg.Name, err)
@@ -177,7 +180,7 @@ func TestNodeWithoutAMajorityServesAndSaysWhy(t *testing.T) {
 	alone.start()
 	waitEntry(t, alone, "x", "1")
 	// How long a voter has been silent is shown once it was probed.
-	if why := alone.c.Alone(); !regexp.MustCompile(`1 of 3 voters.*unreachable: a( \(for .*\))?, c`).MatchString(why) {
+	if why := alone.c.Directory.Alone(); !regexp.MustCompile(`1 of 3 voters.*unreachable: a( \(for .*\))?, c`).MatchString(why) {
 		t.Errorf("it says %q", why)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -198,12 +201,12 @@ func TestClustersNeverMerge(t *testing.T) {
 	b.listen("127.0.0.1")
 	b.cfg.Token, b.cfg.Join = "", []string{z.addr(), a.addr()}
 	b.start()
-	b.c.addressBook.addReported(Peer{ID: z.c.ID(), Name: "z", Cluster: z.addr(), Gossip: z.c.GossipAddress()})
+	b.c.Directory.Book.AddReported(directory.Peer{ID: z.c.ID(), Name: "z", Cluster: z.addr(), Gossip: z.c.Directory.GossipAddress()})
 	put(t, a, "x", "of a")
 	put(t, z, "x", "of z")
 	waitEntry(t, b, "x", "of a")
 	for _, m := range []*machine{a, b, z} {
-		for _, o := range m.c.Members() {
+		for _, o := range m.c.Directory.Members() {
 			if foreign := (m == z) != (o.Name == "z"); foreign {
 				t.Errorf("%s has %s among its members", m.cfg.Name, o.Name)
 			}
@@ -219,7 +222,7 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 	was := wiped.c.ID()
 	var token *api.TokenCreated
 	mustChange(t, "a token", func() (err error) {
-		token, err = lead.c.tokens.Create(context.Background(), &api.TokenCreateRequest{Role: api.RoleJoin})
+		token, err = lead.c.Tokens.Create(context.Background(), &api.TokenCreateRequest{Role: api.RoleJoin})
 		return err
 	})
 	twin := newJoiner(t, wiped.cfg.Name, token.Token, lead)
@@ -237,9 +240,9 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 		t.Errorf("the old node is a member: %+v", r)
 	}
 	eventually(t, "the old node to go from Raft's configuration", func() string {
-		servers, _ := lead.c.servers()
+		servers, _ := lead.c.Store().Servers()
 		for _, s := range servers {
-			if s.id == was {
+			if s.ID == was {
 				return "it is there"
 			}
 		}
@@ -252,8 +255,8 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 	all := startThree(t)
 	original := all[1]
 	eventually(t, "it remembers peers", func() string {
-		if len(original.c.addressBook.all()) < 2 {
-			return fmt.Sprint(original.c.addressBook.all())
+		if len(original.c.Directory.Book.All()) < 2 {
+			return fmt.Sprint(original.c.Directory.Book.All())
 		}
 		return ""
 	})
@@ -275,7 +278,7 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 		return ""
 	})
 	// A copy without peers starts, and then the cluster refuses it.
-	if err := os.Remove(filepath.Join(thief.cfg.Dir, peersFile)); err != nil {
+	if err := os.Remove(filepath.Join(thief.cfg.Dir, directory.PeersFile)); err != nil {
 		t.Fatal(err)
 	}
 	thief = &machine{t: t, cfg: thief.cfg}
@@ -307,15 +310,15 @@ func TestANodeThatIsUpAndSilentIsNotReplaced(t *testing.T) {
 		return r
 	}
 	eventually(t, "the leader to know where it is", func() string {
-		if r := old(); r.Last.Instance == "" || !lead.c.gossipEntries()[r.ID].isUpAt(r.Cluster) {
-			return fmt.Sprint(r, lead.c.gossipEntries()[r.ID])
+		if r := old(); r.Last.Instance == "" || !lead.c.Directory.GossipEntries()[r.ID].IsUpAt(r.Cluster) {
+			return fmt.Sprint(r, lead.c.Directory.GossipEntries()[r.ID])
 		}
 		return ""
 	})
 	r := old()
 	noTime, cancel := context.WithCancel(context.Background())
 	cancel()
-	if at, err := lead.c.detectCopy(noTime, r, elsewhere); !refusedAs(err, api.Busy) {
+	if at, err := lead.c.detectCopy(noTime, r, elsewhere); !leader.RefusedAs(err, api.Busy) {
 		t.Errorf("it is up and does not answer: %q, %v", at, err)
 	}
 	there.kill()
@@ -336,7 +339,7 @@ func copyIdentity(t *testing.T, from, to string) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if f.IsDir() || f.Name() == logFile { // the log is not copied
+		if f.IsDir() || f.Name() == datadir.LogFile { // the log is not copied
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(from, f.Name()))
@@ -371,7 +374,7 @@ func TestANodeLeaves(t *testing.T) {
 	}
 	for _, m := range rest {
 		eventually(t, "it is no member any more", func() string {
-			if list := m.c.Members(); len(list) != 2 {
+			if list := m.c.Directory.Members(); len(list) != 2 {
 				return fmt.Sprintf("%+v", list)
 			}
 			return ""
@@ -402,7 +405,7 @@ func TestRemovingANode(t *testing.T) {
 		return err
 	}
 	err := ask(false)
-	for refusedAs(err, api.NoLeader) && ctx.Err() == nil { // the machine was too busy to reach the leader
+	for leader.RefusedAs(err, api.NoLeader) && ctx.Err() == nil { // the machine was too busy to reach the leader
 		err = ask(false)
 	}
 	if !contains(err, "is up at") || !contains(err, "--force") {
@@ -436,28 +439,30 @@ func TestNodeRemovedWhileDownLearnsOfIt(t *testing.T) {
 }
 
 func TestQuorumIsCheckedBeforeANodeLeaves(t *testing.T) {
-	up := func(name, role string) Member { return Member{ID: name, Name: name, Role: role, State: StateUp} }
-	down := func(name, role string) Member {
-		return Member{ID: name, Name: name, Role: role, State: StateUnreachable}
+	up := func(name, role string) directory.Member {
+		return directory.Member{ID: name, Name: name, Role: role, State: directory.StateUp}
+	}
+	down := func(name, role string) directory.Member {
+		return directory.Member{ID: name, Name: name, Role: role, State: directory.StateUnreachable}
 	}
 	for name, c := range map[string]struct {
-		members []Member
+		members []directory.Member
 		says    string // "": nothing against it
 	}{
-		"the dead one of three":         {[]Member{up("a", RoleLeader), up("b", RoleVoter), down("x", RoleVoter)}, ""},
-		"a live one of three, one dead": {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "unreachable: c;"},
-		"the only one":                  {[]Member{up("x", RoleLeader)}, "only voter"},
-		"the only voter beside others":  {[]Member{up("x", RoleLeader), up("n", RoleNonVoter)}, "only voter"},
-		"one that does not vote":        {[]Member{up("a", RoleLeader), down("b", RoleVoter), up("x", RoleNonVoter)}, ""},
-		"a live one of five, two dead": {[]Member{
-			up("a", RoleLeader), up("b", RoleVoter), up("x", RoleVoter), down("d", RoleVoter), down("e", RoleVoter),
+		"the dead one of three":         {[]directory.Member{up("a", directory.RoleLeader), up("b", directory.RoleVoter), down("x", directory.RoleVoter)}, ""},
+		"a live one of three, one dead": {[]directory.Member{up("a", directory.RoleLeader), up("x", directory.RoleVoter), down("c", directory.RoleVoter)}, "unreachable: c;"},
+		"the only one":                  {[]directory.Member{up("x", directory.RoleLeader)}, "only voter"},
+		"the only voter beside others":  {[]directory.Member{up("x", directory.RoleLeader), up("n", directory.RoleNonVoter)}, "only voter"},
+		"one that does not vote":        {[]directory.Member{up("a", directory.RoleLeader), down("b", directory.RoleVoter), up("x", directory.RoleNonVoter)}, ""},
+		"a live one of five, two dead": {[]directory.Member{
+			up("a", directory.RoleLeader), up("b", directory.RoleVoter), up("x", directory.RoleVoter), down("d", directory.RoleVoter), down("e", directory.RoleVoter),
 		}, "unreachable: d, e;"},
-		"a dead one of five, two dead": {[]Member{
-			up("a", RoleLeader), up("b", RoleVoter), up("c", RoleVoter), down("d", RoleVoter), down("x", RoleVoter),
+		"a dead one of five, two dead": {[]directory.Member{
+			up("a", directory.RoleLeader), up("b", directory.RoleVoter), up("c", directory.RoleVoter), down("d", directory.RoleVoter), down("x", directory.RoleVoter),
 		}, ""},
-		"one of two that are up":           {[]Member{up("a", RoleLeader), up("x", RoleVoter)}, ""},
-		"the dead one of two":              {[]Member{up("a", RoleLeader), down("x", RoleVoter)}, ""},
-		"a live one of two, the rest dead": {[]Member{down("a", RoleVoter), up("x", RoleLeader)}, "unreachable: a;"},
+		"one of two that are up":           {[]directory.Member{up("a", directory.RoleLeader), up("x", directory.RoleVoter)}, ""},
+		"the dead one of two":              {[]directory.Member{up("a", directory.RoleLeader), down("x", directory.RoleVoter)}, ""},
+		"a live one of two, the rest dead": {[]directory.Member{down("a", directory.RoleVoter), up("x", directory.RoleLeader)}, "unreachable: a;"},
 	} {
 		err := quorumWithout(c.members, "x")
 		if (err != nil) != (c.says != "") || c.says != "" && !contains(err, c.says) {
@@ -471,7 +476,7 @@ func TestSecretsRotate(t *testing.T) {
 	all := startThree(t)
 	a := all[0]
 	ca := a.c.id.Load().CADigests()[0]
-	keys, err := a.c.gossipKeys()
+	keys, err := a.c.Directory.GossipKeys()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -480,7 +485,7 @@ func TestSecretsRotate(t *testing.T) {
 	}
 	for _, m := range all {
 		eventually(t, "new secrets on "+m.cfg.Name, func() string {
-			now, err := m.c.gossipKeys()
+			now, err := m.c.Directory.GossipKeys()
 			if err != nil || len(now) != 1 || string(now[0]) == string(keys[0]) {
 				return fmt.Sprintf("%d gossip keys, error %v", len(now), err)
 			}
@@ -504,7 +509,7 @@ func TestUnknownFormatStopsTheNode(t *testing.T) {
 	a := startSingle(t, "a")
 	b := newJoiner(t, "b", a.token(), a).start()
 	eventually(t, "b has the log", func() string {
-		if len(b.c.Members()) < 2 {
+		if len(b.c.Directory.Members()) < 2 {
 			return "it does not"
 		}
 		return ""
@@ -533,7 +538,7 @@ func TestVotersAreBounded(t *testing.T) {
 	for _, m := range all {
 		waitEntry(t, m, "x", "1")
 		eventually(t, "five members on "+m.cfg.Name, func() string {
-			if n := len(m.c.Members()); n != 5 {
+			if n := len(m.c.Directory.Members()); n != 5 {
 				return fmt.Sprint(n)
 			}
 			return ""

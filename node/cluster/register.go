@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"penstock/node/api"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
 	"penstock/node/cluster/rotation"
 	"penstock/node/rpc"
 )
@@ -14,24 +16,24 @@ func (c *Cluster) Register(s *rpc.Server) {
 	// These serve callers without a principal, and verify them themselves.
 	rpc.Handle(s, api.MethodJoin, api.RoleNone, c.handleJoin, rpc.Changing())
 	rpc.Handle(s, api.MethodForm, api.RoleNone, c.handleForm)
-	rpc.Handle(s, api.MethodAnnounce, api.RoleNone, translatingErrors(c.handleAnnounce))
+	rpc.Handle(s, api.MethodAnnounce, api.RoleNone, leader.TranslatingErrors(c.handleAnnounce))
 
-	rpc.Handle(s, methodAdmit, api.RoleNode, translatingErrors(c.handleAdmit))
-	rpc.Handle(s, methodLocate, api.RoleNode, c.handleLocate)
-	rpc.Handle(s, methodDepart, api.RoleNode, translatingErrors(c.handleDepart))
-	rpc.Handle(s, api.MethodRead, api.RoleNode, translatingErrors(c.handleRead))
-	rpc.Handle(s, api.MethodRenew, api.RoleNode, translatingErrors(c.handleRenew))
+	rpc.Handle(s, methodAdmit, api.RoleNode, leader.TranslatingErrors(c.handleAdmit))
+	rpc.Handle(s, directory.MethodLocate, api.RoleNode, c.Directory.HandleLocate)
+	rpc.Handle(s, methodDepart, api.RoleNode, leader.TranslatingErrors(c.handleDepart))
+	rpc.Handle(s, api.MethodRead, api.RoleNode, leader.TranslatingErrors(c.handleRead))
+	rpc.Handle(s, api.MethodRenew, api.RoleNode, leader.TranslatingErrors(c.handleRenew))
 
-	rpc.Handle(s, api.MethodTransfer, api.RoleOperator, OnLeader(c, c.transfer), rpc.Changing())
-	rpc.Handle(s, api.MethodRemove, api.RoleAdmin, retryUnknown(OnLeader(c, c.remove), api.NotFound), rpc.Changing())
+	rpc.Handle(s, api.MethodTransfer, api.RoleOperator, OnLeader(c, c.handOver.Transfer), rpc.Changing())
+	rpc.Handle(s, api.MethodRemove, api.RoleAdmin, leader.RetryUnknown(OnLeader(c, c.remove), api.NotFound), rpc.Changing())
 	rpc.Handle(s, api.MethodRotate, api.RoleAdmin, OnLeader(c, c.beginRotation), rpc.Changing())
-	rpc.Handle(s, api.MethodTokenNew, api.RoleAdmin, OnLeader(c, c.tokens.Create), rpc.Changing())
-	rpc.Handle(s, api.MethodRevoke, api.RoleAdmin, retryUnknown(OnLeader(c, c.tokens.Revoke)), rpc.Changing())
+	rpc.Handle(s, api.MethodTokenNew, api.RoleAdmin, OnLeader(c, c.Tokens.Create), rpc.Changing())
+	rpc.Handle(s, api.MethodRevoke, api.RoleAdmin, leader.RetryUnknown(OnLeader(c, c.Tokens.Revoke)), rpc.Changing())
 	rpc.Handle(s, api.MethodTokens, api.RoleAdmin, OnLeader(c, func(ctx context.Context, _ *api.Empty) (*api.Tokens, error) {
 		if _, err := c.entries.Current(ctx); err != nil {
 			return nil, err
 		}
-		list := c.tokens.List()
+		list := c.Tokens.List()
 		return &list, nil
 	}))
 }

@@ -7,6 +7,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/directory"
 	"penstock/node/cluster/record"
 )
 
@@ -15,7 +16,7 @@ func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empt
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.Resolve(req.Node)
+	m, err := c.Directory.Resolve(req.Node)
 	switch id, going := c.findDeparting(snap, req.Node); {
 	case err != nil && going: // removed by an earlier request, or leaving by itself
 		return &api.Empty{}, c.awaitRemoval(ctx, id)
@@ -45,9 +46,9 @@ func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empt
 // findDeparting finds a node, by ID or name, that is no longer a member but
 // still in Raft's configuration.
 func (c *Cluster) findDeparting(snap consensus.Snapshot, nameOrID string) (id string, ok bool) {
-	servers, _ := c.servers()
+	servers, _ := c.Store().Servers()
 	for _, s := range servers {
-		r, known := record.FindNode(snap, s.id)
+		r, known := record.FindNode(snap, s.ID)
 		if known && !r.Member() && (r.ID == nameOrID || r.Name == nameOrID) {
 			return r.ID, true
 		}
@@ -57,15 +58,15 @@ func (c *Cluster) findDeparting(snap consensus.Snapshot, nameOrID string) (id st
 
 // quorumWithout returns an error if the voters that remain without a node
 // cannot decide.
-func quorumWithout(members []Member, id string) error {
+func quorumWithout(members []directory.Member, id string) error {
 	voters, up, was := 0, 0, false
 	var down []string
 	name := id
 	for _, m := range members {
 		switch {
 		case m.ID == id:
-			was, name = m.Role != RoleNonVoter, m.Name
-		case m.Role == RoleNonVoter:
+			was, name = m.Role != directory.RoleNonVoter, m.Name
+		case m.Role == directory.RoleNonVoter:
 		case m.Up():
 			voters, up = voters+1, up+1
 		default:
@@ -81,7 +82,7 @@ func quorumWithout(members []Member, id string) error {
 		return api.Errorf(api.Refused, "%s is the only voter: without it there is no cluster; stop it instead", name)
 	case up < need:
 		return api.Errorf(api.Refused, "without %s there are %d voters; %d must be up to commit anything, and %d are; "+
-			"unreachable: %s; bring the missing ones back, or remove them first", name, voters, need, up, listNames(down))
+			"unreachable: %s; bring the missing ones back, or remove them first", name, voters, need, up, directory.ListNames(down))
 	}
 	return nil
 }
@@ -90,7 +91,7 @@ func quorumWithout(members []Member, id string) error {
 // decide without a node: by the members' states, and by the voters that answer
 // now (consensus.ErrQuorum).
 func (c *Cluster) checkQuorumWithout(ctx context.Context, id string) error {
-	if err := quorumWithout(c.Members(), id); err != nil {
+	if err := quorumWithout(c.Directory.Members(), id); err != nil {
 		return err
 	}
 	return c.Store().CheckQuorumWithout(ctx, id)
@@ -102,10 +103,10 @@ func (c *Cluster) checkQuorumWithout(ctx context.Context, id string) error {
 func (c *Cluster) awaitRemoval(ctx context.Context, id string) error {
 	for {
 		changes := c.Store().Changes()
-		servers, _ := c.servers()
+		servers, _ := c.Store().Servers()
 		there := false
 		for _, s := range servers {
-			there = there || s.id == id
+			there = there || s.ID == id
 		}
 		if !there {
 			return nil

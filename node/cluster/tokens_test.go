@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"penstock/node/api"
+	"penstock/node/cluster/leader"
 	"penstock/node/cluster/token"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -20,7 +21,7 @@ import (
 func lookUpToken(t *testing.T, m *machine, token string) (p api.Principal, err error) {
 	t.Helper()
 	eventually(t, m.cfg.Name+" to look up the token", func() string {
-		if p, err = m.c.Authenticate(context.Background(), token); refusedAs(err, api.Unavailable) {
+		if p, err = m.c.Tokens.Authenticate(context.Background(), token); leader.RefusedAs(err, api.Unavailable) {
 			return err.Error()
 		}
 		return ""
@@ -34,7 +35,7 @@ func TestTokenAuthenticatesUntilRevoked(t *testing.T) {
 	b := newJoiner(t, "b", a.token(), a).start()
 	waitVoters(t, 1, a)
 	ctx := context.Background()
-	made, err := a.c.tokens.Create(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleOperator, TTL: time.Hour})
+	made, err := a.c.Tokens.Create(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleOperator, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,26 +43,26 @@ func TestTokenAuthenticatesUntilRevoked(t *testing.T) {
 	if err != nil || p.Name != "ci" || p.Role != api.RoleOperator || p.TokenID != made.ID {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	if _, err := a.c.tokens.Revoke(ctx, &api.TokenRevokeRequest{Token: "ci"}); err != nil {
+	if _, err := a.c.Tokens.Revoke(ctx, &api.TokenRevokeRequest{Token: "ci"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []*machine{a, b} {
 		eventually(t, "revoked on "+m.cfg.Name, func() string {
-			if _, err := m.c.Authenticate(ctx, made.Token); !contains(err, "revoked") {
+			if _, err := m.c.Tokens.Authenticate(ctx, made.Token); !contains(err, "revoked") {
 				return fmt.Sprint(err)
 			}
-			if m.c.Check(p) == nil {
+			if m.c.Tokens.Check(p) == nil {
 				return "open connections live on"
 			}
 			return ""
 		})
 	}
-	for _, list := range []api.Tokens{a.c.tokens.List(), b.c.tokens.List()} {
+	for _, list := range []api.Tokens{a.c.Tokens.List(), b.c.Tokens.List()} {
 		if len(list) != 2 || list[0].Name != "ci" || list[0].State != "revoked" || list[1].State != "valid" {
 			t.Errorf("%+v", list)
 		}
 	}
-	if _, err := a.c.Authenticate(ctx, a.token()); !contains(err, "for nodes") {
+	if _, err := a.c.Tokens.Authenticate(ctx, a.token()); !contains(err, "for nodes") {
 		t.Errorf("a join token: %v", err)
 	}
 	if strings.Contains(fmt.Sprint(err), made.Token) {
@@ -74,7 +75,7 @@ func TestTokenNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	a := startSingle(t, "a")
 	create := func(name string) error {
-		_, err := a.c.tokens.Create(context.Background(), &api.TokenCreateRequest{Name: name, Role: api.RoleReader})
+		_, err := a.c.Tokens.Create(context.Background(), &api.TokenCreateRequest{Name: name, Role: api.RoleReader})
 		return err
 	}
 	for range 2 {
@@ -90,7 +91,7 @@ func TestTokenNamesAreUnique(t *testing.T) {
 			t.Errorf("%q was taken", name)
 		}
 	}
-	if _, err := a.c.tokens.Revoke(context.Background(), &api.TokenRevokeRequest{Token: "ci"}); err != nil {
+	if _, err := a.c.Tokens.Revoke(context.Background(), &api.TokenRevokeRequest{Token: "ci"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := create("ci"); err != nil {
@@ -107,7 +108,7 @@ func TestTokensExpireByTheLeadersClock(t *testing.T) {
 	waitVoters(t, 1, a, b)
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	made, err := a.c.tokens.Create(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader, TTL: time.Hour})
+	made, err := a.c.Tokens.Create(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,18 +116,18 @@ func TestTokensExpireByTheLeadersClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := func(m *machine) { m.c.noteClock(time.Now().Add(2*time.Hour).UnixMilli(), time.Now()) }
+	late := func(m *machine) { m.c.clock.Note(time.Now().Add(2*time.Hour).UnixMilli(), time.Now()) }
 	late(a) // a leads, and goes by its own clock
-	if _, err := a.c.Authenticate(ctx, made.Token); err != nil || a.c.Check(p) != nil {
-		t.Errorf("on the leader: %v, %v", err, a.c.Check(p))
+	if _, err := a.c.Tokens.Authenticate(ctx, made.Token); err != nil || a.c.Tokens.Check(p) != nil {
+		t.Errorf("on the leader: %v, %v", err, a.c.Tokens.Check(p))
 	}
 	eventually(t, "the token to have ended on a node whose leader is two hours ahead", func() string {
 		late(b) // again: b keeps measuring its leader's real clock
-		if _, err := b.c.Authenticate(ctx, made.Token); !contains(err, "expired") {
+		if _, err := b.c.Tokens.Authenticate(ctx, made.Token); !contains(err, "expired") {
 			return fmt.Sprint(err)
 		}
 		late(b)
-		if b.c.Check(p) == nil {
+		if b.c.Tokens.Check(p) == nil {
 			return "open connections live on"
 		}
 		return ""
@@ -140,7 +141,7 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	b := newJoiner(t, "b", a.token(), a).start()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	made, err := a.c.tokens.Create(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader, TTL: time.Hour})
+	made, err := a.c.Tokens.Create(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 		defer c.Close()
 		open = append(open, c)
 	}
-	if _, err := a.c.tokens.Revoke(ctx, &api.TokenRevokeRequest{Token: made.ID}); err != nil {
+	if _, err := a.c.Tokens.Revoke(ctx, &api.TokenRevokeRequest{Token: made.ID}); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range open {
@@ -172,7 +173,7 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 // unknownToken returns a token that looks like a's and that no node has.
 func unknownToken(t *testing.T, a *machine) trust.Token {
 	t.Helper()
-	made, err := a.c.tokens.Create(t.Context(), &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader})
+	made, err := a.c.Tokens.Create(t.Context(), &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,16 +195,16 @@ func TestTokenLookupWithoutLeaderIsRetryable(t *testing.T) {
 	defer cancel()
 	token := unknownToken(t, a)
 	eventually(t, "the leader says that there is no such token", func() string {
-		if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unauthenticated) {
+		if _, err := b.c.Tokens.Authenticate(ctx, token.Reveal()); !leader.RefusedAs(err, api.Unauthenticated) {
 			return fmt.Sprint(err)
 		}
 		return ""
 	})
 	a.kill()
-	if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unavailable) {
+	if _, err := b.c.Tokens.Authenticate(ctx, token.Reveal()); !leader.RefusedAs(err, api.Unavailable) {
 		t.Errorf("without a leader to ask: %v", err)
 	}
-	if _, _, err := b.c.tokens.VerifyProof(ctx, token.ID, nil); !refusedAs(err, api.Unavailable) {
+	if _, _, err := b.c.Tokens.VerifyProof(ctx, token.ID, nil); !leader.RefusedAs(err, api.Unavailable) {
 		t.Errorf("of a node that joins, without a leader to ask: %v", err)
 	}
 }
@@ -217,7 +218,7 @@ func TestTokenLookupsBeyondTheLimitAreRetryable(t *testing.T) {
 	defer cancel()
 	unknown := unknownToken(t, a)
 	looking, answer := make(chan struct{}), make(chan struct{})
-	tokens := token.New(token.Config{Entries: a.c.entries, Now: a.c.now, Log: a.c.log, Read: func(ctx context.Context) (uint64, error) {
+	tokens := token.New(token.Config{Entries: a.c.entries, Now: a.c.clock.Now, Log: a.c.log, Read: func(ctx context.Context) (uint64, error) {
 		select {
 		case looking <- struct{}{}:
 			<-answer
@@ -241,15 +242,15 @@ func TestTokenLookupsBeyondTheLimitAreRetryable(t *testing.T) {
 		}
 		break
 	}
-	if !refusedAs(full, api.Unavailable) || errors.Is(refusedJoin("a", full), errFinal) {
+	if !leader.RefusedAs(full, api.Unavailable) || errors.Is(refusedJoin("a", full), errFinal) {
 		t.Errorf("of a node that joins, while others ask: %v", full)
 	}
-	if _, err := tokens.Authenticate(ctx, unknown.Reveal()); !refusedAs(err, api.Unavailable) {
+	if _, err := tokens.Authenticate(ctx, unknown.Reveal()); !leader.RefusedAs(err, api.Unavailable) {
 		t.Errorf("of a command, while others ask: %v", err)
 	}
 	close(answer)
 	eventually(t, "it to be looked up", func() string {
-		if _, _, err := tokens.VerifyProof(ctx, unknown.ID, nil); !refusedAs(err, api.Unauthenticated) {
+		if _, _, err := tokens.VerifyProof(ctx, unknown.ID, nil); !leader.RefusedAs(err, api.Unauthenticated) {
 			return fmt.Sprint(err)
 		}
 		return ""

@@ -16,6 +16,8 @@ import (
 	"penstock/consensus"
 	"penstock/gossip"
 	"penstock/node/api"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
 	"penstock/node/mux"
 	"penstock/node/rpc"
@@ -121,14 +123,14 @@ func TestGossipAloneStopsNoNode(t *testing.T) {
 	a := startSingle(t, "a")
 	b := newJoiner(t, "b", a.token(), a).start()
 	for _, at := range []string{a.addr(), b.addr(), "127.0.0.1:1"} {
-		a.c.handleConflict(gossip.Member{ID: a.c.ID(), Meta: gossip.Meta{Cluster: at, Instance: "another"}, Since: time.Now().Add(-time.Hour)})
+		a.c.Directory.HandleConflict(gossip.Member{ID: a.c.ID(), Meta: gossip.Meta{Cluster: at, Instance: "another"}, Since: time.Now().Add(-time.Hour)})
 	}
 	if text := a.log(); strings.Contains(text, "fatal error") {
 		t.Error(text)
 	}
 }
 
-// TestRemovedNodeLosesItsConnections: its connections close, Raft's streams
+// TestRemovedNodeLosesItsConnections: its connections close, Raft's directory.Streams
 // included.
 func TestRemovedNodeLosesItsConnections(t *testing.T) {
 	t.Parallel()
@@ -154,7 +156,7 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer node.Close()
-	if _, err := rpc.Call[locateResult](ctx, node, methodLocate, &locateRequest{}); err != nil {
+	if _, err := rpc.Call[directory.LocateResult](ctx, node, directory.MethodLocate, &directory.LocateRequest{}); err != nil {
 		t.Fatalf("a member: %v", err)
 	}
 	mustChange(t, "remove", func() error {
@@ -180,7 +182,7 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	for _, method := range []string{methodLocate, methodAdmit, methodDepart, api.MethodRenew, api.MethodReport, api.MethodTokens} {
+	for _, method := range []string{directory.MethodLocate, methodAdmit, methodDepart, api.MethodRenew, api.MethodReport, api.MethodTokens} {
 		var refusal *api.Error
 		if _, err := rpc.Call[api.Empty](
 			ctx, again, method, api.Empty{},
@@ -245,7 +247,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 // sendAnnouncement sends an announcement to a node as that node itself.
 func sendAnnouncement(ctx context.Context, t *testing.T, m *machine, said *Announcement) (*AnnounceResult, error) {
 	t.Helper()
-	client, err := m.c.Client(ctx, m.c.ID())
+	client, err := m.c.Directory.Client(ctx, m.c.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,14 +294,14 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 		"of this node":    ask(newKey(), a.c.ID(), "a"),
 		"by another name": ask(newKey(), id, "c"),
 	} {
-		if !refusedAs(err, api.Refused) || !contains(err, "belongs to another node") {
+		if !leader.RefusedAs(err, api.Refused) || !contains(err, "belongs to another node") {
 			t.Errorf("another key for the ID %s: %v", what, err)
 		}
 	}
 	if err := a.c.markDeparted(ctx, id, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(own, id, "b"); !refusedAs(err, api.Refused) || !contains(err, "has left the cluster or was removed") {
+	if err := ask(own, id, "b"); !leader.RefusedAs(err, api.Refused) || !contains(err, "has left the cluster or was removed") {
 		t.Errorf("a node that is no member any more: %v", err)
 	}
 }

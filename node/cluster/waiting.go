@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"penstock/consensus/membership"
+	"penstock/node/cluster/directory"
 )
 
 // Waiting says what a node that is in no cluster yet waits for.
@@ -15,7 +16,7 @@ type Waiting struct {
 	State    string // StateForming or StateJoining
 	Why      string // one line
 	// Seen are the other nodes of --expect that have proven the token lately.
-	Seen []Peer
+	Seen []directory.Peer
 }
 
 // The states of a node before it is in a cluster.
@@ -25,7 +26,7 @@ const (
 )
 
 // waits passes what the node waits for to Config.Waits.
-func (c *Cluster) waits(state, why string, seen []Peer) {
+func (c *Cluster) waits(state, why string, seen []directory.Peer) {
 	c.cfg.Waits(Waiting{ID: c.ID(), Name: c.Name(), State: state, Why: strings.ReplaceAll(why, "\n", "; "), Seen: seen})
 }
 
@@ -37,22 +38,22 @@ func (f *formation) reportWaiting() {
 	f.mu.Lock()
 	now := time.Now()
 	d := f.decision(now)
-	var seen []Peer
+	var seen []directory.Peer
 	for _, a := range f.views {
 		if now.Sub(a.when) <= membership.ActWithin {
-			seen = append(seen, Peer{ID: a.view.ID, Name: a.view.Name, Cluster: a.view.Addr})
+			seen = append(seen, directory.Peer{ID: a.view.ID, Name: a.view.Name, Cluster: a.view.Addr})
 		}
 	}
 	bound, formed := f.bound, f.formed != ""
 	f.mu.Unlock()
-	slices.SortFunc(seen, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(seen, func(a, b directory.Peer) int { return strings.Compare(a.Name, b.Name) })
 	var why string
 	switch {
 	case formed:
 		why = beginningReason(bound, f.c.Name(), seen)
 	case bound != nil:
 		why = fmt.Sprintf("forming a cluster of %s: it begins when all of them have confirmed; %s",
-			listNames(bound.memberNames(bound.Charter.Members)), bound.withNames(d.Why))
+			directory.ListNames(bound.memberNames(bound.Charter.Members)), bound.withNames(d.Why))
 	default:
 		why = waitingReason(f.c.cfg.Expect, f.c.Name(), seen, d)
 	}
@@ -68,7 +69,7 @@ func (m *bootstrapping) withNames(text string) string {
 }
 
 // beginningReason says what a cluster that this node has begun waits for.
-func beginningReason(m *bootstrapping, self string, seen []Peer) string {
+func beginningReason(m *bootstrapping, self string, seen []directory.Peer) string {
 	voters := m.memberNames(m.Charter.Voters)
 	there := []string{self}
 	for _, p := range seen {
@@ -82,22 +83,22 @@ func beginningReason(m *bootstrapping, self string, seen []Peer) string {
 	}
 	text := fmt.Sprintf("forming a cluster: waiting for %d of its %d voters to agree on its first entries", len(voters)/2+1, len(voters))
 	if len(missing) > 0 {
-		text += "; unreachable: " + listNames(missing)
+		text += "; unreachable: " + directory.ListNames(missing)
 	}
 	return text
 }
 
 // waitingReason says why there is no cluster of that many nodes yet.
-func waitingReason(expect int, self string, seen []Peer, d membership.Decision) string {
+func waitingReason(expect int, self string, seen []directory.Peer, d membership.Decision) string {
 	names := []string{self}
 	for _, p := range seen {
 		names = append(names, p.Name)
 	}
 	text := "forming a cluster: "
 	if missing := expect - len(names); missing > 0 {
-		text += fmt.Sprintf("waiting for %d of %d nodes; seen: %s", missing, expect, listNames(names))
+		text += fmt.Sprintf("waiting for %d of %d nodes; seen: %s", missing, expect, directory.ListNames(names))
 	} else {
-		text += fmt.Sprintf("all %d nodes are present and agreeing on the first members: %s", expect, listNames(names))
+		text += fmt.Sprintf("all %d nodes are present and agreeing on the first members: %s", expect, directory.ListNames(names))
 	}
 	if d.Action == membership.FormRefuse || d.Barred {
 		text += "; " + d.Why

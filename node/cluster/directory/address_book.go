@@ -1,4 +1,4 @@
-package cluster
+package directory
 
 import (
 	"cmp"
@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"penstock/node/cluster/datadir"
 )
 
 // Peer is another node with its addresses.
@@ -22,30 +24,30 @@ type Peer struct {
 	Gossip  string `json:"gossip"`  // host:port
 }
 
-// maxPeers bounds the peers that are kept or taken from another node.
-const maxPeers = 256
+// MaxPeers bounds the peers that are kept or taken from another node.
+const MaxPeers = 256
 
-// peersFile is the file of the remembered peers.
-const peersFile = "peers.json"
+// PeersFile is the file of the remembered peers.
+const PeersFile = "peers.json"
 
-// addressBook holds what this node has learned about other nodes' addresses,
+// AddressBook holds what this node has learned about other nodes' addresses,
 // apart from gossip and the records in the store: their announcements, the
 // reports of third nodes, and the peers remembered from before the start.
-type addressBook struct {
+type AddressBook struct {
 	path string // of the file
 
 	mu            sync.Mutex
-	announced     map[string]Peer              // by ID: announced by the node itself; at most maxPeers
+	announced     map[string]Peer              // by ID: announced by the node itself; at most MaxPeers
 	lastAnnounced map[string]announcementStamp // by ID, as announced
-	reported      map[string]Peer              // by ID: reported by other nodes; at most maxPeers
+	reported      map[string]Peer              // by ID: reported by other nodes; at most MaxPeers
 	remembered    map[string]Peer              // by ID: the content of the file
 }
 
 // openAddressBook reads the remembered peers. If the file cannot be read, it
 // returns an empty book with the error: the file only speeds things up.
-func openAddressBook(dir string) (*addressBook, error) {
-	b := &addressBook{
-		path:          filepath.Join(dir, peersFile),
+func openAddressBook(dir string) (*AddressBook, error) {
+	b := &AddressBook{
+		path:          filepath.Join(dir, PeersFile),
 		announced:     map[string]Peer{},
 		lastAnnounced: map[string]announcementStamp{},
 		reported:      map[string]Peer{},
@@ -62,22 +64,22 @@ func openAddressBook(dir string) (*addressBook, error) {
 	if err := json.Unmarshal(data, &peers); err != nil {
 		return b, fmt.Errorf("%s: %w", b.path, err)
 	}
-	for _, p := range peers[:min(len(peers), maxPeers)] {
-		if p.valid() {
+	for _, p := range peers[:min(len(peers), MaxPeers)] {
+		if p.Valid() {
 			b.remembered[p.ID] = p
 		}
 	}
 	return b, nil
 }
 
-// valid reports whether the peer can be dialled and its fields are of bounded
+// Valid reports whether the peer can be dialled and its fields are of bounded
 // length.
-func (p Peer) valid() bool {
-	return p.ID != "" && len(p.ID) <= 64 && len(p.Name) <= 253 && validAddress(p.Cluster) && (p.Gossip == "" || validAddress(p.Gossip))
+func (p Peer) Valid() bool {
+	return p.ID != "" && len(p.ID) <= 64 && len(p.Name) <= 253 && ValidAddress(p.Cluster) && (p.Gossip == "" || ValidAddress(p.Gossip))
 }
 
-// validAddress reports whether a is host:port with both and of bounded length.
-func validAddress(a string) bool {
+// ValidAddress reports whether a is host:port with both and of bounded length.
+func ValidAddress(a string) bool {
 	host, port, err := net.SplitHostPort(a)
 	return err == nil && host != "" && port != "" && port != "0" && len(a) <= 300
 }
@@ -94,9 +96,9 @@ type announcementStamp struct {
 // address half a minute after it saw the node gone.
 const announcementPriority = 40 * time.Second
 
-// addAnnounced records where a node announces itself, and reports whether that
+// AddAnnounced records where a node announces itself, and reports whether that
 // is new.
-func (b *addressBook) addAnnounced(p Peer, instance string) bool {
+func (b *AddressBook) AddAnnounced(p Peer, instance string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	news := putPeer(b.announced, p)
@@ -109,16 +111,16 @@ func (b *addressBook) addAnnounced(p Peer, instance string) bool {
 // announcedByOther reports whether a node has announced itself within
 // announcementPriority from a process other than instance, the one that gossip
 // knows.
-func (b *addressBook) announcedByOther(id, instance string) bool {
+func (b *AddressBook) announcedByOther(id, instance string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w, ok := b.lastAnnounced[id]
 	return ok && w.instance != instance && time.Since(w.at) < announcementPriority
 }
 
-// addReported records where a third node reports a node to be, and reports
+// AddReported records where a third node reports a node to be, and reports
 // whether that is new.
-func (b *addressBook) addReported(p Peer) bool {
+func (b *AddressBook) AddReported(p Peer) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return putPeer(b.reported, p)
@@ -126,15 +128,15 @@ func (b *addressBook) addReported(p Peer) bool {
 
 func putPeer(in map[string]Peer, p Peer) bool {
 	old, known := in[p.ID]
-	if !p.valid() || !known && len(in) >= maxPeers {
+	if !p.Valid() || !known && len(in) >= MaxPeers {
 		return false
 	}
 	in[p.ID] = p
 	return old != p
 }
 
-// remove deletes what a node announced and what others reported about it.
-func (b *addressBook) remove(id string) {
+// Remove deletes what a node announced and what others reported about it.
+func (b *AddressBook) Remove(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.announced, id)
@@ -142,8 +144,8 @@ func (b *addressBook) remove(id string) {
 	delete(b.reported, id)
 }
 
-// lookup lists the known addresses of a node, the most reliable first.
-func (b *addressBook) lookup(id string) (list []Peer) {
+// Lookup lists the known addresses of a node, the most reliable first.
+func (b *AddressBook) Lookup(id string) (list []Peer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, from := range []map[string]Peer{b.announced, b.reported, b.remembered} {
@@ -154,8 +156,8 @@ func (b *addressBook) lookup(id string) (list []Peer) {
 	return list
 }
 
-// all lists the known peers by ID, each with its most reliable addresses.
-func (b *addressBook) all() []Peer {
+// All lists the known peers by ID, each with its most reliable addresses.
+func (b *AddressBook) All() []Peer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	both := maps.Clone(b.remembered)
@@ -164,11 +166,11 @@ func (b *addressBook) all() []Peer {
 	return slices.SortedFunc(maps.Values(both), func(x, y Peer) int { return cmp.Compare(x.ID, y.ID) })
 }
 
-// remember writes the peers to the file, unless it holds them already.
-func (b *addressBook) remember(peers []Peer) error {
+// Remember writes the peers to the file, unless it holds them already.
+func (b *AddressBook) Remember(peers []Peer) error {
 	next := map[string]Peer{}
 	for _, p := range peers {
-		if p.valid() && len(next) < maxPeers {
+		if p.Valid() && len(next) < MaxPeers {
 			next[p.ID] = p
 		}
 	}
@@ -182,43 +184,9 @@ func (b *addressBook) remember(peers []Peer) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(b.path, append(data, '\n')); err != nil {
+	if err := datadir.WriteFile(b.path, append(data, '\n')); err != nil {
 		return err
 	}
 	b.remembered = next
 	return nil
-}
-
-// writeFile replaces a file atomically and durably. Only its owner can read it.
-func writeFile(path string, data []byte) error {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(dir)
-}
-
-// removeFile removes a file durably. A missing file is no error.
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

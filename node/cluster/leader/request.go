@@ -1,4 +1,4 @@
-package cluster
+package leader
 
 import (
 	"context"
@@ -12,29 +12,38 @@ import (
 	"penstock/node/rpc"
 )
 
-// leaderTimeout is how long a request waits for a leader. A cluster that has
-// had none for that long refuses it at once.
-const leaderTimeout = 10 * time.Second
+// Requests sends requests to the leader.
+type Requests struct {
+	Tracker *Tracker
+	Pool    *rpc.Pool // connections to the other nodes
+	// Why says why there is no leader, as far as this node knows; "": there is
+	// one.
+	Why func() string
+}
 
-// OnLeader makes a handler whose work the leader does, whichever node gets the
+// Timeout is how long a request waits for a leader. A cluster that has
+// had none for that long refuses it at once.
+const Timeout = 10 * time.Second
+
+// Handler makes a handler whose work the leader does, whichever node gets the
 // request. It calls act on the leader. If act finds that the node no longer
 // leads, it returns consensus.ErrNotLeader, or an api.Error of code
 // NotLeader, and must have done nothing. While a leader is being elected the
 // request waits; it is sent again only if it cannot have acted, or if its
 // method changes nothing (rpc.Changing).
-func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
+func Handler[Req, Resp any](r *Requests, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (resp *Resp, err error) {
 		forwarded := rpc.Caller(ctx).Via != ""
-		err = c.withLeader(ctx, func(ctx context.Context, leader string) error {
+		err = r.withLeader(ctx, func(ctx context.Context, leader string) error {
 			var err error
-			if leader == c.ID() {
+			if leader == r.Tracker.self {
 				resp, err = act(ctx, req)
 				return requestError(err)
 			}
 			if forwarded { // the node that forwarded it tries the next leader
 				return errNotLeader
 			}
-			client, err := c.pool.Get(ctx, leader)
+			client, err := r.Pool.Get(ctx, leader)
 			if err != nil {
 				return err
 			}
@@ -46,18 +55,18 @@ func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp,
 
 var errNotLeader = api.Errorf(api.NotLeader, "this node is not the leader")
 
-// askLeader has the leader serve a request of this node's own: by act if this
+// Ask has the leader serve a request of this node's own: by act if this
 // node leads, else by the method.
-func askLeader[Req, Resp any](
-	ctx context.Context, c *Cluster, method string, req *Req, act func(context.Context, *Req) (*Resp, error),
+func Ask[Req, Resp any](
+	ctx context.Context, r *Requests, method string, req *Req, act func(context.Context, *Req) (*Resp, error),
 ) (resp *Resp, err error) {
-	err = c.withLeader(ctx, func(ctx context.Context, leader string) error {
+	err = r.withLeader(ctx, func(ctx context.Context, leader string) error {
 		var err error
-		if leader == c.ID() {
+		if leader == r.Tracker.self {
 			resp, err = act(ctx, req)
 			return requestError(err)
 		}
-		client, err := c.pool.Get(ctx, leader)
+		client, err := r.Pool.Get(ctx, leader)
 		if err != nil {
 			return err
 		}
@@ -69,23 +78,23 @@ func askLeader[Req, Resp any](
 
 // withLeader calls try with the leader's ID until the request is done or
 // refused, again for each new leader; with once it tries one leader alone.
-func (c *Cluster) withLeader(ctx context.Context, try func(ctx context.Context, leader string) error, once bool) error {
-	timer := time.NewTimer(leaderTimeout)
+func (r *Requests) withLeader(ctx context.Context, try func(ctx context.Context, leader string) error, once bool) error {
+	timer := time.NewTimer(Timeout)
 	defer timer.Stop()
 	var last error
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
-		changed := c.leaderChanged()
-		leader := c.leaderID()
+		changed := r.Tracker.Changed()
+		leader := r.Tracker.ID()
 		if leader != "" {
-			err := c.callLeader(ctx, leader, try)
-			if once || !safeToResend(err) {
+			err := r.callLeader(ctx, leader, try)
+			if once || !SafeToResend(err) {
 				return err
 			}
 			last = err
 		} else if once {
 			return errNotLeader
-		} else if c.leaderlessFor() > leaderTimeout {
-			return c.noLeader(ctx, last)
+		} else if r.Tracker.AbsentFor() > Timeout {
+			return r.NoLeader(ctx, last)
 		}
 		wait := time.NewTimer(pause) // a leader that cannot be reached may still lead
 		if leader == "" {
@@ -96,10 +105,10 @@ func (c *Cluster) withLeader(ctx context.Context, try func(ctx context.Context, 
 		case <-wait.C:
 		case <-timer.C:
 			wait.Stop()
-			return c.noLeader(ctx, last)
+			return r.NoLeader(ctx, last)
 		case <-ctx.Done():
 			wait.Stop()
-			return c.noLeader(ctx, errors.Join(ctx.Err(), last))
+			return r.NoLeader(ctx, errors.Join(ctx.Err(), last))
 		}
 		wait.Stop()
 	}
@@ -112,18 +121,18 @@ const replacedLeaderGrace = time.Second
 
 // callLeader calls try, and cancels it replacedLeaderGrace after another node
 // has replaced that leader.
-func (c *Cluster) callLeader(ctx context.Context, leader string, try func(ctx context.Context, leader string) error) error {
-	if leader == c.ID() {
+func (r *Requests) callLeader(ctx context.Context, leader string, try func(ctx context.Context, leader string) error) error {
+	if leader == r.Tracker.self {
 		return try(ctx, leader) // the store reports the outcome
 	}
 	attempt, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer c.whenReplaced(leader, cancel)()
+	defer r.Tracker.whenReplaced(leader, cancel)()
 	err := try(attempt, leader)
 	var refused *api.Error
 	cancelled := err != nil && attempt.Err() != nil && ctx.Err() == nil && !errors.As(err, &refused)
 	switch {
-	case rpc.Reading(ctx) && (cancelled || unknownOutcome(err)):
+	case rpc.Reading(ctx) && (cancelled || UnknownOutcome(err)):
 		return api.Errorf(api.Unavailable, "the leader was lost before it answered")
 	case cancelled:
 		return api.Errorf(api.UnknownOutcome,
@@ -132,44 +141,10 @@ func (c *Cluster) callLeader(ctx context.Context, leader string, try func(ctx co
 	return err
 }
 
-// leaderTerm is the time of one leader. It ends replacedLeaderGrace after
-// another node has taken the lead; a period without a leader does not end it.
-type leaderTerm struct {
-	leader string // "": there has been none
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
-// beginTerm begins the term of a new leader. The caller holds c.mu.
-func (c *Cluster) beginTerm(leader string) {
-	if leader == "" || leader == c.leaderTerm.leader {
-		return
-	}
-	if cancel := c.leaderTerm.cancel; cancel != nil {
-		time.AfterFunc(replacedLeaderGrace, cancel)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	c.leaderTerm = leaderTerm{leader, ctx, cancel}
-}
-
-// whenReplaced calls cancel when that leader's term ends, unless stop is called
-// first. Each forwarded request uses it.
-func (c *Cluster) whenReplaced(leader string, cancel func()) (stop func()) {
-	c.mu.Lock()
-	t := c.leaderTerm
-	c.mu.Unlock()
-	if t.leader != leader { // replaced a moment ago
-		timer := time.AfterFunc(replacedLeaderGrace, cancel)
-		return func() { timer.Stop() }
-	}
-	unhook := context.AfterFunc(t.ctx, cancel)
-	return func() { unhook() }
-}
-
-// noLeader returns the refusal of a request that found no leader, with the
+// NoLeader returns the refusal of a request that found no leader, with the
 // reason.
-func (c *Cluster) noLeader(ctx context.Context, last error) error {
-	why := c.Alone()
+func (r *Requests) NoLeader(ctx context.Context, last error) error {
+	why := r.Why()
 	switch {
 	case why != "":
 	case last != nil:
@@ -183,22 +158,22 @@ func (c *Cluster) noLeader(ctx context.Context, last error) error {
 	return api.Errorf(api.NoLeader, "nothing was changed: %s", why)
 }
 
-// unknownOutcome reports whether a request that failed with err may have acted.
-func unknownOutcome(err error) bool {
-	return errors.Is(err, rpc.ErrLost) || refusedAs(err, api.UnknownOutcome)
+// UnknownOutcome reports whether a request that failed with err may have acted.
+func UnknownOutcome(err error) bool {
+	return errors.Is(err, rpc.ErrLost) || RefusedAs(err, api.UnknownOutcome)
 }
 
-// refusedAs reports whether a request was refused with a code.
-func refusedAs(err error, code api.Code) bool {
+// RefusedAs reports whether a request was refused with a code.
+func RefusedAs(err error, code api.Code) bool {
 	var refused *api.Error
 	return errors.As(err, &refused) && refused.Code == code
 }
 
-// retryUnknown makes a handler retry after the leader was lost before it
+// RetryUnknown makes a handler retry after the leader was lost before it
 // answered: for requests that are the same whether they act once or twice. done
 // are the refusals of a repetition which mean that an earlier attempt has
 // acted.
-func retryUnknown[Req, Resp any](
+func RetryUnknown[Req, Resp any](
 	act func(context.Context, *Req) (*Resp, error), done ...api.Code,
 ) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (*Resp, error) {
@@ -206,8 +181,8 @@ func retryUnknown[Req, Resp any](
 		if rpc.Caller(ctx).Via != "" { // the node that forwarded it retries
 			return resp, err
 		}
-		first, end := err, time.Now().Add(leaderTimeout)
-		for unknownOutcome(err) && time.Now().Before(end) {
+		first, end := err, time.Now().Add(Timeout)
+		for UnknownOutcome(err) && time.Now().Before(end) {
 			select {
 			case <-time.After(unknownRetryPause):
 			case <-ctx.Done():
@@ -233,9 +208,9 @@ func retryUnknown[Req, Resp any](
 // repeated.
 const unknownRetryPause = 50 * time.Millisecond
 
-// safeToResend reports whether a request that failed with err cannot have
+// SafeToResend reports whether a request that failed with err cannot have
 // acted, so that it may be sent to the next leader.
-func safeToResend(err error) bool {
+func SafeToResend(err error) bool {
 	var refusal *api.Error
 	switch {
 	case err == nil:
@@ -261,8 +236,8 @@ func requestError(err error) error {
 	return err
 }
 
-// translatingErrors makes a handler translate its errors with requestError.
-func translatingErrors[Req, Resp any](fn func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
+// TranslatingErrors makes a handler translate its errors with requestError.
+func TranslatingErrors[Req, Resp any](fn func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (*Resp, error) {
 		resp, err := fn(ctx, req)
 		return resp, requestError(err)

@@ -1,4 +1,4 @@
-package cluster
+package directory
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ func FuzzFacts(f *testing.F) {
 	f.Add([]byte(`{"i":-1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newGossipEntry(gossip.Member{ID: "1", State: gossip.Alive, Facts: b})
-		if s.state != StateUp {
+		if s.State != StateUp {
 			t.Fatalf("facts decide who is up: %+v", s)
 		}
 	})

@@ -1,4 +1,4 @@
-package cluster
+package directory
 
 import (
 	"sync"
@@ -15,12 +15,13 @@ type cache struct {
 	index   uint64 // of the snapshot that records was read from; 0: none
 	records []record.Node
 	changed <-chan struct{} // closed when entries is stale; nil: there are none
-	entries map[string]gossipEntry
+	entries map[string]GossipEntry
 }
 
-// recordsIn returns the node records of a snapshot, usually the store's current
+// Records returns the node records of a snapshot, usually the store's current
 // one. Callers must not change them.
-func (k *cache) recordsIn(v consensus.Snapshot) []record.Node {
+func (d *Directory) Records(v consensus.Snapshot) []record.Node {
+	k := &d.cache
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.index != 0 && record.Changed(v, k.index, record.KindNode) == nil && v.Index() >= k.index {
@@ -34,14 +35,14 @@ func (k *cache) recordsIn(v consensus.Snapshot) []record.Node {
 	return list
 }
 
-// gossipEntries returns what gossip reports about the nodes, by ID. Callers
+// GossipEntries returns what gossip reports about the nodes, by ID. Callers
 // must not change it.
-func (c *Cluster) gossipEntries() map[string]gossipEntry {
-	g := c.gossiping()
+func (d *Directory) GossipEntries() map[string]GossipEntry {
+	g := d.gossiping()
 	if g == nil {
 		return nil
 	}
-	k := &c.cache
+	k := &d.cache
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.changed != nil {
@@ -56,8 +57,8 @@ func (c *Cluster) gossipEntries() map[string]gossipEntry {
 	return k.entries
 }
 
-func entriesByID(members []gossip.Member) map[string]gossipEntry {
-	all := make(map[string]gossipEntry, len(members))
+func entriesByID(members []gossip.Member) map[string]GossipEntry {
+	all := make(map[string]GossipEntry, len(members))
 	for _, m := range members {
 		all[m.ID] = newGossipEntry(m)
 	}

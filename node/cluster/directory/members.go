@@ -1,10 +1,11 @@
-package cluster
+package directory
 
 import (
 	"cmp"
 	"slices"
 	"time"
 
+	"penstock/consensus"
 	"penstock/node/cluster/record"
 )
 
@@ -45,33 +46,27 @@ type Member struct {
 // Up reports whether gossip reaches the member.
 func (m Member) Up() bool { return m.State == StateUp }
 
-// server is a member of Raft's configuration.
-type server struct {
-	id    string
-	voter bool
+// GossipEntry is what gossip reports about a node.
+type GossipEntry struct {
+	Peer          Peer
+	HTTP          string
+	Zone, Version string
+	Instance      string
+	State         string // StateUp, StateLeft or StateUnreachable
+	Since         time.Time
+	Facts         Facts
+	Index         uint64 // of its snapshot of the store
 }
 
-// gossipEntry is what gossip reports about a node.
-type gossipEntry struct {
-	peer          Peer
-	http          string
-	zone, version string
-	instance      string
-	state         string // StateUp, StateLeft or StateUnreachable
-	since         time.Time
-	facts         Facts
-	index         uint64 // of its snapshot of the store
-}
-
-// isUpAt reports whether the node is up with that address of its cluster port.
-func (e gossipEntry) isUpAt(address string) bool {
-	return e.state == StateUp && e.peer.Cluster == address
+// IsUpAt reports whether the node is up with that address of its cluster port.
+func (e GossipEntry) IsUpAt(address string) bool {
+	return e.State == StateUp && e.Peer.Cluster == address
 }
 
 // mergeMembers combines Raft's configuration, the records and gossip. The first
 // two alone say who is a member; gossip reports where a member is and how it is
 // doing.
-func mergeMembers(self, leader string, servers []server, nodes []record.Node, gossip map[string]gossipEntry) []Member {
+func mergeMembers(self, leader string, servers []consensus.Server, nodes []record.Node, gossip map[string]GossipEntry) []Member {
 	all := map[string]*Member{}
 	gone := map[string]bool{}
 	for _, r := range nodes {
@@ -85,15 +80,15 @@ func mergeMembers(self, leader string, servers []server, nodes []record.Node, go
 		}
 	}
 	for _, s := range servers {
-		m := all[s.id]
+		m := all[s.ID]
 		if m == nil {
-			if gone[s.id] {
+			if gone[s.ID] {
 				continue // about to be removed
 			}
-			m = &Member{ID: s.id, Name: s.id, Role: RoleNonVoter} // its record is on its way
-			all[s.id] = m
+			m = &Member{ID: s.ID, Name: s.ID, Role: RoleNonVoter} // its record is on its way
+			all[s.ID] = m
 		}
-		if s.voter {
+		if s.Voter {
 			m.Role = RoleVoter
 		}
 	}
@@ -101,9 +96,9 @@ func mergeMembers(self, leader string, servers []server, nodes []record.Node, go
 	for id, m := range all {
 		m.State = StateUnreachable
 		if g, ok := gossip[id]; ok {
-			m.State, m.Since, m.Facts, m.Instance = g.state, g.since, g.facts, g.instance
-			m.Cluster, m.Gossip, m.HTTP = cmp.Or(g.peer.Cluster, m.Cluster), cmp.Or(g.peer.Gossip, m.Gossip), cmp.Or(g.http, m.HTTP)
-			m.Version, m.Zone = cmp.Or(g.version, m.Version), cmp.Or(g.zone, m.Zone)
+			m.State, m.Since, m.Facts, m.Instance = g.State, g.Since, g.Facts, g.Instance
+			m.Cluster, m.Gossip, m.HTTP = cmp.Or(g.Peer.Cluster, m.Cluster), cmp.Or(g.Peer.Gossip, m.Gossip), cmp.Or(g.HTTP, m.HTTP)
+			m.Version, m.Zone = cmp.Or(g.Version, m.Version), cmp.Or(g.Zone, m.Zone)
 		}
 		if id == self {
 			m.Self, m.State = true, StateUp
@@ -130,10 +125,4 @@ func findMember(list []Member, nameOrID string) (Member, bool) {
 		}
 	}
 	return Member{}, false
-}
-
-// MembersBelow names the other members below a level, with the versions that
-// they run (record.MembersBelow).
-func (c *Cluster) MembersBelow(level int) []string {
-	return record.MembersBelow(c.Store().Snapshot(), c.ID(), level)
 }

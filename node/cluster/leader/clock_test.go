@@ -1,4 +1,4 @@
-package cluster
+package leader
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ func TestClockOffsetIsLogged(t *testing.T) {
 	t.Parallel()
 	const apart, agree = "WARN clocks are apart", "INFO clocks agree again"
 	var out bytes.Buffer
-	c := &Cluster{log: slog.New(slog.NewTextHandler(&out, nil))}
+	c := &Clock{Log: slog.New(slog.NewTextHandler(&out, nil))}
 	for _, step := range []struct {
 		ahead time.Duration // of the leader's clock
 		want  []string
@@ -36,7 +36,7 @@ func TestClockOffsetIsLogged(t *testing.T) {
 		out.Reset()
 		now := time.Now()
 		// A quarter of a second, so that rounding to seconds bears a slow machine.
-		c.noteClock(now.Add(step.ahead+250*time.Millisecond).UnixMilli(), now)
+		c.Note(now.Add(step.ahead+250*time.Millisecond).UnixMilli(), now)
 		var got []string
 		for line := range strings.Lines(out.String()) {
 			_, offset, _ := strings.Cut(strings.TrimSpace(line), "leader_is_ahead_by=")

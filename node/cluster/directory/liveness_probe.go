@@ -1,4 +1,4 @@
-package cluster
+package directory
 
 import (
 	"context"
@@ -47,8 +47,8 @@ type probeResult struct {
 
 // ProbeLiveness probes the other members, unless that was done within
 // probeFresh, and waits for the results, for little more than probeTimeout.
-func (c *Cluster) ProbeLiveness(ctx context.Context) {
-	p := &c.probes
+func (d *Directory) ProbeLiveness(ctx context.Context) {
+	p := &d.probes
 	p.mu.Lock()
 	round := p.round
 	if round != nil || time.Since(p.at) < probeFresh {
@@ -63,12 +63,12 @@ func (c *Cluster) ProbeLiveness(ctx context.Context) {
 	}
 	p.round = make(chan struct{})
 	p.mu.Unlock()
-	next := c.probeAll()
+	next := d.probeAll()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, b := range next {
 		if b.answers {
-			c.contacted.Store(true)
+			d.contacted.Store(true)
 		}
 		if old, ok := p.results[id]; ok && old.answers == b.answers {
 			b.since = old.since
@@ -82,8 +82,8 @@ func (c *Cluster) ProbeLiveness(ctx context.Context) {
 
 // probeAll probes the voters, and the non-voters that are up, maxProbed at
 // most, all at once.
-func (c *Cluster) probeAll() map[string]probeResult {
-	list := slices.DeleteFunc(c.Members(), func(m Member) bool { return m.Self || !m.Up() && m.Role == RoleNonVoter })
+func (d *Directory) probeAll() map[string]probeResult {
+	list := slices.DeleteFunc(d.Members(), func(m Member) bool { return m.Self || !m.Up() && m.Role == RoleNonVoter })
 	slices.SortStableFunc(list, func(a, b Member) int { return rank(a) - rank(b) })
 	list = list[:min(len(list), maxProbed)]
 	next := make(map[string]probeResult, len(list))
@@ -92,7 +92,7 @@ func (c *Cluster) probeAll() map[string]probeResult {
 	for _, m := range list {
 		all.Go(func() {
 			began := time.Now()
-			b := probeResult{answers: c.alive(m.ID), since: began, at: time.Now()}
+			b := probeResult{answers: d.alive(m.ID), since: began, at: time.Now()}
 			mu.Lock()
 			defer mu.Unlock()
 			next[m.ID] = b
@@ -111,30 +111,30 @@ func rank(m Member) int {
 }
 
 // alive reports whether a node answers a request.
-func (c *Cluster) alive(id string) bool {
-	ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
+func (d *Directory) alive(id string) bool {
+	ctx, cancel := context.WithTimeout(d.ctx, probeTimeout)
 	defer cancel()
-	client, err := c.pool.Get(ctx, id)
+	client, err := d.Pool.Get(ctx, id)
 	if err != nil {
 		return false
 	}
-	_, err = rpc.Call[locateResult](ctx, client, methodLocate, &locateRequest{})
+	_, err = rpc.Call[LocateResult](ctx, client, MethodLocate, &LocateRequest{})
 	return err == nil
 }
 
 // probed returns the results that are not older than probeMaxAge, by ID.
-func (c *Cluster) probed() map[string]probeResult {
-	c.probes.mu.Lock()
-	defer c.probes.mu.Unlock()
-	known := maps.Clone(c.probes.results)
+func (d *Directory) probed() map[string]probeResult {
+	d.probes.mu.Lock()
+	defer d.probes.mu.Unlock()
+	known := maps.Clone(d.probes.results)
 	maps.DeleteFunc(known, func(_ string, b probeResult) bool { return time.Since(b.at) > probeMaxAge })
 	return known
 }
 
 // Silent returns the members that did not answer this node's last probe.
-func (c *Cluster) Silent() map[string]bool {
+func (d *Directory) Silent() map[string]bool {
 	silent := map[string]bool{}
-	for id, b := range c.probed() {
+	for id, b := range d.probed() {
 		if !b.answers {
 			silent[id] = true
 		}
@@ -142,24 +142,24 @@ func (c *Cluster) Silent() map[string]bool {
 	return silent
 }
 
-// probeWhileLeaderless probes the others repeatedly while there is no leader,
+// ProbeWhileLeaderless probes the others repeatedly while there is no leader,
 // so that this node can say why.
-func (c *Cluster) probeWhileLeaderless() {
+func (d *Directory) ProbeWhileLeaderless() {
 	for logged := false; ; {
-		changed := c.leaderChanged()
+		changed := d.Leader.Changed()
 		var again <-chan time.Time
-		if c.leaderID() == "" {
-			c.ProbeLiveness(c.ctx)
-			if c.isolated() && !logged {
+		if d.Leader.ID() == "" {
+			d.ProbeLiveness(d.ctx)
+			if d.isolated() && !logged {
 				logged = true
-				c.log.Warn("no other node has been reached since this one started; "+isolatedAdvice, "why", c.Alone())
+				d.Log.Warn("no other node has been reached since this one started; "+isolatedAdvice, "why", d.Alone())
 			}
-			again = time.After(c.cfg.Timing.Tick)
+			again = time.After(d.Tick)
 		}
 		select {
 		case <-changed:
 		case <-again:
-		case <-c.ctx.Done():
+		case <-d.ctx.Done():
 			return
 		}
 	}
@@ -167,16 +167,16 @@ func (c *Cluster) probeWhileLeaderless() {
 
 // Alone says why nothing can be decided now, as far as this node knows; "" if
 // there is a leader.
-func (c *Cluster) Alone() string {
-	without := c.leaderlessFor()
+func (d *Directory) Alone() string {
+	without := d.Leader.AbsentFor()
 	if without == 0 {
 		return ""
 	}
-	results := c.probed()
+	results := d.probed()
 	// A node that answered while there was a leader may have been lost with it.
 	maps.DeleteFunc(results, func(_ string, b probeResult) bool { return time.Since(b.at) > without })
-	why := aloneReason(c.Members(), results, without, c.electionTime(), time.Now())
-	if c.isolated() {
+	why := aloneReason(d.Members(), results, without, d.Election+probeTimeout, time.Now())
+	if d.isolated() {
 		why += "; " + isolatedAdvice
 	}
 	return why
@@ -191,17 +191,11 @@ const isolatedAfter = 15
 
 // isolated reports whether this node has looked for the others in vain since it
 // was started: they may be at addresses that it does not know.
-func (c *Cluster) isolated() bool {
-	if c.contacted.Load() || c.leaderlessFor() < isolatedAfter*c.cfg.Timing.Tick {
+func (d *Directory) isolated() bool {
+	if d.contacted.Load() || d.Leader.AbsentFor() < isolatedAfter*d.Tick {
 		return false
 	}
-	return slices.ContainsFunc(c.Members(), func(m Member) bool { return !m.Self })
-}
-
-// electionTime returns how long an election takes at most if most of the voters
-// reach one another: two attempts, each after up to two timeouts, and a probe.
-func (c *Cluster) electionTime() time.Duration {
-	return 2*(c.cfg.Timing.Heartbeat+c.cfg.Timing.Election) + probeTimeout
+	return slices.ContainsFunc(d.Members(), func(m Member) bool { return !m.Self })
 }
 
 // aloneReason says why there has been no leader for the time without, by what
@@ -237,9 +231,9 @@ func aloneReason(members []Member, results map[string]probeResult, without, elec
 		return "no leader: this node has not heard from its cluster yet"
 	case reached < need && late:
 		return fmt.Sprintf("no leader: %d of %d voters reachable, %d needed; unreachable: %s; "+
-			"start nodes again, or restore the links to them, until a majority is reachable", reached, voters, need, listNames(missing))
+			"start nodes again, or restore the links to them, until a majority is reachable", reached, voters, need, ListNames(missing))
 	case reached < need:
-		return fmt.Sprintf("no leader: %d of %d voters reachable, %d needed; unreachable: %s", reached, voters, need, listNames(missing))
+		return fmt.Sprintf("no leader: %d of %d voters reachable, %d needed; unreachable: %s", reached, voters, need, ListNames(missing))
 	case late:
 		return fmt.Sprintf("no leader for %s, although %d of %d voters answer: see their logs for the reason",
 			seconds(without), reached, voters)

@@ -1,14 +1,18 @@
-package cluster
+package leader
 
 import (
+	"log/slog"
 	"sync/atomic"
 	"time"
 )
 
-// clocks tracks the offset between this node's clock and the leader's. Tokens
+// Clock tracks the offset between this node's clock and the leader's. Tokens
 // expire by the leader's clock, which also sets their expiry: by each node's
 // own clock, a token could be expired on one node and valid on another.
-type clocks struct {
+type Clock struct {
+	Tracker *Tracker
+	Log     *slog.Logger
+
 	ahead  atomic.Int64 // how far the leader's clock is ahead, as last measured; ns
 	logged atomic.Int64 // the value of ahead that was logged last
 }
@@ -21,20 +25,20 @@ const (
 	clockLogStep = time.Minute
 )
 
-// now returns the time by which tokens expire: the leader's, as last measured,
+// Now returns the time by which tokens expire: the leader's, as last measured,
 // or this node's own.
-func (c *Cluster) now() time.Time {
+func (c *Clock) Now() time.Time {
 	now := time.Now()
-	if c.leaderID() == c.ID() {
+	if c.Tracker.Self() {
 		return now
 	}
-	return now.Add(time.Duration(c.clocks.ahead.Load()))
+	return now.Add(time.Duration(c.ahead.Load()))
 }
 
-// noteClock measures the offset from the leader's time in the answer to a
+// Note measures the offset from the leader's time in the answer to a
 // request that was sent at asked. millis is 0 if the answer is not from the
 // leader, or from a version that does not send it.
-func (c *Cluster) noteClock(millis int64, asked time.Time) {
+func (c *Clock) Note(millis int64, asked time.Time) {
 	if millis == 0 {
 		return
 	}
@@ -42,17 +46,17 @@ func (c *Cluster) noteClock(millis int64, asked time.Time) {
 	if ahead.Abs() < clockGrain {
 		ahead = 0
 	}
-	c.clocks.ahead.Store(int64(ahead))
-	told := time.Duration(c.clocks.logged.Load())
+	c.ahead.Store(int64(ahead))
+	told := time.Duration(c.logged.Load())
 	if (ahead - told).Abs() < clockLogStep {
 		return
 	}
-	c.clocks.logged.Store(int64(ahead))
+	c.logged.Store(int64(ahead))
 	switch {
 	case ahead.Abs() >= clockLogStep:
-		c.log.Warn("this node's clock and the leader's are apart: set them; tokens expire by the leader's",
+		c.Log.Warn("this node's clock and the leader's are apart: set them; tokens expire by the leader's",
 			"leader_is_ahead_by", ahead.Round(time.Second))
 	case told.Abs() >= clockLogStep:
-		c.log.Info("this node's clock and the leader's agree again", "leader_is_ahead_by", ahead.Round(time.Second))
+		c.Log.Info("this node's clock and the leader's agree again", "leader_is_ahead_by", ahead.Round(time.Second))
 	}
 }

@@ -1,10 +1,11 @@
-package cluster
+package directory
 
 import (
 	"slices"
 	"testing"
 	"time"
 
+	"penstock/consensus"
 	"penstock/node/cluster/record"
 )
 
@@ -14,10 +15,10 @@ func TestMembersComeFromRaftAndRecords(t *testing.T) {
 		{ID: "1", Name: "a", Cluster: "h1:1"}, {ID: "2", Name: "b", Cluster: "h2:1"}, {ID: "3", Name: "c"},
 		{ID: "4", Name: "gone", Left: now},
 	}
-	servers := []server{{"1", true}, {"2", true}, {"3", false}, {"4", false}, {"5", false}}
-	gossip := map[string]gossipEntry{
-		"2": {peer: Peer{Cluster: "h9:9"}, state: StateUp, since: now, facts: Facts{Phase: "serving"}},
-		"9": {peer: Peer{Cluster: "h8:8"}, state: StateUp}, // in gossip alone: no member
+	servers := []consensus.Server{{ID: "1", Voter: true}, {ID: "2", Voter: true}, {ID: "3"}, {ID: "4"}, {ID: "5"}}
+	gossip := map[string]GossipEntry{
+		"2": {Peer: Peer{Cluster: "h9:9"}, State: StateUp, Since: now, Facts: Facts{Phase: "serving"}},
+		"9": {Peer: Peer{Cluster: "h8:8"}, State: StateUp}, // in gossip alone: no member
 	}
 	got := mergeMembers("1", "2", servers, nodes, gossip)
 	type line struct{ id, name, role, state, cluster string }
