@@ -35,7 +35,11 @@ var mayImport = map[string][]string{
 // top-level folders, and packages of node by name. Tests may also import
 // forTests.
 var mayImportOfNode = map[string][]string{
-	"node/api":             {"routing"},
+	"node/api": {"routing"},
+	"node/cluster/bootstrap": {
+		"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/datadir", "node/cluster/directory", "node/cluster/record",
+		"node/cluster/rotation",
+	},
 	"node/cluster/datadir": {"node/trust"},
 	"node/cluster/directory": {
 		"consensus", "gossip", "node/api", "node/mux", "node/rpc", "node/trust", "node/cluster/datadir", "node/cluster/record",

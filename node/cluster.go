@@ -10,6 +10,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/node/cluster"
+	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 )
@@ -56,7 +57,7 @@ func (n *Node) awaitContent(ctx context.Context) error {
 		if !logged {
 			n.log.Warn("cannot read the cluster's content yet; waiting for it", "error", err)
 		}
-		n.setWaiting(cluster.Waiting{
+		n.setWaiting(bootstrap.Waiting{
 			ID: n.id, Name: n.cfg.Name, State: n.state.String(), Why: fmt.Sprintf("waiting for the cluster's content: %v", err),
 		})
 		select { // ReadBarrier has waited already, so a second is enough

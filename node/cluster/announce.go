@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/datadir"
 	"penstock/node/cluster/directory"
 	"penstock/node/cluster/record"
@@ -27,21 +27,10 @@ const (
 )
 
 // announcement returns what this node publishes about itself.
-func (c *Cluster) announcement() Announcement {
-	id := c.id.Load()
+func (c *Cluster) announcement() directory.Announcement {
 	c.mu.Lock()
-	trusted := c.trusted
-	c.mu.Unlock()
-	return Announcement{
-		ID: id.NodeID, Name: id.Name, Cluster: c.Directory.Address, Gossip: c.Directory.GossipAddress(), HTTP: c.cfg.HTTP,
-		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: record.OwnLevel, Last: id.Incarnation(),
-		Trust: trusted, Issuer: hex.EncodeToString(id.Leaf().AuthorityKeyId),
-	}
-}
-
-func (c *Cluster) keyDigest() string {
-	d := c.id.Load().KeyDigest()
-	return hex.EncodeToString(d[:])
+	defer c.mu.Unlock()
+	return c.Directory.Announcement(c.trusted)
 }
 
 // announce sends this node's announcement to the leader: when either changes,
@@ -50,8 +39,8 @@ func (c *Cluster) keyDigest() string {
 func (c *Cluster) announce() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
-	var sent Announcement // the last one that was sent
-	var to string         // the leader that took it; "": it went to all
+	var sent directory.Announcement // the last one that was sent
+	var to string                   // the leader that took it; "": it went to all
 	var at time.Time
 	changed := false
 	for {
@@ -80,7 +69,7 @@ func (c *Cluster) announce() {
 }
 
 // announceTo sends an announcement to the node with that ID.
-func (c *Cluster) announceTo(ctx context.Context, id string, a Announcement) error {
+func (c *Cluster) announceTo(ctx context.Context, id string, a directory.Announcement) error {
 	ctx, cancel := context.WithTimeout(ctx, directory.CallTimeout)
 	defer cancel()
 	client, err := c.Directory.Pool.Get(ctx, id)
@@ -90,7 +79,7 @@ func (c *Cluster) announceTo(ctx context.Context, id string, a Announcement) err
 	return c.announceVia(ctx, client, a)
 }
 
-func (c *Cluster) announceVia(ctx context.Context, client *rpc.Client, a Announcement) error {
+func (c *Cluster) announceVia(ctx context.Context, client *rpc.Client, a directory.Announcement) error {
 	asked := time.Now()
 	res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &a)
 	if err != nil {
@@ -101,18 +90,15 @@ func (c *Cluster) announceVia(ctx context.Context, client *rpc.Client, a Announc
 	return nil
 }
 
-// errRemovedFrom is ErrRemoved with advice for the operator.
-var errRemovedFrom = fmt.Errorf("%w: to add this machine again, start it with an empty data folder and join", ErrRemoved)
-
 // applyAnnounceResult acts on another node's answer to an announcement.
-func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
+func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a directory.Announcement) {
 	switch {
 	case res.Removed && c.leaving.Load(): // as requested
 	case res.Removed:
 		if err := datadir.MarkLeft(c.cfg.Dir, "the cluster removed it"); err != nil {
 			c.log.Warn("cannot mark the data folder as removed", "error", err)
 		}
-		c.fail(errRemovedFrom)
+		c.fail(bootstrap.ErrRemovedFrom)
 	case res.Copied != "":
 		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs its own data folder", ErrCopied, res.Copied))
 	case res.Name != "" && res.Name != a.Name:
@@ -134,7 +120,7 @@ func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 
 // announceToAll sends an announcement to all known nodes and to the addresses
 // of --join.
-func (c *Cluster) announceToAll(a Announcement) {
+func (c *Cluster) announceToAll(a directory.Announcement) {
 	var all sync.WaitGroup
 	places := make(chan struct{}, maxParallelCalls)
 	each := func(to func(ctx context.Context) error) {
@@ -174,7 +160,7 @@ func (c *Cluster) announceToAll(a Announcement) {
 
 // handleAnnounce records another node's announcement. The leader updates the
 // node's record with it; any other node relays it to the leader.
-func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*AnnounceResult, error) {
+func (c *Cluster) handleAnnounce(ctx context.Context, a *directory.Announcement) (*AnnounceResult, error) {
 	caller := rpc.Caller(ctx)
 	if cs := rpc.TLS(ctx); caller.Role != api.RoleNode && cs != nil {
 		if id, ok := trust.PeerNode(*cs); ok && c.Directory.Departed(id) {
@@ -186,11 +172,11 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 		return c.removedResult(), nil
 	case caller.Role != api.RoleNode:
 		return nil, api.Errorf(api.Forbidden, "only nodes may call %s", api.MethodAnnounce)
-	case a.ID != caller.Node && !a.Relayed, !a.peer().Valid(), !boundedTexts(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
+	case a.ID != caller.Node && !a.Relayed, !a.Peer().Valid(), !directory.BoundedTexts(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
 		return nil, api.Errorf(api.Invalid, "node %.40q sent an invalid announcement of %.40q", caller.Node, a.ID)
 	}
 	c.Directory.NoteContact()
-	if c.Directory.Book.AddAnnounced(a.peer(), a.Last.Instance) {
+	if c.Directory.Book.AddAnnounced(a.Peer(), a.Last.Instance) {
 		c.Directory.Pool.Drop(a.ID) // the next dial uses the new address
 		notify(c.announceWake)
 	}
@@ -225,17 +211,9 @@ func (c *Cluster) removedResult() *AnnounceResult {
 	return res
 }
 
-// maxTextLen bounds each further text in an announcement, in bytes: the node's
-// record keeps them.
-const maxTextLen = 300
-
-func boundedTexts(words ...string) bool {
-	return !slices.ContainsFunc(words, func(w string) bool { return len(w) > maxTextLen })
-}
-
 // relay forwards an announcement to the leader. A failure does not matter: the
 // node sends it again once it knows the leader.
-func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res *AnnounceResult) {
+func (c *Cluster) relay(ctx context.Context, leader string, a directory.Announcement, res *AnnounceResult) {
 	ctx, cancel := context.WithTimeout(ctx, directory.CallTimeout/2)
 	defer cancel()
 	a.Relayed = true
@@ -249,7 +227,7 @@ func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res 
 }
 
 // recordAnnouncement updates the record of the announced node, on the leader.
-func (c *Cluster) recordAnnouncement(ctx context.Context, a Announcement, res *AnnounceResult) error {
+func (c *Cluster) recordAnnouncement(ctx context.Context, a directory.Announcement, res *AnnounceResult) error {
 	c.recordsMu.Lock()
 	defer c.recordsMu.Unlock()
 	snap := c.Store().Snapshot()
@@ -282,7 +260,7 @@ func (c *Cluster) recordAnnouncement(ctx context.Context, a Announcement, res *A
 		if a.Relayed {
 			a.Level = max(a.Level, r.Level) // a relay of the first release drops the level
 		}
-		next := a.applyTo(r)
+		next := a.ApplyTo(r)
 		next.Name = cmp.Or(a.Name, r.Name)
 		if holder, taken := findNameHolder(record.Nodes(snap), next.Name, r.ID); taken {
 			c.log.Warn("refused a node's new name: another node has it", "node", r.Name, "wants", a.Name, "holder", holder.ID)

@@ -40,6 +40,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/directory"
 	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
@@ -69,6 +70,7 @@ type Cluster struct {
 	entries     record.Store                      // the cluster's own entries in replica
 	leader      *leader.Tracker
 	requests    *leader.Requests
+	bootstrap   *bootstrap.Bootstrap
 	handOver    *leader.HandOver
 
 	ctx    context.Context // ends with the Cluster
@@ -81,7 +83,6 @@ type Cluster struct {
 
 	mu      sync.Mutex
 	trusted uint64 // index of the last change of CAs or gossip keys that this node applied
-	join    string // JoinCommand
 
 	clock   *leader.Clock
 	leaving atomic.Bool // Leave is in progress
@@ -109,6 +110,14 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	c.clock = &leader.Clock{Tracker: c.leader, Log: c.log}
 	c.handOver = &leader.HandOver{Tracker: c.leader, Replica: c.replica.Load, Nodes: c.Directory, Log: c.log}
 	c.Tokens = token.New(token.Config{Entries: c.entries, Now: c.clock.Now, Read: c.Read, Log: c.log})
+	c.bootstrap = &bootstrap.Bootstrap{Config: bootstrap.Config{
+		Entries: c.entries, Directory: c.Directory, Dir: cfg.Dir,
+		Expect: cfg.Expect, Join: cfg.Join, Token: cfg.Token, Voters: cfg.Voters,
+		Retry: cfg.Timing.Retry, NewIdentity: fresh, Opened: c.opened,
+		SetIdentity: c.id.Store, OpenStore: c.openStore, Serve: c.connServers.serve,
+		AnnounceTo: func(ctx context.Context, id string) error { return c.announceTo(ctx, id, c.announcement()) },
+		Waits:      cfg.Waits, Audit: cfg.Audit, Log: c.log,
+	}}
 	return c
 }
 
@@ -144,11 +153,7 @@ func (c *Cluster) Identity() *trust.Identity { return c.id.Load() }
 // JoinCommand returns the command line, token included, with which other nodes
 // join; "" unless this start founded the cluster. Show it once and do not log
 // it.
-func (c *Cluster) JoinCommand() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.join
-}
+func (c *Cluster) JoinCommand() string { return c.bootstrap.JoinCommand }
 
 // Leader returns the leader's ID and name, and whether it is this node; id is
 // "" if no leader is known.

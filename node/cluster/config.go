@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/datadir"
 	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
@@ -22,21 +23,21 @@ var (
 	// ErrLeft: the node of this folder left its cluster for good.
 	ErrLeft = errors.New("the node of this data folder has left its cluster")
 	// ErrRemoved: the cluster has removed this node.
-	ErrRemoved = errors.New("the cluster has removed this node")
+	ErrRemoved = bootstrap.ErrRemoved
 	// ErrCopied: another process runs as this node, from a copy of its folder.
 	ErrCopied = directory.ErrCopied
 	// ErrRefused: the cluster does not admit this node, for example because a
 	// node of the same name is up.
-	ErrRefused = errors.New("the cluster refused this node")
+	ErrRefused = bootstrap.ErrRefused
 	// ErrForeign: the token, the address or the folder is of another cluster.
-	ErrForeign = errors.New("cluster mismatch")
+	ErrForeign = bootstrap.ErrForeign
 	// ErrToken: the token is not valid, or no longer valid.
-	ErrToken = errors.New("token refused")
+	ErrToken = bootstrap.ErrToken
 	// ErrNoLog: the node had a log, and it is gone.
 	ErrNoLog = datadir.ErrNoLog
 	// ErrExpect: the nodes that are to form a cluster disagree on --expect, or
 	// this node is bound to form another one.
-	ErrExpect = errors.New("--expect mismatch")
+	ErrExpect = bootstrap.ErrExpect
 )
 
 // Config configures Open. Init, Expect, Join and Token say how a new data
@@ -87,7 +88,7 @@ type Config struct {
 	Tickets func(keys [][32]byte)
 	// Waits is called repeatedly, by Open's goroutine, with what Open waits
 	// for. May be nil.
-	Waits func(Waiting)
+	Waits func(bootstrap.Waiting)
 	// Audit receives the audit events from before Open returns: other nodes
 	// offering this one a charter, which fixes the nodes that begin the
 	// cluster. May be nil.
@@ -148,7 +149,7 @@ func (c Config) withDefaults() Config {
 		c.Tickets = func([][32]byte) {}
 	}
 	if c.Waits == nil {
-		c.Waits = func(Waiting) {}
+		c.Waits = func(bootstrap.Waiting) {}
 	}
 	if c.Stop == nil {
 		c.Stop = func(error) {}

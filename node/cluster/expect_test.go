@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/datadir"
 	"penstock/node/cluster/record"
 	"penstock/node/trust"
@@ -42,7 +42,7 @@ func TestOneNodeFoundsAndTwoJoin(t *testing.T) {
 			t.Errorf("%s shows a token that it did not make", m.cfg.Name)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(all[0].cfg.Dir, foundingFile)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(all[0].cfg.Dir, bootstrap.FoundingFile)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the secrets of the founding are still there: %v", err)
 	}
 }
@@ -155,24 +155,16 @@ func TestInterruptedJoinIsFinished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := m.cfg.withDefaults()
-	cfg.Log = slog.New(slog.DiscardHandler)
-	id, _, err := openIdentity(cfg)
+	first := unopened(t, m)
+	csr, err := first.Identity().Request()
 	if err != nil {
 		t.Fatal(err)
 	}
-	csr, err := id.Request()
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := newCluster(cfg, id, true)
-	_, err = first.askToJoin(context.Background(), a.addr(), token, csr)
-	first.Directory.Pool.Close()
-	if err != nil {
+	if _, err = first.bootstrap.AskToJoin(context.Background(), a.addr(), token, csr); err != nil {
 		t.Fatal(err)
 	}
 	m.start()
-	if m.c.ID() != id.NodeID {
+	if m.c.ID() != first.ID() {
 		t.Error("it came as another node")
 	}
 	put(t, a, "x", "1")
@@ -268,7 +260,7 @@ func TestInterruptedBootstrapIsFinished(t *testing.T) {
 func cutFounding(t *testing.T, m *machine, after string) {
 	t.Helper()
 	m.start()
-	f := bootstrapping{Format: record.Format, Token: m.token()}
+	f := bootstrap.Founding{Format: record.Format, Token: m.token()}
 	secret, _, _, err := record.Unseal[record.CASecret](m.c.Sealer(), m.c.Store().Snapshot(), record.KeyCA)
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +273,7 @@ func cutFounding(t *testing.T, m *machine, after string) {
 	m.kill()
 	data, err := json.Marshal(f)
 	if err == nil {
-		err = datadir.WriteFile(filepath.Join(m.cfg.Dir, foundingFile), data)
+		err = datadir.WriteFile(filepath.Join(m.cfg.Dir, bootstrap.FoundingFile), data)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +284,9 @@ func cutFounding(t *testing.T, m *machine, after string) {
 		}
 	}
 	if after == "secrets" || after == "identity" {
-		if err := errors.Join(os.RemoveAll(filepath.Join(m.cfg.Dir, datadir.RaftDir)), os.Remove(filepath.Join(m.cfg.Dir, datadir.LogFile))); err != nil {
+		if err := errors.Join(
+			os.RemoveAll(filepath.Join(m.cfg.Dir, datadir.RaftDir)), os.Remove(filepath.Join(m.cfg.Dir, datadir.LogFile)),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}

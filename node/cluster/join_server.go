@@ -11,6 +11,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/directory"
 	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
@@ -25,7 +26,7 @@ const maxNodes = 2000
 // handleJoin admits a node that proves that it knows a token. Any node serves
 // it: the proof is bound to the connection and has to be checked here. The
 // leader does the rest.
-func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult, error) {
+func (c *Cluster) handleJoin(ctx context.Context, req *bootstrap.JoinRequest) (*bootstrap.JoinResult, error) {
 	key, token, err := c.Tokens.VerifyProof(ctx, req.TokenID, req.Proof)
 	if err != nil {
 		return nil, err
@@ -41,8 +42,9 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 		return nil, err
 	}
 	own := c.Directory.Own()
-	peers := append([]directory.Peer{own}, slices.DeleteFunc(res.Peers, func(p directory.Peer) bool { return p.ID == own.ID || p.ID == req.Node.ID })...)
-	return &JoinResult{
+	others := slices.DeleteFunc(res.Peers, func(p directory.Peer) bool { return p.ID == own.ID || p.ID == req.Node.ID })
+	peers := append([]directory.Peer{own}, others...)
+	return &bootstrap.JoinResult{
 		Proof: proof, Cluster: c.ClusterID(), CAs: res.CAs, Certificate: res.Certificate,
 		Keyring: c.Sealer().Marshal(), Gossip: res.Gossip, Peers: peers[:min(len(peers), directory.MaxPeers)],
 	}, nil
@@ -60,7 +62,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	if err != nil {
 		return nil, api.Errorf(api.Invalid, "invalid certificate request of node %.40q, name %.80q: %v", n.ID, n.Name, err)
 	}
-	if !n.reachable() {
+	if !n.Reachable() {
 		return nil, api.Errorf(api.Invalid, "node %.40q, name %.80q, address %.80q: invalid, or no address that others can reach: "+
 			"check --cluster and --advertise", n.ID, n.Name, n.Cluster)
 	}
@@ -100,7 +102,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	if err != nil {
 		return nil, err
 	}
-	next = n.asMember(next.Joined, csr, ca)
+	next = n.AsMember(next.Joined, csr, ca)
 	ops = append(ops, record.PutNode(snap, next))
 	if err := c.entries.Commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {
 		if errors.Is(err, consensus.ErrVersion) {
@@ -115,22 +117,6 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	c.Directory.Pool.Drop(n.ID)
 	notify(c.leadWake)
 	return &admitResult{CAs: ca.Bundle(), Certificate: leaf, Gossip: keys, Peers: c.Directory.Known()}, nil
-}
-
-// reachable reports whether a candidate has valid addresses and texts of
-// bounded length.
-func (n Candidate) reachable() bool {
-	p := directory.Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}
-	return p.Valid() && n.Name != "" && boundedTexts(n.HTTP, n.Zone, n.Version, n.Last.Instance)
-}
-
-// asMember returns the candidate's record as a member with a certificate of the
-// CA.
-func (n Candidate) asMember(joined time.Time, csr trust.Request, ca *trust.CA) record.Node {
-	return Announcement{
-		Cluster: n.Cluster, Gossip: n.Gossip, HTTP: n.HTTP, Zone: n.Zone, Version: n.Version, Level: n.Level,
-		Last: n.Last, Issuer: record.IssuerID(ca),
-	}.applyTo(record.Node{Format: record.Format, ID: n.ID, Name: n.Name, Joined: joined, Key: hex.EncodeToString(csr.KeyDigest[:])})
 }
 
 // claimName makes sure that no other member holds a node's name. If the holder
@@ -158,7 +144,7 @@ func (c *Cluster) claimName(ctx context.Context, snap consensus.Snapshot, next r
 // the node in the record: where that node still runs, or which start the folder
 // repeats; "": it is. An error means that this cannot be decided now, since the
 // node does not answer where gossip reports it as up.
-func (c *Cluster) detectCopy(ctx context.Context, r record.Node, a Announcement) (string, error) {
+func (c *Cluster) detectCopy(ctx context.Context, r record.Node, a directory.Announcement) (string, error) {
 	if r.Last.Instance == "" || r.Last.Instance == a.Last.Instance {
 		return "", nil
 	}
@@ -177,9 +163,29 @@ func (c *Cluster) detectCopy(ctx context.Context, r record.Node, a Announcement)
 
 // incarnationMismatch returns why an announcing folder is not the one in the
 // record, by the count of its starts; "": it may be.
-func incarnationMismatch(r record.Node, a Announcement) string {
+func incarnationMismatch(r record.Node, a directory.Announcement) string {
 	if err := a.Last.Follows(r.Last); err != nil {
 		return err.Error()
 	}
 	return ""
+}
+
+// handleForm answers a node of --expect that there is a cluster already.
+func (c *Cluster) handleForm(ctx context.Context, req *bootstrap.FormRequest) (*bootstrap.FormResult, error) {
+	cs := rpc.TLS(ctx)
+	key, _, err := c.Tokens.VerifyProof(ctx, req.TokenID, req.Proof)
+	if err != nil {
+		return nil, err
+	}
+	proof, err := trust.Prove(key, trust.Acceptor, cs)
+	if err != nil {
+		return nil, err
+	}
+	renounced, err := bootstrap.LoadRenounced(c.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &bootstrap.FormResult{Proof: proof, View: bootstrap.FormView{
+		ID: c.ID(), Name: c.Name(), Addr: c.Directory.Address, Expect: c.cfg.Expect, Formed: true, Cluster: c.ClusterID(), Renounced: renounced,
+	}}, nil
 }

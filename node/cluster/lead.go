@@ -113,7 +113,7 @@ func allowBatchGroups(_ context.Context, c *Cluster) error {
 // updateOwnRecord keeps the leader's own record up to date.
 func (lt *leaderTasks) updateOwnRecord(ctx context.Context, c *Cluster) error {
 	a := c.announcement()
-	if r, ok := record.FindNode(c.Store().Snapshot(), c.ID()); ok && r.Name == a.Name && a.applyTo(r) == r {
+	if r, ok := record.FindNode(c.Store().Snapshot(), c.ID()); ok && r.Name == a.Name && a.ApplyTo(r) == r {
 		return nil
 	}
 	var res AnnounceResult

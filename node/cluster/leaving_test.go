@@ -353,7 +353,8 @@ func TestRemovalThatTimesOutStillHappens(t *testing.T) {
 		defer cancel()
 		_, err := goes.remove(soon, &api.RemoveRequest{Node: node})
 		// On a machine that is too busy the leader may not have answered.
-		if err == nil || leader.RefusedAs(err, api.NotFound) || contains(err, "no longer a member") && !leader.RefusedAs(err, api.UnknownOutcome) {
+		if err == nil || leader.RefusedAs(err, api.NotFound) ||
+			contains(err, "no longer a member") && !leader.RefusedAs(err, api.UnknownOutcome) {
 			t.Errorf("remove %s: %v", node, err)
 		}
 	}

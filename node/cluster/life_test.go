@@ -439,30 +439,32 @@ func TestNodeRemovedWhileDownLearnsOfIt(t *testing.T) {
 }
 
 func TestQuorumIsCheckedBeforeANodeLeaves(t *testing.T) {
-	up := func(name, role string) directory.Member {
-		return directory.Member{ID: name, Name: name, Role: role, State: directory.StateUp}
+	type member = directory.Member
+	const lead, voter, nonVoter = directory.RoleLeader, directory.RoleVoter, directory.RoleNonVoter
+	up := func(name, role string) member {
+		return member{ID: name, Name: name, Role: role, State: directory.StateUp}
 	}
-	down := func(name, role string) directory.Member {
-		return directory.Member{ID: name, Name: name, Role: role, State: directory.StateUnreachable}
+	down := func(name, role string) member {
+		return member{ID: name, Name: name, Role: role, State: directory.StateUnreachable}
 	}
 	for name, c := range map[string]struct {
-		members []directory.Member
+		members []member
 		says    string // "": nothing against it
 	}{
-		"the dead one of three":         {[]directory.Member{up("a", directory.RoleLeader), up("b", directory.RoleVoter), down("x", directory.RoleVoter)}, ""},
-		"a live one of three, one dead": {[]directory.Member{up("a", directory.RoleLeader), up("x", directory.RoleVoter), down("c", directory.RoleVoter)}, "unreachable: c;"},
-		"the only one":                  {[]directory.Member{up("x", directory.RoleLeader)}, "only voter"},
-		"the only voter beside others":  {[]directory.Member{up("x", directory.RoleLeader), up("n", directory.RoleNonVoter)}, "only voter"},
-		"one that does not vote":        {[]directory.Member{up("a", directory.RoleLeader), down("b", directory.RoleVoter), up("x", directory.RoleNonVoter)}, ""},
-		"a live one of five, two dead": {[]directory.Member{
-			up("a", directory.RoleLeader), up("b", directory.RoleVoter), up("x", directory.RoleVoter), down("d", directory.RoleVoter), down("e", directory.RoleVoter),
+		"the dead one of three":         {[]member{up("a", lead), up("b", voter), down("x", voter)}, ""},
+		"a live one of three, one dead": {[]member{up("a", lead), up("x", voter), down("c", voter)}, "unreachable: c;"},
+		"the only one":                  {[]member{up("x", lead)}, "only voter"},
+		"the only voter beside others":  {[]member{up("x", lead), up("n", nonVoter)}, "only voter"},
+		"one that does not vote":        {[]member{up("a", lead), down("b", voter), up("x", nonVoter)}, ""},
+		"a live one of five, two dead": {[]member{
+			up("a", lead), up("b", voter), up("x", voter), down("d", voter), down("e", voter),
 		}, "unreachable: d, e;"},
-		"a dead one of five, two dead": {[]directory.Member{
-			up("a", directory.RoleLeader), up("b", directory.RoleVoter), up("c", directory.RoleVoter), down("d", directory.RoleVoter), down("x", directory.RoleVoter),
+		"a dead one of five, two dead": {[]member{
+			up("a", lead), up("b", voter), up("c", voter), down("d", voter), down("x", voter),
 		}, ""},
-		"one of two that are up":           {[]directory.Member{up("a", directory.RoleLeader), up("x", directory.RoleVoter)}, ""},
-		"the dead one of two":              {[]directory.Member{up("a", directory.RoleLeader), down("x", directory.RoleVoter)}, ""},
-		"a live one of two, the rest dead": {[]directory.Member{down("a", directory.RoleVoter), up("x", directory.RoleLeader)}, "unreachable: a;"},
+		"one of two that are up":           {[]member{up("a", lead), up("x", voter)}, ""},
+		"the dead one of two":              {[]member{up("a", lead), down("x", voter)}, ""},
+		"a live one of two, the rest dead": {[]member{down("a", voter), up("x", lead)}, "unreachable: a;"},
 	} {
 		err := quorumWithout(c.members, "x")
 		if (err != nil) != (c.says != "") || c.says != "" && !contains(err, c.says) {

@@ -101,7 +101,8 @@ func TestIsolatedNodeAdvisesJoin(t *testing.T) {
 	one.listen("127.0.0.2")
 	one.start()
 	eventually(t, "advice", func() string {
-		if why := one.c.Directory.Alone(); !strings.Contains(why, "1 of 3 voters reachable") || !strings.Contains(why, "--join and the new address") {
+		why := one.c.Directory.Alone()
+		if !strings.Contains(why, "1 of 3 voters reachable") || !strings.Contains(why, "--join and the new address") {
 			return why
 		}
 		return ""

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/datadir"
 	"penstock/node/mux"
 	"penstock/node/trust"
@@ -64,7 +65,7 @@ func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 	id, err = trust.LoadIdentity(cfg.Dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if err := removeBegun(cfg.Dir); err != nil {
+		if err := bootstrap.RemoveBegun(cfg.Dir); err != nil {
 			return nil, false, err
 		}
 		if id, err = trust.NewIdentity(cfg.Name); err != nil {
@@ -92,11 +93,11 @@ func (c *Cluster) begin(ctx context.Context) error {
 	case id.Joined():
 		return c.reopen(ctx)
 	case c.cfg.Init:
-		return c.bootstrap(ctx, trust.Token{})
+		return c.bootstrap.Found(ctx, trust.Token{})
 	case c.cfg.Expect > 0:
-		return c.expect(ctx)
+		return c.bootstrap.Form(ctx)
 	case len(c.cfg.Join) > 0 && c.cfg.Token != "":
-		return c.joinCluster(ctx)
+		return c.bootstrap.JoinCluster(ctx)
 	case len(c.cfg.Join) > 0:
 		return fmt.Errorf("%w: --join needs --token: create one with penstock token create on a node of the cluster", ErrNew)
 	}
@@ -110,15 +111,8 @@ func (c *Cluster) reopen(ctx context.Context) error {
 	if err := c.checkSameCluster(); err != nil {
 		return err
 	}
-	founding, err := loadBootstrapping(c.cfg.Dir)
-	if err != nil {
+	if resumed, err := c.bootstrap.Resume(ctx); resumed || err != nil {
 		return err
-	}
-	switch {
-	case founding != nil && founding.Charter != nil:
-		return c.resume(ctx, founding)
-	case founding != nil:
-		return c.finish(ctx, founding, nil)
 	}
 	if err := c.Directory.CheckNotRunning(ctx); err != nil {
 		return err

@@ -123,7 +123,9 @@ func TestGossipAloneStopsNoNode(t *testing.T) {
 	a := startSingle(t, "a")
 	b := newJoiner(t, "b", a.token(), a).start()
 	for _, at := range []string{a.addr(), b.addr(), "127.0.0.1:1"} {
-		a.c.Directory.HandleConflict(gossip.Member{ID: a.c.ID(), Meta: gossip.Meta{Cluster: at, Instance: "another"}, Since: time.Now().Add(-time.Hour)})
+		a.c.Directory.HandleConflict(gossip.Member{
+			ID: a.c.ID(), Meta: gossip.Meta{Cluster: at, Instance: "another"}, Since: time.Now().Add(-time.Hour),
+		})
 	}
 	if text := a.log(); strings.Contains(text, "fatal error") {
 		t.Error(text)
@@ -191,7 +193,7 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 		}
 	}
 	if res, err := rpc.Call[AnnounceResult](
-		ctx, again, api.MethodAnnounce, &Announcement{ID: id.NodeID},
+		ctx, again, api.MethodAnnounce, &directory.Announcement{ID: id.NodeID},
 	); err != nil || !res.Removed || len(res.Peers) > 0 {
 		t.Errorf("its announcement: %+v, %v", res, err)
 	}
@@ -214,7 +216,7 @@ func TestUnknownNodeLearnsThatItWasRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &Announcement{
+	res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &directory.Announcement{
 		ID: id.NodeID, Name: id.Name, Cluster: "127.0.0.1:1",
 	})
 	if err != nil || !res.Removed {
@@ -226,7 +228,7 @@ func TestUnknownNodeLearnsThatItWasRemoved(t *testing.T) {
 func TestAnnouncementsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := startSingle(t, "a")
-	long := strings.Repeat("x", maxTextLen+1)
+	long := strings.Repeat("x", directory.MaxTextLen+1)
 	b := newJoiner(t, "b", a.token(), a)
 	b.cfg.Zone = long
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
@@ -234,7 +236,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 	if err := b.open(ctx); !contains(err, "no address that others can reach") {
 		t.Errorf("a newcomer: %v", err)
 	}
-	for _, said := range []Announcement{
+	for _, said := range []directory.Announcement{
 		{HTTP: long}, {Zone: long}, {Version: long}, {Issuer: long}, {Last: trust.Incarnation{Instance: long}},
 	} {
 		said.ID, said.Cluster, said.Relayed = a.c.ID(), a.addr(), true
@@ -245,7 +247,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 }
 
 // sendAnnouncement sends an announcement to a node as that node itself.
-func sendAnnouncement(ctx context.Context, t *testing.T, m *machine, said *Announcement) (*AnnounceResult, error) {
+func sendAnnouncement(ctx context.Context, t *testing.T, m *machine, said *directory.Announcement) (*AnnounceResult, error) {
 	t.Helper()
 	client, err := m.c.Directory.Client(ctx, m.c.ID())
 	if err != nil {
@@ -268,7 +270,7 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = a.c.handleAdmit(ctx, &admitRequest{Token: "test", Node: Candidate{
+		_, err = a.c.handleAdmit(ctx, &admitRequest{Token: "test", Node: directory.Candidate{
 			ID: id, Name: name, Cluster: "127.0.0.1:1", Gossip: "127.0.0.1:1", HTTP: "127.0.0.1:1", Version: "test", CSR: csr,
 		}})
 		return err

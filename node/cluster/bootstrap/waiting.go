@@ -1,4 +1,4 @@
-package cluster
+package bootstrap
 
 import (
 	"fmt"
@@ -26,8 +26,8 @@ const (
 )
 
 // waits passes what the node waits for to Config.Waits.
-func (c *Cluster) waits(state, why string, seen []directory.Peer) {
-	c.cfg.Waits(Waiting{ID: c.ID(), Name: c.Name(), State: state, Why: strings.ReplaceAll(why, "\n", "; "), Seen: seen})
+func (b *Bootstrap) waits(state, why string, seen []directory.Peer) {
+	b.Waits(Waiting{ID: b.Directory.ID(), Name: b.Entries.Identity().Name, State: state, Why: strings.ReplaceAll(why, "\n", "; "), Seen: seen})
 }
 
 // reportWaiting reports which of the nodes are there, and which are missing.
@@ -50,18 +50,18 @@ func (f *formation) reportWaiting() {
 	var why string
 	switch {
 	case formed:
-		why = beginningReason(bound, f.c.Name(), seen)
+		why = beginningReason(bound, f.b.Entries.Identity().Name, seen)
 	case bound != nil:
 		why = fmt.Sprintf("forming a cluster of %s: it begins when all of them have confirmed; %s",
 			directory.ListNames(bound.memberNames(bound.Charter.Members)), bound.withNames(d.Why))
 	default:
-		why = waitingReason(f.c.cfg.Expect, f.c.Name(), seen, d)
+		why = waitingReason(f.b.Expect, f.b.Entries.Identity().Name, seen, d)
 	}
-	f.c.waits(StateForming, why, seen)
+	f.b.waits(StateForming, why, seen)
 }
 
 // withNames replaces the members' IDs in a text by their names.
-func (m *bootstrapping) withNames(text string) string {
+func (m *Founding) withNames(text string) string {
 	for _, n := range m.Members {
 		text = strings.ReplaceAll(text, n.ID, n.Name)
 	}
@@ -69,7 +69,7 @@ func (m *bootstrapping) withNames(text string) string {
 }
 
 // beginningReason says what a cluster that this node has begun waits for.
-func beginningReason(m *bootstrapping, self string, seen []directory.Peer) string {
+func beginningReason(m *Founding, self string, seen []directory.Peer) string {
 	voters := m.memberNames(m.Charter.Voters)
 	there := []string{self}
 	for _, p := range seen {

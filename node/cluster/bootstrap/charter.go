@@ -1,4 +1,4 @@
-package cluster
+package bootstrap
 
 import (
 	"context"
@@ -33,7 +33,7 @@ type CharterRequest struct {
 	TokenID string `json:"tokenID"`
 	Proof   []byte `json:"proof"`
 	// Founding is what the member writes to its disk, its certificate included.
-	Founding bootstrapping `json:"founding"`
+	Founding Founding `json:"founding"`
 }
 
 // renouncedFile holds the charters that this node will never begin. It is kept
@@ -50,8 +50,8 @@ type renouncedRecord struct {
 var ErrGivenUp = errors.New("the other nodes abandoned the cluster that this node began; nothing had been committed, " +
 	"and the data folder was reset: start the node again")
 
-// loadRenounced reads the charters that the folder's node has renounced.
-func loadRenounced(dir string) ([]membership.Renounced, error) {
+// LoadRenounced reads the charters that the folder's node has renounced.
+func LoadRenounced(dir string) ([]membership.Renounced, error) {
 	path := filepath.Join(dir, renouncedFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -70,7 +70,8 @@ func loadRenounced(dir string) ([]membership.Renounced, error) {
 	return r.Charters, nil
 }
 
-func saveRenounced(dir string, all []membership.Renounced) error {
+// SaveRenounced records the charters that the folder's node has renounced.
+func SaveRenounced(dir string, all []membership.Renounced) error {
 	data, err := json.Marshal(renouncedRecord{record.Format, all})
 	if err != nil {
 		return err
@@ -82,17 +83,17 @@ func saveRenounced(dir string, all []membership.Renounced) error {
 // the one that it is bound to.
 func (f *formation) restore() error {
 	var err error
-	if f.renounced, err = loadRenounced(f.c.cfg.Dir); err != nil {
+	if f.renounced, err = LoadRenounced(f.b.Dir); err != nil {
 		return err
 	}
-	made, err := loadBootstrapping(f.c.cfg.Dir)
+	made, err := loadFounding(f.b.Dir)
 	if err != nil || made == nil {
 		return err
 	}
 	if made.Charter == nil || slices.ContainsFunc(f.renounced, func(r membership.Renounced) bool { return r.Same(*made.Charter) }) {
 		// The earlier process was killed before it could begin alone, or
 		// between the two steps of renounce.
-		return datadir.RemoveFile(filepath.Join(f.c.cfg.Dir, foundingFile))
+		return datadir.RemoveFile(filepath.Join(f.b.Dir, FoundingFile))
 	}
 	token, err := trust.ParseToken(made.Token)
 	if err != nil {
@@ -107,10 +108,10 @@ func (f *formation) restore() error {
 }
 
 // bind binds this node to a founding that is already on its disk.
-func (f *formation) bind(made *bootstrapping) {
+func (f *formation) bind(made *Founding) {
 	f.bound, f.boundAt, f.pledged = made, time.Now(), ""
 	for _, m := range made.Members {
-		if m.Cluster != f.c.Directory.Address && !slices.Contains(f.addrs, m.Cluster) && len(f.addrs) < directory.MaxPeers {
+		if m.Cluster != f.b.Directory.Address && !slices.Contains(f.addrs, m.Cluster) && len(f.addrs) < directory.MaxPeers {
 			f.addrs = append(f.addrs, m.Cluster)
 		}
 	}
@@ -122,60 +123,76 @@ func (f *formation) createCharter(ids []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.bound != nil { // an offer was accepted since the decision
-		return fmt.Errorf("this node has just confirmed another cluster, of %s", directory.ListNames(f.bound.memberNames(f.bound.Charter.Members)))
+		return fmt.Errorf("this node has just confirmed another cluster, of %s",
+			directory.ListNames(f.bound.memberNames(f.bound.Charter.Members)))
 	}
-	made, ca, err := f.c.mint(f.token)
-	if err != nil {
-		return err
-	}
-	ring, err := trust.NewKeyring()
-	if err != nil {
-		return err
-	}
-	made.Format, made.Keyring = charterFormat, ring.Marshal()
-	own, err := f.c.ownCandidate()
-	if err != nil {
-		return err
-	}
-	names := map[string]string{}
+	var members []directory.Candidate
 	for _, id := range ids {
-		m := own
-		if id != f.c.ID() {
-			m = f.views[id].view.candidate()
+		m := f.views[id].view.candidate()
+		if id == f.b.Directory.ID() {
+			var err error
+			if m, err = f.b.Directory.OwnCandidate(); err != nil {
+				return err
+			}
 		}
-		r, err := trust.CheckRequest(m.CSR)
-		if err != nil {
-			return fmt.Errorf("invalid certificate request of node %.40s at %s: %w", id, m.Cluster, err)
+		if m.ID != id {
+			return fmt.Errorf("node %.40s at %s sent a certificate request for node %.40s named %.60s", id, m.Cluster, m.ID, m.Name)
 		}
-		if r.NodeID != id || r.Name != m.Name {
-			return fmt.Errorf("node %.40s at %s sent a certificate request for node %.40s named %.60s", id, m.Cluster, r.NodeID, r.Name)
-		}
-		if other, taken := names[m.Name]; taken {
-			return fmt.Errorf("the nodes at %s and %s are both named %s: give one of them another --name", other, m.Cluster, m.Name)
-		}
-		names[m.Name] = m.Cluster
-		made.Members = append(made.Members, m)
+		members = append(members, m)
 	}
-	made.Charter = &membership.Charter{
-		Cluster: ca.ClusterID(), By: f.c.ID(), Members: ids, Voters: membership.InitialVoters(ids, f.c.cfg.Voters),
-	}
-	if made.Certificate, err = made.issueCertificate(f.c.ID()); err != nil {
+	made, err := NewFounding(f.token, f.b.Directory.ID(), members, f.b.Voters)
+	if err != nil {
 		return err
 	}
-	if err := made.save(f.c.cfg.Dir); err != nil {
+	if err := made.Save(f.b.Dir); err != nil {
 		return err
 	}
 	f.bind(made)
 	return nil
 }
 
-// issueCertificate signs a member's certificate.
-func (m *bootstrapping) issueCertificate(id string) ([]byte, error) {
+// NewFounding mints the cluster that the node by begins with the members, sorted
+// by ID, at most voters of which vote. The certificate is that of by.
+func NewFounding(token trust.Token, by string, members []directory.Candidate, voters int) (*Founding, error) {
+	made, ca, err := mint(token)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := trust.NewKeyring()
+	if err != nil {
+		return nil, err
+	}
+	made.Format, made.Keyring, made.Members = charterFormat, ring.Marshal(), members
+	names := map[string]string{}
+	var ids []string
+	for _, m := range members {
+		r, err := trust.CheckRequest(m.CSR)
+		if err != nil {
+			return nil, fmt.Errorf("invalid certificate request of node %.40s at %s: %w", m.ID, m.Cluster, err)
+		}
+		if r.NodeID != m.ID || r.Name != m.Name {
+			return nil, fmt.Errorf("node %.40s at %s sent a certificate request for node %.40s named %.60s", m.ID, m.Cluster, r.NodeID, r.Name)
+		}
+		if other, taken := names[m.Name]; taken {
+			return nil, fmt.Errorf("the nodes at %s and %s are both named %s: give one of them another --name", other, m.Cluster, m.Name)
+		}
+		names[m.Name] = m.Cluster
+		ids = append(ids, m.ID)
+	}
+	made.Charter = &membership.Charter{
+		Cluster: ca.ClusterID(), By: by, Members: ids, Voters: membership.InitialVoters(ids, voters),
+	}
+	made.Certificate, err = made.IssueCertificate(by)
+	return made, err
+}
+
+// IssueCertificate signs a member's certificate.
+func (m *Founding) IssueCertificate(id string) ([]byte, error) {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(m.Members, func(c Candidate) bool { return c.ID == id })
+	i := slices.IndexFunc(m.Members, func(c directory.Candidate) bool { return c.ID == id })
 	r, err := trust.CheckRequest(m.Members[i].CSR)
 	if err != nil {
 		return nil, err
@@ -194,7 +211,7 @@ func (f *formation) offerAll(ctx context.Context, ids []string) (news bool) {
 	var all sync.WaitGroup
 	answers := make(chan bool, len(ids))
 	for _, id := range ids {
-		i := slices.IndexFunc(made.Members, func(c Candidate) bool { return c.ID == id })
+		i := slices.IndexFunc(made.Members, func(c directory.Candidate) bool { return c.ID == id })
 		addrs := []string{made.Members[i].Cluster}
 		f.mu.Lock()
 		if a := f.views[id].view.Addr; a != "" && a != addrs[0] {
@@ -205,7 +222,7 @@ func (f *formation) offerAll(ctx context.Context, ids []string) (news bool) {
 			err := f.offer(ctx, id, addrs[0], *made)
 			if err != nil {
 				f.mu.Lock()
-				f.logged.Warn(f.c.log, "a node has not confirmed the first members of the cluster yet", addrs[0], err)
+				f.logged.Warn(f.b.Log, "a node has not confirmed the first members of the cluster yet", addrs[0], err)
 				f.mu.Unlock()
 			}
 			answers <- err == nil
@@ -221,7 +238,7 @@ func (f *formation) offerAll(ctx context.Context, ids []string) (news bool) {
 
 // offer offers the charter to one member. It sends the secrets only after the
 // node has proven on this connection that it knows the token.
-func (f *formation) offer(ctx context.Context, id, addr string, made bootstrapping) error {
+func (f *formation) offer(ctx context.Context, id, addr string, made Founding) error {
 	when := time.Now()
 	client, err := rpc.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
 	if err != nil {
@@ -235,7 +252,7 @@ func (f *formation) offer(ctx context.Context, id, addr string, made bootstrappi
 	if view.ID != id {
 		return fmt.Errorf("node %.40s answered instead of %s", view.ID, id)
 	}
-	if made.Certificate, err = made.issueCertificate(id); err != nil {
+	if made.Certificate, err = made.IssueCertificate(id); err != nil {
 		return err
 	}
 	res, err := rpc.Call[FormResult](ctx, client, api.MethodCharter, &CharterRequest{TokenID: f.token.ID, Proof: proof, Founding: made})
@@ -273,34 +290,34 @@ func (f *formation) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 
 // accept binds this node to a charter, or returns why not. The caller holds
 // f.mu.
-func (f *formation) accept(made *bootstrapping, now time.Time) error {
+func (f *formation) accept(made *Founding, now time.Time) error {
 	if made.Charter == nil {
 		return api.Errorf(api.Invalid, "the request has no charter")
 	}
 	if err := membership.CheckAccept(f.asPeer(now), f.peers(now), *made.Charter); err != nil {
-		return api.Errorf(api.Refused, "%s rejected the charter: %v", f.c.Name(), err)
+		return api.Errorf(api.Refused, "%s rejected the charter: %v", f.b.Entries.Identity().Name, err)
 	}
 	if f.bound != nil {
 		return nil // already bound to this charter
 	}
 	if f.joining {
-		return api.Errorf(api.Refused, "%s rejected the charter: it is joining an existing cluster", f.c.Name())
+		return api.Errorf(api.Refused, "%s rejected the charter: it is joining an existing cluster", f.b.Entries.Identity().Name)
 	}
-	if err := made.check(f.c); err != nil {
+	if err := made.check(f.b.Entries.Identity()); err != nil {
 		return api.Errorf(api.Invalid, "%v", err)
 	}
-	if err := made.save(f.c.cfg.Dir); err != nil {
-		return api.Errorf(api.Unavailable, "%s cannot save the charter: %v", f.c.Name(), err)
+	if err := made.Save(f.b.Dir); err != nil {
+		return api.Errorf(api.Unavailable, "%s cannot save the charter: %v", f.b.Entries.Identity().Name, err)
 	}
 	f.bind(made)
-	f.c.log.Info("confirmed the first members of the cluster", "cluster", made.Charter.Cluster,
+	f.b.Log.Info("confirmed the first members of the cluster", "cluster", made.Charter.Cluster,
 		"members", made.memberNames(made.Charter.Members), "voters", made.memberNames(made.Charter.Voters))
-	notify(f.wake)
+	f.notify()
 	return nil
 }
 
 // check verifies a founding that another node made.
-func (m *bootstrapping) check(c *Cluster) error {
+func (m *Founding) check(own *trust.Identity) error {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
 		return err
@@ -310,19 +327,20 @@ func (m *bootstrapping) check(c *Cluster) error {
 	}
 	for i, n := range m.Members {
 		r, err := trust.CheckRequest(n.CSR)
-		if err != nil || r.NodeID != n.ID || r.Name != n.Name || n.ID != m.Charter.Members[i] || !n.reachable() {
+		if err != nil || r.NodeID != n.ID || r.Name != n.Name || n.ID != m.Charter.Members[i] || !n.Reachable() {
 			return fmt.Errorf("member %.40s has an invalid address or certificate request", n.ID)
 		}
 	}
 	if token, err := trust.ParseToken(m.Token); err != nil || token.Kind != trust.Expect {
 		return errors.New("the charter has no --expect token")
 	}
-	_, err = m.identity(c)
+	_, err = m.Identity(own)
 	return err
 }
 
-// identity returns this node's identity in the cluster of a charter.
-func (m *bootstrapping) identity(c *Cluster) (*trust.Identity, error) {
+// Identity returns a member's identity in the cluster of a charter; own is the
+// one that it has had so far.
+func (m *Founding) Identity(own *trust.Identity) (*trust.Identity, error) {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
 		return nil, err
@@ -331,11 +349,11 @@ func (m *bootstrapping) identity(c *Cluster) (*trust.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.id.Load().Join(m.Charter.Cluster, m.Certificate, ca.Bundle(), ring)
+	return own.Join(m.Charter.Cluster, m.Certificate, ca.Bundle(), ring)
 }
 
 // memberNames returns the names of members by their IDs.
-func (m *bootstrapping) memberNames(ids []string) (names []string) {
+func (m *Founding) memberNames(ids []string) (names []string) {
 	for _, n := range m.Members {
 		if slices.Contains(ids, n.ID) {
 			names = append(names, n.Name)
@@ -353,14 +371,14 @@ func (f *formation) renounce(c membership.Charter) error {
 		return fmt.Errorf("this node has given up %d attempts to form a cluster, the limit: "+
 			"start it with an empty data folder", len(f.renounced))
 	}
-	next := append(slices.Clone(f.renounced), membership.Renounce(f.c.ID(), c))
-	if err := saveRenounced(f.c.cfg.Dir, next); err != nil {
+	next := append(slices.Clone(f.renounced), membership.Renounce(f.b.Directory.ID(), c))
+	if err := SaveRenounced(f.b.Dir, next); err != nil {
 		return err
 	}
 	f.renounced, f.pledged = next, ""
 	if f.bound != nil && f.bound.Charter.Same(c) {
 		f.bound = nil
-		return datadir.RemoveFile(filepath.Join(f.c.cfg.Dir, foundingFile))
+		return datadir.RemoveFile(filepath.Join(f.b.Dir, FoundingFile))
 	}
 	return nil
 }
@@ -374,7 +392,7 @@ func (f *formation) updateRenounced() error {
 	if !news {
 		return nil
 	}
-	if err := saveRenounced(f.c.cfg.Dir, next); err != nil {
+	if err := SaveRenounced(f.b.Dir, next); err != nil {
 		return err
 	}
 	f.renounced = next
@@ -387,46 +405,54 @@ func (f *formation) begin(ctx context.Context) error {
 	f.mu.Lock()
 	made := f.bound
 	f.mu.Unlock()
-	if !f.c.id.Load().Joined() {
-		joined, err := made.identity(f.c)
+	if !f.b.Entries.Identity().Joined() {
+		joined, err := made.Identity(f.b.Entries.Identity())
 		if err != nil {
 			return err
 		}
-		if err := joined.Save(f.c.cfg.Dir); err != nil {
+		if err := joined.Save(f.b.Dir); err != nil {
 			return err
 		}
-		f.c.id.Store(joined)
+		f.b.SetIdentity(joined)
 	}
 	f.mu.Lock()
-	f.formed = f.c.ClusterID()
+	f.formed = f.b.Entries.Identity().ClusterID
 	f.mu.Unlock()
 	var peers []directory.Peer
 	for _, m := range made.Members {
-		if m.ID != f.c.ID() {
+		if m.ID != f.b.Directory.ID() {
 			p := directory.Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Gossip}
 			peers = append(peers, p)
-			f.c.Directory.Book.AddReported(p)
+			f.b.Directory.Book.AddReported(p)
 		}
 	}
-	if err := f.c.Directory.Book.Remember(peers); err != nil {
+	if err := f.b.Directory.Book.Remember(peers); err != nil {
 		return err
 	}
-	f.c.log.Info("starting the cluster", "cluster", f.c.ClusterID(), "voters", made.memberNames(made.Charter.Voters))
-	return f.c.finish(ctx, made, f)
+	f.b.Log.Info("starting the cluster", "cluster", f.b.Entries.Identity().ClusterID, "voters", made.memberNames(made.Charter.Voters))
+	return f.b.finish(ctx, made, f)
 }
 
-// resume continues a cluster that an earlier process of this node began with
-// others and that had not agreed on anything yet.
-func (c *Cluster) resume(ctx context.Context, made *bootstrapping) error {
+// Resume finishes a founding that was cut short: of this node alone, or of a
+// cluster that an earlier process of it began with others and that had not agreed
+// on anything yet. It reports whether there was one.
+func (b *Bootstrap) Resume(ctx context.Context) (resumed bool, err error) {
+	made, err := loadFounding(b.Dir)
+	switch {
+	case err != nil || made == nil:
+		return false, err
+	case made.Charter == nil:
+		return true, b.finish(ctx, made, nil)
+	}
 	token, err := trust.ParseToken(made.Token)
 	if err != nil {
-		return err
+		return true, err
 	}
-	f := newFormation(c, token)
+	f := newFormation(b, token)
 	f.bind(made)
-	f.formed = c.ClusterID()
+	f.formed = b.Entries.Identity().ClusterID
 	defer f.serve()()
-	return f.begin(ctx)
+	return true, f.begin(ctx)
 }
 
 // abandoned reports whether the other nodes gave up the cluster that this node
@@ -440,26 +466,26 @@ func (f *formation) abandoned() bool {
 // resetFolder makes the folder new again: it removes the identity first, then
 // what the node had begun. If the process is killed between the two, the next
 // start finishes it (openIdentity).
-func (c *Cluster) resetFolder() error {
-	if err := c.Store().Close(); err != nil {
+func (b *Bootstrap) resetFolder() error {
+	if err := b.Entries.Replica().Close(); err != nil {
 		return err
 	}
-	if err := trust.Forget(c.cfg.Dir); err != nil {
+	if err := trust.Forget(b.Dir); err != nil {
 		return err
 	}
-	return removeBegun(c.cfg.Dir)
+	return RemoveBegun(b.Dir)
 }
 
-// removeBegun removes what a node without an identity had begun with others.
+// RemoveBegun removes what a node without an identity had begun with others.
 // The founding file, which says that there is something to remove, goes last.
-func removeBegun(dir string) error {
-	if made, err := loadBootstrapping(dir); err != nil || made == nil || made.Charter == nil {
+func RemoveBegun(dir string) error {
+	if made, err := loadFounding(dir); err != nil || made == nil || made.Charter == nil {
 		return err
 	}
 	if err := os.RemoveAll(filepath.Join(dir, datadir.RaftDir)); err != nil {
 		return err
 	}
-	for _, name := range []string{datadir.LogFile, directory.PeersFile, renouncedFile, foundingFile} {
+	for _, name := range []string{datadir.LogFile, directory.PeersFile, renouncedFile, FoundingFile} {
 		if err := datadir.RemoveFile(filepath.Join(dir, name)); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package cluster
+package bootstrap
 
 import (
 	"cmp"
@@ -34,13 +34,13 @@ type FormView struct {
 	Accepted  *membership.Charter    `json:"accepted,omitempty"`
 	Renounced []membership.Renounced `json:"renounced,omitempty"`
 	// Node is what the node would be as a member; nil once it is in a cluster.
-	Node *Candidate `json:"node,omitempty"`
+	Node *directory.Candidate `json:"node,omitempty"`
 }
 
 // candidate returns the node as a prospective member.
-func (v FormView) candidate() Candidate {
+func (v FormView) candidate() directory.Candidate {
 	if v.Node == nil {
-		return Candidate{ID: v.ID, Name: v.Name, Cluster: v.Addr}
+		return directory.Candidate{ID: v.ID, Name: v.Name, Cluster: v.Addr}
 	}
 	return *v.Node
 }
@@ -62,7 +62,7 @@ type FormResult struct {
 // its decisions; this type exchanges the views and keeps the pledge, which
 // depends on no clock but this process's own. Charters are in charter.go.
 type formation struct {
-	c      *Cluster
+	b      *Bootstrap
 	token  trust.Token
 	key    []byte
 	logged directory.LogOnce
@@ -74,7 +74,7 @@ type formation struct {
 	views        map[string]peerView    // by node ID; at most directory.MaxPeers
 	addrs        []string               // to query in addition to Config.Join; at most directory.MaxPeers
 	formed       string                 // the ID of the cluster that it has begun; "": none
-	bound        *bootstrapping         // has the charter that it is bound to; nil: none
+	bound        *Founding              // has the charter that it is bound to; nil: none
 	joining      bool                   // the last decision was to join a cluster
 	boundAt      time.Time              // when it was bound, or this process loaded the charter
 	renounced    []membership.Renounced // at most membership.MaxRenounced
@@ -88,9 +88,9 @@ type peerView struct {
 	when time.Time
 }
 
-// expect finds the other nodes, and forms a cluster with them or joins theirs.
-func (c *Cluster) expect(ctx context.Context) error {
-	token, err := trust.ParseToken(c.cfg.Token)
+// Form finds the other nodes, and forms a cluster with them or joins theirs.
+func (b *Bootstrap) Form(ctx context.Context) error {
+	token, err := trust.ParseToken(b.Token)
 	switch {
 	case err != nil:
 		return fmt.Errorf("--token: %w: --expect needs the same token on all nodes: create one with penstock token new", err)
@@ -98,7 +98,7 @@ func (c *Cluster) expect(ctx context.Context) error {
 		return fmt.Errorf("--token: %w: %s is not an --expect token: create one with penstock token new; "+
 			"to join an existing cluster, omit --expect", ErrToken, token)
 	}
-	f := newFormation(c, token)
+	f := newFormation(b, token)
 	if err := f.restore(); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (c *Cluster) expect(ctx context.Context) error {
 		// An earlier process of this node may have made a pledge. This one does
 		// not answer until no node acts on that pledge any more. Once a node is
 		// bound to a charter, its pledge does not matter.
-		if !serving && (c.newIdentity || f.bound != nil || time.Since(c.opened) > membership.ActWithin) {
+		if !serving && (b.NewIdentity || f.bound != nil || time.Since(b.Opened) > membership.ActWithin) {
 			serving = true
 			stop = f.serve()
 		}
@@ -122,34 +122,42 @@ func (c *Cluster) expect(ctx context.Context) error {
 		}
 		f.reportWaiting()
 		select {
-		case <-time.After(c.cfg.Timing.Retry):
+		case <-time.After(b.Retry):
 		case <-f.wake:
 		case <-ctx.Done():
-			return fmt.Errorf("no cluster of %d nodes was formed in time: %w", c.cfg.Expect, ctx.Err())
+			return fmt.Errorf("no cluster of %d nodes was formed in time: %w", b.Expect, ctx.Err())
 		}
 	}
 }
 
-func newFormation(c *Cluster, token trust.Token) *formation {
+func newFormation(b *Bootstrap, token trust.Token) *formation {
 	return &formation{
-		c: c, token: token, key: token.ProofKey(), logged: directory.LogOnce{},
+		b: b, token: token, key: token.ProofKey(), logged: directory.LogOnce{},
 		views: map[string]peerView{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// notify wakes Form.
+func (f *formation) notify() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
 	}
 }
 
 // serve answers other nodes until stop is called.
 func (f *formation) serve() (stop func()) {
 	s := rpc.NewServer(rpc.Config{
-		Logger: f.c.log, Audit: f.c.cfg.Audit,
+		Logger: f.b.Log, Audit: f.b.Audit,
 		// This node may lead in Raft while it still waits for the first entries: others then send it requests.
 		Otherwise: func(string) *api.Error { return f.notBegunError() },
 	})
 	rpc.Handle(s, api.MethodForm, api.RoleNone, f.handleForm)
 	rpc.Handle(s, api.MethodCharter, api.RoleNone, f.handleCharter, rpc.Changing())
 	rpc.Handle(s, api.MethodJoin, api.RoleNone, f.refuseJoin)
-	f.c.connServers.serve(s)
+	f.b.Serve(s)
 	return func() {
-		f.c.connServers.serve(nil)
+		f.b.Serve(nil)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = s.Shutdown(ctx) // callers retry requests that are cut short
@@ -165,26 +173,26 @@ func (f *formation) refuseJoin(context.Context, *JoinRequest) (*JoinResult, erro
 // notBegunError is the refusal, for now, of requests that need a cluster that
 // has begun.
 func (f *formation) notBegunError() *api.Error {
-	return api.Errorf(api.Unavailable, "this node (%s) is still forming its cluster: try again", f.c.Name())
+	return api.Errorf(api.Unavailable, "this node (%s) is still forming its cluster: try again", f.b.Entries.Identity().Name)
 }
 
 // otherToken is the refusal of a node that has not proven that it knows the
 // token.
 func (f *formation) otherToken() *api.Error {
 	return api.Errorf(api.Unauthenticated,
-		"this node (%s) is forming a cluster with another token: give all nodes the same one", f.c.Name())
+		"this node (%s) is forming a cluster with another token: give all nodes the same one", f.b.Entries.Identity().Name)
 }
 
 // ownView returns this node's view. The caller holds f.mu.
 func (f *formation) ownView(now time.Time) FormView {
 	v := FormView{
-		ID: f.c.ID(), Name: f.c.Name(), Addr: f.c.Directory.Address, Expect: f.c.cfg.Expect,
+		ID: f.b.Directory.ID(), Name: f.b.Entries.Identity().Name, Addr: f.b.Directory.Address, Expect: f.b.Expect,
 		PledgedTo: f.pledged, Formed: f.formed != "", Cluster: f.formed, Renounced: f.renounced,
 	}
 	if f.bound != nil {
 		v.Accepted = f.bound.Charter
 	}
-	if n, err := f.c.ownCandidate(); err == nil && f.formed == "" {
+	if n, err := f.b.Directory.OwnCandidate(); err == nil && f.formed == "" {
 		v.Node = &n
 	}
 	for id, a := range f.views {
@@ -223,10 +231,10 @@ func (f *formation) handleForm(ctx context.Context, req *FormRequest) (*FormResu
 // f.mu.
 func (f *formation) addAddresses(v FormView) {
 	for _, a := range append([]string{v.Addr}, v.Addrs...) {
-		known := slices.Contains(f.addrs, a) || slices.Contains(f.c.cfg.Join, a) || a == f.c.Directory.Address
+		known := slices.Contains(f.addrs, a) || slices.Contains(f.b.Join, a) || a == f.b.Directory.Address
 		if !known && directory.ValidAddress(a) && len(f.addrs) < directory.MaxPeers {
 			f.addrs = append(f.addrs, a)
-			notify(f.wake)
+			f.notify()
 		}
 	}
 }
@@ -234,13 +242,13 @@ func (f *formation) addAddresses(v FormView) {
 // checkExpect ends the forming if another node expects a different number. The
 // caller holds f.mu.
 func (f *formation) checkExpect(v FormView) {
-	own := f.c.cfg.Expect
-	if v.Formed || v.Expect == own || f.fatal != nil || v.ID == f.c.ID() {
+	own := f.b.Expect
+	if v.Formed || v.Expect == own || f.fatal != nil || v.ID == f.b.Directory.ID() {
 		return
 	}
 	f.fatal = fmt.Errorf("%w: this node (%s) was started with --expect %d, %s at %s with --expect %d: start all with the same number",
-		ErrExpect, f.c.Name(), own, v.Name, v.Addr, v.Expect)
-	notify(f.wake)
+		ErrExpect, f.b.Entries.Identity().Name, own, v.Name, v.Addr, v.Expect)
+	f.notify()
 }
 
 // pollPeers queries the other nodes again and again until ctx ends, and sends
@@ -255,7 +263,7 @@ func (f *formation) pollPeers(ctx context.Context) <-chan struct{} {
 	go func() {
 		for {
 			f.pollOnce(ctx)
-			if f.c.Store().Leadership().Leader == "" {
+			if f.b.Entries.Replica().Leadership().Leader == "" {
 				f.announce(ctx)
 			}
 			select {
@@ -264,7 +272,7 @@ func (f *formation) pollPeers(ctx context.Context) <-chan struct{} {
 				return
 			}
 			select {
-			case <-time.After(f.c.cfg.Timing.Retry):
+			case <-time.After(f.b.Retry):
 			case <-ctx.Done():
 				return
 			}
@@ -279,15 +287,14 @@ func (f *formation) announce(ctx context.Context) {
 	f.mu.Lock()
 	members := f.bound.Members
 	f.mu.Unlock()
-	own := f.c.announcement()
 	var all sync.WaitGroup
 	for _, m := range members {
-		if m.ID == f.c.ID() {
+		if m.ID == f.b.Directory.ID() {
 			continue
 		}
 		all.Go(func() {
-			if err := f.c.announceTo(ctx, m.ID, own); err != nil {
-				f.c.log.Debug("announcement failed", "to", m.Name, "error", err)
+			if err := f.b.AnnounceTo(ctx, m.ID); err != nil {
+				f.b.Log.Debug("announcement failed", "to", m.Name, "error", err)
 			}
 		})
 	}
@@ -302,17 +309,17 @@ func (f *formation) pollOnce(ctx context.Context) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	f.mu.Lock()
-	addrs := slices.Concat(f.c.cfg.Join, f.addrs)
+	addrs := slices.Concat(f.b.Join, f.addrs)
 	f.mu.Unlock()
 	for _, addr := range addrs {
-		if addr == f.c.Directory.Address {
+		if addr == f.b.Directory.Address {
 			continue
 		}
 		all.Go(func() {
 			if err := f.poll(ctx, addr); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				f.logged.Warn(f.c.log, "no valid answer yet from a node to form a cluster with", addr, err)
+				f.logged.Warn(f.b.Log, "no valid answer yet from a node to form a cluster with", addr, err)
 			}
 		})
 	}
@@ -363,7 +370,7 @@ func (f *formation) exchange(ctx context.Context, client *rpc.Client, when time.
 	if len(f.views) >= directory.MaxPeers || len(res.View.Seen) > directory.MaxPeers || len(res.View.Renounced) > membership.MaxRenounced {
 		return view, nil, fmt.Errorf("too many nodes: the limit is %d", directory.MaxPeers)
 	}
-	if res.View.ID != f.c.ID() { // else it is this node, under another address
+	if res.View.ID != f.b.Directory.ID() { // else it is this node, under another address
 		f.views[res.View.ID] = peerView{res.View, when}
 		f.checkExpect(res.View)
 		f.addAddresses(res.View)
@@ -382,17 +389,17 @@ func (f *formation) decide(ctx context.Context) (done bool, err error) {
 		case membership.FormPledge:
 			continue // next has recorded the pledge
 		case membership.FormBootstrap:
-			f.c.log.Info("founding the cluster", "why", d.Why)
-			if err := f.c.bootstrap(ctx, f.token); err != nil {
+			f.b.Log.Info("founding the cluster", "why", d.Why)
+			if err := f.b.Found(ctx, f.token); err != nil {
 				return false, err
 			}
 			return true, nil
 		case membership.FormDraw:
 			if err := f.createCharter(d.Peers); err != nil {
-				f.logged.Warn(f.c.log, "cannot choose the first members of the cluster", "all", err)
+				f.logged.Warn(f.b.Log, "cannot choose the first members of the cluster", "all", err)
 				return false, nil
 			}
-			f.c.log.Info("chose the first members of the cluster", "why", d.Why)
+			f.b.Log.Info("chose the first members of the cluster", "why", d.Why)
 			continue
 		case membership.FormOffer:
 			if !f.offerAll(ctx, d.Peers) {
@@ -400,7 +407,7 @@ func (f *formation) decide(ctx context.Context) (done bool, err error) {
 			}
 			continue
 		case membership.FormRenounce:
-			f.c.log.Warn("abandoning a cluster that did not start", "cluster", d.Charter.Cluster, "why", d.Why)
+			f.b.Log.Warn("abandoning a cluster that did not start", "cluster", d.Charter.Cluster, "why", d.Why)
 			if err := f.renounce(*d.Charter); err != nil {
 				return false, err
 			}
@@ -408,17 +415,17 @@ func (f *formation) decide(ctx context.Context) (done bool, err error) {
 		case membership.FormBegin:
 			return true, f.begin(ctx)
 		case membership.FormJoin:
-			err := f.c.joinAt(ctx, addr, f.token)
+			err := f.b.joinAt(ctx, addr, f.token)
 			if err == nil || errors.Is(err, errFinal) {
 				return err == nil, err
 			}
-			f.logged.Warn(f.c.log, "cannot join yet; retrying", addr, err)
+			f.logged.Warn(f.b.Log, "cannot join yet; retrying", addr, err)
 		case membership.FormRefuse:
-			f.logged.Warn(f.c.log, "cannot form a cluster", "all", errors.New(d.Why))
+			f.logged.Warn(f.b.Log, "cannot form a cluster", "all", errors.New(d.Why))
 		default:
 			if f.logged["wait"] != d.Why {
 				f.logged["wait"] = d.Why
-				f.c.log.Info("waiting for the other nodes", "expect", f.c.cfg.Expect, "why", d.Why)
+				f.b.Log.Info("waiting for the other nodes", "expect", f.b.Expect, "why", d.Why)
 			}
 		}
 		return false, nil
@@ -476,24 +483,4 @@ func asPeer(v FormView) membership.Peer {
 		ID: v.ID, Addr: v.Addr, Expect: v.Expect, Formed: v.Formed, Cluster: v.Cluster, PledgedTo: v.PledgedTo, Seen: v.Seen,
 		Accepted: v.Accepted, Renounced: v.Renounced,
 	}
-}
-
-// handleForm answers a node of --expect that there is a cluster already.
-func (c *Cluster) handleForm(ctx context.Context, req *FormRequest) (*FormResult, error) {
-	cs := rpc.TLS(ctx)
-	key, _, err := c.Tokens.VerifyProof(ctx, req.TokenID, req.Proof)
-	if err != nil {
-		return nil, err
-	}
-	proof, err := trust.Prove(key, trust.Acceptor, cs)
-	if err != nil {
-		return nil, err
-	}
-	renounced, err := loadRenounced(c.cfg.Dir)
-	if err != nil {
-		return nil, err
-	}
-	return &FormResult{Proof: proof, View: FormView{
-		ID: c.ID(), Name: c.Name(), Addr: c.Directory.Address, Expect: c.cfg.Expect, Formed: true, Cluster: c.ClusterID(), Renounced: renounced,
-	}}, nil
 }

@@ -1,4 +1,4 @@
-package cluster
+package bootstrap
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"penstock/node/api"
 	"penstock/node/cluster/datadir"
 	"penstock/node/cluster/directory"
-	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -28,9 +27,9 @@ var errFinal = errors.New("")
 // final wraps an error that ends Open.
 func final(err error) error { return fmt.Errorf("%w%w", errFinal, err) }
 
-// joinCluster joins through any of the addresses of Config.Join.
-func (c *Cluster) joinCluster(ctx context.Context) error {
-	token, err := trust.ParseToken(c.cfg.Token)
+// JoinCluster joins through any of the addresses of Config.Join.
+func (b *Bootstrap) JoinCluster(ctx context.Context) error {
+	token, err := trust.ParseToken(b.Token)
 	if err != nil {
 		return fmt.Errorf("--token: %w", err)
 	}
@@ -39,12 +38,13 @@ func (c *Cluster) joinCluster(ctx context.Context) error {
 			ErrToken, token)
 	}
 	logged := directory.LogOnce{}
-	for pause := c.cfg.Timing.Retry; ; pause = min(2*pause, maxPause) {
-		err := c.joinRound(ctx, token, logged)
+	for pause := b.Retry; ; pause = min(2*pause, maxPause) {
+		err := b.joinRound(ctx, token, logged)
 		if err == nil || errors.Is(err, errFinal) {
 			return err
 		}
-		c.waits(StateJoining, fmt.Sprintf("joining a cluster: no node at %s has admitted this one yet: %v", directory.ListNames(c.cfg.Join), err), nil)
+		why := fmt.Sprintf("joining a cluster: no node at %s has admitted this one yet: %v", directory.ListNames(b.Join), err)
+		b.waits(StateJoining, why, nil)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -55,14 +55,14 @@ func (c *Cluster) joinCluster(ctx context.Context) error {
 
 // joinRound tries each address once. Finding another cluster at one address is
 // final only if no other address may be the right one.
-func (c *Cluster) joinRound(ctx context.Context, token trust.Token, logged directory.LogOnce) error {
+func (b *Bootstrap) joinRound(ctx context.Context, token trust.Token, logged directory.LogOnce) error {
 	var foreign, last error
 	others := false
-	for _, addr := range c.cfg.Join {
-		if addr == c.Directory.Address {
+	for _, addr := range b.Join {
+		if addr == b.Directory.Address {
 			continue
 		}
-		err := c.joinAt(ctx, addr, token)
+		err := b.joinAt(ctx, addr, token)
 		switch {
 		case err == nil || errors.Is(err, errFinal):
 			return err
@@ -71,7 +71,7 @@ func (c *Cluster) joinRound(ctx context.Context, token trust.Token, logged direc
 		default:
 			others = true
 		}
-		logged.Warn(c.log, "cannot join yet; retrying", addr, err)
+		logged.Warn(b.Log, "cannot join yet; retrying", addr, err)
 		last = err
 	}
 	if foreign != nil && !others {
@@ -84,13 +84,13 @@ func (c *Cluster) joinRound(ctx context.Context, token trust.Token, logged direc
 }
 
 // joinAt joins through the node at an address and opens the store.
-func (c *Cluster) joinAt(ctx context.Context, addr string, token trust.Token) error {
-	id := c.id.Load()
+func (b *Bootstrap) joinAt(ctx context.Context, addr string, token trust.Token) error {
+	id := b.Entries.Identity()
 	csr, err := id.Request()
 	if err != nil {
 		return final(err)
 	}
-	res, err := c.askToJoin(ctx, addr, token, csr)
+	res, err := b.AskToJoin(ctx, addr, token, csr)
 	if err != nil {
 		return err
 	}
@@ -109,30 +109,30 @@ func (c *Cluster) joinAt(ctx context.Context, addr string, token trust.Token) er
 	// the peers: a node that restarts before it has heard from its leader has
 	// no other addresses. The identity is last, since it makes the node a
 	// member.
-	if err := datadir.RemoveFile(filepath.Join(c.cfg.Dir, foundingFile)); err != nil {
+	if err := datadir.RemoveFile(filepath.Join(b.Dir, FoundingFile)); err != nil {
 		return final(err)
 	}
-	if err := c.Directory.Book.Remember(res.Peers); err != nil {
+	if err := b.Directory.Book.Remember(res.Peers); err != nil {
 		return final(err)
 	}
-	if err := joined.Save(c.cfg.Dir); err != nil {
+	if err := joined.Save(b.Dir); err != nil {
 		return final(err)
 	}
-	c.id.Store(joined)
-	c.Directory.SetFirstKeys(res.Gossip)
-	c.log.Info("joined the cluster", "cluster", res.Cluster, "at", addr)
-	if err := c.openStore(); err != nil {
+	b.SetIdentity(joined)
+	b.Directory.SetFirstKeys(res.Gossip)
+	b.Log.Info("joined the cluster", "cluster", res.Cluster, "at", addr)
+	if err := b.OpenStore(); err != nil {
 		return final(err)
 	}
-	if err := c.Directory.OpenGossip(); err != nil {
+	if err := b.Directory.OpenGossip(); err != nil {
 		return final(err)
 	}
 	return nil
 }
 
-// askToJoin sends a join request to the node at an address, and accepts the
+// AskToJoin sends a join request to the node at an address, and accepts the
 // answer only if that node has proven that it knows the token as well.
-func (c *Cluster) askToJoin(ctx context.Context, addr string, token trust.Token, csr []byte) (*JoinResult, error) {
+func (b *Bootstrap) AskToJoin(ctx context.Context, addr string, token trust.Token, csr []byte) (*JoinResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	config := trust.JoinConfig()
@@ -153,7 +153,8 @@ func (c *Cluster) askToJoin(ctx context.Context, addr string, token trust.Token,
 	if err != nil {
 		return nil, err
 	}
-	res, err := rpc.Call[JoinResult](ctx, client, api.MethodJoin, &JoinRequest{TokenID: token.ID, Proof: proof, Node: c.candidate(csr)})
+	req := &JoinRequest{TokenID: token.ID, Proof: proof, Node: b.Directory.Candidate(csr)}
+	res, err := rpc.Call[JoinResult](ctx, client, api.MethodJoin, req)
 	if err != nil {
 		return nil, refusedJoin(addr, err)
 	}
@@ -181,23 +182,27 @@ func refusedJoin(addr string, err error) error {
 	return fmt.Errorf("%s: %w", addr, refusal)
 }
 
-// ownCandidate returns this node as a prospective member, with a new
-// certificate request.
-func (c *Cluster) ownCandidate() (Candidate, error) {
-	csr, err := c.id.Load().Request()
-	if err != nil {
-		return Candidate{}, err
-	}
-	return c.candidate(csr), nil
+// JoinRequest asks any node of a cluster to admit the sender as a member.
+type JoinRequest struct {
+	TokenID string `json:"tokenID"`
+	// Proof proves that the sender knows the token's secret, and is valid on
+	// this connection alone.
+	Proof []byte              `json:"proof"`
+	Node  directory.Candidate `json:"node"`
 }
 
-// candidate returns this node as a prospective member.
-func (c *Cluster) candidate(csr []byte) Candidate {
-	id := c.id.Load()
-	n := Candidate{
-		ID: id.NodeID, Name: id.Name, Cluster: c.Directory.Address, HTTP: c.cfg.HTTP,
-		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: record.OwnLevel, Last: id.Incarnation(), CSR: csr,
-	}
-	n.Gossip = c.Directory.PlannedGossip()
-	return n
+// JoinResult makes a node a member. It is sent only to a node that has proven
+// that it knows a token.
+type JoinResult struct {
+	// Proof proves that the answering node knows the token.
+	Proof   []byte `json:"proof"`
+	Cluster string `json:"cluster"` // the ID
+	// CAs are the CA certificates, Certificate is the node's own; DER.
+	CAs         [][]byte `json:"cas"`
+	Certificate []byte   `json:"certificate"`
+	// Keyring seals the secrets in the store.
+	Keyring []byte `json:"keyring"`
+	// Gossip holds the gossip keys, the one in use first.
+	Gossip [][]byte         `json:"gossip"`
+	Peers  []directory.Peer `json:"peers"`
 }
