@@ -44,7 +44,9 @@ var mayImportOfNode = map[string][]string{
 	"node/cluster/directory": {
 		"consensus", "gossip", "node/api", "node/mux", "node/rpc", "node/trust", "node/cluster/datadir", "node/cluster/record",
 	},
-	"node/cluster/leader":   {"consensus", "node/api", "node/rpc", "node/cluster/directory"},
+	"node/cluster/leader": {
+		"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/directory", "node/cluster/record", "node/cluster/rotation",
+	},
 	"node/cluster/record":   {"consensus", "node/trust"},
 	"node/cluster/rotation": {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record"},
 	"node/cluster/token":    {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record"},

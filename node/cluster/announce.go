@@ -1,20 +1,16 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/datadir"
 	"penstock/node/cluster/directory"
-	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -50,7 +46,7 @@ func (c *Cluster) announce() {
 		case sent == a && leader != "" && to == leader && time.Since(at) < c.cfg.Timing.Announce:
 		case self:
 			sent, to, at = a, leader, time.Now()
-			notify(c.leadWake) // updateOwnRecord, a task of the leader, does the rest
+			c.lead.Wake() // updateOwnRecord, a task of the leader, does the rest
 		case leader != "" && c.announceTo(c.ctx, leader, a) == nil:
 			sent, to, at = a, leader, time.Now()
 		case sent != a || changed || time.Since(at) > 5*c.cfg.Timing.Tick:
@@ -81,7 +77,7 @@ func (c *Cluster) announceTo(ctx context.Context, id string, a directory.Announc
 
 func (c *Cluster) announceVia(ctx context.Context, client *rpc.Client, a directory.Announcement) error {
 	asked := time.Now()
-	res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &a)
+	res, err := rpc.Call[directory.AnnounceResult](ctx, client, api.MethodAnnounce, &a)
 	if err != nil {
 		return err
 	}
@@ -91,7 +87,7 @@ func (c *Cluster) announceVia(ctx context.Context, client *rpc.Client, a directo
 }
 
 // applyAnnounceResult acts on another node's answer to an announcement.
-func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a directory.Announcement) {
+func (c *Cluster) applyAnnounceResult(res *directory.AnnounceResult, a directory.Announcement) {
 	switch {
 	case res.Removed && c.leaving.Load(): // as requested
 	case res.Removed:
@@ -100,7 +96,7 @@ func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a directory.Announcem
 		}
 		c.fail(bootstrap.ErrRemovedFrom)
 	case res.Copied != "":
-		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs its own data folder", ErrCopied, res.Copied))
+		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs its own data folder", directory.ErrCopied, res.Copied))
 	case res.Name != "" && res.Name != a.Name:
 		c.log.Warn("another node has this name; this node keeps its old one", "name", a.Name, "old", res.Name)
 		if err := c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithName(res.Name) }); err != nil {
@@ -160,7 +156,7 @@ func (c *Cluster) announceToAll(a directory.Announcement) {
 
 // handleAnnounce records another node's announcement. The leader updates the
 // node's record with it; any other node relays it to the leader.
-func (c *Cluster) handleAnnounce(ctx context.Context, a *directory.Announcement) (*AnnounceResult, error) {
+func (c *Cluster) handleAnnounce(ctx context.Context, a *directory.Announcement) (*directory.AnnounceResult, error) {
 	caller := rpc.Caller(ctx)
 	if cs := rpc.TLS(ctx); caller.Role != api.RoleNode && cs != nil {
 		if id, ok := trust.PeerNode(*cs); ok && c.Directory.Departed(id) {
@@ -181,10 +177,10 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *directory.Announcement)
 		notify(c.announceWake)
 	}
 	leader, _, self := c.Leader()
-	res := &AnnounceResult{Leader: leader}
+	res := &directory.AnnounceResult{Leader: leader}
 	switch {
 	case self:
-		if err := c.recordAnnouncement(ctx, *a, res); err != nil {
+		if err := c.lead.RecordAnnouncement(ctx, *a, res); err != nil {
 			return nil, err
 		}
 		res.Clock = time.Now().UnixMilli()
@@ -200,8 +196,8 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *directory.Announcement)
 
 // removedResult is the answer to a node that is no longer a member and no
 // longer votes.
-func (c *Cluster) removedResult() *AnnounceResult {
-	res := &AnnounceResult{Removed: true}
+func (c *Cluster) removedResult() *directory.AnnounceResult {
+	res := &directory.AnnounceResult{Removed: true}
 	servers, _ := c.Store().Servers()
 	for _, s := range servers {
 		if s.Voter {
@@ -213,7 +209,7 @@ func (c *Cluster) removedResult() *AnnounceResult {
 
 // relay forwards an announcement to the leader. A failure does not matter: the
 // node sends it again once it knows the leader.
-func (c *Cluster) relay(ctx context.Context, leader string, a directory.Announcement, res *AnnounceResult) {
+func (c *Cluster) relay(ctx context.Context, leader string, a directory.Announcement, res *directory.AnnounceResult) {
 	ctx, cancel := context.WithTimeout(ctx, directory.CallTimeout/2)
 	defer cancel()
 	a.Relayed = true
@@ -221,72 +217,7 @@ func (c *Cluster) relay(ctx context.Context, leader string, a directory.Announce
 	if err != nil {
 		return
 	}
-	if answer, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &a); err == nil {
+	if answer, err := rpc.Call[directory.AnnounceResult](ctx, client, api.MethodAnnounce, &a); err == nil {
 		res.Removed, res.Copied, res.Name = answer.Removed, answer.Copied, answer.Name
 	}
-}
-
-// recordAnnouncement updates the record of the announced node, on the leader.
-func (c *Cluster) recordAnnouncement(ctx context.Context, a directory.Announcement, res *AnnounceResult) error {
-	c.recordsMu.Lock()
-	defer c.recordsMu.Unlock()
-	snap := c.Store().Snapshot()
-	for {
-		r, ok := record.FindNode(snap, a.ID)
-		switch {
-		case !ok:
-			// The record precedes the certificate, so this node left so long
-			// ago that its record was deleted.
-			if snap, err := c.entries.Current(ctx); err == nil {
-				_, known := record.FindNode(snap, a.ID)
-				res.Removed = !known
-			}
-			return nil
-		case !r.Member():
-			res.Removed = c.Directory.Departed(a.ID)
-			return nil
-		}
-		if r.Last != a.Last {
-			at, err := c.detectCopy(ctx, r, a)
-			if err != nil {
-				return err
-			}
-			if at != "" {
-				c.log.Warn("refused a copy of a node's data folder", "node", r.Name, "why", at)
-				res.Copied = at
-				return nil
-			}
-		}
-		if a.Relayed {
-			a.Level = max(a.Level, r.Level) // a relay of the first release drops the level
-		}
-		next := a.ApplyTo(r)
-		next.Name = cmp.Or(a.Name, r.Name)
-		if holder, taken := findNameHolder(record.Nodes(snap), next.Name, r.ID); taken {
-			c.log.Warn("refused a node's new name: another node has it", "node", r.Name, "wants", a.Name, "holder", holder.ID)
-			next.Name = r.Name
-		}
-		res.Name = next.Name
-		if next == r {
-			return nil
-		}
-		err := c.entries.Commit(ctx, c.Name(), "announce", []consensus.Op{record.PutNode(snap, next)})
-		if !errors.Is(err, consensus.ErrVersion) {
-			return err
-		}
-		if snap, err = c.entries.Current(ctx); err != nil { // the record has changed since
-			return err
-		}
-	}
-}
-
-// findNameHolder finds the member that has a name, apart from the node with the
-// ID but.
-func findNameHolder(nodes []record.Node, name, but string) (record.Node, bool) {
-	for _, r := range nodes {
-		if r.Member() && r.Name == name && r.ID != but {
-			return r, true
-		}
-	}
-	return record.Node{}, false
 }

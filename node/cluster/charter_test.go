@@ -252,12 +252,12 @@ func TestANodeIsBoundToOneCluster(t *testing.T) {
 	all, _ := withAcceptedCharter(t)
 	a := all[0]
 	a.cfg.Init, a.cfg.Expect, a.cfg.Token, a.cfg.Join = true, 0, "", nil
-	if err := a.refused(ErrExpect); !contains(err, "has confirmed a cluster with") {
+	if err := a.refused(bootstrap.ErrExpect); !contains(err, "has confirmed a cluster with") {
 		t.Errorf("%v does not say what to do", err)
 	}
 	b := all[1]
 	b.cfg.Token = trust.NewExpectToken().Reveal()
-	b.refused(ErrToken)
+	b.refused(bootstrap.ErrToken)
 }
 
 // TestNodeOfAnAbandonedClusterStartsOver: one node began alone; the others

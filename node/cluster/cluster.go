@@ -10,10 +10,10 @@
 // kinds that begin with "_".
 //
 // The store alone defines who is a member: the records _node/ID, and Raft's
-// configuration, which the leader keeps in line with them (lead.go). Gossip
-// reports where nodes are and how they are doing. Addresses are looked up by ID
-// at each dial, and the certificate proves which node has answered, so all
-// nodes may return at other addresses at once.
+// configuration, which the leader keeps in line with them. Gossip reports where
+// nodes are and how they are doing. Addresses are looked up by ID at each dial,
+// and the certificate proves which node has answered, so all nodes may return at
+// other addresses at once.
 //
 //	c, err := cluster.Open(ctx, cluster.Config{Dir: dir, Name: "edge-1", Listener: ln, Gossip: "10.0.0.1:7946", Init: true, ...})
 //	c.Register(server)   // adds the cluster's methods
@@ -22,10 +22,10 @@
 //	...
 //	c.Close()
 //
-// The files: start.go opens a node's cluster (bootstrap.go, join.go,
-// expect.go), join_server.go admits nodes that join, announce.go publishes
-// where this node is, follow.go acts on committed changes, and lead.go has the
-// leader's tasks. DESIGN.md has the reasons and the invariants.
+// The parts are packages below this one, and none of them knows Cluster. Here
+// they are put together: start.go opens a node's cluster, announce.go publishes
+// where the node is, follow.go acts on committed changes, leave.go takes the node
+// out. DESIGN.md has the reasons and the invariants.
 package cluster
 
 import (
@@ -58,7 +58,6 @@ type Cluster struct {
 
 	cfg         Config
 	log         *slog.Logger
-	opened      time.Time
 	newIdentity bool // Open found no identity in the data folder
 	// id is replaced when the name, the certificate or the CAs change. Once the
 	// loops run, writers hold renewing.
@@ -68,23 +67,23 @@ type Cluster struct {
 	connServers connServers
 	replica     atomic.Pointer[consensus.Replica] // nil until the node is in a cluster
 	entries     record.Store                      // the cluster's own entries in replica
-	leader      *leader.Tracker
-	requests    *leader.Requests
-	bootstrap   *bootstrap.Bootstrap
-	handOver    *leader.HandOver
+
+	bootstrap *bootstrap.Bootstrap
+	leader    *leader.Tracker
+	requests  *leader.Requests
+	lead      *leader.Leader
+	handOver  *leader.HandOver
+	clock     *leader.Clock
 
 	ctx    context.Context // ends with the Cluster
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
 	announceWake chan struct{} // capacity 1; wakes announce
-	leadWake     chan struct{} // capacity 1; wakes lead
-	recordsMu    sync.Mutex    // serializes changes of node records on the leader
 
 	mu      sync.Mutex
 	trusted uint64 // index of the last change of CAs or gossip keys that this node applied
 
-	clock   *leader.Clock
 	leaving atomic.Bool // Leave is in progress
 	stopped sync.Once   // guards Config.Stop
 	closed  sync.Once
@@ -92,8 +91,8 @@ type Cluster struct {
 
 func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	c := &Cluster{
-		cfg: cfg, log: cfg.Log, opened: time.Now(), newIdentity: fresh, leader: leader.NewTracker(id.NodeID),
-		announceWake: make(chan struct{}, 1), leadWake: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Log, newIdentity: fresh, leader: leader.NewTracker(id.NodeID),
+		announceWake: make(chan struct{}, 1),
 	}
 	c.id.Store(id)
 	c.entries = record.Store{Replica: c.replica.Load, Identity: c.id.Load}
@@ -109,11 +108,16 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	c.requests = &leader.Requests{Tracker: c.leader, Pool: c.Directory.Pool, Why: c.Directory.Alone}
 	c.clock = &leader.Clock{Tracker: c.leader, Log: c.log}
 	c.handOver = &leader.HandOver{Tracker: c.leader, Replica: c.replica.Load, Nodes: c.Directory, Log: c.log}
+	c.lead = leader.New(leader.Config{
+		Entries: c.entries, Directory: c.Directory, Voters: cfg.Voters, ReplaceAfter: cfg.ReplaceAfter, ForgetAfter: cfg.ForgetAfter,
+		Tick: cfg.Timing.Tick, Stable: cfg.Timing.Stable, Announcement: c.announcement, Answered: c.applyAnnounceResult,
+		Leaving: c.leaving.Load, Log: c.log,
+	})
 	c.Tokens = token.New(token.Config{Entries: c.entries, Now: c.clock.Now, Read: c.Read, Log: c.log})
 	c.bootstrap = &bootstrap.Bootstrap{Config: bootstrap.Config{
 		Entries: c.entries, Directory: c.Directory, Dir: cfg.Dir,
 		Expect: cfg.Expect, Join: cfg.Join, Token: cfg.Token, Voters: cfg.Voters,
-		Retry: cfg.Timing.Retry, NewIdentity: fresh, Opened: c.opened,
+		Retry: cfg.Timing.Retry, NewIdentity: fresh, Opened: time.Now(),
 		SetIdentity: c.id.Store, OpenStore: c.openStore, Serve: c.connServers.serve,
 		AnnounceTo: func(ctx context.Context, id string) error { return c.announceTo(ctx, id, c.announcement()) },
 		Waits:      cfg.Waits, Audit: cfg.Audit, Log: c.log,
@@ -129,9 +133,6 @@ func (c *Cluster) Name() string { return c.id.Load().Name }
 
 // ClusterID returns the cluster's ID.
 func (c *Cluster) ClusterID() string { return c.id.Load().ClusterID }
-
-// Instance returns a value that is random for each start of the node.
-func (c *Cluster) Instance() string { return c.id.Load().Instance }
 
 // New reports whether this start brought the node into its cluster, or the node
 // has not yet received the cluster's record.
@@ -215,7 +216,7 @@ func (c *Cluster) watchLeader() {
 		if c.leader.Set(leadership.Leader) {
 			c.log.Info("leader", "id", leadership.Leader, "self", leadership.Leader == c.ID(), "term", leadership.Term)
 		}
-		notify(c.leadWake)
+		c.lead.Wake()
 		select {
 		case <-changes:
 		case <-c.Store().Failed():
@@ -329,3 +330,6 @@ func (c *Cluster) principal(nodeID string) api.Principal {
 	}
 	return p
 }
+
+// PortStats returns the counters of the cluster port.
+func (c *Cluster) PortStats() mux.Stats { return c.port.Stats() }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"penstock/node/cluster/bootstrap"
-	"penstock/node/cluster/datadir"
 	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 )
@@ -24,20 +23,6 @@ var (
 	ErrLeft = errors.New("the node of this data folder has left its cluster")
 	// ErrRemoved: the cluster has removed this node.
 	ErrRemoved = bootstrap.ErrRemoved
-	// ErrCopied: another process runs as this node, from a copy of its folder.
-	ErrCopied = directory.ErrCopied
-	// ErrRefused: the cluster does not admit this node, for example because a
-	// node of the same name is up.
-	ErrRefused = bootstrap.ErrRefused
-	// ErrForeign: the token, the address or the folder is of another cluster.
-	ErrForeign = bootstrap.ErrForeign
-	// ErrToken: the token is not valid, or no longer valid.
-	ErrToken = bootstrap.ErrToken
-	// ErrNoLog: the node had a log, and it is gone.
-	ErrNoLog = datadir.ErrNoLog
-	// ErrExpect: the nodes that are to form a cluster disagree on --expect, or
-	// this node is bound to form another one.
-	ErrExpect = bootstrap.ErrExpect
 )
 
 // Config configures Open. Init, Expect, Join and Token say how a new data

@@ -203,7 +203,7 @@ func TestDifferentExpectNumbersAreReported(t *testing.T) {
 	}
 	for range all {
 		err := <-got
-		if !errors.Is(err, ErrExpect) || !contains(err, "--expect 2") || !contains(err, "--expect 5") {
+		if !errors.Is(err, bootstrap.ErrExpect) || !contains(err, "--expect 2") || !contains(err, "--expect 5") {
 			t.Errorf("got %v, want both numbers", err)
 		}
 	}
@@ -220,11 +220,11 @@ func TestNodesWithDifferentTokensFormNoCluster(t *testing.T) {
 		go func() { done <- m.open(ctx) }()
 	}
 	// One of the two is refused, and stops; then the other has no node to query.
-	if err := <-done; !errors.Is(err, ErrToken) || !contains(err, "another token") {
+	if err := <-done; !errors.Is(err, bootstrap.ErrToken) || !contains(err, "another token") {
 		t.Errorf("got %v", err)
 	}
 	cancel()
-	if err := <-done; !errors.Is(err, ErrToken) && !errors.Is(err, context.Canceled) {
+	if err := <-done; !errors.Is(err, bootstrap.ErrToken) && !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -326,12 +326,12 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 		want  error
 		says  string
 	}{
-		"guessed": {guessed.Reveal(), ErrToken, "unknown token"},
-		"expired": {expired, ErrToken, "expired"},
-		"revoked": {revoked.Token, ErrToken, "revoked"},
-		"foreign": {other.Token, ErrForeign, foreign.c.ClusterID()},
-		"admin's": {create(api.RoleAdmin, time.Hour).Token, ErrToken, "role join"},
-		"unknown": {trust.NewExpectToken().Reveal(), ErrToken, "unknown token"},
+		"guessed": {guessed.Reveal(), bootstrap.ErrToken, "unknown token"},
+		"expired": {expired, bootstrap.ErrToken, "expired"},
+		"revoked": {revoked.Token, bootstrap.ErrToken, "revoked"},
+		"foreign": {other.Token, bootstrap.ErrForeign, foreign.c.ClusterID()},
+		"admin's": {create(api.RoleAdmin, time.Hour).Token, bootstrap.ErrToken, "role join"},
+		"unknown": {trust.NewExpectToken().Reveal(), bootstrap.ErrToken, "unknown token"},
 		"no":      {"pst1.nonsense", trust.ErrToken, "mistyped"},
 	} {
 		m := newJoiner(t, "b", c.token, a)
@@ -358,7 +358,7 @@ func TestAFolderDoesNotStartWithATokenOfAnotherCluster(t *testing.T) {
 	a.stop()
 	a.listen("127.0.0.1")
 	a.cfg.Token, a.cfg.Join = z.token(), []string{z.addr()}
-	err := a.refused(ErrForeign)
+	err := a.refused(bootstrap.ErrForeign)
 	if !contains(err, z.c.ClusterID()) {
 		t.Errorf("%v does not name the other cluster", err)
 	}

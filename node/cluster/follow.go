@@ -8,10 +8,10 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/directory"
 	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
-	"penstock/node/rpc"
 	"penstock/node/trust"
 )
 
@@ -52,7 +52,7 @@ func (c *Cluster) applySnapshot(snap consensus.Snapshot, last uint64, at *versio
 				c.work.Go(func() { c.disconnectDeparted(r.ID) })
 			}
 		}
-		notify(c.leadWake)
+		c.lead.Wake()
 	}
 	if last > 0 && len(record.Changed(snap, last, record.KindToken)) > 0 {
 		c.connServers.recheck()
@@ -133,7 +133,7 @@ func (c *Cluster) applyCAs(snap consensus.Snapshot, at *versions) error {
 		return err
 	}
 	if r.ID != c.ClusterID() {
-		return fmt.Errorf("%w: the log belongs to cluster %s, the data folder to %s", ErrForeign, r.ID, c.ClusterID())
+		return fmt.Errorf("%w: the log belongs to cluster %s, the data folder to %s", bootstrap.ErrForeign, r.ID, c.ClusterID())
 	}
 	err = c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithBundle(r.CAs) })
 	switch {
@@ -188,7 +188,7 @@ func (c *Cluster) runHousekeeping() {
 		renewal.renewIfDue(c)
 		select {
 		case <-changed:
-			notify(c.leadWake)
+			c.lead.Wake()
 			select { // gossip changes often in large clusters
 			case <-time.After(c.cfg.Timing.Tick / 4):
 			case <-c.ctx.Done():
@@ -243,57 +243,24 @@ func (c *Cluster) renew(ctx context.Context) error {
 		return err
 	}
 	if !id.ValidAt(time.Now()) {
-		res, err := c.sign(c.Store().Snapshot(), c.ID(), csr)
+		res, err := c.lead.Sign(c.Store().Snapshot(), c.ID(), csr)
 		if err != nil {
 			return err
 		}
 		return c.applyRenewal(res)
 	}
-	act := func(ctx context.Context, r *RenewRequest) (*RenewResult, error) { return c.issue(ctx, c.ID(), r.CSR) }
-	res, err := leader.Ask(ctx, c.requests, api.MethodRenew, &RenewRequest{CSR: csr}, act)
+	act := func(ctx context.Context, r *leader.RenewRequest) (*leader.RenewResult, error) {
+		return c.lead.Issue(ctx, c.ID(), r.CSR)
+	}
+	res, err := leader.Ask(ctx, c.requests, api.MethodRenew, &leader.RenewRequest{CSR: csr}, act)
 	if err != nil {
 		return err
 	}
 	return c.applyRenewal(res)
 }
 
-func (c *Cluster) applyRenewal(res *RenewResult) error {
+func (c *Cluster) applyRenewal(res *leader.RenewResult) error {
 	return c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) {
 		return id.Renewed(nil, res.Certificate, res.CAs)
 	})
-}
-
-// handleRenew issues another node's next certificate, on the leader.
-func (c *Cluster) handleRenew(ctx context.Context, req *RenewRequest) (*RenewResult, error) {
-	return c.issue(ctx, rpc.Caller(ctx).Node, req.CSR)
-}
-
-// issue signs a certificate for a member, on the leader.
-func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResult, error) {
-	snap, err := c.entries.Current(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.sign(snap, id, csr)
-}
-
-// sign signs a certificate for a member according to a snapshot.
-func (c *Cluster) sign(snap consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
-	r, ok := record.FindNode(snap, id)
-	if !ok || !r.Member() {
-		return nil, api.Errorf(api.Forbidden, "node %.40q is not a member of this cluster", id)
-	}
-	req, err := trust.CheckRequest(csr)
-	if err != nil || req.NodeID != id {
-		return nil, api.Errorf(api.Invalid, "invalid certificate request from node %.40q", id)
-	}
-	ca, err := c.entries.Signer(snap)
-	if err != nil {
-		return nil, err
-	}
-	leaf, err := ca.Issue(req.Public, id, r.Name, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	return &RenewResult{CAs: ca.Bundle(), Certificate: leaf}, nil
 }

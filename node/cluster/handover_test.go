@@ -25,7 +25,7 @@ func TestLeadGoesToAServingNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	makeLeader(t, a, all...)
-	o, _, _ := a.c.observe() // a leader that leaves chooses by it
+	o, _, _ := a.c.lead.Observe() // a leader that leaves chooses by it
 	for _, n := range o.Nodes {
 		if n.Draining != (n.ID == b.c.ID()) {
 			t.Errorf("%s drains, as the leader sees it: %v", n.Name, n.Draining)

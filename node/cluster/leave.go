@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/node/cluster/datadir"
 	"penstock/node/cluster/directory"
@@ -56,7 +55,7 @@ func (c *Cluster) awaitDeparture(ctx context.Context, ask func(context.Context) 
 		case leader.RefusedAs(err, api.NoLeader) && c.removalConfirmed(ctx):
 			return nil // the remaining voters go on without it
 		case leader.RefusedAs(err, api.Refused):
-			lost = false // a node that was taken out before is not refused (handleDepart)
+			lost = false // a node that was taken out before is not refused (leader.Leader.Depart)
 		case leader.UnknownOutcome(err), c.selfDeparted():
 			lost = true
 		}
@@ -94,7 +93,7 @@ func (c *Cluster) removalConfirmed(ctx context.Context) bool {
 			if err != nil {
 				return
 			}
-			res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, c.announcement())
+			res, err := rpc.Call[directory.AnnounceResult](ctx, client, api.MethodAnnounce, c.announcement())
 			if err == nil && res.Removed {
 				mu.Lock()
 				defer mu.Unlock()
@@ -169,39 +168,13 @@ func (c *Cluster) MayLeave() error {
 	if alone && successor {
 		return nil // the successor is promoted first
 	}
-	return quorumWithout(members, c.ID())
+	return leader.QuorumWithout(members, c.ID())
 }
 
 // requestDeparture has the leader take this node out; errStillLeads if this
 // node leads.
 func (c *Cluster) requestDeparture(ctx context.Context) error {
-	_, err := leader.Ask(ctx, c.requests, methodDepart, &departRequest{ID: c.ID()}, func(context.Context, *departRequest) (*api.Empty, error) {
-		return nil, errStillLeads
-	})
+	lead := func(context.Context, *leader.DepartRequest) (*api.Empty, error) { return nil, errStillLeads }
+	_, err := leader.Ask(ctx, c.requests, leader.MethodDepart, &leader.DepartRequest{ID: c.ID()}, lead)
 	return err
-}
-
-// handleDepart takes the caller out, on the leader.
-func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*api.Empty, error) {
-	if caller := rpc.Caller(ctx); caller.Node != req.ID {
-		return nil, api.Errorf(api.Invalid, "node %.40q may not request the departure of %.40q", caller.Node, req.ID)
-	}
-	snap, err := c.entries.Current(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// The answer to an earlier request may have been lost: what was agreed is not refused.
-	if r, ok := record.FindNode(snap, req.ID); ok && !r.Member() {
-		return &api.Empty{}, c.awaitRemoval(ctx, req.ID)
-	}
-	switch err := c.checkQuorumWithout(ctx, req.ID); {
-	case errors.Is(err, consensus.ErrQuorum): // the voters are slow, or will soon be known to be down
-		return nil, api.Errorf(api.Busy, "%v", err)
-	case err != nil:
-		return nil, err
-	}
-	if err := c.markDeparted(ctx, req.ID, "leave"); err != nil {
-		return nil, err
-	}
-	return &api.Empty{}, c.awaitRemoval(ctx, req.ID)
 }

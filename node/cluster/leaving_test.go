@@ -164,7 +164,7 @@ func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 			t.Fatal(err)
 		}
 		victim.listen("127.0.0.1")
-		if err := victim.refused(ErrNoLog); !strings.Contains(err.Error(), "penstock remove") {
+		if err := victim.refused(datadir.ErrNoLog); !strings.Contains(err.Error(), "penstock remove") {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
@@ -313,7 +313,7 @@ func startDeparting(t *testing.T) (lead, goes, dies *machine) {
 	id := dies.c.ID()
 	dies.kill()
 	eventually(t, "the leader to plan without it", func() string {
-		o, _, _ := lead.c.observe()
+		o, _, _ := lead.c.lead.Observe()
 		for _, n := range o.Nodes {
 			if n.ID == id && n.Up {
 				return "it is up"
@@ -325,7 +325,7 @@ func startDeparting(t *testing.T) (lead, goes, dies *machine) {
 	defer cancel()
 	eventually(t, "it to be taken out", func() string {
 		makeLeader(t, lead, lead, goes) // a busy machine may lose the lead
-		if err := lead.c.markDeparted(ctx, goes.c.ID(), "test"); err != nil {
+		if err := lead.c.lead.MarkDeparted(ctx, goes.c.ID(), "test"); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -345,7 +345,7 @@ func TestRemovalThatTimesOutStillHappens(t *testing.T) {
 	id := goes.c.ID()
 	over, cancelled := context.WithCancel(ctx)
 	cancelled()
-	if err := lead.c.awaitRemoval(over, id); !leader.RefusedAs(err, api.UnknownOutcome) || !contains(err, "no longer a member") {
+	if err := lead.c.lead.AwaitRemoval(over, id); !leader.RefusedAs(err, api.UnknownOutcome) || !contains(err, "no longer a member") {
 		t.Errorf("the leader gives up waiting: %v", err)
 	}
 	for _, node := range []string{goes.cfg.Name, id} {

@@ -10,6 +10,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 )
@@ -94,7 +95,7 @@ func TestNodeCanOnlyRequestItsOwnDeparture(t *testing.T) {
 	}
 	var refusal *api.Error
 	if _, err := rpc.Call[api.Empty](
-		ctx, client, methodDepart, &departRequest{ID: rest[1].c.ID()},
+		ctx, client, leader.MethodDepart, &leader.DepartRequest{ID: rest[1].c.ID()},
 	); !errors.As(err, &refusal) || refusal.Code != api.Invalid {
 		t.Errorf("a node asks to take another one out: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/datadir"
 	"penstock/node/cluster/directory"
 	"penstock/node/cluster/leader"
@@ -226,7 +227,7 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 		return err
 	})
 	twin := newJoiner(t, wiped.cfg.Name, token.Token, lead)
-	if err := twin.refused(ErrRefused); !contains(err, "is up at "+wiped.addr()) || !contains(err, "choose another --name") {
+	if err := twin.refused(bootstrap.ErrRefused); !contains(err, "is up at "+wiped.addr()) || !contains(err, "choose another --name") {
 		t.Errorf("a name that is up: %v", err)
 	}
 	wiped.kill()
@@ -267,12 +268,12 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 		defer cancel()
 		err := thief.open(ctx)
 		if err == nil { // it was too busy to find the original in time, and the cluster refuses it
-			thief.endsWith(ErrCopied)
+			thief.endsWith(directory.ErrCopied)
 			thief.kill()
 			thief.listen("127.0.0.1")
 			return "it has started"
 		}
-		if !errors.Is(err, ErrCopied) || !contains(err, original.addr()) {
+		if !errors.Is(err, directory.ErrCopied) || !contains(err, original.addr()) {
 			t.Errorf("%v does not say that and where the other runs", err)
 		}
 		return ""
@@ -286,7 +287,7 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 	thief.cfg.Join = []string{all[0].addr()}
 	t.Cleanup(thief.kill)
 	thief.start()
-	thief.endsWith(ErrCopied)
+	thief.endsWith(directory.ErrCopied)
 	select {
 	case <-original.ended:
 		t.Error("the original had to end")
@@ -318,12 +319,12 @@ func TestANodeThatIsUpAndSilentIsNotReplaced(t *testing.T) {
 	r := old()
 	noTime, cancel := context.WithCancel(context.Background())
 	cancel()
-	if at, err := lead.c.detectCopy(noTime, r, elsewhere); !leader.RefusedAs(err, api.Busy) {
+	if at, err := lead.c.lead.DetectCopy(noTime, r, elsewhere); !leader.RefusedAs(err, api.Busy) {
 		t.Errorf("it is up and does not answer: %q, %v", at, err)
 	}
 	there.kill()
 	eventually(t, "it may be elsewhere", func() string {
-		at, err := lead.c.detectCopy(context.Background(), r, elsewhere)
+		at, err := lead.c.lead.DetectCopy(context.Background(), r, elsewhere)
 		if at != "" || err != nil {
 			return fmt.Sprint(at, err)
 		}
@@ -466,7 +467,7 @@ func TestQuorumIsCheckedBeforeANodeLeaves(t *testing.T) {
 		"the dead one of two":              {[]member{up("a", lead), down("x", voter)}, ""},
 		"a live one of two, the rest dead": {[]member{down("a", voter), up("x", lead)}, "unreachable: a;"},
 	} {
-		err := quorumWithout(c.members, "x")
+		err := leader.QuorumWithout(c.members, "x")
 		if (err != nil) != (c.says != "") || c.says != "" && !contains(err, c.says) {
 			t.Errorf("%s: got %v, want %q", name, err, c.says)
 		}

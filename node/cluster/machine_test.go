@@ -136,12 +136,12 @@ func (m *machine) open(ctx context.Context) error {
 // remove, rotate and transfer have the leader act, as commands do.
 func (m *machine) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
 	return leader.RetryUnknown(func(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
-		return leader.Ask(ctx, m.c.requests, api.MethodRemove, req, m.c.remove)
+		return leader.Ask(ctx, m.c.requests, api.MethodRemove, req, m.c.lead.Remove)
 	}, api.NotFound)(ctx, req)
 }
 
 func (m *machine) rotate(what string) error {
-	_, err := leader.Ask(context.Background(), m.c.requests, api.MethodRotate, &api.RotateRequest{What: what}, m.c.beginRotation)
+	_, err := leader.Ask(context.Background(), m.c.requests, api.MethodRotate, &api.RotateRequest{What: what}, m.c.lead.BeginRotation)
 	return err
 }
 

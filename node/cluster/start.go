@@ -132,7 +132,7 @@ func (c *Cluster) checkSameCluster() error {
 	}
 	if own := c.ClusterID(); t.ClusterID != "" && t.ClusterID != own {
 		return fmt.Errorf("%w: the data folder %s belongs to cluster %s, the token to %s: omit --token, or start with an empty --data-dir",
-			ErrForeign, c.cfg.Dir, own, t.ClusterID)
+			bootstrap.ErrForeign, c.cfg.Dir, own, t.ClusterID)
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (c *Cluster) openStore() error {
 		Heartbeat: c.cfg.Timing.Heartbeat, Election: c.cfg.Timing.Election, Timeout: raftTimeout,
 	})
 	if errors.Is(err, consensus.ErrNoLog) {
-		return fmt.Errorf("%w: %s (%w): %s", ErrNoLog, dir, err, datadir.LostLogAdvice)
+		return fmt.Errorf("%w: %s (%w): %s", datadir.ErrNoLog, dir, err, datadir.LostLogAdvice)
 	}
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func (c *Cluster) run() {
 	c.work.Go(c.watchLeader)
 	c.work.Go(c.runHousekeeping)
 	c.work.Go(c.announce)
-	c.work.Go(c.lead)
+	c.work.Go(func() { c.lead.Run(c.ctx) })
 	c.work.Go(c.Directory.JoinGossip)
 	c.work.Go(c.Directory.ProbeWhileLeaderless)
 }

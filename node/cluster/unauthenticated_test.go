@@ -184,7 +184,9 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	for _, method := range []string{directory.MethodLocate, methodAdmit, methodDepart, api.MethodRenew, api.MethodReport, api.MethodTokens} {
+	for _, method := range []string{
+		directory.MethodLocate, leader.MethodAdmit, leader.MethodDepart, api.MethodRenew, api.MethodReport, api.MethodTokens,
+	} {
 		var refusal *api.Error
 		if _, err := rpc.Call[api.Empty](
 			ctx, again, method, api.Empty{},
@@ -192,7 +194,7 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 			t.Errorf("%s by a removed node: %v", method, err)
 		}
 	}
-	if res, err := rpc.Call[AnnounceResult](
+	if res, err := rpc.Call[directory.AnnounceResult](
 		ctx, again, api.MethodAnnounce, &directory.Announcement{ID: id.NodeID},
 	); err != nil || !res.Removed || len(res.Peers) > 0 {
 		t.Errorf("its announcement: %+v, %v", res, err)
@@ -216,7 +218,7 @@ func TestUnknownNodeLearnsThatItWasRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &directory.Announcement{
+	res, err := rpc.Call[directory.AnnounceResult](ctx, client, api.MethodAnnounce, &directory.Announcement{
 		ID: id.NodeID, Name: id.Name, Cluster: "127.0.0.1:1",
 	})
 	if err != nil || !res.Removed {
@@ -247,13 +249,13 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 }
 
 // sendAnnouncement sends an announcement to a node as that node itself.
-func sendAnnouncement(ctx context.Context, t *testing.T, m *machine, said *directory.Announcement) (*AnnounceResult, error) {
+func sendAnnouncement(ctx context.Context, t *testing.T, m *machine, said *directory.Announcement) (*directory.AnnounceResult, error) {
 	t.Helper()
 	client, err := m.c.Directory.Client(ctx, m.c.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, said)
+	return rpc.Call[directory.AnnounceResult](ctx, client, api.MethodAnnounce, said)
 }
 
 // TestAnIDBelongsToItsKey: otherwise the holder of a join token could get the
@@ -270,7 +272,7 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = a.c.handleAdmit(ctx, &admitRequest{Token: "test", Node: directory.Candidate{
+		_, err = a.c.lead.Admit(ctx, &leader.AdmitRequest{Token: "test", Node: directory.Candidate{
 			ID: id, Name: name, Cluster: "127.0.0.1:1", Gossip: "127.0.0.1:1", HTTP: "127.0.0.1:1", Version: "test", CSR: csr,
 		}})
 		return err
@@ -300,7 +302,7 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 			t.Errorf("another key for the ID %s: %v", what, err)
 		}
 	}
-	if err := a.c.markDeparted(ctx, id, "test"); err != nil {
+	if err := a.c.lead.MarkDeparted(ctx, id, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if err := ask(own, id, "b"); !leader.RefusedAs(err, api.Refused) || !contains(err, "has left the cluster or was removed") {
@@ -342,7 +344,7 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 			}
 			done <- nil
 		}()
-		err := a.c.markDeparted(ctx, r.ID, "test")
+		err := a.c.lead.MarkDeparted(ctx, r.ID, "test")
 		stop()
 		if err := errors.Join(err, <-done); err != nil {
 			t.Fatal(err)

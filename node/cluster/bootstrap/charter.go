@@ -465,7 +465,7 @@ func (f *formation) abandoned() bool {
 
 // resetFolder makes the folder new again: it removes the identity first, then
 // what the node had begun. If the process is killed between the two, the next
-// start finishes it (openIdentity).
+// start finishes it (RemoveBegun).
 func (b *Bootstrap) resetFolder() error {
 	if err := b.Entries.Replica().Close(); err != nil {
 		return err

@@ -78,7 +78,7 @@ type formation struct {
 	joining      bool                   // the last decision was to join a cluster
 	boundAt      time.Time              // when it was bound, or this process loaded the charter
 	renounced    []membership.Renounced // at most membership.MaxRenounced
-	fatal        error                  // ends expect
+	fatal        error                  // ends Form
 	wake         chan struct{}          // capacity 1
 }
 

@@ -44,6 +44,25 @@ func (a Announcement) ApplyTo(r record.Node) record.Node {
 	return r
 }
 
+// AnnounceResult is the answer to an announcement.
+type AnnounceResult struct {
+	// Removed: the announced node is no longer a member.
+	Removed bool `json:"removed,omitempty"`
+	// Voters, with Removed, are the IDs of the voters that remain.
+	Voters []string `json:"voters,omitempty"`
+	// Copied, if not empty, says why the announced node counts as a copy: where
+	// the original runs, or which start it repeats.
+	Copied string `json:"copied,omitempty"`
+	// Name is the announced node's name in the cluster; "": not said.
+	Name string `json:"name,omitempty"`
+	// Leader is the ID of the leader; "" if none is known.
+	Leader string `json:"leader,omitempty"`
+	// Clock is the leader's time, in milliseconds since 1970; 0 if the answer
+	// is not from the leader, or from a version that does not send it.
+	Clock int64  `json:"clock,omitempty"`
+	Peers []Peer `json:"peers"`
+}
+
 // Candidate is a node that wants to become a member.
 type Candidate struct {
 	ID      string `json:"id"`

@@ -259,8 +259,31 @@ func (d *Directory) Client(ctx context.Context, nameOrID string) (*rpc.Client, e
 	return d.Pool.Get(ctx, m.ID)
 }
 
-// MembersBelow names the other members below a level, with the versions that
-// they run (record.MembersBelow).
-func (d *Directory) MembersBelow(level int) []string {
-	return record.MembersBelow(d.Entries.Snapshot(), d.ID(), level)
+// MembersBelow names the other members below a level, with the versions that they
+// run. Members that are down count, since they come back as they were.
+func (d *Directory) MembersBelow(level int) (nodes []string) {
+	for _, r := range d.Records(d.Entries.Snapshot()) {
+		if r.Member() && r.ID != d.ID() && r.Level < level {
+			nodes = append(nodes, fmt.Sprintf("%s (%s)", r.Name, r.Version))
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// LogOnce remembers the last error that was logged about each subject, so that
+// a repeated error is logged once. It is not safe for concurrent use.
+type LogOnce map[string]string
+
+// Warn logs an error about a subject, unless it repeats the last one.
+func (o LogOnce) Warn(log *slog.Logger, what, subject string, err error) {
+	text := err.Error()
+	if o[subject] == text {
+		return
+	}
+	if len(o) >= MaxPeers {
+		clear(o)
+	}
+	o[subject] = text
+	log.Warn(what, "subject", subject, "error", text)
 }

@@ -160,7 +160,7 @@ func (d *Directory) OpenGossip() error {
 		return errors.Join(g.Close(), d.ctx.Err())
 	}
 	d.Moved()
-	// follow may have applied newer keys before d.gossip was set.
+	// The store may have got newer keys before d.gossip was set.
 	if keys, err = d.GossipKeys(); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // for a moment is not taken for dead. A list of the members, or the reason why
 // nothing can be decided, has to be current, so the other nodes are probed. No
 // agreement rests on the answers; they also rank the candidates for the lead
-// (successors).
+// (leader.HandOver).
 
 const (
 	// probeTimeout bounds the wait for one node's answer.

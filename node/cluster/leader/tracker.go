@@ -1,7 +1,8 @@
-// Package leader is about the leader of a cluster: who it is (Tracker) and how a
-// request of any node reaches it (Requests). A request is sent again only if it
-// cannot have acted, or is the same whether it acts once or twice; everything
-// else ends with an unknown outcome, which the caller is told.
+// Package leader is about the leader of a cluster: who it is (Tracker), how a
+// request of any node reaches it (Requests), what it does (Leader), and how it
+// hands the lead over (HandOver). A request is sent again only if it cannot have
+// acted, or is the same whether it acts once or twice; otherwise the outcome is
+// unknown, and the caller is told so.
 package leader
 
 import (

@@ -1,12 +1,5 @@
 package record
 
-import (
-	"fmt"
-	"slices"
-
-	"penstock/consensus"
-)
-
 // A level says which resources a version of the program understands. A node
 // that reads a resource which it does not understand must stop rather than skip
 // it, so a resource is refused until every member has announced a sufficient
@@ -24,15 +17,3 @@ const (
 	// field or a value which the previous release refuses adds a level.
 	OwnLevel = LevelRequests
 )
-
-// MembersBelow names the members below a level other than self, with the versions
-// that they run. Members that are down count, since they come back as they were.
-func MembersBelow(v consensus.Snapshot, self string, level int) (nodes []string) {
-	for _, r := range Nodes(v) {
-		if r.Member() && r.ID != self && r.Level < level {
-			nodes = append(nodes, fmt.Sprintf("%s (%s)", r.Name, r.Version))
-		}
-	}
-	slices.Sort(nodes)
-	return nodes
-}

@@ -48,13 +48,8 @@ type Registry struct {
 	lookups chan struct{} // semaphore: reads at the leader for unknown tokens
 }
 
-// maxLookups is the capacity of Registry.lookups.
-const maxLookups = 4
-
 // New returns the registry of a node.
-func New(cfg Config) *Registry {
-	return &Registry{cfg, make(chan struct{}, maxLookups)}
-}
+func New(cfg Config) *Registry { return &Registry{cfg, make(chan struct{}, 4)} }
 
 // find finds a token by ID. A token that this node lacks may be new, so
 // the node catches up with the leader and looks again; since any stranger can

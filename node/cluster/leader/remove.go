@@ -1,4 +1,4 @@
-package cluster
+package leader
 
 import (
 	"context"
@@ -9,17 +9,55 @@ import (
 	"penstock/node/api"
 	"penstock/node/cluster/directory"
 	"penstock/node/cluster/record"
+	"penstock/node/rpc"
 )
 
-func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
-	snap, err := c.entries.Current(ctx)
+// MethodDepart has the leader take out the node that calls it, which leaves:
+// DepartRequest -> api.Empty.
+const MethodDepart = "cluster.depart"
+
+// DepartRequest takes the caller out of the cluster.
+type DepartRequest struct {
+	ID string `json:"id"`
+}
+
+// Depart takes the caller out, on the leader.
+func (l *Leader) Depart(ctx context.Context, req *DepartRequest) (*api.Empty, error) {
+	if caller := rpc.Caller(ctx); caller.Node != req.ID {
+		return nil, api.Errorf(api.Invalid, "node %.40q may not request the departure of %.40q", caller.Node, req.ID)
+	}
+	snap, err := l.Entries.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.Directory.Resolve(req.Node)
-	switch id, going := c.findDeparting(snap, req.Node); {
+	// The answer to an earlier request may have been lost: what was agreed is not refused.
+	if r, ok := record.FindNode(snap, req.ID); ok && !r.Member() {
+		return &api.Empty{}, l.AwaitRemoval(ctx, req.ID)
+	}
+	switch err := l.checkQuorumWithout(ctx, req.ID); {
+	case errors.Is(err, consensus.ErrQuorum): // the voters are slow, or will soon be known to be down
+		return nil, api.Errorf(api.Busy, "%v", err)
+	case err != nil:
+		return nil, err
+	}
+	if err := l.MarkDeparted(ctx, req.ID, "leave"); err != nil {
+		return nil, err
+	}
+	return &api.Empty{}, l.AwaitRemoval(ctx, req.ID)
+}
+
+// Remove takes a node that will not come back out of the cluster. Unless forced,
+// it refuses if that node is up, and if too few voters would remain to decide
+// anything.
+func (l *Leader) Remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
+	snap, err := l.Entries.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := l.Directory.Resolve(req.Node)
+	switch id, going := l.findDeparting(snap, req.Node); {
 	case err != nil && going: // removed by an earlier request, or leaving by itself
-		return &api.Empty{}, c.awaitRemoval(ctx, id)
+		return &api.Empty{}, l.AwaitRemoval(ctx, id)
 	case err != nil:
 		return nil, err
 	case m.Self:
@@ -27,7 +65,7 @@ func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empt
 	case m.Up() && !req.Force:
 		return nil, api.Errorf(api.Refused, "%s is up at %s: use penstock leave instead, or add --force", m.Name, m.Cluster)
 	}
-	if err := c.checkQuorumWithout(ctx, m.ID); err != nil && !req.Force {
+	if err := l.checkQuorumWithout(ctx, m.ID); err != nil && !req.Force {
 		if errors.Is(err, consensus.ErrQuorum) {
 			err = api.Errorf(api.Refused, "%v: bring the others back, or remove them first", err)
 		}
@@ -37,16 +75,16 @@ func (c *Cluster) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empt
 		}
 		return nil, err
 	}
-	if err := c.markDeparted(ctx, m.ID, "remove"); err != nil {
+	if err := l.MarkDeparted(ctx, m.ID, "remove"); err != nil {
 		return nil, err
 	}
-	return &api.Empty{}, c.awaitRemoval(ctx, m.ID)
+	return &api.Empty{}, l.AwaitRemoval(ctx, m.ID)
 }
 
 // findDeparting finds a node, by ID or name, that is no longer a member but
 // still in Raft's configuration.
-func (c *Cluster) findDeparting(snap consensus.Snapshot, nameOrID string) (id string, ok bool) {
-	servers, _ := c.Store().Servers()
+func (l *Leader) findDeparting(snap consensus.Snapshot, nameOrID string) (id string, ok bool) {
+	servers, _ := l.Entries.Replica().Servers()
 	for _, s := range servers {
 		r, known := record.FindNode(snap, s.ID)
 		if known && !r.Member() && (r.ID == nameOrID || r.Name == nameOrID) {
@@ -56,9 +94,9 @@ func (c *Cluster) findDeparting(snap consensus.Snapshot, nameOrID string) (id st
 	return "", false
 }
 
-// quorumWithout returns an error if the voters that remain without a node
+// QuorumWithout returns an error if the voters that remain without a node
 // cannot decide.
-func quorumWithout(members []directory.Member, id string) error {
+func QuorumWithout(members []directory.Member, id string) error {
 	voters, up, was := 0, 0, false
 	var down []string
 	name := id
@@ -90,20 +128,20 @@ func quorumWithout(members []directory.Member, id string) error {
 // checkQuorumWithout returns an error, on the leader, if the others cannot
 // decide without a node: by the members' states, and by the voters that answer
 // now (consensus.ErrQuorum).
-func (c *Cluster) checkQuorumWithout(ctx context.Context, id string) error {
-	if err := quorumWithout(c.Directory.Members(), id); err != nil {
+func (l *Leader) checkQuorumWithout(ctx context.Context, id string) error {
+	if err := QuorumWithout(l.Directory.Members(), id); err != nil {
 		return err
 	}
-	return c.Store().CheckQuorumWithout(ctx, id)
+	return l.Entries.Replica().CheckQuorumWithout(ctx, id)
 }
 
-// awaitRemoval waits until a node is no longer in Raft's configuration: until
+// AwaitRemoval waits until a node is no longer in Raft's configuration: until
 // then its vote counts. If ctx ends first, the node is no longer a member all
 // the same, and a repeated request waits again.
-func (c *Cluster) awaitRemoval(ctx context.Context, id string) error {
+func (l *Leader) AwaitRemoval(ctx context.Context, id string) error {
 	for {
-		changes := c.Store().Changes()
-		servers, _ := c.Store().Servers()
+		changes := l.Entries.Replica().Changes()
+		servers, _ := l.Entries.Replica().Servers()
 		there := false
 		for _, s := range servers {
 			there = there || s.ID == id
@@ -111,10 +149,10 @@ func (c *Cluster) awaitRemoval(ctx context.Context, id string) error {
 		if !there {
 			return nil
 		}
-		notify(c.leadWake)
+		l.Wake()
 		select {
 		case <-changes:
-		case <-time.After(c.cfg.Timing.Tick):
+		case <-time.After(l.Tick):
 		case <-ctx.Done():
 			return api.Errorf(api.UnknownOutcome, "the node is no longer a member, "+
 				"but the voters have not agreed in time to continue without it; repeat the request to wait again")
