@@ -40,10 +40,24 @@ var mayImportInside = map[string][]string{
 	"consensus/snapshot":   {"consensus/store"},
 	"consensus/store":      {},
 
-	"node/api":       {"routing"},
-	"node/dataplane": {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
-	"node/kinds":     {"kafka", "routing", "node/api", "node/cluster"},
-	"node/lifecycle": {},
+	"node/api": {"routing"},
+	"node/cluster/bootstrap": {
+		"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/datadir", "node/cluster/directory", "node/cluster/record",
+		"node/cluster/rotation",
+	},
+	"node/cluster/datadir": {"node/trust"},
+	"node/cluster/directory": {
+		"consensus", "gossip", "node/api", "node/mux", "node/rpc", "node/trust", "node/cluster/datadir", "node/cluster/record",
+	},
+	"node/cluster/leader": {
+		"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/directory", "node/cluster/record", "node/cluster/rotation",
+	},
+	"node/cluster/record":   {"consensus", "node/trust"},
+	"node/cluster/rotation": {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record"},
+	"node/cluster/token":    {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record"},
+	"node/dataplane":        {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
+	"node/kinds":            {"kafka", "routing", "node/api", "node/cluster/record"},
+	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
 		"node/kinds", "node/lifecycle", "node/rollout",

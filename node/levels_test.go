@@ -11,7 +11,7 @@ import (
 
 	"penstock/consensus/store"
 	"penstock/node/api"
-	"penstock/node/cluster"
+	"penstock/node/cluster/record"
 	"penstock/node/nodetest"
 	"penstock/node/ops"
 	"penstock/node/rpc"
@@ -38,7 +38,7 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 	const id = "00000000000000000000000000000001"
 	note := func(level int) {
 		t.Helper()
-		r, err := json.Marshal(cluster.Record{
+		r, err := json.Marshal(record.Node{
 			Format: 1, ID: id, Name: "old", Version: "v2", Level: level, Cluster: "127.0.0.1:1", Gossip: "127.0.0.1:1",
 		})
 		if err != nil {
@@ -80,7 +80,7 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		"ReferenceGrant/shop.g": "kind: ReferenceGrant\nname: shop.g\nspec: {origin: {namespace: shop}, " +
 			"from: [{group: gateway.networking.k8s.io, kind: TLSRoute, namespace: default}], to: [{group: \"\", kind: Service}]}\n",
 	} {
-		note(cluster.LevelPolicies - 1)
+		note(record.LevelPolicies - 1)
 		if err := apply(tcp); err != nil {
 			t.Errorf("what the older release knows: %v", err)
 		}
@@ -88,7 +88,7 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		if err := apply(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		note(cluster.LevelPolicies)
+		note(record.LevelPolicies)
 		if err := apply(text); err != nil {
 			t.Errorf("%s when all know it: %v", name, err)
 		}

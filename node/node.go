@@ -31,6 +31,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
 	"penstock/node/kinds"
 	"penstock/node/lifecycle"
@@ -272,7 +273,7 @@ func (n *Node) newRegistry() *prometheus.Registry {
 func newAdmin(n *Node) *rpc.Server {
 	cfg := rpc.Config{Logger: n.log, Authenticate: n.authenticate, Audit: audit(n.log)}
 	if n.cluster != nil {
-		cfg.Check = n.cluster.Check
+		cfg.Check = n.cluster.Tokens.Check
 	}
 	s := rpc.NewServer(cfg)
 	n.ops.Register(s)
@@ -326,7 +327,7 @@ func (n *Node) catalogConfig() catalog.Config {
 		return c
 	}
 	c.Sealer = n.cluster.Sealer()
-	c.Admit = func(o resource.Object) error { return kinds.CheckSupported(o, n.cluster.MembersBelow) }
+	c.Admit = func(o resource.Object) error { return kinds.CheckSupported(o, n.cluster.Directory.MembersBelow) }
 	c.Barrier = func(ctx context.Context) error {
 		index, err := n.cluster.Store().ReadIndex(ctx)
 		if err != nil {
@@ -414,7 +415,7 @@ func (n *Node) housekeep() {
 			n.data.Sweep(now)
 			n.ops.Sweep(now)
 			if n.cluster != nil {
-				n.data.UpdateHealthGossip(gossipedHealth(n.cluster.Members()))
+				n.data.UpdateHealthGossip(gossipedHealth(n.cluster.Directory.Members()))
 			}
 		case <-n.ctx.Done():
 			return
@@ -424,7 +425,7 @@ func (n *Node) housekeep() {
 
 // gossipedHealth returns the endpoint health that the members that are up have gossiped,
 // by node ID.
-func gossipedHealth(members []cluster.Member) map[string]string {
+func gossipedHealth(members []directory.Member) map[string]string {
 	nodes := map[string]string{}
 	for i := range members {
 		if m := &members[i]; m.Up() {

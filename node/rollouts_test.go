@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"penstock/node/api"
-	"penstock/node/cluster"
+	"penstock/node/cluster/record"
 	"penstock/node/kinds"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
@@ -275,7 +275,7 @@ func TestRolloutIsRefusedWithOlderMembers(t *testing.T) {
 	for _, o := range nodetest.Objects(t, twoVersions("127.0.0.1:1", "127.0.0.1:2", "[{weight: 100}]")) {
 		want := 0
 		if r, ok := o.Spec.(*resource.MeshTCPRoute); ok {
-			want = cluster.LevelPolicies
+			want = record.LevelPolicies
 			without := *r
 			without.Rollout = nil
 			if got := kinds.Level(resource.Object{Key: o.Key, Spec: &without}); got != 0 {
@@ -288,7 +288,7 @@ func TestRolloutIsRefusedWithOlderMembers(t *testing.T) {
 	}
 	if got := kinds.Level(resource.Object{
 		Key: resource.Key{Kind: resource.KindRollout}, Spec: new(resource.Rollout),
-	}); got != cluster.LevelPolicies {
+	}); got != record.LevelPolicies {
 		t.Errorf("how far one has come is of level %d", got)
 	}
 }
