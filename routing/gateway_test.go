@@ -23,8 +23,7 @@ func decodeInput(input string) ([]resource.Object, resource.Faults) {
 func (w *world) gateway(args []string, input string) string {
 	var changes []resource.Change
 	if len(args) > 0 {
-		kind, name, _ := strings.Cut(args[0], "/")
-		changes = append(changes, resource.Delete(resource.Key{Kind: kind, Name: name}))
+		changes = append(changes, resource.Delete(keyOf(args[0])))
 	}
 	objects, faults := decodeInput(input)
 	for _, o := range objects {
@@ -46,9 +45,8 @@ func (w *world) gateway(args []string, input string) string {
 }
 
 // status prints the conditions of a Gateway API object, one per line.
-func (w *world) status(key string) string {
-	kind, name, _ := strings.Cut(key, "/")
-	o, ok := w.set.Get(resource.Key{Kind: kind, Name: name})
+func (w *world) status(key resource.Key) string {
+	o, ok := w.set.Get(key)
 	if !ok {
 		return "there is no such object"
 	}
