@@ -66,7 +66,7 @@ type Cluster struct {
 	port        *mux.Mux
 	connServers connServers
 	replica     atomic.Pointer[replica.Replica] // nil until the node is in a cluster
-	entries     record.Store                      // the cluster's own entries in replica
+	entries     record.Store                    // the cluster's own entries in replica
 
 	bootstrap *bootstrap.Bootstrap
 	leader    *leader.Tracker

@@ -14,7 +14,7 @@ import (
 // Store reads and changes the entries through this node's replica.
 type Store struct {
 	Replica  func() *replica.Replica // nil until the node is in a cluster
-	Identity func() *trust.Identity    // the node's own
+	Identity func() *trust.Identity  // the node's own
 }
 
 // Snapshot returns the store's latest snapshot.
