@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // flood writes until the connection fails.
@@ -42,7 +44,7 @@ func TestStalledReaderIsNotEndedCleanly(t *testing.T) {
 			if _, err := io.CopyN(io.Discard, c, 4<<20); err != nil {
 				t.Fatal(err)
 			}
-			waitFor(t, "the relay to stand still", func() bool {
+			testkit.WaitFor(t, "the relay to stand still", func() bool {
 				list := r.Connections(1)
 				return len(list) == 0 || list[0].Idle > 2*quietTime
 			})
@@ -80,7 +82,7 @@ func TestClientResetIsToldToAnEndpointThatNeverReads(t *testing.T) {
 	r.wantEnd(t, ClientReset)
 	select {
 	case <-gone:
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Error("the endpoint was not told")
 	}
 }
@@ -142,10 +144,10 @@ func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
 		}
 		return true
 	}
-	waitFor(t, "the relay to stand still", still)
+	testkit.WaitFor(t, "the relay to stand still", still)
 	other := dial(t, addr)
 	roundTrip(t, other, "x")
-	waitFor(t, "the other one to be idle too", still)
+	testkit.WaitFor(t, "the other one to be idle too", still)
 	if err := r.Drain(t.Context(), 2*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +160,7 @@ func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
 // dialNarrow connects with a small receive buffer.
 func dialNarrow(t *testing.T, addr string) net.Conn {
 	t.Helper()
-	d := net.Dialer{Timeout: patience, Control: func(_, _ string, raw syscall.RawConn) error {
+	d := net.Dialer{Timeout: testkit.Patience, Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 32<<10) })
 	}}
 	c, err := d.Dial("tcp", addr)

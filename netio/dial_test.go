@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio/proxyproto"
 )
 
@@ -21,7 +22,7 @@ func TestConnectIsRetriedOnAnotherEndpoint(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	profile := &Profile{Meter: r.meter}
 	p := &plan{targets: []Target{
-		{Addr: mustAddr(refusingAddress(t)), Profile: profile},
+		{Addr: mustAddr(testkit.RefusingAddress(t)), Profile: profile},
 		{Unix: filepath.Join(t.TempDir(), "nobody"), Profile: profile},
 		{Addr: netip.AddrPort{}, Profile: profile},
 		{Addr: mustAddr(endpoint(t, echo)), Profile: profile},
@@ -67,7 +68,7 @@ func (p *late) Next(c *Conn, err error) (Target, Reason) {
 func TestAClientWaitsForItsEndpointToBeKnown(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	p := &late{looks: 20, plan: plan{targets: []Target{
-		{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: r.meter}},
+		{Addr: mustAddr(testkit.RefusingAddress(t)), Profile: &Profile{Meter: r.meter}},
 		{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
 	}}}
 	r.route = func(*Conn) (Plan, Reason) { return p, OK }
@@ -89,7 +90,7 @@ func TestAClientThatWaitsEndsWithTheEngine(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) { return &late{looks: 1 << 30}, OK }
 	dial(t, r.serve(t, Listener{}))
-	waitFor(t, "the client to wait", func() bool {
+	testkit.WaitFor(t, "the client to wait", func() bool {
 		list := r.Connections(1)
 		return len(list) == 1 && list[0].Phase == "waiting"
 	})
@@ -103,7 +104,7 @@ func TestRetryOnAnotherService(t *testing.T) {
 	other := NewMeter("l", "other", r.Loops())
 	r.route = func(*Conn) (Plan, Reason) {
 		return &plan{targets: []Target{
-			{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: other}},
+			{Addr: mustAddr(testkit.RefusingAddress(t)), Profile: &Profile{Meter: other}},
 			{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
 		}}, OK
 	}
@@ -124,7 +125,7 @@ func TestConnectGivesUp(t *testing.T) {
 		tls    bool
 		why    Reason
 	}{
-		"refused": {target: func(t *testing.T) Target { return Target{Addr: mustAddr(refusingAddress(t))} }, why: ConnectRefused},
+		"refused": {target: func(t *testing.T) Target { return Target{Addr: mustAddr(testkit.RefusingAddress(t))} }, why: ConnectRefused},
 		"timeout": {target: func(t *testing.T) Target { return Target{Addr: deafAddress(t)} }, why: ConnectTimeout},
 		"timeout in the TLS handshake": {
 			target: func(t *testing.T) Target {
@@ -148,7 +149,7 @@ func TestConnectGivesUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{}, "", Profile{})
-			profile := &Profile{Meter: r.meter, ConnectTimeout: patience}
+			profile := &Profile{Meter: r.meter, ConnectTimeout: testkit.Patience}
 			if test.why == ConnectTimeout {
 				profile.ConnectTimeout = 100 * time.Millisecond
 			}
@@ -203,7 +204,7 @@ func deafAddress(t *testing.T) netip.AddrPort {
 func TestClientThatLeavesWhileConnecting(t *testing.T) {
 	r := newRig(t, Config{}, deafAddress(t).String(), Profile{ConnectTimeout: time.Hour})
 	c := dial(t, r.serve(t, Listener{}))
-	waitFor(t, "the attempt", func() bool {
+	testkit.WaitFor(t, "the attempt", func() bool {
 		list := r.Connections(1)
 		return len(list) == 1 && list[0].Phase == "connecting"
 	})
@@ -217,18 +218,7 @@ func TestUnixEndpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	done := make(chan struct{})
-	defer func() { <-done }()
-	go func() {
-		defer close(done)
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		_, _ = io.Copy(c, c)
-	}()
+	testkit.ServeOn(t, ln, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) {
 		return &plan{targets: []Target{{Unix: path, Profile: &Profile{Meter: r.meter}}}}, OK

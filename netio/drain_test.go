@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // rule 19: a drain accepts waiting connections, and then closes all over the
@@ -32,7 +34,7 @@ func TestDrainClosesMostIdleFirst(t *testing.T) {
 	for _, i := range spoke {
 		roundTrip(t, conns[i], "y")
 		idle := r.idleOf(t, conns[i])
-		waitFor(t, "time to pass", func() bool { return r.idleOf(t, conns[i]) > idle+2*time.Millisecond })
+		testkit.WaitFor(t, "time to pass", func() bool { return r.idleOf(t, conns[i]) > idle+2*time.Millisecond })
 	}
 	const over = 500 * time.Millisecond
 	begun := time.Now()
@@ -94,7 +96,7 @@ func TestDrainLeavesBusyConnectionsToTheEnd(t *testing.T) {
 			}
 		}
 	}()
-	waitFor(t, "it to be busy", func() bool { return r.meter.Counts().BytesIn > 100 })
+	testkit.WaitFor(t, "it to be busy", func() bool { return r.meter.Counts().BytesIn > 100 })
 	const over = 400 * time.Millisecond
 	begun := time.Now()
 	if err := r.Drain(t.Context(), over); err != nil {
@@ -116,7 +118,7 @@ func TestDrainEndsWithTheLastConnection(t *testing.T) {
 	roundTrip(t, c, "x")
 	done := make(chan error, 1)
 	go func() { done <- r.Drain(t.Context(), time.Hour) }()
-	waitFor(t, "the drain to begin", func() bool { return r.listening() == 0 })
+	testkit.WaitFor(t, "the drain to begin", func() bool { return r.listening() == 0 })
 	roundTrip(t, c, "still served")
 	c.Close()
 	if err := <-done; err != nil {
@@ -132,7 +134,7 @@ func TestDrainThatIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Drain(ctx, time.Hour) }()
-	waitFor(t, "the drain to begin", func() bool { return r.listening() == 0 })
+	testkit.WaitFor(t, "the drain to begin", func() bool { return r.listening() == 0 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("drain: %v", err)
@@ -191,7 +193,7 @@ func TestResumedEngineServesAgain(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			drained := make(chan error, 1)
 			go func() { drained <- r.Drain(ctx, over) }()
-			waitFor(t, "the listener to close", func() bool { return len(r.Listeners()) == 0 })
+			testkit.WaitFor(t, "the listener to close", func() bool { return len(r.Listeners()) == 0 })
 			if over > 0 {
 				cancel()
 			}
@@ -212,7 +214,7 @@ func TestResumedEngineServesAgain(t *testing.T) {
 				// The end of the last connection ends a drain, but has no effect after
 				// Resume.
 				old.Close()
-				waitFor(t, "the old connection to be gone", func() bool { return len(r.Connections(10)) == 1 })
+				testkit.WaitFor(t, "the old connection to be gone", func() bool { return len(r.Connections(10)) == 1 })
 			}
 			roundTrip(t, again, "w")
 		})

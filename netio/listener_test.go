@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/internal/testkit"
 	"penstock/netio/clienthello"
 	"penstock/netio/reactor"
 )
@@ -121,7 +122,7 @@ func TestUnbindablePortHeals(t *testing.T) {
 		t.Fatalf("status %+v", s)
 	}
 	squatter.Close()
-	waitFor(t, "the address to be bound", func() bool { return r.Listeners()[0].Err == nil })
+	testkit.WaitFor(t, "the address to be bound", func() bool { return r.Listeners()[0].Err == nil })
 	roundTrip(t, dial(t, addr), "healed")
 }
 
@@ -139,7 +140,7 @@ func TestUnixSocketFiles(t *testing.T) {
 		t.Fatalf("with someone listening there: %v", err)
 	}
 	old.Close()
-	waitFor(t, "the stale file to be replaced", func() bool { return r.Listeners()[0].Err == nil })
+	testkit.WaitFor(t, "the stale file to be replaced", func() bool { return r.Listeners()[0].Err == nil })
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +155,7 @@ func TestUnixSocketFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.SetListeners(nil)
-	waitFor(t, "the socket to be closed", func() bool { return r.listening() == 0 })
+	testkit.WaitFor(t, "the socket to be closed", func() bool { return r.listening() == 0 })
 	if _, err := os.Lstat(path); err != nil {
 		t.Error("the file of somebody else was removed")
 	}
@@ -204,7 +205,7 @@ func TestReplacedSpecificationIsLetGo(t *testing.T) {
 	roundTrip(t, c, "x")
 	r.SetListeners([]Listener{tcp("l", "127.0.0.1:0")})
 	spec = Listener{}
-	waitFor(t, "the old specification to be collected", func() bool {
+	testkit.WaitFor(t, "the old specification to be collected", func() bool {
 		runtime.GC()
 		return table.Value() == nil
 	})
@@ -219,7 +220,7 @@ func TestChangeOfAddress(t *testing.T) {
 	fresh := unusedAddress(t)
 	r.SetListeners([]Listener{tcp("l", fresh)})
 	roundTrip(t, dial(t, fresh), "at the new one")
-	waitFor(t, "the old socket to be closed", func() bool { return r.listening() == 1 })
+	testkit.WaitFor(t, "the old socket to be closed", func() bool { return r.listening() == 1 })
 	if _, err := net.Dial("tcp", old); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("at the old address: %v", err)
 	}
@@ -286,7 +287,7 @@ func TestAddressesChangeHands(t *testing.T) {
 	mustRead(t, dial(t, two), "a")
 	r.SetListeners([]Listener{tcp("c", one)})
 	mustRead(t, dial(t, one), "c")
-	waitFor(t, "the other socket to be closed", func() bool { return r.listening() == 1 })
+	testkit.WaitFor(t, "the other socket to be closed", func() bool { return r.listening() == 1 })
 	for _, s := range r.Listeners() {
 		if s.Name != "c" || s.Err != nil {
 			t.Errorf("status %+v", s)
@@ -332,10 +333,10 @@ func TestNoConnectionIsLostWhenListenersGo(t *testing.T) {
 	for range 3 {
 		had := served.Load()
 		r.SetListeners([]Listener{tcp("l", addr)})
-		waitFor(t, "clients to be served", func() bool { return served.Load() > had+20 || t.Failed() })
+		testkit.WaitFor(t, "clients to be served", func() bool { return served.Load() > had+20 || t.Failed() })
 		r.SetListeners(nil)
 		had = refused.Load()
-		waitFor(t, "clients to find nobody", func() bool { return refused.Load() > had || t.Failed() })
+		testkit.WaitFor(t, "clients to find nobody", func() bool { return refused.Load() > had || t.Failed() })
 	}
 	stop.Store(true)
 	clients.Wait()

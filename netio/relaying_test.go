@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/internal/testkit"
 )
 
 func TestPlainRoundTripsAndCleanEnd(t *testing.T) {
@@ -45,7 +47,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	to := mustAddr(endpoint(t, echo))
-	refused := mustAddr(refusingAddress(t))
+	refused := mustAddr(testkit.RefusingAddress(t))
 	profile := &Profile{Meter: r.meter}
 	r.route = func(*Conn) (Plan, Reason) {
 		// The first attempt fails, so the client's bytes are well ahead.
@@ -68,25 +70,6 @@ func unusedAddress(t testing.TB) string {
 	}
 	defer ln.Close()
 	return ln.Addr().String()
-}
-
-// refusingAddress returns an address that refuses connections until the test
-// ends: its port is bound, so that no other listener gets it.
-func refusingAddress(t testing.TB) string {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", sa.(*unix.SockaddrInet4).Port)
 }
 
 // rule 7: an end of stream is forwarded and the other direction continues,
@@ -186,7 +169,7 @@ func TestReadersThatNeverRead(t *testing.T) {
 	// All buffers are full when no byte moves any more.
 	last := r.meter.Counts().BytesOut
 	still := 0
-	waitFor(t, "everything to stand still", func() bool {
+	testkit.WaitFor(t, "everything to stand still", func() bool {
 		now := r.meter.Counts().BytesOut
 		if now == last && r.Stats().Connections == readers && now > readers<<16 {
 			still++
@@ -241,7 +224,7 @@ func TestHalfClosedTimeout(t *testing.T) {
 	t.Cleanup(func() { close(silent) })
 	c := dial(t, r.serve(t, Listener{}))
 	mustWrite(t, c, "question")
-	waitFor(t, "more than that timeout to pass before it", func() bool {
+	testkit.WaitFor(t, "more than that timeout to pass before it", func() bool {
 		list := r.Connections(1)
 		return len(list) == 0 || list[0].Idle > 200*time.Millisecond
 	})
@@ -364,7 +347,7 @@ func TestSocketOptions(t *testing.T) {
 				{unix.SOL_SOCKET, unix.SO_KEEPALIVE}:  1,
 				{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}: 1,
 			} {
-				waitFor(t, fmt.Sprintf("option %v towards the %s to be %d", option, name, want), func() bool {
+				testkit.WaitFor(t, fmt.Sprintf("option %v towards the %s to be %d", option, name, want), func() bool {
 					got, err := unix.GetsockoptInt(fd, option[0], option[1])
 					return err == nil && got == want
 				})

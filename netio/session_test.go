@@ -15,6 +15,7 @@ import (
 	"time"
 	"unsafe"
 
+	"penstock/internal/testkit"
 	"penstock/netio/reactor"
 	"penstock/netio/relay"
 	"penstock/netio/stream"
@@ -145,7 +146,7 @@ func sessions(r *rig, to string, change func(*framed)) <-chan *framed {
 // startedSession waits for the next session to start.
 func startedSession(t testing.TB, all <-chan *framed) *framed {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testkit.Patience)
 	select {
 	case f := <-all:
 		select {
@@ -364,7 +365,7 @@ func TestReserveWaitsForMemory(t *testing.T) {
 	}
 	list[1].conn.Post(func() { list[1].conn.Release(1000) })
 	list[3].conn.Post(func() { list[3].conn.Release(10) })
-	waitFor(t, "all memory to be back", func() bool { return r.Stats().BudgetUsed == 0 })
+	testkit.WaitFor(t, "all memory to be back", func() bool { return r.Stats().BudgetUsed == 0 })
 }
 
 // A drain closes a session at its quiet moment, however short: neither before
@@ -382,10 +383,10 @@ func TestADrainTakesASessionsQuietMoment(t *testing.T) {
 		startedSession(t, all)
 	}
 	over := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	go func() { over <- r.Drain(ctx, 4*time.Second) }()
-	waitFor(t, "the drain to have come by", func() bool {
+	testkit.WaitFor(t, "the drain to have come by", func() bool {
 		asked := false
 		r.onConns(func(c *Conn) { asked = asked || c.flags&leaving != 0 })
 		return asked
@@ -416,7 +417,7 @@ func (p *patient) RetryDelay(Reason) time.Duration { return p.d }
 func TestAPatientPlanDelaysTheRefusal(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) {
-		targets := []Target{{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: r.meter}}}
+		targets := []Target{{Addr: mustAddr(testkit.RefusingAddress(t)), Profile: &Profile{Meter: r.meter}}}
 		return &patient{plan: plan{targets: targets}, d: 150 * time.Millisecond}, OK
 	}
 	addr := r.serve(t, Listener{})

@@ -9,21 +9,23 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/netio/clienthello"
 	"penstock/netio/proxyproto"
 )
 
 // terminating returns a listener with a certificate for the name.
 func terminating(t testing.TB, name string) (Listener, *tls.Config) {
-	cert, pool := certificate(t, name)
-	server := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "echo"}}
+	own := certs.SelfSigned(name)
+	server := &tls.Config{Certificates: []tls.Certificate{own.TLS}, NextProtos: []string{"h2", "echo"}}
 	spec := Listener{Mode: ModeTerminate, TLSConfig: func(h *clienthello.Hello) (*tls.Config, Reason) {
 		if h.ServerName != name {
 			return nil, "no_certificate"
 		}
 		return server, OK
 	}}
-	return spec, &tls.Config{ServerName: name, RootCAs: pool, NextProtos: []string{"echo"}}
+	return spec, &tls.Config{ServerName: name, RootCAs: own.Pool(), NextProtos: []string{"echo"}}
 }
 
 func TestTerminatedTLS(t *testing.T) {
@@ -123,7 +125,7 @@ func TestHandshakesThatFail(t *testing.T) {
 			c := dial(t, r.serve(t, spec))
 			test.client(c)
 			r.wantEnd(t, test.why)
-			waitFor(t, "the handshake to be over", func() bool { return r.Stats().Handshakes == 0 })
+			testkit.WaitFor(t, "the handshake to be over", func() bool { return r.Stats().Handshakes == 0 })
 		})
 	}
 }
@@ -135,7 +137,7 @@ func TestTooManyHandshakes(t *testing.T) {
 	addr := r.serve(t, spec)
 	slow := dial(t, addr)
 	mustWrite(t, slow, string(clientHello(t, "api.example.com")))
-	waitFor(t, "the slow one to begin", func() bool { return r.Stats().Handshakes == 1 })
+	testkit.WaitFor(t, "the slow one to begin", func() bool { return r.Stats().Handshakes == 1 })
 	if err := tls.Client(dial(t, addr), config).Handshake(); err == nil {
 		t.Error("a second handshake was let in")
 	}
@@ -145,7 +147,7 @@ func TestTooManyHandshakes(t *testing.T) {
 	}
 	slow.Close()
 	r.waitEndings(t, 2)
-	waitFor(t, "the place to be free", func() bool { return r.Stats().Handshakes == 0 })
+	testkit.WaitFor(t, "the place to be free", func() bool { return r.Stats().Handshakes == 0 })
 	roundTrip(t, tls.Client(dial(t, addr), config), "now")
 }
 
@@ -160,7 +162,7 @@ func TestHandshakesOfOneAddressKeepNobodyOut(t *testing.T) {
 	for range 14 {
 		mustWrite(t, dialFrom(t, "127.0.0.9", addr), hello)
 	}
-	waitFor(t, "them to begin", func() bool { return r.Stats().Handshakes == 14 })
+	testkit.WaitFor(t, "them to begin", func() bool { return r.Stats().Handshakes == 14 })
 	for range 20 {
 		c := tls.Client(dialFrom(t, "127.0.0.10", addr), config)
 		roundTrip(t, c, "x")
@@ -173,7 +175,7 @@ func TestHandshakesOfOneAddressKeepNobodyOut(t *testing.T) {
 
 // TLS to the endpoint, for both kinds of client connections.
 func TestTLSTowardsTheEndpoint(t *testing.T) {
-	cert, pool := certificate(t, "db.example.com")
+	own := certs.SelfSigned("db.example.com")
 	headers := make(chan string, 10)
 	to := endpoint(t, func(c *net.TCPConn) {
 		header := make([]byte, len("PROXY TCP4 127.0.0.1 127.0.0.1 "))
@@ -186,11 +188,11 @@ func TestTLSTowardsTheEndpoint(t *testing.T) {
 			}
 		}
 		headers <- string(header)
-		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})
+		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{own.TLS}})
 		_, _ = io.Copy(s, s)
 		_ = s.CloseWrite()
 	})
-	config := &tls.Config{ServerName: "db.example.com", RootCAs: pool}
+	config := &tls.Config{ServerName: "db.example.com", RootCAs: own.Pool()}
 	profile := Profile{TLS: config, SendProxy: proxyproto.V1}
 	t.Run("from plain", func(t *testing.T) {
 		r := newRig(t, Config{}, to, profile)
@@ -218,7 +220,7 @@ func TestTLSTowardsTheEndpoint(t *testing.T) {
 		r.wantEnd(t, ClientFIN)
 	})
 	t.Run("not the one that is expected", func(t *testing.T) {
-		r := newRig(t, Config{}, to, Profile{TLS: &tls.Config{ServerName: "other.example.com", RootCAs: pool}, SendProxy: proxyproto.V1})
+		r := newRig(t, Config{}, to, Profile{TLS: &tls.Config{ServerName: "other.example.com", RootCAs: own.Pool()}, SendProxy: proxyproto.V1})
 		mustBeTurnedAway(t, r.serve(t, Listener{}))
 		<-headers
 		r.wantEnd(t, UpstreamTLS)

@@ -1,8 +1,12 @@
 package testkit
 
 import (
+	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -65,15 +69,34 @@ func ServeOn(t testing.TB, ln net.Listener, serve func(net.Conn)) {
 	})
 }
 
-// UnusedAddress returns an address on which nothing listens. It has an IP
-// address that no listener of a test uses, because the kernel would soon assign
-// a free port of 127.0.0.1 to another socket.
-func UnusedAddress(t testing.TB) string {
+// ServeHTTP serves HTTP/1.1 and HTTP/2, both without TLS, on a free port of
+// 127.0.0.1 and returns the address.
+func ServeHTTP(t testing.TB, h http.HandlerFunc) (addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.16.0.1:0")
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = &http.Protocols{}
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// RefusingAddress returns an address that refuses connections until the test
+// ends: its port is bound, so that no other listener gets it.
+func RefusingAddress(t testing.TB) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	addr, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", addr.(*syscall.SockaddrInet4).Port)
 }
