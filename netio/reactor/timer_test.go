@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 type expireFunc func(t *Timer)
@@ -160,7 +162,7 @@ func TestTimersOnARunningLoop(t *testing.T) {
 			if got != want {
 				t.Errorf("the timer of %d ms fired, want %d", got, want)
 			}
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			t.Fatal("no timer fired")
 		}
 	}

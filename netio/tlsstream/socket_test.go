@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio/reactor"
 )
 
@@ -97,7 +98,7 @@ func TestClientOverSockets(t *testing.T) {
 	})
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Fatal("nothing came back")
 	}
 	if !bytes.Equal(own.got, want) {
@@ -113,7 +114,7 @@ func openssl(t *testing.T, steps [][2]string, args ...string) {
 	if err != nil {
 		t.Skip("no openssl here")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	in, err := cmd.StdinPipe()
