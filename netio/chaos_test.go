@@ -24,7 +24,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		endpoint(t, func(c *net.TCPConn) { _, _ = c.Write([]byte("x")); _ = c.SetLinger(0) }),
 		endpoint(t, func(c *net.TCPConn) { c.CloseWrite(); _, _ = io.Copy(io.Discard, c) }),
 		endpoint(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
-		testkit.RefusingAddress(t),
+		testkit.FreeAddress(t),
 	}
 	r := newRig(t, Config{
 		Log: quiet, CloseTimeout: 300 * time.Millisecond, BindRetry: time.Millisecond, BindRetryMax: time.Millisecond,
@@ -47,7 +47,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		}
 		return &p, OK
 	}
-	addrs := []string{unusedAddress(t), unusedAddress(t), unusedAddress(t)}
+	addrs := []string{testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)}
 	specs := func(shift int) []Listener {
 		list := []Listener{
 			{Name: "plain", MaxPerSource: 12},

@@ -22,7 +22,7 @@ func TestConnectIsRetriedOnAnotherEndpoint(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	profile := &Profile{Meter: r.meter}
 	p := &plan{targets: []Target{
-		{Addr: mustAddr(testkit.RefusingAddress(t)), Profile: profile},
+		{Addr: mustAddr(testkit.FreeAddress(t)), Profile: profile},
 		{Unix: filepath.Join(t.TempDir(), "nobody"), Profile: profile},
 		{Addr: netip.AddrPort{}, Profile: profile},
 		{Addr: mustAddr(endpoint(t, echo)), Profile: profile},
@@ -68,7 +68,7 @@ func (p *late) Next(c *Conn, err error) (Target, Reason) {
 func TestAClientWaitsForItsEndpointToBeKnown(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	p := &late{looks: 20, plan: plan{targets: []Target{
-		{Addr: mustAddr(testkit.RefusingAddress(t)), Profile: &Profile{Meter: r.meter}},
+		{Addr: mustAddr(testkit.FreeAddress(t)), Profile: &Profile{Meter: r.meter}},
 		{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
 	}}}
 	r.route = func(*Conn) (Plan, Reason) { return p, OK }
@@ -104,7 +104,7 @@ func TestRetryOnAnotherService(t *testing.T) {
 	other := NewMeter("l", "other", r.Loops())
 	r.route = func(*Conn) (Plan, Reason) {
 		return &plan{targets: []Target{
-			{Addr: mustAddr(testkit.RefusingAddress(t)), Profile: &Profile{Meter: other}},
+			{Addr: mustAddr(testkit.FreeAddress(t)), Profile: &Profile{Meter: other}},
 			{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
 		}}, OK
 	}
@@ -125,7 +125,7 @@ func TestConnectGivesUp(t *testing.T) {
 		tls    bool
 		why    Reason
 	}{
-		"refused": {target: func(t *testing.T) Target { return Target{Addr: mustAddr(testkit.RefusingAddress(t))} }, why: ConnectRefused},
+		"refused": {target: func(t *testing.T) Target { return Target{Addr: mustAddr(testkit.FreeAddress(t))} }, why: ConnectRefused},
 		"timeout": {target: func(t *testing.T) Target { return Target{Addr: deafAddress(t)} }, why: ConnectTimeout},
 		"timeout in the TLS handshake": {
 			target: func(t *testing.T) Target {

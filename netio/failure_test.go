@@ -20,7 +20,7 @@ func TestFailureIsTheConnectionsOwn(t *testing.T) {
 		target := Target{Addr: mustAddr(address), Profile: &Profile{Meter: r.meter}}
 		r.route = func(*Conn) (Plan, Reason) { return &plan{targets: []Target{target}}, OK }
 	}
-	echoes, refuses := endpoint(t, echo), testkit.RefusingAddress(t)
+	echoes, refuses := endpoint(t, echo), testkit.FreeAddress(t)
 	resets := endpoint(t, func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.SetLinger(0)

@@ -361,7 +361,7 @@ func TestDiallingWithoutDescriptors(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	r := newRig(t, Config{Loops: 1}, testkit.RefusingAddress(t), Profile{})
+	r := newRig(t, Config{Loops: 1}, testkit.FreeAddress(t), Profile{})
 	route := r.route
 	var free func()
 	r.route = func(c *Conn) (Plan, Reason) {

@@ -217,7 +217,7 @@ func TestChangeOfAddress(t *testing.T) {
 	old := r.serve(t, Listener{})
 	before := dial(t, old)
 	roundTrip(t, before, "x")
-	fresh := unusedAddress(t)
+	fresh := testkit.FreeAddress(t)
 	r.SetListeners([]Listener{tcp("l", fresh)})
 	roundTrip(t, dial(t, fresh), "at the new one")
 	testkit.WaitFor(t, "the old socket to be closed", func() bool { return r.listening() == 1 })
@@ -254,7 +254,7 @@ func TestChangeBetweenWildcardAndAddress(t *testing.T) {
 func TestRemovedAndBack(t *testing.T) {
 	r := newRig(t, Config{BindRetry: time.Hour}, endpoint(t, echo), Profile{})
 	for _, spec := range []Listener{
-		tcp("l", unusedAddress(t)),
+		tcp("l", testkit.FreeAddress(t)),
 		{Name: "l", Network: "unix", Address: filepath.Join(t.TempDir(), "sock")},
 		{Name: "l", Network: "unix", Address: fmt.Sprintf("@penstock-back-%d", os.Getpid())},
 	} {
@@ -278,7 +278,7 @@ func TestRemovedAndBack(t *testing.T) {
 func TestAddressesChangeHands(t *testing.T) {
 	r := newRig(t, Config{BindRetry: time.Hour}, "", Profile{})
 	r.tellListener(t)
-	one, two := unusedAddress(t), unusedAddress(t)
+	one, two := testkit.FreeAddress(t), testkit.FreeAddress(t)
 	r.SetListeners([]Listener{tcp("a", one), tcp("b", two)})
 	mustRead(t, dial(t, one), "a")
 	mustRead(t, dial(t, two), "b")
@@ -299,7 +299,7 @@ func TestAddressesChangeHands(t *testing.T) {
 // completely or refused: no connection that the kernel has accepted is lost.
 func TestNoConnectionIsLostWhenListenersGo(t *testing.T) {
 	r := newRig(t, Config{BindRetry: time.Millisecond}, endpoint(t, echo), Profile{})
-	addr := unusedAddress(t)
+	addr := testkit.FreeAddress(t)
 	var stop atomic.Bool
 	var served, refused atomic.Int64
 	var clients sync.WaitGroup
@@ -412,7 +412,7 @@ func TestRetiringSocketKeepsItsQueue(t *testing.T) {
 // unavailable anyway must not be given to a third one.
 func TestMakingWayInVain(t *testing.T) {
 	r := newRig(t, Config{BindRetry: time.Hour}, endpoint(t, echo), Profile{})
-	address := unusedAddress(t)
+	address := testkit.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	foreign, err := net.Listen("tcp", "127.0.0.9:"+port)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	to := mustAddr(endpoint(t, echo))
-	refused := mustAddr(testkit.RefusingAddress(t))
+	refused := mustAddr(testkit.FreeAddress(t))
 	profile := &Profile{Meter: r.meter}
 	r.route = func(*Conn) (Plan, Reason) {
 		// The first attempt fails, so the client's bytes are well ahead.
@@ -58,18 +58,6 @@ func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	c.CloseWrite()
 	mustEnd(t, c, "early")
 	r.wantEnd(t, ClientFIN)
-}
-
-// unusedAddress returns an address that no socket listens on, for a test to
-// listen on. Its IP is used only here, so the port stays free.
-func unusedAddress(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.77.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // rule 7: an end of stream is forwarded and the other direction continues,

@@ -417,7 +417,7 @@ func (p *patient) RetryDelay(Reason) time.Duration { return p.d }
 func TestAPatientPlanDelaysTheRefusal(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) {
-		targets := []Target{{Addr: mustAddr(testkit.RefusingAddress(t)), Profile: &Profile{Meter: r.meter}}}
+		targets := []Target{{Addr: mustAddr(testkit.FreeAddress(t)), Profile: &Profile{Meter: r.meter}}}
 		return &patient{plan: plan{targets: targets}, d: 150 * time.Millisecond}, OK
 	}
 	addr := r.serve(t, Listener{})

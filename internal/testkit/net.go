@@ -82,15 +82,19 @@ func ServeHTTP(t testing.TB, h http.HandlerFunc) (addr string) {
 	return s.Listener.Addr().String()
 }
 
-// RefusingAddress returns an address that refuses connections until the test
-// ends: its port is bound, so that no other listener gets it.
-func RefusingAddress(t testing.TB) string {
+// FreeAddress returns an address of 127.0.0.1 that refuses connections until
+// the test listens on it. A socket holds the port until the test ends, so that
+// the kernel gives it to nobody else; SO_REUSEADDR lets the test listen anyway.
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
 	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}

@@ -29,24 +29,27 @@ const Patience = 5 * time.Minute
 func WaitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	if !Poll(Patience, cond) {
-		t.Fatalf("waited %v for %s", Patience, what)
+		t.Fatalf("timed out after %v: %s", Patience, what)
 	}
 }
 
 // Poll calls cond until it returns true or the limit is over, and returns the
-// last result. It polls less often as time passes, because cond may take CPU
-// from what it waits for.
+// last result. It calls less often as time passes and pauses at least as long
+// as a call takes, because cond may take CPU from what it waits for.
 func Poll(limit time.Duration, cond func() bool) bool {
 	const first, longest = time.Millisecond, 50 * time.Millisecond
 	end := time.After(limit)
-	for pause := first; !cond(); pause = min(pause+first, longest) {
+	for pause := first; ; pause = min(pause+first, longest) {
+		begin := time.Now()
+		if cond() {
+			return true
+		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(max(pause, time.Since(begin))):
 		case <-end:
 			return cond()
 		}
 	}
-	return true
 }
 
 // Parallel sets how many parallel tests run at once, unless -parallel does. It

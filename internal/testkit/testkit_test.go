@@ -1,8 +1,10 @@
 package testkit
 
 import (
+	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,4 +39,21 @@ func TestServeEndsItsConnectionsWithTheTest(t *testing.T) {
 			t.Fatalf("%q, %v", buf, err)
 		}
 	})
+}
+
+func TestAFreeAddressRefusesUntilTheTestListens(t *testing.T) {
+	addr := FreeAddress(t)
+	if _, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Fatalf("dial: %v", err)
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ServeOn(t, ln, func(net.Conn) {})
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
 }

@@ -376,7 +376,7 @@ func TestFewSocketsWaitForTheirPeersEnd(t *testing.T) {
 func TestASocketIsUsedAgainInItsCallbacks(t *testing.T) {
 	l := runLoop(t, Config{})
 	addr := echo(t, l)
-	refusing := netip.MustParseAddrPort(testkit.RefusingAddress(t))
+	refusing := netip.MustParseAddrPort(testkit.FreeAddress(t))
 	p := &peer{}
 	failures := 0
 	p.onFailed = func(error) {

@@ -290,7 +290,7 @@ func TestOtherEndpointsAreTried(t *testing.T) {
 		first                 string
 		status, hits, reached int
 	}{
-		{"POST", "body", testkit.RefusingAddress(t), 200, 0, 1},
+		{"POST", "body", testkit.FreeAddress(t), 200, 0, 1},
 		{"GET", "", slams, 200, 1, 2},
 		{"DELETE", "", slams, 200, 1, 2},
 		{"POST", "", slams, 502, 1, 1},
@@ -327,7 +327,7 @@ func TestRequestsThatFail(t *testing.T) {
 		err       error
 	}{
 		"nowhere": {nil, 503, web.ErrNowhere},
-		"refused": {[]string{testkit.RefusingAddress(t)}, 502, nil},
+		"refused": {[]string{testkit.FreeAddress(t)}, 502, nil},
 		"timeout": {[]string{hangs}, 504, web.ErrTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -56,6 +56,25 @@ func (ca *CA) IssueUntil(end time.Time, names ...string) Pair {
 	return sign(template, ca.cert, newKey(), ca.key)
 }
 
+// Server returns the configuration of a server with a certificate for these
+// names. It verifies the certificates of clients that have one.
+func (ca *CA) Server(names ...string) *tls.Config {
+	return &tls.Config{
+		Certificates: []tls.Certificate{ca.Issue(names...).TLS},
+		ClientCAs:    ca.Pool, ClientAuth: tls.VerifyClientCertIfGiven,
+	}
+}
+
+// Client returns the configuration of a client of a server. Without names it
+// has no certificate.
+func (ca *CA) Client(server string, names ...string) *tls.Config {
+	config := &tls.Config{RootCAs: ca.Pool, ServerName: server}
+	if len(names) > 0 {
+		config.Certificates = []tls.Certificate{ca.Issue(names...).TLS}
+	}
+	return config
+}
+
 // SelfSigned makes a certificate that is its own CA.
 func SelfSigned(names ...string) Pair {
 	template := template(names...)
