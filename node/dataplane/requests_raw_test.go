@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/nodetest"
 )
 
@@ -250,10 +251,10 @@ func TestSilentClientsAreClosed(t *testing.T) {
 	if !strings.HasPrefix(answers, "HTTP/1.1 200") || !ended {
 		t.Errorf("ended %v after %q", ended, answers)
 	}
-	nodetest.WaitFor(t, "the reason", func() bool {
+	testkit.WaitFor(t, "the reason", func() bool {
 		return n.metric(t, `penstock_connections_total{listener="web",result="idle_timeout",service="shop"}`) == "1"
 	})
-	nodetest.WaitFor(t, "the client to be forgotten", func() bool {
+	testkit.WaitFor(t, "the client to be forgotten", func() bool {
 		n.requests.mu.Lock()
 		defer n.requests.mu.Unlock()
 		return len(n.requests.clients) == 0
