@@ -20,10 +20,10 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	t.Logf("seed %d", seed)
 	spec, config := terminating(t, "api.example.com")
 	endpoints := []string{
-		endpoint(t, echo),
-		endpoint(t, func(c *net.TCPConn) { _, _ = c.Write([]byte("x")); _ = c.SetLinger(0) }),
-		endpoint(t, func(c *net.TCPConn) { c.CloseWrite(); _, _ = io.Copy(io.Discard, c) }),
-		endpoint(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
+		testkit.Serve(t, echo),
+		testkit.Serve(t, func(c *net.TCPConn) { _, _ = c.Write([]byte("x")); _ = c.SetLinger(0) }),
+		testkit.Serve(t, func(c *net.TCPConn) { c.CloseWrite(); _, _ = io.Copy(io.Discard, c) }),
+		testkit.Serve(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
 		testkit.FreeAddress(t),
 	}
 	r := newRig(t, Config{

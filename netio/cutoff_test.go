@@ -38,7 +38,7 @@ func TestStalledReaderIsNotEndedCleanly(t *testing.T) {
 			if name == string(IdleTimeout) {
 				p.IdleTimeout = 2 * time.Second // long enough for the first bytes on a busy machine
 			}
-			r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) { flood(c) }), p)
+			r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) { flood(c) }), p)
 			c := dial(t, r.serve(t, Listener{}))
 			// Read enough for splicing to start, then stop.
 			if _, err := io.CopyN(io.Discard, c, 4<<20); err != nil {
@@ -63,7 +63,7 @@ func TestStalledReaderIsNotEndedCleanly(t *testing.T) {
 // and keeps sending.
 func TestClientResetIsToldToAnEndpointThatNeverReads(t *testing.T) {
 	gone := make(chan struct{})
-	r := newRig(t, Config{CloseTimeout: 200 * time.Millisecond}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{CloseTimeout: 200 * time.Millisecond}, testkit.Serve(t, func(c *net.TCPConn) {
 		flood(c)
 		close(gone)
 	}), Profile{})
@@ -95,7 +95,7 @@ func TestSlowReaderIsNotCutOffByTheHalfClosedTimeout(t *testing.T) {
 	p := Profile{HalfClosedTimeout: limit}
 	t.Run("client", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) { _, _ = c.Write(make([]byte, size)) }), p)
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) { _, _ = c.Write(make([]byte, size)) }), p)
 		if n := readSlowly(t, dialNarrow(t, r.serve(t, Listener{}))); n != size {
 			t.Errorf("%d bytes of %d", n, size)
 		}
@@ -103,7 +103,7 @@ func TestSlowReaderIsNotCutOffByTheHalfClosedTimeout(t *testing.T) {
 	t.Run("endpoint", func(t *testing.T) {
 		t.Parallel()
 		got := make(chan int64, 1)
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 			_ = c.SetReadBuffer(32 << 10)
 			got <- readSlowly(t, c)
 		}), p)
@@ -124,7 +124,7 @@ func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
 	t.Parallel()
 	var floods atomic.Bool
 	floods.Store(true)
-	r := newRig(t, Config{Loops: 1}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{Loops: 1}, testkit.Serve(t, func(c *net.TCPConn) {
 		if floods.CompareAndSwap(true, false) {
 			flood(c)
 		} else {

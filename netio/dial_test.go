@@ -25,7 +25,7 @@ func TestConnectIsRetriedOnAnotherEndpoint(t *testing.T) {
 		{Addr: mustAddr(testkit.FreeAddress(t)), Profile: profile},
 		{Unix: filepath.Join(t.TempDir(), "nobody"), Profile: profile},
 		{Addr: netip.AddrPort{}, Profile: profile},
-		{Addr: mustAddr(endpoint(t, echo)), Profile: profile},
+		{Addr: mustAddr(testkit.Serve(t, echo)), Profile: profile},
 	}}
 	r.route = func(*Conn) (Plan, Reason) { return p, OK }
 	c := dial(t, r.serve(t, Listener{}))
@@ -69,7 +69,7 @@ func TestAClientWaitsForItsEndpointToBeKnown(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	p := &late{looks: 20, plan: plan{targets: []Target{
 		{Addr: mustAddr(testkit.FreeAddress(t)), Profile: &Profile{Meter: r.meter}},
-		{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
+		{Addr: mustAddr(testkit.Serve(t, echo)), Profile: &Profile{Meter: r.meter}},
 	}}}
 	r.route = func(*Conn) (Plan, Reason) { return p, OK }
 	c := dial(t, r.serve(t, Listener{}))
@@ -105,7 +105,7 @@ func TestRetryOnAnotherService(t *testing.T) {
 	r.route = func(*Conn) (Plan, Reason) {
 		return &plan{targets: []Target{
 			{Addr: mustAddr(testkit.FreeAddress(t)), Profile: &Profile{Meter: other}},
-			{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
+			{Addr: mustAddr(testkit.Serve(t, echo)), Profile: &Profile{Meter: r.meter}},
 		}}, OK
 	}
 	c := dial(t, r.serve(t, Listener{}))
@@ -129,17 +129,17 @@ func TestConnectGivesUp(t *testing.T) {
 		"timeout": {target: func(t *testing.T) Target { return Target{Addr: deafAddress(t)} }, why: ConnectTimeout},
 		"timeout in the TLS handshake": {
 			target: func(t *testing.T) Target {
-				return Target{Addr: mustAddr(endpoint(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }))}
+				return Target{Addr: mustAddr(testkit.Serve(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }))}
 			},
 			tls: true, why: ConnectTimeout,
 		},
 		"no TLS there": {
-			target: func(t *testing.T) Target { return Target{Addr: mustAddr(endpoint(t, echo))} },
+			target: func(t *testing.T) Target { return Target{Addr: mustAddr(testkit.Serve(t, echo))} },
 			tls:    true, why: UpstreamTLS,
 		},
 		"a reset in the TLS handshake": {
 			target: func(t *testing.T) Target {
-				return Target{Addr: mustAddr(endpoint(t, func(c *net.TCPConn) {
+				return Target{Addr: mustAddr(testkit.Serve(t, func(c *net.TCPConn) {
 					_, _ = c.Read(make([]byte, 1))
 					_ = c.SetLinger(0)
 				}))}
@@ -214,11 +214,7 @@ func TestClientThatLeavesWhileConnecting(t *testing.T) {
 
 func TestUnixEndpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testkit.ServeOn(t, ln, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	testkit.ServeOn(t, testkit.ListenOn(t, "unix", path), func(c net.Conn) { _, _ = io.Copy(c, c) })
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) {
 		return &plan{targets: []Target{{Unix: path, Profile: &Profile{Meter: r.meter}}}}, OK
@@ -233,7 +229,7 @@ func TestUnixEndpoint(t *testing.T) {
 // wildcard, and describes TLS.
 func TestProxyHeaderOut(t *testing.T) {
 	headers := make(chan proxyproto.Header, 1)
-	to := endpoint(t, func(c *net.TCPConn) {
+	to := testkit.Serve(t, func(c *net.TCPConn) {
 		in := bufio.NewReader(c)
 		var b []byte
 		for {
@@ -334,7 +330,7 @@ func TestPanicsConcernOneConnection(t *testing.T) {
 		"in Route":     func(*plan) Plan { panic("on purpose") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{Log: quiet, Loops: 1}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{Log: quiet, Loops: 1}, testkit.Serve(t, echo), Profile{})
 			good := r.route
 			bad := false // used on the single loop only
 			r.route = func(c *Conn) (Plan, Reason) {

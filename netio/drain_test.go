@@ -18,7 +18,7 @@ import (
 // window, most idle first.
 func TestDrainClosesMostIdleFirst(t *testing.T) {
 	const n = 10
-	r := newRig(t, Config{Loops: 1}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 1}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	conns := make([]*net.TCPConn, n)
 	order := make(map[uint64]int)
@@ -78,7 +78,7 @@ func (r *rig) idleOf(t testing.TB, c *net.TCPConn) time.Duration {
 // rule 19: busy connections stay until the window ends, and then must not end
 // cleanly; connections that close meanwhile shorten the window.
 func TestDrainLeavesBusyConnectionsToTheEnd(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	idle, busy := dial(t, addr), dial(t, addr)
 	roundTrip(t, idle, "x")
@@ -113,7 +113,7 @@ func TestDrainLeavesBusyConnectionsToTheEnd(t *testing.T) {
 }
 
 func TestDrainEndsWithTheLastConnection(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	c := dial(t, r.serve(t, Listener{}))
 	roundTrip(t, c, "x")
 	done := make(chan error, 1)
@@ -128,7 +128,7 @@ func TestDrainEndsWithTheLastConnection(t *testing.T) {
 }
 
 func TestDrainThatIsInterrupted(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	c := dial(t, r.serve(t, Listener{}))
 	roundTrip(t, c, "x")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,7 +149,7 @@ func TestDrainThatIsInterrupted(t *testing.T) {
 
 // rule 11: connections that the kernel has accepted before a drain are served.
 func TestDrainServesWhoWaits(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	const n = 50
 	var conns []*net.TCPConn
@@ -186,7 +186,7 @@ func TestDrainServesWhoWaits(t *testing.T) {
 func TestResumedEngineServesAgain(t *testing.T) {
 	for name, over := range map[string]time.Duration{"given up": time.Hour, "over": 0} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			addr := r.serve(t, Listener{})
 			old := dial(t, addr)
 			roundTrip(t, old, "x")
@@ -223,7 +223,7 @@ func TestResumedEngineServesAgain(t *testing.T) {
 
 // A closed engine cannot be resumed.
 func TestClosedEngineIsNotResumed(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	r.Close()
 	r.Resume()
 	r.SetListeners([]Listener{{Name: "l", Network: "tcp", Address: "127.0.0.1:0"}})

@@ -20,8 +20,8 @@ func TestFailureIsTheConnectionsOwn(t *testing.T) {
 		target := Target{Addr: mustAddr(address), Profile: &Profile{Meter: r.meter}}
 		r.route = func(*Conn) (Plan, Reason) { return &plan{targets: []Target{target}}, OK }
 	}
-	echoes, refuses := endpoint(t, echo), testkit.FreeAddress(t)
-	resets := endpoint(t, func(c *net.TCPConn) {
+	echoes, refuses := testkit.Serve(t, echo), testkit.FreeAddress(t)
+	resets := testkit.Serve(t, func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.SetLinger(0)
 	})
@@ -58,7 +58,7 @@ func TestAllBytesCountAsActivity(t *testing.T) {
 	for name, size := range map[string]int{"a few": 1, "many, moved by the kernel": 8 << 20} {
 		t.Run(name, func(t *testing.T) {
 			said := make(chan struct{})
-			r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+			r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 				_, _ = io.CopyN(io.Discard, c, int64(size))
 				<-said
 				_, _ = c.Write(make([]byte, size))

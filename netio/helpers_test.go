@@ -187,12 +187,6 @@ func (r *rig) onConns(do func(c *Conn)) {
 	})
 }
 
-// endpoint is testkit.Serve for TCP.
-func endpoint(t testing.TB, serve func(c *net.TCPConn)) string {
-	t.Helper()
-	return testkit.Serve(t, func(c net.Conn) { serve(c.(*net.TCPConn)) })
-}
-
 func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
 // dial connects to the rig; the connection is closed at the end of the test.

@@ -43,7 +43,7 @@ func (r *rig) watch() <-chan seen {
 }
 
 func TestHelloIsReadAndPassedOn(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	routed := r.watch()
 	hello := clientHello(t, "api.example.com", "h2")
 	c := dial(t, r.serve(t, Listener{Mode: ModeHello}))
@@ -64,7 +64,7 @@ func TestHelloIsReadAndPassedOn(t *testing.T) {
 // rule 1: a hello may be segmented at any byte (package clienthello tests each
 // position).
 func TestHelloInTwoPieces(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	routed := r.watch()
 	hello := clientHello(t, "api.example.com")
 	addr := r.serve(t, Listener{Mode: ModeHello})
@@ -100,7 +100,7 @@ func TestNoHello(t *testing.T) {
 		"an end in its middle": {sent: cut, end: func(c *net.TCPConn) { c.CloseWrite() }, why: ClientGone},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			routed := r.watch()
 			spec := Listener{Mode: ModeHello, HelloTimeout: testkit.Patience}
 			if test.why == HelloTimeout {
@@ -123,7 +123,7 @@ func TestNoHello(t *testing.T) {
 // rule 1: a trickling hello hits the deadline, however often a byte arrives.
 func TestTrickledHelloMeetsTheDeadline(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	c := dial(t, r.serve(t, Listener{Mode: ModeHello, HelloTimeout: 200 * time.Millisecond}))
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -174,7 +174,7 @@ func TestProxyHeaderIn(t *testing.T) {
 		"not expected and not looked for": {header: v2, passed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			routed := r.watch()
 			addr := r.serve(t, Listener{Mode: test.mode, ProxyFrom: test.from})
 			data := []byte("data")
@@ -218,7 +218,7 @@ func TestNoProxyHeader(t *testing.T) {
 		"cut":               {sent: []byte("PROXY TCP4 1"), why: ProxyTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			addr := r.serve(t, Listener{
 				ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ProxyTimeout: time.Nanosecond,
 			})
@@ -245,7 +245,7 @@ func TestNoProxyHeader(t *testing.T) {
 // begun may finish; others are read when memory is available again.
 func TestMemoryBudgetHoldsReadingBack(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{MemoryBudget: budget}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	// Enough half hellos to exceed the limit.
@@ -284,7 +284,7 @@ func TestMemoryBudgetHoldsReadingBack(t *testing.T) {
 // is read, including those from before. Their deadlines continue.
 func TestSpentBudgetStopsReading(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	const enough = budget/maxIdentity + 1
@@ -322,7 +322,7 @@ func TestSpentBudgetStopsReading(t *testing.T) {
 // that never finish cannot starve earlier ones.
 func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	begin := func(n int) (begun []*net.TCPConn) {
@@ -352,7 +352,7 @@ func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
 // addresses: the oldest are evicted, whichever loops they are on.
 func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	const enough = budget/maxIdentity + 1
@@ -380,7 +380,7 @@ func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
 // others until their deadline.
 func TestHellosOfManyAddressesKeepNobodyOut(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	for i := range budget/maxIdentity + 2 {
@@ -398,7 +398,7 @@ func TestHellosOfManyAddressesKeepNobodyOut(t *testing.T) {
 func TestDeadlinesRunWithoutMemory(t *testing.T) {
 	t.Parallel()
 	const budget = 1 << 20
-	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	const enough = budget/maxIdentity + 2

@@ -111,7 +111,7 @@ func TestLimits(t *testing.T) {
 		"per second":              {Listener{MaxPerSecond: 2}, "", LimitRate},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			addr := r.serve(t, test.spec)
 			var open []net.Conn
 			for range 2 {
@@ -179,7 +179,7 @@ func served(addr, first string) bool {
 // Connections are distributed evenly over the loops.
 func TestConnectionsAreSpread(t *testing.T) {
 	const n = 40
-	r := newRig(t, Config{Loops: 4}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 4}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	for range n {
 		roundTrip(t, dial(t, addr), "x")
@@ -212,7 +212,7 @@ func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	roundTrip(t, dial(t, addr), "x")
 	// Allocate the client's descriptor before they run out.
@@ -242,7 +242,7 @@ func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
 // rule 10: a connection without descriptors for both of its sides waits until
 // another one has ended.
 func TestAcceptingRestsWithoutRoom(t *testing.T) {
-	r := newRig(t, Config{Log: quiet}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Log: quiet}, testkit.Serve(t, echo), Profile{})
 	r.files = 2 // nothing reads it before the first listener
 	addr := r.serve(t, Listener{})
 	first, second, third := dial(t, addr), dial(t, addr), dial(t, addr)

@@ -18,7 +18,7 @@ import (
 )
 
 func TestPlainRoundTripsAndCleanEnd(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	c := dial(t, r.serve(t, Listener{}))
 	for range 3 {
 		roundTrip(t, c, "hello")
@@ -35,7 +35,7 @@ func TestPlainRoundTripsAndCleanEnd(t *testing.T) {
 
 // rule 6: a listener that does not sniff lets the server speak first.
 func TestServerSpeaksFirst(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 		_, _ = io.WriteString(c, "220 ready\r\n")
 		echo(c)
 	}), Profile{})
@@ -46,7 +46,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 
 func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
-	to := mustAddr(endpoint(t, echo))
+	to := mustAddr(testkit.Serve(t, echo))
 	refused := mustAddr(testkit.FreeAddress(t))
 	profile := &Profile{Meter: r.meter}
 	r.route = func(*Conn) (Plan, Reason) {
@@ -64,7 +64,7 @@ func TestDataThatArrivesWhileConnecting(t *testing.T) {
 // whichever side ends first.
 func TestHalfCloseInBothDirections(t *testing.T) {
 	t.Run("client first", func(t *testing.T) {
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 			question, _ := io.ReadAll(c)
 			_, _ = c.Write(bytes.ToUpper(question))
 		}), Profile{})
@@ -76,7 +76,7 @@ func TestHalfCloseInBothDirections(t *testing.T) {
 	})
 	t.Run("endpoint first", func(t *testing.T) {
 		heard := make(chan string, 1)
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 			c.CloseWrite() // at once
 			all, _ := io.ReadAll(c)
 			heard <- string(all)
@@ -95,7 +95,7 @@ func TestHalfCloseInBothDirections(t *testing.T) {
 // rule 7: a large answer after a half-close arrives complete.
 func TestLargeAnswerAfterHalfClose(t *testing.T) {
 	answer := bytes.Repeat([]byte("0123456789abcdef"), 50<<20/16)
-	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 		_, _ = io.Copy(io.Discard, c)
 		_, _ = c.Write(answer)
 	}), Profile{})
@@ -113,7 +113,7 @@ func TestLargeAnswerAfterHalfClose(t *testing.T) {
 func TestResetInBothDirections(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		end := make(chan error, 1)
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 			_, err := io.Copy(c, c)
 			end <- err
 		}), Profile{})
@@ -126,7 +126,7 @@ func TestResetInBothDirections(t *testing.T) {
 		r.wantEnd(t, ClientReset)
 	})
 	t.Run("endpoint after one byte", func(t *testing.T) {
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 			_, _ = c.Write([]byte("x"))
 			_, _ = io.ReadFull(c, make([]byte, 4))
 			_ = c.SetLinger(0)
@@ -142,7 +142,7 @@ func TestResetInBothDirections(t *testing.T) {
 // rule 8: clients that never read cost a bounded number of bytes.
 func TestReadersThatNeverRead(t *testing.T) {
 	const readers = 30
-	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 		chunk := make([]byte, 64<<10)
 		for {
 			if _, err := c.Write(chunk); err != nil {
@@ -178,7 +178,7 @@ func TestReadersThatNeverRead(t *testing.T) {
 func TestIdleTimeout(t *testing.T) {
 	t.Parallel()
 	const limit = 2 * time.Second // enough for a busy machine to send in time
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{IdleTimeout: limit})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{IdleTimeout: limit})
 	c := dial(t, r.serve(t, Listener{}))
 	begun := time.Now()
 	roundTrip(t, c, "x")
@@ -194,7 +194,7 @@ func TestEndpointThatSaysNothing(t *testing.T) {
 	t.Parallel()
 	silent := make(chan struct{})
 	// The client sends in time.
-	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 2 * time.Second})
+	r := newRig(t, Config{}, testkit.Serve(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 2 * time.Second})
 	t.Cleanup(func() { close(silent) })
 	c := dial(t, r.serve(t, Listener{}))
 	mustWrite(t, c, "anyone?")
@@ -207,7 +207,7 @@ func TestEndpointThatSaysNothing(t *testing.T) {
 func TestHalfClosedTimeout(t *testing.T) {
 	t.Parallel()
 	silent := make(chan struct{})
-	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }),
+	r := newRig(t, Config{}, testkit.Serve(t, func(*net.TCPConn) { <-silent }),
 		Profile{IdleTimeout: time.Hour, HalfClosedTimeout: 100 * time.Millisecond})
 	t.Cleanup(func() { close(silent) })
 	c := dial(t, r.serve(t, Listener{}))
@@ -225,7 +225,7 @@ func TestHalfClosedTimeout(t *testing.T) {
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
 	const age = 2 * time.Second // enough for a busy machine to send in time
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age, IdleTimeout: time.Hour})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{MaxAge: age, IdleTimeout: time.Hour})
 	addr := r.serve(t, Listener{})
 	t.Run("of a quiet connection", func(t *testing.T) {
 		begun := time.Now()
@@ -261,7 +261,7 @@ func TestMaxAge(t *testing.T) {
 // Simultaneous connections do not all reach their maximum age at the same time.
 func TestMaxAgesDiffer(t *testing.T) {
 	const n, age = 10, 100 * time.Second
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{MaxAge: age})
 	addr := r.serve(t, Listener{})
 	for range n {
 		roundTrip(t, dial(t, addr), "x")
@@ -282,7 +282,7 @@ func TestMaxAgesDiffer(t *testing.T) {
 // rule 9: close to its maximum age a busy connection is not cut, but closed at
 // its first quiet moment.
 func TestMaxAgeWaitsForAQuietMoment(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: time.Hour, IdleTimeout: time.Hour})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{MaxAge: time.Hour, IdleTimeout: time.Hour})
 	c := dial(t, r.serve(t, Listener{}))
 	roundTrip(t, c, "x")
 	r.onConns(func(c *Conn) {
@@ -297,7 +297,7 @@ func TestMaxAgeWaitsForAQuietMoment(t *testing.T) {
 }
 
 func TestRoundTripsAllocateNothing(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{IdleTimeout: time.Hour})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{IdleTimeout: time.Hour})
 	c := dial(t, r.serve(t, Listener{}))
 	p := []byte(strings.Repeat("x", 256))
 	trip := func() {
@@ -317,7 +317,7 @@ func TestRoundTripsAllocateNothing(t *testing.T) {
 // rule 9: small messages are sent at once, and dead peers are detected on both
 // sides; towards the endpoint once a connection has some age.
 func TestSocketOptions(t *testing.T) {
-	to := endpoint(t, echo)
+	to := testkit.Serve(t, echo)
 	r := newRig(t, Config{KeepAlive: time.Second}, to, Profile{IdleTimeout: time.Hour})
 	addr := r.serve(t, Listener{})
 	c := dial(t, addr)

@@ -175,7 +175,7 @@ func TestASessionMovesBodiesUnseen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			servers := make(chan *net.TCPConn, 1)
 			done := make(chan struct{})
-			to := endpoint(t, func(c *net.TCPConn) { servers <- c; <-done })
+			to := testkit.Serve(t, func(c *net.TCPConn) { servers <- c; <-done })
 			t.Cleanup(func() { close(done) })
 			r := newRig(t, Config{}, "", Profile{})
 			all := sessions(r, to, nil)
@@ -230,7 +230,7 @@ func TestASessionMovesBodiesUnseen(t *testing.T) {
 // reset.
 func TestASessionEndsItsConnection(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
-	all := sessions(r, endpoint(t, func(c *net.TCPConn) {
+	all := sessions(r, testkit.Serve(t, func(c *net.TCPConn) {
 		head := make([]byte, 5)
 		_, _ = io.ReadFull(c, head)
 		_, _ = c.Write(append(frame('b', []byte("last")), frame(head[4], nil)...))
@@ -261,7 +261,7 @@ func TestASessionEndsItsConnection(t *testing.T) {
 
 func TestAPanicOfASessionEndsItsConnectionAlone(t *testing.T) {
 	r := newRig(t, Config{Log: quiet}, "", Profile{})
-	all := sessions(r, endpoint(t, echo), nil)
+	all := sessions(r, testkit.Serve(t, echo), nil)
 	addr := r.serve(t, Listener{})
 	other := dial(t, addr)
 	startedSession(t, all)
@@ -292,7 +292,7 @@ func TestAPanicOfASessionEndsItsConnectionAlone(t *testing.T) {
 func TestASessionChoosesHowTheOtherSideEnds(t *testing.T) {
 	for _, orderly := range []bool{false, true} {
 		r := newRig(t, Config{}, "", Profile{})
-		all := sessions(r, endpoint(t, func(c *net.TCPConn) {
+		all := sessions(r, testkit.Serve(t, func(c *net.TCPConn) {
 			_, _ = io.ReadFull(c, make([]byte, 5))
 			_ = c.SetLinger(0)
 		}), func(f *framed) {
@@ -317,7 +317,7 @@ func TestASessionChoosesHowTheOtherSideEnds(t *testing.T) {
 // Bytes that arrive with the PROXY header reach the session.
 func TestASessionHearsBytesThatCameEarly(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
-	sessions(r, endpoint(t, echo), nil)
+	sessions(r, testkit.Serve(t, echo), nil)
 	c := dial(t, r.serve(t, Listener{ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	mustWrite(t, c, "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"+string(frame('x', []byte("early"))))
 	mustRead(t, c, string(frame('x', []byte("early"))))
@@ -332,7 +332,7 @@ func TestASessionHearsBytesThatCameEarly(t *testing.T) {
 func TestReserveWaitsForMemory(t *testing.T) {
 	r := newRig(t, Config{MemoryBudget: 1 << 20, Loops: 2}, "", Profile{})
 	fed := make(chan *framed, 16)
-	all := sessions(r, endpoint(t, echo), func(f *framed) { f.fed = func() { fed <- f } })
+	all := sessions(r, testkit.Serve(t, echo), func(f *framed) { f.fed = func() { fed <- f } })
 	addr := r.serve(t, Listener{})
 	var list []*framed
 	for range 4 { // on both loops
@@ -373,7 +373,7 @@ func TestReserveWaitsForMemory(t *testing.T) {
 func TestADrainTakesASessionsQuietMoment(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{}, "", Profile{})
-	all := sessions(r, endpoint(t, echo), nil)
+	all := sessions(r, testkit.Serve(t, echo), nil)
 	addr := r.serve(t, Listener{})
 	c := dial(t, addr)
 	f := startedSession(t, all)
@@ -453,7 +453,7 @@ func TestARefundFeedsAFewOfEachParty(t *testing.T) {
 	const waiting, refunds = 100, 100
 	r := newRig(t, Config{MemoryBudget: 1 << 20, Loops: 1}, "", Profile{})
 	fed, told := new(atomic.Int64), make(chan *framed, waiting)
-	all := sessions(r, endpoint(t, echo), func(f *framed) {
+	all := sessions(r, testkit.Serve(t, echo), func(f *framed) {
 		f.fed = func() {
 			fed.Add(1)
 			if f.conn.Reserve(Bulk, 100<<10) {

@@ -15,14 +15,11 @@ import (
 	"penstock/internal/testkit/certs"
 )
 
-// endpointAt is endpoint on a dedicated IP, with the states of its connections
+// endpointAt is testkit.Serve on a dedicated IP, with the states of its connections
 // from /proc/net/tcp.
 func endpointAt(t *testing.T, ip string, serve func(c *net.TCPConn)) (addr string, states func() []string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", ip+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testkit.ListenOn(t, "tcp", ip+":0")
 	testkit.ServeOn(t, ln, func(c net.Conn) {
 		_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 		serve(c.(*net.TCPConn))

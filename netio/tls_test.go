@@ -29,7 +29,7 @@ func terminating(t testing.TB, name string) (Listener, *tls.Config) {
 }
 
 func TestTerminatedTLS(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{IdleTimeout: time.Minute})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{IdleTimeout: time.Minute})
 	routed := r.watch()
 	spec, config := terminating(t, "api.example.com")
 	raw := dial(t, r.serve(t, spec))
@@ -55,7 +55,7 @@ func TestTerminatedTLS(t *testing.T) {
 // forwarded as a reset.
 func TestTruncatedTLSIsAReset(t *testing.T) {
 	end := make(chan error, 1)
-	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 		_, err := io.Copy(c, c)
 		end <- err
 	}), Profile{})
@@ -71,7 +71,7 @@ func TestTruncatedTLSIsAReset(t *testing.T) {
 
 // rule 2: a name without a certificate gets none, not a default one.
 func TestTerminatedTLSWithoutCertificate(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	routed := r.watch()
 	spec, config := terminating(t, "api.example.com")
 	config.ServerName = "other.example.com"
@@ -86,7 +86,7 @@ func TestTerminatedTLSWithoutCertificate(t *testing.T) {
 
 // A listener may close without an alert, for some or all reasons.
 func TestRefusalWithoutAnAlert(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	spec, config := terminating(t, "api.example.com")
 	spec.Alert = func(why Reason) bool { return why != "no_certificate" }
 	config.ServerName = "other.example.com"
@@ -121,7 +121,7 @@ func TestHandshakesThatFail(t *testing.T) {
 			if test.why == HandshakeTimeout {
 				spec.HandshakeTimeout = 150 * time.Millisecond
 			}
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			c := dial(t, r.serve(t, spec))
 			test.client(c)
 			r.wantEnd(t, test.why)
@@ -132,7 +132,7 @@ func TestHandshakesThatFail(t *testing.T) {
 
 // The number of concurrent handshakes is bounded; excess ones are refused.
 func TestTooManyHandshakes(t *testing.T) {
-	r := newRig(t, Config{MaxHandshakes: 1}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{MaxHandshakes: 1}, testkit.Serve(t, echo), Profile{})
 	spec, config := terminating(t, "api.example.com")
 	addr := r.serve(t, spec)
 	slow := dial(t, addr)
@@ -154,7 +154,7 @@ func TestTooManyHandshakes(t *testing.T) {
 // Stalled handshakes from one address, up to the limit, do not block other
 // addresses.
 func TestHandshakesOfOneAddressKeepNobodyOut(t *testing.T) {
-	r := newRig(t, Config{MaxHandshakes: 16}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{MaxHandshakes: 16}, testkit.Serve(t, echo), Profile{})
 	spec, config := terminating(t, "api.example.com")
 	spec.HandshakeTimeout = time.Hour
 	addr := r.serve(t, spec)
@@ -177,7 +177,7 @@ func TestHandshakesOfOneAddressKeepNobodyOut(t *testing.T) {
 func TestTLSTowardsTheEndpoint(t *testing.T) {
 	own := certs.SelfSigned("db.example.com")
 	headers := make(chan string, 10)
-	to := endpoint(t, func(c *net.TCPConn) {
+	to := testkit.Serve(t, func(c *net.TCPConn) {
 		header := make([]byte, len("PROXY TCP4 127.0.0.1 127.0.0.1 "))
 		if _, err := io.ReadFull(c, header); err != nil {
 			return
@@ -230,7 +230,7 @@ func TestTLSTowardsTheEndpoint(t *testing.T) {
 // rule 12: what the header says about TLS terminated here.
 func TestProxyHeaderTellsOfTLS(t *testing.T) {
 	headers := make(chan proxyproto.Header, 1)
-	to := endpoint(t, func(c *net.TCPConn) {
+	to := testkit.Serve(t, func(c *net.TCPConn) {
 		var b []byte
 		for one := make([]byte, 1); ; {
 			if _, err := c.Read(one); err != nil {
@@ -258,7 +258,7 @@ func TestProxyHeaderTellsOfTLS(t *testing.T) {
 
 // TLS termination works behind a PROXY header.
 func TestTerminatedTLSBehindAProxyHeader(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	routed := r.watch()
 	spec, config := terminating(t, "api.example.com")
 	spec.ProxyFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}

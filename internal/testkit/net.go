@@ -13,22 +13,28 @@ import (
 // Listen listens on a free port of 127.0.0.1 until the test ends.
 func Listen(t testing.TB) *net.TCPListener {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	return ListenOn(t, "tcp", "127.0.0.1:0").(*net.TCPListener)
+}
+
+// ListenOn is net.Listen until the test ends.
+func ListenOn(t testing.TB, network, address string) net.Listener {
+	t.Helper()
+	ln, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close() })
-	return ln.(*net.TCPListener)
+	return ln
 }
 
 // Serve listens on a free port of 127.0.0.1, calls serve for each connection in
 // a goroutine of its own and closes the connection afterwards. It returns the
 // address. At the end of the test it closes all connections and waits for the
-// goroutines.
-func Serve(t testing.TB, serve func(net.Conn)) (addr string) {
+// goroutines. Conn is net.Conn or *net.TCPConn.
+func Serve[Conn net.Conn](t testing.TB, serve func(Conn)) (addr string) {
 	t.Helper()
 	ln := Listen(t)
-	ServeOn(t, ln, serve)
+	ServeOn(t, ln, func(conn net.Conn) { serve(conn.(Conn)) })
 	return ln.Addr().String()
 }
 

@@ -355,10 +355,7 @@ type lossy struct {
 
 func newLossy(t *testing.T, to string) *lossy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Listen(t)
 	s := &lossy{addr: l.Addr().String(), conns: map[net.Conn]bool{}}
 	var running sync.WaitGroup
 	t.Cleanup(func() {

@@ -31,29 +31,26 @@ const lifetime = 48 * time.Hour
 type CA struct {
 	PEM  string
 	Pool *x509.CertPool // trusts the CA
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	self Pair
 }
 
 // NewCA makes a CA with this common name.
 func NewCA(name string) *CA {
-	template := template(name)
-	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign
-	template.DNSNames, template.ExtKeyUsage = nil, nil
-	key := newKey()
-	pair := sign(template, template, key, key)
-	return &CA{PEM: pair.Cert, Pool: pair.Pool(), cert: pair.TLS.Leaf, key: key}
+	self := Sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	})
+	return &CA{PEM: self.Cert, Pool: self.Pool(), self: self}
 }
 
 // Issue makes a certificate for clients and servers. Names are DNS names or IP
 // addresses; the first is the common name too.
-func (ca *CA) Issue(names ...string) Pair { return ca.IssueUntil(time.Now().Add(lifetime), names...) }
+func (ca *CA) Issue(names ...string) Pair { return sign(template(names), &ca.self) }
 
 // IssueUntil is Issue with the end of the certificate's life.
 func (ca *CA) IssueUntil(end time.Time, names ...string) Pair {
-	template := template(names...)
-	template.NotAfter = end
-	return sign(template, ca.cert, newKey(), ca.key)
+	c := template(names)
+	c.NotAfter = end
+	return sign(c, &ca.self)
 }
 
 // Server returns the configuration of a server with a certificate for these
@@ -77,11 +74,14 @@ func (ca *CA) Client(server string, names ...string) *tls.Config {
 
 // SelfSigned makes a certificate that is its own CA.
 func SelfSigned(names ...string) Pair {
-	template := template(names...)
-	template.IsCA, template.KeyUsage = true, x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign
-	key := newKey()
-	return sign(template, template, key, key)
+	c := template(names)
+	c.IsCA, c.KeyUsage = true, x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign
+	return Sign(c)
 }
+
+// Sign makes a certificate from a template, signed by itself. It sets the
+// serial number and, unless the template has them, the times.
+func Sign(template *x509.Certificate) Pair { return sign(template, nil) }
 
 // Pair is a certificate with its private key.
 type Pair struct {
@@ -106,16 +106,9 @@ func (p Pair) WriteFiles(dir string) (cert, key string, err error) {
 	return cert, key, os.WriteFile(key, []byte(p.Key), 0o600)
 }
 
-func newKey() *ecdsa.PrivateKey {
-	return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-}
-
-func template(names ...string) *x509.Certificate {
-	now := time.Now()
+func template(names []string) *x509.Certificate {
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: names[0]},
-		NotBefore: now.Add(-lifetime), NotAfter: now.Add(lifetime), BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature,
+		Subject: pkix.Name{CommonName: names[0]}, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	for _, name := range names {
@@ -128,8 +121,23 @@ func template(names ...string) *x509.Certificate {
 	return c
 }
 
-func sign(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) Pair {
-	der := must(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey))
+// sign signs a template with the key of an issuer, or with its own if there is
+// none.
+func sign(template *x509.Certificate, issuer *Pair) Pair {
+	now := time.Now()
+	template.SerialNumber = big.NewInt(now.UnixNano())
+	if template.NotBefore.IsZero() {
+		template.NotBefore = now.Add(-lifetime)
+	}
+	if template.NotAfter.IsZero() {
+		template.NotAfter = now.Add(lifetime)
+	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	parent, signer := template, any(key)
+	if issuer != nil {
+		parent, signer = issuer.TLS.Leaf, issuer.TLS.PrivateKey
+	}
+	der := must(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer))
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))})
 	return Pair{Cert: string(cert), Key: string(text), TLS: must(tls.X509KeyPair(cert, text))}
