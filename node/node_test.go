@@ -108,7 +108,7 @@ spec: {endpoints: [{address: "127.0.0.1:1"}]}
 // TestEarlyResetsEject: an endpoint that accepts connections and resets them
 // before its first byte is ejected.
 func TestEarlyResetsEject(t *testing.T) {
-	bad := testkit.Serve(t, func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) })
+	bad := testkit.Serve(t, func(c *net.TCPConn) { c.SetLinger(0) })
 	good := nodetest.NewBackend(t, "good")
 	n := startNode(t, fmt.Sprintf(`
 kind: Listener
@@ -161,11 +161,7 @@ spec: {address: "%s", service: apps}
 
 func TestUnixSocketsOnBothSides(t *testing.T) {
 	dir := t.TempDir()
-	ln, err := net.Listen("unix", filepath.Join(dir, "b.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	testkit.ServeOn(t, ln, func(c net.Conn) { io.WriteString(c, "unix\n") })
+	testkit.ServeOn(t, testkit.ListenOn(t, "unix", filepath.Join(dir, "b.sock")), func(c net.Conn) { io.WriteString(c, "unix\n") })
 	n := startNode(t, fmt.Sprintf(`
 kind: Listener
 name: edge

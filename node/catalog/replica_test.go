@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/internal/testkit"
 	"penstock/routing/resource"
 )
 
@@ -24,10 +25,7 @@ func (loneStream) Dial(string, time.Duration) (net.Conn, error) {
 func TestCatalogOnTheReplicatedStore(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *consensus.Replica {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := testkit.Listen(t)
 		r, err := consensus.Open(consensus.Config{ID: "a", Dir: dir, Streams: loneStream{l}, Heartbeat: 50 * time.Millisecond, NoSync: true})
 		if err != nil {
 			t.Fatal(err)

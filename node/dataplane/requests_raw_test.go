@@ -25,12 +25,8 @@ type rawServer struct {
 
 func newRawServer(t *testing.T) *rawServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Listen(t)
 	s := &rawServer{addr: l.Addr().String(), got: make(chan string, 100), l: l}
-	t.Cleanup(func() { l.Close() })
 	s.open.Go(func() {
 		for {
 			c, err := l.Accept()

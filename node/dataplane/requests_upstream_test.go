@@ -287,10 +287,7 @@ func TestRequestsAreBounded(t *testing.T) {
 
 // A service with proxyProtocol gets a PROXY header with the client of each request.
 func TestRequestsWithAPROXYHeader(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Listen(t)
 	seen := make(chan string, 10)
 	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Second}
 	ended := make(chan struct{})

@@ -48,10 +48,7 @@ func ServeBackend(t *testing.T, name string, config *tls.Config) *Backend {
 // ServeBackendAt starts a Backend at an address.
 func ServeBackendAt(t *testing.T, name, address string, config *tls.Config) *Backend {
 	t.Helper()
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testkit.ListenOn(t, "tcp", address)
 	if config != nil {
 		ln = tls.NewListener(ln, config)
 	}
