@@ -16,9 +16,6 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// patience bounds each wait of a test; it allows for a busy machine.
-const patience = 5 * time.Minute
-
 // scratch is a folder that is removed at the end of the run.
 var scratch string
 
@@ -139,18 +136,4 @@ func requirePeer(t testing.TB, name string) string {
 		must(t, fmt.Errorf("%s: %w", name, realkafka.ErrMissing))
 	}
 	return path
-}
-
-// waitFor polls until holds returns true.
-func waitFor(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for !holds() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("waited %v for %s", patience, what)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
