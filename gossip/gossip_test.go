@@ -33,11 +33,7 @@ func TestMembersSeeEachOther(t *testing.T) {
 	if err := all[0].SetMeta(meta); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-changed:
-	case <-time.After(time.Minute):
-		t.Fatal("a change of meta data is not announced")
-	}
+	testkit.Receive(t, "the announcement of a change of meta data", changed)
 	testkit.WaitFor(t, "the zone is seen", func() bool { return all[2].see("a").Zone == "z" })
 }
 
@@ -247,13 +243,8 @@ func TestOwnClaimIsNoConflict(t *testing.T) {
 	n.queueConflict(conflictSign{claim: claim{ID: "other", Addr: "127.0.0.1:1", Meta: Meta{Instance: "x"}}})
 	// Handled after the others, by the same goroutine.
 	n.queueConflict(conflictSign{claim: claim{ID: "a", Addr: "127.0.0.1:2", Meta: Meta{Instance: "y"}}})
-	select {
-	case m := <-told:
-		if m.Addr != "127.0.0.1:2" {
-			t.Errorf("conflict reported with %+v", m)
-		}
-	case <-time.After(time.Minute):
-		t.Error("no conflict reported with the other process")
+	if m := testkit.Receive(t, "the report of a conflict with the other process", told); m.Addr != "127.0.0.1:2" {
+		t.Errorf("conflict reported with %+v", m)
 	}
 }
 

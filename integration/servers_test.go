@@ -95,13 +95,7 @@ func (g *manualServer) addr() string { return g.l.Addr().String() }
 // accept waits for the next connection.
 func (g *manualServer) accept() *net.TCPConn {
 	g.t.Helper()
-	select {
-	case c := <-g.accepted:
-		return c
-	case <-time.After(testkit.Patience):
-		g.t.Fatal("nobody came to the endpoint")
-		return nil
-	}
+	return testkit.Receive(g.t, "a connection to the endpoint", g.accepted)
 }
 
 // acceptReading waits for a connection that begins with this text. It skips

@@ -80,11 +80,7 @@ func TestClientResetIsToldToAnEndpointThatNeverReads(t *testing.T) {
 	}
 	reset(t, c)
 	r.wantEnd(t, ClientReset)
-	select {
-	case <-gone:
-	case <-time.After(testkit.Patience):
-		t.Error("the endpoint was not told")
-	}
+	testkit.Receive(t, "the endpoint to be told", gone)
 }
 
 // rule 7: bytes that a slow reader takes out of the kernel's buffer count as

@@ -146,18 +146,9 @@ func sessions(r *rig, to string, change func(*framed)) <-chan *framed {
 // startedSession waits for the next session to start.
 func startedSession(t testing.TB, all <-chan *framed) *framed {
 	t.Helper()
-	deadline := time.After(testkit.Patience)
-	select {
-	case f := <-all:
-		select {
-		case <-f.started:
-			return f
-		case <-deadline:
-		}
-	case <-deadline:
-	}
-	t.Fatal("no session began")
-	return nil
+	f := testkit.Receive(t, "a session", all)
+	testkit.Receive(t, "the start of the session", f.started)
+	return f
 }
 
 func frame(mark byte, body []byte) []byte {

@@ -93,7 +93,12 @@ func ServeHTTP(t testing.TB, h http.HandlerFunc) (addr string) {
 // the kernel gives it to nobody else; SO_REUSEADDR lets the test listen anyway.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	syscall.ForkLock.RLock() // no process of the test inherits the socket
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,6 +52,19 @@ func Poll(limit time.Duration, cond func() bool) bool {
 	}
 }
 
+// Receive waits for a value of a channel, or for its end. It fails the test if
+// that takes longer than Patience.
+func Receive[T any](t testing.TB, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(Patience):
+		t.Fatalf("timed out after %v: %s", Patience, what)
+		panic("unreachable")
+	}
+}
+
 // Parallel sets how many parallel tests run at once, unless -parallel does. It
 // is for packages whose tests mostly wait for timers or processes, so that more
 // of them can run than there are processors. TestMain calls it first.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -62,11 +63,7 @@ func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
 			if _, err := small.Write(frame); err != nil {
 				t.Fatal(err)
 			}
-			select {
-			case <-heard:
-			case <-time.After(testkit.Patience):
-				t.Error("the frame of another address got no memory")
-			}
+			testkit.Receive(t, "memory for the frame of another address", heard)
 			service, heard := listener(t)
 			r.mu.Lock()
 			r.plain, r.targets["tls"] = true, service
@@ -78,11 +75,7 @@ func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
 			for i := range 20 {
 				c := dialFrom(t, "127.0.0.10", r.Listeners()[1].Address)
 				go func() { _ = tls.Client(c, &tls.Config{ServerName: "api.example.com"}).Handshake() }()
-				select {
-				case <-heard:
-				case <-time.After(testkit.Patience):
-					t.Fatalf("hello %d was not routed", i)
-				}
+				testkit.Receive(t, fmt.Sprintf("hello %d to be routed", i), heard)
 			}
 		})
 	}

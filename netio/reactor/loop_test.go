@@ -48,11 +48,7 @@ func do(t testing.TB, l *Loop, fn func()) {
 	if !l.Post(func() { fn(); close(done) }) {
 		t.Fatal("the loop has ended")
 	}
-	select {
-	case <-done:
-	case <-time.After(testkit.Patience):
-		t.Fatal("the loop is stuck")
-	}
+	testkit.Receive(t, "the loop to run a function", done)
 }
 
 // until asks on the loop until cond holds.
@@ -197,13 +193,7 @@ func pair(t testing.TB, l *Loop) (*peer, *net.TCPConn) {
 		ch <- p
 	})
 	c := dialTCP(t, addr)
-	select {
-	case p := <-ch:
-		return p, c
-	case <-time.After(testkit.Patience):
-		t.Fatal("not accepted")
-		return nil, nil
-	}
+	return testkit.Receive(t, "the connection to be accepted", ch), c
 }
 
 // echo serves connections that send back what they get, and end when it ends.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"penstock/internal/testkit"
 	"penstock/netio/reactor"
@@ -96,11 +95,7 @@ func TestClientOverSockets(t *testing.T) {
 		}
 		sock.Dial(netip.MustParseAddrPort(l.Addr().String()), reactor.TCPOptions{})
 	})
-	select {
-	case <-done:
-	case <-time.After(testkit.Patience):
-		t.Fatal("nothing came back")
-	}
+	testkit.Receive(t, "the echo", done)
 	if !bytes.Equal(own.got, want) {
 		t.Fatal("bytes differ")
 	}

@@ -118,11 +118,7 @@ func (l *fakeLoop) until(t testing.TB, what string, met func() bool) {
 	t.Helper()
 	c := &condition{met: met, done: make(chan struct{})}
 	l.Post(func() { l.conds = append(l.conds, c) })
-	select {
-	case <-c.done:
-	case <-time.After(testkit.Patience):
-		t.Fatalf("waited in vain for: %s", what)
-	}
+	testkit.Receive(t, what, c.done)
 }
 
 // memStream is one end of a connection in memory, on a loop. The peer's bytes

@@ -82,13 +82,7 @@ func (r *rig) planned(change func(*web.Disposition), addresses ...string) chan e
 
 func (r *rig) await(done chan ended) ended {
 	r.t.Helper()
-	select {
-	case e := <-done:
-		return e
-	case <-time.After(testkit.Patience):
-		r.t.Fatal("the request does not end")
-		return ended{}
-	}
+	return testkit.Receive(r.t, "the request to end", done)
 }
 
 // A plan's timeout holds whatever the client does: one that sends its body
@@ -340,7 +334,10 @@ func TestADeadConnectionIsLeft(t *testing.T) {
 			if resp, _ := r.do("GET", "/", ""); resp.status != http.StatusGatewayTimeout {
 				t.Errorf("the first request got %d", resp.status)
 			}
-			testkit.WaitFor(t, "an answer by another connection", func() bool { resp, _ := r.do("GET", "/", ""); return resp.status == http.StatusOK })
+			testkit.WaitFor(t, "an answer by another connection", func() bool {
+				resp, _ := r.do("GET", "/", "")
+				return resp.status == http.StatusOK
+			})
 		})
 	}
 }
@@ -517,13 +514,8 @@ func cancelRequests(t *testing.T, server, client *tls.Config) {
 				profile.Close()
 			}
 			_ = conn.Close()
-			select {
-			case err := <-ends:
-				if !errors.Is(err, c.want) {
-					t.Errorf("the endpoint's connection ends with %v, want %v", err, c.want)
-				}
-			case <-time.After(testkit.Patience):
-				t.Error("the endpoint's connection stays")
+			if err := testkit.Receive(t, "the end of the endpoint's connection", ends); !errors.Is(err, c.want) {
+				t.Errorf("the endpoint's connection ends with %v, want %v", err, c.want)
 			}
 		})
 	}
