@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"penstock/cmd/cli"
-	"penstock/integration/process"
 	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 	"penstock/node/api"
 )
 
@@ -47,9 +47,7 @@ var build = sync.OnceValues(func() (string, error) {
 var built string // folder of the binary
 
 func TestMain(m *testing.M) {
-	if err := process.AtOnce("4"); err != nil {
-		panic(err)
-	}
+	testkit.Parallel("4")
 	for _, env := range []string{"PENSTOCK_ADDR", "PENSTOCK_TOKEN"} { // commands run in this process
 		os.Unsetenv(env)
 	}

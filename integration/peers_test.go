@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/integration/process"
 	"penstock/internal/testkit"
 	"penstock/internal/testkit/certs"
+	"penstock/internal/testkit/process"
 )
 
 // requirePeer returns the path of a program that setup.sh installs. If it is

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"penstock/integration/process"
 	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 	"penstock/node/api"
 )
 

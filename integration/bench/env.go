@@ -7,8 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"penstock/integration/process"
 	"penstock/internal/testkit/certs"
+	"penstock/internal/testkit/process"
 )
 
 // env is shared by all proxies: backends, a certificate, the options.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // rounds are the tokens of one GSSAPI login, by side.

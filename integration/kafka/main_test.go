@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
 )
 
 // scratch is a folder that is removed at the end of the run.
@@ -26,10 +26,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	scratch = dir
-	if err := process.AtOnce("4"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	testkit.Parallel("4")
 	code := m.Run()
 	if started {
 		if c, err := shared(); err == nil {

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
 	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // TestEquivalenceThroughPenstock runs every program on virtual clusters without

@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit/process"
 )
 
 // mechanisms returns the mechanisms by which alice logs in.

@@ -15,9 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
 	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // Topics of Kafka's word count example.

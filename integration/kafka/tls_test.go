@@ -11,9 +11,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
 	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // issued writes a certificate and its key to one file each, and both to a

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
 	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // built is the Penstock binary, built once, with the race detector if the tests

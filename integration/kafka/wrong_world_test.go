@@ -14,9 +14,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
 	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // wrongWorld is a node in front of real brokers, for clients that send invalid

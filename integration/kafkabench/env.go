@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit/process"
 )
 
 // partitions is the number of partitions of each topic.

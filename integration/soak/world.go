@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"penstock/integration/process"
 	"penstock/internal/testkit/certs"
+	"penstock/internal/testkit/process"
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/routing/resource"
