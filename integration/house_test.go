@@ -82,6 +82,7 @@ func TestPackagesKeepToTheirImports(t *testing.T) {
 			case !inside:
 			case target == "node/nodetest" && !test:
 				t.Errorf("%s imports %s, which is for tests", path, target)
+			case strings.HasPrefix(target, "internal/"): // TestImportsPointOneWay checks it
 			case !listed || target == from || test && slices.Contains(forTests, target):
 			case !slices.ContainsFunc(allowed, func(one string) bool { return target == one || strings.HasPrefix(target, one+"/") }):
 				t.Errorf("%s imports %s: %s may import only %v", path, target, from, allowed)
@@ -93,6 +94,12 @@ func TestPackagesKeepToTheirImports(t *testing.T) {
 			t.Errorf("there is no package %s", from)
 		}
 	}
+}
+
+// mayUseTestkit reports whether a file may import internal: tests, measurements
+// and what tests of node share.
+func mayUseTestkit(path string) bool {
+	return strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "integration/") || strings.HasPrefix(path, "node/nodetest/")
 }
 
 func TestImportsPointOneWay(t *testing.T) {
@@ -111,10 +118,13 @@ func TestImportsPointOneWay(t *testing.T) {
 			}
 			checked++
 			other := strings.SplitN(target, "/", 2)[0]
-			if other == "internal" && strings.HasSuffix(path, "_test.go") {
-				continue
-			}
-			if other != room && !slices.Contains(allowed, other) {
+			switch {
+			case other == room:
+			case other == "internal":
+				if !mayUseTestkit(path) {
+					t.Errorf("%s imports %s, which is for tests", path, target)
+				}
+			case !slices.Contains(allowed, other):
 				t.Errorf("%s imports %s: %s may import only %v", path, target, room, allowed)
 			}
 		}
@@ -148,7 +158,7 @@ func TestFilesAndFunctionsStayShort(t *testing.T) {
 
 func TestNoTestSleeps(t *testing.T) {
 	forEachGoFile(t, func(path string, file *ast.File, fset *token.FileSet) {
-		if !strings.HasSuffix(path, "_test.go") {
+		if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "internal/") && !strings.HasPrefix(path, "node/nodetest/") {
 			return
 		}
 		ast.Inspect(file, func(n ast.Node) bool {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"penstock/internal/testkit"
 	"penstock/netio"
 	"penstock/routing"
 )
@@ -39,7 +40,7 @@ func (s *stage) at(port int) string {
 // looked waits for the first look at a cluster.
 func (s *stage) looked(brokers int) {
 	s.t.Helper()
-	eventually(s.t, "the brokers are looked up", func() bool {
+	testkit.WaitFor(s.t, "the brokers are looked up", func() bool {
 		w, ok := s.proxy.Watched("big")
 		return ok && len(w.Brokers) == brokers
 	})
@@ -70,7 +71,7 @@ func TestWhoComesBeforeItsBrokerIsKnownWaits(t *testing.T) {
 		t.Errorf("the bootstrap and the brokers have %v connections, want one at the last of three", got)
 	}
 	c.Close()
-	eventually(t, "it is counted no more", func() bool { return !slices.Contains(connections(), 1) })
+	testkit.WaitFor(t, "it is counted no more", func() bool { return !slices.Contains(connections(), 1) })
 }
 
 // One that does not exist is waited for until a look has not found it.
@@ -81,7 +82,7 @@ func TestWhoComesForNoBrokerIsTurnedAway(t *testing.T) {
 	s.looked(1)
 	before, _ := s.proxy.Watched("big")
 	refused(t, s.at(9199))
-	eventually(t, "the connection has ended", func() bool { return s.ends(netio.Reason(routing.NoEndpoint)) == 1 })
+	testkit.WaitFor(t, "the connection has ended", func() bool { return s.ends(netio.Reason(routing.NoEndpoint)) == 1 })
 	if after, _ := s.proxy.Watched("big"); !after.At.After(before.At) {
 		t.Error("nobody has looked")
 	}
@@ -129,7 +130,7 @@ func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
 	s.apply(oneBroker("kafka.test:"+port, ""))
 	address := s.listen(nil, "one")["one"]
 	c := dial(t, address)
-	eventually(t, "the client waits", func() bool {
+	testkit.WaitFor(t, "the client waits", func() bool {
 		list := s.engine.Connections(1)
 		return len(list) == 1 && list[0].Phase == "waiting"
 	})

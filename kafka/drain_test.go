@@ -1,14 +1,8 @@
 package kafka
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"math/big"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/kafka/model"
 	"penstock/netio"
 )
@@ -136,7 +132,7 @@ func TestWhoIsSentAwayGetsTheAnswerFirst(t *testing.T) {
 	if !c.closed() {
 		t.Error("the connection was reset, want an end in order")
 	}
-	eventually(t, "the version is let go", func() bool { return over(v) })
+	testkit.WaitFor(t, "the version is let go", func() bool { return over(v) })
 }
 
 // Many leave one after the other, evenly over the window of their cluster.
@@ -154,7 +150,7 @@ func TestTheyLeaveOverTheWindow(t *testing.T) {
 	begun := time.Now()
 	s.remove("VirtualCluster", "t1")
 	for i := range n {
-		eventually(t, fmt.Sprintf("%d have left", i+1), func() bool { return s.ends(netio.Drained) > i })
+		testkit.WaitFor(t, fmt.Sprintf("%d have left", i+1), func() bool { return s.ends(netio.Drained) > i })
 		if took, due := time.Since(begun), window*time.Duration(i)/n; took < due {
 			t.Errorf("connection %d left after %v, due %v", i, took, due)
 		}
@@ -176,7 +172,7 @@ func TestWhoIsNotLetInIsNotLedOn(t *testing.T) {
 	}})
 	// The engine hears of the certificate; to the proxy TLS is the listener's.
 	s.apply(oneBroker(k.ListenAddrs()[0], ""))
-	config := selfSigned(t)
+	config := selfSigned()
 	address := s.listen(config, "one")["one"]
 	secured := func() (*tls.Conn, error) {
 		raw := dial(t, address)
@@ -193,7 +189,7 @@ func TestWhoIsNotLetInIsNotLedOn(t *testing.T) {
 	if err := (&client{Conn: c, t: t}).versions(); err != nil {
 		t.Fatalf("who is let in: %v", err)
 	}
-	eventually(t, "it is asked", func() bool { return len(asked) == 1 })
+	testkit.WaitFor(t, "it is asked", func() bool { return len(asked) == 1 })
 	if got := <-asked; got != "t1" {
 		t.Errorf("asked for %s", got)
 	}
@@ -203,45 +199,20 @@ func TestWhoIsNotLetInIsNotLedOn(t *testing.T) {
 			t.Error("who is not let in gets an answer")
 		}
 	}
-	eventually(t, "it is closed for its handshake", func() bool { return s.ends(netio.HandshakeFailed) == 1 })
+	testkit.WaitFor(t, "it is closed for its handshake", func() bool { return s.ends(netio.HandshakeFailed) == 1 })
 }
 
 // selfSigned has a certificate for localhost, and trusts it.
-func selfSigned(t *testing.T) *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}},
-		RootCAs:      pool, MinVersion: tls.VersionTLS12,
-	}
+func selfSigned() *tls.Config {
+	own := certs.SelfSigned("localhost")
+	return &tls.Config{Certificates: []tls.Certificate{own.TLS}, RootCAs: own.Pool(), MinVersion: tls.VersionTLS12}
 }
 
 // A connection that was being made when its cluster went is among nobody's who
 // are sent away: it leaves when it is connected.
 func TestWhoConnectsToAClusterThatIsGoneLeaves(t *testing.T) {
-	config := selfSigned(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
+	config := selfSigned()
+	ln := testkit.Listen(t)
 	s := newStage(t, Config{ClientTLS: func(string, string, *model.PhysicalTLS) *tls.Config {
 		return &tls.Config{RootCAs: config.RootCAs, ServerName: "localhost"}
 	}})
@@ -260,5 +231,5 @@ func TestWhoConnectsToAClusterThatIsGoneLeaves(t *testing.T) {
 	if !c.closed() {
 		t.Error("the connection was reset, want an end in order")
 	}
-	eventually(t, "it has left", func() bool { return s.ends(netio.Drained) == 1 })
+	testkit.WaitFor(t, "it has left", func() bool { return s.ends(netio.Drained) == 1 })
 }

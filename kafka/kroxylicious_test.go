@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/model"
 	"penstock/routing/resource"
 )
@@ -67,7 +68,7 @@ virtualClusters:
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Patience)
 	defer cancel()
 	if err := client.ProduceSync(ctx, &kgo.Record{Topic: "orders", Value: []byte("hello")}).FirstErr(); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package kafka
 import (
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"penstock/internal/testkit"
 	"penstock/netio"
 )
 
@@ -58,19 +58,14 @@ func TestPortsTowardsBrokersAreCounted(t *testing.T) {
 		return func() bool { return maps.Equal(s.proxy.Ports()["t1"], want) }
 	}
 	broker := netip.MustParseAddrPort(k.ListenAddrs()[0])
-	eventually(t, "both are counted", has(map[netip.AddrPort]int64{broker: 2}))
+	testkit.WaitFor(t, "both are counted", has(map[netip.AddrPort]int64{broker: 2}))
 	a.Close()
-	eventually(t, "one is counted", has(map[netip.AddrPort]int64{broker: 1}))
+	testkit.WaitFor(t, "one is counted", has(map[netip.AddrPort]int64{broker: 1}))
 	b.Close()
-	eventually(t, "none is counted", has(nil))
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.Close()
-	s.apply(oneBroker(dead.Addr().String(), ""))
+	testkit.WaitFor(t, "none is counted", has(nil))
+	s.apply(oneBroker(testkit.FreeAddress(t), ""))
 	refused(t, at)
-	eventually(t, "it has failed", func() bool { return s.ends(netio.ConnectRefused) == 1 })
+	testkit.WaitFor(t, "it has failed", func() bool { return s.ends(netio.ConnectRefused) == 1 })
 	if !has(nil)() {
 		t.Errorf("after it failed there are %v", s.proxy.Ports())
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/model"
 	"penstock/netio"
 	"penstock/netio/clienthello"
@@ -22,21 +23,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience is for what happens at once, on a machine that does other things.
-const patience = 5 * time.Minute
-
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !is(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
 
 // stage is a proxy with an engine under it, as a node has it.
 type stage struct {
@@ -161,12 +147,12 @@ type client struct {
 
 func dial(t *testing.T, address string) *client {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := net.DialTimeout("tcp", address, testkit.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(2 * patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(2 * testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return &client{Conn: c, t: t}
@@ -248,12 +234,12 @@ func (c *client) closed() (clean bool) {
 // refused connects where that leads nowhere.
 func refused(t *testing.T, address string) {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := net.DialTimeout("tcp", address, testkit.Patience)
 	if err != nil {
 		return // reset before it was known to be connected
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	(&client{Conn: c, t: t}).closed()

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/internal/testkit"
 	"penstock/netio"
 )
 
@@ -58,7 +59,7 @@ func TestAnotherMappingShowsOnTheSameConnection(t *testing.T) {
 	last := s.virtual("t1")
 	s.remove("VirtualCluster", "t1")
 	c.Close()
-	eventually(t, "the last version is let go", func() bool { return over(last) })
+	testkit.WaitFor(t, "the last version is let go", func() bool { return over(last) })
 }
 
 // The same: what is told in place of an address by the virtual broker, and what
@@ -163,7 +164,7 @@ func TestAnotherTenantIsForNewConnectionsOnly(t *testing.T) {
 	}
 	s.remove("VirtualCluster", "t1")
 	old.Close()
-	eventually(t, "the last version is let go", func() bool { return over(now) })
+	testkit.WaitFor(t, "the last version is let go", func() bool { return over(now) })
 }
 
 // What one more connection than the limit gets is its end, at once and however
@@ -182,9 +183,9 @@ func TestTheLimitOfConnectionsIsOneForAll(t *testing.T) {
 	for range 3 {
 		refused(t, address)
 	}
-	eventually(t, "three are refused", func() bool { return s.ends(netio.LimitConnections) == 3 })
+	testkit.WaitFor(t, "three are refused", func() bool { return s.ends(netio.LimitConnections) == 3 })
 	in[0].Close()
-	eventually(t, "there is proxy for another one", func() bool { return s.ends(netio.ClientFIN) == 1 })
+	testkit.WaitFor(t, "there is proxy for another one", func() bool { return s.ends(netio.ClientFIN) == 1 })
 	dial(t, address).metadata("none")
 	in[1].metadata("none")
 }

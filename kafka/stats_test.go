@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"penstock/internal/testkit"
 	"penstock/routing/resource"
 )
 
@@ -25,7 +26,7 @@ func TestCountersOfARemovedClusterAreLetGo(t *testing.T) {
 	}
 	idle.Close()
 	busy.Close()
-	eventually(t, "its counters are let go", func() bool { return len(s.proxy.Counts()) == 0 })
+	testkit.WaitFor(t, "its counters are let go", func() bool { return len(s.proxy.Counts()) == 0 })
 	s.proxy.clusters.of(v.Life()).open.Add(1) // as a connection by an older table
 	if n := len(s.proxy.Counts()); n != 0 {
 		t.Errorf("%d clusters are counted, want none: it is gone", n)
@@ -72,7 +73,7 @@ func TestAClusterThatComesAgainIsCountedOnce(t *testing.T) {
 		}
 		return by
 	}
-	eventually(t, "all are counted", func() bool {
+	testkit.WaitFor(t, "all are counted", func() bool {
 		by := requests()
 		return by["Metadata"] == 3 && by["ApiVersions"] == 1
 	})

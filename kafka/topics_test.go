@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/filter/topicmetrics"
 )
 
@@ -34,7 +35,7 @@ func TestTopicsAreCountedByTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	const size = 10_000
 	for range 3 {

@@ -1,39 +1,24 @@
 package kafka
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/model"
 )
 
-// logged is a log that a test reads while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+// logged is a log whose lines are counted.
+type logged struct{ testkit.Log }
 
 // lines counts the lines with a text.
-func (l *logged) lines(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
+func (l *logged) lines(text string) int { return strings.Count(l.String(), text) }
 
 // discovering is a virtual cluster with ports for its brokers.
 func discovering(bootstrap, ports, more string) string {
@@ -79,7 +64,7 @@ func TestBrokerWithoutAPortIsHidden(t *testing.T) {
 	if got, want := shown(c.metadata("t")), "brokers [0 1] leaders [0 1 -1] errors [0 0 5]"; got != want {
 		t.Errorf("clients see %s, want %s", got, want)
 	}
-	eventually(t, "a warning in the log", func() bool { return log.lines(`msg="brokers without a virtual address"`) > 0 })
+	testkit.WaitFor(t, "a warning in the log", func() bool { return log.lines(`msg="brokers without a virtual address"`) > 0 })
 	if n := s.proxy.Unplaced()["t1"]; n != 1 {
 		t.Errorf("%d brokers count as hidden, want 1", n)
 	}
@@ -98,7 +83,7 @@ func TestBrokerWithoutAPortIsHidden(t *testing.T) {
 	if got, want := shown(c.metadata("t")), "brokers [0 1 2] leaders [0 1 2] errors [0 0 0]"; got != want {
 		t.Errorf("with one more port clients see %s, want %s", got, want)
 	}
-	eventually(t, "the all-clear in the log", func() bool { return log.lines("every broker has a virtual address again") == 1 })
+	testkit.WaitFor(t, "the all-clear in the log", func() bool { return log.lines("every broker has a virtual address again") == 1 })
 	if n := log.lines(`msg="brokers without a virtual address"`); n != 1 {
 		t.Errorf("%d warnings", n)
 	}
@@ -115,7 +100,7 @@ func TestBrokerWithoutAPortEndsConnectionsWhereThatIsWanted(t *testing.T) {
 	c := dial(t, s.listen(nil, "virtualcluster/t1:9192")["virtualcluster/t1:9192"])
 	c.send(metadata("t"))
 	c.closed()
-	eventually(t, "the reason", func() bool { return s.ends("kafka_unmapped_broker") == 1 })
+	testkit.WaitFor(t, "the reason", func() bool { return s.ends("kafka_unmapped_broker") == 1 })
 }
 
 // Where brokers are listed, the answers that pass tell of those that are not.
@@ -132,7 +117,7 @@ func TestBrokerThatIsNotListedIsHidden(t *testing.T) {
 	if m := c.metadata("none"); m.ControllerID != m.Brokers[0].NodeID {
 		t.Errorf("clients are told of the controller %d, which they do not see", m.ControllerID)
 	}
-	eventually(t, "a warning in the log", func() bool { return log.lines("node 1 has no broker in spec.brokers, at "+at[1]) == 1 })
+	testkit.WaitFor(t, "a warning in the log", func() bool { return log.lines("node 1 has no broker in spec.brokers, at "+at[1]) == 1 })
 	want := []model.Unplaced{{NodeID: 1, Address: at[1]}}
 	if got := s.virtual("t1").Unplaced(); len(got) != 1 || got[0] != want[0] {
 		t.Errorf("hidden are %v, want %v", got, want)
@@ -145,12 +130,7 @@ func TestBrokerThatIsNotListedIsHidden(t *testing.T) {
 
 // An address that is known to refuse is not explained as if it were well.
 func TestExplainTellsOfTheLastFailure(t *testing.T) {
-	free, err := net.Listen("tcp", "127.16.0.1:0") // an IP of its own: nobody else gets the port
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := free.Addr().String()
-	free.Close()
+	at := testkit.FreeAddress(t)
 	s := newStage(t, Config{})
 	s.apply(oneBroker(at, ""))
 	last := func() string {
@@ -161,7 +141,7 @@ func TestExplainTellsOfTheLastFailure(t *testing.T) {
 		t.Errorf("before the first attempt: %s", got)
 	}
 	refused(t, s.listen(nil, "one")["one"])
-	eventually(t, "the failure is told", func() bool {
+	testkit.WaitFor(t, "the failure is told", func() bool {
 		return strings.Contains(last(), "connect to "+at+", to which the last attempt failed ") && strings.Contains(last(), "refused")
 	})
 }

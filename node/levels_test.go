@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"penstock/consensus/store"
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/cluster/record"
-	"penstock/node/nodetest"
 	"penstock/node/ops"
 	"penstock/node/rpc"
 )
@@ -34,7 +34,7 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		cancel()
 		n.Stop(ctx)
 	})
-	nodetest.WaitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
+	testkit.WaitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
 	const id = "00000000000000000000000000000001"
 	note := func(level int) {
 		t.Helper()
@@ -61,11 +61,7 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		_, err = rpc.Call[api.ApplyResult](ctx, c, api.MethodApply, api.ApplyRequest{Documents: [][]byte{[]byte(text)}})
 		return err
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0") // a Gateway is accepted although it cannot listen
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
+	taken := testkit.Listen(t) // a Gateway is accepted although it cannot listen
 	const tcp = "kind: MeshTCPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, " +
 		"rules: [{default: {backendRefs: [{kind: MeshService, name: b}]}}]}]}\n"
 	for name, text := range map[string]string{

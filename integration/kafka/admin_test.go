@@ -8,6 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 func adminPrograms() []program {
@@ -22,7 +24,7 @@ func adminPrograms() []program {
 // ask sends a request as franz-go routes it, and records the masked answer.
 func (r *run) ask(cl *kgo.Client, req kmsg.Request) kmsg.Response {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	ctx, cancel := context.WithTimeout(r.ctx, testkit.Patience)
 	defer cancel()
 	resp, err := cl.Request(ctx, req)
 	if err != nil {
@@ -236,7 +238,7 @@ func brokersAndFolders(r *run) {
 	}
 	for id := range 3 {
 		// Each broker creates its replicas asynchronously.
-		waitFor(r.t, fmt.Sprintf("broker %d to keep both partitions (%s)", id, r.name), func() bool { return kept(id) == 2 })
+		testkit.WaitFor(r.t, fmt.Sprintf("broker %d to keep both partitions (%s)", id, r.name), func() bool { return kept(id) == 2 })
 		r.say("broker %d keeps %d partitions", id, kept(id))
 	}
 }
@@ -248,13 +250,13 @@ func reassignments(r *run) {
 	move.Assign(topic, 0, []int32{2, 0})
 	moved, err := adm.AlterPartitionAssignments(r.ctx, move)
 	r.say("moved: %v, %v", moved.Error(), err)
-	waitFor(r.t, "the partition to have moved", func() bool {
+	testkit.WaitFor(r.t, "the partition to have moved", func() bool {
 		d, err := adm.ListTopics(r.ctx, topic)
 		return err == nil && fmt.Sprint(d[topic].Partitions[0].Replicas) == "[2 0]" && len(d[topic].Partitions[0].ISR) == 2
 	})
 	some := kadm.TopicsSet{}
 	some.Add(topic, 0)
-	waitFor(r.t, "the election to be needless", func() bool {
+	testkit.WaitFor(r.t, "the election to be needless", func() bool {
 		_, err := adm.ElectLeaders(r.ctx, kadm.ElectPreferredReplica, some)
 		d, listed := adm.ListTopics(r.ctx, topic)
 		return err == nil && listed == nil && d[topic].Partitions[0].Leader == 2

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
 )
 
 // TestOtherClients runs the programs of librdkafka, Java and kafkajs: in the
@@ -41,7 +42,7 @@ func TestOtherClients(t *testing.T) {
 // runProgram runs a program to completion and returns its output.
 func (r *run) runProgram(in string, environment []string, name string, args ...string) string {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	ctx, cancel := context.WithTimeout(r.ctx, testkit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, requirePeer(r.t, name), args...)
 	var out, errs bytes.Buffer
@@ -172,7 +173,7 @@ type tools struct {
 }
 
 func newTools(r *run) *tools {
-	ctx, cancel := context.WithTimeout(r.t.Context(), 5*patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 5*testkit.Patience)
 	r.t.Cleanup(cancel)
 	r.ctx = ctx
 	file, machine := r.javaConfig()

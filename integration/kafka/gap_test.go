@@ -11,8 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // gapWorld is a node with one TLS listener in front of two fake brokers; topic
@@ -60,7 +61,7 @@ func TestJavaOutlastsAGap(t *testing.T) {
 			}()
 			<-w.fetches
 			gap.remove(w)
-			waitFor(t, "Java to be refused three times", func() bool {
+			testkit.WaitFor(t, "Java to be refused three times", func() bool {
 				select {
 				case r := <-done:
 					t.Fatalf("Java gave up: %v\n%s", r.err, r.out)

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 func groupPrograms() []program {
@@ -55,7 +57,7 @@ func (r *run) join(group, topic string, more ...kgo.Opt) *member {
 func (r *run) take(n int, members ...*member) []*kgo.Record {
 	r.t.Helper()
 	var got []*kgo.Record
-	waitFor(r.t, fmt.Sprintf("%d records of the group (%s)", n, r.name), func() bool {
+	testkit.WaitFor(r.t, fmt.Sprintf("%d records of the group (%s)", n, r.name), func() bool {
 		for _, m := range members {
 			for len(m.seen) > 0 && len(got) < n {
 				got = append(got, <-m.seen)
@@ -75,7 +77,7 @@ func (r *run) assigned(group string, members int, partitions int) {
 	adm := kadm.NewClient(cl)
 	var shares []int
 	var state string
-	waitFor(r.t, fmt.Sprintf("%s to have %d members (%s)", group, members, r.name), func() bool {
+	testkit.WaitFor(r.t, fmt.Sprintf("%s to have %d members (%s)", group, members, r.name), func() bool {
 		shares, state = nil, ""
 		if d, err := adm.DescribeGroups(r.ctx, group); err == nil && d[group].Err == nil {
 			state = d[group].State
@@ -264,7 +266,7 @@ func shareGroup(r *run) {
 	// Release one record in four once, and reject one in ten.
 	c := r.client(kgo.ShareGroup(name), kgo.ConsumeTopics(topic))
 	released, accepted, rejected := map[string]int{}, map[string]bool{}, map[string]bool{}
-	waitFor(r.t, "all shared records ("+r.name+")", func() bool {
+	testkit.WaitFor(r.t, "all shared records ("+r.name+")", func() bool {
 		ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
 		defer cancel()
 		c.PollFetches(ctx).EachRecord(func(rec *kgo.Record) {

@@ -10,7 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // rounds are the tokens of one GSSAPI login, by side.
@@ -35,32 +36,20 @@ func randomRounds(seed uint64) rounds {
 // gssapiBroker is a broker that supports only logins: it sends the given
 // tokens, and forwards those that it receives to got.
 type gssapiBroker struct {
-	net.Listener
+	addr string
 	send [][]byte
 	got  chan []byte
 }
 
 func startGSSAPI(t *testing.T, send [][]byte) *gssapiBroker {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
-	b := &gssapiBroker{Listener: l, send: send, got: make(chan []byte, 1000)}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go b.serve(c)
-		}
-	}()
+	b := &gssapiBroker{send: send, got: make(chan []byte, 1000)}
+	b.addr = testkit.Serve(t, b.serve)
 	return b
 }
 
 // serve answers the requests of one connection.
 func (b *gssapiBroker) serve(conn net.Conn) {
-	defer conn.Close()
 	c := &rawConn{Conn: conn}
 	for round := 0; ; {
 		frame, err := c.readFrame() // a request starts differently, but also has a length
@@ -141,9 +130,9 @@ spec:
   physicalClusterRef: big
   filters: [{type: MultiTenant, config: {tenantKey: opaque}}]
   brokers: [{name: v0, endpointRef: tenant, physicalBrokerRef: b0}]
-`, b.Addr().String(), ports[0], ports[1]), ports...)
+`, b.addr, ports[0], ports[1]), ports...)
 	for i, name := range []string{"direct", "plain", "tenant"} {
-		g := target{name: name, bootstrap: []string{b.Addr().String()}}
+		g := target{name: name, bootstrap: []string{b.addr}}
 		if i > 0 {
 			g.bootstrap = []string{process.Loopback(ports[i-1])}
 		}

@@ -12,12 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
 )
-
-// patience bounds each wait of a test; it allows for a busy machine.
-const patience = 5 * time.Minute
 
 // scratch is a folder that is removed at the end of the run.
 var scratch string
@@ -29,10 +26,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	scratch = dir
-	if err := process.AtOnce("4"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	testkit.Parallel("4")
 	code := m.Run()
 	if started {
 		if c, err := shared(); err == nil {
@@ -139,18 +133,4 @@ func requirePeer(t testing.TB, name string) string {
 		must(t, fmt.Errorf("%s: %w", name, realkafka.ErrMissing))
 	}
 	return path
-}
-
-// waitFor polls until holds returns true.
-func waitFor(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for !holds() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("waited %v for %s", patience, what)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }

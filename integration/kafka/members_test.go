@@ -6,6 +6,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 // TestWhatMembersSayAsTenant: brokers parse the metadata of members of classic
@@ -54,7 +56,7 @@ func takenOver(r *run) {
 	modern.Group, modern.MemberID, modern.RebalanceTimeoutMillis = name, r.called("modern"), 30_000
 	modern.SubscribedTopicNames, modern.Topics = []string{topic}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 	cl := r.client()
-	waitFor(r.t, "the new member to have half of the partitions ("+r.name+")", func() bool {
+	testkit.WaitFor(r.t, "the new member to have half of the partitions ("+r.name+")", func() bool {
 		resp, err := modern.RequestWith(r.ctx, cl)
 		if err != nil || resp.ErrorCode != 0 {
 			r.t.Fatalf("%s: heartbeat: %v, %s", r.name, err, text(resp, r.id))

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // TestEquivalenceThroughPenstock runs every program on virtual clusters without
@@ -66,12 +66,7 @@ const domain = "kafka.example.com"
 // startVirtual starts a node in front of the brokers.
 func startVirtual(t testing.TB, c *realkafka.Cluster) virtual {
 	t.Helper()
-	dir := t.TempDir()
-	pair, err := c.CA.Issue(nil, "*."+domain)
-	must(t, err)
-	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	must(t, os.WriteFile(cert, pair.Cert, 0o600))
-	must(t, os.WriteFile(key, pair.Key, 0o600))
+	cert, key, _ := issued(t, &c.CA, "*."+domain)
 	secured, err := process.FreePorts(1)
 	must(t, err)
 	var text strings.Builder
@@ -128,7 +123,7 @@ spec:
 // waitAnswers waits until a broker answers through the target.
 func waitAnswers(t testing.TB, g target) {
 	t.Helper()
-	waitFor(t, g.name+" to answer", func() bool {
+	testkit.WaitFor(t, g.name+" to answer", func() bool {
 		raw, err := g.raw(t.Context(), g.bootstrap[0])
 		if err != nil {
 			return false

@@ -10,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"penstock/internal/testkit"
 )
 
 // epoch is the timestamp of the first record that programs write.
@@ -88,7 +90,7 @@ func (r *run) consume(topic string, partitions int32, n int, more ...kgo.Opt) {
 // poll returns the next n records of a client.
 func (r *run) poll(c *kgo.Client, n int) []*kgo.Record {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	ctx, cancel := context.WithTimeout(r.ctx, testkit.Patience)
 	defer cancel()
 	var got []*kgo.Record
 	for len(got) < n {
@@ -181,7 +183,7 @@ func transactions(r *run) {
 	r.consume(topic, 2, 6, kgo.FetchIsolationLevel(kgo.ReadUncommitted()))
 
 	adm := r.admin()
-	waitFor(r.t, "the transaction to be complete", func() bool {
+	testkit.WaitFor(r.t, "the transaction to be complete", func() bool {
 		all, err := adm.DescribeTransactions(r.ctx, id)
 		return err == nil && all[id].Err == nil && all[id].State == "CompleteCommit" && all[id].TimeoutMillis == 60_000
 	})
@@ -232,7 +234,7 @@ func exactlyOnce(r *run) {
 		}
 	}
 	adm := r.admin()
-	waitFor(r.t, "the last transaction's offsets", func() bool {
+	testkit.WaitFor(r.t, "the last transaction's offsets", func() bool {
 		committed, err := adm.FetchOffsets(r.ctx, group)
 		sum := int64(0)
 		committed.Each(func(o kadm.OffsetResponse) { sum += o.At })

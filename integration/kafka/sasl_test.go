@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit/process"
 )
 
 // mechanisms returns the mechanisms by which alice logs in.
@@ -54,12 +52,7 @@ func TestSASLThroughPenstock(t *testing.T) {
 // listeners.
 func startSASL(t testing.TB, c *realkafka.Cluster) target {
 	t.Helper()
-	dir := t.TempDir()
-	pair, err := c.CA.Issue(nil, "*."+domain)
-	must(t, err)
-	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	must(t, os.WriteFile(cert, pair.Cert, 0o600))
-	must(t, os.WriteFile(key, pair.Key, 0o600))
+	cert, key, _ := issued(t, &c.CA, "*."+domain)
 	ports, err := process.FreePorts(1)
 	must(t, err)
 	startPenstock(t, fmt.Sprintf(`kind: PhysicalCluster

@@ -6,6 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 // together creates a topic whose partitions are all led by broker 0, and
@@ -29,7 +31,7 @@ func (r *run) together(name string, partitions int32) (topic string, id [16]byte
 	if err != nil || resp.Topics[0].ErrorCode != 0 {
 		r.t.Fatalf("%s: topic %s: %v, %s", r.name, topic, err, r.text(resp))
 	}
-	waitFor(r.t, topic+" to be led", func() bool {
+	testkit.WaitFor(r.t, topic+" to be led", func() bool {
 		meta := kmsg.NewPtrMetadataRequest()
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = &topic
@@ -52,7 +54,7 @@ func (r *run) together(name string, partitions int32) (topic string, id [16]byte
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
 	defer c.Close()
-	waitFor(r.t, topic+" to be served", func() bool {
+	testkit.WaitFor(r.t, topic+" to be served", func() bool {
 		resp, _, err := c.ask(ends(topic, partitions))
 		if err != nil {
 			r.t.Fatalf("%s: %v", r.name, err)
@@ -199,7 +201,7 @@ func byIdentity(r *run) {
 		_, again, at = r.together("identity", 1)
 	}
 	c = r.connect(at)
-	waitFor(r.t, "the old identity to be gone", func() bool {
+	testkit.WaitFor(r.t, "the old identity to be gone", func() bool {
 		meta := kmsg.NewPtrMetadataRequest()
 		meta.Version = 12
 		t := kmsg.NewMetadataRequestTopic()

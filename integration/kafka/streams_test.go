@@ -15,8 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // Topics of Kafka's word count example.
@@ -96,7 +97,7 @@ func wordCount(r *run, look func(app string)) {
 		r.known(cl, topic, partitions)
 	}
 	r.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		if _, err := admin.DeleteTopics(ctx, wordsIn, wordsOut); err != nil {
 			r.t.Error(err)
@@ -193,7 +194,7 @@ func (r *run) ended(p *process.Process, signals ...syscall.Signal) {
 			r.t.Fatal(err)
 		}
 	}
-	if code, err := p.ExitCode(patience); err != nil || code != 0 && code != 128+int(syscall.SIGTERM) {
+	if code, err := p.ExitCode(testkit.Patience); err != nil || code != 0 && code != 128+int(syscall.SIGTERM) {
 		r.t.Errorf("%s: an instance ended with %d, %v", r.name, code, err)
 	}
 }
@@ -231,7 +232,7 @@ func (r *run) streamsGroup(cl *kgo.Client, group string) kmsg.StreamsGroupDescri
 // or more.
 func (r *run) working(cl *kgo.Client, app string, members int) {
 	r.t.Helper()
-	waitFor(r.t, fmt.Sprintf("%d members of %s to work (%s)", members, app, r.name), func() bool {
+	testkit.WaitFor(r.t, fmt.Sprintf("%d members of %s to work (%s)", members, app, r.name), func() bool {
 		g := r.streamsGroup(cl, app)
 		return g.State == "Stable" && len(g.Members) == members &&
 			!slices.ContainsFunc(g.Members, func(m kmsg.StreamsGroupDescribeResponseGroupMember) bool {
@@ -287,7 +288,7 @@ func (r *run) streamsTools(app string) {
 	r.t.Helper()
 	at := strings.Join(r.bootstrap, ",")
 	file, machine := r.javaConfig()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*testkit.Patience)
 	defer cancel()
 	tool := func(args ...string) string {
 		r.t.Helper()
@@ -298,7 +299,7 @@ func (r *run) streamsTools(app string) {
 		}
 		return out
 	}
-	waitFor(r.t, "the group to be empty ("+r.name+")", func() bool { return r.streamsGroup(r.client(), app).State == "Empty" })
+	testkit.WaitFor(r.t, "the group to be empty ("+r.name+")", func() bool { return r.streamsGroup(r.client(), app).State == "Empty" })
 	for l := range strings.Lines(tool("--describe", "--group", app, "--offsets")) {
 		if f := strings.Fields(l); len(f) > 4 && f[0] == app {
 			r.say("offsets: %s", strings.Join(f[:3], " "))

@@ -17,6 +17,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 // TestEquivalenceOfEveryAPI sends requests of each API that the broker offers,
@@ -123,7 +125,7 @@ func (s *sweep) prepare() {
 		if role == "txn" {
 			find.CoordinatorType = 1
 		}
-		waitFor(r.t, "a coordinator of "+key, func() bool {
+		testkit.WaitFor(r.t, "a coordinator of "+key, func() bool {
 			resp, err := find.RequestWith(r.ctx, cl)
 			if err != nil || len(resp.Coordinators) != 1 || resp.Coordinators[0].ErrorCode != 0 {
 				return false
@@ -251,7 +253,7 @@ func (s *sweep) ask(role string, req kmsg.Request) (kmsg.Response, error) {
 func (s *sweep) askAt(at string, req kmsg.Request) (kmsg.Response, []byte, error) {
 	c := s.conns[at]
 	if c == nil {
-		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		ctx, cancel := context.WithTimeout(s.ctx, testkit.Patience)
 		defer cancel()
 		var err error
 		if c, err = s.raw(ctx, at); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
 )
 
 // target is one path to a cluster: direct, through a proxy, as a tenant.
@@ -113,7 +114,7 @@ type run struct {
 }
 
 func newRun(t testing.TB, g target) *run {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Patience)
 	t.Cleanup(cancel)
 	return &run{t: t, ctx: ctx, target: g, id: freshID()}
 }
@@ -209,7 +210,7 @@ func (r *run) eventually(what string, of interface {
 			r.t.Logf("the last answer: %s", last)
 		}
 	}()
-	waitFor(r.t, what+" ("+r.name+")", func() bool {
+	testkit.WaitFor(r.t, what+" ("+r.name+")", func() bool {
 		ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
 		defer cancel()
 		resp, err := of.Request(ctx, req)

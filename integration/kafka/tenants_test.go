@@ -13,12 +13,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 // must sends a request as the victim; the connection must not fail.
 func (v *victim) must(req kmsg.Request) kmsg.Response {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(v.ctx, patience)
+	ctx, cancel := context.WithTimeout(v.ctx, testkit.Patience)
 	defer cancel()
 	resp, err := v.cl.Request(ctx, req)
 	if err != nil {
@@ -36,7 +38,7 @@ func (v *victim) shared() {
 			continue
 		}
 	}()
-	waitFor(v.t, "the share group to have a member", func() bool {
+	testkit.WaitFor(v.t, "the share group to have a member", func() bool {
 		req := kmsg.NewPtrShareGroupDescribeRequest()
 		req.GroupIDs = []string{v.share}
 		resp, err := v.cl.Request(v.ctx, req)
@@ -73,7 +75,7 @@ func (v *victim) guarded() {
 		if !v.hasQuota {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		own := *v.run
 		own.ctx = ctx // the test's context has ended
@@ -153,7 +155,7 @@ func (v *victim) state() string {
 	v.t.Helper()
 	v.lines = nil
 	ask := func(req kmsg.Request) kmsg.Response {
-		ctx, cancel := context.WithTimeout(v.ctx, patience) // a missing answer would look like a change
+		ctx, cancel := context.WithTimeout(v.ctx, testkit.Patience) // a missing answer would look like a change
 		defer cancel()
 		resp, err := v.cl.Request(ctx, req)
 		if err != nil {
@@ -240,7 +242,7 @@ func newAttacker(t *testing.T, w tenancy, v *victim) *attacker {
 	for role, kind := range map[string]int8{"group": 0, "share": 0, "txn": 1} {
 		find := kmsg.NewPtrFindCoordinatorRequest()
 		find.CoordinatorType, find.CoordinatorKey, find.CoordinatorKeys = kind, own, []string{own}
-		waitFor(t, "a coordinator", func() bool {
+		testkit.WaitFor(t, "a coordinator", func() bool {
 			resp, err := find.RequestWith(r.ctx, cl)
 			if err != nil || len(resp.Coordinators) != 1 || resp.Coordinators[0].ErrorCode != 0 {
 				return false
@@ -254,7 +256,7 @@ func newAttacker(t *testing.T, w tenancy, v *victim) *attacker {
 		"a topic's identity": v.topicID[:], "a member": []byte(v.names["MemberID"]),
 	}}
 	// The coordinator is ready when it assigns a producer ID.
-	waitFor(t, "a coordinator that coordinates", func() bool {
+	testkit.WaitFor(t, "a coordinator that coordinates", func() bool {
 		req := request(22, 2).(*kmsg.InitProducerIDRequest)
 		req.TransactionalID, req.TransactionTimeoutMillis = &own, 10_000
 		resp, err := a.ask("txn", req)

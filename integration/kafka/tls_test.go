@@ -11,21 +11,20 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // issued writes a certificate and its key to one file each, and both to a
 // third.
 func issued(t testing.TB, by *realkafka.Authority, names ...string) (cert, key, both string) {
 	t.Helper()
-	pair, err := by.Issue(nil, names...)
+	pair, dir := by.Issue(names...), t.TempDir()
+	cert, key, err := pair.WriteFiles(dir)
 	must(t, err)
-	dir := t.TempDir()
-	cert, key, both = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "both.pem")
-	must(t, os.WriteFile(cert, pair.Cert, 0o600))
-	must(t, os.WriteFile(key, pair.Key, 0o600))
-	must(t, os.WriteFile(both, slices.Concat(pair.Key, pair.Cert), 0o600))
+	both = filepath.Join(dir, "both.pem")
+	must(t, os.WriteFile(both, []byte(pair.Key+pair.Cert), 0o600))
 	return cert, key, both
 }
 
@@ -185,7 +184,7 @@ func (m *mutual) wantNoWay(t *testing.T, g target, listener, reason, says string
 	}
 	t.Logf("the client sees: %v", err)
 	var told string
-	waitFor(t, "a line with "+reason, func() bool {
+	testkit.WaitFor(t, "a line with "+reason, func() bool {
 		log, err := os.ReadFile(m.Log())
 		must(t, err)
 		for l := range strings.Lines(string(log)) {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 // announced returns the length prefix of a frame.
@@ -91,7 +93,7 @@ func (w *wrongWorld) bounds(t *testing.T) {
 	const greeting, most = 8 << 10, 100 << 20
 	send := func(c *rawConn, b []byte) {
 		t.Helper()
-		must(t, c.SetDeadline(time.Now().Add(patience)))
+		must(t, c.SetDeadline(time.Now().Add(testkit.Patience)))
 		_, err := c.Write(b)
 		must(t, err)
 	}
@@ -140,7 +142,7 @@ func (w *wrongWorld) bounds(t *testing.T) {
 // tokens announces login tokens that are too large.
 func (w *wrongWorld) tokens(t *testing.T) {
 	handshake := func() *rawConn {
-		c := &rawConn{Conn: w.connect(t, w.sasl), limit: patience}
+		c := &rawConn{Conn: w.connect(t, w.sasl), limit: testkit.Patience}
 		req := kmsg.NewPtrSASLHandshakeRequest()
 		req.Mechanism, req.Version = "PLAIN", 1
 		resp, _, err := c.ask(req)
@@ -234,7 +236,7 @@ func (w *wrongWorld) correlations(t *testing.T) {
 				req := []kmsg.Request{request(3, 12), request(18, 0), request(22, 4)}[i%3]
 				all = append(all, rawFormat.AppendRequest(nil, req, id)...)
 			}
-			must(t, c.SetDeadline(time.Now().Add(patience)))
+			must(t, c.SetDeadline(time.Now().Add(testkit.Patience)))
 			_, err := c.Write(all)
 			must(t, err)
 			for i, id := range ids {
@@ -256,8 +258,8 @@ func (w *wrongWorld) correlations(t *testing.T) {
 // 0 with an error code, and the connection continues.
 func (w *wrongWorld) newerHello(t *testing.T) {
 	for _, g := range []target{w.plain, w.tenant, w.sasl} {
-		c := &rawConn{Conn: w.connect(t, g), limit: patience}
-		must(t, c.SetDeadline(time.Now().Add(patience)))
+		c := &rawConn{Conn: w.connect(t, g), limit: testkit.Patience}
+		must(t, c.SetDeadline(time.Now().Add(testkit.Patience)))
 		_, err := c.Write(framed(head(18, 99, 5)))
 		must(t, err)
 		frame, err := c.readFrame()
@@ -279,7 +281,7 @@ func (w *wrongWorld) wantCounted(t *testing.T) {
 	t.Helper()
 	got := map[string]int{}
 	// A connection is counted at about the time it is logged.
-	waitFor(t, "the metrics to have all", func() bool {
+	testkit.WaitFor(t, "the metrics to have all", func() bool {
 		clear(got)
 		for _, m := range endedCount.FindAllStringSubmatch(w.metrics(t), -1) {
 			var n int

@@ -14,8 +14,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // wrongWorld is a node in front of real brokers, for clients that send invalid
@@ -84,7 +85,7 @@ func (w *wrongWorld) wantEnd(t *testing.T, c net.Conn, reasons ...string) {
 	local := c.LocalAddr().String()
 	c.Close()
 	var line string
-	waitFor(t, "the line of the access log", func() bool {
+	testkit.WaitFor(t, "the line of the access log", func() bool {
 		if lines := w.endsOf(t, local); len(lines) > w.earlier[local] {
 			line = lines[w.earlier[local]]
 		}

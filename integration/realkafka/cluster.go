@@ -25,7 +25,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 )
 
 // Listener names one of the listeners of every broker.

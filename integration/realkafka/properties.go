@@ -43,7 +43,7 @@ func (b *Broker) write() (string, error) {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return "", err
 	}
-	keystore, err := b.cluster.CA.issue(b.dir, b.IP)
+	keystore, err := b.cluster.CA.keystore(b.dir, b.IP)
 	if err != nil {
 		return "", err
 	}

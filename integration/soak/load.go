@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 )
 
 const patience = 20 * time.Second

@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 )
 
 type options struct {

@@ -1,24 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"strings"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/certs"
+	"penstock/internal/testkit/process"
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/routing/resource"
@@ -32,26 +27,16 @@ const (
 // world holds the backends and generates the configurations.
 type world struct {
 	plainPort, sniPort, tlsPort int
-	certs                       [2]pair // used in alternate turns
+	certs                       [2]certs.Pair // used in alternate turns
 	roots                       *x509.CertPool
 	plain, secure               []net.Listener
 }
 
-type pair struct{ cert, key []byte }
-
 func newWorld() (*world, error) {
 	w := &world{roots: x509.NewCertPool()}
 	for i := range w.certs {
-		p, err := makePair()
-		if err != nil {
-			return nil, err
-		}
-		w.certs[i] = p
-		w.roots.AppendCertsFromPEM(p.cert)
-	}
-	own, err := tls.X509KeyPair(w.certs[0].cert, w.certs[0].key)
-	if err != nil {
-		return nil, err
+		w.certs[i] = certs.SelfSigned(passName, endName)
+		w.roots.AddCert(w.certs[i].TLS.Leaf)
 	}
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // ended by close
@@ -59,7 +44,7 @@ func newWorld() (*world, error) {
 			return nil, err
 		}
 		w.plain = append(w.plain, l)
-		s, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}})
+		s, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{w.certs[0].TLS}})
 		if err != nil {
 			return nil, err
 		}
@@ -95,31 +80,6 @@ func serve(l net.Listener) {
 			_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
 		}()
 	}
-}
-
-func makePair() (pair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return pair{}, err
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()),
-		NotBefore:    time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		DNSNames: []string{passName, endName}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		return pair{}, err
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return pair{}, err
-	}
-	return pair{
-		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
-	}, nil
 }
 
 func (w *world) clientTLS(name string) *tls.Config {
@@ -183,15 +143,15 @@ spec:
 %s  key: |
 %s`, w.plainPort, 10000+turn, w.sniPort, passName, turn, w.tlsPort,
 		[]string{endName, "*.example.com"}[turn%2], 1+turn%10, 1+turn%3,
-		indent(w.certs[turn%2].cert), indent(w.certs[turn%2].key))
+		indent(w.certs[turn%2].Cert), indent(w.certs[turn%2].Key))
 	return b.String()
 }
 
-func indent(text []byte) string {
+func indent(text string) string {
 	var b strings.Builder
-	for line := range bytes.Lines(text) {
+	for line := range strings.Lines(text) {
 		b.WriteString("    ")
-		b.Write(line)
+		b.WriteString(line)
 	}
 	return b.String()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/internal/testkit"
 	"penstock/netio"
 	"penstock/netio/relay"
 )
@@ -54,11 +55,11 @@ func rebootstrapped(ctx context.Context, t *testing.T, opts ...kgo.Opt) (c *clus
 // Rule 15: a real client that is told to bootstrap again goes by itself, long
 // before its connections would be ended, and loses nothing.
 func TestAClientBootstrapsAgain(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	defer cancel()
 	c, cl, produce := rebootstrapped(ctx, t, kgo.SoftwareNameAndVersion("tester", "1"))
 	n := c.told(t)
-	waitFor(t, "all that were told to have ended", func() bool {
+	testkit.WaitFor(t, "all that were told to have ended", func() bool {
 		cl.ForceMetadataRefresh() // it asks whom it likes, seeds as well
 		produce(1)
 		return len(c.room.endings(t, 0)) >= n
@@ -73,7 +74,7 @@ func TestAClientBootstrapsAgain(t *testing.T) {
 
 // Franz-go under its own name is told nothing, and its connections end in time.
 func TestFranzGoIsNotToldToRebootstrap(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	defer cancel()
 	c, cl, produce := rebootstrapped(ctx, t)
 	c.told(t)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/filter"
 	"penstock/kafka/wire"
 	"penstock/netio"
@@ -205,30 +205,6 @@ func TestAReorderBufferWaitsForMemory(t *testing.T) {
 	}
 }
 
-// broker is a scripted one: each connection is served by a function.
-func broker(t testing.TB, serve func(net.Conn)) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				serve(c)
-			})
-		}
-	})
-	t.Cleanup(func() { ln.Close(); wg.Wait() })
-	return ln.Addr().String()
-}
-
 // readFrame reads one.
 func readFrame(c io.Reader) ([]byte, error) {
 	var size [4]byte
@@ -265,7 +241,7 @@ func dialRoom(t testing.TB, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(2 * patience))
+	_ = c.SetDeadline(time.Now().Add(2 * testkit.Patience))
 	return c
 }
 
@@ -277,7 +253,7 @@ func TestASlowConsumerCostsNoMemory(t *testing.T) {
 		body[i] = byte(i >> 12)
 	}
 	r := newRoom(t, Limits{})
-	addr := r.serve(t, "l", broker(t, func(c net.Conn) {
+	addr := r.serve(t, "l", testkit.Serve(t, func(c net.Conn) {
 		if _, err := readFrame(c); err == nil {
 			_, _ = c.Write(sent{keyOf("Fetch"), 4, 1, body}.response())
 			_, _ = io.Copy(io.Discard, c)
@@ -309,13 +285,8 @@ func TestASlowConsumerCostsNoMemory(t *testing.T) {
 // TestBrokersThatCannotBeReached: the client is kept for a moment (rule 16).
 func TestBrokersThatCannotBeReached(t *testing.T) {
 	r := newRoom(t, Limits{ConnectDelay: 150 * time.Millisecond})
-	ln, err := net.Listen("tcp", "127.16.0.1:0") // an IP of its own: nobody else gets the port
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln.Close()
 	begin := time.Now()
-	c := dialRoom(t, r.serve(t, "l", ln.Addr().String()))
+	c := dialRoom(t, r.serve(t, "l", testkit.FreeAddress(t)))
 	_, _ = io.Copy(io.Discard, c)
 	if took := time.Since(begin); took < 100*time.Millisecond {
 		t.Errorf("closed after %v", took)
@@ -335,7 +306,7 @@ func TestWhoTheClientIs(t *testing.T) {
 			c := newCluster(t, Limits{}, nil, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.SeedTopics(1, "t"),
 				kfake.Superuser("PLAIN", "alice", "secret"), kfake.Superuser("SCRAM-SHA-256", "bob", "secret"))
 			cl := c.client(t, kgo.SASL(mechanism), kgo.ClientID("me"), kgo.DefaultProduceTopic("t"), kgo.SoftwareNameAndVersion("tester", "1.2"))
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 			defer cancel()
 			if err := cl.ProduceSync(ctx, kgo.StringRecord("x")).FirstErr(); err != nil {
 				t.Fatal(err)
@@ -343,7 +314,7 @@ func TestWhoTheClientIs(t *testing.T) {
 			cl.Close()
 			name := map[string]string{"PLAIN": "alice", "SCRAM-SHA-256": "bob"}[mechanism.Name()]
 			found := false
-			waitFor(t, "the client's end", func() bool {
+			testkit.WaitFor(t, "the client's end", func() bool {
 				for _, e := range c.room.endings(t, 1) {
 					p := e.peer
 					found = found || p.Principal == name && p.Mechanism == mechanism.Name() && p.ClientID == "me" &&
@@ -362,7 +333,7 @@ func TestWhoTheClientIs(t *testing.T) {
 // nobody notices, and the old one is given back while they go on.
 func TestChainsChangeUnderway(t *testing.T) {
 	c := newCluster(t, Limits{}, []filter.Filter{eager{filter.Whole}}, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	defer cancel()
 	cl := c.client(t, kgo.DefaultProduceTopic("t"), kgo.ProducerLinger(0))
 	chains := [][]filter.Filter{nil, {eager{filter.Walk}}, {eager{filter.Nothing}, eager{filter.Whole}}, {eager{filter.Whole}}}
@@ -392,7 +363,7 @@ func TestChainsChangeUnderway(t *testing.T) {
 // consumes; no client sees an error.
 func TestConnectionsLeaveUnnoticed(t *testing.T) {
 	c := newCluster(t, Limits{}, nil, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	defer cancel()
 	cl := c.client(t, kgo.DefaultProduceTopic("t"), kgo.ConsumeTopics("t"), kgo.FetchMaxWait(50*time.Millisecond))
 	seen := map[string]int{}
@@ -463,7 +434,7 @@ func TestTheMemoryOfAnIdleSession(t *testing.T) {
 		runtime.KeepAlive(conns)
 		return int(after-before) / sessions
 	}
-	direct := broker(t, echoBroker)
+	direct := testkit.Serve(t, echoBroker)
 	r := newRoom(t, Limits{}, eager{filter.Whole})
 	proxied := r.serve(t, "l", direct)
 	use(direct) // warm up
@@ -508,7 +479,7 @@ func BenchmarkExchange(b *testing.B) {
 // that understands nothing and by sessions. Client and broker are in this
 // process and count, too: compare the lines.
 func BenchmarkRoundTrip(b *testing.B) {
-	to := broker(b, echoBroker)
+	to := testkit.Serve(b, echoBroker)
 	body := append([]byte{0, 0, 1, 0, 0, 0, 0}, make([]byte, 1<<10)...)
 	request := sent{keyProduce, 9, 1, body}.request()
 	run := func(b *testing.B, addr string) {

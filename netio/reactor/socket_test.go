@@ -15,6 +15,7 @@ import (
 	"time"
 	"unsafe"
 
+	"penstock/internal/testkit"
 	"penstock/netio/stream"
 )
 
@@ -375,9 +376,7 @@ func TestFewSocketsWaitForTheirPeersEnd(t *testing.T) {
 func TestASocketIsUsedAgainInItsCallbacks(t *testing.T) {
 	l := runLoop(t, Config{})
 	addr := echo(t, l)
-	free, _ := net.Listen("tcp", "127.0.0.1:0")
-	refusing := netip.MustParseAddrPort(free.Addr().String())
-	free.Close()
+	refusing := netip.MustParseAddrPort(testkit.FreeAddress(t))
 	p := &peer{}
 	failures := 0
 	p.onFailed = func(error) {

@@ -10,6 +10,7 @@ import (
 
 	"penstock/consensus/replica"
 	"penstock/consensus/store"
+	"penstock/internal/testkit"
 	"penstock/routing/resource"
 )
 
@@ -25,10 +26,7 @@ func (loneStream) Dial(string, time.Duration) (net.Conn, error) {
 func TestCatalogOnTheReplicatedStore(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *replica.Replica {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := testkit.Listen(t)
 		r, err := replica.Open(replica.Config{ID: "a", Dir: dir, Streams: loneStream{l}, Heartbeat: 50 * time.Millisecond, NoSync: true})
 		if err != nil {
 			t.Fatal(err)

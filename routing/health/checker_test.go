@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/routing/endpoint"
 )
 
@@ -440,7 +441,7 @@ func TestCloseEndsProbes(t *testing.T) {
 // TestConcurrentUse runs sockets, changes and readers together, for the race
 // detector.
 func TestConcurrentUse(t *testing.T) {
-	good, bad := serve(t, silent), serve(t, resets)
+	good, bad := testkit.Serve(t, silent), testkit.Serve(t, resets)
 	c := New(Config{Concurrency: 4})
 	t.Cleanup(c.Close)
 	told := make(chan endpoint.Change, 100_000)

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // A Process is a running program with all its descendants.
@@ -33,7 +35,7 @@ func Start(name, dir string, argv []string, ports ...int) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // ended by stop
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := start(cmd); err != nil {
@@ -71,17 +73,18 @@ func start(cmd *exec.Cmd) error {
 
 // WaitPort waits until the port accepts a connection.
 func WaitPort(port int, limit time.Duration) error {
-	deadline := time.Now().Add(limit)
-	for {
-		c, err := net.DialTimeout("tcp", Loopback(port), time.Second) //nolint:noctx // it has a timeout
+	var last error
+	if !testkit.Poll(limit, func() bool {
+		c, err := net.DialTimeout("tcp", Loopback(port), time.Second)
 		if err == nil {
-			return c.Close()
+			c.Close()
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("port %d does not accept: %w", port, err)
-		}
-		time.Sleep(20 * time.Millisecond)
+		last = err
+		return err == nil
+	}) {
+		return fmt.Errorf("port %d does not accept: %w", port, last)
 	}
+	return nil
 }
 
 // Output returns the last 4000 bytes that the process printed.
@@ -189,8 +192,10 @@ func (p *Process) RSS() int64 {
 func (p *Process) SettledRSS() int64 {
 	last := p.RSS()
 	still := 0
+	sample := time.NewTicker(250 * time.Millisecond)
+	defer sample.Stop()
 	for i := 0; i < 40 && still < 5; i++ {
-		time.Sleep(250 * time.Millisecond)
+		<-sample.C
 		now := p.RSS()
 		if d := now - last; d < 128<<10 && d > -(128<<10) {
 			still++
@@ -232,7 +237,7 @@ func FreePorts(n int) ([]int, error) {
 			break
 		}
 		port := lowest + rand.IntN(highest-lowest)
-		l, err := net.Listen("tcp", Loopback(port)) //nolint:noctx // closed below
+		l, err := net.Listen("tcp", Loopback(port))
 		if err != nil {
 			last = err
 			continue
