@@ -130,7 +130,7 @@ func disjoint(a, b map[string]string) bool {
 func (c *checker) checkWeights(m *member, r *MeshTCPRoute) {
 	for i := range r.To {
 		for j := range r.To[i].Rules {
-			c.checkWeightSum(m, item(item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every connection is closed")
+			c.checkWeightSum(m, Item(Item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every connection is closed")
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (c *checker) checkWeights(m *member, r *MeshTCPRoute) {
 func (c *checker) checkHTTPWeights(m *member, r *MeshHTTPRoute) {
 	for i := range r.To {
 		for j := range r.To[i].Rules {
-			c.checkWeightSum(m, item(item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every request is answered 503")
+			c.checkWeightSum(m, Item(Item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every request is answered 503")
 		}
 	}
 }
@@ -147,11 +147,7 @@ func (c *checker) checkHTTPWeights(m *member, r *MeshHTTPRoute) {
 func (c *checker) checkWeightSum(m *member, rule string, refs []BackendRef, so string) {
 	sum := 0
 	for _, b := range refs {
-		if b.Weight == nil {
-			sum++
-		} else {
-			sum += *b.Weight
-		}
+		sum += b.EffectiveWeight()
 	}
 	if len(refs) > 0 && sum == 0 {
 		c.warn(&m.Object, rule+".default.backendRefs", "all weights are 0: "+so, nil)
@@ -166,7 +162,7 @@ func (c *checker) checkCoverage(m *member, l *Listener) {
 	}
 	c.coverageChecked[m.Key] = true
 	for i := range l.Hosts {
-		c.warnUncovered(m, m, item("spec.hosts", i)+".names", l.Hosts[i].Names)
+		c.warnUncovered(m, m, Item("spec.hosts", i)+".names", l.Hosts[i].Names)
 	}
 	c.set.eachUser(m.Key, func(user *member) {
 		if h, ok := user.Spec.(*Host); ok && !c.coverageChecked[user.Key] {
@@ -184,7 +180,7 @@ func (c *checker) warnUncovered(m, listener *member, path string, names []string
 		if err != nil || c.set.hasCertificateFor(listener.Key, canonical) || !c.knowsCertificates(listener) {
 			continue
 		}
-		c.warn(&m.Object, item(path, i), "no certificate of the listener is valid for this name", name)
+		c.warn(&m.Object, Item(path, i), "no certificate of the listener is valid for this name", name)
 	}
 }
 
@@ -233,7 +229,7 @@ func Admit(objects []Object, now time.Time) Faults {
 				c.fault(o, f.Path, "was not read: the client must send the content, not the file name", f.Name)
 			}
 		}
-		for _, path := range hiddenPaths(o.Spec) {
+		for _, path := range HiddenPaths(o.Spec) {
 			what := path[strings.LastIndexByte(path, '.')+1:]
 			c.fault(o, path, fmt.Sprintf("is hidden, and no stored value can replace it: give the %s instead of %s", what, HiddenSecret), nil)
 		}

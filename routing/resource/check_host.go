@@ -5,7 +5,7 @@ import "penstock/routing/hostname"
 // checkHost checks a Host against its listener and other claims to its names.
 func (c *checker) checkHost(m *member, h *Host) {
 	for i, name := range h.Names {
-		c.checkClaims(m, h.Listener, item("spec.names", i), name, h.ALPN)
+		c.checkClaims(m, h.Listener, Item("spec.names", i), name, h.ALPN)
 	}
 	at := c.set.member(Key{"Listener", h.Listener})
 	if at == nil {
@@ -35,7 +35,7 @@ func (c *checker) checkHostsOf(m *member, l *Listener) {
 	}
 	for i := range l.Hosts {
 		for j, name := range l.Hosts[i].Names {
-			c.checkClaims(m, m.Name, item(item("spec.hosts", i)+".names", j), name, l.Hosts[i].ALPN)
+			c.checkClaims(m, m.Name, Item(Item("spec.hosts", i)+".names", j), name, l.Hosts[i].ALPN)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func (c *checker) checkClaims(m *member, listener, path, name string, alpn []str
 		if owner == m.Key || c.pending[owner] || !x.conflicts(alpn) {
 			continue
 		}
-		if rival == nil || owner.compare(first) < 0 {
+		if rival == nil || owner.Compare(first) < 0 {
 			rival, first = x, owner
 		}
 	}
@@ -73,7 +73,7 @@ func (c *checker) claimPath(owner Key, canonical string, alpn []string) string {
 		note := func(path string, names, alpn []string) {
 			for i, name := range names {
 				if canonical, err := hostname.ParsePattern(name); err == nil {
-					paths[placeKey(canonical, alpn)] = item(path, i)
+					paths[placeKey(canonical, alpn)] = Item(path, i)
 				}
 			}
 		}
@@ -82,7 +82,7 @@ func (c *checker) claimPath(owner Key, canonical string, alpn []string) string {
 			note("spec.names", spec.Names, spec.ALPN)
 		case *Listener:
 			for i := range spec.Hosts {
-				note(item("spec.hosts", i)+".names", spec.Hosts[i].Names, spec.Hosts[i].ALPN)
+				note(Item("spec.hosts", i)+".names", spec.Hosts[i].Names, spec.Hosts[i].ALPN)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ func (w *claimant) Refs() []Ref                                    { return []Re
 
 func (w *claimant) Claims() (all []Claim) {
 	for i, name := range w.names {
-		all = append(all, Claim{Listener: "edge", Name: name, Path: item("spec.names", i)})
+		all = append(all, Claim{Listener: "edge", Name: name, Path: Item("spec.names", i)})
 	}
 	return all
 }

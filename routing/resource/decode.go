@@ -22,11 +22,7 @@ const (
 	MaxDocuments = 100_000   // in one file
 	MaxNodes     = 1_000_000 // values and keys in one document, estimated from above
 	MaxDepth     = 64        // levels of nesting
-	MaxFaults    = 1000      // listed for one file
 )
-
-// maxName is the length of the longest name.
-const maxName = 253
 
 // Decode decodes every document of a YAML or JSON file and reports all faults of
 // each, in the order of the file. It returns the objects without a fault of
@@ -88,7 +84,10 @@ type decoder struct {
 	lines   map[string]int
 	failed  map[string]bool // paths with a fault
 	spec    Spec            // being decoded
-	from    origin          // of a document of another format
+	from    Origin          // of a document of another format
+	// unconverted has "KIND/NAME PATH" of the parts of that document that could
+	// not be converted.
+	unconverted map[string]bool
 }
 
 // seenAt is the line and format of an object.
@@ -109,11 +108,11 @@ func (d *decoder) fail(line int, path, message string, value any) {
 	case path != "" && d.failed != nil:
 		d.failed[path] = true
 	}
-	where := d.from.subject(strings.TrimSpace(d.subject + " " + d.from.path(path)))
+	where := d.from.SubjectOf(strings.TrimSpace(d.subject + " " + d.from.PathOf(path)))
 	if where == "" {
 		where = "file"
 	}
-	d.faults = append(d.faults, Fault{File: d.file, Line: line, Document: d.docs, Path: where, Message: message, Value: show(value)})
+	d.faults = append(d.faults, Fault{File: d.file, Line: line, Document: d.docs, Path: where, Message: message, Value: Show(value)})
 }
 
 // failAt reports a fault of the current value.
@@ -327,7 +326,7 @@ func (d *decoder) decodeObject(n *yaml.Node) {
 		d.failAt(n, "must be a resource with kind, name and spec, not "+nodeType(n), nil)
 		return
 	}
-	o := Object{File: d.file, Line: d.offset + n.Line, from: origin{format: d.from.format, rename: d.from.rename, kinds: d.from.kinds}}
+	o := Object{File: d.file, Line: d.offset + n.Line, Origin: d.from}
 	if d.lines = nil; d.file != "" {
 		o.Lines = map[string]int{}
 		d.lines = o.Lines
@@ -372,7 +371,7 @@ func (d *decoder) decodeObject(n *yaml.Node) {
 	}
 	d.decodeLabels(labels, &o)
 	d.decodeSpec(n, spec, kind, &o)
-	if len(d.faults) > before || len(d.from.failedPaths(d.subject)) > 0 {
+	if len(d.faults) > before || len(d.unconvertedPaths()) > 0 {
 		if d.broken != nil && o.Spec != nil && o.Name != "" {
 			d.broken = append(d.broken, o)
 		}
@@ -385,13 +384,13 @@ func (d *decoder) decodeObject(n *yaml.Node) {
 func (d *decoder) add(o Object) {
 	if first, ok := d.seen[o.Key]; ok {
 		message := fmt.Sprintf("duplicate, first at line %d", first.line)
-		if first.format != d.from.format {
-			message += ": there as " + cmp.Or(first.format, ownFormat) + ", here as " + o.Format()
+		if first.format != d.from.Format {
+			message += ": there as " + cmp.Or(first.format, OwnFormat) + ", here as " + o.Format()
 		}
 		d.fail(o.Line, "", message, nil)
 		return
 	}
-	d.seen[o.Key] = seenAt{o.Line, d.from.format}
+	d.seen[o.Key] = seenAt{o.Line, d.from.Format}
 	d.objects = append(d.objects, o)
 }
 
@@ -402,11 +401,11 @@ func (d *decoder) decodeKind(n *yaml.Node) Kind {
 		}
 	}
 	d.path = append(d.path[:0], "kind"...)
-	names := kindNames(slices.DeleteFunc(slices.Clone(d.kinds), func(k Kind) bool { return k.ReadOnly != "" }))
+	names := KindNames(slices.DeleteFunc(slices.Clone(d.kinds), func(k Kind) bool { return k.ReadOnly != "" }))
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		d.failAt(n, "must be one of "+strings.Join(names, ", "), nil)
 	} else {
-		d.failAt(n, fmt.Sprintf("unknown kind%s; known kinds are %s", didYouMean(n.Value, names), strings.Join(names, ", ")), n.Value)
+		d.failAt(n, fmt.Sprintf("unknown kind%s; known kinds are %s", DidYouMean(n.Value, names), strings.Join(names, ", ")), n.Value)
 	}
 	d.path = d.path[:0]
 	return Kind{}
@@ -419,7 +418,7 @@ func (d *decoder) decodeName(object, n *yaml.Node, kind string) string {
 		d.subject = kind
 	}
 	if n == nil {
-		d.failAt(object, d.from.path("name")+" is missing", nil)
+		d.failAt(object, d.from.PathOf("name")+" is missing", nil)
 		return ""
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
@@ -436,52 +435,14 @@ func (d *decoder) decodeName(object, n *yaml.Node, kind string) string {
 	return n.Value
 }
 
-// nameFault returns what is wrong with the name of a resource, or "". Names are
-// lower-case host names (RFC 1123), so that they fit into a file name, a metric
-// label and a host name.
-func nameFault(s string) string {
-	if isName(s, "-.") {
-		return ""
-	}
-	return fmt.Sprintf("must be lower-case letters, digits, '-' and '.', with a letter or digit first and last, at most %d in all", maxName)
-}
-
-// serviceNameFault is nameFault for Services, whose names may have '_' inside,
-// as Kuma's names for Kubernetes services do: backend_kuma-demo_svc_3001.
-func serviceNameFault(s string) string {
-	if isName(s, "-._") {
-		return ""
-	}
-	return fmt.Sprintf(
-		"must be lower-case letters, digits, '-', '_' and '.', with a letter or digit first and last, at most %d in all", maxName,
-	)
-}
-
-func nameFaultOf(kind, name string) string {
-	if kind == "Service" {
-		return serviceNameFault(name)
-	}
-	return nameFault(name)
-}
-
-// isName reports whether s has only lower-case letters and digits, and marks inside.
-func isName(s, marks string) bool {
-	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
-	ok := s != "" && len(s) <= maxName && edge(s[0]) && edge(s[len(s)-1])
-	for i := 0; ok && i < len(s); i++ {
-		ok = edge(s[i]) || strings.IndexByte(marks, s[i]) >= 0
-	}
-	return ok
-}
-
 // topLevelHint returns a hint for an unknown key beside kind, name and spec.
 func topLevelHint(key string, kind Kind) string {
 	if kind.New != nil {
-		if _, ok := planOf(reflect.TypeOf(kind.New()).Elem()).byName[key]; ok {
+		if _, ok := SchemaOf(reflect.TypeOf(kind.New()).Elem()).ByName[key]; ok {
 			return ", it belongs under spec"
 		}
 	}
-	return didYouMean(key, []string{"kind", "name", "labels", "spec", "version"})
+	return DidYouMean(key, []string{"kind", "name", "labels", "spec", "version"})
 }
 
 // decodeSpec decodes and validates the spec of a document.
@@ -507,7 +468,7 @@ func (d *decoder) decodeSpec(object, n *yaml.Node, kind Kind, o *Object) {
 			d.lines[ref.Path] = d.offset + locate(n, ref.Path).Line
 		}
 	}
-	decoded := append(make([]string, 0, len(d.failed)), d.from.failedPaths(d.subject)...)
+	decoded := append(make([]string, 0, len(d.failed)), d.unconvertedPaths()...)
 	for path := range d.failed {
 		decoded = append(decoded, path)
 	}
@@ -544,4 +505,30 @@ func badUTF8(data []byte) int {
 		data = data[n:]
 	}
 	return line
+}
+
+// decodeLabels decodes and checks the labels of a document.
+func (d *decoder) decodeLabels(n *yaml.Node, o *Object) {
+	if n == nil {
+		return
+	}
+	d.inField("labels", func() {
+		before := len(d.faults)
+		d.decodeValue(n, reflect.ValueOf(&o.Labels).Elem(), nil)
+		if len(o.Labels) == 0 {
+			o.Labels = nil
+		}
+		if d.trusted || len(d.faults) > before {
+			return
+		}
+		labelFaults(o.Labels, func(key, message, value string) {
+			if key == "" {
+				d.failAt(n, message, nil)
+				return
+			}
+			d.inField(key, func() {
+				d.fail(d.offset+locate(n, string(AppendStep([]byte("spec"), key))).Line, string(d.path), message, value)
+			})
+		})
+	})
 }

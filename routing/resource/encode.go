@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding"
 	"encoding/json"
-	"maps"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -39,76 +37,6 @@ func EncodeYAML(o Object) []byte {
 	return out.Bytes()
 }
 
-// Equal reports whether two objects have the same content. A default that is
-// written out differs from one that is left out: it stays when the default
-// changes.
-func Equal(a, b Object) bool {
-	va, vb := reflect.ValueOf(a.Spec), reflect.ValueOf(b.Spec)
-	return a.Key == b.Key && maps.Equal(a.Labels, b.Labels) && va.IsValid() && vb.IsValid() && va.Type() == vb.Type() && sameValue(va, vb)
-}
-
-// Same reports whether two values of a spec, such as the configurations of two
-// filters, have the same content. Nil means left out.
-func Same(a, b any) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
-	return va.Type() == vb.Type() && sameValue(va, vb)
-}
-
-// sameValue compares values of one type. An empty list or map equals a nil one;
-// a pointer to an empty struct does not equal nil.
-func sameValue(a, b reflect.Value) bool {
-	switch a.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if a.IsNil() || b.IsNil() {
-			return a.IsNil() == b.IsNil()
-		}
-		a, b = a.Elem(), b.Elem()
-		return a.Type() == b.Type() && sameValue(a, b)
-	case reflect.Slice:
-		if texts, ok := a.Interface().([]string); ok {
-			return slices.Equal(texts, b.Interface().([]string))
-		}
-		if a.Len() != b.Len() {
-			return false
-		}
-		for i := range a.Len() {
-			if !sameValue(a.Index(i), b.Index(i)) {
-				return false
-			}
-		}
-		return true
-	case reflect.Map:
-		if a.Len() != b.Len() {
-			return false
-		}
-		for it := a.MapRange(); it.Next(); {
-			other := b.MapIndex(it.Key())
-			if !other.IsValid() || !sameValue(it.Value(), other) {
-				return false
-			}
-		}
-		return true
-	case reflect.Struct:
-		if isLeaf(a) {
-			return reflect.DeepEqual(a.Interface(), b.Interface())
-		}
-		p := planOf(a.Type())
-		if p.list >= 0 && !sameValue(a.Field(p.list), b.Field(p.list)) {
-			return false
-		}
-		for _, f := range p.fields {
-			if !sameValue(a.Field(f.index), b.Field(f.index)) {
-				return false
-			}
-		}
-		return true
-	}
-	return a.Equal(b)
-}
-
 // isEmpty reports whether a value was left out and is not written. A non-nil
 // pointer is written even if it points to an empty struct: "tls: {}" has a
 // meaning.
@@ -117,11 +45,11 @@ func isEmpty(v reflect.Value) bool {
 	case reflect.Slice, reflect.Map:
 		return v.Len() == 0
 	case reflect.Struct:
-		if isLeaf(v) {
+		if IsLeaf(v) {
 			return v.IsZero()
 		}
-		for _, f := range planOf(v.Type()).fields {
-			if !isEmpty(v.Field(f.index)) {
+		for _, f := range SchemaOf(v.Type()).Fields {
+			if !isEmpty(v.Field(f.Index)) {
 				return false
 			}
 		}
@@ -133,17 +61,17 @@ func isEmpty(v reflect.Value) bool {
 
 // listForm returns the list that a struct is written as, if any.
 func listForm(v reflect.Value) (reflect.Value, bool) {
-	p := planOf(v.Type())
-	if p.list < 0 || v.Field(p.list).Len() == 0 {
+	p := SchemaOf(v.Type())
+	if p.List < 0 || v.Field(p.List).Len() == 0 {
 		return reflect.Value{}, false
 	}
-	return v.Field(p.list), true
+	return v.Field(p.List), true
 }
 
 // leafText returns the text of a value that is written as a string, such as a
 // duration or a network.
 func leafText(v reflect.Value) (string, bool) {
-	if v.Kind() == reflect.String || !isLeaf(v) {
+	if v.Kind() == reflect.String || !IsLeaf(v) {
 		return "", false
 	}
 	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
@@ -160,11 +88,4 @@ func floatText(f float64, bits int) string {
 		s += ".0"
 	}
 	return s
-}
-
-// sortedKeys returns the keys of a map in order.
-func sortedKeys(m reflect.Value) []reflect.Value {
-	keys := m.MapKeys()
-	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
-	return keys
 }

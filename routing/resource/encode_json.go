@@ -38,7 +38,7 @@ func (e jsonEncoder) encodeValue(dst []byte, v reflect.Value) []byte {
 		return e.encodeList(dst, v)
 	case reflect.Map:
 		dst = append(dst, '{')
-		for i, k := range sortedKeys(v) {
+		for i, k := range SortedKeys(v) {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
@@ -63,8 +63,8 @@ func (e jsonEncoder) encodeValue(dst []byte, v reflect.Value) []byte {
 func (e jsonEncoder) encodeStruct(dst []byte, v reflect.Value) []byte {
 	dst = append(dst, '{')
 	first := true
-	for _, f := range planOf(v.Type()).fields {
-		fv := v.Field(f.index)
+	for _, f := range SchemaOf(v.Type()).Fields {
+		fv := v.Field(f.Index)
 		if isEmpty(fv) {
 			continue
 		}
@@ -72,7 +72,7 @@ func (e jsonEncoder) encodeStruct(dst []byte, v reflect.Value) []byte {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = e.encodeValue(append(appendText(dst, f.name), ':'), fv)
+		dst = e.encodeValue(append(appendText(dst, f.Name), ':'), fv)
 	}
 	return append(dst, '}')
 }

@@ -174,7 +174,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := []string{log.String(), string(asJSON), string(asYAML), string(EncodeJSON(o)), string(EncodeYAML(o)), show(Secret(text))}
+	shown := []string{log.String(), string(asJSON), string(asYAML), string(EncodeJSON(o)), string(EncodeYAML(o)), Show(Secret(text))}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t"} { // vet refuses %p and %w of a text
 		shown = append(shown, fmt.Sprintf(verb, Secret(text)), fmt.Sprintf(verb, o.Spec), fmt.Sprintf(verb, *o.Spec.(*Certificate)))
 	}

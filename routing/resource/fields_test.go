@@ -101,7 +101,7 @@ func TestGoodFilesUseEveryKey(t *testing.T) {
 		}
 	}
 	eachSpecStruct(func(s reflect.Type) {
-		for _, key := range planOf(s).names {
+		for _, key := range SchemaOf(s).Names {
 			if !strings.Contains(text.String(), `"`+key+`":`) {
 				t.Errorf("%s: no good file has %s", s.Name(), key)
 			}

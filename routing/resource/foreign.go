@@ -40,9 +40,6 @@ type Foreign struct {
 // ForeignFault reports a part of a document that cannot be converted.
 type ForeignFault = func(n *yaml.Node, path, message string, value any)
 
-// ownFormat is the name in faults of documents that are not converted.
-const ownFormat = "Penstock"
-
 // DecodeForeign is like Decode but also accepts documents of other formats, each
 // converted by the first format that recognises it. Such a document holds
 // everything that belongs together, so if one of its resources has a fault of
@@ -60,38 +57,11 @@ func DecodeReport(file string, data []byte, kinds []Kind, foreign []Foreign) (ob
 	return objects, faults, d.warnings
 }
 
-// origin describes the format of the current document; empty for Penstock's own.
-type origin struct {
-	format string
-	rename func(path string) string
-	kinds  map[string]string
-	failed map[string]bool // "KIND/NAME PATH" of parts that could not be converted
-}
-
-func (o *origin) path(path string) string {
-	if o.rename == nil || path == "" {
-		return path
-	}
-	return o.rename(path)
-}
-
-// subject replaces the kind of a converted resource at the beginning of a fault
-// by the document's kind.
-func (o *origin) subject(of string) string {
-	end := strings.IndexAny(of, "/ ")
-	if end < 0 {
-		end = len(of)
-	}
-	if kind, ok := o.kinds[of[:end]]; ok {
-		return kind + of[end:]
-	}
-	return of
-}
-
-// failedPaths lists the paths of a resource that could not be converted.
-func (o *origin) failedPaths(subject string) (paths []string) {
-	for at := range o.failed {
-		if path, ok := strings.CutPrefix(at, subject+" "); ok {
+// unconvertedPaths lists the paths of the current resource that could not be
+// converted.
+func (d *decoder) unconvertedPaths() (paths []string) {
+	for at := range d.unconverted {
+		if path, ok := strings.CutPrefix(at, d.subject+" "); ok {
 			paths = append(paths, path)
 		}
 	}
@@ -138,9 +108,9 @@ func (d *decoder) warn(n *yaml.Node, path, message string, value any) {
 		d.warnings = append(d.warnings, Fault{
 			File:    d.file,
 			Line:    d.offset + n.Line,
-			Path:    d.from.subject(path),
+			Path:    d.from.SubjectOf(path),
 			Message: message,
-			Value:   show(value),
+			Value:   Show(value),
 		})
 	}
 }
@@ -149,21 +119,21 @@ func (d *decoder) warn(n *yaml.Node, path, message string, value any) {
 func (d *decoder) decodeForeign(f Foreign, root *yaml.Node) {
 	first, faults := len(d.objects), len(d.faults)
 	d.broken, d.subject, d.failed = []Object{}, "", map[string]bool{}
-	d.from = origin{kinds: f.Kinds}
+	d.from = Origin{Kinds: f.Kinds}
 	var nodes []*yaml.Node
 	if f.Report != nil {
 		nodes = f.Report(root, d.failForeign, d.warn)
 	} else {
 		nodes = f.Convert(root, d.failForeign)
 	}
-	d.from = origin{f.Name, f.Path, f.Kinds, d.failed}
+	d.from, d.unconverted = Origin{f.Name, f.Path, f.Kinds}, d.failed
 	failed := map[string]map[string]bool{}
 	for _, n := range nodes {
 		d.decodeObject(n)
-		failed[d.from.subject(d.subject)] = d.failed
+		failed[d.from.SubjectOf(d.subject)] = d.failed
 	}
 	broken := d.broken
-	d.broken, d.from = nil, origin{}
+	d.broken, d.from, d.unconverted = nil, Origin{}, nil
 	if len(d.faults) == faults {
 		return // the check of the whole set reports their faults
 	}
@@ -179,12 +149,6 @@ func (d *decoder) decodeForeign(f Foreign, root *yaml.Node) {
 		}
 	}
 }
-
-// NameOK reports whether a text is a valid resource name.
-func NameOK(s string) bool { return nameFault(s) == "" }
-
-// Step appends a mapping's key to a path, shortened and quoted as needed.
-func Step(path, key string) string { return string(appendStep([]byte(path), key)) }
 
 // SpecNode returns the YAML tree of a spec, secrets hidden, for documents of
 // other formats.

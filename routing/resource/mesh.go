@@ -8,19 +8,6 @@ import (
 	"penstock/routing/hamt"
 )
 
-// Labels of policies that were converted from another format.
-const (
-	LabelFormat = "penstock/format" // the format that a resource was converted from
-	LabelMesh   = "kuma.io/mesh"    // the mesh that it belonged to
-)
-
-// Values of LabelFormat.
-const (
-	FormatKuma           = "kuma"            // Kuma's universal form
-	FormatKumaKubernetes = "kuma-kubernetes" // Kuma's form in Kubernetes
-	FormatSMI            = "smi"
-)
-
 // meshOf returns the mesh of a Kuma policy; "" for any other object.
 func meshOf(m *member) string {
 	if m == nil || m.Kind != "MeshTCPRoute" && m.Kind != "MeshHTTPRoute" {

@@ -47,6 +47,11 @@ type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + "/" + k.Name }
 
+// Compare orders objects by kind and name.
+func (k Key) Compare(other Key) int {
+	return cmp.Or(strings.Compare(k.Kind, other.Kind), strings.Compare(k.Name, other.Name))
+}
+
 // Ref is a reference to another resource, with the path where it occurs.
 type Ref struct {
 	Key
@@ -70,8 +75,9 @@ type Object struct {
 	// Lines maps paths to lines, for faults that are found later. A list of plain
 	// values has one entry, for the list; see LineOf.
 	Lines map[string]int
-
-	from origin // the format that the document was converted from; empty: Penstock's own
+	// Origin is the format that the document was converted from; empty: Penstock's
+	// own.
+	Origin Origin `json:"-"`
 }
 
 // LineOf returns the line of a path, or of its nearest ancestor that has one.
@@ -92,21 +98,21 @@ func (o *Object) Fault(path, message string, value any) Fault {
 		Line:    o.LineOf(path),
 		Path:    strings.TrimSpace(o.Subject() + " " + o.PathOf(path)),
 		Message: message,
-		Value:   show(value),
+		Value:   Show(value),
 	}
 }
 
 // PathOf converts a path of the resource to the path in the document that it was
 // read from.
-func (o *Object) PathOf(path string) string { return o.from.path(path) }
+func (o *Object) PathOf(path string) string { return o.Origin.PathOf(path) }
 
 // Subject returns the kind and name that the object's faults begin with, as the
 // document that it was read from has them.
-func (o *Object) Subject() string { return o.from.subject(o.String()) }
+func (o *Object) Subject() string { return o.Origin.SubjectOf(o.String()) }
 
 // Format returns the format of the document that it was read from, as faults
 // call it.
-func (o *Object) Format() string { return cmp.Or(o.from.format, ownFormat) }
+func (o *Object) Format() string { return cmp.Or(o.Origin.Format, OwnFormat) }
 
 // Kind describes one kind of resource to the decoder.
 type Kind struct {
@@ -144,11 +150,11 @@ func FindKind(kinds []Kind, s string) (Kind, error) {
 			return k, nil
 		}
 	}
-	names := kindNames(kinds)
-	return Kind{}, fmt.Errorf("unknown kind %s%s; known kinds are %s", quote(s), didYouMean(s, names), strings.Join(names, ", "))
+	names := KindNames(kinds)
+	return Kind{}, fmt.Errorf("unknown kind %s%s; known kinds are %s", quote(s), DidYouMean(s, names), strings.Join(names, ", "))
 }
 
-func kindNames(kinds []Kind) []string {
+func KindNames(kinds []Kind) []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = k.Name
@@ -179,6 +185,9 @@ func (f Fault) Error() string {
 	}
 	return s
 }
+
+// MaxFaults bounds the faults that are listed for one file or change.
+const MaxFaults = 1000
 
 // Faults are all errors found in a set of resources.
 type Faults []Fault

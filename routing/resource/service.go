@@ -1,6 +1,10 @@
 package resource
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // Service is a destination: a set of endpoints and how to use them.
 type Service struct {
@@ -181,4 +185,28 @@ type Endpoint struct {
 	Weight *int `yaml:"weight" default:"1" range:"0..1000000"`
 	// Tags select subsets of a service.
 	Tags map[string]string `yaml:"tags"`
+}
+
+// Protocols returns the protocols that a client may switch to.
+func (h *ServiceHTTP) Protocols() []string {
+	if len(h.Upgrades) == 0 {
+		return []string{"websocket"}
+	}
+	return h.Upgrades
+}
+
+// NeverUpgrade reports whether a protocol carries requests itself or hides them:
+// other versions of HTTP (including h2c-14 and other drafts), SPDY and TLS. The
+// protocol is given without its version.
+func NeverUpgrade(protocol string) bool {
+	name, _, _ := strings.Cut(strings.ToLower(protocol), "-")
+	return slices.Contains([]string{"h2", "h2c", "h3", "http", "https", "spdy", "tls", "quic"}, name)
+}
+
+// Refs lists the client certificate of a service.
+func (s *Service) Refs() []Ref {
+	if s.TLS == nil || s.TLS.CertificateRef == "" {
+		return nil
+	}
+	return []Ref{{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"}}
 }

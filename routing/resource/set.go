@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -49,7 +48,7 @@ type member struct {
 }
 
 // byKey orders members by kind and name.
-func byKey(a, b *member) int { return a.compare(b.Key) }
+func byKey(a, b *member) int { return a.Compare(b.Key) }
 
 // references lists the references of the object.
 func (m *member) references() []Ref {
@@ -58,23 +57,6 @@ func (m *member) references() []Ref {
 	}
 	return m.Spec.Refs()
 }
-
-// compare orders objects by kind and name.
-func (k Key) compare(other Key) int {
-	return cmp.Or(strings.Compare(k.Kind, other.Kind), strings.Compare(k.Name, other.Name))
-}
-
-// Change puts an object in place of any with the same key, or deletes it.
-type Change struct {
-	Object
-	Delete bool // Object gives the key only
-}
-
-// Put returns the change that puts o.
-func Put(o Object) Change { return Change{Object: o} }
-
-// Delete returns the change that deletes the object with that key.
-func Delete(k Key) Change { return Change{Object: Object{Key: k}, Delete: true} }
 
 func treeKey(k Key) string { return k.Kind + "\x00" + k.Name + "\x00" }
 
@@ -349,7 +331,7 @@ func addressOf(s string) listenAddress {
 	if strings.HasPrefix(s, "unix:") {
 		return listenAddress{port: s}
 	}
-	host, port, ok := splitAddress(s)
+	host, port, ok := SplitAddress(s)
 	if !ok || port == "0" {
 		return listenAddress{}
 	}
@@ -456,4 +438,26 @@ func formatUsers(users []Ref) string {
 		words = append(words, fmt.Sprintf("%d more", n))
 	}
 	return strings.Join(slices.Compact(words), ", ")
+}
+
+// WithLabels lists the objects of a kind that have all of the labels; with kind
+// "" those of every kind, by kind and name.
+func (s *Set) WithLabels(kind string, labels map[string]string) []Object {
+	var found []*member
+	for k, group := range s.objects.All() {
+		if kind != "" && k != kind {
+			continue
+		}
+		for _, m := range group.All() {
+			if m.HasLabels(labels) {
+				found = append(found, m)
+			}
+		}
+	}
+	slices.SortFunc(found, byKey)
+	objects := make([]Object, len(found))
+	for i, m := range found {
+		objects[i] = m.Object
+	}
+	return objects
 }

@@ -124,7 +124,7 @@ func (v *View) conflicts(own *Claim, x *nameClaim) bool {
 
 // compare orders claims by owner and by their order in it.
 func (x *nameClaim) compare(other *Conflict) int {
-	return cmp.Or(x.owner.compare(other.Owner), cmp.Compare(x.order, other.order))
+	return cmp.Or(x.owner.Compare(other.Owner), cmp.Compare(x.order, other.order))
 }
 
 // CertificateCovers calls Set.Covers.

@@ -35,7 +35,7 @@ func (c *checker) checkSplit(m *member, r *MeshTCPRoute) {
 		if other == nil || b.Name == root {
 			continue
 		}
-		path := item("spec.to[0].rules[0].default.backendRefs", i) + ".name"
+		path := Item("spec.to[0].rules[0].default.backendRefs", i) + ".name"
 		if c.splits.component[b.Name] == c.splits.component[root] {
 			c.fault(
 				&m.Object, path,

@@ -1,8 +1,6 @@
 package resource
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -39,7 +37,7 @@ func checkAddress(s string, listener bool) string {
 	if s == "" {
 		return "is required and " + shape
 	}
-	host, port, ok := splitAddress(s)
+	host, port, ok := SplitAddress(s)
 	if !ok {
 		return shape
 	}
@@ -60,21 +58,6 @@ func checkAddress(s string, listener bool) string {
 		return ""
 	}
 	return shape + ": " + checkHost(host)
-}
-
-// splitAddress splits host and port; an IPv6 address must be in brackets.
-func splitAddress(s string) (host, port string, ok bool) {
-	colon := strings.LastIndexByte(s, ':')
-	if colon < 0 {
-		return "", "", false
-	}
-	host, port = s[:colon], s[colon+1:]
-	if inner, is := strings.CutPrefix(host, "["); is {
-		inner, closed := strings.CutSuffix(inner, "]")
-		a, err := netip.ParseAddr(inner)
-		return inner, port, closed && err == nil && a.Is6()
-	}
-	return host, port, !strings.ContainsAny(host, ":[]")
 }
 
 // checkHost returns what is wrong with an IP address or a host name to be
@@ -106,7 +89,7 @@ func checkTags(path string, tags map[string]string, fault report) {
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		v := tags[k]
 		if message := tagFault(k, v); message != "" {
-			fault(string(appendStep([]byte(path), k)), message, v)
+			fault(string(AppendStep([]byte(path), k)), message, v)
 		}
 	}
 }
@@ -128,7 +111,7 @@ func tagFault(key, value string) string {
 func checkALPN(path string, protocols []string, fault report) {
 	for i, p := range protocols {
 		if p == "" || len(p) > 255 {
-			fault(item(path, i), "the name of a protocol must have 1 to 255 bytes", p)
+			fault(Item(path, i), "the name of a protocol must have 1 to 255 bytes", p)
 		}
 	}
 	checkDuplicates(path, protocols, fault)
@@ -139,7 +122,7 @@ func checkDuplicates(path string, list []string, fault report) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
 		if seen[s] {
-			fault(item(path, i), "duplicate", s)
+			fault(Item(path, i), "duplicate", s)
 		}
 		seen[s] = true
 	}
@@ -161,39 +144,13 @@ func checkServiceRef(path, name string, fault report) {
 	}
 }
 
-// item returns "path[i]".
-func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+// CheckAddress checks the address of a peer.
+func CheckAddress(s string) string { return checkAddress(s, false) }
 
-var errEscape = errors.New(`has an invalid escape; valid are \r, \n, \t, \\, \", \', \0, \xHH and \uHHHH`)
+// CheckHost checks an IP address or a host name to be resolved.
+func CheckHost(s string) string { return checkHost(s) }
 
-// Unescape returns the bytes that a text with Go escapes stands for.
-func Unescape(s string) ([]byte, error) {
-	var out bytes.Buffer
-	for s != "" {
-		if rest, ok := strings.CutPrefix(s, `\0`); ok && (rest == "" || rest[0] < '0' || rest[0] > '7') {
-			out.WriteByte(0)
-			s = rest
-			continue
-		}
-		if s[0] == '"' || s[0] == '\'' || s[0] == '\n' {
-			out.WriteByte(s[0])
-			s = s[1:]
-			continue
-		}
-		quote := byte('"')
-		if strings.HasPrefix(s, `\'`) {
-			quote = '\''
-		}
-		r, multi, rest, err := strconv.UnquoteChar(s, quote)
-		if err != nil {
-			return nil, errEscape
-		}
-		if multi {
-			out.WriteRune(r)
-		} else {
-			out.WriteByte(byte(r))
-		}
-		s = rest
-	}
-	return out.Bytes(), nil
+// CheckRef reports a reference that is missing or is not a valid name.
+func CheckRef(path, name string, fault func(path, message string, value any)) {
+	checkRef(path, name, fault)
 }

@@ -26,7 +26,7 @@ func (c *Certificate) Validate(fault func(path, message string, value any)) {
 	either("key", c.Key != "", c.KeyFile != "")
 	var leaf *x509.Certificate
 	if c.Cert != "" {
-		chain, err := parseCertificates(c.Cert)
+		chain, err := ParseCertificates(c.Cert)
 		if err != nil {
 			fault("cert", err.Error(), nil)
 		} else {
@@ -45,52 +45,6 @@ func (c *Certificate) Validate(fault func(path, message string, value any)) {
 	}
 }
 
-// Refs returns nothing: a certificate refers to no other resource.
-func (c *Certificate) Refs() []Ref { return nil }
-
-// Leaf parses the first certificate of the chain.
-func (c *Certificate) Leaf() (*x509.Certificate, error) {
-	chain, err := parseCertificates(c.Cert)
-	if err != nil {
-		return nil, err
-	}
-	return chain[0], nil
-}
-
-// maxChain bounds the certificates of one chain or bundle.
-const maxChain = 1000
-
-// parseCertificates parses a chain or bundle. Its errors never contain content.
-func parseCertificates(text string) ([]*x509.Certificate, error) {
-	var chain []*x509.Certificate
-	for rest := []byte(text); ; {
-		var block *pem.Block
-		block, rest = pem.Decode(rest)
-		if block == nil {
-			if len(chain) == 0 {
-				return nil, fmt.Errorf("must be PEM certificates (-----BEGIN CERTIFICATE-----)")
-			}
-			if strings.Contains(string(rest), "-----BEGIN") {
-				return nil, fmt.Errorf("has broken PEM after certificate %d", len(chain))
-			}
-			return chain, nil
-		}
-		switch {
-		case looksSecret(block.Type):
-			return nil, fmt.Errorf("contains a private key; only certificates are allowed")
-		case block.Type != "CERTIFICATE":
-			return nil, fmt.Errorf("contains PEM of type %s; only certificates are allowed", quote(block.Type))
-		case len(chain) == maxChain:
-			return nil, fmt.Errorf("has more than %d certificates", maxChain)
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("certificate %d cannot be read: %w", len(chain)+1, err)
-		}
-		chain = append(chain, cert)
-	}
-}
-
 // parseKey parses a private key. Its errors never contain content, nor do they
 // wrap errors of the crypto libraries.
 func parseKey(text string) (crypto.Signer, error) {
@@ -104,7 +58,7 @@ func parseKey(text string) (crypto.Signer, error) {
 			continue // openssl writes them before an EC key
 		case block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "":
 			return nil, fmt.Errorf("is encrypted; it must be stored without a passphrase")
-		case !looksSecret(block.Type):
+		case !strings.Contains(block.Type, "PRIVATE KEY"):
 			return nil, fmt.Errorf("contains something other than a private key")
 		}
 		var key any
@@ -133,15 +87,13 @@ func samePublicKey(cert *x509.Certificate, key crypto.Signer) bool {
 // checkCA reports a bundle that cannot be parsed. A text without PEM is a file
 // name; the file is read when the resource is applied.
 func checkCA(path, text string, fault report) {
-	if !isPEM(text) {
+	if !IsPEM(text) {
 		return
 	}
-	if _, err := parseCertificates(text); err != nil {
+	if _, err := ParseCertificates(text); err != nil {
 		fault(path, err.Error(), nil)
 	}
 }
-
-func isPEM(text string) bool { return strings.Contains(text, "-----BEGIN") }
 
 // expired returns the fault of a chain whose leaf has expired, or "".
 func (c *Certificate) expired(now time.Time) string {
@@ -150,4 +102,10 @@ func (c *Certificate) expired(now time.Time) string {
 		return ""
 	}
 	return "expired at " + leaf.NotAfter.UTC().Format(time.RFC3339)
+}
+
+// CheckCA reports a bundle of certificates that cannot be parsed. A text without
+// PEM is a file name and passes.
+func CheckCA(path, text string, fault func(path, message string, value any)) {
+	checkCA(path, text, fault)
 }

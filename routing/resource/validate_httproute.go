@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"reflect"
 	"regexp/syntax"
 	"slices"
 	"strings"
@@ -38,12 +37,12 @@ func (r *MeshHTTPRoute) Validate(fault func(path, message string, value any)) {
 	}
 	seen := make(map[string]int, len(r.To))
 	for i := range r.To {
-		to, path := &r.To[i], item("to", i)
+		to, path := &r.To[i], Item("to", i)
 		to.TargetRef.checkDestination(path+".targetRef", fault)
 		to.validate(path+".rules", fault)
 		if name := to.TargetRef.Name; name != "" {
 			if before, ok := seen[name]; ok {
-				fault(path+".targetRef.name", "duplicate, first at spec."+item("to", before), name)
+				fault(path+".targetRef.name", "duplicate, first at spec."+Item("to", before), name)
 			}
 			seen[name] = i
 		}
@@ -57,7 +56,7 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 	}
 	seen := map[string]int{}
 	for i := range to.Rules {
-		rule, at := &to.Rules[i], item(path, i)
+		rule, at := &to.Rules[i], Item(path, i)
 		if len(rule.Matches) == 0 || len(rule.Matches) > maxMatches {
 			fault(
 				at+".matches",
@@ -67,11 +66,11 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 			continue
 		}
 		for j := range rule.Matches {
-			rule.Matches[j].validate(item(at+".matches", j), fault)
+			rule.Matches[j].validate(Item(at+".matches", j), fault)
 		}
 		same := MatchesKey(rule.Matches)
 		if before, ok := seen[same]; ok {
-			fault(at+".matches", "are the same as in spec."+item(path, before)+": one of the two rules would never apply", nil)
+			fault(at+".matches", "are the same as in spec."+Item(path, before)+": one of the two rules would never apply", nil)
 		}
 		seen[same] = i
 		rule.Default.validate(at+".default", rule.Matches, fault)
@@ -112,11 +111,6 @@ func (to *HTTPRouteTo) regexps() (n int) {
 	return n
 }
 
-// MatchesKey returns the same text for equal matches.
-func MatchesKey(matches []HTTPMatch) string {
-	return string(jsonEncoder{}.encodeValue(nil, reflect.ValueOf(matches)))
-}
-
 func (m *HTTPMatch) validate(path string, fault report) {
 	if m.Path != nil {
 		m.Path.validate(path+".path", fault)
@@ -124,7 +118,7 @@ func (m *HTTPMatch) validate(path string, fault report) {
 	checkCount(path+".queryParams", len(m.QueryParams), maxConditions, fault)
 	names := make([]string, 0, len(m.QueryParams))
 	for i := range m.QueryParams {
-		q, at := &m.QueryParams[i], item(path+".queryParams", i)
+		q, at := &m.QueryParams[i], Item(path+".queryParams", i)
 		checkRequired(at+".type", q.Type, fault)
 		checkRequired(at+".name", q.Name, fault)
 		checkValue(at+".value", q.Type, q.Value, fault)
@@ -136,7 +130,7 @@ func (m *HTTPMatch) validate(path string, fault report) {
 	checkCount(path+".headers", len(m.Headers), maxConditions, fault)
 	var seen []HeaderMatch
 	for i := range m.Headers {
-		h, at := m.Headers[i], item(path+".headers", i)
+		h, at := m.Headers[i], Item(path+".headers", i)
 		h.Type = orExact(h.Type)
 		checkHeaderName(at+".name", h.Name, fault)
 		switch {
@@ -255,7 +249,7 @@ func states(re *syntax.Regexp) int {
 func (d *HTTPDefault) validate(path string, matches []HTTPMatch, fault report) {
 	seen := map[string]bool{}
 	for i := range d.Filters {
-		f, at := &d.Filters[i], item(path+".filters", i)
+		f, at := &d.Filters[i], Item(path+".filters", i)
 		f.validate(at, matches, fault)
 		if f.Type != "" && seen[f.Type] {
 			fault(at+".type", "duplicate", f.Type)
@@ -281,7 +275,7 @@ func (f *HTTPFilter) validate(path string, matches []HTTPMatch, fault report) {
 	case f.Type == "":
 		fault(path+".type", "is required", nil)
 	case !slices.Contains(filterTypes, f.Type):
-		fault(path+".type", "must be "+orList(filterTypes)+didYouMean(f.Type, filterTypes), f.Type)
+		fault(path+".type", "must be "+orList(filterTypes)+DidYouMean(f.Type, filterTypes), f.Type)
 	}
 	for _, field := range []struct {
 		kind, name string
@@ -336,14 +330,14 @@ func (m *HeaderModifier) validate(path string, fault report) {
 	}{{"set", m.Set}, {"add", m.Add}} {
 		checkCount(path+"."+list.field, len(list.headers), maxChanges, fault)
 		for i, h := range list.headers {
-			at := item(path+"."+list.field, i)
+			at := Item(path+"."+list.field, i)
 			name(at+".name", h.Name)
 			checkHeaderValue(at+".value", h.Value, fault)
 		}
 	}
 	checkCount(path+".remove", len(m.Remove), maxChanges, fault)
 	for i, header := range m.Remove {
-		name(item(path+".remove", i), header)
+		name(Item(path+".remove", i), header)
 	}
 }
 

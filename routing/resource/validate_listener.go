@@ -46,28 +46,6 @@ func (l *Listener) readsRequests() bool {
 	return l.Protocol == "tcp" || l.Protocol == "" || l.Protocol == "tls" && l.TLS != nil && l.TLS.Mode == "terminate"
 }
 
-// IsZero reports whether no field is given.
-func (h *ListenerHTTP) IsZero() bool {
-	return len(h.TrustedProxies) == 0 && h.Underscores == "" && h.PathParameters == "" && h.EscapedSlashes == ""
-}
-
-// Trusts reports whether a client is one of the trusted proxies.
-func (h *ListenerHTTP) Trusts(client netip.Addr) bool {
-	if !client.IsValid() {
-		return false
-	}
-	client = client.Unmap().WithZone("")
-	for _, p := range h.TrustedProxies {
-		if p.Addr().Is4In6() && p.Bits() >= 96 {
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-		}
-		if p.Contains(client) {
-			return true
-		}
-	}
-	return false
-}
-
 // refuseTLS reports fields that a tcp listener cannot have.
 func (l *Listener) refuseTLS(fault report) {
 	const why = "requires protocol: tls"
@@ -121,7 +99,7 @@ func (t *ListenerTLS) validate(fault report) {
 		fault("tls.certificateRefs", "is required for mode: terminate", nil)
 	}
 	for i, name := range t.CertificateRefs {
-		checkRef(item("tls.certificateRefs", i), name, fault)
+		checkRef(Item("tls.certificateRefs", i), name, fault)
 	}
 	checkDuplicates("tls.certificateRefs", t.CertificateRefs, fault)
 	checkALPN("tls.alpn", t.ALPN, fault)
@@ -141,7 +119,7 @@ func (l *Listener) validateHosts(fault report) {
 	}
 	seen := make(map[string]namePlace, count)
 	for i := range l.Hosts {
-		rule, path := &l.Hosts[i], item("hosts", i)
+		rule, path := &l.Hosts[i], Item("hosts", i)
 		if len(rule.Names) == 0 {
 			fault(path+".names", "is required: the server names of the rule", nil)
 		}
@@ -150,10 +128,10 @@ func (l *Listener) validateHosts(fault report) {
 		for j, name := range rule.Names {
 			canonical, err := hostname.ParsePattern(name)
 			if err != nil {
-				fault(item(path+".names", j), err.Error(), name)
+				fault(Item(path+".names", j), err.Error(), name)
 			} else if before, ok := recordName(seen, canonical, rule.ALPN, namePlace{i, j}); ok {
-				at := item(item("spec.hosts", before.rule)+".names", before.name)
-				fault(item(path+".names", j), "duplicate, first at "+at, name)
+				at := Item(Item("spec.hosts", before.rule)+".names", before.name)
+				fault(Item(path+".names", j), "duplicate, first at "+at, name)
 			}
 		}
 	}
@@ -185,7 +163,7 @@ func recordName(seen map[string]namePlace, name string, alpn []string, use nameP
 func (l *Listener) validateSources(fault report) {
 	seen := map[netip.Prefix]string{}
 	for i, s := range l.Sources {
-		path := item("sources", i)
+		path := Item("sources", i)
 		if len(s.From) == 0 {
 			fault(path+".from", "is required: the networks of the clients", nil)
 		}
@@ -197,32 +175,13 @@ func (l *Listener) validateSources(fault report) {
 			if !p.IsValid() {
 				continue // could not be parsed
 			}
-			at := item(path+".from", j)
+			at := Item(path+".from", j)
 			if before, ok := seen[p]; ok {
 				fault(at, "duplicate, first at spec."+before, p)
 			}
 			seen[p] = at
 		}
 	}
-}
-
-// Refs lists the services and certificates of a listener.
-func (l *Listener) Refs() []Ref {
-	refs := make([]Ref, 0, len(l.Hosts)+2)
-	if l.Service != "" {
-		refs = append(refs, Ref{Key: Key{"Service", l.Service}, Path: "spec.service"})
-	}
-	for i := range l.Hosts {
-		if l.Hosts[i].Service != "" {
-			refs = append(refs, Ref{Key: Key{"Service", l.Hosts[i].Service}, Path: item("spec.hosts", i) + ".service"})
-		}
-	}
-	if l.TLS != nil {
-		for i, name := range l.TLS.CertificateRefs {
-			refs = append(refs, Ref{Key: Key{"Certificate", name}, Path: item("spec.tls.certificateRefs", i)})
-		}
-	}
-	return refs
 }
 
 // orNil returns nil for an empty text, to leave it out of a fault.

@@ -26,7 +26,7 @@ func (s *Service) Validate(fault func(path, message string, value any)) {
 	}
 	seen := make(map[string]int, len(s.Endpoints))
 	for i := range s.Endpoints {
-		e, path := &s.Endpoints[i], item("endpoints", i)
+		e, path := &s.Endpoints[i], Item("endpoints", i)
 		if message := checkAddress(e.Address, false); message != "" {
 			fault(path+".address", message, orNil(e.Address))
 			continue
@@ -34,7 +34,7 @@ func (s *Service) Validate(fault func(path, message string, value any)) {
 		checkTags(path+".tags", e.Tags, fault)
 		identity := endpointIdentity(e)
 		if before, ok := seen[identity]; ok {
-			fault(path+".address", "duplicate with the same tags, first at spec."+item("endpoints", before), e.Address)
+			fault(path+".address", "duplicate with the same tags, first at spec."+Item("endpoints", before), e.Address)
 		}
 		seen[identity] = i
 	}
@@ -66,28 +66,12 @@ func (h *ServiceHTTP) validate(fault report) {
 	for i, name := range h.Upgrades {
 		switch {
 		case name == "" || len(name) > maxHeaderName || strings.Trim(name, tokenBytes) != "":
-			fault(item("http.upgrades", i), "must be the name of a protocol without its version, such as websocket", name)
+			fault(Item("http.upgrades", i), "must be the name of a protocol without its version, such as websocket", name)
 		case NeverUpgrade(name):
-			fault(item("http.upgrades", i), "is never forwarded: requests after such a switch would bypass routing", name)
+			fault(Item("http.upgrades", i), "is never forwarded: requests after such a switch would bypass routing", name)
 		}
 	}
 	checkDuplicates("http.upgrades", h.Upgrades, fault)
-}
-
-// Protocols returns the protocols that a client may switch to.
-func (h *ServiceHTTP) Protocols() []string {
-	if len(h.Upgrades) == 0 {
-		return []string{"websocket"}
-	}
-	return h.Upgrades
-}
-
-// NeverUpgrade reports whether a protocol carries requests itself or hides them:
-// other versions of HTTP (including h2c-14 and other drafts), SPDY and TLS. The
-// protocol is given without its version.
-func NeverUpgrade(protocol string) bool {
-	name, _, _ := strings.Cut(strings.ToLower(protocol), "-")
-	return slices.Contains([]string{"h2", "h2c", "h3", "http", "https", "spdy", "tls", "quic"}, name)
 }
 
 func (b *Balancing) validate(fault report) {
@@ -135,7 +119,7 @@ func (h *HealthCheck) validate(fault report) {
 	}
 	for i, status := range h.Status {
 		if status < 100 || status > 599 {
-			fault(item("healthCheck.status", i), "must be from 100 to 599", status)
+			fault(Item("healthCheck.status", i), "must be from 100 to 599", status)
 		}
 	}
 	for _, f := range []struct{ path, value string }{{"healthCheck.send", h.Send}, {"healthCheck.expect", h.Expect}} {
@@ -171,138 +155,4 @@ func (t *ServiceTLS) validate(fault report) {
 	if t.InsecureSkipVerify && t.CA != "" {
 		fault("tls.insecureSkipVerify", "accepts any certificate, so ca would have no effect: leave one out", true)
 	}
-}
-
-// Refs lists the client certificate of a service.
-func (s *Service) Refs() []Ref {
-	if s.TLS == nil || s.TLS.CertificateRef == "" {
-		return nil
-	}
-	return []Ref{{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"}}
-}
-
-// maxBackends bounds the backends of one destination: each choice is made among
-// all of them, and the turn of each is kept.
-const maxBackends = 1000
-
-// Validate reports the faults of a route alone.
-func (r *MeshTCPRoute) Validate(fault func(path, message string, value any)) {
-	CheckFields(r, fault)
-	if r.TargetRef != nil {
-		r.TargetRef.validate("targetRef", fault)
-	}
-	if len(r.To) == 0 {
-		fault("to", "is required: the destinations to route", nil)
-	}
-	seen := make(map[string]int, len(r.To))
-	for i := range r.To {
-		to, path := &r.To[i], item("to", i)
-		to.validate(path, fault)
-		if name := to.TargetRef.Name; name != "" {
-			if before, ok := seen[name]; ok {
-				fault(path+".targetRef.name", "duplicate, first at spec."+item("to", before), name)
-			}
-			seen[name] = i
-		}
-	}
-	r.validateRollout(fault)
-}
-
-func (to *RouteTo) validate(path string, fault report) {
-	to.TargetRef.checkDestination(path+".targetRef", fault)
-	if len(to.Rules) != 1 {
-		fault(path+".rules", "must hold exactly one rule", len(to.Rules))
-	}
-	for i := range to.Rules {
-		checkBackends(item(path+".rules", i)+".default.backendRefs", to.Rules[i].Default.BackendRefs, fault)
-	}
-}
-
-func checkBackends(path string, refs []BackendRef, fault report) {
-	if refs != nil && len(refs) == 0 {
-		fault(path, "must not be empty: leave it out for the destination itself", nil)
-	}
-	if len(refs) > maxBackends {
-		fault(path, fmt.Sprintf("must hold at most %d backends", maxBackends), len(refs))
-		return
-	}
-	for i := range refs {
-		b := &refs[i]
-		t := TargetRef{Kind: b.Kind, Name: b.Name, Tags: b.Tags}
-		t.validate(item(path, i), fault)
-	}
-}
-
-// checkDestination checks a target as the destination of connections or requests.
-func (t *TargetRef) checkDestination(path string, fault report) {
-	switch t.Kind {
-	case "MeshService", "":
-		t.validate(path, fault)
-	case "Mesh", "MeshSubset", "MeshServiceSubset":
-		fault(path+".kind", "must be MeshService here: a destination is one service", t.Kind)
-	}
-}
-
-// validate checks that name and tags fit the kind. CheckFields reports unknown kinds.
-func (t *TargetRef) validate(path string, fault report) {
-	named, tagged := false, false
-	switch t.Kind {
-	case "":
-		fault(path+".kind", "is required", nil)
-		return
-	case "Mesh":
-	case "MeshSubset":
-		tagged = true
-	case "MeshService":
-		named = true
-	case "MeshServiceSubset":
-		named, tagged = true, true
-	default:
-		return
-	}
-	switch {
-	case named:
-		checkServiceRef(path+".name", t.Name, fault)
-	case t.Name != "":
-		fault(path+".name", "is not allowed for kind "+t.Kind, t.Name)
-	}
-	switch {
-	case tagged && len(t.Tags) == 0:
-		fault(path+".tags", "is required for kind "+t.Kind, nil)
-	case !tagged && len(t.Tags) > 0:
-		fault(path+".tags", "is not allowed for kind "+t.Kind+": use "+strings.TrimSuffix(t.Kind, "Subset")+"Subset", nil)
-	}
-	checkTags(path+".tags", t.Tags, fault)
-}
-
-// Refs lists the services that the route names. All may be missing: a missing
-// backend is skipped, and its share goes to the others.
-func (r *MeshTCPRoute) Refs() []Ref {
-	refs := targetRefs(nil, r.TargetRef, "targetRef")
-	for i := range r.To {
-		to, path := &r.To[i], item("to", i)
-		refs = targetRefs(refs, &to.TargetRef, path+".targetRef")
-		for j := range to.Rules {
-			refs = backendRefs(refs, to.Rules[j].Default.BackendRefs, item(path+".rules", j))
-		}
-	}
-	return refs
-}
-
-// targetRefs appends the service that a target names, if any.
-func targetRefs(refs []Ref, t *TargetRef, path string) []Ref {
-	if t == nil || t.Name == "" {
-		return refs
-	}
-	return append(refs, Ref{Key: Key{"Service", t.Name}, Path: "spec." + path + ".name", Optional: true})
-}
-
-// backendRefs appends the services of a rule's backends.
-func backendRefs(refs []Ref, backends []BackendRef, rule string) []Ref {
-	for i, b := range backends {
-		if b.Name != "" {
-			refs = append(refs, Ref{Key: Key{"Service", b.Name}, Path: "spec." + item(rule+".default.backendRefs", i) + ".name", Optional: true})
-		}
-	}
-	return refs
 }

@@ -14,41 +14,9 @@ import (
 // inField calls do with the path extended by a field.
 func (d *decoder) inField(name string, do func()) {
 	at := len(d.path)
-	d.path = appendStep(d.path, name)
+	d.path = AppendStep(d.path, name)
 	do()
 	d.path = d.path[:at]
-}
-
-// appendStep appends ".name", or ["name"] if the name needs quotes.
-func appendStep(path []byte, name string) []byte {
-	if looksSecret(name) {
-		name = HiddenSecret
-	}
-	if len(name) > maxShown {
-		name = name[:maxShown] + "..."
-	}
-	if !plainStep(name) {
-		return append(strconv.AppendQuote(append(path, '['), name), ']')
-	}
-	if len(path) > 0 {
-		path = append(path, '.')
-	}
-	return append(path, name...)
-}
-
-// plainStep reports whether a name needs no quotes in a path: it has no special
-// characters and cannot affect a terminal.
-func plainStep(name string) bool {
-	for _, r := range name {
-		switch r {
-		case '.', '[', ']', '"', '\\', ' ':
-			return false
-		}
-		if !strconv.IsPrint(r) {
-			return false
-		}
-	}
-	return name != ""
 }
 
 // inItem calls do with the path extended by a list index.
@@ -79,7 +47,7 @@ func nodeType(n *yaml.Node) string {
 }
 
 // decodeValue decodes n into v, which is field f of a struct if f is not nil.
-func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, f *field) {
+func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, f *Field) {
 	if d.lines != nil && (f != nil || n.Kind != yaml.ScalarNode) {
 		d.lines[string(d.path)] = d.offset + n.Line
 	}
@@ -91,7 +59,7 @@ func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, f *field) {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
 	}
-	if isLeaf(v) {
+	if IsLeaf(v) {
 		d.decodeScalar(n, v)
 	} else {
 		switch v.Kind() {
@@ -105,41 +73,30 @@ func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, f *field) {
 			v.Set(reflect.ValueOf(d.decodeAny(n)))
 		}
 	}
-	if f != nil && f.def != "" && v.IsZero() && !f.pointer && !d.failed[string(d.path)] {
-		d.failAt(n, "must not be empty or 0: leave it out for the default, "+f.def, nil)
+	if f != nil && f.Default != "" && v.IsZero() && !f.Pointer && !d.failed[string(d.path)] {
+		d.failAt(n, "must not be empty or 0: leave it out for the default, "+f.Default, nil)
 	}
-}
-
-var textType = reflect.TypeFor[encoding.TextUnmarshaler]()
-
-// isLeaf reports whether v is written as one scalar.
-func isLeaf(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Struct, reflect.Slice, reflect.Map, reflect.Interface:
-		return v.CanAddr() && reflect.PointerTo(v.Type()).Implements(textType)
-	}
-	return true
 }
 
 func (d *decoder) decodeStruct(n *yaml.Node, v reflect.Value) {
-	p := planOf(v.Type())
+	p := SchemaOf(v.Type())
 	switch {
 	case n.Kind == yaml.MappingNode:
-	case p.list < 0:
+	case p.List < 0:
 		d.failAt(n, "must be a mapping, not "+nodeType(n), nil)
 		return
 	case n.Kind != yaml.SequenceNode:
 		d.failAt(n, "must be a list or a mapping, not "+nodeType(n), nil)
 		return
 	default:
-		d.decodeSlice(n, v.Field(p.list))
+		d.decodeSlice(n, v.Field(p.List))
 		return
 	}
-	seen := make([]bool, len(p.fields))
+	seen := make([]bool, len(p.Fields))
 	var unknown map[string]bool
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
-		at, ok := p.byName[key.Value]
+		at, ok := p.ByName[key.Value]
 		if !ok || key.Kind != yaml.ScalarNode {
 			if unknown[key.Value] {
 				continue
@@ -151,17 +108,17 @@ func (d *decoder) decodeStruct(n *yaml.Node, v reflect.Value) {
 			d.unknownField(n, key, v.Type(), p)
 			continue
 		}
-		f := &p.fields[at]
-		d.inField(f.name, func() {
+		f := &p.Fields[at]
+		d.inField(f.Name, func() {
 			if seen[at] {
 				d.failAt(key, "duplicate key", nil)
 				return
 			}
-			if f.variant != "" {
-				d.decodeVariant(n, n.Content[i+1], v.Field(f.index), f)
+			if f.Variant != "" {
+				d.decodeVariant(n, n.Content[i+1], v.Field(f.Index), f)
 				return
 			}
-			d.decodeValue(n.Content[i+1], v.Field(f.index), f)
+			d.decodeValue(n.Content[i+1], v.Field(f.Index), f)
 		})
 		seen[at] = true
 	}
@@ -176,9 +133,9 @@ type VariantSpec interface {
 
 // decodeVariant decodes a field whose type is selected by a word in the same
 // mapping.
-func (d *decoder) decodeVariant(parent, n *yaml.Node, v reflect.Value, f *field) {
+func (d *decoder) decodeVariant(parent, n *yaml.Node, v reflect.Value, f *Field) {
 	varied, ok := d.spec.(VariantSpec)
-	word := childOf(parent, f.variant)
+	word := childOf(parent, f.Variant)
 	if !ok || word == nil || word.Kind != yaml.ScalarNode {
 		return // reported for the word itself
 	}
@@ -207,7 +164,7 @@ func childOf(n *yaml.Node, key string) *yaml.Node {
 // unknownField reports a field that the struct does not have. It leaves out the
 // value, which may be a secret under a misspelt name. The fault hides no other
 // fault beside or around it, except that the field it was meant for is missing.
-func (d *decoder) unknownField(parent, key *yaml.Node, t reflect.Type, p *plan) {
+func (d *decoder) unknownField(parent, key *yaml.Node, t reflect.Type, p *Schema) {
 	if key.Kind != yaml.ScalarNode {
 		d.failAt(key, "a key must be a string, not "+nodeType(key), nil)
 		return
@@ -215,7 +172,7 @@ func (d *decoder) unknownField(parent, key *yaml.Node, t reflect.Type, p *plan) 
 	if d.full() {
 		return
 	}
-	meant := nearest(key.Value, p.names)
+	meant := Nearest(key.Value, p.Names)
 	suggestion := suggestionFor(t.Name(), key.Value)
 	switch {
 	case suggestion != "":
@@ -223,7 +180,7 @@ func (d *decoder) unknownField(parent, key *yaml.Node, t reflect.Type, p *plan) 
 	case meant != "":
 		suggestion = ", did you mean " + meant + "?"
 	default:
-		suggestion = "; known fields are " + strings.Join(p.names, ", ")
+		suggestion = "; known fields are " + strings.Join(p.Names, ", ")
 	}
 	d.inField(key.Value, func() {
 		d.failAt(key, "unknown field"+suggestion, nil)
@@ -310,7 +267,7 @@ func (d *decoder) decodeAny(n *yaml.Node) any {
 	case "!!bool":
 		return isTrue(n.Value)
 	case "!!int":
-		if i, err := strconv.ParseInt(n.Value, 10, 64); err == nil && wholeNumber(n.Value) {
+		if i, err := strconv.ParseInt(n.Value, 10, 64); err == nil && WholeNumber(n.Value) {
 			return i
 		}
 		d.failAt(n, "must be a decimal number of 64 bits, or a quoted string", n.Value)
@@ -359,12 +316,12 @@ func (d *decoder) decodeScalar(n *yaml.Node, v reflect.Value) {
 			return
 		}
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		if i, err := strconv.ParseInt(n.Value, 10, v.Type().Bits()); n.Tag == "!!int" && err == nil && wholeNumber(n.Value) {
+		if i, err := strconv.ParseInt(n.Value, 10, v.Type().Bits()); n.Tag == "!!int" && err == nil && WholeNumber(n.Value) {
 			v.SetInt(i)
 			return
 		}
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		if i, err := strconv.ParseUint(n.Value, 10, v.Type().Bits()); n.Tag == "!!int" && err == nil && wholeNumber(n.Value) {
+		if i, err := strconv.ParseUint(n.Value, 10, v.Type().Bits()); n.Tag == "!!int" && err == nil && WholeNumber(n.Value) {
 			v.SetUint(i)
 			return
 		}
@@ -381,13 +338,6 @@ func (d *decoder) decodeScalar(n *yaml.Node, v reflect.Value) {
 		message += " in plain decimal, within its bounds"
 	}
 	d.failAt(n, message, shown)
-}
-
-// wholeNumber reports whether s is a plain decimal and not another notation of
-// YAML: some programs read 010 as eight, others as ten.
-func wholeNumber(s string) bool {
-	s = strings.TrimPrefix(s, "-")
-	return strings.Trim(s, "0123456789") == "" && (s == "0" || !strings.HasPrefix(s, "0"))
 }
 
 func isTrue(s string) bool { return strings.EqualFold(s, "true") }
