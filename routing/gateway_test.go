@@ -11,11 +11,12 @@ import (
 	"penstock/routing/formats"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // decodeInput decodes the resources of a scenario, in any format.
 func decodeInput(input string) ([]resource.Object, resource.Faults) {
-	return resource.DecodeForeign("input", []byte(input), append(resource.RoutingKinds(), gateway.Kinds()...), formats.All())
+	return codec.DecodeForeign("input", []byte(input), append(resource.RoutingKinds(), gateway.Kinds()...), formats.All())
 }
 
 // gateway applies objects like a user: validated together with those before,

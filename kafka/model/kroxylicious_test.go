@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // decodeForeign reads a document as apply and check do.
@@ -16,9 +17,9 @@ func decodeForeign(t *testing.T, file string) ([]resource.Object, resource.Fault
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, faults := resource.DecodeForeign(filepath.Base(file), data, testKinds(), Foreign())
+	objects, faults := codec.DecodeForeign(filepath.Base(file), data, testKinds(), Foreign())
 	for i := range objects {
-		faults = append(faults, resource.LoadFiles(&objects[i], filepath.Dir(file),
+		faults = append(faults, codec.LoadFiles(&objects[i], filepath.Dir(file),
 			func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
 	}
 	return objects, faults
@@ -51,7 +52,7 @@ func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
 			if i > 0 {
 				text.WriteString("---\n")
 			}
-			text.Write(resource.EncodeYAML(o))
+			text.Write(codec.EncodeYAML(o))
 		}
 		golden(t, file+".txt", text.String())
 		w := newWorld(t)
@@ -64,14 +65,14 @@ func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
 
 // What does not look like such a document is told as what it is.
 func TestOtherDocumentsAreNotTakenForForeignOnes(t *testing.T) {
-	_, faults := resource.DecodeForeign("x.yaml", []byte("listeners: []\n---\nkind: Service\nname: a\nendpoints: []\nspec: "+
+	_, faults := codec.DecodeForeign("x.yaml", []byte("listeners: []\n---\nkind: Service\nname: a\nendpoints: []\nspec: "+
 		"{}\n"), testKinds(), Foreign())
 	want := "x.yaml:1: document 1: kind is missing"
 	if len(faults) == 0 || faults[0].Error() != want || !strings.Contains(faults.Error(),
 		"x.yaml:5: Service/a: unknown field, it belongs under spec") {
 		t.Errorf("%v", faults)
 	}
-	objects, faults := resource.DecodeForeign("x.yaml", []byte("endpoints:\n- {name: a, type: PLAIN, address: ':1'}\n---\nkind: "+
+	objects, faults := codec.DecodeForeign("x.yaml", []byte("endpoints:\n- {name: a, type: PLAIN, address: ':1'}\n---\nkind: "+
 		"Service\nname: a\nspec: {}\n"), testKinds(), Foreign())
 	if len(faults) > 0 || len(objects) != 2 {
 		t.Errorf("%d objects, %v", len(objects), faults)

@@ -3,7 +3,7 @@
 // and a server name lead to exactly one virtual broker.
 //
 //	kinds := append(resource.RoutingKinds(), model.Kinds(types)...)
-//	objects, faults := resource.DecodeForeign("kafka.yaml", data, kinds, model.Foreign())
+//	objects, faults := codec.DecodeForeign("kafka.yaml", data, kinds, model.Foreign())
 //	m := model.New(model.Config{Bind: "127.0.0.1", Types: types})
 //	applied, err := m.Apply(changes)
 //	route, reason := m.Table().Resolve("edge", "broker-1.t1.example.com", true)
@@ -75,7 +75,7 @@ func (k *filterTypes) find(name string) *filter.Type {
 	return k.byName[name]
 }
 
-// variant returns an empty configuration of a type, for resource.VariantSpec.
+// variant returns an empty configuration of a type, for codec.VariantSpec.
 func (k *filterTypes) variant(name string) any {
 	if t := k.find(name); t != nil {
 		return t.Config()

@@ -11,6 +11,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 var update = flag.Bool("update", false, "rewrite what testdata expects")
@@ -89,7 +90,7 @@ func testKinds() []resource.Kind { return append(resource.RoutingKinds(), Kinds(
 // decode decodes a text that must be right.
 func decode(t testing.TB, text string) []resource.Object {
 	t.Helper()
-	objects, faults := resource.Decode("test.yaml", []byte(text), testKinds())
+	objects, faults := codec.Decode("test.yaml", []byte(text), testKinds())
 	if len(faults) > 0 {
 		t.Fatalf("unexpected faults:\n%v", faults)
 	}
@@ -126,7 +127,7 @@ func TestBadFilesGetTheFaultsThatStandBesideThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			objects, faults := resource.Decode(filepath.Base(file), data, testKinds())
+			objects, faults := codec.Decode(filepath.Base(file), data, testKinds())
 			if len(faults) == 0 {
 				faults, _ = resource.ValidateSet(append(certificates(), objects...))
 			}
@@ -177,9 +178,9 @@ func TestGoodFilesComeBackAsWritten(t *testing.T) {
 			if i > 0 {
 				text.WriteString("---\n")
 			}
-			text.Write(resource.EncodeYAML(o))
-			all.Write(resource.EncodeWithSecrets(o))
-			again, err := resource.Restore(resource.EncodeWithSecrets(o), testKinds())
+			text.Write(codec.EncodeYAML(o))
+			all.Write(codec.EncodeWithSecrets(o))
+			again, err := codec.Restore(codec.EncodeWithSecrets(o), testKinds())
 			if err != nil || !resource.Equal(o, again) {
 				t.Errorf("%v is another when it is restored: %v", o.Key, err)
 			}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 var t0 = time.Unix(1_700_000_000, 0)
@@ -117,7 +118,7 @@ spec: {bootstrap: ["seed:1"]}
 `
 
 func decodeAll(text string) []resource.Object {
-	objects, _ := resource.Decode("", []byte(text), testKinds())
+	objects, _ := codec.Decode("", []byte(text), testKinds())
 	return objects
 }
 

@@ -10,6 +10,7 @@ import (
 	"penstock/kafka/filter/multitenant"
 	"penstock/kafka/model"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 const collidingPair = `kind: PhysicalCluster
@@ -36,7 +37,7 @@ spec:
 func TestPrefixesThatKafkaTakesForTheSame(t *testing.T) {
 	types := []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type}
 	changes := func(text string) (list []resource.Change) {
-		objects, faults := resource.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), model.Kinds(types)...))
+		objects, faults := codec.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), model.Kinds(types)...))
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // The scenarios read as stories: a command with its input, a line of dashes,
@@ -108,7 +109,7 @@ func (w *world) do(words []string, input string) string {
 }
 
 func (w *world) apply(text string) string {
-	objects, faults := resource.Decode("", []byte(text), testKinds())
+	objects, faults := codec.Decode("", []byte(text), testKinds())
 	if len(faults) > 0 {
 		return faults.Error()
 	}

@@ -10,6 +10,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Change is a set of creations, updates and deletions, applied all or none.
@@ -138,16 +139,16 @@ func (a *applyCheck) put(given *resource.Object) (resource.Object, error) {
 		if err := a.checkVersion(&o, given.Version); err != nil {
 			return o, err
 		}
-		value, err := a.catalog.seal(consensus.Key(o.Key), resource.EncodeWithSecrets(o))
+		value, err := a.catalog.seal(consensus.Key(o.Key), codec.EncodeWithSecrets(o))
 		if err != nil {
 			return o, err
 		}
 		a.plan.add(change, consensus.Op{Key: consensus.Key(o.Key), Value: value})
 		if a.change.DryRun {
 			if exists && known {
-				done.Before = string(resource.EncodeYAML(stored))
+				done.Before = string(codec.EncodeYAML(stored))
 			}
-			done.After = string(resource.EncodeYAML(o))
+			done.After = string(codec.EncodeYAML(o))
 		}
 	}
 	a.result.Changes = append(a.result.Changes, done)
@@ -210,7 +211,7 @@ func (a *applyCheck) prune(objects []resource.Object) {
 		a.plan.add(change, consensus.Op{Key: consensus.Key(o.Key)})
 		done := api.Change{Kind: o.Kind, Name: o.Name, Action: api.Deleted}
 		if a.change.DryRun {
-			done.Before = string(resource.EncodeYAML(o))
+			done.Before = string(codec.EncodeYAML(o))
 		}
 		a.result.Changes = append(a.result.Changes, done)
 	}

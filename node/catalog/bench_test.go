@@ -9,12 +9,13 @@ import (
 
 	"penstock/consensus"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // service returns the object of a small service.
 func service(b testing.TB, i, port int) resource.Object {
 	b.Helper()
-	list, faults := resource.Decode("",
+	list, faults := codec.Decode("",
 		fmt.Appendf(nil, `{"kind":"Service","name":"s%d","spec":{"endpoints":[{"address":"127.0.0.1:%d"}]}}`, i, port),
 		resource.RoutingKinds())
 	if len(faults) > 0 {
@@ -78,7 +79,7 @@ func BenchmarkReplace100000(b *testing.B) {
 	for j := range entries {
 		for i := range 100_000 {
 			o := service(b, i+50_000*j, 10+j)
-			entries[j] = append(entries[j], consensus.Entry{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+			entries[j] = append(entries[j], consensus.Entry{Key: consensus.Key(o.Key), Value: codec.EncodeWithSecrets(o)})
 		}
 	}
 	for i := 0; b.Loop(); i++ {

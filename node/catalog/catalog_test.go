@@ -14,6 +14,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,7 +68,7 @@ func newFixtureOf(t *testing.T, s *consensus.Memory, kinds []resource.Kind) *fix
 
 func objects(t testing.TB, text string) []resource.Object {
 	t.Helper()
-	list, faults := resource.Decode("test.yaml", []byte(text), resource.RoutingKinds())
+	list, faults := codec.Decode("test.yaml", []byte(text), resource.RoutingKinds())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -225,7 +226,7 @@ func TestStoredResourcesAreInForceAfterStart(t *testing.T) {
 	for i := range 300 {
 		o := objects(t, fmt.Sprintf("kind: Service\nname: s%d\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}", i))[0]
 		if _, err := s.Commit(t.Context(), &consensus.Batch{
-			Ops: []consensus.Op{{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)}},
+			Ops: []consensus.Op{{Key: consensus.Key(o.Key), Value: codec.EncodeWithSecrets(o)}},
 		}); err != nil {
 			t.Fatal(err)
 		}

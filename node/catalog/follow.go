@@ -11,6 +11,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // decryptRetryInterval is the interval of the attempts to decrypt unread
@@ -193,7 +194,7 @@ func (c *Catalog) decodeEntry(e consensus.Entry) (resource.Object, error) {
 	if err != nil {
 		return resource.Object{}, err
 	}
-	return resource.Restore(value, c.cfg.Kinds)
+	return codec.Restore(value, c.cfg.Kinds)
 }
 
 // advance puts a step in force.

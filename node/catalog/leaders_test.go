@@ -14,6 +14,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // TestTwoLeadersAdmitNothingInvalid: two nodes both believe that they lead, and
@@ -48,7 +49,7 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 			var stored []resource.Change
 			view := store.Snapshot()
 			for e := range view.All() {
-				o, err := resource.Restore(e.Value, resource.RoutingKinds())
+				o, err := codec.Restore(e.Value, resource.RoutingKinds())
 				if err != nil {
 					r.Fatal(err)
 				}
@@ -96,8 +97,8 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 			}
 			for e := range view.All() {
 				got, ok := set.Get(resource.Key(e.Key))
-				if !ok || string(resource.EncodeWithSecrets(got)) != string(e.Value) {
-					r.Fatalf("node %d: %v is in force as %s, stored as %s", i, e.Key, resource.EncodeWithSecrets(got), e.Value)
+				if !ok || string(codec.EncodeWithSecrets(got)) != string(e.Value) {
+					r.Fatalf("node %d: %v is in force as %s, stored as %s", i, e.Key, codec.EncodeWithSecrets(got), e.Value)
 				}
 			}
 		}
@@ -112,7 +113,7 @@ func drawChange(r *rapid.T) func(*Catalog) error {
 	listener := rapid.SampledFrom(names).Draw(r, "listener")
 	port := rapid.IntRange(1, 3).Draw(r, "port")
 	apply := func(prune map[string]string, docs ...string) func(*Catalog) error {
-		list, faults := resource.Decode("", []byte(strings.Join(docs, "\n---\n")), resource.RoutingKinds())
+		list, faults := codec.Decode("", []byte(strings.Join(docs, "\n---\n")), resource.RoutingKinds())
 		if len(faults) > 0 {
 			r.Fatal(faults)
 		}

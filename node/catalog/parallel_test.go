@@ -10,6 +10,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 func TestInParallelCoversEachIndexOnce(t *testing.T) {
@@ -40,7 +41,7 @@ func TestManyResourcesAreDecodedInParallel(t *testing.T) {
 	var entries []consensus.Entry
 	for i := range 5 * minPerCore {
 		o := service(t, i, 80)
-		entries = append(entries, consensus.Entry{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+		entries = append(entries, consensus.Entry{Key: consensus.Key(o.Key), Value: codec.EncodeWithSecrets(o)})
 	}
 	wrong := slices.Clone(entries)
 	var want []string

@@ -13,6 +13,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // startFollow runs a catalog's Follow; do may be nil.
@@ -76,7 +77,7 @@ func checkAgrees(t testing.TB, c *Catalog, store Store) {
 		}
 		stored = append(stored, resource.Put(o))
 		if got, ok := set.Get(o.Key); !ok || !resource.Equal(got, o) {
-			t.Errorf("%v is stored as\n%sand in force as\n%s", o.Key, resource.EncodeYAML(o), resource.EncodeYAML(got))
+			t.Errorf("%v is stored as\n%sand in force as\n%s", o.Key, codec.EncodeYAML(o), codec.EncodeYAML(got))
 		}
 	}
 	if set.Len() != view.Len() {

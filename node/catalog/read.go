@@ -9,6 +9,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Get lists the resources of a kind that have the labels, or one resource by
@@ -61,7 +62,7 @@ func (s *snapshot) document(o resource.Object) api.Document {
 			o.Version = e.Version
 		}
 	}
-	return api.Document{Kind: o.Kind, Name: o.Name, Data: resource.EncodeJSON(o)}
+	return api.Document{Kind: o.Kind, Name: o.Name, Data: codec.EncodeJSON(o)}
 }
 
 // statusOf returns document, which for kinds with a status adds that status.
@@ -105,7 +106,7 @@ func (c *Catalog) History(kind, name string) (*api.HistoryResult, error) {
 			if err != nil {
 				one.YAML = "# unreadable on this node\n" // err may quote it
 			} else {
-				one.YAML = string(resource.EncodeYAML(o))
+				one.YAML = string(codec.EncodeYAML(o))
 			}
 		}
 		result.Revisions = append(result.Revisions, one)

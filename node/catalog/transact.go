@@ -5,6 +5,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Transaction is a change of resources that users cannot write, such as the
@@ -31,7 +32,7 @@ func (c *Catalog) Transact(ctx context.Context, t Transaction) (index uint64, er
 		for _, ch := range changes {
 			op := consensus.Op{Key: consensus.Key(ch.Key)}
 			if !ch.Delete {
-				if op.Value, err = c.seal(op.Key, resource.EncodeWithSecrets(ch.Object)); err != nil {
+				if op.Value, err = c.seal(op.Key, codec.EncodeWithSecrets(ch.Object)); err != nil {
 					return nil, err
 				}
 			}

@@ -16,6 +16,7 @@ import (
 
 	"penstock/node/kinds"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Timeout bounds each wait of the tests. It only ends hangs: the outcome of no test
@@ -25,7 +26,7 @@ const Timeout = 5 * time.Minute
 // Objects decodes the resources of a text.
 func Objects(t testing.TB, text string) []resource.Object {
 	t.Helper()
-	list, faults := resource.Decode("test.yaml", []byte(text), kinds.All())
+	list, faults := codec.Decode("test.yaml", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

@@ -14,7 +14,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/node/catalog"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // A snapshot is a file of package consensus with all resources. Their secrets are
@@ -48,7 +48,7 @@ func (q *reader) exported() (consensus.Snapshot, error) {
 	set, _ := q.catalog.InForce()
 	b := consensus.Batch{Note: consensus.Note{What: "snapshot"}}
 	for o := range set.All("") {
-		b.Ops = append(b.Ops, consensus.Op{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+		b.Ops = append(b.Ops, consensus.Op{Key: consensus.Key(o.Key), Value: codec.EncodeWithSecrets(o)})
 	}
 	view, _, err := consensus.Snapshot{}.Apply(1, &b, consensus.Limits{})
 	return view, err

@@ -13,13 +13,14 @@ import (
 	"penstock/routing/formats/kuma"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected texts in testdata")
 
 // decode decodes a text as check and apply do.
 func decode(file, text string) ([]resource.Object, resource.Faults) {
-	return resource.DecodeForeign(file, []byte(text), append(resource.RoutingKinds(), gateway.Kinds()...), All())
+	return codec.DecodeForeign(file, []byte(text), append(resource.RoutingKinds(), gateway.Kinds()...), All())
 }
 
 // eachFile calls do with the files of testdata that match a pattern.
@@ -84,7 +85,7 @@ func TestGoodDocumentsMatchExpectedResources(t *testing.T) {
 			if i > 0 {
 				out.WriteString("---\n")
 			}
-			out.Write(resource.EncodeYAML(o))
+			out.Write(codec.EncodeYAML(o))
 		}
 		golden(t, file+".txt", out.String())
 		for _, o := range objects {
@@ -115,7 +116,7 @@ func checkRoundTrip(t interface {
 			again[0].Labels = o.Labels
 		}
 		if !resource.Equal(o, again[0]) {
-			t.Fatalf("%s as %s is another when it is taken again:\n%s\n%s", o.Key, format, text, resource.EncodeYAML(again[0]))
+			t.Fatalf("%s as %s is another when it is taken again:\n%s\n%s", o.Key, format, text, codec.EncodeYAML(again[0]))
 		}
 	}
 }

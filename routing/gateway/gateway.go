@@ -3,7 +3,7 @@
 // status, and the listeners and destinations compiled from them.
 //
 //	kinds := append(resource.RoutingKinds(), gateway.Kinds()...)
-//	objects, faults := resource.DecodeForeign("edge.yaml", data, kinds, formats.All())
+//	objects, faults := codec.DecodeForeign("edge.yaml", data, kinds, formats.All())
 //
 //	model, changed := new(gateway.Model).With(changes)
 //	status := gateway.NewStatuses(set, nil).Status(&object, version, since)

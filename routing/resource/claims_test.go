@@ -1,7 +1,8 @@
-package resource
+package resource_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/routing/hostname"
+	"penstock/routing/resource"
 )
 
 // claimant is a SetChecker that claims names and addresses and reports
@@ -19,23 +21,25 @@ type claimant struct {
 }
 
 func (w *claimant) Validate(func(path, message string, value any)) {}
-func (w *claimant) Refs() []Ref                                    { return []Ref{{Key: Key{"Listener", "edge"}, Path: "spec.at"}} }
+func (w *claimant) Refs() []resource.Ref {
+	return []resource.Ref{{Key: resource.Key{"Listener", "edge"}, Path: "spec.at"}}
+}
 
-func (w *claimant) Claims() (all []Claim) {
+func (w *claimant) Claims() (all []resource.Claim) {
 	for i, name := range w.names {
-		all = append(all, Claim{Listener: "edge", Name: name, Path: Item("spec.names", i)})
+		all = append(all, resource.Claim{Listener: "edge", Name: name, Path: resource.Item("spec.names", i)})
 	}
 	return all
 }
 
-func (w *claimant) Listens() (all []Listen) {
+func (w *claimant) Listens() (all []resource.Listen) {
 	for _, a := range w.addresses {
-		all = append(all, Listen{Address: a, Path: "spec.addresses"})
+		all = append(all, resource.Listen{Address: a, Path: "spec.addresses"})
 	}
 	return all
 }
 
-func (w *claimant) CheckInSet(v *View) {
+func (w *claimant) CheckInSet(v *resource.View) {
 	for _, c := range v.OwnClaims() {
 		if r, ok := v.FirstConflict(c); ok {
 			v.Fault(c.Path, "meets "+r.String(), c.Name)
@@ -46,8 +50,8 @@ func (w *claimant) CheckInSet(v *View) {
 	}
 }
 
-func putClaimant(name string, w *claimant) Change {
-	return Put(Object{Key: Key{"Wanting", name}, Spec: w})
+func putClaimant(name string, w *claimant) resource.Change {
+	return resource.Put(resource.Object{Key: resource.Key{"Wanting", name}, Spec: w})
 }
 
 // claimIncludes reports whether a claim includes a name.
@@ -79,23 +83,23 @@ func TestClaimsConflictOverACommonName(t *testing.T) {
 		return slices.ContainsFunc(universe, func(n string) bool { return claimIncludes(a, n) && claimIncludes(b, n) })
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		s, have := new(Set), map[string]string{}
+		s, have := new(resource.Set), map[string]string{}
 		for i := range rapid.IntRange(1, 8).Draw(t, "steps") {
 			name := fmt.Sprint("w", rapid.IntRange(0, 4).Draw(t, "who"))
 			if rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
-				s = s.Next([]Change{Delete(Key{"Wanting", name})})
+				s = s.Next([]resource.Change{resource.Delete(resource.Key{"Wanting", name})})
 				delete(have, name)
 				continue
 			}
 			claim := rapid.SampledFrom(pool).Draw(t, "claim")
-			next, faults, _ := s.With([]Change{putClaimant(name, &claimant{names: []string{claim}})})
+			next, faults, _ := s.With([]resource.Change{putClaimant(name, &claimant{names: []string{claim}})})
 			wrong := 0
 			for other, theirs := range have {
 				if other != name && meet(claim, theirs) {
 					wrong = 1
 				}
 			}
-			met := slices.ContainsFunc(faults, func(f Fault) bool { return strings.Contains(f.Message, "meets") })
+			met := slices.ContainsFunc(faults, func(f resource.Fault) bool { return strings.Contains(f.Message, "meets") })
 			if met != (wrong > 0) {
 				t.Fatalf("step %d: %s wants %s, others have %v: %v", i, name, claim, have, faults)
 			}
@@ -103,30 +107,30 @@ func TestClaimsConflictOverACommonName(t *testing.T) {
 			have[name] = claim
 		}
 		for name := range have {
-			s = s.Next([]Change{Delete(Key{"Wanting", name})})
+			s = s.Next([]resource.Change{resource.Delete(resource.Key{"Wanting", name})})
 		}
-		if left := tree(s.claims).Len() + tree(s.ports).Len() + s.setCheckers.Len() + s.users.Len(); left > 0 {
-			t.Fatalf("%d entries that nobody stands for", left)
+		if left := s.IndexSizes(); slices.Max(slices.Collect(maps.Values(left))) > 0 {
+			t.Fatalf("entries that nobody stands for: %v", left)
 		}
 	})
 }
 
 func TestLaterOfTwoClaimsIsReported(t *testing.T) {
-	edge := Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}})
+	edge := resource.Put(resource.Object{Key: resource.Key{"Listener", "edge"}, Spec: &resource.Listener{Protocol: "kafka", Address: ":1"}})
 	// Within one object, and between two that are put together.
-	_, faults, _ := new(Set).With([]Change{
+	_, faults, _ := new(resource.Set).With([]resource.Change{
 		edge, putClaimant("b", &claimant{names: []string{"a.x", "a.x"}}), putClaimant("a", &claimant{names: []string{"a.x"}}),
 	})
 	wantFaults(t, faults, "Wanting/b spec.names[1]: meets Wanting/b spec.names[0]", "Wanting/a spec.names[0]: meets Wanting/b spec.names[0]")
 	// A name that moves from one object to another is free.
-	s := mustWith(t, new(Set), edge, putClaimant("a", &claimant{names: []string{"a.x"}}))
+	s := mustWith(t, new(resource.Set), edge, putClaimant("a", &claimant{names: []string{"a.x"}}))
 	mustWith(t, s, putClaimant("b", &claimant{names: []string{"a.x"}}), putClaimant("a", &claimant{}))
 }
 
 // An object that refers to a changed one is checked again, once, and no other.
 func TestReferrersOfAChangeAreChecked(t *testing.T) {
 	var asked []string
-	s := mustWith(t, new(Set), Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}}),
+	s := mustWith(t, new(resource.Set), resource.Put(resource.Object{Key: resource.Key{"Listener", "edge"}, Spec: &resource.Listener{Protocol: "kafka", Address: ":1"}}),
 		putClaimant("a", &claimant{checked: &asked}), putClaimant("b", &claimant{checked: &asked}))
 	asked = nil
 	s = mustWith(t, s, putClaimant("a", &claimant{checked: &asked}))
@@ -136,46 +140,26 @@ func TestReferrersOfAChangeAreChecked(t *testing.T) {
 	asked = nil
 	s = mustWith(
 		t, s, putClaimant("b", &claimant{checked: &asked}),
-		Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":2"}}),
+		resource.Put(resource.Object{Key: resource.Key{"Listener", "edge"}, Spec: &resource.Listener{Protocol: "kafka", Address: ":2"}}),
 	)
 	slices.Sort(asked)
 	if !slices.Equal(asked, []string{"a", "b"}) {
 		t.Errorf("asked %v, want a and b once", asked)
 	}
 	asked = nil
-	mustWith(t, s, Put(Object{Key: Key{"Listener", "other"}, Spec: &Listener{Protocol: "kafka", Address: ":3"}}))
+	mustWith(t, s, resource.Put(resource.Object{Key: resource.Key{"Listener", "other"}, Spec: &resource.Listener{Protocol: "kafka", Address: ":3"}}))
 	if len(asked) > 0 {
 		t.Errorf("asked %v about a listener that nobody has", asked)
 	}
 }
 
 func TestAddressesOfOtherKindsConflictWithListeners(t *testing.T) {
-	edge := Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}})
-	s := mustWith(t, new(Set), edge, putClaimant("a", &claimant{addresses: []string{":90", ":91", "127.0.0.1:92"}}))
-	_, faults, _ := s.With([]Change{Put(Object{Key: Key{"Listener", "other"}, Spec: &Listener{Address: "0.0.0.0:91"}})})
+	edge := resource.Put(resource.Object{Key: resource.Key{"Listener", "edge"}, Spec: &resource.Listener{Protocol: "kafka", Address: ":1"}})
+	s := mustWith(t, new(resource.Set), edge, putClaimant("a", &claimant{addresses: []string{":90", ":91", "127.0.0.1:92"}}))
+	_, faults, _ := s.With([]resource.Change{resource.Put(resource.Object{Key: resource.Key{"Listener", "other"}, Spec: &resource.Listener{Address: "0.0.0.0:91"}})})
 	wantFaults(t, faults, "Listener/other spec.address: overlaps with the address of Wanting/a")
-	_, faults, _ = s.With([]Change{putClaimant("b", &claimant{addresses: []string{"127.0.0.1:93", "[::]:90", "[::]:91"}})})
+	_, faults, _ = s.With([]resource.Change{putClaimant("b", &claimant{addresses: []string{"127.0.0.1:93", "[::]:90", "[::]:91"}})})
 	wantFaults(t, faults, "Wanting/b spec.addresses: overlaps with the address of Wanting/a ([::]:90)")
 	s = mustWith(t, s, putClaimant("a", &claimant{}))
 	mustWith(t, s, putClaimant("b", &claimant{addresses: []string{"[::]:90", "[::]:91"}}))
-}
-
-func TestSizesRoundTripExactly(t *testing.T) {
-	for text, want := range map[string]Size{"0": 0, "1": 1, "64KiB": 64 << 10, "100MiB": 100 << 20, "1GiB": 1 << 30, "1024": 1024} {
-		got, err := ParseSize(text)
-		if err != nil || got != want {
-			t.Errorf("%s: %d, %v", text, got, err)
-		}
-		if again, err := ParseSize(got.String()); err != nil || again != got {
-			t.Errorf("%s is written as %s", text, got)
-		}
-	}
-	if s := Size(1536).String() + Size(2048).String(); s != "15362KiB" {
-		t.Error(s)
-	}
-	for _, text := range []string{"", "KiB", "-1", "1.5MiB", "1K", "1MB", "01", "+1", "9999999999GiB", "1 KiB"} {
-		if got, err := ParseSize(text); err == nil {
-			t.Errorf("%q is taken for %d", text, got)
-		}
-	}
 }

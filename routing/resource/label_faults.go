@@ -18,7 +18,7 @@ const (
 // LabelFaults returns the faults of labels outside a document, such as those of
 // a selector.
 func LabelFaults(labels map[string]string) (faults []string) {
-	labelFaults(labels, func(key, message, value string) {
+	EachLabelFault(labels, func(key, message, value string) {
 		if key != "" {
 			message = fmt.Sprintf("label %s: %s (%s)", Show(key), message, Show(value))
 		}
@@ -27,9 +27,9 @@ func LabelFaults(labels map[string]string) (faults []string) {
 	return faults
 }
 
-// labelFaults reports the faults of labels. key is "" for a fault of all of
+// EachLabelFault reports the faults of labels. key is "" for a fault of all of
 // them; value is the offending text.
-func labelFaults(labels map[string]string, report func(key, message, value string)) {
+func EachLabelFault(labels map[string]string, report func(key, message, value string)) {
 	if len(labels) > MaxLabels {
 		report("", fmt.Sprintf("%d labels; a resource has at most %d", len(labels), MaxLabels), "")
 		return

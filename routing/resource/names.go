@@ -29,7 +29,7 @@ func serviceNameFault(s string) string {
 	)
 }
 
-func nameFaultOf(kind, name string) string {
+func NameFault(kind, name string) string {
 	if kind == "Service" {
 		return serviceNameFault(name)
 	}

@@ -1,20 +1,14 @@
 // Package resource models the resources that users write: their types and
-// defaults, strict decoding from YAML and JSON, and validation that reports
-// every fault at once with file, line, path and value.
+// defaults, and how faults are reported. Package codec below it decodes and
+// encodes them.
 //
-//	objects, faults := resource.Decode("edge.yaml", data, resource.RoutingKinds())
+//	objects, faults := codec.Decode("edge.yaml", data, resource.RoutingKinds())
 //	next, faults, warnings := set.With([]resource.Change{resource.Put(objects[0])})
 //	service := objects[1].Spec.(*resource.Service).WithDefaults()
 //
 // The types are also the user's manual: each field's comment gives its unit,
 // default and bounds, its tags hold them for the program, and tests compare the
 // two with each other and with docs/resources.md.
-//
-// Documents use the JSON data model, so that every tool reads a file in the same
-// way: no anchors, aliases or tags, no octal numbers, no "yes". A field without
-// a value is a fault, and so is an explicit 0 or "" that would mean a default,
-// because either is ambiguous. A string field accepts a number or boolean and
-// keeps its spelling.
 //
 // Faults are found in three layers. Decode and Spec.Validate check one document
 // and depend on nothing but its content, not even the time. Set checks all

@@ -1,16 +1,29 @@
-package resource
+package resource_test
 
 import (
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"penstock/routing/resource"
 )
 
-func mustWith(t testing.TB, s *Set, changes ...Change) *Set {
+func readFile(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func mustWith(t testing.TB, s *resource.Set, changes ...resource.Change) *resource.Set {
 	t.Helper()
 	next, faults, _ := s.With(changes)
 	if len(faults) > 0 {
@@ -19,20 +32,20 @@ func mustWith(t testing.TB, s *Set, changes ...Change) *Set {
 	return next
 }
 
-func puts(objects []Object) []Change {
-	changes := make([]Change, len(objects))
+func puts(objects []resource.Object) []resource.Change {
+	changes := make([]resource.Change, len(objects))
 	for i, o := range objects {
-		changes[i] = Put(o)
+		changes[i] = resource.Put(o)
 	}
 	return changes
 }
 
 // wantFaults fails unless there is one fault for each of the texts, which
 // contains it.
-func wantFaults(t testing.TB, faults []Fault, texts ...string) {
+func wantFaults(t testing.TB, faults []resource.Fault, texts ...string) {
 	t.Helper()
 	if len(faults) != len(texts) {
-		t.Fatalf("%d faults instead of %d:\n%v", len(faults), len(texts), Faults(faults))
+		t.Fatalf("%d faults instead of %d:\n%v", len(faults), len(texts), resource.Faults(faults))
 	}
 	for i, text := range texts {
 		if !strings.Contains(faults[i].Error(), text) {
@@ -56,20 +69,20 @@ spec: {to: [{targetRef: {kind: MeshService, name: apps}, rules: [{}]}]}
 `
 
 func TestDeleteOfAnObjectInUseNamesItsUsers(t *testing.T) {
-	s := mustWith(t, new(Set), puts(decode(t, shop))...)
-	apps := Key{"Service", "apps"}
-	_, faults, warnings := s.With([]Change{Delete(apps)})
+	s := mustWith(t, new(resource.Set), puts(decode(t, shop))...)
+	apps := resource.Key{"Service", "apps"}
+	_, faults, warnings := s.With([]resource.Change{resource.Delete(apps)})
 	wantFaults(t, faults, "Service/apps: is in use by Listener/edge (spec.service)")
 	wantFaults(t, warnings, "MeshTCPRoute/canary spec.to[0].targetRef.name: there will be no such Service (apps)")
-	if users := s.Users(apps); len(users) != 2 || users[0].Key != (Key{"Listener", "edge"}) || users[1].Kind != "MeshTCPRoute" {
+	if users := s.Users(apps); len(users) != 2 || users[0].Key != (resource.Key{"Listener", "edge"}) || users[1].Kind != "MeshTCPRoute" {
 		t.Errorf("users: %v", users)
 	}
 
 	// It can be deleted together with its users; the route's warning stays.
-	_, faults, warnings = s.With([]Change{Delete(apps), Delete(Key{"Listener", "edge"})})
+	_, faults, warnings = s.With([]resource.Change{resource.Delete(apps), resource.Delete(resource.Key{"Listener", "edge"})})
 	wantFaults(t, faults)
 	wantFaults(t, warnings, "canary")
-	if _, _, warnings = s.With([]Change{Delete(Key{"Service", "unknown"})}); len(warnings) > 0 {
+	if _, _, warnings = s.With([]resource.Change{resource.Delete(resource.Key{"Service", "unknown"})}); len(warnings) > 0 {
 		t.Errorf("deleting nothing: %v", warnings)
 	}
 }
@@ -77,22 +90,22 @@ func TestDeleteOfAnObjectInUseNamesItsUsers(t *testing.T) {
 func TestManyUsersAreCounted(t *testing.T) {
 	objects := decode(t, "kind: Service\nname: apps\nspec: {}")
 	for i := range 8 {
-		objects = append(objects, Object{
-			Key: Key{"Listener", fmt.Sprint("l", i)}, Spec: &Listener{Address: fmt.Sprint(":", 9000+i), Service: "apps"},
+		objects = append(objects, resource.Object{
+			Key: resource.Key{"Listener", fmt.Sprint("l", i)}, Spec: &resource.Listener{Address: fmt.Sprint(":", 9000+i), Service: "apps"},
 		})
 	}
-	s := mustWith(t, new(Set), puts(objects)...)
-	_, faults, _ := s.With([]Change{Delete(Key{"Service", "apps"})})
+	s := mustWith(t, new(resource.Set), puts(objects)...)
+	_, faults, _ := s.With([]resource.Change{resource.Delete(resource.Key{"Service", "apps"})})
 	wantFaults(t, faults, "Listener/l4 (spec.service), 3 more")
 }
 
 func TestNextLeavesTheSetUnchanged(t *testing.T) {
-	old := mustWith(t, new(Set), puts(decode(t, shop))...)
-	next := mustWith(t, old, Put(decode(t, "kind: Listener\nname: edge\nspec: {address: ':9001'}")[0]), Delete(Key{"Service", "apps"}))
-	if _, ok := old.Get(Key{"Service", "apps"}); !ok || old.Len() != 3 || len(old.Users(Key{"Service", "apps"})) != 2 {
+	old := mustWith(t, new(resource.Set), puts(decode(t, shop))...)
+	next := mustWith(t, old, resource.Put(decode(t, "kind: Listener\nname: edge\nspec: {address: ':9001'}")[0]), resource.Delete(resource.Key{"Service", "apps"}))
+	if _, ok := old.Get(resource.Key{"Service", "apps"}); !ok || old.Len() != 3 || len(old.Users(resource.Key{"Service", "apps"})) != 2 {
 		t.Error("the old set changed")
 	}
-	if _, ok := next.Get(Key{"Service", "apps"}); ok || next.Len() != 2 || len(next.Users(Key{"Service", "apps"})) != 1 {
+	if _, ok := next.Get(resource.Key{"Service", "apps"}); ok || next.Len() != 2 || len(next.Users(resource.Key{"Service", "apps"})) != 1 {
 		t.Error("the next set did not")
 	}
 	var names []string
@@ -113,7 +126,7 @@ func TestDuplicateObjectsNameBothPlaces(t *testing.T) {
 	a := decode(t, "\nkind: Service\nname: a\nspec: {}")[0]
 	b := a
 	b.File, b.Line = "other.yaml", 7
-	faults, _ := ValidateSet([]Object{a, b})
+	faults, _ := resource.ValidateSet([]resource.Object{a, b})
 	wantFaults(t, faults, "other.yaml:7: Service/a: duplicate, first at test.yaml:2")
 }
 
@@ -143,11 +156,11 @@ func TestListenerAddressesMustNotOverlap(t *testing.T) {
 		{"unix:/a", "unix:/b", false},
 	} {
 		for _, pair := range [][2]string{{c.a, c.b}, {c.b, c.a}} {
-			listener := func(name, address string) Change {
-				return Put(Object{Key: Key{"Listener", name}, Spec: &Listener{Address: address}})
+			listener := func(name, address string) resource.Change {
+				return resource.Put(resource.Object{Key: resource.Key{"Listener", name}, Spec: &resource.Listener{Address: address}})
 			}
-			s := mustWith(t, new(Set), listener("one", pair[0]))
-			_, faults, _ := s.With([]Change{listener("two", pair[1])})
+			s := mustWith(t, new(resource.Set), listener("one", pair[0]))
+			_, faults, _ := s.With([]resource.Change{listener("two", pair[1])})
 			if (len(faults) > 0) != c.meet {
 				t.Errorf("%s beside %s: %v", pair[1], pair[0], faults)
 			}
@@ -159,18 +172,18 @@ func TestListenerAddressesMustNotOverlap(t *testing.T) {
 }
 
 func TestListenersOfDifferentNodesMayShareAnAddress(t *testing.T) {
-	listener := func(name, key, value string) Object {
-		return Object{Key: Key{"Listener", name}, Spec: &Listener{Address: ":80", Nodes: map[string]string{key: value}}}
+	listener := func(name, key, value string) resource.Object {
+		return resource.Object{Key: resource.Key{"Listener", name}, Spec: &resource.Listener{Address: ":80", Nodes: map[string]string{key: value}}}
 	}
-	faults, _ := ValidateSet([]Object{listener("a", "zone", "a"), listener("b", "zone", "b")})
+	faults, _ := resource.ValidateSet([]resource.Object{listener("a", "zone", "a"), listener("b", "zone", "b")})
 	wantFaults(t, faults)
-	faults, _ = ValidateSet([]Object{listener("a", "zone", "a"), listener("b", "rack", "b")})
+	faults, _ = resource.ValidateSet([]resource.Object{listener("a", "zone", "a"), listener("b", "rack", "b")})
 	wantFaults(t, faults, "Listener/a spec.address: overlaps", "Listener/b spec.address: overlaps")
 }
 
 func TestCertificateChangeWarnsOfUncoveredListenerNames(t *testing.T) {
-	pem := string(readFile(t, "testdata/good/certificate.yaml"))
-	s := mustWith(t, new(Set), puts(decode(t, pem+`---
+	pem := string(readFile(t, "codec/testdata/good/certificate.yaml"))
+	s := mustWith(t, new(resource.Set), puts(decode(t, pem+`---
 kind: Service
 name: s
 spec: {}
@@ -183,39 +196,39 @@ spec:
   tls: {mode: terminate, certificateRefs: [a]}
   hosts: [{names: [a.example.com, "*.a.example.com", X.a.example.com], service: s}]
 `))...)
-	other := Object{Key: Key{"Certificate", "a"}, Spec: &Certificate{
-		Cert: string(readFile(t, "testdata/pem/b.crt")), Key: Secret(readFile(t, "testdata/pem/b.key")),
+	other := resource.Object{Key: resource.Key{"Certificate", "a"}, Spec: &resource.Certificate{
+		Cert: string(readFile(t, "codec/testdata/pem/b.crt")), Key: resource.Secret(readFile(t, "codec/testdata/pem/b.key")),
 	}}
-	_, faults, warnings := s.With([]Change{Put(other)})
+	_, faults, warnings := s.With([]resource.Change{resource.Put(other)})
 	wantFaults(t, faults)
 	wantFaults(t, warnings, "names[0]: no certificate of the listener is valid for this name (a.example.com)", "names[1]", "names[2]")
 }
 
 func TestExpiredCertificatesAreNotAdmitted(t *testing.T) {
-	o := decode(t, string(readFile(t, "testdata/good/certificate.yaml")))
-	leaf, err := o[0].Spec.(*Certificate).Leaf()
+	o := decode(t, string(readFile(t, "codec/testdata/good/certificate.yaml")))
+	leaf, err := o[0].Spec.(*resource.Certificate).Leaf()
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFaults(t, Admit(o, leaf.NotAfter))
-	wantFaults(t, Admit(o, leaf.NotAfter.Add(time.Second)), "Certificate/a spec.cert: expired at "+leaf.NotAfter.UTC().Format(time.RFC3339))
-	wantFaults(t, Admit(decode(t, "kind: Service\nname: a\nspec: {tls: {ca: x.pem}}"), time.Now()), "spec.tls.ca: was not read")
+	wantFaults(t, resource.Admit(o, leaf.NotAfter))
+	wantFaults(t, resource.Admit(o, leaf.NotAfter.Add(time.Second)), "Certificate/a spec.cert: expired at "+leaf.NotAfter.UTC().Format(time.RFC3339))
+	wantFaults(t, resource.Admit(decode(t, "kind: Service\nname: a\nspec: {tls: {ca: x.pem}}"), time.Now()), "spec.tls.ca: was not read")
 }
 
 // After each of many changes a Set reports the same about its contents as a new
 // Set of all its objects.
 func TestIncrementalSetMatchesFreshSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, model := new(Set), map[Key]Object{}
+		s, model := new(resource.Set), map[resource.Key]resource.Object{}
 		name := rapid.SampledFrom([]string{"a", "b", "c"})
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
-			var changes []Change
-			seen := map[Key]bool{}
+			var changes []resource.Change
+			seen := map[resource.Key]bool{}
 			for range rapid.IntRange(1, 3).Draw(t, "changes") {
-				o := Object{Key: Key{rapid.SampledFrom([]string{"Listener", "Service", "MeshTCPRoute", "Host"}).Draw(t, "kind"), name.Draw(t, "name")}}
+				o := resource.Object{Key: resource.Key{rapid.SampledFrom([]string{"Listener", "Service", "MeshTCPRoute", "Host"}).Draw(t, "kind"), name.Draw(t, "name")}}
 				switch o.Kind {
 				case "Listener":
-					o.Spec = &Listener{
+					o.Spec = &resource.Listener{
 						Protocol: rapid.SampledFrom([]string{"tls", "tls", ""}).Draw(t, "protocol"),
 						Hosts:    anyHosts(t),
 						Address: rapid.SampledFrom([]string{
@@ -224,21 +237,21 @@ func TestIncrementalSetMatchesFreshSet(t *testing.T) {
 						Service: name.Draw(t, "service"),
 					}
 				case "Service":
-					o.Spec = &Service{}
+					o.Spec = &resource.Service{}
 				case "Host":
 					o.Spec = anyHost(t, name.Draw(t, "listener"))
 				case "MeshTCPRoute":
-					o.Spec = &MeshTCPRoute{To: []RouteTo{{TargetRef: TargetRef{Kind: "MeshService", Name: name.Draw(t, "to")}}}}
+					o.Spec = &resource.MeshTCPRoute{To: []resource.RouteTo{{TargetRef: resource.TargetRef{Kind: "MeshService", Name: name.Draw(t, "to")}}}}
 				}
 				if seen[o.Key] {
 					continue
 				}
 				seen[o.Key] = true
 				if rapid.Bool().Draw(t, "delete") {
-					changes = append(changes, Delete(o.Key))
+					changes = append(changes, resource.Delete(o.Key))
 					delete(model, o.Key)
 				} else {
-					changes = append(changes, Put(o))
+					changes = append(changes, resource.Put(o))
 					model[o.Key] = o
 				}
 			}
@@ -249,8 +262,8 @@ func TestIncrementalSetMatchesFreshSet(t *testing.T) {
 }
 
 // anyHost draws a Host whose names others may claim too.
-func anyHost(t *rapid.T, listener string) *Host {
-	h := &Host{Listener: listener, Service: "a"}
+func anyHost(t *rapid.T, listener string) *resource.Host {
+	h := &resource.Host{Listener: listener, Service: "a"}
 	h.ALPN = rapid.SampledFrom([][]string{nil, {"h2"}, {"h2", "h3"}}).Draw(t, "alpn")
 	for _, name := range []string{"a.example", "B.example", "*.c.example"} {
 		if rapid.Bool().Draw(t, name) {
@@ -260,17 +273,17 @@ func anyHost(t *rapid.T, listener string) *Host {
 	return h
 }
 
-func anyHosts(t *rapid.T) []HostRule {
+func anyHosts(t *rapid.T) []resource.HostRule {
 	if !rapid.Bool().Draw(t, "hosts") {
 		return nil
 	}
-	return []HostRule{*anyHost(t, "").Rule()}
+	return []resource.HostRule{*anyHost(t, "").Rule()}
 }
 
-func checkAgainst(t *rapid.T, s *Set, model map[Key]Object) {
-	var objects []Object
+func checkAgainst(t *rapid.T, s *resource.Set, model map[resource.Key]resource.Object) {
+	var objects []resource.Object
 	for o := range s.All("") {
-		if m, ok := model[o.Key]; !ok || !Equal(o, m) {
+		if m, ok := model[o.Key]; !ok || !resource.Equal(o, m) {
 			t.Fatalf("%v is not what was put", o.Key)
 		}
 		objects = append(objects, o)
@@ -279,59 +292,43 @@ func checkAgainst(t *rapid.T, s *Set, model map[Key]Object) {
 		t.Fatalf("%d objects, %d in all, want %d", len(objects), s.Len(), len(model))
 	}
 	for _, n := range []string{"a", "b", "c"} {
-		for _, k := range []Key{{"Service", n}, {"Listener", n}} {
+		for _, k := range []resource.Key{{"Service", n}, {"Listener", n}} {
 			if got, want := s.Users(k), usersAmong(objects, k); !slices.Equal(got, want) {
 				t.Fatalf("users of %v: %v, want %v", k, got, want)
 			}
 		}
-		if got, want := claims(s, n), claimsOf(objects, n); !slices.Equal(got, want) {
+		if got, want := s.NameClaims(n), claimsOf(objects, n); !slices.Equal(got, want) {
 			t.Fatalf("names of listener %s: %v, want %v", n, got, want)
 		}
 	}
-	fresh, _, _ := new(Set).With(puts(objects))
-	same := func(a, b *Set) bool {
-		return a.users.Len() == b.users.Len() && tree(a.ports).Len() == tree(b.ports).Len() &&
-			a.names.Len() == b.names.Len() && a.certificateNames.Len() == b.certificateNames.Len()
-	}
-	if !same(s, fresh) {
-		t.Fatalf("entries that nothing stands for: %d users, %d ports, %d names", s.users.Len(), tree(s.ports).Len(), s.names.Len())
+	fresh, _, _ := new(resource.Set).With(puts(objects))
+	if got, want := s.IndexSizes(), fresh.IndexSizes(); !maps.Equal(got, want) {
+		t.Fatalf("entries that nothing stands for: %v, want %v", got, want)
 	}
 	// An object that is put again gets the same faults as among all at once.
-	all, _ := ValidateSet(objects)
+	all, _ := resource.ValidateSet(objects)
 	_, again, _ := s.With(puts(objects))
 	if all.Error() != again.Error() {
 		t.Fatalf("told by and by:\n%v\nat once:\n%v", again, all)
 	}
 }
 
-// claims lists the claims to a listener's names and their owners.
-func claims(s *Set, listener string) (all []string) {
-	group := s.names.Group(listener)
-	for name, x := range group.All() {
-		for ; x != nil; x = x.next {
-			all = append(all, fmt.Sprint(name, x.alpn, x.owner(listener)))
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-// claimsOf returns the expected result of claims.
-func claimsOf(objects []Object, listener string) (all []string) {
-	add := func(owner Key, r *HostRule) {
+// claimsOf returns the expected result of NameClaims.
+func claimsOf(objects []resource.Object, listener string) (all []string) {
+	add := func(owner resource.Key, r *resource.HostRule) {
 		for _, name := range r.Names {
 			all = append(all, fmt.Sprint(strings.ToLower(name), r.ALPN, owner))
 		}
 	}
 	for _, o := range objects {
 		switch spec := o.Spec.(type) {
-		case *Listener:
+		case *resource.Listener:
 			for i := range spec.Hosts {
 				if o.Name == listener {
 					add(o.Key, &spec.Hosts[i])
 				}
 			}
-		case *Host:
+		case *resource.Host:
 			if spec.Listener == listener {
 				add(o.Key, spec.Rule())
 			}
@@ -342,14 +339,38 @@ func claimsOf(objects []Object, listener string) (all []string) {
 }
 
 // usersAmong lists the references of objects to k.
-func usersAmong(objects []Object, k Key) []Ref {
-	var out []Ref
+func usersAmong(objects []resource.Object, k resource.Key) []resource.Ref {
+	var out []resource.Ref
 	for _, o := range objects {
 		for _, r := range o.Spec.Refs() {
 			if r.Key == k {
-				out = append(out, Ref{Key: o.Key, Path: r.Path, Optional: r.Optional})
+				out = append(out, resource.Ref{Key: o.Key, Path: r.Path, Optional: r.Optional})
 			}
 		}
 	}
 	return out
+}
+
+func BenchmarkSetOf100000(b *testing.B) {
+	var objects []resource.Object
+	for i := range 50_000 {
+		name := fmt.Sprint("o", i)
+		objects = append(objects,
+			resource.Object{Key: resource.Key{"Service", name}, Spec: &resource.Service{Endpoints: []resource.Endpoint{{Address: "10.0.0.1:1"}}}},
+			resource.Object{Key: resource.Key{"Listener", name}, Spec: &resource.Listener{Address: fmt.Sprintf("10.1.%d.%d:9443", i>>8, i&255), Service: name}})
+	}
+	b.Run("validate", func(b *testing.B) {
+		for b.Loop() {
+			if faults, _ := resource.ValidateSet(objects); len(faults) > 0 {
+				b.Fatal(faults)
+			}
+		}
+	})
+	set := mustWith(b, new(resource.Set), puts(objects)...)
+	b.Run("change one", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			mustWith(b, set, resource.Put(objects[12345]))
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"penstock/routing/formats/document"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // ErrKind means that the Gateway API has no equivalent for a kind of resource.
@@ -48,7 +49,7 @@ func Export(o resource.Object) (*yaml.Node, error) {
 		meta.Put(root, "generation", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: strconv.FormatUint(o.Version, 10)})
 	}
 	out.Put(root, "metadata", meta.Node)
-	spec := resource.SpecNode(o.Spec)
+	spec := codec.SpecNode(o.Spec)
 	for i := 0; i+1 < len(spec.Content); i += 2 {
 		if spec.Content[i].Value == "origin" {
 			spec.Content = slices.Delete(spec.Content, i, i+2)

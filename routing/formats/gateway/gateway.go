@@ -25,6 +25,7 @@ import (
 	"penstock/routing/formats/document"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Group is the API group of the Gateway API.
@@ -85,8 +86,8 @@ func APIVersions() []string {
 }
 
 // Foreign returns the format of the Gateway API.
-func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Name: "the Gateway API", Is: isGatewayAPI, Convert: convert, Path: path}}
+func Foreign() []codec.Foreign {
+	return []codec.Foreign{{Name: "the Gateway API", Is: isGatewayAPI, Convert: convert, Path: path}}
 }
 
 func isGatewayAPI(root *yaml.Node) bool {
@@ -94,7 +95,7 @@ func isGatewayAPI(root *yaml.Node) bool {
 	return group == Group
 }
 
-func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+func convert(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 	kind := document.TextOf(root, "kind")
 	name := document.Child(document.Child(root, "metadata"), "name")
 	f := document.Open(root, kind, name, fault)

@@ -1,4 +1,4 @@
-package resource
+package codec
 
 import (
 	"encoding/json"
@@ -12,17 +12,19 @@ import (
 	"time"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/resource"
 )
 
 // sameObject fails unless b equals a, apart from where it was read.
-func sameObject(t testing.TB, how string, a, b Object) {
+func sameObject(t testing.TB, how string, a, b resource.Object) {
 	t.Helper()
 	dropEmpty(reflect.ValueOf(a.Spec))
 	dropEmpty(reflect.ValueOf(b.Spec))
 	if a.Key != b.Key || a.Version != b.Version || !maps.Equal(a.Labels, b.Labels) || !reflect.DeepEqual(a.Spec, b.Spec) {
 		t.Errorf("%s: %v is not the same afterwards:\n%+v\n%+v", how, a.Key, a.Spec, b.Spec)
 	}
-	if !Equal(a, b) {
+	if !resource.Equal(a, b) {
 		t.Errorf("%s: %v is the same and not Equal", how, a.Key)
 	}
 }
@@ -50,10 +52,10 @@ func dropEmpty(v reflect.Value) {
 }
 
 // checkRoundTrip encodes and decodes an object in each of its written forms.
-func checkRoundTrip(t testing.TB, o Object) {
+func checkRoundTrip(t testing.TB, o resource.Object) {
 	t.Helper()
 	stored := EncodeWithSecrets(o)
-	back, err := Restore(stored, RoutingKinds())
+	back, err := Restore(stored, resource.RoutingKinds())
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", o.Key, err, stored)
 	}
@@ -62,11 +64,11 @@ func checkRoundTrip(t testing.TB, o Object) {
 		t.Errorf("two forms of one content:\n%s\n%s", stored, again)
 	}
 	for name, data := range map[string][]byte{"x.yaml": EncodeYAML(o), "x.json": EncodeJSON(o)} {
-		objects, faults := Decode(name, data, RoutingKinds())
+		objects, faults := Decode(name, data, resource.RoutingKinds())
 		if len(faults) > 0 || len(objects) != 1 {
 			t.Fatalf("%s of %v: %d objects, %v\n%s", name, o.Key, len(objects), faults, data)
 		}
-		got, faults := FillHidden(objects[0], o)
+		got, faults := resource.FillHidden(objects[0], o)
 		if len(faults) > 0 {
 			t.Fatalf("%s of %v: %v", name, o.Key, faults)
 		}
@@ -80,7 +82,7 @@ func TestGoodFilesRoundTripInEveryForm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, faults := Decode(file, data, RoutingKinds())
+		objects, faults := Decode(file, data, resource.RoutingKinds())
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}
@@ -108,11 +110,11 @@ spec:
 	if got := string(EncodeWithSecrets(o)); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
-	odd := Object{Key: o.Key, Spec: &Service{HealthCheck: &HealthCheck{Send: "\n\x00\x1f\"\\é\u2028"}}}
+	odd := resource.Object{Key: o.Key, Spec: &resource.Service{HealthCheck: &resource.HealthCheck{Send: "\n\x00\x1f\"\\é\u2028"}}}
 	var back struct {
 		Spec struct{ HealthCheck struct{ Send string } }
 	}
-	if err := json.Unmarshal(EncodeWithSecrets(odd), &back); err != nil || back.Spec.HealthCheck.Send != odd.Spec.(*Service).HealthCheck.Send {
+	if err := json.Unmarshal(EncodeWithSecrets(odd), &back); err != nil || back.Spec.HealthCheck.Send != odd.Spec.(*resource.Service).HealthCheck.Send {
 		t.Errorf("%v, %q in %s", err, back.Spec.HealthCheck.Send, EncodeWithSecrets(odd))
 	}
 }
@@ -139,7 +141,7 @@ spec:
 }
 
 func TestEqualComparesWrittenContent(t *testing.T) {
-	one := func(spec string) Object { return decode(t, "kind: Service\nname: a\nspec: "+spec)[0] }
+	one := func(spec string) resource.Object { return decode(t, "kind: Service\nname: a\nspec: "+spec)[0] }
 	for _, c := range []struct {
 		a, b string
 		want bool
@@ -154,7 +156,7 @@ func TestEqualComparesWrittenContent(t *testing.T) {
 		{`{protocol: tcp}`, `{}`, false},
 		{`{endpoints: [{address: "a:1"}, {address: "b:1"}]}`, `{endpoints: [{address: "b:1"}, {address: "a:1"}]}`, false},
 	} {
-		if got := Equal(one(c.a), one(c.b)); got != c.want {
+		if got := resource.Equal(one(c.a), one(c.b)); got != c.want {
 			t.Errorf("Equal(%s, %s) = %v", c.a, c.b, got)
 		}
 	}
@@ -162,10 +164,10 @@ func TestEqualComparesWrittenContent(t *testing.T) {
 
 func TestSecretsAreNeverShown(t *testing.T) {
 	const text = "top-secret-text"
-	o := Object{Key: Key{"Certificate", "a"}, Spec: &Certificate{Cert: "c", Key: text}}
+	o := resource.Object{Key: resource.Key{Kind: "Certificate", Name: "a"}, Spec: &resource.Certificate{Cert: "c", Key: text}}
 	var log strings.Builder
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "spec", o.Spec, "key", Secret(text))
-	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "spec", o.Spec, "key", Secret(text))
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "spec", o.Spec, "key", resource.Secret(text))
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "spec", o.Spec, "key", resource.Secret(text))
 	asJSON, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
@@ -174,9 +176,9 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := []string{log.String(), string(asJSON), string(asYAML), string(EncodeJSON(o)), string(EncodeYAML(o)), Show(Secret(text))}
+	shown := []string{log.String(), string(asJSON), string(asYAML), string(EncodeJSON(o)), string(EncodeYAML(o)), resource.Show(resource.Secret(text))}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t"} { // vet refuses %p and %w of a text
-		shown = append(shown, fmt.Sprintf(verb, Secret(text)), fmt.Sprintf(verb, o.Spec), fmt.Sprintf(verb, *o.Spec.(*Certificate)))
+		shown = append(shown, fmt.Sprintf(verb, resource.Secret(text)), fmt.Sprintf(verb, o.Spec), fmt.Sprintf(verb, *o.Spec.(*resource.Certificate)))
 	}
 	hexText := fmt.Sprintf("%x", text)
 	for _, s := range shown {
@@ -215,7 +217,7 @@ func TestFaultsNeverShowSecrets(t *testing.T) {
 		"kind: Certificate\nname: a\nspec: {certFile: x, key: |\n" + string(key),
 		"kind: Certificate\nname: a\nspec: {certFile: x, key: " + strings.Replace(quoted, body[:8], "!!!!!!!!", 1) + "}",
 	} {
-		_, faults := Decode("x.yaml", []byte(text), RoutingKinds())
+		_, faults := Decode("x.yaml", []byte(text), resource.RoutingKinds())
 		if len(faults) == 0 {
 			t.Errorf("no fault in %s", text)
 		}
@@ -234,25 +236,42 @@ func TestHiddenSecretsAreFilledInForTheSameCertificateOnly(t *testing.T) {
 	}
 	stored := decode(t, string(data))[0]
 	shown := decode(t, string(EncodeYAML(stored)))[0]
-	if !HasHidden(shown) || HasHidden(stored) {
-		t.Fatalf("hidden: %v of what was shown, %v of what is stored", HasHidden(shown), HasHidden(stored))
+	if !resource.HasHidden(shown) || resource.HasHidden(stored) {
+		t.Fatalf("hidden: %v of what was shown, %v of what is stored", resource.HasHidden(shown), resource.HasHidden(stored))
 	}
-	filled, faults := FillHidden(shown, stored)
-	if len(faults) > 0 || !Equal(filled, stored) || !HasHidden(shown) {
+	filled, faults := resource.FillHidden(shown, stored)
+	if len(faults) > 0 || !resource.Equal(filled, stored) || !resource.HasHidden(shown) {
 		t.Errorf("filled in wrongly: %v", faults)
 	}
-	if faults := Admit([]Object{shown}, time.Now()); len(faults) != 1 {
+	if faults := resource.Admit([]resource.Object{shown}, time.Now()); len(faults) != 1 {
 		t.Errorf("a hidden key is admitted: %v", faults)
 	}
-	if faults := Admit([]Object{filled}, time.Now()); len(faults) != 0 {
+	if faults := resource.Admit([]resource.Object{filled}, time.Now()); len(faults) != 0 {
 		t.Errorf("a key that is filled in is not admitted: %v", faults)
 	}
-	if _, faults := FillHidden(shown, Object{}); len(faults) != 1 {
+	if _, faults := resource.FillHidden(shown, resource.Object{}); len(faults) != 1 {
 		t.Error("filled in from nothing")
 	}
-	other := *stored.Spec.(*Certificate)
+	other := *stored.Spec.(*resource.Certificate)
 	other.Cert += "\n"
-	if _, faults := FillHidden(shown, Object{Key: stored.Key, Spec: &other}); len(faults) != 1 {
+	if _, faults := resource.FillHidden(shown, resource.Object{Key: stored.Key, Spec: &other}); len(faults) != 1 {
 		t.Error("filled in from another certificate")
+	}
+}
+
+func TestLabelsAreEncodedInOneForm(t *testing.T) {
+	o := decode(t, "kind: Service\nname: a\nspec: {}\nlabels: {zone: 1.10, app.example.com/part-of: shop}")[0]
+	stored := string(EncodeWithSecrets(o))
+	if want := `{"kind":"Service","name":"a","labels":{"app.example.com/part-of":"shop","zone":"1.10"},"spec":{}}`; stored != want {
+		t.Errorf("%s\nwant\n%s", stored, want)
+	}
+	shown := string(EncodeYAML(o))
+	if want := "kind: Service\nname: a\nlabels:\n  app.example.com/part-of: shop\n  zone: \"1.10\"\nspec: {}\n"; shown != want {
+		t.Errorf("%s\nwant\n%s", shown, want)
+	}
+	if back, err := Restore(
+		[]byte(`{"kind":"Service","name":"a","labels":{"of a later version":"~"},"spec":{}}`), resource.RoutingKinds(),
+	); err != nil || len(back.Labels) != 1 {
+		t.Errorf("an admitted object is refused: %v, %v", back.Labels, err)
 	}
 }

@@ -1,18 +1,23 @@
-package resource
+package codec
 
 import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
+
+	"penstock/routing/resource"
+	"penstock/routing/resource/manual"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected faults in testdata")
 
 // decode decodes a text that must be valid.
-func decode(t testing.TB, text string) []Object {
+func decode(t testing.TB, text string) []resource.Object {
 	t.Helper()
-	objects, faults := Decode("test.yaml", []byte(text), RoutingKinds())
+	objects, faults := Decode("test.yaml", []byte(text), resource.RoutingKinds())
 	if len(faults) > 0 {
 		t.Fatalf("unexpected faults:\n%v", faults)
 	}
@@ -22,11 +27,25 @@ func decode(t testing.TB, text string) []Object {
 // faultsOf decodes a text that must be invalid, and returns its faults.
 func faultsOf(t testing.TB, text string) string {
 	t.Helper()
-	_, faults := Decode("test.yaml", []byte(text), RoutingKinds())
+	_, faults := Decode("test.yaml", []byte(text), resource.RoutingKinds())
 	if len(faults) == 0 {
 		t.Fatalf("taken without a fault:\n%s", text)
 	}
 	return faults.Error()
+}
+
+// wantFaults fails unless there is one fault for each of the texts, which
+// contains it.
+func wantFaults(t testing.TB, faults []resource.Fault, texts ...string) {
+	t.Helper()
+	if len(faults) != len(texts) {
+		t.Fatalf("%d faults instead of %d:\n%v", len(faults), len(texts), resource.Faults(faults))
+	}
+	for i, text := range texts {
+		if !strings.Contains(faults[i].Error(), text) {
+			t.Errorf("fault %q does not say %q", faults[i].Error(), text)
+		}
+	}
 }
 
 func glob(t testing.TB, pattern string) []string {
@@ -47,13 +66,13 @@ func TestBadFilesMatchExpectedFaults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			objects, faults := Decode(filepath.Base(file), data, RoutingKinds())
+			objects, faults := Decode(filepath.Base(file), data, resource.RoutingKinds())
 			got := faults.Error() + "\n"
 			if len(faults) == 0 {
-				more, warnings := ValidateSet(objects)
+				more, warnings := resource.ValidateSet(objects)
 				got = more.Error() + "\n"
 				if len(more) == 0 {
-					got = "warnings:\n" + Faults(warnings).Error() + "\n"
+					got = "warnings:\n" + resource.Faults(warnings).Error() + "\n"
 				}
 			}
 			golden := file + ".txt"
@@ -79,22 +98,9 @@ func TestGoodFilesAreAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if objects, faults := Decode(file, data, RoutingKinds()); len(faults) > 0 || len(objects) == 0 {
+		if objects, faults := Decode(file, data, resource.RoutingKinds()); len(faults) > 0 || len(objects) == 0 {
 			t.Errorf("%d objects, faults:\n%v", len(objects), faults)
 		}
-	}
-}
-
-func TestFindKindIgnoresCaseAndPlural(t *testing.T) {
-	for _, s := range []string{"Service", "service", "SERVICES", "services"} {
-		if k, err := FindKind(RoutingKinds(), s); err != nil || k.Name != "Service" {
-			t.Errorf("%s: %v, %v", s, k.Name, err)
-		}
-	}
-	_, err := FindKind(RoutingKinds(), "servce")
-	if want := "unknown kind servce, did you mean Service?; " +
-		"known kinds are Listener, Service, MeshTCPRoute, MeshHTTPRoute, Certificate, Host"; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
 	}
 }
 
@@ -124,5 +130,31 @@ spec: {listener: a, names: [b.example.com], service: a_b}
 		"kind: Service\nname: a_\nspec: {}",
 	} {
 		faultsOf(t, text)
+	}
+}
+
+// Every key of the model is used in one of the good files.
+func TestGoodFilesUseEveryKey(t *testing.T) {
+	var text strings.Builder
+	for _, file := range append(glob(t, "testdata/good/*.yaml"), glob(t, "testdata/http/good/*.yaml")...) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, _ := Decode("", data, resource.RoutingKinds())
+		for _, o := range objects {
+			text.Write(EncodeWithSecrets(o))
+		}
+	}
+	var specs []reflect.Type
+	for _, k := range resource.RoutingKinds() {
+		specs = append(specs, reflect.TypeOf(k.New()))
+	}
+	for _, s := range manual.Structs(specs) {
+		for _, key := range resource.SchemaOf(s).Names {
+			if !strings.Contains(text.String(), `"`+key+`":`) {
+				t.Errorf("%s: no good file has %s", s.Name(), key)
+			}
+		}
 	}
 }

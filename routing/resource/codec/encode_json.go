@@ -1,15 +1,17 @@
-package resource
+package codec
 
 import (
 	"reflect"
 	"strconv"
 	"unicode/utf8"
+
+	"penstock/routing/resource"
 )
 
 // jsonEncoder writes objects as JSON on one line.
 type jsonEncoder struct{ clear bool }
 
-func (e jsonEncoder) encodeObject(o Object) []byte {
+func (e jsonEncoder) encodeObject(o resource.Object) []byte {
 	dst := appendText([]byte(`{"kind":`), o.Kind)
 	dst = appendText(append(dst, `,"name":`...), o.Name)
 	if o.Version != 0 {
@@ -38,7 +40,7 @@ func (e jsonEncoder) encodeValue(dst []byte, v reflect.Value) []byte {
 		return e.encodeList(dst, v)
 	case reflect.Map:
 		dst = append(dst, '{')
-		for i, k := range SortedKeys(v) {
+		for i, k := range resource.SortedKeys(v) {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
@@ -54,7 +56,7 @@ func (e jsonEncoder) encodeValue(dst []byte, v reflect.Value) []byte {
 	case reflect.Float32, reflect.Float64:
 		return append(dst, floatText(v.Float(), v.Type().Bits())...)
 	}
-	if secret, ok := v.Interface().(Secret); ok && !e.clear {
+	if secret, ok := v.Interface().(resource.Secret); ok && !e.clear {
 		return appendText(dst, secret.String())
 	}
 	return appendText(dst, v.String())
@@ -63,7 +65,7 @@ func (e jsonEncoder) encodeValue(dst []byte, v reflect.Value) []byte {
 func (e jsonEncoder) encodeStruct(dst []byte, v reflect.Value) []byte {
 	dst = append(dst, '{')
 	first := true
-	for _, f := range SchemaOf(v.Type()).Fields {
+	for _, f := range resource.SchemaOf(v.Type()).Fields {
 		fv := v.Field(f.Index)
 		if isEmpty(fv) {
 			continue

@@ -1,4 +1,4 @@
-package resource
+package codec
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/resource"
 )
 
 // plainValue returns the value that encoding/json returns for the same text.
@@ -90,13 +92,13 @@ func TestRestoreRefusesInvalidObjects(t *testing.T) {
 		`{"kind":"Service","name":"a","spec":{"x":1}}`:                                      "unknown field",
 		`[{"kind":"Service","name":"a","spec":{}},{"kind":"Service","name":"b","spec":{}}]`: "2 objects where one is expected",
 	} {
-		if _, err := Restore([]byte(text), RoutingKinds()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Restore([]byte(text), resource.RoutingKinds()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 	// Restore accepts objects that later rules would refuse.
-	o, err := Restore([]byte(`{"kind":"Listener","name":"a","spec":{"address":"nowhere","protocol":"kafka"}}`), RoutingKinds())
-	if err != nil || o.Spec.(*Listener).Address != "nowhere" {
+	o, err := Restore([]byte(`{"kind":"Listener","name":"a","spec":{"address":"nowhere","protocol":"kafka"}}`), resource.RoutingKinds())
+	if err != nil || o.Spec.(*resource.Listener).Address != "nowhere" {
 		t.Errorf("%v, %+v", err, o)
 	}
 }

@@ -1,4 +1,4 @@
-package resource
+package codec
 
 import (
 	"bytes"
@@ -9,15 +9,17 @@ import (
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/resource"
 )
 
 // EncodeWithSecrets returns the form in which objects are stored and sent to a
 // node to be applied: JSON, one form for one content, with exactly the fields
 // that the user wrote and SECRETS IN CLEAR. Restore decodes it.
-func EncodeWithSecrets(o Object) []byte { return jsonEncoder{clear: true}.encodeObject(o) }
+func EncodeWithSecrets(o resource.Object) []byte { return jsonEncoder{clear: true}.encodeObject(o) }
 
 // EncodeJSON returns an object as indented JSON, secrets hidden.
-func EncodeJSON(o Object) []byte {
+func EncodeJSON(o resource.Object) []byte {
 	var out bytes.Buffer
 	// Indent fails only for invalid JSON, which the encoder does not write.
 	_ = json.Indent(&out, jsonEncoder{}.encodeObject(o), "", "  ")
@@ -27,7 +29,7 @@ func EncodeJSON(o Object) []byte {
 
 // EncodeYAML returns an object as YAML, secrets hidden, with the fields in the
 // order of the manual. It can be applied again; see FillHidden.
-func EncodeYAML(o Object) []byte {
+func EncodeYAML(o resource.Object) []byte {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
@@ -45,10 +47,10 @@ func isEmpty(v reflect.Value) bool {
 	case reflect.Slice, reflect.Map:
 		return v.Len() == 0
 	case reflect.Struct:
-		if IsLeaf(v) {
+		if resource.IsLeaf(v) {
 			return v.IsZero()
 		}
-		for _, f := range SchemaOf(v.Type()).Fields {
+		for _, f := range resource.SchemaOf(v.Type()).Fields {
 			if !isEmpty(v.Field(f.Index)) {
 				return false
 			}
@@ -61,7 +63,7 @@ func isEmpty(v reflect.Value) bool {
 
 // listForm returns the list that a struct is written as, if any.
 func listForm(v reflect.Value) (reflect.Value, bool) {
-	p := SchemaOf(v.Type())
+	p := resource.SchemaOf(v.Type())
 	if p.List < 0 || v.Field(p.List).Len() == 0 {
 		return reflect.Value{}, false
 	}
@@ -71,7 +73,7 @@ func listForm(v reflect.Value) (reflect.Value, bool) {
 // leafText returns the text of a value that is written as a string, such as a
 // duration or a network.
 func leafText(v reflect.Value) (string, bool) {
-	if v.Kind() == reflect.String || !IsLeaf(v) {
+	if v.Kind() == reflect.String || !resource.IsLeaf(v) {
 		return "", false
 	}
 	if m, ok := v.Interface().(encoding.TextMarshaler); ok {

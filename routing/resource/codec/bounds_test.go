@@ -1,4 +1,4 @@
-package resource
+package codec
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/routing/resource"
 )
 
 func readFile(t testing.TB, name string) []byte {
@@ -23,13 +25,13 @@ func readFile(t testing.TB, name string) []byte {
 func TestListedFaultsAreBounded(t *testing.T) {
 	_, faults := Decode("x.yaml", []byte(
 		"kind: Service\nname: a\nspec:\n"+strings.Repeat("  x: 1\n", 5)+"  endpoints:\n"+strings.Repeat("  - {}\n", 5000),
-	), RoutingKinds())
-	if len(faults) != MaxFaults+1 || !strings.Contains(faults[MaxFaults].Message, "more than 1000 faults") {
+	), resource.RoutingKinds())
+	if len(faults) != resource.MaxFaults+1 || !strings.Contains(faults[resource.MaxFaults].Message, "more than 1000 faults") {
 		t.Errorf("%d faults, the last %v", len(faults), faults[len(faults)-1])
 	}
 	_, faults = Decode("x.yaml", []byte(
 		"kind: Service\nname: "+strings.Repeat("a", 1<<20)+"\nspec: {"+strings.Repeat("b", 1<<20)+": c}",
-	), RoutingKinds())
+	), resource.RoutingKinds())
 	for _, f := range faults {
 		if len(f.Error()) > 1000 {
 			t.Errorf("a fault of %d bytes", len(f.Error()))
@@ -54,7 +56,7 @@ func TestDocumentMarkersOfAllKinds(t *testing.T) {
 			`{"kind": "Service", "name": "c", "spec": {}}`,
 		"quoted YAML": `{"kind": Service, name: a, spec: {}}` + "\n---\n" + b + "---\n" + c,
 	} {
-		objects, faults := Decode("", []byte(text), RoutingKinds())
+		objects, faults := Decode("", []byte(text), resource.RoutingKinds())
 		names := ""
 		for _, o := range objects {
 			names += o.Name
@@ -111,22 +113,22 @@ func TestFilesAreRelativeToTheResource(t *testing.T) {
 		}
 		return []byte(text[:min(len(text), limit+1)]), nil
 	}
-	load := func(kind, spec string) (Object, Faults) {
+	load := func(kind, spec string) (resource.Object, resource.Faults) {
 		o := decode(t, "kind: "+kind+"\nname: a\nspec: "+spec)[0]
 		return o, LoadFiles(&o, "/conf", read)
 	}
 	o, faults := load("Certificate", "{certFile: a.crt, keyFile: a.key}")
 	wantFaults(t, faults)
-	want := Certificate{Cert: files["/conf/a.crt"], Key: Secret(files["/conf/a.key"])}
-	if got := *o.Spec.(*Certificate); got != want {
+	want := resource.Certificate{Cert: files["/conf/a.crt"], Key: resource.Secret(files["/conf/a.key"])}
+	if got := *o.Spec.(*resource.Certificate); got != want {
 		t.Errorf("%+v", got)
 	}
-	if again := LoadFiles(&o, "/conf", read); len(again) > 0 || len(Admit([]Object{o}, time.Now())) > 0 {
+	if again := LoadFiles(&o, "/conf", read); len(again) > 0 || len(resource.Admit([]resource.Object{o}, time.Now())) > 0 {
 		t.Error("still files to read")
 	}
 	o, faults = load("Service", "{tls: {ca: a.crt}}")
 	wantFaults(t, faults)
-	if got := o.Spec.(*Service).TLS.CA; got != files["/conf/a.crt"] {
+	if got := o.Spec.(*resource.Service).TLS.CA; got != files["/conf/a.crt"] {
 		t.Errorf("ca: %s", got)
 	}
 	for _, c := range []struct{ kind, spec, want string }{
@@ -167,7 +169,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		started := time.Now()
 		for _, file := range []string{"", "x.json"} {
-			objects, faults := Decode(file, data, RoutingKinds())
+			objects, faults := Decode(file, data, resource.RoutingKinds())
 			if took := time.Since(started); took > 10*time.Second {
 				t.Fatalf("it took %v", took)
 			}
@@ -179,7 +181,7 @@ func FuzzDecode(f *testing.F) {
 			for _, o := range objects {
 				checkRoundTrip(t, o)
 			}
-			ValidateSet(objects)
+			resource.ValidateSet(objects)
 		}
 	})
 }
@@ -218,7 +220,7 @@ func BenchmarkDecode10000Services(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, faults := Decode("x.yaml", data, RoutingKinds()); len(faults) > 0 {
+		if _, faults := Decode("x.yaml", data, resource.RoutingKinds()); len(faults) > 0 {
 			b.Fatal(faults)
 		}
 	}
@@ -226,7 +228,7 @@ func BenchmarkDecode10000Services(b *testing.B) {
 
 func BenchmarkListenerOf100000Names(b *testing.B) {
 	data := manyNames(100_000)
-	objects, faults := Decode("", data, RoutingKinds())
+	objects, faults := Decode("", data, resource.RoutingKinds())
 	if len(faults) > 0 {
 		b.Fatal(faults)
 	}
@@ -239,44 +241,27 @@ func BenchmarkListenerOf100000Names(b *testing.B) {
 			}
 		})
 	}
-	run("yaml", func() { Decode("x.yaml", data, RoutingKinds()) })
-	run("json", func() { Decode("", stored, RoutingKinds()) })
+	run("yaml", func() { Decode("x.yaml", data, resource.RoutingKinds()) })
+	run("json", func() { Decode("", stored, resource.RoutingKinds()) })
 	run("restore", func() {
-		if _, err := Restore(stored, RoutingKinds()); err != nil {
+		if _, err := Restore(stored, resource.RoutingKinds()); err != nil {
 			b.Fatal(err)
 		}
 	})
 	run("validate", func() { objects[0].Spec.Validate(func(path, message string, _ any) { b.Fatal(path, message) }) })
 	run("encode", func() { EncodeWithSecrets(objects[0]) })
-	services, _ := Decode("", manyServices(1), RoutingKinds())
-	changes := []Change{}
+	services, _ := Decode("", manyServices(1), resource.RoutingKinds())
+	changes := []resource.Change{}
 	for i := range 10_000 {
-		changes = append(changes, Put(Object{Key: Key{"Service", fmt.Sprint("s", i)}, Spec: services[0].Spec}))
+		changes = append(changes, resource.Put(resource.Object{Key: resource.Key{Kind: "Service", Name: fmt.Sprint("s", i)}, Spec: services[0].Spec}))
 	}
-	set := mustWith(b, new(Set), append(changes, Put(objects[0]))...)
-	run("with", func() { mustWith(b, set, Put(objects[0])) })
-}
-
-func BenchmarkSetOf100000(b *testing.B) {
-	var objects []Object
-	for i := range 50_000 {
-		name := fmt.Sprint("o", i)
-		objects = append(objects,
-			Object{Key: Key{"Service", name}, Spec: &Service{Endpoints: []Endpoint{{Address: "10.0.0.1:1"}}}},
-			Object{Key: Key{"Listener", name}, Spec: &Listener{Address: fmt.Sprintf("10.1.%d.%d:9443", i>>8, i&255), Service: name}})
+	with := func(set *resource.Set, changes ...resource.Change) *resource.Set {
+		next, faults, _ := set.With(changes)
+		if len(faults) > 0 {
+			b.Fatal(faults)
+		}
+		return next
 	}
-	b.Run("validate", func(b *testing.B) {
-		for b.Loop() {
-			if faults, _ := ValidateSet(objects); len(faults) > 0 {
-				b.Fatal(faults)
-			}
-		}
-	})
-	set := mustWith(b, new(Set), puts(objects)...)
-	b.Run("change one", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			mustWith(b, set, Put(objects[12345]))
-		}
-	})
+	set := with(new(resource.Set), append(changes, resource.Put(objects[0]))...)
+	run("with", func() { with(set, resource.Put(objects[0])) })
 }

@@ -1,18 +1,20 @@
-package resource
+package codec
 
 import (
 	"reflect"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/resource"
 )
 
 // YAML is written from the tree of the JSON, so that one encoder decides which
 // fields are written, their order and their form.
 
 // yamlObject returns the tree of an object, secrets hidden.
-func yamlObject(o Object) *yaml.Node { return yamlTree(jsonEncoder{}.encodeObject(o)) }
+func yamlObject(o resource.Object) *yaml.Node { return yamlTree(jsonEncoder{}.encodeObject(o)) }
 
-func specNode(s Spec) *yaml.Node {
+func specNode(s resource.Spec) *yaml.Node {
 	return yamlTree(jsonEncoder{}.encodeValue(nil, reflect.ValueOf(s).Elem()))
 }
 

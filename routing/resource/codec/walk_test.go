@@ -1,32 +1,34 @@
-package resource
+package codec
 
 import (
 	"net/netip"
 	"reflect"
 	"testing"
+
+	"penstock/routing/resource"
 )
 
 // free is a spec with types of fields that only other packages' kinds have.
 type free struct {
-	Config map[string]any      `yaml:"config"`
-	Parts  map[string]*part    `yaml:"parts"`
-	Rate   float64             `yaml:"rate" `
-	Count  uint16              `yaml:"count"`
-	Flags  []bool              `yaml:"flags"`
-	Addr   netip.Addr          `yaml:"addr"`
-	Addrs  []netip.AddrPort    `yaml:"addrs"`
-	Times  map[string]Duration `yaml:"times"`
+	Config map[string]any               `yaml:"config"`
+	Parts  map[string]*part             `yaml:"parts"`
+	Rate   float64                      `yaml:"rate" `
+	Count  uint16                       `yaml:"count"`
+	Flags  []bool                       `yaml:"flags"`
+	Addr   netip.Addr                   `yaml:"addr"`
+	Addrs  []netip.AddrPort             `yaml:"addrs"`
+	Times  map[string]resource.Duration `yaml:"times"`
 }
 
 type part struct {
 	Size int `yaml:"size" default:"4" range:"1..9"`
 }
 
-func (f *free) Validate(fault func(path, message string, value any)) { CheckFields(f, fault) }
-func (f *free) Refs() []Ref                                          { return nil }
+func (f *free) Validate(fault func(path, message string, value any)) { resource.CheckFields(f, fault) }
+func (f *free) Refs() []resource.Ref                                 { return nil }
 
-func freeKinds() []Kind {
-	return []Kind{{Name: "Free", Plural: "frees", New: func() Spec { return new(free) }}}
+func freeKinds() []resource.Kind {
+	return []resource.Kind{{Name: "Free", Plural: "frees", New: func() resource.Spec { return new(free) }}}
 }
 
 func TestKindsOfOtherPackagesMayUseMoreTypes(t *testing.T) {
@@ -52,7 +54,7 @@ spec:
 		Parts: map[string]*part{"one": {3}, "two": {}},
 		Rate:  3, Count: 65535, Flags: []bool{true, false},
 		Addr: netip.MustParseAddr("10.0.0.1"), Addrs: []netip.AddrPort{netip.MustParseAddrPort("[::1]:80")},
-		Times: map[string]Duration{"a": 1e9},
+		Times: map[string]resource.Duration{"a": 1e9},
 	}
 	if !reflect.DeepEqual(objects[0].Spec, want) {
 		t.Errorf("%+v", objects[0].Spec)
@@ -92,4 +94,12 @@ spec:
 		"spec.flags[0]: must be true or false (1)",
 		"spec.addr: ",
 	)
+}
+
+func TestHasSecrets(t *testing.T) {
+	for _, k := range append(resource.RoutingKinds(), freeKinds()...) {
+		if got, want := k.HasSecrets(), k.Name == "Certificate"; got != want {
+			t.Errorf("%s: %v", k.Name, got)
+		}
+	}
 }

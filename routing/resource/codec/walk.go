@@ -1,4 +1,4 @@
-package resource
+package codec
 
 import (
 	"encoding"
@@ -9,12 +9,14 @@ import (
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/resource"
 )
 
 // inField calls do with the path extended by a field.
 func (d *decoder) inField(name string, do func()) {
 	at := len(d.path)
-	d.path = AppendStep(d.path, name)
+	d.path = resource.AppendStep(d.path, name)
 	do()
 	d.path = d.path[:at]
 }
@@ -47,7 +49,7 @@ func nodeType(n *yaml.Node) string {
 }
 
 // decodeValue decodes n into v, which is field f of a struct if f is not nil.
-func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, f *Field) {
+func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, f *resource.Field) {
 	if d.lines != nil && (f != nil || n.Kind != yaml.ScalarNode) {
 		d.lines[string(d.path)] = d.offset + n.Line
 	}
@@ -59,7 +61,7 @@ func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, f *Field) {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
 	}
-	if IsLeaf(v) {
+	if resource.IsLeaf(v) {
 		d.decodeScalar(n, v)
 	} else {
 		switch v.Kind() {
@@ -79,7 +81,7 @@ func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, f *Field) {
 }
 
 func (d *decoder) decodeStruct(n *yaml.Node, v reflect.Value) {
-	p := SchemaOf(v.Type())
+	p := resource.SchemaOf(v.Type())
 	switch {
 	case n.Kind == yaml.MappingNode:
 	case p.List < 0:
@@ -133,7 +135,7 @@ type VariantSpec interface {
 
 // decodeVariant decodes a field whose type is selected by a word in the same
 // mapping.
-func (d *decoder) decodeVariant(parent, n *yaml.Node, v reflect.Value, f *Field) {
+func (d *decoder) decodeVariant(parent, n *yaml.Node, v reflect.Value, f *resource.Field) {
 	varied, ok := d.spec.(VariantSpec)
 	word := childOf(parent, f.Variant)
 	if !ok || word == nil || word.Kind != yaml.ScalarNode {
@@ -164,7 +166,7 @@ func childOf(n *yaml.Node, key string) *yaml.Node {
 // unknownField reports a field that the struct does not have. It leaves out the
 // value, which may be a secret under a misspelt name. The fault hides no other
 // fault beside or around it, except that the field it was meant for is missing.
-func (d *decoder) unknownField(parent, key *yaml.Node, t reflect.Type, p *Schema) {
+func (d *decoder) unknownField(parent, key *yaml.Node, t reflect.Type, p *resource.Schema) {
 	if key.Kind != yaml.ScalarNode {
 		d.failAt(key, "a key must be a string, not "+nodeType(key), nil)
 		return
@@ -172,7 +174,7 @@ func (d *decoder) unknownField(parent, key *yaml.Node, t reflect.Type, p *Schema
 	if d.full() {
 		return
 	}
-	meant := Nearest(key.Value, p.Names)
+	meant := resource.Nearest(key.Value, p.Names)
 	suggestion := suggestionFor(t.Name(), key.Value)
 	switch {
 	case suggestion != "":
@@ -267,7 +269,7 @@ func (d *decoder) decodeAny(n *yaml.Node) any {
 	case "!!bool":
 		return isTrue(n.Value)
 	case "!!int":
-		if i, err := strconv.ParseInt(n.Value, 10, 64); err == nil && WholeNumber(n.Value) {
+		if i, err := strconv.ParseInt(n.Value, 10, 64); err == nil && resource.WholeNumber(n.Value) {
 			return i
 		}
 		d.failAt(n, "must be a decimal number of 64 bits, or a quoted string", n.Value)
@@ -290,7 +292,7 @@ func (d *decoder) decodeScalar(n *yaml.Node, v reflect.Value) {
 		return
 	}
 	shown := any(n.Value)
-	if v.Type() == reflect.TypeFor[Secret]() {
+	if v.Type() == reflect.TypeFor[resource.Secret]() {
 		shown = nil
 	}
 	if p, ok := v.Addr().Interface().(*netip.Prefix); ok {
@@ -316,12 +318,12 @@ func (d *decoder) decodeScalar(n *yaml.Node, v reflect.Value) {
 			return
 		}
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		if i, err := strconv.ParseInt(n.Value, 10, v.Type().Bits()); n.Tag == "!!int" && err == nil && WholeNumber(n.Value) {
+		if i, err := strconv.ParseInt(n.Value, 10, v.Type().Bits()); n.Tag == "!!int" && err == nil && resource.WholeNumber(n.Value) {
 			v.SetInt(i)
 			return
 		}
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		if i, err := strconv.ParseUint(n.Value, 10, v.Type().Bits()); n.Tag == "!!int" && err == nil && WholeNumber(n.Value) {
+		if i, err := strconv.ParseUint(n.Value, 10, v.Type().Bits()); n.Tag == "!!int" && err == nil && resource.WholeNumber(n.Value) {
 			v.SetUint(i)
 			return
 		}
@@ -350,9 +352,9 @@ func typeName(v reflect.Value) string {
 		return "a number"
 	case reflect.Int64:
 		switch v.Type() {
-		case reflect.TypeFor[Duration]():
+		case reflect.TypeFor[resource.Duration]():
 			return "a duration"
-		case reflect.TypeFor[Size]():
+		case reflect.TypeFor[resource.Size]():
 			return "a size"
 		}
 		return "a whole number"

@@ -1,4 +1,16 @@
-package resource
+// Package codec decodes resources from YAML and JSON, reports every fault at once
+// with file, line, path and value, and encodes them again. It reads documents of
+// other formats through Foreign.
+//
+//	objects, faults := codec.Decode("edge.yaml", data, resource.RoutingKinds())
+//	text := codec.EncodeYAML(objects[0])
+//
+// Documents use the JSON data model, so that every tool reads a file in the same
+// way: no anchors, aliases or tags, no octal numbers, no "yes". A field without
+// a value is a fault, and so is an explicit 0 or "" that would mean a default,
+// because either is ambiguous. A string field accepts a number or boolean and
+// keeps its spelling.
+package codec
 
 import (
 	"bytes"
@@ -14,6 +26,8 @@ import (
 	"unicode/utf8"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/resource"
 )
 
 // Bounds of decoding, enforced before the work that they bound.
@@ -30,11 +44,11 @@ const (
 // faults, and ".json" selects JSON; otherwise, content that begins with an
 // object whose first key is quoted, or with a list of such, is tried as JSON
 // before YAML.
-func Decode(file string, data []byte, kinds []Kind) ([]Object, Faults) {
-	return decodeAll(&decoder{file: file, kinds: kinds, seen: map[Key]seenAt{}}, data)
+func Decode(file string, data []byte, kinds []resource.Kind) ([]resource.Object, resource.Faults) {
+	return decodeAll(&decoder{file: file, kinds: kinds, seen: map[resource.Key]seenAt{}}, data)
 }
 
-func decodeAll(d *decoder, data []byte) ([]Object, Faults) {
+func decodeAll(d *decoder, data []byte) ([]resource.Object, resource.Faults) {
 	switch {
 	case len(data) > MaxFileSize:
 		d.fail(1, "", fmt.Sprintf("is larger than %d MiB: split it", MaxFileSize>>20), fmt.Sprintf("%d bytes", len(data)))
@@ -43,22 +57,22 @@ func decodeAll(d *decoder, data []byte) ([]Object, Faults) {
 	default:
 		d.decodeFile(bytes.TrimPrefix(data, []byte("\ufeff")))
 	}
-	slices.SortStableFunc(d.faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(d.faults, func(a, b resource.Fault) int { return cmp.Compare(a.Line, b.Line) })
 	return d.objects, d.faults
 }
 
 // Restore decodes one object that EncodeWithSecrets wrote. It does not validate,
 // so that later versions accept every object that was once admitted.
-func Restore(data []byte, kinds []Kind) (Object, error) {
-	d := &decoder{kinds: kinds, seen: map[Key]seenAt{}, trusted: true}
+func Restore(data []byte, kinds []resource.Kind) (resource.Object, error) {
+	d := &decoder{kinds: kinds, seen: map[resource.Key]seenAt{}, trusted: true}
 	err := d.decodeJSON(string(data))
 	switch {
 	case err != nil:
-		return Object{}, err
+		return resource.Object{}, err
 	case len(d.faults) > 0:
-		return Object{}, d.faults
+		return resource.Object{}, d.faults
 	case len(d.objects) != 1:
-		return Object{}, fmt.Errorf("%d objects where one is expected", len(d.objects))
+		return resource.Object{}, fmt.Errorf("%d objects where one is expected", len(d.objects))
 	}
 	return d.objects[0], nil
 }
@@ -66,15 +80,15 @@ func Restore(data []byte, kinds []Kind) (Object, error) {
 // decoder decodes one file.
 type decoder struct {
 	file    string
-	kinds   []Kind
+	kinds   []resource.Kind
 	trusted bool // no validation
 	foreign []Foreign
 
-	objects  []Object
-	faults   Faults
-	warnings Faults         // of documents of other formats
-	seen     map[Key]seenAt // the first object of that key
-	broken   []Object       // objects with faults of their own; collected if not nil
+	objects  []resource.Object
+	faults   resource.Faults
+	warnings resource.Faults         // of documents of other formats
+	seen     map[resource.Key]seenAt // the first object of that key
+	broken   []resource.Object       // objects with faults of their own; collected if not nil
 
 	// State of the current document.
 	docs    int
@@ -83,8 +97,8 @@ type decoder struct {
 	path    []byte // of the current value: "spec.endpoints[2]"
 	lines   map[string]int
 	failed  map[string]bool // paths with a fault
-	spec    Spec            // being decoded
-	from    Origin          // of a document of another format
+	spec    resource.Spec   // being decoded
+	from    resource.Origin // of a document of another format
 	// unconverted has "KIND/NAME PATH" of the parts of that document that could
 	// not be converted.
 	unconverted map[string]bool
@@ -97,14 +111,14 @@ type seenAt struct {
 }
 
 // full reports whether no further fault will be listed.
-func (d *decoder) full() bool { return len(d.faults) > MaxFaults }
+func (d *decoder) full() bool { return len(d.faults) > resource.MaxFaults }
 
 func (d *decoder) fail(line int, path, message string, value any) {
 	switch n := len(d.faults); {
-	case n > MaxFaults:
+	case n > resource.MaxFaults:
 		return
-	case n == MaxFaults:
-		line, path, message, value = d.faults[n-1].Line, "", fmt.Sprintf("more than %d faults; the others are not listed", MaxFaults), nil
+	case n == resource.MaxFaults:
+		line, path, message, value = d.faults[n-1].Line, "", fmt.Sprintf("more than %d faults; the others are not listed", resource.MaxFaults), nil
 	case path != "" && d.failed != nil:
 		d.failed[path] = true
 	}
@@ -112,7 +126,7 @@ func (d *decoder) fail(line int, path, message string, value any) {
 	if where == "" {
 		where = "file"
 	}
-	d.faults = append(d.faults, Fault{File: d.file, Line: line, Document: d.docs, Path: where, Message: message, Value: Show(value)})
+	d.faults = append(d.faults, resource.Fault{File: d.file, Line: line, Document: d.docs, Path: where, Message: message, Value: resource.Show(value)})
 }
 
 // failAt reports a fault of the current value.
@@ -326,13 +340,13 @@ func (d *decoder) decodeObject(n *yaml.Node) {
 		d.failAt(n, "must be a resource with kind, name and spec, not "+nodeType(n), nil)
 		return
 	}
-	o := Object{File: d.file, Line: d.offset + n.Line, Origin: d.from}
+	o := resource.Object{File: d.file, Line: d.offset + n.Line, Origin: d.from}
 	if d.lines = nil; d.file != "" {
 		o.Lines = map[string]int{}
 		d.lines = o.Lines
 	}
 	var name, spec, version, labels *yaml.Node
-	var kind Kind
+	var kind resource.Kind
 	var unknown []*yaml.Node
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -381,11 +395,11 @@ func (d *decoder) decodeObject(n *yaml.Node) {
 }
 
 // add keeps a resource unless its key occurred before.
-func (d *decoder) add(o Object) {
+func (d *decoder) add(o resource.Object) {
 	if first, ok := d.seen[o.Key]; ok {
 		message := fmt.Sprintf("duplicate, first at line %d", first.line)
 		if first.format != d.from.Format {
-			message += ": there as " + cmp.Or(first.format, OwnFormat) + ", here as " + o.Format()
+			message += ": there as " + cmp.Or(first.format, resource.OwnFormat) + ", here as " + o.Format()
 		}
 		d.fail(o.Line, "", message, nil)
 		return
@@ -394,21 +408,21 @@ func (d *decoder) add(o Object) {
 	d.objects = append(d.objects, o)
 }
 
-func (d *decoder) decodeKind(n *yaml.Node) Kind {
+func (d *decoder) decodeKind(n *yaml.Node) resource.Kind {
 	for _, k := range d.kinds {
 		if n.Kind == yaml.ScalarNode && k.Name == n.Value {
 			return k
 		}
 	}
 	d.path = append(d.path[:0], "kind"...)
-	names := KindNames(slices.DeleteFunc(slices.Clone(d.kinds), func(k Kind) bool { return k.ReadOnly != "" }))
+	names := resource.KindNames(slices.DeleteFunc(slices.Clone(d.kinds), func(k resource.Kind) bool { return k.ReadOnly != "" }))
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		d.failAt(n, "must be one of "+strings.Join(names, ", "), nil)
 	} else {
-		d.failAt(n, fmt.Sprintf("unknown kind%s; known kinds are %s", DidYouMean(n.Value, names), strings.Join(names, ", ")), n.Value)
+		d.failAt(n, fmt.Sprintf("unknown kind%s; known kinds are %s", resource.DidYouMean(n.Value, names), strings.Join(names, ", ")), n.Value)
 	}
 	d.path = d.path[:0]
-	return Kind{}
+	return resource.Kind{}
 }
 
 // decodeName checks the name of the object and puts it into the subject of
@@ -425,7 +439,7 @@ func (d *decoder) decodeName(object, n *yaml.Node, kind string) string {
 		d.fail(d.offset+n.Line, "name", "must be a string, not "+nodeType(n), nil)
 		return ""
 	}
-	if message := nameFaultOf(kind, n.Value); message != "" {
+	if message := resource.NameFault(kind, n.Value); message != "" {
 		d.fail(d.offset+n.Line, "name", message, n.Value)
 		return ""
 	}
@@ -436,17 +450,17 @@ func (d *decoder) decodeName(object, n *yaml.Node, kind string) string {
 }
 
 // topLevelHint returns a hint for an unknown key beside kind, name and spec.
-func topLevelHint(key string, kind Kind) string {
+func topLevelHint(key string, kind resource.Kind) string {
 	if kind.New != nil {
-		if _, ok := SchemaOf(reflect.TypeOf(kind.New()).Elem()).ByName[key]; ok {
+		if _, ok := resource.SchemaOf(reflect.TypeOf(kind.New()).Elem()).ByName[key]; ok {
 			return ", it belongs under spec"
 		}
 	}
-	return DidYouMean(key, []string{"kind", "name", "labels", "spec", "version"})
+	return resource.DidYouMean(key, []string{"kind", "name", "labels", "spec", "version"})
 }
 
 // decodeSpec decodes and validates the spec of a document.
-func (d *decoder) decodeSpec(object, n *yaml.Node, kind Kind, o *Object) {
+func (d *decoder) decodeSpec(object, n *yaml.Node, kind resource.Kind, o *resource.Object) {
 	switch {
 	case n == nil:
 		d.failAt(object, "spec is missing", nil)
@@ -508,7 +522,7 @@ func badUTF8(data []byte) int {
 }
 
 // decodeLabels decodes and checks the labels of a document.
-func (d *decoder) decodeLabels(n *yaml.Node, o *Object) {
+func (d *decoder) decodeLabels(n *yaml.Node, o *resource.Object) {
 	if n == nil {
 		return
 	}
@@ -521,13 +535,13 @@ func (d *decoder) decodeLabels(n *yaml.Node, o *Object) {
 		if d.trusted || len(d.faults) > before {
 			return
 		}
-		labelFaults(o.Labels, func(key, message, value string) {
+		resource.EachLabelFault(o.Labels, func(key, message, value string) {
 			if key == "" {
 				d.failAt(n, message, nil)
 				return
 			}
 			d.inField(key, func() {
-				d.fail(d.offset+locate(n, string(AppendStep([]byte("spec"), key))).Line, string(d.path), message, value)
+				d.fail(d.offset+locate(n, string(resource.AppendStep([]byte("spec"), key))).Line, string(d.path), message, value)
 			})
 		})
 	})

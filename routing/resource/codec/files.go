@@ -1,10 +1,12 @@
-package resource
+package codec
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+
+	"penstock/routing/resource"
 )
 
 // MaxPEMFile bounds a file that a resource names, in bytes.
@@ -14,8 +16,8 @@ const MaxPEMFile = 1 << 20
 // Relative names start at baseDir, the folder of the object's own file. readFile
 // returns at most limit+1 bytes; the extra byte shows that the file is too
 // large.
-func LoadFiles(o *Object, baseDir string, readFile func(name string, limit int) ([]byte, error)) Faults {
-	user, ok := o.Spec.(FileUser)
+func LoadFiles(o *resource.Object, baseDir string, readFile func(name string, limit int) ([]byte, error)) resource.Faults {
+	user, ok := o.Spec.(resource.FileUser)
 	if !ok {
 		return nil
 	}
@@ -23,7 +25,7 @@ func LoadFiles(o *Object, baseDir string, readFile func(name string, limit int) 
 	if len(files) == 0 {
 		return nil
 	}
-	var faults Faults
+	var faults resource.Faults
 	sources := map[string]string{} // path of the content -> file
 	for _, f := range files {
 		name := f.Name
@@ -38,7 +40,7 @@ func LoadFiles(o *Object, baseDir string, readFile func(name string, limit int) 
 			faults = append(faults, o.Fault(f.Path, fmt.Sprintf("is larger than %d KiB", MaxPEMFile>>10), name))
 		case len(data) == 0:
 			faults = append(faults, o.Fault(f.Path, "is empty", name))
-		case !IsPEM(string(data)):
+		case !resource.IsPEM(string(data)):
 			faults = append(faults, o.Fault(f.Path, "contains no PEM", name))
 		default:
 			f.Set(string(data))

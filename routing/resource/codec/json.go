@@ -1,4 +1,4 @@
-package resource
+package codec
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 //go:build !race
 
-package resource
+package codec
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/routing/resource"
 )
 
 // Tests of large inputs run without the race detector: they use one goroutine,
@@ -39,7 +41,7 @@ func TestLargeDocumentsAreRefusedAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := cpuTime(t)
-			_, faults := Decode(c.file, []byte(c.text), RoutingKinds())
+			_, faults := Decode(c.file, []byte(c.text), resource.RoutingKinds())
 			if len(faults) != 1 || !strings.Contains(faults[0].Error(), c.want) {
 				t.Errorf("faults %.500s, want one with %q", faults.Error(), c.want)
 			}
@@ -88,7 +90,7 @@ func TestLargeListsTakeLinearTime(t *testing.T) {
 				text = append(text, c.after...)
 				runtime.GC()
 				before := cpuTime(t)
-				Decode("x.yaml", text, RoutingKinds())
+				Decode("x.yaml", text, resource.RoutingKinds())
 				return cpuTime(t) - before
 			}
 			var few, many time.Duration

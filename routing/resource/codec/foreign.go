@@ -1,4 +1,4 @@
-package resource
+package codec
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/resource"
 )
 
 // Foreign is another project's format, whose documents work unchanged: each is
@@ -44,16 +46,16 @@ type ForeignFault = func(n *yaml.Node, path, message string, value any)
 // converted by the first format that recognises it. Such a document holds
 // everything that belongs together, so if one of its resources has a fault of
 // its own, the faults of all of them together are reported as well.
-func DecodeForeign(file string, data []byte, kinds []Kind, foreign []Foreign) ([]Object, Faults) {
+func DecodeForeign(file string, data []byte, kinds []resource.Kind, foreign []Foreign) ([]resource.Object, resource.Faults) {
 	objects, faults, _ := DecodeReport(file, data, kinds, foreign)
 	return objects, faults
 }
 
 // DecodeReport is like DecodeForeign but also returns the formats' warnings, by line.
-func DecodeReport(file string, data []byte, kinds []Kind, foreign []Foreign) (objects []Object, faults, warnings Faults) {
-	d := &decoder{file: file, kinds: kinds, foreign: foreign, seen: map[Key]seenAt{}}
+func DecodeReport(file string, data []byte, kinds []resource.Kind, foreign []Foreign) (objects []resource.Object, faults, warnings resource.Faults) {
+	d := &decoder{file: file, kinds: kinds, foreign: foreign, seen: map[resource.Key]seenAt{}}
 	objects, faults = decodeAll(d, data)
-	slices.SortStableFunc(d.warnings, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(d.warnings, func(a, b resource.Fault) int { return cmp.Compare(a.Line, b.Line) })
 	return objects, faults, d.warnings
 }
 
@@ -104,13 +106,13 @@ func (d *decoder) failForeign(n *yaml.Node, path, message string, value any) {
 }
 
 func (d *decoder) warn(n *yaml.Node, path, message string, value any) {
-	if len(d.warnings) < MaxFaults {
-		d.warnings = append(d.warnings, Fault{
+	if len(d.warnings) < resource.MaxFaults {
+		d.warnings = append(d.warnings, resource.Fault{
 			File:    d.file,
 			Line:    d.offset + n.Line,
 			Path:    d.from.SubjectOf(path),
 			Message: message,
-			Value:   Show(value),
+			Value:   resource.Show(value),
 		})
 	}
 }
@@ -118,26 +120,26 @@ func (d *decoder) warn(n *yaml.Node, path, message string, value any) {
 // decodeForeign decodes the resources of one document of another format.
 func (d *decoder) decodeForeign(f Foreign, root *yaml.Node) {
 	first, faults := len(d.objects), len(d.faults)
-	d.broken, d.subject, d.failed = []Object{}, "", map[string]bool{}
-	d.from = Origin{Kinds: f.Kinds}
+	d.broken, d.subject, d.failed = []resource.Object{}, "", map[string]bool{}
+	d.from = resource.Origin{Kinds: f.Kinds}
 	var nodes []*yaml.Node
 	if f.Report != nil {
 		nodes = f.Report(root, d.failForeign, d.warn)
 	} else {
 		nodes = f.Convert(root, d.failForeign)
 	}
-	d.from, d.unconverted = Origin{f.Name, f.Path, f.Kinds}, d.failed
+	d.from, d.unconverted = resource.Origin{Format: f.Name, Rename: f.Path, Kinds: f.Kinds}, d.failed
 	failed := map[string]map[string]bool{}
 	for _, n := range nodes {
 		d.decodeObject(n)
 		failed[d.from.SubjectOf(d.subject)] = d.failed
 	}
 	broken := d.broken
-	d.broken, d.from, d.unconverted = nil, Origin{}, nil
+	d.broken, d.from, d.unconverted = nil, resource.Origin{}, nil
 	if len(d.faults) == faults {
 		return // the check of the whole set reports their faults
 	}
-	all, _ := ValidateSet(append(broken, d.objects[first:]...))
+	all, _ := resource.ValidateSet(append(broken, d.objects[first:]...))
 	for _, fault := range all {
 		subject, path, _ := strings.Cut(fault.Path, " ")
 		follows := false
@@ -152,4 +154,4 @@ func (d *decoder) decodeForeign(f Foreign, root *yaml.Node) {
 
 // SpecNode returns the YAML tree of a spec, secrets hidden, for documents of
 // other formats.
-func SpecNode(s Spec) *yaml.Node { return specNode(s) }
+func SpecNode(s resource.Spec) *yaml.Node { return specNode(s) }
