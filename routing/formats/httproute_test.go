@@ -82,7 +82,7 @@ func drawFilters(t *rapid.T) (filters []resource.HTTPFilter) {
 func TestHTTPRoutesRoundTripInEachFormat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := resource.Object{Key: resource.Key{Kind: "MeshHTTPRoute", Name: "r"}, Spec: drawHTTPRoute(t)}
-		o.Spec.Validate(func(path, message string, value any) { t.Fatalf("%s %s (%v)", path, message, value) })
+		resource.ValidateSpec(o.Spec, func(path, message string, value any) { t.Fatalf("%s %s (%v)", path, message, value) })
 		if form := rapid.SampledFrom([]string{"", "kuma", "kuma-kubernetes"}).Draw(t, "form"); form != "" {
 			o.Labels = map[string]string{"penstock/format": form, "kuma.io/mesh": "default"}
 		}

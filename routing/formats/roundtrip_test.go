@@ -126,7 +126,7 @@ func FuzzDocuments(f *testing.F) {
 		}
 		var changes []resource.Change
 		for _, o := range objects {
-			o.Spec.Validate(func(path, message string, value any) {
+			resource.ValidateSpec(o.Spec, func(path, message string, value any) {
 				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)
 			})
 			changes = append(changes, resource.Put(o))

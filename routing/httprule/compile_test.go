@@ -29,7 +29,7 @@ func ruled(kind, value, replacement string) *resource.MeshHTTPRoute {
 
 func valid(r *resource.MeshHTTPRoute) bool {
 	ok := true
-	r.Validate(func(string, string, any) { ok = false })
+	resource.ValidateSpec(r, func(string, string, any) { ok = false })
 	return ok
 }
 

@@ -234,7 +234,7 @@ func Admit(objects []Object, now time.Time) Faults {
 			c.fault(o, path, fmt.Sprintf("is hidden, and no stored value can replace it: give the %s instead of %s", what, HiddenSecret), nil)
 		}
 		if cert, ok := o.Spec.(*Certificate); ok {
-			if message := cert.expired(now); message != "" {
+			if message := expired(cert, now); message != "" {
 				c.fault(o, "spec.cert", message, nil)
 			}
 		}

@@ -9,12 +9,12 @@ import (
 )
 
 // CheckFields checks the ranges and words of a spec's field tags, at any depth.
-// Fields that are left out pass. Validate methods call it first.
-func CheckFields(spec any, report func(path, message string, value any)) {
+// Fields that are left out pass. It is the first check of every spec.
+func CheckFields(spec any, report Report) {
 	checkStruct(reflect.ValueOf(spec).Elem(), nil, report)
 }
 
-func checkStruct(v reflect.Value, path []byte, report func(path, message string, value any)) {
+func checkStruct(v reflect.Value, path []byte, report Report) {
 	p := SchemaOf(v.Type())
 	if p.List >= 0 {
 		checkInner(v.Field(p.List), path, report)
@@ -41,7 +41,7 @@ func checkStruct(v reflect.Value, path []byte, report func(path, message string,
 	}
 }
 
-func checkInner(v reflect.Value, path []byte, report func(path, message string, value any)) {
+func checkInner(v reflect.Value, path []byte, report Report) {
 	switch v.Kind() {
 	case reflect.Struct:
 		checkStruct(v, path, report)

@@ -10,7 +10,7 @@
 // default and bounds, its tags hold them for the program, and tests compare the
 // two with each other and with docs/resources.md.
 //
-// Faults are found in three layers. Decode and Spec.Validate check one document
+// Faults are found in three layers. Decode and ValidateSpec check one document
 // and depend on nothing but its content, not even the time. Set checks all
 // objects together, at the cost of what a change touches. Admit checks what
 // matters only when an object is applied.
@@ -28,9 +28,6 @@ import (
 
 // A Spec is the content of one kind of resource.
 type Spec interface {
-	// Validate reports the faults that can be seen in this spec alone.
-	// Paths are relative to the spec ("endpoints[2].address").
-	Validate(report func(path, message string, value any))
 	// Refs lists the resources that this one needs, for checks across
 	// resources and for refusing a delete.
 	Refs() []Ref

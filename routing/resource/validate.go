@@ -10,8 +10,37 @@ import (
 	"unicode"
 )
 
-// report receives the faults of Validate methods; paths are relative to the spec.
-type report = func(path, message string, value any)
+// Report receives a fault. Paths are relative to the spec ("endpoints[2].address").
+type Report = func(path, message string, value any)
+
+// Validator is a spec of another package, which reports the faults that can be
+// seen in it alone.
+type Validator interface {
+	Validate(report Report)
+}
+
+// ValidateSpec reports the faults that can be seen in a spec alone. The specs of
+// package resource are validated here, all others are Validators.
+func ValidateSpec(spec Spec, fault Report) {
+	switch s := spec.(type) {
+	case *Listener:
+		validateListener(s, fault)
+	case *Service:
+		validateService(s, fault)
+	case *MeshTCPRoute:
+		validateTCPRoute(s, fault)
+	case *MeshHTTPRoute:
+		validateHTTPRoute(s, fault)
+	case *Certificate:
+		validateCertificate(s, fault)
+	case *Host:
+		validateHost(s, fault)
+	case *Rollout:
+		CheckFields(s, fault)
+	default:
+		spec.(Validator).Validate(fault)
+	}
+}
 
 // maxUnixPath is the longest path that fits in sockaddr_un with its closing zero.
 const maxUnixPath = 107
@@ -54,15 +83,15 @@ func checkAddress(s string, listener bool) string {
 		}
 		return ""
 	}
-	if listener || checkHost(host) == "" {
+	if listener || CheckHost(host) == "" {
 		return ""
 	}
-	return shape + ": " + checkHost(host)
+	return shape + ": " + CheckHost(host)
 }
 
-// checkHost returns what is wrong with an IP address or a host name to be
+// CheckHost returns what is wrong with an IP address or a host name to be
 // resolved, or "". Such names may have underscores, unlike server names.
-func checkHost(s string) string {
+func CheckHost(s string) string {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return ""
 	}
@@ -85,7 +114,7 @@ func checkHost(s string) string {
 }
 
 // checkTags reports tags that cannot be written as k=v,k=v.
-func checkTags(path string, tags map[string]string, fault report) {
+func checkTags(path string, tags map[string]string, fault Report) {
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		v := tags[k]
 		if message := tagFault(k, v); message != "" {
@@ -108,7 +137,7 @@ func tagFault(key, value string) string {
 }
 
 // checkALPN reports protocol names that TLS cannot carry (RFC 7301), and duplicates.
-func checkALPN(path string, protocols []string, fault report) {
+func checkALPN(path string, protocols []string, fault Report) {
 	for i, p := range protocols {
 		if p == "" || len(p) > 255 {
 			fault(Item(path, i), "the name of a protocol must have 1 to 255 bytes", p)
@@ -118,7 +147,7 @@ func checkALPN(path string, protocols []string, fault report) {
 }
 
 // checkDuplicates reports duplicates in a list.
-func checkDuplicates(path string, list []string, fault report) {
+func checkDuplicates(path string, list []string, fault Report) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
 		if seen[s] {
@@ -128,7 +157,8 @@ func checkDuplicates(path string, list []string, fault report) {
 	}
 }
 
-func checkRef(path, name string, fault report) {
+// CheckRef reports a reference that is missing or is not a valid name.
+func CheckRef(path, name string, fault Report) {
 	if name == "" {
 		fault(path, "is required", nil)
 	} else if message := nameFault(name); message != "" {
@@ -136,7 +166,7 @@ func checkRef(path, name string, fault report) {
 	}
 }
 
-func checkServiceRef(path, name string, fault report) {
+func checkServiceRef(path, name string, fault Report) {
 	if name == "" {
 		fault(path, "is required", nil)
 	} else if message := serviceNameFault(name); message != "" {
@@ -144,13 +174,5 @@ func checkServiceRef(path, name string, fault report) {
 	}
 }
 
-// CheckAddress checks the address of a peer.
+// CheckAddress returns what is wrong with the address of a peer, or "".
 func CheckAddress(s string) string { return checkAddress(s, false) }
-
-// CheckHost checks an IP address or a host name to be resolved.
-func CheckHost(s string) string { return checkHost(s) }
-
-// CheckRef reports a reference that is missing or is not a valid name.
-func CheckRef(path, name string, fault func(path, message string, value any)) {
-	checkRef(path, name, fault)
-}

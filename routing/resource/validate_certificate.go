@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Validate reports the faults of a certificate alone. Content that is yet to be
-// read from a file or filled in for a hidden key is checked then. The time is
-// not considered, so that an expiring certificate does not make stored objects
+// validateCertificate reports the faults of a certificate alone. Content that is
+// yet to be read from a file or filled in for a hidden key is checked then. The
+// time is not considered, so that an expiring certificate does not make stored objects
 // invalid; Admit checks it when the certificate is applied.
-func (c *Certificate) Validate(fault func(path, message string, value any)) {
+func validateCertificate(c *Certificate, fault Report) {
 	either := func(field string, inline, file bool) {
 		switch {
 		case inline && file:
@@ -84,9 +84,9 @@ func samePublicKey(cert *x509.Certificate, key crypto.Signer) bool {
 	return ok && public.Equal(cert.PublicKey)
 }
 
-// checkCA reports a bundle that cannot be parsed. A text without PEM is a file
+// CheckCA reports a bundle that cannot be parsed. A text without PEM is a file
 // name; the file is read when the resource is applied.
-func checkCA(path, text string, fault report) {
+func CheckCA(path, text string, fault Report) {
 	if !IsPEM(text) {
 		return
 	}
@@ -96,16 +96,10 @@ func checkCA(path, text string, fault report) {
 }
 
 // expired returns the fault of a chain whose leaf has expired, or "".
-func (c *Certificate) expired(now time.Time) string {
+func expired(c *Certificate, now time.Time) string {
 	leaf, err := c.Leaf()
 	if err != nil || !now.After(leaf.NotAfter) {
 		return ""
 	}
 	return "expired at " + leaf.NotAfter.UTC().Format(time.RFC3339)
-}
-
-// CheckCA reports a bundle of certificates that cannot be parsed. A text without
-// PEM is a file name and passes.
-func CheckCA(path, text string, fault func(path, message string, value any)) {
-	checkCA(path, text, fault)
 }

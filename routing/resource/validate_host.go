@@ -2,10 +2,10 @@ package resource
 
 import "penstock/routing/hostname"
 
-// Validate reports the faults of a Host alone.
-func (h *Host) Validate(fault func(path, message string, value any)) {
+// validateHost reports the faults of a Host alone.
+func validateHost(h *Host, fault Report) {
 	CheckFields(h, fault)
-	checkRef("listener", h.Listener, fault)
+	CheckRef("listener", h.Listener, fault)
 	checkServiceRef("service", h.Service, fault)
 	checkALPN("alpn", h.ALPN, fault)
 	if len(h.Names) == 0 {

@@ -26,11 +26,11 @@ const (
 	maxRegexpStates = 1000 // of one regular expression, repeats unfolded
 )
 
-// Validate reports the faults of a route alone, in the order of its fields.
-func (r *MeshHTTPRoute) Validate(fault func(path, message string, value any)) {
+// validateHTTPRoute reports the faults of a route alone, in the order of its fields.
+func validateHTTPRoute(r *MeshHTTPRoute, fault Report) {
 	CheckFields(r, fault)
 	if r.TargetRef != nil {
-		r.TargetRef.validate("targetRef", fault)
+		validateTarget(r.TargetRef, "targetRef", fault)
 	}
 	if len(r.To) == 0 {
 		fault("to", "is required: the destinations to route", nil)
@@ -38,8 +38,8 @@ func (r *MeshHTTPRoute) Validate(fault func(path, message string, value any)) {
 	seen := make(map[string]int, len(r.To))
 	for i := range r.To {
 		to, path := &r.To[i], Item("to", i)
-		to.TargetRef.checkDestination(path+".targetRef", fault)
-		to.validate(path+".rules", fault)
+		checkDestination(&to.TargetRef, path+".targetRef", fault)
+		validateHTTPRouteTo(to, path+".rules", fault)
 		if name := to.TargetRef.Name; name != "" {
 			if before, ok := seen[name]; ok {
 				fault(path+".targetRef.name", "duplicate, first at spec."+Item("to", before), name)
@@ -49,7 +49,7 @@ func (r *MeshHTTPRoute) Validate(fault func(path, message string, value any)) {
 	}
 }
 
-func (to *HTTPRouteTo) validate(path string, fault report) {
+func validateHTTPRouteTo(to *HTTPRouteTo, path string, fault Report) {
 	if len(to.Rules) == 0 || len(to.Rules) > maxRules {
 		fault(path, fmt.Sprintf("must hold 1 to %d rules", maxRules), len(to.Rules))
 		return
@@ -66,16 +66,16 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 			continue
 		}
 		for j := range rule.Matches {
-			rule.Matches[j].validate(Item(at+".matches", j), fault)
+			validateMatch(&rule.Matches[j], Item(at+".matches", j), fault)
 		}
 		same := MatchesKey(rule.Matches)
 		if before, ok := seen[same]; ok {
 			fault(at+".matches", "are the same as in spec."+Item(path, before)+": one of the two rules would never apply", nil)
 		}
 		seen[same] = i
-		rule.Default.validate(at+".default", rule.Matches, fault)
+		validateHTTPDefault(&rule.Default, at+".default", rule.Matches, fault)
 	}
-	if n := to.regexps(); n > maxRegexps {
+	if n := countRegexps(to); n > maxRegexps {
 		fault(
 			path,
 			fmt.Sprintf(
@@ -87,8 +87,8 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 	}
 }
 
-// regexps counts the regular expressions of a destination.
-func (to *HTTPRouteTo) regexps() (n int) {
+// countRegexps counts the regular expressions of a destination.
+func countRegexps(to *HTTPRouteTo) (n int) {
 	count := func(kind string) {
 		if kind == "RegularExpression" {
 			n++
@@ -111,9 +111,9 @@ func (to *HTTPRouteTo) regexps() (n int) {
 	return n
 }
 
-func (m *HTTPMatch) validate(path string, fault report) {
+func validateMatch(m *HTTPMatch, path string, fault Report) {
 	if m.Path != nil {
-		m.Path.validate(path+".path", fault)
+		validatePathMatch(m.Path, path+".path", fault)
 	}
 	checkCount(path+".queryParams", len(m.QueryParams), maxConditions, fault)
 	names := make([]string, 0, len(m.QueryParams))
@@ -139,7 +139,7 @@ func (m *HTTPMatch) validate(path string, fault report) {
 		case h.Value != "":
 			fault(at+".value", "is not allowed for type "+h.Type, nil)
 		}
-		if slices.ContainsFunc(seen, func(other HeaderMatch) bool { return h.Name != "" && other.contradicts(h) }) {
+		if slices.ContainsFunc(seen, func(other HeaderMatch) bool { return h.Name != "" && contradicts(h, other) }) {
 			fault(at+".name", "contradicts or repeats an earlier condition on this header", h.Name)
 		}
 		seen = append(seen, h)
@@ -155,11 +155,11 @@ func orExact(s string) string {
 
 // contradicts reports whether two conditions on one header exclude or repeat
 // each other: both are exact, both are equal, or one is of type Absent.
-func (h HeaderMatch) contradicts(other HeaderMatch) bool {
+func contradicts(h, other HeaderMatch) bool {
 	return h.Name == other.Name && (h == other || h.Type == "Absent" || other.Type == "Absent" || h.Type == "Exact" && other.Type == "Exact")
 }
 
-func (p *PathMatch) validate(path string, fault report) {
+func validatePathMatch(p *PathMatch, path string, fault Report) {
 	checkRequired(path+".type", p.Type, fault)
 	if !checkRequired(path+".value", p.Value, fault) {
 		return
@@ -177,7 +177,7 @@ func (p *PathMatch) validate(path string, fault report) {
 
 // checkPath reports a path that no request has: requests are matched and
 // forwarded in normal form.
-func checkPath(path, value string, fault report) {
+func checkPath(path, value string, fault Report) {
 	odd := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '?' || r == '#' }
 	_, normal := urlpath.Normal(value)
 	switch {
@@ -193,7 +193,7 @@ func checkPath(path, value string, fault report) {
 }
 
 // checkValue reports a value that is missing, too long or an invalid regular expression.
-func checkValue(path, kind, value string, fault report) {
+func checkValue(path, kind, value string, fault Report) {
 	switch {
 	case !checkRequired(path, value, fault):
 	case kind == "RegularExpression":
@@ -206,7 +206,7 @@ func checkValue(path, kind, value string, fault report) {
 // checkRegexp reports a regular expression that is invalid in RE2 or would
 // become too large. The size is counted before anything is built:
 // ((a{100}){100}){100} is a short text.
-func checkRegexp(path, text string, fault report) {
+func checkRegexp(path, text string, fault Report) {
 	if len(text) > maxRegexp {
 		fault(path, fmt.Sprintf("a regular expression must have at most %d bytes", maxRegexp), fmt.Sprintf("%d bytes", len(text)))
 		return
@@ -246,11 +246,11 @@ func states(re *syntax.Regexp) int {
 	return min(n, maxRegexpStates+1)
 }
 
-func (d *HTTPDefault) validate(path string, matches []HTTPMatch, fault report) {
+func validateHTTPDefault(d *HTTPDefault, path string, matches []HTTPMatch, fault Report) {
 	seen := map[string]bool{}
 	for i := range d.Filters {
 		f, at := &d.Filters[i], Item(path+".filters", i)
-		f.validate(at, matches, fault)
+		validateFilter(f, at, matches, fault)
 		if f.Type != "" && seen[f.Type] {
 			fault(at+".type", "duplicate", f.Type)
 		}
@@ -268,7 +268,7 @@ func (d *HTTPDefault) validate(path string, matches []HTTPMatch, fault report) {
 // filterTypes are the supported types of filters.
 var filterTypes = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite"}
 
-func (f *HTTPFilter) validate(path string, matches []HTTPMatch, fault report) {
+func validateFilter(f *HTTPFilter, path string, matches []HTTPMatch, fault Report) {
 	switch {
 	case f.Type == "RequestMirror":
 		fault(path+".type", "RequestMirror is not supported: requests are not copied", nil)
@@ -284,14 +284,17 @@ func (f *HTTPFilter) validate(path string, matches []HTTPMatch, fault report) {
 	}{
 		{
 			"RequestHeaderModifier", "requestHeaderModifier", f.RequestHeaderModifier != nil,
-			func(at string) { f.RequestHeaderModifier.validate(at, fault) },
+			func(at string) { validateHeaderModifier(f.RequestHeaderModifier, at, fault) },
 		},
 		{
 			"ResponseHeaderModifier", "responseHeaderModifier", f.ResponseHeaderModifier != nil,
-			func(at string) { f.ResponseHeaderModifier.validate(at, fault) },
+			func(at string) { validateHeaderModifier(f.ResponseHeaderModifier, at, fault) },
 		},
-		{"RequestRedirect", "requestRedirect", f.RequestRedirect != nil, func(at string) { f.RequestRedirect.validate(at, matches, fault) }},
-		{"URLRewrite", "urlRewrite", f.URLRewrite != nil, func(at string) { f.URLRewrite.validate(at, matches, fault) }},
+		{
+			"RequestRedirect", "requestRedirect", f.RequestRedirect != nil,
+			func(at string) { validateRedirect(f.RequestRedirect, at, matches, fault) },
+		},
+		{"URLRewrite", "urlRewrite", f.URLRewrite != nil, func(at string) { validateURLRewrite(f.URLRewrite, at, matches, fault) }},
 	} {
 		at := path + "." + field.name
 		switch {
@@ -305,7 +308,7 @@ func (f *HTTPFilter) validate(path string, matches []HTTPMatch, fault report) {
 	}
 }
 
-func (m *HeaderModifier) validate(path string, fault report) {
+func validateHeaderModifier(m *HeaderModifier, path string, fault Report) {
 	if len(m.Set)+len(m.Add)+len(m.Remove) == 0 {
 		fault(path, "must have set, add or remove", nil)
 	}
@@ -349,7 +352,7 @@ var unchangeable = []string{
 
 // checkHeaderName reports an invalid header name (RFC 9110, 5.1, in lower case)
 // and returns whether it is valid.
-func checkHeaderName(path, name string, fault report) bool {
+func checkHeaderName(path, name string, fault Report) bool {
 	if !checkRequired(path, name, fault) {
 		return false
 	}
@@ -365,7 +368,7 @@ func checkHeaderName(path, name string, fault report) bool {
 
 // checkHeaderValue reports a value that cannot be sent. The fault does not show
 // the value, which may be a secret.
-func checkHeaderValue(path, value string, fault report) {
+func checkHeaderValue(path, value string, fault Report) {
 	switch {
 	case !checkRequired(path, value, fault):
 	case len(value) > maxHeaderValue:
@@ -375,30 +378,30 @@ func checkHeaderValue(path, value string, fault report) {
 	}
 }
 
-func (r *RequestRedirect) validate(path string, matches []HTTPMatch, fault report) {
+func validateRedirect(r *RequestRedirect, path string, matches []HTTPMatch, fault Report) {
 	if r.Scheme == "" && r.Hostname == "" && r.Path == nil && r.Port == nil {
 		fault(path, "must have scheme, hostname, path or port: otherwise it redirects to itself", nil)
 	}
 	checkHostname(path+".hostname", r.Hostname, fault)
 	if r.Path != nil {
-		r.Path.validate(path+".path", matches, fault)
+		validatePathRewrite(r.Path, path+".path", matches, fault)
 	}
 	if r.StatusCode != nil && !slices.Contains([]int{301, 302, 303, 307, 308}, *r.StatusCode) {
 		fault(path+".statusCode", "must be 301, 302, 303, 307 or 308", *r.StatusCode)
 	}
 }
 
-func (u *URLRewrite) validate(path string, matches []HTTPMatch, fault report) {
+func validateURLRewrite(u *URLRewrite, path string, matches []HTTPMatch, fault Report) {
 	if u.Hostname == "" && u.Path == nil {
 		fault(path, "must have hostname or path", nil)
 	}
 	checkHostname(path+".hostname", u.Hostname, fault)
 	if u.Path != nil {
-		u.Path.validate(path+".path", matches, fault)
+		validatePathRewrite(u.Path, path+".path", matches, fault)
 	}
 }
 
-func (p *PathRewrite) validate(path string, matches []HTTPMatch, fault report) {
+func validatePathRewrite(p *PathRewrite, path string, matches []HTTPMatch, fault Report) {
 	if p.Type == "" {
 		fault(path+".type", "is required", nil)
 		return
@@ -423,7 +426,7 @@ func (p *PathRewrite) validate(path string, matches []HTTPMatch, fault report) {
 	}
 }
 
-func checkHostname(path, name string, fault report) {
+func checkHostname(path, name string, fault Report) {
 	if name == "" {
 		return
 	}
@@ -437,14 +440,14 @@ func checkHostname(path, name string, fault report) {
 }
 
 // checkRequired reports a missing text and returns whether it is given.
-func checkRequired(path, value string, fault report) bool {
+func checkRequired(path, value string, fault Report) bool {
 	if value == "" {
 		fault(path, "is required", nil)
 	}
 	return value != ""
 }
 
-func checkCount(path string, n, most int, fault report) {
+func checkCount(path string, n, most int, fault Report) {
 	if n > most {
 		fault(path, fmt.Sprintf("must hold at most %d", most), n)
 	}

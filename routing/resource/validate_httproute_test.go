@@ -34,7 +34,7 @@ func TestRegularExpressionsPerDestinationAreBounded(t *testing.T) {
 		),
 	} {
 		got := ""
-		route(rules).Validate(func(path, message string, value any) { got += fmt.Sprintf("%s %s (%v)", path, message, value) })
+		resource.ValidateSpec(route(rules), func(path, message string, value any) { got += fmt.Sprintf("%s %s (%v)", path, message, value) })
 		if got != want {
 			t.Errorf("%d rules: %q, want %q", rules, got, want)
 		}

@@ -7,20 +7,20 @@ import (
 	"penstock/routing/hostname"
 )
 
-// Validate reports the faults of a listener alone.
-func (l *Listener) Validate(fault func(path, message string, value any)) {
+// validateListener reports the faults of a listener alone.
+func validateListener(l *Listener, fault Report) {
 	CheckFields(l, fault)
 	if message := checkAddress(l.Address, true); message != "" {
 		fault("address", message, orNil(l.Address))
 	}
 	switch l.Protocol {
 	case "kafka":
-		l.validateKafka(fault)
+		validateKafkaListener(l, fault)
 	case "tcp", "":
-		l.refuseTLS(fault)
+		refuseTLS(l, fault)
 	case "tls":
 		if l.TLS != nil {
-			l.TLS.validate(fault)
+			validateListenerTLS(l.TLS, fault)
 		}
 	}
 	if l.NoServerName == "service" && l.Service == "" {
@@ -29,25 +29,25 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 	if l.Service != "" {
 		checkServiceRef("service", l.Service, fault)
 	}
-	l.validateHosts(fault)
+	validateHosts(l, fault)
 	if l.ProxyProtocol != nil && len(l.ProxyProtocol.Accept) == 0 {
 		fault("proxyProtocol.accept", "is required: the networks whose connections begin with a PROXY header", nil)
 	}
-	if !l.HTTP.IsZero() && !l.readsRequests() {
+	if !l.HTTP.IsZero() && !readsRequests(l) {
 		fault("http", "requires a listener that can read requests: protocol: tcp, or protocol: tls with tls.mode: terminate", nil)
 	}
 	checkTags("tags", l.Tags, fault)
 	checkTags("nodes", l.Nodes, fault)
-	l.validateSources(fault)
+	validateSources(l, fault)
 }
 
 // readsRequests reports whether the listener sees what its connections carry.
-func (l *Listener) readsRequests() bool {
+func readsRequests(l *Listener) bool {
 	return l.Protocol == "tcp" || l.Protocol == "" || l.Protocol == "tls" && l.TLS != nil && l.TLS.Mode == "terminate"
 }
 
 // refuseTLS reports fields that a tcp listener cannot have.
-func (l *Listener) refuseTLS(fault report) {
+func refuseTLS(l *Listener, fault Report) {
 	const why = "requires protocol: tls"
 	if l.TLS != nil {
 		fault("tls", why, nil)
@@ -60,9 +60,9 @@ func (l *Listener) refuseTLS(fault report) {
 	}
 }
 
-// validateKafka reports fields that a kafka listener cannot have: virtual
+// validateKafkaListener reports fields that a kafka listener cannot have: virtual
 // clusters decide where its connections go and which certificates are presented.
-func (l *Listener) validateKafka(fault report) {
+func validateKafkaListener(l *Listener, fault Report) {
 	const why = "is not allowed with protocol: kafka; virtual clusters name the listener"
 	if l.Service != "" {
 		fault("service", why, l.Service)
@@ -78,7 +78,7 @@ func (l *Listener) validateKafka(fault report) {
 	}
 }
 
-func (t *ListenerTLS) validate(fault report) {
+func validateListenerTLS(t *ListenerTLS, fault Report) {
 	if t.Mode != "terminate" {
 		const why = "requires mode: terminate"
 		if len(t.CertificateRefs) > 0 {
@@ -99,7 +99,7 @@ func (t *ListenerTLS) validate(fault report) {
 		fault("tls.certificateRefs", "is required for mode: terminate", nil)
 	}
 	for i, name := range t.CertificateRefs {
-		checkRef(Item("tls.certificateRefs", i), name, fault)
+		CheckRef(Item("tls.certificateRefs", i), name, fault)
 	}
 	checkDuplicates("tls.certificateRefs", t.CertificateRefs, fault)
 	checkALPN("tls.alpn", t.ALPN, fault)
@@ -107,12 +107,12 @@ func (t *ListenerTLS) validate(fault report) {
 		if c.CA == "" {
 			fault("tls.clientAuth.ca", "is required: the CA certificates that client certificates are verified against", nil)
 		} else {
-			checkCA("tls.clientAuth.ca", c.CA, fault)
+			CheckCA("tls.clientAuth.ca", c.CA, fault)
 		}
 	}
 }
 
-func (l *Listener) validateHosts(fault report) {
+func validateHosts(l *Listener, fault Report) {
 	count := 0
 	for i := range l.Hosts {
 		count += len(l.Hosts[i].Names)
@@ -160,7 +160,7 @@ func recordName(seen map[string]namePlace, name string, alpn []string, use nameP
 	return before, twice
 }
 
-func (l *Listener) validateSources(fault report) {
+func validateSources(l *Listener, fault Report) {
 	seen := map[netip.Prefix]string{}
 	for i, s := range l.Sources {
 		path := Item("sources", i)

@@ -2,14 +2,11 @@ package resource
 
 import "fmt"
 
-// Validate checks a Rollout that a leader wrote.
-func (s *Rollout) Validate(fault func(path, message string, value any)) { CheckFields(s, fault) }
-
 // maxSteps bounds the steps of a rollout.
 const maxSteps = 100
 
-// validateRollout reports the faults of a route's rollout.
-func (r *MeshTCPRoute) validateRollout(fault report) {
+// validateRouteRollout reports the faults of a route's rollout.
+func validateRouteRollout(r *MeshTCPRoute, fault Report) {
 	if r.Rollout == nil {
 		return
 	}
@@ -22,13 +19,13 @@ func (r *MeshTCPRoute) validateRollout(fault report) {
 		checkServiceRef("rollout.backend.name", r.Rollout.Backend.Name, fault)
 	}
 	checkTags("rollout.backend.tags", r.Rollout.Backend.Tags, fault)
-	r.checkRolloutRefs(fault)
+	checkRolloutRefs(r, fault)
 	checkSteps(r.Rollout.Steps, fault)
 }
 
 // checkRolloutRefs checks that the backendRefs hold the new backend once, and
 // another one with a weight above 0.
-func (r *MeshTCPRoute) checkRolloutRefs(fault report) {
+func checkRolloutRefs(r *MeshTCPRoute, fault Report) {
 	b := &r.Rollout.Backend
 	if len(r.To) != 1 || len(r.To[0].Rules) != 1 || b.Name == "" {
 		return // reported elsewhere
@@ -54,7 +51,7 @@ func (r *MeshTCPRoute) checkRolloutRefs(fault report) {
 	}
 }
 
-func checkSteps(steps []RolloutStep, fault report) {
+func checkSteps(steps []RolloutStep, fault Report) {
 	switch {
 	case len(steps) == 0:
 		fault("rollout.steps", "is required: the new backend's weights, in order", nil)

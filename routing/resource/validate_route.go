@@ -9,11 +9,11 @@ import (
 // all of them, and the turn of each is kept.
 const maxBackends = 1000
 
-// Validate reports the faults of a route alone.
-func (r *MeshTCPRoute) Validate(fault func(path, message string, value any)) {
+// validateTCPRoute reports the faults of a route alone.
+func validateTCPRoute(r *MeshTCPRoute, fault Report) {
 	CheckFields(r, fault)
 	if r.TargetRef != nil {
-		r.TargetRef.validate("targetRef", fault)
+		validateTarget(r.TargetRef, "targetRef", fault)
 	}
 	if len(r.To) == 0 {
 		fault("to", "is required: the destinations to route", nil)
@@ -21,7 +21,7 @@ func (r *MeshTCPRoute) Validate(fault func(path, message string, value any)) {
 	seen := make(map[string]int, len(r.To))
 	for i := range r.To {
 		to, path := &r.To[i], Item("to", i)
-		to.validate(path, fault)
+		validateRouteTo(to, path, fault)
 		if name := to.TargetRef.Name; name != "" {
 			if before, ok := seen[name]; ok {
 				fault(path+".targetRef.name", "duplicate, first at spec."+Item("to", before), name)
@@ -29,11 +29,11 @@ func (r *MeshTCPRoute) Validate(fault func(path, message string, value any)) {
 			seen[name] = i
 		}
 	}
-	r.validateRollout(fault)
+	validateRouteRollout(r, fault)
 }
 
-func (to *RouteTo) validate(path string, fault report) {
-	to.TargetRef.checkDestination(path+".targetRef", fault)
+func validateRouteTo(to *RouteTo, path string, fault Report) {
+	checkDestination(&to.TargetRef, path+".targetRef", fault)
 	if len(to.Rules) != 1 {
 		fault(path+".rules", "must hold exactly one rule", len(to.Rules))
 	}
@@ -42,7 +42,7 @@ func (to *RouteTo) validate(path string, fault report) {
 	}
 }
 
-func checkBackends(path string, refs []BackendRef, fault report) {
+func checkBackends(path string, refs []BackendRef, fault Report) {
 	if refs != nil && len(refs) == 0 {
 		fault(path, "must not be empty: leave it out for the destination itself", nil)
 	}
@@ -53,22 +53,22 @@ func checkBackends(path string, refs []BackendRef, fault report) {
 	for i := range refs {
 		b := &refs[i]
 		t := TargetRef{Kind: b.Kind, Name: b.Name, Tags: b.Tags}
-		t.validate(Item(path, i), fault)
+		validateTarget(&t, Item(path, i), fault)
 	}
 }
 
 // checkDestination checks a target as the destination of connections or requests.
-func (t *TargetRef) checkDestination(path string, fault report) {
+func checkDestination(t *TargetRef, path string, fault Report) {
 	switch t.Kind {
 	case "MeshService", "":
-		t.validate(path, fault)
+		validateTarget(t, path, fault)
 	case "Mesh", "MeshSubset", "MeshServiceSubset":
 		fault(path+".kind", "must be MeshService here: a destination is one service", t.Kind)
 	}
 }
 
-// validate checks that name and tags fit the kind. CheckFields reports unknown kinds.
-func (t *TargetRef) validate(path string, fault report) {
+// validateTarget checks that name and tags fit the kind. CheckFields reports unknown kinds.
+func validateTarget(t *TargetRef, path string, fault Report) {
 	named, tagged := false, false
 	switch t.Kind {
 	case "":

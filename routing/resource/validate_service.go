@@ -10,19 +10,19 @@ import (
 	"penstock/routing/hostname"
 )
 
-// Validate reports the faults of a service alone.
-func (s *Service) Validate(fault func(path, message string, value any)) {
+// validateService reports the faults of a service alone.
+func validateService(s *Service, fault Report) {
 	CheckFields(s, fault)
-	s.Balancing.validate(fault)
-	s.HTTP.validate(fault)
+	validateBalancing(&s.Balancing, fault)
+	validateServiceHTTP(&s.HTTP, fault)
 	if s.HealthCheck != nil {
-		s.HealthCheck.validate(fault)
+		validateHealthCheck(s.HealthCheck, fault)
 	}
 	if s.ProxyProtocol != nil && s.ProxyProtocol.Send == "" {
 		fault("proxyProtocol.send", "is required: v1 or v2", nil)
 	}
 	if s.TLS != nil {
-		s.TLS.validate(fault)
+		validateServiceTLS(s.TLS, fault)
 	}
 	seen := make(map[string]int, len(s.Endpoints))
 	for i := range s.Endpoints {
@@ -59,7 +59,7 @@ const tokenBytes = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHI
 // maxUpgrades bounds the protocols of http.upgrades.
 const maxUpgrades = 16
 
-func (h *ServiceHTTP) validate(fault report) {
+func validateServiceHTTP(h *ServiceHTTP, fault Report) {
 	if n := len(h.Upgrades); n > maxUpgrades {
 		fault("http.upgrades", fmt.Sprintf("has more than %d protocols", maxUpgrades), n)
 	}
@@ -74,7 +74,7 @@ func (h *ServiceHTTP) validate(fault report) {
 	checkDuplicates("http.upgrades", h.Upgrades, fault)
 }
 
-func (b *Balancing) validate(fault report) {
+func validateBalancing(b *Balancing, fault Report) {
 	if b.HashOn != "" && b.Policy != "maglev" {
 		fault("balancing.hashOn", "requires policy: maglev", b.HashOn)
 	}
@@ -91,7 +91,7 @@ func (b *Balancing) validate(fault report) {
 // maxProbe bounds what a health check sends and compares, in bytes.
 const maxProbe = 1024
 
-func (h *HealthCheck) validate(fault report) {
+func validateHealthCheck(h *HealthCheck, fault Report) {
 	if h.Type == "http" {
 		for _, f := range []struct{ path, value string }{{"healthCheck.send", h.Send}, {"healthCheck.expect", h.Expect}} {
 			if f.value != "" {
@@ -131,9 +131,9 @@ func (h *HealthCheck) validate(fault report) {
 	}
 }
 
-func (t *ServiceTLS) validate(fault report) {
+func validateServiceTLS(t *ServiceTLS, fault Report) {
 	if t.CA != "" {
-		checkCA("tls.ca", t.CA, fault)
+		CheckCA("tls.ca", t.CA, fault)
 	}
 	if strings.HasPrefix(strings.ToLower(t.ServerName), "spiffe://") {
 		fault("tls.serverName", "is a SPIFFE ID, not a server name: "+
@@ -149,7 +149,7 @@ func (t *ServiceTLS) validate(fault report) {
 		}
 	}
 	if t.CertificateRef != "" {
-		checkRef("tls.certificateRef", t.CertificateRef, fault)
+		CheckRef("tls.certificateRef", t.CertificateRef, fault)
 	}
 	checkALPN("tls.alpn", t.ALPN, fault)
 	if t.InsecureSkipVerify && t.CA != "" {

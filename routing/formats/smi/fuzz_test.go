@@ -44,7 +44,7 @@ func FuzzDocuments(f *testing.F) {
 		objects, _ := codec.DecodeForeign("x.yaml", data, kinds, foreign)
 		for i := range objects {
 			o := &objects[i]
-			o.Spec.Validate(func(path, message string, value any) {
+			resource.ValidateSpec(o.Spec, func(path, message string, value any) {
 				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)
 			})
 			if o.Labels[resource.LabelFormat] != converted {

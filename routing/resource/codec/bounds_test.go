@@ -248,7 +248,9 @@ func BenchmarkListenerOf100000Names(b *testing.B) {
 			b.Fatal(err)
 		}
 	})
-	run("validate", func() { objects[0].Spec.Validate(func(path, message string, _ any) { b.Fatal(path, message) }) })
+	run("validate", func() {
+		resource.ValidateSpec(objects[0].Spec, func(path, message string, _ any) { b.Fatal(path, message) })
+	})
 	run("encode", func() { EncodeWithSecrets(objects[0]) })
 	services, _ := Decode("", manyServices(1), resource.RoutingKinds())
 	changes := []resource.Change{}

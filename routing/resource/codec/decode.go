@@ -486,7 +486,7 @@ func (d *decoder) decodeSpec(object, n *yaml.Node, kind resource.Kind, o *resour
 	for path := range d.failed {
 		decoded = append(decoded, path)
 	}
-	o.Spec.Validate(func(path, message string, value any) {
+	resource.ValidateSpec(o.Spec, func(path, message string, value any) {
 		if d.full() {
 			return
 		}

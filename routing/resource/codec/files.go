@@ -50,7 +50,7 @@ func LoadFiles(o *resource.Object, baseDir string, readFile func(name string, li
 	if len(faults) > 0 {
 		return faults
 	}
-	o.Spec.Validate(func(path, message string, value any) {
+	resource.ValidateSpec(o.Spec, func(path, message string, value any) {
 		path = "spec." + path
 		if name, ok := sources[path]; ok {
 			value = name // the fault is in the file
