@@ -12,6 +12,7 @@ import (
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // decodeInput decodes the resources of a scenario, in any format.
@@ -32,7 +33,7 @@ func (w *world) gateway(args []string, input string) string {
 		changes = append(changes, resource.Put(o))
 	}
 	if w.set == nil {
-		w.set = new(resource.Set)
+		w.set = new(validate.Set)
 	}
 	next, wrong, warnings := w.set.With(changes)
 	if faults = append(faults, wrong...); len(faults) > 0 {
@@ -306,7 +307,7 @@ func BenchmarkDecideTLSRoute(b *testing.B) {
 // A status is JSON in the form of the Gateway API.
 func TestStatusHasGatewayAPIForm(t *testing.T) {
 	objects, _ := decodeInput(fmt.Sprintf(twoServices, "{name: one}"))
-	set, faults, _ := new(resource.Set).With(puts(objects))
+	set, faults, _ := new(validate.Set).With(puts(objects))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -331,7 +332,7 @@ func TestLaterOfTwoRoutesStaysAccepted(t *testing.T) {
 	objects, faults := decodeInput("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: edge}\n" +
 		"spec: {gatewayClassName: any, listeners: [{name: tcp, port: 25, protocol: TCP}]}\n" +
 		fmt.Sprintf(route, "a") + fmt.Sprintf(route, "b"))
-	set, wrong, _ := new(resource.Set).With(puts(objects))
+	set, wrong, _ := new(validate.Set).With(puts(objects))
 	if faults = append(faults, wrong...); len(faults) > 0 {
 		t.Fatal(faults)
 	}

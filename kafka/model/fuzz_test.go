@@ -7,6 +7,7 @@ import (
 
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Whatever is decoded comes back as it was, and whatever is admitted compiles.
@@ -40,7 +41,7 @@ func FuzzResources(f *testing.F) {
 			}
 			changes = append(changes, resource.Put(o))
 		}
-		set, faults, _ := new(resource.Set).With(changes)
+		set, faults, _ := new(validate.Set).With(changes)
 		if len(faults) > 0 {
 			return
 		}

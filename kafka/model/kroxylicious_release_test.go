@@ -14,6 +14,7 @@ import (
 	"penstock/kafka/model"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Configuration files of Kroxylicious' releases become resources; what was left
@@ -37,7 +38,7 @@ func TestConfigurationFilesOfKroxyliciousBecomeResources(t *testing.T) {
 				faults = append(faults, codec.LoadFiles(&objects[i], filepath.Dir(file),
 					func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
 			}
-			together, more := resource.ValidateSet(objects)
+			together, more := validate.Objects(objects)
 			var text strings.Builder
 			for _, w := range append(warnings, more...) {
 				text.WriteString("warning: " + w.Error() + "\n")

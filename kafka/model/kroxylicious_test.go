@@ -8,6 +8,7 @@ import (
 
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // decodeForeign reads a document as apply and check do.
@@ -109,7 +110,7 @@ spec:
   tls: {certificateRef: t1}
   brokers: {discover: {endpointRef: edge, bootstrap: b.a.example.com, sniPattern: "$(nodeId).b.a.example.com"}}
 `), resource.Object{Key: resource.Key{Kind: kindCertificate, Name: "t1"}, Spec: &resource.Certificate{Cert: string(pem)}})
-	faults, warnings := resource.ValidateSet(objects)
+	faults, warnings := validate.Objects(objects)
 	want := "test.yaml:17: VirtualCluster/wrong spec.brokers.discover.sniPattern: the Certificate t1 is not for this name: " +
 		"clients that look will refuse it ($(nodeId).b.a.example.com)"
 	if len(faults) > 0 || len(warnings) != 1 || !strings.HasSuffix(warnings[0].Error(), strings.TrimPrefix(want, "test.yaml:17: ")) {

@@ -11,6 +11,7 @@ import (
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 const base = `
@@ -293,7 +294,7 @@ func TestSecretsOfDiscoveryAreHiddenAndFilledIn(t *testing.T) {
 		}
 	}
 	again := decode(t, shown)[0]
-	if !resource.HasHidden(again) || len(resource.Admit([]resource.Object{again}, t0)) != 2 {
+	if !resource.HasHidden(again) || len(validate.Admit([]resource.Object{again}, t0)) != 2 {
 		t.Error("hidden secrets are admitted")
 	}
 	filled, faults := resource.FillHidden(again, stored)

@@ -23,6 +23,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // The kinds of this package, and those of others that it speaks of.
@@ -111,7 +112,7 @@ func (k *filterTypes) validate(path string, filters []Filter, fault func(path, m
 			}
 			fault(inner+path, message, value)
 		}
-		resource.CheckFields(config, report)
+		validate.Fields(config, report)
 		config.Validate(report)
 	}
 }

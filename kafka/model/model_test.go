@@ -12,6 +12,7 @@ import (
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 var update = flag.Bool("update", false, "rewrite what testdata expects")
@@ -129,7 +130,7 @@ func TestBadFilesGetTheFaultsThatStandBesideThem(t *testing.T) {
 			}
 			objects, faults := codec.Decode(filepath.Base(file), data, testKinds())
 			if len(faults) == 0 {
-				faults, _ = resource.ValidateSet(append(certificates(), objects...))
+				faults, _ = validate.Objects(append(certificates(), objects...))
 			}
 			if len(faults) == 0 {
 				t.Error("no faults")
@@ -170,7 +171,7 @@ func TestGoodFilesComeBackAsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		objects := decode(t, string(data))
-		if faults, _ := resource.ValidateSet(append(certificates(), objects...)); len(faults) > 0 {
+		if faults, _ := validate.Objects(append(certificates(), objects...)); len(faults) > 0 {
 			t.Errorf("%s:\n%v", file, faults)
 		}
 		var text strings.Builder

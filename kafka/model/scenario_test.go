@@ -11,6 +11,7 @@ import (
 
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // The scenarios read as stories: a command with its input, a line of dashes,
@@ -69,12 +70,12 @@ func runScenario(t *testing.T, file string) {
 // world is a model with the set that its resources come from.
 type world struct {
 	t     testing.TB
-	set   *resource.Set
+	set   *validate.Set
 	model *Model
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, set: new(resource.Set), model: New(Config{Bind: "127.0.0.1", Types: testTypes()})}
+	w := &world{t: t, set: new(validate.Set), model: New(Config{Bind: "127.0.0.1", Types: testTypes()})}
 	w.set = w.set.Next(puts(certificates()))
 	return w
 }

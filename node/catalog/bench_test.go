@@ -10,6 +10,7 @@ import (
 	"penstock/consensus"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // service returns the object of a small service.
@@ -32,7 +33,7 @@ func newFilled(b *testing.B, services int) *Catalog {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
+		_ = c.Follow(ctx, func(*validate.Set, []resource.Change) error { return nil })
 	}()
 	b.Cleanup(func() { cancel(); <-done })
 	all := make([]resource.Object, services)

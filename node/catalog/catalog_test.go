@@ -15,6 +15,7 @@ import (
 	"penstock/node/api"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,7 +49,7 @@ func newFixtureOf(t *testing.T, s *consensus.Memory, kinds []resource.Kind) *fix
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- f.Follow(ctx, func(_ *resource.Set, changes []resource.Change) error {
+		done <- f.Follow(ctx, func(_ *validate.Set, changes []resource.Change) error {
 			keys := make([]resource.Key, len(changes))
 			for i := range changes {
 				keys[i] = changes[i].Key
@@ -257,7 +258,7 @@ func TestUndecodableEntryStopsFollow(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
+	err := c.Follow(ctx, func(*validate.Set, []resource.Change) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "Future/x") {
 		t.Errorf("Follow: %v", err)
 	}

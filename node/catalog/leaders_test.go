@@ -15,6 +15,7 @@ import (
 	"penstock/node/api"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // TestTwoLeadersAdmitNothingInvalid: two nodes both believe that they lead, and
@@ -35,7 +36,7 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 			c := New(Config{Store: n, Kinds: resource.RoutingKinds()})
 			catalogs[i] = c
 			followers.Go(func() {
-				err := c.Follow(ctx, func(*resource.Set, []resource.Change) error {
+				err := c.Follow(ctx, func(*validate.Set, []resource.Change) error {
 					acting[i].Lock()
 					defer acting[i].Unlock()
 					return nil
@@ -55,7 +56,7 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 				}
 				stored = append(stored, resource.Put(o))
 			}
-			if _, faults, _ := new(resource.Set).With(stored); len(faults) > 0 {
+			if _, faults, _ := new(validate.Set).With(stored); len(faults) > 0 {
 				r.Fatalf("what is stored at %d is not valid: %v", view.Index(), faults)
 			}
 		}

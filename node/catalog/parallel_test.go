@@ -11,6 +11,7 @@ import (
 	"penstock/node/api"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 func TestInParallelCoversEachIndexOnce(t *testing.T) {
@@ -37,7 +38,7 @@ func TestManyResourcesAreDecodedInParallel(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	c, store := newOnMemory(t)
 	other := New(Config{Store: store, Kinds: c.cfg.Kinds})
-	startFollow(t, other, func(*resource.Set, []resource.Change) {})
+	startFollow(t, other, func(*validate.Set, []resource.Change) {})
 	var entries []consensus.Entry
 	for i := range 5 * minPerCore {
 		o := service(t, i, 80)

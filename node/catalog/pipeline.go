@@ -12,6 +12,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 const (
@@ -31,7 +32,7 @@ var errOvertaken = errors.New("overtaken by another change")
 // uninterrupted sequence of this node's proposals, and is discarded when
 // anything other than these happens. Guarded by Catalog.mu.
 type ahead struct {
-	set      *resource.Set
+	set      *validate.Set
 	sequence uint64         // of the store after the pending changes
 	next     uint64         // the Batch.Sequence of the next change
 	tail     *pendingChange // the last one; nil: none
@@ -43,7 +44,7 @@ type pendingChange struct {
 	id       consensus.ID
 	epoch    *ahead
 	sequence uint64 // of the store after the change
-	from, to *resource.Set
+	from, to *validate.Set
 	steps    map[consensus.Key]pendingStep
 	size     int // bytes of values
 
@@ -65,7 +66,7 @@ type pendingStep struct {
 // baseline is the input to the check of a change.
 type baseline struct {
 	epoch   *ahead // its origin; only compared
-	set     *resource.Set
+	set     *validate.Set
 	view    consensus.Snapshot // in force
 	pending []*pendingChange   // in the set but not in the view
 	tail    *pendingChange
@@ -102,7 +103,7 @@ type checkFunc func(*baseline) (*plan, error)
 type plan struct {
 	changes []resource.Change
 	ops     []consensus.Op
-	next    *resource.Set
+	next    *validate.Set
 	note    string // for the note, if the check determines it
 }
 

@@ -10,6 +10,7 @@ import (
 	"penstock/node/api"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Get lists the resources of a kind that have the labels, or one resource by
@@ -19,7 +20,7 @@ func (c *Catalog) Get(r *api.GetRequest) (*api.GetResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if faults := resource.LabelFaults(r.Labels); len(faults) > 0 {
+	if faults := validate.Labels(r.Labels); len(faults) > 0 {
 		return nil, api.Errorf(api.Invalid, "%s", faults[0])
 	}
 	s := c.snapshot()
@@ -41,7 +42,7 @@ func (c *Catalog) Get(r *api.GetRequest) (*api.GetResult, error) {
 
 // snapshot is the state in force at one moment.
 type snapshot struct {
-	set    *resource.Set
+	set    *validate.Set
 	view   consensus.Snapshot
 	unread map[consensus.Key]unreadEntry
 }

@@ -14,6 +14,7 @@ import (
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected texts in testdata")
@@ -64,7 +65,7 @@ func TestBadDocumentsMatchExpectedFaults(t *testing.T) {
 	eachFile(t, "*/bad/*.yaml", func(t *testing.T, file, text string) {
 		objects, faults := decode(filepath.Base(file), text)
 		if len(faults) == 0 {
-			faults, _ = resource.ValidateSet(objects)
+			faults, _ = validate.Objects(objects)
 		}
 		if len(faults) == 0 {
 			t.Errorf("taken without a fault: %d objects", len(objects))

@@ -9,6 +9,7 @@ import (
 
 	"penstock/routing/hostname"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Bounds of lists and texts of the Gateway API.
@@ -30,9 +31,9 @@ type report = func(path, message string, value any)
 
 // Validate reports the faults of a Gateway alone.
 func (g *Gateway) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(g, fault)
+	validate.Fields(g, fault)
 	g.Origin.validate(KindGateway, fault)
-	resource.CheckRef("gatewayClassName", g.GatewayClassName, fault)
+	validate.Ref("gatewayClassName", g.GatewayClassName, fault)
 	checkCount("listeners", len(g.Listeners), 1, maxListeners, fault)
 	names := map[string]int{}
 	for i := range g.Listeners {
@@ -130,7 +131,7 @@ func (t *TLS) validate(at string, fault report) {
 	checkCount(at+".certificateRefs", len(t.CertificateRefs), 0, maxCertificates, fault)
 	for i := range t.CertificateRefs {
 		r, at := &t.CertificateRefs[i], resource.Item(at+".certificateRefs", i)
-		resource.CheckRef(at+".name", r.Name, fault)
+		validate.Ref(at+".name", r.Name, fault)
 		checkNamespace(at+".namespace", r.Namespace, fault)
 	}
 }
@@ -174,7 +175,7 @@ func (s *Selector) validate(at string, fault report) {
 
 // Validate reports the faults of a TLSRoute alone.
 func (r *TLSRoute) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(r, fault)
+	validate.Fields(r, fault)
 	r.Origin.validate(KindTLSRoute, fault)
 	validateRoute(r.ParentRefs, r.Rules, fault)
 	checkCount("hostnames", len(r.Hostnames), 0, maxHostnames, fault)
@@ -194,7 +195,7 @@ func (r *TLSRoute) Validate(fault func(path, message string, value any)) {
 
 // Validate reports the faults of a TCPRoute alone.
 func (r *TCPRoute) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(r, fault)
+	validate.Fields(r, fault)
 	r.Origin.validate(KindTCPRoute, fault)
 	validateRoute(r.ParentRefs, r.Rules, fault)
 }
@@ -208,7 +209,7 @@ func validateRoute(parents []ParentRef, rules []Rule, fault report) {
 	seen := map[place]int{}
 	for i := range parents[:min(len(parents), maxParents)] {
 		p, at := &parents[i], resource.Item("parentRefs", i)
-		resource.CheckRef(at+".name", p.Name, fault)
+		validate.Ref(at+".name", p.Name, fault)
 		checkNamespace(at+".namespace", p.Namespace, fault)
 		checkSection(at+".sectionName", p.SectionName, fault)
 		k := place{p.Name, p.Namespace, p.SectionName, p.Port}
@@ -243,12 +244,12 @@ func validateRoute(parents []ParentRef, rules []Rule, fault report) {
 
 // serviceName reports whether s can be the name of a Service, which may have '_'.
 func serviceName(s string) bool {
-	return resource.NameOK(strings.ReplaceAll(s, "_", "-"))
+	return validate.NameOK(strings.ReplaceAll(s, "_", "-"))
 }
 
 // Validate reports the faults of a ReferenceGrant alone.
 func (g *ReferenceGrant) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(g, fault)
+	validate.Fields(g, fault)
 	g.Origin.validate(KindGrant, fault)
 	checkCount("from", len(g.From), 1, maxGrants, fault)
 	for i := range g.From {
@@ -295,13 +296,13 @@ func Versions(kind string) []string {
 // checkNamespace reports an invalid namespace. It must not have a dot, so that
 // its end in NAMESPACE.NAME is unambiguous.
 func checkNamespace(path, s string, fault report) {
-	if s != "" && (len(s) > 63 || strings.Contains(s, ".") || !resource.NameOK(s)) {
+	if s != "" && (len(s) > 63 || strings.Contains(s, ".") || !validate.NameOK(s)) {
 		fault(path, "must be lower-case letters, digits and '-', with a letter or digit first and last, at most 63 in all", s)
 	}
 }
 
 func checkSection(path, s string, fault report) {
-	if s != "" && (len(s) > maxSection || !resource.NameOK(s)) {
+	if s != "" && (len(s) > maxSection || !validate.NameOK(s)) {
 		fault(path, "must be lower-case letters, digits, '-' and '.', with a letter or digit first and last, at most 253 in all", s)
 	}
 }

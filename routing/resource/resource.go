@@ -1,6 +1,6 @@
 // Package resource models the resources that users write: their types and
-// defaults, and how faults are reported. Package codec below it decodes and
-// encodes them.
+// defaults, and how faults are reported. Packages below it decode and encode
+// them (codec), and find the faults of one resource and of a set (validate).
 //
 //	objects, faults := codec.Decode("edge.yaml", data, resource.RoutingKinds())
 //	next, faults, warnings := set.With([]resource.Change{resource.Put(objects[0])})
@@ -10,12 +10,7 @@
 // default and bounds, its tags hold them for the program, and tests compare the
 // two with each other and with docs/resources.md.
 //
-// Faults are found in three layers. Decode and ValidateSpec check one document
-// and depend on nothing but its content, not even the time. Set checks all
-// objects together, at the cost of what a change touches. Admit checks what
-// matters only when an object is applied.
-//
-// A store or a Set keeps what the user wrote. WithDefaults fills in defaults
+// A store or a validate.Set keeps what the user wrote. WithDefaults fills in defaults
 // where a spec is used, so that a better default reaches everyone who did not
 // choose.
 package resource
@@ -194,3 +189,46 @@ func (f Faults) Error() string {
 
 // Warnings report content that is allowed but probably not intended.
 type Warnings []Fault
+
+// Change puts an object in place of any with the same key, or deletes it.
+type Change struct {
+	Object
+	Delete bool // Object gives the key only
+}
+
+// Put returns the change that puts o.
+func Put(o Object) Change { return Change{Object: o} }
+
+// Delete returns the change that deletes the object with that key.
+func Delete(k Key) Change { return Change{Object: Object{Key: k}, Delete: true} }
+
+// OwnFormat is the name in faults of documents that are not converted.
+const OwnFormat = "Penstock"
+
+// Origin describes the format of a document; empty for Penstock's own.
+type Origin struct {
+	Format string                   // its name in faults
+	Rename func(path string) string // the document's path for a resource's; nil: they are the same
+	Kinds  map[string]string        // the document's kind for a resource's, where they differ
+}
+
+// PathOf converts a path of the resource to the document's path.
+func (o *Origin) PathOf(path string) string {
+	if o.Rename == nil || path == "" {
+		return path
+	}
+	return o.Rename(path)
+}
+
+// SubjectOf replaces the kind of a converted resource at the beginning of a fault
+// by the document's kind.
+func (o *Origin) SubjectOf(of string) string {
+	end := strings.IndexAny(of, "/ ")
+	if end < 0 {
+		end = len(of)
+	}
+	if kind, ok := o.Kinds[of[:end]]; ok {
+		return kind + of[end:]
+	}
+	return of
+}

@@ -17,6 +17,7 @@ import (
 
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // LabelNamespace keeps the namespace of formats without a label for it. It and
@@ -91,7 +92,7 @@ func Open(root *yaml.Node, kind string, name *yaml.Node, fault codec.ForeignFaul
 	if isKindName(kind) {
 		f.Subject = kind
 	}
-	if name != nil && name.Kind == yaml.ScalarNode && name.Tag != "!!null" && resource.NameOK(name.Value) {
+	if name != nil && name.Kind == yaml.ScalarNode && name.Tag != "!!null" && validate.NameOK(name.Value) {
 		f.Subject += "/" + name.Value
 	}
 	return f

@@ -11,6 +11,7 @@ import (
 	"penstock/routing/formats/document"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Any document of SMI yields faults, or routes that are valid and have the shape
@@ -44,7 +45,7 @@ func FuzzDocuments(f *testing.F) {
 		objects, _ := codec.DecodeForeign("x.yaml", data, kinds, foreign)
 		for i := range objects {
 			o := &objects[i]
-			resource.ValidateSpec(o.Spec, func(path, message string, value any) {
+			validate.Spec(o.Spec, func(path, message string, value any) {
 				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)
 			})
 			if o.Labels[resource.LabelFormat] != converted {
@@ -59,7 +60,7 @@ func FuzzDocuments(f *testing.F) {
 				t.Fatalf("no split:\n%s", codec.EncodeYAML(*o))
 			}
 		}
-		resource.ValidateSet(objects)
+		validate.Objects(objects)
 	})
 }
 

@@ -18,7 +18,7 @@
 // SMI's splits are neither hierarchical nor self-referential in any version. A
 // root among its own backends is refused, because the root is the superset that
 // the split selects from; a MeshTCPRoute may name the root's own endpoints.
-// Splits that lead to one another are checked with all resources (resource.Set).
+// Splits that lead to one another are checked with all resources (validate.Set).
 package smi
 
 import (

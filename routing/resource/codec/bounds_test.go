@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 func readFile(t testing.TB, name string) []byte {
@@ -123,7 +124,7 @@ func TestFilesAreRelativeToTheResource(t *testing.T) {
 	if got := *o.Spec.(*resource.Certificate); got != want {
 		t.Errorf("%+v", got)
 	}
-	if again := LoadFiles(&o, "/conf", read); len(again) > 0 || len(resource.Admit([]resource.Object{o}, time.Now())) > 0 {
+	if again := LoadFiles(&o, "/conf", read); len(again) > 0 || len(validate.Admit([]resource.Object{o}, time.Now())) > 0 {
 		t.Error("still files to read")
 	}
 	o, faults = load("Service", "{tls: {ca: a.crt}}")
@@ -181,7 +182,7 @@ func FuzzDecode(f *testing.F) {
 			for _, o := range objects {
 				checkRoundTrip(t, o)
 			}
-			resource.ValidateSet(objects)
+			validate.Objects(objects)
 		}
 	})
 }
@@ -249,21 +250,22 @@ func BenchmarkListenerOf100000Names(b *testing.B) {
 		}
 	})
 	run("validate", func() {
-		resource.ValidateSpec(objects[0].Spec, func(path, message string, _ any) { b.Fatal(path, message) })
+		validate.Spec(objects[0].Spec, func(path, message string, _ any) { b.Fatal(path, message) })
 	})
 	run("encode", func() { EncodeWithSecrets(objects[0]) })
 	services, _ := Decode("", manyServices(1), resource.RoutingKinds())
 	changes := []resource.Change{}
 	for i := range 10_000 {
-		changes = append(changes, resource.Put(resource.Object{Key: resource.Key{Kind: "Service", Name: fmt.Sprint("s", i)}, Spec: services[0].Spec}))
+		key := resource.Key{Kind: "Service", Name: fmt.Sprint("s", i)}
+		changes = append(changes, resource.Put(resource.Object{Key: key, Spec: services[0].Spec}))
 	}
-	with := func(set *resource.Set, changes ...resource.Change) *resource.Set {
+	with := func(set *validate.Set, changes ...resource.Change) *validate.Set {
 		next, faults, _ := set.With(changes)
 		if len(faults) > 0 {
 			b.Fatal(faults)
 		}
 		return next
 	}
-	set := with(new(resource.Set), append(changes, resource.Put(objects[0]))...)
+	set := with(new(validate.Set), append(changes, resource.Put(objects[0]))...)
 	run("with", func() { with(set, resource.Put(objects[0])) })
 }

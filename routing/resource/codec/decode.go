@@ -28,6 +28,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Bounds of decoding, enforced before the work that they bound.
@@ -40,7 +41,7 @@ const (
 
 // Decode decodes every document of a YAML or JSON file and reports all faults of
 // each, in the order of the file. It returns the objects without a fault of
-// their own; ValidateSet checks them together. The file's name is for the
+// their own; validate.Objects checks them together. The file's name is for the
 // faults, and ".json" selects JSON; otherwise, content that begins with an
 // object whose first key is quoted, or with a list of such, is tried as JSON
 // before YAML.
@@ -118,7 +119,8 @@ func (d *decoder) fail(line int, path, message string, value any) {
 	case n > resource.MaxFaults:
 		return
 	case n == resource.MaxFaults:
-		line, path, message, value = d.faults[n-1].Line, "", fmt.Sprintf("more than %d faults; the others are not listed", resource.MaxFaults), nil
+		line, path, value = d.faults[n-1].Line, "", nil
+		message = fmt.Sprintf("more than %d faults; the others are not listed", resource.MaxFaults)
 	case path != "" && d.failed != nil:
 		d.failed[path] = true
 	}
@@ -126,7 +128,9 @@ func (d *decoder) fail(line int, path, message string, value any) {
 	if where == "" {
 		where = "file"
 	}
-	d.faults = append(d.faults, resource.Fault{File: d.file, Line: line, Document: d.docs, Path: where, Message: message, Value: resource.Show(value)})
+	d.faults = append(d.faults, resource.Fault{
+		File: d.file, Line: line, Document: d.docs, Path: where, Message: message, Value: resource.Show(value),
+	})
 }
 
 // failAt reports a fault of the current value.
@@ -439,7 +443,7 @@ func (d *decoder) decodeName(object, n *yaml.Node, kind string) string {
 		d.fail(d.offset+n.Line, "name", "must be a string, not "+nodeType(n), nil)
 		return ""
 	}
-	if message := resource.NameFault(kind, n.Value); message != "" {
+	if message := validate.Name(kind, n.Value); message != "" {
 		d.fail(d.offset+n.Line, "name", message, n.Value)
 		return ""
 	}
@@ -486,7 +490,7 @@ func (d *decoder) decodeSpec(object, n *yaml.Node, kind resource.Kind, o *resour
 	for path := range d.failed {
 		decoded = append(decoded, path)
 	}
-	resource.ValidateSpec(o.Spec, func(path, message string, value any) {
+	validate.Spec(o.Spec, func(path, message string, value any) {
 		if d.full() {
 			return
 		}
@@ -535,7 +539,7 @@ func (d *decoder) decodeLabels(n *yaml.Node, o *resource.Object) {
 		if d.trusted || len(d.faults) > before {
 			return
 		}
-		resource.EachLabelFault(o.Labels, func(key, message, value string) {
+		validate.EachLabelFault(o.Labels, func(key, message, value string) {
 			if key == "" {
 				d.failAt(n, message, nil)
 				return

@@ -10,6 +10,7 @@ import (
 
 	"penstock/routing/resource"
 	"penstock/routing/resource/manual"
+	"penstock/routing/resource/validate"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected faults in testdata")
@@ -69,7 +70,7 @@ func TestBadFilesMatchExpectedFaults(t *testing.T) {
 			objects, faults := Decode(filepath.Base(file), data, resource.RoutingKinds())
 			got := faults.Error() + "\n"
 			if len(faults) == 0 {
-				more, warnings := resource.ValidateSet(objects)
+				more, warnings := validate.Objects(objects)
 				got = more.Error() + "\n"
 				if len(more) == 0 {
 					got = "warnings:\n" + resource.Faults(warnings).Error() + "\n"

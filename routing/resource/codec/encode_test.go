@@ -14,6 +14,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // sameObject fails unless b equals a, apart from where it was read.
@@ -114,7 +115,8 @@ spec:
 	var back struct {
 		Spec struct{ HealthCheck struct{ Send string } }
 	}
-	if err := json.Unmarshal(EncodeWithSecrets(odd), &back); err != nil || back.Spec.HealthCheck.Send != odd.Spec.(*resource.Service).HealthCheck.Send {
+	err := json.Unmarshal(EncodeWithSecrets(odd), &back)
+	if err != nil || back.Spec.HealthCheck.Send != odd.Spec.(*resource.Service).HealthCheck.Send {
 		t.Errorf("%v, %q in %s", err, back.Spec.HealthCheck.Send, EncodeWithSecrets(odd))
 	}
 }
@@ -176,9 +178,12 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := []string{log.String(), string(asJSON), string(asYAML), string(EncodeJSON(o)), string(EncodeYAML(o)), resource.Show(resource.Secret(text))}
+	shown := []string{
+		log.String(), string(asJSON), string(asYAML), string(EncodeJSON(o)), string(EncodeYAML(o)), resource.Show(resource.Secret(text)),
+	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t"} { // vet refuses %p and %w of a text
-		shown = append(shown, fmt.Sprintf(verb, resource.Secret(text)), fmt.Sprintf(verb, o.Spec), fmt.Sprintf(verb, *o.Spec.(*resource.Certificate)))
+		certificate := *o.Spec.(*resource.Certificate)
+		shown = append(shown, fmt.Sprintf(verb, resource.Secret(text)), fmt.Sprintf(verb, o.Spec), fmt.Sprintf(verb, certificate))
 	}
 	hexText := fmt.Sprintf("%x", text)
 	for _, s := range shown {
@@ -243,10 +248,10 @@ func TestHiddenSecretsAreFilledInForTheSameCertificateOnly(t *testing.T) {
 	if len(faults) > 0 || !resource.Equal(filled, stored) || !resource.HasHidden(shown) {
 		t.Errorf("filled in wrongly: %v", faults)
 	}
-	if faults := resource.Admit([]resource.Object{shown}, time.Now()); len(faults) != 1 {
+	if faults := validate.Admit([]resource.Object{shown}, time.Now()); len(faults) != 1 {
 		t.Errorf("a hidden key is admitted: %v", faults)
 	}
-	if faults := resource.Admit([]resource.Object{filled}, time.Now()); len(faults) != 0 {
+	if faults := validate.Admit([]resource.Object{filled}, time.Now()); len(faults) != 0 {
 		t.Errorf("a key that is filled in is not admitted: %v", faults)
 	}
 	if _, faults := resource.FillHidden(shown, resource.Object{}); len(faults) != 1 {

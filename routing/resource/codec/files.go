@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // MaxPEMFile bounds a file that a resource names, in bytes.
@@ -50,7 +51,7 @@ func LoadFiles(o *resource.Object, baseDir string, readFile func(name string, li
 	if len(faults) > 0 {
 		return faults
 	}
-	resource.ValidateSpec(o.Spec, func(path, message string, value any) {
+	validate.Spec(o.Spec, func(path, message string, value any) {
 		path = "spec." + path
 		if name, ok := sources[path]; ok {
 			value = name // the fault is in the file

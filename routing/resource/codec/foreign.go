@@ -8,6 +8,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Foreign is another project's format, whose documents work unchanged: each is
@@ -52,7 +53,9 @@ func DecodeForeign(file string, data []byte, kinds []resource.Kind, foreign []Fo
 }
 
 // DecodeReport is like DecodeForeign but also returns the formats' warnings, by line.
-func DecodeReport(file string, data []byte, kinds []resource.Kind, foreign []Foreign) (objects []resource.Object, faults, warnings resource.Faults) {
+func DecodeReport(
+	file string, data []byte, kinds []resource.Kind, foreign []Foreign,
+) (objects []resource.Object, faults, warnings resource.Faults) {
 	d := &decoder{file: file, kinds: kinds, foreign: foreign, seen: map[resource.Key]seenAt{}}
 	objects, faults = decodeAll(d, data)
 	slices.SortStableFunc(d.warnings, func(a, b resource.Fault) int { return cmp.Compare(a.Line, b.Line) })
@@ -139,7 +142,7 @@ func (d *decoder) decodeForeign(f Foreign, root *yaml.Node) {
 	if len(d.faults) == faults {
 		return // the check of the whole set reports their faults
 	}
-	all, _ := resource.ValidateSet(append(broken, d.objects[first:]...))
+	all, _ := validate.Objects(append(broken, d.objects[first:]...))
 	for _, fault := range all {
 		subject, path, _ := strings.Cut(fault.Path, " ")
 		follows := false

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // free is a spec with types of fields that only other packages' kinds have.
@@ -24,7 +25,7 @@ type part struct {
 	Size int `yaml:"size" default:"4" range:"1..9"`
 }
 
-func (f *free) Validate(fault func(path, message string, value any)) { resource.CheckFields(f, fault) }
+func (f *free) Validate(fault func(path, message string, value any)) { validate.Fields(f, fault) }
 func (f *free) Refs() []resource.Ref                                 { return nil }
 
 func freeKinds() []resource.Kind {

@@ -1,15 +1,16 @@
-package resource
+package validate
 
 import (
 	"net/netip"
 	"strings"
 
 	"penstock/routing/hostname"
+	"penstock/routing/resource"
 )
 
 // validateListener reports the faults of a listener alone.
-func validateListener(l *Listener, fault Report) {
-	CheckFields(l, fault)
+func validateListener(l *resource.Listener, fault Report) {
+	Fields(l, fault)
 	if message := checkAddress(l.Address, true); message != "" {
 		fault("address", message, orNil(l.Address))
 	}
@@ -42,12 +43,12 @@ func validateListener(l *Listener, fault Report) {
 }
 
 // readsRequests reports whether the listener sees what its connections carry.
-func readsRequests(l *Listener) bool {
+func readsRequests(l *resource.Listener) bool {
 	return l.Protocol == "tcp" || l.Protocol == "" || l.Protocol == "tls" && l.TLS != nil && l.TLS.Mode == "terminate"
 }
 
 // refuseTLS reports fields that a tcp listener cannot have.
-func refuseTLS(l *Listener, fault Report) {
+func refuseTLS(l *resource.Listener, fault Report) {
 	const why = "requires protocol: tls"
 	if l.TLS != nil {
 		fault("tls", why, nil)
@@ -62,7 +63,7 @@ func refuseTLS(l *Listener, fault Report) {
 
 // validateKafkaListener reports fields that a kafka listener cannot have: virtual
 // clusters decide where its connections go and which certificates are presented.
-func validateKafkaListener(l *Listener, fault Report) {
+func validateKafkaListener(l *resource.Listener, fault Report) {
 	const why = "is not allowed with protocol: kafka; virtual clusters name the listener"
 	if l.Service != "" {
 		fault("service", why, l.Service)
@@ -78,7 +79,7 @@ func validateKafkaListener(l *Listener, fault Report) {
 	}
 }
 
-func validateListenerTLS(t *ListenerTLS, fault Report) {
+func validateListenerTLS(t *resource.ListenerTLS, fault Report) {
 	if t.Mode != "terminate" {
 		const why = "requires mode: terminate"
 		if len(t.CertificateRefs) > 0 {
@@ -99,7 +100,7 @@ func validateListenerTLS(t *ListenerTLS, fault Report) {
 		fault("tls.certificateRefs", "is required for mode: terminate", nil)
 	}
 	for i, name := range t.CertificateRefs {
-		CheckRef(Item("tls.certificateRefs", i), name, fault)
+		Ref(resource.Item("tls.certificateRefs", i), name, fault)
 	}
 	checkDuplicates("tls.certificateRefs", t.CertificateRefs, fault)
 	checkALPN("tls.alpn", t.ALPN, fault)
@@ -107,19 +108,19 @@ func validateListenerTLS(t *ListenerTLS, fault Report) {
 		if c.CA == "" {
 			fault("tls.clientAuth.ca", "is required: the CA certificates that client certificates are verified against", nil)
 		} else {
-			CheckCA("tls.clientAuth.ca", c.CA, fault)
+			CA("tls.clientAuth.ca", c.CA, fault)
 		}
 	}
 }
 
-func validateHosts(l *Listener, fault Report) {
+func validateHosts(l *resource.Listener, fault Report) {
 	count := 0
 	for i := range l.Hosts {
 		count += len(l.Hosts[i].Names)
 	}
 	seen := make(map[string]namePlace, count)
 	for i := range l.Hosts {
-		rule, path := &l.Hosts[i], Item("hosts", i)
+		rule, path := &l.Hosts[i], resource.Item("hosts", i)
 		if len(rule.Names) == 0 {
 			fault(path+".names", "is required: the server names of the rule", nil)
 		}
@@ -128,10 +129,10 @@ func validateHosts(l *Listener, fault Report) {
 		for j, name := range rule.Names {
 			canonical, err := hostname.ParsePattern(name)
 			if err != nil {
-				fault(Item(path+".names", j), err.Error(), name)
+				fault(resource.Item(path+".names", j), err.Error(), name)
 			} else if before, ok := recordName(seen, canonical, rule.ALPN, namePlace{i, j}); ok {
-				at := Item(Item("spec.hosts", before.rule)+".names", before.name)
-				fault(Item(path+".names", j), "duplicate, first at "+at, name)
+				at := resource.Item(resource.Item("spec.hosts", before.rule)+".names", before.name)
+				fault(resource.Item(path+".names", j), "duplicate, first at "+at, name)
 			}
 		}
 	}
@@ -160,10 +161,10 @@ func recordName(seen map[string]namePlace, name string, alpn []string, use nameP
 	return before, twice
 }
 
-func validateSources(l *Listener, fault Report) {
+func validateSources(l *resource.Listener, fault Report) {
 	seen := map[netip.Prefix]string{}
 	for i, s := range l.Sources {
-		path := Item("sources", i)
+		path := resource.Item("sources", i)
 		if len(s.From) == 0 {
 			fault(path+".from", "is required: the networks of the clients", nil)
 		}
@@ -175,7 +176,7 @@ func validateSources(l *Listener, fault Report) {
 			if !p.IsValid() {
 				continue // could not be parsed
 			}
-			at := Item(path+".from", j)
+			at := resource.Item(path+".from", j)
 			if before, ok := seen[p]; ok {
 				fault(at, "duplicate, first at spec."+before, p)
 			}
@@ -190,4 +191,26 @@ func orNil(s string) any {
 		return nil
 	}
 	return s
+}
+
+// validateHost reports the faults of a Host alone.
+func validateHost(h *resource.Host, fault Report) {
+	Fields(h, fault)
+	Ref("listener", h.Listener, fault)
+	checkServiceRef("service", h.Service, fault)
+	checkALPN("alpn", h.ALPN, fault)
+	if len(h.Names) == 0 {
+		fault("names", "is required: the server names to add to the listener", nil)
+	}
+	seen := make(map[string]int, len(h.Names))
+	for i, name := range h.Names {
+		canonical, err := hostname.ParsePattern(name)
+		if err != nil {
+			fault(resource.Item("names", i), err.Error(), name)
+		} else if before, ok := seen[canonical]; ok {
+			fault(resource.Item("names", i), "duplicate, first at "+resource.Item("spec.names", before), name)
+		} else {
+			seen[canonical] = i
+		}
+	}
 }

@@ -1,11 +1,46 @@
-package resource
+package validate
 
 import (
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"penstock/routing/resource"
 )
+
+// maxName is the length of the longest name.
+const maxName = 253
+
+// Name returns what is wrong with the name of a resource, or "". Names are
+// lower-case host names (RFC 1123), so that they fit into a file name, a metric
+// label and a host name. Those of Services may have '_' inside, as Kuma's names
+// for Kubernetes services do: backend_kuma-demo_svc_3001.
+func Name(kind, name string) string {
+	marks, shown := "-.", "'-'"
+	if kind == "Service" {
+		marks, shown = "-._", "'-', '_'"
+	}
+	if isName(name, marks) {
+		return ""
+	}
+	return fmt.Sprintf(
+		"must be lower-case letters, digits, %s and '.', with a letter or digit first and last, at most %d in all", shown, maxName,
+	)
+}
+
+// isName reports whether s has only lower-case letters and digits, and marks inside.
+func isName(s, marks string) bool {
+	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
+	ok := s != "" && len(s) <= maxName && edge(s[0]) && edge(s[len(s)-1])
+	for i := 0; ok && i < len(s); i++ {
+		ok = edge(s[i]) || strings.IndexByte(marks, s[i]) >= 0
+	}
+	return ok
+}
+
+// NameOK reports whether a text is a valid resource name.
+func NameOK(s string) bool { return Name("", s) == "" }
 
 // Bounds of labels. Those of names and values are Kubernetes', so that its
 // labels can be used unchanged.
@@ -15,12 +50,12 @@ const (
 	maxLabelWord   = 63  // bytes of a name, without its prefix, and of a value
 )
 
-// LabelFaults returns the faults of labels outside a document, such as those of
+// Labels returns the faults of labels outside a document, such as those of
 // a selector.
-func LabelFaults(labels map[string]string) (faults []string) {
+func Labels(labels map[string]string) (faults []string) {
 	EachLabelFault(labels, func(key, message, value string) {
 		if key != "" {
-			message = fmt.Sprintf("label %s: %s (%s)", Show(key), message, Show(value))
+			message = fmt.Sprintf("label %s: %s (%s)", resource.Show(key), message, resource.Show(value))
 		}
 		faults = append(faults, message)
 	})
@@ -40,7 +75,7 @@ func EachLabelFault(labels map[string]string, report func(key, message, value st
 			word = key
 		}
 		switch value := labels[key]; {
-		case prefixed && nameFault(prefix) != "":
+		case prefixed && !NameOK(prefix):
 			report(key, fmt.Sprintf("the prefix of a label, before '/', must be a lower-case host name of at most %d bytes", maxLabelPrefix), key)
 		case word == "" || !isLabelValue(word):
 			report(key, "the name of a label must be "+labelRule, key)

@@ -1,4 +1,4 @@
-package resource_test
+package validate_test
 
 import (
 	"fmt"
@@ -12,7 +12,19 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
+
+// decode decodes a text that must be valid.
+func decode(t testing.TB, text string) []resource.Object {
+	t.Helper()
+	objects, faults := codec.Decode("test.yaml", []byte(text), resource.RoutingKinds())
+	if len(faults) > 0 {
+		t.Fatalf("unexpected faults:\n%v", faults)
+	}
+	return objects
+}
 
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
@@ -23,7 +35,13 @@ func readFile(t testing.TB, name string) []byte {
 	return data
 }
 
-func mustWith(t testing.TB, s *resource.Set, changes ...resource.Change) *resource.Set {
+func key(kind, name string) resource.Key { return resource.Key{Kind: kind, Name: name} }
+
+func put(kind, name string, spec resource.Spec) resource.Change {
+	return resource.Put(resource.Object{Key: key(kind, name), Spec: spec})
+}
+
+func mustWith(t testing.TB, s *validate.Set, changes ...resource.Change) *validate.Set {
 	t.Helper()
 	next, faults, _ := s.With(changes)
 	if len(faults) > 0 {
@@ -69,20 +87,20 @@ spec: {to: [{targetRef: {kind: MeshService, name: apps}, rules: [{}]}]}
 `
 
 func TestDeleteOfAnObjectInUseNamesItsUsers(t *testing.T) {
-	s := mustWith(t, new(resource.Set), puts(decode(t, shop))...)
-	apps := resource.Key{"Service", "apps"}
+	s := mustWith(t, new(validate.Set), puts(decode(t, shop))...)
+	apps := key("Service", "apps")
 	_, faults, warnings := s.With([]resource.Change{resource.Delete(apps)})
 	wantFaults(t, faults, "Service/apps: is in use by Listener/edge (spec.service)")
 	wantFaults(t, warnings, "MeshTCPRoute/canary spec.to[0].targetRef.name: there will be no such Service (apps)")
-	if users := s.Users(apps); len(users) != 2 || users[0].Key != (resource.Key{"Listener", "edge"}) || users[1].Kind != "MeshTCPRoute" {
+	if users := s.Users(apps); len(users) != 2 || users[0].Key != key("Listener", "edge") || users[1].Kind != "MeshTCPRoute" {
 		t.Errorf("users: %v", users)
 	}
 
 	// It can be deleted together with its users; the route's warning stays.
-	_, faults, warnings = s.With([]resource.Change{resource.Delete(apps), resource.Delete(resource.Key{"Listener", "edge"})})
+	_, faults, warnings = s.With([]resource.Change{resource.Delete(apps), resource.Delete(key("Listener", "edge"))})
 	wantFaults(t, faults)
 	wantFaults(t, warnings, "canary")
-	if _, _, warnings = s.With([]resource.Change{resource.Delete(resource.Key{"Service", "unknown"})}); len(warnings) > 0 {
+	if _, _, warnings = s.With([]resource.Change{resource.Delete(key("Service", "unknown"))}); len(warnings) > 0 {
 		t.Errorf("deleting nothing: %v", warnings)
 	}
 }
@@ -91,21 +109,22 @@ func TestManyUsersAreCounted(t *testing.T) {
 	objects := decode(t, "kind: Service\nname: apps\nspec: {}")
 	for i := range 8 {
 		objects = append(objects, resource.Object{
-			Key: resource.Key{"Listener", fmt.Sprint("l", i)}, Spec: &resource.Listener{Address: fmt.Sprint(":", 9000+i), Service: "apps"},
+			Key: key("Listener", fmt.Sprint("l", i)), Spec: &resource.Listener{Address: fmt.Sprint(":", 9000+i), Service: "apps"},
 		})
 	}
-	s := mustWith(t, new(resource.Set), puts(objects)...)
-	_, faults, _ := s.With([]resource.Change{resource.Delete(resource.Key{"Service", "apps"})})
+	s := mustWith(t, new(validate.Set), puts(objects)...)
+	_, faults, _ := s.With([]resource.Change{resource.Delete(key("Service", "apps"))})
 	wantFaults(t, faults, "Listener/l4 (spec.service), 3 more")
 }
 
 func TestNextLeavesTheSetUnchanged(t *testing.T) {
-	old := mustWith(t, new(resource.Set), puts(decode(t, shop))...)
-	next := mustWith(t, old, resource.Put(decode(t, "kind: Listener\nname: edge\nspec: {address: ':9001'}")[0]), resource.Delete(resource.Key{"Service", "apps"}))
-	if _, ok := old.Get(resource.Key{"Service", "apps"}); !ok || old.Len() != 3 || len(old.Users(resource.Key{"Service", "apps"})) != 2 {
+	old := mustWith(t, new(validate.Set), puts(decode(t, shop))...)
+	edge := decode(t, "kind: Listener\nname: edge\nspec: {address: ':9001'}")[0]
+	next := mustWith(t, old, resource.Put(edge), resource.Delete(key("Service", "apps")))
+	if _, ok := old.Get(key("Service", "apps")); !ok || old.Len() != 3 || len(old.Users(key("Service", "apps"))) != 2 {
 		t.Error("the old set changed")
 	}
-	if _, ok := next.Get(resource.Key{"Service", "apps"}); ok || next.Len() != 2 || len(next.Users(resource.Key{"Service", "apps"})) != 1 {
+	if _, ok := next.Get(key("Service", "apps")); ok || next.Len() != 2 || len(next.Users(key("Service", "apps"))) != 1 {
 		t.Error("the next set did not")
 	}
 	var names []string
@@ -126,7 +145,7 @@ func TestDuplicateObjectsNameBothPlaces(t *testing.T) {
 	a := decode(t, "\nkind: Service\nname: a\nspec: {}")[0]
 	b := a
 	b.File, b.Line = "other.yaml", 7
-	faults, _ := resource.ValidateSet([]resource.Object{a, b})
+	faults, _ := validate.Objects([]resource.Object{a, b})
 	wantFaults(t, faults, "other.yaml:7: Service/a: duplicate, first at test.yaml:2")
 }
 
@@ -157,9 +176,9 @@ func TestListenerAddressesMustNotOverlap(t *testing.T) {
 	} {
 		for _, pair := range [][2]string{{c.a, c.b}, {c.b, c.a}} {
 			listener := func(name, address string) resource.Change {
-				return resource.Put(resource.Object{Key: resource.Key{"Listener", name}, Spec: &resource.Listener{Address: address}})
+				return put("Listener", name, &resource.Listener{Address: address})
 			}
-			s := mustWith(t, new(resource.Set), listener("one", pair[0]))
+			s := mustWith(t, new(validate.Set), listener("one", pair[0]))
 			_, faults, _ := s.With([]resource.Change{listener("two", pair[1])})
 			if (len(faults) > 0) != c.meet {
 				t.Errorf("%s beside %s: %v", pair[1], pair[0], faults)
@@ -172,18 +191,18 @@ func TestListenerAddressesMustNotOverlap(t *testing.T) {
 }
 
 func TestListenersOfDifferentNodesMayShareAnAddress(t *testing.T) {
-	listener := func(name, key, value string) resource.Object {
-		return resource.Object{Key: resource.Key{"Listener", name}, Spec: &resource.Listener{Address: ":80", Nodes: map[string]string{key: value}}}
+	listener := func(name, tag, value string) resource.Object {
+		return resource.Object{Key: key("Listener", name), Spec: &resource.Listener{Address: ":80", Nodes: map[string]string{tag: value}}}
 	}
-	faults, _ := resource.ValidateSet([]resource.Object{listener("a", "zone", "a"), listener("b", "zone", "b")})
+	faults, _ := validate.Objects([]resource.Object{listener("a", "zone", "a"), listener("b", "zone", "b")})
 	wantFaults(t, faults)
-	faults, _ = resource.ValidateSet([]resource.Object{listener("a", "zone", "a"), listener("b", "rack", "b")})
+	faults, _ = validate.Objects([]resource.Object{listener("a", "zone", "a"), listener("b", "rack", "b")})
 	wantFaults(t, faults, "Listener/a spec.address: overlaps", "Listener/b spec.address: overlaps")
 }
 
 func TestCertificateChangeWarnsOfUncoveredListenerNames(t *testing.T) {
-	pem := string(readFile(t, "codec/testdata/good/certificate.yaml"))
-	s := mustWith(t, new(resource.Set), puts(decode(t, pem+`---
+	pem := string(readFile(t, "../codec/testdata/good/certificate.yaml"))
+	s := mustWith(t, new(validate.Set), puts(decode(t, pem+`---
 kind: Service
 name: s
 spec: {}
@@ -196,8 +215,8 @@ spec:
   tls: {mode: terminate, certificateRefs: [a]}
   hosts: [{names: [a.example.com, "*.a.example.com", X.a.example.com], service: s}]
 `))...)
-	other := resource.Object{Key: resource.Key{"Certificate", "a"}, Spec: &resource.Certificate{
-		Cert: string(readFile(t, "codec/testdata/pem/b.crt")), Key: resource.Secret(readFile(t, "codec/testdata/pem/b.key")),
+	other := resource.Object{Key: key("Certificate", "a"), Spec: &resource.Certificate{
+		Cert: string(readFile(t, "../codec/testdata/pem/b.crt")), Key: resource.Secret(readFile(t, "../codec/testdata/pem/b.key")),
 	}}
 	_, faults, warnings := s.With([]resource.Change{resource.Put(other)})
 	wantFaults(t, faults)
@@ -205,27 +224,29 @@ spec:
 }
 
 func TestExpiredCertificatesAreNotAdmitted(t *testing.T) {
-	o := decode(t, string(readFile(t, "codec/testdata/good/certificate.yaml")))
+	o := decode(t, string(readFile(t, "../codec/testdata/good/certificate.yaml")))
 	leaf, err := o[0].Spec.(*resource.Certificate).Leaf()
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFaults(t, resource.Admit(o, leaf.NotAfter))
-	wantFaults(t, resource.Admit(o, leaf.NotAfter.Add(time.Second)), "Certificate/a spec.cert: expired at "+leaf.NotAfter.UTC().Format(time.RFC3339))
-	wantFaults(t, resource.Admit(decode(t, "kind: Service\nname: a\nspec: {tls: {ca: x.pem}}"), time.Now()), "spec.tls.ca: was not read")
+	wantFaults(t, validate.Admit(o, leaf.NotAfter))
+	want := "Certificate/a spec.cert: expired at " + leaf.NotAfter.UTC().Format(time.RFC3339)
+	wantFaults(t, validate.Admit(o, leaf.NotAfter.Add(time.Second)), want)
+	wantFaults(t, validate.Admit(decode(t, "kind: Service\nname: a\nspec: {tls: {ca: x.pem}}"), time.Now()), "spec.tls.ca: was not read")
 }
 
 // After each of many changes a Set reports the same about its contents as a new
 // Set of all its objects.
 func TestIncrementalSetMatchesFreshSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, model := new(resource.Set), map[resource.Key]resource.Object{}
+		s, model := new(validate.Set), map[resource.Key]resource.Object{}
 		name := rapid.SampledFrom([]string{"a", "b", "c"})
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			var changes []resource.Change
 			seen := map[resource.Key]bool{}
 			for range rapid.IntRange(1, 3).Draw(t, "changes") {
-				o := resource.Object{Key: resource.Key{rapid.SampledFrom([]string{"Listener", "Service", "MeshTCPRoute", "Host"}).Draw(t, "kind"), name.Draw(t, "name")}}
+				kind := rapid.SampledFrom([]string{"Listener", "Service", "MeshTCPRoute", "Host"}).Draw(t, "kind")
+				o := resource.Object{Key: key(kind, name.Draw(t, "name"))}
 				switch o.Kind {
 				case "Listener":
 					o.Spec = &resource.Listener{
@@ -241,7 +262,8 @@ func TestIncrementalSetMatchesFreshSet(t *testing.T) {
 				case "Host":
 					o.Spec = anyHost(t, name.Draw(t, "listener"))
 				case "MeshTCPRoute":
-					o.Spec = &resource.MeshTCPRoute{To: []resource.RouteTo{{TargetRef: resource.TargetRef{Kind: "MeshService", Name: name.Draw(t, "to")}}}}
+					to := resource.TargetRef{Kind: "MeshService", Name: name.Draw(t, "to")}
+					o.Spec = &resource.MeshTCPRoute{To: []resource.RouteTo{{TargetRef: to}}}
 				}
 				if seen[o.Key] {
 					continue
@@ -280,7 +302,7 @@ func anyHosts(t *rapid.T) []resource.HostRule {
 	return []resource.HostRule{*anyHost(t, "").Rule()}
 }
 
-func checkAgainst(t *rapid.T, s *resource.Set, model map[resource.Key]resource.Object) {
+func checkAgainst(t *rapid.T, s *validate.Set, model map[resource.Key]resource.Object) {
 	var objects []resource.Object
 	for o := range s.All("") {
 		if m, ok := model[o.Key]; !ok || !resource.Equal(o, m) {
@@ -292,7 +314,7 @@ func checkAgainst(t *rapid.T, s *resource.Set, model map[resource.Key]resource.O
 		t.Fatalf("%d objects, %d in all, want %d", len(objects), s.Len(), len(model))
 	}
 	for _, n := range []string{"a", "b", "c"} {
-		for _, k := range []resource.Key{{"Service", n}, {"Listener", n}} {
+		for _, k := range []resource.Key{{Kind: "Service", Name: n}, {Kind: "Listener", Name: n}} {
 			if got, want := s.Users(k), usersAmong(objects, k); !slices.Equal(got, want) {
 				t.Fatalf("users of %v: %v, want %v", k, got, want)
 			}
@@ -301,12 +323,12 @@ func checkAgainst(t *rapid.T, s *resource.Set, model map[resource.Key]resource.O
 			t.Fatalf("names of listener %s: %v, want %v", n, got, want)
 		}
 	}
-	fresh, _, _ := new(resource.Set).With(puts(objects))
+	fresh, _, _ := new(validate.Set).With(puts(objects))
 	if got, want := s.IndexSizes(), fresh.IndexSizes(); !maps.Equal(got, want) {
 		t.Fatalf("entries that nothing stands for: %v, want %v", got, want)
 	}
 	// An object that is put again gets the same faults as among all at once.
-	all, _ := resource.ValidateSet(objects)
+	all, _ := validate.Objects(objects)
 	_, again, _ := s.With(puts(objects))
 	if all.Error() != again.Error() {
 		t.Fatalf("told by and by:\n%v\nat once:\n%v", again, all)
@@ -356,17 +378,19 @@ func BenchmarkSetOf100000(b *testing.B) {
 	for i := range 50_000 {
 		name := fmt.Sprint("o", i)
 		objects = append(objects,
-			resource.Object{Key: resource.Key{"Service", name}, Spec: &resource.Service{Endpoints: []resource.Endpoint{{Address: "10.0.0.1:1"}}}},
-			resource.Object{Key: resource.Key{"Listener", name}, Spec: &resource.Listener{Address: fmt.Sprintf("10.1.%d.%d:9443", i>>8, i&255), Service: name}})
+			resource.Object{Key: key("Service", name), Spec: &resource.Service{Endpoints: []resource.Endpoint{{Address: "10.0.0.1:1"}}}},
+			resource.Object{Key: key("Listener", name), Spec: &resource.Listener{
+				Address: fmt.Sprintf("10.1.%d.%d:9443", i>>8, i&255), Service: name,
+			}})
 	}
 	b.Run("validate", func(b *testing.B) {
 		for b.Loop() {
-			if faults, _ := resource.ValidateSet(objects); len(faults) > 0 {
+			if faults, _ := validate.Objects(objects); len(faults) > 0 {
 				b.Fatal(faults)
 			}
 		}
 	})
-	set := mustWith(b, new(resource.Set), puts(objects)...)
+	set := mustWith(b, new(validate.Set), puts(objects)...)
 	b.Run("change one", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

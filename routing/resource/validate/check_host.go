@@ -1,17 +1,20 @@
-package resource
+package validate
 
-import "penstock/routing/hostname"
+import (
+	"penstock/routing/hostname"
+	"penstock/routing/resource"
+)
 
 // checkHost checks a Host against its listener and other claims to its names.
-func (c *checker) checkHost(m *member, h *Host) {
+func (c *checker) checkHost(m *member, h *resource.Host) {
 	for i, name := range h.Names {
-		c.checkClaims(m, h.Listener, Item("spec.names", i), name, h.ALPN)
+		c.checkClaims(m, h.Listener, resource.Item("spec.names", i), name, h.ALPN)
 	}
-	at := c.set.member(Key{"Listener", h.Listener})
+	at := c.set.member(resource.Key{Kind: "Listener", Name: h.Listener})
 	if at == nil {
 		return // reported as a missing reference
 	}
-	l, ok := at.Spec.(*Listener)
+	l, ok := at.Spec.(*resource.Listener)
 	if !ok || c.pending[at.Key] || c.hostsRefused[at.Key] {
 		return // reported when the listener is checked
 	}
@@ -24,7 +27,7 @@ func (c *checker) checkHost(m *member, h *Host) {
 }
 
 // checkHostsOf checks a listener that has Hosts.
-func (c *checker) checkHostsOf(m *member, l *Listener) {
+func (c *checker) checkHostsOf(m *member, l *resource.Listener) {
 	if l.Protocol != "tls" {
 		c.hostsRefused[m.Key] = true
 		c.fault(
@@ -35,7 +38,7 @@ func (c *checker) checkHostsOf(m *member, l *Listener) {
 	}
 	for i := range l.Hosts {
 		for j, name := range l.Hosts[i].Names {
-			c.checkClaims(m, m.Name, Item(Item("spec.hosts", i)+".names", j), name, l.Hosts[i].ALPN)
+			c.checkClaims(m, m.Name, resource.Item(resource.Item("spec.hosts", i)+".names", j), name, l.Hosts[i].ALPN)
 		}
 	}
 }
@@ -48,7 +51,7 @@ func (c *checker) checkClaims(m *member, listener, path, name string, alpn []str
 		return // reported by Validate
 	}
 	var rival *claim
-	var first Key
+	var first resource.Key
 	x, _ := c.set.names.Get(listener, canonical)
 	for ; x != nil; x = x.next {
 		owner := x.owner(listener)
@@ -65,7 +68,7 @@ func (c *checker) checkClaims(m *member, listener, path, name string, alpn []str
 }
 
 // claimPath returns the path of a name in the object that has it.
-func (c *checker) claimPath(owner Key, canonical string, alpn []string) string {
+func (c *checker) claimPath(owner resource.Key, canonical string, alpn []string) string {
 	paths, ok := c.places[owner]
 	if !ok {
 		paths = map[string]string{}
@@ -73,16 +76,16 @@ func (c *checker) claimPath(owner Key, canonical string, alpn []string) string {
 		note := func(path string, names, alpn []string) {
 			for i, name := range names {
 				if canonical, err := hostname.ParsePattern(name); err == nil {
-					paths[placeKey(canonical, alpn)] = Item(path, i)
+					paths[placeKey(canonical, alpn)] = resource.Item(path, i)
 				}
 			}
 		}
 		switch spec := c.set.member(owner).Spec.(type) {
-		case *Host:
+		case *resource.Host:
 			note("spec.names", spec.Names, spec.ALPN)
-		case *Listener:
+		case *resource.Listener:
 			for i := range spec.Hosts {
-				note(Item("spec.hosts", i)+".names", spec.Hosts[i].Names, spec.Hosts[i].ALPN)
+				note(resource.Item("spec.hosts", i)+".names", spec.Hosts[i].Names, spec.Hosts[i].ALPN)
 			}
 		}
 	}

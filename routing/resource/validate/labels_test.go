@@ -1,4 +1,4 @@
-package resource_test
+package validate_test
 
 import (
 	"fmt"
@@ -6,21 +6,22 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 func TestLabelFaults(t *testing.T) {
-	if faults := resource.LabelFaults(map[string]string{"a.example.com/b": "c", "d": ""}); len(faults) > 0 {
+	if faults := validate.Labels(map[string]string{"a.example.com/b": "c", "d": ""}); len(faults) > 0 {
 		t.Error(faults)
 	}
-	faults := resource.LabelFaults(map[string]string{"a b": "c", "d": "e f"})
+	faults := validate.Labels(map[string]string{"a b": "c", "d": "e f"})
 	if len(faults) != 2 || !strings.HasPrefix(faults[0], "label a b: the name") || !strings.HasPrefix(faults[1], "label d: the value") {
 		t.Error(faults)
 	}
 	many := map[string]string{}
-	for i := range resource.MaxLabels + 1 {
+	for i := range validate.MaxLabels + 1 {
 		many[fmt.Sprint("l", i)] = ""
 	}
-	if faults := resource.LabelFaults(many); len(faults) != 1 || faults[0] != "65 labels; a resource has at most 64" {
+	if faults := validate.Labels(many); len(faults) != 1 || faults[0] != "65 labels; a resource has at most 64" {
 		t.Error(faults)
 	}
 }
@@ -33,7 +34,7 @@ func TestWithLabels(t *testing.T) {
 		"kind: Service\nname: c\nspec: {}") {
 		changes = append(changes, resource.Put(o))
 	}
-	set, _, _ := new(resource.Set).With(changes)
+	set, _, _ := new(validate.Set).With(changes)
 	for _, c := range []struct {
 		kind   string
 		labels map[string]string

@@ -1,4 +1,4 @@
-package resource
+package validate
 
 import (
 	"fmt"
@@ -7,47 +7,49 @@ import (
 	"time"
 
 	"penstock/routing/hostname"
+	"penstock/routing/resource"
 )
 
 // checker collects the faults of changes, seen in the set that they lead to.
 type checker struct {
 	set               *Set
 	before            *Set // without the changes
-	faults            Faults
-	warnings          Warnings
-	coverageChecked   map[Key]bool // listeners and Hosts that checkCoverage has checked
-	pending           map[Key]bool // changes that are not checked yet
-	setChecked        map[Key]bool // SetCheckers that checkInSet has checked
-	memo              map[any]any  // see View.Once
-	hostsRefused      map[Key]bool // listeners already reported as unable to have Hosts
-	certificatesKnown map[Key]bool // results of knowsCertificates
+	faults            resource.Faults
+	warnings          resource.Warnings
+	coverageChecked   map[resource.Key]bool // listeners and Hosts that checkCoverage has checked
+	pending           map[resource.Key]bool // changes that are not checked yet
+	setChecked        map[resource.Key]bool // SetCheckers that checkInSet has checked
+	memo              map[any]any           // see View.Once
+	hostsRefused      map[resource.Key]bool // listeners already reported as unable to have Hosts
+	certificatesKnown map[resource.Key]bool // results of knowsCertificates
 	// places has the paths of an object's names, for objects where they were needed.
-	places map[Key]map[string]string
+	places map[resource.Key]map[string]string
 	meshes []*member   // the first policy of each mesh; nil: not looked for yet
 	splits *splitGraph // nil: not looked for yet
 }
 
 func newChecker() *checker {
 	return &checker{
-		coverageChecked: map[Key]bool{}, pending: map[Key]bool{}, setChecked: map[Key]bool{}, hostsRefused: map[Key]bool{},
-		certificatesKnown: map[Key]bool{}, places: map[Key]map[string]string{},
+		coverageChecked: map[resource.Key]bool{}, pending: map[resource.Key]bool{},
+		setChecked: map[resource.Key]bool{}, hostsRefused: map[resource.Key]bool{},
+		certificatesKnown: map[resource.Key]bool{}, places: map[resource.Key]map[string]string{},
 	}
 }
 
-func (c *checker) fault(o *Object, path, message string, value any) {
-	if len(c.faults) < MaxFaults {
+func (c *checker) fault(o *resource.Object, path, message string, value any) {
+	if len(c.faults) < resource.MaxFaults {
 		c.faults = append(c.faults, o.Fault(path, message, value))
 	}
 }
 
-func (c *checker) warn(o *Object, path, message string, value any) {
-	if len(c.warnings) < MaxFaults {
+func (c *checker) warn(o *resource.Object, path, message string, value any) {
+	if len(c.warnings) < resource.MaxFaults {
 		c.warnings = append(c.warnings, o.Fault(path, message, value))
 	}
 }
 
 // check checks one change and the objects that it affects.
-func (c *checker) check(change *Change) {
+func (c *checker) check(change *resource.Change) {
 	if change.Delete {
 		c.checkDelete(&change.Object)
 		return
@@ -63,20 +65,20 @@ func (c *checker) check(change *Change) {
 		}
 	}
 	switch spec := m.Spec.(type) {
-	case *Listener:
+	case *resource.Listener:
 		c.checkListener(m, spec)
-	case *Host:
+	case *resource.Host:
 		c.checkHost(m, spec)
-	case *MeshTCPRoute:
+	case *resource.MeshTCPRoute:
 		c.checkWeights(m, spec)
 		c.checkMesh(m)
 		c.checkSplit(m, spec)
-	case *MeshHTTPRoute:
+	case *resource.MeshHTTPRoute:
 		c.checkHTTPWeights(m, spec)
 		c.checkMesh(m)
-	case *Certificate:
+	case *resource.Certificate:
 		c.set.eachUser(m.Key, func(user *member) {
-			if l, ok := user.Spec.(*Listener); ok {
+			if l, ok := user.Spec.(*resource.Listener); ok {
 				c.checkCoverage(user, l)
 			}
 		})
@@ -86,8 +88,8 @@ func (c *checker) check(change *Change) {
 	c.checkReferrers(m.Key)
 }
 
-func (c *checker) checkDelete(o *Object) {
-	var hard []Ref
+func (c *checker) checkDelete(o *resource.Object) {
+	var hard []resource.Ref
 	for _, u := range c.set.Users(o.Key) {
 		if u.Optional {
 			user := c.set.member(u.Key)
@@ -101,9 +103,9 @@ func (c *checker) checkDelete(o *Object) {
 	}
 }
 
-func (c *checker) checkListener(m *member, l *Listener) {
+func (c *checker) checkListener(m *member, l *resource.Listener) {
 	c.set.eachAddressConflict(m.listens[0], func(rival *member) {
-		if other, ok := rival.Spec.(*Listener); rival.Key != m.Key && (!ok || !disjoint(l.Nodes, other.Nodes)) {
+		if other, ok := rival.Spec.(*resource.Listener); rival.Key != m.Key && (!ok || !disjoint(l.Nodes, other.Nodes)) {
 			c.fault(&m.Object, "spec.address", "overlaps with the address of "+rival.String(), l.Address)
 		}
 	})
@@ -127,24 +129,26 @@ func disjoint(a, b map[string]string) bool {
 	return false
 }
 
-func (c *checker) checkWeights(m *member, r *MeshTCPRoute) {
+func (c *checker) checkWeights(m *member, r *resource.MeshTCPRoute) {
 	for i := range r.To {
 		for j := range r.To[i].Rules {
-			c.checkWeightSum(m, Item(Item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every connection is closed")
+			rule := resource.Item(resource.Item("spec.to", i)+".rules", j)
+			c.checkWeightSum(m, rule, r.To[i].Rules[j].Default.BackendRefs, "every connection is closed")
 		}
 	}
 }
 
-func (c *checker) checkHTTPWeights(m *member, r *MeshHTTPRoute) {
+func (c *checker) checkHTTPWeights(m *member, r *resource.MeshHTTPRoute) {
 	for i := range r.To {
 		for j := range r.To[i].Rules {
-			c.checkWeightSum(m, Item(Item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every request is answered 503")
+			rule := resource.Item(resource.Item("spec.to", i)+".rules", j)
+			c.checkWeightSum(m, rule, r.To[i].Rules[j].Default.BackendRefs, "every request is answered 503")
 		}
 	}
 }
 
 // checkWeightSum warns of a rule whose weights are all 0.
-func (c *checker) checkWeightSum(m *member, rule string, refs []BackendRef, so string) {
+func (c *checker) checkWeightSum(m *member, rule string, refs []resource.BackendRef, so string) {
 	sum := 0
 	for _, b := range refs {
 		sum += b.EffectiveWeight()
@@ -156,16 +160,16 @@ func (c *checker) checkWeightSum(m *member, rule string, refs []BackendRef, so s
 
 // checkCoverage warns of names of a listener and its Hosts that none of its
 // certificates is valid for.
-func (c *checker) checkCoverage(m *member, l *Listener) {
+func (c *checker) checkCoverage(m *member, l *resource.Listener) {
 	if l.TLS == nil || l.TLS.Mode != "terminate" || c.coverageChecked[m.Key] {
 		return
 	}
 	c.coverageChecked[m.Key] = true
 	for i := range l.Hosts {
-		c.warnUncovered(m, m, Item("spec.hosts", i)+".names", l.Hosts[i].Names)
+		c.warnUncovered(m, m, resource.Item("spec.hosts", i)+".names", l.Hosts[i].Names)
 	}
 	c.set.eachUser(m.Key, func(user *member) {
-		if h, ok := user.Spec.(*Host); ok && !c.coverageChecked[user.Key] {
+		if h, ok := user.Spec.(*resource.Host); ok && !c.coverageChecked[user.Key] {
 			c.coverageChecked[user.Key] = true
 			c.warnUncovered(user, m, "spec.names", h.Names)
 		}
@@ -180,7 +184,7 @@ func (c *checker) warnUncovered(m, listener *member, path string, names []string
 		if err != nil || c.set.hasCertificateFor(listener.Key, canonical) || !c.knowsCertificates(listener) {
 			continue
 		}
-		c.warn(&m.Object, Item(path, i), "no certificate of the listener is valid for this name", name)
+		c.warn(&m.Object, resource.Item(path, i), "no certificate of the listener is valid for this name", name)
 	}
 }
 
@@ -189,9 +193,9 @@ func (c *checker) warnUncovered(m, listener *member, path string, names []string
 func (c *checker) knowsCertificates(listener *member) bool {
 	known, ok := c.certificatesKnown[listener.Key]
 	if !ok {
-		known = !slices.ContainsFunc(listener.Spec.(*Listener).TLS.CertificateRefs, func(ref string) bool {
-			cert := c.set.member(Key{"Certificate", ref})
-			return cert == nil || cert.Spec.(*Certificate).Cert == ""
+		known = !slices.ContainsFunc(listener.Spec.(*resource.Listener).TLS.CertificateRefs, func(ref string) bool {
+			cert := c.set.member(resource.Key{Kind: "Certificate", Name: ref})
+			return cert == nil || cert.Spec.(*resource.Certificate).Cert == ""
 		})
 		c.certificatesKnown[listener.Key] = known
 	}
@@ -200,11 +204,11 @@ func (c *checker) knowsCertificates(listener *member) bool {
 
 // hasCertificateFor reports whether a certificate that the listener refers to
 // is valid for a name in normal form.
-func (s *Set) hasCertificateFor(listener Key, name string) bool {
+func (s *Set) hasCertificateFor(listener resource.Key, name string) bool {
 	by := func(name string) bool {
 		certificates := s.certificateNames.Group(name)
 		for cert := range certificates.All() {
-			if _, ok := s.users.Get(treeKey(Key{"Certificate", cert}), treeKey(listener)); ok {
+			if _, ok := s.users.Get(treeKey(resource.Key{Kind: "Certificate", Name: cert}), treeKey(listener)); ok {
 				return true
 			}
 		}
@@ -220,20 +224,21 @@ func (s *Set) hasCertificateFor(listener Key, name string) bool {
 // Admit reports faults that matter only when objects are applied, not once they
 // are stored: an expired certificate, a secret that is still hidden, and a file
 // that was not read.
-func Admit(objects []Object, now time.Time) Faults {
+func Admit(objects []resource.Object, now time.Time) resource.Faults {
 	c := &checker{}
 	for i := range objects {
 		o := &objects[i]
-		if files, ok := o.Spec.(FileUser); ok {
+		if files, ok := o.Spec.(resource.FileUser); ok {
 			for _, f := range files.Files() {
 				c.fault(o, f.Path, "was not read: the client must send the content, not the file name", f.Name)
 			}
 		}
-		for _, path := range HiddenPaths(o.Spec) {
+		for _, path := range resource.HiddenPaths(o.Spec) {
 			what := path[strings.LastIndexByte(path, '.')+1:]
-			c.fault(o, path, fmt.Sprintf("is hidden, and no stored value can replace it: give the %s instead of %s", what, HiddenSecret), nil)
+			message := fmt.Sprintf("is hidden, and no stored value can replace it: give the %s instead of %s", what, resource.HiddenSecret)
+			c.fault(o, path, message, nil)
 		}
-		if cert, ok := o.Spec.(*Certificate); ok {
+		if cert, ok := o.Spec.(*resource.Certificate); ok {
 			if message := expired(cert, now); message != "" {
 				c.fault(o, "spec.cert", message, nil)
 			}

@@ -1,8 +1,10 @@
-package resource
+package validate
 
 import (
 	"fmt"
 	"strings"
+
+	"penstock/routing/resource"
 )
 
 // maxBackends bounds the backends of one destination: each choice is made among
@@ -10,8 +12,8 @@ import (
 const maxBackends = 1000
 
 // validateTCPRoute reports the faults of a route alone.
-func validateTCPRoute(r *MeshTCPRoute, fault Report) {
-	CheckFields(r, fault)
+func validateTCPRoute(r *resource.MeshTCPRoute, fault Report) {
+	Fields(r, fault)
 	if r.TargetRef != nil {
 		validateTarget(r.TargetRef, "targetRef", fault)
 	}
@@ -20,11 +22,11 @@ func validateTCPRoute(r *MeshTCPRoute, fault Report) {
 	}
 	seen := make(map[string]int, len(r.To))
 	for i := range r.To {
-		to, path := &r.To[i], Item("to", i)
+		to, path := &r.To[i], resource.Item("to", i)
 		validateRouteTo(to, path, fault)
 		if name := to.TargetRef.Name; name != "" {
 			if before, ok := seen[name]; ok {
-				fault(path+".targetRef.name", "duplicate, first at spec."+Item("to", before), name)
+				fault(path+".targetRef.name", "duplicate, first at spec."+resource.Item("to", before), name)
 			}
 			seen[name] = i
 		}
@@ -32,17 +34,17 @@ func validateTCPRoute(r *MeshTCPRoute, fault Report) {
 	validateRouteRollout(r, fault)
 }
 
-func validateRouteTo(to *RouteTo, path string, fault Report) {
+func validateRouteTo(to *resource.RouteTo, path string, fault Report) {
 	checkDestination(&to.TargetRef, path+".targetRef", fault)
 	if len(to.Rules) != 1 {
 		fault(path+".rules", "must hold exactly one rule", len(to.Rules))
 	}
 	for i := range to.Rules {
-		checkBackends(Item(path+".rules", i)+".default.backendRefs", to.Rules[i].Default.BackendRefs, fault)
+		checkBackends(resource.Item(path+".rules", i)+".default.backendRefs", to.Rules[i].Default.BackendRefs, fault)
 	}
 }
 
-func checkBackends(path string, refs []BackendRef, fault Report) {
+func checkBackends(path string, refs []resource.BackendRef, fault Report) {
 	if refs != nil && len(refs) == 0 {
 		fault(path, "must not be empty: leave it out for the destination itself", nil)
 	}
@@ -52,13 +54,13 @@ func checkBackends(path string, refs []BackendRef, fault Report) {
 	}
 	for i := range refs {
 		b := &refs[i]
-		t := TargetRef{Kind: b.Kind, Name: b.Name, Tags: b.Tags}
-		validateTarget(&t, Item(path, i), fault)
+		t := resource.TargetRef{Kind: b.Kind, Name: b.Name, Tags: b.Tags}
+		validateTarget(&t, resource.Item(path, i), fault)
 	}
 }
 
 // checkDestination checks a target as the destination of connections or requests.
-func checkDestination(t *TargetRef, path string, fault Report) {
+func checkDestination(t *resource.TargetRef, path string, fault Report) {
 	switch t.Kind {
 	case "MeshService", "":
 		validateTarget(t, path, fault)
@@ -68,7 +70,7 @@ func checkDestination(t *TargetRef, path string, fault Report) {
 }
 
 // validateTarget checks that name and tags fit the kind. CheckFields reports unknown kinds.
-func validateTarget(t *TargetRef, path string, fault Report) {
+func validateTarget(t *resource.TargetRef, path string, fault Report) {
 	named, tagged := false, false
 	switch t.Kind {
 	case "":

@@ -1,4 +1,4 @@
-package resource_test
+package validate_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // A Kuma policy does not act on services of another mesh, and Penstock cannot
@@ -18,7 +19,9 @@ func TestPoliciesMustShareAMesh(t *testing.T) {
 		o.File = ""
 		return resource.Put(o)
 	}
-	set, faults, _ := new(resource.Set).With([]resource.Change{route("a", "one", "kuma"), route("b", "one", "kuma-kubernetes"), route("other", "two", "smi")})
+	set, faults, _ := new(validate.Set).With([]resource.Change{
+		route("a", "one", "kuma"), route("b", "one", "kuma-kubernetes"), route("other", "two", "smi"),
+	})
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -38,7 +41,7 @@ func TestPoliciesMustShareAMesh(t *testing.T) {
 		{"all that change", []resource.Change{route("a", "two", "kuma"), route("b", "two", "kuma")}, ""},
 		{
 			"one in place of the others",
-			[]resource.Change{route("c", "two", "kuma"), resource.Delete(resource.Key{"MeshTCPRoute", "a"}), resource.Delete(resource.Key{"MeshTCPRoute", "b"})},
+			[]resource.Change{route("c", "two", "kuma"), resource.Delete(key("MeshTCPRoute", "a")), resource.Delete(key("MeshTCPRoute", "b"))},
 			"",
 		},
 	} {
@@ -51,16 +54,18 @@ func TestPoliciesMustShareAMesh(t *testing.T) {
 
 // splitChange puts a route that was converted from an SMI split.
 func splitChange(name, root string, backends ...string) resource.Change {
-	r := &resource.MeshTCPRoute{To: []resource.RouteTo{{TargetRef: resource.TargetRef{Kind: "MeshService", Name: root}, Rules: []resource.RouteRule{{}}}}}
+	target := resource.TargetRef{Kind: "MeshService", Name: root}
+	r := &resource.MeshTCPRoute{To: []resource.RouteTo{{TargetRef: target, Rules: []resource.RouteRule{{}}}}}
 	for _, b := range backends {
 		r.To[0].Rules[0].Default.BackendRefs = append(r.To[0].Rules[0].Default.BackendRefs, resource.BackendRef{Kind: "MeshService", Name: b})
 	}
-	return resource.Put(resource.Object{Key: resource.Key{"MeshTCPRoute", name}, Labels: map[string]string{resource.LabelFormat: resource.FormatSMI}, Spec: r})
+	labels := map[string]string{resource.LabelFormat: resource.FormatSMI}
+	return resource.Put(resource.Object{Key: key("MeshTCPRoute", name), Labels: labels, Spec: r})
 }
 
 // A cycle closes over stored splits, and opens when one of them is deleted.
 func TestSplitCyclesAreRefused(t *testing.T) {
-	set, faults, warnings := new(resource.Set).With([]resource.Change{
+	set, faults, warnings := new(validate.Set).With([]resource.Change{
 		splitChange("first", "a", "b", "leaf"), splitChange("second", "b", "c"), splitChange("beside", "x", "a"),
 	})
 	if len(faults) > 0 || !strings.Contains(resource.Faults(warnings).Error(),
@@ -83,7 +88,7 @@ func TestSplitCyclesAreRefused(t *testing.T) {
 		},
 		{"one that leads into one", []resource.Change{splitChange("third", "d", "a")}, ""},
 		{"one that opens another", []resource.Change{splitChange("third", "c", "a"), splitChange("second", "b", "leaf")}, ""},
-		{"one that takes part of it away", []resource.Change{splitChange("third", "c", "a"), resource.Delete(resource.Key{"MeshTCPRoute", "first"})}, ""},
+		{"one that takes part of it away", []resource.Change{splitChange("third", "c", "a"), resource.Delete(key("MeshTCPRoute", "first"))}, ""},
 		{"a route that was no split", []resource.Change{plain}, ""},
 	} {
 		_, faults, _ := set.With(c.changes)
@@ -100,10 +105,10 @@ func TestLongSplitCyclesAreFound(t *testing.T) {
 	for i := range n {
 		changes = append(changes, splitChange(fmt.Sprint(i), fmt.Sprint(i), fmt.Sprint((i+1)%n)))
 	}
-	if _, faults, _ := new(resource.Set).With(changes); len(faults) != resource.MaxFaults {
+	if _, faults, _ := new(validate.Set).With(changes); len(faults) != resource.MaxFaults {
 		t.Errorf("%d faults", len(faults))
 	}
-	if _, faults, _ := new(resource.Set).With(changes[1:]); len(faults) != 0 {
+	if _, faults, _ := new(validate.Set).With(changes[1:]); len(faults) != 0 {
 		t.Errorf("a chain has %d faults: %v", len(faults), faults[0])
 	}
 }

@@ -1,4 +1,4 @@
-package resource
+package validate
 
 import (
 	"fmt"
@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"penstock/routing/hostname"
+	"penstock/routing/resource"
 )
 
 // validateService reports the faults of a service alone.
-func validateService(s *Service, fault Report) {
-	CheckFields(s, fault)
+func validateService(s *resource.Service, fault Report) {
+	Fields(s, fault)
 	validateBalancing(&s.Balancing, fault)
 	validateServiceHTTP(&s.HTTP, fault)
 	if s.HealthCheck != nil {
@@ -26,7 +27,7 @@ func validateService(s *Service, fault Report) {
 	}
 	seen := make(map[string]int, len(s.Endpoints))
 	for i := range s.Endpoints {
-		e, path := &s.Endpoints[i], Item("endpoints", i)
+		e, path := &s.Endpoints[i], resource.Item("endpoints", i)
 		if message := checkAddress(e.Address, false); message != "" {
 			fault(path+".address", message, orNil(e.Address))
 			continue
@@ -34,14 +35,14 @@ func validateService(s *Service, fault Report) {
 		checkTags(path+".tags", e.Tags, fault)
 		identity := endpointIdentity(e)
 		if before, ok := seen[identity]; ok {
-			fault(path+".address", "duplicate with the same tags, first at spec."+Item("endpoints", before), e.Address)
+			fault(path+".address", "duplicate with the same tags, first at spec."+resource.Item("endpoints", before), e.Address)
 		}
 		seen[identity] = i
 	}
 }
 
 // endpointIdentity joins the address and the tags of an endpoint.
-func endpointIdentity(e *Endpoint) string {
+func endpointIdentity(e *resource.Endpoint) string {
 	if len(e.Tags) == 0 {
 		return e.Address
 	}
@@ -59,22 +60,22 @@ const tokenBytes = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHI
 // maxUpgrades bounds the protocols of http.upgrades.
 const maxUpgrades = 16
 
-func validateServiceHTTP(h *ServiceHTTP, fault Report) {
+func validateServiceHTTP(h *resource.ServiceHTTP, fault Report) {
 	if n := len(h.Upgrades); n > maxUpgrades {
 		fault("http.upgrades", fmt.Sprintf("has more than %d protocols", maxUpgrades), n)
 	}
 	for i, name := range h.Upgrades {
 		switch {
 		case name == "" || len(name) > maxHeaderName || strings.Trim(name, tokenBytes) != "":
-			fault(Item("http.upgrades", i), "must be the name of a protocol without its version, such as websocket", name)
-		case NeverUpgrade(name):
-			fault(Item("http.upgrades", i), "is never forwarded: requests after such a switch would bypass routing", name)
+			fault(resource.Item("http.upgrades", i), "must be the name of a protocol without its version, such as websocket", name)
+		case resource.NeverUpgrade(name):
+			fault(resource.Item("http.upgrades", i), "is never forwarded: requests after such a switch would bypass routing", name)
 		}
 	}
 	checkDuplicates("http.upgrades", h.Upgrades, fault)
 }
 
-func validateBalancing(b *Balancing, fault Report) {
+func validateBalancing(b *resource.Balancing, fault Report) {
 	if b.HashOn != "" && b.Policy != "maglev" {
 		fault("balancing.hashOn", "requires policy: maglev", b.HashOn)
 	}
@@ -91,7 +92,7 @@ func validateBalancing(b *Balancing, fault Report) {
 // maxProbe bounds what a health check sends and compares, in bytes.
 const maxProbe = 1024
 
-func validateHealthCheck(h *HealthCheck, fault Report) {
+func validateHealthCheck(h *resource.HealthCheck, fault Report) {
 	if h.Type == "http" {
 		for _, f := range []struct{ path, value string }{{"healthCheck.send", h.Send}, {"healthCheck.expect", h.Expect}} {
 			if f.value != "" {
@@ -119,11 +120,11 @@ func validateHealthCheck(h *HealthCheck, fault Report) {
 	}
 	for i, status := range h.Status {
 		if status < 100 || status > 599 {
-			fault(Item("healthCheck.status", i), "must be from 100 to 599", status)
+			fault(resource.Item("healthCheck.status", i), "must be from 100 to 599", status)
 		}
 	}
 	for _, f := range []struct{ path, value string }{{"healthCheck.send", h.Send}, {"healthCheck.expect", h.Expect}} {
-		if b, err := Unescape(f.value); err != nil {
+		if b, err := resource.Unescape(f.value); err != nil {
 			fault(f.path, err.Error(), f.value)
 		} else if len(b) > maxProbe {
 			fault(f.path, "must have at most 1024 bytes", f.value)
@@ -131,9 +132,9 @@ func validateHealthCheck(h *HealthCheck, fault Report) {
 	}
 }
 
-func validateServiceTLS(t *ServiceTLS, fault Report) {
+func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
 	if t.CA != "" {
-		CheckCA("tls.ca", t.CA, fault)
+		CA("tls.ca", t.CA, fault)
 	}
 	if strings.HasPrefix(strings.ToLower(t.ServerName), "spiffe://") {
 		fault("tls.serverName", "is a SPIFFE ID, not a server name: "+
@@ -149,7 +150,7 @@ func validateServiceTLS(t *ServiceTLS, fault Report) {
 		}
 	}
 	if t.CertificateRef != "" {
-		CheckRef("tls.certificateRef", t.CertificateRef, fault)
+		Ref("tls.certificateRef", t.CertificateRef, fault)
 	}
 	checkALPN("tls.alpn", t.ALPN, fault)
 	if t.InsecureSkipVerify && t.CA != "" {

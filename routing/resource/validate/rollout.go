@@ -1,23 +1,23 @@
-package resource
+package validate
 
-import "fmt"
+import (
+	"fmt"
+
+	"penstock/routing/resource"
+)
 
 // maxSteps bounds the steps of a rollout.
 const maxSteps = 100
 
 // validateRouteRollout reports the faults of a route's rollout.
-func validateRouteRollout(r *MeshTCPRoute, fault Report) {
+func validateRouteRollout(r *resource.MeshTCPRoute, fault Report) {
 	if r.Rollout == nil {
 		return
 	}
 	if len(r.To) > 1 {
 		fault("rollout", "requires a route with one destination: write one route per destination", len(r.To))
 	}
-	if r.Rollout.Backend.Name == "" {
-		fault("rollout.backend.name", "is required", nil)
-	} else {
-		checkServiceRef("rollout.backend.name", r.Rollout.Backend.Name, fault)
-	}
+	checkServiceRef("rollout.backend.name", r.Rollout.Backend.Name, fault)
 	checkTags("rollout.backend.tags", r.Rollout.Backend.Tags, fault)
 	checkRolloutRefs(r, fault)
 	checkSteps(r.Rollout.Steps, fault)
@@ -25,7 +25,7 @@ func validateRouteRollout(r *MeshTCPRoute, fault Report) {
 
 // checkRolloutRefs checks that the backendRefs hold the new backend once, and
 // another one with a weight above 0.
-func checkRolloutRefs(r *MeshTCPRoute, fault Report) {
+func checkRolloutRefs(r *resource.MeshTCPRoute, fault Report) {
 	b := &r.Rollout.Backend
 	if len(r.To) != 1 || len(r.To[0].Rules) != 1 || b.Name == "" {
 		return // reported elsewhere
@@ -38,7 +38,7 @@ func checkRolloutRefs(r *MeshTCPRoute, fault Report) {
 		case !b.Matches(&refs[i]):
 			rest += refs[i].EffectiveWeight()
 		case first >= 0:
-			fault(Item(path, i), "duplicates the rollout's backend, first at spec."+Item(path, first), b.String())
+			fault(resource.Item(path, i), "duplicates the rollout's backend, first at spec."+resource.Item(path, first), b.String())
 		default:
 			first = i
 		}
@@ -51,7 +51,7 @@ func checkRolloutRefs(r *MeshTCPRoute, fault Report) {
 	}
 }
 
-func checkSteps(steps []RolloutStep, fault Report) {
+func checkSteps(steps []resource.RolloutStep, fault Report) {
 	switch {
 	case len(steps) == 0:
 		fault("rollout.steps", "is required: the new backend's weights, in order", nil)
@@ -60,7 +60,7 @@ func checkSteps(steps []RolloutStep, fault Report) {
 		return
 	}
 	for i := range steps {
-		path := Item("rollout.steps", i)
+		path := resource.Item("rollout.steps", i)
 		switch {
 		case steps[i].Weight == 0:
 			fault(path+".weight", "is required, from 1 to 100", nil)
@@ -71,4 +71,42 @@ func checkSteps(steps []RolloutStep, fault Report) {
 			fault(path+".for", "is required: how long the step lasts; only the last step may leave it out", nil)
 		}
 	}
+}
+
+// RolloutsEnded lists the Rollouts of the set that the changes end: those of
+// routes that are deleted, created, or get another rollout. The caller must
+// delete them in the same change: if one were kept, it would apply to a route
+// that comes back with the same rollout.
+func (s *Set) RolloutsEnded(changes []resource.Change) (ended []resource.Key) {
+	seen := map[resource.Key]bool{} // a route that is changed twice is reported elsewhere
+	for i := range changes {
+		ch := &changes[i]
+		if ch.Kind != "MeshTCPRoute" {
+			continue
+		}
+		key := resource.Key{Kind: resource.KindRollout, Name: ch.Name}
+		noted, _ := s.Get(key)
+		state, ok := noted.Spec.(*resource.Rollout)
+		if !ok || seen[key] {
+			continue
+		}
+		before, _ := s.Get(ch.Key)
+		was, is := rolloutOf(before.Spec), ""
+		if !ch.Delete {
+			is = rolloutOf(ch.Spec)
+		}
+		if was != is || state.Of != is {
+			seen[key] = true
+			ended = append(ended, key)
+		}
+	}
+	return ended
+}
+
+// rolloutOf returns the RolloutOf of a spec; "" if it is not a route.
+func rolloutOf(s resource.Spec) string {
+	if r, ok := s.(*resource.MeshTCPRoute); ok && r != nil {
+		return r.RolloutOf()
+	}
+	return ""
 }

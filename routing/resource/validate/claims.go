@@ -1,4 +1,4 @@
-package resource
+package validate
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"penstock/routing/hostname"
+	"penstock/routing/resource"
 )
 
 // Claim is a server name, or a set of names, that an object needs of a listener.
@@ -29,7 +30,7 @@ type Claim struct {
 //	edge \0 moc.elpmaxe. \2            *.example.com
 type nameClaim struct {
 	Claim
-	owner Key
+	owner resource.Key
 }
 
 const (
@@ -37,7 +38,7 @@ const (
 	markWildcard = "\x02"
 )
 
-func (c *Claim) key(owner Key) []byte {
+func (c *Claim) key(owner resource.Key) []byte {
 	key := append([]byte(c.Listener), 0)
 	if suffix, ok := strings.CutPrefix(c.Name, "*."); ok {
 		key = append(appendBackwards(key, "."+suffix), markWildcard...)

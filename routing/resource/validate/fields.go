@@ -1,4 +1,4 @@
-package resource
+package validate
 
 import (
 	"fmt"
@@ -6,16 +6,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"penstock/routing/resource"
 )
 
-// CheckFields checks the ranges and words of a spec's field tags, at any depth.
+// Fields checks the ranges and words of a spec's field tags, at any depth.
 // Fields that are left out pass. It is the first check of every spec.
-func CheckFields(spec any, report Report) {
+func Fields(spec any, report Report) {
 	checkStruct(reflect.ValueOf(spec).Elem(), nil, report)
 }
 
 func checkStruct(v reflect.Value, path []byte, report Report) {
-	p := SchemaOf(v.Type())
+	p := resource.SchemaOf(v.Type())
 	if p.List >= 0 {
 		checkInner(v.Field(p.List), path, report)
 	}
@@ -28,7 +30,7 @@ func checkStruct(v reflect.Value, path []byte, report Report) {
 		if fv.Kind() == reflect.Pointer {
 			fv = fv.Elem()
 		}
-		at := AppendStep(path, f.Name)
+		at := resource.AppendStep(path, f.Name)
 		switch {
 		case f.Nested:
 			checkInner(fv, at, report)
@@ -36,7 +38,7 @@ func checkStruct(v reflect.Value, path []byte, report Report) {
 			lo, hi, _ := strings.Cut(f.Range, "..")
 			report(string(at), fmt.Sprintf("must be from %s to %s", lo, hi), fv.Interface())
 		case len(f.OneOf) > 0 && !slices.Contains(f.OneOf, fv.String()):
-			report(string(at), "must be "+orList(f.OneOf)+DidYouMean(fv.String(), f.OneOf), fv.String())
+			report(string(at), "must be "+orList(f.OneOf)+resource.DidYouMean(fv.String(), f.OneOf), fv.String())
 		}
 	}
 }
@@ -55,8 +57,8 @@ func checkInner(v reflect.Value, path []byte, report Report) {
 			checkInner(v.Elem(), path, report)
 		}
 	case reflect.Map:
-		for _, k := range SortedKeys(v) {
-			checkInner(v.MapIndex(k), AppendStep(path, k.String()), report)
+		for _, k := range resource.SortedKeys(v) {
+			checkInner(v.MapIndex(k), resource.AppendStep(path, k.String()), report)
 		}
 	}
 }

@@ -1,10 +1,11 @@
-package resource
+package validate
 
 import (
 	"slices"
 	"strings"
 
 	"penstock/routing/hostname"
+	"penstock/routing/resource"
 )
 
 // claim is the claim of one owner to a name of a listener. Claims are immutable.
@@ -26,11 +27,11 @@ func (c *claim) conflicts(alpn []string) bool {
 }
 
 // owner returns the key of the object that has the claim.
-func (c *claim) owner(listener string) Key {
+func (c *claim) owner(listener string) resource.Key {
 	if c.host == "" {
-		return Key{"Listener", listener}
+		return resource.Key{Kind: "Listener", Name: listener}
 	}
-	return Key{"Host", c.host}
+	return resource.Key{Kind: "Host", Name: c.host}
 }
 
 // without returns the list without its first claim equal to x.
@@ -45,7 +46,7 @@ func (c *claim) without(x *claim) *claim {
 }
 
 // updateNames updates the claims to names for the change of a Host or Listener.
-func (e *setEdit) updateNames(key Key, old, next *member) {
+func (e *setEdit) updateNames(key resource.Key, old, next *member) {
 	e.claimHost(old, (*nameClaims).remove)
 	e.claimHost(next, (*nameClaims).add)
 	before, after := rulesOf(old), rulesOf(next)
@@ -55,7 +56,7 @@ func (e *setEdit) updateNames(key Key, old, next *member) {
 	// A few new names are copied, so that they do not keep a whole document of a
 	// hundred thousand alive.
 	n := nameClaims{edit: e, listener: key.Name, clone: len(before) > 0}
-	removed, added := DiffHosts(before, after)
+	removed, added := resource.DiffHosts(before, after)
 	for _, x := range removed {
 		n.remove(x.Name, listenerClaim(x.Rule))
 	}
@@ -64,18 +65,18 @@ func (e *setEdit) updateNames(key Key, old, next *member) {
 	}
 }
 
-func listenerClaim(r *HostRule) *claim {
+func listenerClaim(r *resource.HostRule) *claim {
 	if len(r.ALPN) == 0 {
 		return claimOfListener
 	}
 	return &claim{alpn: r.ALPN}
 }
 
-func rulesOf(m *member) []HostRule {
+func rulesOf(m *member) []resource.HostRule {
 	if m == nil {
 		return nil
 	}
-	l, ok := m.Spec.(*Listener)
+	l, ok := m.Spec.(*resource.Listener)
 	if !ok {
 		return nil
 	}
@@ -86,7 +87,7 @@ func (e *setEdit) claimHost(m *member, do func(n *nameClaims, name string, x *cl
 	if m == nil {
 		return
 	}
-	h, ok := m.Spec.(*Host)
+	h, ok := m.Spec.(*resource.Host)
 	if !ok {
 		return
 	}

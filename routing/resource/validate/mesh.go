@@ -1,4 +1,4 @@
-package resource
+package validate
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"penstock/routing/hamt"
+	"penstock/routing/resource"
 )
 
 // meshOf returns the mesh of a Kuma policy; "" for any other object.
@@ -13,14 +14,14 @@ func meshOf(m *member) string {
 	if m == nil || m.Kind != "MeshTCPRoute" && m.Kind != "MeshHTTPRoute" {
 		return ""
 	}
-	if form := m.Labels[LabelFormat]; form != FormatKuma && form != FormatKumaKubernetes {
+	if form := m.Labels[resource.LabelFormat]; form != resource.FormatKuma && form != resource.FormatKumaKubernetes {
 		return ""
 	}
-	return m.Labels[LabelMesh]
+	return m.Labels[resource.LabelMesh]
 }
 
 // updatePolicies updates the indices of policies by Kuma mesh and by SMI root.
-func (e *setEdit) updatePolicies(k Key, old, next *member) {
+func (e *setEdit) updatePolicies(k resource.Key, old, next *member) {
 	move := func(edit **hamt.GroupsEdit[struct{}], before hamt.Groups[struct{}], was, is string) {
 		if was == is {
 			return
@@ -78,7 +79,7 @@ func (c *checker) checkMesh(m *member) {
 	for _, first := range c.meshes {
 		if other := meshOf(first); other != mesh {
 			c.fault(
-				&m.Object, `labels["`+LabelMesh+`"]`,
+				&m.Object, `labels["`+resource.LabelMesh+`"]`,
 				fmt.Sprintf("differs from the mesh %s of %s: Penstock supports only one mesh", other, withPlace(first)),
 				mesh,
 			)

@@ -1,4 +1,4 @@
-package resource
+package validate
 
 import (
 	"crypto"
@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"penstock/routing/resource"
 )
 
 // validateCertificate reports the faults of a certificate alone. Content that is
 // yet to be read from a file or filled in for a hidden key is checked then. The
 // time is not considered, so that an expiring certificate does not make stored objects
 // invalid; Admit checks it when the certificate is applied.
-func validateCertificate(c *Certificate, fault Report) {
+func validateCertificate(c *resource.Certificate, fault Report) {
 	either := func(field string, inline, file bool) {
 		switch {
 		case inline && file:
@@ -26,14 +28,14 @@ func validateCertificate(c *Certificate, fault Report) {
 	either("key", c.Key != "", c.KeyFile != "")
 	var leaf *x509.Certificate
 	if c.Cert != "" {
-		chain, err := ParseCertificates(c.Cert)
+		chain, err := resource.ParseCertificates(c.Cert)
 		if err != nil {
 			fault("cert", err.Error(), nil)
 		} else {
 			leaf = chain[0]
 		}
 	}
-	if c.Key == "" || c.Key == HiddenSecret {
+	if c.Key == "" || c.Key == resource.HiddenSecret {
 		return
 	}
 	key, err := parseKey(string(c.Key))
@@ -84,19 +86,19 @@ func samePublicKey(cert *x509.Certificate, key crypto.Signer) bool {
 	return ok && public.Equal(cert.PublicKey)
 }
 
-// CheckCA reports a bundle that cannot be parsed. A text without PEM is a file
+// CA reports a bundle that cannot be parsed. A text without PEM is a file
 // name; the file is read when the resource is applied.
-func CheckCA(path, text string, fault Report) {
-	if !IsPEM(text) {
+func CA(path, text string, fault Report) {
+	if !resource.IsPEM(text) {
 		return
 	}
-	if _, err := ParseCertificates(text); err != nil {
+	if _, err := resource.ParseCertificates(text); err != nil {
 		fault(path, err.Error(), nil)
 	}
 }
 
 // expired returns the fault of a chain whose leaf has expired, or "".
-func expired(c *Certificate, now time.Time) string {
+func expired(c *resource.Certificate, now time.Time) string {
 	leaf, err := c.Leaf()
 	if err != nil || !now.After(leaf.NotAfter) {
 		return ""

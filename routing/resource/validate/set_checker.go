@@ -1,10 +1,12 @@
-package resource
+package validate
 
 import (
 	"cmp"
 	"iter"
 	"slices"
 	"strings"
+
+	"penstock/routing/resource"
 )
 
 // SetChecker is a spec of another package that can conflict with other objects:
@@ -12,7 +14,7 @@ import (
 // be part of. It is checked when it is put and when a resource that it refers
 // to is put, so a check costs what a change touches.
 type SetChecker interface {
-	Spec
+	resource.Spec
 	// Claims lists the server names that it needs of listeners. The set finds
 	// other claims to them; CheckIn decides what those mean.
 	Claims() []Claim
@@ -37,22 +39,22 @@ type View struct {
 }
 
 // Key returns the key of the object that is checked.
-func (v *View) Key() Key { return v.m.Key }
+func (v *View) Key() resource.Key { return v.m.Key }
 
 // Get finds an object. The caller must not change what its Spec points to.
-func (v *View) Get(k Key) (Object, bool) { return v.c.set.Get(k) }
+func (v *View) Get(k resource.Key) (resource.Object, bool) { return v.c.set.Get(k) }
 
 // Before finds an object as it was before the changes that are checked.
-func (v *View) Before(k Key) (Object, bool) { return v.c.before.Get(k) }
+func (v *View) Before(k resource.Key) (resource.Object, bool) { return v.c.before.Get(k) }
 
 // All iterates over the objects of a kind by name. The caller must not change
 // what their Specs point to.
-func (v *View) All(kind string) iter.Seq[Object] { return v.c.set.All(kind) }
+func (v *View) All(kind string) iter.Seq[resource.Object] { return v.c.set.All(kind) }
 
 // Users iterates over the objects that refer to k, by kind and name. The caller
 // must not change what their Specs point to.
-func (v *View) Users(k Key) iter.Seq[Object] {
-	return func(yield func(Object) bool) {
+func (v *View) Users(k resource.Key) iter.Seq[resource.Object] {
+	return func(yield func(resource.Object) bool) {
 		done := false
 		v.c.set.eachUser(k, func(user *member) {
 			done = done || !yield(user.Object)
@@ -82,7 +84,7 @@ func (v *View) Warn(path, message string, value any) { v.c.warn(&v.m.Object, pat
 
 // Conflict is a claim that overlaps with another.
 type Conflict struct {
-	Owner Key
+	Owner resource.Key
 	Claim
 }
 
@@ -136,7 +138,7 @@ func (v *View) CertificateCovers(certificate, name string) bool {
 // exact or a wildcard. It returns true if the Certificate is missing or was not
 // read yet, which is reported elsewhere.
 func (s *Set) CertificateCovers(certificate, name string) bool {
-	m := s.member(Key{"Certificate", certificate})
+	m := s.member(resource.Key{Kind: "Certificate", Name: certificate})
 	if m == nil || len(m.names) == 0 {
 		return true
 	}
@@ -159,7 +161,7 @@ func (c *checker) checkInSet(m *member, spec SetChecker) {
 	c.setChecked[m.Key] = true
 	type pair struct {
 		path  string
-		rival Key
+		rival resource.Key
 	}
 	reported := map[pair]bool{} // a range of ports is reported once
 	for i, l := range spec.Listens() {
@@ -174,7 +176,7 @@ func (c *checker) checkInSet(m *member, spec SetChecker) {
 }
 
 // checkReferrers checks the SetCheckers that refer to an object.
-func (c *checker) checkReferrers(k Key) {
+func (c *checker) checkReferrers(k resource.Key) {
 	group := c.set.setCheckers.Group(treeKey(k))
 	all := make([]*member, 0, group.Len())
 	for key := range group.All() {

@@ -1,4 +1,6 @@
-package resource
+package validate
+
+import "penstock/routing/resource"
 
 // Routes converted from SMI TrafficSplits. Such splits do not nest: one that
 // leads back to its own root through others is refused, because the destination
@@ -11,15 +13,15 @@ func splitRoot(m *member) string {
 	if m == nil {
 		return ""
 	}
-	r, ok := m.Spec.(*MeshTCPRoute)
-	if !ok || m.Labels[LabelFormat] != FormatSMI || len(r.To) != 1 || len(r.To[0].Rules) != 1 {
+	r, ok := m.Spec.(*resource.MeshTCPRoute)
+	if !ok || m.Labels[resource.LabelFormat] != resource.FormatSMI || len(r.To) != 1 || len(r.To[0].Rules) != 1 {
 		return ""
 	}
 	return r.To[0].TargetRef.Name
 }
 
 // checkSplit reports backends of a split that are roots of other splits.
-func (c *checker) checkSplit(m *member, r *MeshTCPRoute) {
+func (c *checker) checkSplit(m *member, r *resource.MeshTCPRoute) {
 	root := splitRoot(m)
 	if root == "" {
 		return
@@ -35,7 +37,7 @@ func (c *checker) checkSplit(m *member, r *MeshTCPRoute) {
 		if other == nil || b.Name == root {
 			continue
 		}
-		path := Item("spec.to[0].rules[0].default.backendRefs", i) + ".name"
+		path := resource.Item("spec.to[0].rules[0].default.backendRefs", i) + ".name"
 		if c.splits.component[b.Name] == c.splits.component[root] {
 			c.fault(
 				&m.Object, path,
@@ -79,7 +81,7 @@ func (s *splitGraph) visit(root string) {
 	s.stack = append(s.stack, root)
 	group := s.set.splits.Group(root)
 	for key := range group.All() {
-		for _, b := range s.set.member(userKey(key)).Spec.(*MeshTCPRoute).To[0].Rules[0].Default.BackendRefs {
+		for _, b := range s.set.member(userKey(key)).Spec.(*resource.MeshTCPRoute).To[0].Rules[0].Default.BackendRefs {
 			if s.splitOf(b.Name) == nil {
 				continue
 			}

@@ -1,4 +1,4 @@
-package resource
+package validate
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
 	"penstock/routing/hamt"
+	"penstock/routing/resource"
 )
 
 // Set is an immutable set of objects with the indices that let a change be
@@ -40,8 +41,8 @@ type Set struct {
 
 // member is an object of a set with the values derived from it once.
 type member struct {
-	Object
-	refs    []Ref           // nil: Spec.Refs is called each time
+	resource.Object
+	refs    []resource.Ref  // nil: Spec.Refs is called each time
 	names   []string        // of a certificate's leaf, in lower case
 	claims  []Claim         // of a SetChecker
 	listens []listenAddress // addresses that it needs for itself; of a SetChecker one for each of Listens
@@ -51,14 +52,14 @@ type member struct {
 func byKey(a, b *member) int { return a.Compare(b.Key) }
 
 // references lists the references of the object.
-func (m *member) references() []Ref {
+func (m *member) references() []resource.Ref {
 	if m.refs != nil {
 		return m.refs
 	}
 	return m.Spec.Refs()
 }
 
-func treeKey(k Key) string { return k.Kind + "\x00" + k.Name + "\x00" }
+func treeKey(k resource.Key) string { return k.Kind + "\x00" + k.Name + "\x00" }
 
 // tree returns t, or an empty tree if t is nil, as it is in a zero Set.
 func tree[T any](t *iradix.Tree[T]) *iradix.Tree[T] {
@@ -78,22 +79,22 @@ func (s *Set) Count(kind string) int {
 }
 
 // Get finds an object. The caller must not change what its Spec points to.
-func (s *Set) Get(k Key) (Object, bool) {
+func (s *Set) Get(k resource.Key) (resource.Object, bool) {
 	if m := s.member(k); m != nil {
 		return m.Object, true
 	}
-	return Object{}, false
+	return resource.Object{}, false
 }
 
-func (s *Set) member(k Key) *member {
+func (s *Set) member(k resource.Key) *member {
 	m, _ := s.objects.Get(k.Kind, k.Name)
 	return m
 }
 
 // All iterates over the objects of a kind by name; with kind "" over all
 // objects, by kind and name.
-func (s *Set) All(kind string) iter.Seq[Object] {
-	return func(yield func(Object) bool) {
+func (s *Set) All(kind string) iter.Seq[resource.Object] {
+	return func(yield func(resource.Object) bool) {
 		var all []*member
 		for k, group := range s.objects.All() {
 			if kind == "" || k == kind {
@@ -113,12 +114,12 @@ func (s *Set) All(kind string) iter.Seq[Object] {
 
 // Users lists the references to an object. Each has the key of the referring
 // object, and the path of the reference in it.
-func (s *Set) Users(k Key) []Ref {
-	var out []Ref
+func (s *Set) Users(k resource.Key) []resource.Ref {
+	var out []resource.Ref
 	s.eachUser(k, func(user *member) {
 		for _, r := range user.references() {
 			if r.Key == k {
-				out = append(out, Ref{Key: user.Key, Path: r.Path, Optional: r.Optional})
+				out = append(out, resource.Ref{Key: user.Key, Path: r.Path, Optional: r.Optional})
 			}
 		}
 	})
@@ -126,7 +127,7 @@ func (s *Set) Users(k Key) []Ref {
 }
 
 // eachUser calls do with the objects that refer to k, by kind and name.
-func (s *Set) eachUser(k Key, do func(*member)) {
+func (s *Set) eachUser(k resource.Key, do func(*member)) {
 	group := s.users.Group(treeKey(k))
 	all := make([]*member, 0, group.Len())
 	for key := range group.All() {
@@ -141,7 +142,7 @@ func (s *Set) eachUser(k Key, do func(*member)) {
 }
 
 // hasUser reports whether an object of that kind refers to k.
-func (s *Set) hasUser(k Key, kind string) bool {
+func (s *Set) hasUser(k resource.Key, kind string) bool {
 	group := s.users.Group(treeKey(k))
 	for key := range group.All() {
 		if userKey(key).Kind == kind {
@@ -151,17 +152,17 @@ func (s *Set) hasUser(k Key, kind string) bool {
 	return false
 }
 
-func userKey(treeKey string) Key {
+func userKey(treeKey string) resource.Key {
 	kind, name, _ := strings.Cut(strings.TrimSuffix(treeKey, "\x00"), "\x00")
-	return Key{kind, name}
+	return resource.Key{Kind: kind, Name: name}
 }
 
-// ValidateSet checks resources together: duplicates, references to missing
+// Objects checks resources together: duplicates, references to missing
 // objects, and addresses that two objects listen at.
-func ValidateSet(objects []Object) (Faults, Warnings) {
-	changes := make([]Change, len(objects))
+func Objects(objects []resource.Object) (resource.Faults, resource.Warnings) {
+	changes := make([]resource.Change, len(objects))
 	for i, o := range objects {
-		changes[i] = Put(o)
+		changes[i] = resource.Put(o)
 	}
 	_, faults, warnings := new(Set).With(changes)
 	return faults, warnings
@@ -170,11 +171,11 @@ func ValidateSet(objects []Object) (Faults, Warnings) {
 // With applies the changes together and checks only what they affect. The next
 // set is complete even if there are faults, except for a second change of the
 // same key, which is a fault and left out.
-func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
+func (s *Set) With(changes []resource.Change) (*Set, resource.Faults, resource.Warnings) {
 	c := newChecker()
 	c.before = s
-	done := make(map[Key]*Object, len(changes))
-	once := make([]Change, 0, len(changes))
+	done := make(map[resource.Key]*resource.Object, len(changes))
+	once := make([]resource.Change, 0, len(changes))
 	for i := range changes {
 		change := &changes[i]
 		if first, ok := done[change.Key]; ok {
@@ -195,7 +196,7 @@ func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 
 // Next applies the changes in order and checks nothing. It is for replaying
 // changes that were accepted before.
-func (s *Set) Next(changes []Change) *Set {
+func (s *Set) Next(changes []resource.Change) *Set {
 	e := &setEdit{
 		s.objects.Edit(), s.users.Edit(), tree(s.ports).Txn(), s.names.Edit(), s.certificateNames.Edit(),
 		tree(s.claims).Txn(), s.setCheckers.Edit(), s, nil, nil,
@@ -239,17 +240,17 @@ type setEdit struct {
 	splits           *hamt.GroupsEdit[struct{}] // nil: as before
 }
 
-func newMember(o Object) *member {
+func newMember(o resource.Object) *member {
 	m := &member{Object: o}
 	switch spec := o.Spec.(type) {
-	case *Host: // refs stays nil: Hosts are many and have two references each
-	case *Certificate:
+	case *resource.Host: // refs stays nil: Hosts are many and have two references each
+	case *resource.Certificate:
 		if leaf, err := spec.Leaf(); err == nil {
 			for _, name := range leaf.DNSNames {
 				m.names = append(m.names, strings.ToLower(name))
 			}
 		}
-	case *Listener:
+	case *resource.Listener:
 		m.refs = spec.Refs()
 		m.listens = []listenAddress{addressOf(spec.Address)}
 	case SetChecker:
@@ -276,9 +277,9 @@ func isSetChecker(m *member) bool {
 }
 
 // updateUsers updates the references of one user.
-func (e *setEdit) updateUsers(user Key, old, next *member) {
+func (e *setEdit) updateUsers(user resource.Key, old, next *member) {
 	key := treeKey(user)
-	wanted := make(map[Key]bool)
+	wanted := make(map[resource.Key]bool)
 	if next != nil {
 		for _, r := range next.references() {
 			wanted[r.Key] = true
@@ -331,7 +332,7 @@ func addressOf(s string) listenAddress {
 	if strings.HasPrefix(s, "unix:") {
 		return listenAddress{port: s}
 	}
-	host, port, ok := SplitAddress(s)
+	host, port, ok := resource.SplitAddress(s)
 	if !ok || port == "0" {
 		return listenAddress{}
 	}
@@ -343,9 +344,9 @@ func addressOf(s string) listenAddress {
 
 // key returns the index key of an object at the address; for the zero Key it
 // returns the prefix of all objects there.
-func (a listenAddress) key(owner Key) []byte {
+func (a listenAddress) key(owner resource.Key) []byte {
 	key := a.port + "\x00" + a.host + "\x00"
-	if owner != (Key{}) {
+	if owner != (resource.Key{}) {
 		key += owner.Kind + "\x00" + owner.Name
 	}
 	return []byte(key)
@@ -394,7 +395,7 @@ func (s *Set) eachAddressConflict(a listenAddress, do func(*member)) {
 		return
 	}
 	for _, host := range []string{a.host, wildcard4, wildcard6} {
-		root.WalkPrefix(listenAddress{a.port, host}.key(Key{}), found)
+		root.WalkPrefix(listenAddress{a.port, host}.key(resource.Key{}), found)
 	}
 }
 
@@ -416,7 +417,7 @@ func overlap(a, b string) bool {
 }
 
 // duplicateOf returns the message for a second object with the key of first.
-func duplicateOf(first *Object) string {
+func duplicateOf(first *resource.Object) string {
 	if first.File == "" {
 		return "duplicate in the same change"
 	}
@@ -424,11 +425,11 @@ func duplicateOf(first *Object) string {
 }
 
 // place returns where an object was read, which must be known.
-func place(o *Object) string { return fmt.Sprintf("at %s:%d", o.File, o.Line) }
+func place(o *resource.Object) string { return fmt.Sprintf("at %s:%d", o.File, o.Line) }
 
 // formatUsers formats references for a fault: the first ones, and how many more
 // there are.
-func formatUsers(users []Ref) string {
+func formatUsers(users []resource.Ref) string {
 	const most = 5
 	words := make([]string, 0, most+1)
 	for _, u := range users[:min(most, len(users))] {
@@ -442,7 +443,7 @@ func formatUsers(users []Ref) string {
 
 // WithLabels lists the objects of a kind that have all of the labels; with kind
 // "" those of every kind, by kind and name.
-func (s *Set) WithLabels(kind string, labels map[string]string) []Object {
+func (s *Set) WithLabels(kind string, labels map[string]string) []resource.Object {
 	var found []*member
 	for k, group := range s.objects.All() {
 		if kind != "" && k != kind {
@@ -455,7 +456,7 @@ func (s *Set) WithLabels(kind string, labels map[string]string) []Object {
 		}
 	}
 	slices.SortFunc(found, byKey)
-	objects := make([]Object, len(found))
+	objects := make([]resource.Object, len(found))
 	for i, m := range found {
 		objects[i] = m.Object
 	}

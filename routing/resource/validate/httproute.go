@@ -1,4 +1,4 @@
-package resource
+package validate
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"penstock/routing/hostname"
+	"penstock/routing/resource"
 	"penstock/routing/urlpath"
 )
 
@@ -27,8 +28,8 @@ const (
 )
 
 // validateHTTPRoute reports the faults of a route alone, in the order of its fields.
-func validateHTTPRoute(r *MeshHTTPRoute, fault Report) {
-	CheckFields(r, fault)
+func validateHTTPRoute(r *resource.MeshHTTPRoute, fault Report) {
+	Fields(r, fault)
 	if r.TargetRef != nil {
 		validateTarget(r.TargetRef, "targetRef", fault)
 	}
@@ -37,26 +38,26 @@ func validateHTTPRoute(r *MeshHTTPRoute, fault Report) {
 	}
 	seen := make(map[string]int, len(r.To))
 	for i := range r.To {
-		to, path := &r.To[i], Item("to", i)
+		to, path := &r.To[i], resource.Item("to", i)
 		checkDestination(&to.TargetRef, path+".targetRef", fault)
 		validateHTTPRouteTo(to, path+".rules", fault)
 		if name := to.TargetRef.Name; name != "" {
 			if before, ok := seen[name]; ok {
-				fault(path+".targetRef.name", "duplicate, first at spec."+Item("to", before), name)
+				fault(path+".targetRef.name", "duplicate, first at spec."+resource.Item("to", before), name)
 			}
 			seen[name] = i
 		}
 	}
 }
 
-func validateHTTPRouteTo(to *HTTPRouteTo, path string, fault Report) {
+func validateHTTPRouteTo(to *resource.HTTPRouteTo, path string, fault Report) {
 	if len(to.Rules) == 0 || len(to.Rules) > maxRules {
 		fault(path, fmt.Sprintf("must hold 1 to %d rules", maxRules), len(to.Rules))
 		return
 	}
 	seen := map[string]int{}
 	for i := range to.Rules {
-		rule, at := &to.Rules[i], Item(path, i)
+		rule, at := &to.Rules[i], resource.Item(path, i)
 		if len(rule.Matches) == 0 || len(rule.Matches) > maxMatches {
 			fault(
 				at+".matches",
@@ -66,11 +67,11 @@ func validateHTTPRouteTo(to *HTTPRouteTo, path string, fault Report) {
 			continue
 		}
 		for j := range rule.Matches {
-			validateMatch(&rule.Matches[j], Item(at+".matches", j), fault)
+			validateMatch(&rule.Matches[j], resource.Item(at+".matches", j), fault)
 		}
-		same := MatchesKey(rule.Matches)
+		same := resource.MatchesKey(rule.Matches)
 		if before, ok := seen[same]; ok {
-			fault(at+".matches", "are the same as in spec."+Item(path, before)+": one of the two rules would never apply", nil)
+			fault(at+".matches", "are the same as in spec."+resource.Item(path, before)+": one of the two rules would never apply", nil)
 		}
 		seen[same] = i
 		validateHTTPDefault(&rule.Default, at+".default", rule.Matches, fault)
@@ -88,7 +89,7 @@ func validateHTTPRouteTo(to *HTTPRouteTo, path string, fault Report) {
 }
 
 // countRegexps counts the regular expressions of a destination.
-func countRegexps(to *HTTPRouteTo) (n int) {
+func countRegexps(to *resource.HTTPRouteTo) (n int) {
 	count := func(kind string) {
 		if kind == "RegularExpression" {
 			n++
@@ -111,14 +112,14 @@ func countRegexps(to *HTTPRouteTo) (n int) {
 	return n
 }
 
-func validateMatch(m *HTTPMatch, path string, fault Report) {
+func validateMatch(m *resource.HTTPMatch, path string, fault Report) {
 	if m.Path != nil {
 		validatePathMatch(m.Path, path+".path", fault)
 	}
 	checkCount(path+".queryParams", len(m.QueryParams), maxConditions, fault)
 	names := make([]string, 0, len(m.QueryParams))
 	for i := range m.QueryParams {
-		q, at := &m.QueryParams[i], Item(path+".queryParams", i)
+		q, at := &m.QueryParams[i], resource.Item(path+".queryParams", i)
 		checkRequired(at+".type", q.Type, fault)
 		checkRequired(at+".name", q.Name, fault)
 		checkValue(at+".value", q.Type, q.Value, fault)
@@ -128,9 +129,9 @@ func validateMatch(m *HTTPMatch, path string, fault Report) {
 		names = append(names, q.Name)
 	}
 	checkCount(path+".headers", len(m.Headers), maxConditions, fault)
-	var seen []HeaderMatch
+	var seen []resource.HeaderMatch
 	for i := range m.Headers {
-		h, at := m.Headers[i], Item(path+".headers", i)
+		h, at := m.Headers[i], resource.Item(path+".headers", i)
 		h.Type = orExact(h.Type)
 		checkHeaderName(at+".name", h.Name, fault)
 		switch {
@@ -139,7 +140,7 @@ func validateMatch(m *HTTPMatch, path string, fault Report) {
 		case h.Value != "":
 			fault(at+".value", "is not allowed for type "+h.Type, nil)
 		}
-		if slices.ContainsFunc(seen, func(other HeaderMatch) bool { return h.Name != "" && contradicts(h, other) }) {
+		if slices.ContainsFunc(seen, func(other resource.HeaderMatch) bool { return h.Name != "" && contradicts(h, other) }) {
 			fault(at+".name", "contradicts or repeats an earlier condition on this header", h.Name)
 		}
 		seen = append(seen, h)
@@ -155,11 +156,11 @@ func orExact(s string) string {
 
 // contradicts reports whether two conditions on one header exclude or repeat
 // each other: both are exact, both are equal, or one is of type Absent.
-func contradicts(h, other HeaderMatch) bool {
+func contradicts(h, other resource.HeaderMatch) bool {
 	return h.Name == other.Name && (h == other || h.Type == "Absent" || other.Type == "Absent" || h.Type == "Exact" && other.Type == "Exact")
 }
 
-func validatePathMatch(p *PathMatch, path string, fault Report) {
+func validatePathMatch(p *resource.PathMatch, path string, fault Report) {
 	checkRequired(path+".type", p.Type, fault)
 	if !checkRequired(path+".value", p.Value, fault) {
 		return
@@ -246,10 +247,10 @@ func states(re *syntax.Regexp) int {
 	return min(n, maxRegexpStates+1)
 }
 
-func validateHTTPDefault(d *HTTPDefault, path string, matches []HTTPMatch, fault Report) {
+func validateHTTPDefault(d *resource.HTTPDefault, path string, matches []resource.HTTPMatch, fault Report) {
 	seen := map[string]bool{}
 	for i := range d.Filters {
-		f, at := &d.Filters[i], Item(path+".filters", i)
+		f, at := &d.Filters[i], resource.Item(path+".filters", i)
 		validateFilter(f, at, matches, fault)
 		if f.Type != "" && seen[f.Type] {
 			fault(at+".type", "duplicate", f.Type)
@@ -268,14 +269,14 @@ func validateHTTPDefault(d *HTTPDefault, path string, matches []HTTPMatch, fault
 // filterTypes are the supported types of filters.
 var filterTypes = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite"}
 
-func validateFilter(f *HTTPFilter, path string, matches []HTTPMatch, fault Report) {
+func validateFilter(f *resource.HTTPFilter, path string, matches []resource.HTTPMatch, fault Report) {
 	switch {
 	case f.Type == "RequestMirror":
 		fault(path+".type", "RequestMirror is not supported: requests are not copied", nil)
 	case f.Type == "":
 		fault(path+".type", "is required", nil)
 	case !slices.Contains(filterTypes, f.Type):
-		fault(path+".type", "must be "+orList(filterTypes)+DidYouMean(f.Type, filterTypes), f.Type)
+		fault(path+".type", "must be "+orList(filterTypes)+resource.DidYouMean(f.Type, filterTypes), f.Type)
 	}
 	for _, field := range []struct {
 		kind, name string
@@ -308,7 +309,7 @@ func validateFilter(f *HTTPFilter, path string, matches []HTTPMatch, fault Repor
 	}
 }
 
-func validateHeaderModifier(m *HeaderModifier, path string, fault Report) {
+func validateHeaderModifier(m *resource.HeaderModifier, path string, fault Report) {
 	if len(m.Set)+len(m.Add)+len(m.Remove) == 0 {
 		fault(path, "must have set, add or remove", nil)
 	}
@@ -329,18 +330,18 @@ func validateHeaderModifier(m *HeaderModifier, path string, fault Report) {
 	}
 	for _, list := range []struct {
 		field   string
-		headers []HeaderValue
+		headers []resource.HeaderValue
 	}{{"set", m.Set}, {"add", m.Add}} {
 		checkCount(path+"."+list.field, len(list.headers), maxChanges, fault)
 		for i, h := range list.headers {
-			at := Item(path+"."+list.field, i)
+			at := resource.Item(path+"."+list.field, i)
 			name(at+".name", h.Name)
 			checkHeaderValue(at+".value", h.Value, fault)
 		}
 	}
 	checkCount(path+".remove", len(m.Remove), maxChanges, fault)
 	for i, header := range m.Remove {
-		name(Item(path+".remove", i), header)
+		name(resource.Item(path+".remove", i), header)
 	}
 }
 
@@ -378,7 +379,7 @@ func checkHeaderValue(path, value string, fault Report) {
 	}
 }
 
-func validateRedirect(r *RequestRedirect, path string, matches []HTTPMatch, fault Report) {
+func validateRedirect(r *resource.RequestRedirect, path string, matches []resource.HTTPMatch, fault Report) {
 	if r.Scheme == "" && r.Hostname == "" && r.Path == nil && r.Port == nil {
 		fault(path, "must have scheme, hostname, path or port: otherwise it redirects to itself", nil)
 	}
@@ -391,7 +392,7 @@ func validateRedirect(r *RequestRedirect, path string, matches []HTTPMatch, faul
 	}
 }
 
-func validateURLRewrite(u *URLRewrite, path string, matches []HTTPMatch, fault Report) {
+func validateURLRewrite(u *resource.URLRewrite, path string, matches []resource.HTTPMatch, fault Report) {
 	if u.Hostname == "" && u.Path == nil {
 		fault(path, "must have hostname or path", nil)
 	}
@@ -401,7 +402,7 @@ func validateURLRewrite(u *URLRewrite, path string, matches []HTTPMatch, fault R
 	}
 }
 
-func validatePathRewrite(p *PathRewrite, path string, matches []HTTPMatch, fault Report) {
+func validatePathRewrite(p *resource.PathRewrite, path string, matches []resource.HTTPMatch, fault Report) {
 	if p.Type == "" {
 		fault(path+".type", "is required", nil)
 		return
@@ -420,7 +421,7 @@ func validatePathRewrite(p *PathRewrite, path string, matches []HTTPMatch, fault
 			fault(at, "is not allowed for type "+p.Type, *field.value)
 		}
 	}
-	withoutPrefix := func(m HTTPMatch) bool { return m.Path == nil || m.Path.Type != "PathPrefix" }
+	withoutPrefix := func(m resource.HTTPMatch) bool { return m.Path == nil || m.Path.Type != "PathPrefix" }
 	if p.Type == "ReplacePrefixMatch" && slices.ContainsFunc(matches, withoutPrefix) {
 		fault(path+".type", "requires a path of type PathPrefix in every match", p.Type)
 	}

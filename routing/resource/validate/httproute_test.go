@@ -1,4 +1,4 @@
-package resource_test
+package validate_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Regular expressions are counted per destination, in every place; those that
@@ -34,12 +35,12 @@ func TestRegularExpressionsPerDestinationAreBounded(t *testing.T) {
 		),
 	} {
 		got := ""
-		resource.ValidateSpec(route(rules), func(path, message string, value any) { got += fmt.Sprintf("%s %s (%v)", path, message, value) })
+		validate.Spec(route(rules), func(path, message string, value any) { got += fmt.Sprintf("%s %s (%v)", path, message, value) })
 		if got != want {
 			t.Errorf("%d rules: %q, want %q", rules, got, want)
 		}
 	}
-	stored := codec.EncodeWithSecrets(resource.Object{Key: resource.Key{"MeshHTTPRoute", "a"}, Spec: route(maxRegexps)})
+	stored := codec.EncodeWithSecrets(resource.Object{Key: key("MeshHTTPRoute", "a"), Spec: route(maxRegexps)})
 	if _, err := codec.Restore(stored, resource.RoutingKinds()); err != nil {
 		t.Error(err)
 	}

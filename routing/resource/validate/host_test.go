@@ -1,4 +1,4 @@
-package resource_test
+package validate_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 const hosted = `
@@ -33,11 +34,12 @@ spec: {listener: edge, names: [tenant.example.com, "*.bücher.example"], service
 
 // host returns a Host of edge with these names, for all protocols or for some.
 func host(name, names string, alpn ...string) resource.Object {
-	return resource.Object{Key: resource.Key{"Host", name}, Spec: &resource.Host{Listener: "edge", Names: strings.Fields(names), Service: "apps", ALPN: alpn}}
+	spec := &resource.Host{Listener: "edge", Names: strings.Fields(names), Service: "apps", ALPN: alpn}
+	return resource.Object{Key: key("Host", name), Spec: spec}
 }
 
 func TestListenerNamesHaveOneOwner(t *testing.T) {
-	s := mustWith(t, new(resource.Set), puts(decode(t, hosted))...)
+	s := mustWith(t, new(validate.Set), puts(decode(t, hosted))...)
 	for _, c := range []struct {
 		host resource.Object
 		want string
@@ -75,38 +77,38 @@ func TestListenerNamesHaveOneOwner(t *testing.T) {
 	for _, changes := range [][]resource.Change{
 		{resource.Put(edge), resource.Put(host("tenant", "x.example.com"))},
 		{resource.Put(host("tenant", "x.example.com")), resource.Put(edge)},
-		{resource.Put(edge), resource.Delete(resource.Key{"Host", "tenant"})},
-		{resource.Put(host("new", "tenant.example.com")), resource.Delete(resource.Key{"Host", "tenant"})},
+		{resource.Put(edge), resource.Delete(key("Host", "tenant"))},
+		{resource.Put(host("new", "tenant.example.com")), resource.Delete(key("Host", "tenant"))},
 	} {
 		mustWith(t, s, changes...)
 	}
 }
 
 func TestResourcesInUseByHostsStay(t *testing.T) {
-	s := mustWith(t, new(resource.Set), puts(decode(t, hosted))...)
+	s := mustWith(t, new(validate.Set), puts(decode(t, hosted))...)
 	for _, c := range []struct {
 		key  resource.Key
 		want string
 	}{
-		{resource.Key{"Listener", "edge"}, "Listener/edge: is in use by Host/tenant (spec.listener)"},
-		{resource.Key{"Service", "only"}, "Service/only: is in use by Host/tenant (spec.service)"},
+		{key("Listener", "edge"), "Listener/edge: is in use by Host/tenant (spec.listener)"},
+		{key("Service", "only"), "Service/only: is in use by Host/tenant (spec.service)"},
 	} {
 		_, faults, _ := s.With([]resource.Change{resource.Delete(c.key)})
 		wantFaults(t, faults, c.want)
 	}
-	plain := resource.Object{Key: resource.Key{"Listener", "edge"}, Spec: &resource.Listener{Address: ":9443", Service: "apps"}}
+	plain := resource.Object{Key: key("Listener", "edge"), Spec: &resource.Listener{Address: ":9443", Service: "apps"}}
 	_, faults, _ := s.With([]resource.Change{resource.Put(plain)})
 	wantFaults(t, faults, "Listener/edge spec.protocol: must be tls: without TLS there is no server name, "+
 		"and it is in use by Host/tenant (spec.listener)")
-	s = mustWith(t, s, resource.Delete(resource.Key{"Host", "tenant"}))
-	s = mustWith(t, s, resource.Delete(resource.Key{"Service", "only"}), resource.Put(plain))
+	s = mustWith(t, s, resource.Delete(key("Host", "tenant")))
+	s = mustWith(t, s, resource.Delete(key("Service", "only")), resource.Put(plain))
 	_, faults, _ = s.With([]resource.Change{resource.Put(host("new", "a.example.com"))})
 	wantFaults(t, faults, "Host/new spec.listener: is not a listener with protocol: tls; without TLS there is no server name (edge)")
-	mustWith(t, s, resource.Delete(resource.Key{"Listener", "edge"}))
+	mustWith(t, s, resource.Delete(key("Listener", "edge")))
 }
 
 func TestHostNamesWithoutACertificateWarn(t *testing.T) {
-	pem := string(readFile(t, "codec/testdata/good/certificate.yaml"))
+	pem := string(readFile(t, "../codec/testdata/good/certificate.yaml"))
 	all := decode(t, pem+`---
 kind: Service
 name: apps
@@ -120,15 +122,15 @@ kind: Host
 name: tenant
 spec: {listener: edge, names: [a.example.com, other.example.org], service: apps}
 `)
-	s, faults, warnings := new(resource.Set).With(puts(all))
+	s, faults, warnings := new(validate.Set).With(puts(all))
 	wantFaults(t, faults)
 	wantFaults(t, warnings, "Host/tenant spec.names[1]: no certificate of the listener is valid for this name (other.example.org)")
 	_, _, warnings = s.With([]resource.Change{resource.Put(host("new", "b.example.org"))})
 	wantFaults(t, warnings, "Host/new spec.names[0]: no certificate of the listener is valid for this name (b.example.org)")
 	_, _, warnings = s.With([]resource.Change{resource.Put(all[2]), resource.Put(host("new", "b.example.org"))})
 	wantFaults(t, warnings, "Host/new spec.names[0]", "Host/tenant spec.names[1]")
-	other := resource.Object{Key: resource.Key{"Certificate", "a"}, Spec: &resource.Certificate{
-		Cert: string(readFile(t, "codec/testdata/pem/b.crt")), Key: resource.Secret(readFile(t, "codec/testdata/pem/b.key")),
+	other := resource.Object{Key: key("Certificate", "a"), Spec: &resource.Certificate{
+		Cert: string(readFile(t, "../codec/testdata/pem/b.crt")), Key: resource.Secret(readFile(t, "../codec/testdata/pem/b.key")),
 	}}
 	_, _, warnings = s.With([]resource.Change{resource.Put(other)})
 	wantFaults(t, warnings, "Host/tenant spec.names[0]", "Host/tenant spec.names[1]")
@@ -143,10 +145,10 @@ spec: {listener: edge, names: [a.example.com, other.example.org], service: apps}
 func BenchmarkOneHostOf100000(b *testing.B) {
 	const many = 100_000
 	edge := func(hosts []resource.HostRule) resource.Change {
-		return resource.Put(resource.Object{Key: resource.Key{"Listener", "edge"}, Spec: &resource.Listener{Address: ":1", Protocol: "tls", Hosts: hosts}})
+		return put("Listener", "edge", &resource.Listener{Address: ":1", Protocol: "tls", Hosts: hosts})
 	}
-	apps := resource.Put(resource.Object{Key: resource.Key{"Service", "apps"}, Spec: &resource.Service{}})
-	run := func(name string, s *resource.Set) {
+	apps := put("Service", "apps", &resource.Service{})
+	run := func(name string, s *validate.Set) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
@@ -158,10 +160,10 @@ func BenchmarkOneHostOf100000(b *testing.B) {
 	for i := range many {
 		changes = append(changes, resource.Put(host(fmt.Sprintf("tenant-%d", i), fmt.Sprintf("tenant-%d.example.com", i))))
 	}
-	run("hosts", mustWith(b, new(resource.Set), changes...))
+	run("hosts", mustWith(b, new(validate.Set), changes...))
 	rules := make([]resource.HostRule, many)
 	for i := range rules {
 		rules[i] = resource.HostRule{Names: []string{fmt.Sprintf("tenant-%d.example.com", i)}, Service: "apps"}
 	}
-	run("listener", mustWith(b, new(resource.Set), edge(rules), apps))
+	run("listener", mustWith(b, new(validate.Set), edge(rules), apps))
 }

@@ -1,4 +1,4 @@
-package resource_test
+package validate_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 
 	"penstock/routing/hostname"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // claimant is a SetChecker that claims names and addresses and reports
@@ -22,24 +23,24 @@ type claimant struct {
 
 func (w *claimant) Validate(func(path, message string, value any)) {}
 func (w *claimant) Refs() []resource.Ref {
-	return []resource.Ref{{Key: resource.Key{"Listener", "edge"}, Path: "spec.at"}}
+	return []resource.Ref{{Key: key("Listener", "edge"), Path: "spec.at"}}
 }
 
-func (w *claimant) Claims() (all []resource.Claim) {
+func (w *claimant) Claims() (all []validate.Claim) {
 	for i, name := range w.names {
-		all = append(all, resource.Claim{Listener: "edge", Name: name, Path: resource.Item("spec.names", i)})
+		all = append(all, validate.Claim{Listener: "edge", Name: name, Path: resource.Item("spec.names", i)})
 	}
 	return all
 }
 
-func (w *claimant) Listens() (all []resource.Listen) {
+func (w *claimant) Listens() (all []validate.Listen) {
 	for _, a := range w.addresses {
-		all = append(all, resource.Listen{Address: a, Path: "spec.addresses"})
+		all = append(all, validate.Listen{Address: a, Path: "spec.addresses"})
 	}
 	return all
 }
 
-func (w *claimant) CheckInSet(v *resource.View) {
+func (w *claimant) CheckInSet(v *validate.View) {
 	for _, c := range v.OwnClaims() {
 		if r, ok := v.FirstConflict(c); ok {
 			v.Fault(c.Path, "meets "+r.String(), c.Name)
@@ -51,7 +52,7 @@ func (w *claimant) CheckInSet(v *resource.View) {
 }
 
 func putClaimant(name string, w *claimant) resource.Change {
-	return resource.Put(resource.Object{Key: resource.Key{"Wanting", name}, Spec: w})
+	return resource.Put(resource.Object{Key: key("Wanting", name), Spec: w})
 }
 
 // claimIncludes reports whether a claim includes a name.
@@ -83,11 +84,11 @@ func TestClaimsConflictOverACommonName(t *testing.T) {
 		return slices.ContainsFunc(universe, func(n string) bool { return claimIncludes(a, n) && claimIncludes(b, n) })
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		s, have := new(resource.Set), map[string]string{}
+		s, have := new(validate.Set), map[string]string{}
 		for i := range rapid.IntRange(1, 8).Draw(t, "steps") {
 			name := fmt.Sprint("w", rapid.IntRange(0, 4).Draw(t, "who"))
 			if rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
-				s = s.Next([]resource.Change{resource.Delete(resource.Key{"Wanting", name})})
+				s = s.Next([]resource.Change{resource.Delete(key("Wanting", name))})
 				delete(have, name)
 				continue
 			}
@@ -107,7 +108,7 @@ func TestClaimsConflictOverACommonName(t *testing.T) {
 			have[name] = claim
 		}
 		for name := range have {
-			s = s.Next([]resource.Change{resource.Delete(resource.Key{"Wanting", name})})
+			s = s.Next([]resource.Change{resource.Delete(key("Wanting", name))})
 		}
 		if left := s.IndexSizes(); slices.Max(slices.Collect(maps.Values(left))) > 0 {
 			t.Fatalf("entries that nobody stands for: %v", left)
@@ -116,21 +117,21 @@ func TestClaimsConflictOverACommonName(t *testing.T) {
 }
 
 func TestLaterOfTwoClaimsIsReported(t *testing.T) {
-	edge := resource.Put(resource.Object{Key: resource.Key{"Listener", "edge"}, Spec: &resource.Listener{Protocol: "kafka", Address: ":1"}})
+	edge := put("Listener", "edge", &resource.Listener{Protocol: "kafka", Address: ":1"})
 	// Within one object, and between two that are put together.
-	_, faults, _ := new(resource.Set).With([]resource.Change{
+	_, faults, _ := new(validate.Set).With([]resource.Change{
 		edge, putClaimant("b", &claimant{names: []string{"a.x", "a.x"}}), putClaimant("a", &claimant{names: []string{"a.x"}}),
 	})
 	wantFaults(t, faults, "Wanting/b spec.names[1]: meets Wanting/b spec.names[0]", "Wanting/a spec.names[0]: meets Wanting/b spec.names[0]")
 	// A name that moves from one object to another is free.
-	s := mustWith(t, new(resource.Set), edge, putClaimant("a", &claimant{names: []string{"a.x"}}))
+	s := mustWith(t, new(validate.Set), edge, putClaimant("a", &claimant{names: []string{"a.x"}}))
 	mustWith(t, s, putClaimant("b", &claimant{names: []string{"a.x"}}), putClaimant("a", &claimant{}))
 }
 
 // An object that refers to a changed one is checked again, once, and no other.
 func TestReferrersOfAChangeAreChecked(t *testing.T) {
 	var asked []string
-	s := mustWith(t, new(resource.Set), resource.Put(resource.Object{Key: resource.Key{"Listener", "edge"}, Spec: &resource.Listener{Protocol: "kafka", Address: ":1"}}),
+	s := mustWith(t, new(validate.Set), put("Listener", "edge", &resource.Listener{Protocol: "kafka", Address: ":1"}),
 		putClaimant("a", &claimant{checked: &asked}), putClaimant("b", &claimant{checked: &asked}))
 	asked = nil
 	s = mustWith(t, s, putClaimant("a", &claimant{checked: &asked}))
@@ -140,23 +141,23 @@ func TestReferrersOfAChangeAreChecked(t *testing.T) {
 	asked = nil
 	s = mustWith(
 		t, s, putClaimant("b", &claimant{checked: &asked}),
-		resource.Put(resource.Object{Key: resource.Key{"Listener", "edge"}, Spec: &resource.Listener{Protocol: "kafka", Address: ":2"}}),
+		put("Listener", "edge", &resource.Listener{Protocol: "kafka", Address: ":2"}),
 	)
 	slices.Sort(asked)
 	if !slices.Equal(asked, []string{"a", "b"}) {
 		t.Errorf("asked %v, want a and b once", asked)
 	}
 	asked = nil
-	mustWith(t, s, resource.Put(resource.Object{Key: resource.Key{"Listener", "other"}, Spec: &resource.Listener{Protocol: "kafka", Address: ":3"}}))
+	mustWith(t, s, put("Listener", "other", &resource.Listener{Protocol: "kafka", Address: ":3"}))
 	if len(asked) > 0 {
 		t.Errorf("asked %v about a listener that nobody has", asked)
 	}
 }
 
 func TestAddressesOfOtherKindsConflictWithListeners(t *testing.T) {
-	edge := resource.Put(resource.Object{Key: resource.Key{"Listener", "edge"}, Spec: &resource.Listener{Protocol: "kafka", Address: ":1"}})
-	s := mustWith(t, new(resource.Set), edge, putClaimant("a", &claimant{addresses: []string{":90", ":91", "127.0.0.1:92"}}))
-	_, faults, _ := s.With([]resource.Change{resource.Put(resource.Object{Key: resource.Key{"Listener", "other"}, Spec: &resource.Listener{Address: "0.0.0.0:91"}})})
+	edge := put("Listener", "edge", &resource.Listener{Protocol: "kafka", Address: ":1"})
+	s := mustWith(t, new(validate.Set), edge, putClaimant("a", &claimant{addresses: []string{":90", ":91", "127.0.0.1:92"}}))
+	_, faults, _ := s.With([]resource.Change{put("Listener", "other", &resource.Listener{Address: "0.0.0.0:91"})})
 	wantFaults(t, faults, "Listener/other spec.address: overlaps with the address of Wanting/a")
 	_, faults, _ = s.With([]resource.Change{putClaimant("b", &claimant{addresses: []string{"127.0.0.1:93", "[::]:90", "[::]:91"}})})
 	wantFaults(t, faults, "Wanting/b spec.addresses: overlaps with the address of Wanting/a ([::]:90)")

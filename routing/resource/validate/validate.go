@@ -1,4 +1,15 @@
-package resource
+// Package validate finds the faults of resources, all at once.
+//
+// Faults are found in three layers. Spec checks one spec and depends on nothing
+// but its content, not even the time. Set checks all objects together, at the
+// cost of what a change touches. Admit checks what matters only when an object
+// is applied.
+//
+// Kinds of other packages implement Validator and, if they can conflict with
+// other objects, SetChecker; they use the checks here, so that one fault has one
+// wording everywhere. Such a check reports a fault, or returns its message and
+// "" if there is none.
+package validate
 
 import (
 	"fmt"
@@ -8,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"penstock/routing/resource"
 )
 
 // Report receives a fault. Paths are relative to the spec ("endpoints[2].address").
@@ -19,24 +32,24 @@ type Validator interface {
 	Validate(report Report)
 }
 
-// ValidateSpec reports the faults that can be seen in a spec alone. The specs of
+// Spec reports the faults that can be seen in a spec alone. The specs of
 // package resource are validated here, all others are Validators.
-func ValidateSpec(spec Spec, fault Report) {
+func Spec(spec resource.Spec, fault Report) {
 	switch s := spec.(type) {
-	case *Listener:
+	case *resource.Listener:
 		validateListener(s, fault)
-	case *Service:
+	case *resource.Service:
 		validateService(s, fault)
-	case *MeshTCPRoute:
+	case *resource.MeshTCPRoute:
 		validateTCPRoute(s, fault)
-	case *MeshHTTPRoute:
+	case *resource.MeshHTTPRoute:
 		validateHTTPRoute(s, fault)
-	case *Certificate:
+	case *resource.Certificate:
 		validateCertificate(s, fault)
-	case *Host:
+	case *resource.Host:
 		validateHost(s, fault)
-	case *Rollout:
-		CheckFields(s, fault)
+	case *resource.Rollout:
+		Fields(s, fault)
 	default:
 		spec.(Validator).Validate(fault)
 	}
@@ -66,7 +79,7 @@ func checkAddress(s string, listener bool) string {
 	if s == "" {
 		return "is required and " + shape
 	}
-	host, port, ok := SplitAddress(s)
+	host, port, ok := resource.SplitAddress(s)
 	if !ok {
 		return shape
 	}
@@ -83,15 +96,15 @@ func checkAddress(s string, listener bool) string {
 		}
 		return ""
 	}
-	if listener || CheckHost(host) == "" {
+	if listener || Host(host) == "" {
 		return ""
 	}
-	return shape + ": " + CheckHost(host)
+	return shape + ": " + Host(host)
 }
 
-// CheckHost returns what is wrong with an IP address or a host name to be
+// Host returns what is wrong with an IP address or a host name to be
 // resolved, or "". Such names may have underscores, unlike server names.
-func CheckHost(s string) string {
+func Host(s string) string {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return ""
 	}
@@ -118,7 +131,7 @@ func checkTags(path string, tags map[string]string, fault Report) {
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		v := tags[k]
 		if message := tagFault(k, v); message != "" {
-			fault(string(AppendStep([]byte(path), k)), message, v)
+			fault(string(resource.AppendStep([]byte(path), k)), message, v)
 		}
 	}
 }
@@ -140,7 +153,7 @@ func tagFault(key, value string) string {
 func checkALPN(path string, protocols []string, fault Report) {
 	for i, p := range protocols {
 		if p == "" || len(p) > 255 {
-			fault(Item(path, i), "the name of a protocol must have 1 to 255 bytes", p)
+			fault(resource.Item(path, i), "the name of a protocol must have 1 to 255 bytes", p)
 		}
 	}
 	checkDuplicates(path, protocols, fault)
@@ -151,28 +164,24 @@ func checkDuplicates(path string, list []string, fault Report) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
 		if seen[s] {
-			fault(Item(path, i), "duplicate", s)
+			fault(resource.Item(path, i), "duplicate", s)
 		}
 		seen[s] = true
 	}
 }
 
-// CheckRef reports a reference that is missing or is not a valid name.
-func CheckRef(path, name string, fault Report) {
+// Ref reports a reference that is missing or is not a valid name.
+func Ref(path, name string, fault Report) { checkRef("", path, name, fault) }
+
+func checkServiceRef(path, name string, fault Report) { checkRef("Service", path, name, fault) }
+
+func checkRef(kind, path, name string, fault Report) {
 	if name == "" {
 		fault(path, "is required", nil)
-	} else if message := nameFault(name); message != "" {
+	} else if message := Name(kind, name); message != "" {
 		fault(path, message, name)
 	}
 }
 
-func checkServiceRef(path, name string, fault Report) {
-	if name == "" {
-		fault(path, "is required", nil)
-	} else if message := serviceNameFault(name); message != "" {
-		fault(path, message, name)
-	}
-}
-
-// CheckAddress returns what is wrong with the address of a peer, or "".
-func CheckAddress(s string) string { return checkAddress(s, false) }
+// Address returns what is wrong with the address of a peer, or "".
+func Address(s string) string { return checkAddress(s, false) }
