@@ -8,8 +8,8 @@ import (
 
 	yaml "go.yaml.in/yaml/v3"
 
-	"penstock/routing/formats/gateway"
 	"penstock/routing/formats/kuma"
+	"penstock/routing/gateway"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
 )

@@ -5,9 +5,10 @@
 //	objects, faults := codec.DecodeForeign(file, data, kinds, formats.All())
 //	text, err := formats.Encode("kuma", objects[0])
 //
-// Each format is a package below. This one lists them, unpacks lists of
-// Kubernetes (kind: List) and of Kuma's API (items), and refuses documents with
-// an unknown apiVersion by listing the known ones.
+// Kuma and SMI are packages below; package routing/gateway has its own documents.
+// This package lists the formats, unpacks lists of Kubernetes (kind: List) and of
+// Kuma's API (items), and refuses documents with an unknown apiVersion by listing
+// the known ones.
 package formats
 
 import (
@@ -17,9 +18,9 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/formats/document"
-	"penstock/routing/formats/gateway"
 	"penstock/routing/formats/kuma"
 	"penstock/routing/formats/smi"
+	"penstock/routing/gateway"
 	"penstock/routing/resource/codec"
 )
 

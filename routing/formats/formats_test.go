@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"penstock/routing/formats/document"
-	format "penstock/routing/formats/gateway"
 	"penstock/routing/formats/kuma"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
@@ -141,7 +140,7 @@ func hasRollout(o *resource.Object) bool {
 
 // foreignKind reports whether a format has no equivalent for a kind.
 func foreignKind(err error) bool {
-	return errors.Is(err, kuma.ErrKind) || errors.Is(err, format.ErrKind)
+	return errors.Is(err, kuma.ErrKind) || errors.Is(err, gateway.ErrKind)
 }
 
 // hasKumaLabels reports whether labels are as on Kuma's documents rather than

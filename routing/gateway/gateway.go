@@ -1,6 +1,6 @@
 // Package gateway models the Kubernetes Gateway API: Gateway, TCPRoute, TLSRoute
-// and ReferenceGrant as resources, kept as they were written, their faults and
-// status, and the listeners and destinations compiled from them.
+// and ReferenceGrant as resources, kept as they were written, their documents,
+// faults and status, and the listeners and destinations compiled from them.
 //
 //	kinds := append(resource.RoutingKinds(), gateway.Kinds()...)
 //	objects, faults := codec.DecodeForeign("edge.yaml", data, kinds, formats.All())

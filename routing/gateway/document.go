@@ -1,19 +1,3 @@
-// Package gateway converts objects of the Kubernetes Gateway API, unchanged as
-// users have them, to resources and back:
-//
-//	apiVersion: gateway.networking.k8s.io/v1
-//	kind: TLSRoute
-//	metadata: {name: apps, namespace: shop}
-//	spec: ...
-//
-// becomes Penstock's resource of that kind, called shop.apps, with the same
-// spec; the version, namespace and age become its spec.origin. Package
-// penstock/routing/gateway defines their meaning.
-//
-// Gateway, TCPRoute, TLSRoute and ReferenceGrant are supported. What servers add
-// is ignored: status, and what document.Noise lists. Other kinds of the group,
-// unknown versions, and fields whose effect Penstock does not have are refused
-// by name; see unsupportedFields.
 package gateway
 
 import (
@@ -23,16 +7,26 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/formats/document"
-	"penstock/routing/gateway"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
 )
 
-// Group is the API group of the Gateway API.
-const Group = gateway.Group
+// Objects of the Gateway API are taken as users have them:
+//
+//	apiVersion: gateway.networking.k8s.io/v1
+//	kind: TLSRoute
+//	metadata: {name: apps, namespace: shop}
+//	spec: ...
+//
+// becomes Penstock's resource of that kind, called shop.apps, with the same
+// spec; the version, namespace and age become its spec.origin.
+//
+// What servers add is ignored: status, and what document.Noise lists. Other kinds
+// of the group, unknown versions, and fields whose effect Penstock does not have
+// are refused by name; see unsupportedFields.
 
-// kinds are the supported kinds, in the order of messages.
-var kinds = []string{gateway.KindGateway, gateway.KindTLSRoute, gateway.KindTCPRoute, gateway.KindGrant}
+// documentKinds are the supported kinds, in the order of messages.
+var documentKinds = []string{KindGateway, KindTLSRoute, KindTCPRoute, KindGrant}
 
 // unsupportedKinds are unsupported kinds of the group, with what to write
 // instead.
@@ -74,8 +68,8 @@ var unsupportedFields = map[string]string{
 // APIVersions returns the versions that are supported for at least one kind.
 func APIVersions() []string {
 	var list []string
-	for _, kind := range kinds {
-		for _, v := range gateway.Versions(kind) {
+	for _, kind := range documentKinds {
+		for _, v := range Versions(kind) {
 			if v = Group + "/" + v; !slices.Contains(list, v) {
 				list = append(list, v)
 			}
@@ -87,7 +81,7 @@ func APIVersions() []string {
 
 // Foreign returns the format of the Gateway API.
 func Foreign() []codec.Foreign {
-	return []codec.Foreign{{Name: "the Gateway API", Is: isGatewayAPI, Convert: convert, Path: path}}
+	return []codec.Foreign{{Name: "the Gateway API", Is: isGatewayAPI, Convert: convertDocument, Path: documentPath}}
 }
 
 func isGatewayAPI(root *yaml.Node) bool {
@@ -95,7 +89,7 @@ func isGatewayAPI(root *yaml.Node) bool {
 	return group == Group
 }
 
-func convert(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
+func convertDocument(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 	kind := document.TextOf(root, "kind")
 	name := document.Child(document.Child(root, "metadata"), "name")
 	f := document.Open(root, kind, name, fault)
@@ -104,15 +98,16 @@ func convert(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 	}
 	v := f.Fields(root, "", map[string]bool{"status": true}, "apiVersion", "kind", "metadata", "spec")
 	meta := f.Metadata(v["metadata"])
-	if namespace := text(meta.Namespace); namespace != "" && name != nil && name.Kind == yaml.ScalarNode {
+	if namespace := scalarText(meta.Namespace); namespace != "" && name != nil && name.Kind == yaml.ScalarNode {
 		// Faults of the resource must have the name of the resource.
-		name = &yaml.Node{Kind: yaml.ScalarNode, Tag: name.Tag, Value: gateway.NameOf(namespace, name.Value), Line: name.Line}
+		name = &yaml.Node{Kind: yaml.ScalarNode, Tag: name.Tag, Value: NameOf(namespace, name.Value), Line: name.Line}
 		f.Subject = document.Open(root, kind, name, fault).Subject
 	}
-	return []*yaml.Node{f.Resource(kind, name, f.Labels(meta.Labels, "metadata.labels"), spec(f, kind, v["spec"], origin(root, meta)))}
+	labels := f.Labels(meta.Labels, "metadata.labels")
+	return []*yaml.Node{f.Resource(kind, name, labels, documentSpec(f, kind, v["spec"], documentOrigin(root, meta)))}
 }
 
-func text(n *yaml.Node) string {
+func scalarText(n *yaml.Node) string {
 	if n == nil || n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		return ""
 	}
@@ -126,9 +121,10 @@ func checkKind(f *document.Frame, kind string) bool {
 	if at == nil {
 		at = f.Root
 	}
-	known := gateway.Versions(kind)
+	known := Versions(kind)
 	if known == nil {
-		message := "is not supported; supported kinds of the Gateway API are " + strings.Join(kinds, ", ") + resource.DidYouMean(kind, kinds)
+		message := "is not supported; supported kinds of the Gateway API are " + strings.Join(documentKinds, ", ") +
+			resource.DidYouMean(kind, documentKinds)
 		if why, ok := unsupportedKinds[kind]; ok {
 			message = why
 		}
@@ -151,8 +147,8 @@ func checkKind(f *document.Frame, kind string) bool {
 	return true
 }
 
-// origin returns the spec.origin of a document; nil if it would be empty.
-func origin(root *yaml.Node, meta document.Meta) *yaml.Node {
+// documentOrigin returns the spec.origin of a document; nil if it would be empty.
+func documentOrigin(root *yaml.Node, meta document.Meta) *yaml.Node {
 	out := document.NewMapping(root)
 	at := document.Child(root, "apiVersion")
 	if _, version, _ := strings.Cut(at.Value, "/"); version != "v1" {
@@ -161,7 +157,7 @@ func origin(root *yaml.Node, meta document.Meta) *yaml.Node {
 	if meta.Namespace != nil {
 		out.Put(meta.Namespace, "namespace", meta.Namespace)
 	}
-	if at := document.Child(document.Child(root, "metadata"), "creationTimestamp"); text(at) != "" {
+	if at := document.Child(document.Child(root, "metadata"), "creationTimestamp"); scalarText(at) != "" {
 		out.Put(at, "creationTimestamp", document.Text(at, at.Value))
 	}
 	if len(out.Node.Content) == 0 {
@@ -170,8 +166,8 @@ func origin(root *yaml.Node, meta document.Meta) *yaml.Node {
 	return out.Node
 }
 
-// spec returns the spec with the origin and without unsupported fields.
-func spec(f *document.Frame, kind string, n, origin *yaml.Node) *yaml.Node {
+// documentSpec returns the spec with the origin and without unsupported fields.
+func documentSpec(f *document.Frame, kind string, n, origin *yaml.Node) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return n // decoding reports it
 	}
@@ -207,8 +203,8 @@ func dropUnsupported(f *document.Frame, kind string, n *yaml.Node, path, plain s
 	return &out
 }
 
-// path converts a path of the resource to the document's path.
-func path(path string) string {
+// documentPath converts a path of the resource to the document's path.
+func documentPath(path string) string {
 	switch path {
 	case "spec.origin.namespace":
 		return "metadata.namespace"

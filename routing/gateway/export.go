@@ -10,7 +10,6 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/formats/document"
-	"penstock/routing/gateway"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
 )
@@ -21,7 +20,7 @@ var ErrKind = errors.New("cannot be exported to the Gateway API")
 // Export returns a resource as an object of the Gateway API, in the version that
 // it was applied in. Decoding it yields the same resource.
 func Export(o resource.Object) (*yaml.Node, error) {
-	origin := gateway.OriginOf(o.Spec)
+	origin := OriginOf(o.Spec)
 	if origin == nil {
 		return nil, fmt.Errorf("%s %w: only Gateway, TLSRoute, TCPRoute and ReferenceGrant can", o.Key, ErrKind)
 	}
@@ -56,7 +55,7 @@ func Export(o resource.Object) (*yaml.Node, error) {
 			break
 		}
 	}
-	if o.Kind == gateway.KindGrant {
+	if o.Kind == KindGrant {
 		addGroups(spec)
 	}
 	out.Put(root, "spec", spec)
