@@ -140,6 +140,7 @@ func FindKind(kinds []Kind, s string) (Kind, error) {
 	return Kind{}, fmt.Errorf("unknown kind %s%s; known kinds are %s", quote(s), DidYouMean(s, names), strings.Join(names, ", "))
 }
 
+// KindNames lists the names of kinds.
 func KindNames(kinds []Kind) []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
