@@ -18,6 +18,7 @@ import (
 	penstocknode "penstock/node"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // docs/metrics.md lists the metrics that a node exports after it has carried
@@ -102,7 +103,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	kafkaText, bootstrap := kafkaExample(t)
 	httpText, web := httpExample(t)
 	text += kafkaText + httpText
-	objects, faults := resource.Decode("", []byte(text), kinds.All())
+	objects, faults := codec.Decode("", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

@@ -7,13 +7,14 @@ import (
 
 	"penstock/kafka/model"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // changesTo are those that put the clusters of a text in force; what only has
 // to be there beside them is left out.
 func changesTo(t *testing.T, kind, text string) (list []resource.Change) {
 	t.Helper()
-	objects, faults := resource.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...))
+	objects, faults := codec.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

@@ -17,6 +17,7 @@ import (
 	"penstock/internal/testkit"
 	"penstock/kafka/model"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // A configuration file in the form of Kroxylicious 0.25 leads a client to the
@@ -91,10 +92,10 @@ virtualClusters:
 // applyForeign puts a document of another format in force.
 func (s *stage) applyForeign(text string) {
 	s.t.Helper()
-	objects, faults := resource.DecodeForeign("proxy.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...), model.Foreign())
+	objects, faults := codec.DecodeForeign("proxy.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...), model.Foreign())
 	var changes []resource.Change
 	for i := range objects {
-		faults = append(faults, resource.LoadFiles(&objects[i], ".", func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
+		faults = append(faults, codec.LoadFiles(&objects[i], ".", func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
 		changes = append(changes, resource.Put(objects[i]))
 	}
 	if len(faults) > 0 {

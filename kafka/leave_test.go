@@ -6,6 +6,7 @@ import (
 
 	"penstock/kafka/session"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // A connection that is being made while its cluster goes is among nobody's who
@@ -16,7 +17,7 @@ func TestWhoConnectsWhileItsBrokerGoesIsSentAway(t *testing.T) {
 	defer proxy.Close()
 	apply := func(text string) {
 		t.Helper()
-		objects, faults := resource.Decode("k.yaml", []byte(text), kinds)
+		objects, faults := codec.Decode("k.yaml", []byte(text), kinds)
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}

@@ -20,6 +20,7 @@ import (
 	"penstock/netio"
 	"penstock/netio/clienthello"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -97,7 +98,7 @@ func (s *stage) listen(config *tls.Config, names ...string) map[string]string {
 // apply puts resources in force.
 func (s *stage) apply(text string) {
 	s.t.Helper()
-	objects, faults := resource.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...))
+	objects, faults := codec.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...))
 	if len(faults) > 0 {
 		s.t.Fatal(faults)
 	}

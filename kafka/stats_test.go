@@ -7,6 +7,7 @@ import (
 
 	"penstock/internal/testkit"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Counters of a cluster that is removed go with its last connection, and do
@@ -82,7 +83,7 @@ func TestAClusterThatComesAgainIsCountedOnce(t *testing.T) {
 // A virtual cluster that could never be served can be removed.
 func TestAClusterThatWasNeverServedIsRemoved(t *testing.T) {
 	s := newStage(t, Config{})
-	objects, faults := resource.Decode("k.yaml", []byte(oneBroker("127.0.0.1:1", "")), append(resource.RoutingKinds(), Kinds()...))
+	objects, faults := codec.Decode("k.yaml", []byte(oneBroker("127.0.0.1:1", "")), append(resource.RoutingKinds(), Kinds()...))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

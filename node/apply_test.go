@@ -12,7 +12,7 @@ import (
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
 	"penstock/routing"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // TestApplyWarnsOfAListenerThatCannotListen: the listener is created, the node
@@ -23,7 +23,7 @@ func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
 	var docs [][]byte
 	for _, o := range nodetest.Objects(t, fmt.Sprintf("kind: Listener\nname: busy\nspec: {address: %q, service: apps}\n---\n"+
 		"kind: Listener\nname: free\nspec: {address: \"127.0.0.1:0\", service: apps}", taken.Addr())) {
-		docs = append(docs, resource.EncodeWithSecrets(o))
+		docs = append(docs, codec.EncodeWithSecrets(o))
 	}
 	for _, want := range []string{api.Created, api.Unchanged} {
 		r, err := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply, api.ApplyRequest{Documents: docs})
@@ -77,7 +77,7 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 		for _, dry := range []bool{true, false} {
 			text := "kind: VirtualCluster\nname: v\nspec: {physicalClusterRef: big, " + size +
 				"brokers: {discover: {address: 127.0.0.1, bootstrapPort: 19090, brokerPorts: 19091-19092}}}"
-			docs := [][]byte{resource.EncodeWithSecrets(nodetest.Objects(t, text)[0])}
+			docs := [][]byte{codec.EncodeWithSecrets(nodetest.Objects(t, text)[0])}
 			r, err := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply, api.ApplyRequest{Documents: docs, DryRun: dry})
 			if err != nil {
 				t.Fatal(err)

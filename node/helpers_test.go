@@ -13,7 +13,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 func TestMain(m *testing.M) {
@@ -63,7 +63,7 @@ func (n *testNode) apply(t *testing.T, text string) error {
 	t.Helper()
 	var req api.ApplyRequest
 	for _, o := range nodetest.Objects(t, text) {
-		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
+		req.Documents = append(req.Documents, codec.EncodeWithSecrets(o))
 	}
 	_, err := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply, req)
 	return err

@@ -41,6 +41,7 @@ import (
 	"penstock/node/rpc"
 	"penstock/node/trust"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // errClusterDataDir says that the data folder of a --dev node belongs to a cluster's
@@ -343,7 +344,7 @@ func (n *Node) catalogConfig() catalog.Config {
 // It fails the node if the content cannot be understood: the node must not serve
 // with an older configuration as if nothing had happened.
 func (n *Node) follow() {
-	err := n.catalog.Follow(n.ctx, func(set *resource.Set, changes []resource.Change) error {
+	err := n.catalog.Follow(n.ctx, func(set *validate.Set, changes []resource.Change) error {
 		n.data.Apply(set, changes)
 		n.tracker.Apply(changes, time.Now()) // a step begins when it takes effect
 		return nil

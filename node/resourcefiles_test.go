@@ -18,6 +18,7 @@ import (
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // logText is a log that can be searched.
@@ -53,7 +54,7 @@ func (f resourceFile) files(sync bool) *ResourceFiles {
 		if err != nil {
 			return nil, err
 		}
-		list, faults := resource.Decode(f.path, data, kinds.All())
+		list, faults := codec.Decode(f.path, data, kinds.All())
 		if len(faults) > 0 {
 			return nil, faults
 		}

@@ -7,6 +7,7 @@ import (
 
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // certified returns a Certificate object for these names.
@@ -121,7 +122,7 @@ func TestNameWithoutCertificateIsReported(t *testing.T) {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	set, faults, _ := new(resource.Set).With(puts(objects))
+	set, faults, _ := new(validate.Set).With(puts(objects))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

@@ -15,6 +15,7 @@ import (
 	"penstock/internal/testkit/scenario"
 	"penstock/routing/endpoint"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 var t0 = time.Unix(1_700_000_000, 0)
@@ -33,7 +34,7 @@ type world struct {
 	hosts  map[string][]netip.Addr
 	events []string
 	held   []*Decision
-	set    *resource.Set // resources applied by gateway
+	set    *validate.Set // resources applied by gateway
 }
 
 func newWorld(t *testing.T) *world {
@@ -172,7 +173,7 @@ func (w *world) policies(input string) string {
 	changes = nil
 	objects, faults := decodeInput(input)
 	if len(faults) == 0 {
-		faults, _ = resource.ValidateSet(objects)
+		faults, _ = validate.Objects(objects)
 	}
 	if len(faults) > 0 {
 		return faults.Error()

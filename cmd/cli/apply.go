@@ -12,6 +12,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // filesFlag adds -f.
@@ -48,8 +49,8 @@ func checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			faults, warnings := resource.ValidateSet(l.objects)
-			faults = append(faults, resource.Admit(l.objects, time.Now())...)
+			faults, warnings := validate.Objects(l.objects)
+			faults = append(faults, validate.Admit(l.objects, time.Now())...)
 			printWarnings(cmd.ErrOrStderr(), warnings)
 			if len(faults) > 0 {
 				return faults

@@ -17,6 +17,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 const (
@@ -189,13 +190,13 @@ func (w *world) change(ctx context.Context, addr string) (c changes) {
 }
 
 func (w *world) apply(ctx context.Context, addr, text string) error {
-	objects, faults := resource.Decode("soak.yaml", []byte(text), resource.RoutingKinds())
+	objects, faults := codec.Decode("soak.yaml", []byte(text), resource.RoutingKinds())
 	if len(faults) > 0 {
 		return faults
 	}
 	var req api.ApplyRequest
 	for _, o := range objects {
-		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
+		req.Documents = append(req.Documents, codec.EncodeWithSecrets(o))
 	}
 	client, err := rpc.Dial(ctx, addr)
 	if err != nil {

@@ -8,20 +8,21 @@ import (
 
 	"penstock/routing/hostname"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // brokerAddress is the type of filter that shows clients virtual addresses.
 const brokerAddress = "BrokerAddress"
 
 // Claims lists the server names that the brokers want of their listeners.
-func (c *VirtualCluster) Claims() []resource.Claim {
-	claims := make([]resource.Claim, 0, len(c.Brokers.List)+2)
+func (c *VirtualCluster) Claims() []validate.Claim {
+	claims := make([]validate.Claim, 0, len(c.Brokers.List)+2)
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("spec.brokers", i)
 		if b.EndpointRef == "" {
 			continue // told by Validate
 		}
-		claim := resource.Claim{Listener: b.EndpointRef, Path: at + ".endpointRef"}
+		claim := validate.Claim{Listener: b.EndpointRef, Path: at + ".endpointRef"}
 		if b.SNIMatchAddress != "" {
 			pattern, err := hostname.ParsePattern(b.SNIMatchAddress)
 			if err != nil {
@@ -36,25 +37,25 @@ func (c *VirtualCluster) Claims() []resource.Claim {
 		return claims
 	}
 	if name, err := hostname.ParseName(d.Bootstrap); err == nil {
-		claims = append(claims, resource.Claim{Listener: d.EndpointRef, Name: name, Path: "spec.brokers.discover.bootstrap"})
+		claims = append(claims, validate.Claim{Listener: d.EndpointRef, Name: name, Path: "spec.brokers.discover.bootstrap"})
 	}
 	if pattern, err := hostname.ParseNumbered(d.SNIPattern); err == nil {
-		claims = append(claims, resource.Claim{Listener: d.EndpointRef, Name: pattern.String(), Path: "spec.brokers.discover.sniPattern"})
+		claims = append(claims, validate.Claim{Listener: d.EndpointRef, Name: pattern.String(), Path: "spec.brokers.discover.sniPattern"})
 	}
 	return claims
 }
 
 // Listens lists the ports of brokers that are discovered by port.
-func (c *VirtualCluster) Listens() []resource.Listen {
+func (c *VirtualCluster) Listens() []validate.Listen {
 	d := c.Brokers.Discover
 	if d == nil || d.BootstrapPort == 0 || d.BrokerPorts.Len() > maxPorts {
 		return nil
 	}
 	const at = "spec.brokers.discover"
-	all := make([]resource.Listen, 0, d.BrokerPorts.Len()+1)
-	all = append(all, resource.Listen{Address: d.listenAt(d.BootstrapPort), Path: at + ".bootstrapPort"})
+	all := make([]validate.Listen, 0, d.BrokerPorts.Len()+1)
+	all = append(all, validate.Listen{Address: d.listenAt(d.BootstrapPort), Path: at + ".bootstrapPort"})
 	for i := range d.BrokerPorts.Len() {
-		all = append(all, resource.Listen{Address: d.listenAt(int(d.BrokerPorts.First) + i), Path: at + ".brokerPorts"})
+		all = append(all, validate.Listen{Address: d.listenAt(int(d.BrokerPorts.First) + i), Path: at + ".brokerPorts"})
 	}
 	return all
 }
@@ -63,7 +64,7 @@ func (c *VirtualCluster) Listens() []resource.Listen {
 func (d *Discover) listenAt(port int) string { return net.JoinHostPort(d.Address, strconv.Itoa(port)) }
 
 // CheckInSet reports what is wrong with a virtual cluster beside others.
-func (c *VirtualCluster) CheckInSet(v *resource.View) {
+func (c *VirtualCluster) CheckInSet(v *validate.View) {
 	c.checkPhysical(v)
 	c.checkEndpoints(v)
 	c.checkPrefix(v)
@@ -111,7 +112,7 @@ func meets(own, rival string) string {
 }
 
 // listenerOf returns a kafka listener, or nil.
-func listenerOf(v *resource.View, name string) *resource.Listener {
+func listenerOf(v *validate.View, name string) *resource.Listener {
 	o, ok := v.Get(resource.Key{Kind: kindListener, Name: name})
 	if !ok {
 		return nil
@@ -123,7 +124,7 @@ func listenerOf(v *resource.View, name string) *resource.Listener {
 }
 
 // checkPhysical compares the brokers with those of the physical cluster.
-func (c *VirtualCluster) checkPhysical(v *resource.View) {
+func (c *VirtualCluster) checkPhysical(v *validate.View) {
 	o, ok := v.Get(resource.Key{Kind: KindPhysical, Name: c.PhysicalClusterRef})
 	physical, is := o.Spec.(*PhysicalCluster)
 	if !ok || !is || c.Brokers.Discover != nil || len(c.Brokers.List) == 0 {
@@ -167,7 +168,7 @@ func (c *VirtualCluster) checkPhysical(v *resource.View) {
 }
 
 // checkEndpoints compares what the brokers want with what their listeners are.
-func (c *VirtualCluster) checkEndpoints(v *resource.View) {
+func (c *VirtualCluster) checkEndpoints(v *validate.View) {
 	shown := map[string]string{} // host:port -> path
 	byHand := c.mapsByHand(v)
 	for i := range c.Brokers.List {
@@ -212,7 +213,7 @@ func (c *VirtualCluster) checkEndpoints(v *resource.View) {
 
 // mapsByHand reports whether a filter of one of the clusters is told which
 // addresses to show, so that those of the brokers need not follow from here.
-func (c *VirtualCluster) mapsByHand(v *resource.View) bool {
+func (c *VirtualCluster) mapsByHand(v *validate.View) bool {
 	by := func(filters []Filter) bool {
 		for i := range filters {
 			if t := c.types.find(filters[i].Type); t != nil && t.Name == brokerAddress && filters[i].Config != nil {
@@ -227,7 +228,7 @@ func (c *VirtualCluster) mapsByHand(v *resource.View) bool {
 }
 
 // checkEndpoint returns the listener of a reference if it can be an endpoint.
-func (c *VirtualCluster) checkEndpoint(v *resource.View, name, path string) *resource.Listener {
+func (c *VirtualCluster) checkEndpoint(v *validate.View, name, path string) *resource.Listener {
 	if name == "" {
 		return nil
 	}
@@ -241,7 +242,7 @@ func (c *VirtualCluster) checkEndpoint(v *resource.View, name, path string) *res
 }
 
 // checkPlain reports what an endpoint without TLS cannot tell apart.
-func (c *VirtualCluster) checkPlain(v *resource.View, b *VirtualBroker, at string) {
+func (c *VirtualCluster) checkPlain(v *validate.View, b *VirtualBroker, at string) {
 	if b.SNIMatchAddress != "" {
 		v.Fault(at+".sniMatchAddress", "is for endpoints with TLS: "+b.EndpointRef+" has no server names", b.SNIMatchAddress)
 	}
@@ -257,7 +258,7 @@ func (c *VirtualCluster) checkPlain(v *resource.View, b *VirtualBroker, at strin
 }
 
 // checkAdvertised reports brokers that clients could not tell apart, or reach.
-func (c *VirtualCluster) checkAdvertised(v *resource.View, b *VirtualBroker, l *resource.Listener, at string, shown map[string]string) {
+func (c *VirtualCluster) checkAdvertised(v *validate.View, b *VirtualBroker, l *resource.Listener, at string, shown map[string]string) {
 	address := b.advertised(l)
 	if address == "" {
 		if l.TLS == nil || b.SNIMatchAddress != "" {

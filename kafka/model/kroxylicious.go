@@ -7,6 +7,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Foreign are the formats of others that are taken as they are: Kroxylicious'
@@ -22,8 +23,8 @@ import (
 //
 // Keys and certificates are PEM or the files that hold it. What it does not
 // know it leaves where it is, so that decoding tells of it.
-func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Is: isRelease, Report: convertRelease},
+func Foreign() []codec.Foreign {
+	return []codec.Foreign{{Is: isRelease, Report: convertRelease},
 		{Is: isKroxylicious, Convert: func(root *yaml.Node, fault func(n *yaml.Node, path, message string, value any)) []*yaml.Node {
 			k := &kroxylicious{fault: fault}
 			k.document(root)

@@ -11,6 +11,7 @@ import (
 
 	"penstock/routing/formats/document"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // release converts one configuration file of Kroxylicious 0.11 to 0.25, the
@@ -28,7 +29,7 @@ import (
 // clients may do, and a warning where it would not.
 type release struct {
 	*document.Frame
-	warn resource.ForeignFault
+	warn codec.ForeignFault
 
 	listeners, certificates, physical, virtual []*yaml.Node
 
@@ -86,7 +87,7 @@ func isRelease(root *yaml.Node) bool {
 }
 
 // convertRelease is the Report of Foreign for these files.
-func convertRelease(root *yaml.Node, fault, warn resource.ForeignFault) []*yaml.Node {
+func convertRelease(root *yaml.Node, fault, warn codec.ForeignFault) []*yaml.Node {
 	r := &release{
 		warn: warn, sniPorts: map[int]bool{}, filters: map[string]*filterDefinition{},
 		targets: map[string][]tenantOf{}, broken: map[string]bool{},

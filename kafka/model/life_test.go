@@ -10,6 +10,8 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 const base = `
@@ -192,7 +194,7 @@ func TestAClusterThatCannotBeMadeIsLeftOut(t *testing.T) {
 	m := New(Config{Bind: "127.0.0.1", Types: types})
 	apply := func(text string) (Applied, error) {
 		t.Helper()
-		objects, faults := resource.Decode("", []byte(text), kinds)
+		objects, faults := codec.Decode("", []byte(text), kinds)
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}
@@ -282,7 +284,7 @@ func TestSecretsOfDiscoveryAreHiddenAndFilledIn(t *testing.T) {
 	text := "kind: PhysicalCluster\nname: a\nspec: {bootstrap: ['b:1'], discovery: {sasl: {mechanism: PLAIN, username: u, " +
 		"password: %s}}, filters: [{type: Login, config: {user: a, password: f}}]}"
 	stored := decode(t, fmt.Sprintf(text, "topsecret"))[0]
-	shown := string(resource.EncodeYAML(stored))
+	shown := string(codec.EncodeYAML(stored))
 	if strings.Contains(shown, "topsecret") || strings.Contains(shown, "password: f") || strings.Count(shown, "(hidden)") != 2 {
 		t.Errorf("a secret is shown:\n%s", shown)
 	}
@@ -292,12 +294,12 @@ func TestSecretsOfDiscoveryAreHiddenAndFilledIn(t *testing.T) {
 		}
 	}
 	again := decode(t, shown)[0]
-	if !resource.HasHidden(again) || len(resource.Admit([]resource.Object{again}, t0)) != 2 {
+	if !resource.HasHidden(again) || len(validate.Admit([]resource.Object{again}, t0)) != 2 {
 		t.Error("hidden secrets are admitted")
 	}
 	filled, faults := resource.FillHidden(again, stored)
 	if len(faults) > 0 || !resource.Equal(filled, stored) || !resource.HasHidden(again) {
-		t.Errorf("not filled in: %v\n%s", faults, resource.EncodeWithSecrets(filled))
+		t.Errorf("not filled in: %v\n%s", faults, codec.EncodeWithSecrets(filled))
 	}
 	other := decode(t, strings.Replace(shown, "username: u", "username: v", 1))[0]
 	if _, faults := resource.FillHidden(other, stored); len(faults) != 1 ||

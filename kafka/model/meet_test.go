@@ -9,13 +9,14 @@ import (
 	"penstock/kafka/model"
 	"penstock/routing"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // A broker that cannot be looked up (the cluster wants a login that the proxy
 // does not have) becomes known by the first answer that names it.
 func TestABrokerIsLearnedInPassing(t *testing.T) {
 	types := []filter.Type{apiversions.Type(), brokeraddress.Type()}
-	objects, faults := resource.Decode("k.yaml", []byte(`kind: PhysicalCluster
+	objects, faults := codec.Decode("k.yaml", []byte(`kind: PhysicalCluster
 name: big
 spec: {bootstrap: ["kafka:9092"]}
 ---

@@ -3,7 +3,7 @@
 // and a server name lead to exactly one virtual broker.
 //
 //	kinds := append(resource.RoutingKinds(), model.Kinds(types)...)
-//	objects, faults := resource.DecodeForeign("kafka.yaml", data, kinds, model.Foreign())
+//	objects, faults := codec.DecodeForeign("kafka.yaml", data, kinds, model.Foreign())
 //	m := model.New(model.Config{Bind: "127.0.0.1", Types: types})
 //	applied, err := m.Apply(changes)
 //	route, reason := m.Table().Resolve("edge", "broker-1.t1.example.com", true)
@@ -23,6 +23,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // The kinds of this package, and those of others that it speaks of.
@@ -75,7 +76,7 @@ func (k *filterTypes) find(name string) *filter.Type {
 	return k.byName[name]
 }
 
-// variant returns an empty configuration of a type, for resource.VariantSpec.
+// variant returns an empty configuration of a type, for codec.VariantSpec.
 func (k *filterTypes) variant(name string) any {
 	if t := k.find(name); t != nil {
 		return t.Config()
@@ -111,7 +112,7 @@ func (k *filterTypes) validate(path string, filters []Filter, fault func(path, m
 			}
 			fault(inner+path, message, value)
 		}
-		resource.CheckFields(config, report)
+		validate.Fields(config, report)
 		config.Validate(report)
 	}
 }

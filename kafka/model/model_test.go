@@ -11,6 +11,8 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 var update = flag.Bool("update", false, "rewrite what testdata expects")
@@ -89,7 +91,7 @@ func testKinds() []resource.Kind { return append(resource.RoutingKinds(), Kinds(
 // decode decodes a text that must be right.
 func decode(t testing.TB, text string) []resource.Object {
 	t.Helper()
-	objects, faults := resource.Decode("test.yaml", []byte(text), testKinds())
+	objects, faults := codec.Decode("test.yaml", []byte(text), testKinds())
 	if len(faults) > 0 {
 		t.Fatalf("unexpected faults:\n%v", faults)
 	}
@@ -126,9 +128,9 @@ func TestBadFilesGetTheFaultsThatStandBesideThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			objects, faults := resource.Decode(filepath.Base(file), data, testKinds())
+			objects, faults := codec.Decode(filepath.Base(file), data, testKinds())
 			if len(faults) == 0 {
-				faults, _ = resource.ValidateSet(append(certificates(), objects...))
+				faults, _ = validate.Objects(append(certificates(), objects...))
 			}
 			if len(faults) == 0 {
 				t.Error("no faults")
@@ -169,7 +171,7 @@ func TestGoodFilesComeBackAsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		objects := decode(t, string(data))
-		if faults, _ := resource.ValidateSet(append(certificates(), objects...)); len(faults) > 0 {
+		if faults, _ := validate.Objects(append(certificates(), objects...)); len(faults) > 0 {
 			t.Errorf("%s:\n%v", file, faults)
 		}
 		var text strings.Builder
@@ -177,9 +179,9 @@ func TestGoodFilesComeBackAsWritten(t *testing.T) {
 			if i > 0 {
 				text.WriteString("---\n")
 			}
-			text.Write(resource.EncodeYAML(o))
-			all.Write(resource.EncodeWithSecrets(o))
-			again, err := resource.Restore(resource.EncodeWithSecrets(o), testKinds())
+			text.Write(codec.EncodeYAML(o))
+			all.Write(codec.EncodeWithSecrets(o))
+			again, err := codec.Restore(codec.EncodeWithSecrets(o), testKinds())
 			if err != nil || !resource.Equal(o, again) {
 				t.Errorf("%v is another when it is restored: %v", o.Key, err)
 			}

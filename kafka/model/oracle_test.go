@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 var t0 = time.Unix(1_700_000_000, 0)
@@ -117,12 +119,12 @@ spec: {bootstrap: ["seed:1"]}
 `
 
 func decodeAll(text string) []resource.Object {
-	objects, _ := resource.Decode("", []byte(text), testKinds())
+	objects, _ := codec.Decode("", []byte(text), testKinds())
 	return objects
 }
 
 // oracle finds where a connection goes by looking at every resource.
-func oracle(set *resource.Set, listener, name string, has bool) string {
+func oracle(set *validate.Set, listener, name string, has bool) string {
 	var found []string
 	l, _ := set.Get(resource.Key{Kind: kindListener, Name: listener})
 	spec, _ := l.Spec.(*resource.Listener)
@@ -220,7 +222,7 @@ func led(t *Table, listener, name string, has bool) string {
 func TestAModelAgreesWithALookAtAllResources(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		made := counted{}
-		set := new(resource.Set).Next(puts(certificates()))
+		set := new(validate.Set).Next(puts(certificates()))
 		m := New(Config{Bind: "127.0.0.1", Types: testTypes()})
 		begin := puts(decodeAll(ground))
 		set = set.Next(begin)

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // PhysicalCluster is a real Kafka cluster.
@@ -131,7 +132,7 @@ const maxBrokers = 1000
 
 // Validate reports the faults of a physical cluster alone.
 func (p *PhysicalCluster) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(p, fault)
+	validate.Fields(p, fault)
 	switch {
 	case len(p.Brokers) == 0 && len(p.Bootstrap) == 0:
 		fault("brokers", "is required, or bootstrap: where the cluster is", nil)
@@ -168,7 +169,7 @@ func (p *PhysicalCluster) validateBrokers(fault func(path, message string, value
 	names, addresses, advertised := map[string]string{}, map[string]string{}, map[string]string{}
 	for i := range p.Brokers {
 		b, at := &p.Brokers[i], resource.Item("brokers", i)
-		resource.CheckRef(at+".name", b.Name, fault)
+		validate.Ref(at+".name", b.Name, fault)
 		checkTwice(names, at+".name", b.Name, b.Name, fault)
 		if message := checkBroker(b.Address); message != "" {
 			fault(at+".address", message, orNil(b.Address))
@@ -202,12 +203,12 @@ func (t *PhysicalTLS) validate(path string, fault func(path, message string, val
 	if t == nil {
 		return
 	}
-	resource.CheckCA(path+".ca", t.CA, fault)
+	validate.CA(path+".ca", t.CA, fault)
 	if t.CertificateRef != "" {
-		resource.CheckRef(path+".certificateRef", t.CertificateRef, fault)
+		validate.Ref(path+".certificateRef", t.CertificateRef, fault)
 	}
 	if t.ServerName != "" {
-		if message := resource.CheckHost(t.ServerName); message != "" {
+		if message := validate.Host(t.ServerName); message != "" {
 			fault(path+".serverName", message, t.ServerName)
 		}
 	}
@@ -218,7 +219,7 @@ func checkBroker(address string) string {
 	if strings.HasPrefix(address, "unix:") {
 		return "must be host:port or [v6]:port: Kafka has no unix sockets"
 	}
-	return strings.Replace(resource.CheckAddress(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
+	return strings.Replace(validate.Address(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
 }
 
 // checkTwice reports what stands a second time. What is empty is told elsewhere.

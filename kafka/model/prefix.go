@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // prefixed is the configuration of a filter that keeps a cluster's names under
@@ -45,7 +46,7 @@ type prefixOf struct {
 }
 
 // checkPrefix compares the prefix with those of the physical cluster's others.
-func (c *VirtualCluster) checkPrefix(v *resource.View) {
+func (c *VirtualCluster) checkPrefix(v *validate.View) {
 	own, path := c.namePrefix()
 	if own == "" {
 		return
@@ -74,7 +75,7 @@ func (c *VirtualCluster) checkPrefix(v *resource.View) {
 
 // checkPair reports what is wrong with a prefix beside another one, of which one
 // begins with the other; false: nothing more needs to be said.
-func (c *VirtualCluster) checkPair(v *resource.View, path, own string, x *prefixOf) bool {
+func (c *VirtualCluster) checkPair(v *validate.View, path, own string, x *prefixOf) bool {
 	who := x.owner.String()
 	switch {
 	case x.prefix == own:
@@ -100,7 +101,7 @@ func (c *VirtualCluster) checkPair(v *resource.View, path, own string, x *prefix
 
 // metBefore reports whether two prefixes stood beside each other before the
 // change: nodes of older versions took such pairs.
-func (c *VirtualCluster) metBefore(v *resource.View, own string, x *prefixOf) bool {
+func (c *VirtualCluster) metBefore(v *validate.View, own string, x *prefixOf) bool {
 	had := func(k resource.Key, prefix string) bool {
 		o, ok := v.Before(k)
 		was, is := o.Spec.(*VirtualCluster)
@@ -115,7 +116,7 @@ func (c *VirtualCluster) metBefore(v *resource.View, own string, x *prefixOf) bo
 
 // prefixesOn lists the prefixes on a physical cluster, sorted by what they are
 // compared by.
-func prefixesOn(v *resource.View, physical resource.Key) []prefixOf {
+func prefixesOn(v *validate.View, physical resource.Key) []prefixOf {
 	var all []prefixOf
 	for o := range v.Users(physical) {
 		if c, ok := o.Spec.(*VirtualCluster); ok {

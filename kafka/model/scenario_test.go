@@ -11,6 +11,8 @@ import (
 
 	"penstock/internal/testkit/scenario"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // TestScenarios runs the scenarios in testdata/scenarios. Commands:
@@ -29,12 +31,12 @@ func TestScenarios(t *testing.T) {
 // world is a model with the set that its resources come from.
 type world struct {
 	t     testing.TB
-	set   *resource.Set
+	set   *validate.Set
 	model *Model
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, set: new(resource.Set), model: New(Config{Bind: "127.0.0.1", Types: testTypes()})}
+	w := &world{t: t, set: new(validate.Set), model: New(Config{Bind: "127.0.0.1", Types: testTypes()})}
 	w.set = w.set.Next(puts(certificates()))
 	return w
 }
@@ -77,7 +79,7 @@ func (w *world) do(_ *testing.T, d *datadriven.TestData) string {
 }
 
 func (w *world) apply(text string) string {
-	objects, faults := resource.Decode("", []byte(text), testKinds())
+	objects, faults := codec.Decode("", []byte(text), testKinds())
 	if len(faults) > 0 {
 		return faults.Error()
 	}

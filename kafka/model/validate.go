@@ -8,6 +8,7 @@ import (
 
 	"penstock/routing/hostname"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // maxPorts bounds the ports of one cluster.
@@ -15,8 +16,8 @@ const maxPorts = 1000
 
 // Validate reports the faults of a virtual cluster alone.
 func (c *VirtualCluster) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(c, fault)
-	resource.CheckRef("physicalClusterRef", c.PhysicalClusterRef, fault)
+	validate.Fields(c, fault)
+	validate.Ref("physicalClusterRef", c.PhysicalClusterRef, fault)
 	if c.TLS != nil {
 		c.TLS.validate(fault)
 	}
@@ -37,13 +38,13 @@ func (c *VirtualCluster) Validate(fault func(path, message string, value any)) {
 
 func (t *VirtualTLS) validate(fault func(path, message string, value any)) {
 	if t.CertificateRef != "" {
-		resource.CheckRef("tls.certificateRef", t.CertificateRef, fault)
+		validate.Ref("tls.certificateRef", t.CertificateRef, fault)
 	}
 	if a := t.ClientAuth; a != nil && a.Mode != "none" {
 		if a.CA == "" {
 			fault("tls.clientAuth.ca", "is required: the certificates that clients' own are verified by", nil)
 		} else {
-			resource.CheckCA("tls.clientAuth.ca", a.CA, fault)
+			validate.CA("tls.clientAuth.ca", a.CA, fault)
 		}
 	}
 }
@@ -53,10 +54,10 @@ func (c *VirtualCluster) validateList(fault func(path, message string, value any
 	names, physical, advertised := map[string]string{}, map[string]string{}, map[string]string{}
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("brokers", i)
-		resource.CheckRef(at+".name", b.Name, fault)
+		validate.Ref(at+".name", b.Name, fault)
 		checkTwice(names, at+".name", b.Name, b.Name, fault)
-		resource.CheckRef(at+".endpointRef", b.EndpointRef, fault)
-		resource.CheckRef(at+".physicalBrokerRef", b.PhysicalBrokerRef, fault)
+		validate.Ref(at+".endpointRef", b.EndpointRef, fault)
+		validate.Ref(at+".physicalBrokerRef", b.PhysicalBrokerRef, fault)
 		if first, twice := physical[b.PhysicalBrokerRef]; twice && b.PhysicalBrokerRef != "" {
 			fault(at+".physicalBrokerRef", "stands twice, before at spec."+first+
 				": each virtual broker is for a physical one of its own", b.PhysicalBrokerRef)
@@ -77,7 +78,7 @@ func (c *VirtualCluster) validateList(fault func(path, message string, value any
 			checkTwice(advertised, at+".advertise", strings.ToLower(b.Advertise), b.Advertise, fault)
 		}
 		if b.TLS != nil {
-			resource.CheckRef(at+".tls.certificateRef", b.TLS.CertificateRef, fault)
+			validate.Ref(at+".tls.certificateRef", b.TLS.CertificateRef, fault)
 		}
 	}
 }
@@ -111,7 +112,7 @@ func (c *VirtualCluster) validateDiscover(d *Discover, fault func(path, message 
 }
 
 func (d *Discover) validateNames(at string, fault func(path, message string, value any)) {
-	resource.CheckRef(at+".endpointRef", d.EndpointRef, fault)
+	validate.Ref(at+".endpointRef", d.EndpointRef, fault)
 	bootstrap, err := hostname.ParseName(d.Bootstrap)
 	switch {
 	case d.Bootstrap == "":
@@ -138,7 +139,7 @@ func (d *Discover) validatePorts(at string, fault func(path, message string, val
 		}
 	}
 	if d.Advertise != "" {
-		if message := resource.CheckHost(d.Advertise); message != "" {
+		if message := validate.Host(d.Advertise); message != "" {
 			fault(at+".advertise", message, d.Advertise)
 		}
 	} else if d.Address != "" && resource.AnyHost(d.Address) {

@@ -11,6 +11,7 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // TestChangeIsCheckedAgainstAbandonedPendingChange: a writer whose context ends
@@ -22,7 +23,7 @@ func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- c.Follow(ctx, func(*resource.Set, []resource.Change) error {
+		done <- c.Follow(ctx, func(*validate.Set, []resource.Change) error {
 			acting <- struct{}{}
 			<-gate
 			return nil

@@ -14,6 +14,8 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,7 +49,7 @@ func newFixtureOf(t *testing.T, s *store.Memory, kinds []resource.Kind) *fixture
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- f.Follow(ctx, func(_ *resource.Set, changes []resource.Change) error {
+		done <- f.Follow(ctx, func(_ *validate.Set, changes []resource.Change) error {
 			keys := make([]resource.Key, len(changes))
 			for i := range changes {
 				keys[i] = changes[i].Key
@@ -67,7 +69,7 @@ func newFixtureOf(t *testing.T, s *store.Memory, kinds []resource.Kind) *fixture
 
 func objects(t testing.TB, text string) []resource.Object {
 	t.Helper()
-	list, faults := resource.Decode("test.yaml", []byte(text), resource.RoutingKinds())
+	list, faults := codec.Decode("test.yaml", []byte(text), resource.RoutingKinds())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -225,7 +227,7 @@ func TestStoredResourcesAreInForceAfterStart(t *testing.T) {
 	for i := range 300 {
 		o := objects(t, fmt.Sprintf("kind: Service\nname: s%d\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}", i))[0]
 		if _, err := s.Commit(t.Context(), &store.Batch{
-			Ops: []store.Op{{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)}},
+			Ops: []store.Op{{Key: store.Key(o.Key), Value: codec.EncodeWithSecrets(o)}},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +258,7 @@ func TestUndecodableEntryStopsFollow(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
+	err := c.Follow(ctx, func(*validate.Set, []resource.Change) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "Future/x") {
 		t.Errorf("Follow: %v", err)
 	}

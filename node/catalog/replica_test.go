@@ -12,6 +12,7 @@ import (
 	"penstock/consensus/store"
 	"penstock/internal/testkit"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // loneStream is the network of a single server.
@@ -50,7 +51,7 @@ func TestCatalogOnTheReplicatedStore(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
+			_ = c.Follow(ctx, func(*validate.Set, []resource.Change) error { return nil })
 		}()
 		do(c)
 		cancel()

@@ -7,6 +7,7 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // canary returns a service and a route to it; rollout is the route's field of
@@ -64,7 +65,7 @@ func newRolloutFixture(t *testing.T) *rolloutFixture {
 	t.Helper()
 	w := &rolloutFixture{store: store.NewMemory(store.Limits{}), applied: map[resource.Key][]resource.Change{}}
 	w.Catalog = New(Config{Store: w.store, Kinds: append(resource.RoutingKinds(), resource.RolloutKind())})
-	startFollow(t, w.Catalog, func(_ *resource.Set, changes []resource.Change) {
+	startFollow(t, w.Catalog, func(_ *validate.Set, changes []resource.Change) {
 		for i := range changes {
 			w.applied[changes[i].Key] = changes
 		}

@@ -47,7 +47,7 @@ func (x *xor) Open(aad, sealed []byte) ([]byte, error) {
 func certificate(t testing.TB, name, pair string) resource.Object {
 	t.Helper()
 	read := func(file string) string {
-		data, err := os.ReadFile("../../routing/resource/testdata/pem/" + file)
+		data, err := os.ReadFile("../../routing/resource/codec/testdata/pem/" + file)
 		if err != nil {
 			t.Fatal(err)
 		}

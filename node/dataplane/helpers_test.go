@@ -15,6 +15,7 @@ import (
 	"penstock/node/kinds"
 	"penstock/node/nodetest"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 // testPlane is a running data plane with its current resources.
 type testPlane struct {
 	*Dataplane
-	set   *resource.Set
+	set   *validate.Set
 	lines *testkit.Log // the access log
 	over  sync.Once
 }
@@ -37,7 +38,7 @@ func (p *testPlane) halt() { p.over.Do(p.Shutdown) }
 // the test.
 func start(t testing.TB, resources string, change ...func(*Config)) *testPlane {
 	t.Helper()
-	p := &testPlane{set: new(resource.Set), lines: &testkit.Log{}}
+	p := &testPlane{set: new(validate.Set), lines: &testkit.Log{}}
 	access := accesslog.New(accesslog.Config{Out: p.lines})
 	cfg := Config{
 		Log: slog.New(slog.DiscardHandler), Bind: "127.0.0.1", Loops: 2, MaxRequests: 16384,

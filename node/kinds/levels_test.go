@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"penstock/node/cluster/record"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Fields that the previous release does not support require a level of their own.
@@ -18,7 +18,7 @@ func TestHTTPFieldsRequireFeatureLevel(t *testing.T) {
 		fmt.Sprintf(service, ""): 0, fmt.Sprintf(service, ", http: {timeout: 1s}"): record.LevelPolicies,
 		fmt.Sprintf(service, ", http: {upgrades: [websocket]}"): record.LevelRequests,
 	} {
-		objects, faults := resource.Decode("test.yaml", []byte(text), All())
+		objects, faults := codec.Decode("test.yaml", []byte(text), All())
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}

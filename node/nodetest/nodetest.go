@@ -15,12 +15,13 @@ import (
 	"penstock/internal/testkit"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Objects decodes the resources of a text.
 func Objects(t testing.TB, text string) []resource.Object {
 	t.Helper()
-	list, faults := resource.Decode("test.yaml", []byte(text), kinds.All())
+	list, faults := codec.Decode("test.yaml", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

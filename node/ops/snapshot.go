@@ -15,7 +15,7 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/catalog"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // A snapshot is a file of package consensus with all resources. Their secrets are
@@ -49,7 +49,7 @@ func (q *reader) exported() (store.Snapshot, error) {
 	set, _ := q.catalog.InForce()
 	b := store.Batch{Note: store.Note{What: "snapshot"}}
 	for o := range set.All("") {
-		b.Ops = append(b.Ops, store.Op{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+		b.Ops = append(b.Ops, store.Op{Key: store.Key(o.Key), Value: codec.EncodeWithSecrets(o)})
 	}
 	view, _, err := store.Snapshot{}.Apply(1, &b, store.Limits{})
 	return view, err

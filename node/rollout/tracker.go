@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // kindRoute is the kind of the resources that may have a rollout.
@@ -144,6 +145,6 @@ func StateDigest(s *State) string {
 	if s == nil {
 		return ""
 	}
-	sum := sha256.Sum256(resource.EncodeWithSecrets(resource.Object{Spec: s}))
+	sum := sha256.Sum256(codec.EncodeWithSecrets(resource.Object{Spec: s}))
 	return hex.EncodeToString(sum[:8])
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 	"penstock/routing/urlpath"
 )
 
@@ -29,7 +30,7 @@ func ruled(kind, value, replacement string) *resource.MeshHTTPRoute {
 
 func valid(r *resource.MeshHTTPRoute) bool {
 	ok := true
-	r.Validate(func(string, string, any) { ok = false })
+	validate.Spec(r, func(string, string, any) { ok = false })
 	return ok
 }
 

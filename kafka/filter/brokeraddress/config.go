@@ -9,6 +9,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // maxMapping bounds the brokers that are mapped by hand.
@@ -41,7 +42,7 @@ func canonical(host string, port int32) endpoint {
 	return endpoint{strings.ToLower(strings.TrimSuffix(host, ".")), port}
 }
 
-// parse reads host:port. Resource.CheckAddress has said that it is one.
+// parse reads host:port. validate.Address has said that it is one.
 func parse(address string) endpoint {
 	host, text, _ := resource.SplitAddress(address)
 	port, _ := strconv.ParseUint(text, 10, 16)
@@ -50,7 +51,7 @@ func parse(address string) endpoint {
 
 // Validate implements filter.Config.
 func (c *Config) Validate(report func(path, message string, value any)) {
-	resource.CheckFields(c, report)
+	validate.Fields(c, report)
 	if n := len(c.BrokerAddressMapping); n > maxMapping {
 		report("brokerAddressMapping", "must have at most "+strconv.Itoa(maxMapping)+" brokers", n)
 		return
@@ -86,7 +87,7 @@ func check(address string) string {
 	if strings.HasPrefix(address, "unix:") {
 		return "must be host:port or [v6]:port"
 	}
-	return strings.Replace(resource.CheckAddress(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
+	return strings.Replace(validate.Address(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
 }
 
 // Provision implements filter.Config.

@@ -26,7 +26,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/kafka/wire"
-	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Type returns the type of this filter.
@@ -43,7 +43,7 @@ type Config struct {
 
 // Validate implements filter.Config.
 func (c *Config) Validate(report func(path, message string, value any)) {
-	resource.CheckFields(c, report)
+	validate.Fields(c, report)
 }
 
 // Provision implements filter.Config.
