@@ -77,7 +77,7 @@ func (c *VirtualCluster) CheckInSet(v *resource.View) {
 		}
 		name := strings.Replace(own.Name, hostname.Placeholder, "0", 1)
 		if certificate := c.certificateOf(own.Path); name != "" && !v.CertificateCovers(certificate, name) {
-			v.Warn(own.Path, "the Certificate "+certificate+" is not for this name: clients that look will refuse it", own.Name)
+			v.Warn(own.Path, "the Certificate "+certificate+" does not cover this name: clients that verify it will refuse the connection", own.Name)
 		}
 	}
 }
@@ -101,13 +101,13 @@ func meets(own, rival string) string {
 	suffix, wild := strings.CutPrefix(own, "*")
 	switch {
 	case own == rival:
-		return "stands twice on the endpoint, before at"
+		return "duplicate on the endpoint, first at"
 	case wild && strings.HasSuffix(rival, suffix) || numbered(own) && !numbered(rival) && !strings.HasPrefix(rival, "*."):
-		return "takes the name " + rival + ", which is of"
+		return "also matches the name " + rival + " of"
 	case numbered(own) && numbered(rival):
-		return "has names in common with " + rival + ", which is of"
+		return "overlaps with " + rival + " of"
 	}
-	return "is a name of " + rival + ", which is of"
+	return "is also matched by " + rival + " of"
 }
 
 // listenerOf returns a kafka listener, or nil.
@@ -130,7 +130,7 @@ func (c *VirtualCluster) checkPhysical(v *resource.View) {
 		return // a reference to nothing is told by the set
 	}
 	if len(physical.Bootstrap) > 0 {
-		v.Fault("spec.brokers", "are listed, and those of "+o.String()+" are not: use discover, or list them there", nil)
+		v.Fault("spec.brokers", "are listed, but "+o.String()+" has only bootstrap: use discover, or list its brokers there", nil)
 		return
 	}
 	missing := make(map[string]bool, len(physical.Brokers))
@@ -162,7 +162,8 @@ func (c *VirtualCluster) checkPhysical(v *resource.View) {
 		if more := len(left) - most; more > 0 {
 			text += fmt.Sprintf(" and %d more", more)
 		}
-		v.Fault("spec.brokers", "has no virtual broker for "+text+" of "+o.String()+": clients could not reach what it leads", nil)
+		message := "has no virtual broker for " + text + " of " + o.String() + ": clients could not reach the partitions that they lead"
+		v.Fault("spec.brokers", message, nil)
 	}
 }
 
@@ -178,10 +179,10 @@ func (c *VirtualCluster) checkEndpoints(v *resource.View) {
 		}
 		if l.TLS != nil {
 			if b.SNIMatchAddress == "" {
-				v.Fault(at+".sniMatchAddress", "is required: the endpoint has TLS, and the server name picks the broker", nil)
+				v.Fault(at+".sniMatchAddress", "is required: on an endpoint with TLS the server name selects the broker", nil)
 			}
 			if b.TLS == nil && (c.TLS == nil || c.TLS.CertificateRef == "") {
-				v.Fault(at+".tls", "is required, here or for the cluster: the endpoint has TLS, and there is no certificate for it", nil)
+				v.Fault(at+".tls", "is required, here or in spec.tls: an endpoint with TLS needs a certificate", nil)
 			}
 		} else {
 			c.checkPlain(v, b, at)
@@ -203,10 +204,10 @@ func (c *VirtualCluster) checkEndpoints(v *resource.View) {
 		v.Fault(at+".endpointRef", "must name a listener with tls: {}: without TLS there is no server name", d.EndpointRef)
 		return
 	case c.TLS == nil || c.TLS.CertificateRef == "":
-		v.Fault("spec.tls", "is required: the endpoint has TLS, and there is no certificate for it", nil)
+		v.Fault("spec.tls", "is required: an endpoint with TLS needs a certificate", nil)
 	}
 	if portOf(l.Address) == 0 && d.AdvertisePort == 0 {
-		v.Fault(at+".advertisePort", "is required: the endpoint's port is not known", l.Address)
+		v.Fault(at+".advertisePort", "is required: the endpoint's port is unknown", l.Address)
 	}
 }
 
@@ -243,14 +244,14 @@ func (c *VirtualCluster) checkEndpoint(v *resource.View, name, path string) *res
 // checkPlain reports what an endpoint without TLS cannot tell apart.
 func (c *VirtualCluster) checkPlain(v *resource.View, b *VirtualBroker, at string) {
 	if b.SNIMatchAddress != "" {
-		v.Fault(at+".sniMatchAddress", "is for endpoints with TLS: "+b.EndpointRef+" has no server names", b.SNIMatchAddress)
+		v.Fault(at+".sniMatchAddress", "works only on endpoints with TLS; "+b.EndpointRef+" has no TLS", b.SNIMatchAddress)
 	}
 	for _, own := range v.OwnClaims() {
 		if own.Path != at+".endpointRef" && own.Path != at+".sniMatchAddress" {
 			continue
 		}
 		for rival := range v.OtherClaims(own) {
-			v.Fault(at+".endpointRef", "has no TLS and so is for one broker, and that is "+rival.String(), b.EndpointRef)
+			v.Fault(at+".endpointRef", "has no TLS, so it can serve only one broker; it already serves "+rival.String(), b.EndpointRef)
 			return
 		}
 	}
@@ -261,13 +262,13 @@ func (c *VirtualCluster) checkAdvertised(v *resource.View, b *VirtualBroker, l *
 	address := b.advertised(l)
 	if address == "" {
 		if l.TLS == nil || b.SNIMatchAddress != "" {
-			v.Fault(at+".advertise", "is required: what clients connect to does not follow from the address of the endpoint", l.Address)
+			v.Fault(at+".advertise", "is required: the endpoint's address does not say where clients connect", l.Address)
 		}
 		return
 	}
 	if first, twice := shown[strings.ToLower(address)]; twice {
 		if b.Advertise == "" || !strings.HasSuffix(first, ".advertise") { // else told by Validate
-			v.Fault(at+".advertise", "sends two brokers to one address, before at "+first, address)
+			v.Fault(at+".advertise", "duplicate address, first at "+first, address)
 		}
 		return
 	}

@@ -250,13 +250,13 @@ func (c *compiler) edit(name string) *listenerEdit {
 	return e
 }
 
-var errTaken = errors.New("another broker has this name or endpoint")
+var errTaken = errors.New("the name or endpoint is already in use")
 
 // put takes an entry in; name "" is for listeners without TLS.
 func (e *listenerEdit) put(name string, x *entry) error {
 	old, taken := e.get(name)
 	if taken && old.cluster.life != x.cluster.life {
-		return fmt.Errorf("%w: it is of %s", errTaken, old.cluster.Name())
+		return fmt.Errorf("%w by %s", errTaken, old.cluster.Name())
 	}
 	if taken {
 		return errTaken

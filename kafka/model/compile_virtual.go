@@ -87,7 +87,7 @@ func (c *VirtualCluster) needs() []string {
 func (c *compiler) build(v, old *Virtual) error {
 	physical, ok := c.physical.Get(v.raw.PhysicalClusterRef)
 	if !ok {
-		return fmt.Errorf("there is no PhysicalCluster %s", v.raw.PhysicalClusterRef)
+		return fmt.Errorf("PhysicalCluster %s does not exist", v.raw.PhysicalClusterRef)
 	}
 	v.physical = physical
 	var err error
@@ -120,7 +120,7 @@ func (c *compiler) buildList(v *Virtual) error {
 		v.brokers = append(v.brokers, broker)
 		l, ok := c.listeners.Get(b.EndpointRef)
 		if !ok {
-			return fmt.Errorf("there is no kafka Listener %s", b.EndpointRef)
+			return fmt.Errorf("kafka Listener %s does not exist", b.EndpointRef)
 		}
 		name := ""
 		if l.spec.TLS != nil {
@@ -145,9 +145,9 @@ func (c *compiler) buildNames(v *Virtual, d *Discover) error {
 	l, ok := c.listeners.Get(d.EndpointRef)
 	switch {
 	case !ok:
-		return fmt.Errorf("there is no kafka Listener %s", d.EndpointRef)
+		return fmt.Errorf("kafka Listener %s does not exist", d.EndpointRef)
 	case l.spec.TLS == nil:
-		return fmt.Errorf("the Listener %s has no TLS", d.EndpointRef)
+		return fmt.Errorf("Listener %s has no TLS", d.EndpointRef)
 	}
 	pattern, err := hostname.ParseNumbered(d.SNIPattern)
 	if err != nil {
@@ -173,10 +173,10 @@ func (c *compiler) buildNames(v *Virtual, d *Discover) error {
 func (c *compiler) lead(v *Virtual, listener, name string, b *Broker) error {
 	e := c.edit(listener)
 	if e == nil {
-		return fmt.Errorf("there is no kafka Listener %s", listener)
+		return fmt.Errorf("kafka Listener %s does not exist", listener)
 	}
 	if err := e.put(name, &entry{v, b}); err != nil {
-		return fmt.Errorf("%s at %s: %w", nameOr(name, "what comes"), listener, err)
+		return fmt.Errorf("%s at %s: %w", nameOr(name, "any connection"), listener, err)
 	}
 	v.places = append(v.places, place{listener: listener, name: name})
 	return nil
@@ -236,7 +236,7 @@ func (c *compiler) wantedChain(v *Virtual) ([]wanted, error) {
 		for i := range filters {
 			t := c.types.find(filters[i].Type)
 			if t == nil {
-				return fmt.Errorf("there is no filter %s", filters[i].Type)
+				return fmt.Errorf("unknown filter %s", filters[i].Type)
 			}
 			has[t.Name] = true
 			named = append(named, wanted{t, filters[i].Config, physical, false})

@@ -20,20 +20,20 @@ func (r *release) virtualCluster(n *yaml.Node, path string) {
 	given := r.text(v["name"], n, path+".name")
 	name := strings.ToLower(given) // Kroxylicious tells no case apart
 	for _, left := range []struct{ field, instead string }{
-		{"logNetwork", "--log-level and `penstock explain` show what becomes of a connection"},
-		{"logFrames", "metrics tell requests by API; frames are not logged"},
-		{"subjectBuilder", "no filter here asks who a client is"},
-		{"topicNameCache", "names of topics are kept as they are needed"},
+		{"logNetwork", "use --log-level and `penstock explain` to follow connections"},
+		{"logFrames", "frames are not logged; metrics count requests by API"},
+		{"subjectBuilder", "no filter uses the client's identity"},
+		{"topicNameCache", "topic names are cached as needed"},
 	} {
 		if at := v[left.field]; at != nil && (at.Kind != yaml.ScalarNode || r.flag(at, path+"."+left.field)) {
-			r.warn(at, path+"."+left.field, "is left out: "+left.instead, nil)
+			r.warn(at, path+"."+left.field, "is ignored: "+left.instead, nil)
 		}
 	}
 	physical, servers := r.target(n, path, name, v)
 	filters, prefix := r.chain(v, path, given)
 	r.tenants(n, path, servers, prefix, name)
 	if v["gateways"] == nil || len(v["gateways"].Content) == 0 {
-		r.Fault(n, path+".gateways", "is required: where clients connect", nil)
+		r.Fault(n, path+".gateways", "is required: a list with at least one gateway for clients", nil)
 		return
 	}
 	first := true
@@ -70,7 +70,7 @@ func (r *release) target(n *yaml.Node, path, name string, v map[string]*yaml.Nod
 	inline, named := v["targetCluster"], v["target"]
 	switch {
 	case inline != nil && named != nil:
-		r.Fault(named, path+".target", "stands beside targetCluster: give one of them", nil)
+		r.Fault(named, path+".target", "conflicts with targetCluster: give only one of them", nil)
 	case inline != nil:
 		t := r.fields(inline, path+".targetCluster", "bootstrapServers", "tls", "bootstrapServerSelection", "connectTimeout")
 		if servers = r.physicalCluster(inline, path+".targetCluster", name, t); servers != "" {
@@ -79,7 +79,7 @@ func (r *release) target(n *yaml.Node, path, name string, v map[string]*yaml.Nod
 	case named != nil:
 		t := r.fields(named, path+".target", "cluster", "router")
 		if at := t["router"]; at != nil {
-			r.Fault(at, path+".target.router", noCounterpart+"a virtual cluster stands for one cluster; write cluster", at.Value)
+			r.Fault(at, path+".target.router", noCounterpart+"a virtual cluster has one physical cluster; use target.cluster", at.Value)
 			return nil, ""
 		}
 		if cluster := r.text(t["cluster"], named, path+".target.cluster"); cluster != "" && !r.broken[cluster] {
@@ -99,12 +99,12 @@ func (r *release) gateway(n *yaml.Node, path, name, cluster string, spec documen
 	brokers, discover := document.NewMapping(n), document.NewMapping(n)
 	switch {
 	case (ports == nil) == (names == nil):
-		r.Fault(n, path, "must have one of portIdentifiesNode and sniHostIdentifiesNode", nil)
+		r.Fault(n, path, "must have either portIdentifiesNode or sniHostIdentifiesNode", nil)
 	case ports != nil:
 		r.byPort(ports, path+".portIdentifiesNode", discover)
 	default:
 		if v["tls"] == nil {
-			r.Fault(n, path+".tls", "is required beside sniHostIdentifiesNode: without TLS there is no server name", nil)
+			r.Fault(n, path+".tls", "is required with sniHostIdentifiesNode: without TLS there is no server name", nil)
 		}
 		r.byName(names, path+".sniHostIdentifiesNode", cluster, discover)
 	}
@@ -121,7 +121,7 @@ func (r *release) byPort(n *yaml.Node, path string, d document.Mapping) {
 	v := r.fields(n, path, "bootstrapAddress", "advertisedBrokerAddressPattern", "nodeStartPort", "nodeIdRanges")
 	if r.proxied != nil {
 		r.Fault(r.proxied, "proxyProtocol.mode", noCounterpart+
-			"only gateways with sniHostIdentifiesNode take a PROXY header, and "+path+" is none", r.proxied.Value)
+			"only gateways with sniHostIdentifiesNode support the PROXY protocol, not "+path, r.proxied.Value)
 	}
 	text := r.text(v["bootstrapAddress"], n, path+".bootstrapAddress")
 	if text == "" {
@@ -135,8 +135,8 @@ func (r *release) byPort(n *yaml.Node, path string, d document.Mapping) {
 	advertised := document.Text(v["bootstrapAddress"], host)
 	if at := v["advertisedBrokerAddressPattern"]; at != nil {
 		if strings.Contains(at.Value, hostname.Placeholder) {
-			r.Fault(at, path+".advertisedBrokerAddressPattern", noCounterpart+"brokers at ports of their own share one host; leave "+
-				hostname.Placeholder+" out, or use sniHostIdentifiesNode", at.Value)
+			r.Fault(at, path+".advertisedBrokerAddressPattern", noCounterpart+"brokers by port share one host; remove "+
+				hostname.Placeholder+", or use sniHostIdentifiesNode", at.Value)
 			return
 		}
 		advertised = at
@@ -197,10 +197,10 @@ func (r *release) nodeIDs(parent, n *yaml.Node, path string) (first, last int) {
 	for i := 1; i < len(all); i++ {
 		switch last := all[i-1].end; {
 		case all[i].start <= last:
-			r.Fault(all[i].at, all[i].path, "has node ids of another range", all[i].start)
+			r.Fault(all[i].at, all[i].path, "overlaps with another range", all[i].start)
 			return 0, -1
 		case all[i].start > last+1:
-			r.Fault(all[i].at, all[i].path, noCounterpart+"ports are for node ids without a gap; give one range with start "+
+			r.Fault(all[i].at, all[i].path, noCounterpart+"ports belong to consecutive node ids; give one range with start "+
 				strconv.Itoa(all[0].start)+" and end "+strconv.Itoa(all[len(all)-1].end)+
 				", which moves the ports of later brokers, or use sniHostIdentifiesNode", all[i].start)
 			return 0, -1
@@ -265,7 +265,7 @@ func (r *release) filterDefinition(n *yaml.Node, path string) {
 		return
 	}
 	if r.filters[name] != nil {
-		r.Fault(v["name"], path+".name", "stands twice", name)
+		r.Fault(v["name"], path+".name", "duplicate", name)
 		return
 	}
 	d := &filterDefinition{node: v["type"], path: path + ".type", conf: v["config"]}
@@ -282,21 +282,21 @@ func (r *release) filterDefinition(n *yaml.Node, path string) {
 	case "ApiVersions", "BrokerAddress", "TopicMetrics":
 		d.kind = kind
 	case "ProtocolLogger", "ProtocolLogging":
-		r.warn(d.node, d.path, "is left out: frames are not logged, and metrics tell requests by API", kind)
+		r.warn(d.node, d.path, "is ignored: frames are not logged; metrics count requests by API", kind)
 	default:
-		without := cmp.Or(lost[kind], "without it clients could do or read something else")
-		r.Fault(d.node, d.path, noCounterpart+without+". To do so, remove the filter and what names it", kind)
+		without := cmp.Or(lost[kind], "without it clients could see or do something different")
+		r.Fault(d.node, d.path, noCounterpart+without+". To accept that, remove the filter and all references to it", kind)
 	}
 }
 
 // lost says of filters that have no counterpart what would be without them.
 var lost = map[string]string{
 	"RecordEncryption":      "without it records would be stored in the clear",
-	"RecordValidation":      "without it any record would be stored",
+	"RecordValidation":      "without it invalid records would be stored",
 	"Authorization":         "without it only the brokers' own ACLs decide; write the rules there",
 	"OauthBearerValidation": "without it only the brokers check tokens",
-	"SaslInspection":        "without it any mechanism of the brokers is let through",
-	"EntityIsolation":       "without it clients would share what it keeps apart; MultiTenant keeps tenants apart",
+	"SaslInspection":        "without it clients may use any mechanism of the brokers",
+	"EntityIsolation":       "without it clients would share the entities that it isolates; MultiTenant isolates tenants",
 }
 
 // names returns the filters of a list of names.
@@ -304,7 +304,7 @@ func (r *release) names(n *yaml.Node, path string) (all []*filterDefinition) {
 	r.each(n, path, func(item *yaml.Node, at string) {
 		d := r.filters[item.Value]
 		if d == nil || item.Kind != yaml.ScalarNode {
-			r.Fault(item, at, "there is no such filter in filterDefinitions", item.Value)
+			r.Fault(item, at, "is not defined in filterDefinitions", item.Value)
 			return
 		}
 		d.used = true
@@ -352,9 +352,9 @@ func (r *release) tenants(n *yaml.Node, path, servers, prefix, cluster string) {
 	}
 	for _, other := range r.targets[servers] {
 		if other.prefix != prefix && (strings.HasPrefix(other.prefix, prefix) || strings.HasPrefix(prefix, other.prefix)) {
-			r.Fault(n, path+".name", "gives the prefix "+prefix+", and "+
-				resource.Key{Kind: KindVirtual, Name: other.cluster}.String()+" of the same bootstrap servers has "+other.prefix+
-				": one would see names of the other; rename one, or give MultiTenant a prefixResourceNameSeparator that no name has", cluster)
+			r.Fault(n, path+".name", "produces the prefix "+prefix+", but "+
+				resource.Key{Kind: KindVirtual, Name: other.cluster}.String()+" on the same bootstrap servers has "+other.prefix+
+				": one would see names of the other; rename one, or give MultiTenant a prefixResourceNameSeparator that no name contains", cluster)
 		}
 	}
 	r.targets[servers] = append(r.targets[servers], tenantOf{prefix, cluster})

@@ -109,8 +109,8 @@ spec:
   brokers: {discover: {endpointRef: edge, bootstrap: b.a.example.com, sniPattern: "$(nodeId).b.a.example.com"}}
 `), resource.Object{Key: resource.Key{Kind: kindCertificate, Name: "t1"}, Spec: &resource.Certificate{Cert: string(pem)}})
 	faults, warnings := resource.ValidateSet(objects)
-	want := "test.yaml:17: VirtualCluster/wrong spec.brokers.discover.sniPattern: the Certificate t1 is not for this name: " +
-		"clients that look will refuse it ($(nodeId).b.a.example.com)"
+	want := "test.yaml:17: VirtualCluster/wrong spec.brokers.discover.sniPattern: the Certificate t1 does not cover this name: " +
+		"clients that verify it will refuse the connection ($(nodeId).b.a.example.com)"
 	if len(faults) > 0 || len(warnings) != 1 || !strings.HasSuffix(warnings[0].Error(), strings.TrimPrefix(want, "test.yaml:17: ")) {
 		t.Errorf("faults %v, warnings %v", faults, warnings)
 	}

@@ -86,7 +86,7 @@ func (k *filterTypes) variant(name string) any {
 // validate reports what is wrong with a chain of filters.
 func (k *filterTypes) validate(path string, filters []Filter, fault func(path, message string, value any)) {
 	if len(filters) > maxFilters {
-		fault(path, fmt.Sprintf("has more filters than a cluster may have, %d", maxFilters), len(filters))
+		fault(path, fmt.Sprintf("has too many filters: the limit is %d", maxFilters), len(filters))
 	}
 	for i := range filters {
 		f, at := &filters[i], resource.Item(path, i)
@@ -97,7 +97,7 @@ func (k *filterTypes) validate(path string, filters []Filter, fault func(path, m
 			continue
 		case t == nil:
 			hint := resource.DidYouMean(f.Type, k.known())
-			fault(at+".type", "there is no such filter"+hint+"; known are "+strings.Join(k.known(), ", "), f.Type)
+			fault(at+".type", "unknown filter"+hint+"; known filters are "+strings.Join(k.known(), ", "), f.Type)
 			continue
 		}
 		config, _ := f.Config.(filter.Config)

@@ -48,7 +48,7 @@ func (c *mapping) Validate(fault func(path, message string, value any)) {
 	for _, from := range keys {
 		to := c.BrokerAddressMapping[from]
 		if before, twice := seen[to]; twice {
-			fault(`brokerAddressMapping["`+from+`"]`, "sends two brokers to one address, before "+before, to)
+			fault(`brokerAddressMapping["`+from+`"]`, "duplicate address, first at "+before, to)
 		}
 		seen[to] = from
 	}

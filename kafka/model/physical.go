@@ -134,9 +134,9 @@ func (p *PhysicalCluster) Validate(fault func(path, message string, value any)) 
 	resource.CheckFields(p, fault)
 	switch {
 	case len(p.Brokers) == 0 && len(p.Bootstrap) == 0:
-		fault("brokers", "is required, or bootstrap: where the cluster is", nil)
+		fault("brokers", "is required unless bootstrap is given", nil)
 	case len(p.Brokers) > 0 && len(p.Bootstrap) > 0:
-		fault("bootstrap", "stands beside brokers: give one of them", nil)
+		fault("bootstrap", "conflicts with brokers: give only one of them", nil)
 	}
 	checkCount("brokers", len(p.Brokers), fault)
 	checkCount("bootstrap", len(p.Bootstrap), fault)
@@ -216,7 +216,7 @@ func (t *PhysicalTLS) validate(path string, fault func(path, message string, val
 // checkBroker says what is wrong with the address of a broker.
 func checkBroker(address string) string {
 	if strings.HasPrefix(address, "unix:") {
-		return "must be host:port or [v6]:port: Kafka has no unix sockets"
+		return "must be host:port or [v6]:port: Kafka does not support unix sockets"
 	}
 	return strings.Replace(resource.CheckAddress(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
 }
@@ -227,7 +227,7 @@ func checkTwice(seen map[string]string, path, key, value string, fault func(path
 		return
 	}
 	if before, twice := seen[key]; twice {
-		fault(path, "stands twice, before at spec."+before, value)
+		fault(path, "duplicate, first at spec."+before, value)
 		return
 	}
 	seen[key] = path
@@ -235,7 +235,7 @@ func checkTwice(seen map[string]string, path, key, value string, fault func(path
 
 func checkCount(path string, n int, fault func(path, message string, value any)) {
 	if n > maxBrokers {
-		fault(path, "has more brokers than a cluster may have, 1000", n)
+		fault(path, "has too many brokers: the limit is 1000", n)
 	}
 }
 

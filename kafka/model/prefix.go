@@ -78,20 +78,22 @@ func (c *VirtualCluster) checkPair(v *resource.View, path, own string, x *prefix
 	who := x.owner.String()
 	switch {
 	case x.prefix == own:
-		v.Warn(path, "gives it all that is of "+who+" as well: the prefix is the same", own)
+		v.Warn(path, "is the same prefix as that of "+who+": both clusters see the same names", own)
 		return true
 	case strings.HasPrefix(x.prefix, own):
-		v.Fault(path, "begins the prefix "+x.prefix+" of "+who+" on the same physical cluster, whose names it would show", own)
+		v.Fault(path, "is the beginning of the prefix "+x.prefix+" of "+who+
+			" on the same physical cluster: names of that cluster would be visible in this one", own)
 		return false
 	case strings.HasPrefix(own, x.prefix):
-		v.Fault(path, "begins with the prefix "+x.prefix+" of "+who+" on the same physical cluster, which would show its names", own)
+		v.Fault(path, "begins with the prefix "+x.prefix+" of "+who+
+			" on the same physical cluster: names of this cluster would be visible in that one", own)
 		return false
 	}
-	message := "is too much like the prefix " + x.prefix + " of " + who +
-		" on the same physical cluster: Kafka takes \".\" and \"_\" in names of topics for the same, so that each could be refused " +
-		"a topic because the other has it"
+	message := "is too similar to the prefix " + x.prefix + " of " + who +
+		" on the same physical cluster: Kafka treats \".\" and \"_\" in topic names as equal, so a topic of one could block " +
+		"creating a topic of the other"
 	if c.metBefore(v, own, x) {
-		v.Warn(path, message+"; it stays because it was there before this was checked", own)
+		v.Warn(path, message+"; it is kept because it is older than this check", own)
 		return true
 	}
 	v.Fault(path, message, own)

@@ -45,7 +45,7 @@ func TestPrefixesThatKafkaTakesForTheSame(t *testing.T) {
 		}
 		return list
 	}
-	const like = "is too much like the prefix "
+	const like = "is too similar to the prefix "
 	if _, faults, _ := new(resource.Set).With(changes(collidingPair)); len(faults) != 2 || !strings.Contains(faults[0].Message, like) {
 		t.Errorf("a new pair: %v", faults)
 	}

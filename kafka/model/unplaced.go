@@ -62,7 +62,7 @@ func (u Unplaced) Why(v *Virtual) string {
 	if v.hides() {
 		return "hidden from clients: " + text
 	}
-	return "ends each connection that is told of it: " + text
+	return "connections that receive its address are closed: " + text
 }
 
 // lacks says what a broker without a virtual address does not have.
@@ -105,7 +105,7 @@ func (t *Table) WarnUnplaced(c *VirtualCluster) (path, message string, value any
 	}
 	means := "clients will not see it, and the partitions and groups that it leads will not be available to them"
 	if c.UnmappedBrokers == "fail" {
-		means = "connections of clients that are told of it will be closed (kafka_unmapped_broker)"
+		means = "connections that receive its address will be closed (kafka_unmapped_broker)"
 	}
 	return "spec.brokers.discover.brokerPorts", fmt.Sprintf("has no port for %s: %s", nodesText(list), means), d.BrokerPorts
 }
