@@ -75,7 +75,7 @@ func (w *watches) start(p *model.Physical) *discover.Watch {
 	}
 	started, err := discover.Start(cfg)
 	if err != nil {
-		w.log.Error("the brokers of a cluster cannot be looked up", "physicalCluster", p.Name(), "error", err)
+		w.log.Error("broker discovery could not start", "physicalCluster", p.Name(), "error", err)
 		return nil
 	}
 	return started

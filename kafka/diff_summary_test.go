@@ -34,7 +34,7 @@ func TestDiffSummaryOfVirtualClusters(t *testing.T) {
 	for want, list := range map[string][]resource.Change{
 		"t1: 0 connections are kept, settings":                   changes(oneBroker("127.0.0.1:1", "  maxInFlight: 7")),
 		"t1: new connections get the new filters; 0 connections": changes(oneBroker("127.0.0.1:1", "  filters: [{type: TopicMetrics}]\n")),
-		"the virtual cluster t2 takes new connections": changes(strings.ReplaceAll(oneBroker("127.0.0.1:1", ""),
+		"the virtual cluster t2 accepts new connections": changes(strings.ReplaceAll(oneBroker("127.0.0.1:1", ""),
 			"name: t1", "name: t2")),
 		"new connections to the virtual cluster t1 are closed; 0 con": {gone},
 	} {
@@ -71,13 +71,13 @@ spec:
 	}
 	const five = "the physical cluster other of 5 virtual clusters (o0, o1, o2 and 2 more): "
 	for want, list := range map[string][]resource.Change{
-		"Kafka: the physical cluster big of the virtual cluster t1: new connections reach the brokers by the new settings; 5 " +
+		"Kafka: the physical cluster big of the virtual cluster t1: new connections to brokers use the new settings; 5 " +
 			"connections are kept": physical("big",
 			`{brokers: [{name: a, address: "127.0.0.1:9"}]}`),
-		"Kafka: " + five + "new connections get the new filters; 1 connection is kept, with the new settings where each filter " +
-			"takes them, else as they began": physical("other",
+		"Kafka: " + five + "new connections get the new filters; 1 connection is kept, with the new filter " +
+			"settings if every filter accepts the change, otherwise with the old ones": physical("other",
 			`{bootstrap: ["127.0.0.1:2"], filters: [{type: TopicMetrics}]}`),
-		"Kafka: " + five + "new connections reach the brokers by the new settings; brokers are looked for by the new settings; 1 " +
+		"Kafka: " + five + "new connections to brokers use the new settings; broker discovery uses the new settings; 1 " +
 			"connection is kept": physical("other",
 			`{bootstrap: ["127.0.0.1:2"], connect: {timeout: 3s}, discovery: {interval: 1m}}`),
 		"": append(physical("idle", `{bootstrap: ["127.0.0.1:4"]}`), physical("new", `{bootstrap: ["127.0.0.1:5"]}`)...),

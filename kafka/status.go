@@ -116,7 +116,7 @@ func (r *Proxy) Explain(listener, serverName string, has bool) routing.Explanati
 	e := table.Explain(listener, serverName, has)
 	if v, ok := table.Virtual(e.Cluster); ok && e.Reason == routing.OK && len(e.Steps) > 0 {
 		if f := r.clusters.of(v.Life()).brokers.of(e.Broker).failure.Load(); f != nil {
-			e.Steps[len(e.Steps)-1].Result += fmt.Sprintf(", to which the last attempt failed %s ago: %v",
+			e.Steps[len(e.Steps)-1].Result += fmt.Sprintf("; the last attempt failed %s ago: %v",
 				time.Since(f.at).Round(time.Second), f.err)
 		}
 	}

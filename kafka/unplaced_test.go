@@ -162,6 +162,6 @@ func TestExplainTellsOfTheLastFailure(t *testing.T) {
 	}
 	refused(t, s.listen(nil, "one")["one"])
 	eventually(t, "the failure is told", func() bool {
-		return strings.Contains(last(), "connect to "+at+", to which the last attempt failed ") && strings.Contains(last(), "refused")
+		return strings.Contains(last(), "connect to "+at+"; the last attempt failed ") && strings.Contains(last(), "refused")
 	})
 }

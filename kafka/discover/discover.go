@@ -141,7 +141,7 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	case "SCRAM-SHA-512":
 		return scram.Auth{User: s.Username, Pass: s.Password}.AsSha512Mechanism(), nil
 	}
-	return nil, fmt.Errorf("discover: sasl mechanism %q: neither PLAIN, SCRAM-SHA-256 nor SCRAM-SHA-512", s.Mechanism)
+	return nil, fmt.Errorf("discover: unknown sasl mechanism %q: use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", s.Mechanism)
 }
 
 // Refresh asks for a request soon.
@@ -215,7 +215,7 @@ func (w *Watch) rest(ctx context.Context, pause time.Duration) bool {
 	return true
 }
 
-var errMany = errors.New("more brokers than any cluster has")
+var errMany = errors.New("too many brokers")
 
 // look asks once.
 func (w *Watch) look(ctx context.Context) error {
@@ -239,9 +239,9 @@ func (w *Watch) look(ctx context.Context) error {
 	}()
 	switch {
 	case err != nil && was.Err == nil:
-		w.cfg.Log.Warn("brokers cannot be looked up; those that are known are kept", "physicalCluster", w.cfg.Name, "error", err)
+		w.cfg.Log.Warn("broker discovery failed; the known brokers are kept", "physicalCluster", w.cfg.Name, "error", err)
 	case err == nil && was.Err != nil:
-		w.cfg.Log.Info("brokers can be looked up again", "physicalCluster", w.cfg.Name)
+		w.cfg.Log.Info("broker discovery works again", "physicalCluster", w.cfg.Name)
 	}
 	if err == nil && !slices.Equal(was.Brokers, brokers) {
 		w.cfg.Update(slices.Clone(brokers))
@@ -259,10 +259,10 @@ func (w *Watch) ask(ctx context.Context) ([]Broker, error) {
 	}
 	m, ok := answer.(*kmsg.MetadataResponse)
 	if !ok {
-		return nil, fmt.Errorf("a %T where metadata was expected", answer)
+		return nil, fmt.Errorf("got a %T instead of a response to Metadata", answer)
 	}
 	if len(m.Brokers) > MaxBrokers {
-		return nil, fmt.Errorf("%w: %d, over %d", errMany, len(m.Brokers), MaxBrokers)
+		return nil, fmt.Errorf("%w: %d, the limit is %d", errMany, len(m.Brokers), MaxBrokers)
 	}
 	brokers := make([]Broker, 0, len(m.Brokers))
 	for _, b := range m.Brokers {

@@ -65,7 +65,7 @@ func NewChain(filters []Filter) (*Chain, error) {
 			at, ok := known[w]
 			if !ok {
 				if len(c.interestSets) > 255 {
-					return nil, fmt.Errorf("%w: filters want more than 256 different things", ErrChain)
+					return nil, fmt.Errorf("%w: filters have more than 256 different sets of interests", ErrChain)
 				}
 				at = uint8(len(c.interestSets))
 				known[w] = at

@@ -12,9 +12,9 @@ import (
 // Errors of running a chain.
 var (
 	// ErrMisuse means that a filter did what its interface forbids.
-	ErrMisuse = errors.New("a filter broke the rules")
+	ErrMisuse = errors.New("filter broke the rules of the chain")
 	// ErrEnded is the error of Ask if the connection ends before the answer.
-	ErrEnded = errors.New("the connection ended")
+	ErrEnded = errors.New("connection ended")
 )
 
 // maxAsks is how often one message may be made to wait.
@@ -242,7 +242,7 @@ func (c *Call) answered() (on bool, _ error) {
 	back := c.msg.Direction == Response
 	c.msg, c.answer = NewAnswer(c.key, c.version, c.answer), nil
 	if c.msg.answer.GetVersion() != c.version || c.msg.answer.Key() != c.key {
-		return false, fmt.Errorf("%w: filter %d answered %s v%d by %s v%d", ErrMisuse, c.parts[c.at].filter+1,
+		return false, fmt.Errorf("%w: filter %d answered %s v%d with %s v%d", ErrMisuse, c.parts[c.at].filter+1,
 			wire.Name(c.key), c.version, wire.Name(c.msg.answer.Key()), c.msg.answer.GetVersion())
 	}
 	if back {
@@ -258,7 +258,7 @@ func (c *Call) answered() (on bool, _ error) {
 // ask sends the question on its way. The answer may be there when it returns.
 func (c *Call) ask() error {
 	if c.asks++; c.asks > maxAsks {
-		return fmt.Errorf("%w: more than %d questions about one message", ErrMisuse, maxAsks)
+		return fmt.Errorf("%w: more than %d requests of its own for one message", ErrMisuse, maxAsks)
 	}
 	p := &c.parts[c.at]
 	req := c.request
@@ -317,7 +317,7 @@ func (c *Call) acts(x *Exchange) bool {
 	if c.running && c.at >= 0 && c.at < len(c.parts) && x == &c.parts[c.at].x && c.fault == nil {
 		return true
 	}
-	c.fault = fmt.Errorf("%w: it acts when it is not its turn", ErrMisuse)
+	c.fault = fmt.Errorf("%w: called when it was not its turn", ErrMisuse)
 	return false
 }
 
@@ -326,7 +326,7 @@ func (c *Call) Answer(x *Exchange, resp kmsg.Response) {
 	if c.acts(x) {
 		c.answer = resp
 		if resp == nil {
-			c.fault = fmt.Errorf("%w: an answer that is none", ErrMisuse)
+			c.fault = fmt.Errorf("%w: answered with nil", ErrMisuse)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func (c *Call) Drop(x *Exchange) {
 	}
 	c.dropped = true
 	if !x.NoResponse || c.msg.Direction == Response {
-		c.fault = fmt.Errorf("%w: it drops what the client expects an answer to", ErrMisuse)
+		c.fault = fmt.Errorf("%w: dropped a message that the client needs an answer to", ErrMisuse)
 	}
 }
 
@@ -347,7 +347,7 @@ func (c *Call) Ask(x *Exchange, req kmsg.Request, then func(kmsg.Response, error
 	switch {
 	case !c.acts(x):
 	case c.then != nil || req == nil || then == nil:
-		c.fault = fmt.Errorf("%w: two questions at once, or none", ErrMisuse)
+		c.fault = fmt.Errorf("%w: asked two questions at once, or none", ErrMisuse)
 	default:
 		c.question = question{req, then}
 	}

@@ -85,7 +85,7 @@ func (m *Message) DecodeRequest() (kmsg.Request, error) {
 	}
 	r := kmsg.RequestForKey(m.Key)
 	if r == nil || m.Direction != Request {
-		return nil, fmt.Errorf("%w: api key %d is no known request", ErrMalformed, m.Key)
+		return nil, fmt.Errorf("%w: unknown api key %d of a request", ErrMalformed, m.Key)
 	}
 	r.SetVersion(m.Version)
 	if err := wire.Check(wire.Request, m.Key, m.Version, m.Body()); err != nil {
@@ -105,7 +105,7 @@ func (m *Message) DecodeResponse() (kmsg.Response, error) {
 	}
 	r := kmsg.ResponseForKey(m.Key)
 	if r == nil || m.Direction != Response {
-		return nil, fmt.Errorf("%w: api key %d is no known response", ErrMalformed, m.Key)
+		return nil, fmt.Errorf("%w: unknown api key %d of a response", ErrMalformed, m.Key)
 	}
 	r.SetVersion(m.Version)
 	if err := wire.Check(wire.Response, m.Key, m.Version, m.Body()); err != nil {

@@ -59,11 +59,11 @@ func (s *Session) responseHeader(p []byte) int {
 // turn checks that a response belongs to the i-th request.
 func (s *Session) turn(i int, correlation int32) error {
 	if s.inFlight.len() <= i || s.inFlight.at(i).answered {
-		return fmt.Errorf("%w: correlation id %d, and nothing was asked", errCorrelation, correlation)
+		return fmt.Errorf("%w: correlation id %d, but no request is in flight", errCorrelation, correlation)
 	}
 	switch f := s.inFlight.at(i); {
 	case f.sent == 0:
-		return fmt.Errorf("%w: %s v%d is answered before it was sent", errCorrelation, wire.Name(f.key), f.version)
+		return fmt.Errorf("%w: %s v%d was answered before it was sent", errCorrelation, wire.Name(f.key), f.version)
 	case f.correlation != correlation:
 		return fmt.Errorf("%w: correlation id %d, want %d of %s v%d", errCorrelation, correlation, f.correlation, wire.Name(f.key), f.version)
 	}

@@ -320,7 +320,7 @@ func (s *Session) walk(l *direction, p []byte) (n int) {
 	before := len(dst)
 	out, view, n, pass, err := l.walker.Next(dst, p)
 	if err == nil && n == 0 && pass == 0 && len(p) > 0 && !l.walker.Done() {
-		err = fmt.Errorf("%w: the walk stands still", wire.ErrMalformed)
+		err = fmt.Errorf("%w: the parser made no progress", wire.ErrMalformed)
 	}
 	if err == nil && !l.given && (len(out) > before || len(view) > 0 || pass > 0 || l.walker.Done()) {
 		err = l.announce(out)
@@ -342,7 +342,7 @@ func (l *direction) announce(header []byte) error {
 	growth, _ := l.walker.Growth()
 	size := int64(l.size) - 4 + int64(growth)
 	if size < 4 || size > 1<<31-1 {
-		return fmt.Errorf("%w: it would have %d bytes", errTooLarge, size)
+		return fmt.Errorf("%w: %d bytes after rewriting", errTooLarge, size)
 	}
 	binary.BigEndian.PutUint32(header, uint32(size))
 	l.given = true

@@ -53,12 +53,12 @@ var Reasons = []netio.Reason{
 // Errors behind the reasons, wrapped with what was seen.
 var (
 	errTooLarge    = errors.New("frame larger than allowed")
-	errTimeout     = errors.New("frame not whole in time")
-	errUnanswered  = errors.New("the broker has not answered a filter's question")
+	errTimeout     = errors.New("frame not complete in time")
+	errUnanswered  = errors.New("the broker did not answer a filter's request")
 	errNotOffered  = errors.New("not offered")
-	errCorrelation = errors.New("response out of turn")
-	errOther       = errors.New("no Kafka request")
-	errMemory      = errors.New("no memory for a frame")
+	errCorrelation = errors.New("response out of order")
+	errOther       = errors.New("not a Kafka request")
+	errMemory      = errors.New("not enough memory for a frame")
 )
 
 // reasonOf is the reason that an error of a chain, or of a walk, makes.

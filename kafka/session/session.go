@@ -23,7 +23,7 @@
 //	outcome.go      errors and throttling, for statistics
 //
 // It refuses what it cannot follow: a frame or a message that is not what it
-// says, an API or version that was not offered, a response out of turn. Then
+// says, an API or version that was not offered, a response out of order. Then
 // the connection ends with a reason, and nothing of that frame goes on.
 package session
 

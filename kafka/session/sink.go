@@ -119,7 +119,8 @@ func (s *Session) reorderFeed(p []byte) {
 		}
 		frame := 4 + int(size)
 		if need == 0 && frame-4 > s.set.Limits.MaxFrame {
-			s.fail(FrameTooLarge, fmt.Errorf("%w: a response of %d bytes while another waits, at most %d", errTooLarge, size, s.set.Limits.MaxFrame))
+			s.fail(FrameTooLarge, fmt.Errorf("%w: a response of %d bytes while another is pending, at most %d",
+				errTooLarge, size, s.set.Limits.MaxFrame))
 			return
 		}
 		if need == 0 && !s.fits(frame) {

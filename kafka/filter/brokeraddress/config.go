@@ -62,14 +62,14 @@ func (c *Config) Validate(report func(path, message string, value any)) {
 		if message := check(from); message != "" {
 			report(path, "the broker's address "+message, from)
 		} else if first, twice := keys[parsed(from)]; twice {
-			report(path, "is the same broker as "+first, from)
+			report(path, "duplicate broker, first at "+first, from)
 		} else {
 			keys[parsed(from)] = from
 		}
 		if message := check(to); message != "" {
 			report(path, message, to)
 		} else if first, twice := values[parsed(to)]; twice {
-			report(path, "sends two brokers to one address, before "+first, to)
+			report(path, "duplicate address, first at "+first, to)
 		} else {
 			values[parsed(to)] = from
 		}

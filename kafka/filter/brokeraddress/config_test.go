@@ -35,9 +35,9 @@ func TestFaultsOfAMapping(t *testing.T) {
 	}), "\n")
 	want := strings.TrimSpace(`
 unmapped: must be fail or hide (show)
-brokerAddressMapping["[::1]:1"]: is the same broker as [0:0::1]:1 ([::1]:1)
-brokerAddressMapping["a:1"]: is the same broker as A.:1 (a:1)
-brokerAddressMapping["b:1"]: sends two brokers to one address, before a:1 (X.:1)
+brokerAddressMapping["[::1]:1"]: duplicate broker, first at [0:0::1]:1 ([::1]:1)
+brokerAddressMapping["a:1"]: duplicate broker, first at A.:1 (a:1)
+brokerAddressMapping["b:1"]: duplicate address, first at a:1 (X.:1)
 brokerAddressMapping["c"]: the broker's address must be host:port or [v6]:port (c)
 brokerAddressMapping["d:1"]: must be host:port or [v6]:port (nowhere)
 brokerAddressMapping["e:0"]: the broker's address the port must be a number from 1 to 65535 (e:0)

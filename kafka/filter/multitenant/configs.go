@@ -12,7 +12,7 @@ import (
 const clusterAuthorizationFailed = 31
 
 // notForTenants is the message with that error.
-func notForTenants() *string { s := "This is not for tenants of the cluster."; return &s }
+func notForTenants() *string { s := "This is not available to tenants of the cluster."; return &s }
 
 // named reports whether resources of a type have names of tenants.
 func named(t kmsg.ConfigResourceType) bool {

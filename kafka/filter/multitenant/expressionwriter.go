@@ -11,7 +11,7 @@ import (
 
 // errBoundary says that an expression is about places that are others behind a
 // prefix, in a way that is not written anew.
-var errBoundary = errors.New("word boundaries, and anchors in what is counted, are not supported here")
+var errBoundary = errors.New("word boundaries, and anchors inside repetitions, are not supported here")
 
 // expressionWriter writes a parsed expression in the words above. Anchors go away:
 // what is written for an expression depends on whether it stands where the name

@@ -211,7 +211,7 @@ func (c *conn) idOut(t *id) error {
 	return errForeignID
 }
 
-var errForeignID = fmt.Errorf("%w: the broker's answer has a topic id that is none of the tenant's", filter.ErrDenied)
+var errForeignID = fmt.Errorf("%w: the broker's answer has a topic id that does not belong to the tenant", filter.ErrDenied)
 
 // idsIn looks up n ids of a request and calls idIn with each. To leave out
 // foreign ids would change what the others mean, and the answer.

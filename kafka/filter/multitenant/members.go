@@ -59,7 +59,7 @@ func (c *call) memberNamesOut() *memberNames {
 // must not be used.
 func (e *memberNames) err() error {
 	if e.left < 0 {
-		return fmt.Errorf("%w: more than %d topics in what members of a group say", filter.ErrDenied, maxMemberNames)
+		return fmt.Errorf("%w: more than %d topics in the member metadata of a group", filter.ErrDenied, maxMemberNames)
 	}
 	return nil
 }

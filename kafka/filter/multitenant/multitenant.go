@@ -78,11 +78,11 @@ func (c *Config) Validate(report func(path, message string, value any)) {
 	case c.TenantKey == "" && c.Prefix == "":
 		report("tenantKey", "is required (or prefix)", nil)
 	case c.TenantKey != "" && c.Prefix != "":
-		report("prefix", "stands beside tenantKey: only one of them", c.Prefix)
+		report("prefix", "conflicts with tenantKey: give only one of them", c.Prefix)
 	case c.TenantKey != "" && (len(c.TenantKey) > maxKey || strings.Trim(c.TenantKey, letters) != ""):
 		report("tenantKey", fmt.Sprintf("must be 1 to %d letters and digits; use prefix for anything else", maxKey), c.TenantKey)
 	case c.Prefix != "" && (len(c.Prefix) > maxPrefix || strings.Trim(c.Prefix, legal) != ""):
-		report("prefix", fmt.Sprintf("must be 1 to %d of letters, digits, '.', '_' and '-'", maxPrefix), c.Prefix)
+		report("prefix", fmt.Sprintf("must be 1 to %d letters, digits, '.', '_' and '-'", maxPrefix), c.Prefix)
 	}
 	if p := c.Principals; p != "" && p != "keep" && p != "prefix" {
 		report("principals", "must be keep or prefix", p)
@@ -211,7 +211,7 @@ type call struct {
 func (c *conn) Request(x *filter.Exchange, m *filter.Message) error {
 	a := apiOf(x.Key)
 	if a == nil {
-		return fmt.Errorf("%w: api key %d is not for tenants", filter.ErrDenied, x.Key)
+		return fmt.Errorf("%w: api key %d is not available to tenants", filter.ErrDenied, x.Key)
 	}
 	if x.Key == int16(kmsg.Produce) && x.Version >= firstProduceWithID {
 		return (&call{c, x, m}).produceHeld()
@@ -228,7 +228,7 @@ func (c *conn) Request(x *filter.Exchange, m *filter.Message) error {
 func (c *conn) Response(x *filter.Exchange, m *filter.Message) error {
 	a := apiOf(x.Key)
 	if a == nil {
-		return fmt.Errorf("%w: api key %d is not for tenants", filter.ErrDenied, x.Key)
+		return fmt.Errorf("%w: api key %d is not available to tenants", filter.ErrDenied, x.Key)
 	}
 	if x.Key == int16(kmsg.Metadata) {
 		body, err := (&call{c, x, m}).metadataBody(m.Body())

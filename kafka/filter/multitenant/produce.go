@@ -109,7 +109,7 @@ func (c *conn) producedTo(t *id) error {
 // refused: without it the frame would not have the length that was announced.
 func (c *conn) appendIn(dst, name []byte) ([]byte, error) {
 	if len(name) <= 2 && c.impossible(string(name)) {
-		return nil, fmt.Errorf("%w: %q is no name of a topic", filter.ErrMalformed, name)
+		return nil, fmt.Errorf("%w: invalid topic name %q", filter.ErrMalformed, name)
 	}
 	return append(append(dst, c.prefix...), name...), nil
 }

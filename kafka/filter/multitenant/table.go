@@ -32,7 +32,7 @@ func on[Q kmsg.Request, S kmsg.Response](request func(*call, Q) error, response 
 		a.request = func(c *call, r kmsg.Request) error {
 			q, ok := r.(Q)
 			if !ok {
-				return fmt.Errorf("%w: a %T where another request was expected", filter.ErrMalformed, r)
+				return fmt.Errorf("%w: unexpected request %T", filter.ErrMalformed, r)
 			}
 			return request(c, q)
 		}
@@ -41,7 +41,7 @@ func on[Q kmsg.Request, S kmsg.Response](request func(*call, Q) error, response 
 		a.response = func(c *call, r kmsg.Response) error {
 			s, ok := r.(S)
 			if !ok {
-				return fmt.Errorf("%w: a %T where another response was expected", filter.ErrMalformed, r)
+				return fmt.Errorf("%w: unexpected response %T", filter.ErrMalformed, r)
 			}
 			return response(c, s)
 		}
