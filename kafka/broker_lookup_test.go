@@ -40,7 +40,7 @@ func (s *stage) at(port int) string {
 func (s *stage) looked(brokers int) {
 	s.t.Helper()
 	eventually(s.t, "the brokers are looked up", func() bool {
-		w, ok := s.proxy.Watched("big")
+		w, ok := s.proxy.DiscoveryStatus("big")
 		return ok && len(w.Brokers) == brokers
 	})
 }
@@ -79,10 +79,10 @@ func TestWhoComesForNoBrokerIsTurnedAway(t *testing.T) {
 	s := newStage(t, Config{})
 	s.apply(discovered(k.ListenAddrs()[0]))
 	s.looked(1)
-	before, _ := s.proxy.Watched("big")
+	before, _ := s.proxy.DiscoveryStatus("big")
 	refused(t, s.at(9199))
 	eventually(t, "the connection has ended", func() bool { return s.ends(netio.Reason(routing.NoEndpoint)) == 1 })
-	if after, _ := s.proxy.Watched("big"); !after.At.After(before.At) {
+	if after, _ := s.proxy.DiscoveryStatus("big"); !after.At.After(before.At) {
 		t.Error("nobody has looked")
 	}
 	for _, b := range s.proxy.Status()[0].Brokers {
@@ -99,11 +99,11 @@ func TestWhoComesForABrokerOfADeafClusterIsTurnedAwayInTime(t *testing.T) {
 	s.apply(discovered(k.ListenAddrs()[0]))
 	s.looked(1)
 	k.Close()
-	s.proxy.lookups = 300 * time.Millisecond
+	s.proxy.discoveryWait = 300 * time.Millisecond
 	begun := time.Now()
 	refused(t, s.at(9199))
-	if took := time.Since(begun); took < s.proxy.lookups {
-		t.Errorf("it was turned away after %v, want %v for a look to succeed", took, s.proxy.lookups)
+	if took := time.Since(begun); took < s.proxy.discoveryWait {
+		t.Errorf("it was turned away after %v, want %v for a look to succeed", took, s.proxy.discoveryWait)
 	}
 }
 
@@ -142,13 +142,13 @@ func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
 // A broker whose name gets no address is waited for no longer than that.
 func TestWhoComesForANameWithoutAddressIsTurnedAwayInTime(t *testing.T) {
 	s := newStage(t, Config{Hosts: new(hosts)})
-	s.proxy.lookup = 300 * time.Millisecond
+	s.proxy.resolveWait = 300 * time.Millisecond
 	s.apply(oneBroker("kafka.test:9092", ""))
 	address := s.listen(nil, "one")["one"]
 	begun := time.Now()
 	refused(t, address)
-	if took := time.Since(begun); took < s.proxy.lookup {
-		t.Errorf("a name without an address was waited for during %v, want %v", took, s.proxy.lookup)
+	if took := time.Since(begun); took < s.proxy.resolveWait {
+		t.Errorf("a name without an address was waited for during %v, want %v", took, s.proxy.resolveWait)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestWhoIsConnectedToABrokerThatMovesGoesOn(t *testing.T) {
 	s.apply(discovered(before.ListenAddrs()[0]))
 	s.looked(1)
 	id := 0
-	for n := range s.virtual("t1").Physical().Life().Brokers() {
+	for n := range s.virtual("t1").Physical().State().Brokers() {
 		id = int(n)
 	}
 	address := s.at(9193 + id)
@@ -176,7 +176,7 @@ func TestWhoIsConnectedToABrokerThatMovesGoesOn(t *testing.T) {
 	if got := where(old); got != "before" {
 		t.Fatalf("connected to %s", got)
 	}
-	s.virtual("t1").Physical().Life().SetBrokers(map[int32]string{int32(id): after.ListenAddrs()[0]})
+	s.virtual("t1").Physical().State().SetBrokers(map[int32]string{int32(id): after.ListenAddrs()[0]})
 	if got := where(dial(t, address)); got != "after" {
 		t.Errorf("a new connection goes to the place %s", got)
 	}

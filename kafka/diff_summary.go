@@ -80,7 +80,7 @@ func (r *Proxy) summarizePhysical(c *resource.Change, elsewhere ActiveElsewhere)
 	}
 	active, names := int64(0), []string(nil)
 	for v := range r.Table().Virtuals() {
-		if v.Physical().Life() == now.Life() {
+		if v.Physical().State() == now.State() {
 			names, active = append(names, v.Name()), active+r.activeConnections(v, elsewhere)
 		}
 	}
@@ -123,7 +123,7 @@ func nameVirtuals(names []string) string {
 
 // activeConnections counts the connections of a virtual cluster on all nodes.
 func (r *Proxy) activeConnections(v *model.Virtual, elsewhere ActiveElsewhere) int64 {
-	return r.clusters.of(v.Life()).open.Load() + elsewhere(v.Name())
+	return r.clusters.of(v.State()).open.Load() + elsewhere(v.Name())
 }
 
 // connectionsAre says what happens to n connections.

@@ -62,7 +62,7 @@ spec:
 	}
 	s.apply(text)
 	v, _ := s.proxy.Table().Virtual("t1")
-	s.proxy.clusters.of(v.Life()).open.Add(2)
+	s.proxy.clusters.of(v.State()).open.Add(2)
 	held := func(cluster string) int64 {
 		return map[string]int64{"t1": 3, "o1": 1}[cluster]
 	}

@@ -167,7 +167,7 @@ func TestWhoIsNotLetInIsNotLedOn(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	asked := make(chan string, 10)
 	var shut atomic.Bool
-	s := newStage(t, Config{LetsIn: func(v *model.Virtual, state *tls.ConnectionState) bool {
+	s := newStage(t, Config{AcceptClient: func(v *model.Virtual, state *tls.ConnectionState) bool {
 		if !state.HandshakeComplete {
 			t.Error("it is asked before the handshake is done")
 		}

@@ -55,9 +55,9 @@ spec:
 	apply(with("a"))
 	v, _ := proxy.Table().Virtual("t1")
 	connecting := func(broker string) *Connection {
-		stats := proxy.clusters.of(v.Life())
-		c := &Connection{proxy: proxy, life: v.Life(), physical: v.Physical().Life(), stats: stats,
-			counted: stats.brokers.of(broker), broker: broker}
+		stats := proxy.clusters.of(v.State())
+		c := &Connection{proxy: proxy, state: v.State(), physical: v.Physical().State(), stats: stats,
+			tally: stats.brokers.of(broker), broker: broker}
 		c.session = session.New(session.Options{Host: c})
 		return c
 	}
@@ -85,5 +85,5 @@ spec:
 func TestNotingAfterTheEndIsHarmless(t *testing.T) {
 	proxy := New(Config{Loops: 1})
 	proxy.Close()
-	proxy.signalMoved()
+	proxy.signalBrokersChanged()
 }

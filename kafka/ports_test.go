@@ -28,8 +28,8 @@ func TestNoPortLeftIsNotTheBrokers(t *testing.T) {
 			t.Fatal("there is no broker 0")
 		}
 		p := &Connection{
-			proxy: s.proxy, life: v.Life(), stats: s.proxy.clusters.of(v.Life()), broker: b.Name(), listener: "one",
-			serving: &serving{virtual: v}, lookup: &brokerLookup{broker: b},
+			proxy: s.proxy, state: v.State(), stats: s.proxy.clusters.of(v.State()), broker: b.Name(), listener: "one",
+			version: &clusterVersion{virtual: v}, lookup: &brokerLookup{broker: b},
 		}
 		if _, why := p.Next(nil, nil); why != netio.OK {
 			t.Fatal(why)

@@ -75,7 +75,7 @@ func newStage(t *testing.T, cfg Config) *stage {
 	cfg.Bind, cfg.Loops = "127.0.0.1", 1
 	cfg.Meter = func(string, string) *netio.Meter { return meter }
 	s.proxy = New(cfg)
-	s.proxy.lookups, s.proxy.lookup = time.Hour, time.Hour // no busy machine takes that long
+	s.proxy.discoveryWait, s.proxy.resolveWait = time.Hour, time.Hour // no busy machine takes that long
 	t.Cleanup(s.proxy.Close)
 	var err error
 	s.engine, err = netio.New(netio.Config{Handler: s, Loops: 1, Log: slog.New(slog.DiscardHandler)})

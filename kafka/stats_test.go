@@ -26,7 +26,7 @@ func TestCountersOfARemovedClusterAreLetGo(t *testing.T) {
 	idle.Close()
 	busy.Close()
 	eventually(t, "its counters are let go", func() bool { return len(s.proxy.Counts()) == 0 })
-	s.proxy.clusters.of(v.Life()).open.Add(1) // as a connection by an older table
+	s.proxy.clusters.of(v.State()).open.Add(1) // as a connection by an older table
 	if n := len(s.proxy.Counts()); n != 0 {
 		t.Errorf("%d clusters are counted, want none: it is gone", n)
 	}

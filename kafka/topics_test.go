@@ -58,7 +58,7 @@ func TestTopicsAreCountedByTheirNames(t *testing.T) {
 		}
 		return c
 	}
-	for _, topic := range []string{"orders", topicmetrics.Rest} {
+	for _, topic := range []string{"orders", topicmetrics.Other} {
 		if c := count(topic, "Produce"); c.Messages != 3 || c.Bytes < 3*size || c.Bytes > 3*size+1000 {
 			t.Errorf("produced to %s: %+v", topic, c)
 		}

@@ -149,7 +149,7 @@ func (c *Chain) Concerns(key, version int16) bool { return c.find(key, version).
 func (c *Chain) Open(info Info, ends Sink) *Conns {
 	s := &Conns{chain: c, sink: ends}
 	if len(c.filters) > 0 {
-		if s.conns = s.few[:0]; len(c.filters) > len(s.few) {
+		if s.conns = s.inline[:0]; len(c.filters) > len(s.inline) {
 			s.conns = make([]Conn, 0, len(c.filters))
 		}
 		for _, f := range c.filters {
@@ -174,12 +174,12 @@ type Sink interface {
 // Conns is an open chain: the part of one connection in each filter. Only the
 // loop of that connection may use it.
 type Conns struct {
-	chain *Chain
-	conns []Conn
-	sink  Sink
-	few   [3]Conn // conns, where they are not more
-	calls int     // that are not done
-	gone  func()  // what Retire was given; nil: in use
+	chain     *Chain
+	conns     []Conn
+	sink      Sink
+	inline    [3]Conn // conns, where they are not more
+	calls     int     // that are not done
+	onRetired func()  // what Retire was given; nil: in use
 }
 
 // Chain returns the chain that was opened.
@@ -188,19 +188,19 @@ func (s *Conns) Chain() *Chain { return s.chain }
 // Retire closes the filters once no call is left, then calls done. No call may
 // begin after it.
 func (s *Conns) Retire(done func()) {
-	s.gone = done
+	s.onRetired = done
 	s.closeIdle()
 }
 
 func (s *Conns) closeIdle() {
-	if s.gone == nil || s.calls > 0 {
+	if s.onRetired == nil || s.calls > 0 {
 		return
 	}
 	for _, c := range s.conns {
 		c.Close()
 	}
-	done := s.gone
-	s.conns, s.gone, s.calls = nil, nil, 1<<30 // never again
+	done := s.onRetired
+	s.conns, s.onRetired, s.calls = nil, nil, 1<<30 // never again
 	done()
 }
 

@@ -105,7 +105,7 @@ func (s *script) see(d Direction, x *Exchange, m *Message, text *[]byte, asks in
 		x.Answer(responseText(call + "|answer of " + s.name))
 	case does.change:
 		*text = append(*text, s.name[0])
-		m.Touch()
+		m.MarkChanged()
 	}
 	return nil
 }

@@ -52,15 +52,17 @@ func (c *VirtualCluster) Listens() []resource.Listen {
 	}
 	const at = "spec.brokers.discover"
 	all := make([]resource.Listen, 0, d.BrokerPorts.Len()+1)
-	all = append(all, resource.Listen{Address: d.listenAt(d.BootstrapPort), Path: at + ".bootstrapPort"})
+	all = append(all, resource.Listen{Address: d.listenAddress(d.BootstrapPort), Path: at + ".bootstrapPort"})
 	for i := range d.BrokerPorts.Len() {
-		all = append(all, resource.Listen{Address: d.listenAt(int(d.BrokerPorts.First) + i), Path: at + ".brokerPorts"})
+		all = append(all, resource.Listen{Address: d.listenAddress(int(d.BrokerPorts.First) + i), Path: at + ".brokerPorts"})
 	}
 	return all
 }
 
-// listenAt is the address of one of its ports, as a listener would have it.
-func (d *Discover) listenAt(port int) string { return net.JoinHostPort(d.Address, strconv.Itoa(port)) }
+// listenAddress is the address of one of its ports, as a listener would have it.
+func (d *Discover) listenAddress(port int) string {
+	return net.JoinHostPort(d.Address, strconv.Itoa(port))
+}
 
 // CheckInSet reports what is wrong with a virtual cluster beside others.
 func (c *VirtualCluster) CheckInSet(v *resource.View) {
@@ -73,7 +75,7 @@ func (c *VirtualCluster) CheckInSet(v *resource.View) {
 			continue // told with the endpoint
 		}
 		if rival, ok := v.FirstConflict(own); ok {
-			v.Fault(own.Path, meets(own.Name, rival.Name)+" "+rival.String(), own.Name)
+			v.Fault(own.Path, describeConflict(own.Name, rival.Name)+" "+rival.String(), own.Name)
 		}
 		name := strings.Replace(own.Name, hostname.Placeholder, "0", 1)
 		if certificate := c.certificateOf(own.Path); name != "" && !v.CertificateCovers(certificate, name) {
@@ -95,8 +97,8 @@ func (c *VirtualCluster) certificateOf(path string) string {
 	return c.TLS.CertificateRef
 }
 
-// meets says how a name meets another on the same listener.
-func meets(own, rival string) string {
+// describeConflict says how a name meets another on the same listener.
+func describeConflict(own, rival string) string {
 	numbered := func(s string) bool { return strings.Contains(s, hostname.Placeholder) }
 	suffix, wild := strings.CutPrefix(own, "*")
 	switch {
@@ -170,7 +172,7 @@ func (c *VirtualCluster) checkPhysical(v *resource.View) {
 // checkEndpoints compares what the brokers want with what their listeners are.
 func (c *VirtualCluster) checkEndpoints(v *resource.View) {
 	shown := map[string]string{} // host:port -> path
-	byHand := c.mapsByHand(v)
+	byHand := c.hasManualMapping(v)
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("spec.brokers", i)
 		l := c.checkEndpoint(v, b.EndpointRef, at+".endpointRef")
@@ -211,9 +213,9 @@ func (c *VirtualCluster) checkEndpoints(v *resource.View) {
 	}
 }
 
-// mapsByHand reports whether a filter of one of the clusters is told which
+// hasManualMapping reports whether a filter of one of the clusters is told which
 // addresses to show, so that those of the brokers need not follow from here.
-func (c *VirtualCluster) mapsByHand(v *resource.View) bool {
+func (c *VirtualCluster) hasManualMapping(v *resource.View) bool {
 	by := func(filters []Filter) bool {
 		for i := range filters {
 			if t := c.types.find(filters[i].Type); t != nil && t.Name == brokerAddress && filters[i].Config != nil {

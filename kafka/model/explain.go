@@ -21,8 +21,8 @@ type Explanation struct {
 	Reason routing.Reason `json:"reason,omitempty"`
 }
 
-// Has reports whether a listener is one of Kafka's.
-func (t *Table) Has(listener string) bool {
+// HasListener reports whether a listener is one of Kafka's.
+func (t *Table) HasListener(listener string) bool {
 	if _, ok := t.ports.Get(listener); ok {
 		return true
 	}
@@ -33,14 +33,14 @@ func (t *Table) Has(listener string) bool {
 // Explain tells how a connection would be led.
 func (t *Table) Explain(listener, serverName string, has bool) Explanation {
 	e := &Explanation{}
-	e.add("listener", listener, t.describe(listener))
+	e.add("listener", listener, t.listenerText(listener))
 	sent := "none"
 	if has {
 		sent = fmt.Sprintf("%q", serverName)
 	}
 	route, reason := t.Resolve(listener, serverName, has)
 	if reason != routing.OK {
-		e.add("name", sent, whyNot(reason))
+		e.add("name", sent, reasonText(reason))
 		return e.closed(reason)
 	}
 	v, b := route.Cluster, route.Broker
@@ -48,9 +48,9 @@ func (t *Table) Explain(listener, serverName string, has bool) Explanation {
 	if _, port := t.ports.Get(listener); port || b.listed != nil && b.listed.SNIMatchAddress == "" {
 		e.add("name", sent, "the endpoint serves only one broker")
 	} else {
-		e.add("name", sent, v.matched(b))
+		e.add("name", sent, v.matchText(b))
 	}
-	e.add("cluster", "VirtualCluster "+v.Name(), v.describe(b))
+	e.add("cluster", "VirtualCluster "+v.Name(), v.brokerText(b))
 	if v.speaksTLS(t, listener) {
 		if b.certificate == "" {
 			e.add("certificate", b.name, "none")
@@ -90,7 +90,7 @@ func (e *Explanation) Text() string {
 	return b.String()
 }
 
-func (t *Table) describe(name string) string {
+func (t *Table) listenerText(name string) string {
 	if p, ok := t.ports.Get(name); ok {
 		return fmt.Sprintf("kafka%s at %s, a port of the virtual cluster", withTLS(p.TLS), p.Address)
 	}
@@ -107,7 +107,7 @@ func withTLS(tls bool) string {
 	return " in the clear"
 }
 
-func whyNot(reason routing.Reason) string {
+func reasonText(reason routing.Reason) string {
 	why := map[routing.Reason]string{
 		routing.NoListener:    "unknown listener",
 		routing.NoServerName:  "the server name selects the broker, but the client sent none",
@@ -117,7 +117,7 @@ func whyNot(reason routing.Reason) string {
 	return fmt.Sprintf("%s: closed (%s)", why, reason)
 }
 
-func (v *Virtual) matched(b *Broker) string {
+func (v *Virtual) matchText(b *Broker) string {
 	switch {
 	case b.listed != nil:
 		return "sniMatchAddress " + b.listed.SNIMatchAddress
@@ -127,7 +127,7 @@ func (v *Virtual) matched(b *Broker) string {
 	return fmt.Sprintf("sniPattern %s with node id %d", v.spec.Brokers.Discover.SNIPattern, b.node)
 }
 
-func (v *Virtual) describe(b *Broker) string {
+func (v *Virtual) brokerText(b *Broker) string {
 	what := "broker " + b.name
 	if b.Bootstrap() {
 		what = "any broker"

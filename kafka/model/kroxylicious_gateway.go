@@ -30,8 +30,8 @@ func (r *release) virtualCluster(n *yaml.Node, path string) {
 		}
 	}
 	physical, servers := r.target(n, path, name, v)
-	filters, prefix := r.chain(v, path, given)
-	r.tenants(n, path, servers, prefix, name)
+	filters, prefix := r.filterChain(v, path, given)
+	r.checkTenants(n, path, servers, prefix, name)
 	if v["gateways"] == nil || len(v["gateways"].Content) == 0 {
 		r.Fault(n, path+".gateways", "is required: a list with at least one gateway for clients", nil)
 		return
@@ -82,7 +82,7 @@ func (r *release) target(n *yaml.Node, path, name string, v map[string]*yaml.Nod
 			r.Fault(at, path+".target.router", noCounterpart+"a virtual cluster has one physical cluster; use target.cluster", at.Value)
 			return nil, ""
 		}
-		if cluster := r.text(t["cluster"], named, path+".target.cluster"); cluster != "" && !r.broken[cluster] {
+		if cluster := r.text(t["cluster"], named, path+".target.cluster"); cluster != "" && !r.invalidClusters[cluster] {
 			return t["cluster"], ""
 		}
 	default:
@@ -119,9 +119,9 @@ func (r *release) gateway(n *yaml.Node, path, name, cluster string, spec documen
 // at all addresses; Penstock where its --bind says.
 func (r *release) byPort(n *yaml.Node, path string, d document.Mapping) {
 	v := r.fields(n, path, "bootstrapAddress", "advertisedBrokerAddressPattern", "nodeStartPort", "nodeIdRanges")
-	if r.proxied != nil {
-		r.Fault(r.proxied, "proxyProtocol.mode", noCounterpart+
-			"only gateways with sniHostIdentifiesNode support the PROXY protocol, not "+path, r.proxied.Value)
+	if r.proxyProtocol != nil {
+		r.Fault(r.proxyProtocol, "proxyProtocol.mode", noCounterpart+
+			"only gateways with sniHostIdentifiesNode support the PROXY protocol, not "+path, r.proxyProtocol.Value)
 	}
 	text := r.text(v["bootstrapAddress"], n, path+".bootstrapAddress")
 	if text == "" {
@@ -209,8 +209,8 @@ func (r *release) nodeIDs(parent, n *yaml.Node, path string) (first, last int) {
 	return all[0].start, all[len(all)-1].end
 }
 
-// clusterHole stands for the name of the virtual cluster.
-const clusterHole = "$(virtualClusterName)"
+// clusterPlaceholder stands for the name of the virtual cluster.
+const clusterPlaceholder = "$(virtualClusterName)"
 
 // byName converts a gateway with a server name for each broker.
 func (r *release) byName(n *yaml.Node, path, cluster string, d document.Mapping) {
@@ -221,16 +221,16 @@ func (r *release) byName(n *yaml.Node, path, cluster string, d document.Mapping)
 		return
 	}
 	name := strings.ToLower(cluster)
-	host, port := r.splitPort(v["bootstrapAddress"], path+".bootstrapAddress", strings.ReplaceAll(bootstrap, clusterHole, name))
+	host, port := r.splitPort(v["bootstrapAddress"], path+".bootstrapAddress", strings.ReplaceAll(bootstrap, clusterPlaceholder, name))
 	if port == 0 {
 		return
 	}
-	pattern = strings.ReplaceAll(pattern, clusterHole, name)
+	pattern = strings.ReplaceAll(pattern, clusterPlaceholder, name)
 	if cut := strings.LastIndexByte(pattern, ':'); cut >= 0 {
 		at := v["advertisedBrokerAddressPattern"]
-		_, told := r.splitPort(at, path+".advertisedBrokerAddressPattern", pattern)
-		if pattern = pattern[:cut]; told != 0 && told != port {
-			d.Put(at, "advertisePort", number(at, told))
+		_, advertised := r.splitPort(at, path+".advertisedBrokerAddressPattern", pattern)
+		if pattern = pattern[:cut]; advertised != 0 && advertised != port {
+			d.Put(at, "advertisePort", number(at, advertised))
 		}
 	}
 	listener := "kafka-" + strconv.Itoa(port)
@@ -249,10 +249,11 @@ func (r *release) sniListener(at *yaml.Node, name string, port int) {
 	spec.Put(at, "address", document.Text(at, ":"+strconv.Itoa(port)))
 	spec.Put(at, "protocol", document.Text(at, "kafka"))
 	spec.Put(at, "tls", document.NewMapping(at).Node)
-	if r.proxied != nil {
-		accept := document.NewMapping(r.proxied)
-		accept.Put(r.proxied, "accept", document.List(r.proxied, document.Text(r.proxied, "0.0.0.0/0"), document.Text(r.proxied, "::/0")))
-		spec.Put(r.proxied, "proxyProtocol", accept.Node)
+	if r.proxyProtocol != nil {
+		accept := document.NewMapping(r.proxyProtocol)
+		anywhere := document.List(r.proxyProtocol, document.Text(r.proxyProtocol, "0.0.0.0/0"), document.Text(r.proxyProtocol, "::/0"))
+		accept.Put(r.proxyProtocol, "accept", anywhere)
+		spec.Put(r.proxyProtocol, "proxyProtocol", accept.Node)
 	}
 	r.object(&r.listeners, at, kindListener, name, spec)
 }
@@ -268,15 +269,15 @@ func (r *release) filterDefinition(n *yaml.Node, path string) {
 		r.Fault(v["name"], path+".name", "duplicate", name)
 		return
 	}
-	d := &filterDefinition{node: v["type"], path: path + ".type", conf: v["config"]}
+	d := &filterDefinition{node: v["type"], path: path + ".type", config: v["config"]}
 	r.filters[name] = d
 	switch kind = kind[strings.LastIndexByte(kind, '.')+1:]; kind {
 	case "MultiTenant", "MultiTenantTransformationFilterFactory":
-		d.kind, d.mark = "MultiTenant", "-"
-		if d.conf != nil {
-			given := r.fields(d.conf, path+".config", "prefixResourceNameSeparator")["prefixResourceNameSeparator"]
+		d.kind, d.separator = "MultiTenant", "-"
+		if d.config != nil {
+			given := r.fields(d.config, path+".config", "prefixResourceNameSeparator")["prefixResourceNameSeparator"]
 			if given != nil {
-				d.mark = given.Value
+				d.separator = given.Value
 			}
 		}
 	case "ApiVersions", "BrokerAddress", "TopicMetrics":
@@ -284,13 +285,13 @@ func (r *release) filterDefinition(n *yaml.Node, path string) {
 	case "ProtocolLogger", "ProtocolLogging":
 		r.warn(d.node, d.path, "is ignored: frames are not logged; metrics count requests by API", kind)
 	default:
-		without := cmp.Or(lost[kind], "without it clients could see or do something different")
+		without := cmp.Or(consequences[kind], "without it clients could see or do something different")
 		r.Fault(d.node, d.path, noCounterpart+without+". To accept that, remove the filter and all references to it", kind)
 	}
 }
 
-// lost says of filters that have no counterpart what would be without them.
-var lost = map[string]string{
+// consequences says of filters that have no counterpart what would be without them.
+var consequences = map[string]string{
 	"RecordEncryption":      "without it records would be stored in the clear",
 	"RecordValidation":      "without it invalid records would be stored",
 	"Authorization":         "without it only the brokers' own ACLs decide; write the rules there",
@@ -299,8 +300,8 @@ var lost = map[string]string{
 	"EntityIsolation":       "without it clients would share the entities that it isolates; MultiTenant isolates tenants",
 }
 
-// names returns the filters of a list of names.
-func (r *release) names(n *yaml.Node, path string) (all []*filterDefinition) {
+// filtersByName returns the filters of a list of names.
+func (r *release) filtersByName(n *yaml.Node, path string) (all []*filterDefinition) {
 	r.each(n, path, func(item *yaml.Node, at string) {
 		d := r.filters[item.Value]
 		if d == nil || item.Kind != yaml.ScalarNode {
@@ -313,23 +314,23 @@ func (r *release) names(n *yaml.Node, path string) (all []*filterDefinition) {
 	return all
 }
 
-// chain makes the filters of a virtual cluster, and tells the prefix that they
+// filterChain makes the filters of a virtual cluster, and tells the prefix that they
 // give to names. Nil: none.
-func (r *release) chain(v map[string]*yaml.Node, path, cluster string) (list *yaml.Node, prefix string) {
+func (r *release) filterChain(v map[string]*yaml.Node, path, cluster string) (list *yaml.Node, prefix string) {
 	filters := r.defaults
 	if v["filters"] != nil {
-		filters = r.names(v["filters"], path+".filters")
+		filters = r.filtersByName(v["filters"], path+".filters")
 	}
 	for _, d := range filters {
 		if d.kind == "" {
 			continue
 		}
-		filter, conf := document.NewMapping(d.node), d.conf
+		filter, conf := document.NewMapping(d.node), d.config
 		filter.Put(d.node, "type", document.Text(d.node, d.kind))
-		if d.mark != "" {
-			prefix = cluster + d.mark + prefix
+		if d.separator != "" {
+			prefix = cluster + d.separator + prefix
 			own := document.NewMapping(d.node)
-			own.Put(d.node, "prefix", document.Text(d.node, cluster+d.mark))
+			own.Put(d.node, "prefix", document.Text(d.node, cluster+d.separator))
 			conf = own.Node
 		}
 		if conf != nil {
@@ -343,10 +344,10 @@ func (r *release) chain(v map[string]*yaml.Node, path, cluster string) (list *ya
 	return list, prefix
 }
 
-// tenants reports where one tenant would see another's names. Clusters that
+// checkTenants reports where one tenant would see another's names. Clusters that
 // are defined by name are one PhysicalCluster, which is checked as such; inline
 // ones are the same cluster if they have the same bootstrap servers.
-func (r *release) tenants(n *yaml.Node, path, servers, prefix, cluster string) {
+func (r *release) checkTenants(n *yaml.Node, path, servers, prefix, cluster string) {
 	if servers == "" || prefix == "" {
 		return
 	}
@@ -357,5 +358,5 @@ func (r *release) tenants(n *yaml.Node, path, servers, prefix, cluster string) {
 				": one would see names of the other; rename one, or give MultiTenant a prefixResourceNameSeparator that no name contains", cluster)
 		}
 	}
-	r.targets[servers] = append(r.targets[servers], tenantOf{prefix, cluster})
+	r.targets[servers] = append(r.targets[servers], tenantPrefix{prefix, cluster})
 }

@@ -32,29 +32,29 @@ type release struct {
 
 	listeners, certificates, physical, virtual []*yaml.Node
 
-	sniPorts map[int]bool
-	filters  map[string]*filterDefinition
-	defaults []*filterDefinition
-	idle     *yaml.Node // network.proxy.authenticatedIdleTimeout; nil: none
-	proxied  *yaml.Node // proxyProtocol.mode where it is required; nil: not
-	targets  map[string][]tenantOf
-	broken   map[string]bool // clusterDefinitions that have no servers
-	faults   int
+	sniPorts        map[int]bool
+	filters         map[string]*filterDefinition
+	defaults        []*filterDefinition
+	idle            *yaml.Node // network.proxy.authenticatedIdleTimeout; nil: none
+	proxyProtocol   *yaml.Node // proxyProtocol.mode where it is required; nil: not
+	targets         map[string][]tenantPrefix
+	invalidClusters map[string]bool // clusterDefinitions that have no servers
+	faults          int
 }
 
 // filterDefinition is one of filterDefinitions.
 type filterDefinition struct {
-	node *yaml.Node // of the name
-	path string
-	kind string     // of Penstock's filter; "": it is left out
-	conf *yaml.Node // of TopicMetrics and the like; nil: none
-	mark string     // of MultiTenant: prefixResourceNameSeparator
-	used bool
+	node      *yaml.Node // of the name
+	path      string
+	kind      string     // of Penstock's filter; "": it is left out
+	config    *yaml.Node // of TopicMetrics and the like; nil: none
+	separator string     // of MultiTenant: prefixResourceNameSeparator
+	used      bool
 }
 
-// tenantOf is the prefix of a virtual cluster in front of inline bootstrap
+// tenantPrefix is the prefix of a virtual cluster in front of inline bootstrap
 // servers.
-type tenantOf struct{ prefix, cluster string }
+type tenantPrefix struct{ prefix, cluster string }
 
 // releaseFields are the fields of a configuration file.
 var releaseFields = []string{
@@ -89,7 +89,7 @@ func isRelease(root *yaml.Node) bool {
 func convertRelease(root *yaml.Node, fault, warn resource.ForeignFault) []*yaml.Node {
 	r := &release{
 		warn: warn, sniPorts: map[int]bool{}, filters: map[string]*filterDefinition{},
-		targets: map[string][]tenantOf{}, broken: map[string]bool{},
+		targets: map[string][]tenantPrefix{}, invalidClusters: map[string]bool{},
 	}
 	r.Frame = document.Open(root, "", nil, func(n *yaml.Node, path, message string, value any) {
 		r.faults++
@@ -104,9 +104,9 @@ const noCounterpart = "has no counterpart in Penstock: "
 
 func (r *release) document() {
 	v := r.fields(r.Root, "", releaseFields...)
-	r.sideSettings(v)
+	r.globalSettings(v)
 	r.each(v["filterDefinitions"], "filterDefinitions", r.filterDefinition)
-	r.defaults = r.names(v["defaultFilters"], "defaultFilters")
+	r.defaults = r.filtersByName(v["defaultFilters"], "defaultFilters")
 	r.each(v["clusterDefinitions"], "clusterDefinitions", r.clusterDefinition)
 	switch clusters := v["virtualClusters"]; {
 	case clusters == nil:
@@ -123,8 +123,8 @@ func (r *release) document() {
 	}
 }
 
-// sideSettings reads what stands beside the clusters.
-func (r *release) sideSettings(v map[string]*yaml.Node) {
+// globalSettings reads what stands beside the clusters.
+func (r *release) globalSettings(v map[string]*yaml.Node) {
 	if n := v["routerDefinitions"]; n != nil {
 		r.Fault(n, "routerDefinitions", noCounterpart+"a virtual cluster has one physical cluster; remove it, and use target.cluster", nil)
 	}
@@ -152,7 +152,7 @@ func (r *release) sideSettings(v map[string]*yaml.Node) {
 		switch text := strings.ToLower(r.text(mode, n, "proxyProtocol.mode")); text {
 		case "", "disabled":
 		case "required":
-			r.proxied = mode
+			r.proxyProtocol = mode
 		case "auto":
 			r.Fault(mode, "proxyProtocol.mode", noCounterpart+"PROXY headers are never auto-detected; use required or disabled", mode.Value)
 		default:
@@ -287,7 +287,7 @@ func (r *release) physicalCluster(n *yaml.Node, path, name string, v map[string]
 		slices.Sort(each)
 		servers = strings.Join(each, ",")
 	} else {
-		r.broken[name] = true
+		r.invalidClusters[name] = true
 		return ""
 	}
 	if tls := v["tls"]; tls != nil {

@@ -8,7 +8,7 @@
 //	applied, err := m.Apply(changes)
 //	route, reason := m.Table().Resolve("edge", "broker-1.t1.example.com", true)
 //
-// It opens no socket. Discovery tells a PhysicalLife which brokers there are,
+// It opens no socket. Discovery tells a PhysicalState which brokers there are,
 // and Applied lists the ports to listen at.
 //
 // The comments of fields are the users' manual, as in package resource; tests

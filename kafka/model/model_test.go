@@ -67,10 +67,10 @@ func (c *login) Provision(env filter.Env) (filter.Filter, error)    { return pro
 func (c *mapping) Provision(env filter.Env) (filter.Filter, error)  { return provision("mapping", env) }
 func (c *tenant) Provision(env filter.Env) (filter.Filter, error)   { return provision(c.TenantKey, env) }
 
-func (*noConfig) Takes(filter.Config) bool { return true }
-func (*login) Takes(filter.Config) bool    { return true }
-func (*mapping) Takes(filter.Config) bool  { return true }
-func (c *tenant) Takes(older filter.Config) bool {
+func (*noConfig) Accepts(filter.Config) bool { return true }
+func (*login) Accepts(filter.Config) bool    { return true }
+func (*mapping) Accepts(filter.Config) bool  { return true }
+func (c *tenant) Accepts(older filter.Config) bool {
 	o, ok := older.(*tenant)
 	return ok && o.TenantKey == c.TenantKey
 }

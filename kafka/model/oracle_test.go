@@ -273,7 +273,8 @@ func TestAModelAgreesWithALookAtAllResources(t *testing.T) {
 		if _, err := m.Apply(rest); err != nil {
 			t.Fatal(err)
 		}
-		if left := m.Table(); left.virtual.Len()+left.physical.Len()+left.listeners.Len()+left.ports.Len()+left.lives.Len()+left.users.Len() > 0 {
+		left := m.Table()
+		if left.virtual.Len()+left.physical.Len()+left.listeners.Len()+left.ports.Len()+left.states.Len()+left.users.Len() > 0 {
 			t.Fatalf("something is left: %+v", left)
 		}
 		made.check(t)

@@ -143,10 +143,10 @@ func (p *PhysicalCluster) Validate(fault func(path, message string, value any)) 
 	seen := map[string]string{}
 	for i, address := range p.Bootstrap {
 		at := resource.Item("bootstrap", i)
-		if message := checkBroker(address); message != "" {
+		if message := checkBrokerAddress(address); message != "" {
 			fault(at, message, orNil(address))
 		}
-		checkTwice(seen, at, strings.ToLower(address), address, fault)
+		checkDuplicate(seen, at, strings.ToLower(address), address, fault)
 	}
 	p.validateBrokers(fault)
 	p.TLS.validate("tls", fault)
@@ -169,13 +169,13 @@ func (p *PhysicalCluster) validateBrokers(fault func(path, message string, value
 	for i := range p.Brokers {
 		b, at := &p.Brokers[i], resource.Item("brokers", i)
 		resource.CheckRef(at+".name", b.Name, fault)
-		checkTwice(names, at+".name", b.Name, b.Name, fault)
-		if message := checkBroker(b.Address); message != "" {
+		checkDuplicate(names, at+".name", b.Name, b.Name, fault)
+		if message := checkBrokerAddress(b.Address); message != "" {
 			fault(at+".address", message, orNil(b.Address))
 		}
-		checkTwice(addresses, at+".address", strings.ToLower(b.Address), b.Address, fault)
+		checkDuplicate(addresses, at+".address", strings.ToLower(b.Address), b.Address, fault)
 		if b.Advertised != "" {
-			if message := checkBroker(b.Advertised); message != "" {
+			if message := checkBrokerAddress(b.Advertised); message != "" {
 				fault(at+".advertised", message, b.Advertised)
 			}
 		}
@@ -183,15 +183,15 @@ func (p *PhysicalCluster) validateBrokers(fault func(path, message string, value
 		if b.Advertised == "" {
 			path = at + ".address"
 		}
-		if told := advertised[strings.ToLower(b.upstream())]; told == "" || b.Advertised != "" {
-			checkTwice(advertised, path, strings.ToLower(b.upstream()), b.upstream(), fault)
+		if first := advertised[strings.ToLower(b.advertised())]; first == "" || b.Advertised != "" {
+			checkDuplicate(advertised, path, strings.ToLower(b.advertised()), b.advertised(), fault)
 		}
 		b.TLS.validate(at+".tls", fault)
 	}
 }
 
-// upstream is the address that the broker itself tells.
-func (b *PhysicalBroker) upstream() string {
+// advertised is the address that the broker itself tells.
+func (b *PhysicalBroker) advertised() string {
 	if b.Advertised != "" {
 		return b.Advertised
 	}
@@ -213,16 +213,16 @@ func (t *PhysicalTLS) validate(path string, fault func(path, message string, val
 	}
 }
 
-// checkBroker says what is wrong with the address of a broker.
-func checkBroker(address string) string {
+// checkBrokerAddress says what is wrong with the address of a broker.
+func checkBrokerAddress(address string) string {
 	if strings.HasPrefix(address, "unix:") {
 		return "must be host:port or [v6]:port: Kafka does not support unix sockets"
 	}
 	return strings.Replace(resource.CheckAddress(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
 }
 
-// checkTwice reports what stands a second time. What is empty is told elsewhere.
-func checkTwice(seen map[string]string, path, key, value string, fault func(path, message string, value any)) {
+// checkDuplicate reports what stands a second time. What is empty is told elsewhere.
+func checkDuplicate(seen map[string]string, path, key, value string, fault func(path, message string, value any)) {
 	if key == "" {
 		return
 	}

@@ -7,10 +7,10 @@ import (
 	"penstock/routing/resource"
 )
 
-// prefixed is the configuration of a filter that keeps a cluster's names under
+// namePrefixer is the configuration of a filter that keeps a cluster's names under
 // a prefix. Who has one sees all names that begin with it, so on one physical
 // cluster none may begin with another, with "." and "_" taken for the same.
-type prefixed interface {
+type namePrefixer interface {
 	// NamePrefix is "" where it has none.
 	NamePrefix() string
 }
@@ -20,7 +20,7 @@ type prefixed interface {
 // the nearest to the broker. The path is that of the first filter that has one.
 func (c *VirtualCluster) namePrefix() (prefix, path string) {
 	for i := range c.Filters {
-		p, ok := c.Filters[i].Config.(prefixed)
+		p, ok := c.Filters[i].Config.(namePrefixer)
 		if !ok {
 			continue
 		}
@@ -33,10 +33,10 @@ func (c *VirtualCluster) namePrefix() (prefix, path string) {
 	return prefix, path
 }
 
-// fold returns the form by which prefixes are compared. Kafka takes "." and "_" in
+// foldSeparators returns the form by which prefixes are compared. Kafka takes "." and "_" in
 // names of topics for the same: a topic whose name differs from another's in
 // these alone cannot be created, and the refusal names the other.
-func fold(prefix string) string { return strings.ReplaceAll(prefix, ".", "_") }
+func foldSeparators(prefix string) string { return strings.ReplaceAll(prefix, ".", "_") }
 
 // prefixOf is the prefix of a virtual cluster.
 type prefixOf struct {
@@ -57,24 +57,24 @@ func (c *VirtualCluster) checkPrefix(v *resource.View) {
 		at, _ := slices.BinarySearchFunc(all, folded, func(x prefixOf, p string) int { return strings.Compare(x.folded, p) })
 		return at
 	}
-	folded := fold(own)
+	folded := foldSeparators(own)
 	for i := find(folded); i < len(all) && strings.HasPrefix(all[i].folded, folded); i++ {
-		if x := all[i]; x.owner != v.Key() && !c.checkPair(v, path, own, &x) {
+		if x := all[i]; x.owner != v.Key() && !c.checkPrefixPair(v, path, own, &x) {
 			return
 		}
 	}
 	for n := 1; n < len(folded); n++ {
 		for i := find(folded[:n]); i < len(all) && all[i].folded == folded[:n]; i++ {
-			if !c.checkPair(v, path, own, &all[i]) {
+			if !c.checkPrefixPair(v, path, own, &all[i]) {
 				return
 			}
 		}
 	}
 }
 
-// checkPair reports what is wrong with a prefix beside another one, of which one
+// checkPrefixPair reports what is wrong with a prefix beside another one, of which one
 // begins with the other; false: nothing more needs to be said.
-func (c *VirtualCluster) checkPair(v *resource.View, path, own string, x *prefixOf) bool {
+func (c *VirtualCluster) checkPrefixPair(v *resource.View, path, own string, x *prefixOf) bool {
 	who := x.owner.String()
 	switch {
 	case x.prefix == own:
@@ -92,7 +92,7 @@ func (c *VirtualCluster) checkPair(v *resource.View, path, own string, x *prefix
 	message := "is too similar to the prefix " + x.prefix + " of " + who +
 		" on the same physical cluster: Kafka treats \".\" and \"_\" in topic names as equal, so a topic of one could block " +
 		"creating a topic of the other"
-	if c.metBefore(v, own, x) {
+	if c.conflictedBefore(v, own, x) {
 		v.Warn(path, message+"; it is kept because it is older than this check", own)
 		return true
 	}
@@ -100,9 +100,9 @@ func (c *VirtualCluster) checkPair(v *resource.View, path, own string, x *prefix
 	return false
 }
 
-// metBefore reports whether two prefixes stood beside each other before the
+// conflictedBefore reports whether two prefixes stood beside each other before the
 // change: nodes of older versions took such pairs.
-func (c *VirtualCluster) metBefore(v *resource.View, own string, x *prefixOf) bool {
+func (c *VirtualCluster) conflictedBefore(v *resource.View, own string, x *prefixOf) bool {
 	had := func(k resource.Key, prefix string) bool {
 		o, ok := v.Before(k)
 		was, is := o.Spec.(*VirtualCluster)
@@ -122,7 +122,7 @@ func prefixesOn(v *resource.View, physical resource.Key) []prefixOf {
 	for o := range v.Users(physical) {
 		if c, ok := o.Spec.(*VirtualCluster); ok {
 			if prefix, _ := c.namePrefix(); prefix != "" {
-				all = append(all, prefixOf{prefix, fold(prefix), o.Key})
+				all = append(all, prefixOf{prefix, foldSeparators(prefix), o.Key})
 			}
 		}
 	}

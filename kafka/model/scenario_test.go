@@ -165,7 +165,7 @@ func (w *world) brokers(name, list string) string {
 		}
 		brokers[int32(n)] = address
 	}
-	p.Life().SetBrokers(brokers)
+	p.State().SetBrokers(brokers)
 	return ""
 }
 

@@ -54,7 +54,7 @@ func (c *VirtualCluster) validateList(fault func(path, message string, value any
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("brokers", i)
 		resource.CheckRef(at+".name", b.Name, fault)
-		checkTwice(names, at+".name", b.Name, b.Name, fault)
+		checkDuplicate(names, at+".name", b.Name, b.Name, fault)
 		resource.CheckRef(at+".endpointRef", b.EndpointRef, fault)
 		resource.CheckRef(at+".physicalBrokerRef", b.PhysicalBrokerRef, fault)
 		if first, twice := physical[b.PhysicalBrokerRef]; twice && b.PhysicalBrokerRef != "" {
@@ -71,10 +71,10 @@ func (c *VirtualCluster) validateList(fault func(path, message string, value any
 			}
 		}
 		if b.Advertise != "" {
-			if message := checkBroker(b.Advertise); message != "" {
+			if message := checkBrokerAddress(b.Advertise); message != "" {
 				fault(at+".advertise", message, b.Advertise)
 			}
-			checkTwice(advertised, at+".advertise", strings.ToLower(b.Advertise), b.Advertise, fault)
+			checkDuplicate(advertised, at+".advertise", strings.ToLower(b.Advertise), b.Advertise, fault)
 		}
 		if b.TLS != nil {
 			resource.CheckRef(at+".tls.certificateRef", b.TLS.CertificateRef, fault)

@@ -43,7 +43,7 @@ func TestErrorsAreFound(t *testing.T) {
 	for key := range int16(wire.MaxKey + 1) {
 		_, highest, ok := wire.Known(key)
 		for v := int16(0); ok && v <= highest; v++ {
-			if places().failed[key][v] > 0 {
+			if offsets().failed[key][v] > 0 {
 				found++
 			}
 		}

@@ -57,7 +57,7 @@ var (
 	errUnanswered  = errors.New("the broker did not answer a filter's request")
 	errNotOffered  = errors.New("not offered")
 	errCorrelation = errors.New("response out of order")
-	errOther       = errors.New("not a Kafka request")
+	errNotKafka    = errors.New("not a Kafka request")
 	errMemory      = errors.New("not enough memory for a frame")
 )
 

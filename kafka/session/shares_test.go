@@ -110,13 +110,13 @@ func TestEarlyFramesAreSmallAndSwift(t *testing.T) {
 		why  netio.Reason
 		last time.Duration // still there then; 0: not at all
 	}{
-		"a large ApiVersions":       {"ApiVersions", maxGreeting + 100, FrameTooLarge, 0},
-		"a large SaslHandshake":     {"SaslHandshake", maxGreeting + 100, FrameTooLarge, 0},
-		"a large Metadata":          {"Metadata", maxFirst + 100, FrameTooLarge, 0},
+		"a large ApiVersions":       {"ApiVersions", maxHandshake + 100, FrameTooLarge, 0},
+		"a large SaslHandshake":     {"SaslHandshake", maxHandshake + 100, FrameTooLarge, 0},
+		"a large Metadata":          {"Metadata", maxFirstFrame + 100, FrameTooLarge, 0},
 		"a slow ApiVersions":        {"ApiVersions", 100, FrameTimeout, 4 * time.Second},
 		"a slow token":              {"SaslAuthenticate", 60 << 10, FrameTimeout, 4 * time.Second},
 		"a slow Metadata":           {"Metadata", 60 << 10, FrameTimeout, 4 * time.Second},
-		"a Produce, which is large": {"Produce", maxFirst + 100, FrameTimeout, 29 * time.Second},
+		"a Produce, which is large": {"Produce", maxFirstFrame + 100, FrameTimeout, 29 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(Limits{}, eager{filter.Whole})

@@ -480,7 +480,7 @@ func BenchmarkExchange(b *testing.B) {
 	for name, chain := range map[string][]filter.Filter{"unseen": nil, "walked": {eager{filter.Walk}}, "whole": {eager{filter.Whole}}} {
 		b.Run(name, func(b *testing.B) {
 			w := newWorld(Limits{}, chain...)
-			w.set.clock = nil
+			w.settings.clock = nil
 			r := kmsg.NewPtrProduceRequest()
 			r.Version, r.Acks = 9, 1
 			topic, part := kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()

@@ -80,7 +80,7 @@ func TestRule5ClientsSeeWhatAllCanCarry(t *testing.T) {
 		88: {Min: 0, Max: 1},  // StreamsGroupHeartbeat
 		99: {Min: 0, Max: 0},  // nobody knows it yet
 	})
-	out, err := chain.Narrow(nil, 4, body)
+	out, err := chain.NarrowVersions(nil, 4, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestTheFilterWantsNothing(t *testing.T) {
 			t.Errorf("it narrows %s", wire.Name(key))
 		}
 	}
-	if !config.Takes(config) {
+	if !config.Accepts(config) {
 		t.Error("connections do not go on with it")
 	}
 }

@@ -64,10 +64,10 @@ func TestMappingsAreBounded(t *testing.T) {
 
 // Connections go on with another mapping: it shows in their next Metadata.
 func TestAnotherMappingIsTakenByRunningConnections(t *testing.T) {
-	if !new(Config).Takes(&Config{Unmapped: "hide"}) {
+	if !new(Config).Accepts(&Config{Unmapped: "hide"}) {
 		t.Error("not taken")
 	}
-	if new(Config).Takes(nil) {
+	if new(Config).Accepts(nil) {
 		t.Error("taken from a filter of another type")
 	}
 }
@@ -97,7 +97,7 @@ func TestABrokenAnswerIsMalformed(t *testing.T) {
 // Metadata of 1,000 topics is not copied: its goal is 20 us, 10 allocations.
 func BenchmarkMetadata(b *testing.B) {
 	f := &Filter{mapping: map[endpoint]endpoint{}}
-	f.whole = f.node
+	f.mapWhole = f.mapNode
 	text := `{"Brokers":[{"NodeID":0,"Host":"b0","Port":1},{"NodeID":1,"Host":"b1","Port":1},{"NodeID":2,"Host":"b2","Port":1}]}`
 	for i := range 3 {
 		f.mapping[endpoint{fmt.Sprintf("b%d", i), 1}] = endpoint{fmt.Sprintf("broker-%d.my-tenant1.kafka.com", i), 9092}

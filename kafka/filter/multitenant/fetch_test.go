@@ -109,14 +109,14 @@ func TestFetchWithoutSessionsPasses(t *testing.T) {
 // The number of remembered sessions is bounded; the latest ones are remembered.
 func TestFetchSessionsAreRememberedWithinABound(t *testing.T) {
 	ten := newTenant(t, "red")
-	ten.handed.recent.most = 100
+	ten.issued.keys.limit = 100
 	k := &cluster{t: t}
 	c := ten.Open(filter.Info{})
 	const n = 1000
 	for number := range int32(n) {
-		c.(*conn).handedOut(number + 1)
+		c.(*conn).recordSession(number + 1)
 	}
-	if have := len(ten.handed.recent.now) + len(ten.handed.recent.before); have > 200 {
+	if have := len(ten.issued.keys.newer) + len(ten.issued.keys.older); have > 200 {
 		t.Errorf("%d are remembered", have)
 	}
 	for number, want := range map[int32]int32{n: n, n - maxOwnSessions + 1: n - maxOwnSessions + 1, n - maxOwnSessions: 0} {

@@ -103,7 +103,7 @@ func newTenant(t *testing.T, key string) *tenant {
 // opened returns a connection that knows the session ID set by fill.
 func opened(ten *tenant) filter.Conn {
 	c := ten.Open(filter.Info{})
-	c.(*conn).handedOut(2)
+	c.(*conn).recordSession(2)
 	return c
 }
 
@@ -181,7 +181,7 @@ func TestNoNameInAResponseKeepsThePrefix(t *testing.T) {
 			m := filter.NewMessage(filter.Response, key, version, r.AppendTo(nil))
 			x := filter.NewExchange(key, version, "", quiet{t})
 			if key == int16(kmsg.DeleteACLs) {
-				x.State = deletion{1}
+				x.State = expandedCounts{1}
 			}
 			what := fmt.Sprintf("%s v%d", wire.Name(key), version)
 			if err := ten.Open(filter.Info{}).Response(&x, &m); err != nil {

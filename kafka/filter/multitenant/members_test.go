@@ -188,7 +188,7 @@ func TestNamesAreChangedHoweverTheRestReads(t *testing.T) {
 		"owned partitions that end":   v1[:len(v1)-3],
 		"something behind everything": append(slices.Clone(v3), "and more"...),
 	} {
-		got := c.memberNamesIn().subscription(b)
+		got := c.prefixMemberNames().subscription(b)
 		m := kmsg.NewConsumerMemberMetadata()
 		whole := append(binary.BigEndian.AppendUint16(nil, 0), got[2:]...)
 		whole = append(whole, 0xff, 0xff, 0xff, 0xff) // an absent user data field
@@ -202,11 +202,11 @@ func TestNamesAreChangedHoweverTheRestReads(t *testing.T) {
 		if !slices.Equal(m.Topics, []string{"z4de-orders", "z4de-payments"}) {
 			t.Errorf("%s: the broker reads %q", what, m.Topics)
 		}
-		if back := c.memberNamesOut().subscription(got); !bytes.Equal(back, b) {
+		if back := c.unprefixMemberNames().subscription(got); !bytes.Equal(back, b) {
 			t.Errorf("%s: %q became %q", what, b, back)
 		}
 	}
-	negative := c.memberNamesIn().subscription(append(slices.Clone(v1[:2+4+2+6+2+8]), 0x80, 0, 0, 0, 0, 0, 0, 1, 0, 1, 'x', 0, 0, 0, 0))
+	negative := c.prefixMemberNames().subscription(append(slices.Clone(v1[:2+4+2+6+2+8]), 0x80, 0, 0, 0, 0, 0, 0, 1, 0, 1, 'x', 0, 0, 0, 0))
 	if !strings.HasSuffix(string(negative), "z4de-x\x00\x00\x00\x00") {
 		t.Errorf("owned partitions behind user data of a negative length: %q", negative)
 	}
@@ -276,12 +276,12 @@ func FuzzMemberNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c := &call{conn: &conn{tenant: newTenant(t, "z4de")}}
 		before := slices.Clone(b)
-		changed := c.memberNamesIn().subscription(b)
-		if back := c.memberNamesOut().subscription(changed); !bytes.Equal(back, b) {
+		changed := c.prefixMemberNames().subscription(b)
+		if back := c.unprefixMemberNames().subscription(changed); !bytes.Equal(back, b) {
 			t.Errorf("a subscription %q became %q", b, back)
 		}
-		all := c.memberNamesIn().assignment(b)
-		if back := c.memberNamesOut().assignment(all); !bytes.Equal(back, b) {
+		all := c.prefixMemberNames().assignment(b)
+		if back := c.unprefixMemberNames().assignment(all); !bytes.Equal(back, b) {
 			t.Errorf("an assignment %q became %q", b, back)
 		}
 		if !bytes.Equal(b, before) {
@@ -301,7 +301,7 @@ func FuzzMemberNames(f *testing.F) {
 			}
 		}
 		for _, name := range found {
-			if !c.impossible(name) && !strings.HasPrefix(name, c.prefix) {
+			if !c.isIllegalTopic(name) && !strings.HasPrefix(name, c.prefix) {
 				t.Errorf("%q has %q without the prefix", b, name)
 			}
 		}

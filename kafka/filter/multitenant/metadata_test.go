@@ -46,10 +46,10 @@ func drawMetadata(t *rapid.T, version int16) *kmsg.MetadataResponse {
 
 // slowly is metadataBody with full decoding, as a reference.
 func slowly(c *conn, r *kmsg.MetadataResponse) {
-	r.Topics = keep(r.Topics, func(t *kmsg.MetadataResponseTopic) bool {
+	r.Topics = retain(r.Topics, func(t *kmsg.MetadataResponseTopic) bool {
 		switch {
 		case t.Topic == nil || *t.Topic == "":
-			if original, ok := c.fakes.get(t.TopicID); ok {
+			if original, ok := c.substitutes.get(t.TopicID); ok {
 				t.TopicID = original
 			}
 			return true
@@ -74,7 +74,7 @@ func TestMetadataIsChangedAsIfItWereDecoded(t *testing.T) {
 			if one := &r.Topics[i]; one.Topic != nil && *one.Topic != "" {
 				continue
 			} else if rapid.Bool().Draw(t, "faked") {
-				c.idIn(&one.TopicID)
+				c.substituteID(&one.TopicID)
 			} else {
 				ten.ids.learn(one.TopicID)
 			}

@@ -24,7 +24,7 @@ func TestMessageLosesThePrefixOfNames(t *testing.T) {
 	} {
 		ten := &tenant{prefix: c.prefix}
 		got := c.text
-		if ten.message(&got); got != c.want {
+		if ten.unprefixMessage(&got); got != c.want {
 			t.Errorf("with the prefix %q, %q becomes %q, want %q", c.prefix, c.text, got, c.want)
 		}
 	}
@@ -52,7 +52,7 @@ func TestMessageKeepsOtherWords(t *testing.T) {
 			want.WriteString(g)
 		}
 		text := said.String()
-		if ten.message(&text); text != want.String() {
+		if ten.unprefixMessage(&text); text != want.String() {
 			t.Errorf("with the prefix %q, %q becomes %q, want %q", ten.prefix, said.String(), text, want.String())
 		}
 	})
@@ -150,7 +150,7 @@ func TestManyUnknownIDsAreAnswered(t *testing.T) {
 			}
 			sent := make([]id, n)
 			for i := range said {
-				if sent[i] = ten.ids.fake(said[i]); ten.ids.original(sent[i]) != said[i] {
+				if sent[i] = ten.ids.substitute(said[i]); ten.ids.original(sent[i]) != said[i] {
 					t.Fatal("what was said cannot be told from what was sent")
 				}
 			}
@@ -171,7 +171,7 @@ func TestManyUnknownIDsAreAnswered(t *testing.T) {
 			if ten.ids.owns(sent[0]) || ten.ids.owns(said[0]) {
 				t.Error("an id that nobody has counts as the tenant's")
 			}
-			if kept := len(c.fakes.now) + len(c.fakes.before); kept > 2*maxFakes {
+			if kept := len(c.substitutes.newer) + len(c.substitutes.older); kept > 2*maxSubstitutes {
 				t.Errorf("%d ids are remembered", kept)
 			}
 		})
@@ -187,16 +187,16 @@ func TestManyUnknownIDsOfAFetchSession(t *testing.T) {
 	for i := range 5000 {
 		list = append(list, &id{1, byte(i >> 8), byte(i)})
 	}
-	if err := (&call{conn: c, x: &x}).fetch(&c.fetches, 0, list, nil); err != nil {
+	if err := (&call{conn: c, x: &x}).updateSession(&c.fetchSession, 0, list, nil); err != nil {
 		t.Fatal(err)
 	}
 	for i, sent := range list {
-		if err := c.fetchedFrom(sent); err != nil || *sent != (id{1, byte(i >> 8), byte(i)}) {
+		if err := c.restoreFetchedID(sent); err != nil || *sent != (id{1, byte(i >> 8), byte(i)}) {
 			t.Fatalf("of the %dth: %x, %v", i, *sent, err)
 		}
 	}
 	foreign := id{9}
-	if err := c.fetchedFrom(&foreign); err == nil {
+	if err := c.restoreFetchedID(&foreign); err == nil {
 		t.Error("an id that the session has not named passes")
 	}
 }

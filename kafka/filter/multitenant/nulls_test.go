@@ -49,7 +49,7 @@ func passing(t *testing.T, ten *tenant, d filter.Direction, key, version int16, 
 		return r
 	}
 	if key == int16(kmsg.DeleteACLs) {
-		x.State = deletion{1}
+		x.State = expandedCounts{1}
 	}
 	r := kmsg.ResponseForKey(key)
 	r.SetVersion(version)

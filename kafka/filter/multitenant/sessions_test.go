@@ -51,7 +51,7 @@ func (k *cluster) request(c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.
 		k.t.Fatal(err)
 	}
 	if q, ok := r.(*kmsg.FetchRequest); ok && q.SessionEpoch == 0 {
-		c.(*conn).handedOut(aSession)
+		c.(*conn).recordSession(aSession)
 	}
 	return got, &x
 }
@@ -133,7 +133,7 @@ func TestAFetchSessionBeginsAnewWhenATopicBecomesKnown(t *testing.T) {
 			"told elsewhere": func(ten *tenant, _ *cluster) { ten.ids.learn(id{2}) },
 			"asked again": func(ten *tenant, k *cluster) {
 				k.topics[id{2}] = "z4de-late"
-				ten.ids.unknown([]id{{2}}, time.Now().Add(-2*foreignFor)) // the answer has expired
+				ten.ids.recordForeign([]id{{2}}, time.Now().Add(-2*foreignTTL)) // the answer has expired
 			},
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestAFetchSessionBeginsAnewWhenATopicBecomesKnown(t *testing.T) {
 // because later answers cannot be looked up.
 func TestAFetchSessionKeepsItsTopics(t *testing.T) {
 	ten := newTenant(t, "z4de")
-	ten.ids.owned.most = 2
+	ten.ids.owned.limit = 2
 	k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a"}}
 	c := ten.Open(filter.Info{})
 	_, x := k.request(c, fetching(0, id{1}, id{9}))
@@ -196,7 +196,7 @@ func TestAFetchSessionKeepsItsTopics(t *testing.T) {
 		t.Errorf("forgotten is %x, after %d questions", got, len(k.asked))
 	}
 	e := c.Edits(filter.Response, x)
-	one, foreign, fake := id{1}, id{2}, ten.ids.fake(id{9})
+	one, foreign, fake := id{1}, id{2}, ten.ids.substitute(id{9})
 	if err := e.TopicID(&one); err != nil || one != (id{1}) {
 		t.Errorf("a topic of the session: %v", err)
 	}
@@ -216,7 +216,7 @@ func TestAFetchSessionKeepsItsTopics(t *testing.T) {
 func TestMoreTopicsThanAreRememberedWork(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	const most = 100
-	ten.ids.owned.most = most
+	ten.ids.owned.limit = most
 	k := &cluster{t: t, topics: map[id]string{}}
 	var all []id
 	for i := range 10 * most {
@@ -225,7 +225,7 @@ func TestMoreTopicsThanAreRememberedWork(t *testing.T) {
 		all = append(all, one)
 		ten.ids.learn(one)
 	}
-	if n := len(ten.ids.owned.now) + len(ten.ids.owned.before); n > 2*most {
+	if n := len(ten.ids.owned.newer) + len(ten.ids.owned.older); n > 2*most {
 		t.Errorf("%d ids are remembered, %d may be", n, 2*most)
 	}
 	if !ten.ids.owns(all[len(all)-most]) {
@@ -262,11 +262,11 @@ func TestMoreTopicsThanAreRememberedWork(t *testing.T) {
 // in both cases.
 func TestMetadataOfAForeignIDIsThatOfNone(t *testing.T) {
 	ids := []id{{1}, {2}, {3}, {4}, {5}, {6}, {7}}
-	fakes := newTenant(t, "z4de").ids.fakes // same substitutes in each run
+	fakes := newTenant(t, "z4de").ids.blockCipher // same substitutes in each run
 	var before kmsg.Request
 	for _, others := range [][]id{nil, {{3}}, {{3}, {5}, {6}}} {
 		ten := newTenant(t, "z4de")
-		ten.ids.fakes = fakes
+		ten.ids.blockCipher = fakes
 		k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a", {2}: "z4de-b"}}
 		for _, other := range others {
 			k.topics[other] = "other-c"

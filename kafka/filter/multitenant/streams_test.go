@@ -62,8 +62,8 @@ func TestATopologyHasThePrefixAtTheBroker(t *testing.T) {
 func oursShown(ten *tenant, r kmsg.Request) []string {
 	var all []string
 	for _, e := range r.(*kmsg.StreamsGroupHeartbeatRequest).Topology.Subtopologies[0].SourceTopicRegex {
-		if inside, _, kept := strings.Cut(e, "|"+never); kept {
-			e = inside + behindOurs
+		if inside, _, kept := strings.Cut(e, "|"+neverMatches); kept {
+			e = inside + expressionSuffix
 		}
 		all = append(all, e)
 	}

@@ -62,7 +62,7 @@ func TestGroupsOfOddNamesAreTheTenantsOwn(t *testing.T) {
 		})
 	}
 	c := ten.Open(filter.Info{}).(*conn)
-	if got, _ := c.appendTxn(nil, []byte(".")); string(got) != "z4de-." {
+	if got, _ := c.appendPrefixedTxnID(nil, []byte(".")); string(got) != "z4de-." {
 		t.Errorf("Produce names the transactional id %q", got)
 	}
 }
@@ -175,14 +175,14 @@ func TestWhatIsProducedIsAnsweredAsIfItWereDecoded(t *testing.T) {
 		for _, text := range texts {
 			for _, names := range [][]string{{}, {"z4de-a"}, {"z4de-a", "z4de-z4de-b"}, {"z4de-a", ""}} {
 				plain, decoded := newTenant(t, "z4de"), newTenant(t, "z4de")
-				decoded.ids.fakes = plain.ids.fakes
+				decoded.ids.blockCipher = plain.ids.blockCipher
 				r := kmsg.NewPtrProduceResponse()
 				r.Version, r.ThrottleMillis = version, 7
 				for i, name := range names {
 					topic := kmsg.NewProduceResponseTopic()
 					topic.Topic, topic.TopicID = name, own
 					if i > 0 {
-						topic.TopicID = plain.ids.fake(foreign)
+						topic.TopicID = plain.ids.substitute(foreign)
 					}
 					p := kmsg.NewProduceResponseTopicPartition()
 					if text != "" {
@@ -196,7 +196,7 @@ func TestWhatIsProducedIsAnsweredAsIfItWereDecoded(t *testing.T) {
 					ten.ids.learn(own)
 					c := ten.Open(filter.Info{}).(*conn)
 					faked := foreign
-					c.idIn(&faked)
+					c.substituteID(&faked)
 					x := filter.NewExchange(r.Key(), version, "", quiet{t})
 					if slowly {
 						x.State = []id{}

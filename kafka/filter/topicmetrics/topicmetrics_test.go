@@ -206,7 +206,7 @@ func TestOnlyTopicsThatAreThereAreNamed(t *testing.T) {
 		body := produced(9, names)
 		stream(t, c, filter.Request, int16(kmsg.Produce), 9, body)
 		of := parts(int16(kmsg.Produce), 9, body, names)
-		want := []Count{{Rest, "Produce", 4, of[1] + of[2] + of[3] + of[4]}, {"orders", "Produce", 1, of[0]}}
+		want := []Count{{Other, "Produce", 4, of[1] + of[2] + of[3] + of[4]}, {"orders", "Produce", 1, of[0]}}
 		if got := f.Counts(); !slices.Equal(got, want) {
 			t.Errorf("Metadata v%d: counted %v, want %v", v, got, want)
 		}
@@ -229,15 +229,15 @@ func TestNoMoreNamesThanItSays(t *testing.T) {
 		m.Topics = append(m.Topics, one)
 		stream(t, c, filter.Response, int16(kmsg.Fetch), 16, m.AppendTo(nil))
 	}
-	want := []Count{{Rest, "Fetch", 3, 9}, {"d", "Fetch", 2, 6}, {"b", "Fetch", 1, 3}} // no partitions, and two ends
+	want := []Count{{Other, "Fetch", 3, 9}, {"d", "Fetch", 2, 6}, {"b", "Fetch", 1, 3}} // no partitions, and two ends
 	if got := f.Counts(); !slices.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
-	for i := range maxKnown + 100 {
+	for i := range maxTopics + 100 {
 		f.learn(fmt.Appendf(nil, "t%d", i), id{byte(i), byte(i >> 8), byte(i >> 16), 1})
 	}
-	if len(f.byName) > maxKnown || len(f.byID) > maxKnown {
-		t.Errorf("%d names and %d ids are remembered, at most %d", len(f.byName), len(f.byID), maxKnown)
+	if len(f.byName) > maxTopics || len(f.byID) > maxTopics {
+		t.Errorf("%d names and %d ids are remembered, at most %d", len(f.byName), len(f.byID), maxTopics)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestATopicThatIsMadeAgainGoesOn(t *testing.T) {
 	f := newFilter(t, 2)
 	for n := range 3 {
 		f.learn([]byte("orders"), idOf(n))
-		f.identified(idOf(n))[fetch].messages.Add(1)
+		f.countsByID(idOf(n))[fetch].messages.Add(1)
 	}
 	if got, want := f.Counts(), []Count{{"orders", "Fetch", 3, 0}}; !slices.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
@@ -265,7 +265,7 @@ func TestAnIDThatIsAskedAboutTwiceCountsOnce(t *testing.T) {
 			_ = edits.TopicID(t)
 		}
 	}
-	if got, want := f.Counts(), []Count{{Rest, "Produce", 2, 0}, {"orders", "Produce", 2, 0}}; !slices.Equal(got, want) {
+	if got, want := f.Counts(), []Count{{Other, "Produce", 2, 0}, {"orders", "Produce", 2, 0}}; !slices.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
 }

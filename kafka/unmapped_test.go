@@ -80,7 +80,7 @@ func TestBrokerWithoutAPortIsHidden(t *testing.T) {
 		t.Errorf("clients see %s, want %s", got, want)
 	}
 	eventually(t, "a warning in the log", func() bool { return log.lines(`msg="brokers without a virtual address"`) > 0 })
-	if n := s.proxy.Unplaced()["t1"]; n != 1 {
+	if n := s.proxy.Unmapped()["t1"]; n != 1 {
 		t.Errorf("%d brokers count as hidden, want 1", n)
 	}
 	brokers := s.proxy.Status()[0].Brokers
@@ -89,7 +89,7 @@ func TestBrokerWithoutAPortIsHidden(t *testing.T) {
 	if last.Name != "2" || last.Address != k.ListenAddrs()[2] || last.Err != why {
 		t.Errorf("the status has %+v", last)
 	}
-	_, message, _ := s.proxy.Table().WarnUnplaced(s.virtual("t1").Spec())
+	_, message, _ := s.proxy.Table().WarnUnmapped(s.virtual("t1").Spec())
 	if !strings.Contains(message, "has no port for node 2 at "+k.ListenAddrs()[2]+": clients will not see it") {
 		t.Errorf("a change is warned of by %q", message)
 	}
@@ -102,7 +102,7 @@ func TestBrokerWithoutAPortIsHidden(t *testing.T) {
 	if n := log.lines(`msg="brokers without a virtual address"`); n != 1 {
 		t.Errorf("%d warnings", n)
 	}
-	if _, message, _ := s.proxy.Table().WarnUnplaced(s.virtual("t1").Spec()); message != "" {
+	if _, message, _ := s.proxy.Table().WarnUnmapped(s.virtual("t1").Spec()); message != "" {
 		t.Errorf("warned of %q where there is a port for each", message)
 	}
 }
@@ -133,12 +133,12 @@ func TestBrokerThatIsNotListedIsHidden(t *testing.T) {
 		t.Errorf("clients are told of the controller %d, which they do not see", m.ControllerID)
 	}
 	eventually(t, "a warning in the log", func() bool { return log.lines("node 1 has no broker in spec.brokers, at "+at[1]) == 1 })
-	want := []model.Unplaced{{NodeID: 1, Address: at[1]}}
-	if got := s.virtual("t1").Unplaced(); len(got) != 1 || got[0] != want[0] {
+	want := []model.Unmapped{{NodeID: 1, Address: at[1]}}
+	if got := s.virtual("t1").Unmapped(); len(got) != 1 || got[0] != want[0] {
 		t.Errorf("hidden are %v, want %v", got, want)
 	}
 	s.apply(oneBroker(at[0], mapping(at[1], "x:1")))
-	if got := s.virtual("t1").Unplaced(); len(got) != 0 {
+	if got := s.virtual("t1").Unmapped(); len(got) != 0 {
 		t.Errorf("hidden are %v, which is mapped by hand", got)
 	}
 }

@@ -98,7 +98,7 @@ func TestFiltersOutliveVersionsAndAreClosedOnce(t *testing.T) {
 	w.mustApply(tenantText("a", "y"))
 	second := w.virtual("a")
 	after := chainOf(second)
-	if second == first || second.Life() != first.Life() || first.Life().Current() != second {
+	if second == first || second.State() != first.State() || first.State().Current() != second {
 		t.Fatal("the versions do not share their life")
 	}
 	for _, typ := range []string{"ApiVersions", "BrokerAddress", "Login"} {
@@ -118,7 +118,7 @@ func TestFiltersOutliveVersionsAndAreClosedOnce(t *testing.T) {
 	}
 
 	w.change([]resource.Change{resource.Delete(resource.Key{Kind: KindVirtual, Name: "a"})})
-	if !second.Life().Removed() || second.Life().Current() != nil {
+	if !second.State().Removed() || second.State().Current() != nil {
 		t.Error("its life does not know that it is removed")
 	}
 	for typ, f := range after {
@@ -128,7 +128,7 @@ func TestFiltersOutliveVersionsAndAreClosedOnce(t *testing.T) {
 	}
 	// One of the same name is another.
 	w.mustApply(tenantText("a", "y"))
-	if w.virtual("a").Life() == second.Life() {
+	if w.virtual("a").State() == second.State() {
 		t.Error("what was removed lives again")
 	}
 }
@@ -139,21 +139,21 @@ func TestConnectionsGoOnWhereTheFiltersTakeThem(t *testing.T) {
 	first := w.virtual("a")
 	w.mustApply(strings.Replace(tenantText("a", "x"), "brokers:", "maxInFlight: 7\n  brokers:", 1))
 	second := w.virtual("a")
-	if second == first || !second.Takes(first) || second.Compiled() != first.Compiled() || second.Compiled() == nil {
+	if second == first || !second.Accepts(first) || second.Compiled() != first.Compiled() || second.Compiled() == nil {
 		t.Error("a setting changed: connections can go on")
 	}
 	w.mustApply(strings.Replace(tenantText("a", "x"), "brokers:", "unmappedBrokers: fail\n  brokers:", 1))
 	failing := w.virtual("a")
-	if !failing.Takes(second) || chainOf(failing)["BrokerAddress"].env.HideUnmapped ||
+	if !failing.Accepts(second) || chainOf(failing)["BrokerAddress"].env.HideUnmapped ||
 		!chainOf(second)["BrokerAddress"].env.HideUnmapped || failing.Compiled() == second.Compiled() {
 		t.Error("filters do not know what becomes of unmapped brokers now")
 	}
 	w.mustApply(tenantText("a", "y"))
-	if w.virtual("a").Takes(second) {
+	if w.virtual("a").Accepts(second) {
 		t.Error("another tenant: connections cannot go on")
 	}
 	w.mustApply(strings.Replace(tenantText("a", "x"), "filters: [", "filters: [{type: Login}, ", 1))
-	if w.virtual("a").Takes(second) {
+	if w.virtual("a").Accepts(second) {
 		t.Error("one filter more: connections cannot go on")
 	}
 }
@@ -214,7 +214,7 @@ func TestAClusterThatCannotBeMadeIsLeftOut(t *testing.T) {
 	if _, reason := m.Table().Resolve("edge", "broker-1.b.example.com", true); reason != "" {
 		t.Errorf("another lost its names: %q", reason)
 	}
-	if before.Life().Removed() || filters["MultiTenant"].closed.Load() != 0 {
+	if before.State().Removed() || filters["MultiTenant"].closed.Load() != 0 {
 		t.Error("what it had does not go on")
 	}
 	before.Release()
@@ -226,7 +226,7 @@ func TestAClusterThatCannotBeMadeIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	after, ok := m.Table().Virtual("a")
-	if !ok || after.Life() != before.Life() {
+	if !ok || after.State() != before.State() {
 		t.Error("it is another cluster now")
 	}
 	// References to nothing cannot be validated away here.

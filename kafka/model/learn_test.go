@@ -38,7 +38,7 @@ spec:
 	}
 	v, _ := m.Table().Virtual("t1")
 	told := 0
-	v.Physical().Life().OnMeet(func() { told++ })
+	v.Physical().State().OnLearned(func() { told++ })
 	broker, ok := v.Broker("5")
 	if !ok {
 		t.Fatal("there is no broker 5, which has a port")
@@ -47,7 +47,7 @@ spec:
 		t.Errorf("a broker that nobody has seen leads to %q", reason)
 	}
 	for range 3 {
-		if b, ok := v.Life().Address(5, "kafka5.internal", 9092); !ok || b.Host != "127.0.0.1" || b.Port != 9198 {
+		if b, ok := v.State().Address(5, "kafka5.internal", 9092); !ok || b.Host != "127.0.0.1" || b.Port != 9198 {
 			t.Errorf("clients are told %+v, %t", b, ok)
 		}
 	}
@@ -58,7 +58,7 @@ spec:
 	if told != 1 {
 		t.Errorf("told %d times, want once", told)
 	}
-	v.Life().Address(5, "kafka5.moved", 9092)
+	v.State().Address(5, "kafka5.moved", 9092)
 	if targets, _ := v.Targets(broker); targets[0].Address != "kafka5.moved:9092" {
 		t.Errorf("a broker that moved is still at %v", targets)
 	}
