@@ -47,7 +47,7 @@ func (s *stage) looked(brokers int) {
 
 // A broker that came after the last look is known to clients before it is
 // known here, by another node: they wait for a look, and are led to it.
-func TestWhoComesBeforeItsBrokerIsKnownWaits(t *testing.T) {
+func TestConnectionWaitsForBrokerDiscovery(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(2))
 	s := newStage(t, Config{})
 	s.apply(discovered(k.ListenAddrs()[0]))
@@ -70,11 +70,11 @@ func TestWhoComesBeforeItsBrokerIsKnownWaits(t *testing.T) {
 		t.Errorf("the bootstrap and the brokers have %v connections, want one at the last of three", got)
 	}
 	c.Close()
-	eventually(t, "it is counted no more", func() bool { return !slices.Contains(connections(), 1) })
+	eventually(t, "the connection is no longer counted", func() bool { return !slices.Contains(connections(), 1) })
 }
 
 // One that does not exist is waited for until a look has not found it.
-func TestWhoComesForNoBrokerIsTurnedAway(t *testing.T) {
+func TestConnectionToUnknownBrokerIsClosed(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	s.apply(discovered(k.ListenAddrs()[0]))
@@ -83,7 +83,7 @@ func TestWhoComesForNoBrokerIsTurnedAway(t *testing.T) {
 	refused(t, s.at(9199))
 	eventually(t, "the connection has ended", func() bool { return s.ends(netio.Reason(routing.NoEndpoint)) == 1 })
 	if after, _ := s.proxy.DiscoveryStatus("big"); !after.At.After(before.At) {
-		t.Error("nobody has looked")
+		t.Error("broker discovery did not run")
 	}
 	for _, b := range s.proxy.Status()[0].Brokers {
 		if b.Connections != 0 {
@@ -93,7 +93,7 @@ func TestWhoComesForNoBrokerIsTurnedAway(t *testing.T) {
 }
 
 // Where the cluster does not answer the wait has an end all the same.
-func TestWhoComesForABrokerOfADeafClusterIsTurnedAwayInTime(t *testing.T) {
+func TestConnectionIsClosedIfDiscoveryTakesTooLong(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	s.apply(discovered(k.ListenAddrs()[0]))
@@ -103,7 +103,7 @@ func TestWhoComesForABrokerOfADeafClusterIsTurnedAwayInTime(t *testing.T) {
 	begun := time.Now()
 	refused(t, s.at(9199))
 	if took := time.Since(begun); took < s.proxy.discoveryWait {
-		t.Errorf("it was turned away after %v, want %v for a look to succeed", took, s.proxy.discoveryWait)
+		t.Errorf("refused after %v, want at least %v", took, s.proxy.discoveryWait)
 	}
 }
 
@@ -118,7 +118,7 @@ func (h *hosts) Lookup(host string) ([]netip.Addr, bool) {
 }
 
 // A broker given by name is waited for until the name has an address.
-func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
+func TestConnectionWaitsForHostNameResolution(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	_, port, err := net.SplitHostPort(k.ListenAddrs()[0])
 	if err != nil {
@@ -140,7 +140,7 @@ func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
 }
 
 // A broker whose name gets no address is waited for no longer than that.
-func TestWhoComesForANameWithoutAddressIsTurnedAwayInTime(t *testing.T) {
+func TestConnectionIsClosedIfHostNameDoesNotResolve(t *testing.T) {
 	s := newStage(t, Config{Hosts: new(hosts)})
 	s.proxy.resolveWait = 300 * time.Millisecond
 	s.apply(oneBroker("kafka.test:9092", ""))
@@ -148,13 +148,13 @@ func TestWhoComesForANameWithoutAddressIsTurnedAwayInTime(t *testing.T) {
 	begun := time.Now()
 	refused(t, address)
 	if took := time.Since(begun); took < s.proxy.resolveWait {
-		t.Errorf("a name without an address was waited for during %v, want %v", took, s.proxy.resolveWait)
+		t.Errorf("waited %v for the host name, want %v", took, s.proxy.resolveWait)
 	}
 }
 
 // A broker that moves takes its new connections along. Those that are there go
 // on for as long as the old place serves them, and end with it.
-func TestWhoIsConnectedToABrokerThatMovesGoesOn(t *testing.T) {
+func TestConnectionSurvivesABrokersMove(t *testing.T) {
 	before, after := fake(t, kfake.NumBrokers(1), kfake.ClusterID("before")), fake(t, kfake.NumBrokers(1), kfake.ClusterID("after"))
 	s := newStage(t, Config{})
 	s.apply(discovered(before.ListenAddrs()[0]))
@@ -168,7 +168,7 @@ func TestWhoIsConnectedToABrokerThatMovesGoesOn(t *testing.T) {
 		t.Helper()
 		m := c.metadata("none")
 		if m.ClusterID == nil {
-			t.Fatal("the cluster has no name")
+			t.Fatal("the cluster was not discovered")
 		}
 		return *m.ClusterID
 	}
@@ -178,16 +178,16 @@ func TestWhoIsConnectedToABrokerThatMovesGoesOn(t *testing.T) {
 	}
 	s.virtual("t1").Physical().State().SetBrokers(map[int32]string{int32(id): after.ListenAddrs()[0]})
 	if got := where(dial(t, address)); got != "after" {
-		t.Errorf("a new connection goes to the place %s", got)
+		t.Errorf("a new connection goes to %s", got)
 	}
 	if got := where(old); got != "before" {
-		t.Errorf("the old connection goes to the place %s", got)
+		t.Errorf("the old connection goes to %s", got)
 	}
 	before.Close()
 	if !old.closed() {
 		t.Error("the old connection was reset, want the end that its broker made")
 	}
 	if n := s.ends(netio.Drained); n > 0 {
-		t.Errorf("%d connections were sent away", n)
+		t.Errorf("%d connections were drained", n)
 	}
 }

@@ -39,7 +39,7 @@ func TestDiffSummaryOfVirtualClusters(t *testing.T) {
 		"new connections to the virtual cluster t1 are closed; 0 con": {gone},
 	} {
 		if got := s.proxy.DiffSummary(list, nil); len(got) != 1 || !strings.Contains(got[0], want) {
-			t.Errorf("told is %q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
@@ -83,7 +83,7 @@ spec:
 		"": append(physical("idle", `{bootstrap: ["127.0.0.1:4"]}`), physical("new", `{bootstrap: ["127.0.0.1:5"]}`)...),
 	} {
 		if got := strings.Join(s.proxy.DiffSummary(list, held), "\n"); got != want {
-			t.Errorf("told is %q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // A connection that is being made while its cluster goes is among nobody's who
 // are sent away: it finds out by itself once it is connected.
-func TestWhoConnectsWhileItsBrokerGoesIsSentAway(t *testing.T) {
+func TestConnectingWhileTheBrokerIsRemovedIsDrained(t *testing.T) {
 	kinds := append(resource.RoutingKinds(), Kinds()...)
 	proxy := New(Config{Bind: "127.0.0.1", Loops: 1})
 	defer proxy.Close()
@@ -63,26 +63,26 @@ spec:
 	}
 	a, b, stays := connecting("a"), connecting("b"), connecting("b")
 	if _, gone := stays.orphaned(); gone {
-		t.Error("a connection whose broker is there is sent away")
+		t.Error("the connection of an existing broker was drained")
 	}
 	apply(with("c"))
 	if _, gone := a.orphaned(); !gone {
-		t.Error("the connection of a broker that is gone stays")
+		t.Error("the connection of a removed broker stays")
 	}
 	if _, gone := b.orphaned(); gone {
-		t.Error("the connection of another broker is sent away")
+		t.Error("the connection of another broker was drained")
 	}
 	if _, err := proxy.Apply([]resource.Change{{Object: resource.Object{Key: resource.Key{Kind: "VirtualCluster", Name: "t1"}},
 		Delete: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, gone := b.orphaned(); !gone {
-		t.Error("the connection of a cluster that is gone stays")
+		t.Error("the connection of a removed cluster stays")
 	}
 }
 
 // A filter may meet a broker on a connection's last breath.
-func TestNotingAfterTheEndIsHarmless(t *testing.T) {
+func TestSignalAfterCloseIsHarmless(t *testing.T) {
 	proxy := New(Config{Loops: 1})
 	proxy.Close()
 	proxy.signalBrokersChanged()

@@ -240,7 +240,7 @@ func (c *client) closed() (clean bool) {
 	_, err := c.Read(make([]byte, 1))
 	var late net.Error
 	if err == nil || errors.As(err, &late) && late.Timeout() {
-		c.t.Fatalf("the connection goes on: %v", err)
+		c.t.Fatalf("the connection is still open: %v", err)
 	}
 	return errors.Is(err, io.EOF)
 }

@@ -67,7 +67,7 @@ func TestTopicsAreCountedByTheirNames(t *testing.T) {
 		t.Errorf("fetched: %+v", c)
 	}
 	if c := count("bills", "Produce"); c.Messages > 0 {
-		t.Errorf("bills are counted by themselves, over the bound: %+v", c)
+		t.Errorf("bills are counted separately, above the limit: %+v", c)
 	}
 	// Other settings do not begin anew.
 	s.apply(oneBroker(at, filters+"  maxInFlight: 9\n"))

@@ -26,7 +26,7 @@ func decodeForeign(t *testing.T, file string) ([]resource.Object, resource.Fault
 
 // The two examples of the reference document as they are printed: all that is
 // wrong with each is told at once, and nothing else.
-func TestTheReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
+func TestReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
 	for _, name := range []string{"one-to-one", "many-to-one", "mixed"} {
 		file := "testdata/kroxylicious/" + name + ".yaml"
 		_, faults := decodeForeign(t, file)
@@ -35,7 +35,7 @@ func TestTheReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
 }
 
 // With their blanks filled they are resources, and lead where they say.
-func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
+func TestReferenceExamplesRunOnceCompleted(t *testing.T) {
 	for _, x := range []struct{ name, sni, want string }{
 		{"one-to-one", "broker-B.myvanitydomain.com", "my-public-cluster broker-2 with my-public-cluster -> " +
 			"broker-2.azB.internal.svc:19080 in the clear"},
@@ -63,7 +63,7 @@ func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
 }
 
 // What does not look like such a document is told as what it is.
-func TestOtherDocumentsAreNotTakenForForeignOnes(t *testing.T) {
+func TestOtherDocumentsAreNotConverted(t *testing.T) {
 	_, faults := resource.DecodeForeign("x.yaml", []byte("listeners: []\n---\nkind: Service\nname: a\nendpoints: []\nspec: "+
 		"{}\n"), testKinds(), Foreign())
 	want := "x.yaml:1: document 1: kind is missing"
@@ -79,7 +79,7 @@ func TestOtherDocumentsAreNotTakenForForeignOnes(t *testing.T) {
 }
 
 // A name that the certificate is not for is warned of, with what it is for.
-func TestNamesThatTheCertificateIsNotForAreWarnedOf(t *testing.T) {
+func TestNamesThatTheCertificateDoesNotCoverAreWarnedOf(t *testing.T) {
 	pem, err := os.ReadFile("testdata/kroxylicious/a.crt")
 	if err != nil {
 		t.Fatal(err)

@@ -115,7 +115,7 @@ func puts(objects []resource.Object) []resource.Change {
 
 // Each file in testdata/bad breaks one rule or a few of a kind; the faults
 // that users are told stand beside it (go test -update writes them).
-func TestBadFilesGetTheFaultsThatStandBesideThem(t *testing.T) {
+func TestBadFilesGetTheExpectedFaults(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)
@@ -157,7 +157,7 @@ func golden(t *testing.T, file, got string) {
 
 // What is taken is given back as it was written, and every key of the kinds is
 // among it.
-func TestGoodFilesComeBackAsWritten(t *testing.T) {
+func TestGoodFilesRoundTrip(t *testing.T) {
 	files, err := filepath.Glob("testdata/good/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)
@@ -181,7 +181,7 @@ func TestGoodFilesComeBackAsWritten(t *testing.T) {
 			all.Write(resource.EncodeWithSecrets(o))
 			again, err := resource.Restore(resource.EncodeWithSecrets(o), testKinds())
 			if err != nil || !resource.Equal(o, again) {
-				t.Errorf("%v is another when it is restored: %v", o.Key, err)
+				t.Errorf("%v changed in a round trip: %v", o.Key, err)
 			}
 		}
 		golden(t, file+".txt", text.String())

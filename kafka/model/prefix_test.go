@@ -33,7 +33,7 @@ spec:
 
 // Prefixes that differ in "." and "_" alone are refused, unless a node that did
 // not look took them: then their clusters can still be changed.
-func TestPrefixesThatKafkaTakesForTheSame(t *testing.T) {
+func TestPrefixesThatKafkaTreatsAsEqual(t *testing.T) {
 	types := []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type}
 	changes := func(text string) (list []resource.Change) {
 		objects, faults := resource.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), model.Kinds(types)...))
@@ -53,10 +53,10 @@ func TestPrefixesThatKafkaTakesForTheSame(t *testing.T) {
 	changed := strings.Replace(collidingPair, "brokers: {", "maxInFlight: 7\n  brokers: {", 2)
 	_, faults, warnings := stored.With(changes(changed))
 	if len(faults) > 0 || len(warnings) != 2 || !strings.Contains(warnings[0].Message, like) {
-		t.Errorf("a pair that is there: faults %v, warnings %v", faults, warnings)
+		t.Errorf("an existing pair: faults %v, warnings %v", faults, warnings)
 	}
 	moved := strings.Replace(collidingPair, "prefix: a.b-", "prefix: a.b-c_", 1)
 	if _, faults, _ := stored.With(changes(moved)); len(faults) == 0 {
-		t.Error("another prefix that collides is taken")
+		t.Error("another colliding prefix is accepted")
 	}
 }

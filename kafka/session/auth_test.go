@@ -26,8 +26,8 @@ func TestNamesInTokens(t *testing.T) {
 	}
 }
 
-// TestWhenAnExchangeIsOver by mechanism: SCRAM takes two rounds.
-func TestWhenAnExchangeIsOver(t *testing.T) {
+// TestSASLExchangeEnd by mechanism: SCRAM takes two rounds.
+func TestSASLExchangeEnd(t *testing.T) {
 	for _, test := range []struct {
 		mechanism, token string
 		want             bool

@@ -120,7 +120,7 @@ func parseLimits(t *testing.T, line string) (l Limits) {
 		case "MaxInFlight":
 			l.MaxInFlight = n
 		default:
-			t.Fatalf("no limit is called %s", name)
+			t.Fatalf("unknown limit %s", name)
 		}
 	}
 	return l

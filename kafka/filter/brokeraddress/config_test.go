@@ -48,7 +48,7 @@ brokerAddressMapping["unix:/run/k"]: the broker's address must be host:port or [
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	if got := faults(&Config{Unmapped: "hide", BrokerAddressMapping: map[string]string{"a:1": "b:1", "b:1": "a:1"}}); len(got) > 0 {
-		t.Errorf("a sound one: %q", got)
+		t.Errorf("a valid mapping: %q", got)
 	}
 }
 
@@ -58,17 +58,17 @@ func TestMappingsAreBounded(t *testing.T) {
 		c.BrokerAddressMapping[fmt.Sprintf("b%d:1", i)] = fmt.Sprintf("v%d:1", i)
 	}
 	if got := faults(c); len(got) != 1 {
-		t.Errorf("%d faults of too many brokers", len(got))
+		t.Errorf("%d faults for too many brokers, want 1", len(got))
 	}
 }
 
 // Connections go on with another mapping: it shows in their next Metadata.
-func TestAnotherMappingIsTakenByRunningConnections(t *testing.T) {
+func TestOpenConnectionsAcceptANewMapping(t *testing.T) {
 	if !new(Config).Accepts(&Config{Unmapped: "hide"}) {
-		t.Error("not taken")
+		t.Error("not accepted")
 	}
 	if new(Config).Accepts(nil) {
-		t.Error("taken from a filter of another type")
+		t.Error("accepted from a filter of another type")
 	}
 }
 
@@ -87,7 +87,7 @@ func TestAnswersWithoutAddressesAreNotCopied(t *testing.T) {
 	}
 }
 
-func TestABrokenAnswerIsMalformed(t *testing.T) {
+func TestBrokenResponseIsMalformed(t *testing.T) {
 	f := mustProvision(t, new(Config), filter.Env{})
 	if _, err := through(t, f, 3, 12, []byte{0, 0, 0, 0, 9}); err == nil || !strings.Contains(err.Error(), filter.ErrMalformed.Error()) {
 		t.Errorf("got %v", err)

@@ -23,7 +23,7 @@ func oursOnly(t *testing.T, ten *tenant, ours string) {
 	t.Helper()
 	inside := strings.TrimSuffix(strings.TrimPrefix(ours, ten.expressionPrefix()), expressionSuffix)
 	if ours != ten.expressionPrefix()+inside+expressionSuffix || strings.HasPrefix(inside, "?") {
-		t.Fatalf("%q does not begin and end as all do", ours)
+		t.Fatalf("%q lacks the common prefix or suffix", ours)
 	}
 	depth := 0
 	for i := 0; i < len(inside); i++ {
@@ -38,18 +38,18 @@ func oursOnly(t *testing.T, ten *tenant, ours string) {
 		case c == '[':
 			n := strings.IndexByte(inside[i:], ']')
 			if n < 3 || strings.Trim(inside[i+1:i+n], legal) != "" {
-				t.Fatalf("%q has a strange class", ours)
+				t.Fatalf("%q has an unexpected class", ours)
 			}
 			i += n
 		case c == '{':
 			n := strings.IndexByte(inside[i:], '}')
 			if n < 2 || strings.Trim(inside[i+1:i+n], "0123456789,") != "" {
-				t.Fatalf("%q has a strange count", ours)
+				t.Fatalf("%q has an unexpected count", ours)
 			}
 			i += n
 		case strings.IndexByte(letters+"_-.|*+?/", c) >= 0:
 		default:
-			t.Fatalf("%q has %q in it", ours, c)
+			t.Fatalf("%q contains %q", ours, c)
 		}
 	}
 	if depth != 0 {
@@ -92,7 +92,7 @@ func sameNames(t *testing.T, expression string, names []string, prefixes ...stri
 
 // Rule 13: expressions are translated for the broker so that they match only
 // the tenant's names, and the same ones.
-func TestExpressionsMatchTheTenantsNamesOnly(t *testing.T) {
+func TestExpressionsMatchOnlyTheTenantsNames(t *testing.T) {
 	names := []string{"", "a", "b", "ab", "abc", "orders", "orders-eu", "orders.eu", "ORDERS", "orders2", "payments", "-", ".",
 		"_", "x-y_z", "z4de-orders", "aab", "k", "K"}
 	for _, expression := range []string{
@@ -114,7 +114,7 @@ func TestExpressionsMatchTheTenantsNamesOnly(t *testing.T) {
 }
 
 // An invalid expression is translated to an invalid one with the same error.
-func TestInvalidExpressionsAreInvalid(t *testing.T) {
+func TestBrokersRefuseTheInvalidExpressions(t *testing.T) {
 	for code, expression := range invalidExpressions {
 		var parse *syntax.Error
 		if _, err := syntax.Parse(expression, syntax.Perl); !errors.As(err, &parse) || parse.Code != code {
@@ -142,7 +142,7 @@ func TestExpressionsStayReadable(t *testing.T) {
 
 // Expressions are refused if they would change the meaning of the surrounding
 // parts, or cannot be decided for a name with the prefix.
-func TestExpressionsThatReachBeyondAreRefused(t *testing.T) {
+func TestUnsafeExpressionsAreRefused(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for _, expression := range []string{
 		"a)|(b", ")", "(", "a)|(?:.*", ".*)|.*(", "[", "[a", `\`, `a\`, "*", "a**", "(?i", "(?#c)", "(?<=a)b", `\1`, "(?=a)",
@@ -157,7 +157,7 @@ func TestExpressionsThatReachBeyondAreRefused(t *testing.T) {
 }
 
 // Random expressions.
-func TestAnyExpressionMatchesTheTenantsNamesOnly(t *testing.T) {
+func TestRandomExpressionsMatchOnlyTheTenantsNames(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	parts := []string{"a", "b", "ab", "-", ".", `\.`, "/", "[ab]", "[^a]", `\w`, `\W`, "(?i:a)", "^", "^", "$", "$", `\z`, "x",
 		"0", `\Qa.b\E`, ""}
@@ -199,13 +199,13 @@ func TestAnyExpressionMatchesTheTenantsNamesOnly(t *testing.T) {
 		sameNames(t, e, names[:60], prefixes[i%len(prefixes)])
 	}
 	if let < 800 {
-		t.Errorf("only %d of 1500 expressions are let through", let)
+		t.Errorf("only %d of 1500 expressions are accepted", let)
 	}
 }
 
 // A small expression that would expand to a large one is refused before it is
 // expanded.
-func TestExpressionsDoNotGrowWithoutBound(t *testing.T) {
+func TestRewrittenExpressionsAreBounded(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for _, expression := range []string{
 		strings.Repeat("(?:(^|a)*(b|$)*", 200) + strings.Repeat(")*", 200),
@@ -276,7 +276,7 @@ func TestMembersSeeTheirOwnExpressions(t *testing.T) {
 		said := *answered.(*kmsg.ConsumerGroupHeartbeatResponse).ErrorMessage
 		if expression != "" && !strings.HasPrefix(said, "SubscribedTopicRegex `"+expression+"` is not a valid") ||
 			strings.Contains(said, "z4de") {
-			t.Errorf("about %q the client hears %q", expression, said)
+			t.Errorf("for %q the client gets the message %q", expression, said)
 		}
 	}
 	for ours, want := range map[string]string{

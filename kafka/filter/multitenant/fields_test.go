@@ -126,7 +126,7 @@ func everyVersion(t *testing.T, ten *tenant, do func(key, version int16)) {
 		}
 	}
 	if n < 150 {
-		t.Fatalf("only %d versions of all APIs were looked at", n)
+		t.Fatalf("only %d API versions were checked", n)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestNoNameInAResponseKeepsThePrefix(t *testing.T) {
 	}
 }
 
-func TestWhatIsForTheWholeClusterIsHidden(t *testing.T) {
+func TestClusterWideAPIsAreHidden(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for _, name := range []string{
 		"AlterClientQuotas", "AlterUserSCRAMCredentials",

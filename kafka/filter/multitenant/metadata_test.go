@@ -62,7 +62,7 @@ func slowly(c *conn, r *kmsg.MetadataResponse) {
 	})
 }
 
-func TestMetadataIsChangedAsIfItWereDecoded(t *testing.T) {
+func TestMetadataMatchesDecodedChange(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	rapid.Check(t, func(t *rapid.T) {
 		version := int16(rapid.IntRange(0, 13).Draw(t, "version"))

@@ -59,7 +59,7 @@ func TestMessageKeepsOtherWords(t *testing.T) {
 }
 
 // A refused topic name does not disclose the name of another tenant's topic.
-func TestCollisionNamesNobodyElsesTopic(t *testing.T) {
+func TestCollisionMessageNamesNoForeignTopic(t *testing.T) {
 	ten := newTenant(t, "a")
 	ten.prefix = "a.b-"
 	for name, want := range map[string]string{
@@ -83,7 +83,7 @@ func TestCollisionNamesNobodyElsesTopic(t *testing.T) {
 			t.Fatal(err)
 		}
 		if said := *got.Topics[0].ErrorMessage; said != want {
-			t.Errorf("of %s the client is told %q, want %q", name, said, want)
+			t.Errorf("for %s the client gets %q, want %q", name, said, want)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestManyUnknownIDsAreAnswered(t *testing.T) {
 			sent := make([]id, n)
 			for i := range said {
 				if sent[i] = ten.ids.substitute(said[i]); ten.ids.original(sent[i]) != said[i] {
-					t.Fatal("what was said cannot be told from what was sent")
+					t.Fatal("the original id cannot be restored from its substitute")
 				}
 			}
 			_, r := reply(sent)
@@ -166,10 +166,10 @@ func TestManyUnknownIDsAreAnswered(t *testing.T) {
 				w.Groups[0].Group = ""
 			}
 			if got := string(m.Body()); got != string(want.AppendTo(nil)) {
-				t.Error("the answer has other ids than the request")
+				t.Error("the response has other ids than the request")
 			}
 			if ten.ids.owns(sent[0]) || ten.ids.owns(said[0]) {
-				t.Error("an id that nobody has counts as the tenant's")
+				t.Error("an id that no topic has counts as the tenant's")
 			}
 			if kept := len(c.substitutes.newer) + len(c.substitutes.older); kept > 2*maxSubstitutes {
 				t.Errorf("%d ids are remembered", kept)
@@ -192,11 +192,11 @@ func TestManyUnknownIDsOfAFetchSession(t *testing.T) {
 	}
 	for i, sent := range list {
 		if err := c.restoreFetchedID(sent); err != nil || *sent != (id{1, byte(i >> 8), byte(i)}) {
-			t.Fatalf("of the %dth: %x, %v", i, *sent, err)
+			t.Fatalf("id %d: %x, %v", i, *sent, err)
 		}
 	}
 	foreign := id{9}
 	if err := c.restoreFetchedID(&foreign); err == nil {
-		t.Error("an id that the session has not named passes")
+		t.Error("an id that the session has not named was accepted")
 	}
 }

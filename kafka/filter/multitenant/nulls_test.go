@@ -116,6 +116,6 @@ func TestNullListsStayNull(t *testing.T) {
 		}
 	})
 	if tried < 1000 {
-		t.Errorf("only %d lists were looked at", tried)
+		t.Errorf("only %d lists were checked", tried)
 	}
 }

@@ -55,9 +55,13 @@ func (c *call) streamsHeartbeatResponse(r *kmsg.StreamsGroupHeartbeatResponse) e
 	for i := range r.PartitionsByUserEndpoint {
 		p := &r.PartitionsByUserEndpoint[i]
 		p.ActivePartitions = retain(p.ActivePartitions,
-			func(t *kmsg.StreamsGroupHeartbeatResponsePartitionsByUserEndpointActivePartition) bool { return c.tryUnprefix(&t.Topic) })
+			func(t *kmsg.StreamsGroupHeartbeatResponsePartitionsByUserEndpointActivePartition) bool {
+				return c.tryUnprefix(&t.Topic)
+			})
 		p.StandbyPartitions = retain(p.StandbyPartitions,
-			func(t *kmsg.StreamsGroupHeartbeatResponsePartitionsByUserEndpointStandbyPartition) bool { return c.tryUnprefix(&t.Topic) })
+			func(t *kmsg.StreamsGroupHeartbeatResponsePartitionsByUserEndpointStandbyPartition) bool {
+				return c.tryUnprefix(&t.Topic)
+			})
 	}
 	return nil
 }

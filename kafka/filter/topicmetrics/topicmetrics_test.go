@@ -65,7 +65,7 @@ func stream(t testing.TB, c filter.Conn, d filter.Direction, key, version int16,
 	x := filter.NewExchange(key, version, "", nil)
 	edits := c.Edits(d, &x)
 	if edits == nil {
-		t.Fatalf("%s v%d is not looked at", wire.Name(key), version)
+		t.Fatalf("%s v%d is not walked", wire.Name(key), version)
 	}
 	var w wire.Walker
 	w.Init(wire.Direction(d), key, version, len(body), edits)
@@ -196,7 +196,7 @@ func TestEveryVersionIsCountedByTopic(t *testing.T) {
 
 // Topics are known by every version of Metadata; those that the cluster does
 // not have, or cannot have, never become a name, whatever clients say.
-func TestOnlyTopicsThatAreThereAreNamed(t *testing.T) {
+func TestOnlyExistingTopicsAreNamed(t *testing.T) {
 	lowest, highest, _ := wire.Known(int16(kmsg.Metadata))
 	for v := lowest; v <= highest; v++ {
 		f := newFilter(t, 10)
@@ -215,7 +215,7 @@ func TestOnlyTopicsThatAreThereAreNamed(t *testing.T) {
 
 // No more topics are counted by themselves than it says: the first that are
 // used, not the first that are there. What is remembered has a bound as well.
-func TestNoMoreNamesThanItSays(t *testing.T) {
+func TestTopicCountIsLimited(t *testing.T) {
 	f := newFilter(t, 2)
 	c := f.Open(filter.Info{})
 	names := []string{"a", "b", "c", "d"}
@@ -242,7 +242,7 @@ func TestNoMoreNamesThanItSays(t *testing.T) {
 }
 
 // A topic that is deleted and made again goes on under its name.
-func TestATopicThatIsMadeAgainGoesOn(t *testing.T) {
+func TestRecreatedTopicKeepsCounting(t *testing.T) {
 	f := newFilter(t, 2)
 	for n := range 3 {
 		f.learn([]byte("orders"), idOf(n))
@@ -254,7 +254,7 @@ func TestATopicThatIsMadeAgainGoesOn(t *testing.T) {
 }
 
 // An id that is asked about twice is one topic of the message.
-func TestAnIDThatIsAskedAboutTwiceCountsOnce(t *testing.T) {
+func TestIDSeenTwiceCountsOnce(t *testing.T) {
 	f := newFilter(t, 2)
 	f.learn([]byte("orders"), idOf(1))
 	c := f.Open(filter.Info{})
@@ -298,12 +298,12 @@ func TestCountingAllocatesNothing(t *testing.T) {
 }
 
 // A malformed answer ends the connection.
-func TestAMalformedAnswerIsRefused(t *testing.T) {
+func TestMalformedResponseIsRefused(t *testing.T) {
 	body := metadata(12, "orders").AppendTo(nil)
 	for n := range body {
 		msg := filter.NewMessage(filter.Response, int16(kmsg.Metadata), 12, body[:n])
 		if err := newFilter(t, 1).Open(filter.Info{}).Response(nil, &msg); err == nil && n < len(body)-5 {
-			t.Errorf("%d of %d bytes are taken", n, len(body))
+			t.Errorf("%d of %d bytes are used", n, len(body))
 		}
 	}
 }
