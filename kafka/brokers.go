@@ -17,7 +17,7 @@ import (
 type watches struct {
 	log            *slog.Logger
 	tls            func(cluster, host string, t *model.PhysicalTLS) *tls.Config
-	brokersChanged func(cluster string) // its brokers are others than before
+	brokersChanged func(cluster string) // called when its brokers have changed
 
 	mu sync.Mutex
 	m  map[string]watch

@@ -59,8 +59,8 @@ func (r *Proxy) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 		if reason != routing.OK {
 			return nil, netio.Reason(reason)
 		}
-		// What was asked of the client in its handshake may have been said by
-		// another version.
+		// What was asked of the client in its handshake may have been
+		// said by another version.
 		if state := c.TLS(); r.cfg.AcceptClient != nil && state != nil && !r.cfg.AcceptClient(route.Cluster, state) {
 			return nil, netio.HandshakeFailed
 		}
@@ -109,10 +109,10 @@ func (p *Connection) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason)
 	return netio.Target{Addr: t.addr, Profile: p.proxy.upstreams.profile(p.listener, v, t)}, netio.OK
 }
 
-// recordFailure records how an attempt ended. It returns the reason to give up, or OK
-// if there is another address to try. A failure for want of something on this
-// node does not mean that the broker has moved. If this node has no port left
-// towards one address, it may have one towards another.
+// recordFailure records how an attempt ended. It returns the reason to give up,
+// or OK if there is another address to try. A failure for want of something on
+// this node does not mean that the broker has moved. If this node has no port
+// left towards one address, it may have one towards another.
 func (p *Connection) recordFailure(err error) netio.Reason {
 	why := netio.ConnectReason(err)
 	if why == netio.LimitPorts {
@@ -130,7 +130,8 @@ func (p *Connection) recordFailure(err error) netio.Reason {
 	return netio.OK
 }
 
-// countUpstream counts the connection at its new address, and no longer at the old one.
+// countUpstream counts the connection at its new address, and no longer at the
+// old one.
 func (p *Connection) countUpstream(to netip.AddrPort) {
 	p.stats.ports.Add(p.upstream, -1)
 	p.stats.ports.Add(to, 1)

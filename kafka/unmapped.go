@@ -43,7 +43,7 @@ func (r *Proxy) logUnmapped(clusters iter.Seq[*model.Virtual]) {
 	defer r.unmapped.mu.Unlock()
 	for v := range clusters {
 		if v.State().Current() != v {
-			continue // a newer one is told of by itself
+			continue // the newer version is logged by its own change
 		}
 		var all []string
 		for _, u := range v.Unmapped() {

@@ -167,7 +167,7 @@ type Sink interface {
 	// ToClient sends the response to a request of the client's, from the broker
 	// or a filter, and calls c.Done.
 	ToClient(c *Call) error
-	// Dropped is told of a request that a filter dropped, and calls c.Done.
+	// Dropped is called for a request that a filter dropped, and calls c.Done.
 	Dropped(c *Call) error
 }
 

@@ -267,7 +267,8 @@ func (c *Call) ask() error {
 	return q.Request(req.AppendTo(nil))
 }
 
-// resumeParent gives the answer to the filter that asked, and goes on with its message.
+// resumeParent gives the answer to the filter that asked, and goes on with its
+// message.
 func (c *Call) resumeParent() error {
 	p := c.parent
 	resp, err := c.msg.DecodeResponse()

@@ -39,7 +39,7 @@ func NewAnswer(key, version int16, resp kmsg.Response) Message {
 // Changed reports whether anything was changed since NewMessage.
 func (m *Message) Changed() bool { return m.changed }
 
-// Body returns the message as bytes, encoded anew if the decoded value was
+// Body returns the message as bytes, encoded again if the decoded value was
 // changed. They are valid until the message is changed, and must not be written
 // to.
 func (m *Message) Body() []byte {

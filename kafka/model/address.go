@@ -63,7 +63,7 @@ func (a *addresses) of(node int32) (hostPort, bool) {
 	return hostPort{}, false
 }
 
-// Address returns what clients are told of a broker that the physical cluster
+// Address returns what clients see of a broker that the physical cluster
 // names; false: it has no virtual broker. A node id of NoNode is looked up by
 // the address.
 func (v *Virtual) Address(node int32, host string, port int32) (filter.Broker, bool) {
@@ -83,7 +83,7 @@ func (v *Virtual) Address(node int32, host string, port int32) (filter.Broker, b
 	return filter.Broker{NodeID: node, Host: at.host, Port: at.port}, ok
 }
 
-// Advertised returns the host:port that clients are told of a virtual broker,
+// Advertised returns the host:port advertised to clients for a virtual broker,
 // or "".
 func (v *Virtual) Advertised(b *Broker) string {
 	var at hostPort
@@ -121,8 +121,8 @@ func (l *VirtualState) Address(node int32, host string, port int32) (filter.Brok
 	return b, ok
 }
 
-// reachableAddress makes the address of text "host:port", at the host of bind where it has
-// none; not ok: nobody could connect there.
+// reachableAddress makes the address of text "host:port", at the host of bind
+// where it has none; not ok: nobody could connect there.
 func reachableAddress(text, bind string) (hostPort, bool) {
 	host, port, ok := resource.SplitAddress(text)
 	if host == "" {

@@ -19,13 +19,13 @@ func (c *VirtualCluster) Claims() []resource.Claim {
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("spec.brokers", i)
 		if b.EndpointRef == "" {
-			continue // told by Validate
+			continue // reported by Validate
 		}
 		claim := resource.Claim{Listener: b.EndpointRef, Path: at + ".endpointRef"}
 		if b.SNIMatchAddress != "" {
 			pattern, err := hostname.ParsePattern(b.SNIMatchAddress)
 			if err != nil {
-				continue // told by Validate
+				continue // reported by Validate
 			}
 			claim.Name, claim.Path = pattern, at+".sniMatchAddress"
 		}
@@ -72,7 +72,7 @@ func (c *VirtualCluster) CheckInSet(v *resource.View) {
 	for _, own := range v.OwnClaims() {
 		listener := listenerOf(v, own.Listener)
 		if listener == nil || listener.TLS == nil {
-			continue // told with the endpoint
+			continue // reported with the endpoint
 		}
 		if rival, ok := v.FirstConflict(own); ok {
 			v.Fault(own.Path, describeConflict(own.Name, rival.Name)+" "+rival.String(), own.Name)
@@ -129,7 +129,7 @@ func (c *VirtualCluster) checkPhysical(v *resource.View) {
 	o, ok := v.Get(resource.Key{Kind: KindPhysical, Name: c.PhysicalClusterRef})
 	physical, is := o.Spec.(*PhysicalCluster)
 	if !ok || !is || c.Brokers.Discover != nil || len(c.Brokers.List) == 0 {
-		return // a reference to nothing is told by the set
+		return // the set reports missing references
 	}
 	if len(physical.Bootstrap) > 0 {
 		v.Fault("spec.brokers", "are listed, but "+o.String()+" has only bootstrap: use discover, or list its brokers there", nil)
@@ -213,8 +213,8 @@ func (c *VirtualCluster) checkEndpoints(v *resource.View) {
 	}
 }
 
-// hasManualMapping reports whether a filter of one of the clusters is told which
-// addresses to show, so that those of the brokers need not follow from here.
+// hasManualMapping reports whether a filter of one of the clusters configures
+// addresses, so that those of the brokers need not be known here.
 func (c *VirtualCluster) hasManualMapping(v *resource.View) bool {
 	by := func(filters []Filter) bool {
 		for i := range filters {
@@ -269,7 +269,7 @@ func (c *VirtualCluster) checkAdvertised(v *resource.View, b *VirtualBroker, l *
 		return
 	}
 	if first, twice := shown[strings.ToLower(address)]; twice {
-		if b.Advertise == "" || !strings.HasSuffix(first, ".advertise") { // else told by Validate
+		if b.Advertise == "" || !strings.HasSuffix(first, ".advertise") { // else reported by Validate
 			v.Fault(at+".advertise", "duplicate address, first at "+first, address)
 		}
 		return

@@ -47,7 +47,7 @@ func (m *Model) Apply(changes []resource.Change) (Applied, error) {
 }
 
 // compiler makes the next table from one. It first takes all changes in, and
-// then makes anew what they touch: physical clusters, listeners, and after
+// then compiles again what they touch: physical clusters, listeners, and after
 // them the virtual clusters that name these.
 type compiler struct {
 	cfg   *Config
@@ -102,7 +102,7 @@ func (c *compiler) change(ch *resource.Change) {
 	}
 }
 
-// omit notes that a resource is left out.
+// omit records that a resource is left out.
 func (c *compiler) omit(kind, name string, err error) {
 	c.faults = append(c.faults, fmt.Errorf("%s/%s is left out: %w", kind, name, err))
 }
@@ -138,7 +138,7 @@ func (c *compiler) finish() Applied {
 	return done
 }
 
-// comparePorts finds the ports that are others than before.
+// comparePorts finds the ports that have changed.
 func (c *compiler) comparePorts(done *Applied) {
 	for _, name := range done.Virtual {
 		var before, after []binding
@@ -168,7 +168,8 @@ func (c *compiler) comparePorts(done *Applied) {
 	}
 }
 
-// markUsersDirty makes the virtual clusters anew that name a resource.
+// markUsersDirty marks the virtual clusters that refer to a resource, to be
+// compiled again.
 func (c *compiler) markUsersDirty(kind, name string) {
 	group := c.old.users.Group(userOf(kind, name))
 	for user := range group.All() {

@@ -104,8 +104,8 @@ func stringNode(from *yaml.Node, s string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s, Line: from.Line}
 }
 
-// resourceNode is a resource in the making; the name is the document's own, if it has
-// one.
+// resourceNode is a resource in the making; the name is the document's own, if
+// it has one.
 func resourceNode(from *yaml.Node, kind string, name *yaml.Node, spec yamlMapping) *yaml.Node {
 	o := newYAMLMapping(from)
 	o.put(from, "kind", stringNode(from, kind))
@@ -212,7 +212,7 @@ func (k *kroxylicious) virtualBroker(n *yaml.Node, cluster string) *yaml.Node {
 // clientSideTLS converts the key and certificate that clients are shown.
 func (k *kroxylicious) clientSideTLS(n *yaml.Node, name string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
-		return n // told when it is decoded
+		return n // reported when it is decoded
 	}
 	tls := newYAMLMapping(n)
 	k.certificate(n, tls, name)
@@ -220,7 +220,7 @@ func (k *kroxylicious) clientSideTLS(n *yaml.Node, name string) *yaml.Node {
 }
 
 // certificate makes a Certificate of a key and certificate, and refers to it in
-// tls, with what else stands beside them.
+// tls, with all other fields.
 func (k *kroxylicious) certificate(n *yaml.Node, tls yamlMapping, name string) {
 	spec := newYAMLMapping(n)
 	tls.put(n, "certificateRef", stringNode(n, name))
@@ -273,14 +273,14 @@ func isFalse(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!bool" && strings.EqualFold(n.Value, "false")
 }
 
-// brokerSideTLS converts TLS towards brokers: trust is PEM, the file that holds it, or
-// a mapping {storeFile, storeType: PEM} or {insecure: true}.
+// brokerSideTLS converts TLS towards brokers: trust is PEM, the file that holds
+// it, or a mapping {storeFile, storeType: PEM} or {insecure: true}.
 func (k *kroxylicious) brokerSideTLS(n *yaml.Node, path, name string) *yaml.Node {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" && strings.EqualFold(n.Value, "true") {
 		return newYAMLMapping(n).n
 	}
 	if n.Kind != yaml.MappingNode {
-		return n // told when it is decoded
+		return n // reported when it is decoded
 	}
 	tls := newYAMLMapping(n)
 	var own []*yaml.Node

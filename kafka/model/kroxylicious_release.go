@@ -123,7 +123,7 @@ func (r *release) document() {
 	}
 }
 
-// globalSettings reads what stands beside the clusters.
+// globalSettings reads the settings outside of clusters.
 func (r *release) globalSettings(v map[string]*yaml.Node) {
 	if n := v["routerDefinitions"]; n != nil {
 		r.Fault(n, "routerDefinitions", noCounterpart+"a virtual cluster has one physical cluster; remove it, and use target.cluster", nil)

@@ -221,7 +221,7 @@ func checkBrokerAddress(address string) string {
 	return strings.Replace(resource.CheckAddress(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
 }
 
-// checkDuplicate reports what stands a second time. What is empty is told elsewhere.
+// checkDuplicate reports a duplicate. Empty keys are reported elsewhere.
 func checkDuplicate(seen map[string]string, path, key, value string, fault func(path, message string, value any)) {
 	if key == "" {
 		return

@@ -33,9 +33,9 @@ func (c *VirtualCluster) namePrefix() (prefix, path string) {
 	return prefix, path
 }
 
-// foldSeparators returns the form by which prefixes are compared. Kafka takes "." and "_" in
-// names of topics for the same: a topic whose name differs from another's in
-// these alone cannot be created, and the refusal names the other.
+// foldSeparators returns the form by which prefixes are compared. Kafka treats
+// "." and "_" in names of topics as equal: a topic whose name differs from
+// another's in these alone cannot be created, and the refusal names the other.
 func foldSeparators(prefix string) string { return strings.ReplaceAll(prefix, ".", "_") }
 
 // prefixOf is the prefix of a virtual cluster.
@@ -72,8 +72,8 @@ func (c *VirtualCluster) checkPrefix(v *resource.View) {
 	}
 }
 
-// checkPrefixPair reports what is wrong with a prefix beside another one, of which one
-// begins with the other; false: nothing more needs to be said.
+// checkPrefixPair reports what is wrong with a prefix beside another one, of
+// which one begins with the other; false: nothing more needs to be said.
 func (c *VirtualCluster) checkPrefixPair(v *resource.View, path, own string, x *prefixOf) bool {
 	who := x.owner.String()
 	switch {
@@ -100,8 +100,8 @@ func (c *VirtualCluster) checkPrefixPair(v *resource.View, path, own string, x *
 	return false
 }
 
-// conflictedBefore reports whether two prefixes stood beside each other before the
-// change: nodes of older versions took such pairs.
+// conflictedBefore reports whether both prefixes existed before the change: nodes
+// of older versions accepted such pairs.
 func (c *VirtualCluster) conflictedBefore(v *resource.View, own string, x *prefixOf) bool {
 	had := func(k resource.Key, prefix string) bool {
 		o, ok := v.Before(k)

@@ -358,8 +358,8 @@ func TestPeerIsLearnedFromApiVersionsAndSASL(t *testing.T) {
 	}
 }
 
-// TestChainChangesBetweenRequests: connections take the new chain at a frame boundary,
-// nobody notices, and the old one is given back while they go on.
+// TestChainChangesBetweenRequests: connections take the new chain at a frame
+// boundary, nobody notices, and the old one is given back while they go on.
 func TestChainChangesBetweenRequests(t *testing.T) {
 	c := newCluster(t, Limits{}, []filter.Filter{eager{filter.Whole}}, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)

@@ -43,8 +43,8 @@ type aclFilter struct {
 	principal *string
 }
 
-// narrowFilter makes a filter match as few foreign bindings as possible. unprefixPattern
-// finds those that it matches nevertheless.
+// narrowFilter makes a filter match as few foreign bindings as possible.
+// unprefixPattern finds those that it matches nevertheless.
 func (t *tenant) narrowFilter(f *aclFilter) {
 	switch {
 	case f.kind != kmsg.ACLResourceTypeAny && !hasTenantNames(f.kind):
@@ -139,8 +139,8 @@ func (f *aclFilter) exact() bool {
 		(f.pattern == kmsg.ACLResourcePatternTypeLiteral || f.pattern == kmsg.ACLResourcePatternTypePrefixed)
 }
 
-// expandedCounts counts how many exact filters each filter of a DeleteACLs was turned
-// into.
+// expandedCounts counts how many exact filters each filter of a DeleteACLs was
+// turned into.
 type expandedCounts []int
 
 // deleteACLsRequest turns each filter that could match others' bindings into
@@ -178,9 +178,9 @@ func (c *call) expandFilters(r *kmsg.DeleteACLsRequest, left, done []kmsg.Delete
 	return nil
 }
 
-// exactFilters returns a filter for each of the tenant's bindings in an answer. Where
-// there is none, or the broker refuses, it is one that matches nothing and is
-// answered in the same way.
+// exactFilters returns a filter for each of the tenant's bindings in an answer.
+// Where there is none, or the broker refuses, it is one that matches nothing
+// and is answered in the same way.
 func (c *call) exactFilters(resp kmsg.Response) []kmsg.DeleteACLsRequestFilter {
 	var list []kmsg.DeleteACLsRequestFilter
 	if d, ok := resp.(*kmsg.DescribeACLsResponse); ok {

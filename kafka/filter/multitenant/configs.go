@@ -50,7 +50,8 @@ func isForeignSetting(setting string) bool {
 	})
 }
 
-// hideForeignSettings makes such settings of a broker sensitive, and removes their values.
+// hideForeignSettings makes such settings of a broker sensitive, and removes
+// their values.
 func hideForeignSettings(list []kmsg.DescribeConfigsResponseResourceConfig) {
 	for i := range list {
 		s := &list[i]
@@ -134,7 +135,7 @@ var throttleSettings = []string{
 	"leader.replication.throttled.rate", "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second",
 }
 
-// onlyRemovesThrottles reports whether all that is asked of a broker is to let go of such
+// onlyRemovesThrottles reports whether a request only removes such
 // settings, as kafka-reassign-partitions --verify does at its end. A tenant has
 // none, so that is done without the broker.
 func onlyRemovesThrottles(x *kmsg.IncrementalAlterConfigsRequestResource) bool {

@@ -18,7 +18,7 @@ import (
 // prefix before it would be unsound: "a)|(b", "\Qa" or a "#" in some mode would
 // make something else of what stands around it. So none of what the client wrote
 // reaches the broker. It is parsed here, by the library that RE2/J is a port of,
-// and written anew in a few words of its language:
+// and rewritten in a subset of its language:
 //
 //	^prefix(?:E)$    E = E|E, EE, (?:E)*, (?:E)+, (?:E)?, (?:E){n,m}, a name's
 //	                 character, ".", a class of a name's characters, "/"
@@ -31,8 +31,8 @@ import (
 //
 // An expression that cannot be written so is refused by the broker, in its own
 // words and its own order, as one that is no expression at all: in its place
-// goes one of invalid. These are the ones that have \b or \B, or "^" or "$" in what is
-// repeated a number of times.
+// goes one of invalidExpressions. These are the ones that have \b or \B, or "^"
+// or "$" in what is repeated a number of times.
 //
 // What the client wrote is kept in the expression, where it never matches, for
 // ConsumerGroupDescribe to give back: ^prefix(?:E|/base64)$.
@@ -55,7 +55,8 @@ type subscription struct {
 
 func (t *tenant) expressionPrefix() string { return "^" + regexp.QuoteMeta(t.prefix) + "(?:" }
 
-// rewriteExpression returns the expression that stands for a client's at the broker.
+// rewriteExpression returns the expression that stands for a client's at the
+// broker.
 func (t *tenant) rewriteExpression(expression string) (string, error) {
 	if len(expression) > maxExpression {
 		return "", &syntax.Error{Code: syntax.ErrLarge, Expr: expression}
@@ -79,8 +80,8 @@ func (t *tenant) rewriteExpression(expression string) (string, error) {
 	return ours, nil
 }
 
-// originalExpression returns the client's expression. ok is false if rewriteExpression
-// did not make it.
+// originalExpression returns the client's expression. ok is false if
+// rewriteExpression did not make it.
 func (t *tenant) originalExpression(ours string) (expression string, ok bool) {
 	inside, ok := strings.CutPrefix(ours, t.expressionPrefix())
 	if !ok {
@@ -96,7 +97,8 @@ func (t *tenant) originalExpression(ours string) (expression string, ok bool) {
 	return inside, ok
 }
 
-// invalidExpressions are expressions that no broker accepts, by what is wrong with them.
+// invalidExpressions are expressions that no broker accepts, by what is wrong
+// with them.
 var invalidExpressions = map[syntax.ErrorCode]string{
 	syntax.ErrMissingParen: "(", syntax.ErrUnexpectedParen: ")", syntax.ErrMissingBracket: "[", syntax.ErrInvalidEscape: `\E`,
 	syntax.ErrMissingRepeatArgument: "*", syntax.ErrInvalidRepeatOp: "a**", syntax.ErrInvalidRepeatSize: "a{2,1}",
@@ -104,8 +106,8 @@ var invalidExpressions = map[syntax.ErrorCode]string{
 	syntax.ErrTrailingBackslash: `\`,
 }
 
-// rewriteSubscription replaces a member's expression in its request. An empty one ends a
-// subscription.
+// rewriteSubscription replaces a member's expression in its request. An empty
+// one ends a subscription.
 func (c *call) rewriteSubscription(r *kmsg.ConsumerGroupHeartbeatRequest) {
 	if r.SubscribedTopicRegex == nil || *r.SubscribedTopicRegex == "" {
 		return
@@ -122,9 +124,9 @@ func (c *call) rewriteSubscription(r *kmsg.ConsumerGroupHeartbeatRequest) {
 	r.SubscribedTopicRegex = &s.rewritten
 }
 
-// restoreSubscriptionError puts the client's expression back into the broker's message about
-// it, "SubscribedTopicRegex `...` is not a valid ...: why.". It returns false
-// for any other message.
+// restoreSubscriptionError puts the client's expression back into the broker's
+// message about it, "SubscribedTopicRegex `...` is not a valid ...: why.". It
+// returns false for any other message.
 func (c *call) restoreSubscriptionError(r *kmsg.ConsumerGroupHeartbeatResponse) bool {
 	s, ok := c.x.State.(*subscription)
 	if !ok || r.ErrorCode != invalidRegularExpression || r.ErrorMessage == nil {

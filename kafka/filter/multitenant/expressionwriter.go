@@ -9,8 +9,8 @@ import (
 	"unicode"
 )
 
-// errBoundary says that an expression is about places that are others behind a
-// prefix, in a way that is not written anew.
+// errBoundary means that an expression refers to positions that a prefix moves, in
+// a way that is not rewritten.
 var errBoundary = errors.New("word boundaries, and anchors inside repetitions, are not supported here")
 
 // expressionWriter writes a parsed expression in the words above. Anchors go away:

@@ -103,7 +103,7 @@ func (c *conn) appendUnprefixed(dst, name []byte) ([]byte, error) {
 //
 //   - A request that goes on with it, or a connection's that got another, is
 //     answered FETCH_SESSION_ID_NOT_FOUND. Every client begins a new one then.
-//     Clients go on only where they began: after a reconnect they begin anew.
+//     Clients continue only where they began: after a reconnect they start again.
 //   - A request that ends it and begins another, or none, does the latter only.
 //     That may come on any connection: it is how Java begins after a reconnect.
 //
@@ -158,7 +158,7 @@ func (n *ownSessions) key(number int32) (key id) {
 	return key
 }
 
-// recordSession is told the session of a response.
+// recordSession records the session of a response.
 func (c *conn) recordSession(number int32) {
 	n := &c.ownSessions
 	if number == 0 || slices.Contains(n.numbers[:], number) {

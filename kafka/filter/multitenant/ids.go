@@ -26,8 +26,9 @@ const (
 	// does not make the broker be asked each time.
 	maxForeign = 5000
 	foreignTTL = 5 * time.Second
-	// maxSubstitutes is for the foreign ids that are named on one connection. Of
-	// more, what the client said is computed from what the broker says.
+	// maxSubstitutes is for the foreign ids that are named on one
+	// connection. Of more, what the client said is computed from what the
+	// broker says.
 	maxSubstitutes = 1000
 )
 
@@ -162,8 +163,8 @@ func (r *idCache[V]) remove(t id) {
 	delete(r.older, t)
 }
 
-// substitute returns the id that stands for a foreign one at the broker: the same one
-// encrypted, so that no client can choose the result.
+// substitute returns the id that stands for a foreign one at the broker: the
+// same one encrypted, so that no client can choose the result.
 func (s *ids) substitute(t id) (f id) {
 	s.blockCipher.Encrypt(f[:], t[:])
 	return f
@@ -175,8 +176,8 @@ func (s *ids) original(f id) (t id) {
 	return t
 }
 
-// substituteID replaces an id that is not known to be the tenant's. The zero id names
-// no topic, and stays.
+// substituteID replaces an id that is not known to be the tenant's. The zero id
+// names no topic, and stays.
 func (c *conn) substituteID(t *id) {
 	if *t == (id{}) || c.ids.owns(*t) {
 		return
@@ -186,8 +187,8 @@ func (c *conn) substituteID(t *id) {
 	*t = f
 }
 
-// restoreKnownID puts back what substituteID replaced, if it is remembered; false: the id
-// is neither such a one nor known as the tenant's.
+// restoreKnownID puts back what substituteID replaced, if it is remembered;
+// false: the id is neither such a one nor known as the tenant's.
 func (c *conn) restoreKnownID(t *id) bool {
 	if original, ok := c.substitutes.get(*t); ok {
 		*t = original
@@ -196,10 +197,10 @@ func (c *conn) restoreKnownID(t *id) bool {
 	return *t == (id{}) || c.ids.owns(*t)
 }
 
-// restoreID puts back what substituteID replaced. An id that is neither known nor was
-// replaced is another tenant's, which is an error. If the connection has
-// replaced more than it remembers, the id is taken for one of these: the result
-// then is an id that no topic has.
+// restoreID puts back what substituteID replaced. An id that is neither known
+// nor was replaced is another tenant's, which is an error. If the connection
+// has replaced more than it remembers, the id is taken for one of these: the
+// result then is an id that no topic has.
 func (c *conn) restoreID(t *id) error {
 	if c.restoreKnownID(t) {
 		return nil
@@ -213,8 +214,8 @@ func (c *conn) restoreID(t *id) error {
 
 var errForeignID = fmt.Errorf("%w: the broker's answer has a topic id that does not belong to the tenant", filter.ErrDenied)
 
-// substituteIDs looks up n ids of a request and calls substituteID with each. To leave out
-// foreign ids would change what the others mean, and the answer.
+// substituteIDs looks up n ids of a request and calls substituteID with each.
+// To leave out foreign ids would change what the others mean, and the answer.
 func (c *call) substituteIDs(n int, at func(i int) *id) error {
 	return c.lookUpIDs(c.unknownIDs(n, at), func() error {
 		for i := range n {

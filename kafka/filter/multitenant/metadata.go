@@ -28,7 +28,8 @@ func (c *call) metadataRequest(r *kmsg.MetadataRequest) error {
 
 // metadataBody changes a response byte by byte: a cluster may have thousands of
 // partitions, of which nothing changes but the names of their topics. What is
-// not the tenant's is left out; what was asked for by an id has one, see substituteID.
+// not the tenant's is left out; what was asked for by an id has one, see
+// substituteID.
 func (c *call) metadataBody(body []byte) ([]byte, error) {
 	v := c.m.Version
 	flexible := wire.Flexible(int16(kmsg.Metadata), v)

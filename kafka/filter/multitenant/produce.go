@@ -88,10 +88,10 @@ func (c *call) rewrite(e *filter.Edits) ([]byte, error) {
 	return body, nil
 }
 
-// substituteProducedID looks at an id in a request that may stream. One that is not known
-// goes as one that nobody has; the answer asks to look again, and before that is
-// passed on the id is found out (produceResponse). The client's next try
-// succeeds.
+// substituteProducedID looks at an id in a request that may stream. One that is
+// not known goes as one that nobody has; the answer asks to look again, and
+// before that is passed on the id is found out (produceResponse). The client's
+// next try succeeds.
 func (c *conn) substituteProducedID(t *id) error {
 	if *t == (id{}) || c.ids.owns(*t) {
 		return nil
@@ -129,9 +129,9 @@ func (c *call) produceRequest(r *kmsg.ProduceRequest) error {
 	return nil
 }
 
-// rewriteProduceResponse changes a response as bytes, which is enough if names and ids
-// are all that there is of the tenant's in it: nothing is to be asked, and no
-// message to people has the prefix. false: it is as it was.
+// rewriteProduceResponse changes a response as bytes, which is enough if names
+// and ids are all that there is of the tenant's in it: nothing is to be asked,
+// and no message to people has the prefix. false: it is as it was.
 func (c *conn) rewriteProduceResponse(x *filter.Exchange, m *filter.Message) bool {
 	if x.State != nil {
 		return false

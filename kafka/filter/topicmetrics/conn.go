@@ -35,13 +35,13 @@ func (m *meter) startMessage() *filter.Edits {
 	return &m.edits
 }
 
-// topic is told a name, which it leaves as it is.
+// topic counts a name, and returns it unchanged.
 func (m *meter) topic(dst, name []byte) ([]byte, error) {
 	m.count(m.f.countsByName(name))
 	return append(dst, name...), nil
 }
 
-// topicID is told an id, once or twice.
+// topicID counts an id. It may be called twice with one id.
 func (m *meter) topicID(t *id) error {
 	if m.current == nil || *t != m.lastID {
 		m.lastID = *t
@@ -55,7 +55,7 @@ func (m *meter) count(c *counts) {
 	c[m.api].messages.Add(1)
 }
 
-// size is told how much of the message is the topic's.
+// size counts n bytes of the message for the current topic.
 func (m *meter) size(n int) {
 	if m.current != nil {
 		m.current[m.api].bytes.Add(uint64(n))

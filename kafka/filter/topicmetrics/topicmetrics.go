@@ -54,7 +54,7 @@ func (c *Config) Provision(filter.Env) (filter.Filter, error) {
 	return f, nil
 }
 
-// Accepts implements filter.Config: counting begins anew.
+// Accepts implements filter.Config: counting starts again.
 func (c *Config) Accepts(older filter.Config) bool {
 	_, ok := older.(*Config)
 	return ok
