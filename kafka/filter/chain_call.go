@@ -33,7 +33,7 @@ type Call struct {
 	turn         int    // whose turn it is
 	msg          Message
 
-	// What the filter whose turn it is has done.
+	// What the current filter has done.
 	answer  kmsg.Response
 	dropped bool
 	question
@@ -185,7 +185,7 @@ func (c *Call) backward() error {
 	return c.conns.sink.ToClient(c)
 }
 
-// runFilter has one filter see the message, if it wants to.
+// runFilter passes the message to the current filter, if it wants to see it.
 func (c *Call) runFilter() (err error) {
 	p := &c.parts[c.turn]
 	d, bit := c.msg.Direction, uint64(1)<<p.filter
@@ -218,7 +218,8 @@ func (c *Call) rewrite(e *Edits) error {
 	return nil
 }
 
-// applyActions does what a filter has asked for. on: the next one's turn.
+// applyActions carries out the actions of a filter. on reports whether the message
+// goes to the next one.
 func (c *Call) applyActions(err error) (on bool, _ error) {
 	if err == nil {
 		err = c.fault
@@ -237,7 +238,7 @@ func (c *Call) applyActions(err error) (on bool, _ error) {
 	return true, nil
 }
 
-// applyAnswer turns a request back, or replaces a response.
+// applyAnswer answers a request, or replaces a response.
 func (c *Call) applyAnswer() (on bool, _ error) {
 	back := c.msg.Direction == Response
 	c.msg, c.answer = NewAnswer(c.key, c.version, c.answer), nil
@@ -313,7 +314,7 @@ func (c *Chain) NarrowVersions(dst []byte, version int16, body []byte) ([]byte, 
 	})
 }
 
-// checkTurn checks that it is the turn of who acts.
+// checkTurn checks that x belongs to the running filter.
 func (c *Call) checkTurn(x *Exchange) bool {
 	if c.running && c.turn >= 0 && c.turn < len(c.parts) && x == &c.parts[c.turn].x && c.fault == nil {
 		return true

@@ -83,7 +83,7 @@ type Conn interface {
 	// Edits returns what to change in a message that the filter wants to Walk;
 	// nil: nothing. x is that of the request in both directions.
 	Edits(d Direction, x *Exchange) *Edits
-	// Close lets it go.
+	// Close is called when the connection or the chain ends.
 	Close()
 }
 
@@ -135,14 +135,14 @@ type Config interface {
 	Validate(report func(path, message string, value any))
 	// Provision makes the filter.
 	Provision(env Env) (Filter, error)
-	// Accepts reports whether connections that began with the filter of an older
-	// configuration may go on with this one's, from a request on.
+	// Accepts reports whether open connections may switch from the filter of an
+	// older configuration to this one's, between two requests.
 	Accepts(older Config) bool
 }
 
 // Type is a type of filter.
 type Type struct {
-	// Name is what users write as type; Aliases are taken for it.
+	// Name is what users write as type; Aliases are other names for it.
 	Name    string
 	Aliases []string
 	// Config gives an empty configuration.
@@ -174,7 +174,7 @@ type Exchange struct {
 	actions Actions
 }
 
-// NewExchange is for code that runs a chain.
+// NewExchange returns an Exchange for code that runs a chain.
 func NewExchange(key, version int16, clientID string, do Actions) Exchange {
 	return Exchange{Key: key, Version: version, ClientID: clientID, actions: do}
 }

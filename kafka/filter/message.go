@@ -19,14 +19,14 @@ type Message struct {
 	tail     []byte
 	request  kmsg.Request  // decoded; nil: not yet
 	answer   kmsg.Response // the same for a response
-	sizeHint int           // what the decoded value may take as bytes: a guess
+	sizeHint int           // estimated size of the encoded value
 	changed  bool
 }
 
-// growthHint is by how much a message is expected to grow.
+// growthHint is the expected growth of a message, in bytes.
 const growthHint = 64
 
-// NewMessage is for code that runs a chain. It keeps body.
+// NewMessage returns a Message for code that runs a chain. It keeps body.
 func NewMessage(d Direction, key, version int16, body []byte) Message {
 	return Message{Direction: d, Key: key, Version: version, body: body}
 }

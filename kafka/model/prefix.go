@@ -72,8 +72,8 @@ func (c *VirtualCluster) checkPrefix(v *resource.View) {
 	}
 }
 
-// checkPrefixPair reports what is wrong with a prefix beside another one, of
-// which one begins with the other; false: nothing more needs to be said.
+// checkPrefixPair reports the conflict of two prefixes, one of which begins with
+// the other. It returns false if no other pair needs to be checked.
 func (c *VirtualCluster) checkPrefixPair(v *resource.View, path, own string, x *prefixOf) bool {
 	who := x.owner.String()
 	switch {

@@ -23,7 +23,7 @@ const (
 )
 
 const (
-	// maxStringLen bounds what is kept of a text that a client gives.
+	// maxStringLen bounds the strings of a client that are kept.
 	maxStringLen = 64
 	// transactionGrace is how long after a transactional Produce a connection
 	// that sees no EndTxn (which goes to the coordinator) counts as being

@@ -107,7 +107,7 @@ func (s *Session) beginResponse(size, head int, data []byte) int {
 	}
 }
 
-// responseSent is called when all of a response that streams has gone.
+// responseSent is called when all of a streaming response was sent.
 func (s *Session) responseSent() { s.endReply(s.upstream.size) }
 
 // endReply ends an exchange. size bytes went to the client.

@@ -21,8 +21,8 @@ const (
 	collecting                 // the frame is kept until it is whole, and while it waits
 )
 
-// blockFlags is why a direction waits, at the end of a frame or while it collects
-// one.
+// blockFlags say why a direction is not read, at the end of a frame or while it
+// collects one.
 type blockFlags uint8
 
 const (
@@ -33,14 +33,15 @@ const (
 )
 
 const (
-	// minMove is how much of a frame must be left to let it move unseen.
+	// minMove is how many bytes of a frame must be left for splicing.
 	minMove = 64 << 10
 	// maxAnswers is how many bytes of answers may wait for their turn
 	// before the client is not read.
 	maxAnswers = 1 << 20
-	// collectStep is what is got for a frame of which little is there.
+	// collectStep is the first buffer of a frame that is mostly still to come.
 	collectStep = 8 << 10
-	// maxUpfrontBuffer is up to which size a broker's frame gets its room at once.
+	// maxUpfrontBuffer is the largest frame of a broker whose whole buffer is
+	// allocated at once.
 	maxUpfrontBuffer = 1 << 20
 )
 
@@ -111,7 +112,7 @@ func (s *Session) step(l *direction, p []byte) (n int) {
 // inFrame reports whether a part of a frame has gone on and the rest has not.
 func (l *direction) inFrame() bool { return l.state == passing || l.state == walking }
 
-// blocked reports whether the direction waits. What waits for a response waits
+// blocked reports whether the direction must wait. What waits for a response waits
 // between two requests only: a question may have to go to the broker first.
 func (l *direction) blocked() bool {
 	return l.block&^blockedByResponse != 0 || l.block != 0 && !l.inFrame()
@@ -210,7 +211,7 @@ func (s *Session) write(to relay.Side, p []byte) {
 	}
 }
 
-// addUnsent lets bytes pass, behind those that are unsent.
+// addUnsent adds bytes to those that pass and are not sent yet.
 func (l *direction) addUnsent(p []byte) {
 	if n := len(l.unsent); n > 0 {
 		l.unsent = l.unsent[:n+len(p)]
@@ -232,7 +233,7 @@ func (s *Session) flushAll() {
 	s.flush(&s.upstream)
 }
 
-// allowMove lets the rest of a frame pass unseen, if it is long.
+// allowMove lets netio splice the rest of a frame, if it is long.
 func (s *Session) allowMove(l *direction) {
 	n := l.left
 	switch l.state {

@@ -29,8 +29,8 @@ func (t *fieldOffsets) find(key, version int16, body []byte, size int) []byte {
 	return body[at : at+size]
 }
 
-// findOffsets finds the offsets of a field, of those that it may have, by encoding
-// each response with a mark in it. So they cannot differ from the schemas.
+// findOffsets finds the offsets of a field, among those in may, by encoding each
+// response with a mark in it, so they match the schemas.
 func findOffsets(field string, mark []byte, may ...int) (t fieldOffsets) {
 	value := int64(0)
 	for _, b := range mark {

@@ -129,14 +129,13 @@ type Host interface {
 // Exchange describes a request and its response, for statistics.
 type Exchange struct {
 	Key, Version int16
-	// Own: a filter asked. Answered: by a filter, or by the session itself.
+	// Own: a filter's own request. Answered: answered by a filter or the session.
 	Own, Answered bool
 	// Error is the error code of the response, as the broker gave it: the one
 	// for all of it, or of Produce the first of a partition. 0: none, or not
 	// looked for.
 	Error int16
-	// Throttled: the broker slows the client down by it, as far as what was
-	// seen of it tells.
+	// Throttled: the response has a throttle time, as far as it was parsed.
 	Throttled bool
 	// Request and Response are bytes, as the broker's side has them;
 	// Response is 0 where there is none (acks=0).
@@ -329,7 +328,7 @@ func (s *Session) finishEvent() {
 	s.leaveIfIdle()
 }
 
-// resumeHeld feeds the bytes that have waited, if they need not wait any more.
+// resumeHeld feeds the held bytes if the direction is not blocked any more.
 func (s *Session) resumeHeld(l *direction) bool {
 	if l == &s.client && s.inFlight.len() < s.settings.Limits.MaxInFlight && s.answerBytes < maxAnswers {
 		l.block &^= blockedByInFlight
@@ -395,7 +394,7 @@ func (s *Session) releaseChain() {
 	}
 }
 
-// updateChain takes the chain in force, between two requests.
+// updateChain switches to the chain in force, between two requests.
 func (s *Session) updateChain() {
 	have := s.conns.Chain()
 	if c := s.host.Chain(have); c != nil && c != have {

@@ -45,7 +45,7 @@ func (s *Session) frameTimeout(l *direction) time.Duration {
 	return s.settings.Limits.FrameTimeout
 }
 
-// dueAnswer is the question whose answer is due.
+// dueAnswer identifies the filter's request whose response is due next.
 type dueAnswer struct {
 	id    int32 // its correlation id, which is negative; 0: there is none
 	since time.Duration
