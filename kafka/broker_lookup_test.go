@@ -45,8 +45,8 @@ func (s *stage) looked(brokers int) {
 	})
 }
 
-// A broker that came after the last look is known to clients before it is
-// known here, by another node: they wait for a look, and are led to it.
+// Clients may learn of a new broker from another node before this node has
+// discovered it: they wait for discovery, and reach the broker.
 func TestConnectionWaitsForBrokerDiscovery(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(2))
 	s := newStage(t, Config{})
@@ -73,7 +73,7 @@ func TestConnectionWaitsForBrokerDiscovery(t *testing.T) {
 	eventually(t, "the connection is no longer counted", func() bool { return !slices.Contains(connections(), 1) })
 }
 
-// One that does not exist is waited for until a look has not found it.
+// A client of an unknown broker waits until discovery has not found the broker.
 func TestConnectionToUnknownBrokerIsClosed(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
@@ -92,7 +92,7 @@ func TestConnectionToUnknownBrokerIsClosed(t *testing.T) {
 	}
 }
 
-// Where the cluster does not answer the wait has an end all the same.
+// The wait is bounded even if the cluster does not answer.
 func TestConnectionIsClosedIfDiscoveryTakesTooLong(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
@@ -107,7 +107,7 @@ func TestConnectionIsClosedIfDiscoveryTakesTooLong(t *testing.T) {
 	}
 }
 
-// hosts resolves names as it is told.
+// hosts resolves the names in m.
 type hosts struct{ m sync.Map }
 
 func (h *hosts) Lookup(host string) ([]netip.Addr, bool) {
@@ -117,7 +117,7 @@ func (h *hosts) Lookup(host string) ([]netip.Addr, bool) {
 	return nil, false
 }
 
-// A broker given by name is waited for until the name has an address.
+// A client of a broker with a host name waits until the name has an address.
 func TestConnectionWaitsForHostNameResolution(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	_, port, err := net.SplitHostPort(k.ListenAddrs()[0])
@@ -139,7 +139,7 @@ func TestConnectionWaitsForHostNameResolution(t *testing.T) {
 	}
 }
 
-// A broker whose name gets no address is waited for no longer than that.
+// That wait is bounded by resolveWait.
 func TestConnectionIsClosedIfHostNameDoesNotResolve(t *testing.T) {
 	s := newStage(t, Config{Hosts: new(hosts)})
 	s.proxy.resolveWait = 300 * time.Millisecond
@@ -152,8 +152,8 @@ func TestConnectionIsClosedIfHostNameDoesNotResolve(t *testing.T) {
 	}
 }
 
-// A broker that moves takes its new connections along. Those that are there go
-// on for as long as the old place serves them, and end with it.
+// New connections follow a broker that moves. Open ones continue until the old
+// address ends them.
 func TestConnectionSurvivesABrokersMove(t *testing.T) {
 	before, after := fake(t, kfake.NumBrokers(1), kfake.ClusterID("before")), fake(t, kfake.NumBrokers(1), kfake.ClusterID("after"))
 	s := newStage(t, Config{})

@@ -61,8 +61,8 @@ func TestNewMappingAppliesToOpenConnections(t *testing.T) {
 	eventually(t, "the last version is released", func() bool { return over(last) })
 }
 
-// The same: what is told in place of an address by the virtual broker, and what
-// becomes of brokers without one. A change of settings alone holds no version.
+// The same for the address of a virtual broker, and for unmappedBrokers. A change
+// of settings alone holds no version.
 func TestNewAddressAppliesToOpenConnections(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	at := k.ListenAddrs()[0]

@@ -25,7 +25,7 @@ func changesTo(t *testing.T, kind, text string) (list []resource.Change) {
 	return list
 }
 
-// What a change does to connections is told before it is made.
+// DiffSummary predicts what a change does to connections.
 func TestDiffSummaryOfVirtualClusters(t *testing.T) {
 	s := newStage(t, Config{})
 	s.apply(oneBroker("127.0.0.1:1", ""))

@@ -64,8 +64,8 @@ func (c *client) versions() error {
 	return err
 }
 
-// Who is connected to a broker that goes is sent away, in order, and nobody
-// else; a cluster that is led elsewhere, or removed, sends away all.
+// Removing a broker drains its connections, and no others; moving a virtual
+// cluster to another physical one, or removing it, drains all.
 func TestConnectionsOfRemovedBrokersAreDrained(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(2))
 	at := k.ListenAddrs()
@@ -111,7 +111,7 @@ func TestConnectionsOfRemovedBrokersAreDrained(t *testing.T) {
 	}
 }
 
-// A request that is under way is answered before its connection is sent away.
+// A request in flight is answered before its connection ends.
 func TestDrainedConnectionGetsItsResponseFirst(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
@@ -139,7 +139,7 @@ func TestDrainedConnectionGetsItsResponseFirst(t *testing.T) {
 	eventually(t, "the version is released", func() bool { return over(v) })
 }
 
-// Many leave one after the other, evenly over the window of their cluster.
+// Connections end one after the other, evenly over the window of their cluster.
 func TestDrainSpreadsOverTheWindow(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
@@ -233,8 +233,8 @@ func selfSigned(t *testing.T) *tls.Config {
 	}
 }
 
-// A connection that was being made when its cluster went is among nobody's who
-// are sent away: it leaves when it is connected.
+// A drain does not see a connection that is being made when its cluster is
+// removed: that one ends once it is connected.
 func TestConnectingToARemovedClusterEnds(t *testing.T) {
 	config := selfSigned(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

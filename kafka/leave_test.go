@@ -8,8 +8,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// A connection that is being made while its cluster goes is among nobody's who
-// are sent away: it finds out by itself once it is connected.
+// A drain does not see a connection that is being made while its broker is
+// removed: that one notices once it is connected.
 func TestConnectingWhileTheBrokerIsRemovedIsDrained(t *testing.T) {
 	kinds := append(resource.RoutingKinds(), Kinds()...)
 	proxy := New(Config{Bind: "127.0.0.1", Loops: 1})

@@ -29,9 +29,9 @@ type ClusterStatus struct {
 // BrokerStatus is the state of a virtual broker on this node.
 type BrokerStatus struct {
 	Name string
-	// Advertised is what clients are told, Address where it leads; several
-	// addresses have a blank between them. "": not known, or of a broker
-	// without a virtual address, none.
+	// Advertised is the address advertised to clients, Address where it leads;
+	// several addresses have a blank between them. "": not known, or of a
+	// broker without a virtual address, none.
 	Advertised, Address string
 	Connections         int64
 	// Err is how the last attempt to connect failed, or why clients do not see

@@ -26,7 +26,7 @@ func fake(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 	return c
 }
 
-// watch follows a cluster; what it is told comes in the channel.
+// watch follows a cluster; its updates come in the channel.
 func watch(t *testing.T, cfg discover.Config) (*discover.Watch, chan []discover.Broker) {
 	t.Helper()
 	updates := make(chan []discover.Broker, 100)

@@ -24,13 +24,13 @@ func addressKey(host, port string) address {
 	return address{host: strings.ToLower(strings.TrimSuffix(host, ".")), port: port}
 }
 
-// hostPort is an address that clients are told.
+// hostPort is an address advertised to clients.
 type hostPort struct {
 	host string
 	port int32
 }
 
-// addresses say what clients are told in place of a broker's own address.
+// addresses map a broker's own address to the one advertised to clients.
 type addresses struct {
 	// Of brokers that are listed, by addressKey of what they are upstream.
 	listed map[address]hostPort

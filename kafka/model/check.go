@@ -281,7 +281,7 @@ func (c *VirtualCluster) checkAdvertised(v *resource.View, b *VirtualBroker, l *
 	shown[strings.ToLower(address)] = path
 }
 
-// advertised is the host:port that clients are told; "" where it does not
+// advertised returns the host:port advertised to clients; "" where it does not
 // follow from what is written, ":port" where it is the node's --bind.
 func (b *VirtualBroker) advertised(l *resource.Listener) string {
 	if b.Advertise != "" {

@@ -25,7 +25,7 @@ func decodeForeign(t *testing.T, file string) ([]resource.Object, resource.Fault
 }
 
 // The two examples of the reference document as they are printed: all that is
-// wrong with each is told at once, and nothing else.
+// wrong with each is reported at once, and nothing else.
 func TestReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
 	for _, name := range []string{"one-to-one", "many-to-one", "mixed"} {
 		file := "testdata/kroxylicious/" + name + ".yaml"
@@ -62,7 +62,7 @@ func TestReferenceExamplesRunOnceCompleted(t *testing.T) {
 	}
 }
 
-// What does not look like such a document is told as what it is.
+// Faults of other documents are those of their own format.
 func TestOtherDocumentsAreNotConverted(t *testing.T) {
 	_, faults := resource.DecodeForeign("x.yaml", []byte("listeners: []\n---\nkind: Service\nname: a\nendpoints: []\nspec: "+
 		"{}\n"), testKinds(), Foreign())

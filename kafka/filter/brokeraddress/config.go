@@ -17,7 +17,7 @@ const maxMapping = 10_000
 // Config is the filter's configuration.
 type Config struct {
 	// BrokerAddressMapping maps host:port of a physical broker, as it tells it
-	// itself, to what clients are told in its place. The case of letters and a
+	// itself, to the one advertised to clients. The case of letters and a
 	// dot at a host's end make no difference. Brokers that are not in it are
 	// looked up in the virtual cluster.
 	BrokerAddressMapping map[string]string `yaml:"brokerAddressMapping"`

@@ -16,7 +16,7 @@ func faults(c *Config) []string {
 	return all
 }
 
-// Everything that is wrong with a mapping is told at once, in the order of its keys.
+// All faults of a mapping are reported at once, in the order of its keys.
 func TestFaultsOfAMapping(t *testing.T) {
 	got := strings.Join(faults(&Config{
 		Unmapped: "show",

@@ -308,7 +308,7 @@ func TestMalformedResponseIsRefused(t *testing.T) {
 	}
 }
 
-// What kmsg reads is told, and nothing else.
+// eachTopic reports exactly the topics that kmsg reads.
 func FuzzEachTopic(f *testing.F) {
 	for v := range int16(14) {
 		f.Add(v, metadata(v, "orders", "bills").AppendTo(nil))
