@@ -147,7 +147,7 @@ func (c *compiler) buildNames(v *Virtual, d *Discover) error {
 	case !ok:
 		return fmt.Errorf("kafka Listener %s does not exist", d.EndpointRef)
 	case l.spec.TLS == nil:
-		return fmt.Errorf("Listener %s has no TLS", d.EndpointRef)
+		return fmt.Errorf("kafka Listener %s has no TLS", d.EndpointRef)
 	}
 	pattern, err := hostname.ParseNumbered(d.SNIPattern)
 	if err != nil {
