@@ -43,7 +43,7 @@ func TestDiffCountsTheWholeCluster(t *testing.T) {
 	lines := func(n int) []string {
 		return []string{
 			fmt.Sprintf("move: all new connections to apps move from all endpoints of apps to other; %d established connection", n),
-			fmt.Sprintf("Kafka: the physical cluster big of the virtual cluster t1: new connections reach the brokers by the new "+
+			fmt.Sprintf("Kafka: the physical cluster big of the virtual cluster t1: new connections to brokers use the new "+
 				"settings; %d connection", n),
 			fmt.Sprintf("Kafka: t1: %d connection", n),
 		}

@@ -23,7 +23,7 @@ import (
 // A configuration file in the form of Kroxylicious 0.25 leads a client to the
 // brokers: by server names on one port, as a tenant of the name of its virtual
 // cluster.
-func TestAConfigurationFileOfKroxyliciousServesAClient(t *testing.T) {
+func TestKroxyliciousConfigurationServesAClient(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "red-orders"))
 	folder, err := filepath.Abs("model/testdata/kroxylicious")
 	if err != nil {
@@ -60,7 +60,7 @@ virtualClusters:
 		kgo.Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 			host, port, err := net.SplitHostPort(address)
 			if err != nil || port != "9192" {
-				return nil, fmt.Errorf("%s is no address of the gateway: %w", address, err)
+				return nil, fmt.Errorf("%s is not an address of the gateway: %w", address, err)
 			}
 			d := tls.Dialer{Config: &tls.Config{ServerName: host, RootCAs: roots}}
 			return d.DialContext(ctx, network, at)

@@ -62,7 +62,7 @@ func newStage(t *testing.T, cfg Config) *stage {
 	cfg.Bind, cfg.Loops = "127.0.0.1", 1
 	cfg.Meter = func(string, string) *netio.Meter { return meter }
 	s.proxy = New(cfg)
-	s.proxy.lookups, s.proxy.lookup = time.Hour, time.Hour // no busy machine takes that long
+	s.proxy.discoveryWait, s.proxy.resolveWait = time.Hour, time.Hour // no busy machine takes that long
 	t.Cleanup(s.proxy.Close)
 	var err error
 	s.engine, err = netio.New(netio.Config{Handler: s, Loops: 1, Log: slog.New(slog.DiscardHandler)})
@@ -227,7 +227,7 @@ func (c *client) closed() (clean bool) {
 	_, err := c.Read(make([]byte, 1))
 	var late net.Error
 	if err == nil || errors.As(err, &late) && late.Timeout() {
-		c.t.Fatalf("the connection goes on: %v", err)
+		c.t.Fatalf("the connection is still open: %v", err)
 	}
 	return errors.Is(err, io.EOF)
 }

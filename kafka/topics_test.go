@@ -59,7 +59,7 @@ func TestTopicsAreCountedByTheirNames(t *testing.T) {
 		}
 		return c
 	}
-	for _, topic := range []string{"orders", topicmetrics.Rest} {
+	for _, topic := range []string{"orders", topicmetrics.Other} {
 		if c := count(topic, "Produce"); c.Messages != 3 || c.Bytes < 3*size || c.Bytes > 3*size+1000 {
 			t.Errorf("produced to %s: %+v", topic, c)
 		}
@@ -68,7 +68,7 @@ func TestTopicsAreCountedByTheirNames(t *testing.T) {
 		t.Errorf("fetched: %+v", c)
 	}
 	if c := count("bills", "Produce"); c.Messages > 0 {
-		t.Errorf("bills are counted by themselves, over the bound: %+v", c)
+		t.Errorf("bills are counted separately, above the limit: %+v", c)
 	}
 	// Other settings do not begin anew.
 	s.apply(oneBroker(at, filters+"  maxInFlight: 9\n"))

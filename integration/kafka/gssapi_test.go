@@ -98,10 +98,10 @@ func (b *gssapiBroker) serve(conn net.Conn) {
 	}
 }
 
-// TestGSSAPITokensPassAsTheyAre logs in with random tokens: each must arrive
+// TestGSSAPITokensPassUnchanged logs in with random tokens: each must arrive
 // unchanged, in both directions, with and without filters, and again at
 // reauthentication. (No KDC is needed: tokens are opaque to Penstock.)
-func TestGSSAPITokensPassAsTheyAre(t *testing.T) {
+func TestGSSAPITokensPassUnchanged(t *testing.T) {
 	tokens := randomRounds(1)
 	b := startGSSAPI(t, tokens.broker)
 	ports, err := process.FreePorts(2)
@@ -147,7 +147,7 @@ spec:
 				must(t, err)
 				want := fmt.Sprint("after ", 2*len(tokens.client), " rounds")
 				if got := resp.(*kmsg.DescribeClusterResponse).ClusterID; got != want {
-					t.Errorf("the broker says %q, not %q", got, want)
+					t.Errorf("the broker answers %q, want %q", got, want)
 				}
 				c.Close()
 			}

@@ -17,16 +17,16 @@ import (
 // moves leaders: no acknowledged record is lost or duplicated, and each
 // partition stays in order. It uses its own brokers.
 func TestBrokerLossThroughPenstock(t *testing.T) {
-	ofSuite(t)
+	requireWholeSuite(t)
 	if testing.Short() {
 		t.Skip("NOT TESTED: -short starts no brokers")
 	}
-	c, err := realkafka.Start(t.Context(), realkafka.Config{Dir: t.TempDir(), Brokers: 3, Quick: true})
+	c, err := realkafka.Start(t.Context(), realkafka.Config{Dir: t.TempDir(), Brokers: 3, FastStart: true})
 	must(t, err)
 	t.Cleanup(c.Stop)
 	v := startVirtual(t, c)
 	targets := []target{v.red}
-	if atLength() {
+	if longTests() {
 		targets = append(targets, v.plain, v.tls)
 	}
 	for _, g := range targets {
@@ -87,8 +87,8 @@ func survive(r *run, c *realkafka.Cluster) {
 			return sum
 		}
 		var from int64 = -1
-		testkit.WaitFor(r.t, "a look at the ends "+what, func() bool { from = end(); return from >= 0 })
-		testkit.WaitFor(r.t, "the load to go on "+what, func() bool { return end() > from+10*lossPartitions })
+		testkit.WaitFor(r.t, "the offsets "+what, func() bool { from = end(); return from >= 0 })
+		testkit.WaitFor(r.t, "the load to continue "+what, func() bool { return end() > from+10*lossPartitions })
 	}
 	progress("at first")
 	victim := c.Brokers[2]

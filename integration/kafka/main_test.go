@@ -53,7 +53,7 @@ var shared = sync.OnceValues(func() (*realkafka.Cluster, error) {
 	defer cancel()
 	// On a busy machine no broker must lose its session, and no leader must move
 	// during a test.
-	return realkafka.Start(ctx, realkafka.Config{Dir: dir, Brokers: 3, Quick: true, Properties: map[string]string{
+	return realkafka.Start(ctx, realkafka.Config{Dir: dir, Brokers: 3, FastStart: true, Properties: map[string]string{
 		"broker.session.timeout.ms": "60000", "auto.leader.rebalance.enable": "false",
 	}})
 })
@@ -76,18 +76,18 @@ func cluster(t testing.TB) *realkafka.Cluster {
 	return c
 }
 
-// atLength reports whether long tests are enabled (make test-long).
-func atLength() bool { return os.Getenv("PENSTOCK_LONG") != "" }
+// longTests reports whether long tests are enabled (make test-long).
+func longTests() bool { return os.Getenv("PENSTOCK_LONG") != "" }
 
-// whole reports whether the whole suites run (CI, and make test-kafka): every
+// wholeSuite reports whether the whole suites run (CI, and make test-kafka): every
 // program on every target, and every version of every API. Otherwise each test
 // runs a sample.
-func whole() bool { return os.Getenv("PENSTOCK_SUITE") == "whole" || atLength() }
+func wholeSuite() bool { return os.Getenv("PENSTOCK_SUITE") == "whole" || longTests() }
 
-// ofSuite skips a test that runs only in the whole suites.
-func ofSuite(t testing.TB) {
+// requireWholeSuite skips a test that runs only in the whole suites.
+func requireWholeSuite(t testing.TB) {
 	t.Helper()
-	if !whole() {
+	if !wholeSuite() {
 		t.Skip("make test-kafka runs it")
 	}
 }
@@ -97,7 +97,7 @@ func ofSuite(t testing.TB) {
 func versions(oldest, newest int16) []int16 {
 	var all []int16
 	for v := oldest; v <= newest; v++ {
-		if whole() || v == oldest || v >= newest-1 {
+		if wholeSuite() || v == oldest || v >= newest-1 {
 			all = append(all, v)
 		}
 	}
@@ -107,7 +107,7 @@ func versions(oldest, newest int16) []int16 {
 // long skips a test unless long tests are enabled.
 func long(t testing.TB) {
 	t.Helper()
-	if !atLength() {
+	if !longTests() {
 		t.Skip("make test-long runs it")
 	}
 }

@@ -62,7 +62,7 @@ func (r *run) produce(c *kgo.Client, all ...*kgo.Record) {
 		}
 		lines = append(lines, "wrote "+whereabouts(result.Record))
 	}
-	r.sayAll(lines)
+	r.recordSorted(lines)
 }
 
 func whereabouts(rec *kgo.Record) string {
@@ -84,7 +84,7 @@ func (r *run) consume(topic string, partitions int32, n int, more ...kgo.Opt) {
 		lines = append(lines, fmt.Sprintf("read %s at %d codec %d headers %s", whereabouts(rec), rec.Timestamp.UnixMilli(),
 			rec.Attrs.CompressionType(), rec.Headers))
 	}
-	r.sayAll(lines)
+	r.recordSorted(lines)
 }
 
 // poll returns the next n records of a client.
@@ -140,7 +140,7 @@ func largeRecords(r *run) {
 	r.consume(topic, 1, 3, kgo.FetchMaxPartitionBytes(9_000_000))
 	over := r.client(kgo.ProducerBatchMaxBytes(14_000_000), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.RecordRetries(1))
 	err := over.ProduceSync(r.ctx, &kgo.Record{Topic: topic, Value: make([]byte, 13_000_000)}).FirstErr()
-	r.say("a record of 13 MB: %v", err)
+	r.record("a record of 13 MB: %v", err)
 }
 
 // idempotent sends many small batches at once; sequence numbers keep them in
@@ -163,7 +163,7 @@ func idempotent(r *run) {
 
 // transactions commits, aborts, fences, and reads with both isolation levels.
 func transactions(r *run) {
-	topic, id := r.newTopic("txn", 2), r.called("txn")
+	topic, id := r.newTopic("txn", 2), r.uniqueName("txn")
 	c := r.client(kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute))
 	write := func(what string, how kgo.TransactionEndTry) {
 		if err := c.BeginTransaction(); err != nil {
@@ -197,12 +197,12 @@ func transactions(r *run) {
 	if err == nil {
 		err = c.EndTransaction(r.ctx, kgo.TryCommit)
 	}
-	r.say("the fenced one fails: %v", err != nil)
+	r.record("the fenced one fails: %v", err != nil)
 }
 
 // exactlyOnce moves records between topics, with offsets in the transaction.
 func exactlyOnce(r *run) {
-	from, to, group := r.newTopic("eos-from", 2), r.newTopic("eos-to", 1), r.called("eos")
+	from, to, group := r.newTopic("eos-from", 2), r.newTopic("eos-to", 1), r.uniqueName("eos")
 	r.produce(r.client(), records(from, 60, 2)...)
 	s, err := kgo.NewGroupTransactSession(r.options(kgo.TransactionalID(group), kgo.ConsumerGroup(group), kgo.ConsumeTopics(from),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
@@ -246,7 +246,7 @@ func exactlyOnce(r *run) {
 	for _, rec := range r.poll(reader, 60) {
 		values = append(values, string(rec.Value))
 	}
-	r.sayAll(values)
+	r.recordSorted(values)
 }
 
 func offsets(r *run) {
@@ -260,7 +260,7 @@ func offsets(r *run) {
 		got.Each(func(o kadm.ListedOffset) {
 			lines = append(lines, fmt.Sprintf("%s: %s/%d@%d at %d", what, o.Topic, o.Partition, o.Offset, o.Timestamp))
 		})
-		r.sayAll(lines)
+		r.recordSorted(lines)
 	}
 	got, err := adm.ListOffsetsAfterMilli(r.ctx, epoch.UnixMilli()+40, topic)
 	list("after 40 ms", got, err)
@@ -274,7 +274,7 @@ func offsets(r *run) {
 		r.t.Fatalf("%s: delete records: %v", r.name, err)
 	}
 	for _, d := range deleted.Sorted() {
-		r.say("deleted %s/%d before %d: %v", d.Topic, d.Partition, d.LowWatermark, d.Err)
+		r.record("deleted %s/%d before %d: %v", d.Topic, d.Partition, d.LowWatermark, d.Err)
 	}
 	got, err = adm.ListStartOffsets(r.ctx, topic)
 	list("start", got, err)

@@ -104,7 +104,7 @@ func loggedIn(r *run) {
 			r.t.Fatalf("%s: record %d: %v", r.name, n, err)
 		}
 	}
-	r.say("all was written")
+	r.record("all was written")
 	described := kmsg.NewPtrDescribeClusterRequest()
 	described.IncludeClusterAuthorizedOperations = true
 	r.ask(c, described)
@@ -122,7 +122,7 @@ func wrongLogins(r *run) {
 		err := c.Ping(ctx)
 		cancel()
 		if err == nil {
-			r.t.Errorf("%s: a wrong password by %s is good enough", r.name, name)
+			r.t.Errorf("%s: a wrong password with %s is accepted", r.name, name)
 		}
 		c.Close()
 	}
@@ -132,5 +132,5 @@ func wrongLogins(r *run) {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
 	defer raw.Close()
-	r.tell(raw, "metadata without a login", request(3, 12))
+	r.exchange(raw, "metadata without a login", request(3, 12))
 }

@@ -37,9 +37,9 @@ type target struct {
 	hidden []string
 	// withoutInternal omits the brokers' internal topics from transcripts.
 	withoutInternal bool
-	// unlike are the deviations from the first target, by program or API name. An
+	// deviations are the deviations from the first target, by program or API name. An
 	// entry without a difference is an error.
-	unlike map[string]deviation
+	deviations map[string]deviation
 }
 
 // deviation is a deliberate difference of a target.
@@ -124,19 +124,19 @@ func freshID() string {
 	return fmt.Sprintf("z%05x", ids.Add(1)&0xfffff)
 }
 
-// called returns a name with this run's ID.
-func (r *run) called(name string) string { return name + "-" + r.id }
+// uniqueName returns a name with this run's ID.
+func (r *run) uniqueName(name string) string { return name + "-" + r.id }
 
-// say appends a line to the transcript.
-func (r *run) say(format string, args ...any) {
+// record appends a line to the transcript.
+func (r *run) record(format string, args ...any) {
 	r.lines = append(r.lines, strings.ReplaceAll(fmt.Sprintf(format, args...), r.id, "ID"))
 }
 
-// sayAll appends lines in sorted order.
-func (r *run) sayAll(lines []string) {
+// recordSorted appends lines in sorted order.
+func (r *run) recordSorted(lines []string) {
 	slices.Sort(lines)
 	for _, l := range lines {
-		r.say("%s", l)
+		r.record("%s", l)
 	}
 }
 
@@ -163,7 +163,7 @@ func (r *run) newTopic(name string, partitions int32, configs ...string) string 
 	for i := 0; i+1 < len(configs); i += 2 {
 		all[configs[i]] = &configs[i+1]
 	}
-	topic, cl := r.called(name), r.client()
+	topic, cl := r.uniqueName(name), r.client()
 	resp, err := kadm.NewClient(cl).CreateTopic(r.ctx, partitions, -1, all, topic)
 	if err != nil || resp.Err != nil {
 		r.t.Fatalf("%s: topic %s: %v, %v", r.name, topic, err, resp.Err)
@@ -265,7 +265,7 @@ func compareTogether(t *testing.T, programs []program, targets ...target) {
 func (p program) compare(t *testing.T, targets []target) {
 	var want string
 	for i, g := range targets {
-		if d, ok := g.unlike[p.name]; ok {
+		if d, ok := g.deviations[p.name]; ok {
 			wantLacking(t, g, d)
 			continue
 		}
@@ -278,7 +278,7 @@ func (p program) compare(t *testing.T, targets []target) {
 		}
 		t.Logf("%s: %d lines in %v", g.name, len(r.lines), time.Since(began).Round(time.Millisecond))
 		if len(r.lines) == 0 {
-			t.Fatalf("%s: the program says nothing", g.name)
+			t.Fatalf("%s: the program has no output", g.name)
 		}
 		switch got := r.transcript(); {
 		case i == 0:
@@ -297,11 +297,11 @@ func wantLacking(t *testing.T, g target, d deviation) {
 		t.Fatalf("%s: %v", g.name, err)
 	}
 	if len(d.lacks) == 0 {
-		t.Errorf("%s is left out, and lacks nothing", g.name)
+		t.Errorf("%s is skipped although no API is missing", g.name)
 	}
 	for _, key := range d.lacks {
 		if versions, ok := offered[key]; ok {
-			t.Errorf("%s offers %s as %v, and is left out as if it did not: %s", g.name, kmsg.NameForKey(key), versions, d.why)
+			t.Errorf("%s offers %s as %v, but is skipped as if it did not: %s", g.name, kmsg.NameForKey(key), versions, d.why)
 		}
 	}
 }

@@ -60,9 +60,9 @@ type Config struct {
 	Dir     string // for configuration and logs; must exist
 	Brokers int    // default 1
 	HeapMB  int    // per broker; default 512
-	// Quick reduces startup time and CPU: C1 compiler only, serial collector, few
+	// FastStart reduces startup time and CPU: C1 compiler only, serial collector, few
 	// threads. For tests, not for measurements.
-	Quick bool
+	FastStart bool
 	// Properties are added to those of every broker and take precedence.
 	Properties map[string]string
 }
@@ -189,7 +189,7 @@ func (b *Broker) Start() error {
 	}
 	heap := fmt.Sprintf("-Xmx%dm", b.cluster.config.HeapMB)
 	argv := []string{b.cluster.java, "-Xms256m", heap}
-	if b.cluster.config.Quick {
+	if b.cluster.config.FastStart {
 		argv = append(argv, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 	} else {
 		argv[1] = strings.Replace(heap, "mx", "ms", 1)

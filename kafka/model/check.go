@@ -20,13 +20,13 @@ func (c *VirtualCluster) Claims() []validate.Claim {
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("spec.brokers", i)
 		if b.EndpointRef == "" {
-			continue // told by Validate
+			continue // reported by Validate
 		}
 		claim := validate.Claim{Listener: b.EndpointRef, Path: at + ".endpointRef"}
 		if b.SNIMatchAddress != "" {
 			pattern, err := hostname.ParsePattern(b.SNIMatchAddress)
 			if err != nil {
-				continue // told by Validate
+				continue // reported by Validate
 			}
 			claim.Name, claim.Path = pattern, at+".sniMatchAddress"
 		}
@@ -53,15 +53,17 @@ func (c *VirtualCluster) Listens() []validate.Listen {
 	}
 	const at = "spec.brokers.discover"
 	all := make([]validate.Listen, 0, d.BrokerPorts.Len()+1)
-	all = append(all, validate.Listen{Address: d.listenAt(d.BootstrapPort), Path: at + ".bootstrapPort"})
+	all = append(all, validate.Listen{Address: d.listenAddress(d.BootstrapPort), Path: at + ".bootstrapPort"})
 	for i := range d.BrokerPorts.Len() {
-		all = append(all, validate.Listen{Address: d.listenAt(int(d.BrokerPorts.First) + i), Path: at + ".brokerPorts"})
+		all = append(all, validate.Listen{Address: d.listenAddress(int(d.BrokerPorts.First) + i), Path: at + ".brokerPorts"})
 	}
 	return all
 }
 
-// listenAt is the address of one of its ports, as a listener would have it.
-func (d *Discover) listenAt(port int) string { return net.JoinHostPort(d.Address, strconv.Itoa(port)) }
+// listenAddress is the address of one of its ports, as a listener would have it.
+func (d *Discover) listenAddress(port int) string {
+	return net.JoinHostPort(d.Address, strconv.Itoa(port))
+}
 
 // CheckInSet reports what is wrong with a virtual cluster beside others.
 func (c *VirtualCluster) CheckInSet(v *validate.View) {
@@ -71,14 +73,14 @@ func (c *VirtualCluster) CheckInSet(v *validate.View) {
 	for _, own := range v.OwnClaims() {
 		listener := listenerOf(v, own.Listener)
 		if listener == nil || listener.TLS == nil {
-			continue // told with the endpoint
+			continue // reported with the endpoint
 		}
 		if rival, ok := v.FirstConflict(own); ok {
-			v.Fault(own.Path, meets(own.Name, rival.Name)+" "+rival.String(), own.Name)
+			v.Fault(own.Path, describeConflict(own.Name, rival.Name)+" "+rival.String(), own.Name)
 		}
 		name := strings.Replace(own.Name, hostname.Placeholder, "0", 1)
 		if certificate := c.certificateOf(own.Path); name != "" && !v.CertificateCovers(certificate, name) {
-			v.Warn(own.Path, "the Certificate "+certificate+" is not for this name: clients that look will refuse it", own.Name)
+			v.Warn(own.Path, "the Certificate "+certificate+" does not cover this name: clients that verify it will refuse the connection", own.Name)
 		}
 	}
 }
@@ -96,19 +98,19 @@ func (c *VirtualCluster) certificateOf(path string) string {
 	return c.TLS.CertificateRef
 }
 
-// meets says how a name meets another on the same listener.
-func meets(own, rival string) string {
+// describeConflict says how a name meets another on the same listener.
+func describeConflict(own, rival string) string {
 	numbered := func(s string) bool { return strings.Contains(s, hostname.Placeholder) }
 	suffix, wild := strings.CutPrefix(own, "*")
 	switch {
 	case own == rival:
-		return "stands twice on the endpoint, before at"
+		return "duplicate on the endpoint, first at"
 	case wild && strings.HasSuffix(rival, suffix) || numbered(own) && !numbered(rival) && !strings.HasPrefix(rival, "*."):
-		return "takes the name " + rival + ", which is of"
+		return "also matches the name " + rival + " of"
 	case numbered(own) && numbered(rival):
-		return "has names in common with " + rival + ", which is of"
+		return "overlaps with " + rival + " of"
 	}
-	return "is a name of " + rival + ", which is of"
+	return "is also matched by " + rival + " of"
 }
 
 // listenerOf returns a kafka listener, or nil.
@@ -128,10 +130,10 @@ func (c *VirtualCluster) checkPhysical(v *validate.View) {
 	o, ok := v.Get(resource.Key{Kind: KindPhysical, Name: c.PhysicalClusterRef})
 	physical, is := o.Spec.(*PhysicalCluster)
 	if !ok || !is || c.Brokers.Discover != nil || len(c.Brokers.List) == 0 {
-		return // a reference to nothing is told by the set
+		return // the set reports missing references
 	}
 	if len(physical.Bootstrap) > 0 {
-		v.Fault("spec.brokers", "are listed, and those of "+o.String()+" are not: use discover, or list them there", nil)
+		v.Fault("spec.brokers", "are listed, but "+o.String()+" has only bootstrap: use discover, or list its brokers there", nil)
 		return
 	}
 	missing := make(map[string]bool, len(physical.Brokers))
@@ -163,14 +165,15 @@ func (c *VirtualCluster) checkPhysical(v *validate.View) {
 		if more := len(left) - most; more > 0 {
 			text += fmt.Sprintf(" and %d more", more)
 		}
-		v.Fault("spec.brokers", "has no virtual broker for "+text+" of "+o.String()+": clients could not reach what it leads", nil)
+		message := "has no virtual broker for " + text + " of " + o.String() + ": clients could not reach the partitions that they lead"
+		v.Fault("spec.brokers", message, nil)
 	}
 }
 
 // checkEndpoints compares what the brokers want with what their listeners are.
 func (c *VirtualCluster) checkEndpoints(v *validate.View) {
 	shown := map[string]string{} // host:port -> path
-	byHand := c.mapsByHand(v)
+	byHand := c.hasManualMapping(v)
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("spec.brokers", i)
 		l := c.checkEndpoint(v, b.EndpointRef, at+".endpointRef")
@@ -179,10 +182,10 @@ func (c *VirtualCluster) checkEndpoints(v *validate.View) {
 		}
 		if l.TLS != nil {
 			if b.SNIMatchAddress == "" {
-				v.Fault(at+".sniMatchAddress", "is required: the endpoint has TLS, and the server name picks the broker", nil)
+				v.Fault(at+".sniMatchAddress", "is required: on an endpoint with TLS the server name selects the broker", nil)
 			}
 			if b.TLS == nil && (c.TLS == nil || c.TLS.CertificateRef == "") {
-				v.Fault(at+".tls", "is required, here or for the cluster: the endpoint has TLS, and there is no certificate for it", nil)
+				v.Fault(at+".tls", "is required, here or in spec.tls: an endpoint with TLS needs a certificate", nil)
 			}
 		} else {
 			c.checkPlain(v, b, at)
@@ -204,16 +207,16 @@ func (c *VirtualCluster) checkEndpoints(v *validate.View) {
 		v.Fault(at+".endpointRef", "must name a listener with tls: {}: without TLS there is no server name", d.EndpointRef)
 		return
 	case c.TLS == nil || c.TLS.CertificateRef == "":
-		v.Fault("spec.tls", "is required: the endpoint has TLS, and there is no certificate for it", nil)
+		v.Fault("spec.tls", "is required: an endpoint with TLS needs a certificate", nil)
 	}
 	if portOf(l.Address) == 0 && d.AdvertisePort == 0 {
-		v.Fault(at+".advertisePort", "is required: the endpoint's port is not known", l.Address)
+		v.Fault(at+".advertisePort", "is required: the endpoint's port is unknown", l.Address)
 	}
 }
 
-// mapsByHand reports whether a filter of one of the clusters is told which
-// addresses to show, so that those of the brokers need not follow from here.
-func (c *VirtualCluster) mapsByHand(v *validate.View) bool {
+// hasManualMapping reports whether a filter of one of the clusters configures
+// addresses, so that those of the brokers need not be known here.
+func (c *VirtualCluster) hasManualMapping(v *validate.View) bool {
 	by := func(filters []Filter) bool {
 		for i := range filters {
 			if t := c.types.find(filters[i].Type); t != nil && t.Name == brokerAddress && filters[i].Config != nil {
@@ -244,14 +247,14 @@ func (c *VirtualCluster) checkEndpoint(v *validate.View, name, path string) *res
 // checkPlain reports what an endpoint without TLS cannot tell apart.
 func (c *VirtualCluster) checkPlain(v *validate.View, b *VirtualBroker, at string) {
 	if b.SNIMatchAddress != "" {
-		v.Fault(at+".sniMatchAddress", "is for endpoints with TLS: "+b.EndpointRef+" has no server names", b.SNIMatchAddress)
+		v.Fault(at+".sniMatchAddress", "works only on endpoints with TLS; "+b.EndpointRef+" has no TLS", b.SNIMatchAddress)
 	}
 	for _, own := range v.OwnClaims() {
 		if own.Path != at+".endpointRef" && own.Path != at+".sniMatchAddress" {
 			continue
 		}
 		for rival := range v.OtherClaims(own) {
-			v.Fault(at+".endpointRef", "has no TLS and so is for one broker, and that is "+rival.String(), b.EndpointRef)
+			v.Fault(at+".endpointRef", "has no TLS, so it can serve only one broker; it already serves "+rival.String(), b.EndpointRef)
 			return
 		}
 	}
@@ -262,13 +265,13 @@ func (c *VirtualCluster) checkAdvertised(v *validate.View, b *VirtualBroker, l *
 	address := b.advertised(l)
 	if address == "" {
 		if l.TLS == nil || b.SNIMatchAddress != "" {
-			v.Fault(at+".advertise", "is required: what clients connect to does not follow from the address of the endpoint", l.Address)
+			v.Fault(at+".advertise", "is required: the endpoint's address does not say where clients connect", l.Address)
 		}
 		return
 	}
 	if first, twice := shown[strings.ToLower(address)]; twice {
-		if b.Advertise == "" || !strings.HasSuffix(first, ".advertise") { // else told by Validate
-			v.Fault(at+".advertise", "sends two brokers to one address, before at "+first, address)
+		if b.Advertise == "" || !strings.HasSuffix(first, ".advertise") { // else reported by Validate
+			v.Fault(at+".advertise", "duplicate address, first at "+first, address)
 		}
 		return
 	}
@@ -279,7 +282,7 @@ func (c *VirtualCluster) checkAdvertised(v *validate.View, b *VirtualBroker, l *
 	shown[strings.ToLower(address)] = path
 }
 
-// advertised is the host:port that clients are told; "" where it does not
+// advertised returns the host:port advertised to clients; "" where it does not
 // follow from what is written, ":port" where it is the node's --bind.
 func (b *VirtualBroker) advertised(l *resource.Listener) string {
 	if b.Advertise != "" {

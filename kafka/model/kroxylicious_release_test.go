@@ -20,7 +20,7 @@ import (
 // Configuration files of Kroxylicious' releases become resources; what was left
 // out of them is warned of, and what cannot be is a fault. Each has what it
 // comes to beside it.
-func TestConfigurationFilesOfKroxyliciousBecomeResources(t *testing.T) {
+func TestKroxyliciousConfigurationsBecomeResources(t *testing.T) {
 	types := []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type, topicmetrics.Type()}
 	kinds := append(resource.RoutingKinds(), model.Kinds(types)...)
 	files, err := filepath.Glob("testdata/kroxylicious/release/*.yaml")

@@ -27,8 +27,8 @@ func decodeForeign(t *testing.T, file string) ([]resource.Object, resource.Fault
 }
 
 // The two examples of the reference document as they are printed: all that is
-// wrong with each is told at once, and nothing else.
-func TestTheReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
+// wrong with each is reported at once, and nothing else.
+func TestReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
 	for _, name := range []string{"one-to-one", "many-to-one", "mixed"} {
 		file := "testdata/kroxylicious/" + name + ".yaml"
 		_, faults := decodeForeign(t, file)
@@ -37,7 +37,7 @@ func TestTheReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
 }
 
 // With their blanks filled they are resources, and lead where they say.
-func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
+func TestReferenceExamplesRunOnceCompleted(t *testing.T) {
 	for _, x := range []struct{ name, sni, want string }{
 		{"one-to-one", "broker-B.myvanitydomain.com", "my-public-cluster broker-2 with my-public-cluster -> " +
 			"broker-2.azB.internal.svc:19080 in the clear"},
@@ -64,8 +64,8 @@ func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
 	}
 }
 
-// What does not look like such a document is told as what it is.
-func TestOtherDocumentsAreNotTakenForForeignOnes(t *testing.T) {
+// Faults of other documents are those of their own format.
+func TestOtherDocumentsAreNotConverted(t *testing.T) {
 	_, faults := codec.DecodeForeign("x.yaml", []byte("listeners: []\n---\nkind: Service\nname: a\nendpoints: []\nspec: "+
 		"{}\n"), testKinds(), Foreign())
 	want := "x.yaml:1: document 1: kind is missing"
@@ -81,7 +81,7 @@ func TestOtherDocumentsAreNotTakenForForeignOnes(t *testing.T) {
 }
 
 // A name that the certificate is not for is warned of, with what it is for.
-func TestNamesThatTheCertificateIsNotForAreWarnedOf(t *testing.T) {
+func TestNamesThatTheCertificateDoesNotCoverAreWarnedOf(t *testing.T) {
 	pem, err := os.ReadFile("testdata/kroxylicious/a.crt")
 	if err != nil {
 		t.Fatal(err)
@@ -111,8 +111,8 @@ spec:
   brokers: {discover: {endpointRef: edge, bootstrap: b.a.example.com, sniPattern: "$(nodeId).b.a.example.com"}}
 `), resource.Object{Key: resource.Key{Kind: kindCertificate, Name: "t1"}, Spec: &resource.Certificate{Cert: string(pem)}})
 	faults, warnings := validate.Objects(objects)
-	want := "test.yaml:17: VirtualCluster/wrong spec.brokers.discover.sniPattern: the Certificate t1 is not for this name: " +
-		"clients that look will refuse it ($(nodeId).b.a.example.com)"
+	want := "test.yaml:17: VirtualCluster/wrong spec.brokers.discover.sniPattern: the Certificate t1 does not cover this name: " +
+		"clients that verify it will refuse the connection ($(nodeId).b.a.example.com)"
 	if len(faults) > 0 || len(warnings) != 1 || !strings.HasSuffix(warnings[0].Error(), strings.TrimPrefix(want, "test.yaml:17: ")) {
 		t.Errorf("faults %v, warnings %v", faults, warnings)
 	}

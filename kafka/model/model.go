@@ -8,7 +8,7 @@
 //	applied, err := m.Apply(changes)
 //	route, reason := m.Table().Resolve("edge", "broker-1.t1.example.com", true)
 //
-// It opens no socket. Discovery tells a PhysicalLife which brokers there are,
+// It opens no socket. Discovery tells a PhysicalState which brokers there are,
 // and Applied lists the ports to listen at.
 //
 // The comments of fields are the users' manual, as in package resource; tests
@@ -87,7 +87,7 @@ func (k *filterTypes) variant(name string) any {
 // validate reports what is wrong with a chain of filters.
 func (k *filterTypes) validate(path string, filters []Filter, fault func(path, message string, value any)) {
 	if len(filters) > maxFilters {
-		fault(path, fmt.Sprintf("has more filters than a cluster may have, %d", maxFilters), len(filters))
+		fault(path, fmt.Sprintf("has too many filters: the limit is %d", maxFilters), len(filters))
 	}
 	for i := range filters {
 		f, at := &filters[i], resource.Item(path, i)
@@ -98,7 +98,7 @@ func (k *filterTypes) validate(path string, filters []Filter, fault func(path, m
 			continue
 		case t == nil:
 			hint := resource.DidYouMean(f.Type, k.known())
-			fault(at+".type", "there is no such filter"+hint+"; known are "+strings.Join(k.known(), ", "), f.Type)
+			fault(at+".type", "unknown filter"+hint+"; known filters are "+strings.Join(k.known(), ", "), f.Type)
 			continue
 		}
 		config, _ := f.Config.(filter.Config)

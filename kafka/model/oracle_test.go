@@ -219,7 +219,7 @@ func led(t *Table, listener, name string, has bool) string {
 // A model that changes by and by leads where a look at all resources says, and
 // to the same as one that is made of them at once; whatever the set lets
 // through compiles, and leads each connection to one broker at most.
-func TestAModelAgreesWithALookAtAllResources(t *testing.T) {
+func TestModelMatchesReferenceImplementation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		made := counted{}
 		set := new(validate.Set).Next(puts(certificates()))
@@ -266,7 +266,7 @@ func TestAModelAgreesWithALookAtAllResources(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a, b := dump(m), dump(fresh); a != b {
-			t.Fatalf("by and by:\n%s\nat once:\n%s", a, b)
+			t.Fatalf("one by one:\n%s\nall at once:\n%s", a, b)
 		}
 		var rest []resource.Change
 		for o := range set.All("") {
@@ -275,7 +275,8 @@ func TestAModelAgreesWithALookAtAllResources(t *testing.T) {
 		if _, err := m.Apply(rest); err != nil {
 			t.Fatal(err)
 		}
-		if left := m.Table(); left.virtual.Len()+left.physical.Len()+left.listeners.Len()+left.ports.Len()+left.lives.Len()+left.users.Len() > 0 {
+		left := m.Table()
+		if left.virtual.Len()+left.physical.Len()+left.listeners.Len()+left.ports.Len()+left.states.Len()+left.users.Len() > 0 {
 			t.Fatalf("something is left: %+v", left)
 		}
 		made.check(t)

@@ -35,7 +35,7 @@ spec:
 
 // Prefixes that differ in "." and "_" alone are refused, unless a node that did
 // not look took them: then their clusters can still be changed.
-func TestPrefixesThatKafkaTakesForTheSame(t *testing.T) {
+func TestPrefixesThatKafkaTreatsAsEqual(t *testing.T) {
 	types := []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type}
 	changes := func(text string) (list []resource.Change) {
 		objects, faults := codec.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), model.Kinds(types)...))
@@ -47,7 +47,7 @@ func TestPrefixesThatKafkaTakesForTheSame(t *testing.T) {
 		}
 		return list
 	}
-	const like = "is too much like the prefix "
+	const like = "is too similar to the prefix "
 	if _, faults, _ := new(validate.Set).With(changes(collidingPair)); len(faults) != 2 || !strings.Contains(faults[0].Message, like) {
 		t.Errorf("a new pair: %v", faults)
 	}
@@ -55,10 +55,10 @@ func TestPrefixesThatKafkaTakesForTheSame(t *testing.T) {
 	changed := strings.Replace(collidingPair, "brokers: {", "maxInFlight: 7\n  brokers: {", 2)
 	_, faults, warnings := stored.With(changes(changed))
 	if len(faults) > 0 || len(warnings) != 2 || !strings.Contains(warnings[0].Message, like) {
-		t.Errorf("a pair that is there: faults %v, warnings %v", faults, warnings)
+		t.Errorf("an existing pair: faults %v, warnings %v", faults, warnings)
 	}
 	moved := strings.Replace(collidingPair, "prefix: a.b-", "prefix: a.b-c_", 1)
 	if _, faults, _ := stored.With(changes(moved)); len(faults) == 0 {
-		t.Error("another prefix that collides is taken")
+		t.Error("another colliding prefix is accepted")
 	}
 }

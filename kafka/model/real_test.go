@@ -17,7 +17,7 @@ import (
 
 // The reference document's examples with the filters that there really are:
 // those that are printed in it exist, but for MyFunkyFilter, and can be made.
-func TestTheReferenceExamplesHaveRealFilters(t *testing.T) {
+func TestReferenceExamplesHaveRealFilters(t *testing.T) {
 	types := []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type}
 	kinds := append(resource.RoutingKinds(), model.Kinds(types)...)
 	for name, want := range map[string][]string{

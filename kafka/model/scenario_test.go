@@ -135,7 +135,7 @@ func (w *world) brokers(name string, list []datadriven.CmdArg) string {
 		}
 		brokers[int32(id)] = b.SingleVal(w.t)
 	}
-	p.Life().SetBrokers(brokers)
+	p.State().SetBrokers(brokers)
 	return ""
 }
 

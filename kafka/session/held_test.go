@@ -16,11 +16,11 @@ import (
 	"penstock/kafka/filter/multitenant"
 )
 
-// TestWhatIsProducedWaitsUntilTheTopicIsKnown: a client has learned of a topic
+// TestProduceWaitsUntilTheTopicIsKnown: a client has learned of a topic
 // elsewhere, and produces to it by its id through a filter that has not seen
 // it. The request is held until the broker was asked: without answers it would
 // be lost, and with them the client would be sent to look again.
-func TestWhatIsProducedWaitsUntilTheTopicIsKnown(t *testing.T) {
+func TestProduceWaitsUntilTheTopicIsKnown(t *testing.T) {
 	for name, acks := range map[string]kgo.Acks{"without answers": kgo.NoAck(), "with answers": kgo.LeaderAck()} {
 		t.Run(name, func(t *testing.T) {
 			f, err := (&multitenant.Config{TenantKey: "z4de"}).Provision(filter.Env{})

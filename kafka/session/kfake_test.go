@@ -109,7 +109,7 @@ func (r *room) checkExchanges(t *testing.T) {
 	}
 	for _, key := range []kmsg.Key{kmsg.Produce, kmsg.Fetch, kmsg.Metadata, kmsg.ApiVersions, kmsg.JoinGroup} {
 		if seen[int16(key)] == 0 {
-			t.Errorf("no %s was told of", key.Name())
+			t.Errorf("no %s was reported", key.Name())
 		}
 	}
 }

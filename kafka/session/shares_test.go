@@ -42,7 +42,7 @@ func listener(t *testing.T) (addr string, heard chan struct{}) {
 
 // Frames of one address that are never finished, more than fit, keep neither the
 // hellos of other listeners out nor the frames of other addresses.
-func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
+func TestFramesOfOneAddressDoNotStarveOthers(t *testing.T) {
 	const budget = 2 << 20
 	for name, api := range map[string]string{"before the client has logged in": "SaslAuthenticate", "of any API": "Metadata"} {
 		t.Run(name, func(t *testing.T) {
@@ -82,20 +82,20 @@ func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
 }
 
 // What a client says before the broker knows it is small, and has 5 s.
-func TestEarlyFramesAreSmallAndSwift(t *testing.T) {
+func TestEarlyFramesAreBoundedInSizeAndTime(t *testing.T) {
 	for name, test := range map[string]struct {
 		api  string
 		size int
 		why  netio.Reason
 		last time.Duration // still there then; 0: not at all
 	}{
-		"a large ApiVersions":       {"ApiVersions", maxGreeting + 100, FrameTooLarge, 0},
-		"a large SaslHandshake":     {"SaslHandshake", maxGreeting + 100, FrameTooLarge, 0},
-		"a large Metadata":          {"Metadata", maxFirst + 100, FrameTooLarge, 0},
+		"a large ApiVersions":       {"ApiVersions", maxHandshake + 100, FrameTooLarge, 0},
+		"a large SaslHandshake":     {"SaslHandshake", maxHandshake + 100, FrameTooLarge, 0},
+		"a large Metadata":          {"Metadata", maxFirstFrame + 100, FrameTooLarge, 0},
 		"a slow ApiVersions":        {"ApiVersions", 100, FrameTimeout, 4 * time.Second},
 		"a slow token":              {"SaslAuthenticate", 60 << 10, FrameTimeout, 4 * time.Second},
 		"a slow Metadata":           {"Metadata", 60 << 10, FrameTimeout, 4 * time.Second},
-		"a Produce, which is large": {"Produce", maxFirst + 100, FrameTimeout, 29 * time.Second},
+		"a Produce, which is large": {"Produce", maxFirstFrame + 100, FrameTimeout, 29 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(Limits{}, eager{filter.Whole})
@@ -127,12 +127,12 @@ func TestEarlyFramesAreCharged(t *testing.T) {
 	b := sent{key: keyOf("ApiVersions"), version: 0, id: 1}.request()
 	w.receive(0, b, false)
 	if w.used != 0 {
-		t.Errorf("%d bytes charged for a frame that was whole", w.used)
+		t.Errorf("%d bytes charged for a complete frame", w.used)
 	}
 	b = sent{key: keyOf("SaslAuthenticate"), version: 0, id: 2, body: make([]byte, 2000)}.request()
 	w.receive(0, b[:1000], false)
 	if w.used == 0 {
-		t.Error("nothing is charged for a token that is on its way")
+		t.Error("nothing is charged for an incomplete token")
 	}
 	w.receive(0, b[1000:], false)
 	if w.used != 0 {

@@ -100,7 +100,7 @@ func TestFrameLengths(t *testing.T) {
 }
 
 // A frame that must be collected and gets no memory waits, and ends in time.
-func TestAFrameWaitsForMemory(t *testing.T) {
+func TestFrameWaitsForMemory(t *testing.T) {
 	w := newWorld(Limits{}, eager{filter.Whole})
 	w.budget = 1 << 20
 	w.used = 1<<20 - 1000
@@ -129,7 +129,7 @@ func TestAFrameWaitsForMemory(t *testing.T) {
 
 // A frame that is larger than all the memory there may be is refused when its
 // header is there: it would wait for ever.
-func TestAFrameBeyondTheBudgetIsRefusedAtOnce(t *testing.T) {
+func TestFrameBeyondTheBudgetIsRefusedAtOnce(t *testing.T) {
 	ask := sent{key: keyMetadata, version: 1, id: 1, body: []byte{0, 0, 0, 0}}.request()
 	big := sent{key: keyMetadata, version: 1, id: 1, body: make([]byte, 100<<10)}
 	for name, test := range map[string]struct {
@@ -171,7 +171,7 @@ func TestAFrameBeyondTheBudgetIsRefusedAtOnce(t *testing.T) {
 }
 
 // What is kept while a response waits is charged as well, and waits for memory.
-func TestAReorderBufferWaitsForMemory(t *testing.T) {
+func TestReorderBufferWaitsForMemory(t *testing.T) {
 	w := newWorld(Limits{}, filters("askback Metadata")...)
 	w.budget = 100 << 10
 	for id := range int32(3) {
@@ -245,9 +245,9 @@ func dialRoom(t testing.TB, addr string) net.Conn {
 	return c
 }
 
-// TestASlowConsumerCostsNoMemory: a fetch of 32 MB stays in the kernel, and
+// TestSlowConsumerUsesNoMemory: a fetch of 32 MB stays in the kernel, and
 // comes out exact.
-func TestASlowConsumerCostsNoMemory(t *testing.T) {
+func TestSlowConsumerUsesNoMemory(t *testing.T) {
 	body := make([]byte, 32<<20)
 	for i := range body {
 		body[i] = byte(i >> 12)
@@ -282,8 +282,8 @@ func TestASlowConsumerCostsNoMemory(t *testing.T) {
 	r.endings(t, 1)
 }
 
-// TestBrokersThatCannotBeReached: the client is kept for a moment (rule 16).
-func TestBrokersThatCannotBeReached(t *testing.T) {
+// TestUnreachableBrokers: the client is kept for a moment (rule 16).
+func TestUnreachableBrokers(t *testing.T) {
 	r := newRoom(t, Limits{ConnectDelay: 150 * time.Millisecond})
 	begin := time.Now()
 	c := dialRoom(t, r.serve(t, "l", testkit.FreeAddress(t)))
@@ -296,8 +296,8 @@ func TestBrokersThatCannotBeReached(t *testing.T) {
 	}
 }
 
-// TestWhoTheClientIs is learned from ApiVersions and SASL.
-func TestWhoTheClientIs(t *testing.T) {
+// TestPeerIsLearnedFromApiVersionsAndSASL: the log learns who the client is.
+func TestPeerIsLearnedFromApiVersionsAndSASL(t *testing.T) {
 	for _, mechanism := range []sasl.Mechanism{
 		plain.Auth{User: "alice", Pass: "secret"}.AsMechanism(),
 		scram.Auth{User: "bob", Pass: "secret"}.AsSha256Mechanism(),
@@ -320,7 +320,7 @@ func TestWhoTheClientIs(t *testing.T) {
 					found = found || p.Principal == name && p.Mechanism == mechanism.Name() && p.ClientID == "me" &&
 						p.Software == "tester" && p.SoftwareVersion == "1.2" && p.Requests > 2
 					if strings.Contains(fmt.Sprintf("%+v", e), "secret") {
-						t.Error("a secret is in what is told")
+						t.Error("a secret is in the report")
 					}
 				}
 				return found
@@ -329,9 +329,9 @@ func TestWhoTheClientIs(t *testing.T) {
 	}
 }
 
-// TestChainsChangeUnderway: connections take the new chain at a frame boundary,
-// nobody notices, and the old one is given back while they go on.
-func TestChainsChangeUnderway(t *testing.T) {
+// TestChainChangesBetweenRequests: connections take the new chain at a frame
+// boundary, nobody notices, and the old one is given back while they go on.
+func TestChainChangesBetweenRequests(t *testing.T) {
 	c := newCluster(t, Limits{}, []filter.Filter{eager{filter.Whole}}, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	defer cancel()
@@ -359,9 +359,9 @@ func TestChainsChangeUnderway(t *testing.T) {
 	}
 }
 
-// TestConnectionsLeaveUnnoticed: each is told to leave while it produces and
+// TestClientsDoNotNoticeLeave: each is told to leave while it produces and
 // consumes; no client sees an error.
-func TestConnectionsLeaveUnnoticed(t *testing.T) {
+func TestClientsDoNotNoticeLeave(t *testing.T) {
 	c := newCluster(t, Limits{}, nil, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	defer cancel()
@@ -403,10 +403,10 @@ func TestConnectionsLeaveUnnoticed(t *testing.T) {
 	}
 }
 
-// TestTheMemoryOfAnIdleSession, its netio.Conn included.
-func TestTheMemoryOfAnIdleSession(t *testing.T) {
+// TestIdleSessionMemory measures a session with its netio.Conn.
+func TestIdleSessionMemory(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector's memory is not ours")
+		t.Skip("the race detector changes memory use")
 	}
 	const sessions = 1000
 	heap := func() uint64 {
@@ -440,9 +440,9 @@ func TestTheMemoryOfAnIdleSession(t *testing.T) {
 	use(direct) // warm up
 	without := use(direct)
 	if n := use(proxied) - without; n > 4<<10 {
-		t.Errorf("an idle session takes %d bytes", n)
+		t.Errorf("an idle session uses %d bytes", n)
 	} else {
-		t.Logf("an idle session takes %d bytes", n)
+		t.Logf("an idle session uses %d bytes", n)
 	}
 }
 
@@ -451,7 +451,7 @@ func BenchmarkExchange(b *testing.B) {
 	for name, chain := range map[string][]filter.Filter{"unseen": nil, "walked": {eager{filter.Walk}}, "whole": {eager{filter.Whole}}} {
 		b.Run(name, func(b *testing.B) {
 			w := newWorld(Limits{}, chain...)
-			w.set.clock = nil
+			w.settings.clock = nil
 			r := kmsg.NewPtrProduceRequest()
 			r.Version, r.Acks = 9, 1
 			topic, part := kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()

@@ -322,7 +322,7 @@ func TestAPanicCostsOneSocketOnly(t *testing.T) {
 		t.Errorf("%v, told %v", seen, p.err)
 	}
 	_, _ = hc.Write([]byte("fine"))
-	until(t, l, "the other socket goes on", func() bool { return string(healthy.got) == "fine" })
+	until(t, l, "the other socket continues", func() bool { return string(healthy.got) == "fine" })
 }
 
 func TestCloseEndsTheLoopAndItsSockets(t *testing.T) {
@@ -345,7 +345,7 @@ func TestCloseEndsTheLoopAndItsSockets(t *testing.T) {
 		t.Errorf("the peer got %v", err)
 	}
 	if p.err != nil || l.Post(func() { t.Error("called") }) {
-		t.Error("a closed loop took work or told an owner")
+		t.Error("a closed loop accepted work or notified an owner")
 	}
 	l.Close()
 }

@@ -146,7 +146,7 @@ func TestRequestsThatCanBeReadInTwoWays(t *testing.T) {
 		}
 	}
 	if len(r.refused) == 0 {
-		t.Error("nobody was told")
+		t.Error("no one was notified")
 	}
 }
 

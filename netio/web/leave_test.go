@@ -35,7 +35,7 @@ func TestClientsAreToldToGo(t *testing.T) {
 	c := r.dial()
 	in := bufio.NewReader(c)
 	if _, last := exchange(t, c, in); last {
-		t.Error("told to go before")
+		t.Error("told to close before Leave")
 	}
 	r.server.Quiesce()
 	if status, last := exchange(t, c, in); !last || status != http.StatusOK {
@@ -49,7 +49,7 @@ func TestClientsAreToldToGo(t *testing.T) {
 	in = bufio.NewReader(c)
 	for range 2 {
 		if _, last := exchange(t, c, in); last {
-			t.Error("told to go after Resume")
+			t.Error("told to close after Resume")
 		}
 	}
 }

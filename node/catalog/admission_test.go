@@ -34,7 +34,7 @@ func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
 	impatient, leave := context.WithCancel(t.Context())
 	go func() { <-acting; leave() }()
 	if _, err := c.Apply(impatient, Change{Objects: objects(t, base)}); !errors.Is(err, context.Canceled) {
-		t.Fatalf("the writer that has gone got %v", err)
+		t.Fatalf("the cancelled writer got %v", err)
 	}
 	result := make(chan error, 1)
 	go func() {
@@ -87,6 +87,6 @@ func TestVersionConflictSaysWhatToDo(t *testing.T) {
 	}
 	same := "kind: Service\nname: apps\nversion: 7\nspec: {}"
 	if r, err := f.Apply(t.Context(), Change{Objects: objects(t, same)}); err != nil || r.Changes[0].Action != api.Unchanged {
-		t.Errorf("what is there already, with another version: %v, %v", r, err)
+		t.Errorf("an unchanged resource with another version: %v, %v", r, err)
 	}
 }

@@ -57,7 +57,7 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 				stored = append(stored, resource.Put(o))
 			}
 			if _, faults, _ := new(validate.Set).With(stored); len(faults) > 0 {
-				r.Fatalf("what is stored at %d is not valid: %v", view.Index(), faults)
+				r.Fatalf("the resources stored at %d are not valid: %v", view.Index(), faults)
 			}
 		}
 		for range rapid.IntRange(1, 6).Draw(r, "rounds") {

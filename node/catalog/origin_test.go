@@ -100,7 +100,7 @@ func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, _, err := f.applyForeign(t, c.second); err != nil || got != api.Created {
-				t.Errorf("the second when the first is gone: %s, %v", got, err)
+				t.Errorf("the second after the first was deleted: %s, %v", got, err)
 			}
 		})
 	}
@@ -248,7 +248,7 @@ func TestRoutesOfOneChangeShareATimestamp(t *testing.T) {
 	}
 	for i := range objects {
 		if at := gateway.OriginOf(objects[i].Spec).CreationTimestamp; at != "" {
-			t.Errorf("what the caller has is dated %s", at)
+			t.Errorf("the caller's resource has the date %s", at)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func checkAgrees(t testing.TB, c *Catalog, s Store) {
 		t.Errorf("%d objects are in force, %d stored", set.Len(), view.Len())
 	}
 	if _, faults, _ := new(validate.Set).With(stored); len(faults) > 0 {
-		t.Errorf("what is stored is not valid: %v", faults)
+		t.Errorf("the stored resources are not valid: %v", faults)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestOneOfTwentyPipelinedChangesFails(t *testing.T) {
 				case i == 9 && !errors.Is(failure, store.ErrTooLarge) && !errors.Is(err, failure):
 					t.Errorf("the one that failed: %v", err)
 				case i == 10 && (!errors.As(err, &refusal) || len(refusal.Faults) != 1 || refusal.Faults[0].Value != "s9"):
-					t.Errorf("the one that refers to what failed: %v", err)
+					t.Errorf("the change that refers to the failed one: %v", err)
 				case i != 9 && i != 10 && err != nil:
 					t.Errorf("number %d: %v", i, err)
 				}
@@ -204,7 +204,7 @@ func TestNoResultDependsOnAFailedChange(t *testing.T) {
 		t.Errorf("delete: %v", err)
 	}
 	if err := <-applied; err != nil {
-		t.Errorf("what uses the service that was not deleted: %v", err)
+		t.Errorf("the user of the service that was not deleted: %v", err)
 	}
 	if s := <-same; s != api.Unchanged && s != api.Configured {
 		t.Errorf("the same again: %v", s)
@@ -295,7 +295,7 @@ func TestChangeOnStaleContentIsRejected(t *testing.T) {
 		}
 	}
 	if refused != 1 {
-		t.Errorf("%d were refused, want the one that refers to what is gone", refused)
+		t.Errorf("%d were refused, want the one that refers to a deleted resource", refused)
 	}
 	checkAgrees(t, old, manual)
 	checkAgrees(t, other, manual)

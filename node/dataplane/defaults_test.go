@@ -110,7 +110,7 @@ func TestEndpointPausesAddNoDelay(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		at := n.at(t, name)
 		if got := countServed(at, 50, 5); got != 0 {
-			t.Fatalf("%s: %d connections were served by nobody", name, got)
+			t.Fatalf("%s: %d connections were not served", name, got)
 		}
 		b := nodetest.ServeBackendAt(t, "ok", down[0], nil)
 		if got := countServed(at, 50, 5); got != 50 {

@@ -45,7 +45,7 @@ func TestClientsOfARemovedListenerAreServed(t *testing.T) {
 		return resp.StatusCode, resp.Close, resp.Header.Get("X-Served-By")
 	}
 	if _, last, _ := ask(); last {
-		t.Error("told to go before")
+		t.Error("told to close before Leave")
 	}
 	n.mustDelete(t, "listener", "web")
 	n.Sweep(time.Now().Add(time.Minute)) // the listener is forgotten
@@ -194,7 +194,7 @@ func TestUpgradedConnectionOutlivesItsRoute(t *testing.T) {
 	c.Close()
 	testkit.WaitFor(t, "its end", func() bool { return n.requests.places.Used() == 0 })
 	if v := n.metric(t, `penstock_http_requests_total{code="1xx",listener="web",service=""}`); v != "" {
-		t.Errorf("counted where there is no service: %s", v)
+		t.Errorf("counted without a service: %s", v)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestUploadsAreNotBuffered(t *testing.T) {
 		begin <- struct{}{}
 		uploading.Wait()
 		if got := <-sum; got != [32]byte(want.Sum(nil)) {
-			t.Error("what arrived is not what was sent")
+			t.Error("the bytes received differ from the bytes sent")
 		}
 	}
 }

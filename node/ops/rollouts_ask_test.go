@@ -68,7 +68,7 @@ func TestRolloutQueriesAreChunked(t *testing.T) {
 		return ask(r)
 	})
 	if seen != nil || !errors.Is(err, lost) {
-		t.Errorf("one question that is not answered: %+v, %v", seen, err)
+		t.Errorf("one unanswered request: %+v, %v", seen, err)
 	}
 	// More routes than one request may have.
 	l := &rollouts{peers: &Peers{}, router: routing.NewRouter(routing.Config{}), tracker: new(rollout.Tracker)}

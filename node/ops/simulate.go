@@ -81,7 +81,7 @@ func (d *decisions) simulateRequest(r *api.SimulateRequest, table *routing.Table
 	if err != nil {
 		return nil, err
 	}
-	if d.data.Kafka.Table().Has(in.Listener) {
+	if d.data.Kafka.Table().HasListener(in.Listener) {
 		return nil, api.Errorf(api.Invalid, "listener %q serves Kafka, which has no routes to simulate", in.Listener)
 	}
 	simulation.Input = &in

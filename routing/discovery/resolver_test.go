@@ -115,7 +115,7 @@ func (w *world) wantChanged(want ...[]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.EqualFunc(w.told, want, slices.Equal) {
-		w.Errorf("told of %v, want %v", w.told, want)
+		w.Errorf("reported %v, want %v", w.told, want)
 	}
 	w.told = nil
 }
@@ -269,7 +269,7 @@ func TestLookupEndingAfterRemovalChangesNothing(t *testing.T) {
 		r := New(Config{Lookup: func(ctx context.Context, _ string) ([]netip.Addr, error) {
 			<-ctx.Done()
 			return addrs("10.0.0.1"), nil
-		}, Changed: func(hosts []string) { t.Errorf("told of %v", hosts) }})
+		}, Changed: func(hosts []string) { t.Errorf("reported %v", hosts) }})
 		defer r.Close()
 		r.Set([]Name{{Host: "db"}})
 		synctest.Wait()

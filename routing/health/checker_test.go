@@ -239,7 +239,7 @@ func TestEqualTLSKeysShareChecks(t *testing.T) {
 	key := func(tlsKey string) string { return (&Check{Type: TLS, TLS: &tls.Config{}, TLSKey: tlsKey}).key() }
 	x, again, y := key("x"), key("x"), key("y")
 	if x != again || x == y {
-		t.Error("the key of a configuration is not what counts")
+		t.Error("the key does not depend on TLSKey alone")
 	}
 	if one, other := key(""), key(""); one == other {
 		t.Error("two configurations without a key are one")
@@ -304,7 +304,7 @@ func TestEventsShowTheEndpointAsItIsNow(t *testing.T) {
 			w.c.Set(targets(check, g))
 			w.after(1200 * time.Millisecond)
 			if last.Endpoint != g.Endpoints()[0] {
-				w.Errorf("told of %+v, want the one of %s", last.Endpoint, version)
+				w.Errorf("reported %+v, want the change of %s", last.Endpoint, version)
 			}
 			w.net.set("10.0.0.0:80", "down")
 		}

@@ -69,7 +69,7 @@ func FuzzValidRulesCompile(f *testing.F) {
 		}
 		if _, now := r.Rewrite(m, path); replacement != "" {
 			if normal, ok := urlpath.Normal(now); !ok || normal != now {
-				t.Fatalf("%s with %s becomes %s, which is in no normal form", path, replacement, now)
+				t.Fatalf("%s with %s becomes %s, which is not in normal form", path, replacement, now)
 			}
 		}
 	})

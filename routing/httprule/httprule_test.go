@@ -250,7 +250,7 @@ func TestRegularExpressionsSkipLongValues(t *testing.T) {
 		r := route(t, "    - {matches: [{"+text+"}]}\n")
 		if line == "" { // no regular expression
 			if _, ok := r.Match(ask(t, "GET /"+long+" h: a"+long)); !ok {
-				t.Errorf("%s does not fit what is long", text)
+				t.Errorf("%s does not match a long value", text)
 			}
 			continue
 		}

@@ -18,7 +18,7 @@ const maxMapping = 10_000
 // Config is the filter's configuration.
 type Config struct {
 	// BrokerAddressMapping maps host:port of a physical broker, as it tells it
-	// itself, to what clients are told in its place. The case of letters and a
+	// itself, to the one advertised to clients. The case of letters and a
 	// dot at a host's end make no difference. Brokers that are not in it are
 	// looked up in the virtual cluster.
 	BrokerAddressMapping map[string]string `yaml:"brokerAddressMapping"`
@@ -60,30 +60,30 @@ func (c *Config) Validate(report func(path, message string, value any)) {
 	for _, from := range slices.Sorted(maps.Keys(c.BrokerAddressMapping)) {
 		to := c.BrokerAddressMapping[from]
 		path := "brokerAddressMapping[" + strconv.Quote(from) + "]"
-		if message := check(from); message != "" {
+		if message := checkAddress(from); message != "" {
 			report(path, "the broker's address "+message, from)
-		} else if first, twice := keys[parsed(from)]; twice {
-			report(path, "is the same broker as "+first, from)
+		} else if first, twice := keys[parseCanonical(from)]; twice {
+			report(path, "duplicate broker, first at "+first, from)
 		} else {
-			keys[parsed(from)] = from
+			keys[parseCanonical(from)] = from
 		}
-		if message := check(to); message != "" {
+		if message := checkAddress(to); message != "" {
 			report(path, message, to)
-		} else if first, twice := values[parsed(to)]; twice {
-			report(path, "sends two brokers to one address, before "+first, to)
+		} else if first, twice := values[parseCanonical(to)]; twice {
+			report(path, "duplicate address, first at "+first, to)
 		} else {
-			values[parsed(to)] = from
+			values[parseCanonical(to)] = from
 		}
 	}
 }
 
-func parsed(address string) endpoint {
+func parseCanonical(address string) endpoint {
 	e := parse(address)
 	return canonical(e.host, e.port)
 }
 
-// check says what is wrong with an address; a broker has no path.
-func check(address string) string {
+// checkAddress says what is wrong with an address; a broker has no path.
+func checkAddress(address string) string {
 	if strings.HasPrefix(address, "unix:") {
 		return "must be host:port or [v6]:port"
 	}
@@ -98,24 +98,24 @@ func (c *Config) Provision(env filter.Env) (filter.Filter, error) {
 		hide:    c.Unmapped == "hide" || c.Unmapped == "" && env.HideUnmapped,
 	}
 	for from, to := range c.BrokerAddressMapping {
-		f.mapping[parsed(from)] = parse(to)
+		f.mapping[parseCanonical(from)] = parse(to)
 	}
-	f.whole, f.edits.Node = f.node, f.streamed
+	f.mapWhole, f.edits.Node = f.mapNode, f.mapStreamed
 	return f, nil
 }
 
 // Maps reports whether a broker is mapped by hand.
 func (c *Config) Maps(host string, port int32) bool {
 	for from := range c.BrokerAddressMapping {
-		if parsed(from) == canonical(host, port) {
+		if parseCanonical(from) == canonical(host, port) {
 			return true
 		}
 	}
 	return false
 }
 
-// Takes implements filter.Config: another mapping shows in the next Metadata.
-func (c *Config) Takes(older filter.Config) bool {
+// Accepts implements filter.Config: another mapping shows in the next Metadata.
+func (c *Config) Accepts(older filter.Config) bool {
 	_, ok := older.(*Config)
 	return ok
 }

@@ -25,16 +25,16 @@ const (
 	endName  = "end.example.com"  // TLS terminated by the node
 )
 
-// world holds the backends and generates the configurations.
-type world struct {
+// fixtures holds the backends and generates the configurations.
+type fixtures struct {
 	plainPort, sniPort, tlsPort int
 	certs                       [2]certs.Pair // used in alternate turns
 	roots                       *x509.CertPool
 	plain, secure               []net.Listener
 }
 
-func newWorld() (*world, error) {
-	w := &world{roots: x509.NewCertPool()}
+func newFixtures() (*fixtures, error) {
+	w := &fixtures{roots: x509.NewCertPool()}
 	for i := range w.certs {
 		w.certs[i] = certs.SelfSigned(passName, endName)
 		w.roots.AddCert(w.certs[i].TLS.Leaf)
@@ -61,7 +61,7 @@ func newWorld() (*world, error) {
 	return w, nil
 }
 
-func (w *world) close() {
+func (w *fixtures) close() {
 	for _, l := range append(w.plain, w.secure...) {
 		l.Close()
 	}
@@ -83,13 +83,13 @@ func serve(l net.Listener) {
 	}
 }
 
-func (w *world) clientTLS(name string) *tls.Config {
+func (w *fixtures) clientTLS(name string) *tls.Config {
 	return &tls.Config{RootCAs: w.roots, ServerName: name}
 }
 
 // resources returns the configuration of a turn: endpoints, weights, the
 // certificate and the names of a listener vary.
-func (w *world) resources(turn int) string {
+func (w *fixtures) resources(turn int) string {
 	var b strings.Builder
 	service := func(name string, ls []net.Listener) {
 		fmt.Fprintf(&b, "kind: Service\nname: %s\nspec:\n  balancing: {policy: %s}\n  endpoints:\n", name,
@@ -170,7 +170,7 @@ func (c changes) verdict() error {
 }
 
 // change applies the next configuration every second.
-func (w *world) change(ctx context.Context, addr string) (c changes) {
+func (w *fixtures) change(ctx context.Context, addr string) (c changes) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for turn := 1; ; turn++ {
@@ -189,7 +189,7 @@ func (w *world) change(ctx context.Context, addr string) (c changes) {
 	}
 }
 
-func (w *world) apply(ctx context.Context, addr, text string) error {
+func (w *fixtures) apply(ctx context.Context, addr, text string) error {
 	objects, faults := codec.Decode("soak.yaml", []byte(text), resource.RoutingKinds())
 	if len(faults) > 0 {
 		return faults

@@ -39,10 +39,10 @@ func head(key, version int16, correlation int32) []byte {
 	return b
 }
 
-// TestWrongInputEndsAlone sends invalid input: each connection is closed with
-// its reason, and neighbouring ones continue.
-func TestWrongInputEndsAlone(t *testing.T) {
-	w := newWrongWorld(t)
+// TestInvalidInputClosesOnlyItsConnection sends invalid input: each connection is
+// closed with its reason, and neighbouring ones continue.
+func TestInvalidInputClosesOnlyItsConnection(t *testing.T) {
+	w := newInvalidInputNode(t)
 	hello := "\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03" + strings.Repeat("r", 32)
 	for _, one := range []struct {
 		what   string
@@ -89,7 +89,7 @@ func TestWrongInputEndsAlone(t *testing.T) {
 }
 
 // bounds sends frames of the maximum size, and of one byte more.
-func (w *wrongWorld) bounds(t *testing.T) {
+func (w *invalidInputNode) bounds(t *testing.T) {
 	const greeting, most = 8 << 10, 100 << 20
 	send := func(c *rawConn, b []byte) {
 		t.Helper()
@@ -140,7 +140,7 @@ func (w *wrongWorld) bounds(t *testing.T) {
 }
 
 // tokens announces login tokens that are too large.
-func (w *wrongWorld) tokens(t *testing.T) {
+func (w *invalidInputNode) tokens(t *testing.T) {
 	handshake := func() *rawConn {
 		c := &rawConn{Conn: w.connect(t, w.sasl), limit: testkit.Patience}
 		req := kmsg.NewPtrSASLHandshakeRequest()
@@ -173,8 +173,8 @@ func (w *wrongWorld) tokens(t *testing.T) {
 }
 
 // cutShort sends truncated messages.
-func (w *wrongWorld) cutShort(t *testing.T) {
-	o := things{topic: "cut", group: "cut", share: "cut", txn: "cut", user: "cut", numbers: map[string]int64{"Acks": 1}}
+func (w *invalidInputNode) cutShort(t *testing.T) {
+	o := objectNames{topic: "cut", group: "cut", share: "cut", txn: "cut", user: "cut", numbers: map[string]int64{"Acks": 1}}
 	for _, one := range []struct{ key, version int16 }{
 		{0, 9}, {1, 12}, {2, 7}, {3, 12}, {8, 8}, {9, 8}, {10, 4}, {11, 5}, {14, 5}, {19, 7}, {20, 6}, {24, 3}, {32, 4}, {61, 0}, {68, 0},
 	} {
@@ -197,7 +197,7 @@ func (w *wrongWorld) cutShort(t *testing.T) {
 
 // serverNames connects with unroutable server names, and with a certificate
 // that the client does not trust.
-func (w *wrongWorld) serverNames(t *testing.T) {
+func (w *invalidInputNode) serverNames(t *testing.T) {
 	for _, one := range []struct {
 		name   string
 		config *tls.Config
@@ -222,7 +222,7 @@ func (w *wrongWorld) serverNames(t *testing.T) {
 
 // correlations pipelines requests with equal IDs, and with IDs that wrap
 // around: the answers come in order, with the original IDs.
-func (w *wrongWorld) correlations(t *testing.T) {
+func (w *invalidInputNode) correlations(t *testing.T) {
 	for _, ids := range [][]int32{
 		{7, 7, 7, 7, 7, 7, 7, 7},
 		{math.MaxInt32 - 1, math.MaxInt32, math.MinInt32, math.MinInt32 + 1, -1, 0, 1},
@@ -256,7 +256,7 @@ func (w *wrongWorld) correlations(t *testing.T) {
 
 // newerHello sends ApiVersions at an unknown version: the answer is of version
 // 0 with an error code, and the connection continues.
-func (w *wrongWorld) newerHello(t *testing.T) {
+func (w *invalidInputNode) newerHello(t *testing.T) {
 	for _, g := range []target{w.plain, w.tenant, w.sasl} {
 		c := &rawConn{Conn: w.connect(t, g), limit: testkit.Patience}
 		must(t, c.SetDeadline(time.Now().Add(testkit.Patience)))
@@ -277,7 +277,7 @@ func (w *wrongWorld) newerHello(t *testing.T) {
 }
 
 // wantCounted compares the metrics with the expected closing reasons.
-func (w *wrongWorld) wantCounted(t *testing.T) {
+func (w *invalidInputNode) wantCounted(t *testing.T) {
 	t.Helper()
 	got := map[string]int{}
 	// A connection is counted at about the time it is logged.
@@ -306,7 +306,7 @@ func (w *wrongWorld) wantCounted(t *testing.T) {
 
 var endedCount = regexp.MustCompile(`(?m)^penstock_connections_total\{.*result="(\w+)".*\} (\d+)$`)
 
-func (w *wrongWorld) metrics(t *testing.T) string {
+func (w *invalidInputNode) metrics(t *testing.T) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.http+"/metrics", nil)
 	must(t, err)

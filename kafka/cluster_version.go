@@ -8,21 +8,23 @@ import (
 	"penstock/kafka/session"
 )
 
-// serving is one version of a virtual cluster, ready for sessions. Whoever
+// clusterVersion is one version of a virtual cluster, ready for sessions. Whoever
 // holds one has acquired that version.
-type serving struct {
+type clusterVersion struct {
 	virtual  *model.Virtual
 	chain    *filter.Chain
 	settings *session.Settings
 }
 
-// latest caches the newest serving of a cluster, so that its chain is compiled
+// versionCache caches the newest version of a cluster, so that its chain is compiled
 // once.
-type latest struct{ p atomic.Pointer[serving] }
+type versionCache struct {
+	p atomic.Pointer[clusterVersion]
+}
 
 // acquire returns a version ready for sessions. ok is false if that version is
 // over: the table has a newer one or none.
-func (l *latest) acquire(v *model.Virtual) (*serving, bool) {
+func (l *versionCache) acquire(v *model.Virtual) (*clusterVersion, bool) {
 	if !v.Acquire() {
 		return nil, false
 	}
@@ -30,7 +32,7 @@ func (l *latest) acquire(v *model.Virtual) (*serving, bool) {
 		return s, true
 	}
 	spec := v.Spec()
-	s := &serving{virtual: v, chain: v.Compiled(), settings: session.NewSettings(session.Limits{
+	s := &clusterVersion{virtual: v, chain: v.Compiled(), settings: session.NewSettings(session.Limits{
 		MaxFrame: int(spec.MaxFrame), MaxFrameAuth: int(spec.MaxFrameBeforeAuth),
 		MaxInFlight: spec.MaxInFlight, FrameTimeout: spec.FrameTimeout.D(),
 	})}
@@ -42,41 +44,41 @@ func (l *latest) acquire(v *model.Virtual) (*serving, bool) {
 // newest version that accepts it.
 func (p *Connection) Chain(have *filter.Chain) *filter.Chain {
 	if have == nil {
-		return p.serving.chain
+		return p.version.chain
 	}
-	now := p.life.Current()
-	if now == nil || now == p.serving.virtual || now == p.refused {
+	now := p.state.Current()
+	if now == nil || now == p.version.virtual || now == p.rejected {
 		return have
 	}
-	if !now.Takes(p.serving.virtual) {
-		p.refused = now // keeps what it began with
+	if !now.Accepts(p.version.virtual) {
+		p.rejected = now // keeps what it began with
 		return have
 	}
-	s, ok := p.stats.latest.acquire(now)
+	s, ok := p.stats.versions.acquire(now)
 	if !ok {
 		return have
 	}
 	if s.chain == have { // other settings, the same filters
-		p.serving.virtual.Release()
-		p.serving = s
+		p.version.virtual.Release()
+		p.version = s
 		return have
 	}
-	p.older = append(p.older, p.serving)
-	p.serving = s
+	p.olderVersions = append(p.olderVersions, p.version)
+	p.version = s
 	return s.chain
 }
 
 // Release implements session.Host.
 func (p *Connection) Release(c *filter.Chain) {
-	if p.serving != nil && p.serving.chain == c {
-		p.serving.virtual.Release()
-		p.serving = nil
+	if p.version != nil && p.version.chain == c {
+		p.version.virtual.Release()
+		p.version = nil
 		return
 	}
-	for i, s := range p.older {
+	for i, s := range p.olderVersions {
 		if s.chain == c {
 			s.virtual.Release()
-			p.older = append(p.older[:i], p.older[i+1:]...)
+			p.olderVersions = append(p.olderVersions[:i], p.olderVersions[i+1:]...)
 			return
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// Unplaced is a broker of the physical cluster for which a virtual cluster has
+// Unmapped is a broker of the physical cluster for which a virtual cluster has
 // no address: clients do not see it.
-type Unplaced struct {
+type Unmapped struct {
 	NodeID  int32
 	Address string // host:port, as the physical cluster says
 }
@@ -25,25 +25,25 @@ type mapper interface {
 	Maps(host string, port int32) bool
 }
 
-// Unplaced lists the brokers that have no virtual address, sorted by node id:
+// Unmapped lists the brokers that have no virtual address, sorted by node id:
 // of the discovered ones, or if brokers are listed, of those that responses
 // have named lately.
-func (v *Virtual) Unplaced() []Unplaced {
+func (v *Virtual) Unmapped() []Unmapped {
 	if v.Discovered() {
-		return v.unplacedOf(v.physical.life.Brokers())
+		return v.unmappedAmong(v.physical.state.Brokers())
 	}
-	return v.unplacedOf(v.life.unlisted.known(time.Now()))
+	return v.unmappedAmong(v.state.unlisted.known(time.Now()))
 }
 
-func (v *Virtual) unplacedOf(brokers map[int32]string) (list []Unplaced) {
+func (v *Virtual) unmappedAmong(brokers map[int32]string) (list []Unmapped) {
 	for n, address := range brokers {
 		host, text, _ := resource.SplitAddress(address)
 		port, _ := strconv.ParseUint(text, 10, 16)
 		if _, ok := v.Address(n, host, int32(port)); !ok && !v.maps(host, int32(port)) {
-			list = append(list, Unplaced{n, address})
+			list = append(list, Unmapped{n, address})
 		}
 	}
-	slices.SortFunc(list, func(a, b Unplaced) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	slices.SortFunc(list, func(a, b Unmapped) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	return list
 }
 
@@ -56,17 +56,17 @@ func (v *Virtual) maps(host string, port int32) bool {
 	return false
 }
 
-// Why tells why a broker has no virtual address, and what that means.
-func (u Unplaced) Why(v *Virtual) string {
-	text := "node " + strconv.Itoa(int(u.NodeID)) + " has " + v.lacks()
+// Explain tells why a broker has no virtual address, and what that means.
+func (u Unmapped) Explain(v *Virtual) string {
+	text := "node " + strconv.Itoa(int(u.NodeID)) + " has " + v.missing()
 	if v.hides() {
 		return "hidden from clients: " + text
 	}
-	return "ends each connection that is told of it: " + text
+	return "connections that receive its address are closed: " + text
 }
 
-// lacks says what a broker without a virtual address does not have.
-func (v *Virtual) lacks() string {
+// missing says what a broker without a virtual address does not have.
+func (v *Virtual) missing() string {
 	d := v.raw.Brokers.Discover
 	switch {
 	case d == nil:
@@ -74,17 +74,17 @@ func (v *Virtual) lacks() string {
 	case d.byName():
 		return "no name" // every node id has one
 	}
-	return d.lacksPort()
+	return d.missingPort()
 }
 
-func (d *Discover) lacksPort() string {
+func (d *Discover) missingPort() string {
 	return fmt.Sprintf("no port in brokerPorts %s (node ids %d to %d)", d.BrokerPorts, d.FirstNodeID, d.FirstNodeID+d.BrokerPorts.Len()-1)
 }
 
-// WarnUnplaced warns of known brokers that a virtual cluster with the spec c
+// WarnUnmapped warns of known brokers that a virtual cluster with the spec c
 // would not show. path is that of the setting to change, or "" if there are
 // none.
-func (t *Table) WarnUnplaced(c *VirtualCluster) (path, message string, value any) {
+func (t *Table) WarnUnmapped(c *VirtualCluster) (path, message string, value any) {
 	d := c.Brokers.Discover
 	p, ok := t.physical.Get(c.PhysicalClusterRef)
 	if !ok || d == nil || d.byName() || d.BrokerPorts.Len() == 0 {
@@ -95,23 +95,23 @@ func (t *Table) WarnUnplaced(c *VirtualCluster) (path, message string, value any
 	for _, filters := range [][]Filter{c.Filters, p.raw.Filters} {
 		for i := range filters {
 			if config, ok := filters[i].Config.(filter.Config); ok {
-				v.chain = append(v.chain, &shared{Link: Link{Config: config}})
+				v.chain = append(v.chain, &sharedFilter{Link: Link{Config: config}})
 			}
 		}
 	}
-	list := v.unplacedOf(p.life.Brokers())
+	list := v.unmappedAmong(p.state.Brokers())
 	if len(list) == 0 {
 		return "", "", nil
 	}
 	means := "clients will not see it, and the partitions and groups that it leads will not be available to them"
 	if c.UnmappedBrokers == "fail" {
-		means = "connections of clients that are told of it will be closed (kafka_unmapped_broker)"
+		means = "connections that receive its address will be closed (kafka_unmapped_broker)"
 	}
 	return "spec.brokers.discover.brokerPorts", fmt.Sprintf("has no port for %s: %s", nodesText(list), means), d.BrokerPorts
 }
 
 // nodesText names some brokers.
-func nodesText(list []Unplaced) string {
+func nodesText(list []Unmapped) string {
 	const most = 5
 	text := ""
 	for i, u := range list[:min(most, len(list))] {
@@ -129,52 +129,52 @@ func nodesText(list []Unplaced) string {
 // Bounds of what is remembered of brokers that are not listed.
 const (
 	maxUnlisted = 1000
-	// unlistedFor is how long one is remembered after an answer has named it:
+	// unlistedTTL is how long one is remembered after an answer has named it:
 	// clients ask for Metadata every five minutes.
-	unlistedFor = 15 * time.Minute
+	unlistedTTL = 15 * time.Minute
 )
 
 // unlisted are the brokers without a virtual address that answers have named.
 // Where brokers are listed nobody else knows of them.
 type unlisted struct {
-	mu  sync.Mutex
-	met map[int32]unlistedBroker
-	new func() // told of one that is new; nil: nobody
+	mu      sync.Mutex
+	brokers map[int32]unlistedBroker
+	onNew   func() // called for one that is new; nil: nobody
 }
 
 type unlistedBroker struct {
 	address string
-	at      time.Time
+	seenAt  time.Time
 }
 
-// OnUnplaced sets a function that is called when a response first names a
+// OnUnmapped sets a function that is called when a response first names a
 // broker without a virtual address. It is called on the loop of a connection
 // and must not block.
-func (l *Life) OnUnplaced(told func()) {
+func (l *VirtualState) OnUnmapped(notify func()) {
 	l.unlisted.mu.Lock()
 	defer l.unlisted.mu.Unlock()
-	l.unlisted.new = told
+	l.unlisted.onNew = notify
 }
 
-func (u *unlisted) meet(node int32, host string, port int32) {
+func (u *unlisted) add(node int32, host string, port int32) {
 	if node < 0 || host == "" {
 		return
 	}
-	now, told := time.Now(), func() {}
-	defer func() { told() }()
+	now, notify := time.Now(), func() {}
+	defer func() { notify() }()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	old, known := u.met[node]
-	if !known && len(u.met) >= maxUnlisted {
+	old, known := u.brokers[node]
+	if !known && len(u.brokers) >= maxUnlisted {
 		return
 	}
 	address := joinHostPort(host, int(port))
-	if u.met == nil {
-		u.met = map[int32]unlistedBroker{}
+	if u.brokers == nil {
+		u.brokers = map[int32]unlistedBroker{}
 	}
-	u.met[node] = unlistedBroker{address, now}
-	if old.address != address && u.new != nil {
-		told = u.new
+	u.brokers[node] = unlistedBroker{address, now}
+	if old.address != address && u.onNew != nil {
+		notify = u.onNew
 	}
 }
 
@@ -182,9 +182,9 @@ func (u *unlisted) meet(node int32, host string, port int32) {
 func (u *unlisted) known(now time.Time) map[int32]string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	maps.DeleteFunc(u.met, func(_ int32, b unlistedBroker) bool { return now.Sub(b.at) > unlistedFor })
-	all := make(map[int32]string, len(u.met))
-	for n, b := range u.met {
+	maps.DeleteFunc(u.brokers, func(_ int32, b unlistedBroker) bool { return now.Sub(b.seenAt) > unlistedTTL })
+	all := make(map[int32]string, len(u.brokers))
+	for n, b := range u.brokers {
 		all[n] = b.address
 	}
 	return all

@@ -37,57 +37,57 @@ func mapping(address, to string) string {
 
 // docs/kafka.md, "What changes without a reconnect": an established connection
 // sees another brokerAddressMapping from its next request on.
-func TestAnotherMappingShowsOnTheSameConnection(t *testing.T) {
+func TestNewMappingAppliesToOpenConnections(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	at := k.ListenAddrs()[0]
 	s := newStage(t, Config{})
 	s.apply(oneBroker(at, mapping(at, "first:1")))
 	c := dial(t, s.listen(nil, "one")["one"])
 	if got := c.told(c.metadata("none")); got != "first" {
-		t.Fatalf("clients are told %q, want first", got)
+		t.Fatalf("clients see %q, want first", got)
 	}
 	first := s.virtual("t1")
 	for _, name := range []string{"second", "third"} {
 		s.apply(oneBroker(at, mapping(at, name+":1")))
 		if got := c.told(c.metadata("none")); got != name {
-			t.Errorf("the connection is told %q after the change, want %s", got, name)
+			t.Errorf("the connection sees %q after the change, want %s", got, name)
 		}
 	}
 	if !over(first) {
-		t.Error("the first version is kept, of which nobody has a filter any more")
+		t.Error("the first version is still held, but none of its filters is in use")
 	}
 	last := s.virtual("t1")
 	s.remove("VirtualCluster", "t1")
 	c.Close()
-	testkit.WaitFor(t, "the last version is let go", func() bool { return over(last) })
+	testkit.WaitFor(t, "the last version is released", func() bool { return over(last) })
 }
 
-// The same: what is told in place of an address by the virtual broker, and what
-// becomes of brokers without one. A change of settings alone holds no version.
-func TestAnotherAddressShowsOnTheSameConnection(t *testing.T) {
+// The same for the address of a virtual broker, and for unmappedBrokers. A change
+// of settings alone holds no version.
+func TestNewAddressAppliesToOpenConnections(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	at := k.ListenAddrs()[0]
 	s := newStage(t, Config{})
 	s.apply(oneBroker(at, ""))
 	c := dial(t, s.listen(nil, "one")["one"])
 	if got := c.told(c.metadata("none")); got != "virtual" {
-		t.Fatalf("clients are told %q, want virtual", got)
+		t.Fatalf("clients see %q, want virtual", got)
 	}
 	before := s.virtual("t1")
 	s.apply(oneBroker(at, "  maxInFlight: 7"))
 	c.metadata("none")
 	if !over(before) {
-		t.Error("a version is kept whose filters the next one has")
+		t.Error("a version is still held although the next one has the same filters")
 	}
 	s.apply(oneBroker(at, mapping("elsewhere:9", "x:1")+"  unmappedBrokers: fail"))
 	if got := c.told(c.metadata("none")); got != "virtual" {
-		t.Errorf("clients are told %q, want virtual", got)
+		t.Errorf("clients see %q, want virtual", got)
 	}
 }
 
 // The same: a response in flight keeps what its request began with, and the
 // version is kept as long.
-func TestWhatIsInFlightKeepsWhatItBeganWith(t *testing.T) {
+func TestRequestsInFlightKeepTheirFilters(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	at := k.ListenAddrs()[0]
 	s := newStage(t, Config{})
@@ -100,7 +100,7 @@ func TestWhatIsInFlightKeepsWhatItBeganWith(t *testing.T) {
 	<-broker.held
 	s.apply(oneBroker(at, mapping(at, "second:1")))
 	if over(first) {
-		t.Error("the version is let go while a request needs its filters")
+		t.Error("the version was released while a request needs its filters")
 	}
 	close(broker.free)
 	resp, err := c.receive(question)
@@ -108,19 +108,19 @@ func TestWhatIsInFlightKeepsWhatItBeganWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.told(resp.(*kmsg.MetadataResponse)); got != "first" {
-		t.Errorf("the request in flight is told %q, want first", got)
+		t.Errorf("the request in flight sees %q, want first", got)
 	}
 	if got := c.told(c.metadata("none")); got != "second" {
-		t.Errorf("the next request is told %q, want second", got)
+		t.Errorf("the next request sees %q, want second", got)
 	}
 	if !over(first) {
-		t.Error("the version is kept when its last request is answered")
+		t.Error("the version is still held after its last response")
 	}
 }
 
 // The same: another tenant's key is for new connections; what is established
 // keeps its tenant until it ends.
-func TestAnotherTenantIsForNewConnectionsOnly(t *testing.T) {
+func TestNewTenantAppliesToNewConnectionsOnly(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "red-orders"), kfake.SeedTopics(3, "blue-orders"))
 	at := k.ListenAddrs()[0]
 	s := newStage(t, Config{})
@@ -151,7 +151,7 @@ func TestAnotherTenantIsForNewConnectionsOnly(t *testing.T) {
 		t.Errorf("a new connection sees a topic of %d partitions, want blue's, of 3", n)
 	}
 	if over(red) {
-		t.Error("the version of red is let go while a connection has it")
+		t.Error("the version of red was released while a connection uses it")
 	}
 	// What it refused is not held against what comes later.
 	s.apply(tenant("red") + "  maxInFlight: 9\n")
@@ -160,16 +160,16 @@ func TestAnotherTenantIsForNewConnectionsOnly(t *testing.T) {
 		t.Errorf("the connection of red sees a topic of %d partitions, want 1", n)
 	}
 	if !over(red) {
-		t.Error("the first version of red is kept although the connection can take the new one")
+		t.Error("the first version of red is still held although the new one accepts the connection")
 	}
 	s.remove("VirtualCluster", "t1")
 	old.Close()
-	testkit.WaitFor(t, "the last version is let go", func() bool { return over(now) })
+	testkit.WaitFor(t, "the last version is released", func() bool { return over(now) })
 }
 
 // What one more connection than the limit gets is its end, at once and however
 // many come at a time.
-func TestTheLimitOfConnectionsIsOneForAll(t *testing.T) {
+func TestConnectionLimitCountsAllListeners(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	s.apply(oneBroker(k.ListenAddrs()[0], "  limits: {connections: 2}\n  drain: {window: 0s}\n"))
@@ -185,7 +185,7 @@ func TestTheLimitOfConnectionsIsOneForAll(t *testing.T) {
 	}
 	testkit.WaitFor(t, "three are refused", func() bool { return s.ends(netio.LimitConnections) == 3 })
 	in[0].Close()
-	testkit.WaitFor(t, "there is proxy for another one", func() bool { return s.ends(netio.ClientFIN) == 1 })
+	testkit.WaitFor(t, "there is room for another connection", func() bool { return s.ends(netio.ClientFIN) == 1 })
 	dial(t, address).metadata("none")
 	in[1].metadata("none")
 }

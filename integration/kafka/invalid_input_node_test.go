@@ -19,9 +19,9 @@ import (
 	"penstock/internal/testkit/process"
 )
 
-// wrongWorld is a node in front of real brokers, for clients that send invalid
+// invalidInputNode is a node in front of real brokers, for clients that send invalid
 // input.
-type wrongWorld struct {
+type invalidInputNode struct {
 	node
 	ca                         *realkafka.Authority
 	plain, tenant, sasl, byTLS target
@@ -32,17 +32,17 @@ type wrongWorld struct {
 	earlier map[string]int
 }
 
-func newWrongWorld(t *testing.T) *wrongWorld {
+func newInvalidInputNode(t *testing.T) *invalidInputNode {
 	t.Helper()
 	c := cluster(t)
 	cert, key, _ := issued(t, &c.CA, "*."+domain)
 	ports, err := process.FreePorts(2)
 	must(t, err)
 	at := func(n int) string { return fmt.Sprintf("127.%d.253.%d", 20+os.Getpid()%200, n) }
-	text := fmt.Sprintf(wrongResources,
+	text := fmt.Sprintf(invalidInputResources,
 		quoted(c.Bootstrap(realkafka.Plain)), c.Brokers[0].Addr(realkafka.SASL),
 		cert, key, ports[0], ports[1], at(1), at(2), domain, domain)
-	w := &wrongWorld{
+	w := &invalidInputNode{
 		node: startNode(t, "closed", text, ports...), ca: &c.CA, counted: map[string]int{}, earlier: map[string]int{},
 		plain:  target{name: "plain", bootstrap: []string{at(1) + ":9092"}},
 		tenant: target{name: "tenant", bootstrap: []string{at(2) + ":9092"}},
@@ -76,7 +76,7 @@ func (g target) address() string {
 
 // wantEnd checks that the node closed a connection for one of the reasons, and
 // that neighbouring connections still work.
-func (w *wrongWorld) wantEnd(t *testing.T, c net.Conn, reasons ...string) {
+func (w *invalidInputNode) wantEnd(t *testing.T, c net.Conn, reasons ...string) {
 	t.Helper()
 	must(t, c.SetReadDeadline(time.Now().Add(15*time.Second)))
 	if _, err := io.Copy(io.Discard, c); err != nil && failure(err) != "closed" {
@@ -93,7 +93,7 @@ func (w *wrongWorld) wantEnd(t *testing.T, c net.Conn, reasons ...string) {
 	})
 	reason := reasonOf.FindStringSubmatch(line)
 	if reason == nil || !slices.Contains(reasons, reason[1]) {
-		t.Errorf("ended as none of %v:\n%s", reasons, line)
+		t.Errorf("the connection ended with none of %v:\n%s", reasons, line)
 	} else {
 		w.counted[reason[1]]++
 	}
@@ -104,7 +104,7 @@ var reasonOf = regexp.MustCompile(` reason=(\w+)`)
 
 // endsOf returns the access log lines about closed connections from one source
 // address.
-func (w *wrongWorld) endsOf(t *testing.T, client string) (lines []string) {
+func (w *invalidInputNode) endsOf(t *testing.T, client string) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(w.Log())
 	must(t, err)
@@ -117,23 +117,23 @@ func (w *wrongWorld) endsOf(t *testing.T, client string) (lines []string) {
 }
 
 // wantNeighbours uses the connections opened before.
-func (w *wrongWorld) wantNeighbours(t *testing.T) {
+func (w *invalidInputNode) wantNeighbours(t *testing.T) {
 	t.Helper()
 	for _, n := range w.neighbours {
 		req := request(18, 3).(*kmsg.ApiVersionsRequest)
 		req.ClientSoftwareName, req.ClientSoftwareVersion = "neighbour", "1"
 		resp, _, err := n.ask(req)
 		if err != nil {
-			t.Fatalf("a neighbour: %v", err)
+			t.Fatalf("a neighbouring connection: %v", err)
 		}
 		if code := resp.(*kmsg.ApiVersionsResponse).ErrorCode; code != 0 {
-			t.Fatalf("a neighbour: error %d", code)
+			t.Fatalf("a neighbouring connection: error %d", code)
 		}
 	}
 }
 
 // connect opens a TCP connection to a target, without TLS.
-func (w *wrongWorld) connect(t *testing.T, g target) net.Conn {
+func (w *invalidInputNode) connect(t *testing.T, g target) net.Conn {
 	t.Helper()
 	d := net.Dialer{Timeout: 5 * time.Second}
 	c, err := d.DialContext(t.Context(), "tcp", g.address())
@@ -144,7 +144,7 @@ func (w *wrongWorld) connect(t *testing.T, g target) net.Conn {
 }
 
 // opened counts the logged ends of earlier connections from the same address.
-func (w *wrongWorld) opened(t *testing.T, c net.Conn) {
+func (w *invalidInputNode) opened(t *testing.T, c net.Conn) {
 	t.Helper()
 	local := c.LocalAddr().String()
 	w.earlier[local] = len(w.endsOf(t, local))
@@ -152,7 +152,7 @@ func (w *wrongWorld) opened(t *testing.T, c net.Conn) {
 
 // greeted returns a connection on which a request other than ApiVersions was
 // answered.
-func (w *wrongWorld) greeted(t *testing.T, g target) *rawConn {
+func (w *invalidInputNode) greeted(t *testing.T, g target) *rawConn {
 	t.Helper()
 	c, err := g.raw(t.Context(), g.bootstrap[0])
 	must(t, err)
@@ -163,9 +163,9 @@ func (w *wrongWorld) greeted(t *testing.T, g target) *rawConn {
 	return c
 }
 
-// wrongResources takes the brokers, one of them with SASL, a certificate and
+// invalidInputResources takes the brokers, one of them with SASL, a certificate and
 // its key, two ports, two addresses, and a domain twice.
-const wrongResources = `kind: PhysicalCluster
+const invalidInputResources = `kind: PhysicalCluster
 name: big
 spec: {bootstrap: [%s]}
 ---

@@ -61,7 +61,7 @@ func chainOf(v *Virtual) map[string]*testFilter {
 	return m
 }
 
-func TestFiltersStandInTheOrderOfRequests(t *testing.T) {
+func TestFiltersAreInRequestOrder(t *testing.T) {
 	w := newWorld(t)
 	w.mustApply(base + tenantText("a", "x"))
 	var got []string
@@ -100,12 +100,12 @@ func TestFiltersOutliveVersionsAndAreClosedOnce(t *testing.T) {
 	w.mustApply(tenantText("a", "y"))
 	second := w.virtual("a")
 	after := chainOf(second)
-	if second == first || second.Life() != first.Life() || first.Life().Current() != second {
-		t.Fatal("the versions do not share their life")
+	if second == first || second.State() != first.State() || first.State().Current() != second {
+		t.Fatal("the versions do not share their state")
 	}
 	for _, typ := range []string{"ApiVersions", "BrokerAddress", "Login"} {
 		if before[typ] != after[typ] {
-			t.Errorf("%s was made anew", typ)
+			t.Errorf("%s was provisioned again", typ)
 		}
 	}
 	if before["MultiTenant"] == after["MultiTenant"] || before["MultiTenant"].closed.Load() != 0 {
@@ -113,15 +113,15 @@ func TestFiltersOutliveVersionsAndAreClosedOnce(t *testing.T) {
 	}
 	first.Release()
 	if before["MultiTenant"].closed.Load() != 1 || before["Login"].closed.Load() != 0 {
-		t.Error("the last connection that had it is gone, and so must be the filter that only it had")
+		t.Error("the filter is still open after its last connection")
 	}
 	if first.Acquire() {
-		t.Error("a version that is over can be acquired")
+		t.Error("a replaced version can be acquired")
 	}
 
 	w.change([]resource.Change{resource.Delete(resource.Key{Kind: KindVirtual, Name: "a"})})
-	if !second.Life().Removed() || second.Life().Current() != nil {
-		t.Error("its life does not know that it is removed")
+	if !second.State().Removed() || second.State().Current() != nil {
+		t.Error("the state does not report the removal")
 	}
 	for typ, f := range after {
 		if f.closed.Load() != 1 {
@@ -130,39 +130,39 @@ func TestFiltersOutliveVersionsAndAreClosedOnce(t *testing.T) {
 	}
 	// One of the same name is another.
 	w.mustApply(tenantText("a", "y"))
-	if w.virtual("a").Life() == second.Life() {
-		t.Error("what was removed lives again")
+	if w.virtual("a").State() == second.State() {
+		t.Error("a recreated cluster has the state of the removed one")
 	}
 }
 
-func TestConnectionsGoOnWhereTheFiltersTakeThem(t *testing.T) {
+func TestVersionsAcceptConnectionsOfOlderOnes(t *testing.T) {
 	w := newWorld(t)
 	w.mustApply(base + tenantText("a", "x"))
 	first := w.virtual("a")
 	w.mustApply(strings.Replace(tenantText("a", "x"), "brokers:", "maxInFlight: 7\n  brokers:", 1))
 	second := w.virtual("a")
-	if second == first || !second.Takes(first) || second.Compiled() != first.Compiled() || second.Compiled() == nil {
-		t.Error("a setting changed: connections can go on")
+	if second == first || !second.Accepts(first) || second.Compiled() != first.Compiled() || second.Compiled() == nil {
+		t.Error("open connections are not accepted after a change of settings")
 	}
 	w.mustApply(strings.Replace(tenantText("a", "x"), "brokers:", "unmappedBrokers: fail\n  brokers:", 1))
 	failing := w.virtual("a")
-	if !failing.Takes(second) || chainOf(failing)["BrokerAddress"].env.HideUnmapped ||
+	if !failing.Accepts(second) || chainOf(failing)["BrokerAddress"].env.HideUnmapped ||
 		!chainOf(second)["BrokerAddress"].env.HideUnmapped || failing.Compiled() == second.Compiled() {
-		t.Error("filters do not know what becomes of unmapped brokers now")
+		t.Error("the filters do not see the new unmappedBrokers")
 	}
 	w.mustApply(tenantText("a", "y"))
-	if w.virtual("a").Takes(second) {
-		t.Error("another tenant: connections cannot go on")
+	if w.virtual("a").Accepts(second) {
+		t.Error("open connections are accepted for another tenant")
 	}
 	w.mustApply(strings.Replace(tenantText("a", "x"), "filters: [", "filters: [{type: Login}, ", 1))
-	if w.virtual("a").Takes(second) {
-		t.Error("one filter more: connections cannot go on")
+	if w.virtual("a").Accepts(second) {
+		t.Error("open connections are accepted with an additional filter")
 	}
 }
 
 // Filters keep the address function of their first day, and it tells what
 // holds now, also after the cluster is gone.
-func TestAddressesOfFiltersAreThoseInForce(t *testing.T) {
+func TestFiltersSeeTheCurrentAddresses(t *testing.T) {
 	w := newWorld(t)
 	w.mustApply(base + tenantText("a", "x"))
 	address := chainOf(w.virtual("a"))["BrokerAddress"].env.Address
@@ -188,7 +188,7 @@ type failing struct{ noConfig }
 func (*failing) Provision(filter.Env) (filter.Filter, error) { return nil, errProvision }
 
 // What cannot be made takes no new connections, and what it has goes on.
-func TestAClusterThatCannotBeMadeIsLeftOut(t *testing.T) {
+func TestClusterThatCannotBeCompiledIsLeftOut(t *testing.T) {
 	types := append(testTypes(), filter.Type{Name: "Failing", Config: func() filter.Config { return new(failing) }})
 	kinds := append(resource.RoutingKinds(), Kinds(types)...)
 	m := New(Config{Bind: "127.0.0.1", Types: types})
@@ -211,32 +211,32 @@ func TestAClusterThatCannotBeMadeIsLeftOut(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, reason := m.Table().Resolve("edge", "broker-1.a.example.com", true); reason != "no_route" {
-		t.Errorf("it still has its names: %q", reason)
+		t.Errorf("its names are still routed: %q", reason)
 	}
 	if _, reason := m.Table().Resolve("edge", "broker-1.b.example.com", true); reason != "" {
-		t.Errorf("another lost its names: %q", reason)
+		t.Errorf("names of another cluster are no longer routed: %q", reason)
 	}
-	if before.Life().Removed() || filters["MultiTenant"].closed.Load() != 0 {
-		t.Error("what it had does not go on")
+	if before.State().Removed() || filters["MultiTenant"].closed.Load() != 0 {
+		t.Error("its open connections cannot continue")
 	}
 	before.Release()
 	if filters["MultiTenant"].closed.Load() != 1 {
-		t.Error("its filters stay open for ever")
+		t.Error("its filters are never closed")
 	}
 	// Mended, it has the same life.
 	if _, err := apply(tenantText("a", "x")); err != nil {
 		t.Fatal(err)
 	}
 	after, ok := m.Table().Virtual("a")
-	if !ok || after.Life() != before.Life() {
-		t.Error("it is another cluster now")
+	if !ok || after.State() != before.State() {
+		t.Error("it has a new state")
 	}
 	// References to nothing cannot be validated away here.
 	if _, err := m.Apply([]resource.Change{resource.Delete(resource.Key{Kind: "Listener", Name: "edge"})}); err == nil {
 		t.Error("no error without the listener")
 	}
 	if _, ok := m.Table().Virtual("a"); ok {
-		t.Error("it is there without its listener")
+		t.Error("it is served without its listener")
 	}
 	if _, err := apply(base); err != nil {
 		t.Error(err)
@@ -247,7 +247,7 @@ func TestAClusterThatCannotBeMadeIsLeftOut(t *testing.T) {
 }
 
 // While versions come and go, whoever acquires one has open filters.
-func TestAcquiredFiltersAreOpen(t *testing.T) {
+func TestAcquiredFiltersStayOpen(t *testing.T) {
 	w := newWorld(t)
 	w.mustApply(base + tenantText("a", "x"))
 	var wg sync.WaitGroup
@@ -280,7 +280,7 @@ func TestAcquiredFiltersAreOpen(t *testing.T) {
 	wg.Wait()
 }
 
-func TestSecretsOfDiscoveryAreHiddenAndFilledIn(t *testing.T) {
+func TestDiscoverySecretsAreHiddenAndFilledIn(t *testing.T) {
 	text := "kind: PhysicalCluster\nname: a\nspec: {bootstrap: ['b:1'], discovery: {sasl: {mechanism: PLAIN, username: u, " +
 		"password: %s}}, filters: [{type: Login, config: {user: a, password: f}}]}"
 	stored := decode(t, fmt.Sprintf(text, "topsecret"))[0]
@@ -295,7 +295,7 @@ func TestSecretsOfDiscoveryAreHiddenAndFilledIn(t *testing.T) {
 	}
 	again := decode(t, shown)[0]
 	if !resource.HasHidden(again) || len(validate.Admit([]resource.Object{again}, t0)) != 2 {
-		t.Error("hidden secrets are admitted")
+		t.Error("hidden secrets are accepted")
 	}
 	filled, faults := resource.FillHidden(again, stored)
 	if len(faults) > 0 || !resource.Equal(filled, stored) || !resource.HasHidden(again) {

@@ -65,7 +65,7 @@ func TestBrokerWithoutAPortIsHidden(t *testing.T) {
 		t.Errorf("clients see %s, want %s", got, want)
 	}
 	testkit.WaitFor(t, "a warning in the log", func() bool { return log.lines(`msg="brokers without a virtual address"`) > 0 })
-	if n := s.proxy.Unplaced()["t1"]; n != 1 {
+	if n := s.proxy.Unmapped()["t1"]; n != 1 {
 		t.Errorf("%d brokers count as hidden, want 1", n)
 	}
 	brokers := s.proxy.Status()[0].Brokers
@@ -74,26 +74,26 @@ func TestBrokerWithoutAPortIsHidden(t *testing.T) {
 	if last.Name != "2" || last.Address != k.ListenAddrs()[2] || last.Err != why {
 		t.Errorf("the status has %+v", last)
 	}
-	_, message, _ := s.proxy.Table().WarnUnplaced(s.virtual("t1").Spec())
+	_, message, _ := s.proxy.Table().WarnUnmapped(s.virtual("t1").Spec())
 	if !strings.Contains(message, "has no port for node 2 at "+k.ListenAddrs()[2]+": clients will not see it") {
-		t.Errorf("a change is warned of by %q", message)
+		t.Errorf("the change warns with %q", message)
 	}
 	c.metadata("t")
 	s.apply(discovering(k.ListenAddrs()[0], "9193-9195", ""))
 	if got, want := shown(c.metadata("t")), "brokers [0 1 2] leaders [0 1 2] errors [0 0 0]"; got != want {
 		t.Errorf("with one more port clients see %s, want %s", got, want)
 	}
-	testkit.WaitFor(t, "the all-clear in the log", func() bool { return log.lines("every broker has a virtual address again") == 1 })
+	testkit.WaitFor(t, "the all-clear to be logged", func() bool { return log.lines("every broker has a virtual address again") == 1 })
 	if n := log.lines(`msg="brokers without a virtual address"`); n != 1 {
 		t.Errorf("%d warnings", n)
 	}
-	if _, message, _ := s.proxy.Table().WarnUnplaced(s.virtual("t1").Spec()); message != "" {
-		t.Errorf("warned of %q where there is a port for each", message)
+	if _, message, _ := s.proxy.Table().WarnUnmapped(s.virtual("t1").Spec()); message != "" {
+		t.Errorf("warned with %q although each broker has a port", message)
 	}
 }
 
 // Who wants to be closed instead is.
-func TestBrokerWithoutAPortEndsConnectionsWhereThatIsWanted(t *testing.T) {
+func TestBrokerWithoutAPortEndsConnectionsIfConfigured(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(2))
 	s := newStage(t, Config{})
 	s.apply(discovering(k.ListenAddrs()[0], "9193", "  unmappedBrokers: fail\n"))
@@ -115,21 +115,21 @@ func TestBrokerThatIsNotListedIsHidden(t *testing.T) {
 		t.Errorf("clients see %d brokers, want 1", len(m.Brokers))
 	}
 	if m := c.metadata("none"); m.ControllerID != m.Brokers[0].NodeID {
-		t.Errorf("clients are told of the controller %d, which they do not see", m.ControllerID)
+		t.Errorf("clients see the controller %d, which is hidden", m.ControllerID)
 	}
 	testkit.WaitFor(t, "a warning in the log", func() bool { return log.lines("node 1 has no broker in spec.brokers, at "+at[1]) == 1 })
-	want := []model.Unplaced{{NodeID: 1, Address: at[1]}}
-	if got := s.virtual("t1").Unplaced(); len(got) != 1 || got[0] != want[0] {
-		t.Errorf("hidden are %v, want %v", got, want)
+	want := []model.Unmapped{{NodeID: 1, Address: at[1]}}
+	if got := s.virtual("t1").Unmapped(); len(got) != 1 || got[0] != want[0] {
+		t.Errorf("hidden brokers %v, want %v", got, want)
 	}
 	s.apply(oneBroker(at[0], mapping(at[1], "x:1")))
-	if got := s.virtual("t1").Unplaced(); len(got) != 0 {
-		t.Errorf("hidden are %v, which is mapped by hand", got)
+	if got := s.virtual("t1").Unmapped(); len(got) != 0 {
+		t.Errorf("hidden brokers %v, although they are mapped manually", got)
 	}
 }
 
 // An address that is known to refuse is not explained as if it were well.
-func TestExplainTellsOfTheLastFailure(t *testing.T) {
+func TestExplainShowsTheLastFailure(t *testing.T) {
 	at := testkit.FreeAddress(t)
 	s := newStage(t, Config{})
 	s.apply(oneBroker(at, ""))
@@ -141,7 +141,7 @@ func TestExplainTellsOfTheLastFailure(t *testing.T) {
 		t.Errorf("before the first attempt: %s", got)
 	}
 	refused(t, s.listen(nil, "one")["one"])
-	testkit.WaitFor(t, "the failure is told", func() bool {
-		return strings.Contains(last(), "connect to "+at+", to which the last attempt failed ") && strings.Contains(last(), "refused")
+	testkit.WaitFor(t, "explain to show the failure", func() bool {
+		return strings.Contains(last(), "connect to "+at+"; the last attempt failed ") && strings.Contains(last(), "refused")
 	})
 }

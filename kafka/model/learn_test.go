@@ -14,7 +14,7 @@ import (
 
 // A broker that cannot be looked up (the cluster wants a login that the proxy
 // does not have) becomes known by the first answer that names it.
-func TestABrokerIsLearnedInPassing(t *testing.T) {
+func TestBrokersAreLearnedFromResponses(t *testing.T) {
 	types := []filter.Type{apiversions.Type(), brokeraddress.Type()}
 	objects, faults := codec.Decode("k.yaml", []byte(`kind: PhysicalCluster
 name: big
@@ -39,28 +39,28 @@ spec:
 	}
 	v, _ := m.Table().Virtual("t1")
 	told := 0
-	v.Physical().Life().OnMeet(func() { told++ })
+	v.Physical().State().OnLearned(func() { told++ })
 	broker, ok := v.Broker("5")
 	if !ok {
-		t.Fatal("there is no broker 5, which has a port")
+		t.Fatal("broker 5 is missing although it has a port")
 	}
 	if _, reason := v.Targets(broker); reason != routing.NoEndpoint {
-		t.Errorf("a broker that nobody has seen leads to %q", reason)
+		t.Errorf("an unknown broker resolves to %q", reason)
 	}
 	for range 3 {
-		if b, ok := v.Life().Address(5, "kafka5.internal", 9092); !ok || b.Host != "127.0.0.1" || b.Port != 9198 {
-			t.Errorf("clients are told %+v, %t", b, ok)
+		if b, ok := v.State().Address(5, "kafka5.internal", 9092); !ok || b.Host != "127.0.0.1" || b.Port != 9198 {
+			t.Errorf("clients see %+v, %t", b, ok)
 		}
 	}
 	targets, reason := v.Targets(broker)
 	if reason != routing.OK || len(targets) != 1 || targets[0].Address != "kafka5.internal:9092" {
-		t.Errorf("the broker leads to %v, %q", targets, reason)
+		t.Errorf("the broker resolves to %v, %q", targets, reason)
 	}
 	if told != 1 {
-		t.Errorf("told %d times, want once", told)
+		t.Errorf("notified %d times, want once", told)
 	}
-	v.Life().Address(5, "kafka5.moved", 9092)
+	v.State().Address(5, "kafka5.moved", 9092)
 	if targets, _ := v.Targets(broker); targets[0].Address != "kafka5.moved:9092" {
-		t.Errorf("a broker that moved is still at %v", targets)
+		t.Errorf("a moved broker is still at %v", targets)
 	}
 }
