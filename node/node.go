@@ -364,10 +364,6 @@ func (n *Node) fail(err error) {
 	})
 }
 
-// Err returns why the node could not go on. It may be called once Done is closed;
-// nil means that the node left its cluster on request.
-func (n *Node) Err() error { return n.err }
-
 // serve starts to accept admin connections on the sockets that set still has.
 func (n *Node) serve(set *listenerSet) {
 	n.stopStartupServer()

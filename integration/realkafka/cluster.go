@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -210,19 +209,6 @@ func (b *Broker) Kill() {
 		b.proc.Kill()
 		b.proc = nil
 	}
-}
-
-// Shutdown stops the broker gracefully: it moves its leaderships away first.
-func (b *Broker) Shutdown(limit time.Duration) error {
-	if b.proc == nil {
-		return nil
-	}
-	if err := b.proc.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	_, err := b.proc.ExitCode(limit)
-	b.proc = nil
-	return err
 }
 
 // Process returns the running process; nil while stopped.

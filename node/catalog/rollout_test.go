@@ -44,7 +44,7 @@ func (w *rolloutFixture) storeState(t *testing.T) {
 		if !ok {
 			return nil, "", fmt.Errorf("there is no route")
 		}
-		s := &resource.Rollout{Of: o.Spec.(*resource.MeshTCPRoute).RolloutOf(), Phase: resource.RolloutDone, Step: 2, Weight: 100}
+		s := &resource.Rollout{Of: o.Spec.(*resource.MeshTCPRoute).RolloutID(), Phase: resource.RolloutDone, Step: 2, Weight: 100}
 		return []resource.Change{resource.Put(resource.Object{Key: canaryState, Spec: s})}, "done", nil
 	}
 	if _, err := w.Transact(t.Context(), Transaction{Make: done}); err != nil {

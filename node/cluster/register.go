@@ -57,7 +57,7 @@ func (c *Cluster) handleJoin(ctx context.Context, req *bootstrap.JoinRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	rpc.Showed(ctx, api.Principal{Name: token.Name, Role: api.RoleJoin, TokenID: token.ID})
+	rpc.SetAuditPrincipal(ctx, api.Principal{Name: token.Name, Role: api.RoleJoin, TokenID: token.ID})
 	rpc.Summarize(ctx, "node %q (%.40s) at %s, with the token %q", req.Node.Name, req.Node.ID, req.Node.Cluster, token.Name)
 	proof, err := trust.Prove(key, trust.Acceptor, rpc.TLS(ctx))
 	if err != nil {

@@ -79,7 +79,7 @@ func longSteps() *resource.MeshTCPRoute {
 }
 
 func runningOf(r *resource.MeshTCPRoute) *State {
-	return &State{Of: r.RolloutOf(), Phase: resource.RolloutRunning, Step: 1, Weight: 5}
+	return &State{Of: r.RolloutID(), Phase: resource.RolloutRunning, Step: 1, Weight: 5}
 }
 
 // TestObserveRecordsNothing: the answers to a concurrent status

@@ -144,7 +144,7 @@ func TestStepWaitsForEndpoints(t *testing.T) {
 
 func TestCommands(t *testing.T) {
 	r := routeOf(resource.RolloutAbort{}, step{5, time.Hour}, step{50, time.Hour}, step{100, 0})
-	of := r.RolloutOf()
+	of := r.RolloutID()
 	at := func(phase string) *State {
 		return &State{Of: of, Phase: phase, Step: 2, Weight: 50, Spent: resource.Duration(time.Minute)}
 	}
@@ -365,7 +365,7 @@ func (l *model) event(draw func() *resource.MeshTCPRoute) {
 // check compares a leader's decision with the actual history.
 func (l *model) check(next *State, failing bool) {
 	t, was := l.t, l.state
-	if was == nil || was.Of != l.route.RolloutOf() {
+	if was == nil || was.Of != l.route.RolloutID() {
 		if next.Step != 1 || next.Phase != resource.RolloutRunning || next.Weight != l.route.Rollout.Steps[0].Weight {
 			t.Fatalf("it begins as %+v", next)
 		}

@@ -116,7 +116,7 @@ func (e *entry) item(name string, now time.Time) Record {
 
 // Started reports whether State belongs to the route's current rollout.
 func (i *Record) Started() bool {
-	return i.Route != nil && i.State != nil && i.State.Of == i.Route.RolloutOf()
+	return i.Route != nil && i.State != nil && i.State.Of == i.Route.RolloutID()
 }
 
 // Effective returns the state in force here: State, or the first step if the

@@ -70,7 +70,7 @@ const KindRollout = "Rollout"
 // Only the leader writes it; as a resource it shows each step in history and
 // watches.
 type Rollout struct {
-	// Of is the route's RolloutOf when this was written. If the route's differs,
+	// Of is the route's RolloutID when this was written. If the route's differs,
 	// its rollout starts anew.
 	Of string `yaml:"of"`
 	// Phase is running, paused, done, aborted or rolledBack.
@@ -161,11 +161,11 @@ func SubsetText(name string, tags map[string]string) string {
 	return name + " {" + strings.Join(parts, ",") + "}"
 }
 
-// RolloutOf identifies what a route's rollout moves and how: another
+// RolloutID identifies what a route's rollout moves and how: another
 // destination, backend or step makes another rollout. It leaves out abort's
 // bounds and the other backends' weights, which may change while the rollout is
 // under way. "" without a rollout.
-func (r *MeshTCPRoute) RolloutOf() string {
+func (r *MeshTCPRoute) RolloutID() string {
 	if r.Rollout == nil || len(r.To) != 1 {
 		return ""
 	}

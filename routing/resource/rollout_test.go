@@ -91,32 +91,32 @@ func TestRolloutWeights(t *testing.T) {
 	})
 }
 
-func TestRolloutOfIdentifiesARollout(t *testing.T) {
+func TestRolloutIDIdentifiesARollout(t *testing.T) {
 	const steps = "[{weight: 5, for: 10m}, {weight: 100}]"
-	of := canary(t, steps).RolloutOf()
+	of := canary(t, steps).RolloutID()
 	same := canary(t, steps)
 	same.Rollout.Abort.Connections = 7
 	same.TargetRef = &resource.TargetRef{Kind: "MeshService", Name: "web"}
-	if got := same.RolloutOf(); got != of || of == "" {
+	if got := same.RolloutID(); got != of || of == "" {
 		t.Errorf("bounds and sources make it another: %q and %q", of, got)
 	}
-	if got := same.WithDefaults().RolloutOf(); got != of {
+	if got := same.WithDefaults().RolloutID(); got != of {
 		t.Errorf("defaults make it another: %q and %q", of, got)
 	}
 	for _, other := range []string{
 		"[{weight: 6, for: 10m}, {weight: 100}]", "[{weight: 5, for: 11m}, {weight: 100}]",
 		"[{weight: 5, for: 10m}, {weight: 100, for: 1m}]", "[{weight: 100}]",
 	} {
-		if canary(t, other).RolloutOf() == of {
+		if canary(t, other).RolloutID() == of {
 			t.Errorf("%s is taken for %s", other, steps)
 		}
 	}
 	elsewhere := canary(t, steps)
 	elsewhere.Rollout.Backend = resource.RolloutBackend{Name: "more"}
-	if elsewhere.RolloutOf() == of {
+	if elsewhere.RolloutID() == of {
 		t.Error("another backend is taken for the same rollout")
 	}
-	if got := (&resource.MeshTCPRoute{}).RolloutOf(); got != "" {
+	if got := (&resource.MeshTCPRoute{}).RolloutID(); got != "" {
 		t.Errorf("a route without a rollout has %q", got)
 	}
 }

@@ -275,7 +275,7 @@ func (f *formation) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 	if err != nil {
 		return nil, err
 	}
-	rpc.Showed(ctx, api.Principal{Name: expectName, Role: api.RoleJoin, TokenID: f.token.ID})
+	rpc.SetAuditPrincipal(ctx, api.Principal{Name: expectName, Role: api.RoleJoin, TokenID: f.token.ID})
 	if c := req.Founding.Charter; c != nil {
 		rpc.Summarize(ctx, "form cluster %.40s with %s", c.Cluster, directory.ListNames(req.Founding.memberNames(c.Members)))
 	}

@@ -103,10 +103,10 @@ func (s *Set) RolloutsEnded(changes []resource.Change) (ended []resource.Key) {
 	return ended
 }
 
-// rolloutOf returns the RolloutOf of a spec; "" if it is not a route.
+// rolloutOf returns the RolloutID of a spec; "" if it is not a route.
 func rolloutOf(s resource.Spec) string {
 	if r, ok := s.(*resource.MeshTCPRoute); ok && r != nil {
-		return r.RolloutOf()
+		return r.RolloutID()
 	}
 	return ""
 }
