@@ -46,7 +46,7 @@ test-kafka: setup
 test-long: setup
 	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 4h -run 'Histories|Partitions|TenantChanges' -v ./integration
 	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 1h -v ./integration/kafka
-	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 1h -run RemainingVotersElect -v ./consensus
+	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 1h -run RemainingVotersElect -v ./consensus/replica
 
 vet:
 	$(GO) vet ./...

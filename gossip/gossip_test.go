@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 func TestMembersSeeEachOther(t *testing.T) {
@@ -31,12 +33,8 @@ func TestMembersSeeEachOther(t *testing.T) {
 	if err := all[0].SetMeta(meta); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-changed:
-	case <-time.After(time.Minute):
-		t.Fatal("a change of meta data is not announced")
-	}
-	waitFor(t, "the zone is seen", func() bool { return all[2].see("a").Zone == "z" })
+	testkit.Receive(t, "the announcement of a change of meta data", changed)
+	testkit.WaitFor(t, "the zone is seen", func() bool { return all[2].see("a").Zone == "z" })
 }
 
 func TestFactsSpread(t *testing.T) {
@@ -51,7 +49,9 @@ func TestFactsSpread(t *testing.T) {
 		for _, n := range all {
 			for i, o := range all {
 				want := bytes.Repeat([]byte{byte('a' + i)}, size)
-				waitFor(t, fmt.Sprintf("%s has the %d bytes of %s", n.id, size, o.id), func() bool { return bytes.Equal(n.see(o.id).Facts, want) })
+				testkit.WaitFor(t, fmt.Sprintf("%s has the %d bytes of %s", n.id, size, o.id), func() bool {
+					return bytes.Equal(n.see(o.id).Facts, want)
+				})
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func TestFactsSpread(t *testing.T) {
 	// A later member gets them with its first push/pull.
 	late := open(t, "late")
 	late.mustJoin(t, all[3])
-	waitFor(t, "the late member has the facts", func() bool { return len(late.see("b").Facts) == maxFacts })
+	testkit.WaitFor(t, "the late member has the facts", func() bool { return len(late.see("b").Facts) == maxFacts })
 }
 
 // TestFactsForEveryoneArriveAtOnce: facts with everyone set reach all members
@@ -86,7 +86,7 @@ func TestFactsForEveryoneArriveAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range all {
-			waitFor(t, n.id+" has heard "+text, func() bool { return string(n.see(teller.id).Facts) == text })
+			testkit.WaitFor(t, n.id+" has heard "+text, func() bool { return string(n.see(teller.id).Facts) == text })
 		}
 	}
 }
@@ -128,14 +128,14 @@ func TestFactsOfARestartedNodeAreNewer(t *testing.T) {
 	if err := b.SetFacts([]byte("before"), false); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "before" })
+	testkit.WaitFor(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "before" })
 	b.Close()
 	again := open(t, "b", bindTo(b.Addr()))
 	if err := again.SetFacts([]byte("after"), false); err != nil {
 		t.Fatal(err)
 	}
 	again.mustJoin(t, all[0])
-	waitFor(t, "a has the new facts", func() bool { return string(all[0].see("b").Facts) == "after" })
+	testkit.WaitFor(t, "a has the new facts", func() bool { return string(all[0].see("b").Facts) == "after" })
 }
 
 // A node falsely considered dead shows its facts once it is back, including
@@ -168,17 +168,17 @@ func TestDeadAndLeftMembers(t *testing.T) {
 	if err := all[1].SetFacts([]byte("load"), false); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "load" })
+	testkit.WaitFor(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "load" })
 	if err := all[2].Leave(timeoutContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range all[:2] {
-		waitFor(t, n.id+" sees that c left", n.sees("c", Left))
+		testkit.WaitFor(t, n.id+" sees that c left", n.sees("c", Left))
 	}
 	all[2].Close()
 	before := time.Now()
 	all[1].Close()
-	waitFor(t, "a sees that b is dead", all[0].sees("b", Dead))
+	testkit.WaitFor(t, "a sees that b is dead", all[0].sees("b", Dead))
 	if m := all[0].see("b"); m.Facts != nil || m.Since.Before(before) {
 		t.Errorf("a dead member: %+v", m)
 	}
@@ -200,7 +200,7 @@ func TestRestartAtAnotherAddressIsFollowed(t *testing.T) {
 	again := open(t, "c", bindTo("127.0.0.9:0"), func(c *Config) { c.Conflict = func(m Member) { told <- m } })
 	again.mustJoin(t, all[0])
 	for _, n := range all[:2] {
-		waitFor(t, n.id+" sees c at its new address", func() bool {
+		testkit.WaitFor(t, n.id+" sees c at its new address", func() bool {
 			m := n.see("c")
 			return m.State == Alive && m.Addr == again.Addr()
 		})
@@ -243,13 +243,8 @@ func TestOwnClaimIsNoConflict(t *testing.T) {
 	n.queueConflict(conflictSign{claim: claim{ID: "other", Addr: "127.0.0.1:1", Meta: Meta{Instance: "x"}}})
 	// Handled after the others, by the same goroutine.
 	n.queueConflict(conflictSign{claim: claim{ID: "a", Addr: "127.0.0.1:2", Meta: Meta{Instance: "y"}}})
-	select {
-	case m := <-told:
-		if m.Addr != "127.0.0.1:2" {
-			t.Errorf("conflict reported with %+v", m)
-		}
-	case <-time.After(time.Minute):
-		t.Error("no conflict reported with the other process")
+	if m := testkit.Receive(t, "the report of a conflict with the other process", told); m.Addr != "127.0.0.1:2" {
+		t.Errorf("conflict reported with %+v", m)
 	}
 }
 
@@ -288,7 +283,7 @@ func TestKeysRotateWhileTrafficRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, o := range nodes {
-				waitFor(t, o.id+" hears "+n.id+" while keys change", func() bool { return string(o.see(n.id).Facts) == text })
+				testkit.WaitFor(t, o.id+" hears "+n.id+" while keys change", func() bool { return string(o.see(n.id).Facts) == text })
 			}
 		}
 	}
@@ -319,16 +314,16 @@ func TestPartitionHeals(t *testing.T) {
 	turn(true)
 	for _, l := range left {
 		for _, r := range right {
-			waitFor(t, l.id+" loses "+r.id, l.sees(r.id, Dead))
-			waitFor(t, r.id+" loses "+l.id, r.sees(l.id, Dead))
+			testkit.WaitFor(t, l.id+" loses "+r.id, l.sees(r.id, Dead))
+			testkit.WaitFor(t, r.id+" loses "+l.id, r.sees(l.id, Dead))
 		}
 	}
 	// Wait until memberlist has dropped them.
-	waitFor(t, "memberlist forgets the dead", func() bool { return all[0].list.NumMembers() == 2 && forgotten(all[0], "c") })
+	testkit.WaitFor(t, "memberlist forgets the dead", func() bool { return all[0].list.NumMembers() == 2 && forgotten(all[0], "c") })
 	turn(false)
 	for _, n := range all {
 		for _, o := range all {
-			waitFor(t, n.id+" finds "+o.id+" again", n.sees(o.id, Alive))
+			testkit.WaitFor(t, n.id+" finds "+o.id+" again", n.sees(o.id, Alive))
 		}
 	}
 }
@@ -358,7 +353,7 @@ func TestFlappingNode(t *testing.T) {
 	stays := open(t, "flap", bindTo(addr))
 	stays.mustJoin(t, all[0])
 	for _, n := range all {
-		waitFor(t, "the node is seen once it stays up", func() bool {
+		testkit.WaitFor(t, "the node is seen once it stays up", func() bool {
 			m := n.see("flap")
 			return m.State == Alive && m.Instance == stays.config.Meta.Instance
 		})

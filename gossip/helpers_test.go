@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,18 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"penstock/internal/testkit"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	// memberlist's probes end only after their own timeout.
-	if !poll(time.Minute, func() bool { return goleak.Find() == nil }) && code == 0 {
-		fmt.Fprintln(os.Stderr, goleak.Find())
-		code = 1
-	}
-	os.Exit(code)
-}
+// memberlist's probes end only after their own timeout.
+func TestMain(m *testing.M) { testkit.VerifyTestMain(m) }
 
 // fastTiming has intervals short enough for tests: seconds instead of half a
 // minute.
@@ -31,29 +23,6 @@ var fastTiming = timing{
 	probe: 150 * time.Millisecond, answer: 60 * time.Millisecond,
 	gossip: 30 * time.Millisecond, pushPull: time.Second, reclaim: 700 * time.Millisecond,
 	stream: time.Second, facts: 50 * time.Millisecond, heal: 300 * time.Millisecond, leave: time.Second,
-}
-
-// poll polls until ok returns true or the limit is over.
-func poll(limit time.Duration, ok func() bool) bool {
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for end := time.After(limit); ; {
-		if ok() {
-			return true
-		}
-		select {
-		case <-ticker.C:
-		case <-end:
-			return ok()
-		}
-	}
-}
-
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	if !poll(time.Minute, ok) {
-		t.Fatalf("timed out waiting until %s", what)
-	}
 }
 
 // node is one member with its configuration and cut links.
@@ -130,7 +99,7 @@ func (n *node) mustJoin(t *testing.T, others ...*node) {
 	for _, o := range others {
 		var err error
 		// A busy member may not respond within the stream timeout.
-		if !poll(time.Minute, func() bool {
+		if !testkit.Poll(testkit.Patience, func() bool {
 			var reached int
 			reached, err = n.Join(t.Context(), []string{o.Addr()})
 			return reached == 1 && err == nil
@@ -166,7 +135,7 @@ func group(t *testing.T, ids ...string) []*node {
 	}
 	for _, n := range all {
 		for _, id := range ids {
-			waitFor(t, n.id+" sees "+id, n.sees(id, Alive))
+			testkit.WaitFor(t, n.id+" sees "+id, n.sees(id, Alive))
 		}
 	}
 	return all

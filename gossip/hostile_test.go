@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"penstock/internal/testkit"
 )
 
 // Garbage in packets and in 10 MB streams, with and without the label, leaves
@@ -61,7 +63,7 @@ func TestGarbageOnThePort(t *testing.T) {
 		udp.Write(append(bytes.Clone(labelled), random[i:i+rand.IntN(1400)]...))
 	}
 	wg.Wait()
-	waitFor(t, "the counters are 0 again", func() bool {
+	testkit.WaitFor(t, "the counters are 0 again", func() bool {
 		all[0].transport.mu.Lock()
 		defer all[0].transport.mu.Unlock()
 		return all[0].transport.received.Load() == 0 && all[0].transport.count == 0 && len(all[0].transport.from) == 0
@@ -79,7 +81,7 @@ func TestGarbageOnThePort(t *testing.T) {
 	if err := all[0].SetFacts([]byte("fine"), false); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "b hears a", func() bool { return string(all[1].see("a").Facts) == "fine" })
+	testkit.WaitFor(t, "b hears a", func() bool { return string(all[1].see("a").Facts) == "fine" })
 }
 
 // A stranger with the label cannot make a node hold more than a bounded amount.
@@ -111,7 +113,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		defer c.Close()
 		idle = append(idle, c)
 	}
-	waitFor(t, "a stream over the limit is closed", func() bool {
+	testkit.WaitFor(t, "a stream over the limit is closed", func() bool {
 		closed := 0
 		for _, c := range idle {
 			c.SetReadDeadline(time.Now().Add(time.Millisecond))
@@ -144,18 +146,14 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 // A dead peer does not delay Close.
 func TestCloseIsPrompt(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts and sends nothing
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	silent := testkit.Listen(t) // accepts and sends nothing
 	n := open(t, "a", timed(func(s *timing) { s.stream = time.Hour }))
 	done := make(chan error, 1)
 	go func() {
 		_, err := n.Join(t.Context(), []string{silent.Addr().String()})
 		done <- err
 	}()
-	waitFor(t, "the node dials", func() bool {
+	testkit.WaitFor(t, "the node dials", func() bool {
 		n.transport.mu.Lock()
 		defer n.transport.mu.Unlock()
 		return len(n.transport.open) > 0

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // BenchmarkIdle measures what one of five idle nodes sends with the default
@@ -67,7 +69,7 @@ func BenchmarkIdle(b *testing.B) {
 		begun := time.Now()
 		all[4].Close()
 		for _, g := range all[:4] {
-			poll(30*time.Second, func() bool {
+			testkit.Poll(30*time.Second, func() bool {
 				for _, m := range g.Members() {
 					if m.ID == id(4) {
 						return m.State == Dead

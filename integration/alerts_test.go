@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // A failed TLS handshake with a client is reported with its reason in the
@@ -33,7 +35,7 @@ func TestTLSCloseReasons(t *testing.T) {
 		reason, text         string           // text: part of the logged error
 	}{
 		{"a client that trusts another CA", "edge", "a.example.com", []string{"-CAfile", other.file, "-verify_return_error"},
-			func(c *tlsClient) { c.RootCAs = other.pool }, 0, "handshake_refused", "remote error: tls: "},
+			func(c *tlsClient) { c.RootCAs = other.Pool }, 0, "handshake_refused", "remote error: tls: "},
 		{"a certificate for another name", "edge", "a.example.com", append(trusting, "-verify_hostname", "b.example.com"),
 			func(c *tlsClient) { c.verify = "b.example.com" }, 0, "handshake_refused", "bad certificate"},
 		{"no version in common", "modern", "a.example.com", trusting,
@@ -46,9 +48,9 @@ func TestTLSCloseReasons(t *testing.T) {
 		{"no name", "edge", "", append(trusting, "-noservername"), func(c *tlsClient) { c.InsecureSkipVerify = true }, 0, "no_sni", ""},
 		{"no client certificate", "auth", "a.example.com", trusting, func(*tlsClient) {}, 0, "handshake_no_certificate", "showed no certificate"},
 		{"a client certificate of another CA", "auth", "a.example.com", append(show(wrong), trusting...),
-			func(c *tlsClient) { c.presentCertificate(wrong.load(t)) }, 0, "handshake_bad_certificate", "unknown authority"},
+			func(c *tlsClient) { c.presentCertificate(wrong.TLS) }, 0, "handshake_bad_certificate", "unknown authority"},
 		{"a client certificate that has expired", "auth", "a.example.com", append(show(expired), trusting...),
-			func(c *tlsClient) { c.presentCertificate(expired.load(t)) }, 0, "handshake_bad_certificate", "expired"},
+			func(c *tlsClient) { c.presentCertificate(expired.TLS) }, 0, "handshake_bad_certificate", "expired"},
 	} {
 		addr := n.addr(c.listener)
 		for version, flag := range map[uint16]string{tls.VersionTLS12: "-tls1_2", tls.VersionTLS13: "-tls1_3"} {
@@ -66,7 +68,7 @@ func TestTLSCloseReasons(t *testing.T) {
 			if c.change == nil {
 				continue
 			}
-			conn := &tlsClient{Config: ca.client(c.name)}
+			conn := &tlsClient{Config: ca.Client(c.name)}
 			conn.MinVersion, conn.MaxVersion = version, version
 			c.change(conn)
 			seen = len(n.accesses())
@@ -113,7 +115,7 @@ func (c *tlsClient) handshake(t *testing.T, addr string) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	_ = raw.SetDeadline(time.Now().Add(patience))
+	_ = raw.SetDeadline(time.Now().Add(testkit.Patience))
 	if c.verify != "" {
 		c.VerifyConnection = func(s tls.ConnectionState) error { return s.PeerCertificates[0].VerifyHostname(c.verify) }
 	}
@@ -127,7 +129,7 @@ func (c *tlsClient) handshake(t *testing.T, addr string) {
 func (n *node) wantCloseLine(what string, seen int, reason, text string) {
 	n.t.Helper()
 	var a access
-	waitFor(n.t, "the line of "+what, func() bool {
+	testkit.WaitFor(n.t, "the line of "+what, func() bool {
 		all := n.accesses()
 		i := slices.IndexFunc(all[seen:], func(a access) bool { return a.Msg == "connection closed" })
 		if i >= 0 {

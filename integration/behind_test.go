@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )
@@ -45,8 +46,8 @@ func (a *generations) apply(m *member, epoch bool) {
 			name, backend, a.generation)
 	}
 	documents := [][]byte{doc("left", a.backends[len(a.backends)-1]), doc("right", "127.0.0.1:1")}
-	waitFor(a.t, "a change of generation "+strconv.Itoa(a.generation), func() bool {
-		ctx, cancel := context.WithTimeout(a.t.Context(), patience)
+	testkit.WaitFor(a.t, "a change of generation "+strconv.Itoa(a.generation), func() bool {
+		ctx, cancel := context.WithTimeout(a.t.Context(), testkit.Patience)
 		defer cancel()
 		c, err := rpc.DialConfig{}.Dial(ctx, m.sock())
 		if err != nil {
@@ -65,7 +66,7 @@ func (a *generations) applyUntil(what string, m *member, epochs bool, holds func
 	a.t.Helper()
 	const enough = 1000
 	begun := time.Now()
-	for n := 0; n < enough || time.Since(begun) < patience; {
+	for n := 0; n < enough || time.Since(begun) < testkit.Patience; {
 		for i := range 64 {
 			a.apply(m, epochs && i == 0)
 			n++
@@ -125,7 +126,7 @@ func (tr *traffic) watchGenerations(m *member, port string) (looked *atomic.Int6
 
 // generationsAt returns the generations in a node's local state.
 func generationsAt(ctx context.Context, m *member) (left, right int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, testkit.Patience)
 	defer cancel()
 	c, err := rpc.DialConfig{}.Dial(ctx, m.sock())
 	if err != nil {
@@ -151,12 +152,12 @@ func generationsAt(ctx context.Context, m *member) (left, right int, err error) 
 
 // epochAt returns the epoch of the backend that a new connection reaches.
 func epochAt(address string) (int, error) {
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := net.DialTimeout("tcp", address, testkit.Patience)
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
 		return 0, err
@@ -206,7 +207,7 @@ func TestLaggingNodeInstallsSnapshot(t *testing.T) {
 	f := startClusterOf(t, shortLog.program(t), 3, "--log-level", "debug")
 	one := f.members[0]
 	a := &generations{t: t}
-	one.apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	one.apply(serviceOnAll("svc", "9100", testkit.Serve(t, echo)))
 	a.apply(one, true)
 	one.apply("kind: Listener\nname: left\nspec: {address: \":9101\", service: left}\n")
 	f.mustAgree()
@@ -235,7 +236,7 @@ func TestLaggingNodeInstallsSnapshot(t *testing.T) {
 				// The node may still read what is in flight when it continues.
 				at, sending = int(lead.metric("raft_last_index")), false
 			}
-			if time.Since(since) > patience/2 { // clients time out after patience
+			if time.Since(since) > testkit.Patience/2 { // clients time out after patience
 				tr.excuseNode(behind)
 			}
 			return !sending && !slices.ContainsFunc(f.members, func(m *member) bool { return m != behind && m.compactedBefore() <= at })
@@ -250,17 +251,17 @@ func TestLaggingNodeInstallsSnapshot(t *testing.T) {
 		if tr.isExcused(behind.ip) {
 			tr.endExcuse(behind)
 		}
-		waitFor(t, "the node to act on what there is", func() bool {
+		testkit.WaitFor(t, "the node to act on what there is", func() bool {
 			left, _, err := generationsAt(t.Context(), behind)
 			epoch, eerr := epochAt(behind.ip + ":9101")
 			return err == nil && eerr == nil && left == a.generation && epoch == len(a.backends)-1
 		})
 		t.Logf("%s: the log here ended at %d, %d changes ago; caught up after %v",
 			how, at, a.generation, time.Since(began).Round(time.Millisecond))
-		waitFor(t, how+": it to say that a snapshot brought that", func() bool { // Raft logs it afterwards
+		testkit.WaitFor(t, how+": it to say that a snapshot brought that", func() bool { // Raft logs it afterwards
 			return strings.Count(behind.log(), "Installed remote snapshot") > installed
 		})
-		waitFor(t, "traffic through it", func() bool { return looked.Load() > before+20 })
+		testkit.WaitFor(t, "traffic through it", func() bool { return looked.Load() > before+20 })
 		a.apply(behind, true)
 		f.waitSettled(3)
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // echoClients is a set of established connections that constantly exchange data.
@@ -28,7 +30,7 @@ type echoClients struct {
 func startEchoClients(t *testing.T, conns []net.Conn) *echoClients {
 	c := &echoClients{t: t, conns: conns, roundTrips: make([]atomic.Int64, len(conns)), quit: make(chan struct{})}
 	for i := range conns {
-		_ = conns[i].SetDeadline(time.Now().Add(10 * patience))
+		_ = conns[i].SetDeadline(time.Now().Add(10 * testkit.Patience))
 		c.wg.Go(func() { c.exchange(i) })
 	}
 	return c
@@ -66,7 +68,7 @@ func (c *echoClients) waitProgress(after string) {
 	for i := range c.roundTrips {
 		before = append(before, c.roundTrips[i].Load())
 	}
-	waitFor(c.t, "all connections to go on after: "+after, func() bool {
+	testkit.WaitFor(c.t, "all connections to go on after: "+after, func() bool {
 		if c.t.Failed() {
 			c.t.Fatalf("after: %s", after)
 		}
@@ -90,9 +92,9 @@ func TestChangesBreakNoConnection(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	first, second := ca.issue("a.example.com"), ca.issue("a.example.com")
-	plainA, plainB := serve(t, echo), serve(t, echo)
-	l := tls.NewListener(listen(t, "tcp", "127.0.0.1:0"), first.server(t))
-	serveOn(t, l, echoAny)
+	plainA, plainB := testkit.Serve(t, echo), testkit.Serve(t, echo)
+	l := tls.NewListener(testkit.Listen(t), first.server())
+	testkit.ServeOn(t, l, echoAny)
 	secure := l.Addr().String()
 	pass := func(name string, more ...string) string {
 		return listener(name, append([]string{"protocol: tls", "hosts: [{names: [a.example.com], service: secure}]"}, more...)...)
@@ -106,7 +108,7 @@ func TestChangesBreakNoConnection(t *testing.T) {
 	var conns []net.Conn
 	plain, passing, ending := n.addr("plain"), n.addr("pass"), n.addr("end")
 	for range 17 {
-		conns = append(conns, dial(t, plain), dialTLS(t, passing, ca.client("a.example.com")), dialTLS(t, ending, ca.client("a.example.com")))
+		conns = append(conns, dial(t, plain), dialTLS(t, passing, ca.Client("a.example.com")), dialTLS(t, ending, ca.Client("a.example.com")))
 	}
 	clients := startEchoClients(t, conns)
 	clients.waitProgress("the start")
@@ -116,7 +118,7 @@ func TestChangesBreakNoConnection(t *testing.T) {
 		clients.waitProgress(what)
 	}
 	serial := func() string {
-		c := dialTLS(t, n.addr("end"), ca.client("a.example.com"))
+		c := dialTLS(t, n.addr("end"), ca.Client("a.example.com"))
 		roundTrip(t, c, "new")
 		return c.ConnectionState().PeerCertificates[0].SerialNumber.String()
 	}
@@ -164,7 +166,7 @@ func TestChangesBreakNoConnection(t *testing.T) {
 			"  - targetRef: {kind: MeshService, name: plain}\n" +
 			"    rules:\n" +
 			"    - default: {backendRefs: [{kind: MeshService, name: secure}]}\n")
-		c := tls.Client(dial(t, plain), ca.client("a.example.com"))
+		c := tls.Client(dial(t, plain), ca.Client("a.example.com"))
 		roundTrip(t, c, "the route's backend speaks TLS")
 		n.must("delete", "meshtcproute", "r")
 		roundTrip(t, dial(t, plain), "plain")
@@ -182,7 +184,7 @@ func TestChangesBreakNoConnection(t *testing.T) {
 	do("listeners move to other ports", func() {
 		n.apply(strings.ReplaceAll(listener("plain", "service: plain")+pass("pass")+end("end", ""), "127.0.0.1:0", "127.0.0.2:0"))
 		roundTrip(t, dial(t, n.addr("plain")), "at the new one")
-		waitFor(t, "nobody to listen at the old one", func() bool {
+		testkit.WaitFor(t, "nobody to listen at the old one", func() bool {
 			_, err := net.Dial("tcp", plain)
 			return errors.Is(err, syscall.ECONNREFUSED)
 		})
@@ -218,7 +220,7 @@ func TestChangesBreakNoConnection(t *testing.T) {
 // accepted is lost.
 func TestNoQueuedConnectionIsLost(t *testing.T) {
 	t.Parallel()
-	echoing := serve(t, echo)
+	echoing := testkit.Serve(t, echo)
 	addresses := []string{freeAddress(t, "127.15.0.3"), freeAddress(t, "127.15.0.5")}
 	n := startNode(t, service("echo", []string{echoing}))
 	var stop atomic.Bool
@@ -227,7 +229,7 @@ func TestNoQueuedConnectionIsLost(t *testing.T) {
 	for i := range 4 {
 		clients.Go(func() {
 			for !stop.Load() {
-				c, err := net.DialTimeout("tcp", addresses[i%2], patience)
+				c, err := net.DialTimeout("tcp", addresses[i%2], testkit.Patience)
 				if errors.Is(err, syscall.ECONNREFUSED) {
 					refused[i%2].Add(1)
 					continue
@@ -236,7 +238,7 @@ func TestNoQueuedConnectionIsLost(t *testing.T) {
 					t.Errorf("dial: %v", err)
 					return
 				}
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 				p := []byte("hello")
 				_, err = c.Write(p)
 				if err == nil {
@@ -257,7 +259,7 @@ func TestNoQueuedConnectionIsLost(t *testing.T) {
 		for _, c := range counters {
 			before = append(before, c.Load())
 		}
-		waitFor(t, what, func() bool {
+		testkit.WaitFor(t, what, func() bool {
 			for i, c := range counters {
 				if c.Load() < before[i]+10 && !t.Failed() {
 					return false
@@ -282,9 +284,10 @@ func TestNoQueuedConnectionIsLost(t *testing.T) {
 // recovers.
 func TestTakenAddress(t *testing.T) {
 	t.Parallel()
-	squatter := listen(t, "tcp", "127.15.0.2:0") // a dedicated IP, so that no other test gets the port
+	squatter := testkit.ListenOn(t, "tcp", "127.15.0.2:0") // a dedicated IP, so that no other test gets the port
 	at := squatter.Addr().String()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+listenerAt("taken", at, "service: echo")+listener("free", "service: echo"))
+	n := startNode(t, service("echo", []string{testkit.Serve(t, echo)})+listenerAt("taken", at, "service: echo")+
+		listener("free", "service: echo"))
 	l := n.listener("taken")
 	if l.State != "failed" || l.Address != at || !strings.Contains(l.Error, "address already in use") {
 		t.Errorf("status: %+v", l)
@@ -300,7 +303,7 @@ func TestTakenAddress(t *testing.T) {
 	}
 	roundTrip(t, dial(t, n.addr("free")), "not concerned")
 	squatter.Close()
-	waitFor(t, "the address to be bound", func() bool { return n.listener("taken").State == "listening" })
+	testkit.WaitFor(t, "the address to be bound", func() bool { return n.listener("taken").State == "listening" })
 	roundTrip(t, dial(t, at), "healed")
 	if l := n.listener("taken"); l.Error != "" {
 		t.Errorf("status: %+v", l)
@@ -310,7 +313,7 @@ func TestTakenAddress(t *testing.T) {
 // An apply takes effect completely or not at all.
 func TestApplyIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("l", "service: echo"))
+	n := startNode(t, service("echo", []string{testkit.Serve(t, echo)})+listener("l", "service: echo"))
 	before := n.must("get", "listeners", "-o", "yaml") + n.must("get", "services", "-o", "yaml")
 	r := n.pipe(service("new", []string{"127.0.0.1:1"})+listener("bad", "service: nobody"), "apply", "-f", "-")
 	if r.code != 1 || !strings.Contains(r.err, "there is no such Service (nobody)") {

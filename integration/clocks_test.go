@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // startSkewedCluster starts three nodes whose clocks are an hour ahead, an hour
@@ -86,11 +88,11 @@ func (m *member) remote(token, in string, args ...string) result {
 func TestClockSkewIsHarmless(t *testing.T) {
 	t.Parallel()
 	f := startSkewedCluster(t, false)
-	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
+	f.members[0].apply(serviceOnAll("plain", "9100", testkit.Serve(t, echo)))
 	tr := startTraffic(f, "9100", 100)
 	for i, m := range f.members {
 		m.apply(serviceOnAll(fmt.Sprint("at-", m.name), fmt.Sprint(9101+i), "127.0.0.1:1"))
-		waitFor(t, m.name+" to see three nodes and who leads", func() bool { // a busy machine may lose the leader
+		testkit.WaitFor(t, m.name+" to see three nodes and who leads", func() bool { // a busy machine may lose the leader
 			list, ok := m.membersSeen()
 			s := m.status()
 			return ok && len(list) == 3 && len(s.Nodes) == 3 && s.Leader != "" && s.Alone == ""
@@ -100,7 +102,7 @@ func TestClockSkewIsHarmless(t *testing.T) {
 	// Rotate the certificates of all nodes at the current leader.
 	lead := f.waitLeader()
 	lead.must("rotate", "ca")
-	waitFor(t, "every node to have a certificate of the new CA", func() bool {
+	testkit.WaitFor(t, "every node to have a certificate of the new CA", func() bool {
 		return slices.ContainsFunc(f.members, func(m *member) bool { return strings.Contains(m.log(), "the old CA is no longer trusted") })
 	})
 	lead.must("rotate", "gossip")
@@ -110,7 +112,7 @@ func TestClockSkewIsHarmless(t *testing.T) {
 		tr.excuseNode(victim)
 		victim.kill()
 		now := f.waitLeader()
-		now.apply(serviceOnAll("plain", "9100", serve(t, echo)))
+		now.apply(serviceOnAll("plain", "9100", testkit.Serve(t, echo)))
 		f.up()[0].apply(serviceOnAll(fmt.Sprint("after-", i), fmt.Sprint(9110+i), "127.0.0.1:1"))
 		victim.launch()
 		f.waitSettled(3)
@@ -146,13 +148,13 @@ func TestTokensExpireByOneClock(t *testing.T) {
 			if r := at.remote(day, change, "apply", "-f", "-"); r.code != 0 {
 				t.Errorf("apply at %s: %+v", at.name, r)
 			}
-			waitFor(t, fmt.Sprintf("a token of 2 s, made at %s, to have ended at %s", m.name, at.name), func() bool {
+			testkit.WaitFor(t, fmt.Sprintf("a token of 2 s, made at %s, to have ended at %s", m.name, at.name), func() bool {
 				r := at.remote(brief, "", "members")
 				return r.code != 0 && strings.Contains(r.err, "expired")
 			})
 			// The list uses the node's estimate of the leader's clock, which may be
 			// slightly behind.
-			waitFor(t, fmt.Sprintf("%s to list %d as expired", at.name, n+1), func() bool {
+			testkit.WaitFor(t, fmt.Sprintf("%s to list %d as expired", at.name, n+1), func() bool {
 				return strings.Count(at.must("token", "list"), "expired") == n+1
 			})
 		}
@@ -165,7 +167,7 @@ func TestTokensExpireByOneClock(t *testing.T) {
 		late.startProcess("--join", at.ip+":"+clusterPort, "--token", join)
 		late.waitReady()
 	}
-	waitFor(t, "all six to see each other", func() bool {
+	testkit.WaitFor(t, "all six to see each other", func() bool {
 		for _, m := range f.up() {
 			if list, ok := m.membersSeen(); !ok || len(list) != 6 {
 				return false
@@ -174,7 +176,7 @@ func TestTokensExpireByOneClock(t *testing.T) {
 		return true
 	})
 	f.waitSettled(5)
-	waitFor(t, "all whose clock is another than the leader's to say so", func() bool {
+	testkit.WaitFor(t, "all whose clock is another than the leader's to say so", func() bool {
 		lead := f.leader()
 		return lead != nil && !slices.ContainsFunc(f.members, func(m *member) bool {
 			return m.clockEnv() != lead.clockEnv() && !strings.Contains(m.log(), "clock and the leader's are apart")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 )
 
@@ -24,7 +25,7 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 		}
 		// When apply returns, every node acts on the change.
 		for _, other := range f.members {
-			c, err := net.DialTimeout("tcp", other.ip+":"+port, patience)
+			c, err := net.DialTimeout("tcp", other.ip+":"+port, testkit.Patience)
 			if err != nil {
 				t.Fatalf("applied at %s, asked at %s: %v", m.name, other.name, err)
 			}
@@ -32,7 +33,7 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 		}
 	}
 	for _, m := range f.members {
-		waitFor(t, m.name+" to see all of them, each with everything", func() bool { // status is gossiped with a delay
+		testkit.WaitFor(t, m.name+" to see all of them, each with everything", func() bool { // status is gossiped with a delay
 			s := m.status()
 			return len(s.Nodes) == 3 && s.Leader != "" && s.Alone == "" && !slices.ContainsFunc(s.Nodes, func(n api.NodeStatus) bool {
 				return n.Lag != 0 || n.State != "serving" || n.Resources != 6
@@ -97,7 +98,7 @@ func TestNodesReturnAtOtherAddresses(t *testing.T) {
 	f.members[2].apply(serviceOnAll("more", "9101", named(t, "b")))
 	for _, m := range f.members {
 		for _, port := range []string{"9100", "9101"} {
-			c, err := net.DialTimeout("tcp", m.ip+":"+port, patience)
+			c, err := net.DialTimeout("tcp", m.ip+":"+port, testkit.Patience)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +112,7 @@ func TestNodesReturnAtOtherAddresses(t *testing.T) {
 func TestKilledNodesBreakOnlyTheirConnections(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
-	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	f.members[0].apply(serviceOnAll("svc", "9100", testkit.Serve(t, echo)))
 	tr := startTraffic(f, "9100", 100)
 	for _, who := range []string{"leader", "follower"} {
 		victim := f.waitLeader()
@@ -126,7 +127,7 @@ func TestKilledNodesBreakOnlyTheirConnections(t *testing.T) {
 		tr.excuseNode(victim)
 		victim.kill()
 		f.waitLeader()
-		f.up()[0].apply(serviceOnAll("during-"+who, map[string]string{"leader": "9101", "follower": "9102"}[who], serve(t, echo)))
+		f.up()[0].apply(serviceOnAll("during-"+who, map[string]string{"leader": "9101", "follower": "9102"}[who], testkit.Serve(t, echo)))
 		victim.launch()
 		f.waitSettled(3)
 	}
@@ -152,13 +153,13 @@ func TestKilledNodesBreakOnlyTheirConnections(t *testing.T) {
 func TestIsolatedNodeKeepsServing(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
-	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	f.members[0].apply(serviceOnAll("svc", "9100", testkit.Serve(t, echo)))
 	for _, m := range f.members {
 		m.kill()
 	}
 	m := f.members[1]
 	m.launch()
-	c, err := net.DialTimeout("tcp", m.ip+":9100", patience)
+	c, err := net.DialTimeout("tcp", m.ip+":9100", testkit.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func TestIsolatedNodeKeepsServing(t *testing.T) {
 	if code, body := m.fetch("/readyz"); code != 200 || !strings.Contains(body, "leader") {
 		t.Errorf("/readyz: %d %q, want ready with a warning", code, body)
 	}
-	waitFor(t, "status to say that the node is alone", func() bool { return m.status().Alone != "" })
+	testkit.WaitFor(t, "status to say that the node is alone", func() bool { return m.status().Alone != "" })
 	r := m.pipe(serviceOnAll("more", "9101", "127.0.0.1:1"), "apply", "-f", "-", "--timeout", "3s")
 	if r.code == 0 || !strings.Contains(r.err, "leader") {
 		t.Errorf("apply without a leader: %d %q", r.code, r.err)
@@ -197,14 +198,14 @@ func TestMembersLeaveAndAreRemoved(t *testing.T) {
 	f := startCluster(t, 3)
 	one, two, three := f.members[0], f.members[1], f.members[2]
 	one.must("drain", "n3", "--over", "0s")
-	waitFor(t, "n3 not to be ready", func() bool { code, _ := three.fetch("/readyz"); return code == 503 })
+	testkit.WaitFor(t, "n3 not to be ready", func() bool { code, _ := three.fetch("/readyz"); return code == 503 })
 	one.must("drain", "n3", "--undo")
-	waitFor(t, "n3 to be ready again", func() bool { code, _ := three.fetch("/readyz"); return code == 200 })
+	testkit.WaitFor(t, "n3 to be ready again", func() bool { code, _ := three.fetch("/readyz"); return code == 200 })
 
 	two.must("leave")
 	two.down = true
 	two.wantExit(0)
-	waitFor(t, "two members", func() bool {
+	testkit.WaitFor(t, "two members", func() bool {
 		list, ok := one.membersSeen()
 		return ok && len(list) == 2
 	})
@@ -253,7 +254,7 @@ func TestChangesAreAtomicAndVersioned(t *testing.T) {
 func TestSnapshotMovesToAnotherCluster(t *testing.T) {
 	t.Parallel()
 	a, b := startCluster(t, 1), startCluster(t, 1)
-	a.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	a.members[0].apply(serviceOnAll("svc", "9100", testkit.Serve(t, echo)))
 	file := a.members[0].file("saved", "")
 	a.members[0].must("snapshot", "save", file, "--force")
 	m := b.members[0]
@@ -262,7 +263,7 @@ func TestSnapshotMovesToAnotherCluster(t *testing.T) {
 	if got := m.must("get", "services"); !strings.Contains(got, "svc") || strings.Contains(got, "other") {
 		t.Errorf("after the restore:\n%s", got)
 	}
-	c, err := net.DialTimeout("tcp", m.ip+":9100", patience)
+	c, err := net.DialTimeout("tcp", m.ip+":9100", testkit.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}

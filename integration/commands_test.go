@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/routing"
 )
@@ -48,11 +49,11 @@ func wantFailure(t *testing.T, code int, args ...string) {
 func TestCommandsAgainstOtherServers(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]string{
-		"an echo":           serve(t, echo),
-		"one that closes":   serve(t, func(*net.TCPConn) {}),
-		"one that speaks":   serve(t, func(c *net.TCPConn) { fmt.Fprint(c, "220 hello\r\n"); echo(c) }),
+		"an echo":           testkit.Serve(t, echo),
+		"one that closes":   testkit.Serve(t, func(*net.TCPConn) {}),
+		"one that speaks":   testkit.Serve(t, func(c *net.TCPConn) { fmt.Fprint(c, "220 hello\r\n"); echo(c) }),
 		"a web server":      webServer(t, "hello"),
-		"one that is quiet": serve(t, func(c *net.TCPConn) { _, _ = c.Read(make([]byte, 1<<10)); _, _ = c.Read(make([]byte, 1)) }),
+		"one that is quiet": testkit.Serve(t, func(c *net.TCPConn) { _, _ = c.Read(make([]byte, 1<<10)); _, _ = c.Read(make([]byte, 1)) }),
 	} {
 		r := command(t, "", "status", "--addr", addr, "--timeout", "500ms")
 		if r.code != 3 && r.code != 1 || strings.Count(r.err, "\n") != 1 {
@@ -63,7 +64,7 @@ func TestCommandsAgainstOtherServers(t *testing.T) {
 
 func TestCommandsAgainstNode(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"))
+	n := startNode(t, service("echo", []string{testkit.Serve(t, echo)})+listener("plain", "service: echo"))
 	c := dial(t, n.addr("plain"))
 	roundTrip(t, c, "hello")
 
@@ -109,7 +110,7 @@ func TestCommandsAgainstNode(t *testing.T) {
 func TestExplainMatchesConnections(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
-	config := ca.issue("a.example.com").server(t)
+	config := ca.issue("a.example.com").server()
 	n := startNode(t, service("exact", []string{tlsNamed(t, "exact", config)})+service("wild", []string{tlsNamed(t, "wild", config)})+
 		service("deep", []string{tlsNamed(t, "deep", config)})+service("h2", []string{tlsNamed(t, "h2", config)})+
 		service("closed", []string{closedPort(t)})+"---\nkind: Service\nname: empty\nspec: {}\n"+
@@ -157,7 +158,7 @@ func TestExplainMatchesConnections(t *testing.T) {
 func TestStartFailures(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, "")
-	taken := listen(t, "tcp", "127.0.0.1:0").Addr().String()
+	taken := testkit.Listen(t).Addr().String()
 	wantFailure(t, 1, "start", "--dev", "--data-dir", n.dir, "--cluster", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	wantFailure(t, 1, "start", "--dev", "--cluster", taken, "--http", "127.0.0.1:0")
 	wantFailure(t, 1, "start", "--dev", "--cluster", "127.0.0.1:0", "--http", taken)

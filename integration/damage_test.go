@@ -12,6 +12,8 @@ import (
 
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+
+	"penstock/internal/testkit"
 )
 
 // snapshots returns the folders of a node's snapshots, oldest first.
@@ -94,7 +96,7 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 	f := startClusterOf(t, shortLog.program(t), 3)
 	one := f.members[0]
 	a := &generations{t: t}
-	one.apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	one.apply(serviceOnAll("svc", "9100", testkit.Serve(t, echo)))
 	a.apply(one, true)
 	f.mustAgree()
 	tr := startTraffic(f, "9100", 100)
@@ -119,7 +121,7 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 	has := func(what string) {
 		t.Helper()
 		a.apply(f.waitLeader(), false)
-		waitFor(t, what+": the node to have everything", func() bool {
+		testkit.WaitFor(t, what+": the node to have everything", func() bool {
 			left, right, err := generationsAt(t.Context(), victim)
 			return err == nil && left == a.generation && right == a.generation
 		})
@@ -179,7 +181,7 @@ func TestNodeWithoutItsLogDoesNotVote(t *testing.T) {
 	t.Parallel()
 	f := startClusterOf(t, shortLog.program(t), 3)
 	a := &generations{t: t}
-	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	f.members[0].apply(serviceOnAll("svc", "9100", testkit.Serve(t, echo)))
 	a.apply(f.members[0], true)
 	tr := startTraffic(f, "9100", 100)
 	lead := f.waitLeader()
@@ -196,7 +198,7 @@ func TestNodeWithoutItsLogDoesNotVote(t *testing.T) {
 
 	tr.excuseNode(other)
 	other.kill()
-	waitFor(t, "the last one to be alone", func() bool { return lead.status().Alone != "" })
+	testkit.WaitFor(t, "the last one to be alone", func() bool { return lead.status().Alone != "" })
 	lost.mustNotStart([]string{"the log is gone"})
 	if r := lead.pipe(serviceOnAll("never", "9300", "127.0.0.1:1"), "apply", "-f", "-", "--timeout", "1s"); r.code == 0 {
 		t.Error("a change was taken with one voter of three")
@@ -204,7 +206,7 @@ func TestNodeWithoutItsLogDoesNotVote(t *testing.T) {
 	other.launch()
 	tr.endExcuse(other)
 	f.waitLeader()
-	waitFor(t, "the node to be removed", func() bool { return other.run("remove", lost.name).code == 0 })
+	testkit.WaitFor(t, "the node to be removed", func() bool { return other.run("remove", lost.name).code == 0 })
 	if err := os.RemoveAll(lost.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +217,7 @@ func TestNodeWithoutItsLogDoesNotVote(t *testing.T) {
 	tr.endExcuse(lost)
 	f.waitSettled(3)
 	for _, m := range f.members {
-		waitFor(t, m.name+" to have what was agreed", func() bool {
+		testkit.WaitFor(t, m.name+" to have what was agreed", func() bool {
 			left, right, err := generationsAt(t.Context(), m)
 			return err == nil && left == a.generation && right == a.generation
 		})

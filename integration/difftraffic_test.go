@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 )
 
@@ -18,8 +19,8 @@ import (
 func TestDiffCountsTheWholeCluster(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
-	a, b := serve(t, echo), serve(t, echo)
-	broker := serve(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
+	a, b := testkit.Serve(t, echo), testkit.Serve(t, echo)
+	broker := testkit.Serve(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
 	const physical = "kind: PhysicalCluster\nname: big\nspec: {brokers: [{name: a, address: %q}], connect: {timeout: %s}}\n---\n"
 	const virtual = "kind: VirtualCluster\nname: t1\nspec:\n  physicalClusterRef: big\n  maxInFlight: %d\n" +
 		"  brokers: [{name: a, endpointRef: kafka, physicalBrokerRef: a, advertise: \"virtual:1\"}]\n---\n"
@@ -42,7 +43,7 @@ func TestDiffCountsTheWholeCluster(t *testing.T) {
 	lines := func(n int) []string {
 		return []string{
 			fmt.Sprintf("move: all new connections to apps move from all endpoints of apps to other; %d established connection", n),
-			fmt.Sprintf("Kafka: the physical cluster big of the virtual cluster t1: new connections reach the brokers by the new "+
+			fmt.Sprintf("Kafka: the physical cluster big of the virtual cluster t1: new connections to brokers use the new "+
 				"settings; %d connection", n),
 			fmt.Sprintf("Kafka: t1: %d connection", n),
 		}
@@ -51,14 +52,14 @@ func TestDiffCountsTheWholeCluster(t *testing.T) {
 		out := asked.must("diff", "-f", file)
 		return !slices.ContainsFunc(want, func(line string) bool { return !strings.Contains(out, "\n"+line) })
 	}
-	waitFor(t, "diff to count the connections of all nodes", func() bool { return told(lines(3)...) })
+	testkit.WaitFor(t, "diff to count the connections of all nodes", func() bool { return told(lines(3)...) })
 	if out := asked.must("diff", "-f", file); strings.Contains(out, "no answer from") {
 		t.Errorf("all nodes answer, and diff says\n%s", out)
 	}
 
 	stopped.signal(syscall.SIGSTOP)
 	t.Cleanup(func() { stopped.signal(syscall.SIGCONT) })
-	waitFor(t, "diff to say whose connections it counts", func() bool {
+	testkit.WaitFor(t, "diff to say whose connections it counts", func() bool {
 		return told(append(lines(1), "connections are counted on 2 of 3 nodes; no answer from "+stopped.name)...)
 	})
 	var r api.SimulateResult

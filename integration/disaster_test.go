@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
 // Most voters are lost for good: the test follows the procedure of
@@ -16,7 +18,7 @@ func TestNewClusterAfterMajorityIsLost(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	ca := newAuthority(t, "ca")
-	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
+	f.members[0].apply(serviceOnAll("plain", "9100", testkit.Serve(t, echo)))
 	f.members[0].apply(tlsService(ca.issue("a.example.com"), "a.example.com", "9443", named(t, "b")))
 	tr := startTraffic(f, "9100", 100)
 	left := f.members[1]
@@ -25,7 +27,7 @@ func TestNewClusterAfterMajorityIsLost(t *testing.T) {
 		m.kill()
 	}
 	const alone = "no leader: 1 of 3 voters reachable, 2 needed"
-	waitFor(t, left.name+" to say what is wrong", func() bool { return strings.HasPrefix(left.status().Alone, alone) })
+	testkit.WaitFor(t, left.name+" to say what is wrong", func() bool { return strings.HasPrefix(left.status().Alone, alone) })
 	if code, body := left.fetch("/readyz"); code != 200 || !strings.Contains(body, "leader") {
 		t.Errorf("/readyz: %d %q, want ready with a warning", code, body)
 	}
@@ -58,7 +60,7 @@ func TestNewClusterAfterMajorityIsLost(t *testing.T) {
 	anew.waitSettled(3)
 	after := startTraffic(anew, "9100", 100)
 	for _, m := range anew.members {
-		c := dialTLS(t, m.ip+":9443", ca.client("a.example.com"))
+		c := dialTLS(t, m.ip+":9443", ca.Client("a.example.com"))
 		mustRead(t, c, "b\n")
 		c.Close()
 	}

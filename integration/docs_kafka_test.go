@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 )
 
 // kafkaExample returns the resources of a virtual cluster in front of a fake

@@ -12,12 +12,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"penstock/cmd/cli"
+	"penstock/internal/testkit"
 	penstocknode "penstock/node"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // docs/metrics.md lists the metrics that a node exports after it has carried
@@ -83,21 +84,7 @@ func parseMetrics(text string) (types map[string]string, labels map[string][]str
 // counted shortly after the answer.
 func scrape(t *testing.T, whole func(text string) bool) {
 	t.Helper()
-	echo, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer echo.Close()
-	go func() {
-		for {
-			c, err := echo.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.Copy(c, c)
-			c.Close()
-		}
-	}()
+	to := testkit.Serve(t, echo)
 	front := "unix:" + filepath.Join(t.TempDir(), "front")
 	text := fmt.Sprintf("kind: Listener\n"+
 		"name: front\n"+
@@ -105,7 +92,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 		"---\n"+
 		"kind: Service\n"+
 		"name: echo\n"+
-		"spec: {endpoints: [{address: %q}]}\n", front, echo.Addr())
+		"spec: {endpoints: [{address: %q}]}\n", front, to)
 	text += "---\n" +
 		"kind: MeshTCPRoute\n" +
 		"name: canary\n" +
@@ -116,7 +103,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	kafkaText, bootstrap := kafkaExample(t)
 	httpText, web := httpExample(t)
 	text += kafkaText + httpText
-	objects, faults := resource.Decode("", []byte(text), kinds.All())
+	objects, faults := codec.Decode("", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -132,7 +119,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*testkit.Patience)
 	t.Cleanup(cancel)
 	defer n.Stop(ctx)
 	// This apply counts in metrics of requests.
@@ -146,11 +133,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	exchangeOnce(t, strings.TrimPrefix(front, "unix:"))
 	kafkaOnce(ctx, t, bootstrap)
 	httpOnce(t, web)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !whole(scrapeOnce(t, "http://"+n.HTTPAddr()+"/metrics")) && time.Now().Before(deadline); {
-		<-tick.C
-	}
+	testkit.Poll(testkit.Patience, func() bool { return whole(scrapeOnce(t, "http://"+n.HTTPAddr()+"/metrics")) })
 }
 
 // exchangeOnce sends a byte, reads it back and closes gracefully.

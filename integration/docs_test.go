@@ -14,6 +14,8 @@ import (
 	"penstock/kafka/model"
 	"penstock/routing/formats"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // This file and docs_*_test.go check the documents against the code. Parts
@@ -238,10 +240,10 @@ func TestDocsExamplesAreValid(t *testing.T) {
 
 func checkResources(t *testing.T, where, block string, part bool) {
 	t.Helper()
-	objects, faults := resource.DecodeForeign("", []byte(block), allKinds(), append(formats.All(), model.Foreign()...))
+	objects, faults := codec.DecodeForeign("", []byte(block), allKinds(), append(formats.All(), model.Foreign()...))
 	if len(faults) == 0 && !part {
 		var warnings resource.Warnings
-		faults, warnings = resource.ValidateSet(objects)
+		faults, warnings = validate.Objects(objects)
 		for _, w := range warnings {
 			t.Errorf("%s: warning: %v", where, w)
 		}

@@ -10,13 +10,15 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
 // rule 19: on SIGTERM a node becomes unready, then stops accepting, and then
 // closes connections over a window, most idle first and busy ones last.
 func TestDrainSpreadsCloses(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"),
+	n := startNode(t, service("echo", []string{testkit.Serve(t, echo)})+listener("plain", "service: echo"),
 		"--drain-wait", "3s", "--drain-timeout", "4s", "--loops", "1")
 	addr := n.addr("plain")
 	busy := dial(t, addr)
@@ -47,7 +49,7 @@ func TestDrainSpreadsCloses(t *testing.T) {
 		}
 	})
 	n.signal(syscall.SIGTERM)
-	waitFor(t, "/readyz to say so", func() bool {
+	testkit.WaitFor(t, "/readyz to say so", func() bool {
 		code, why := n.fetch("/readyz")
 		return code == http.StatusServiceUnavailable && strings.Contains(why, "draining")
 	})
@@ -56,7 +58,7 @@ func TestDrainSpreadsCloses(t *testing.T) {
 	if code, _ := n.fetch("/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz is %d", code)
 	}
-	waitFor(t, "nobody to listen", func() bool {
+	testkit.WaitFor(t, "nobody to listen", func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
@@ -89,12 +91,12 @@ func TestDrainSpreadsCloses(t *testing.T) {
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"),
+	n := startNode(t, service("echo", []string{testkit.Serve(t, echo)})+listener("plain", "service: echo"),
 		"--drain-wait", "10m", "--drain-timeout", "10m")
 	c := dial(t, n.addr("plain"))
 	roundTrip(t, c, "x")
 	n.signal(syscall.SIGTERM)
-	waitFor(t, "the drain to begin", func() bool {
+	testkit.WaitFor(t, "the drain to begin", func() bool {
 		code, _ := n.fetch("/readyz")
 		return code == http.StatusServiceUnavailable
 	})
@@ -107,7 +109,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 
 func TestDrainByCommand(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"))
+	n := startNode(t, service("echo", []string{testkit.Serve(t, echo)})+listener("plain", "service: echo"))
 	addr := n.addr("plain")
 	c := dial(t, addr)
 	roundTrip(t, c, "x")
@@ -120,8 +122,8 @@ func TestDrainByCommand(t *testing.T) {
 	}
 	mustEnd(t, c)
 	n.wantEnd(c, "drained")
-	waitFor(t, "the drain to end", func() bool { return n.status().Nodes[0].State == "drained" })
-	waitFor(t, "nobody to listen", func() bool {
+	testkit.WaitFor(t, "the drain to end", func() bool { return n.status().Nodes[0].State == "drained" })
+	testkit.WaitFor(t, "nobody to listen", func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()

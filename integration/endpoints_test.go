@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/internal/testkit"
 )
 
 // closedPort returns an address that refuses connections. It has a dedicated
@@ -25,7 +27,7 @@ func closedPort(t *testing.T) string {
 // freeAddress returns an address of an IP that no socket listens on.
 func freeAddress(t *testing.T, ip string) string {
 	t.Helper()
-	l := listen(t, "tcp", ip+":0")
+	l := testkit.ListenOn(t, "tcp", ip+":0")
 	l.Close()
 	return l.Addr().String()
 }
@@ -56,13 +58,13 @@ func blackHole(t *testing.T) string {
 
 func TestMisbehavingEndpoints(t *testing.T) {
 	t.Parallel()
-	oneByte := serve(t, func(c *net.TCPConn) {
+	oneByte := testkit.Serve(t, func(c *net.TCPConn) {
 		fmt.Fprint(c, "x")
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.SetLinger(0)
 	})
 	heard := make(chan string, 1)
-	halfClosing := serve(t, func(c *net.TCPConn) {
+	halfClosing := testkit.Serve(t, func(c *net.TCPConn) {
 		closeWrite(c)
 		text, _ := io.ReadAll(c)
 		heard <- string(text)
@@ -103,7 +105,7 @@ func TestMisbehavingEndpoints(t *testing.T) {
 func TestOnlyConnectsAreRetried(t *testing.T) {
 	t.Parallel()
 	var cut atomic.Int32
-	cutting := serve(t, func(c *net.TCPConn) {
+	cutting := testkit.Serve(t, func(c *net.TCPConn) {
 		cut.Add(1)
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.SetLinger(0)
@@ -141,7 +143,7 @@ func TestEjectionAndReturn(t *testing.T) {
 	t.Parallel()
 	var sick atomic.Bool
 	sick.Store(true)
-	flaky := serve(t, func(c *net.TCPConn) {
+	flaky := testkit.Serve(t, func(c *net.TCPConn) {
 		if sick.Load() {
 			_ = c.SetLinger(0) // reset before the first byte
 			return
@@ -156,7 +158,7 @@ func TestEjectionAndReturn(t *testing.T) {
 	// A client sees the reset, or is served by another endpoint if the reset came
 	// so early that the connect failed; either counts.
 	resets := 0
-	waitFor(t, "the ejection to be seen in status", func() bool {
+	testkit.WaitFor(t, "the ejection to be seen in status", func() bool {
 		switch line, err := firstLine(addr); {
 		case errors.Is(err, syscall.ECONNRESET):
 			resets++
@@ -172,7 +174,7 @@ func TestEjectionAndReturn(t *testing.T) {
 		t.Errorf("endpoint_ejected is %v", v)
 	}
 	sick.Store(false)
-	waitFor(t, "the endpoint to come back", func() bool { return n.endpoint("s", flaky).Health != "ejected" })
+	testkit.WaitFor(t, "the endpoint to come back", func() bool { return n.endpoint("s", flaky).Health != "ejected" })
 	answers := map[string]int{}
 	for range 8 {
 		line, err := firstLine(addr)
@@ -188,12 +190,12 @@ func TestEjectionAndReturn(t *testing.T) {
 
 // firstLine connects and reads the endpoint's first line.
 func firstLine(address string) (string, error) {
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := net.DialTimeout("tcp", address, testkit.Patience)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	return bufio.NewReader(c).ReadString('\n')
 }
 
@@ -204,7 +206,7 @@ func TestHealthChecks(t *testing.T) {
 	at, good := freeAddress(t, "127.15.0.4"), named(t, "good") // a dedicated IP: the test listens on it later
 	n := startNode(t, service("s", []string{at, good}, check)+listener("edge", "service: s")+
 		service("down", []string{at}, check)+listener("down", "service: down"))
-	waitFor(t, "the dead endpoint to be found", func() bool {
+	testkit.WaitFor(t, "the dead endpoint to be found", func() bool {
 		return n.endpoint("s", at).Health == "unhealthy" &&
 			n.endpoint("down", at).Health == "unhealthy" &&
 			n.endpoint("s", good).Health == "healthy"
@@ -220,9 +222,9 @@ func TestHealthChecks(t *testing.T) {
 	}
 	n.wantRefused("down", "no_healthy_endpoint")
 
-	l := listen(t, "tcp", at)
-	serveOn(t, l, func(c net.Conn) { fmt.Fprint(c, "back\n") })
-	waitFor(t, "the endpoint to be found healthy", func() bool { return n.endpoint("s", at).Health == "healthy" })
+	l := testkit.ListenOn(t, "tcp", at)
+	testkit.ServeOn(t, l, func(c net.Conn) { fmt.Fprint(c, "back\n") })
+	testkit.WaitFor(t, "the endpoint to be found healthy", func() bool { return n.endpoint("s", at).Health == "healthy" })
 	mustRead(t, dial(t, n.addr("down")), "back\n")
 }
 
@@ -242,7 +244,7 @@ func countAnswers(t *testing.T, address string, connections int, from ...string)
 	for range 8 {
 		clients.Go(func() {
 			for range next {
-				d := net.Dialer{Timeout: patience}
+				d := net.Dialer{Timeout: testkit.Patience}
 				if len(from) > 0 {
 					d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from[0])}
 				}

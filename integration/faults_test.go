@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 )
 
@@ -27,7 +28,7 @@ import (
 // all words.
 func (m *member) mustNotStart(words []string, flags ...string) {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.t.Context(), testkit.Patience)
 	defer cancel()
 	argv := m.argv(flags...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -68,7 +69,7 @@ func TestUnauthorizedNodesDoNotJoin(t *testing.T) {
 	expired := token("--name", "expired", "--role", "join", "--ttl", "1s")
 	reader := token("--name", "reader", "--role", "reader")
 	foreign := strings.TrimSpace(other.members[0].must("token", "create", "--name", "x", "--role", "join"))
-	waitFor(t, "the token to expire", func() bool {
+	testkit.WaitFor(t, "the token to expire", func() bool {
 		var list api.Tokens
 		if json.Unmarshal([]byte(m.must("token", "list", "-o", "json")), &list) != nil {
 			return false
@@ -120,7 +121,7 @@ func TestWipedAndCopiedFolders(t *testing.T) {
 	same.down = true
 
 	var old api.Members
-	waitFor(t, "the members", func() bool { old, _ = f.members[0].membersSeen(); return len(old) == 3 })
+	testkit.WaitFor(t, "the members", func() bool { old, _ = f.members[0].membersSeen(); return len(old) == 3 })
 	victim.kill()
 	if err := os.RemoveAll(victim.dir); err != nil {
 		t.Fatal(err)
@@ -128,13 +129,13 @@ func TestWipedAndCopiedFolders(t *testing.T) {
 	if err := os.Mkdir(victim.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the others to miss it", func() bool {
+	testkit.WaitFor(t, "the others to miss it", func() bool {
 		list, _ := f.members[0].membersSeen()
 		return slices.ContainsFunc(list, func(x api.Member) bool { return x.Name == "n3" && x.State == "unreachable" })
 	})
 	victim.launch(f.join...)
 	f.waitSettled(3)
-	waitFor(t, "the wiped node to have a new ID, and the old one to be gone", func() bool {
+	testkit.WaitFor(t, "the wiped node to have a new ID, and the old one to be gone", func() bool {
 		now, _ := f.members[0].membersSeen()
 		return len(now) == 3 && now[2].ID != old[2].ID
 	})
@@ -160,7 +161,7 @@ func TestUnequalExpectIsAnError(t *testing.T) {
 func TestGarbageOnEveryPort(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
-	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	f.members[0].apply(serviceOnAll("svc", "9100", testkit.Serve(t, echo)))
 	tr := startTraffic(f, "9100", 20)
 	m := f.members[0]
 	before := m.settledMemory()
@@ -172,12 +173,12 @@ func TestGarbageOnEveryPort(t *testing.T) {
 	for _, port := range []string{clusterPort, httpPort, "7946"} {
 		for _, first := range []string{"", "A", "R", "APSK\xff\xff\x00\x00", "\x16\x03\x01\xff\xff", "GET / HTTP/1.1\r\n"} {
 			sending.Go(func() {
-				c, err := net.DialTimeout("tcp", m.ip+":"+port, patience)
+				c, err := net.DialTimeout("tcp", m.ip+":"+port, testkit.Patience)
 				if err != nil {
 					return // refused
 				}
 				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 				_, _ = c.Write(append([]byte(first), garbage...)) // most are closed before all of it is written
 				_, _ = io.Copy(io.Discard, c)
 			})
@@ -192,7 +193,7 @@ func TestGarbageOnEveryPort(t *testing.T) {
 		_, _ = udp.Write(garbage[i*1000 : i*1000+1+i%1400])
 	}
 	sending.Wait()
-	m.apply(serviceOnAll("after", "9101", serve(t, echo)))
+	m.apply(serviceOnAll("after", "9101", testkit.Serve(t, echo)))
 	f.waitSettled(3)
 	if grown := m.settledMemory() - before; grown > 150<<20 {
 		t.Errorf("its memory grew by %d MiB", grown>>20)
@@ -272,7 +273,7 @@ func TestFullDiskStopsOnlyChanges(t *testing.T) {
 	}
 	f.waitSettled(3)
 	one := f.members[0]
-	one.apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	one.apply(serviceOnAll("svc", "9100", testkit.Serve(t, echo)))
 	tr := startTraffic(f, "9100", 30)
 	ballast := filepath.Join(one.dir, "ballast")
 	fill, err := os.Create(ballast)
@@ -287,7 +288,7 @@ func TestFullDiskStopsOnlyChanges(t *testing.T) {
 	// The other nodes decide, whichever led before.
 
 	for i := range 20 {
-		waitFor(t, "a change that the other two decide", func() bool {
+		testkit.WaitFor(t, "a change that the other two decide", func() bool {
 			r := f.members[1].pipe(serviceOnAll(fmt.Sprint("more", i), fmt.Sprint(9200+i), "127.0.0.1:1"),
 				"apply", "-f", "-", "--wait", "none", "--timeout", "10s")
 			return r.code == 0
@@ -317,7 +318,7 @@ func TestReadOnlyFolderIsAnError(t *testing.T) {
 func TestFlappingNodeIsHarmless(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
-	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	f.members[0].apply(serviceOnAll("svc", "9100", testkit.Serve(t, echo)))
 	tr := startTraffic(f, "9100", 50)
 	flapping := f.members[2]
 	tr.excuseNode(flapping)
@@ -337,7 +338,7 @@ func TestRollingRestartBehindABalancer(t *testing.T) {
 	f := startCluster(t, 3, "--drain-wait", "2s", "--drain-timeout", "2s")
 	f.members[0].apply(`kind: Service
 name: svc
-spec: {endpoints: [{address: "` + serve(t, echo) + `"}]}
+spec: {endpoints: [{address: "` + testkit.Serve(t, echo) + `"}]}
 ---
 kind: Listener
 name: svc
@@ -375,7 +376,7 @@ spec: {address: ":9100", service: svc, proxyProtocol: {accept: [127.0.0.0/8]}}
 					return
 				default:
 				}
-				c, err := net.DialTimeout("tcp", front, patience)
+				c, err := net.DialTimeout("tcp", front, testkit.Patience)
 				if err == nil {
 					for i := 0; i < 5 && err == nil; i++ {
 						err = exchange(c, buf)

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 )
 
 // Faults in a file are reported with line, path and value, by check and by
@@ -113,7 +116,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	first, second := ca.issue("a.example.com"), ca.issue("a.example.com")
-	n := startNode(t, certificate("a", first)+service("echo", []string{serve(t, echo)})+
+	n := startNode(t, certificate("a", first)+service("echo", []string{testkit.Serve(t, echo)})+
 		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "service: echo"), "--log-level", "debug")
 	said := map[string]string{}
 	run := func(in string, args ...string) {
@@ -131,10 +134,10 @@ func TestSecretsStaySecret(t *testing.T) {
 		indented := func(text string) string {
 			return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ") + "\n"
 		}
-		return "kind: Certificate\nname: b\nspec:\n  cert: |\n" + indented(p.cert) + "  key: |\n" + indented(p.key) + more
+		return "kind: Certificate\nname: b\nspec:\n  cert: |\n" + indented(p.Cert) + "  key: |\n" + indented(p.Key) + more
 	}
-	run(inline(pair{cert: first.cert, key: second.key}, ""), "apply", "-f", "-")                               // mismatched
-	run(inline(pair{cert: first.key, key: first.cert}, ""), "check", "-f", "-")                                // swapped
+	run(inline(pair{Pair: certs.Pair{Cert: first.Cert, Key: second.Key}}, ""), "apply", "-f", "-")             // mismatched
+	run(inline(pair{Pair: certs.Pair{Cert: first.Key, Key: first.Cert}}, ""), "check", "-f", "-")              // swapped
 	run(inline(first, "  nonsense: true\n"), "apply", "-f", "-")                                               // unknown field
 	run(strings.Replace(inline(first, ""), "  key: |", "  keyy: |", 1), "apply", "-f", "-", "-o", "json")      // misspelt field
 	run(strings.Replace(inline(first, ""), "  key: |\n", "  key:\n  - |\n", 1), "diff", "-f", "-")             // wrong type
@@ -145,14 +148,14 @@ func TestSecretsStaySecret(t *testing.T) {
 	for _, path := range []string{"/v1/certificates", "/v1/certificate/a", "/v1/status", "/metrics"} {
 		_, said[path] = n.fetch(path)
 	}
-	c := dialTLS(t, n.addr("end"), ca.client("a.example.com"))
+	c := dialTLS(t, n.addr("end"), ca.Client("a.example.com"))
 	roundTrip(t, c, "hello")
 	said["the log"] = n.log()
 	if len(said) < 15 || !strings.Contains(said["get certificate a -o yaml"], "(hidden)") {
 		t.Errorf("get:\n%s", said["get certificate a -o yaml"])
 	}
 	for _, p := range []pair{first, second} {
-		lines := strings.Split(strings.TrimSpace(p.key), "\n")
+		lines := strings.Split(strings.TrimSpace(p.Key), "\n")
 		for _, secret := range lines[1 : len(lines)-1] {
 			for where, text := range said {
 				if strings.Contains(text, secret) {

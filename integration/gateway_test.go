@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/routing/gateway"
 )
 
@@ -76,8 +77,8 @@ func TestGatewayAPIFilesServeClientsAndRoundTrip(t *testing.T) {
 	apps := ca.issue("apps.example.com")
 	ip := newNetwork() + "1"
 	n := startNode(t, certificate("ended", ca.issue("*.ended.example.com"))+
-		service("v1", []string{tlsNamed(t, "one", apps.server(t))})+
-		service("v2", []string{tlsNamed(t, "two", apps.server(t))})+
+		service("v1", []string{tlsNamed(t, "one", apps.server())})+
+		service("v2", []string{tlsNamed(t, "two", apps.server())})+
 		service("plain", []string{named(t, "plain")}), "--bind", ip)
 	n.apply(edgeGateway + appsRoute("v1", "v2", 1, 0))
 
@@ -93,18 +94,18 @@ func TestGatewayAPIFilesServeClientsAndRoundTrip(t *testing.T) {
 		t.Errorf("nc got %q: %s", r.out, r.err)
 	}
 	stranger := dial(t, ip+":9443")
-	if err := tls.Client(stranger, ca.client("other.example.com")).Handshake(); err == nil {
+	if err := tls.Client(stranger, ca.Client("other.example.com")).Handshake(); err == nil {
 		t.Error("other.example.com: somebody answered")
 	}
 	n.wantEnd(stranger, "no_route")
 
 	// Weights affect new connections; established ones stay, and so does the
 	// listening socket.
-	held := dialTLS(t, ip+":9443", ca.client("apps.example.com"))
+	held := dialTLS(t, ip+":9443", ca.Client("apps.example.com"))
 	mustRead(t, held, "one\n")
 	socket := listenerInode(t, ip, 9443)
 	n.apply(appsRoute("v1", "v2", 0, 1))
-	mustRead(t, dialTLS(t, ip+":9443", ca.client("apps.example.com")), "two\n")
+	mustRead(t, dialTLS(t, ip+":9443", ca.Client("apps.example.com")), "two\n")
 	roundTrip(t, held, "still there")
 	if now := listenerInode(t, ip, 9443); now != socket {
 		t.Errorf("the socket was %s and is %s", socket, now)
@@ -136,8 +137,8 @@ func TestGatewayAPIFilesServeClientsAndRoundTrip(t *testing.T) {
 
 	// Without its Gateway a route has no effect, and the port is closed.
 	n.must("delete", "gateway", "edge")
-	waitFor(t, "the port of the Gateway that is gone to be closed", func() bool {
-		c, err := net.DialTimeout("tcp", ip+":9443", patience)
+	testkit.WaitFor(t, "the port of the Gateway that is gone to be closed", func() bool {
+		c, err := net.DialTimeout("tcp", ip+":9443", testkit.Patience)
 		if err == nil {
 			c.Close()
 		}
@@ -214,7 +215,7 @@ spec:
 // readGreeting returns the endpoint's first line; "" if the connection is closed.
 func readGreeting(t *testing.T, address string) string {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := net.DialTimeout("tcp", address, testkit.Patience)
 	if errors.Is(err, syscall.ECONNRESET) {
 		return "" // before connect returned
 	}
@@ -222,7 +223,7 @@ func readGreeting(t *testing.T, address string) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	line := make([]byte, 16)
 	k, _ := c.Read(line)
 	return strings.TrimSpace(string(line[:k]))
@@ -232,7 +233,7 @@ func readGreeting(t *testing.T, address string) string {
 // reason.
 func (n *node) wantRefusedCount(listener, reason string, count float64) {
 	n.t.Helper()
-	waitFor(n.t, "the connections to be counted", func() bool {
+	testkit.WaitFor(n.t, "the connections to be counted", func() bool {
 		return n.metric("connections_total", fmt.Sprintf("listener=%q", listener), fmt.Sprintf("result=%q", reason)) == count
 	})
 }
@@ -242,7 +243,7 @@ func (n *node) wantRefusedCount(listener, reason string, count float64) {
 func TestGatewayReportsTakenPort(t *testing.T) {
 	t.Parallel()
 	ip := newNetwork() + "1"
-	taken := listen(t, "tcp", ip+":0")
+	taken := testkit.ListenOn(t, "tcp", ip+":0")
 	port := taken.Addr().(*net.TCPAddr).Port
 	n := startNode(t, service("one", []string{named(t, "one")}), "--bind", ip)
 	text := fmt.Sprintf(`
@@ -272,7 +273,7 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 		t.Errorf("a Listener at the same address: %d %s%s", r.code, r.out, r.err)
 	}
 	taken.Close()
-	waitFor(t, "the Gateway to listen", func() bool { return strings.Count(n.must("get", "gateways"), "True") == 3 })
+	testkit.WaitFor(t, "the Gateway to listen", func() bool { return strings.Count(n.must("get", "gateways"), "True") == 3 })
 }
 
 // Three nodes serve a Gateway; a change at one node is active on all, and no
@@ -280,7 +281,7 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 func TestGatewayOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
-	echoing := serve(t, echo)
+	echoing := testkit.Serve(t, echo)
 	f.members[0].apply(service("one", []string{echoing}) + service("two", []string{echoing}) + `---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // hello builds a ClientHello with these extensions, in one record. It suffices
@@ -75,7 +77,7 @@ func mustRefuse(t *testing.T, c net.Conn) {
 // keepBusy exchanges data with an echoing endpoint, hundreds of times per
 // second, until stop is called, which fails the test if an exchange failed.
 func keepBusy(t *testing.T, c net.Conn) (stop func()) {
-	_ = c.SetDeadline(time.Now().Add(10 * patience))
+	_ = c.SetDeadline(time.Now().Add(10 * testkit.Patience))
 	quit, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		p := []byte("are you still there?")
@@ -114,7 +116,7 @@ func TestBadHellos(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	upstream := newManualServer(t)
 	n := startNode(t, certificate("a", ca.issue("a.example.com"))+
-		service("upstream", []string{upstream.addr()})+service("echo", []string{serve(t, echo)})+
+		service("upstream", []string{upstream.addr()})+service("echo", []string{testkit.Serve(t, echo)})+
 		listener("echo", "service: echo")+
 		// Both have a destination for every decidable name.
 		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: upstream}]", "service: upstream")+
@@ -187,7 +189,7 @@ func TestBadHellos(t *testing.T) {
 func TestHellosInPieces(t *testing.T) {
 	t.Parallel()
 	upstream := newManualServer(t)
-	n := startNode(t, service("upstream", []string{upstream.addr()})+service("echo", []string{serve(t, echo)})+
+	n := startNode(t, service("upstream", []string{upstream.addr()})+service("echo", []string{testkit.Serve(t, echo)})+
 		listener("echo", "service: echo")+
 		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: upstream}]")+
 		listener("hasty", "protocol: tls", "hosts: [{names: [a.example.com], service: upstream}]", "timeouts: {hello: 300ms}"))
@@ -254,11 +256,11 @@ func TestHellosInPieces(t *testing.T) {
 func TestBadHandshakes(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
-	n := startNode(t, certificate("a", ca.issue("a.example.com"))+service("echo", []string{serve(t, echo)})+
+	n := startNode(t, certificate("a", ca.issue("a.example.com"))+service("echo", []string{testkit.Serve(t, echo)})+
 		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "service: echo")+
 		listener("hasty", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "service: echo", "timeouts: {handshake: 300ms}"))
 	addr := n.addr("end")
-	busy := keepBusy(t, dialTLS(t, addr, ca.client("a.example.com")))
+	busy := keepBusy(t, dialTLS(t, addr, ca.Client("a.example.com")))
 	whole := goHello(t, "a.example.com")
 
 	silent := dial(t, n.addr("hasty"))

@@ -18,7 +18,7 @@ import (
 const module = "penstock"
 
 // mayImport lists, for each top-level folder, the other ones that its packages
-// may import (drawn in docs/architecture.md).
+// may import (drawn in docs/architecture.md). Tests may also import internal.
 var mayImport = map[string][]string{
 	"cmd":       {"node", "consensus", "gossip", "kafka", "netio", "routing"},
 	"node":      {"consensus", "gossip", "kafka", "netio", "routing"},
@@ -27,18 +27,38 @@ var mayImport = map[string][]string{
 	"routing":   {},
 	"consensus": {},
 	"gossip":    {},
+	"internal":  {},
 	// Tests and measurements use everything.
 	"integration": {"cmd", "node", "consensus", "gossip", "kafka", "netio", "routing"},
 }
 
-// mayImportOfNode lists what packages of node may import from the module: whole
-// top-level folders, and packages of node by name. Tests may also import
-// forTests.
-var mayImportOfNode = map[string][]string{
-	"node/api":       {"routing"},
-	"node/dataplane": {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
-	"node/kinds":     {"kafka", "routing", "node/api", "node/cluster"},
-	"node/lifecycle": {},
+// mayImportInside lists what packages inside a top-level folder may import from
+// the module: whole top-level folders, and packages by name. Tests may also
+// import forTests.
+var mayImportInside = map[string][]string{
+	"consensus/membership": {},
+	"consensus/replica":    {"consensus/snapshot", "consensus/store"},
+	"consensus/snapshot":   {"consensus/store"},
+	"consensus/store":      {},
+
+	"node/api": {"routing"},
+	"node/cluster/bootstrap": {
+		"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/datadir", "node/cluster/directory", "node/cluster/record",
+		"node/cluster/rotation",
+	},
+	"node/cluster/datadir": {"node/trust"},
+	"node/cluster/directory": {
+		"consensus", "gossip", "node/api", "node/mux", "node/rpc", "node/trust", "node/cluster/datadir", "node/cluster/record",
+	},
+	"node/cluster/leader": {
+		"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/directory", "node/cluster/record", "node/cluster/rotation",
+	},
+	"node/cluster/record":   {"consensus", "node/trust"},
+	"node/cluster/rotation": {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record"},
+	"node/cluster/token":    {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record"},
+	"node/dataplane":        {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
+	"node/kinds":            {"kafka", "routing", "node/api", "node/cluster/record"},
+	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
 		"node/kinds", "node/lifecycle", "node/rollout",
@@ -48,13 +68,13 @@ var mayImportOfNode = map[string][]string{
 
 var forTests = []string{"node/kinds", "node/nodetest"}
 
-// Packages of node with a list import only what it allows, and only tests
-// import packages for tests.
-func TestPackagesOfNodeKeepToTheirImports(t *testing.T) {
+// Packages with a list import only what it allows, and only tests import
+// packages for tests.
+func TestPackagesKeepToTheirImports(t *testing.T) {
 	seen := map[string]bool{}
 	forEachGoFile(t, func(path string, file *ast.File, _ *token.FileSet) {
 		from, test := filepath.ToSlash(filepath.Dir(path)), strings.HasSuffix(path, "_test.go")
-		allowed, listed := mayImportOfNode[from]
+		allowed, listed := mayImportInside[from]
 		seen[from] = true
 		for _, imp := range file.Imports {
 			target, inside := strings.CutPrefix(strings.Trim(imp.Path.Value, `"`), module+"/")
@@ -62,17 +82,24 @@ func TestPackagesOfNodeKeepToTheirImports(t *testing.T) {
 			case !inside:
 			case target == "node/nodetest" && !test:
 				t.Errorf("%s imports %s, which is for tests", path, target)
+			case strings.HasPrefix(target, "internal/"): // TestImportsPointOneWay checks it
 			case !listed || target == from || test && slices.Contains(forTests, target):
 			case !slices.ContainsFunc(allowed, func(one string) bool { return target == one || strings.HasPrefix(target, one+"/") }):
 				t.Errorf("%s imports %s: %s may import only %v", path, target, from, allowed)
 			}
 		}
 	})
-	for from := range mayImportOfNode {
+	for from := range mayImportInside {
 		if !seen[from] {
 			t.Errorf("there is no package %s", from)
 		}
 	}
+}
+
+// mayUseTestkit reports whether a file may import internal: tests, measurements
+// and what tests of node share.
+func mayUseTestkit(path string) bool {
+	return strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "integration/") || strings.HasPrefix(path, "node/nodetest/")
 }
 
 func TestImportsPointOneWay(t *testing.T) {
@@ -91,7 +118,13 @@ func TestImportsPointOneWay(t *testing.T) {
 			}
 			checked++
 			other := strings.SplitN(target, "/", 2)[0]
-			if other != room && !slices.Contains(allowed, other) {
+			switch {
+			case other == room:
+			case other == "internal":
+				if !mayUseTestkit(path) {
+					t.Errorf("%s imports %s, which is for tests", path, target)
+				}
+			case !slices.Contains(allowed, other):
 				t.Errorf("%s imports %s: %s may import only %v", path, target, room, allowed)
 			}
 		}
@@ -125,7 +158,7 @@ func TestFilesAndFunctionsStayShort(t *testing.T) {
 
 func TestNoTestSleeps(t *testing.T) {
 	forEachGoFile(t, func(path string, file *ast.File, fset *token.FileSet) {
-		if !strings.HasSuffix(path, "_test.go") {
+		if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "internal/") && !strings.HasPrefix(path, "node/nodetest/") {
 			return
 		}
 		ast.Inspect(file, func(n ast.Node) bool {

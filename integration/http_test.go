@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"penstock/internal/testkit"
 )
 
 // httpCluster is a cluster whose nodes route HTTP requests, in plain text on
@@ -147,7 +149,7 @@ var echoService = grpc.ServiceDesc{
 
 func grpcEcho(t *testing.T) string {
 	t.Helper()
-	l := listen(t, "tcp", "127.0.0.1:0")
+	l := testkit.Listen(t)
 	s := grpc.NewServer()
 	s.RegisterService(&echoService, nil)
 	go func() { _ = s.Serve(l) }()
@@ -223,7 +225,7 @@ func (w *httpCluster) runConcurrentCurls() {
 	}
 	all.Wait()
 	ended := 0
-	waitFor(w.t, "the connections' lines", func() bool {
+	testkit.WaitFor(w.t, "the connections' lines", func() bool {
 		ended = 0
 		for _, m := range w.members[:2] {
 			ended += len(m.accesses())
@@ -277,7 +279,7 @@ func TestChangesBreakNoHTTPRequest(t *testing.T) {
 	progress := func(what string) {
 		t.Helper()
 		at := p.done.Load()
-		waitFor(t, what, func() bool { return p.done.Load() > at+500 })
+		testkit.WaitFor(t, what, func() bool { return p.done.Load() > at+500 })
 	}
 	progress("traffic")
 	for i := range 6 {
@@ -290,7 +292,7 @@ func TestChangesBreakNoHTTPRequest(t *testing.T) {
 		}
 	}
 	w.members[0].must("drain", "n3")
-	waitFor(t, "n3 to be drained", func() bool {
+	testkit.WaitFor(t, "n3 to be drained", func() bool {
 		for _, n := range w.members[0].status().Nodes {
 			if n.Name == "n3" {
 				return n.State == "drained"
@@ -347,7 +349,7 @@ func (p *httpClients) sendRequests(w *httpCluster, http2 bool) {
 		Protocols:   protocols,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 	}
-	client := &http.Client{Transport: transport, Timeout: patience}
+	client := &http.Client{Transport: transport, Timeout: testkit.Patience}
 	p.repeat(fmt.Sprint("requests, http2 ", http2), func() error {
 		resp, err := client.Post("http://web.example.com/x", "text/plain", strings.NewReader("body"))
 		if err != nil {
@@ -382,7 +384,7 @@ func (p *httpClients) dialGRPC(w *httpCluster, order ...int) *grpc.ClientConn {
 func (p *httpClients) sendCalls(w *httpCluster) {
 	conn := p.dialGRPC(w, 2, 0, 1)
 	p.repeat("calls", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		out := new(wrapperspb.StringValue)
 		if err := conn.Invoke(ctx, "/test.Talker/Say", wrapperspb.String("hello"), out); err != nil || out.Value != "hello" {

@@ -17,6 +17,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 // tenants are virtual clusters of a Penstock cluster behind one TLS port, all
@@ -42,7 +44,7 @@ func newTenants(t *testing.T, f *cluster) *tenants {
 	}
 	t.Cleanup(fake.Close)
 	ca := newAuthority(t, "ca")
-	w := &tenants{t: t, cluster: f, ca: ca, roots: ca.pool, fake: fake, lost: map[string]int{}}
+	w := &tenants{t: t, cluster: f, ca: ca, roots: ca.Pool, fake: fake, lost: map[string]int{}}
 	f.members[0].apply(fmt.Sprintf("kind: Listener\nname: kafka\nspec: {address: \":%s\", protocol: kafka, tls: {}}\n---\n"+
 		"kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q]}\n", kafkaPort, fake.ListenAddrs()[0]))
 	return w
@@ -173,7 +175,7 @@ func (w *tenants) startStream(ctx context.Context, wg *sync.WaitGroup, tenant st
 func (w *tenants) createTopic(tenant string, partitions int) {
 	w.t.Helper()
 	adm := kadm.NewClient(w.client(tenant))
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), testkit.Patience)
 	defer cancel()
 	r, err := adm.CreateTopic(ctx, int32(partitions), 1, nil, "orders")
 	if err = errors.Join(err, r.Err); err != nil {
@@ -215,7 +217,7 @@ func TestTenantChangesBreakNoClient(t *testing.T) {
 		for i, s := range all {
 			before[i] = s.consumed.Load()
 		}
-		waitFor(t, "every stream to go on after "+what, func() bool {
+		testkit.WaitFor(t, "every stream to go on after "+what, func() bool {
 			for i, s := range all {
 				if s.consumed.Load() < before[i]+3 {
 					return false
@@ -273,8 +275,8 @@ func TestRemovedTenantDisconnectsItsClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.members[0].must("delete", "VirtualCluster", "red")
-	waitFor(t, "the clients of red to be sent away", func() bool { return w.lostConnections("red") > 0 })
-	waitFor(t, "no connection of red to be left", func() bool {
+	testkit.WaitFor(t, "the clients of red to be sent away", func() bool { return w.lostConnections("red") > 0 })
+	testkit.WaitFor(t, "no connection of red to be left", func() bool {
 		s := f.members[0].status()
 		for _, c := range s.VirtualClusters {
 			if c.Name == "red" {
@@ -284,7 +286,7 @@ func TestRemovedTenantDisconnectsItsClients(t *testing.T) {
 		return red.Ping(ctx) != nil
 	})
 	at := green.consumed.Load()
-	waitFor(t, "green to go on", func() bool { return green.consumed.Load() > at+5 })
+	testkit.WaitFor(t, "green to go on", func() bool { return green.consumed.Load() > at+5 })
 	if n := w.lostConnections("green"); n > 0 {
 		t.Errorf("%d connections of green were lost", n)
 	}
@@ -312,7 +314,7 @@ func TestNewBrokerIsReachedThroughEveryNode(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 			return err
 		}
 		req := kmsg.NewPtrApiVersionsRequest()

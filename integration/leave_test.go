@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
 // A node that the majority depends on does not leave, and the attempt costs
@@ -23,7 +25,7 @@ func TestNodeThatCannotLeaveStaysInService(t *testing.T) {
 	}
 	m := rest[1]
 	m.leaveBeforeDetection(f, rest[0], "--wait-timeout", "2s")
-	waitFor(t, m.name+" to be in service", func() bool {
+	testkit.WaitFor(t, m.name+" to be in service", func() bool {
 		m.mustBeRunning()
 		code, _ := m.fetch("/readyz")
 		list, ok := m.membersSeen()
@@ -92,12 +94,12 @@ func TestJoiningNodeIsReadyWithItsListeners(t *testing.T) {
 	for i := range 3 {
 		m := f.add(fmt.Sprint("j", i), fmt.Sprint(prefix, i+1))
 		m.startProcess(f.join...)
-		waitFor(t, m.name+" to be ready", func() bool {
+		testkit.WaitFor(t, m.name+" to be ready", func() bool {
 			m.mustBeRunning()
 			code, _ := m.fetch("/readyz")
 			return code == http.StatusOK
 		})
-		c, err := net.DialTimeout("tcp", m.ip+":9102", patience)
+		c, err := net.DialTimeout("tcp", m.ip+":9102", testkit.Patience)
 		if err != nil {
 			t.Errorf("%s is ready: %v", m.name, err)
 			continue

@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/internal/testkit"
 )
 
 // rule 10: listener limits refuse connections with a reason; established
 // connections are not affected.
 func TestListenerLimits(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+
+	n := startNode(t, service("echo", []string{testkit.Serve(t, echo)})+
 		listener("few", "service: echo", "limits: {connections: 3}")+
 		listener("source", "service: echo", "limits: {perSource: 2}")+
 		listener("rate", "service: echo", "limits: {connectionsPerSecond: 5}"))
@@ -53,18 +55,18 @@ func TestListenerLimits(t *testing.T) {
 
 	rate := n.addr("rate")
 	isServed := func() bool {
-		c, err := net.DialTimeout("tcp", rate, patience)
+		c, err := net.DialTimeout("tcp", rate, testkit.Patience)
 		if err != nil {
 			return false
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 		_, _ = io.WriteString(c, "x")
 		_, err = io.ReadFull(c, make([]byte, 1))
 		return err == nil
 	}
 	served, asked := 0, 0
-	waitFor(t, "more in a second than are taken", func() bool { // a busy machine may need several attempts
+	testkit.WaitFor(t, "more in a second than are taken", func() bool { // a busy machine may need several attempts
 		for range 30 { // the burst is one second's worth
 			if asked++; isServed() {
 				served++
@@ -73,14 +75,14 @@ func TestListenerLimits(t *testing.T) {
 		return served < asked
 	})
 	limited := 0.0
-	waitFor(t, "all that were not served to be counted", func() bool {
+	testkit.WaitFor(t, "all that were not served to be counted", func() bool {
 		limited = n.metric("connections_total", `listener="rate"`, `result="limit_rate"`)
 		return int(limited) >= asked-served
 	})
 	if served < 5 || int(limited) != asked-served {
 		t.Errorf("of %d connections at once %d were served and %v refused, with 5 per second", asked, served, limited)
 	}
-	waitFor(t, "the next second, in which somebody is served again", isServed)
+	testkit.WaitFor(t, "the next second, in which somebody is served again", isServed)
 }
 
 // startLimited starts the node with a limit of open files.
@@ -97,11 +99,11 @@ func TestUnfinishedHellosReleaseDescriptors(t *testing.T) {
 	t.Parallel()
 	const limit = 96
 	n := newNode(t)
-	n.startLimited(limit, n.file("resources.yaml", service("echo", []string{serve(t, echo)})+listener("plain", "service: echo")+
+	n.startLimited(limit, n.file("resources.yaml", service("echo", []string{testkit.Serve(t, echo)})+listener("plain", "service: echo")+
 		listener("tls", "protocol: tls", "timeouts: {hello: 1s}", "hosts: [{names: [a.example.com], service: echo}]")))
 	addr, plain := n.addr("tls"), n.addr("plain")
 	var all []net.Conn
-	waitFor(t, "accepting to rest", func() bool {
+	testkit.WaitFor(t, "accepting to rest", func() bool {
 		for range limit {
 			c := dial(t, addr)
 			mustWrite(t, c, string(hello(sni("a.example.com"))[:20]))
@@ -114,7 +116,7 @@ func TestUnfinishedHellosReleaseDescriptors(t *testing.T) {
 			t.Fatalf("hello %d does not end: %v", i, err)
 		}
 	}
-	waitFor(t, "the node to be ready again", func() bool { code, _ := n.fetch("/readyz"); return code == 200 })
+	testkit.WaitFor(t, "the node to be ready again", func() bool { code, _ := n.fetch("/readyz"); return code == 200 })
 	roundTrip(t, dial(t, plain), "hello")
 }
 
@@ -124,7 +126,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	t.Parallel()
 	const limit, clients = 96, 100
 	n := newNode(t)
-	file := n.file("resources.yaml", service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"))
+	file := n.file("resources.yaml", service("echo", []string{testkit.Serve(t, echo)})+listener("plain", "service: echo"))
 	n.startLimited(limit, file)
 	addr := n.addr("plain")
 	first := dial(t, addr)
@@ -133,10 +135,10 @@ func TestOutOfDescriptors(t *testing.T) {
 	var waiting []net.Conn
 	served, turnedAway := 0, 0
 	for range clients {
-		c, err := net.DialTimeout("tcp", addr, patience) // accepted by the kernel, perhaps not by the node
+		c, err := net.DialTimeout("tcp", addr, testkit.Patience) // accepted by the kernel, perhaps not by the node
 		if err == nil {
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 			_, err = io.WriteString(c, "x")
 		}
 		switch {
@@ -148,7 +150,7 @@ func TestOutOfDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, "/readyz to say so", func() bool {
+	testkit.WaitFor(t, "/readyz to say so", func() bool {
 		code, why := n.fetch("/readyz")
 		return code == 503 && strings.Contains(why, "out of file descriptors")
 	})
@@ -169,7 +171,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Errorf("%d of %d were turned away: they should have waited", turnedAway, clients)
 	}
 	busy()
-	waitFor(t, "the node to answer again", func() bool { return n.run("status").code == 0 })
+	testkit.WaitFor(t, "the node to answer again", func() bool { return n.run("status").code == 0 })
 	if v := n.metric("accept_rests_total"); v == 0 {
 		t.Error("accepting never rested: the limit was not reached")
 	}
@@ -177,13 +179,13 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Errorf("%v were turned away for want of descriptors", v)
 	}
 	roundTrip(t, dial(t, addr), "as before")
-	waitFor(t, "the node to be ready again", func() bool { code, _ := n.fetch("/readyz"); return code == 200 })
+	testkit.WaitFor(t, "the node to be ready again", func() bool { code, _ := n.fetch("/readyz"); return code == 200 })
 	n.wantFewDescriptors(limit)
 }
 
 func (n *node) wantFewDescriptors(limit int) {
 	n.t.Helper()
-	waitFor(n.t, "descriptors to be given back", func() bool { return n.proc.Descriptors() < limit/2 })
+	testkit.WaitFor(n.t, "descriptors to be given back", func() bool { return n.proc.Descriptors() < limit/2 })
 }
 
 // A node raises its limit of open files as far as it may.
@@ -210,7 +212,7 @@ func TestFileLimitIsRaised(t *testing.T) {
 func TestMemoryBudget(t *testing.T) {
 	t.Parallel()
 	upstream := newManualServer(t)
-	n := startNode(t, service("upstream", []string{upstream.addr()})+service("echo", []string{serve(t, echo)})+
+	n := startNode(t, service("upstream", []string{upstream.addr()})+service("echo", []string{testkit.Serve(t, echo)})+
 		listener("plain", "service: echo")+
 		listener("tls", "protocol: tls", "service: upstream", "timeouts: {hello: 10m}"), "--memory-budget", "1")
 	busy := keepBusy(t, dial(t, n.addr("plain")))
@@ -223,7 +225,7 @@ func TestMemoryBudget(t *testing.T) {
 		mustWrite(t, c, whole[:len(whole)-1])
 		hoarders = append(hoarders, c)
 	}
-	waitFor(t, "the budget to be used", func() bool { return n.metric("memory_budget_used_bytes") > 800<<10 })
+	testkit.WaitFor(t, "the budget to be used", func() bool { return n.metric("memory_budget_used_bytes") > 800<<10 })
 	if v := n.metric("memory_budget_used_bytes"); v > 1<<20+2*64<<10 {
 		t.Errorf("%v bytes of 1 MiB are in use", v)
 	}
@@ -241,7 +243,7 @@ func TestMemoryBudget(t *testing.T) {
 		}
 		return list
 	}
-	waitFor(t, "everybody to be served, or to have been too slow", func() bool {
+	testkit.WaitFor(t, "everybody to be served, or to have been too slow", func() bool {
 		return len(upstream.accepted)+len(refused()) == len(hoarders)+1
 	})
 	for range len(upstream.accepted) {
@@ -252,5 +254,5 @@ func TestMemoryBudget(t *testing.T) {
 			t.Errorf("refused for want of memory: %+v", a)
 		}
 	}
-	waitFor(t, "all bytes to be given back", func() bool { return n.metric("memory_budget_used_bytes") == 0 })
+	testkit.WaitFor(t, "all bytes to be given back", func() bool { return n.metric("memory_budget_used_bytes") == 0 })
 }

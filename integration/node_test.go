@@ -20,12 +20,10 @@ import (
 	"time"
 
 	"penstock/cmd/cli"
-	"penstock/integration/process"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 	"penstock/node/api"
 )
-
-// patience bounds each wait of a test; it allows for a busy machine.
-const patience = 5 * time.Minute
 
 // build builds the binary, once for all tests.
 var build = sync.OnceValues(func() (string, error) {
@@ -49,9 +47,7 @@ var build = sync.OnceValues(func() (string, error) {
 var built string // folder of the binary
 
 func TestMain(m *testing.M) {
-	if err := process.AtOnce("4"); err != nil {
-		panic(err)
-	}
+	testkit.Parallel("4")
 	for _, env := range []string{"PENSTOCK_ADDR", "PENSTOCK_TOKEN"} { // commands run in this process
 		os.Unsetenv(env)
 	}
@@ -119,7 +115,7 @@ func (n *node) start(argv []string) {
 	}
 	n.proc = proc
 	n.t.Cleanup(n.finish)
-	waitFor(n.t, "the node to be ready", func() bool {
+	testkit.WaitFor(n.t, "the node to be ready", func() bool {
 		n.mustBeRunning()
 		if n.http == "" {
 			r := n.run("status", "-o", "json")
@@ -174,7 +170,7 @@ func (n *node) signal(sig syscall.Signal) {
 func (n *node) wantExit(code int) {
 	n.t.Helper()
 	n.ended = true
-	switch got, err := n.proc.ExitCode(patience); {
+	switch got, err := n.proc.ExitCode(testkit.Patience); {
 	case err != nil:
 		n.t.Error(err)
 	case got != code:
@@ -309,7 +305,7 @@ func (n *node) endpoint(service, address string) api.EndpointStatus {
 
 // fetch sends an HTTP request to the node.
 func (n *node) fetch(path string) (code int, body string) {
-	client := http.Client{Timeout: patience}
+	client := http.Client{Timeout: testkit.Patience}
 	resp, err := client.Get("http://" + n.http + path)
 	if err != nil {
 		return 0, err.Error()
@@ -415,7 +411,7 @@ func (n *node) end(client net.Addr) access {
 func (n *node) endAfter(before int, client net.Addr) access {
 	n.t.Helper()
 	var found access
-	waitFor(n.t, "the access log's line on "+client.String(), func() bool {
+	testkit.WaitFor(n.t, "the access log's line on "+client.String(), func() bool {
 		for _, a := range n.accesses()[before:] {
 			if a.Client == client.String() && a.Msg == "connection closed" {
 				found = a
@@ -457,29 +453,14 @@ func (n *node) wantRefused(listener, reason string) {
 		return n.metric("connections_total", fmt.Sprintf("listener=%q", listener), fmt.Sprintf("result=%q", reason))
 	}
 	before := ended()
-	c, err := net.DialTimeout("tcp", n.addr(listener), patience)
+	c, err := net.DialTimeout("tcp", n.addr(listener), testkit.Patience)
 	switch {
 	case err == nil:
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 		mustClose(n.t, c)
 	case !errors.Is(err, syscall.ECONNRESET):
 		n.t.Errorf("%s: %v", listener, err)
 	}
-	waitFor(n.t, listener+" to have refused with "+reason, func() bool { return ended() == before+1 })
-}
-
-// waitFor waits for a condition. It polls less often as time passes: each poll
-// of a cluster takes CPU from the nodes.
-func waitFor(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	const first, longest = 5 * time.Millisecond, 50 * time.Millisecond
-	deadline := time.After(patience)
-	for pause := first; !condition(); pause = min(pause+first, longest) {
-		select {
-		case <-time.After(pause):
-		case <-deadline:
-			t.Fatalf("waited %v for %s", patience, what)
-		}
-	}
+	testkit.WaitFor(n.t, listener+" to have refused with "+reason, func() bool { return ended() == before+1 })
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
 // long reports whether long tests are enabled (make test-long).
@@ -15,8 +17,8 @@ func long() bool { return os.Getenv("PENSTOCK_LONG") != "" }
 
 // echoOutside starts a backend that nodes in network namespaces can reach.
 func (l *testLab) echoOutside() string {
-	ln := listen(l.t, "tcp", net.JoinHostPort(l.Outside(), "0"))
-	serveOn(l.t, ln, echoAny)
+	ln := testkit.ListenOn(l.t, "tcp", net.JoinHostPort(l.Outside(), "0"))
+	testkit.ServeOn(l.t, ln, echoAny)
 	return ln.Addr().String()
 }
 
@@ -123,7 +125,7 @@ func runPartitions(l *testLab, partitions []partition) {
 		change := serviceOnAll(name, fmt.Sprint(9200+i), backend)
 		if len(majority) > 0 {
 			m := f.members[majority[0]-1]
-			waitFor(t, p.name+": a write on the side that can decide", func() bool {
+			testkit.WaitFor(t, p.name+": a write on the side that can decide", func() bool {
 				r := m.pipe(change, "apply", "-f", "-", "--wait", "none", "--timeout", "5s")
 				return r.code == 0
 			})
@@ -131,7 +133,7 @@ func runPartitions(l *testLab, partitions []partition) {
 		if len(majority) == 0 || len(majority) == l.Hosts()-1 {
 			for _, h := range l.otherHosts(majority...) {
 				m := f.members[h-1]
-				waitFor(t, p.name+": "+m.name+" to say that it is alone", func() bool { return m.status().Alone != "" })
+				testkit.WaitFor(t, p.name+": "+m.name+" to say that it is alone", func() bool { return m.status().Alone != "" })
 				r := m.pipe(serviceOnAll("never", "9300", backend), "apply", "-f", "-", "--timeout", "1s")
 				if r.code == 0 {
 					t.Errorf("%s: %s took a write alone", p.name, m.name)
@@ -156,7 +158,7 @@ func runPartitions(l *testLab, partitions []partition) {
 // mustAgree waits until all running nodes have the same content.
 func (f *cluster) mustAgree() {
 	f.t.Helper()
-	waitFor(f.t, "all nodes to have the same content", func() bool {
+	testkit.WaitFor(f.t, "all nodes to have the same content", func() bool {
 		first := ""
 		for i, m := range f.up() {
 			r := m.run("get", "services", "--stale", "-o", "yaml")
@@ -191,7 +193,7 @@ func TestSlowLinksBreakNoConnection(t *testing.T) {
 				"name: n%d-%d\n"+
 				"spec: {endpoints: [{address: %q, tags: {noise: %x}}]}\n", i, j, backend, noise[j*30:j*30+30])
 		}
-		waitFor(t, "a change over slow links", func() bool {
+		testkit.WaitFor(t, "a change over slow links", func() bool {
 			return f.members[0].pipe(change, "apply", "-f", "-", "--wait", "none", "--timeout", "20s").code == 0
 		})
 	}

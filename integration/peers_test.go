@@ -3,15 +3,8 @@ package integration
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
+	"penstock/internal/testkit/process"
 )
 
 // requirePeer returns the path of a program that setup.sh installs. If it is
@@ -46,7 +41,7 @@ func requirePeer(t testing.TB, name string) string {
 // peer runs a program to completion, with text on standard input.
 func peer(t testing.TB, in, name string, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, requirePeer(t, name), args...)
 	var out, errs bytes.Buffer
@@ -117,7 +112,7 @@ func sClient(t testing.TB, address, line string, args ...string) string {
 			t.Logf("s_client %s:\n%s", strings.Join(args, " "), r.output())
 		}
 	}()
-	waitFor(t, "s_client to read "+line, func() bool {
+	testkit.WaitFor(t, "s_client to read "+line, func() bool {
 		select {
 		case <-ended:
 			over = true
@@ -129,7 +124,7 @@ func sClient(t testing.TB, address, line string, args ...string) string {
 		_, _ = hold.WriteString("Q\n")
 		select {
 		case <-ended:
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("s_client does not end:\n%s", r.output())
 		}
 	}
@@ -190,45 +185,23 @@ func daemon(t testing.TB, name, config string, args func(file, dir string) []str
 
 // authority is a CA of the test, with its certificate in a file.
 type authority struct {
+	*certs.CA
 	t    testing.TB
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  string
 	file string
-	pool *x509.CertPool
 }
 
 func newAuthority(t testing.TB, name string) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{t: t, key: key, pool: x509.NewCertPool()}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	a.pem = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	a.pool.AddCert(a.cert)
-	a.file = filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(a.file, []byte(a.pem), 0o600); err != nil {
+	a := &authority{certs.NewCA(name), t, filepath.Join(t.TempDir(), "ca.PEM")}
+	if err := os.WriteFile(a.file, []byte(a.PEM), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
-// pair is a certificate with its key, in PEM and in files.
+// pair is a certificate with its key, in files too.
 type pair struct {
-	cert, key         string
+	certs.Pair
 	certFile, keyFile string
 }
 
@@ -237,55 +210,17 @@ func (a *authority) issue(names ...string) pair { return a.issueUntil(time.Hour,
 
 func (a *authority) issueUntil(life time.Duration, names ...string) pair {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	p := a.IssueUntil(time.Now().Add(life), names...)
+	cert, key, err := p.WriteFiles(a.t.TempDir())
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(life), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	dir := a.t.TempDir()
-	p := pair{
-		cert:     string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		key:      string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})),
-		certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem"),
-	}
-	for file, text := range map[string]string{p.certFile: p.cert, p.keyFile: p.key} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-	return p
+	return pair{p, cert, key}
 }
 
 // server returns a TLS configuration with the certificate.
-func (p pair) server(t testing.TB) *tls.Config {
-	t.Helper()
-	return &tls.Config{Certificates: []tls.Certificate{p.load(t)}}
-}
-
-func (p pair) load(t testing.TB) tls.Certificate {
-	t.Helper()
-	c, err := tls.X509KeyPair([]byte(p.cert), []byte(p.key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// client returns a TLS configuration that trusts the authority.
-func (a *authority) client(name string) *tls.Config {
-	return &tls.Config{RootCAs: a.pool, ServerName: name}
+func (p pair) server() *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{p.TLS}}
 }
 
 // certificate returns a Certificate resource that refers to a pair's files.

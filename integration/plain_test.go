@@ -15,18 +15,20 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 func TestNetcatThroughAPlainListener(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"))
+	n := startNode(t, service("echo", []string{testkit.Serve(t, echo)})+listener("plain", "service: echo"))
 	host, port, _ := net.SplitHostPort(n.addr("plain"))
 	text := strings.Repeat("one line of many\n", 50_000)
 	if r := peer(t, text, "nc", "-N", host, port); r.out != text {
 		t.Errorf("nc got %d bytes, want %d: %s", len(r.out), len(text), r.err)
 	}
 	// The node counts bytes after it sends them; nc may have read them already.
-	waitFor(t, "the bytes to be counted", func() bool { return n.metric("bytes_total", `service="echo"`) >= float64(2*len(text)) })
+	testkit.WaitFor(t, "the bytes to be counted", func() bool { return n.metric("bytes_total", `service="echo"`) >= float64(2*len(text)) })
 	for _, a := range n.accesses() {
 		if a.Msg == "connection closed" && (a.Reason != "client_fin" || a.In != uint64(len(text)) || a.Out != uint64(len(text))) {
 			t.Errorf("access log: %+v", a)
@@ -41,7 +43,7 @@ func TestNetcatThroughAPlainListener(t *testing.T) {
 // a sniffing listener they wait until its deadline.
 func TestServerFirstProtocols(t *testing.T) {
 	t.Parallel()
-	smtp := serve(t, func(c *net.TCPConn) {
+	smtp := testkit.Serve(t, func(c *net.TCPConn) {
 		fmt.Fprint(c, "220 mail.example.com ESMTP\r\n")
 		in := bufio.NewReader(c)
 		for {
@@ -57,7 +59,7 @@ func TestServerFirstProtocols(t *testing.T) {
 		}
 	})
 	// A PostgreSQL server without TLS answers the SSLRequest with an N.
-	postgres := serve(t, func(c *net.TCPConn) {
+	postgres := testkit.Serve(t, func(c *net.TCPConn) {
 		request := make([]byte, 8)
 		if _, err := io.ReadFull(c, request); err == nil && string(request) == "\x00\x00\x00\x08\x04\xd2\x16\x2f" {
 			fmt.Fprint(c, "N")
@@ -195,7 +197,7 @@ func TestClientsThatNeverRead(t *testing.T) {
 	// stop, and memory would reach gigabytes.
 	const bound = 3*readers*(64<<10) + 12<<20
 	chunk := make([]byte, 64<<10)
-	source := serve(t, func(c *net.TCPConn) {
+	source := testkit.Serve(t, func(c *net.TCPConn) {
 		for {
 			if _, err := c.Write(chunk); err != nil {
 				return
@@ -209,10 +211,10 @@ func TestClientsThatNeverRead(t *testing.T) {
 		c := dial(t, addr)
 		_ = c.SetReadBuffer(4 << 10)
 	}
-	waitFor(t, "everyone to be relayed", func() bool { return n.metric("connections", `listener="plain"`) == readers })
+	testkit.WaitFor(t, "everyone to be relayed", func() bool { return n.metric("connections", `listener="plain"`) == readers })
 	// Until the byte count stops growing.
 	last, still := 0.0, 0
-	waitFor(t, "the bytes to stand still", func() bool {
+	testkit.WaitFor(t, "the bytes to stand still", func() bool {
 		now := n.metric("bytes_total")
 		if still++; now != last {
 			last, still = now, 0
@@ -241,7 +243,7 @@ func TestClientKeepalive(t *testing.T) {
 	upstream.accept()
 	const keepalive = "02"
 	// The node's socket is the one whose peer is this client.
-	waitFor(t, "the keepalive timer", func() bool { return tcpTimer(t, client.LocalAddr()) == keepalive })
+	testkit.WaitFor(t, "the keepalive timer", func() bool { return tcpTimer(t, client.LocalAddr()) == keepalive })
 }
 
 // tcpTimer returns the kind of timer, as in /proc/net/tcp, of the socket with
@@ -291,7 +293,7 @@ func TestConnectionTimeouts(t *testing.T) {
 	// An unset timeout does not delay a set one. On a busy machine a connection
 	// may reach the idle timeout before its client ends it.
 	both := n.addr("both")
-	waitFor(t, "a connection to end by what is set, half-closed", func() bool {
+	testkit.WaitFor(t, "a connection to end by what is set, half-closed", func() bool {
 		half := dial(t, both)
 		upstream.accept()
 		closeWrite(half)
@@ -320,27 +322,27 @@ func TestEveryKindOfAddress(t *testing.T) {
 	t.Parallel()
 	sock := func(name string) string { return filepath.Join(shortDir(t), name) }
 	in, out := sock("in"), sock("out")
-	l := listen(t, "unix", out)
-	serveOn(t, l, echoAny)
+	l := testkit.ListenOn(t, "unix", out)
+	testkit.ServeOn(t, l, echoAny)
 	resources := service("unix", []string{"unix:" + out}) + listenerAt("unix", "unix:"+in, "service: unix") +
-		service("tcp", []string{serve(t, echo)}) + listenerAt("wildcard", "0.0.0.0:0", "service: tcp") +
+		service("tcp", []string{testkit.Serve(t, echo)}) + listenerAt("wildcard", "0.0.0.0:0", "service: tcp") +
 		listenerAt("unix-to-tcp", "unix:"+in+"2", "service: tcp") + listenerAt("bind", ":0", "service: unix")
 	six, err := net.Listen("tcp", "[::1]:0")
 	if err == nil {
-		serveOn(t, six, echoAny)
+		testkit.ServeOn(t, six, echoAny)
 		resources += service("six", []string{six.Addr().String()}) + listenerAt("six", "[::1]:0", "service: six") +
 			listenerAt("wildcard-six", "[::]:0", "service: six")
 	}
 	n := startNode(t, resources, "--bind", "127.0.0.5")
 	check := func(network, address string) {
 		t.Helper()
-		c, err := net.DialTimeout(network, address, patience)
+		c, err := net.DialTimeout(network, address, testkit.Patience)
 		if err != nil {
 			t.Errorf("%s: %v", address, err)
 			return
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 		roundTrip(t, c, "hello")
 		closeWrite(c)
 		mustEnd(t, c)
@@ -359,7 +361,7 @@ func TestEveryKindOfAddress(t *testing.T) {
 		check("tcp", "[::1]:"+port)
 	}
 	n.apply(listenerAt("unix", "127.0.0.1:0", "service: unix"))
-	waitFor(t, "the socket's file to go", func() bool {
+	testkit.WaitFor(t, "the socket's file to go", func() bool {
 		_, err := os.Lstat(in)
 		return errors.Is(err, os.ErrNotExist)
 	})
@@ -380,7 +382,7 @@ func shortDir(t testing.TB) string {
 // A node ends with as many descriptors and connections as it started with.
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo")+
+	n := startNode(t, service("echo", []string{testkit.Serve(t, echo)})+listener("plain", "service: echo")+
 		listener("sni", "protocol: tls", "service: echo"))
 	plain, sni := n.addr("plain"), n.addr("sni")
 	// The first connections create what is made once, such as a loop's pipes.
@@ -395,7 +397,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 				}
 				defer c.Close()
 				_, _ = io.WriteString(c, "neither a hello nor much else")
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 				if _, err = c.Read(make([]byte, 8)); err != nil && i%2 == 0 {
 					t.Error(err)
 				}
@@ -405,7 +407,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			})
 		}
 		clients.Wait()
-		waitFor(t, "all connections to end", func() bool { return n.metric("accepted_connections") == 0 })
+		testkit.WaitFor(t, "all connections to end", func() bool { return n.metric("accepted_connections") == 0 })
 	}
 	before := n.proc.Descriptors()
 	for range 50 {
@@ -415,7 +417,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			t.Fatal("closed twice")
 		}
 	}
-	waitFor(t, "the descriptors to be given back", func() bool { return n.proc.Descriptors() <= before })
+	testkit.WaitFor(t, "the descriptors to be given back", func() bool { return n.proc.Descriptors() <= before })
 	if v := n.metric("memory_budget_used_bytes"); v != 0 {
 		t.Errorf("%v bytes of the budget are still in use", v)
 	}

@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 	"penstock/node/api"
 )
 
@@ -130,7 +131,7 @@ func (m *member) startProcess(extra ...string) {
 
 func (m *member) waitReady() {
 	m.t.Helper()
-	waitFor(m.t, m.name+" to be ready", func() bool {
+	testkit.WaitFor(m.t, m.name+" to be ready", func() bool {
 		m.mustBeRunning()
 		code, _ := m.fetch("/readyz")
 		return code == http.StatusOK
@@ -157,7 +158,7 @@ func (m *member) stop() {
 func (m *member) joinFlags() []string {
 	m.t.Helper()
 	var found []string
-	waitFor(m.t, "the join line of "+m.name, func() bool {
+	testkit.WaitFor(m.t, "the join line of "+m.name, func() bool {
 		for line := range strings.Lines(m.log()) {
 			fields := strings.Fields(line)
 			for i, w := range fields {
@@ -245,7 +246,7 @@ func (f *cluster) memberNamed(name string) *member {
 func (f *cluster) waitLeader() *member {
 	f.t.Helper()
 	var leader *member
-	waitFor(f.t, "all running nodes to agree on a leader", func() bool {
+	testkit.WaitFor(f.t, "all running nodes to agree on a leader", func() bool {
 		leader = f.leader()
 		return leader != nil
 	})
@@ -256,7 +257,7 @@ func (f *cluster) waitLeader() *member {
 // and the given number of them vote.
 func (f *cluster) waitSettled(voters int) {
 	f.t.Helper()
-	waitFor(f.t, fmt.Sprintf("%d nodes with %d voters", len(f.up()), voters), func() bool {
+	testkit.WaitFor(f.t, fmt.Sprintf("%d nodes with %d voters", len(f.up()), voters), func() bool {
 		seen, ok := f.memberLists()
 		if !ok {
 			return false
@@ -386,7 +387,7 @@ func (tr *traffic) pause(d time.Duration) bool {
 
 // exchange sends a line and expects its echo.
 func exchange(c net.Conn, buf []byte) error {
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := c.Write([]byte("0123456789abcdef")); err != nil {
 		return err
 	}
@@ -402,7 +403,7 @@ func exchange(c net.Conn, buf []byte) error {
 
 func (tr *traffic) holdConnection(ip string, ready *sync.WaitGroup) {
 	buf, lastGood := make([]byte, 16), time.Now()
-	c, err := net.DialTimeout("tcp", net.JoinHostPort(ip, tr.port), patience)
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(ip, tr.port), testkit.Patience)
 	if err == nil {
 		defer c.Close()
 		err = exchange(c, buf)
@@ -430,7 +431,7 @@ func (tr *traffic) openConnections(ip string) {
 			continue
 		}
 		lastGood := time.Now()
-		c, err := net.DialTimeout("tcp", net.JoinHostPort(ip, tr.port), patience)
+		c, err := net.DialTimeout("tcp", net.JoinHostPort(ip, tr.port), testkit.Patience)
 		if err == nil {
 			err = exchange(c, buf)
 			c.Close()
@@ -447,7 +448,7 @@ func (tr *traffic) openConnections(ip string) {
 // was exchanged.
 func (tr *traffic) mustBeUnbroken() {
 	tr.t.Helper()
-	waitFor(tr.t, "traffic to flow", func() bool { return tr.opened.Load() > 0 && tr.exchanged.Load() > 0 })
+	testkit.WaitFor(tr.t, "traffic to flow", func() bool { return tr.opened.Load() > 0 && tr.exchanged.Load() > 0 })
 	tr.end()
 	if len(tr.broken) > 0 {
 		tr.t.Errorf("%d connections broke, the first: %s", len(tr.broken), strings.Join(tr.broken[:min(len(tr.broken), 5)], "\n"))

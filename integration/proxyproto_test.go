@@ -92,7 +92,7 @@ func TestHAProxyAndNginxBehind(t *testing.T) {
 			t.Errorf("%s was told %q, want %q", name, got, want)
 		}
 	}
-	client := dialTLS(t, n.addr("tls"), ca.client("web.example.com"))
+	client := dialTLS(t, n.addr("tls"), ca.Client("web.example.com"))
 	got := answer(t, client)
 	if want := fmt.Sprintf("%s %s authority=web.example.com id=", client.LocalAddr(), n.addr("tls")); !strings.HasPrefix(got, want) ||
 		strings.HasSuffix(got, "id=0") {
@@ -123,9 +123,9 @@ func TestProxyHeaderReportsTLS(t *testing.T) {
 		listener("end", "protocol: tls",
 			fmt.Sprintf("tls: {mode: terminate, certificateRefs: [web], alpn: [h2], clientAuth: {ca: %q}}", ca.file),
 			"service: upstream"))
-	config := ca.client("web.example.com")
+	config := ca.Client("web.example.com")
 	config.NextProtos = []string{"h2"}
-	config.Certificates = append(config.Certificates, ca.issue("the client").load(t))
+	config.Certificates = append(config.Certificates, ca.issue("the client").TLS)
 	ids := map[string]bool{}
 	for range 2 {
 		client := dialTLS(t, n.addr("end"), config)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 )
 
@@ -56,7 +57,7 @@ func (m *member) rollout() api.Rollout {
 // waitRollout waits until the rollout is in a phase and at a step.
 func (m *member) waitRollout(phase string, step int) {
 	m.t.Helper()
-	waitFor(m.t, fmt.Sprintf("step %d, %s", step, phase), func() bool {
+	testkit.WaitFor(m.t, fmt.Sprintf("step %d, %s", step, phase), func() bool {
 		var r api.Rollout
 		out := m.run("rollout", "status", "canary", "-o", "json", "--stale")
 		return out.code == 0 && json.Unmarshal([]byte(out.out), &r) == nil && r.Phase == phase && r.Step == step && !r.Since.IsZero()
@@ -81,7 +82,7 @@ func (g *versionConn) Read(p []byte) (int, error) { return g.Reader.Read(p) }
 // perhaps before connect has returned.
 func (m *member) dialVersion() *versionConn {
 	m.t.Helper()
-	c, err := net.DialTimeout("tcp", m.ip+":9100", patience)
+	c, err := net.DialTimeout("tcp", m.ip+":9100", testkit.Patience)
 	if errors.Is(err, syscall.ECONNRESET) {
 		return &versionConn{Conn: closedConn{}}
 	}
@@ -89,7 +90,7 @@ func (m *member) dialVersion() *versionConn {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	g := &versionConn{Conn: c, Reader: bufio.NewReader(c)}
 	line, _ := g.ReadString('\n')
 	g.name = strings.TrimSpace(line)
@@ -183,8 +184,8 @@ func TestRolloutSurvivesItsLeader(t *testing.T) {
 		}
 	}
 	first.kill()
-	waitFor(t, "another leader", func() bool { l := f.leader(); return l != nil && l != first })
-	waitFor(t, "the new leader to miss the old one", func() bool {
+	testkit.WaitFor(t, "another leader", func() bool { l := f.leader(); return l != nil && l != first })
+	testkit.WaitFor(t, "the new leader to miss the old one", func() bool {
 		r := follower.rollout()
 		if r.Phase != "running" { // its course shows at which step
 			t.Fatalf("without its leader it is at %+v", r)
@@ -270,7 +271,7 @@ func TestRolloutToRefusingBackendIsAborted(t *testing.T) {
 	f.wantShares(0)
 	m.must("rollout", "restart", "canary")
 	f.wantShares(50)
-	waitFor(t, "all nodes to tell of the restarted rollout", func() bool {
+	testkit.WaitFor(t, "all nodes to tell of the restarted rollout", func() bool {
 		r := m.rollout()
 		if r.Phase != "running" || r.Failed != 0 {
 			t.Fatalf("restarted it is at %+v", r)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // tlsService returns a service and a listener that terminates TLS for it, on
@@ -37,11 +39,11 @@ func TestPrivateKeysAreEncrypted(t *testing.T) {
 	f.members[2].stop()
 	f.members[2].launch()
 	for _, m := range f.members {
-		c := dialTLS(t, m.ip+":9443", ca.client("secret.example.com"))
+		c := dialTLS(t, m.ip+":9443", ca.Client("secret.example.com"))
 		mustRead(t, c, "b\n")
 	}
 	// The first line of the PEM text is its header; take one of the key's own.
-	key := []byte(strings.Split(p.key, "\n")[1])
+	key := []byte(strings.Split(p.Key, "\n")[1])
 	if len(key) < 32 {
 		t.Fatalf("not a line of a key: %q", key)
 	}
@@ -99,12 +101,12 @@ func (f *cluster) mustResumeAnywhere() {
 	ca := newAuthority(t, "ca")
 	p := ca.issueUntil(48*time.Hour, "any.example.com")
 	f.members[0].apply(tlsService(p, "any.example.com", "9443", named(t, "b")))
-	config := ca.client("any.example.com")
+	config := ca.Client("any.example.com")
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
 	for i, m := range []*member{f.members[0], f.members[1], f.members[2], f.members[0]} {
 		resumed := false
 		// The session keys are replicated shortly after the cluster has formed.
-		waitFor(t, "a session that is resumed at "+m.name, func() bool {
+		testkit.WaitFor(t, "a session that is resumed at "+m.name, func() bool {
 			c := dialTLS(t, m.ip+":9443", config)
 			defer c.Close()
 			mustRead(t, c, "b\n")

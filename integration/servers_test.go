@@ -8,64 +8,13 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
-
-// serve accepts on a free port and runs do for each connection.
-func serve(t testing.TB, do func(c *net.TCPConn)) (address string) {
-	t.Helper()
-	l := listen(t, "tcp", "127.0.0.1:0")
-	serveOn(t, l, func(c net.Conn) { do(c.(*net.TCPConn)) })
-	return l.Addr().String()
-}
-
-func listen(t testing.TB, network, address string) net.Listener {
-	t.Helper()
-	l, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
-}
-
-// serveOn runs do for each connection of a listener until the test ends.
-func serveOn(t testing.TB, l net.Listener, do func(c net.Conn)) {
-	var mu sync.Mutex
-	open := map[net.Conn]bool{}
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			open[c] = true
-			mu.Unlock()
-			running.Go(func() {
-				do(c)
-				c.Close()
-				mu.Lock()
-				delete(open, c)
-				mu.Unlock()
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		mu.Lock()
-		for c := range open {
-			c.Close()
-		}
-		mu.Unlock()
-		running.Wait()
-	})
-}
 
 // echo echoes its input, and ends when the input ends.
 func echo(c *net.TCPConn) { echoAny(c) }
@@ -86,7 +35,7 @@ func closeWrite(c net.Conn) {
 // named starts an endpoint that sends its name and then echoes.
 func named(t testing.TB, name string) (address string) {
 	t.Helper()
-	return serve(t, func(c *net.TCPConn) {
+	return testkit.Serve(t, func(c *net.TCPConn) {
 		if _, err := io.WriteString(c, name+"\n"); err == nil {
 			echo(c)
 		}
@@ -96,8 +45,8 @@ func named(t testing.TB, name string) (address string) {
 // tlsNamed is named with TLS.
 func tlsNamed(t testing.TB, name string, config *tls.Config) (address string) {
 	t.Helper()
-	l := tls.NewListener(listen(t, "tcp", "127.0.0.1:0"), config)
-	serveOn(t, l, func(c net.Conn) {
+	l := tls.NewListener(testkit.Listen(t), config)
+	testkit.ServeOn(t, l, func(c net.Conn) {
 		if _, err := io.WriteString(c, name+"\n"); err == nil {
 			echoAny(c)
 		}
@@ -108,7 +57,7 @@ func tlsNamed(t testing.TB, name string, config *tls.Config) (address string) {
 // webServer answers every request with a text and the path.
 func webServer(t testing.TB, text string) (address string) {
 	t.Helper()
-	l := listen(t, "tcp", "127.0.0.1:0")
+	l := testkit.Listen(t)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s\n", text, r.URL.Path)
 	})}
@@ -126,7 +75,7 @@ type manualServer struct {
 
 func newManualServer(t testing.TB) *manualServer {
 	t.Helper()
-	g := &manualServer{t, listen(t, "tcp", "127.0.0.1:0").(*net.TCPListener), make(chan *net.TCPConn, 1024)}
+	g := &manualServer{t, testkit.Listen(t), make(chan *net.TCPConn, 1024)}
 	go func() {
 		for {
 			c, err := g.l.AcceptTCP()
@@ -134,7 +83,7 @@ func newManualServer(t testing.TB) *manualServer {
 				return
 			}
 			t.Cleanup(func() { c.Close() })
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 			g.accepted <- c
 		}
 	}()
@@ -146,13 +95,7 @@ func (g *manualServer) addr() string { return g.l.Addr().String() }
 // accept waits for the next connection.
 func (g *manualServer) accept() *net.TCPConn {
 	g.t.Helper()
-	select {
-	case c := <-g.accepted:
-		return c
-	case <-time.After(patience):
-		g.t.Fatal("nobody came to the endpoint")
-		return nil
-	}
+	return testkit.Receive(g.t, "a connection to the endpoint", g.accepted)
 }
 
 // acceptReading waits for a connection that begins with this text. It skips
@@ -184,13 +127,13 @@ func dial(t testing.TB, address string) *net.TCPConn {
 // dialFrom is dial from the given source address.
 func dialFrom(t testing.TB, source, address string) *net.TCPConn {
 	t.Helper()
-	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+	d := net.Dialer{Timeout: testkit.Patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
 	c, err := d.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	return c.(*net.TCPConn)
 }
 

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
 // A node that waits for others answers its owner at once, with the nodes that
@@ -20,13 +22,13 @@ func TestFormingNodeNamesMissingNodes(t *testing.T) {
 	all[0].startProcess()
 	all[1].startProcess()
 	const want = "forming a cluster: waiting for 1 of 3 nodes; seen: n1, n2"
-	waitFor(t, "n1 to have seen n2", func() bool {
+	testkit.WaitFor(t, "n1 to have seen n2", func() bool {
 		all[0].mustBeRunning()
 		return strings.Contains(all[0].run("status", "--timeout", "5s").out, "ALONE: "+want+"\n")
 	})
 	// On a busy machine n2 may be silent for a while; both report that.
 	for _, m := range all[:2] {
-		waitFor(t, "members to list "+m.name+" as forming", func() bool {
+		testkit.WaitFor(t, "members to list "+m.name+" as forming", func() bool {
 			r := all[0].run("members", "--timeout", "5s")
 			for line := range strings.Lines(r.out) {
 				fields := strings.Fields(line)
@@ -38,11 +40,11 @@ func TestFormingNodeNamesMissingNodes(t *testing.T) {
 			return false
 		})
 	}
-	waitFor(t, "/readyz to say the same", func() bool {
+	testkit.WaitFor(t, "/readyz to say the same", func() bool {
 		code, body := all[0].fetch("/readyz")
 		return code == http.StatusServiceUnavailable && body == "starting: "+want+"\n"
 	})
-	waitFor(t, "apply to say the same", func() bool {
+	testkit.WaitFor(t, "apply to say the same", func() bool {
 		r := all[0].pipe("kind: Service\nname: s\nspec: {}\n", "apply", "-f", "-", "--timeout", "5s")
 		return r.code == 1 && strings.Contains(r.err, want)
 	})
@@ -80,7 +82,7 @@ func TestJoiningNodeNamesRefusingNodes(t *testing.T) {
 	first.kill()
 	m := f.add("n2", newNetwork()+"1", f.join...)
 	m.startProcess()
-	waitFor(t, "n2 to say what it waits for", func() bool {
+	testkit.WaitFor(t, "n2 to say what it waits for", func() bool {
 		m.mustBeRunning()
 		r := m.run("status", "--timeout", "5s")
 		return strings.Contains(r.out, "ALONE: joining a cluster: no node at "+first.ip+":7947 has admitted this one yet") &&

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
 // leave reports why the node stays, even if that is known only after its drain.
@@ -81,7 +83,7 @@ func TestKilledNodeIsNotShownAsServing(t *testing.T) {
 		}
 	}
 	m.kill()
-	waitFor(t, "a look at the members that was not made before", func() bool {
+	testkit.WaitFor(t, "a look at the members that was not made before", func() bool {
 		list, ok := lead.membersSeen()
 		for _, x := range list {
 			if x.Name == m.name {

@@ -10,13 +10,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
 func TestPassthroughKeepsTheEndpointsTLS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "endpoints")
 	config := func(names ...string) *tls.Config {
-		c := ca.issue(names...).server(t)
+		c := ca.issue(names...).server()
 		c.NextProtos = []string{"h2", "http/1.1"}
 		return c
 	}
@@ -41,12 +43,12 @@ func TestPassthroughKeepsTheEndpointsTLS(t *testing.T) {
 	for name, want := range map[string]string{
 		"api.example.com": "api", "x.apps.example.com": "apps", "x.y.apps.example.com": "apps", "a.deep.apps.example.com": "deep",
 	} {
-		mustRead(t, dialTLS(t, addr, ca.client(name)), want+"\n")
+		mustRead(t, dialTLS(t, addr, ca.Client(name)), want+"\n")
 	}
 	// rule 4: never the apex, which then has no match.
 	for _, name := range []string{"apps.example.com", "example.com", "other.test"} {
 		c := dial(t, addr)
-		if err := tls.Client(c, ca.client(name)).Handshake(); err == nil {
+		if err := tls.Client(c, ca.Client(name)).Handshake(); err == nil {
 			t.Errorf("%s: somebody answered", name)
 		}
 		n.wantEnd(c, "no_route")
@@ -59,12 +61,12 @@ func TestLargeHellos(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	p := ca.issue("big.example.com")
-	n := startNode(t, certificate("big", p)+service("pass", []string{tlsNamed(t, "pass", p.server(t))})+
+	n := startNode(t, certificate("big", p)+service("pass", []string{tlsNamed(t, "pass", p.server())})+
 		service("end", []string{named(t, "end")})+
 		listener("pass", "protocol: tls", "service: pass")+
 		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [big]}", "service: end"))
 	for _, name := range []string{"pass", "end"} {
-		config := ca.client("big.example.com")
+		config := ca.Client("big.example.com")
 		config.CurvePreferences = []tls.CurveID{tls.X25519MLKEM768}
 		c := dialTLS(t, n.addr(name), config)
 		mustRead(t, c, name+"\n")
@@ -83,7 +85,7 @@ func TestLargeHellos(t *testing.T) {
 		if r := sClient(t, n.addr(name), "", "-servername", "big.example.com", "-alpn", protocols); strings.Contains(r, "BEGIN CERTIFICATE") {
 			t.Errorf("%s: a hello of 17 KB was taken:\n%s", name, r)
 		}
-		waitFor(t, "the refusal to be counted", func() bool {
+		testkit.WaitFor(t, "the refusal to be counted", func() bool {
 			return n.metric("connections_total", `result="hello_too_long"`) == before+1
 		})
 	}
@@ -95,7 +97,7 @@ func TestHelloRetry(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	p := ca.issue("a.example.com")
-	n := startNode(t, certificate("a", p)+service("pass", []string{tlsNamed(t, "pass", p.server(t))})+
+	n := startNode(t, certificate("a", p)+service("pass", []string{tlsNamed(t, "pass", p.server())})+
 		service("end", []string{named(t, "end")})+
 		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: pass}]")+
 		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "hosts: [{names: [a.example.com], service: end}]"))
@@ -143,7 +145,7 @@ func TestTerminatedListenerShowsTheCertificateOfTheName(t *testing.T) {
 	if r := sClient(t, n.addr("modern"), "", "-tls1_2", "-servername", "b.example.com"); !strings.Contains(r, "alert protocol version") {
 		t.Errorf("TLS 1.2 where 1.3 is the least:\n%s", r)
 	}
-	waitFor(t, "the refusal to be counted", func() bool {
+	testkit.WaitFor(t, "the refusal to be counted", func() bool {
 		return n.metric("connections_total", `result="handshake_failed"`) == before+1
 	})
 	if r := sClient(t, n.addr("modern"), "endpoint-2", "-tls1_3", "-servername", "b.example.com"); !strings.Contains(r, "endpoint-2\n") {
@@ -243,7 +245,7 @@ func TestClientCertificates(t *testing.T) {
 				t.Errorf("%s %s, certificate %v: taken is %v:\n%s", c.listener, version, c.show != nil, taken, r)
 			}
 			if !c.taken {
-				waitFor(t, "the refusal to be counted", func() bool {
+				testkit.WaitFor(t, "the refusal to be counted", func() bool {
 					return n.metric("connections_total", reason) == failed+1
 				})
 			}
@@ -264,7 +266,7 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 		listener("plain", "service: secure"))
 
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		config := ca.client("a.example.com")
+		config := ca.Client("a.example.com")
 		config.MaxVersion = version
 		// The client sends a record and then a FIN without close_notify.
 		raw := dial(t, n.addr("end"))
@@ -294,7 +296,7 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 		// An endpoint with TLS whose stream is truncated.
 		raw = dial(t, n.addr("plain"))
 		endpoint = upstream.accept()
-		server := p.server(t)
+		server := p.server()
 		server.MaxVersion = version
 		mustWrite(t, tls.Server(endpoint, server), "half an answer")
 		mustRead(t, raw, "half an answer")
@@ -307,8 +309,8 @@ func TestTruncatedTLSStaysTruncated(t *testing.T) {
 func TestUpstreamTLS(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "somebody else")
-	config := ca.issue("endpoint.example.com").server(t)
-	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, ca.pool
+	config := ca.issue("endpoint.example.com").server()
+	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool
 	to := []string{tlsNamed(t, "secure", config)}
 	towards := func(ca *authority, name, more string) string {
 		return fmt.Sprintf("tls: {ca: %q, serverName: %s%s}", ca.file, name, more)
@@ -333,12 +335,12 @@ func TestLargeTransfersThroughTLS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	p := ca.issue("a.example.com")
-	l := tls.NewListener(listen(t, "tcp", "127.0.0.1:0"), p.server(t))
-	serveOn(t, l, echoAny)
+	l := tls.NewListener(testkit.Listen(t), p.server())
+	testkit.ServeOn(t, l, echoAny)
 	n := startNode(t, certificate("a", p)+
 		service("secure", []string{l.Addr().String()}, fmt.Sprintf("tls: {ca: %q, serverName: a.example.com}", ca.file))+
 		listener("both", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "service: secure"))
-	c := dialTLS(t, n.addr("both"), ca.client("a.example.com"))
+	c := dialTLS(t, n.addr("both"), ca.Client("a.example.com"))
 	sent := make(chan string, 1)
 	go func() {
 		d, err := noise(c, 3, bulk)

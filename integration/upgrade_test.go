@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
 // previous is the commit of the previous release, which the tests upgrade from.
@@ -78,7 +80,7 @@ func TestUpgradeNodeByNode(t *testing.T) {
 	t.Parallel()
 	old := previousProgram(t)
 	f := startClusterOf(t, old, 3)
-	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
+	f.members[0].apply(serviceOnAll("plain", "9100", testkit.Serve(t, echo)))
 	ca := newAuthority(t, "ca")
 	f.members[0].apply(tlsService(ca.issue("a.example.com"), "a.example.com", "9443", named(t, "b")))
 	secret := f.members[0].token("--name", "old", "--role", "admin")
@@ -98,7 +100,7 @@ func TestUpgradeNodeByNode(t *testing.T) {
 			if r := m.runWith(bin, doc, "apply", "-f", "-"); r.code != 0 || r.err != "" {
 				t.Errorf("%s: apply at %s: %+v", when, m.name, r)
 			}
-			c := dialTLS(t, m.ip+":9443", ca.client("a.example.com"))
+			c := dialTLS(t, m.ip+":9443", ca.Client("a.example.com"))
 			mustRead(t, c, "b\n")
 			c.Close()
 			if m != asked {
@@ -126,7 +128,7 @@ func TestUpgradeNodeByNode(t *testing.T) {
 				t.Errorf("%s: a token at %s: %+v", when, m.name, r)
 			}
 		}
-		waitFor(t, when+": all nodes to have all changes", func() bool {
+		testkit.WaitFor(t, when+": all nodes to have all changes", func() bool {
 			for _, m := range f.up() {
 				if strings.Count(m.run("get", "services", "--stale").out, "\n") != changes+3 { // a header, and two services
 					return false
@@ -178,7 +180,7 @@ func TestUpgradeNodeByNode(t *testing.T) {
 	late.launch()
 	tr.endExcuse(late)
 	f.waitSettled(5)
-	waitFor(t, "the new kind to be taken", func() bool {
+	testkit.WaitFor(t, "the new kind to be taken", func() bool {
 		return late.pipe(unknown, "apply", "-f", "-").code == 0
 	})
 	works("all upgraded", next)

@@ -35,7 +35,7 @@ var (
 
 	// shortLog takes a snapshot every second or two, and keeps few log entries
 	// before it.
-	shortLog = variant{name: "shortlog", file: "consensus/replica.go", edits: []edit{
+	shortLog = variant{name: "shortlog", file: "consensus/replica/replica.go", edits: []edit{
 		{"set(&c.SnapshotThreshold, 8192)", "set(&c.SnapshotThreshold, 64)"},
 		{"set(&c.SnapshotInterval, 2*time.Minute)", "set(&c.SnapshotInterval, time.Second)"},
 		{"set(&c.TrailingLogs, 10240)", "set(&c.TrailingLogs, 32)"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"penstock/internal/testkit"
 	"penstock/netio"
 	"penstock/routing"
 )
@@ -39,15 +40,15 @@ func (s *stage) at(port int) string {
 // looked waits for the first look at a cluster.
 func (s *stage) looked(brokers int) {
 	s.t.Helper()
-	eventually(s.t, "the brokers are looked up", func() bool {
-		w, ok := s.proxy.Watched("big")
+	testkit.WaitFor(s.t, "the brokers are looked up", func() bool {
+		w, ok := s.proxy.DiscoveryStatus("big")
 		return ok && len(w.Brokers) == brokers
 	})
 }
 
-// A broker that came after the last look is known to clients before it is
-// known here, by another node: they wait for a look, and are led to it.
-func TestWhoComesBeforeItsBrokerIsKnownWaits(t *testing.T) {
+// Clients may learn of a new broker from another node before this node has
+// discovered it: they wait for discovery, and reach the broker.
+func TestConnectionWaitsForBrokerDiscovery(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(2))
 	s := newStage(t, Config{})
 	s.apply(discovered(k.ListenAddrs()[0]))
@@ -70,20 +71,20 @@ func TestWhoComesBeforeItsBrokerIsKnownWaits(t *testing.T) {
 		t.Errorf("the bootstrap and the brokers have %v connections, want one at the last of three", got)
 	}
 	c.Close()
-	eventually(t, "it is counted no more", func() bool { return !slices.Contains(connections(), 1) })
+	testkit.WaitFor(t, "the connection is no longer counted", func() bool { return !slices.Contains(connections(), 1) })
 }
 
-// One that does not exist is waited for until a look has not found it.
-func TestWhoComesForNoBrokerIsTurnedAway(t *testing.T) {
+// A client of an unknown broker waits until discovery has not found the broker.
+func TestConnectionToUnknownBrokerIsClosed(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	s.apply(discovered(k.ListenAddrs()[0]))
 	s.looked(1)
-	before, _ := s.proxy.Watched("big")
+	before, _ := s.proxy.DiscoveryStatus("big")
 	refused(t, s.at(9199))
-	eventually(t, "the connection has ended", func() bool { return s.ends(netio.Reason(routing.NoEndpoint)) == 1 })
-	if after, _ := s.proxy.Watched("big"); !after.At.After(before.At) {
-		t.Error("nobody has looked")
+	testkit.WaitFor(t, "the connection has ended", func() bool { return s.ends(netio.Reason(routing.NoEndpoint)) == 1 })
+	if after, _ := s.proxy.DiscoveryStatus("big"); !after.At.After(before.At) {
+		t.Error("broker discovery did not run")
 	}
 	for _, b := range s.proxy.Status()[0].Brokers {
 		if b.Connections != 0 {
@@ -92,22 +93,22 @@ func TestWhoComesForNoBrokerIsTurnedAway(t *testing.T) {
 	}
 }
 
-// Where the cluster does not answer the wait has an end all the same.
-func TestWhoComesForABrokerOfADeafClusterIsTurnedAwayInTime(t *testing.T) {
+// The wait is bounded even if the cluster does not answer.
+func TestConnectionIsClosedIfDiscoveryTakesTooLong(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	s.apply(discovered(k.ListenAddrs()[0]))
 	s.looked(1)
 	k.Close()
-	s.proxy.lookups = 300 * time.Millisecond
+	s.proxy.discoveryWait = 300 * time.Millisecond
 	begun := time.Now()
 	refused(t, s.at(9199))
-	if took := time.Since(begun); took < s.proxy.lookups {
-		t.Errorf("it was turned away after %v, want %v for a look to succeed", took, s.proxy.lookups)
+	if took := time.Since(begun); took < s.proxy.discoveryWait {
+		t.Errorf("refused after %v, want at least %v", took, s.proxy.discoveryWait)
 	}
 }
 
-// hosts resolves names as it is told.
+// hosts resolves the names in m.
 type hosts struct{ m sync.Map }
 
 func (h *hosts) Lookup(host string) ([]netip.Addr, bool) {
@@ -117,8 +118,8 @@ func (h *hosts) Lookup(host string) ([]netip.Addr, bool) {
 	return nil, false
 }
 
-// A broker given by name is waited for until the name has an address.
-func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
+// A client of a broker with a host name waits until the name has an address.
+func TestConnectionWaitsForHostNameResolution(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	_, port, err := net.SplitHostPort(k.ListenAddrs()[0])
 	if err != nil {
@@ -129,7 +130,7 @@ func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
 	s.apply(oneBroker("kafka.test:"+port, ""))
 	address := s.listen(nil, "one")["one"]
 	c := dial(t, address)
-	eventually(t, "the client waits", func() bool {
+	testkit.WaitFor(t, "the client waits", func() bool {
 		list := s.engine.Connections(1)
 		return len(list) == 1 && list[0].Phase == "waiting"
 	})
@@ -139,28 +140,28 @@ func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
 	}
 }
 
-// A broker whose name gets no address is waited for no longer than that.
-func TestWhoComesForANameWithoutAddressIsTurnedAwayInTime(t *testing.T) {
+// That wait is bounded by resolveWait.
+func TestConnectionIsClosedIfHostNameDoesNotResolve(t *testing.T) {
 	s := newStage(t, Config{Hosts: new(hosts)})
-	s.proxy.lookup = 300 * time.Millisecond
+	s.proxy.resolveWait = 300 * time.Millisecond
 	s.apply(oneBroker("kafka.test:9092", ""))
 	address := s.listen(nil, "one")["one"]
 	begun := time.Now()
 	refused(t, address)
-	if took := time.Since(begun); took < s.proxy.lookup {
-		t.Errorf("a name without an address was waited for during %v, want %v", took, s.proxy.lookup)
+	if took := time.Since(begun); took < s.proxy.resolveWait {
+		t.Errorf("waited %v for the host name, want %v", took, s.proxy.resolveWait)
 	}
 }
 
-// A broker that moves takes its new connections along. Those that are there go
-// on for as long as the old place serves them, and end with it.
-func TestWhoIsConnectedToABrokerThatMovesGoesOn(t *testing.T) {
+// New connections follow a broker that moves. Open ones continue until the old
+// address ends them.
+func TestConnectionSurvivesABrokersMove(t *testing.T) {
 	before, after := fake(t, kfake.NumBrokers(1), kfake.ClusterID("before")), fake(t, kfake.NumBrokers(1), kfake.ClusterID("after"))
 	s := newStage(t, Config{})
 	s.apply(discovered(before.ListenAddrs()[0]))
 	s.looked(1)
 	id := 0
-	for n := range s.virtual("t1").Physical().Life().Brokers() {
+	for n := range s.virtual("t1").Physical().State().Brokers() {
 		id = int(n)
 	}
 	address := s.at(9193 + id)
@@ -168,7 +169,7 @@ func TestWhoIsConnectedToABrokerThatMovesGoesOn(t *testing.T) {
 		t.Helper()
 		m := c.metadata("none")
 		if m.ClusterID == nil {
-			t.Fatal("the cluster has no name")
+			t.Fatal("the cluster was not discovered")
 		}
 		return *m.ClusterID
 	}
@@ -176,18 +177,18 @@ func TestWhoIsConnectedToABrokerThatMovesGoesOn(t *testing.T) {
 	if got := where(old); got != "before" {
 		t.Fatalf("connected to %s", got)
 	}
-	s.virtual("t1").Physical().Life().SetBrokers(map[int32]string{int32(id): after.ListenAddrs()[0]})
+	s.virtual("t1").Physical().State().SetBrokers(map[int32]string{int32(id): after.ListenAddrs()[0]})
 	if got := where(dial(t, address)); got != "after" {
-		t.Errorf("a new connection goes to the place %s", got)
+		t.Errorf("a new connection goes to %s", got)
 	}
 	if got := where(old); got != "before" {
-		t.Errorf("the old connection goes to the place %s", got)
+		t.Errorf("the old connection goes to %s", got)
 	}
 	before.Close()
 	if !old.closed() {
 		t.Error("the old connection was reset, want the end that its broker made")
 	}
 	if n := s.ends(netio.Drained); n > 0 {
-		t.Errorf("%d connections were sent away", n)
+		t.Errorf("%d connections were drained", n)
 	}
 }

@@ -15,9 +15,9 @@ import (
 // watches follow the brokers of physical clusters that have a virtual cluster
 // with discovered brokers. Changes must not overlap.
 type watches struct {
-	log   *slog.Logger
-	tls   func(cluster, host string, t *model.PhysicalTLS) *tls.Config
-	moved func(cluster string) // its brokers are others than before
+	log            *slog.Logger
+	tls            func(cluster, host string, t *model.PhysicalTLS) *tls.Config
+	brokersChanged func(cluster string) // called when its brokers have changed
 
 	mu sync.Mutex
 	m  map[string]watch
@@ -29,9 +29,9 @@ type watch struct {
 	*discover.Watch
 }
 
-// follow starts, restarts or ends the watch of a cluster after a change. p is
+// update starts, restarts or ends the watch of a cluster after a change. p is
 // nil if the cluster is gone.
-func (w *watches) follow(name string, p *model.Physical, wanted bool) {
+func (w *watches) update(name string, p *model.Physical, wanted bool) {
 	w.mu.Lock()
 	old, ok := w.m[name]
 	if ok && p != nil && wanted && old.spec == p.Spec() {
@@ -51,7 +51,7 @@ func (w *watches) follow(name string, p *model.Physical, wanted bool) {
 }
 
 func (w *watches) start(p *model.Physical) *discover.Watch {
-	spec, life := p.Spec(), p.Life()
+	spec, state := p.Spec(), p.State()
 	cfg := discover.Config{
 		Name: p.Name(), Interval: spec.Discovery.Interval.D(), Log: w.log,
 		Update: func(brokers []discover.Broker) {
@@ -59,8 +59,8 @@ func (w *watches) start(p *model.Physical) *discover.Watch {
 			for _, b := range brokers {
 				known[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 			}
-			life.SetBrokers(known)
-			w.moved(life.Name())
+			state.SetBrokers(known)
+			w.brokersChanged(state.Name())
 		},
 	}
 	for _, seed := range p.Seeds() {
@@ -75,7 +75,7 @@ func (w *watches) start(p *model.Physical) *discover.Watch {
 	}
 	started, err := discover.Start(cfg)
 	if err != nil {
-		w.log.Error("the brokers of a cluster cannot be looked up", "physicalCluster", p.Name(), "error", err)
+		w.log.Error("broker discovery could not start", "physicalCluster", p.Name(), "error", err)
 		return nil
 	}
 	return started
@@ -93,13 +93,13 @@ func (w *watches) refresh(name string) bool {
 	return ok
 }
 
-// lookedSince reports whether discovery has begun and succeeded since then, or
+// succeededSince reports whether discovery has begun and succeeded since then, or
 // has ended.
-func (w *watches) lookedSince(name string, since time.Time) bool {
+func (w *watches) succeededSince(name string, since time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found, ok := w.m[name]
-	return !ok || found.LookedSince(since)
+	return !ok || found.SucceededSince(since)
 }
 
 // status returns the state of discovery of a cluster; false: it is not watched.

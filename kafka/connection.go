@@ -17,23 +17,23 @@ import (
 type Connection struct {
 	proxy    *Proxy
 	session  *session.Session
-	life     *model.Life
-	physical *model.PhysicalLife
+	state    *model.VirtualState
+	physical *model.PhysicalState
 	stats    *stats
-	counted  *brokerTally // nil until there is an address of the broker
+	tally    *brokerTally // nil until there is an address of the broker
 	listener string
 	broker   string
 
-	serving *serving       // for the next request; nil: closed
-	older   []*serving     // with requests that are not answered yet
-	refused *model.Virtual // a version that it cannot take
+	version       *clusterVersion   // for the next request; nil: closed
+	olderVersions []*clusterVersion // with requests that are not answered yet
+	rejected      *model.Virtual    // a version that it cannot switch to
 
-	conn     *netio.Conn // nil until connected
-	loop     int
-	lookup   *brokerLookup // nil once connected
-	tried    int
-	upstream netip.AddrPort // the address of the last attempt
-	took     time.Duration
+	conn        *netio.Conn // nil until connected
+	loop        int
+	lookup      *brokerLookup // nil once connected
+	tried       int
+	upstream    netip.AddrPort // the address of the last attempt
+	connectTime time.Duration
 }
 
 var _ session.Host = (*Connection)(nil)
@@ -59,13 +59,13 @@ func (r *Proxy) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 		if reason != routing.OK {
 			return nil, netio.Reason(reason)
 		}
-		// What was asked of the client in its handshake may have been said by
-		// another version.
-		if state := c.TLS(); r.cfg.LetsIn != nil && state != nil && !r.cfg.LetsIn(route.Cluster, state) {
+		// What was asked of the client in its handshake may have been
+		// said by another version.
+		if state := c.TLS(); r.cfg.AcceptClient != nil && state != nil && !r.cfg.AcceptClient(route.Cluster, state) {
 			return nil, netio.HandshakeFailed
 		}
-		stats := r.clusters.of(route.Cluster.Life())
-		if s, ok := stats.latest.acquire(route.Cluster); ok {
+		stats := r.clusters.of(route.Cluster.State())
+		if s, ok := stats.versions.acquire(route.Cluster); ok {
 			return r.begin(c, route, s, stats)
 		}
 		// A newer version has come in between.
@@ -73,15 +73,15 @@ func (r *Proxy) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 }
 
 // begin makes the Connection.
-func (r *Proxy) begin(c *netio.Conn, route model.Route, s *serving, stats *stats) (netio.Plan, netio.Reason) {
+func (r *Proxy) begin(c *netio.Conn, route model.Route, s *clusterVersion, stats *stats) (netio.Plan, netio.Reason) {
 	v, b := route.Cluster, route.Broker
-	if !stats.enter(v.Spec().Limits.Connections) {
+	if !stats.tryOpen(v.Spec().Limits.Connections) {
 		v.Release()
 		return nil, netio.LimitConnections
 	}
 	p := &Connection{
-		proxy: r, life: v.Life(), physical: v.Physical().Life(), stats: stats, listener: c.Listener(),
-		broker: b.Name(), serving: s, loop: c.Loop(), lookup: &brokerLookup{broker: b},
+		proxy: r, state: v.State(), physical: v.Physical().State(), stats: stats, listener: c.Listener(),
+		broker: b.Name(), version: s, loop: c.Loop(), lookup: &brokerLookup{broker: b},
 	}
 	p.session = session.New(session.Options{
 		Host: p, Settings: s.settings,
@@ -92,46 +92,47 @@ func (r *Proxy) begin(c *netio.Conn, route model.Route, s *serving, stats *stats
 
 // Next implements netio.Plan.
 func (p *Connection) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
-	v := p.serving.virtual
+	v := p.version.virtual
 	if len(p.lookup.targets) == 0 {
 		if wait, why := p.lookUpBroker(); wait > 0 || why != netio.OK {
 			return netio.Target{Wait: wait}, why
 		}
 	}
 	if err != nil {
-		if why := p.failed(err); why != netio.OK {
+		if why := p.recordFailure(err); why != netio.OK {
 			return netio.Target{}, why
 		}
 	}
 	t := &p.lookup.targets[p.tried]
 	p.tried++
-	p.leads(t.addr)
+	p.countUpstream(t.addr)
 	return netio.Target{Addr: t.addr, Profile: p.proxy.upstreams.profile(p.listener, v, t)}, netio.OK
 }
 
-// failed records how an attempt ended. It returns the reason to give up, or OK
-// if there is another address to try. A failure for want of something on this
-// node does not mean that the broker has moved. If this node has no port left
-// towards one address, it may have one towards another.
-func (p *Connection) failed(err error) netio.Reason {
+// recordFailure records how an attempt ended. It returns the reason to give up,
+// or OK if there is another address to try. A failure for want of something on
+// this node does not mean that the broker has moved. If this node has no port
+// left towards one address, it may have one towards another.
+func (p *Connection) recordFailure(err error) netio.Reason {
 	why := netio.ConnectReason(err)
 	if why == netio.LimitPorts {
 		err = ports.Explain(err)
 	}
-	p.counted.failure.Store(&failure{err, time.Now()})
+	p.tally.failure.Store(&failure{err, time.Now()})
 	last := p.tried >= len(p.lookup.targets)
 	switch {
 	case why == netio.LimitFiles || why == netio.LimitHandshakes || why == netio.LimitPorts && last:
 		return why
 	case last:
-		p.proxy.watches.refresh(p.serving.virtual.Physical().Name())
+		p.proxy.watches.refresh(p.version.virtual.Physical().Name())
 		return why
 	}
 	return netio.OK
 }
 
-// leads counts the connection at its new address, and no longer at the old one.
-func (p *Connection) leads(to netip.AddrPort) {
+// countUpstream counts the connection at its new address, and no longer at the
+// old one.
+func (p *Connection) countUpstream(to netip.AddrPort) {
 	p.stats.ports.Add(p.upstream, -1)
 	p.stats.ports.Add(to, 1)
 	p.upstream = to
@@ -139,8 +140,8 @@ func (p *Connection) leads(to netip.AddrPort) {
 
 // Connected implements netio.Plan.
 func (p *Connection) Connected(c *netio.Conn, took time.Duration) {
-	p.took, p.lookup, p.conn = max(took, 1), nil, c
-	p.counted.failure.Store(nil)
+	p.connectTime, p.lookup, p.conn = max(took, 1), nil, c
+	p.tally.failure.Store(nil)
 	p.stats.add(p)
 	// Whoever sends away sees those that are connected; a change that came
 	// while this one was connecting is seen here.
@@ -152,12 +153,12 @@ func (p *Connection) Connected(c *netio.Conn, took time.Duration) {
 // orphaned reports whether the broker of the connection is gone, and how the
 // connection is to be drained.
 func (p *Connection) orphaned() (model.Drain, bool) {
-	now := p.life.Current()
+	now := p.state.Current()
 	if now == nil {
-		return p.life.Last().Spec().Drain, true
+		return p.state.Last().Spec().Drain, true
 	}
 	_, there := now.Broker(p.broker)
-	return now.Spec().Drain, !there || p.physical != now.Physical().Life()
+	return now.Spec().Drain, !there || p.physical != now.Physical().State()
 }
 
 // Exchanged implements session.Host.
@@ -189,7 +190,7 @@ func (p *Connection) Tenant() string { return p.Cluster() }
 func (p *Connection) Description() string { return p.Cluster() + " " + p.Upstream() }
 
 // Cluster returns the name of the virtual cluster.
-func (p *Connection) Cluster() string { return p.life.Name() }
+func (p *Connection) Cluster() string { return p.state.Name() }
 
 // Broker returns the name of the virtual broker.
 func (p *Connection) Broker() string { return p.broker }
@@ -206,7 +207,7 @@ func (p *Connection) Upstream() string {
 func (p *Connection) Attempts() int { return p.tried }
 
 // Took returns how long connecting took, or 0 before it is done.
-func (p *Connection) Took() time.Duration { return p.took }
+func (p *Connection) Took() time.Duration { return p.connectTime }
 
 // Client returns what is known of the client.
 func (p *Connection) Client() session.Peer { return p.session.Peer() }
@@ -216,12 +217,12 @@ func (p *Connection) Closed(why netio.Reason) {
 	if why == session.Denied {
 		p.stats.denied.Add(1)
 	}
-	if p.serving != nil { // never connected
-		p.serving.virtual.Release()
-		p.serving = nil
+	if p.version != nil { // never connected
+		p.version.virtual.Release()
+		p.version = nil
 	}
-	if p.counted != nil {
-		p.counted.active.Add(-1)
+	if p.tally != nil {
+		p.tally.active.Add(-1)
 	}
 	p.stats.ports.Add(p.upstream, -1)
 	p.stats.open.Add(-1)

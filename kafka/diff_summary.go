@@ -41,12 +41,12 @@ func (r *Proxy) summarizeVirtual(c *resource.Change, elsewhere ActiveElsewhere) 
 	case c.Delete && !ok, !c.Delete && next == nil:
 		return ""
 	case !ok:
-		return "the virtual cluster " + c.Name + " takes new connections"
+		return "the virtual cluster " + c.Name + " accepts new connections"
 	}
 	active := r.activeConnections(now, elsewhere)
 	if c.Delete {
 		return fmt.Sprintf("new connections to the virtual cluster %s are closed; %s over %s",
-			c.Name, connectionsAre(active, "sent away"), now.Spec().Drain.Window.D())
+			c.Name, connectionsAre(active, "drained"), now.Spec().Drain.Window.D())
 	}
 	return c.Name + ": " + summarizeUpdate(now.Spec(), next.WithDefaults(), active)
 }
@@ -56,18 +56,18 @@ func summarizeUpdate(old, next *model.VirtualCluster, active int64) string {
 	switch {
 	case old.PhysicalClusterRef != next.PhysicalClusterRef:
 		return fmt.Sprintf("new connections go to the physical cluster %s; %s over %s",
-			next.PhysicalClusterRef, connectionsAre(active, "sent away"), next.Drain.Window.D())
+			next.PhysicalClusterRef, connectionsAre(active, "drained"), next.Drain.Window.D())
 	case !resource.Same(old.Brokers, next.Brokers):
-		return fmt.Sprintf("clients are told of other brokers or addresses; of %d connections those whose broker is gone are sent away over %s",
+		return fmt.Sprintf("clients see other brokers or addresses; of %d connections, those whose broker is gone are drained over %s",
 			active, next.Drain.Window.D())
 	case !resource.Same(old.Filters, next.Filters):
 		return "new connections get the new filters; " + connectionsAre(active, "kept") + keptFilters
 	}
-	return connectionsAre(active, "kept") + ", settings that can change while in use act from the next request on"
+	return connectionsAre(active, "kept") + ", settings that can change during use apply from the next request on"
 }
 
 // keptFilters says which filters the connections have that are kept.
-const keptFilters = ", with the new settings where each filter takes them, else as they began"
+const keptFilters = ", with the new filter settings if every filter accepts the change, otherwise with the old ones"
 
 // summarizePhysical says what another version of a physical cluster does to the
 // virtual clusters that refer to it; "": there are none. It cannot be deleted
@@ -80,7 +80,7 @@ func (r *Proxy) summarizePhysical(c *resource.Change, elsewhere ActiveElsewhere)
 	}
 	active, names := int64(0), []string(nil)
 	for v := range r.Table().Virtuals() {
-		if v.Physical().Life() == now.Life() {
+		if v.Physical().State() == now.State() {
 			names, active = append(names, v.Name()), active+r.activeConnections(v, elsewhere)
 		}
 	}
@@ -92,14 +92,14 @@ func (r *Proxy) summarizePhysical(c *resource.Change, elsewhere ActiveElsewhere)
 	var effects []string
 	if !resource.Same(old.Brokers, next.Brokers) || !resource.Same(old.Bootstrap, next.Bootstrap) ||
 		!resource.Same(old.TLS, next.TLS) || !resource.Same(old.Connect, next.Connect) {
-		effects = append(effects, "new connections reach the brokers by the new settings")
+		effects = append(effects, "new connections to brokers use the new settings")
 	}
 	if !resource.Same(old.Filters, next.Filters) {
 		effects = append(effects, "new connections get the new filters")
 		kept += keptFilters
 	}
 	if !resource.Same(old.Discovery, next.Discovery) {
-		effects = append(effects, "brokers are looked for by the new settings")
+		effects = append(effects, "broker discovery uses the new settings")
 	}
 	return fmt.Sprintf("the physical cluster %s of %s: %s", c.Name, nameVirtuals(names), strings.Join(append(effects, kept), "; "))
 }
@@ -123,7 +123,7 @@ func nameVirtuals(names []string) string {
 
 // activeConnections counts the connections of a virtual cluster on all nodes.
 func (r *Proxy) activeConnections(v *model.Virtual, elsewhere ActiveElsewhere) int64 {
-	return r.clusters.of(v.Life()).open.Load() + elsewhere(v.Name())
+	return r.clusters.of(v.State()).open.Load() + elsewhere(v.Name())
 }
 
 // connectionsAre says what happens to n connections.

@@ -7,13 +7,14 @@ import (
 
 	"penstock/kafka/model"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // changesTo are those that put the clusters of a text in force; what only has
 // to be there beside them is left out.
 func changesTo(t *testing.T, kind, text string) (list []resource.Change) {
 	t.Helper()
-	objects, faults := resource.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...))
+	objects, faults := codec.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -25,7 +26,7 @@ func changesTo(t *testing.T, kind, text string) (list []resource.Change) {
 	return list
 }
 
-// What a change does to connections is told before it is made.
+// DiffSummary predicts what a change does to connections.
 func TestDiffSummaryOfVirtualClusters(t *testing.T) {
 	s := newStage(t, Config{})
 	s.apply(oneBroker("127.0.0.1:1", ""))
@@ -34,12 +35,12 @@ func TestDiffSummaryOfVirtualClusters(t *testing.T) {
 	for want, list := range map[string][]resource.Change{
 		"t1: 0 connections are kept, settings":                   changes(oneBroker("127.0.0.1:1", "  maxInFlight: 7")),
 		"t1: new connections get the new filters; 0 connections": changes(oneBroker("127.0.0.1:1", "  filters: [{type: TopicMetrics}]\n")),
-		"the virtual cluster t2 takes new connections": changes(strings.ReplaceAll(oneBroker("127.0.0.1:1", ""),
+		"the virtual cluster t2 accepts new connections": changes(strings.ReplaceAll(oneBroker("127.0.0.1:1", ""),
 			"name: t1", "name: t2")),
 		"new connections to the virtual cluster t1 are closed; 0 con": {gone},
 	} {
 		if got := s.proxy.DiffSummary(list, nil); len(got) != 1 || !strings.Contains(got[0], want) {
-			t.Errorf("told is %q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
@@ -62,7 +63,7 @@ spec:
 	}
 	s.apply(text)
 	v, _ := s.proxy.Table().Virtual("t1")
-	s.proxy.clusters.of(v.Life()).open.Add(2)
+	s.proxy.clusters.of(v.State()).open.Add(2)
 	held := func(cluster string) int64 {
 		return map[string]int64{"t1": 3, "o1": 1}[cluster]
 	}
@@ -71,19 +72,19 @@ spec:
 	}
 	const five = "the physical cluster other of 5 virtual clusters (o0, o1, o2 and 2 more): "
 	for want, list := range map[string][]resource.Change{
-		"Kafka: the physical cluster big of the virtual cluster t1: new connections reach the brokers by the new settings; 5 " +
+		"Kafka: the physical cluster big of the virtual cluster t1: new connections to brokers use the new settings; 5 " +
 			"connections are kept": physical("big",
 			`{brokers: [{name: a, address: "127.0.0.1:9"}]}`),
-		"Kafka: " + five + "new connections get the new filters; 1 connection is kept, with the new settings where each filter " +
-			"takes them, else as they began": physical("other",
+		"Kafka: " + five + "new connections get the new filters; 1 connection is kept, with the new filter " +
+			"settings if every filter accepts the change, otherwise with the old ones": physical("other",
 			`{bootstrap: ["127.0.0.1:2"], filters: [{type: TopicMetrics}]}`),
-		"Kafka: " + five + "new connections reach the brokers by the new settings; brokers are looked for by the new settings; 1 " +
+		"Kafka: " + five + "new connections to brokers use the new settings; broker discovery uses the new settings; 1 " +
 			"connection is kept": physical("other",
 			`{bootstrap: ["127.0.0.1:2"], connect: {timeout: 3s}, discovery: {interval: 1m}}`),
 		"": append(physical("idle", `{bootstrap: ["127.0.0.1:4"]}`), physical("new", `{bootstrap: ["127.0.0.1:5"]}`)...),
 	} {
 		if got := strings.Join(s.proxy.DiffSummary(list, held), "\n"); got != want {
-			t.Errorf("told is %q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

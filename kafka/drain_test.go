@@ -1,14 +1,8 @@
 package kafka
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"math/big"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/kafka/model"
 	"penstock/netio"
 )
@@ -64,9 +60,9 @@ func (c *client) versions() error {
 	return err
 }
 
-// Who is connected to a broker that goes is sent away, in order, and nobody
-// else; a cluster that is led elsewhere, or removed, sends away all.
-func TestWhoHasNoBrokerAnyMoreIsSentAway(t *testing.T) {
+// Removing a broker drains its connections, and no others; moving a virtual
+// cluster to another physical one, or removing it, drains all.
+func TestConnectionsOfRemovedBrokersAreDrained(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(2))
 	at := k.ListenAddrs()
 	for name, test := range map[string]struct {
@@ -91,7 +87,7 @@ func TestWhoHasNoBrokerAnyMoreIsSentAway(t *testing.T) {
 			}
 			test.change(s)
 			if !test.nothing && !first.closed() {
-				t.Error("the connection was reset, want an end in order")
+				t.Error("the connection was reset, want a clean end")
 			}
 			if test.second {
 				for range 2 {
@@ -111,8 +107,8 @@ func TestWhoHasNoBrokerAnyMoreIsSentAway(t *testing.T) {
 	}
 }
 
-// A request that is under way is answered before its connection is sent away.
-func TestWhoIsSentAwayGetsTheAnswerFirst(t *testing.T) {
+// A request in flight is answered before its connection ends.
+func TestDrainedConnectionGetsItsResponseFirst(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	s.apply(oneBroker(k.ListenAddrs()[0], "  drain: "+atOnce))
@@ -127,20 +123,20 @@ func TestWhoIsSentAwayGetsTheAnswerFirst(t *testing.T) {
 	v := s.virtual("t1")
 	s.remove("VirtualCluster", "t1")
 	if over(v) {
-		t.Error("the version is let go while a request needs its filters")
+		t.Error("the version was released while a request needs its filters")
 	}
 	close(broker.free)
 	if _, err := c.receive(question); err != nil {
 		t.Fatal(err)
 	}
 	if !c.closed() {
-		t.Error("the connection was reset, want an end in order")
+		t.Error("the connection was reset, want a clean end")
 	}
-	eventually(t, "the version is let go", func() bool { return over(v) })
+	testkit.WaitFor(t, "the version is released", func() bool { return over(v) })
 }
 
-// Many leave one after the other, evenly over the window of their cluster.
-func TestTheyLeaveOverTheWindow(t *testing.T) {
+// Connections end one after the other, evenly over the window of their cluster.
+func TestDrainSpreadsOverTheWindow(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	const window, n = 600 * time.Millisecond, 4
@@ -154,7 +150,7 @@ func TestTheyLeaveOverTheWindow(t *testing.T) {
 	begun := time.Now()
 	s.remove("VirtualCluster", "t1")
 	for i := range n {
-		eventually(t, fmt.Sprintf("%d have left", i+1), func() bool { return s.ends(netio.Drained) > i })
+		testkit.WaitFor(t, fmt.Sprintf("%d have left", i+1), func() bool { return s.ends(netio.Drained) > i })
 		if took, due := time.Since(begun), window*time.Duration(i)/n; took < due {
 			t.Errorf("connection %d left after %v, due %v", i, took, due)
 		}
@@ -163,20 +159,20 @@ func TestTheyLeaveOverTheWindow(t *testing.T) {
 
 // A client must show the certificate that the virtual cluster asks for by the
 // settings that lead it, whatever it was asked for in its handshake.
-func TestWhoIsNotLetInIsNotLedOn(t *testing.T) {
+func TestUnacceptedClientIsNotRouted(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	asked := make(chan string, 10)
 	var shut atomic.Bool
-	s := newStage(t, Config{LetsIn: func(v *model.Virtual, state *tls.ConnectionState) bool {
+	s := newStage(t, Config{AcceptClient: func(v *model.Virtual, state *tls.ConnectionState) bool {
 		if !state.HandshakeComplete {
-			t.Error("it is asked before the handshake is done")
+			t.Error("AcceptClient was called before the end of the handshake")
 		}
 		asked <- v.Name()
 		return !shut.Load()
 	}})
 	// The engine hears of the certificate; to the proxy TLS is the listener's.
 	s.apply(oneBroker(k.ListenAddrs()[0], ""))
-	config := selfSigned(t)
+	config := selfSigned()
 	address := s.listen(config, "one")["one"]
 	secured := func() (*tls.Conn, error) {
 		raw := dial(t, address)
@@ -191,57 +187,32 @@ func TestWhoIsNotLetInIsNotLedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := (&client{Conn: c, t: t}).versions(); err != nil {
-		t.Fatalf("who is let in: %v", err)
+		t.Fatalf("an accepted client: %v", err)
 	}
-	eventually(t, "it is asked", func() bool { return len(asked) == 1 })
+	testkit.WaitFor(t, "AcceptClient to be called", func() bool { return len(asked) == 1 })
 	if got := <-asked; got != "t1" {
-		t.Errorf("asked for %s", got)
+		t.Errorf("AcceptClient was called for %s", got)
 	}
 	shut.Store(true)
 	if c, err = secured(); err == nil {
 		if err := (&client{Conn: c, t: t}).versions(); err == nil {
-			t.Error("who is not let in gets an answer")
+			t.Error("a client that is not accepted got a response")
 		}
 	}
-	eventually(t, "it is closed for its handshake", func() bool { return s.ends(netio.HandshakeFailed) == 1 })
+	testkit.WaitFor(t, "the connection to end with handshake_failed", func() bool { return s.ends(netio.HandshakeFailed) == 1 })
 }
 
 // selfSigned has a certificate for localhost, and trusts it.
-func selfSigned(t *testing.T) *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}},
-		RootCAs:      pool, MinVersion: tls.VersionTLS12,
-	}
+func selfSigned() *tls.Config {
+	own := certs.SelfSigned("localhost")
+	return &tls.Config{Certificates: []tls.Certificate{own.TLS}, RootCAs: own.Pool(), MinVersion: tls.VersionTLS12}
 }
 
-// A connection that was being made when its cluster went is among nobody's who
-// are sent away: it leaves when it is connected.
-func TestWhoConnectsToAClusterThatIsGoneLeaves(t *testing.T) {
-	config := selfSigned(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
+// A drain does not see a connection that is being made when its cluster is
+// removed: that one ends once it is connected.
+func TestConnectingToARemovedClusterEnds(t *testing.T) {
+	config := selfSigned()
+	ln := testkit.Listen(t)
 	s := newStage(t, Config{ClientTLS: func(string, string, *model.PhysicalTLS) *tls.Config {
 		return &tls.Config{RootCAs: config.RootCAs, ServerName: "localhost"}
 	}})
@@ -258,7 +229,7 @@ func TestWhoConnectsToAClusterThatIsGoneLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !c.closed() {
-		t.Error("the connection was reset, want an end in order")
+		t.Error("the connection was reset, want a clean end")
 	}
-	eventually(t, "it has left", func() bool { return s.ends(netio.Drained) == 1 })
+	testkit.WaitFor(t, "the connection to end", func() bool { return s.ends(netio.Drained) == 1 })
 }

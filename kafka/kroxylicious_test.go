@@ -14,14 +14,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/model"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // A configuration file in the form of Kroxylicious 0.25 leads a client to the
 // brokers: by server names on one port, as a tenant of the name of its virtual
 // cluster.
-func TestAConfigurationFileOfKroxyliciousServesAClient(t *testing.T) {
+func TestKroxyliciousConfigurationServesAClient(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "red-orders"))
 	folder, err := filepath.Abs("model/testdata/kroxylicious")
 	if err != nil {
@@ -58,7 +60,7 @@ virtualClusters:
 		kgo.Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 			host, port, err := net.SplitHostPort(address)
 			if err != nil || port != "9192" {
-				return nil, fmt.Errorf("%s is no address of the gateway: %w", address, err)
+				return nil, fmt.Errorf("%s is not an address of the gateway: %w", address, err)
 			}
 			d := tls.Dialer{Config: &tls.Config{ServerName: host, RootCAs: roots}}
 			return d.DialContext(ctx, network, at)
@@ -67,7 +69,7 @@ virtualClusters:
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Patience)
 	defer cancel()
 	if err := client.ProduceSync(ctx, &kgo.Record{Topic: "orders", Value: []byte("hello")}).FirstErr(); err != nil {
 		t.Fatal(err)
@@ -90,10 +92,10 @@ virtualClusters:
 // applyForeign puts a document of another format in force.
 func (s *stage) applyForeign(text string) {
 	s.t.Helper()
-	objects, faults := resource.DecodeForeign("proxy.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...), model.Foreign())
+	objects, faults := codec.DecodeForeign("proxy.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...), model.Foreign())
 	var changes []resource.Change
 	for i := range objects {
-		faults = append(faults, resource.LoadFiles(&objects[i], ".", func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
+		faults = append(faults, codec.LoadFiles(&objects[i], ".", func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
 		changes = append(changes, resource.Put(objects[i]))
 	}
 	if len(faults) > 0 {

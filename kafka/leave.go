@@ -20,12 +20,12 @@ func drain(conns []*Connection, d model.Drain) {
 
 // drainConnections drains the connections whose broker a change has removed.
 func (r *Proxy) drainConnections(done model.Applied) {
-	for _, life := range done.Removed {
-		if life.Last() == nil {
+	for _, state := range done.Removed {
+		if state.Last() == nil {
 			continue // it could not be served, so nobody has come
 		}
-		drain(r.clusters.of(life).list(func(*Connection) bool { return true }), life.Last().Spec().Drain)
-		r.clusters.retire(life)
+		drain(r.clusters.of(state).list(func(*Connection) bool { return true }), state.Last().Spec().Drain)
+		r.clusters.markRemoved(state)
 	}
 	for _, name := range done.Virtual {
 		v, ok := done.Table.Virtual(name)
@@ -36,6 +36,6 @@ func (r *Proxy) drainConnections(done model.Applied) {
 			_, is := c.orphaned()
 			return is
 		}
-		drain(r.clusters.of(v.Life()).list(gone), v.Spec().Drain)
+		drain(r.clusters.of(v.State()).list(gone), v.Spec().Drain)
 	}
 }

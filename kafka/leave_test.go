@@ -6,17 +6,18 @@ import (
 
 	"penstock/kafka/session"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
-// A connection that is being made while its cluster goes is among nobody's who
-// are sent away: it finds out by itself once it is connected.
-func TestWhoConnectsWhileItsBrokerGoesIsSentAway(t *testing.T) {
+// A drain does not see a connection that is being made while its broker is
+// removed: that one notices once it is connected.
+func TestConnectingWhileTheBrokerIsRemovedIsDrained(t *testing.T) {
 	kinds := append(resource.RoutingKinds(), Kinds()...)
 	proxy := New(Config{Bind: "127.0.0.1", Loops: 1})
 	defer proxy.Close()
 	apply := func(text string) {
 		t.Helper()
-		objects, faults := resource.Decode("k.yaml", []byte(text), kinds)
+		objects, faults := codec.Decode("k.yaml", []byte(text), kinds)
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}
@@ -55,35 +56,35 @@ spec:
 	apply(with("a"))
 	v, _ := proxy.Table().Virtual("t1")
 	connecting := func(broker string) *Connection {
-		stats := proxy.clusters.of(v.Life())
-		c := &Connection{proxy: proxy, life: v.Life(), physical: v.Physical().Life(), stats: stats,
-			counted: stats.brokers.of(broker), broker: broker}
+		stats := proxy.clusters.of(v.State())
+		c := &Connection{proxy: proxy, state: v.State(), physical: v.Physical().State(), stats: stats,
+			tally: stats.brokers.of(broker), broker: broker}
 		c.session = session.New(session.Options{Host: c})
 		return c
 	}
 	a, b, stays := connecting("a"), connecting("b"), connecting("b")
 	if _, gone := stays.orphaned(); gone {
-		t.Error("a connection whose broker is there is sent away")
+		t.Error("the connection of an existing broker was drained")
 	}
 	apply(with("c"))
 	if _, gone := a.orphaned(); !gone {
-		t.Error("the connection of a broker that is gone stays")
+		t.Error("the connection of a removed broker stays")
 	}
 	if _, gone := b.orphaned(); gone {
-		t.Error("the connection of another broker is sent away")
+		t.Error("the connection of another broker was drained")
 	}
 	if _, err := proxy.Apply([]resource.Change{{Object: resource.Object{Key: resource.Key{Kind: "VirtualCluster", Name: "t1"}},
 		Delete: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, gone := b.orphaned(); !gone {
-		t.Error("the connection of a cluster that is gone stays")
+		t.Error("the connection of a removed cluster stays")
 	}
 }
 
 // A filter may meet a broker on a connection's last breath.
-func TestNotingAfterTheEndIsHarmless(t *testing.T) {
+func TestSignalAfterCloseIsHarmless(t *testing.T) {
 	proxy := New(Config{Loops: 1})
 	proxy.Close()
-	proxy.signalMoved()
+	proxy.signalBrokersChanged()
 }

@@ -3,7 +3,6 @@ package kafka
 import (
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -11,12 +10,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"penstock/internal/testkit"
 	"penstock/netio"
 )
 
 // Where this node has no local port for a broker the connection ends with that
 // reason, and status says what it was.
-func TestNoPortLeftIsNotTheBrokers(t *testing.T) {
+func TestNoLocalPortIsNotABrokerFailure(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	s.apply(discovered(k.ListenAddrs()[0]))
@@ -28,8 +28,8 @@ func TestNoPortLeftIsNotTheBrokers(t *testing.T) {
 			t.Fatal("there is no broker 0")
 		}
 		p := &Connection{
-			proxy: s.proxy, life: v.Life(), stats: s.proxy.clusters.of(v.Life()), broker: b.Name(), listener: "one",
-			serving: &serving{virtual: v}, lookup: &brokerLookup{broker: b},
+			proxy: s.proxy, state: v.State(), stats: s.proxy.clusters.of(v.State()), broker: b.Name(), listener: "one",
+			version: &clusterVersion{virtual: v}, lookup: &brokerLookup{broker: b},
 		}
 		if _, why := p.Next(nil, nil); why != netio.OK {
 			t.Fatal(why)
@@ -38,7 +38,7 @@ func TestNoPortLeftIsNotTheBrokers(t *testing.T) {
 		return why
 	}
 	if why := next(syscall.EADDRNOTAVAIL); why != netio.LimitPorts {
-		t.Errorf("it ends with %s", why)
+		t.Errorf("the connection ended with %s", why)
 	}
 	if got := s.proxy.Status()[0].Brokers[1].Err; !strings.Contains(got, "no local port is left") {
 		t.Errorf("status says %q", got)
@@ -46,7 +46,7 @@ func TestNoPortLeftIsNotTheBrokers(t *testing.T) {
 }
 
 // Connections count where they lead, and those that fail do not count for longer.
-func TestPortsTowardsBrokersAreCounted(t *testing.T) {
+func TestLocalPortsTowardsBrokersAreCounted(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	s.apply(oneBroker(k.ListenAddrs()[0], ""))
@@ -58,20 +58,15 @@ func TestPortsTowardsBrokersAreCounted(t *testing.T) {
 		return func() bool { return maps.Equal(s.proxy.Ports()["t1"], want) }
 	}
 	broker := netip.MustParseAddrPort(k.ListenAddrs()[0])
-	eventually(t, "both are counted", has(map[netip.AddrPort]int64{broker: 2}))
+	testkit.WaitFor(t, "both are counted", has(map[netip.AddrPort]int64{broker: 2}))
 	a.Close()
-	eventually(t, "one is counted", has(map[netip.AddrPort]int64{broker: 1}))
+	testkit.WaitFor(t, "one is counted", has(map[netip.AddrPort]int64{broker: 1}))
 	b.Close()
-	eventually(t, "none is counted", has(nil))
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.Close()
-	s.apply(oneBroker(dead.Addr().String(), ""))
+	testkit.WaitFor(t, "no connection is counted", has(nil))
+	s.apply(oneBroker(testkit.FreeAddress(t), ""))
 	refused(t, at)
-	eventually(t, "it has failed", func() bool { return s.ends(netio.ConnectRefused) == 1 })
+	testkit.WaitFor(t, "the connection to fail", func() bool { return s.ends(netio.ConnectRefused) == 1 })
 	if !has(nil)() {
-		t.Errorf("after it failed there are %v", s.proxy.Ports())
+		t.Errorf("after the failure there are %v", s.proxy.Ports())
 	}
 }

@@ -42,11 +42,11 @@ type Config struct {
 	// host. It verifies the host unless t names another; with "" it verifies
 	// what the dialer says.
 	ClientTLS func(physicalCluster, host string, t *model.PhysicalTLS) *tls.Config
-	// LetsIn reports whether a virtual cluster accepts a client whose handshake
+	// AcceptClient reports whether a virtual cluster accepts a client whose handshake
 	// is over. If it is nil, all are accepted.
-	LetsIn func(v *model.Virtual, state *tls.ConnectionState) bool
-	// Follow is called when the hosts to resolve may have changed.
-	Follow func()
+	AcceptClient func(v *model.Virtual, state *tls.ConnectionState) bool
+	// HostsChanged is called when the hosts to resolve may have changed.
+	HostsChanged func()
 	// Loops is the number of event loops; each has counters of its own.
 	Loops int
 	Log   *slog.Logger
@@ -55,17 +55,17 @@ type Config struct {
 // Proxy is the Kafka part of a node. Calls of Apply must not overlap; all other
 // methods may be called from any goroutine.
 type Proxy struct {
-	cfg       Config
-	model     *model.Model
-	watches   watches
-	upstreams upstreams
-	clusters  clusters
-	unplaced  unplaced
-	moved     chan struct{} // holds one: some brokers are others than before
-	lookups   time.Duration // maxSearch, or what a test sets before the first connection
-	lookup    time.Duration // maxLookup, likewise
-	over      chan struct{} // closed by Close
-	done      chan struct{} // closed when nobody listens to moved any more
+	cfg            Config
+	model          *model.Model
+	watches        watches
+	upstreams      upstreams
+	clusters       clusters
+	unmapped       unmappedLog
+	brokersChanged chan struct{} // holds one: some brokers have changed
+	discoveryWait  time.Duration // maxDiscoveryWait, or what a test sets before the first connection
+	resolveWait    time.Duration // maxResolveWait, likewise
+	closing        chan struct{} // closed by Close
+	done           chan struct{} // closed when handleBrokersChanged has returned
 }
 
 // New returns a Proxy without clusters.
@@ -73,41 +73,41 @@ func New(cfg Config) *Proxy {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Follow == nil {
-		cfg.Follow = func() {}
+	if cfg.HostsChanged == nil {
+		cfg.HostsChanged = func() {}
 	}
 	r := &Proxy{
-		cfg:       cfg,
-		lookups:   maxSearch,
-		lookup:    maxLookup,
-		model:     model.New(model.Config{Bind: cfg.Bind, Types: Types(), Log: cfg.Log}),
-		upstreams: upstreams{hosts: cfg.Hosts, tls: cfg.ClientTLS, meter: cfg.Meter, profiles: map[profileKey]*netio.Profile{}},
+		cfg:           cfg,
+		discoveryWait: maxDiscoveryWait,
+		resolveWait:   maxResolveWait,
+		model:         model.New(model.Config{Bind: cfg.Bind, Types: Types(), Log: cfg.Log}),
+		upstreams:     upstreams{hosts: cfg.Hosts, tls: cfg.ClientTLS, meter: cfg.Meter, profiles: map[profileKey]*netio.Profile{}},
 	}
 	r.clusters.init(cfg.Loops)
-	r.moved, r.over, r.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-	r.watches = watches{log: cfg.Log, tls: cfg.ClientTLS, m: map[string]watch{}, moved: func(string) { r.signalMoved() }}
-	go r.followMoved()
+	r.brokersChanged, r.closing, r.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	r.watches = watches{log: cfg.Log, tls: cfg.ClientTLS, m: map[string]watch{}, brokersChanged: func(string) { r.signalBrokersChanged() }}
+	go r.handleBrokersChanged()
 	return r
 }
 
-// signalMoved signals that brokers have changed. It never blocks.
-func (r *Proxy) signalMoved() {
+// signalBrokersChanged signals that brokers have changed. It never blocks.
+func (r *Proxy) signalBrokersChanged() {
 	select {
-	case r.moved <- struct{}{}:
+	case r.brokersChanged <- struct{}{}:
 	default:
 	}
 }
 
-// followMoved acts on that signal in a goroutine of its own, since those who
+// handleBrokersChanged acts on that signal in a goroutine of its own, since those who
 // signal may be loops.
-func (r *Proxy) followMoved() {
+func (r *Proxy) handleBrokersChanged() {
 	defer close(r.done)
 	for {
 		select {
-		case <-r.moved:
-			r.cfg.Follow()
-			r.logUnplaced(r.Table().Virtuals())
-		case <-r.over:
+		case <-r.brokersChanged:
+			r.cfg.HostsChanged()
+			r.logUnmapped(r.Table().Virtuals())
+		case <-r.closing:
 			return
 		}
 	}
@@ -116,7 +116,7 @@ func (r *Proxy) followMoved() {
 // Close stops discovery. The engine ends the connections.
 func (r *Proxy) Close() {
 	r.watches.close()
-	close(r.over)
+	close(r.closing)
 	<-r.done
 }
 
@@ -138,19 +138,19 @@ func (r *Proxy) Apply(changes []resource.Change) (ports bool, err error) {
 			touched[v.Physical().Name()] = true
 		}
 	}
-	for _, life := range done.Removed {
-		if last := life.Last(); last != nil { // nil: it could never be served
+	for _, state := range done.Removed {
+		if last := state.Last(); last != nil { // nil: it could never be served
 			touched[last.Physical().Name()] = true
 		}
 	}
 	for name := range touched {
 		p, _ := done.Table.Physical(name)
 		if p != nil {
-			p.Life().OnMeet(r.signalMoved)
+			p.State().OnLearned(r.signalBrokersChanged)
 		}
-		r.watches.follow(name, p, p != nil && done.Table.Discovers(name))
+		r.watches.update(name, p, p != nil && done.Table.Discovers(name))
 	}
-	r.noteUnplaced(done)
+	r.trackUnmapped(done)
 	r.drainConnections(done)
 	return len(done.Opened)+len(done.Closed) > 0, err
 }
@@ -172,6 +172,8 @@ func (r *Proxy) Hosts() iter.Seq2[string, time.Duration] {
 // resolveEvery is how often the names of brokers are looked up.
 const resolveEvery = 10 * time.Second
 
-// Watched returns the state of discovery of a physical cluster; false: its
+// DiscoveryStatus returns the state of discovery of a physical cluster; false: its
 // brokers are not discovered.
-func (r *Proxy) Watched(physical string) (discover.Status, bool) { return r.watches.status(physical) }
+func (r *Proxy) DiscoveryStatus(physical string) (discover.Status, bool) {
+	return r.watches.status(physical)
+}

@@ -15,28 +15,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/model"
 	"penstock/netio"
 	"penstock/netio/clienthello"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience is for what happens at once, on a machine that does other things.
-const patience = 5 * time.Minute
-
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !is(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
 
 // stage is a proxy with an engine under it, as a node has it.
 type stage struct {
@@ -75,7 +62,7 @@ func newStage(t *testing.T, cfg Config) *stage {
 	cfg.Bind, cfg.Loops = "127.0.0.1", 1
 	cfg.Meter = func(string, string) *netio.Meter { return meter }
 	s.proxy = New(cfg)
-	s.proxy.lookups, s.proxy.lookup = time.Hour, time.Hour // no busy machine takes that long
+	s.proxy.discoveryWait, s.proxy.resolveWait = time.Hour, time.Hour // no busy machine takes that long
 	t.Cleanup(s.proxy.Close)
 	var err error
 	s.engine, err = netio.New(netio.Config{Handler: s, Loops: 1, Log: slog.New(slog.DiscardHandler)})
@@ -111,7 +98,7 @@ func (s *stage) listen(config *tls.Config, names ...string) map[string]string {
 // apply puts resources in force.
 func (s *stage) apply(text string) {
 	s.t.Helper()
-	objects, faults := resource.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...))
+	objects, faults := codec.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), Kinds()...))
 	if len(faults) > 0 {
 		s.t.Fatal(faults)
 	}
@@ -161,12 +148,12 @@ type client struct {
 
 func dial(t *testing.T, address string) *client {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := net.DialTimeout("tcp", address, testkit.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(2 * patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(2 * testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return &client{Conn: c, t: t}
@@ -240,7 +227,7 @@ func (c *client) closed() (clean bool) {
 	_, err := c.Read(make([]byte, 1))
 	var late net.Error
 	if err == nil || errors.As(err, &late) && late.Timeout() {
-		c.t.Fatalf("the connection goes on: %v", err)
+		c.t.Fatalf("the connection is still open: %v", err)
 	}
 	return errors.Is(err, io.EOF)
 }
@@ -248,12 +235,12 @@ func (c *client) closed() (clean bool) {
 // refused connects where that leads nowhere.
 func refused(t *testing.T, address string) {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := net.DialTimeout("tcp", address, testkit.Patience)
 	if err != nil {
 		return // reset before it was known to be connected
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	(&client{Conn: c, t: t}).closed()

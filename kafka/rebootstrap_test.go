@@ -25,7 +25,7 @@ func (c *client) topics() *kmsg.MetadataResponse {
 // that are connected to it are steered away as soon as they ask, long before
 // their time; who is connected to another broker is no more told of it, and
 // goes on.
-func TestMetadataLeadsAwayFromABrokerThatGoes(t *testing.T) {
+func TestMetadataMovesClientsOffARemovedBroker(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(2))
 	at := k.ListenAddrs()
 	const hour = "{window: 1h, transactionDeadline: 1h}\n  unmappedBrokers: hide"
@@ -66,13 +66,13 @@ func TestMetadataLeadsAwayFromABrokerThatGoes(t *testing.T) {
 			}
 			steered++
 			if !c.closed() {
-				t.Error("the connection was reset, want an end in order")
+				t.Error("the connection was reset, want a clean end")
 			}
 			break
 		}
 	}
 	if steered == 0 {
-		t.Error("nobody was told to bootstrap again")
+		t.Error("no client was told to bootstrap again")
 	}
 	for range 2 {
 		if m := other.topics(); m.ErrorCode != 0 || other.told(m) != "x" || m.Brokers[0].Port != 2 {

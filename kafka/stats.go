@@ -64,16 +64,16 @@ const maxAPI = 128
 // stats counts the exchanges of one virtual cluster in all its versions. Each
 // loop has counters of its own.
 type stats struct {
-	name    string
-	shards  []shard
-	brokers tally
-	open    atomic.Int64 // connections, those being made included
-	ports   ports.Count  // connections by broker's address, likewise
-	latest  latest
+	name     string
+	shards   []shard
+	brokers  brokerTallies
+	open     atomic.Int64 // connections, those being made included
+	ports    ports.Count  // connections by broker's address, likewise
+	versions versionCache
 
-	mu    sync.Mutex
-	conns map[*Connection]struct{} // that are connected
-	over  bool                     // the cluster is gone: forgotten with its last connection
+	mu      sync.Mutex
+	conns   map[*Connection]struct{} // that are connected
+	removed bool                     // the cluster is gone: forgotten with its last connection
 	// What ends connections or is hidden, rather than answered; written by
 	// any loop.
 	throttled, denied atomic.Uint64
@@ -88,9 +88,9 @@ func newStats(name string, loops int) *stats {
 	return &stats{name: name, shards: make([]shard, max(loops, 1)), conns: map[*Connection]struct{}{}}
 }
 
-// enter counts a new connection, and reports false if there are most already;
+// tryOpen counts a new connection, and reports false if there are most already;
 // 0: no limit.
-func (s *stats) enter(most int) bool {
+func (s *stats) tryOpen(most int) bool {
 	if n := s.open.Add(1); most > 0 && n > int64(most) {
 		s.open.Add(-1)
 		return false
@@ -108,10 +108,10 @@ func (s *stats) add(c *Connection) {
 func (s *stats) remove(c *Connection) {
 	s.mu.Lock()
 	delete(s.conns, c)
-	over := s.over && len(s.conns) == 0
+	over := s.removed && len(s.conns) == 0
 	s.mu.Unlock()
 	if over {
-		c.proxy.clusters.remove(c.life)
+		c.proxy.clusters.remove(c.state)
 	}
 }
 
@@ -167,7 +167,7 @@ type Counts struct {
 
 func (s *stats) counts() Counts {
 	c := Counts{Cluster: s.name, Throttled: s.throttled.Load(), Denied: s.denied.Load()}
-	s.filters(&c)
+	s.addFilterCounts(&c)
 	for key := range int16(maxAPI) {
 		one := APICounts{Key: key, API: wire.Name(key)}
 		for i := range s.shards {
@@ -187,9 +187,9 @@ func (s *stats) counts() Counts {
 	return c
 }
 
-// filters adds what the filters of the version in use have counted.
-func (s *stats) filters(c *Counts) {
-	v := s.latest.p.Load()
+// addFilterCounts adds what the filters of the version in use have counted.
+func (s *stats) addFilterCounts(c *Counts) {
+	v := s.versions.p.Load()
 	if v == nil {
 		return
 	}
@@ -226,29 +226,29 @@ func (c *Counts) addTopics(list []topicmetrics.Count) {
 type clusters struct {
 	loops int
 	mu    sync.RWMutex
-	m     map[*model.Life]*stats
+	m     map[*model.VirtualState]*stats
 }
 
-func (c *clusters) init(loops int) { c.loops, c.m = loops, map[*model.Life]*stats{} }
+func (c *clusters) init(loops int) { c.loops, c.m = loops, map[*model.VirtualState]*stats{} }
 
 // of returns the counters of a cluster. A caller with an older table may still
 // ask for a removed one: it gets counters that nobody reads, and that are not
 // added here, where nobody would remove them.
-func (c *clusters) of(life *model.Life) *stats {
+func (c *clusters) of(state *model.VirtualState) *stats {
 	c.mu.RLock()
-	s, ok := c.m[life]
+	s, ok := c.m[state]
 	c.mu.RUnlock()
 	if ok {
 		return s
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s, ok = c.m[life]; !ok {
-		s = newStats(life.Name(), c.loops)
+	if s, ok = c.m[state]; !ok {
+		s = newStats(state.Name(), c.loops)
 		// It is retired after its removal shows here, so either it is seen
 		// to be removed or it is found by who retires it.
-		if !life.Removed() {
-			c.m[life] = s
+		if !state.Removed() {
+			c.m[state] = s
 		}
 	}
 	return s
@@ -273,23 +273,23 @@ func (r *Proxy) Ports() map[string]map[netip.AddrPort]int64 {
 // Counts returns the totals of all virtual clusters, in no order.
 func (r *Proxy) Counts() []Counts { return r.clusters.all() }
 
-// retire marks a cluster as removed.
-func (c *clusters) retire(life *model.Life) {
-	s := c.of(life)
+// markRemoved marks a cluster as removed.
+func (c *clusters) markRemoved(state *model.VirtualState) {
+	s := c.of(state)
 	s.mu.Lock()
-	s.over = true
+	s.removed = true
 	idle := len(s.conns) == 0
 	s.mu.Unlock()
 	if idle {
-		c.remove(life)
+		c.remove(state)
 	}
 }
 
 // remove deletes the statistics of a removed cluster.
-func (c *clusters) remove(life *model.Life) {
+func (c *clusters) remove(state *model.VirtualState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.m, life)
+	delete(c.m, state)
 }
 
 // all returns the totals of all clusters. A cluster that was removed and

@@ -5,12 +5,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"penstock/internal/testkit"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Counters of a cluster that is removed go with its last connection, and do
 // not come back with whoever looked at the table before.
-func TestCountersOfARemovedClusterAreLetGo(t *testing.T) {
+func TestCountersOfARemovedClusterAreReleased(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	s.apply(oneBroker(k.ListenAddrs()[0], "  drain: {window: 1h}"))
@@ -21,20 +23,20 @@ func TestCountersOfARemovedClusterAreLetGo(t *testing.T) {
 	busy.metadata("none")
 	s.remove("VirtualCluster", "t1")
 	if n := len(s.proxy.Counts()); n != 1 {
-		t.Errorf("%d clusters are counted while one has a connection, want it", n)
+		t.Errorf("%d clusters are counted while one has a connection, want 1", n)
 	}
 	idle.Close()
 	busy.Close()
-	eventually(t, "its counters are let go", func() bool { return len(s.proxy.Counts()) == 0 })
-	s.proxy.clusters.of(v.Life()).open.Add(1) // as a connection by an older table
+	testkit.WaitFor(t, "its counters are released", func() bool { return len(s.proxy.Counts()) == 0 })
+	s.proxy.clusters.of(v.State()).open.Add(1) // as a connection by an older table
 	if n := len(s.proxy.Counts()); n != 0 {
-		t.Errorf("%d clusters are counted, want none: it is gone", n)
+		t.Errorf("%d clusters are counted after the removal, want none", n)
 	}
 }
 
 // A cluster that is removed while connections have it, and comes again, is one
 // cluster to who counts.
-func TestAClusterThatComesAgainIsCountedOnce(t *testing.T) {
+func TestRecreatedClusterIsCountedOnce(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1))
 	s := newStage(t, Config{})
 	text := oneBroker(k.ListenAddrs()[0], "  drain: {window: 1h}")
@@ -72,16 +74,16 @@ func TestAClusterThatComesAgainIsCountedOnce(t *testing.T) {
 		}
 		return by
 	}
-	eventually(t, "all are counted", func() bool {
+	testkit.WaitFor(t, "all are counted", func() bool {
 		by := requests()
 		return by["Metadata"] == 3 && by["ApiVersions"] == 1
 	})
 }
 
 // A virtual cluster that could never be served can be removed.
-func TestAClusterThatWasNeverServedIsRemoved(t *testing.T) {
+func TestClusterThatWasNeverServedIsRemoved(t *testing.T) {
 	s := newStage(t, Config{})
-	objects, faults := resource.Decode("k.yaml", []byte(oneBroker("127.0.0.1:1", "")), append(resource.RoutingKinds(), Kinds()...))
+	objects, faults := codec.Decode("k.yaml", []byte(oneBroker("127.0.0.1:1", "")), append(resource.RoutingKinds(), Kinds()...))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

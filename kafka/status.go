@@ -29,9 +29,9 @@ type ClusterStatus struct {
 // BrokerStatus is the state of a virtual broker on this node.
 type BrokerStatus struct {
 	Name string
-	// Advertised is what clients are told, Address where it leads; several
-	// addresses have a blank between them. "": not known, or of a broker
-	// without a virtual address, none.
+	// Advertised is the address advertised to clients, Address where it leads;
+	// several addresses have a blank between them. "": not known, or of a
+	// broker without a virtual address, none.
 	Advertised, Address string
 	Connections         int64
 	// Err is how the last attempt to connect failed, or why clients do not see
@@ -39,10 +39,10 @@ type BrokerStatus struct {
 	Err string
 }
 
-// tally counts the connections to each virtual broker of one virtual cluster.
+// brokerTallies counts the connections to each virtual broker of one virtual cluster.
 // Names come from the configuration, or are node ids in its range, so they are
 // bounded.
-type tally struct{ m sync.Map } // broker -> *brokerTally
+type brokerTallies struct{ m sync.Map } // broker -> *brokerTally
 
 type brokerTally struct {
 	active  atomic.Int64
@@ -54,7 +54,7 @@ type failure struct {
 	at  time.Time
 }
 
-func (t *tally) of(broker string) *brokerTally {
+func (t *brokerTallies) of(broker string) *brokerTally {
 	if b, ok := t.m.Load(broker); ok {
 		return b.(*brokerTally)
 	}
@@ -82,7 +82,7 @@ func (r *Proxy) status(v *model.Virtual) ClusterStatus {
 			s.Err = looked.Err.Error()
 		}
 	}
-	stats := r.clusters.of(v.Life())
+	stats := r.clusters.of(v.State())
 	s.Connections = stats.open.Load()
 	for _, b := range v.Known() {
 		one := BrokerStatus{Name: b.Name(), Advertised: v.Advertised(b)}
@@ -102,8 +102,8 @@ func (r *Proxy) status(v *model.Virtual) ClusterStatus {
 		}
 		s.Brokers = append(s.Brokers, one)
 	}
-	for _, u := range v.Unplaced() {
-		s.Brokers = append(s.Brokers, BrokerStatus{Name: strconv.Itoa(int(u.NodeID)), Address: u.Address, Err: u.Why(v)})
+	for _, u := range v.Unmapped() {
+		s.Brokers = append(s.Brokers, BrokerStatus{Name: strconv.Itoa(int(u.NodeID)), Address: u.Address, Err: u.Explain(v)})
 	}
 	return s
 }
@@ -115,8 +115,8 @@ func (r *Proxy) Explain(listener, serverName string, has bool) routing.Explanati
 	table := r.model.Table()
 	e := table.Explain(listener, serverName, has)
 	if v, ok := table.Virtual(e.Cluster); ok && e.Reason == routing.OK && len(e.Steps) > 0 {
-		if f := r.clusters.of(v.Life()).brokers.of(e.Broker).failure.Load(); f != nil {
-			e.Steps[len(e.Steps)-1].Result += fmt.Sprintf(", to which the last attempt failed %s ago: %v",
+		if f := r.clusters.of(v.State()).brokers.of(e.Broker).failure.Load(); f != nil {
+			e.Steps[len(e.Steps)-1].Result += fmt.Sprintf("; the last attempt failed %s ago: %v",
 				time.Since(f.at).Round(time.Second), f.err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/filter/topicmetrics"
 )
 
@@ -34,7 +35,7 @@ func TestTopicsAreCountedByTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	const size = 10_000
 	for range 3 {
@@ -58,7 +59,7 @@ func TestTopicsAreCountedByTheirNames(t *testing.T) {
 		}
 		return c
 	}
-	for _, topic := range []string{"orders", topicmetrics.Rest} {
+	for _, topic := range []string{"orders", topicmetrics.Other} {
 		if c := count(topic, "Produce"); c.Messages != 3 || c.Bytes < 3*size || c.Bytes > 3*size+1000 {
 			t.Errorf("produced to %s: %+v", topic, c)
 		}
@@ -67,7 +68,7 @@ func TestTopicsAreCountedByTheirNames(t *testing.T) {
 		t.Errorf("fetched: %+v", c)
 	}
 	if c := count("bills", "Produce"); c.Messages > 0 {
-		t.Errorf("bills are counted by themselves, over the bound: %+v", c)
+		t.Errorf("bills are counted separately, above the limit: %+v", c)
 	}
 	// Other settings do not begin anew.
 	s.apply(oneBroker(at, filters+"  maxInFlight: 9\n"))

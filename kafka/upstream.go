@@ -70,9 +70,9 @@ func (u *upstreams) targets(route model.Route, start, most int) ([]target, routi
 	return all, routing.OK
 }
 
-// resolves reports whether the broker has a host name whose addresses may still
+// mayResolve reports whether the broker has a host name whose addresses may still
 // come.
-func (u *upstreams) resolves(v *model.Virtual, b *model.Broker) bool {
+func (u *upstreams) mayResolve(v *model.Virtual, b *model.Broker) bool {
 	if u.hosts == nil {
 		return false
 	}

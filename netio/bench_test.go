@@ -4,13 +4,15 @@ import (
 	"io"
 	"net"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
 // The client and the endpoint run in this process and count, too: compare
 // results with earlier ones, not with other proxies (make bench does that).
 
 func BenchmarkRoundTrip(b *testing.B) {
-	r := newRig(b, Config{Log: quiet, Loops: 1}, endpoint(b, echo), Profile{})
+	r := newRig(b, Config{Log: quiet, Loops: 1}, testkit.Serve(b, echo), Profile{})
 	c, p := dial(b, r.serve(b, Listener{})), make([]byte, 256)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -26,7 +28,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 func BenchmarkConnection(b *testing.B) {
 	for name, mode := range map[string]Mode{"plain": ModePlain, "hello": ModeHello} {
 		b.Run(name, func(b *testing.B) {
-			r := newRig(b, Config{Log: quiet, Loops: 1}, endpoint(b, echo), Profile{})
+			r := newRig(b, Config{Log: quiet, Loops: 1}, testkit.Serve(b, echo), Profile{})
 			addr, hello := r.serve(b, Listener{Mode: mode}), clientHello(b, "api.example.com")
 			p := make([]byte, len(hello))
 			b.ReportAllocs()

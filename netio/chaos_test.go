@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // TestNothingIsLeftBehind runs misbehaving clients and endpoints while
@@ -18,11 +20,11 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	t.Logf("seed %d", seed)
 	spec, config := terminating(t, "api.example.com")
 	endpoints := []string{
-		endpoint(t, echo),
-		endpoint(t, func(c *net.TCPConn) { _, _ = c.Write([]byte("x")); _ = c.SetLinger(0) }),
-		endpoint(t, func(c *net.TCPConn) { c.CloseWrite(); _, _ = io.Copy(io.Discard, c) }),
-		endpoint(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
-		refusingAddress(t),
+		testkit.Serve(t, echo),
+		testkit.Serve(t, func(c *net.TCPConn) { _, _ = c.Write([]byte("x")); _ = c.SetLinger(0) }),
+		testkit.Serve(t, func(c *net.TCPConn) { c.CloseWrite(); _, _ = io.Copy(io.Discard, c) }),
+		testkit.Serve(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
+		testkit.FreeAddress(t),
 	}
 	r := newRig(t, Config{
 		Log: quiet, CloseTimeout: 300 * time.Millisecond, BindRetry: time.Millisecond, BindRetryMax: time.Millisecond,
@@ -45,7 +47,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		}
 		return &p, OK
 	}
-	addrs := []string{unusedAddress(t), unusedAddress(t), unusedAddress(t)}
+	addrs := []string{testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)}
 	specs := func(shift int) []Listener {
 		list := []Listener{
 			{Name: "plain", MaxPerSource: 12},
@@ -92,15 +94,15 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	close(stop)
 	changes.Wait()
 	r.SetListeners(nil)
-	waitFor(t, "all to be over", func() bool { return r.Stats().Connections == 0 && r.listening() == 0 })
-	waitFor(t, "the memory to be given back", func() bool { return r.Stats().BudgetUsed == 0 })
+	testkit.WaitFor(t, "all to be over", func() bool { return r.Stats().Connections == 0 && r.listening() == 0 })
+	testkit.WaitFor(t, "the memory to be given back", func() bool { return r.Stats().BudgetUsed == 0 })
 	if s := r.Stats(); s.Handshakes != 0 || s.Pending != 0 {
 		t.Errorf("stats %+v", s)
 	}
 	if n := r.meter.Counts().Active; n != 0 {
 		t.Errorf("the meter has %d connections", n)
 	}
-	waitFor(t, "all sockets to be closed", func() bool { return openSockets(t) <= before })
+	testkit.WaitFor(t, "all sockets to be closed", func() bool { return openSockets(t) <= before })
 	ends := make(map[Reason]int)
 	for _, e := range r.waitEndings(t, len(r.endings())) {
 		ends[e.why]++

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // flood writes until the connection fails.
@@ -36,13 +38,13 @@ func TestStalledReaderIsNotEndedCleanly(t *testing.T) {
 			if name == string(IdleTimeout) {
 				p.IdleTimeout = 2 * time.Second // long enough for the first bytes on a busy machine
 			}
-			r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) { flood(c) }), p)
+			r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) { flood(c) }), p)
 			c := dial(t, r.serve(t, Listener{}))
 			// Read enough for splicing to start, then stop.
 			if _, err := io.CopyN(io.Discard, c, 4<<20); err != nil {
 				t.Fatal(err)
 			}
-			waitFor(t, "the relay to stand still", func() bool {
+			testkit.WaitFor(t, "the relay to stand still", func() bool {
 				list := r.Connections(1)
 				return len(list) == 0 || list[0].Idle > 2*quietTime
 			})
@@ -61,7 +63,7 @@ func TestStalledReaderIsNotEndedCleanly(t *testing.T) {
 // and keeps sending.
 func TestClientResetIsToldToAnEndpointThatNeverReads(t *testing.T) {
 	gone := make(chan struct{})
-	r := newRig(t, Config{CloseTimeout: 200 * time.Millisecond}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{CloseTimeout: 200 * time.Millisecond}, testkit.Serve(t, func(c *net.TCPConn) {
 		flood(c)
 		close(gone)
 	}), Profile{})
@@ -78,11 +80,7 @@ func TestClientResetIsToldToAnEndpointThatNeverReads(t *testing.T) {
 	}
 	reset(t, c)
 	r.wantEnd(t, ClientReset)
-	select {
-	case <-gone:
-	case <-time.After(patience):
-		t.Error("the endpoint was not told")
-	}
+	testkit.Receive(t, "the endpoint to be told", gone)
 }
 
 // rule 7: bytes that a slow reader takes out of the kernel's buffer count as
@@ -93,7 +91,7 @@ func TestSlowReaderIsNotCutOffByTheHalfClosedTimeout(t *testing.T) {
 	p := Profile{HalfClosedTimeout: limit}
 	t.Run("client", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) { _, _ = c.Write(make([]byte, size)) }), p)
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) { _, _ = c.Write(make([]byte, size)) }), p)
 		if n := readSlowly(t, dialNarrow(t, r.serve(t, Listener{}))); n != size {
 			t.Errorf("%d bytes of %d", n, size)
 		}
@@ -101,7 +99,7 @@ func TestSlowReaderIsNotCutOffByTheHalfClosedTimeout(t *testing.T) {
 	t.Run("endpoint", func(t *testing.T) {
 		t.Parallel()
 		got := make(chan int64, 1)
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 			_ = c.SetReadBuffer(32 << 10)
 			got <- readSlowly(t, c)
 		}), p)
@@ -122,7 +120,7 @@ func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
 	t.Parallel()
 	var floods atomic.Bool
 	floods.Store(true)
-	r := newRig(t, Config{Loops: 1}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{Loops: 1}, testkit.Serve(t, func(c *net.TCPConn) {
 		if floods.CompareAndSwap(true, false) {
 			flood(c)
 		} else {
@@ -142,10 +140,10 @@ func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
 		}
 		return true
 	}
-	waitFor(t, "the relay to stand still", still)
+	testkit.WaitFor(t, "the relay to stand still", still)
 	other := dial(t, addr)
 	roundTrip(t, other, "x")
-	waitFor(t, "the other one to be idle too", still)
+	testkit.WaitFor(t, "the other one to be idle too", still)
 	if err := r.Drain(t.Context(), 2*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +156,7 @@ func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
 // dialNarrow connects with a small receive buffer.
 func dialNarrow(t *testing.T, addr string) net.Conn {
 	t.Helper()
-	d := net.Dialer{Timeout: patience, Control: func(_, _ string, raw syscall.RawConn) error {
+	d := net.Dialer{Timeout: testkit.Patience, Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 32<<10) })
 	}}
 	c, err := d.Dial("tcp", addr)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio/proxyproto"
 )
 
@@ -21,10 +22,10 @@ func TestConnectIsRetriedOnAnotherEndpoint(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	profile := &Profile{Meter: r.meter}
 	p := &plan{targets: []Target{
-		{Addr: mustAddr(refusingAddress(t)), Profile: profile},
+		{Addr: mustAddr(testkit.FreeAddress(t)), Profile: profile},
 		{Unix: filepath.Join(t.TempDir(), "nobody"), Profile: profile},
 		{Addr: netip.AddrPort{}, Profile: profile},
-		{Addr: mustAddr(endpoint(t, echo)), Profile: profile},
+		{Addr: mustAddr(testkit.Serve(t, echo)), Profile: profile},
 	}}
 	r.route = func(*Conn) (Plan, Reason) { return p, OK }
 	c := dial(t, r.serve(t, Listener{}))
@@ -67,8 +68,8 @@ func (p *late) Next(c *Conn, err error) (Target, Reason) {
 func TestAClientWaitsForItsEndpointToBeKnown(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	p := &late{looks: 20, plan: plan{targets: []Target{
-		{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: r.meter}},
-		{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
+		{Addr: mustAddr(testkit.FreeAddress(t)), Profile: &Profile{Meter: r.meter}},
+		{Addr: mustAddr(testkit.Serve(t, echo)), Profile: &Profile{Meter: r.meter}},
 	}}}
 	r.route = func(*Conn) (Plan, Reason) { return p, OK }
 	c := dial(t, r.serve(t, Listener{}))
@@ -89,7 +90,7 @@ func TestAClientThatWaitsEndsWithTheEngine(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) { return &late{looks: 1 << 30}, OK }
 	dial(t, r.serve(t, Listener{}))
-	waitFor(t, "the client to wait", func() bool {
+	testkit.WaitFor(t, "the client to wait", func() bool {
 		list := r.Connections(1)
 		return len(list) == 1 && list[0].Phase == "waiting"
 	})
@@ -103,8 +104,8 @@ func TestRetryOnAnotherService(t *testing.T) {
 	other := NewMeter("l", "other", r.Loops())
 	r.route = func(*Conn) (Plan, Reason) {
 		return &plan{targets: []Target{
-			{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: other}},
-			{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
+			{Addr: mustAddr(testkit.FreeAddress(t)), Profile: &Profile{Meter: other}},
+			{Addr: mustAddr(testkit.Serve(t, echo)), Profile: &Profile{Meter: r.meter}},
 		}}, OK
 	}
 	c := dial(t, r.serve(t, Listener{}))
@@ -124,21 +125,21 @@ func TestConnectGivesUp(t *testing.T) {
 		tls    bool
 		why    Reason
 	}{
-		"refused": {target: func(t *testing.T) Target { return Target{Addr: mustAddr(refusingAddress(t))} }, why: ConnectRefused},
+		"refused": {target: func(t *testing.T) Target { return Target{Addr: mustAddr(testkit.FreeAddress(t))} }, why: ConnectRefused},
 		"timeout": {target: func(t *testing.T) Target { return Target{Addr: deafAddress(t)} }, why: ConnectTimeout},
 		"timeout in the TLS handshake": {
 			target: func(t *testing.T) Target {
-				return Target{Addr: mustAddr(endpoint(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }))}
+				return Target{Addr: mustAddr(testkit.Serve(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }))}
 			},
 			tls: true, why: ConnectTimeout,
 		},
 		"no TLS there": {
-			target: func(t *testing.T) Target { return Target{Addr: mustAddr(endpoint(t, echo))} },
+			target: func(t *testing.T) Target { return Target{Addr: mustAddr(testkit.Serve(t, echo))} },
 			tls:    true, why: UpstreamTLS,
 		},
 		"a reset in the TLS handshake": {
 			target: func(t *testing.T) Target {
-				return Target{Addr: mustAddr(endpoint(t, func(c *net.TCPConn) {
+				return Target{Addr: mustAddr(testkit.Serve(t, func(c *net.TCPConn) {
 					_, _ = c.Read(make([]byte, 1))
 					_ = c.SetLinger(0)
 				}))}
@@ -148,7 +149,7 @@ func TestConnectGivesUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{}, "", Profile{})
-			profile := &Profile{Meter: r.meter, ConnectTimeout: patience}
+			profile := &Profile{Meter: r.meter, ConnectTimeout: testkit.Patience}
 			if test.why == ConnectTimeout {
 				profile.ConnectTimeout = 100 * time.Millisecond
 			}
@@ -203,7 +204,7 @@ func deafAddress(t *testing.T) netip.AddrPort {
 func TestClientThatLeavesWhileConnecting(t *testing.T) {
 	r := newRig(t, Config{}, deafAddress(t).String(), Profile{ConnectTimeout: time.Hour})
 	c := dial(t, r.serve(t, Listener{}))
-	waitFor(t, "the attempt", func() bool {
+	testkit.WaitFor(t, "the attempt", func() bool {
 		list := r.Connections(1)
 		return len(list) == 1 && list[0].Phase == "connecting"
 	})
@@ -213,22 +214,7 @@ func TestClientThatLeavesWhileConnecting(t *testing.T) {
 
 func TestUnixEndpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	done := make(chan struct{})
-	defer func() { <-done }()
-	go func() {
-		defer close(done)
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		_, _ = io.Copy(c, c)
-	}()
+	testkit.ServeOn(t, testkit.ListenOn(t, "unix", path), func(c net.Conn) { _, _ = io.Copy(c, c) })
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) {
 		return &plan{targets: []Target{{Unix: path, Profile: &Profile{Meter: r.meter}}}}, OK
@@ -243,7 +229,7 @@ func TestUnixEndpoint(t *testing.T) {
 // wildcard, and describes TLS.
 func TestProxyHeaderOut(t *testing.T) {
 	headers := make(chan proxyproto.Header, 1)
-	to := endpoint(t, func(c *net.TCPConn) {
+	to := testkit.Serve(t, func(c *net.TCPConn) {
 		in := bufio.NewReader(c)
 		var b []byte
 		for {
@@ -344,7 +330,7 @@ func TestPanicsConcernOneConnection(t *testing.T) {
 		"in Route":     func(*plan) Plan { panic("on purpose") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{Log: quiet, Loops: 1}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{Log: quiet, Loops: 1}, testkit.Serve(t, echo), Profile{})
 			good := r.route
 			bad := false // used on the single loop only
 			r.route = func(c *Conn) (Plan, Reason) {

@@ -10,13 +10,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 // rule 19: a drain accepts waiting connections, and then closes all over the
 // window, most idle first.
 func TestDrainClosesMostIdleFirst(t *testing.T) {
 	const n = 10
-	r := newRig(t, Config{Loops: 1}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 1}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	conns := make([]*net.TCPConn, n)
 	order := make(map[uint64]int)
@@ -32,7 +34,7 @@ func TestDrainClosesMostIdleFirst(t *testing.T) {
 	for _, i := range spoke {
 		roundTrip(t, conns[i], "y")
 		idle := r.idleOf(t, conns[i])
-		waitFor(t, "time to pass", func() bool { return r.idleOf(t, conns[i]) > idle+2*time.Millisecond })
+		testkit.WaitFor(t, "time to pass", func() bool { return r.idleOf(t, conns[i]) > idle+2*time.Millisecond })
 	}
 	const over = 500 * time.Millisecond
 	begun := time.Now()
@@ -76,7 +78,7 @@ func (r *rig) idleOf(t testing.TB, c *net.TCPConn) time.Duration {
 // rule 19: busy connections stay until the window ends, and then must not end
 // cleanly; connections that close meanwhile shorten the window.
 func TestDrainLeavesBusyConnectionsToTheEnd(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	idle, busy := dial(t, addr), dial(t, addr)
 	roundTrip(t, idle, "x")
@@ -94,7 +96,7 @@ func TestDrainLeavesBusyConnectionsToTheEnd(t *testing.T) {
 			}
 		}
 	}()
-	waitFor(t, "it to be busy", func() bool { return r.meter.Counts().BytesIn > 100 })
+	testkit.WaitFor(t, "it to be busy", func() bool { return r.meter.Counts().BytesIn > 100 })
 	const over = 400 * time.Millisecond
 	begun := time.Now()
 	if err := r.Drain(t.Context(), over); err != nil {
@@ -111,12 +113,12 @@ func TestDrainLeavesBusyConnectionsToTheEnd(t *testing.T) {
 }
 
 func TestDrainEndsWithTheLastConnection(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	c := dial(t, r.serve(t, Listener{}))
 	roundTrip(t, c, "x")
 	done := make(chan error, 1)
 	go func() { done <- r.Drain(t.Context(), time.Hour) }()
-	waitFor(t, "the drain to begin", func() bool { return r.listening() == 0 })
+	testkit.WaitFor(t, "the drain to begin", func() bool { return r.listening() == 0 })
 	roundTrip(t, c, "still served")
 	c.Close()
 	if err := <-done; err != nil {
@@ -126,13 +128,13 @@ func TestDrainEndsWithTheLastConnection(t *testing.T) {
 }
 
 func TestDrainThatIsInterrupted(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	c := dial(t, r.serve(t, Listener{}))
 	roundTrip(t, c, "x")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Drain(ctx, time.Hour) }()
-	waitFor(t, "the drain to begin", func() bool { return r.listening() == 0 })
+	testkit.WaitFor(t, "the drain to begin", func() bool { return r.listening() == 0 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("drain: %v", err)
@@ -147,7 +149,7 @@ func TestDrainThatIsInterrupted(t *testing.T) {
 
 // rule 11: connections that the kernel has accepted before a drain are served.
 func TestDrainServesWhoWaits(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	const n = 50
 	var conns []*net.TCPConn
@@ -184,14 +186,14 @@ func TestDrainServesWhoWaits(t *testing.T) {
 func TestResumedEngineServesAgain(t *testing.T) {
 	for name, over := range map[string]time.Duration{"given up": time.Hour, "over": 0} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			addr := r.serve(t, Listener{})
 			old := dial(t, addr)
 			roundTrip(t, old, "x")
 			ctx, cancel := context.WithCancel(t.Context())
 			drained := make(chan error, 1)
 			go func() { drained <- r.Drain(ctx, over) }()
-			waitFor(t, "the listener to close", func() bool { return len(r.Listeners()) == 0 })
+			testkit.WaitFor(t, "the listener to close", func() bool { return len(r.Listeners()) == 0 })
 			if over > 0 {
 				cancel()
 			}
@@ -212,7 +214,7 @@ func TestResumedEngineServesAgain(t *testing.T) {
 				// The end of the last connection ends a drain, but has no effect after
 				// Resume.
 				old.Close()
-				waitFor(t, "the old connection to be gone", func() bool { return len(r.Connections(10)) == 1 })
+				testkit.WaitFor(t, "the old connection to be gone", func() bool { return len(r.Connections(10)) == 1 })
 			}
 			roundTrip(t, again, "w")
 		})
@@ -221,7 +223,7 @@ func TestResumedEngineServesAgain(t *testing.T) {
 
 // A closed engine cannot be resumed.
 func TestClosedEngineIsNotResumed(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	r.Close()
 	r.Resume()
 	r.SetListeners([]Listener{{Name: "l", Network: "tcp", Address: "127.0.0.1:0"}})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio/stream"
 )
 
@@ -19,8 +20,8 @@ func TestFailureIsTheConnectionsOwn(t *testing.T) {
 		target := Target{Addr: mustAddr(address), Profile: &Profile{Meter: r.meter}}
 		r.route = func(*Conn) (Plan, Reason) { return &plan{targets: []Target{target}}, OK }
 	}
-	echoes, refuses := endpoint(t, echo), refusingAddress(t)
-	resets := endpoint(t, func(c *net.TCPConn) {
+	echoes, refuses := testkit.Serve(t, echo), testkit.FreeAddress(t)
+	resets := testkit.Serve(t, func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.SetLinger(0)
 	})
@@ -57,7 +58,7 @@ func TestAllBytesCountAsActivity(t *testing.T) {
 	for name, size := range map[string]int{"a few": 1, "many, moved by the kernel": 8 << 20} {
 		t.Run(name, func(t *testing.T) {
 			said := make(chan struct{})
-			r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+			r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 				_, _ = io.CopyN(io.Discard, c, int64(size))
 				<-said
 				_, _ = c.Write(make([]byte, size))
@@ -67,13 +68,13 @@ func TestAllBytesCountAsActivity(t *testing.T) {
 			idleFor := func(d time.Duration) {
 				r.onConns(func(c *Conn) { c.active = c.loop.Now() - d })
 			}
-			waitFor(t, "the relay", func() bool { return r.meter.Counts().Connections == 1 })
+			testkit.WaitFor(t, "the relay", func() bool { return r.meter.Counts().Connections == 1 })
 			idleFor(time.Hour)
 			if _, err := c.Write(make([]byte, size)); err != nil {
 				t.Fatal(err)
 			}
-			waitFor(t, "the client's bytes to count", func() bool { return r.meter.Counts().BytesIn == uint64(size) })
-			if idle := r.Connections(1)[0].Idle; idle > patience {
+			testkit.WaitFor(t, "the client's bytes to count", func() bool { return r.meter.Counts().BytesIn == uint64(size) })
+			if idle := r.Connections(1)[0].Idle; idle > testkit.Patience {
 				t.Errorf("idle for %v after the client spoke", idle)
 			}
 			idleFor(time.Hour)
@@ -81,9 +82,9 @@ func TestAllBytesCountAsActivity(t *testing.T) {
 			if _, err := io.CopyN(io.Discard, c, int64(size)); err != nil {
 				t.Fatal(err)
 			}
-			waitFor(t, "the endpoint's bytes to count", func() bool { return r.meter.Counts().BytesOut == uint64(size) })
+			testkit.WaitFor(t, "the endpoint's bytes to count", func() bool { return r.meter.Counts().BytesOut == uint64(size) })
 			for _, i := range r.Connections(1) {
-				if i.Idle > patience {
+				if i.Idle > testkit.Patience {
 					t.Errorf("idle for %v after the endpoint spoke", i.Idle)
 				}
 			}

@@ -1,18 +1,10 @@
 package netio
 
 import (
-	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
-	"flag"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/netip"
 	"os"
@@ -23,31 +15,13 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"penstock/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
-	// Parallel tests mostly wait for timers, so more of them run at once than
-	// there are processors.
-	flag.Parse()
-	if set := flag.Lookup("test.parallel"); set.Value.String() == set.DefValue {
-		_ = flag.Set("test.parallel", "5")
-	}
+	testkit.Parallel("5")
 	goleak.VerifyTestMain(m)
-}
-
-// patience bounds each wait of a test.
-const patience = 5 * time.Minute
-
-// waitFor polls until cond returns true.
-func waitFor(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !cond(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", patience, what)
-		}
-	}
 }
 
 // ending records one call of Handler.Closed.
@@ -93,7 +67,7 @@ func (h *handler) endings() []ending {
 // have been reported twice.
 func (h *handler) waitEndings(t testing.TB, n int) []ending {
 	t.Helper()
-	waitFor(t, "the endings of connections", func() bool { return len(h.endings()) >= n })
+	testkit.WaitFor(t, "the endings of connections", func() bool { return len(h.endings()) >= n })
 	ends := h.endings()
 	seen := make(map[uint64]bool)
 	for _, e := range ends {
@@ -154,7 +128,7 @@ func newRig(t testing.TB, cfg Config, to string, p Profile) *rig {
 	r := &rig{handler: new(handler)}
 	cfg.Handler = r.handler
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	if cfg.Loops == 0 {
 		cfg.Loops = 2
@@ -213,52 +187,6 @@ func (r *rig) onConns(do func(c *Conn)) {
 	})
 }
 
-// testWriter writes a log to the test's log.
-type testWriter struct{ t testing.TB }
-
-func (w testWriter) Write(p []byte) (int, error) {
-	w.t.Logf("%s", bytes.TrimSpace(p))
-	return len(p), nil
-}
-
-// endpoint starts a server that calls serve for each connection and then closes
-// it. It ends with the test.
-func endpoint(t testing.TB, serve func(c *net.TCPConn)) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	var conns []net.Conn
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			conns = append(conns, c)
-			mu.Unlock()
-			wg.Go(func() {
-				defer c.Close()
-				serve(c.(*net.TCPConn))
-			})
-		}
-	})
-	t.Cleanup(func() {
-		ln.Close()
-		mu.Lock()
-		for _, c := range conns {
-			c.Close()
-		}
-		mu.Unlock()
-		wg.Wait()
-	})
-	return ln.Addr().String()
-}
-
 func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
 // dial connects to the rig; the connection is closed at the end of the test.
@@ -270,13 +198,13 @@ func dial(t testing.TB, addr string) *net.TCPConn {
 // dialFrom is dial from a local address; "": any.
 func dialFrom(t testing.TB, from, to string) *net.TCPConn {
 	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: testkit.Patience}
 	c, err := d.Dial("tcp", to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return c.(*net.TCPConn)
@@ -318,7 +246,7 @@ func mustBeReset(t testing.TB, c net.Conn) {
 // returns.
 func mustBeTurnedAway(t testing.TB, addr string) {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", addr, patience)
+	c, err := net.DialTimeout("tcp", addr, testkit.Patience)
 	if err != nil {
 		if !errors.Is(err, syscall.ECONNRESET) {
 			t.Fatal(err)
@@ -362,32 +290,6 @@ func clientHello(t testing.TB, name string, alpn ...string) []byte {
 	client.Close()
 	<-done
 	return buf[:n]
-}
-
-// certificate returns a self-signed certificate for names, and a pool that
-// trusts it.
-func certificate(t testing.TB, names ...string) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pool
 }
 
 // openSockets counts the sockets of the process. (Loops also keep pipes and

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio/clienthello"
 	"penstock/netio/proxyproto"
 )
@@ -42,7 +43,7 @@ func (r *rig) watch() <-chan seen {
 }
 
 func TestHelloIsReadAndPassedOn(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	routed := r.watch()
 	hello := clientHello(t, "api.example.com", "h2")
 	c := dial(t, r.serve(t, Listener{Mode: ModeHello}))
@@ -63,21 +64,21 @@ func TestHelloIsReadAndPassedOn(t *testing.T) {
 // rule 1: a hello may be segmented at any byte (package clienthello tests each
 // position).
 func TestHelloInTwoPieces(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	routed := r.watch()
 	hello := clientHello(t, "api.example.com")
 	addr := r.serve(t, Listener{Mode: ModeHello})
 	for i := 1; i < len(hello); i += 13 {
 		c := dial(t, addr)
 		mustWrite(t, c, string(hello[:i]))
-		waitFor(t, "the first part to be read", func() bool { return r.Stats().BudgetUsed > 0 })
+		testkit.WaitFor(t, "the first part to be read", func() bool { return r.Stats().BudgetUsed > 0 })
 		mustWrite(t, c, string(hello[i:]))
 		mustRead(t, c, string(hello))
 		if s := <-routed; s.name != "api.example.com" {
 			t.Fatalf("cut at %d: routed by %+v", i, s)
 		}
 		c.Close()
-		waitFor(t, "the memory to be given back", func() bool { return r.Stats().BudgetUsed == 0 })
+		testkit.WaitFor(t, "the memory to be given back", func() bool { return r.Stats().BudgetUsed == 0 })
 	}
 }
 
@@ -99,9 +100,9 @@ func TestNoHello(t *testing.T) {
 		"an end in its middle": {sent: cut, end: func(c *net.TCPConn) { c.CloseWrite() }, why: ClientGone},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			routed := r.watch()
-			spec := Listener{Mode: ModeHello, HelloTimeout: patience}
+			spec := Listener{Mode: ModeHello, HelloTimeout: testkit.Patience}
 			if test.why == HelloTimeout {
 				spec.HelloTimeout = 150 * time.Millisecond
 			}
@@ -114,7 +115,7 @@ func TestNoHello(t *testing.T) {
 			if e := r.wantEnd(t, test.why); e.routed || len(routed) != 0 {
 				t.Error("it was routed")
 			}
-			waitFor(t, "the memory to be given back", func() bool { return r.Stats().BudgetUsed == 0 })
+			testkit.WaitFor(t, "the memory to be given back", func() bool { return r.Stats().BudgetUsed == 0 })
 		})
 	}
 }
@@ -122,7 +123,7 @@ func TestNoHello(t *testing.T) {
 // rule 1: a trickling hello hits the deadline, however often a byte arrives.
 func TestTrickledHelloMeetsTheDeadline(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	c := dial(t, r.serve(t, Listener{Mode: ModeHello, HelloTimeout: 200 * time.Millisecond}))
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -173,7 +174,7 @@ func TestProxyHeaderIn(t *testing.T) {
 		"not expected and not looked for": {header: v2, passed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			routed := r.watch()
 			addr := r.serve(t, Listener{Mode: test.mode, ProxyFrom: test.from})
 			data := []byte("data")
@@ -217,7 +218,7 @@ func TestNoProxyHeader(t *testing.T) {
 		"cut":               {sent: []byte("PROXY TCP4 1"), why: ProxyTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			addr := r.serve(t, Listener{
 				ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ProxyTimeout: time.Nanosecond,
 			})
@@ -225,7 +226,7 @@ func TestNoProxyHeader(t *testing.T) {
 			if spec.ProxyTimeout != 3*time.Second {
 				t.Errorf("%v to send a header, at least 3s is due", spec.ProxyTimeout)
 			}
-			if spec.ProxyTimeout = patience; test.why == ProxyTimeout {
+			if spec.ProxyTimeout = testkit.Patience; test.why == ProxyTimeout {
 				spec.ProxyTimeout = 100 * time.Millisecond
 			}
 			r.listeners["l"].spec.Store(&spec)
@@ -244,7 +245,7 @@ func TestNoProxyHeader(t *testing.T) {
 // begun may finish; others are read when memory is available again.
 func TestMemoryBudgetHoldsReadingBack(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{MemoryBudget: budget}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	// Enough half hellos to exceed the limit.
@@ -254,13 +255,13 @@ func TestMemoryBudgetHoldsReadingBack(t *testing.T) {
 		mustWrite(t, c, string(hello[:10]))
 		halves = append(halves, c)
 	}
-	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
+	testkit.WaitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
 	late := make([]*net.TCPConn, 20)
 	for i := range late {
 		late[i] = dial(t, addr)
 		mustWrite(t, late[i], string(hello))
 	}
-	waitFor(t, "all to be accepted", func() bool { return r.Stats().Connections == len(halves)+len(late) })
+	testkit.WaitFor(t, "all to be accepted", func() bool { return r.Stats().Connections == len(halves)+len(late) })
 	if used := r.Stats().BudgetUsed; used > int64(len(halves))*maxIdentity+int64(r.Loops()*len(hello)) {
 		t.Errorf("%d bytes are charged with a budget of %d", used, budget)
 	}
@@ -283,21 +284,21 @@ func TestMemoryBudgetHoldsReadingBack(t *testing.T) {
 // is read, including those from before. Their deadlines continue.
 func TestSpentBudgetStopsReading(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	const enough = budget/maxIdentity + 1
 	early := dial(t, addr)
-	waitFor(t, "it to be accepted", func() bool { return r.Stats().Connections == 1 })
+	testkit.WaitFor(t, "it to be accepted", func() bool { return r.Stats().Connections == 1 })
 	for range enough {
 		mustWrite(t, dial(t, addr), string(hello[:10]))
 	}
-	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
+	testkit.WaitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
 	late := dial(t, addr)
 	for _, c := range []net.Conn{early, late} {
 		mustWrite(t, c, string(hello))
 	}
-	waitFor(t, "all to be accepted", func() bool { return r.Stats().Connections == enough+2 })
+	testkit.WaitFor(t, "all to be accepted", func() bool { return r.Stats().Connections == enough+2 })
 	for range 20 { // loop iterations that would report a read
 		r.onConns(func(*Conn) {})
 	}
@@ -321,7 +322,7 @@ func TestSpentBudgetStopsReading(t *testing.T) {
 // that never finish cannot starve earlier ones.
 func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	begin := func(n int) (begun []*net.TCPConn) {
@@ -331,15 +332,15 @@ func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
 			mustWrite(t, c, string(hello[:10]))
 			begun = append(begun, c)
 		}
-		waitFor(t, "all to be accepted", func() bool { return r.Stats().Connections == before+n })
+		testkit.WaitFor(t, "all to be accepted", func() bool { return r.Stats().Connections == before+n })
 		return begun
 	}
 	const enough = budget/maxIdentity + 1
 	first := begin(enough)
-	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
+	testkit.WaitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
 	c := dial(t, addr)
 	mustWrite(t, c, string(hello))
-	waitFor(t, "it to be accepted", func() bool { return r.Stats().Connections == enough+1 })
+	testkit.WaitFor(t, "it to be accepted", func() bool { return r.Stats().Connections == enough+1 })
 	begin(enough)
 	for _, c := range first {
 		reset(t, c)
@@ -351,14 +352,14 @@ func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
 // addresses: the oldest are evicted, whichever loops they are on.
 func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	const enough = budget/maxIdentity + 1
 	for range 2 * enough {
 		mustWrite(t, dialFrom(t, "127.0.0.9", addr), string(hello[:10]))
 	}
-	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
+	testkit.WaitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
 	for range 20 {
 		c := dialFrom(t, "127.0.0.10", addr)
 		mustWrite(t, c, string(hello[:10]))
@@ -379,13 +380,13 @@ func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
 // others until their deadline.
 func TestHellosOfManyAddressesKeepNobodyOut(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	for i := range budget/maxIdentity + 2 {
 		mustWrite(t, dialFrom(t, fmt.Sprintf("127.0.1.%d", i+1), addr), string(hello[:10]))
 	}
-	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget-maxIdentity })
+	testkit.WaitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget-maxIdentity })
 	for i := range 3 {
 		c := dialFrom(t, fmt.Sprintf("127.0.2.%d", i+1), addr)
 		mustWrite(t, c, string(hello))
@@ -397,14 +398,14 @@ func TestHellosOfManyAddressesKeepNobodyOut(t *testing.T) {
 func TestDeadlinesRunWithoutMemory(t *testing.T) {
 	t.Parallel()
 	const budget = 1 << 20
-	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	const enough = budget/maxIdentity + 2
 	for range enough {
 		mustWrite(t, dial(t, addr), string(hello[:10]))
 	}
-	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
+	testkit.WaitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
 	r.serve(t, Listener{Mode: ModeHello, Address: addr, Network: "tcp", HelloTimeout: 2 * time.Second}) // all have begun by then
 	var late []net.Conn
 	for range 20 {
@@ -418,7 +419,7 @@ func TestDeadlinesRunWithoutMemory(t *testing.T) {
 		}
 	}
 	// On a slow machine the early ones have held memory long enough to be evicted.
-	waitFor(t, "their ends to be told", func() bool { return len(r.endings()) >= len(late) })
+	testkit.WaitFor(t, "their ends to be told", func() bool { return len(r.endings()) >= len(late) })
 	for _, e := range r.endings() {
 		if e.why != LimitMemory {
 			t.Errorf("ended by %q", e.why)

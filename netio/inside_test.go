@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio/pipe"
 )
 
@@ -102,7 +103,7 @@ func TestInsideThatNeverReads(t *testing.T) {
 	inside := <-kept
 	defer inside.Close()
 	last, still := uint64(0), 0
-	waitFor(t, "the client to stand still", func() bool {
+	testkit.WaitFor(t, "the client to stand still", func() bool {
 		now := r.meter.Counts().BytesIn
 		if still++; now != last || now == 0 {
 			still = 0
@@ -167,7 +168,7 @@ func TestHTTPServedInside(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close(); serving.Wait() })
 	r := newInside(t, func(c *pipe.Conn) { conns.Hand(c) }, Profile{})
 	addr := r.serve(t, Listener{})
-	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{}, Timeout: testkit.Patience}
 	defer client.CloseIdleConnections()
 	for i := range 10 {
 		resp, err := client.Post("http://"+addr+"/some/path", "text/plain", bytes.NewReader(make([]byte, i<<17)))

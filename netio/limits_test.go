@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/internal/testkit"
 	"penstock/netio/proxyproto"
 )
 
@@ -110,7 +111,7 @@ func TestLimits(t *testing.T) {
 		"per second":              {Listener{MaxPerSecond: 2}, "", LimitRate},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			addr := r.serve(t, test.spec)
 			var open []net.Conn
 			for range 2 {
@@ -140,7 +141,7 @@ func TestLimits(t *testing.T) {
 				t.Errorf("the listener counts %d when all are gone", n)
 			}
 			r.setTokens(1, 0)
-			waitFor(t, "a place to be free", func() bool {
+			testkit.WaitFor(t, "a place to be free", func() bool {
 				return served(addr, test.first)
 			})
 		})
@@ -163,7 +164,7 @@ func (r *rig) setTokens(n float64, until time.Duration) {
 // served reports whether a new client is accepted. The reset of a refused one
 // may arrive at any step.
 func served(addr, first string) bool {
-	c, err := net.DialTimeout("tcp", addr, patience)
+	c, err := net.DialTimeout("tcp", addr, testkit.Patience)
 	if err != nil {
 		return false
 	}
@@ -178,7 +179,7 @@ func served(addr, first string) bool {
 // Connections are distributed evenly over the loops.
 func TestConnectionsAreSpread(t *testing.T) {
 	const n = 40
-	r := newRig(t, Config{Loops: 4}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 4}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	for range n {
 		roundTrip(t, dial(t, addr), "x")
@@ -211,7 +212,7 @@ func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	roundTrip(t, dial(t, addr), "x")
 	// Allocate the client's descriptor before they run out.
@@ -225,7 +226,7 @@ func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
 	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "accepting to rest", func() bool { return r.Stats().AcceptRests > 1 })
+	testkit.WaitFor(t, "accepting to rest", func() bool { return r.Stats().AcceptRests > 1 })
 	if ends := r.endings(); len(ends) != 0 {
 		t.Errorf("connections ended: %+v", ends)
 	}
@@ -241,14 +242,14 @@ func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
 // rule 10: a connection without descriptors for both of its sides waits until
 // another one has ended.
 func TestAcceptingRestsWithoutRoom(t *testing.T) {
-	r := newRig(t, Config{Log: quiet}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Log: quiet}, testkit.Serve(t, echo), Profile{})
 	r.files = 2 // nothing reads it before the first listener
 	addr := r.serve(t, Listener{})
 	first, second, third := dial(t, addr), dial(t, addr), dial(t, addr)
 	roundTrip(t, first, "x")
 	roundTrip(t, second, "x")
 	mustWrite(t, third, "y")
-	waitFor(t, "accepting to rest", func() bool { return r.Stats().AcceptRests > 1 })
+	testkit.WaitFor(t, "accepting to rest", func() bool { return r.Stats().AcceptRests > 1 })
 	if !r.Exhausted() {
 		t.Error("the engine does not say that it is exhausted")
 	}
@@ -258,7 +259,7 @@ func TestAcceptingRestsWithoutRoom(t *testing.T) {
 	first.Close()
 	mustRead(t, third, "y")
 	second.Close()
-	waitFor(t, "a place to be free", func() bool { return r.Stats().Connections == 1 })
+	testkit.WaitFor(t, "a place to be free", func() bool { return r.Stats().Connections == 1 })
 	if !r.Exhausted() {
 		t.Error("ready at once, though the next one may be too many")
 	}
@@ -329,7 +330,7 @@ func useUpDescriptors(t *testing.T) (free func()) {
 	// are taken only if none is free for a while.
 	var files []int
 	misses := 0
-	waitFor(t, "descriptors to be gone", func() bool {
+	testkit.WaitFor(t, "descriptors to be gone", func() bool {
 		for {
 			f, err := unix.Dup(0)
 			if err != nil {
@@ -360,7 +361,7 @@ func TestDiallingWithoutDescriptors(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	r := newRig(t, Config{Loops: 1}, refusingAddress(t), Profile{})
+	r := newRig(t, Config{Loops: 1}, testkit.FreeAddress(t), Profile{})
 	route := r.route
 	var free func()
 	r.route = func(c *Conn) (Plan, Reason) {

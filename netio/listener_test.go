@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/internal/testkit"
 	"penstock/netio/clienthello"
 	"penstock/netio/reactor"
 )
@@ -33,7 +34,7 @@ func (r *rig) tellListener(t testing.TB) {
 	names := make(map[string]Target)
 	route := func(c *Conn) (Plan, Reason) { return &plan{targets: []Target{names[c.Listener()]}}, OK }
 	for _, name := range []string{"a", "b", "c"} {
-		to := endpoint(t, func(c *net.TCPConn) {
+		to := testkit.Serve(t, func(c *net.TCPConn) {
 			_, _ = io.WriteString(c, name)
 			echo(c)
 		})
@@ -54,7 +55,7 @@ func TestListenersOnEveryKindOfAddress(t *testing.T) {
 		"abstract":       {"unix", fmt.Sprintf("@penstock-test-%d", os.Getpid()), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			addr := r.serve(t, Listener{Network: test.network, Address: test.address})
 			if test.network == "tcp" {
 				_, port, err := net.SplitHostPort(addr)
@@ -81,7 +82,7 @@ func TestListenersOnEveryKindOfAddress(t *testing.T) {
 }
 
 func TestBadAddressesAreReported(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
@@ -109,19 +110,15 @@ func TestBadAddressesAreReported(t *testing.T) {
 
 // A port that is taken is reported, and bound once it is free.
 func TestUnbindablePortHeals(t *testing.T) {
-	squatter, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer squatter.Close()
-	r := newRig(t, Config{BindRetry: 10 * time.Millisecond, BindRetryMax: 20 * time.Millisecond}, endpoint(t, echo), Profile{})
+	squatter := testkit.Listen(t)
+	r := newRig(t, Config{BindRetry: 10 * time.Millisecond, BindRetryMax: 20 * time.Millisecond}, testkit.Serve(t, echo), Profile{})
 	addr := squatter.Addr().String()
 	r.SetListeners([]Listener{tcp("a", addr)})
 	if s := r.Listeners()[0]; !errors.Is(s.Err, syscall.EADDRINUSE) || s.Address != addr {
 		t.Fatalf("status %+v", s)
 	}
 	squatter.Close()
-	waitFor(t, "the address to be bound", func() bool { return r.Listeners()[0].Err == nil })
+	testkit.WaitFor(t, "the address to be bound", func() bool { return r.Listeners()[0].Err == nil })
 	roundTrip(t, dial(t, addr), "healed")
 }
 
@@ -133,13 +130,13 @@ func TestUnixSocketFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	old.SetUnlinkOnClose(false)
-	r := newRig(t, Config{BindRetry: 10 * time.Millisecond}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{BindRetry: 10 * time.Millisecond}, testkit.Serve(t, echo), Profile{})
 	r.SetListeners(spec)
 	if err := r.Listeners()[0].Err; !errors.Is(err, syscall.EADDRINUSE) {
 		t.Fatalf("with someone listening there: %v", err)
 	}
 	old.Close()
-	waitFor(t, "the stale file to be replaced", func() bool { return r.Listeners()[0].Err == nil })
+	testkit.WaitFor(t, "the stale file to be replaced", func() bool { return r.Listeners()[0].Err == nil })
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +151,7 @@ func TestUnixSocketFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.SetListeners(nil)
-	waitFor(t, "the socket to be closed", func() bool { return r.listening() == 0 })
+	testkit.WaitFor(t, "the socket to be closed", func() bool { return r.listening() == 0 })
 	if _, err := os.Lstat(path); err != nil {
 		t.Error("the file of somebody else was removed")
 	}
@@ -171,7 +168,7 @@ func (r *rig) listening() int {
 // A change of only the specification keeps the socket, and applies to new
 // connections.
 func TestChangeInPlace(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	before := dial(t, addr)
 	roundTrip(t, before, "x")
@@ -189,7 +186,7 @@ func TestChangeInPlace(t *testing.T) {
 // A connection does not keep the replaced specification of its listener, such
 // as certificates and tables, in memory.
 func TestReplacedSpecificationIsLetGo(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	spec, config := terminating(t, "api.example.com")
 	spec.Name, spec.Network, spec.Address = "l", "tcp", "127.0.0.1:0"
 	table := weak.Make(func() *[1 << 20]byte {
@@ -204,7 +201,7 @@ func TestReplacedSpecificationIsLetGo(t *testing.T) {
 	roundTrip(t, c, "x")
 	r.SetListeners([]Listener{tcp("l", "127.0.0.1:0")})
 	spec = Listener{}
-	waitFor(t, "the old specification to be collected", func() bool {
+	testkit.WaitFor(t, "the old specification to be collected", func() bool {
 		runtime.GC()
 		return table.Value() == nil
 	})
@@ -212,14 +209,14 @@ func TestReplacedSpecificationIsLetGo(t *testing.T) {
 }
 
 func TestChangeOfAddress(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	old := r.serve(t, Listener{})
 	before := dial(t, old)
 	roundTrip(t, before, "x")
-	fresh := unusedAddress(t)
+	fresh := testkit.FreeAddress(t)
 	r.SetListeners([]Listener{tcp("l", fresh)})
 	roundTrip(t, dial(t, fresh), "at the new one")
-	waitFor(t, "the old socket to be closed", func() bool { return r.listening() == 1 })
+	testkit.WaitFor(t, "the old socket to be closed", func() bool { return r.listening() == 1 })
 	if _, err := net.Dial("tcp", old); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("at the old address: %v", err)
 	}
@@ -229,7 +226,7 @@ func TestChangeOfAddress(t *testing.T) {
 // A change between one address and the wildcard: both cannot be open at the
 // same time.
 func TestChangeBetweenWildcardAndAddress(t *testing.T) {
-	r := newRig(t, Config{BindRetry: time.Hour}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{BindRetry: time.Hour}, testkit.Serve(t, echo), Profile{})
 	everywhere, err := net.Listen("tcp", "0.0.0.0:0") // finds a port that is free on all addresses
 	if err != nil {
 		t.Fatal(err)
@@ -251,9 +248,9 @@ func TestChangeBetweenWildcardAndAddress(t *testing.T) {
 // A listener that is removed and added again at once must not wait for the
 // grace period of its own old socket.
 func TestRemovedAndBack(t *testing.T) {
-	r := newRig(t, Config{BindRetry: time.Hour}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{BindRetry: time.Hour}, testkit.Serve(t, echo), Profile{})
 	for _, spec := range []Listener{
-		tcp("l", unusedAddress(t)),
+		tcp("l", testkit.FreeAddress(t)),
 		{Name: "l", Network: "unix", Address: filepath.Join(t.TempDir(), "sock")},
 		{Name: "l", Network: "unix", Address: fmt.Sprintf("@penstock-back-%d", os.Getpid())},
 	} {
@@ -277,7 +274,7 @@ func TestRemovedAndBack(t *testing.T) {
 func TestAddressesChangeHands(t *testing.T) {
 	r := newRig(t, Config{BindRetry: time.Hour}, "", Profile{})
 	r.tellListener(t)
-	one, two := unusedAddress(t), unusedAddress(t)
+	one, two := testkit.FreeAddress(t), testkit.FreeAddress(t)
 	r.SetListeners([]Listener{tcp("a", one), tcp("b", two)})
 	mustRead(t, dial(t, one), "a")
 	mustRead(t, dial(t, two), "b")
@@ -286,7 +283,7 @@ func TestAddressesChangeHands(t *testing.T) {
 	mustRead(t, dial(t, two), "a")
 	r.SetListeners([]Listener{tcp("c", one)})
 	mustRead(t, dial(t, one), "c")
-	waitFor(t, "the other socket to be closed", func() bool { return r.listening() == 1 })
+	testkit.WaitFor(t, "the other socket to be closed", func() bool { return r.listening() == 1 })
 	for _, s := range r.Listeners() {
 		if s.Name != "c" || s.Err != nil {
 			t.Errorf("status %+v", s)
@@ -297,8 +294,8 @@ func TestAddressesChangeHands(t *testing.T) {
 // rule 11: while listeners change under load, a client is either served
 // completely or refused: no connection that the kernel has accepted is lost.
 func TestNoConnectionIsLostWhenListenersGo(t *testing.T) {
-	r := newRig(t, Config{BindRetry: time.Millisecond}, endpoint(t, echo), Profile{})
-	addr := unusedAddress(t)
+	r := newRig(t, Config{BindRetry: time.Millisecond}, testkit.Serve(t, echo), Profile{})
+	addr := testkit.FreeAddress(t)
 	var stop atomic.Bool
 	var served, refused atomic.Int64
 	var clients sync.WaitGroup
@@ -332,10 +329,10 @@ func TestNoConnectionIsLostWhenListenersGo(t *testing.T) {
 	for range 3 {
 		had := served.Load()
 		r.SetListeners([]Listener{tcp("l", addr)})
-		waitFor(t, "clients to be served", func() bool { return served.Load() > had+20 || t.Failed() })
+		testkit.WaitFor(t, "clients to be served", func() bool { return served.Load() > had+20 || t.Failed() })
 		r.SetListeners(nil)
 		had = refused.Load()
-		waitFor(t, "clients to find nobody", func() bool { return refused.Load() > had || t.Failed() })
+		testkit.WaitFor(t, "clients to find nobody", func() bool { return refused.Load() > had || t.Failed() })
 	}
 	stop.Store(true)
 	clients.Wait()
@@ -343,7 +340,7 @@ func TestNoConnectionIsLostWhenListenersGo(t *testing.T) {
 }
 
 func TestListenersAfterClose(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	c := dial(t, addr)
 	roundTrip(t, c, "x")
@@ -410,8 +407,8 @@ func TestRetiringSocketKeepsItsQueue(t *testing.T) {
 // A socket that was closed to make way for a listener whose address is
 // unavailable anyway must not be given to a third one.
 func TestMakingWayInVain(t *testing.T) {
-	r := newRig(t, Config{BindRetry: time.Hour}, endpoint(t, echo), Profile{})
-	address := unusedAddress(t)
+	r := newRig(t, Config{BindRetry: time.Hour}, testkit.Serve(t, echo), Profile{})
+	address := testkit.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	foreign, err := net.Listen("tcp", "127.0.0.9:"+port)
 	if err != nil {
@@ -448,7 +445,7 @@ func listensOnBothFamilies(t *testing.T) bool {
 	}
 	defer foreign.Close()
 	_, port, _ := net.SplitHostPort(foreign.Addr().String())
-	r := newRig(t, Config{BindRetry: time.Hour}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{BindRetry: time.Hour}, testkit.Serve(t, echo), Profile{})
 	r.log = quiet
 	r.SetListeners([]Listener{tcp("l", ":"+port)})
 	if s := r.Listeners()[0]; !errors.Is(s.Err, syscall.EADDRINUSE) {

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/internal/testkit"
 )
 
 func TestPlainRoundTripsAndCleanEnd(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	c := dial(t, r.serve(t, Listener{}))
 	for range 3 {
 		roundTrip(t, c, "hello")
@@ -33,7 +35,7 @@ func TestPlainRoundTripsAndCleanEnd(t *testing.T) {
 
 // rule 6: a listener that does not sniff lets the server speak first.
 func TestServerSpeaksFirst(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 		_, _ = io.WriteString(c, "220 ready\r\n")
 		echo(c)
 	}), Profile{})
@@ -44,8 +46,8 @@ func TestServerSpeaksFirst(t *testing.T) {
 
 func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
-	to := mustAddr(endpoint(t, echo))
-	refused := mustAddr(refusingAddress(t))
+	to := mustAddr(testkit.Serve(t, echo))
+	refused := mustAddr(testkit.FreeAddress(t))
 	profile := &Profile{Meter: r.meter}
 	r.route = func(*Conn) (Plan, Reason) {
 		// The first attempt fails, so the client's bytes are well ahead.
@@ -58,42 +60,11 @@ func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	r.wantEnd(t, ClientFIN)
 }
 
-// unusedAddress returns an address that no socket listens on, for a test to
-// listen on. Its IP is used only here, so the port stays free.
-func unusedAddress(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.77.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
-// refusingAddress returns an address that refuses connections until the test
-// ends: its port is bound, so that no other listener gets it.
-func refusingAddress(t testing.TB) string {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", sa.(*unix.SockaddrInet4).Port)
-}
-
 // rule 7: an end of stream is forwarded and the other direction continues,
 // whichever side ends first.
 func TestHalfCloseInBothDirections(t *testing.T) {
 	t.Run("client first", func(t *testing.T) {
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 			question, _ := io.ReadAll(c)
 			_, _ = c.Write(bytes.ToUpper(question))
 		}), Profile{})
@@ -105,7 +76,7 @@ func TestHalfCloseInBothDirections(t *testing.T) {
 	})
 	t.Run("endpoint first", func(t *testing.T) {
 		heard := make(chan string, 1)
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 			c.CloseWrite() // at once
 			all, _ := io.ReadAll(c)
 			heard <- string(all)
@@ -124,7 +95,7 @@ func TestHalfCloseInBothDirections(t *testing.T) {
 // rule 7: a large answer after a half-close arrives complete.
 func TestLargeAnswerAfterHalfClose(t *testing.T) {
 	answer := bytes.Repeat([]byte("0123456789abcdef"), 50<<20/16)
-	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 		_, _ = io.Copy(io.Discard, c)
 		_, _ = c.Write(answer)
 	}), Profile{})
@@ -142,7 +113,7 @@ func TestLargeAnswerAfterHalfClose(t *testing.T) {
 func TestResetInBothDirections(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		end := make(chan error, 1)
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 			_, err := io.Copy(c, c)
 			end <- err
 		}), Profile{})
@@ -155,7 +126,7 @@ func TestResetInBothDirections(t *testing.T) {
 		r.wantEnd(t, ClientReset)
 	})
 	t.Run("endpoint after one byte", func(t *testing.T) {
-		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 			_, _ = c.Write([]byte("x"))
 			_, _ = io.ReadFull(c, make([]byte, 4))
 			_ = c.SetLinger(0)
@@ -171,7 +142,7 @@ func TestResetInBothDirections(t *testing.T) {
 // rule 8: clients that never read cost a bounded number of bytes.
 func TestReadersThatNeverRead(t *testing.T) {
 	const readers = 30
-	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 		chunk := make([]byte, 64<<10)
 		for {
 			if _, err := c.Write(chunk); err != nil {
@@ -186,7 +157,7 @@ func TestReadersThatNeverRead(t *testing.T) {
 	// All buffers are full when no byte moves any more.
 	last := r.meter.Counts().BytesOut
 	still := 0
-	waitFor(t, "everything to stand still", func() bool {
+	testkit.WaitFor(t, "everything to stand still", func() bool {
 		now := r.meter.Counts().BytesOut
 		if now == last && r.Stats().Connections == readers && now > readers<<16 {
 			still++
@@ -207,7 +178,7 @@ func TestReadersThatNeverRead(t *testing.T) {
 func TestIdleTimeout(t *testing.T) {
 	t.Parallel()
 	const limit = 2 * time.Second // enough for a busy machine to send in time
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{IdleTimeout: limit})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{IdleTimeout: limit})
 	c := dial(t, r.serve(t, Listener{}))
 	begun := time.Now()
 	roundTrip(t, c, "x")
@@ -223,7 +194,7 @@ func TestEndpointThatSaysNothing(t *testing.T) {
 	t.Parallel()
 	silent := make(chan struct{})
 	// The client sends in time.
-	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 2 * time.Second})
+	r := newRig(t, Config{}, testkit.Serve(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 2 * time.Second})
 	t.Cleanup(func() { close(silent) })
 	c := dial(t, r.serve(t, Listener{}))
 	mustWrite(t, c, "anyone?")
@@ -236,12 +207,12 @@ func TestEndpointThatSaysNothing(t *testing.T) {
 func TestHalfClosedTimeout(t *testing.T) {
 	t.Parallel()
 	silent := make(chan struct{})
-	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }),
+	r := newRig(t, Config{}, testkit.Serve(t, func(*net.TCPConn) { <-silent }),
 		Profile{IdleTimeout: time.Hour, HalfClosedTimeout: 100 * time.Millisecond})
 	t.Cleanup(func() { close(silent) })
 	c := dial(t, r.serve(t, Listener{}))
 	mustWrite(t, c, "question")
-	waitFor(t, "more than that timeout to pass before it", func() bool {
+	testkit.WaitFor(t, "more than that timeout to pass before it", func() bool {
 		list := r.Connections(1)
 		return len(list) == 0 || list[0].Idle > 200*time.Millisecond
 	})
@@ -254,7 +225,7 @@ func TestHalfClosedTimeout(t *testing.T) {
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
 	const age = 2 * time.Second // enough for a busy machine to send in time
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age, IdleTimeout: time.Hour})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{MaxAge: age, IdleTimeout: time.Hour})
 	addr := r.serve(t, Listener{})
 	t.Run("of a quiet connection", func(t *testing.T) {
 		begun := time.Now()
@@ -290,7 +261,7 @@ func TestMaxAge(t *testing.T) {
 // Simultaneous connections do not all reach their maximum age at the same time.
 func TestMaxAgesDiffer(t *testing.T) {
 	const n, age = 10, 100 * time.Second
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{MaxAge: age})
 	addr := r.serve(t, Listener{})
 	for range n {
 		roundTrip(t, dial(t, addr), "x")
@@ -311,7 +282,7 @@ func TestMaxAgesDiffer(t *testing.T) {
 // rule 9: close to its maximum age a busy connection is not cut, but closed at
 // its first quiet moment.
 func TestMaxAgeWaitsForAQuietMoment(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: time.Hour, IdleTimeout: time.Hour})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{MaxAge: time.Hour, IdleTimeout: time.Hour})
 	c := dial(t, r.serve(t, Listener{}))
 	roundTrip(t, c, "x")
 	r.onConns(func(c *Conn) {
@@ -326,7 +297,7 @@ func TestMaxAgeWaitsForAQuietMoment(t *testing.T) {
 }
 
 func TestRoundTripsAllocateNothing(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{IdleTimeout: time.Hour})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{IdleTimeout: time.Hour})
 	c := dial(t, r.serve(t, Listener{}))
 	p := []byte(strings.Repeat("x", 256))
 	trip := func() {
@@ -346,7 +317,7 @@ func TestRoundTripsAllocateNothing(t *testing.T) {
 // rule 9: small messages are sent at once, and dead peers are detected on both
 // sides; towards the endpoint once a connection has some age.
 func TestSocketOptions(t *testing.T) {
-	to := endpoint(t, echo)
+	to := testkit.Serve(t, echo)
 	r := newRig(t, Config{KeepAlive: time.Second}, to, Profile{IdleTimeout: time.Hour})
 	addr := r.serve(t, Listener{})
 	c := dial(t, addr)
@@ -364,7 +335,7 @@ func TestSocketOptions(t *testing.T) {
 				{unix.SOL_SOCKET, unix.SO_KEEPALIVE}:  1,
 				{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}: 1,
 			} {
-				waitFor(t, fmt.Sprintf("option %v towards the %s to be %d", option, name, want), func() bool {
+				testkit.WaitFor(t, fmt.Sprintf("option %v towards the %s to be %d", option, name, want), func() bool {
 					got, err := unix.GetsockoptInt(fd, option[0], option[1])
 					return err == nil && got == want
 				})

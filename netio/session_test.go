@@ -15,6 +15,7 @@ import (
 	"time"
 	"unsafe"
 
+	"penstock/internal/testkit"
 	"penstock/netio/reactor"
 	"penstock/netio/relay"
 	"penstock/netio/stream"
@@ -145,18 +146,9 @@ func sessions(r *rig, to string, change func(*framed)) <-chan *framed {
 // startedSession waits for the next session to start.
 func startedSession(t testing.TB, all <-chan *framed) *framed {
 	t.Helper()
-	deadline := time.After(patience)
-	select {
-	case f := <-all:
-		select {
-		case <-f.started:
-			return f
-		case <-deadline:
-		}
-	case <-deadline:
-	}
-	t.Fatal("no session began")
-	return nil
+	f := testkit.Receive(t, "a session", all)
+	testkit.Receive(t, "the start of the session", f.started)
+	return f
 }
 
 func frame(mark byte, body []byte) []byte {
@@ -174,7 +166,7 @@ func TestASessionMovesBodiesUnseen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			servers := make(chan *net.TCPConn, 1)
 			done := make(chan struct{})
-			to := endpoint(t, func(c *net.TCPConn) { servers <- c; <-done })
+			to := testkit.Serve(t, func(c *net.TCPConn) { servers <- c; <-done })
 			t.Cleanup(func() { close(done) })
 			r := newRig(t, Config{}, "", Profile{})
 			all := sessions(r, to, nil)
@@ -229,7 +221,7 @@ func TestASessionMovesBodiesUnseen(t *testing.T) {
 // reset.
 func TestASessionEndsItsConnection(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
-	all := sessions(r, endpoint(t, func(c *net.TCPConn) {
+	all := sessions(r, testkit.Serve(t, func(c *net.TCPConn) {
 		head := make([]byte, 5)
 		_, _ = io.ReadFull(c, head)
 		_, _ = c.Write(append(frame('b', []byte("last")), frame(head[4], nil)...))
@@ -260,7 +252,7 @@ func TestASessionEndsItsConnection(t *testing.T) {
 
 func TestAPanicOfASessionEndsItsConnectionAlone(t *testing.T) {
 	r := newRig(t, Config{Log: quiet}, "", Profile{})
-	all := sessions(r, endpoint(t, echo), nil)
+	all := sessions(r, testkit.Serve(t, echo), nil)
 	addr := r.serve(t, Listener{})
 	other := dial(t, addr)
 	startedSession(t, all)
@@ -291,7 +283,7 @@ func TestAPanicOfASessionEndsItsConnectionAlone(t *testing.T) {
 func TestASessionChoosesHowTheOtherSideEnds(t *testing.T) {
 	for _, orderly := range []bool{false, true} {
 		r := newRig(t, Config{}, "", Profile{})
-		all := sessions(r, endpoint(t, func(c *net.TCPConn) {
+		all := sessions(r, testkit.Serve(t, func(c *net.TCPConn) {
 			_, _ = io.ReadFull(c, make([]byte, 5))
 			_ = c.SetLinger(0)
 		}), func(f *framed) {
@@ -316,7 +308,7 @@ func TestASessionChoosesHowTheOtherSideEnds(t *testing.T) {
 // Bytes that arrive with the PROXY header reach the session.
 func TestASessionHearsBytesThatCameEarly(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
-	sessions(r, endpoint(t, echo), nil)
+	sessions(r, testkit.Serve(t, echo), nil)
 	c := dial(t, r.serve(t, Listener{ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	mustWrite(t, c, "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"+string(frame('x', []byte("early"))))
 	mustRead(t, c, string(frame('x', []byte("early"))))
@@ -331,7 +323,7 @@ func TestASessionHearsBytesThatCameEarly(t *testing.T) {
 func TestReserveWaitsForMemory(t *testing.T) {
 	r := newRig(t, Config{MemoryBudget: 1 << 20, Loops: 2}, "", Profile{})
 	fed := make(chan *framed, 16)
-	all := sessions(r, endpoint(t, echo), func(f *framed) { f.fed = func() { fed <- f } })
+	all := sessions(r, testkit.Serve(t, echo), func(f *framed) { f.fed = func() { fed <- f } })
 	addr := r.serve(t, Listener{})
 	var list []*framed
 	for range 4 { // on both loops
@@ -364,7 +356,7 @@ func TestReserveWaitsForMemory(t *testing.T) {
 	}
 	list[1].conn.Post(func() { list[1].conn.Release(1000) })
 	list[3].conn.Post(func() { list[3].conn.Release(10) })
-	waitFor(t, "all memory to be back", func() bool { return r.Stats().BudgetUsed == 0 })
+	testkit.WaitFor(t, "all memory to be back", func() bool { return r.Stats().BudgetUsed == 0 })
 }
 
 // A drain closes a session at its quiet moment, however short: neither before
@@ -372,7 +364,7 @@ func TestReserveWaitsForMemory(t *testing.T) {
 func TestADrainTakesASessionsQuietMoment(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{}, "", Profile{})
-	all := sessions(r, endpoint(t, echo), nil)
+	all := sessions(r, testkit.Serve(t, echo), nil)
 	addr := r.serve(t, Listener{})
 	c := dial(t, addr)
 	f := startedSession(t, all)
@@ -382,10 +374,10 @@ func TestADrainTakesASessionsQuietMoment(t *testing.T) {
 		startedSession(t, all)
 	}
 	over := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	go func() { over <- r.Drain(ctx, 4*time.Second) }()
-	waitFor(t, "the drain to have come by", func() bool {
+	testkit.WaitFor(t, "the drain to have come by", func() bool {
 		asked := false
 		r.onConns(func(c *Conn) { asked = asked || c.flags&leaving != 0 })
 		return asked
@@ -416,7 +408,7 @@ func (p *patient) RetryDelay(Reason) time.Duration { return p.d }
 func TestAPatientPlanDelaysTheRefusal(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) {
-		targets := []Target{{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: r.meter}}}
+		targets := []Target{{Addr: mustAddr(testkit.FreeAddress(t)), Profile: &Profile{Meter: r.meter}}}
 		return &patient{plan: plan{targets: targets}, d: 150 * time.Millisecond}, OK
 	}
 	addr := r.serve(t, Listener{})
@@ -452,7 +444,7 @@ func TestARefundFeedsAFewOfEachParty(t *testing.T) {
 	const waiting, refunds = 100, 100
 	r := newRig(t, Config{MemoryBudget: 1 << 20, Loops: 1}, "", Profile{})
 	fed, told := new(atomic.Int64), make(chan *framed, waiting)
-	all := sessions(r, endpoint(t, echo), func(f *framed) {
+	all := sessions(r, testkit.Serve(t, echo), func(f *framed) {
 		f.fed = func() {
 			fed.Add(1)
 			if f.conn.Reserve(Bulk, 100<<10) {

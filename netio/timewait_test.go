@@ -10,28 +10,20 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 )
 
-// endpointAt is endpoint on a dedicated IP, with the states of its connections
+// endpointAt is testkit.Serve on a dedicated IP, with the states of its connections
 // from /proc/net/tcp.
 func endpointAt(t *testing.T, ip string, serve func(c *net.TCPConn)) (addr string, states func() []string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", ip+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+	ln := testkit.ListenOn(t, "tcp", ip+":0")
+	testkit.ServeOn(t, ln, func(c net.Conn) {
+		_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 		serve(c.(*net.TCPConn))
-	}()
-	t.Cleanup(func() { ln.Close(); <-done })
+	})
 	at := ln.Addr().(*net.TCPAddr)
 	four := at.IP.To4()
 	remote := strings.ToUpper(hex(four[3]) + hex(four[2]) + hex(four[1]) + hex(four[0]) + ":" + hex(byte(at.Port>>8)) + hex(byte(at.Port)))
@@ -57,8 +49,8 @@ func hex(b byte) string { return string([]byte{"0123456789abcdef"[b>>4], "012345
 // endpoint.
 func TestWhoIsCutOffLeavesNoPortBehind(t *testing.T) {
 	t.Parallel()
-	cert, roots := certificate(t, "endpoint.example")
-	secure := &tls.Config{RootCAs: roots, ServerName: "endpoint.example"}
+	own := certs.SelfSigned("endpoint.example")
+	secure := &tls.Config{RootCAs: own.Pool(), ServerName: "endpoint.example"}
 	for name, test := range map[string]struct {
 		profile Profile
 		cut     func(t *testing.T, r *rig, c *net.TCPConn)
@@ -67,7 +59,7 @@ func TestWhoIsCutOffLeavesNoPortBehind(t *testing.T) {
 		"client resets": {Profile{}, func(t *testing.T, _ *rig, c *net.TCPConn) { reset(t, c) }, ClientReset},
 		"client resets after its end": {Profile{}, func(t *testing.T, r *rig, c *net.TCPConn) {
 			c.CloseWrite()
-			waitFor(t, "the end to be seen", func() bool {
+			testkit.WaitFor(t, "the end to be seen", func() bool {
 				seen := false
 				r.onConns(func(c *Conn) { seen = c.ClientEnded() })
 				return seen
@@ -88,7 +80,7 @@ func TestWhoIsCutOffLeavesNoPortBehind(t *testing.T) {
 			addr, states := endpointAt(t, "127.77.1.1", func(c *net.TCPConn) {
 				var over net.Conn = c
 				if test.profile.TLS != nil {
-					over = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})
+					over = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{own.TLS}})
 				}
 				_, _ = io.CopyN(over, over, 1)
 				var err error

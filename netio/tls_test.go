@@ -9,25 +9,27 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/netio/clienthello"
 	"penstock/netio/proxyproto"
 )
 
 // terminating returns a listener with a certificate for the name.
 func terminating(t testing.TB, name string) (Listener, *tls.Config) {
-	cert, pool := certificate(t, name)
-	server := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "echo"}}
+	own := certs.SelfSigned(name)
+	server := &tls.Config{Certificates: []tls.Certificate{own.TLS}, NextProtos: []string{"h2", "echo"}}
 	spec := Listener{Mode: ModeTerminate, TLSConfig: func(h *clienthello.Hello) (*tls.Config, Reason) {
 		if h.ServerName != name {
 			return nil, "no_certificate"
 		}
 		return server, OK
 	}}
-	return spec, &tls.Config{ServerName: name, RootCAs: pool, NextProtos: []string{"echo"}}
+	return spec, &tls.Config{ServerName: name, RootCAs: own.Pool(), NextProtos: []string{"echo"}}
 }
 
 func TestTerminatedTLS(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{IdleTimeout: time.Minute})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{IdleTimeout: time.Minute})
 	routed := r.watch()
 	spec, config := terminating(t, "api.example.com")
 	raw := dial(t, r.serve(t, spec))
@@ -53,7 +55,7 @@ func TestTerminatedTLS(t *testing.T) {
 // forwarded as a reset.
 func TestTruncatedTLSIsAReset(t *testing.T) {
 	end := make(chan error, 1)
-	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+	r := newRig(t, Config{}, testkit.Serve(t, func(c *net.TCPConn) {
 		_, err := io.Copy(c, c)
 		end <- err
 	}), Profile{})
@@ -69,7 +71,7 @@ func TestTruncatedTLSIsAReset(t *testing.T) {
 
 // rule 2: a name without a certificate gets none, not a default one.
 func TestTerminatedTLSWithoutCertificate(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	routed := r.watch()
 	spec, config := terminating(t, "api.example.com")
 	config.ServerName = "other.example.com"
@@ -84,7 +86,7 @@ func TestTerminatedTLSWithoutCertificate(t *testing.T) {
 
 // A listener may close without an alert, for some or all reasons.
 func TestRefusalWithoutAnAlert(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	spec, config := terminating(t, "api.example.com")
 	spec.Alert = func(why Reason) bool { return why != "no_certificate" }
 	config.ServerName = "other.example.com"
@@ -119,23 +121,23 @@ func TestHandshakesThatFail(t *testing.T) {
 			if test.why == HandshakeTimeout {
 				spec.HandshakeTimeout = 150 * time.Millisecond
 			}
-			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 			c := dial(t, r.serve(t, spec))
 			test.client(c)
 			r.wantEnd(t, test.why)
-			waitFor(t, "the handshake to be over", func() bool { return r.Stats().Handshakes == 0 })
+			testkit.WaitFor(t, "the handshake to be over", func() bool { return r.Stats().Handshakes == 0 })
 		})
 	}
 }
 
 // The number of concurrent handshakes is bounded; excess ones are refused.
 func TestTooManyHandshakes(t *testing.T) {
-	r := newRig(t, Config{MaxHandshakes: 1}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{MaxHandshakes: 1}, testkit.Serve(t, echo), Profile{})
 	spec, config := terminating(t, "api.example.com")
 	addr := r.serve(t, spec)
 	slow := dial(t, addr)
 	mustWrite(t, slow, string(clientHello(t, "api.example.com")))
-	waitFor(t, "the slow one to begin", func() bool { return r.Stats().Handshakes == 1 })
+	testkit.WaitFor(t, "the slow one to begin", func() bool { return r.Stats().Handshakes == 1 })
 	if err := tls.Client(dial(t, addr), config).Handshake(); err == nil {
 		t.Error("a second handshake was let in")
 	}
@@ -145,14 +147,14 @@ func TestTooManyHandshakes(t *testing.T) {
 	}
 	slow.Close()
 	r.waitEndings(t, 2)
-	waitFor(t, "the place to be free", func() bool { return r.Stats().Handshakes == 0 })
+	testkit.WaitFor(t, "the place to be free", func() bool { return r.Stats().Handshakes == 0 })
 	roundTrip(t, tls.Client(dial(t, addr), config), "now")
 }
 
 // Stalled handshakes from one address, up to the limit, do not block other
 // addresses.
 func TestHandshakesOfOneAddressKeepNobodyOut(t *testing.T) {
-	r := newRig(t, Config{MaxHandshakes: 16}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{MaxHandshakes: 16}, testkit.Serve(t, echo), Profile{})
 	spec, config := terminating(t, "api.example.com")
 	spec.HandshakeTimeout = time.Hour
 	addr := r.serve(t, spec)
@@ -160,7 +162,7 @@ func TestHandshakesOfOneAddressKeepNobodyOut(t *testing.T) {
 	for range 14 {
 		mustWrite(t, dialFrom(t, "127.0.0.9", addr), hello)
 	}
-	waitFor(t, "them to begin", func() bool { return r.Stats().Handshakes == 14 })
+	testkit.WaitFor(t, "them to begin", func() bool { return r.Stats().Handshakes == 14 })
 	for range 20 {
 		c := tls.Client(dialFrom(t, "127.0.0.10", addr), config)
 		roundTrip(t, c, "x")
@@ -173,9 +175,9 @@ func TestHandshakesOfOneAddressKeepNobodyOut(t *testing.T) {
 
 // TLS to the endpoint, for both kinds of client connections.
 func TestTLSTowardsTheEndpoint(t *testing.T) {
-	cert, pool := certificate(t, "db.example.com")
+	own := certs.SelfSigned("db.example.com")
 	headers := make(chan string, 10)
-	to := endpoint(t, func(c *net.TCPConn) {
+	to := testkit.Serve(t, func(c *net.TCPConn) {
 		header := make([]byte, len("PROXY TCP4 127.0.0.1 127.0.0.1 "))
 		if _, err := io.ReadFull(c, header); err != nil {
 			return
@@ -186,11 +188,11 @@ func TestTLSTowardsTheEndpoint(t *testing.T) {
 			}
 		}
 		headers <- string(header)
-		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})
+		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{own.TLS}})
 		_, _ = io.Copy(s, s)
 		_ = s.CloseWrite()
 	})
-	config := &tls.Config{ServerName: "db.example.com", RootCAs: pool}
+	config := &tls.Config{ServerName: "db.example.com", RootCAs: own.Pool()}
 	profile := Profile{TLS: config, SendProxy: proxyproto.V1}
 	t.Run("from plain", func(t *testing.T) {
 		r := newRig(t, Config{}, to, profile)
@@ -218,7 +220,7 @@ func TestTLSTowardsTheEndpoint(t *testing.T) {
 		r.wantEnd(t, ClientFIN)
 	})
 	t.Run("not the one that is expected", func(t *testing.T) {
-		r := newRig(t, Config{}, to, Profile{TLS: &tls.Config{ServerName: "other.example.com", RootCAs: pool}, SendProxy: proxyproto.V1})
+		r := newRig(t, Config{}, to, Profile{TLS: &tls.Config{ServerName: "other.example.com", RootCAs: own.Pool()}, SendProxy: proxyproto.V1})
 		mustBeTurnedAway(t, r.serve(t, Listener{}))
 		<-headers
 		r.wantEnd(t, UpstreamTLS)
@@ -228,7 +230,7 @@ func TestTLSTowardsTheEndpoint(t *testing.T) {
 // rule 12: what the header says about TLS terminated here.
 func TestProxyHeaderTellsOfTLS(t *testing.T) {
 	headers := make(chan proxyproto.Header, 1)
-	to := endpoint(t, func(c *net.TCPConn) {
+	to := testkit.Serve(t, func(c *net.TCPConn) {
 		var b []byte
 		for one := make([]byte, 1); ; {
 			if _, err := c.Read(one); err != nil {
@@ -256,7 +258,7 @@ func TestProxyHeaderTellsOfTLS(t *testing.T) {
 
 // TLS termination works behind a PROXY header.
 func TestTerminatedTLSBehindAProxyHeader(t *testing.T) {
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{}, testkit.Serve(t, echo), Profile{})
 	routed := r.watch()
 	spec, config := terminating(t, "api.example.com")
 	spec.ProxyFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}

@@ -7,26 +7,23 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
 	"penstock/routing"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // TestApplyWarnsOfAListenerThatCannotListen: the listener is created, the node
 // keeps trying to listen, and the answer has a warning.
 func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
 	n := startNode(t, "kind: Service\nname: apps\nspec: {}")
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
+	taken := testkit.Listen(t)
 	var docs [][]byte
 	for _, o := range nodetest.Objects(t, fmt.Sprintf("kind: Listener\nname: busy\nspec: {address: %q, service: apps}\n---\n"+
 		"kind: Listener\nname: free\nspec: {address: \"127.0.0.1:0\", service: apps}", taken.Addr())) {
-		docs = append(docs, resource.EncodeWithSecrets(o))
+		docs = append(docs, codec.EncodeWithSecrets(o))
 	}
 	for _, want := range []string{api.Created, api.Unchanged} {
 		r, err := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply, api.ApplyRequest{Documents: docs})
@@ -47,11 +44,7 @@ func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
 // identify the Gateway's listener by its address.
 func TestApplyWarnsOfAGatewayThatCannotListen(t *testing.T) {
 	n := startNode(t, "kind: Service\nname: apps\nspec: {}")
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
+	taken := testkit.Listen(t)
 	at := taken.Addr().String()
 	_, port, _ := net.SplitHostPort(at)
 	doc := func(class string) [][]byte {
@@ -84,7 +77,7 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 		for _, dry := range []bool{true, false} {
 			text := "kind: VirtualCluster\nname: v\nspec: {physicalClusterRef: big, " + size +
 				"brokers: {discover: {address: 127.0.0.1, bootstrapPort: 19090, brokerPorts: 19091-19092}}}"
-			docs := [][]byte{resource.EncodeWithSecrets(nodetest.Objects(t, text)[0])}
+			docs := [][]byte{codec.EncodeWithSecrets(nodetest.Objects(t, text)[0])}
 			r, err := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply, api.ApplyRequest{Documents: docs, DryRun: dry})
 			if err != nil {
 				t.Fatal(err)
@@ -107,11 +100,7 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 // TestOldestRouteWinsConflict: the order of names does not
 // matter. A resource applied without an age gets the time of its creation.
 func TestOldestRouteWinsConflict(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
+	taken := testkit.Listen(t)
 	n := startNode(t, fmt.Sprintf("kind: Gateway\nname: edge\nspec: {gatewayClassName: any, addresses: [{value: 127.0.0.1}], "+
 		"listeners: [{name: tcp, port: %d, protocol: TCP}]}", taken.Addr().(*net.TCPAddr).Port))
 	for _, name := range []string{"tcproute-attach-older", "tcproute-attach-newer", "tcproute-attach-older"} {

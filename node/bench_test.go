@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/internal/testkit/certs"
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
@@ -29,8 +30,8 @@ func hostResource(i int) string {
 // TestAppliedNameIsServed: a Host is in force once apply has answered,
 // until delete has answered.
 func TestAppliedNameIsServed(t *testing.T) {
-	ca := nodetest.NewAuthority(t)
-	_, _, pair := ca.Issue(t, "added1.example.com")
+	ca := certs.NewCA("test CA")
+	pair := ca.Issue("added1.example.com").TLS
 	b := nodetest.ServeBackend(t, "b", &tls.Config{Certificates: []tls.Certificate{pair}})
 	n := startNode(t, manyNames(10, b.At()))
 	config := &tls.Config{RootCAs: ca.Pool, ServerName: "added1.example.com"}

@@ -10,6 +10,8 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/cluster"
+	"penstock/node/cluster/bootstrap"
+	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 )
 
@@ -55,7 +57,7 @@ func (n *Node) awaitContent(ctx context.Context) error {
 		if !logged {
 			n.log.Warn("cannot read the cluster's content yet; waiting for it", "error", err)
 		}
-		n.setWaiting(cluster.Waiting{
+		n.setWaiting(bootstrap.Waiting{
 			ID: n.id, Name: n.cfg.Name, State: n.state.String(), Why: fmt.Sprintf("waiting for the cluster's content: %v", err),
 		})
 		select { // ReadBarrier has waited already, so a second is enough
@@ -67,12 +69,12 @@ func (n *Node) awaitContent(ctx context.Context) error {
 }
 
 // facts returns what this node gossips about itself.
-func (n *Node) facts() cluster.Facts {
+func (n *Node) facts() directory.Facts {
 	if !n.componentsReady.Load() {
-		return cluster.Facts{Phase: n.state.String()}
+		return directory.Facts{Phase: n.state.String()}
 	}
 	_, view := n.catalog.InForce()
-	return cluster.Facts{
+	return directory.Facts{
 		Phase: n.state.String(), Connections: int64(n.data.Engine.Stats().Connections), AppliedIndex: view.Index(), Hints: n.data.HealthGossip(),
 	}
 }
@@ -82,7 +84,7 @@ func (n *Node) authenticate(ctx context.Context, token string) (api.Principal, e
 	if n.cluster == nil {
 		return api.Principal{}, api.Errorf(api.Unauthenticated, "a node with --dev has no tokens")
 	}
-	return n.cluster.Authenticate(ctx, token)
+	return n.cluster.Tokens.Authenticate(ctx, token)
 }
 
 // handOverLeadership transfers the leadership, if this node has it, to another node: this

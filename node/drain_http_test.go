@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
@@ -53,13 +54,13 @@ func TestDrainMovesHTTPClients(t *testing.T) {
 					}
 				})
 			}
-			nodetest.WaitFor(t, "requests", func() bool { return requests.Load() > 100 })
+			testkit.WaitFor(t, "requests", func() bool { return requests.Load() > 100 })
 			if _, err := rpc.Call[api.DrainResult](t.Context(), nodes[0].client, api.MethodDrain, api.DrainRequest{}); err != nil {
 				t.Fatal(err)
 			}
-			nodetest.WaitFor(t, "the drain to end", func() bool { return nodes[0].state.NotReady() == "drained" })
+			testkit.WaitFor(t, "the drain to end", func() bool { return nodes[0].state.NotReady() == "drained" })
 			at := requests.Load()
-			nodetest.WaitFor(t, "requests at the other node", func() bool { return requests.Load() > at+100 })
+			testkit.WaitFor(t, "requests at the other node", func() bool { return requests.Load() > at+100 })
 			if _, err := rpc.Call[api.DrainResult](t.Context(), nodes[0].client, api.MethodDrain, api.DrainRequest{Undo: true}); err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
@@ -33,9 +34,9 @@ func TestLastDrainWindowWins(t *testing.T) {
 				if _, err := rpc.Call[api.DrainResult](t.Context(), n.client, api.MethodDrain, api.DrainRequest{Over: &long}); err != nil {
 					t.Fatal(err)
 				}
-				nodetest.WaitFor(t, "the drain to begin", func() bool { return n.state.NotReady() != "" })
+				testkit.WaitFor(t, "the drain to begin", func() bool { return n.state.NotReady() != "" })
 				if wait == 0 {
-					nodetest.WaitFor(t, "the listeners to close", func() bool { return len(n.data.Engine.Listeners()) == 0 })
+					testkit.WaitFor(t, "the listeners to close", func() bool { return len(n.data.Engine.Listeners()) == 0 })
 				}
 				if err := again(n); err != nil {
 					t.Fatal(err)
@@ -67,7 +68,7 @@ func TestDrainCanBeUndone(t *testing.T) {
 		if err := drain(api.DrainRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		nodetest.WaitFor(t, "the listeners to close", func() bool { return len(n.data.Engine.Listeners()) == 0 })
+		testkit.WaitFor(t, "the listeners to close", func() bool { return len(n.data.Engine.Listeners()) == 0 })
 		if err := drain(api.DrainRequest{Undo: true}); err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
@@ -14,7 +15,7 @@ import (
 // and whether it is used although none is healthy.
 func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
 	t.Parallel()
-	dead, good := nodetest.DeadAddress(t), nodetest.NewBackend(t, "ok").At()
+	dead, good := testkit.FreeAddress(t), nodetest.NewBackend(t, "ok").At()
 	n := startNode(t, nodetest.PlainService("paused", dead, good)+
 		strings.Replace(nodetest.PlainService("ejected", dead, good), "spec:\n", "spec:\n  ejection: {failures: 1, duration: 1h}\n", 1)+
 		strings.Replace(nodetest.PlainService("unhealthy", dead, good), "spec:\n",
@@ -30,7 +31,7 @@ func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
 		at := n.at(t, c.service)
 		var e api.EndpointStatus
 		var s api.ServiceStatus
-		nodetest.WaitFor(t, c.service+" to be "+c.state, func() bool {
+		testkit.WaitFor(t, c.service+" to be "+c.state, func() bool {
 			nodetest.Attempt(at)
 			for _, s = range n.mustStatus(t).Services {
 				if s.Name == c.service {

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"flag"
 	"io"
 	"net/http"
 	"strings"
@@ -10,19 +9,15 @@ import (
 
 	"go.uber.org/goleak"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 func TestMain(m *testing.M) {
-	// Parallel tests mostly wait for time to pass, so more of them run at once than
-	// there are processors.
-	flag.Parse()
-	if set := flag.Lookup("test.parallel"); set.Value.String() == set.DefValue {
-		_ = flag.Set("test.parallel", "5")
-	}
+	testkit.Parallel("5")
 	goleak.VerifyTestMain(m)
 }
 
@@ -30,14 +25,14 @@ func TestMain(m *testing.M) {
 type testNode struct {
 	*Node
 	client *rpc.Client
-	lines  *nodetest.Lines // the access log
+	lines  *testkit.Log // the access log
 }
 
 // startNode starts a node with these resources. At the end of the test it stops
 // without a drain.
 func startNode(t *testing.T, resources string, change ...func(*Config)) *testNode {
 	t.Helper()
-	n := &testNode{lines: &nodetest.Lines{}}
+	n := &testNode{lines: &testkit.Log{}}
 	cfg := Config{
 		Name: "n1", Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", Loops: 2, Version: "test",
 		Resources: nodetest.Objects(t, resources), AccessLog: AccessClosed, AccessOut: n.lines,
@@ -68,7 +63,7 @@ func (n *testNode) apply(t *testing.T, text string) error {
 	t.Helper()
 	var req api.ApplyRequest
 	for _, o := range nodetest.Objects(t, text) {
-		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
+		req.Documents = append(req.Documents, codec.EncodeWithSecrets(o))
 	}
 	_, err := rpc.Call[api.ApplyResult](t.Context(), n.client, api.MethodApply, req)
 	return err

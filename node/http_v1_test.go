@@ -125,7 +125,7 @@ func TestV1ReportsEveryFaultAndAcceptsOtherFormats(t *testing.T) {
 		},
 		{
 			"a warning of the format", "POST", "/v1/apply?dryRun", demo, 200,
-			`"warnings":[{"key":"useIoUring","path":"","message":"is left out: Penstock polls by epoll"`,
+			`"warnings":[{"key":"useIoUring","path":"","message":"is ignored: Penstock uses epoll"`,
 		},
 		{"an unknown format", "POST", "/v1/apply", "apiVersion: v2\nkind: Odd\n", 400, "is not known; known versions are"},
 	} {

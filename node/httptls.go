@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"penstock/node/files"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // checkHTTP returns the fault in the settings of HTTP; "": none.
@@ -92,7 +92,7 @@ func (f *certFiles) read() (changed bool, err error) {
 	stamp := f.modTime() // before the content: a concurrent write is then seen the next time
 	var pem [2][]byte
 	for i, path := range []string{f.cert, f.key} {
-		if pem[i], err = files.Read(path, resource.MaxPEMFile); err != nil {
+		if pem[i], err = files.Read(path, codec.MaxPEMFile); err != nil {
 			return false, fmt.Errorf("%s: %w", []string{"--http-cert", "--http-key"}[i], err)
 		}
 	}

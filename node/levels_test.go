@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"penstock/consensus/store"
+	"penstock/internal/testkit"
 	"penstock/node/api"
-	"penstock/node/cluster"
-	"penstock/node/nodetest"
+	"penstock/node/cluster/record"
 	"penstock/node/ops"
 	"penstock/node/rpc"
 )
@@ -34,11 +34,11 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		cancel()
 		n.Stop(ctx)
 	})
-	nodetest.WaitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
+	testkit.WaitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
 	const id = "00000000000000000000000000000001"
 	note := func(level int) {
 		t.Helper()
-		r, err := json.Marshal(cluster.Record{
+		r, err := json.Marshal(record.Node{
 			Format: 1, ID: id, Name: "old", Version: "v2", Level: level, Cluster: "127.0.0.1:1", Gossip: "127.0.0.1:1",
 		})
 		if err != nil {
@@ -61,11 +61,7 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		_, err = rpc.Call[api.ApplyResult](ctx, c, api.MethodApply, api.ApplyRequest{Documents: [][]byte{[]byte(text)}})
 		return err
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0") // a Gateway is accepted although it cannot listen
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
+	taken := testkit.Listen(t) // a Gateway is accepted although it cannot listen
 	const tcp = "kind: MeshTCPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, " +
 		"rules: [{default: {backendRefs: [{kind: MeshService, name: b}]}}]}]}\n"
 	for name, text := range map[string]string{
@@ -80,7 +76,7 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		"ReferenceGrant/shop.g": "kind: ReferenceGrant\nname: shop.g\nspec: {origin: {namespace: shop}, " +
 			"from: [{group: gateway.networking.k8s.io, kind: TLSRoute, namespace: default}], to: [{group: \"\", kind: Service}]}\n",
 	} {
-		note(cluster.LevelPolicies - 1)
+		note(record.LevelPolicies - 1)
 		if err := apply(tcp); err != nil {
 			t.Errorf("what the older release knows: %v", err)
 		}
@@ -88,7 +84,7 @@ func TestPoliciesAreRefusedWithOlderMembers(t *testing.T) {
 		if err := apply(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		note(cluster.LevelPolicies)
+		note(record.LevelPolicies)
 		if err := apply(text); err != nil {
 			t.Errorf("%s when all know it: %v", name, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
@@ -23,17 +24,12 @@ import (
 // endpoint's first byte, and the heap that a change with an open connection keeps.
 func BenchmarkServeOneNameMore(b *testing.B) {
 	const many = 100_000
-	backend, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer backend.Close()
-	go greetAll(backend)
+	backend := testkit.Serve(b, greet)
 	const format = "more-%07d.example.com"
 	hello := helloFor(fmt.Sprintf(format, 0))
 	for _, as := range []string{"hosts", "listener"} {
 		b.Run(as, func(b *testing.B) {
-			n, c := benchNode(b, namesAs(as, many, backend.Addr().String()))
+			n, c := benchNode(b, namesAs(as, many, backend))
 			at := n.data.Engine.Listeners()[0].Address
 			took := map[string][]time.Duration{}
 			put := func(what, resource, name string) net.Conn {
@@ -119,19 +115,10 @@ func namesAs(as string, many int, endpoint string) []resource.Object {
 	return all
 }
 
-// greetAll sends a byte on each connection and holds it until the client ends it.
-func greetAll(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			if _, err := conn.Write([]byte("!")); err == nil {
-				_, _ = io.Copy(io.Discard, conn)
-			}
-		}()
+// greet sends a byte and holds the connection until the client ends it.
+func greet(conn net.Conn) {
+	if _, err := conn.Write([]byte("!")); err == nil {
+		_, _ = io.Copy(io.Discard, conn)
 	}
 }
 

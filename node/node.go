@@ -31,6 +31,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
 	"penstock/node/kinds"
 	"penstock/node/lifecycle"
@@ -40,6 +41,7 @@ import (
 	"penstock/node/rpc"
 	"penstock/node/trust"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // errClusterDataDir says that the data folder of a --dev node belongs to a cluster's
@@ -272,7 +274,7 @@ func (n *Node) newRegistry() *prometheus.Registry {
 func newAdmin(n *Node) *rpc.Server {
 	cfg := rpc.Config{Logger: n.log, Authenticate: n.authenticate, Audit: audit(n.log)}
 	if n.cluster != nil {
-		cfg.Check = n.cluster.Check
+		cfg.Check = n.cluster.Tokens.Check
 	}
 	s := rpc.NewServer(cfg)
 	n.ops.Register(s)
@@ -326,7 +328,7 @@ func (n *Node) catalogConfig() catalog.Config {
 		return c
 	}
 	c.Sealer = n.cluster.Sealer()
-	c.Admit = func(o resource.Object) error { return kinds.CheckSupported(o, n.cluster.MembersBelow) }
+	c.Admit = func(o resource.Object) error { return kinds.CheckSupported(o, n.cluster.Directory.MembersBelow) }
 	c.Barrier = func(ctx context.Context) error {
 		index, err := n.cluster.Store().ReadIndex(ctx)
 		if err != nil {
@@ -342,7 +344,7 @@ func (n *Node) catalogConfig() catalog.Config {
 // It fails the node if the content cannot be understood: the node must not serve
 // with an older configuration as if nothing had happened.
 func (n *Node) follow() {
-	err := n.catalog.Follow(n.ctx, func(set *resource.Set, changes []resource.Change) error {
+	err := n.catalog.Follow(n.ctx, func(set *validate.Set, changes []resource.Change) error {
 		n.data.Apply(set, changes)
 		n.tracker.Apply(changes, time.Now()) // a step begins when it takes effect
 		return nil
@@ -361,10 +363,6 @@ func (n *Node) fail(err error) {
 		close(n.done)
 	})
 }
-
-// Err returns why the node could not go on. It may be called once Done is closed;
-// nil means that the node left its cluster on request.
-func (n *Node) Err() error { return n.err }
 
 // serve starts to accept admin connections on the sockets that set still has.
 func (n *Node) serve(set *listenerSet) {
@@ -414,7 +412,7 @@ func (n *Node) housekeep() {
 			n.data.Sweep(now)
 			n.ops.Sweep(now)
 			if n.cluster != nil {
-				n.data.UpdateHealthGossip(gossipedHealth(n.cluster.Members()))
+				n.data.UpdateHealthGossip(gossipedHealth(n.cluster.Directory.Members()))
 			}
 		case <-n.ctx.Done():
 			return
@@ -424,7 +422,7 @@ func (n *Node) housekeep() {
 
 // gossipedHealth returns the endpoint health that the members that are up have gossiped,
 // by node ID.
-func gossipedHealth(members []cluster.Member) map[string]string {
+func gossipedHealth(members []directory.Member) map[string]string {
 	nodes := map[string]string{}
 	for i := range members {
 		if m := &members[i]; m.Up() {

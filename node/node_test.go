@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
@@ -61,7 +62,7 @@ spec:
 	for _, c := range old {
 		nodetest.Echo(t, c)
 	}
-	nodetest.WaitFor(t, "the deleted listener to refuse connections", func() bool {
+	testkit.WaitFor(t, "the deleted listener to refuse connections", func() bool {
 		c, err := net.Dial("tcp", edge)
 		if err == nil {
 			c.Close()
@@ -96,10 +97,10 @@ spec: {endpoints: [{address: "127.0.0.1:1"}]}
 	if got := nodetest.Attempt(n.at(t, "edge")); got != "" {
 		t.Errorf("%q came from nowhere", got)
 	}
-	nodetest.WaitFor(t, "the line of the access log", func() bool {
+	testkit.WaitFor(t, "the line of the access log", func() bool {
 		return strings.Contains(n.lines.String(), `reason=connect_refused error="connection refused"`)
 	})
-	nodetest.WaitFor(t, "the connection to be counted", func() bool {
+	testkit.WaitFor(t, "the connection to be counted", func() bool {
 		return n.metric(t, `penstock_connections_total{listener="edge",result="connect_refused",service="apps"}`) == "1"
 	})
 }
@@ -107,23 +108,7 @@ spec: {endpoints: [{address: "127.0.0.1:1"}]}
 // TestEarlyResetsEject: an endpoint that accepts connections and resets them
 // before its first byte is ejected.
 func TestEarlyResetsEject(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			c.(*net.TCPConn).SetLinger(0)
-			c.Close()
-		}
-	}()
-	t.Cleanup(func() { ln.Close(); <-done })
+	bad := testkit.Serve(t, func(c *net.TCPConn) { c.SetLinger(0) })
 	good := nodetest.NewBackend(t, "good")
 	n := startNode(t, fmt.Sprintf(`
 kind: Listener
@@ -135,9 +120,9 @@ name: apps
 spec:
   ejection: {failures: 2, window: 1h, duration: 1h}
   endpoints: [{address: "%s"}, {address: "%s"}]
-`, ln.Addr(), good.At()))
+`, bad, good.At()))
 	edge := n.at(t, "edge")
-	nodetest.WaitFor(t, "the ejection", func() bool {
+	testkit.WaitFor(t, "the ejection", func() bool {
 		nodetest.Attempt(edge)
 		return n.mustStatus(t).Services[0].Endpoints[0].Health == "ejected"
 	})
@@ -146,18 +131,14 @@ spec:
 			t.Errorf("came to %q", name)
 		}
 	}
-	if got := n.metric(t, fmt.Sprintf(`penstock_endpoint_ejected{endpoint="%s",service="apps"}`, ln.Addr())); got != "1" {
+	if got := n.metric(t, fmt.Sprintf(`penstock_endpoint_ejected{endpoint="%s",service="apps"}`, bad)); got != "1" {
 		t.Errorf("endpoint_ejected is %q, want 1", got)
 	}
 }
 
 func TestAddressInUseFailsOnlyItsListener(t *testing.T) {
 	b := nodetest.NewBackend(t, "b")
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
+	taken := testkit.Listen(t)
 	n := startNode(t, nodetest.OneService(b)+fmt.Sprintf(`
 ---
 kind: Listener
@@ -175,28 +156,12 @@ spec: {address: "%s", service: apps}
 		t.Errorf("the other listener came to %q", name)
 	}
 	taken.Close()
-	nodetest.WaitFor(t, "the listener to get its address", func() bool { return n.mustStatus(t).Listeners[0].State == "listening" })
+	testkit.WaitFor(t, "the listener to get its address", func() bool { return n.mustStatus(t).Listeners[0].State == "listening" })
 }
 
 func TestUnixSocketsOnBothSides(t *testing.T) {
 	dir := t.TempDir()
-	ln, err := net.Listen("unix", filepath.Join(dir, "b.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			io.WriteString(c, "unix\n")
-			c.Close()
-		}
-	}()
-	t.Cleanup(func() { ln.Close(); <-done })
+	testkit.ServeOn(t, testkit.ListenOn(t, "unix", filepath.Join(dir, "b.sock")), func(c net.Conn) { io.WriteString(c, "unix\n") })
 	n := startNode(t, fmt.Sprintf(`
 kind: Listener
 name: edge
@@ -222,13 +187,13 @@ func TestHostNamesAreResolved(t *testing.T) {
 	_, port, _ := net.SplitHostPort(b.At())
 	n := startNode(t, strings.Replace(nodetest.OneService(b), b.At(), "localhost:"+port, 1))
 	edge := n.at(t, "edge")
-	nodetest.WaitFor(t, "the name to be resolved", func() bool { return nodetest.Attempt(edge) == "b\n" })
+	testkit.WaitFor(t, "the name to be resolved", func() bool { return nodetest.Attempt(edge) == "b\n" })
 }
 
 func TestStatusReportsUnresolvedNames(t *testing.T) {
 	n := startNode(t, strings.Replace(nodetest.OneService(nodetest.NewBackend(t, "b")),
 		"[{address:", `[{address: "nowhere.invalid:1"}, {address:`, 1))
-	nodetest.WaitFor(t, "the lookup to fail", func() bool {
+	testkit.WaitFor(t, "the lookup to fail", func() bool {
 		s := n.mustStatus(t).Services[0]
 		e := s.Endpoints[len(s.Endpoints)-1]
 		return s.State == "1/2 usable" && e.Address == "nowhere.invalid:1" && e.Health == "unresolved" && e.Error != ""
@@ -270,7 +235,7 @@ func TestDrain(t *testing.T) {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop(context.Background()) }()
-	nodetest.WaitFor(t, "the node not to be ready", func() bool { return n.state.NotReady() != "" })
+	testkit.WaitFor(t, "the node not to be ready", func() bool { return n.state.NotReady() != "" })
 	if code, body := n.get(t, "/readyz"); code != 503 || !strings.Contains(body, "draining") {
 		t.Errorf("readyz while draining: %d %s", code, body)
 	}
@@ -297,7 +262,7 @@ func TestStopEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop(ctx) }()
-	nodetest.WaitFor(t, "the drain to begin", func() bool { return n.state.NotReady() != "" })
+	testkit.WaitFor(t, "the drain to begin", func() bool { return n.state.NotReady() != "" })
 	cancel()
 	if err := <-stopped; err != nil {
 		t.Errorf("Stop: %v", err)
@@ -322,7 +287,7 @@ func TestDrainCommandKeepsProcessRunning(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection outlives the drain")
 	}
-	nodetest.WaitFor(t, "the end of the drain", func() bool { return n.mustStatus(t).Nodes[0].State == "drained" })
+	testkit.WaitFor(t, "the end of the drain", func() bool { return n.mustStatus(t).Nodes[0].State == "drained" })
 }
 
 func TestDataDirIsLockedAndPrivate(t *testing.T) {
@@ -356,11 +321,7 @@ func TestDataDirIsLockedAndPrivate(t *testing.T) {
 }
 
 func TestStartRefusesInvalidConfig(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
+	taken := testkit.Listen(t)
 	base := Config{Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0"}
 	for name, c := range map[string]struct {
 		change func(*Config)

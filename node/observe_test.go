@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
@@ -30,10 +31,10 @@ func TestAccessLog(t *testing.T) {
 			conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 			nodetest.Echo(t, conn)
 			conn.Close()
-			nodetest.WaitFor(t, "the end of the connection", func() bool {
+			testkit.WaitFor(t, "the end of the connection", func() bool {
 				return n.metric(t, `penstock_connections_total{listener="edge",result="client_fin",service="apps"}`) == "1"
 			})
-			nodetest.WaitFor(t, "the lines", func() bool { return strings.Count(n.lines.String(), "\n") == len(want) })
+			testkit.WaitFor(t, "the lines", func() bool { return strings.Count(n.lines.String(), "\n") == len(want) })
 			var got []string
 			for line := range strings.Lines(n.lines.String()) {
 				var l struct {
@@ -108,7 +109,7 @@ func TestSeriesOfDeletedListenersAreRemoved(t *testing.T) {
 		t.Errorf("with its connection open the series is %q", got)
 	}
 	conn.Close()
-	nodetest.WaitFor(t, "the series to go", func() bool { n.data.Sweep(time.Now()); return n.metric(t, series) == "" })
+	testkit.WaitFor(t, "the series to go", func() bool { n.data.Sweep(time.Now()); return n.metric(t, series) == "" })
 }
 
 func TestTopReportsRates(t *testing.T) {
@@ -117,7 +118,7 @@ func TestTopReportsRates(t *testing.T) {
 	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 	echoes := uint64(0)
 	// On a busy machine the echo may come after the second sample.
-	nodetest.WaitFor(t, "a sample of the time of an echo", func() bool {
+	testkit.WaitFor(t, "a sample of the time of an echo", func() bool {
 		samples, rates := 0, false
 		request := api.TopRequest{Interval: 100 * time.Millisecond, Count: 2, Connections: 5}
 		err := rpc.Stream(t.Context(), n.client, api.MethodTop, request, func(s *api.TopSample) error {

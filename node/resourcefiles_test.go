@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -10,32 +9,24 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/node/api"
 	"penstock/node/kinds"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
-// logText is a log that tests read while it is written.
-type logText struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
+// logText is a log that can be searched.
+type logText struct{ testkit.Log }
 
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
+// has reports whether one line has all parts.
 func (l *logText) has(parts ...string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.b.String()) {
+	for line := range strings.Lines(l.String()) {
 		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
 			return true
 		}
@@ -63,7 +54,7 @@ func (f resourceFile) files(sync bool) *ResourceFiles {
 		if err != nil {
 			return nil, err
 		}
-		list, faults := resource.Decode(f.path, data, kinds.All())
+		list, faults := codec.Decode(f.path, data, kinds.All())
 		if len(faults) > 0 {
 			return nil, faults
 		}
@@ -106,12 +97,12 @@ func TestSyncedFilesAreAppliedAndPruned(t *testing.T) {
 	t.Parallel()
 	n, f, log := startWithFile(t, true, serviceA+"---\n"+serviceB)
 	n.mustApply(t, strings.Replace(serviceC, "name: c", "name: by-hand", 1))
-	nodetest.WaitFor(t, "the first sync", func() bool {
+	testkit.WaitFor(t, "the first sync", func() bool {
 		return log.has("the files of --resources are in effect", "unchanged=2", AppliedBy+"=resources-")
 	})
 	f.write(serviceB + "---\n" + serviceC)
 	n.Reread()
-	nodetest.WaitFor(t, "the second sync", func() bool {
+	testkit.WaitFor(t, "the second sync", func() bool {
 		return log.has("created=1", "deleted=1", "unchanged=1", "Service/c created, Service/a deleted")
 	})
 	if got := n.services(t); !slices.Equal(got, []string{"b", "by-hand", "c"}) {
@@ -126,17 +117,17 @@ func TestSyncedFilesAreAppliedAndPruned(t *testing.T) {
 func TestFaultyFilesChangeNothing(t *testing.T) {
 	t.Parallel()
 	n, f, log := startWithFile(t, true, serviceA)
-	nodetest.WaitFor(t, "the first sync", func() bool { return log.has("the files of --resources are in effect") })
+	testkit.WaitFor(t, "the first sync", func() bool { return log.has("the files of --resources are in effect") })
 	f.write(serviceB + "---\nkind: Service\nname: a\nspec:\n  endpoint: []\n")
 	n.Reread()
-	nodetest.WaitFor(t, "the fault", func() bool { return log.has("have faults; nothing was changed", f.path+":8: Service/a spec.endpoint") })
+	testkit.WaitFor(t, "the fault", func() bool { return log.has("have faults; nothing was changed", f.path+":8: Service/a spec.endpoint") })
 	if got := n.metric(t, "penstock_resources_synced"); got != "0" {
 		t.Errorf("penstock_resources_synced %s", got)
 	}
 	// Faults that only the cluster finds are located too.
 	f.write(serviceA + "---\nkind: Listener\nname: l\nspec:\n  address: \":0\"\n  service: nobody\n")
 	n.Reread()
-	nodetest.WaitFor(t, "the refusal", func() bool {
+	testkit.WaitFor(t, "the refusal", func() bool {
 		return log.has("were refused; nothing was changed", f.path+":9: Listener/l spec.service", "nobody")
 	})
 	if got := n.services(t); !slices.Equal(got, []string{"a"}) {
@@ -144,7 +135,7 @@ func TestFaultyFilesChangeNothing(t *testing.T) {
 	}
 	f.write(serviceA + "---\n" + serviceB)
 	n.Reread()
-	nodetest.WaitFor(t, "the mended files", func() bool { return log.has("the files of --resources are in effect", "Service/b created") })
+	testkit.WaitFor(t, "the mended files", func() bool { return log.has("the files of --resources are in effect", "Service/b created") })
 }
 
 // With seed, Reread logs how the files differ and applies nothing.
@@ -153,7 +144,7 @@ func TestSeedFilesAreComparedOnReread(t *testing.T) {
 	n, f, log := startWithFile(t, false, serviceA+"---\n"+serviceB)
 	f.write(strings.Replace(serviceA, ":9", ":10", 1) + "---\n" + serviceB + "---\n" + serviceC)
 	n.Reread()
-	nodetest.WaitFor(t, "the line", func() bool {
+	testkit.WaitFor(t, "the line", func() bool {
 		return log.has("reread the files of --resources without applying them",
 			"--resources-mode sync", "same=1", `differ="Service/a, Service/c"`)
 	})
@@ -207,7 +198,7 @@ func TestFaultsAtStartAreLogged(t *testing.T) {
 		c.ResourceFiles = &ResourceFiles{Sync: true, Fault: resource.Faults{{File: "x.yaml", Line: 3, Path: "Service/a", Message: "is odd"}}}
 		c.Log = slog.New(slog.NewTextHandler(log, nil))
 	})
-	nodetest.WaitFor(t, "the fault", func() bool { return log.has("were not applied", "x.yaml:3: Service/a: is odd") })
+	testkit.WaitFor(t, "the fault", func() bool { return log.has("were not applied", "x.yaml:3: Service/a: is odd") })
 	if got := n.metric(t, "penstock_resources_synced"); got != "0" {
 		t.Errorf("penstock_resources_synced %s", got)
 	}
@@ -237,7 +228,7 @@ func TestOnlyTransientErrorsAreRetried(t *testing.T) {
 // leaves the last one in use, and is logged.
 func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
 	t.Parallel()
-	ca, dir, log := nodetest.NewAuthority(t), t.TempDir(), &logText{}
+	ca, dir, log := certs.NewCA("test CA"), t.TempDir(), &logText{}
 	certFile, keyFile := filepath.Join(dir, "c.PEM"), filepath.Join(dir, "k.PEM")
 	put := func(cert, key string) {
 		t.Helper()
@@ -247,8 +238,8 @@ func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
 	}
 	issue := func(name string) {
 		t.Helper()
-		cert, key, _ := ca.Issue(t, name)
-		put(cert, key)
+		p := ca.Issue(name)
+		put(p.Cert, p.Key)
 	}
 	issue("first.example")
 	n := startNode(t, "", func(c *Config) {
@@ -266,11 +257,11 @@ func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
 	serves("first.example")
 	issue("second.example")
 	n.Reread()
-	nodetest.WaitFor(t, "the renewed certificate", func() bool { return log.has("reread the certificate of --http", "changed=true") })
+	testkit.WaitFor(t, "the renewed certificate", func() bool { return log.has("reread the certificate of --http", "changed=true") })
 	serves("second.example")
 	put("nothing", "nothing")
 	n.Reread()
-	nodetest.WaitFor(t, "the fault", func() bool {
+	testkit.WaitFor(t, "the fault", func() bool {
 		return log.has("cannot use the reread certificate of --http; the last one stays in use", certFile)
 	})
 	serves("second.example")

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
-	"penstock/node/cluster"
+	"penstock/node/cluster/record"
 	"penstock/node/kinds"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
@@ -90,7 +91,7 @@ func TestRolloutRunsToCompletion(t *testing.T) {
 	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(),
 		"[{weight: 20, for: 1s}, {weight: 60, for: 720h}, {weight: 100, for: 1s}]"))
 	held, name := nodetest.Dial(t, n.at(t, "edge"))
-	nodetest.WaitFor(t, "the second step", func() bool { return n.rollout(t).Step == 2 })
+	testkit.WaitFor(t, "the second step", func() bool { return n.rollout(t).Step == 2 })
 	if got := n.shares(t, 100); got["v1"] != 40 || got["v2"] != 60 {
 		t.Errorf("at 60 %% the shares are %v", got)
 	}
@@ -106,7 +107,7 @@ func TestRolloutRunsToCompletion(t *testing.T) {
 		t.Errorf("a second pause: %v", err)
 	}
 	n.mustCommand(t, "resume", resource.RolloutRunning, 2, 60)
-	nodetest.WaitFor(t, "the leader to have seen the connections", func() bool { return n.rollout(t).Connects >= 60 })
+	testkit.WaitFor(t, "the leader to have seen the connections", func() bool { return n.rollout(t).Connects >= 60 })
 	if r := n.rollout(t); r.Left <= 0 || r.Left > 720*time.Hour || r.Nodes != 1 || r.Endpoints != 1 {
 		t.Errorf("it is at %+v", r)
 	}
@@ -119,7 +120,7 @@ func TestRolloutRunsToCompletion(t *testing.T) {
 	if r := n.rollout(t); r.Step != 1 || r.Weight != 50 || r.Steps != 2 {
 		t.Errorf("the changed rollout is at %+v", r)
 	}
-	nodetest.WaitFor(t, "the changed rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	testkit.WaitFor(t, "the changed rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
 	n.mustCommand(t, "rollback", resource.RolloutRolledBack, 1, 0)
 	if got := n.shares(t, 20); got["v1"] != 20 {
 		t.Errorf("rolled back, the shares are %v", got)
@@ -152,7 +153,7 @@ func TestRecreatedRouteRestartsRollout(t *testing.T) {
 		if got := n.shares(t, 50); got["v2"] != 10 {
 			t.Errorf("at the first step of 20 %% the shares are %v", got)
 		}
-		nodetest.WaitFor(t, "what it has come to", func() bool { return !n.rollout(t).Since.IsZero() })
+		testkit.WaitFor(t, "what it has come to", func() bool { return !n.rollout(t).Since.IsZero() })
 		if r := n.rollout(t); r.Phase != resource.RolloutRunning || r.Step != 1 {
 			t.Errorf("it begins as %+v", r)
 		}
@@ -188,10 +189,10 @@ func (n *testNode) checkHistory(t *testing.T) {
 // the rollout.
 func TestRolloutOfBrokenBackendIsAborted(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.DeadAddress(t),
+	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), testkit.FreeAddress(t),
 		"[{weight: 50, for: 1h}, {weight: 100}]"))
-	nodetest.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
-	nodetest.WaitFor(t, "the abort", func() bool {
+	testkit.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	testkit.WaitFor(t, "the abort", func() bool {
 		n.shares(t, 10)
 		return n.rollout(t).Phase == resource.RolloutAborted
 	})
@@ -218,9 +219,9 @@ func TestRolloutWithoutUsableBackendIsAborted(t *testing.T) {
 	t.Parallel()
 	v1, v2 := nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At()
 	n := startNode(t, twoVersions(v1, v2, "[{weight: 100, for: 1h}]"))
-	nodetest.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	testkit.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
 	n.mustApply(t, "kind: Service\nname: apps\nspec: {endpoints: [{address: \""+v1+"\", tags: {version: v1}}]}\n")
-	nodetest.WaitFor(t, "the abort", func() bool {
+	testkit.WaitFor(t, "the abort", func() bool {
 		n.shares(t, 10)
 		return n.rollout(t).Phase == resource.RolloutAborted
 	})
@@ -233,7 +234,7 @@ func TestRolloutWithoutUsableBackendIsAborted(t *testing.T) {
 func TestRolloutStateCannotBeChangedByHand(t *testing.T) {
 	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(),
 		"[{weight: 50, for: 1h}, {weight: 100}]"))
-	nodetest.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	testkit.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
 	got, err := rpc.Call[api.GetResult](t.Context(), n.client, api.MethodGet, api.GetRequest{Kind: "rollouts", Name: "canary"})
 	if err != nil || len(got.Documents) != 1 {
 		t.Fatalf("%+v, %v", got, err)
@@ -260,7 +261,7 @@ func TestRolloutStateCannotBeChangedByHand(t *testing.T) {
 	}
 	// Deleting the route deletes the state of its rollout.
 	n.mustDelete(t, "meshtcproute", "canary")
-	nodetest.WaitFor(t, "the note to be gone", func() bool {
+	testkit.WaitFor(t, "the note to be gone", func() bool {
 		_, err := rpc.Call[api.GetResult](t.Context(), n.client, api.MethodGet, api.GetRequest{Kind: "rollouts", Name: "canary"})
 		var refusal *api.Error
 		return errors.As(err, &refusal) && refusal.Code == api.NotFound
@@ -275,7 +276,7 @@ func TestRolloutIsRefusedWithOlderMembers(t *testing.T) {
 	for _, o := range nodetest.Objects(t, twoVersions("127.0.0.1:1", "127.0.0.1:2", "[{weight: 100}]")) {
 		want := 0
 		if r, ok := o.Spec.(*resource.MeshTCPRoute); ok {
-			want = cluster.LevelPolicies
+			want = record.LevelPolicies
 			without := *r
 			without.Rollout = nil
 			if got := kinds.Level(resource.Object{Key: o.Key, Spec: &without}); got != 0 {
@@ -288,7 +289,7 @@ func TestRolloutIsRefusedWithOlderMembers(t *testing.T) {
 	}
 	if got := kinds.Level(resource.Object{
 		Key: resource.Key{Kind: resource.KindRollout}, Spec: new(resource.Rollout),
-	}); got != cluster.LevelPolicies {
+	}); got != record.LevelPolicies {
 		t.Errorf("how far one has come is of level %d", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
 	"penstock/routing"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // A simulation reports the effect of a change, and changes neither the
@@ -33,7 +33,7 @@ func TestSimulationChangesNothing(t *testing.T) {
 	ask := func(doc string, change ...func(*api.SimulateRequest)) (*api.SimulateResult, error) {
 		r := api.SimulateRequest{Connections: 100}
 		for _, o := range nodetest.Objects(t, doc) {
-			r.Documents = append(r.Documents, resource.EncodeWithSecrets(o))
+			r.Documents = append(r.Documents, codec.EncodeWithSecrets(o))
 		}
 		for _, c := range change {
 			c(&r)

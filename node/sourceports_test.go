@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"testing"
 
+	"penstock/internal/testkit"
 	"penstock/netio/ports"
 	"penstock/node/nodetest"
 )
@@ -16,7 +17,7 @@ import (
 func TestLocalPortsInUseAreCounted(t *testing.T) {
 	t.Parallel()
 	held, answer := make(chan struct{}, 4), make(chan struct{})
-	web := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+	web := testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/long" {
 			held <- struct{}{}
 			<-answer
@@ -61,7 +62,7 @@ spec: {endpoints: [{address: %[3]q}, {address: %[1]q}]}
 	used := func(service, want string) {
 		t.Helper()
 		series := fmt.Sprintf("penstock_source_ports_used{service=%q}", service)
-		nodetest.WaitFor(t, series+" to be "+want, func() bool { return n.metric(t, series) == want })
+		testkit.WaitFor(t, series+" to be "+want, func() bool { return n.metric(t, series) == want })
 	}
 	open := func(listener string) net.Conn {
 		t.Helper()

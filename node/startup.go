@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"penstock/node/api"
-	"penstock/node/cluster"
+	"penstock/node/cluster/bootstrap"
 	"penstock/node/ops"
 	"penstock/node/rpc"
 )
@@ -19,13 +19,13 @@ import (
 // server starts at the first call of Node.setWaiting; a node that need not wait serves
 // the full set of methods a moment later instead.
 type startupStatus struct {
-	current atomic.Pointer[cluster.Waiting] // nil: nothing to wait for
-	server  *rpc.Server                     // nil: not started; used by Start's goroutine alone
-	served  chan struct{}                   // closed when server accepts no more
+	current atomic.Pointer[bootstrap.Waiting] // nil: nothing to wait for
+	server  *rpc.Server                       // nil: not started; used by Start's goroutine alone
+	served  chan struct{}                     // closed when server accepts no more
 }
 
 // setWaiting records what the node waits for. Only the goroutine of Start calls it.
-func (n *Node) setWaiting(w cluster.Waiting) {
+func (n *Node) setWaiting(w bootstrap.Waiting) {
 	n.startup.current.Store(&w)
 	if n.startup.server != nil || n.socket == nil {
 		return

@@ -1,38 +1,23 @@
 package routing
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"maps"
-	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
+	"penstock/internal/testkit/certs"
 	"penstock/routing/resource"
 )
 
 // certificate returns a self-signed certificate for these names.
-func certificate(t testing.TB, names ...string) *resource.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: names, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &resource.Certificate{Cert: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
+func certificate(names ...string) *resource.Certificate {
+	return &resource.Certificate{Cert: certs.Sign(&x509.Certificate{DNSNames: names}).Cert}
 }
 
 func key(kind, name string) resource.Key { return resource.Key{Kind: kind, Name: name} }
@@ -235,7 +220,7 @@ func (h fixedHosts) Lookup(host string) ([]netip.Addr, bool) {
 
 // A table built in many steps equals one built from the same resources at once.
 func TestManySmallChangesEqualOneLarge(t *testing.T) {
-	g := changes{[]*resource.Certificate{certificate(t, "a.example", "*.b.example"), certificate(t, "a.example"), certificate(t)}}
+	g := changes{[]*resource.Certificate{certificate("a.example", "*.b.example"), certificate("a.example"), certificate()}}
 	rapid.Check(t, func(t *rapid.T) {
 		hosts := fixedHosts{}
 		cfg := Config{NodeTags: map[string]string{"v": "1"}, Hosts: hosts}
@@ -393,8 +378,8 @@ func TestCertificatesAreSelectedLikeServices(t *testing.T) {
 		Protocol: "tls", TLS: &resource.ListenerTLS{Mode: "terminate", CertificateRefs: []string{"one", "two", "three"}},
 	}
 	mustApply(t, r, put("Listener", "l", listener),
-		put("Certificate", "one", certificate(t, "a.example", "*.example", "10.0.0.1")),
-		put("Certificate", "two", certificate(t, "*.apps.example", "a.example")))
+		put("Certificate", "one", certificate("a.example", "*.example", "10.0.0.1")),
+		put("Certificate", "two", certificate("*.apps.example", "a.example")))
 	shown := func(name string, has bool) string {
 		l, _ := r.Table().Listener("l")
 		refs, reason := l.Certificates(name, has)
@@ -411,7 +396,7 @@ func TestCertificatesAreSelectedLikeServices(t *testing.T) {
 	if got := shown("", false); got != "[]no_sni" {
 		t.Errorf("no name: %s", got)
 	}
-	a := mustApply(t, r, put("Certificate", "three", certificate(t, "example")), resource.Delete(key("Certificate", "one")))
+	a := mustApply(t, r, put("Certificate", "three", certificate("example")), resource.Delete(key("Certificate", "one")))
 	if got := shown("example", true) + shown("b.example", true) + shown("a.example", true); got != "[three][]no_certificate[two]" {
 		t.Errorf("after a change: %s", got)
 	}

@@ -12,8 +12,8 @@ import (
 func TestExplainShowsCertificate(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Service", "s", service(1)),
-		put("Certificate", "one", certificate(t, "a.example", "*.apps.example")),
-		put("Certificate", "two", certificate(t, "a.example")),
+		put("Certificate", "one", certificate("a.example", "*.apps.example")),
+		put("Certificate", "two", certificate("a.example")),
 		put("Listener", "ends", &resource.Listener{Protocol: "tls", Service: "s",
 			TLS: &resource.ListenerTLS{Mode: "terminate", CertificateRefs: []string{"one", "two"}}}),
 		put("Listener", "passes", &resource.Listener{Protocol: "tls", Service: "s"}))

@@ -7,11 +7,12 @@ import (
 
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // certified returns a Certificate object for these names.
-func certified(t testing.TB, name string, names ...string) resource.Object {
-	return resource.Object{Key: resource.Key{Kind: "Certificate", Name: name}, Spec: certificate(t, names...)}
+func certified(name string, names ...string) resource.Object {
+	return resource.Object{Key: resource.Key{Kind: "Certificate", Name: name}, Spec: certificate(names...)}
 }
 
 const twoTerminating = `
@@ -53,9 +54,9 @@ func TestListenerWithoutCertificateRefusesConnections(t *testing.T) {
 		}
 	}
 	want("no certificate at all", "no_route", "no_route")
-	apply(resource.Put(certified(t, "wild", "*.example.com")))
+	apply(resource.Put(certified("wild", "*.example.com")))
 	want("that of the listener beside it", "no_route", "one")
-	apply(resource.Put(certified(t, "certs.secret", "app.example.com")))
+	apply(resource.Put(certified("certs.secret", "app.example.com")))
 	want("one that it may not refer to", "no_route", "one")
 	grant, _ := decodeInput(`
 apiVersion: gateway.networking.k8s.io/v1
@@ -67,13 +68,13 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: defau
 	want("one that it may refer to", "one", "one")
 	apply(resource.Delete(resource.Key{Kind: "Certificate", Name: "certs.secret"}))
 	want("it is gone", "no_route", "one")
-	broken := certified(t, "certs.secret", "app.example.com")
+	broken := certified("certs.secret", "app.example.com")
 	broken.Spec.(*resource.Certificate).Cert = "-"
 	if _, err := r.Apply([]resource.Change{resource.Put(broken)}, t0); err == nil {
 		t.Fatal("a broken certificate is taken")
 	}
 	want("one that cannot be read", "no_route", "one")
-	apply(resource.Put(certified(t, "certs.secret", "app.example.com")))
+	apply(resource.Put(certified("certs.secret", "app.example.com")))
 	want("it is back", "one", "one")
 }
 
@@ -102,7 +103,7 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: ` + kind + `, namespace: 
 `)
 		return puts(objects)
 	}
-	apply(resource.Put(certified(t, "certs.secret", "app.example.com")))
+	apply(resource.Put(certified("certs.secret", "app.example.com")))
 	want("there is no such namespace", "one")
 	apply(grant("TLSRoute")...)
 	want("there is, and it grants that to others", "no_route")
@@ -121,7 +122,7 @@ func TestNameWithoutCertificateIsReported(t *testing.T) {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	set, faults, _ := new(resource.Set).With(puts(objects))
+	set, faults, _ := new(validate.Set).With(puts(objects))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -155,7 +156,7 @@ func TestNameWithoutCertificateIsReported(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, told, want)
 		}
 	}
-	has("both", with(certified(t, "own", "other.example.org"), certified(t, "wild", "other.example.com")),
+	has("both", with(certified("own", "other.example.org"), certified("wild", "other.example.com")),
 		"Gateway/edge spec.listeners[0].tls.certificateRefs"+words+"app.example.com")
 	if c := listener(0); c.Status != "False" || !strings.Contains(c.Message, "app.example.com") {
 		t.Errorf("a listener that nothing gets into: %+v", c)
@@ -163,7 +164,7 @@ func TestNameWithoutCertificateIsReported(t *testing.T) {
 	if c := listener(1); c.Status != "True" || c.Message != "" {
 		t.Errorf("a listener whose names are covered: %+v", c)
 	}
-	if told := with(certified(t, "own", "app.example.com")); len(told) > 0 {
+	if told := with(certified("own", "app.example.com")); len(told) > 0 {
 		t.Errorf("a Certificate for the name: %q", told)
 	}
 	route, _ := decodeInput(`
@@ -176,7 +177,7 @@ spec: {parentRefs: [{name: edge}], hostnames: [one.example.com, two.example.com]
 	if c := listener(1); c.Status != "True" || !strings.Contains(c.Message, "one.example.com, two.example.com") {
 		t.Errorf("a listener of which some names are covered: %+v", c)
 	}
-	if told := with(certified(t, "wild", "*.example.com")); len(told) > 0 || listener(1).Message != "" {
+	if told := with(certified("wild", "*.example.com")); len(told) > 0 || listener(1).Message != "" {
 		t.Errorf("a Certificate for all of them: %q, %+v", told, listener(1))
 	}
 }

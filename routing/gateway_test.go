@@ -11,11 +11,13 @@ import (
 	"penstock/routing/formats"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // decodeInput decodes the resources of a scenario, in any format.
 func decodeInput(input string) ([]resource.Object, resource.Faults) {
-	return resource.DecodeForeign("input", []byte(input), append(resource.RoutingKinds(), gateway.Kinds()...), formats.All())
+	return codec.DecodeForeign("input", []byte(input), append(resource.RoutingKinds(), gateway.Kinds()...), formats.All())
 }
 
 // gateway applies objects like a user: validated together with those before,
@@ -23,15 +25,14 @@ func decodeInput(input string) ([]resource.Object, resource.Faults) {
 func (w *world) gateway(args []string, input string) string {
 	var changes []resource.Change
 	if len(args) > 0 {
-		kind, name, _ := strings.Cut(args[0], "/")
-		changes = append(changes, resource.Delete(resource.Key{Kind: kind, Name: name}))
+		changes = append(changes, resource.Delete(keyOf(args[0])))
 	}
 	objects, faults := decodeInput(input)
 	for _, o := range objects {
 		changes = append(changes, resource.Put(o))
 	}
 	if w.set == nil {
-		w.set = new(resource.Set)
+		w.set = new(validate.Set)
 	}
 	next, wrong, warnings := w.set.With(changes)
 	if faults = append(faults, wrong...); len(faults) > 0 {
@@ -46,9 +47,8 @@ func (w *world) gateway(args []string, input string) string {
 }
 
 // status prints the conditions of a Gateway API object, one per line.
-func (w *world) status(key string) string {
-	kind, name, _ := strings.Cut(key, "/")
-	o, ok := w.set.Get(resource.Key{Kind: kind, Name: name})
+func (w *world) status(key resource.Key) string {
+	o, ok := w.set.Get(key)
 	if !ok {
 		return "there is no such object"
 	}
@@ -305,7 +305,7 @@ func BenchmarkDecideTLSRoute(b *testing.B) {
 // A status is JSON in the form of the Gateway API.
 func TestStatusHasGatewayAPIForm(t *testing.T) {
 	objects, _ := decodeInput(fmt.Sprintf(twoServices, "{name: one}"))
-	set, faults, _ := new(resource.Set).With(puts(objects))
+	set, faults, _ := new(validate.Set).With(puts(objects))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -330,7 +330,7 @@ func TestLaterOfTwoRoutesStaysAccepted(t *testing.T) {
 	objects, faults := decodeInput("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: edge}\n" +
 		"spec: {gatewayClassName: any, listeners: [{name: tcp, port: 25, protocol: TCP}]}\n" +
 		fmt.Sprintf(route, "a") + fmt.Sprintf(route, "b"))
-	set, wrong, _ := new(resource.Set).With(puts(objects))
+	set, wrong, _ := new(validate.Set).With(puts(objects))
 	if faults = append(faults, wrong...); len(faults) > 0 {
 		t.Fatal(faults)
 	}

@@ -5,40 +5,33 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
 )
 
-// requestOf parses "path=TARGET method=M host=H headers=NAME:VALUE;...". It
+// requestOf parses "path=TARGET method=M host=H headers=(NAME:VALUE, ...)". It
 // returns nil without a path.
-func requestOf(args []string) *Request {
+func requestOf(t *testing.T, d *datadriven.TestData) *Request {
 	var method, path, host string
-	headers := map[string]string{}
-	for _, a := range args {
-		k, v, _ := strings.Cut(a, "=")
-		switch k {
-		case "method":
-			method = v
-		case "path":
-			path = v
-		case "host":
-			host = v
-		case "headers":
-			for pair := range strings.SplitSeq(v, ";") {
-				name, value, _ := strings.Cut(pair, ":")
-				headers[name] = value
-			}
-		}
-	}
-	if path == "" {
+	d.MaybeScanArgs(t, "method", &method)
+	d.MaybeScanArgs(t, "host", &host)
+	if !d.MaybeScanArgs(t, "path", &path) {
 		return nil
+	}
+	headers := map[string]string{}
+	list, _ := d.Arg("headers")
+	for _, header := range list.Vals {
+		name, value, _ := strings.Cut(header, ":")
+		headers[name] = value
 	}
 	return NewRequest(method, path, host, headers)
 }
 
-func (w *world) explain(args []string) Explanation {
-	in := parseInput(w.t, args)
-	if q := requestOf(args); q != nil {
+func (w *world) explain(d *datadriven.TestData) Explanation {
+	in := parseInput(w.t, d.CmdArgs)
+	if q := requestOf(w.t, d); q != nil {
 		return w.router.Table().ExplainRequest(in, q, w.now)
 	}
 	return w.router.Explain(in, w.now)
@@ -46,20 +39,14 @@ func (w *world) explain(args []string) Explanation {
 
 // request makes requests, each on a new connection, or with to=SERVICE on an
 // established one to that service. Equal outcomes are counted.
-func (w *world) request(args []string) string {
-	in, q := parseInput(w.t, args), requestOf(args)
+func (w *world) request(d *datadriven.TestData) string {
+	in, q := parseInput(w.t, d.CmdArgs), requestOf(w.t, d)
 	if q == nil {
 		w.t.Fatal("request: no path")
 	}
 	times, to := 1, ""
-	for _, a := range args {
-		if n, ok := strings.CutPrefix(a, "times="); ok {
-			times, _ = strconv.Atoi(n)
-		}
-		if s, ok := strings.CutPrefix(a, "to="); ok {
-			to = s
-		}
-	}
+	d.MaybeScanArgs(w.t, "times", &times)
+	d.MaybeScanArgs(w.t, "to", &to)
 	counts := map[string]int{}
 	for range times {
 		counts[w.requestOnce(in, to, q)]++

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // A route stored under laxer validation stays in effect, except for matches
@@ -13,7 +14,7 @@ func TestStoredHTTPRouteThatBecameInvalidStillApplies(t *testing.T) {
 {"matches":[{"path":{"type":"PathPrefix","value":"/100%"}}],"default":{"backendRefs":[{"kind":"MeshService","name":"shop"}]}},
 {"matches":[{"path":{"type":"Exact","value":"/a/%2e%2e"}}]},
 {"matches":[{"path":{"type":"PathPrefix","value":"/cart"}}],"default":{"backendRefs":[{"kind":"MeshService","name":"cart"}]}}]}]}}`
-	o, err := resource.Restore([]byte(stored), resource.RoutingKinds())
+	o, err := codec.Restore([]byte(stored), resource.RoutingKinds())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func (c *compiler) rolloutOf(name string, r *resource.MeshTCPRoute, before *poli
 // leader wrote.
 func progressOf(r *resource.MeshTCPRoute, state *resource.Rollout) RolloutProgress {
 	p := RolloutProgress{Step: 1, Steps: len(r.Rollout.Steps), Weight: r.Rollout.Steps[0].Weight, Phase: resource.RolloutRunning}
-	if state != nil && state.Of == r.RolloutOf() {
+	if state != nil && state.Of == r.RolloutID() {
 		p.Step, p.Weight, p.Phase = state.Step, state.Weight, state.Phase
 	}
 	return p
@@ -218,10 +218,10 @@ func (w *WhatIf) summarizeRollout() (sentences []string) {
 		after, _ := w.after.routes.Get(name)
 		was, is := "", ""
 		if before != nil {
-			was = before.RolloutOf()
+			was = before.RolloutID()
 		}
 		if after != nil {
-			is = after.RolloutOf()
+			is = after.RolloutID()
 		}
 		state, _ := w.table.rollouts.Get(name)
 		begun := "a rollout begins"

@@ -27,7 +27,7 @@ func (w *world) rollout(args []string) string {
 	if !ok {
 		w.t.Fatalf("no route %q", name)
 	}
-	s := &resource.Rollout{Of: r.RolloutOf(), Phase: args[1]}
+	s := &resource.Rollout{Of: r.RolloutID(), Phase: args[1]}
 	s.Step, _ = strconv.Atoi(args[2])
 	s.Weight, _ = strconv.Atoi(args[3])
 	if len(args) > 4 {
@@ -63,7 +63,7 @@ func TestEachStepsShareIsExact(t *testing.T) {
 		total := uint64(0)
 		for i, want := range steps {
 			if i > 0 || rapid.Bool().Draw(t, "noted") { // the first step applies before the leader records it
-				note := &resource.Rollout{Of: route.RolloutOf(), Phase: "running", Step: i + 1, Weight: want}
+				note := &resource.Rollout{Of: route.RolloutID(), Phase: "running", Step: i + 1, Weight: want}
 				if _, err := r.Apply([]resource.Change{put(resource.KindRollout, "split", note)}, t0); err != nil {
 					t.Fatal(err)
 				}
@@ -119,7 +119,7 @@ func TestRolloutKeepsEstablishedConnections(t *testing.T) {
 		held[d.Service()] = &d
 	}
 	for _, note := range []resource.Rollout{{Phase: "running", Step: 2, Weight: 100}, {Phase: "aborted", Step: 2}} {
-		note.Of = route.RolloutOf()
+		note.Of = route.RolloutID()
 		if _, err := r.Apply([]resource.Change{put(resource.KindRollout, "split", &note)}, t0); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestRolloutCountsIncludeTheirDuration(t *testing.T) {
 		}
 	}
 	want(0, 0)
-	note := &resource.Rollout{Of: route.RolloutOf(), Phase: "running", Step: 2, Weight: 100}
+	note := &resource.Rollout{Of: route.RolloutID(), Phase: "running", Step: 2, Weight: 100}
 	if _, err := r.Apply([]resource.Change{put(resource.KindRollout, "split", note)}, t0.Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestUnroutableConnectionsCountAsRolloutFailures(t *testing.T) {
 		}
 	}
 	note := func(phase string, step, weight int) resource.Change {
-		return put(resource.KindRollout, "split", &resource.Rollout{Of: route.RolloutOf(), Phase: phase, Step: step, Weight: weight})
+		return put(resource.KindRollout, "split", &resource.Rollout{Of: route.RolloutID(), Phase: phase, Step: step, Weight: weight})
 	}
 	mustApply(
 		put("Service", "apps", service(1)), put("Service", "part-0", service(1)), put("Service", "part-1", service(1)),

@@ -2,80 +2,28 @@ package routing
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
+
+	"penstock/internal/testkit/scenario"
 	"penstock/routing/endpoint"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
-
-var update = flag.Bool("update", false, "rewrite what the scenarios in testdata expect")
 
 var t0 = time.Unix(1_700_000_000, 0)
 
-// TestScenarios runs scenario files: a command with its input, a line of
-// dashes, and the output. testdata/README.md explains the commands.
+// TestScenarios runs the scenarios in testdata, whose README.md explains the
+// commands.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runScenario(t, file) })
-	}
-}
-
-func runScenario(t *testing.T, file string) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t)
-	var out strings.Builder
-	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	steps := 0
-	for i := 0; i < len(lines); {
-		if lines[i] == "" || strings.HasPrefix(lines[i], "#") {
-			out.WriteString(lines[i] + "\n")
-			i++
-			continue
-		}
-		at := i
-		for i < len(lines) && lines[i] != "----" {
-			i++
-		}
-		if i == len(lines) {
-			t.Fatalf("%s:%d: a command without ----", file, at+1)
-		}
-		command, input := lines[at], strings.Join(lines[at+1:i], "\n")
-		i++
-		from := i
-		for i < len(lines) && lines[i] != "" {
-			i++
-		}
-		got, want := strings.TrimRight(w.do(command, input), "\n"), strings.Join(lines[from:i], "\n")
-		if got != want && !*update {
-			t.Errorf("%s:%d: %s\ngot:\n%s\nwant:\n%s", file, at+1, command, got, want)
-		}
-		out.WriteString(strings.Join(lines[at:from], "\n") + "\n" + got + "\n")
-		steps++
-	}
-	if steps == 0 {
-		t.Errorf("%s has no steps", file)
-	}
-	if *update {
-		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	scenario.Run(t, "testdata", func(t *testing.T) scenario.Command { return newWorld(t).do })
 }
 
 // world is a router with a clock and host names controlled by the test.
@@ -86,7 +34,7 @@ type world struct {
 	hosts  map[string][]netip.Addr
 	events []string
 	held   []*Decision
-	set    *resource.Set // resources applied by gateway
+	set    *validate.Set // resources applied by gateway
 }
 
 func newWorld(t *testing.T) *world {
@@ -106,40 +54,52 @@ func (w *world) Lookup(host string) ([]netip.Addr, bool) {
 	return addrs, ok
 }
 
+var commandsWithInput = []string{"apply", "policies", "gateway", "diff", "simulate"}
+
 // do runs one command.
-func (w *world) do(command, input string) string {
-	words := strings.Fields(command)
-	args := words[1:]
-	switch words[0] {
+func (w *world) do(_ *testing.T, d *datadriven.TestData) string {
+	if d.Input != "" && !slices.Contains(commandsWithInput, d.Cmd) {
+		d.Fatalf(w.t, "%s has no input: a line of dashes is missing", d.Cmd)
+	}
+	var args []string // those without a value
+	for _, a := range d.CmdArgs {
+		if len(a.Vals) == 0 {
+			args = append(args, a.Key)
+		}
+	}
+	switch d.Cmd {
 	case "node":
-		w.router = w.newRouter(parseTags(strings.Join(args, ",")))
+		tags := map[string]string{}
+		for _, a := range d.CmdArgs {
+			tags[a.Key] = a.SingleVal(w.t)
+		}
+		w.router = w.newRouter(tags)
 	case "apply":
-		return w.apply(input)
+		return w.apply(d.Input)
 	case "delete":
-		kind, name, _ := strings.Cut(args[0], "/")
-		return w.change([]resource.Change{resource.Delete(resource.Key{Kind: kind, Name: name})})
+		return w.change([]resource.Change{resource.Delete(keyOf(args[0]))})
 	case "policies":
-		return w.policies(input)
+		return w.policies(d.Input)
 	case "gateway":
-		return w.gateway(args, input)
+		return w.gateway(args, d.Input)
 	case "status":
-		return w.status(args[0])
+		return w.status(keyOf(args[0]))
 	case "rollout":
 		return w.rollout(args)
 	case "effective":
 		return w.effective(args)
 	case "source":
-		return w.source(args)
+		return w.source(d)
 	case "diff":
-		return w.diff(input)
+		return w.diff(d.Input)
 	case "simulate":
-		return w.simulate(args, input)
+		return w.simulate(d)
 	case "connect":
-		return w.connect(args)
+		return w.connect(d)
 	case "request":
-		return w.request(args)
+		return w.request(d)
 	case "explain":
-		e := w.explain(args)
+		e := w.explain(d)
 		return e.Text()
 	case "close":
 		for _, d := range w.held {
@@ -149,14 +109,7 @@ func (w *world) do(command, input string) string {
 	case "health":
 		return w.health(args[0], args[1], args[2])
 	case "after":
-		d, err := time.ParseDuration(args[0])
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		w.now = w.now.Add(d)
-		for s := range w.router.Table().Services() {
-			s.Group().Sweep(w.now)
-		}
+		w.after(args[0])
 	case "resolve":
 		w.hosts[args[0]] = nil
 		for _, a := range args[1:] {
@@ -166,9 +119,25 @@ func (w *world) do(command, input string) string {
 	case "hosts":
 		return w.hostList()
 	default:
-		w.t.Fatalf("unknown command %q", words[0])
+		d.Fatalf(w.t, "unknown command")
 	}
 	return w.takeEvents()
+}
+
+func keyOf(arg string) resource.Key {
+	kind, name, _ := strings.Cut(arg, "/")
+	return resource.Key{Kind: kind, Name: name}
+}
+
+func (w *world) after(arg string) {
+	d, err := time.ParseDuration(arg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.now = w.now.Add(d)
+	for s := range w.router.Table().Services() {
+		s.Group().Sweep(w.now)
+	}
 }
 
 // takeEvents returns the events since the last command, or "ok".
@@ -204,7 +173,7 @@ func (w *world) policies(input string) string {
 	changes = nil
 	objects, faults := decodeInput(input)
 	if len(faults) == 0 {
-		faults, _ = resource.ValidateSet(objects)
+		faults, _ = validate.Objects(objects)
 	}
 	if len(faults) > 0 {
 		return faults.Error()
@@ -271,8 +240,8 @@ func effectiveSource(b *strings.Builder, destination string, s *EffectiveSource)
 }
 
 // source prints the tags of a connection and the layer of each.
-func (w *world) source(args []string) string {
-	in := parseInput(w.t, args)
+func (w *world) source(d *datadriven.TestData) string {
+	in := parseInput(w.t, d.CmdArgs)
 	l, ok := w.router.Table().Listener(in.Listener)
 	if !ok {
 		w.t.Fatalf("no listener %q", in.Listener)
@@ -333,35 +302,22 @@ func (w *world) hostList() string {
 }
 
 // connect opens connections. "times=N" is their number, endpoints in
-// "failing=A,B" refuse, those in "dropping=A,B" time out, and "hold" keeps the
-// connections open. Consecutive equal outcomes are counted.
-func (w *world) connect(args []string) string {
-	in := parseInput(w.t, args)
+// "failing=(A, B)" refuse, those in "dropping=(A, B)" time out, and "hold" keeps
+// the connections open. Consecutive equal outcomes are counted.
+func (w *world) connect(d *datadriven.TestData) string {
+	in := parseInput(w.t, d.CmdArgs)
 	times := 1
 	var failing, dropping []string
-	hold, order := false, false
-	for _, a := range args {
-		k, v, _ := strings.Cut(a, "=")
-		switch k {
-		case "times":
-			times, _ = strconv.Atoi(v)
-		case "failing":
-			failing = strings.Split(v, ",")
-		case "dropping":
-			dropping = strings.Split(v, ",")
-		case "hold":
-			hold = true
-		case "order":
-			order = true
-		}
-	}
+	d.MaybeScanArgs(w.t, "times", &times)
+	d.MaybeScanArgs(w.t, "failing", &failing)
+	d.MaybeScanArgs(w.t, "dropping", &dropping)
 	var outcomes []string
 	for range times {
-		outcomes = append(outcomes, w.connectOnce(in, failing, dropping, hold))
+		outcomes = append(outcomes, w.connectOnce(in, failing, dropping, d.HasArg("hold")))
 	}
 	outcomes = append(outcomes, w.events...)
 	w.events = nil
-	if !order {
+	if !d.HasArg("order") {
 		slices.Sort(outcomes)
 	}
 	var lines []string
@@ -422,38 +378,30 @@ func (w *world) connectOnce(in *Input, failing, dropping []string, hold bool) st
 	}
 }
 
-// parseInput parses "LISTENER sni=NAME alpn=A,B from=IP tags=k=v,...".
-func parseInput(t *testing.T, args []string) *Input {
-	in := &Input{Listener: args[0], Client: netip.MustParseAddr("192.0.2.1")}
+// parseInput parses "LISTENER sni=NAME alpn=(A, B) from=IP tags=(k=v, ...)".
+func parseInput(t *testing.T, args []datadriven.CmdArg) *Input {
+	in := &Input{Listener: args[0].Key, Client: netip.MustParseAddr("192.0.2.1")}
 	for _, a := range args[1:] {
-		k, v, _ := strings.Cut(a, "=")
-		switch k {
+		switch a.Key {
 		case "sni":
-			name, err := strconv.Unquote(v)
-			if err != nil {
-				name = v
+			in.ServerName, in.HasServerName = a.SingleVal(t), true
+			if name, err := strconv.Unquote(in.ServerName); err == nil {
+				in.ServerName = name
 			}
-			in.ServerName, in.HasServerName = name, true
 		case "alpn":
-			in.ALPN = strings.Split(v, ",")
+			in.ALPN = a.Vals
 		case "from":
-			in.Client = netip.MustParseAddr(v)
+			in.Client = netip.MustParseAddr(a.SingleVal(t))
 		case "tags":
-			in.Tags = parseTags(v)
+			in.Tags = map[string]string{}
+			for _, tag := range a.Vals {
+				k, v, _ := strings.Cut(tag, "=")
+				in.Tags[k] = v
+			}
 		case "times", "failing", "dropping", "hold", "order", "method", "path", "host", "headers", "to":
 		default:
-			t.Fatalf("unknown argument %q", a)
+			t.Fatalf("unknown argument %q", a.Key)
 		}
 	}
 	return in
-}
-
-func parseTags(s string) map[string]string {
-	tags := map[string]string{}
-	for pair := range strings.SplitSeq(s, ",") {
-		if k, v, ok := strings.Cut(pair, "="); ok {
-			tags[k] = v
-		}
-	}
-	return tags
 }

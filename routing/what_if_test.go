@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/datadriven"
+
 	"penstock/routing/resource"
 )
 
@@ -17,8 +19,7 @@ import (
 func (w *world) whatIf(input string) *WhatIf {
 	var changes []resource.Change
 	if rest, ok := strings.CutPrefix(input, "delete "); ok {
-		kind, name, _ := strings.Cut(strings.TrimSpace(rest), "/")
-		changes, input = append(changes, resource.Delete(resource.Key{Kind: kind, Name: name})), ""
+		changes, input = append(changes, resource.Delete(keyOf(rest))), ""
 	}
 	objects, faults := decodeInput(input)
 	if len(faults) > 0 && input != "" {
@@ -41,20 +42,16 @@ func (w *world) diff(input string) string {
 
 // simulate runs connections on the table and on the changed one, without
 // applying the change.
-func (w *world) simulate(args []string, input string) string {
-	n, err := strconv.Atoi(args[0])
+func (w *world) simulate(d *datadriven.TestData) string {
+	n, err := strconv.Atoi(d.CmdArgs[0].Key)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := &SimulateRequest{Connections: n, Request: requestOf(args)}
-	if len(args) > 1 {
-		if to, ok := strings.CutPrefix(args[1], "to="); ok {
-			r.Destination = to
-		} else {
-			r.Input = parseInput(w.t, args[1:])
-		}
+	r := &SimulateRequest{Connections: n, Request: requestOf(w.t, d)}
+	if !d.MaybeScanArgs(w.t, "to", &r.Destination) && len(d.CmdArgs) > 1 {
+		r.Input = parseInput(w.t, d.CmdArgs[1:])
 	}
-	sim, err := w.whatIf(input).Simulate(context.Background(), r, w.now)
+	sim, err := w.whatIf(d.Input).Simulate(context.Background(), r, w.now)
 	if err != nil {
 		return err.Error()
 	}

@@ -11,7 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"penstock/internal/testkit"
 )
 
 // demoCommand returns the demo as a separate process that uses dir for its
@@ -130,28 +131,22 @@ func pids(said string) (all []int) {
 // nothingLeft waits until the demo's folder is empty and its nodes have ended.
 func nothingLeft(t *testing.T, dir string, pids []int) {
 	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		left, err := os.ReadDir(dir)
-		if err != nil {
+	var left []os.DirEntry
+	alive := 0
+	if !testkit.Poll(testkit.Patience, func() bool {
+		var err error
+		if left, err = os.ReadDir(dir); err != nil {
 			t.Fatal(err)
 		}
-		alive := 0
+		alive = 0
 		for _, pid := range pids {
 			// The PID may have been reused by another program.
 			if line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); err == nil && bytes.Contains(line, []byte(dir)) {
 				alive++
 			}
 		}
-		if len(left) == 0 && alive == 0 {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("%d files and %d processes are left: %v", len(left), alive, left)
-		case <-tick.C:
-		}
+		return len(left) == 0 && alive == 0
+	}) {
+		t.Fatalf("%d files and %d processes are left: %v", len(left), alive, left)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // getFlags holds the flags of get.
@@ -91,7 +92,7 @@ func staleFlag(cmd *cobra.Command, into *bool) {
 
 // decodeDocument decodes a resource that a node sent.
 func decodeDocument(d api.Document) (resource.Object, error) {
-	o, err := resource.Restore(d.Data, kinds.All())
+	o, err := codec.Restore(d.Data, kinds.All())
 	if err != nil {
 		err = fmt.Errorf("%s/%s: the node runs a different version than this command: %w", d.Kind, d.Name, err)
 	}
@@ -118,7 +119,7 @@ func printResources(w io.Writer, r *api.GetResult, output string, one bool) erro
 			if i > 0 {
 				fmt.Fprintln(w, "---")
 			}
-			fmt.Fprintf(w, "%s", resource.EncodeYAML(o))
+			fmt.Fprintf(w, "%s", codec.EncodeYAML(o))
 			fmt.Fprintf(w, "%s", statusYAML(r.Documents[i]))
 		}
 		return nil

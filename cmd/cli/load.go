@@ -17,6 +17,7 @@ import (
 	"penstock/node/kinds"
 	"penstock/routing/formats"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // loaded holds the resources read from the files of -f.
@@ -36,7 +37,7 @@ func load(paths []string, stdin io.Reader, known []resource.Kind) (*loaded, erro
 	l := &loaded{byKey: map[string]*resource.Object{}}
 	for _, p := range paths {
 		if p == "-" {
-			data, err := readBounded(stdin, resource.MaxFileSize)
+			data, err := readBounded(stdin, codec.MaxFileSize)
 			if err != nil {
 				return nil, fmt.Errorf("standard input: %w", err)
 			}
@@ -48,7 +49,7 @@ func load(paths []string, stdin io.Reader, known []resource.Kind) (*loaded, erro
 			return nil, err
 		}
 		for _, name := range names {
-			data, err := readFile(name, resource.MaxFileSize)
+			data, err := readFile(name, codec.MaxFileSize)
 			if err != nil {
 				return nil, err
 			}
@@ -72,11 +73,11 @@ func (l *loaded) add(name, dir string, data []byte, known []resource.Kind) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		l.empty = append(l.empty, name)
 	}
-	objects, faults, warnings := resource.DecodeReport(name, data, known, kinds.Formats())
+	objects, faults, warnings := codec.DecodeReport(name, data, known, kinds.Formats())
 	l.faults = append(l.faults, faults...)
 	l.warnings = append(l.warnings, warnings...)
 	for i := range objects {
-		l.faults = append(l.faults, resource.LoadFiles(&objects[i], dir, readFile)...)
+		l.faults = append(l.faults, codec.LoadFiles(&objects[i], dir, readFile)...)
 	}
 	l.objects = append(l.objects, objects...)
 }
@@ -141,7 +142,7 @@ func readBounded(r io.Reader, limit int) ([]byte, error) {
 func (l *loaded) documents() [][]byte {
 	docs := make([][]byte, len(l.objects))
 	for i, o := range l.objects {
-		docs[i] = resource.EncodeWithSecrets(o)
+		docs[i] = codec.EncodeWithSecrets(o)
 	}
 	return docs
 }

@@ -1,14 +1,14 @@
 package cli_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"regexp"
 	"sync/atomic"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"penstock/internal/testkit"
 )
 
 // scripts counts the scripts, so that each gets its own addresses.
@@ -22,18 +22,10 @@ func hosts(e *testscript.Env) {
 	}
 }
 
-// poll retries until so returns true, for at most a minute.
-func poll(ts *testscript.TestScript, what string, so func() bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for !so() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			ts.Fatalf("still waiting for %s", what)
-		}
+// poll is testkit.WaitFor for scripts.
+func poll(ts *testscript.TestScript, what string, cond func() bool) {
+	if !testkit.Poll(testkit.Patience, cond) {
+		ts.Fatalf("still waiting for %s", what)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/cmd/cli"
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )
@@ -52,21 +52,15 @@ func TestMain(m *testing.M) {
 // script's node uses the folder d, so commands reach it by its socket, and
 // forwards to the services $A and $B, which send their name and echo.
 func TestScripts(t *testing.T) {
+	a, b := service(t, "A"), service(t, "B")
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // saves a second per command
 			e.Setenv("PENSTOCK_ADDR", "unix:"+filepath.Join(e.WorkDir, "d", "penstock.sock"))
 			hosts(e)
-			for _, name := range []string{"A", "B"} {
-				ln, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					return err
-				}
-				stop := serve(ln, name)
-				e.Defer(stop)
-				e.Setenv(name, ln.Addr().String())
-			}
+			e.Setenv("A", a)
+			e.Setenv("B", b)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -86,22 +80,13 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-func serve(ln net.Listener, name string) (stop func()) {
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer conn.Close()
-				io.WriteString(conn, name)
-				io.Copy(conn, conn)
-			})
-		}
+// service starts a server that sends its name and echoes.
+func service(t *testing.T, name string) (addr string) {
+	t.Helper()
+	return testkit.Serve(t, func(conn net.Conn) {
+		io.WriteString(conn, name)
+		io.Copy(conn, conn)
 	})
-	return func() { ln.Close(); wg.Wait() }
 }
 
 // exits CODE COMMAND...: run a command and check its exit code.
@@ -132,24 +117,16 @@ func ready(ts *testscript.TestScript, _ bool, _ []string) {
 
 // until polls the node until cond is true.
 func until(ts *testscript.TestScript, what string, cond func(*rpc.Client) bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if c, err := rpc.Dial(ctx, ts.Getenv("PENSTOCK_ADDR")); err == nil {
-			ok := cond(c)
-			c.Close()
-			if ok {
-				return
-			}
+	poll(ts, what, func() bool {
+		c, err := rpc.Dial(ctx, ts.Getenv("PENSTOCK_ADDR"))
+		if err != nil {
+			return false
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			ts.Fatalf("still waiting for %s", what)
-		}
-	}
+		defer c.Close()
+		return cond(c)
+	})
 }
 
 // expand FILE...: replace environment variables in the files.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // selectorFlag adds -l, a label selector.
@@ -13,7 +13,7 @@ func selectorFlag(cmd *cobra.Command, into *map[string]string, meaning string) {
 	cmd.Flags().StringToStringVarP(into, "selector", "l", nil, meaning)
 	before := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if faults := resource.LabelFaults(*into); len(faults) > 0 {
+		if faults := validate.Labels(*into); len(faults) > 0 {
 			return usagef("-l: %s", strings.Join(faults, "; "))
 		}
 		if before != nil {

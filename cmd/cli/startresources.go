@@ -13,6 +13,7 @@ import (
 	"penstock/node"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // The values of --resources-mode.
@@ -79,7 +80,7 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 	printWarnings(stderr, l.warnings)
 	faults := l.faults
 	if isNew || !sync {
-		more, _ := resource.ValidateSet(l.objects)
+		more, _ := validate.Objects(l.objects)
 		faults = append(faults, more...)
 	}
 	if len(faults) > 0 {

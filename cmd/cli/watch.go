@@ -12,6 +12,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // watchEvent is one change in -o json, one per line.
@@ -68,7 +69,7 @@ func (w *watcher) show(item *api.WatchItem) error {
 		case "json":
 			w.writeJSON(watchEvent{Index: item.Index, Put: d.Data})
 		case "yaml":
-			w.writeYAML(string(resource.EncodeYAML(o)))
+			w.writeYAML(string(codec.EncodeYAML(o)))
 		default:
 			rows = append(rows, w.columns.row(o))
 		}

@@ -16,68 +16,30 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"penstock/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // peer is a backend that handles each connection with serve.
 type peer struct {
-	l     net.Listener
 	addr  string
 	count atomic.Int64 // connections so far
 }
 
 func newPeer(t *testing.T, serve func(*net.TCPConn)) *peer {
 	t.Helper()
-	return newPeerAt(t, "127.0.0.1", serve)
-}
-
-// refusingPeer returns an address that refuses connections. It has a dedicated
-// IP: a port of 127.0.0.1 could be reused by another program.
-func refusingPeer(t *testing.T) *peer {
-	t.Helper()
-	p := newPeerAt(t, "127.16.0.1", echo)
-	p.l.Close()
-	return p
-}
-
-func newPeerAt(t *testing.T, ip string, serve func(*net.TCPConn)) *peer {
-	t.Helper()
-	l, err := net.Listen("tcp", ip+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &peer{l: l, addr: l.Addr().String()}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var open []net.Conn
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			p.count.Add(1)
-			mu.Lock()
-			open = append(open, c)
-			mu.Unlock()
-			wg.Go(func() {
-				defer c.Close()
-				serve(c.(*net.TCPConn))
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		mu.Lock()
-		for _, c := range open {
-			c.Close()
-		}
-		mu.Unlock()
-		wg.Wait()
+	p := &peer{}
+	p.addr = testkit.Serve(t, func(c *net.TCPConn) {
+		p.count.Add(1)
+		serve(c)
 	})
 	return p
 }
+
+// refusingPeer is a peer that refuses connections.
+func refusingPeer(t *testing.T) *peer { return &peer{addr: testkit.FreeAddress(t)} }
 
 func echo(c *net.TCPConn) {
 	io.Copy(c, c)
@@ -99,10 +61,7 @@ func startBalancer(t *testing.T, peers ...*peer) (*balancer, string) {
 		targets = append(targets, p.addr)
 		b.setReady(i, true)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Listen(t)
 	b.open(l, targets)
 	t.Cleanup(b.close)
 	return b, l.Addr().String()
@@ -129,21 +88,6 @@ func readAll(t *testing.T, addr string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// eventually waits until holds returns true.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatal("never: " + what)
-		case <-tick.C:
-		}
-	}
 }
 
 // clientOf returns the balancer's key of a connection.
@@ -225,14 +169,14 @@ func TestBalancerAvoidsDrainingNode(t *testing.T) {
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { b.probe(ctx, 0, ready.URL) })
-	eventually(t, "the node is up", func() bool { return b.counts(0).up })
+	testkit.WaitFor(t, "the node is up", func() bool { return b.counts(0).up })
 	var kept net.Conn
 	for drains.count.Load() == 0 {
 		kept = dial(t, addr)
 		mustEcho(t, kept, "x")
 	}
 	draining.Store(true)
-	eventually(t, "the node is out", func() bool { return !b.counts(0).up })
+	testkit.WaitFor(t, "the node is out", func() bool { return !b.counts(0).up })
 	before := drains.count.Load()
 	for range 4 {
 		mustEcho(t, dial(t, addr), "x")
@@ -242,10 +186,10 @@ func TestBalancerAvoidsDrainingNode(t *testing.T) {
 	}
 	mustEcho(t, kept, "still there")
 	draining.Store(false)
-	eventually(t, "the node is up again", func() bool { return b.counts(0).up })
+	testkit.WaitFor(t, "the node is up again", func() bool { return b.counts(0).up })
 	ready.CloseClientConnections()
 	ready.Listener.Close()
-	eventually(t, "the node is found dead", func() bool { return !b.counts(0).up })
+	testkit.WaitFor(t, "the node is found dead", func() bool { return !b.counts(0).up })
 }
 
 // mustEcho sends a text to an echo server and expects it back.

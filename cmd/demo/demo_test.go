@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
 func TestSweepRemovesOnlyDemoFolders(t *testing.T) {
@@ -47,11 +49,7 @@ func TestSweepRemovesOnlyDemoFolders(t *testing.T) {
 
 // If a user's own nodes have the default ports, the demo uses others.
 func TestTakenPortsAreSkipped(t *testing.T) {
-	mine, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mine.Close()
+	mine := testkit.Listen(t)
 	l, err := listen(t.Context(), portOf(mine))
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"penstock/node/api"
 	"penstock/node/kinds"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // scenario runs the events of the demo, in a loop.
@@ -262,7 +262,7 @@ func (s *scenario) moveSplit(ctx context.Context) {
 // is no leader it retries at random nodes under the same ID, so that the change
 // is made once, whatever became of earlier requests.
 func (s *scenario) apply(ctx context.Context, text string) (n *node, times int, r *api.ApplyResult, err error) {
-	objects, faults := resource.Decode("demo.yaml", []byte(text), kinds.All())
+	objects, faults := codec.Decode("demo.yaml", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		return s.cluster.nodes[0], 0, nil, faults
 	}
@@ -270,7 +270,7 @@ func (s *scenario) apply(ctx context.Context, text string) (n *node, times int, 
 	req := api.ApplyRequest{ID: make([]byte, 16), Wait: api.Wait{For: time.Second}}
 	_, _ = rand.Read(req.ID) // crypto/rand never fails
 	for _, o := range objects {
-		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
+		req.Documents = append(req.Documents, codec.EncodeWithSecrets(o))
 	}
 	for deadline := time.Now().Add(conditionTimeout); ; {
 		n = s.cluster.randomNode()

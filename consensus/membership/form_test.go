@@ -3,12 +3,14 @@ package membership
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
 	"pgregory.net/rapid"
+
+	"penstock/internal/testkit/scenario"
 )
 
 // TestFormScenarios runs the scenarios in testdata/form. Steps:
@@ -25,63 +27,83 @@ import (
 //	lose A                    A decides; its offers of a charter are lost
 //	settle                    rounds, a second apart, until five bring nothing new
 //	clusters                  the clusters and their members
-func TestFormScenarios(t *testing.T) { runScenarios(t, "form", newFounding, (*founding).step) }
+func TestFormScenarios(t *testing.T) {
+	scenario.Run(t, "testdata/form", func(*testing.T) scenario.Command { return scenario.Steps(newFounding().step) })
+}
 
-func (f *founding) step(words []string) ([]string, error) {
-	verb, args := words[0], words[1:]
-	switch {
-	case verb == "round":
-		f.now = f.now.Add(time.Second)
-		return f.round(), nil
-	case verb == "settle":
-		return f.settle()
-	case verb == "clusters":
-		return f.clusters(), nil
-	case len(args) == 0:
-		return nil, errArguments
-	case verb == "at":
-		d, err := time.ParseDuration(args[0])
-		f.now = t0.Add(d)
-		return nil, err
-	case verb == "start":
-		expect, err := strconv.Atoi(strings.TrimPrefix(args[len(args)-1], "expect="))
-		for _, id := range args[:len(args)-1] {
+func (f *founding) step(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "start":
+		expect := 0
+		d.ScanArgs(t, "expect", &expect)
+		for _, id := range idsOf(t, d) {
 			f.add(id, expect)
 		}
-		return nil, err
-	case f.find(args[0]) == nil:
-		return nil, errArguments
-	case verb == "stop":
-		f.find(args[0]).alive = false
-		return nil, nil
-	case verb == "crash":
-		f.crash(f.find(args[0]))
-		return nil, nil
-	case verb == "off" || verb == "on":
-		f.find(args[0]).alive = verb == "on"
-		f.crash(f.find(args[0]))
-		return nil, nil
-	case verb == "decide" || verb == "lose":
-		n := f.find(args[0])
-		send := f.deliver(n)
-		if verb == "lose" {
-			send = func(*simNode, Charter) {}
+	case "at":
+		f.now = timeOf(t, d)
+	case "round":
+		f.now = f.now.Add(time.Second)
+		return strings.Join(f.round(), "\n")
+	case "settle":
+		return f.settle(t)
+	case "clusters":
+		return f.clusters()
+	default:
+		var nodes []*simNode
+		for _, id := range idsOf(t, d) {
+			if nodes = append(nodes, f.find(id)); f.find(id) == nil {
+				d.Fatalf(t, "%s: there is no %s", d.FullCmd(), id)
+			}
 		}
-		d := f.decide(n, send)
-		return []string{fmt.Sprintf("%s: %s: %s", args[0], d.Action, d.Why)}, nil
-	case len(args) == 2 && verb == "ask":
-		f.now = f.now.Add(time.Millisecond)
-		f.ask(f.find(args[0]), f.find(args[1]))
-		return nil, nil
-	case len(args) == 2 && (verb == "cut" || verb == "link"):
-		f.cut[pair(args[0], args[1])] = verb == "cut"
-		return nil, nil
+		switch len(nodes) {
+		case 1:
+			return f.stepOfOne(t, d, nodes[0])
+		case 2:
+			f.stepOfTwo(t, d, nodes[0], nodes[1])
+		default:
+			d.Fatalf(t, "%s: too many nodes", d.FullCmd())
+		}
 	}
-	return nil, errArguments
+	return ""
+}
+
+func (f *founding) stepOfOne(t *testing.T, d *datadriven.TestData, n *simNode) string {
+	send := f.deliver(n)
+	switch d.Cmd {
+	case "stop":
+		n.alive = false
+	case "crash":
+		f.crash(n)
+	case "off", "on":
+		n.alive = d.Cmd == "on"
+		f.crash(n)
+	case "lose":
+		send = func(*simNode, Charter) {}
+		fallthrough
+	case "decide":
+		d := f.decide(n, send)
+		return fmt.Sprintf("%s: %s: %s", n.ID, d.Action, d.Why)
+	default:
+		d.Fatalf(t, "%s: no such step", d.FullCmd())
+	}
+	return ""
+}
+
+func (f *founding) stepOfTwo(t *testing.T, d *datadriven.TestData, a, b *simNode) {
+	switch d.Cmd {
+	case "ask":
+		f.now = f.now.Add(time.Millisecond)
+		f.ask(a, b)
+	case "cut", "link":
+		f.cut[pair(a.ID, b.ID)] = d.Cmd == "cut"
+	default:
+		d.Fatalf(t, "%s: no such step", d.FullCmd())
+	}
 }
 
 // settle lists each decision once, and ends when five rounds bring nothing new.
-func (f *founding) settle() (out []string, err error) {
+func (f *founding) settle(t *testing.T) string {
+	var out []string
 	for quiet := 0; quiet < 5; quiet++ {
 		f.now = f.now.Add(time.Second)
 		for _, line := range f.round() {
@@ -90,13 +112,14 @@ func (f *founding) settle() (out []string, err error) {
 			}
 		}
 		if len(out) > 200 {
-			return out, fmt.Errorf("no end after %v", out)
+			t.Fatalf("no end after %v", out)
 		}
 	}
-	return append(out, f.clusters()...), nil
+	return strings.Join(append(out, f.clusters()), "\n")
 }
 
-func (f *founding) clusters() (out []string) {
+func (f *founding) clusters() string {
+	var out []string
 	by := map[string][]string{}
 	for _, n := range f.nodes {
 		if n.alive {
@@ -112,7 +135,7 @@ func (f *founding) clusters() (out []string) {
 		out = append(out, cluster+": "+strings.Join(ids, " "))
 	}
 	slices.Sort(out)
-	return out
+	return strings.Join(out, "\n")
 }
 
 // TestFormNeverFoundsTwoClusters runs N+2 nodes whose links break, that crash,

@@ -1,64 +1,16 @@
 package membership
 
 import (
-	"errors"
-	"flag"
+	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"penstock/internal/testkit/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite the expected output in the scenario files")
-
-// runScenarios runs the scenarios in a directory. A line is a step; the lines
-// below it that begin with ">" are its expected output.
-func runScenarios[S any](t *testing.T, folder string, begin func() S, step func(s S, words []string) ([]string, error)) {
-	files, err := filepath.Glob(filepath.Join("testdata", folder, "*.txt"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenario in %s: %v", folder, err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := begin()
-			var got []string
-			for n, line := range strings.Split(strings.TrimRight(string(raw), "\n"), "\n") {
-				if strings.HasPrefix(line, ">") {
-					continue
-				}
-				got = append(got, line)
-				words := strings.Fields(line)
-				if len(words) == 0 || words[0] == "#" {
-					continue
-				}
-				out, err := step(s, words)
-				if err != nil {
-					t.Fatalf("%s:%d: %v", file, n+1, err)
-				}
-				for _, line := range out {
-					got = append(got, "> "+line)
-				}
-			}
-			have := strings.Join(got, "\n") + "\n"
-			if *update {
-				if err := os.WriteFile(file, []byte(have), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if have != string(raw) {
-				t.Errorf("%s: the output differs:\n%s", file, have)
-			}
-		})
-	}
-}
-
-var errArguments = errors.New("invalid arguments for this step")
 
 // TestPlanScenarios runs the scenarios in testdata/plan. Steps:
 //
@@ -73,116 +25,121 @@ var errArguments = errors.New("invalid arguments for this step")
 //	at T                      the time since the beginning
 //	plan                      the leader's plan
 //	run                       the leader acts until its plan is empty
-func TestPlanScenarios(t *testing.T) { runScenarios(t, "plan", newWorld, (*world).step) }
-
-func (w *world) step(words []string) ([]string, error) {
-	verb, args := words[0], words[1:]
-	switch {
-	case verb == "set":
-		return nil, w.set(args)
-	case verb == "plan":
-		return formatActions(w.plan()), nil
-	case verb == "run":
-		return w.run()
-	case len(args) == 0:
-		return nil, errArguments
-	case verb == "at":
-		d, err := time.ParseDuration(args[0])
-		w.now = t0.Add(d)
-		return nil, err
-	}
-	zone := ""
-	if last, ok := strings.CutPrefix(args[len(args)-1], "zone="); ok {
-		zone, args = last, args[:len(args)-1]
-	}
-	if verb == "move" {
-		if len(args) != 2 || w.find(args[0]) == nil {
-			return nil, errArguments
-		}
-		w.find(args[0]).Addr = args[1]
-		return nil, nil
-	}
-	for _, id := range args {
-		if err := w.change(verb, id, zone); err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
+func TestPlanScenarios(t *testing.T) {
+	scenario.Run(t, "testdata/plan", func(*testing.T) scenario.Command { return scenario.Steps(newWorld().step) })
 }
 
-// change performs the steps that concern one node.
-func (w *world) change(verb, id, zone string) error {
-	n := w.find(id)
-	if (n == nil) != (verb == "join" || verb == "found") {
-		return fmt.Errorf("%s: %w", id, errArguments)
-	}
-	switch verb {
-	case "join":
-		w.add(id).Zone = zone
-	case "found":
-		w.found(id)
-		w.find(id).Zone = zone
-	case "up", "down":
-		w.turn(n, verb == "up")
-	case "behind", "caughtup":
-		n.CaughtUp = verb == "caughtup"
-	case "leave":
-		n.Leaving = true
-	case "drain":
-		n.Draining = true
+func (w *world) step(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "set":
+		w.set(t, d)
+	case "at":
+		w.now = timeOf(t, d)
+	case "plan":
+		return formatActions(w.plan())
+	case "run":
+		return w.run(t)
+	case "move":
+		n := w.find(d.CmdArgs[0].Key)
+		if n == nil {
+			d.Fatalf(t, "%s: no such node", d.FullCmd())
+		}
+		n.Addr = d.CmdArgs[1].Key
 	default:
-		return fmt.Errorf("%s: no such step", verb)
+		w.changeNodes(t, d)
 	}
-	return nil
+	return ""
 }
 
-func (w *world) set(args []string) (err error) {
-	for _, arg := range args {
-		key, value, _ := strings.Cut(arg, "=")
-		switch key {
-		case "voters":
-			w.settings.Voters, err = strconv.Atoi(value)
-		case "stable":
-			w.settings.StableAfter, err = time.ParseDuration(value)
-		case "replace":
-			w.settings.ReplaceAfter, err = time.ParseDuration(value)
-		case "forget":
-			w.settings.ForgetAfter, err = time.ParseDuration(value)
-		default:
-			err = errArguments
-		}
-		if err != nil {
-			return err
+// timeOf returns the time of the step "at T".
+func timeOf(t *testing.T, d *datadriven.TestData) time.Time {
+	after, err := time.ParseDuration(d.CmdArgs[0].Key)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	return t0.Add(after)
+}
+
+// idsOf returns the nodes of a step: its arguments without a value.
+func idsOf(t *testing.T, d *datadriven.TestData) (ids []string) {
+	for _, arg := range d.CmdArgs {
+		if len(arg.Vals) == 0 {
+			ids = append(ids, arg.Key)
 		}
 	}
-	return nil
+	if len(ids) == 0 {
+		d.Fatalf(t, "%s: no node", d.FullCmd())
+	}
+	return ids
+}
+
+// changeNodes performs the steps that concern one node, for each of several.
+func (w *world) changeNodes(t *testing.T, d *datadriven.TestData) {
+	zone := ""
+	d.MaybeScanArgs(t, "zone", &zone)
+	for _, id := range idsOf(t, d) {
+		n := w.find(id)
+		if (n == nil) != (d.Cmd == "join" || d.Cmd == "found") {
+			d.Fatalf(t, "%s: %s is new, or is not", d.FullCmd(), id)
+		}
+		switch d.Cmd {
+		case "join":
+			w.add(id).Zone = zone
+		case "found":
+			w.found(id)
+			w.find(id).Zone = zone
+		case "up", "down":
+			w.turn(n, d.Cmd == "up")
+		case "behind", "caughtup":
+			n.CaughtUp = d.Cmd == "caughtup"
+		case "leave":
+			n.Leaving = true
+		case "drain":
+			n.Draining = true
+		default:
+			d.Fatalf(t, "%s: no such step", d.Cmd)
+		}
+	}
+}
+
+func (w *world) set(t *testing.T, d *datadriven.TestData) {
+	s := &w.settings
+	settings := map[string]any{
+		"voters": &s.Voters, "stable": &s.StableAfter, "replace": &s.ReplaceAfter, "forget": &s.ForgetAfter,
+	}
+	for _, arg := range d.CmdArgs {
+		if settings[arg.Key] == nil {
+			d.Fatalf(t, "no setting is called %s", arg.Key)
+		}
+		arg.Scan(t, 0, settings[arg.Key])
+	}
 }
 
 // run performs the actions of plans until one is empty.
-func (w *world) run() (out []string, err error) {
+func (w *world) run(t *testing.T) string {
+	var out strings.Builder
 	for range 100 {
 		actions := w.plan()
 		if len(actions) == 0 {
-			return append(out, w.describe()), nil
+			return out.String() + w.describe()
 		}
-		out = append(out, formatActions(actions)...)
+		out.WriteString(formatActions(actions) + "\n")
 		for _, a := range actions {
 			if err := w.do(a); err != nil {
-				return nil, err
+				t.Fatal(err)
 			}
 		}
 	}
-	return nil, errors.New("no end of actions")
+	t.Fatal("no end of actions")
+	return ""
 }
 
-func formatActions(actions []Action) (out []string) {
+func formatActions(actions []Action) string {
+	var lines []string
 	for _, a := range actions {
-		out = append(out, fmt.Sprintf("%s %s: %s", a.Kind, a.ID, a.Why))
+		lines = append(lines, fmt.Sprintf("%s %s: %s", a.Kind, a.ID, a.Why))
 	}
-	if len(out) == 0 {
-		out = []string{"nothing"}
-	}
-	return out
+	return cmp.Or(strings.Join(lines, "\n"), "nothing")
 }
 
 func (w *world) describe() string {

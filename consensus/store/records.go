@@ -32,6 +32,10 @@ type header struct {
 	idsEver         uint64
 }
 
+func (h *header) fields() [6]*uint64 {
+	return [...]*uint64{&h.index, &h.sequence, &h.entries, &h.revisions, &h.ids, &h.idsEver}
+}
+
 // WriteBlocks calls write with each block, until that returns an error. It needs
 // a few MiB of memory, whatever the size of the snapshot, and may run while
 // later snapshots are made. A block is valid during the call only.
@@ -42,20 +46,20 @@ func (v Snapshot) WriteBlocks(write func(block []byte) error) error {
 	for _, revisions := range v.past.all() {
 		h.revisions += uint64(len(revisions))
 	}
-	b.header(h)
+	b.array(6)
+	for _, n := range h.fields() {
+		b.uint(*n)
+	}
 	b.endRecord()
 	for e := range v.All() {
-		b.array(5)
-		b.revision(e.Key, e.revision())
+		b.revision(5, e.Key, e.revision())
 		b.endRecord()
 	}
 	for path, revisions := range v.past.all() {
 		k := keyOf(path, bytes.IndexByte(path, 0))
 		for i := range revisions {
-			r := &revisions[i]
-			b.array(6)
-			b.revision(k, r.Revision)
-			b.uint(r.until)
+			b.revision(6, k, revisions[i].Revision)
+			b.uint(revisions[i].until)
 			b.endRecord()
 		}
 	}
@@ -76,14 +80,9 @@ type blockWriter struct {
 	err     error
 }
 
-func (b *blockWriter) header(h header) {
-	b.array(6)
-	for _, n := range []uint64{h.index, h.sequence, h.entries, h.revisions, h.ids, h.idsEver} {
-		b.uint(n)
-	}
-}
-
-func (b *blockWriter) revision(k Key, r Revision) {
+// revision writes what the records of entries and revisions share.
+func (b *blockWriter) revision(parts int, k Key, r Revision) {
+	b.array(parts)
 	b.text(k.Kind)
 	b.text(k.Name)
 	b.uint(r.Version)
@@ -164,7 +163,7 @@ func (b *Builder) addRecord() error {
 func (b *Builder) header() error {
 	u, h := b.block, &b.left
 	u.tuple(6)
-	for _, n := range []*uint64{&h.index, &h.sequence, &h.entries, &h.revisions, &h.ids, &h.idsEver} {
+	for _, n := range h.fields() {
 		*n = u.uint()
 	}
 	if h.ids != min(h.idsEver, maxSeen) {

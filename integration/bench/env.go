@@ -1,21 +1,14 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/certs"
+	"penstock/internal/testkit/process"
 )
 
 // env is shared by all proxies: backends, a certificate, the options.
@@ -74,35 +67,15 @@ func (e *env) path(name string) string {
 }
 
 func (e *env) makeCertificate() error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench.example.com"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		DNSNames: []string{"bench.example.com"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		return err
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	e.roots = x509.NewCertPool()
-	e.roots.AppendCertsFromPEM(certPEM)
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	own := certs.SelfSigned("bench.example.com")
+	e.roots = own.Pool()
 	for _, f := range []struct {
 		at   *string
 		name string
-		text []byte
-	}{{&e.cert, "bench.crt", certPEM}, {&e.key, "bench.key", keyPEM}, {&e.pem, "bench.pem", slices.Concat(certPEM, keyPEM)}} {
+		text string
+	}{{&e.cert, "bench.crt", own.Cert}, {&e.key, "bench.key", own.Key}, {&e.pem, "bench.pem", own.Cert + own.Key}} {
 		*f.at = filepath.Join(e.dir, f.name)
-		if err := os.WriteFile(*f.at, f.text, 0o600); err != nil {
+		if err := os.WriteFile(*f.at, []byte(f.text), 0o600); err != nil {
 			return err
 		}
 	}

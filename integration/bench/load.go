@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 )
 
 // A dialer opens a client connection to a proxy.

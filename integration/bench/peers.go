@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 )
 
 // A measure is a load; its CPU time is divided by the units of work done.

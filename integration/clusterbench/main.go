@@ -26,7 +26,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 )
 
 type options struct {

@@ -2,19 +2,14 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"strings"
 	"time"
 
+	"penstock/internal/testkit/certs"
 	"penstock/node/api"
 )
 
@@ -83,29 +78,13 @@ func measureVirtual(e *env) error {
 // virtualBasis returns what the virtual clusters share: a physical cluster, a
 // TLS port and a wildcard certificate.
 func virtualBasis() ([][]byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"*.kafka.test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
+	own := certs.SelfSigned("*.kafka.test")
 	var brokers []string
 	for b := range virtualBrokers {
 		brokers = append(brokers, fmt.Sprintf(`{"name":"b%d","address":"127.0.0.1:%d"}`, b, 1+b))
 	}
 	certificate, err := json.Marshal(map[string]any{"kind": "Certificate", "name": "all", "spec": map[string]string{
-		"cert": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		"key":  string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+		"cert": own.Cert, "key": own.Key,
 	}})
 	return [][]byte{
 		certificate,

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )

@@ -8,6 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 func adminPrograms() []program {
@@ -22,13 +24,13 @@ func adminPrograms() []program {
 // ask sends a request as franz-go routes it, and records the masked answer.
 func (r *run) ask(cl *kgo.Client, req kmsg.Request) kmsg.Response {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	ctx, cancel := context.WithTimeout(r.ctx, testkit.Patience)
 	defer cancel()
 	resp, err := cl.Request(ctx, req)
 	if err != nil {
 		r.t.Fatalf("%s: %s: %v", r.name, kmsg.NameForKey(req.Key()), err)
 	}
-	r.say("%s: %s", kmsg.NameForKey(req.Key()), r.text(resp))
+	r.record("%s: %s", kmsg.NameForKey(req.Key()), r.text(resp))
 	return resp
 }
 
@@ -55,13 +57,13 @@ func createRequest(validate bool, names ...string) *kmsg.CreateTopicsRequest {
 
 func topics(r *run) {
 	cl := r.client()
-	one, two := r.called("one"), r.called("two")
+	one, two := r.uniqueName("one"), r.uniqueName("two")
 	r.ask(cl, createRequest(true, one, two))
 	r.ask(cl, createRequest(false, one, two))
 	r.ask(cl, createRequest(false, two, "not/valid"))
 	r.known(cl, one, 1)
 	r.known(cl, two, 2)
-	r.metadata(cl, one, two, r.called("none"))
+	r.metadata(cl, one, two, r.uniqueName("none"))
 	more := kmsg.NewPtrCreatePartitionsRequest()
 	more.TimeoutMillis = 10_000
 	for name, count := range map[string]int32{one: 4, two: 1} {
@@ -86,7 +88,7 @@ func topics(r *run) {
 	}
 	gone := kmsg.NewPtrDeleteTopicsRequest()
 	gone.TimeoutMillis = 10_000
-	for _, name := range []string{one, two, r.called("none")} {
+	for _, name := range []string{one, two, r.uniqueName("none")} {
 		t := kmsg.NewDeleteTopicsRequestTopic()
 		t.Topic = kmsg.StringPtr(name)
 		gone.Topics, gone.TopicNames = append(gone.Topics, t), append(gone.TopicNames, name)
@@ -106,11 +108,11 @@ func configurations(r *run) {
 		r.ask(cl, req)
 	}
 	describe(kmsg.ConfigResourceTypeTopic, topic)
-	describe(kmsg.ConfigResourceTypeTopic, r.called("none"))
-	describe(kmsg.ConfigResourceTypeGroupConfig, r.called("some"))
+	describe(kmsg.ConfigResourceTypeTopic, r.uniqueName("none"))
+	describe(kmsg.ConfigResourceTypeGroupConfig, r.uniqueName("some"))
 	describe(kmsg.ConfigResourceTypeBroker, "1", "log.retention.hours", "num.io.threads", "ssl.keystore.password")
 	alter := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	for _, name := range []string{topic, r.called("none")} {
+	for _, name := range []string{topic, r.uniqueName("none")} {
 		res := kmsg.NewIncrementalAlterConfigsRequestResource()
 		res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, name
 		for op, pair := range map[kmsg.IncrementalAlterConfigOp][2]string{0: {"retention.ms", "7200000"}, 2: {"cleanup.policy", "compact"}} {
@@ -135,8 +137,8 @@ func configurations(r *run) {
 
 // accessLists restricts a user, and checks the effect.
 func accessLists(r *run) {
-	cl, topic, group := r.client(), r.newTopic("guarded", 1), r.called("guarded")
-	user := r.called("someone")
+	cl, topic, group := r.client(), r.newTopic("guarded", 1), r.uniqueName("guarded")
+	user := r.uniqueName("someone")
 	create := kmsg.NewPtrCreateACLsRequest()
 	for i, name := range []string{topic, group} {
 		acl := kmsg.NewCreateACLsRequestCreation()
@@ -170,7 +172,7 @@ func accessLists(r *run) {
 }
 
 func quotas(r *run) {
-	cl, user := r.client(), r.called("quoted")
+	cl, user := r.client(), r.uniqueName("quoted")
 	alter := kmsg.NewPtrAlterClientQuotasRequest()
 	entry := kmsg.NewAlterClientQuotasRequestEntry()
 	for kind, name := range map[string]*string{"user": &user, "client-id": nil} {
@@ -193,14 +195,14 @@ func quotas(r *run) {
 }
 
 func scramUsers(r *run) {
-	cl, user := r.client(), r.called("scram")
+	cl, user := r.client(), r.uniqueName("scram")
 	alter := kmsg.NewPtrAlterUserSCRAMCredentialsRequest()
 	up := kmsg.NewAlterUserSCRAMCredentialsRequestUpsertion()
 	up.Name, up.Mechanism, up.Iterations, up.Salt, up.SaltedPassword = user, 1, 4096, []byte("salt"), make([]byte, 32)
 	alter.Upsertions = append(alter.Upsertions, up)
 	r.ask(cl, alter)
 	describe := kmsg.NewPtrDescribeUserSCRAMCredentialsRequest()
-	for _, n := range []string{user, r.called("none")} {
+	for _, n := range []string{user, r.uniqueName("none")} {
 		u := kmsg.NewDescribeUserSCRAMCredentialsRequestUser()
 		u.Name = n
 		describe.Users = append(describe.Users, u)
@@ -236,8 +238,8 @@ func brokersAndFolders(r *run) {
 	}
 	for id := range 3 {
 		// Each broker creates its replicas asynchronously.
-		waitFor(r.t, fmt.Sprintf("broker %d to keep both partitions (%s)", id, r.name), func() bool { return kept(id) == 2 })
-		r.say("broker %d keeps %d partitions", id, kept(id))
+		testkit.WaitFor(r.t, fmt.Sprintf("broker %d to keep both partitions (%s)", id, r.name), func() bool { return kept(id) == 2 })
+		r.record("broker %d keeps %d partitions", id, kept(id))
 	}
 }
 
@@ -247,26 +249,26 @@ func reassignments(r *run) {
 	var move kadm.AlterPartitionAssignmentsReq
 	move.Assign(topic, 0, []int32{2, 0})
 	moved, err := adm.AlterPartitionAssignments(r.ctx, move)
-	r.say("moved: %v, %v", moved.Error(), err)
-	waitFor(r.t, "the partition to have moved", func() bool {
+	r.record("moved: %v, %v", moved.Error(), err)
+	testkit.WaitFor(r.t, "the partition to have moved", func() bool {
 		d, err := adm.ListTopics(r.ctx, topic)
 		return err == nil && fmt.Sprint(d[topic].Partitions[0].Replicas) == "[2 0]" && len(d[topic].Partitions[0].ISR) == 2
 	})
 	some := kadm.TopicsSet{}
 	some.Add(topic, 0)
-	waitFor(r.t, "the election to be needless", func() bool {
+	testkit.WaitFor(r.t, "the election to be needless", func() bool {
 		_, err := adm.ElectLeaders(r.ctx, kadm.ElectPreferredReplica, some)
 		d, listed := adm.ListTopics(r.ctx, topic)
 		return err == nil && listed == nil && d[topic].Partitions[0].Leader == 2
 	})
 	elected, err := adm.ElectLeaders(r.ctx, kadm.ElectPreferredReplica, some)
-	r.say("elected: %v, %v", elected[topic][0].Err, err)
+	r.record("elected: %v, %v", elected[topic][0].Err, err)
 	left, err := adm.ListPartitionReassignments(r.ctx, some)
-	r.say("still moving: %d, %v", len(left), err)
+	r.record("still moving: %d, %v", len(left), err)
 }
 
 func openTransactions(r *run) {
-	topic, id := r.newTopic("open", 1), r.called("open")
+	topic, id := r.newTopic("open", 1), r.uniqueName("open")
 	c := r.client(kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute))
 	if err := c.BeginTransaction(); err != nil {
 		r.t.Fatal(err)
@@ -278,12 +280,12 @@ func openTransactions(r *run) {
 	if err != nil {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
-	r.say("listed: %s %s", all[id].TxnID, all[id].State)
+	r.record("listed: %s %s", all[id].TxnID, all[id].State)
 	one, err := adm.DescribeTransactions(r.ctx, id)
 	if err != nil {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
-	r.say("described: %s %v", one[id].State, one[id].Topics)
+	r.record("described: %s %v", one[id].State, one[id].Topics)
 	some := kadm.TopicsSet{}
 	some.Add(topic, 0)
 	producers, err := adm.DescribeProducers(r.ctx, some)
@@ -291,7 +293,7 @@ func openTransactions(r *run) {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
 	for _, p := range producers.SortedProducers() {
-		r.say("producer of %s/%d: epoch %d, sequence %d, since %d",
+		r.record("producer of %s/%d: epoch %d, sequence %d, since %d",
 			p.Topic, p.Partition, p.ProducerEpoch, p.LastSequence, p.CurrentTxnStartOffset)
 	}
 	if err := c.EndTransaction(r.ctx, kgo.TryAbort); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
 )
 
 // TestOtherClients runs the programs of librdkafka, Java and kafkajs: in the
@@ -24,7 +25,7 @@ func TestOtherClients(t *testing.T) {
 	own := direct(c)
 	own.withoutInternal = true
 	named := startLocalhost(t, c)
-	if !whole() {
+	if !wholeSuite() {
 		compare(t, []program{{"kcat", kcat}}, own, v.red, named)
 		compare(t, []program{{"kafkajs", kafkajs}, {"Java's first tools", func(r *run) { newTools(r).first() }}}, own, v.red)
 		return
@@ -32,7 +33,7 @@ func TestOtherClients(t *testing.T) {
 	compare(t, []program{{"kcat", kcat}}, append([]target{own, v.plain, v.red, named}, whereNamed(t, v.tls)...)...)
 	compare(t, []program{{"kafkajs", kafkajs}}, own, v.tls, v.red)
 	java := []target{own, v.red}
-	if atLength() {
+	if longTests() {
 		java = append(java, v.plain, v.tls)
 	}
 	compare(t, []program{{"Java's tools", javaTools}}, java...)
@@ -41,7 +42,7 @@ func TestOtherClients(t *testing.T) {
 // runProgram runs a program to completion and returns its output.
 func (r *run) runProgram(in string, environment []string, name string, args ...string) string {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	ctx, cancel := context.WithTimeout(r.ctx, testkit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, requirePeer(r.t, name), args...)
 	var out, errs bytes.Buffer
@@ -53,15 +54,15 @@ func (r *run) runProgram(in string, environment []string, name string, args ...s
 	return out.String()
 }
 
-// sayLines records the lines of an output in sorted order.
-func (r *run) sayLines(what, text string) {
+// recordLines records the lines of an output in sorted order.
+func (r *run) recordLines(what, text string) {
 	var lines []string
 	for l := range strings.Lines(text) {
 		if l = strings.TrimSpace(l); l != "" {
 			lines = append(lines, what+": "+unaddressed(l))
 		}
 	}
-	r.sayAll(lines)
+	r.recordSorted(lines)
 }
 
 // numbered returns n lines of the form "key 7:value 7".
@@ -126,15 +127,15 @@ func kcat(r *run) {
 	for _, codec := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		r.kcat(numbered(20), "-P", "-b", at, "-t", topic, "-K:", "-z", codec, "-X", "enable.idempotence=true")
 	}
-	r.sayLines("read", r.kcat("", "-C", "-b", at, "-t", topic, "-e", "-q", "-o", "beginning", "-f", "%k %s\n"))
-	group := r.called("kcat")
-	r.sayLines("in a group", r.kcat("", "-b", at, "-q", "-e", "-o", "beginning", "-f", "%k %s\n",
+	r.recordLines("read", r.kcat("", "-C", "-b", at, "-t", topic, "-e", "-q", "-o", "beginning", "-f", "%k %s\n"))
+	group := r.uniqueName("kcat")
+	r.recordLines("in a group", r.kcat("", "-b", at, "-q", "-e", "-o", "beginning", "-f", "%k %s\n",
 		"-X", "auto.offset.reset=earliest", "-X", "session.timeout.ms=6000", "-G", group, topic))
 	r.committed(group)
 	listed := r.kcat("", "-L", "-b", at, "-t", topic)
 	for l := range strings.Lines(listed) {
 		if strings.Contains(l, "topic \"") || strings.Contains(l, "brokers:") {
-			r.say("listed: %s", strings.TrimSpace(l))
+			r.record("listed: %s", strings.TrimSpace(l))
 		}
 	}
 }
@@ -172,7 +173,7 @@ type tools struct {
 }
 
 func newTools(r *run) *tools {
-	ctx, cancel := context.WithTimeout(r.t.Context(), 5*patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 5*testkit.Patience)
 	r.t.Cleanup(cancel)
 	r.ctx = ctx
 	file, machine := r.javaConfig()
@@ -201,14 +202,14 @@ func (j *tools) tool(in, class string, args ...string) string {
 // first creates a topic, produces to it and consumes from it in a group, whose
 // name it returns.
 func (j *tools) first() (group string) {
-	topic := j.called("java")
+	topic := j.uniqueName("java")
 	j.tool("", "TopicCommand", "--create", "--topic", topic, "--partitions", "2")
 	described := j.tool("", "TopicCommand", "--describe", "--topic", topic)
-	j.say("described in %d lines", strings.Count(described, topic))
+	j.record("described in %d lines", strings.Count(described, topic))
 	j.tool(numbered(30), "ConsoleProducer", "--topic", topic,
 		"--property", "parse.key=true", "--property", "key.separator=:", "--compression-codec", "zstd")
-	group = j.called("java")
-	j.sayLines("consumed", j.tool("", "consumer.ConsoleConsumer", "--topic", topic,
+	group = j.uniqueName("java")
+	j.recordLines("consumed", j.tool("", "consumer.ConsoleConsumer", "--topic", topic,
 		"--from-beginning", "--max-messages", "30", "--timeout-ms", "30000", "--group", group,
 		"--command-property", "group.protocol=consumer", "--property", "print.key=true"))
 	return group
@@ -219,23 +220,23 @@ func (j *tools) first() (group string) {
 func javaTools(r *run) {
 	j := newTools(r)
 	group := j.first()
-	topic := j.called("java")
+	topic := j.uniqueName("java")
 	perf := j.tool("", "ProducerPerformance", "--topic", topic, "--num-records", "3000",
-		"--record-size", "1024", "--throughput", "-1", "--transactional-id", j.called("java"), "--transaction-duration-ms", "200")
-	j.say("transactions: %s", figures.ReplaceAllString(strings.SplitN(perf, "records sent", 2)[0], "N"))
+		"--record-size", "1024", "--throughput", "-1", "--transactional-id", j.uniqueName("java"), "--transaction-duration-ms", "200")
+	j.record("transactions: %s", figures.ReplaceAllString(strings.SplitN(perf, "records sent", 2)[0], "N"))
 	j.tool("", "ConsumerPerformance", "--topic", topic, "--num-records", "3000",
-		"--timeout", "30000", "--hide-header", "--group", j.called("java-perf"))
-	shared := j.called("java-s")
+		"--timeout", "30000", "--hide-header", "--group", j.uniqueName("java-perf"))
+	shared := j.uniqueName("java-s")
 	j.tool("", "kafka.admin.ConfigCommand", "--alter", "--entity-type", "groups",
 		"--entity-name", shared, "--add-config", "share.auto.offset.reset=earliest")
 	few := j.newTopic("java-few", 1)
 	j.tool(numbered(10), "ConsoleProducer", "--topic", few)
-	j.sayLines("shared", j.tool("", "consumer.ConsoleShareConsumer", "--topic", few,
+	j.recordLines("shared", j.tool("", "consumer.ConsoleShareConsumer", "--topic", few,
 		"--max-messages", "10", "--timeout-ms", "30000", "--group", shared))
 	groups := j.tool("", "consumer.group.ConsumerGroupCommand", "--describe", "--group", group, "--offsets")
 	for l := range strings.Lines(groups) {
 		if f := strings.Fields(l); len(f) > 5 && f[0] == group {
-			j.say("group: %s", strings.Join(f[:3], " "))
+			j.record("group: %s", strings.Join(f[:3], " "))
 		}
 	}
 }
@@ -244,7 +245,7 @@ func javaTools(r *run) {
 func kafkajs(r *run) {
 	modules, err := realkafka.NodeModules()
 	must(r.t, err)
-	topic, group := r.newTopic("kafkajs", 2), r.called("kafkajs")
+	topic, group := r.newTopic("kafkajs", 2), r.uniqueName("kafkajs")
 	file := filepath.Join(r.t.TempDir(), "client.js")
 	must(r.t, os.WriteFile(file, []byte(kafkajsProgram), 0o600))
 	began := time.Now()
@@ -253,7 +254,7 @@ func kafkajs(r *run) {
 		"KAFKAJS_NO_PARTITIONER_WARNING=1",
 	}, "node", file)
 	r.t.Logf("kafkajs took %v", time.Since(began).Round(time.Millisecond))
-	r.sayLines("kafkajs", spaces.ReplaceAllString(out, "\n"))
+	r.recordLines("kafkajs", spaces.ReplaceAllString(out, "\n"))
 }
 
 // kafkajsProgram produces, including a committed and an aborted transaction,

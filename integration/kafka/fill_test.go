@@ -9,8 +9,8 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// things are names for the fields of a request.
-type things struct {
+// objectNames are names for the fields of a request.
+type objectNames struct {
 	topic, group, share, txn, user string
 	consumer                       string // a KIP-848 group; empty: group
 	topicID                        [16]byte
@@ -30,7 +30,7 @@ func request(key, version int16) kmsg.Request {
 
 // fill sets every field that the version has and that is harmless to set; lists
 // get one element.
-func (o things) fill(req kmsg.Request) kmsg.Request {
+func (o objectNames) fill(req kmsg.Request) kmsg.Request {
 	v := reflect.ValueOf(req).Elem()
 	o.fillStruct(v, strings.TrimSuffix(v.Type().Name(), "Request"))
 	if f, ok := req.(*kmsg.FetchRequest); ok {
@@ -55,7 +55,7 @@ func onlyItsTags(p *kmsg.FetchRequestTopicPartition, version int16) {
 	}
 }
 
-func (o things) fillStruct(v reflect.Value, api string) {
+func (o objectNames) fillStruct(v reflect.Value, api string) {
 	if d, ok := v.Addr().Interface().(interface{ Default() }); ok {
 		d.Default()
 	}
@@ -67,7 +67,7 @@ func (o things) fillStruct(v reflect.Value, api string) {
 	}
 }
 
-func (o things) fillField(v reflect.Value, name, api string) {
+func (o objectNames) fillField(v reflect.Value, name, api string) {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(o.text(name, api))
@@ -104,7 +104,7 @@ func (o things) fillField(v reflect.Value, name, api string) {
 	}
 }
 
-func (o things) fillSlice(v reflect.Value, name, api string) {
+func (o objectNames) fillSlice(v reflect.Value, name, api string) {
 	if v.Type().Elem().Kind() == reflect.Uint8 {
 		b := []byte("some bytes")
 		if name == "Records" && api == "Produce" {
@@ -147,7 +147,7 @@ var numbers = map[string]int64{
 }
 
 // text returns the value of a string field.
-func (o things) text(name, api string) string {
+func (o objectNames) text(name, api string) string {
 	if s, ok := o.names[name]; ok {
 		return s
 	}

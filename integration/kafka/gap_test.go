@@ -11,13 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
-// gapWorld is a node with one TLS listener in front of two fake brokers; topic
+// gapNode is a node with one TLS listener in front of two fake brokers; topic
 // "t" has one partition, on broker 1.
-type gapWorld struct {
+type gapNode struct {
 	node
 	t       *testing.T
 	fake    *kfake.Cluster
@@ -30,20 +31,20 @@ type gapWorld struct {
 // each.
 var gaps = []struct {
 	name   string
-	remove func(w *gapWorld)
+	remove func(w *gapNode)
 }{
-	{"a virtual cluster is deleted", func(w *gapWorld) { w.cli("", "delete", "VirtualCluster", "v") }},
-	{"a broker is removed", func(w *gapWorld) { w.cli(w.virtual(0), "apply", "-f", "-") }},
+	{"a virtual cluster is deleted", func(w *gapNode) { w.cli("", "delete", "VirtualCluster", "v") }},
+	{"a broker is removed", func(w *gapNode) { w.cli(w.virtual(0), "apply", "-f", "-") }},
 }
 
-// TestJavaOutlastsAGap removes a tenant, or one of its brokers, from a running
+// TestJavaSurvivesAGap removes a tenant, or one of its brokers, from a running
 // Java consumer, and restores it. The consumer must retry: a Java client throws
 // any TLS alert out of poll(), and retries only after a FIN.
-func TestJavaOutlastsAGap(t *testing.T) {
+func TestJavaSurvivesAGap(t *testing.T) {
 	for _, gap := range gaps {
 		t.Run(gap.name, func(t *testing.T) {
 			t.Parallel()
-			w := newGapWorld(t)
+			w := newGapNode(t)
 			r := newRun(t, w.target())
 			file, machine := r.javaConfig("reconnect.backoff.max.ms=100", "metadata.max.age.ms=500")
 			type result struct {
@@ -60,7 +61,7 @@ func TestJavaOutlastsAGap(t *testing.T) {
 			}()
 			<-w.fetches
 			gap.remove(w)
-			waitFor(t, "Java to be refused three times", func() bool {
+			testkit.WaitFor(t, "Java to be refused three times", func() bool {
 				select {
 				case r := <-done:
 					t.Fatalf("Java gave up: %v\n%s", r.err, r.out)
@@ -76,19 +77,19 @@ func TestJavaOutlastsAGap(t *testing.T) {
 					t.Errorf("Java got %q: %v", r.out, r.err)
 				}
 			case <-r.ctx.Done():
-				t.Fatal("Java does not come to an end")
+				t.Fatal("Java does not exit")
 			}
 		})
 	}
 }
 
-func newGapWorld(t *testing.T) *gapWorld {
+func newGapNode(t *testing.T) *gapNode {
 	t.Helper()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, "t"))
 	must(t, err)
 	t.Cleanup(fake.Close)
 	must(t, fake.MoveTopicPartition("t", 0, 1))
-	w := &gapWorld{t: t, fake: fake, fetches: make(chan struct{}, 1)}
+	w := &gapNode{t: t, fake: fake, fetches: make(chan struct{}, 1)}
 	fake.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
 		fake.KeepControl()
 		select {
@@ -117,7 +118,7 @@ spec: {certFile: %q, keyFile: %q}
 }
 
 // virtual returns the virtual and the physical cluster with the given brokers.
-func (w *gapWorld) virtual(brokers ...int) string {
+func (w *gapNode) virtual(brokers ...int) string {
 	var physical, list []string
 	for _, i := range brokers {
 		physical = append(physical, fmt.Sprintf("{name: p%d, address: %q}", i, w.fake.ListenAddrs()[i]))
@@ -135,7 +136,7 @@ func (w *gapWorld) virtual(brokers ...int) string {
 		"  tls: {certificateRef: kafka}\n  drain: {window: 0s}\n  brokers: [%s]\n", strings.Join(physical, ", "), strings.Join(list, ", "))
 }
 
-func (w *gapWorld) target() target {
+func (w *gapNode) target() target {
 	return target{
 		name: "Penstock", bootstrap: []string{fmt.Sprintf("broker-0.%s:%d", domain, w.port)},
 		tls: &tls.Config{RootCAs: w.ca.Pool}, caFile: w.ca.File, hosts: func(string) string { return "127.0.0.1" },
@@ -143,7 +144,7 @@ func (w *gapWorld) target() target {
 }
 
 // produce writes a record directly to the brokers.
-func (w *gapWorld) produce(value string) {
+func (w *gapNode) produce(value string) {
 	w.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.fake.ListenAddrs()...))
 	must(w.t, err)
@@ -152,7 +153,7 @@ func (w *gapWorld) produce(value string) {
 }
 
 // refused counts the connections closed with no_route.
-func (w *gapWorld) refused() int {
+func (w *gapNode) refused() int {
 	log, err := os.ReadFile(w.Log())
 	must(w.t, err)
 	return strings.Count(string(log), " reason=no_route ")

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 func groupPrograms() []program {
@@ -55,7 +57,7 @@ func (r *run) join(group, topic string, more ...kgo.Opt) *member {
 func (r *run) take(n int, members ...*member) []*kgo.Record {
 	r.t.Helper()
 	var got []*kgo.Record
-	waitFor(r.t, fmt.Sprintf("%d records of the group (%s)", n, r.name), func() bool {
+	testkit.WaitFor(r.t, fmt.Sprintf("%d records of the group (%s)", n, r.name), func() bool {
 		for _, m := range members {
 			for len(m.seen) > 0 && len(got) < n {
 				got = append(got, <-m.seen)
@@ -75,7 +77,7 @@ func (r *run) assigned(group string, members int, partitions int) {
 	adm := kadm.NewClient(cl)
 	var shares []int
 	var state string
-	waitFor(r.t, fmt.Sprintf("%s to have %d members (%s)", group, members, r.name), func() bool {
+	testkit.WaitFor(r.t, fmt.Sprintf("%s to have %d members (%s)", group, members, r.name), func() bool {
 		shares, state = nil, ""
 		if d, err := adm.DescribeGroups(r.ctx, group); err == nil && d[group].Err == nil {
 			state = d[group].State
@@ -108,12 +110,12 @@ func (r *run) assigned(group string, members int, partitions int) {
 		return state == "Stable" && len(shares) == members && (members == 0 || sum == partitions)
 	})
 	slices.Sort(shares)
-	r.say("%s is %s: %v", group, state, shares)
+	r.record("%s is %s: %v", group, state, shares)
 }
 
 // group lets members join and leave, and commits in between.
 func group(r *run, opts ...kgo.Opt) {
-	topic, name := r.newTopic("grouped", 6), r.called("group")
+	topic, name := r.newTopic("grouped", 6), r.uniqueName("group")
 	r.produce(r.client(), records(topic, 60, 6)...)
 	one := r.join(name, topic, opts...)
 	r.assigned(name, 1, 6)
@@ -147,7 +149,7 @@ func group(r *run, opts ...kgo.Opt) {
 // groupByExpression subscribes with a regular expression, which the broker
 // evaluates, and tries some invalid ones.
 func groupByExpression(r *run) {
-	one, two, name := r.newTopic("wanted.a", 2), r.newTopic("wanted.b", 3), r.called("by-expression")
+	one, two, name := r.newTopic("wanted.a", 2), r.newTopic("wanted.b", 3), r.uniqueName("by-expression")
 	for _, topic := range []string{one, two, r.newTopic("unwanted.a", 1)} {
 		r.produce(r.client(), records(topic, 12, 1)...)
 	}
@@ -161,7 +163,7 @@ func groupByExpression(r *run) {
 	must(r.t, err)
 	for _, g := range described.Groups {
 		for _, m := range g.Members {
-			r.say("subscribed to %q, %s", m.SubscribedTopics, deref(m.SubscribedTopicRegex))
+			r.record("subscribed to %q, %s", m.SubscribedTopics, deref(m.SubscribedTopicRegex))
 		}
 	}
 	for _, bad := range []string{"[", "a)|(b", "*a", "a{2,1}", `a\E`, "(?=a)", "\xff"} {
@@ -170,7 +172,7 @@ func groupByExpression(r *run) {
 		beat.SubscribedTopicNames, beat.Topics = []string{}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 		resp, err := beat.RequestWith(r.ctx, m.Client)
 		must(r.t, err)
-		r.say("%q: error %d, %s", bad, resp.ErrorCode, deref(resp.ErrorMessage))
+		r.record("%q: error %d, %s", bad, resp.ErrorCode, deref(resp.ErrorMessage))
 	}
 }
 
@@ -186,7 +188,7 @@ func (r *run) read(what string, all []*kgo.Record) {
 	for _, rec := range all {
 		lines = append(lines, what+": "+whereabouts(rec))
 	}
-	r.sayAll(lines)
+	r.recordSorted(lines)
 }
 
 // remove removes a static member, which does not leave by itself.
@@ -205,13 +207,13 @@ func (r *run) committed(group string) {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
 	for _, o := range got.Sorted() {
-		r.say("%s has committed %s/%d@%d", group, o.Topic, o.Partition, o.At)
+		r.record("%s has committed %s/%d@%d", group, o.Topic, o.Partition, o.At)
 	}
 }
 
 // groupOffsets commits, reads, deletes and describes offsets without members.
 func groupOffsets(r *run) {
-	topic, name, adm := r.newTopic("kept", 3), r.called("kept"), r.admin()
+	topic, name, adm := r.newTopic("kept", 3), r.uniqueName("kept"), r.admin()
 	r.produce(r.client(), records(topic, 30, 3)...)
 	all := kadm.Offsets{}
 	for p := range int32(3) {
@@ -226,27 +228,27 @@ func groupOffsets(r *run) {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
 	for _, l := range lag.Sorted() {
-		r.say("%s is %s (%s), behind by %d", l.Group, l.State, l.ProtocolType, l.Lag.Total())
+		r.record("%s is %s (%s), behind by %d", l.Group, l.State, l.ProtocolType, l.Lag.Total())
 	}
 	listed, err := adm.ListGroups(r.ctx)
 	if err != nil {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
-	r.say("listed: %+v", listed[name])
+	r.record("listed: %+v", listed[name])
 	some := kadm.TopicsSet{}
 	some.Add(topic, 1)
 	deleted, err := adm.DeleteOffsets(r.ctx, name, some)
-	r.say("offsets deleted: %v, %v", deleted, err)
+	r.record("offsets deleted: %v, %v", deleted, err)
 	r.committed(name)
 	gone, err := adm.DeleteGroup(r.ctx, name)
-	r.say("group deleted: %v, %v", gone.Err, err)
+	r.record("group deleted: %v, %v", gone.Err, err)
 	gone, err = adm.DeleteGroup(r.ctx, name)
-	r.say("and again: %v, %v", gone.Err, err)
+	r.record("and again: %v, %v", gone.Err, err)
 }
 
 // shareGroup accepts, releases and rejects records with two members.
 func shareGroup(r *run) {
-	topic, name := r.newTopic("shared", 2), r.called("shared")
+	topic, name := r.newTopic("shared", 2), r.uniqueName("shared")
 	cl := r.client()
 	set := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	res := kmsg.NewIncrementalAlterConfigsRequestResource()
@@ -259,12 +261,12 @@ func shareGroup(r *run) {
 	if err != nil {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
-	r.say("%s", text(resp, r.id))
+	r.record("%s", text(resp, r.id))
 	r.produce(cl, records(topic, 40, 2)...)
 	// Release one record in four once, and reject one in ten.
 	c := r.client(kgo.ShareGroup(name), kgo.ConsumeTopics(topic))
 	released, accepted, rejected := map[string]int{}, map[string]bool{}, map[string]bool{}
-	waitFor(r.t, "all shared records ("+r.name+")", func() bool {
+	testkit.WaitFor(r.t, "all shared records ("+r.name+")", func() bool {
 		ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
 		defer cancel()
 		c.PollFetches(ctx).EachRecord(func(rec *kgo.Record) {
@@ -284,11 +286,11 @@ func shareGroup(r *run) {
 		_ = c.FlushAcks(ctx)
 		return len(accepted)+len(rejected) == 40
 	})
-	r.say("released %d, accepted %d, rejected %d", len(released), len(accepted), len(rejected))
+	r.record("released %d, accepted %d, rejected %d", len(released), len(accepted), len(rejected))
 	c.Close()
 	described, err := r.admin().DescribeShareGroups(r.ctx, name)
 	if err != nil {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
-	r.say("%s is %s with %d members", name, described[name].GroupState, len(described[name].Members))
+	r.record("%s is %s with %d members", name, described[name].GroupState, len(described[name].Members))
 }

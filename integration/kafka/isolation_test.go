@@ -23,9 +23,9 @@ type tenancy struct {
 	addresses []string
 }
 
-// TestIsolationFindsWhatIsOpen runs the probes without tenants: each of these
+// TestIsolationFindsLeaks runs the probes without tenants: each of these
 // APIs must be found open, otherwise the probes prove nothing.
-func TestIsolationFindsWhatIsOpen(t *testing.T) {
+func TestIsolationFindsLeaks(t *testing.T) {
 	c := cluster(t)
 	d := direct(c)
 	found := isolation(t, tenancy{victim: d, attacker: d, physical: d})
@@ -37,13 +37,13 @@ func TestIsolationFindsWhatIsOpen(t *testing.T) {
 		"ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "DescribeTopicPartitions", "CreatePartitions", "CreateTopics",
 		"DescribeClientQuotas", "ShareGroupDescribe", "DescribeShareGroupOffsets",
 	} {
-		t.Logf("%s: %d findings", api, len(found[api]))
+		t.Logf("%s: %d leaks", api, len(found[api]))
 		if len(found[api]) == 0 {
-			t.Errorf("%s: nothing was found, with no wall at all", api)
+			t.Errorf("%s: nothing was found without isolation", api)
 		}
 	}
-	if len(found["the victim's things"]) == 0 {
-		t.Error("nothing of the victim's was changed, with no wall at all")
+	if len(found["the victim's objects"]) == 0 {
+		t.Error("nothing of the victim's was changed without isolation")
 	}
 }
 
@@ -52,7 +52,7 @@ func TestIsolationFindsWhatIsOpen(t *testing.T) {
 func TestIsolationOfOtherClusters(t *testing.T) {
 	long(t)
 	c := cluster(t)
-	other, err := realkafka.Start(t.Context(), realkafka.Config{Dir: t.TempDir(), Brokers: 1, Quick: true})
+	other, err := realkafka.Start(t.Context(), realkafka.Config{Dir: t.TempDir(), Brokers: 1, FastStart: true})
 	must(t, err)
 	t.Cleanup(other.Stop)
 	wantIsolated(t, tenancy{victim: direct(c), attacker: direct(other), physical: direct(c)})
@@ -62,14 +62,14 @@ func wantIsolated(t *testing.T, w tenancy) {
 	t.Helper()
 	found := isolation(t, w)
 	for _, api := range slices.Sorted(maps.Keys(found)) {
-		t.Errorf("%s: %d answers tell of another tenant, as\n%s", api, len(found[api]), strings.Join(found[api][:min(3, len(found[api]))], "\n"))
+		t.Errorf("%s: %d responses reveal another tenant:\n%s", api, len(found[api]), strings.Join(found[api][:min(3, len(found[api]))], "\n"))
 	}
 }
 
-// findings are what an attacker learned or changed, by API.
-type findings map[string][]string
+// leaks are what an attacker learned or changed, by API.
+type leaks map[string][]string
 
-func (f findings) add(api, format string, args ...any) {
+func (f leaks) add(api, format string, args ...any) {
 	f[api] = append(f[api], clip(fmt.Sprintf(format, args...)))
 }
 
@@ -77,9 +77,9 @@ func (f findings) add(api, format string, args ...any) {
 // victim's objects: by the victim's names, by the broker's names, by IDs. Each
 // answer must equal the one for names that do not exist. Listings must contain
 // nothing of the victim's. At the end the victim's objects must be unchanged.
-func isolation(t *testing.T, w tenancy) findings {
+func isolation(t *testing.T, w tenancy) leaks {
 	t.Helper()
-	found := findings{}
+	found := leaks{}
 	v := newVictim(t, w)
 	before := v.state()
 	a := newAttacker(t, w, v)
@@ -87,7 +87,7 @@ func isolation(t *testing.T, w tenancy) findings {
 	// next ones need. Listings come before the attacker has objects of the same
 	// names.
 	began := time.Now()
-	step := func(what string, keys []int16, visit func(found findings, key, version int16)) {
+	step := func(what string, keys []int16, visit func(found leaks, key, version int16)) {
 		a.each(keys, func(key, version int16) { visit(found, key, version) })
 		t.Logf("%s: %d requests until %v", what, a.requests, time.Since(began).Round(time.Millisecond))
 	}
@@ -100,7 +100,7 @@ func isolation(t *testing.T, w tenancy) findings {
 	step("changes", without(all, reads, ending), a.probe)
 	step("ends", ending, a.probe)
 	if after := v.state(); after != before {
-		found.add("the victim's things", "have changed:\n%s", difference(before, after))
+		found.add("the victim's objects", "have changed:\n%s", difference(before, after))
 	}
 	t.Logf("%d requests as the attacker", a.requests)
 	return found
@@ -143,7 +143,7 @@ func (a *attacker) each(keys []int16, visit func(key, version int16)) {
 // victim owns one object of each kind.
 type victim struct {
 	*run
-	things
+	objectNames
 	cl *kgo.Client // the victim's own client
 	// hasQuota reports whether the cluster allowed the victim a quota.
 	hasQuota bool
@@ -159,7 +159,7 @@ func newVictim(t *testing.T, w tenancy) *victim {
 	v := &victim{run: r, cl: r.client()}
 	v.topic, v.topicID, _ = r.together(secret, 1)
 	v.group, v.txn, v.user = v.topic, v.topic, v.topic
-	v.share, v.consumer = r.called(secret+"s"), r.called(secret+"c")
+	v.share, v.consumer = r.uniqueName(secret+"s"), r.uniqueName(secret+"c")
 	v.numbers, v.names = map[string]int64{}, map[string]string{}
 	r.produce(v.cl, records(v.topic, 20, 1)...)
 	// A group with a member and committed offsets.

@@ -10,22 +10,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
 )
 
 // TestBrokerLossThroughPenstock kills and restarts a broker under load, and
 // moves leaders: no acknowledged record is lost or duplicated, and each
 // partition stays in order. It uses its own brokers.
 func TestBrokerLossThroughPenstock(t *testing.T) {
-	ofSuite(t)
+	requireWholeSuite(t)
 	if testing.Short() {
 		t.Skip("NOT TESTED: -short starts no brokers")
 	}
-	c, err := realkafka.Start(t.Context(), realkafka.Config{Dir: t.TempDir(), Brokers: 3, Quick: true})
+	c, err := realkafka.Start(t.Context(), realkafka.Config{Dir: t.TempDir(), Brokers: 3, FastStart: true})
 	must(t, err)
 	t.Cleanup(c.Stop)
 	v := startVirtual(t, c)
 	targets := []target{v.red}
-	if atLength() {
+	if longTests() {
 		targets = append(targets, v.plain, v.tls)
 	}
 	for _, g := range targets {
@@ -46,7 +47,7 @@ func (r *run) produceOn(topic string) *load {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.ctx)
 	l := &load{acknowledged: make([]int, lossPartitions), stop: cancel, done: make(chan error, 1)}
-	c := r.client(kgo.RecordDeliveryTimeout(patience), kgo.ProducerLinger(2*time.Millisecond))
+	c := r.client(kgo.RecordDeliveryTimeout(testkit.Patience), kgo.ProducerLinger(2*time.Millisecond))
 	go func() {
 		for n := 0; ctx.Err() == nil; n++ {
 			var batch []*kgo.Record
@@ -86,8 +87,8 @@ func survive(r *run, c *realkafka.Cluster) {
 			return sum
 		}
 		var from int64 = -1
-		waitFor(r.t, "a look at the ends "+what, func() bool { from = end(); return from >= 0 })
-		waitFor(r.t, "the load to go on "+what, func() bool { return end() > from+10*lossPartitions })
+		testkit.WaitFor(r.t, "the offsets "+what, func() bool { from = end(); return from >= 0 })
+		testkit.WaitFor(r.t, "the load to continue "+what, func() bool { return end() > from+10*lossPartitions })
 	}
 	progress("at first")
 	victim := c.Brokers[2]
@@ -96,7 +97,7 @@ func survive(r *run, c *realkafka.Cluster) {
 	if err := victim.Start(); err != nil {
 		r.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	ctx, cancel := context.WithTimeout(r.ctx, testkit.Patience)
 	defer cancel()
 	if err := c.WaitReady(ctx, len(c.Brokers)); err != nil {
 		r.t.Fatalf("%v\n%s", err, c.Logs())
@@ -110,7 +111,7 @@ func survive(r *run, c *realkafka.Cluster) {
 	if moved, err := adm.AlterPartitionAssignments(r.ctx, move); err != nil || moved.Error() != nil {
 		r.t.Fatalf("%s: moving: %v, %v", r.name, err, moved)
 	}
-	waitFor(r.t, "all leaders to have moved", func() bool {
+	testkit.WaitFor(r.t, "all leaders to have moved", func() bool {
 		_, _ = adm.ElectLeaders(r.ctx, kadm.ElectPreferredReplica, nil)
 		d, err := adm.ListTopics(r.ctx, topic)
 		if err != nil || d.Error() != nil {

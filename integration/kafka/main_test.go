@@ -12,12 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
 )
-
-// patience bounds each wait of a test; it allows for a busy machine.
-const patience = 5 * time.Minute
 
 // scratch is a folder that is removed at the end of the run.
 var scratch string
@@ -29,10 +26,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	scratch = dir
-	if err := process.AtOnce("4"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	testkit.Parallel("4")
 	code := m.Run()
 	if started {
 		if c, err := shared(); err == nil {
@@ -59,7 +53,7 @@ var shared = sync.OnceValues(func() (*realkafka.Cluster, error) {
 	defer cancel()
 	// On a busy machine no broker must lose its session, and no leader must move
 	// during a test.
-	return realkafka.Start(ctx, realkafka.Config{Dir: dir, Brokers: 3, Quick: true, Properties: map[string]string{
+	return realkafka.Start(ctx, realkafka.Config{Dir: dir, Brokers: 3, FastStart: true, Properties: map[string]string{
 		"broker.session.timeout.ms": "60000", "auto.leader.rebalance.enable": "false",
 	}})
 })
@@ -82,18 +76,18 @@ func cluster(t testing.TB) *realkafka.Cluster {
 	return c
 }
 
-// atLength reports whether long tests are enabled (make test-long).
-func atLength() bool { return os.Getenv("PENSTOCK_LONG") != "" }
+// longTests reports whether long tests are enabled (make test-long).
+func longTests() bool { return os.Getenv("PENSTOCK_LONG") != "" }
 
-// whole reports whether the whole suites run (CI, and make test-kafka): every
+// wholeSuite reports whether the whole suites run (CI, and make test-kafka): every
 // program on every target, and every version of every API. Otherwise each test
 // runs a sample.
-func whole() bool { return os.Getenv("PENSTOCK_SUITE") == "whole" || atLength() }
+func wholeSuite() bool { return os.Getenv("PENSTOCK_SUITE") == "whole" || longTests() }
 
-// ofSuite skips a test that runs only in the whole suites.
-func ofSuite(t testing.TB) {
+// requireWholeSuite skips a test that runs only in the whole suites.
+func requireWholeSuite(t testing.TB) {
 	t.Helper()
-	if !whole() {
+	if !wholeSuite() {
 		t.Skip("make test-kafka runs it")
 	}
 }
@@ -103,7 +97,7 @@ func ofSuite(t testing.TB) {
 func versions(oldest, newest int16) []int16 {
 	var all []int16
 	for v := oldest; v <= newest; v++ {
-		if whole() || v == oldest || v >= newest-1 {
+		if wholeSuite() || v == oldest || v >= newest-1 {
 			all = append(all, v)
 		}
 	}
@@ -113,7 +107,7 @@ func versions(oldest, newest int16) []int16 {
 // long skips a test unless long tests are enabled.
 func long(t testing.TB) {
 	t.Helper()
-	if !atLength() {
+	if !longTests() {
 		t.Skip("make test-long runs it")
 	}
 }
@@ -139,18 +133,4 @@ func requirePeer(t testing.TB, name string) string {
 		must(t, fmt.Errorf("%s: %w", name, realkafka.ErrMissing))
 	}
 	return path
-}
-
-// waitFor polls until holds returns true.
-func waitFor(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for !holds() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("waited %v for %s", patience, what)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }

@@ -6,11 +6,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
-// TestWhatMembersSayAsTenant: brokers parse the metadata of members of classic
+// TestGroupMembersAsTenant: brokers parse the metadata of members of classic
 // groups, and understand it in a tenant's group as in any other.
-func TestWhatMembersSayAsTenant(t *testing.T) {
+func TestGroupMembersAsTenant(t *testing.T) {
 	c := cluster(t)
 	compare(t, []program{
 		{"offsets of a topic that a group is subscribed to", subscribedOffsets},
@@ -21,7 +23,7 @@ func TestWhatMembersSayAsTenant(t *testing.T) {
 // subscribedOffsets deletes offsets, which a broker does only for topics
 // without a subscribed member.
 func subscribedOffsets(r *run) {
-	topic, other, name, adm := r.newTopic("subscribed", 2), r.newTopic("other", 2), r.called("subscribed"), r.admin()
+	topic, other, name, adm := r.newTopic("subscribed", 2), r.newTopic("other", 2), r.uniqueName("subscribed"), r.admin()
 	r.join(name, topic, kgo.Balancers(kgo.CooperativeStickyBalancer()))
 	r.assigned(name, 1, 2)
 	for _, t := range []string{topic, other} {
@@ -32,7 +34,7 @@ func subscribedOffsets(r *run) {
 			r.t.Fatalf("%s: %v", r.name, err)
 		}
 		for p := range int32(2) {
-			r.say("offsets of %s/%d deleted: %v", t, p, deleted[t][p])
+			r.record("offsets of %s/%d deleted: %v", t, p, deleted[t][p])
 		}
 	}
 }
@@ -41,7 +43,7 @@ func subscribedOffsets(r *run) {
 // group, parses the classic member's subscription and owned partitions, and
 // assigns partitions to it.
 func takenOver(r *run) {
-	topic, name := r.newTopic("taken", 6), r.called("taken")
+	topic, name := r.newTopic("taken", 6), r.uniqueName("taken")
 	r.produce(r.client(), records(topic, 60, 6)...)
 	classic := r.join(name, topic, kgo.Balancers(kgo.CooperativeStickyBalancer()))
 	r.assigned(name, 1, 6)
@@ -51,10 +53,10 @@ func takenOver(r *run) {
 	}
 	// franz-go cannot do this for tenants, which are offered v0 only.
 	modern := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-	modern.Group, modern.MemberID, modern.RebalanceTimeoutMillis = name, r.called("modern"), 30_000
+	modern.Group, modern.MemberID, modern.RebalanceTimeoutMillis = name, r.uniqueName("modern"), 30_000
 	modern.SubscribedTopicNames, modern.Topics = []string{topic}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 	cl := r.client()
-	waitFor(r.t, "the new member to have half of the partitions ("+r.name+")", func() bool {
+	testkit.WaitFor(r.t, "the new member to have half of the partitions ("+r.name+")", func() bool {
 		resp, err := modern.RequestWith(r.ctx, cl)
 		if err != nil || resp.ErrorCode != 0 {
 			r.t.Fatalf("%s: heartbeat: %v, %s", r.name, err, text(resp, r.id))
@@ -78,5 +80,5 @@ func takenOver(r *run) {
 	for _, rec := range r.take(30, classic) {
 		left[rec.Partition]++
 	}
-	r.say("the classic member has %d partitions", len(left))
+	r.record("the classic member has %d partitions", len(left))
 }

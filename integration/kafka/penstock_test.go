@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // TestEquivalenceThroughPenstock runs every program on virtual clusters without
@@ -20,7 +20,7 @@ func TestEquivalenceThroughPenstock(t *testing.T) {
 	c := cluster(t)
 	v := startVirtual(t, c)
 	var some []string
-	if !whole() { // one of each kind
+	if !wholeSuite() { // one of each kind
 		some = []string{"transactions", "large records", "compression zstd", "consumer group (KIP-848)", "fetch sessions"}
 	}
 	comparePrograms(t, some, direct(c), v.plain, v.tls)
@@ -39,7 +39,7 @@ func TestEquivalenceAsTenant(t *testing.T) {
 func TestEquivalenceOfEveryAPIThroughPenstock(t *testing.T) {
 	c := cluster(t)
 	v := startVirtual(t, c)
-	if whole() {
+	if wholeSuite() {
 		compareSweeps(t, direct(c), v.plain, v.tls)
 	}
 	own := direct(c)
@@ -66,12 +66,7 @@ const domain = "kafka.example.com"
 // startVirtual starts a node in front of the brokers.
 func startVirtual(t testing.TB, c *realkafka.Cluster) virtual {
 	t.Helper()
-	dir := t.TempDir()
-	pair, err := c.CA.Issue(nil, "*."+domain)
-	must(t, err)
-	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	must(t, os.WriteFile(cert, pair.Cert, 0o600))
-	must(t, os.WriteFile(key, pair.Key, 0o600))
+	cert, key, _ := issued(t, &c.CA, "*."+domain)
 	secured, err := process.FreePorts(1)
 	must(t, err)
 	var text strings.Builder
@@ -109,9 +104,9 @@ spec:
 			"  brokers: {discover: {address: %s, bootstrapPort: 9092, brokerPorts: 9093-9099}}\n", one.name, one.filters, at)
 		*one.at = target{name: "Penstock, " + one.name, bootstrap: []string{at + ":9092"}}
 	}
-	v.plain.unlike, v.tls.unlike = proxyUnlike, proxyUnlike
+	v.plain.deviations, v.tls.deviations = proxyDeviations, proxyDeviations
 	v.red.withoutInternal, v.blue.withoutInternal = true, true
-	v.red.unlike, v.blue.unlike = tenantsUnlike, tenantsUnlike
+	v.red.deviations, v.blue.deviations = tenantDeviations, tenantDeviations
 	for _, b := range c.Brokers {
 		v.real = append(v.real, b.IP)
 	}
@@ -128,7 +123,7 @@ spec:
 // waitAnswers waits until a broker answers through the target.
 func waitAnswers(t testing.TB, g target) {
 	t.Helper()
-	waitFor(t, g.name+" to answer", func() bool {
+	testkit.WaitFor(t, g.name+" to answer", func() bool {
 		raw, err := g.raw(t.Context(), g.bootstrap[0])
 		if err != nil {
 			return false
@@ -147,8 +142,8 @@ func quoted(all []string) string {
 	return strings.Join(q, ", ")
 }
 
-// proxyUnlike are the deviations of every virtual cluster.
-var proxyUnlike = func() map[string]deviation {
+// proxyDeviations are the deviations of every virtual cluster.
+var proxyDeviations = func() map[string]deviation {
 	all := map[string]deviation{"SASLHandshake": {why: "v0 is followed by tokens without frames", offered: &[2]int16{1, 1}}}
 	for _, api := range []string{"AddRaftVoter", "RemoveRaftVoter"} {
 		all[api] = deviation{why: "of controllers"}
@@ -161,9 +156,9 @@ var proxyUnlike = func() map[string]deviation {
 	return all
 }()
 
-// tenantsUnlike are the deviations of a tenant.
-var tenantsUnlike = func() map[string]deviation {
-	all := maps.Clone(proxyUnlike)
+// tenantDeviations are the deviations of a tenant.
+var tenantDeviations = func() map[string]deviation {
+	all := maps.Clone(proxyDeviations)
 	for _, api := range []string{
 		"WriteTxnMarkers", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
 		"AlterClientQuotas", "AlterUserSCRAMCredentials",

@@ -58,7 +58,7 @@ func (a *attacker) broad(key, version int16) []kmsg.Request {
 			all = append(all, one)
 		}
 	case *kmsg.OffsetFetchRequest:
-		req.Groups = []kmsg.OffsetFetchRequestGroup{{Group: a.called("own"), MemberEpoch: -1}}
+		req.Groups = []kmsg.OffsetFetchRequestGroup{{Group: a.uniqueName("own"), MemberEpoch: -1}}
 		all = append(all, req)
 	case *kmsg.DescribeQuorumRequest:
 		t := kmsg.NewDescribeQuorumRequestTopic()
@@ -70,7 +70,7 @@ func (a *attacker) broad(key, version int16) []kmsg.Request {
 		req.EndpointType = 2
 		all = append(all, req)
 	case *kmsg.FindCoordinatorRequest:
-		req.CoordinatorKeys = []string{a.called("own")}
+		req.CoordinatorKeys = []string{a.uniqueName("own")}
 		all = append(all, req)
 	case *kmsg.DescribeTopicPartitionsRequest:
 		c := kmsg.NewDescribeTopicPartitionsRequestCursor()
@@ -83,8 +83,8 @@ func (a *attacker) broad(key, version int16) []kmsg.Request {
 
 // narrow returns requests about one object that need special fields: for
 // existing and for unknown objects.
-func (a *attacker) narrow(there, nowhere things, key, version int16) [][2]kmsg.Request {
-	both := func(change func(o things, req kmsg.Request)) [2]kmsg.Request {
+func (a *attacker) narrow(there, nowhere objectNames, key, version int16) [][2]kmsg.Request {
+	both := func(change func(o objectNames, req kmsg.Request)) [2]kmsg.Request {
 		one, other := request(key, version), request(key, version)
 		change(there, one)
 		change(nowhere, other)
@@ -95,20 +95,20 @@ func (a *attacker) narrow(there, nowhere things, key, version int16) [][2]kmsg.R
 		if version < 12 {
 			return nil
 		}
-		return [][2]kmsg.Request{both(func(o things, r kmsg.Request) {
+		return [][2]kmsg.Request{both(func(o objectNames, r kmsg.Request) {
 			t := kmsg.NewMetadataRequestTopic()
 			t.TopicID = o.topicID
 			r.(*kmsg.MetadataRequest).Topics = append(r.(*kmsg.MetadataRequest).Topics, t)
 		})}
 	case *kmsg.DeleteTopicsRequest:
 		// By ID alone, and by name alone.
-		return [][2]kmsg.Request{both(func(o things, r kmsg.Request) {
+		return [][2]kmsg.Request{both(func(o objectNames, r kmsg.Request) {
 			req := r.(*kmsg.DeleteTopicsRequest)
 			t := kmsg.NewDeleteTopicsRequestTopic()
 			t.TopicID = o.topicID
 			req.TimeoutMillis = 5000
 			req.Topics, req.TopicNames = append(req.Topics, t), append(req.TopicNames, o.topic)
-		}), both(func(o things, r kmsg.Request) {
+		}), both(func(o objectNames, r kmsg.Request) {
 			req := r.(*kmsg.DeleteTopicsRequest)
 			t := kmsg.NewDeleteTopicsRequestTopic()
 			t.Topic = &o.topic
@@ -117,35 +117,35 @@ func (a *attacker) narrow(there, nowhere things, key, version int16) [][2]kmsg.R
 		})}
 	case *kmsg.OffsetFetchRequest:
 		// All topics of the group.
-		return [][2]kmsg.Request{both(func(o things, r kmsg.Request) {
+		return [][2]kmsg.Request{both(func(o objectNames, r kmsg.Request) {
 			req := r.(*kmsg.OffsetFetchRequest)
 			req.Group, req.Groups = o.group, []kmsg.OffsetFetchRequestGroup{{Group: o.group, MemberEpoch: -1}}
 		})}
 	case *kmsg.FindCoordinatorRequest:
-		return [][2]kmsg.Request{both(func(o things, r kmsg.Request) {
+		return [][2]kmsg.Request{both(func(o objectNames, r kmsg.Request) {
 			req := r.(*kmsg.FindCoordinatorRequest)
 			req.CoordinatorType, req.CoordinatorKey, req.CoordinatorKeys = 1, o.txn, []string{o.txn}
 		})}
 	case *kmsg.DescribeACLsRequest:
-		return [][2]kmsg.Request{both(func(o things, r kmsg.Request) {
+		return [][2]kmsg.Request{both(func(o objectNames, r kmsg.Request) {
 			req := r.(*kmsg.DescribeACLsRequest)
 			req.ResourceType, req.ResourcePatternType, req.Operation, req.PermissionType = 1, 2, 1, 1
 			req.ResourceName = &o.topic
 		})}
 	case *kmsg.ConsumerGroupHeartbeatRequest:
 		member := freshID()
-		return [][2]kmsg.Request{both(func(o things, r kmsg.Request) {
+		return [][2]kmsg.Request{both(func(o objectNames, r kmsg.Request) {
 			req := r.(*kmsg.ConsumerGroupHeartbeatRequest)
 			req.Group, req.MemberID, req.RebalanceTimeoutMillis = o.consumer, member, 5000
-			req.SubscribedTopicNames, req.Topics = []string{a.called("own")}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+			req.SubscribedTopicNames, req.Topics = []string{a.uniqueName("own")}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 		})}
 	case *kmsg.InitProducerIDRequest:
-		return [][2]kmsg.Request{both(func(o things, r kmsg.Request) {
+		return [][2]kmsg.Request{both(func(o objectNames, r kmsg.Request) {
 			req := r.(*kmsg.InitProducerIDRequest)
 			req.TransactionalID, req.TransactionTimeoutMillis, req.ProducerID, req.ProducerEpoch = &o.txn, 10_000, -1, -1
 		})}
 	case *kmsg.DescribeConfigsRequest:
-		return [][2]kmsg.Request{both(func(o things, r kmsg.Request) {
+		return [][2]kmsg.Request{both(func(o objectNames, r kmsg.Request) {
 			one := kmsg.NewDescribeConfigsRequestResource()
 			one.ResourceType, one.ResourceName = kmsg.ConfigResourceTypeTopic, o.topic
 			r.(*kmsg.DescribeConfigsRequest).Resources = append(r.(*kmsg.DescribeConfigsRequest).Resources, one)
@@ -156,13 +156,13 @@ func (a *attacker) narrow(there, nowhere things, key, version int16) [][2]kmsg.R
 
 // subscribe joins a group with regular expressions (KIP-848): it must not be
 // assigned anything of the victim's.
-func (a *attacker) subscribe(found findings) {
+func (a *attacker) subscribe(found leaks) {
 	if a.offered[68][1] < 1 {
 		return
 	}
 	for _, expression := range []string{".*", ".*" + secret + ".*", a.v.prefix + ".*"} {
 		req := request(68, 1).(*kmsg.ConsumerGroupHeartbeatRequest)
-		req.Group, req.MemberID = a.called("regex"), "member-"+freshID()
+		req.Group, req.MemberID = a.uniqueName("regex"), "member-"+freshID()
 		req.RebalanceTimeoutMillis, req.SubscribedTopicRegex, req.ServerAssignor = 5000, &expression, kmsg.StringPtr("uniform")
 		req.SubscribedTopicNames, req.Topics = []string{}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 		// The broker resolves the expression while the member is alive.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"penstock/internal/testkit"
 )
 
 // epoch is the timestamp of the first record that programs write.
@@ -60,7 +62,7 @@ func (r *run) produce(c *kgo.Client, all ...*kgo.Record) {
 		}
 		lines = append(lines, "wrote "+whereabouts(result.Record))
 	}
-	r.sayAll(lines)
+	r.recordSorted(lines)
 }
 
 func whereabouts(rec *kgo.Record) string {
@@ -82,13 +84,13 @@ func (r *run) consume(topic string, partitions int32, n int, more ...kgo.Opt) {
 		lines = append(lines, fmt.Sprintf("read %s at %d codec %d headers %s", whereabouts(rec), rec.Timestamp.UnixMilli(),
 			rec.Attrs.CompressionType(), rec.Headers))
 	}
-	r.sayAll(lines)
+	r.recordSorted(lines)
 }
 
 // poll returns the next n records of a client.
 func (r *run) poll(c *kgo.Client, n int) []*kgo.Record {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	ctx, cancel := context.WithTimeout(r.ctx, testkit.Patience)
 	defer cancel()
 	var got []*kgo.Record
 	for len(got) < n {
@@ -138,7 +140,7 @@ func largeRecords(r *run) {
 	r.consume(topic, 1, 3, kgo.FetchMaxPartitionBytes(9_000_000))
 	over := r.client(kgo.ProducerBatchMaxBytes(14_000_000), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.RecordRetries(1))
 	err := over.ProduceSync(r.ctx, &kgo.Record{Topic: topic, Value: make([]byte, 13_000_000)}).FirstErr()
-	r.say("a record of 13 MB: %v", err)
+	r.record("a record of 13 MB: %v", err)
 }
 
 // idempotent sends many small batches at once; sequence numbers keep them in
@@ -161,7 +163,7 @@ func idempotent(r *run) {
 
 // transactions commits, aborts, fences, and reads with both isolation levels.
 func transactions(r *run) {
-	topic, id := r.newTopic("txn", 2), r.called("txn")
+	topic, id := r.newTopic("txn", 2), r.uniqueName("txn")
 	c := r.client(kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute))
 	write := func(what string, how kgo.TransactionEndTry) {
 		if err := c.BeginTransaction(); err != nil {
@@ -181,7 +183,7 @@ func transactions(r *run) {
 	r.consume(topic, 2, 6, kgo.FetchIsolationLevel(kgo.ReadUncommitted()))
 
 	adm := r.admin()
-	waitFor(r.t, "the transaction to be complete", func() bool {
+	testkit.WaitFor(r.t, "the transaction to be complete", func() bool {
 		all, err := adm.DescribeTransactions(r.ctx, id)
 		return err == nil && all[id].Err == nil && all[id].State == "CompleteCommit" && all[id].TimeoutMillis == 60_000
 	})
@@ -195,12 +197,12 @@ func transactions(r *run) {
 	if err == nil {
 		err = c.EndTransaction(r.ctx, kgo.TryCommit)
 	}
-	r.say("the fenced one fails: %v", err != nil)
+	r.record("the fenced one fails: %v", err != nil)
 }
 
 // exactlyOnce moves records between topics, with offsets in the transaction.
 func exactlyOnce(r *run) {
-	from, to, group := r.newTopic("eos-from", 2), r.newTopic("eos-to", 1), r.called("eos")
+	from, to, group := r.newTopic("eos-from", 2), r.newTopic("eos-to", 1), r.uniqueName("eos")
 	r.produce(r.client(), records(from, 60, 2)...)
 	s, err := kgo.NewGroupTransactSession(r.options(kgo.TransactionalID(group), kgo.ConsumerGroup(group), kgo.ConsumeTopics(from),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
@@ -232,7 +234,7 @@ func exactlyOnce(r *run) {
 		}
 	}
 	adm := r.admin()
-	waitFor(r.t, "the last transaction's offsets", func() bool {
+	testkit.WaitFor(r.t, "the last transaction's offsets", func() bool {
 		committed, err := adm.FetchOffsets(r.ctx, group)
 		sum := int64(0)
 		committed.Each(func(o kadm.OffsetResponse) { sum += o.At })
@@ -244,7 +246,7 @@ func exactlyOnce(r *run) {
 	for _, rec := range r.poll(reader, 60) {
 		values = append(values, string(rec.Value))
 	}
-	r.sayAll(values)
+	r.recordSorted(values)
 }
 
 func offsets(r *run) {
@@ -258,7 +260,7 @@ func offsets(r *run) {
 		got.Each(func(o kadm.ListedOffset) {
 			lines = append(lines, fmt.Sprintf("%s: %s/%d@%d at %d", what, o.Topic, o.Partition, o.Offset, o.Timestamp))
 		})
-		r.sayAll(lines)
+		r.recordSorted(lines)
 	}
 	got, err := adm.ListOffsetsAfterMilli(r.ctx, epoch.UnixMilli()+40, topic)
 	list("after 40 ms", got, err)
@@ -272,7 +274,7 @@ func offsets(r *run) {
 		r.t.Fatalf("%s: delete records: %v", r.name, err)
 	}
 	for _, d := range deleted.Sorted() {
-		r.say("deleted %s/%d before %d: %v", d.Topic, d.Partition, d.LowWatermark, d.Err)
+		r.record("deleted %s/%d before %d: %v", d.Topic, d.Partition, d.LowWatermark, d.Err)
 	}
 	got, err = adm.ListStartOffsets(r.ctx, topic)
 	list("start", got, err)

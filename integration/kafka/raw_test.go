@@ -63,7 +63,7 @@ func (c *rawConn) ask(req kmsg.Request) (resp kmsg.Response, frame []byte, err e
 		return nil, nil, err
 	}
 	if got := int32(binary.BigEndian.Uint32(frame)); got != c.correlation {
-		return nil, frame, fmt.Errorf("correlation id %d came, %d was sent", got, c.correlation)
+		return nil, frame, fmt.Errorf("got correlation id %d, want %d", got, c.correlation)
 	}
 	resp, err = decode(req, frame)
 	return resp, frame, err

@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit/process"
 )
 
 // mechanisms returns the mechanisms by which alice logs in.
@@ -54,12 +52,7 @@ func TestSASLThroughPenstock(t *testing.T) {
 // listeners.
 func startSASL(t testing.TB, c *realkafka.Cluster) target {
 	t.Helper()
-	dir := t.TempDir()
-	pair, err := c.CA.Issue(nil, "*."+domain)
-	must(t, err)
-	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	must(t, os.WriteFile(cert, pair.Cert, 0o600))
-	must(t, os.WriteFile(key, pair.Key, 0o600))
+	cert, key, _ := issued(t, &c.CA, "*."+domain)
 	ports, err := process.FreePorts(1)
 	must(t, err)
 	startPenstock(t, fmt.Sprintf(`kind: PhysicalCluster
@@ -111,7 +104,7 @@ func loggedIn(r *run) {
 			r.t.Fatalf("%s: record %d: %v", r.name, n, err)
 		}
 	}
-	r.say("all was written")
+	r.record("all was written")
 	described := kmsg.NewPtrDescribeClusterRequest()
 	described.IncludeClusterAuthorizedOperations = true
 	r.ask(c, described)
@@ -129,7 +122,7 @@ func wrongLogins(r *run) {
 		err := c.Ping(ctx)
 		cancel()
 		if err == nil {
-			r.t.Errorf("%s: a wrong password by %s is good enough", r.name, name)
+			r.t.Errorf("%s: a wrong password with %s is accepted", r.name, name)
 		}
 		c.Close()
 	}
@@ -139,5 +132,5 @@ func wrongLogins(r *run) {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
 	defer raw.Close()
-	r.tell(raw, "metadata without a login", request(3, 12))
+	r.exchange(raw, "metadata without a login", request(3, 12))
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 // together creates a topic whose partitions are all led by broker 0, and
@@ -14,7 +16,7 @@ func (r *run) together(name string, partitions int32) (topic string, id [16]byte
 	r.t.Helper()
 	cl := r.client()
 	defer cl.Close()
-	topic = r.called(name)
+	topic = r.uniqueName(name)
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.TimeoutMillis = 10_000
 	one := kmsg.NewCreateTopicsRequestTopic()
@@ -29,7 +31,7 @@ func (r *run) together(name string, partitions int32) (topic string, id [16]byte
 	if err != nil || resp.Topics[0].ErrorCode != 0 {
 		r.t.Fatalf("%s: topic %s: %v, %s", r.name, topic, err, r.text(resp))
 	}
-	waitFor(r.t, topic+" to be led", func() bool {
+	testkit.WaitFor(r.t, topic+" to be led", func() bool {
 		meta := kmsg.NewPtrMetadataRequest()
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = &topic
@@ -52,7 +54,7 @@ func (r *run) together(name string, partitions int32) (topic string, id [16]byte
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
 	defer c.Close()
-	waitFor(r.t, topic+" to be served", func() bool {
+	testkit.WaitFor(r.t, topic+" to be served", func() bool {
 		resp, _, err := c.ask(ends(topic, partitions))
 		if err != nil {
 			r.t.Fatalf("%s: %v", r.name, err)
@@ -93,15 +95,15 @@ func (r *run) connect(at string) *rawConn {
 	return c
 }
 
-// tell sends a request on a raw connection and records the masked answer.
-func (r *run) tell(c *rawConn, what string, req kmsg.Request) kmsg.Response {
+// exchange sends a request on a raw connection and records the masked answer.
+func (r *run) exchange(c *rawConn, what string, req kmsg.Request) kmsg.Response {
 	r.t.Helper()
 	resp, _, err := c.ask(req)
 	if err != nil {
-		r.say("%s: %s", what, failure(err))
+		r.record("%s: %s", what, failure(err))
 		return nil
 	}
-	r.say("%s: %s", what, r.text(resp))
+	r.record("%s: %s", what, r.text(resp))
 	return resp
 }
 
@@ -131,24 +133,24 @@ func fetchSessions(r *run) {
 		if err != nil {
 			r.t.Fatalf("%s: %v", r.name, err)
 		}
-		first := r.tell(c, "all three", fetch(0, 0, whole, 0, 1, 2))
+		first := r.exchange(c, "all three", fetch(0, 0, whole, 0, 1, 2))
 		if first == nil {
 			return
 		}
 		session := first.(*kmsg.FetchResponse).SessionID
-		r.say("v%d has a session: %v", version, session != 0)
-		r.tell(c, "nothing new", fetch(session, 1, 0))
+		r.record("v%d has a session: %v", version, session != 0)
+		r.exchange(c, "nothing new", fetch(session, 1, 0))
 		r.produce(cl, records(topic, 3, 3)...)
-		r.tell(c, "what is new", fetch(session, 2, 0))
-		r.tell(c, "two moved on", fetch(session, 3, whole+1, 0, 2))
-		r.tell(c, "the same epoch again", fetch(session, 3, 0))
+		r.exchange(c, "what is new", fetch(session, 2, 0))
+		r.exchange(c, "two moved on", fetch(session, 3, whole+1, 0, 2))
+		r.exchange(c, "the same epoch again", fetch(session, 3, 0))
 		forget := fetch(session, 4, 0)
 		old := kmsg.NewFetchRequestForgottenTopic()
 		old.Topic, old.TopicID, old.Partitions = topic, id, []int32{1}
 		forget.ForgottenTopics = append(forget.ForgottenTopics, old)
-		r.tell(c, "one forgotten", forget)
-		r.tell(c, "a session that nobody has", fetch(session^0x55, 5, 0))
-		r.tell(c, "the end", fetch(session, -1, 0))
+		r.exchange(c, "one forgotten", forget)
+		r.exchange(c, "a session that nobody has", fetch(session^0x55, 5, 0))
+		r.exchange(c, "the end", fetch(session, -1, 0))
 	}
 }
 
@@ -173,7 +175,7 @@ func byIdentity(r *run) {
 		t := kmsg.NewMetadataRequestTopic()
 		t.TopicID = id
 		meta.Topics = append(meta.Topics, t)
-		r.tell(c, what+", described", meta)
+		r.exchange(c, what+", described", meta)
 		fetch := kmsg.NewPtrFetchRequest()
 		fetch.Version, fetch.MaxWaitMillis, fetch.SessionEpoch = 16, 10, -1
 		ft := kmsg.NewFetchRequestTopic()
@@ -182,7 +184,7 @@ func byIdentity(r *run) {
 		p.PartitionMaxBytes = 1 << 20
 		ft.Partitions = append(ft.Partitions, p)
 		fetch.Topics = append(fetch.Topics, ft)
-		r.tell(c, what+", fetched", fetch)
+		r.exchange(c, what+", fetched", fetch)
 	}
 	look("there", id)
 	look("unknown", [16]byte{1, 2, 3})
@@ -193,13 +195,13 @@ func byIdentity(r *run) {
 		t.TopicID = one
 		gone.Topics = append(gone.Topics, t)
 	}
-	r.tell(c, "deleted by identity", gone)
+	r.exchange(c, "deleted by identity", gone)
 	again := id
 	for again == id {
 		_, again, at = r.together("identity", 1)
 	}
 	c = r.connect(at)
-	waitFor(r.t, "the old identity to be gone", func() bool {
+	testkit.WaitFor(r.t, "the old identity to be gone", func() bool {
 		meta := kmsg.NewPtrMetadataRequest()
 		meta.Version = 12
 		t := kmsg.NewMetadataRequestTopic()

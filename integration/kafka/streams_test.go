@@ -15,19 +15,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // Topics of Kafka's word count example.
-const wordsIn, wordsOut = "streams-plaintext-input", "streams-wordcount-output"
+const inputTopic, outputTopic = "streams-plaintext-input", "streams-wordcount-output"
 
 // TestStreamsGroups runs Kafka Streams with the streams rebalance protocol
 // (KIP-1071) and exactly-once processing, directly and as a tenant: two
 // instances, one of which leaves under load. The counts of each word must be 1,
 // 2, 3, ... without duplicates.
 func TestStreamsGroups(t *testing.T) {
-	ofSuite(t)
+	requireWholeSuite(t)
 	c := cluster(t)
 	own := direct(c)
 	own.withoutInternal = true
@@ -35,10 +36,10 @@ func TestStreamsGroups(t *testing.T) {
 	compare(t, []program{{"word count", func(r *run) { wordCount(r, nil) }}}, own, v.red)
 }
 
-// TestStreamsGroupsAreTheTenantsOwn runs the application as one tenant while
+// TestStreamsGroupsAreIsolated runs the application as one tenant while
 // another tenant looks for it under the same names.
-func TestStreamsGroupsAreTheTenantsOwn(t *testing.T) {
-	ofSuite(t)
+func TestStreamsGroupsAreIsolated(t *testing.T) {
+	requireWholeSuite(t)
 	c := cluster(t)
 	v := startVirtual(t, c)
 	wordCount(newRun(t, v.red), func(app string) {
@@ -69,14 +70,14 @@ func TestStreamsGroupsAreTheTenantsOwn(t *testing.T) {
 		}
 		// Joining under the same name creates a separate group, and a topology cannot
 		// refer to another tenant's topic.
-		for _, source := range []string{wordsIn, "red-" + wordsIn} {
+		for _, source := range []string{inputTopic, "red-" + inputTopic} {
 			joined := other.joinStreams(cl, app, source)
 			if joined.ErrorCode != 0 || joined.MemberEpoch < 1 || len(joined.ActiveTasks) > 0 || len(joined.Status) != 1 {
 				t.Errorf("joined with %s: %+v", source, joined)
 				continue
 			}
 			if text := joined.Status[0].StatusDetail; !strings.Contains(text, source) || strings.Contains(text, "blue-") {
-				t.Errorf("told %q of %s", text, source)
+				t.Errorf("got %q for %s", text, source)
 			}
 		}
 	})
@@ -88,7 +89,7 @@ const kerrGroupIDNotFound = 69
 func wordCount(r *run, look func(app string)) {
 	const partitions, words, rounds = 4, 5, 20
 	cl, admin := r.client(), r.admin()
-	for _, topic := range []string{wordsIn, wordsOut} {
+	for _, topic := range []string{inputTopic, outputTopic} {
 		resp, err := admin.CreateTopic(r.ctx, partitions, -1, nil, topic)
 		if err != nil || resp.Err != nil {
 			r.t.Fatalf("%s: %s: %v, %v", r.name, topic, err, resp.Err)
@@ -96,23 +97,23 @@ func wordCount(r *run, look func(app string)) {
 		r.known(cl, topic, partitions)
 	}
 	r.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
-		if _, err := admin.DeleteTopics(ctx, wordsIn, wordsOut); err != nil {
+		if _, err := admin.DeleteTopics(ctx, inputTopic, outputTopic); err != nil {
 			r.t.Error(err)
 		}
 	})
-	app, written := r.called("words"), 0
+	app, written := r.uniqueName("words"), 0
 	write := func() {
 		var all []*kgo.Record
 		for i := range rounds {
 			line := fmt.Sprintf("word%d word%d", i%words, (i+1)%words)
-			all = append(all, &kgo.Record{Topic: wordsIn, Partition: int32(i % partitions), Timestamp: epoch, Value: []byte(line)})
+			all = append(all, &kgo.Record{Topic: inputTopic, Partition: int32(i % partitions), Timestamp: epoch, Value: []byte(line)})
 		}
 		r.produce(cl, all...)
 		written += 2 * rounds
 	}
-	out := r.client(kgo.ConsumeTopics(wordsOut), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	out := r.client(kgo.ConsumeTopics(outputTopic), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	counts := map[string][]int64{}
 	read := func() {
 		for n := 0; n < written; {
@@ -135,7 +136,7 @@ func wordCount(r *run, look func(app string)) {
 	write()
 	read()
 	g := r.streamsGroup(cl, app)
-	r.sayTopology(g)
+	r.recordTopology(g)
 	if look != nil {
 		look(app)
 	}
@@ -155,7 +156,7 @@ func wordCount(r *run, look func(app string)) {
 				break
 			}
 		}
-		r.say("%s: %d", word, len(counts[word]))
+		r.record("%s: %d", word, len(counts[word]))
 	}
 	r.streamsTools(app)
 }
@@ -178,7 +179,7 @@ func (r *run) startWordCount(app string) *process.Process {
 	must(r.t, err)
 	r.t.Cleanup(func() {
 		if r.t.Failed() {
-			r.t.Logf("an instance of %s said:\n%s", app, p.Output())
+			r.t.Logf("output of an instance of %s:\n%s", app, p.Output())
 		}
 		p.Kill()
 	})
@@ -193,7 +194,7 @@ func (r *run) ended(p *process.Process, signals ...syscall.Signal) {
 			r.t.Fatal(err)
 		}
 	}
-	if code, err := p.ExitCode(patience); err != nil || code != 0 && code != 128+int(syscall.SIGTERM) {
+	if code, err := p.ExitCode(testkit.Patience); err != nil || code != 0 && code != 128+int(syscall.SIGTERM) {
 		r.t.Errorf("%s: an instance ended with %d, %v", r.name, code, err)
 	}
 }
@@ -231,7 +232,7 @@ func (r *run) streamsGroup(cl *kgo.Client, group string) kmsg.StreamsGroupDescri
 // or more.
 func (r *run) working(cl *kgo.Client, app string, members int) {
 	r.t.Helper()
-	waitFor(r.t, fmt.Sprintf("%d members of %s to work (%s)", members, app, r.name), func() bool {
+	testkit.WaitFor(r.t, fmt.Sprintf("%d members of %s to work (%s)", members, app, r.name), func() bool {
 		g := r.streamsGroup(cl, app)
 		return g.State == "Stable" && len(g.Members) == members &&
 			!slices.ContainsFunc(g.Members, func(m kmsg.StreamsGroupDescribeResponseGroupMember) bool {
@@ -263,9 +264,9 @@ func (r *run) joinStreams(cl *kgo.Client, group, source string) *kmsg.StreamsGro
 	return joined
 }
 
-// sayTopology records the topics of a group, and checks that the internal ones
+// recordTopology records the topics of a group, and checks that the internal ones
 // exist.
-func (r *run) sayTopology(g kmsg.StreamsGroupDescribeResponseGroup) {
+func (r *run) recordTopology(g kmsg.StreamsGroupDescribeResponseGroup) {
 	r.t.Helper()
 	if g.Topology == nil {
 		r.t.Fatalf("%s: the group has no topology: %+v", r.name, g)
@@ -275,9 +276,9 @@ func (r *run) sayTopology(g kmsg.StreamsGroupDescribeResponseGroup) {
 		r.t.Fatal(err)
 	}
 	for _, s := range g.Topology.Subtopologies {
-		r.say("subtopology %s reads %v, writes %v", s.SubtopologyID, s.SourceTopics, s.RepartitionSinkTopics)
+		r.record("subtopology %s reads %v, writes %v", s.SubtopologyID, s.SourceTopics, s.RepartitionSinkTopics)
 		for _, t := range append(s.StateChangelogTopics, s.RepartitionSourceTopics...) {
-			r.say("%s has %d partitions", t.Topic, len(topics[t.Topic].Partitions))
+			r.record("%s has %d partitions", t.Topic, len(topics[t.Topic].Partitions))
 		}
 	}
 }
@@ -287,7 +288,7 @@ func (r *run) streamsTools(app string) {
 	r.t.Helper()
 	at := strings.Join(r.bootstrap, ",")
 	file, machine := r.javaConfig()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*testkit.Patience)
 	defer cancel()
 	tool := func(args ...string) string {
 		r.t.Helper()
@@ -298,12 +299,12 @@ func (r *run) streamsTools(app string) {
 		}
 		return out
 	}
-	waitFor(r.t, "the group to be empty ("+r.name+")", func() bool { return r.streamsGroup(r.client(), app).State == "Empty" })
+	testkit.WaitFor(r.t, "the group to be empty ("+r.name+")", func() bool { return r.streamsGroup(r.client(), app).State == "Empty" })
 	for l := range strings.Lines(tool("--describe", "--group", app, "--offsets")) {
 		if f := strings.Fields(l); len(f) > 4 && f[0] == app {
-			r.say("offsets: %s", strings.Join(f[:3], " "))
+			r.record("offsets: %s", strings.Join(f[:3], " "))
 		}
 	}
-	r.say("listed: %v", strings.Contains(tool("--list"), app))
-	r.say("deleted: %v", strings.Contains(tool("--delete", "--group", app), "successful"))
+	r.record("listed: %v", strings.Contains(tool("--list"), app))
+	r.record("deleted: %v", strings.Contains(tool("--delete", "--group", app), "successful"))
 }

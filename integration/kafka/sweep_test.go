@@ -17,6 +17,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 // TestEquivalenceOfEveryAPI sends requests of each API that the broker offers,
@@ -71,7 +73,7 @@ var unswept = map[int16]string{
 
 type sweep struct {
 	*run
-	present, absent things
+	present, absent objectNames
 	offered         map[int16][2]int16 // by key: oldest and newest version
 	at              map[string]string  // addresses by role
 	conns           map[string]*rawConn
@@ -87,11 +89,11 @@ func newSweep(r *run) *sweep {
 		}
 	})
 	// Unknown names of the same length as the existing ones.
-	s.absent = things{topic: r.called("nopic"), group: r.called("nroup"), share: r.called("nhare"), txn: r.called("nxn"),
-		user: r.called("nser"), topicID: [16]byte{0xfe, 15: 1}}
-	s.present = things{
-		topic: r.newTopic("topic", 1), group: r.called("group"),
-		share: r.called("share"), txn: r.called("txn"), user: r.called("user"),
+	s.absent = objectNames{topic: r.uniqueName("nopic"), group: r.uniqueName("nroup"), share: r.uniqueName("nhare"), txn: r.uniqueName("nxn"),
+		user: r.uniqueName("nser"), topicID: [16]byte{0xfe, 15: 1}}
+	s.present = objectNames{
+		topic: r.newTopic("topic", 1), group: r.uniqueName("group"),
+		share: r.uniqueName("share"), txn: r.uniqueName("txn"), user: r.uniqueName("user"),
 	}
 	s.prepare()
 	return s
@@ -123,7 +125,7 @@ func (s *sweep) prepare() {
 		if role == "txn" {
 			find.CoordinatorType = 1
 		}
-		waitFor(r.t, "a coordinator of "+key, func() bool {
+		testkit.WaitFor(r.t, "a coordinator of "+key, func() bool {
 			resp, err := find.RequestWith(r.ctx, cl)
 			if err != nil || len(resp.Coordinators) != 1 || resp.Coordinators[0].ErrorCode != 0 {
 				return false
@@ -251,7 +253,7 @@ func (s *sweep) ask(role string, req kmsg.Request) (kmsg.Response, error) {
 func (s *sweep) askAt(at string, req kmsg.Request) (kmsg.Response, []byte, error) {
 	c := s.conns[at]
 	if c == nil {
-		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		ctx, cancel := context.WithTimeout(s.ctx, testkit.Patience)
 		defer cancel()
 		var err error
 		if c, err = s.raw(ctx, at); err != nil {
@@ -299,9 +301,9 @@ func (s *sweep) compare(t *testing.T, other *sweep) {
 			}
 			// compareOffered has checked versions that only one of them has.
 			want, got := s.transcriptOf(key, other), other.transcriptOf(key, s)
-			if d := other.unlike[kmsg.NameForKey(key)]; d.differs != nil {
+			if d := other.deviations[kmsg.NameForKey(key)]; d.differs != nil {
 				if want == got {
-					t.Errorf("%s is said to be unlike, and is not: %s", other.name, d.why)
+					t.Errorf("%s is listed as a deviation, but does not differ: %s", other.name, d.why)
 				}
 				want = d.differs(want)
 			}
@@ -318,30 +320,30 @@ func (s *sweep) compareOffered(t *testing.T, other *sweep, key int16) {
 	t.Helper()
 	name := kmsg.NameForKey(key)
 	got, has := other.offered[key]
-	d, unlike := other.unlike[name]
+	d, unlike := other.deviations[name]
 	switch {
 	case !unlike:
 		if !has || got != s.offered[key] {
 			t.Errorf("%s is offered: %v, as %v; by %s as %v", name, has, got, s.name, s.offered[key])
 		}
 	case d.offered == nil && has:
-		t.Errorf("%s is offered as %v, and was not to be: %s", name, got, d.why)
+		t.Errorf("%s is offered as %v, want it hidden: %s", name, got, d.why)
 	case d.offered != nil && got != *d.offered:
 		t.Errorf("%s is offered: %v, as %v, not as %v: %s", name, has, got, *d.offered, d.why)
 	case has && got == s.offered[key] && d.differs == nil:
-		t.Errorf("%s is offered as by %s, and is said not to be: %s", name, s.name, d.why)
+		t.Errorf("%s is offered as by %s, but listed as a deviation: %s", name, s.name, d.why)
 	}
 }
 
 // wantRefused checks that an API that is not offered is not answered.
 func (s *sweep) wantRefused(t *testing.T, key int16, versions [2]int16) {
 	t.Helper()
-	if _, ok := s.unlike[kmsg.NameForKey(key)]; !ok {
+	if _, ok := s.deviations[kmsg.NameForKey(key)]; !ok {
 		return // compareOffered has reported it
 	}
 	for version := versions[0]; version <= min(versions[1], kmsg.RequestForKey(key).MaxVersion()); version++ {
 		if _, frame, err := s.askAt(s.at["any"], request(key, version)); err == nil || failure(err) != "closed" {
-			t.Errorf("%s: %s v%d is not offered, and is answered by %d bytes, %v", s.name, kmsg.NameForKey(key), version, len(frame), err)
+			t.Errorf("%s: %s v%d is not offered, but is answered with %d bytes, %v", s.name, kmsg.NameForKey(key), version, len(frame), err)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
 )
 
 // target is one path to a cluster: direct, through a proxy, as a tenant.
@@ -36,9 +37,9 @@ type target struct {
 	hidden []string
 	// withoutInternal omits the brokers' internal topics from transcripts.
 	withoutInternal bool
-	// unlike are the deviations from the first target, by program or API name. An
+	// deviations are the deviations from the first target, by program or API name. An
 	// entry without a difference is an error.
-	unlike map[string]deviation
+	deviations map[string]deviation
 }
 
 // deviation is a deliberate difference of a target.
@@ -113,7 +114,7 @@ type run struct {
 }
 
 func newRun(t testing.TB, g target) *run {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Patience)
 	t.Cleanup(cancel)
 	return &run{t: t, ctx: ctx, target: g, id: freshID()}
 }
@@ -123,19 +124,19 @@ func freshID() string {
 	return fmt.Sprintf("z%05x", ids.Add(1)&0xfffff)
 }
 
-// called returns a name with this run's ID.
-func (r *run) called(name string) string { return name + "-" + r.id }
+// uniqueName returns a name with this run's ID.
+func (r *run) uniqueName(name string) string { return name + "-" + r.id }
 
-// say appends a line to the transcript.
-func (r *run) say(format string, args ...any) {
+// record appends a line to the transcript.
+func (r *run) record(format string, args ...any) {
 	r.lines = append(r.lines, strings.ReplaceAll(fmt.Sprintf(format, args...), r.id, "ID"))
 }
 
-// sayAll appends lines in sorted order.
-func (r *run) sayAll(lines []string) {
+// recordSorted appends lines in sorted order.
+func (r *run) recordSorted(lines []string) {
 	slices.Sort(lines)
 	for _, l := range lines {
-		r.say("%s", l)
+		r.record("%s", l)
 	}
 }
 
@@ -162,7 +163,7 @@ func (r *run) newTopic(name string, partitions int32, configs ...string) string 
 	for i := 0; i+1 < len(configs); i += 2 {
 		all[configs[i]] = &configs[i+1]
 	}
-	topic, cl := r.called(name), r.client()
+	topic, cl := r.uniqueName(name), r.client()
 	resp, err := kadm.NewClient(cl).CreateTopic(r.ctx, partitions, -1, all, topic)
 	if err != nil || resp.Err != nil {
 		r.t.Fatalf("%s: topic %s: %v, %v", r.name, topic, err, resp.Err)
@@ -209,7 +210,7 @@ func (r *run) eventually(what string, of interface {
 			r.t.Logf("the last answer: %s", last)
 		}
 	}()
-	waitFor(r.t, what+" ("+r.name+")", func() bool {
+	testkit.WaitFor(r.t, what+" ("+r.name+")", func() bool {
 		ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
 		defer cancel()
 		resp, err := of.Request(ctx, req)
@@ -264,7 +265,7 @@ func compareTogether(t *testing.T, programs []program, targets ...target) {
 func (p program) compare(t *testing.T, targets []target) {
 	var want string
 	for i, g := range targets {
-		if d, ok := g.unlike[p.name]; ok {
+		if d, ok := g.deviations[p.name]; ok {
 			wantLacking(t, g, d)
 			continue
 		}
@@ -277,7 +278,7 @@ func (p program) compare(t *testing.T, targets []target) {
 		}
 		t.Logf("%s: %d lines in %v", g.name, len(r.lines), time.Since(began).Round(time.Millisecond))
 		if len(r.lines) == 0 {
-			t.Fatalf("%s: the program says nothing", g.name)
+			t.Fatalf("%s: the program has no output", g.name)
 		}
 		switch got := r.transcript(); {
 		case i == 0:
@@ -296,11 +297,11 @@ func wantLacking(t *testing.T, g target, d deviation) {
 		t.Fatalf("%s: %v", g.name, err)
 	}
 	if len(d.lacks) == 0 {
-		t.Errorf("%s is left out, and lacks nothing", g.name)
+		t.Errorf("%s is skipped although no API is missing", g.name)
 	}
 	for _, key := range d.lacks {
 		if versions, ok := offered[key]; ok {
-			t.Errorf("%s offers %s as %v, and is left out as if it did not: %s", g.name, kmsg.NameForKey(key), versions, d.why)
+			t.Errorf("%s offers %s as %v, but is skipped as if it did not: %s", g.name, kmsg.NameForKey(key), versions, d.why)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestJavaToolsOfATenant(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out, tool.want) || tool.not != "" && strings.Contains(out, tool.not) {
-				t.Errorf("it says %q, which is to have %q and not %q", out, tool.want, tool.not)
+				t.Errorf("the output is %q; want %q and not %q", out, tool.want, tool.not)
 			}
 		})
 	}

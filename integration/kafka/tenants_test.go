@@ -13,12 +13,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/internal/testkit"
 )
 
 // must sends a request as the victim; the connection must not fail.
 func (v *victim) must(req kmsg.Request) kmsg.Response {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(v.ctx, patience)
+	ctx, cancel := context.WithTimeout(v.ctx, testkit.Patience)
 	defer cancel()
 	resp, err := v.cl.Request(ctx, req)
 	if err != nil {
@@ -36,7 +38,7 @@ func (v *victim) shared() {
 			continue
 		}
 	}()
-	waitFor(v.t, "the share group to have a member", func() bool {
+	testkit.WaitFor(v.t, "the share group to have a member", func() bool {
 		req := kmsg.NewPtrShareGroupDescribeRequest()
 		req.GroupIDs = []string{v.share}
 		resp, err := v.cl.Request(v.ctx, req)
@@ -73,7 +75,7 @@ func (v *victim) guarded() {
 		if !v.hasQuota {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		own := *v.run
 		own.ctx = ctx // the test's context has ended
@@ -153,18 +155,18 @@ func (v *victim) state() string {
 	v.t.Helper()
 	v.lines = nil
 	ask := func(req kmsg.Request) kmsg.Response {
-		ctx, cancel := context.WithTimeout(v.ctx, patience) // a missing answer would look like a change
+		ctx, cancel := context.WithTimeout(v.ctx, testkit.Patience) // a missing answer would look like a change
 		defer cancel()
 		resp, err := v.cl.Request(ctx, req)
 		if err != nil {
-			v.say("%s: %v", kmsg.NameForKey(req.Key()), err)
+			v.record("%s: %v", kmsg.NameForKey(req.Key()), err)
 			return req.ResponseKind()
 		}
-		v.say("%s: %s", kmsg.NameForKey(req.Key()), text(resp, v.id))
+		v.record("%s: %s", kmsg.NameForKey(req.Key()), text(resp, v.id))
 		return resp
 	}
 	for _, t := range ask(metadataRequest(v.topic)).(*kmsg.MetadataResponse).Topics {
-		v.say("identity as at first: %v", t.TopicID == v.topicID)
+		v.record("identity as at first: %v", t.TopicID == v.topicID)
 	}
 	for _, at := range []int64{-2, -1} {
 		list := kmsg.NewPtrListOffsetsRequest()
@@ -185,7 +187,7 @@ func (v *victim) state() string {
 	described := ask(groups).(*kmsg.DescribeGroupsResponse)
 	for i := range described.Groups {
 		for j := range described.Groups[i].Members {
-			v.say("member as at first: %v", described.Groups[i].Members[j].MemberID == v.names["MemberID"])
+			v.record("member as at first: %v", described.Groups[i].Members[j].MemberID == v.names["MemberID"])
 		}
 	}
 	consumers := kmsg.NewPtrConsumerGroupDescribeRequest()
@@ -208,8 +210,8 @@ type attacker struct {
 	forbidden map[string][]byte
 }
 
-// renamed returns the things under other names.
-func (o things) renamed(rename func(string) string) things {
+// withNames returns the names with other names for objects.
+func (o objectNames) withNames(rename func(string) string) objectNames {
 	o.topic, o.group, o.share, o.consumer = rename(o.topic), rename(o.group), rename(o.share), rename(o.consumer)
 	o.txn, o.user = rename(o.txn), rename(o.user)
 	return o
@@ -240,7 +242,7 @@ func newAttacker(t *testing.T, w tenancy, v *victim) *attacker {
 	for role, kind := range map[string]int8{"group": 0, "share": 0, "txn": 1} {
 		find := kmsg.NewPtrFindCoordinatorRequest()
 		find.CoordinatorType, find.CoordinatorKey, find.CoordinatorKeys = kind, own, []string{own}
-		waitFor(t, "a coordinator", func() bool {
+		testkit.WaitFor(t, "a coordinator", func() bool {
 			resp, err := find.RequestWith(r.ctx, cl)
 			if err != nil || len(resp.Coordinators) != 1 || resp.Coordinators[0].ErrorCode != 0 {
 				return false
@@ -254,7 +256,7 @@ func newAttacker(t *testing.T, w tenancy, v *victim) *attacker {
 		"a topic's identity": v.topicID[:], "a member": []byte(v.names["MemberID"]),
 	}}
 	// The coordinator is ready when it assigns a producer ID.
-	waitFor(t, "a coordinator that coordinates", func() bool {
+	testkit.WaitFor(t, "a coordinator that coordinates", func() bool {
 		req := request(22, 2).(*kmsg.InitProducerIDRequest)
 		req.TransactionalID, req.TransactionTimeoutMillis = &own, 10_000
 		resp, err := a.ask("txn", req)
@@ -268,18 +270,18 @@ func newAttacker(t *testing.T, w tenancy, v *victim) *attacker {
 
 // probe tests one API at one version in three ways, each for an existing and
 // for an unknown object.
-func (a *attacker) probe(found findings, key, version int16) {
+func (a *attacker) probe(found leaks, key, version int16) {
 	api := kmsg.NameForKey(key)
 	none := [16]byte{0xfe, 1, 2, 3, 15: 9}
-	theirs := a.v.things
+	theirs := a.v.objectNames
 	unnamed := func(s string) string { return strings.Replace(s, secret, nobody, 1) }
 	prefixed := func(s string) string { return a.v.prefix + s }
 	for _, way := range []struct {
 		what           string
-		there, nowhere things
+		there, nowhere objectNames
 	}{
-		{"by the victim's names", theirs, theirs.renamed(unnamed)},
-		{"by the broker's names", theirs.renamed(prefixed), theirs.renamed(unnamed).renamed(prefixed)},
+		{"by the victim's names", theirs, theirs.withNames(unnamed)},
+		{"by the broker's names", theirs.withNames(prefixed), theirs.withNames(unnamed).withNames(prefixed)},
 	} {
 		if way.what != "by the victim's names" && a.v.prefix == "" {
 			continue
@@ -302,7 +304,7 @@ func (a *attacker) probe(found findings, key, version int16) {
 }
 
 // list requests everything from every broker.
-func (a *attacker) list(found findings, key, version int16) {
+func (a *attacker) list(found leaks, key, version int16) {
 	for i, req := range a.broad(key, version) {
 		if neverAnswered(req) {
 			continue
@@ -329,7 +331,7 @@ func (a *attacker) answer(key int16, req kmsg.Request) string {
 }
 
 // listing requests everything: the answer must contain nothing of the victim's.
-func (a *attacker) listing(found findings, what, at string, req kmsg.Request) {
+func (a *attacker) listing(found leaks, what, at string, req kmsg.Request) {
 	a.requests++
 	_, frame, err := a.askAt(at, req)
 	if err != nil {

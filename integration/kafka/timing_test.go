@@ -36,7 +36,7 @@ func TestLikelihoodTellsTimesApart(t *testing.T) {
 		return all
 	}
 	if got := likelihood(draw(0), draw(0)); got < 0.5-timingBound || got > 0.5+timingBound {
-		t.Errorf("equal ones: %.3f", got)
+		t.Errorf("equal distributions: %.3f", got)
 	}
 	if got := likelihood(draw(200*time.Microsecond), draw(0)); got < 0.5+timingBound {
 		t.Errorf("a fifth of a millisecond in one and a bit: %.3f", got)
@@ -50,17 +50,17 @@ const (
 	timingBound = 0.11
 )
 
-// TestTimingOfWhatOthersHave alternates a tenant's requests for another
+// TestTimingOfOtherTenants alternates a tenant's requests for another
 // tenant's objects and for unknown ones: their durations must be
 // indistinguishable.
-func TestTimingOfWhatOthersHave(t *testing.T) {
+func TestTimingOfOtherTenants(t *testing.T) {
 	long(t)
 	c := cluster(t)
 	v := startVirtual(t, c)
 	w := tenancy{victim: v.red, attacker: v.blue, physical: direct(c), addresses: v.real}
 	victim := newVictim(t, w)
 	a := newAttacker(t, w, victim)
-	there, nowhere := victim.things, victim.renamed(func(s string) string { return nobody + s[len(secret):] })
+	there, nowhere := victim.objectNames, victim.withNames(func(s string) string { return nobody + s[len(secret):] })
 	nowhere.topicID = [16]byte{0xfe, 1, 2, 3, 15: 9}
 	for _, one := range []struct {
 		what         string
@@ -70,7 +70,7 @@ func TestTimingOfWhatOthersHave(t *testing.T) {
 		{"ends of a topic", 2, 7}, {"a group", 15, 5}, {"a group's offsets", 9, 8}, {"a transaction", 65, 0}, {"a topic by identity", 3, 12},
 	} {
 		t.Run(one.what, func(t *testing.T) {
-			compose := func(o things) kmsg.Request {
+			compose := func(o objectNames) kmsg.Request {
 				if one.key == 3 && one.version >= 10 {
 					req := request(3, one.version).(*kmsg.MetadataRequest)
 					topic := kmsg.NewMetadataRequestTopic()
@@ -82,7 +82,7 @@ func TestTimingOfWhatOthersHave(t *testing.T) {
 			}
 			var times [2][]time.Duration
 			ask := func(which int) {
-				req := compose([]things{there, nowhere}[which])
+				req := compose([]objectNames{there, nowhere}[which])
 				began := time.Now()
 				_, err := a.ask(role(one.key), req)
 				took := time.Since(began)
@@ -95,9 +95,9 @@ func TestTimingOfWhatOthersHave(t *testing.T) {
 				ask(1 - first)
 			}
 			got := likelihood(times[0], times[1])
-			t.Logf("%.3f: medians %v there, %v nowhere", got, median(times[0]), median(times[1]))
+			t.Logf("%.3f: medians %v for another tenant's, %v for none", got, median(times[0]), median(times[1]))
 			if got < 0.5-timingBound || got > 0.5+timingBound {
-				t.Errorf("what another tenant has takes longer than what nobody has with a likelihood of %.3f: they can be told apart", got)
+				t.Errorf("names of another tenant take longer than unused names with a likelihood of %.3f: they can be told apart", got)
 			}
 		})
 	}

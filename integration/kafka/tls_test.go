@@ -11,21 +11,20 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // issued writes a certificate and its key to one file each, and both to a
 // third.
 func issued(t testing.TB, by *realkafka.Authority, names ...string) (cert, key, both string) {
 	t.Helper()
-	pair, err := by.Issue(nil, names...)
+	pair, dir := by.Issue(names...), t.TempDir()
+	cert, key, err := pair.WriteFiles(dir)
 	must(t, err)
-	dir := t.TempDir()
-	cert, key, both = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "both.pem")
-	must(t, os.WriteFile(cert, pair.Cert, 0o600))
-	must(t, os.WriteFile(key, pair.Key, 0o600))
-	must(t, os.WriteFile(both, slices.Concat(pair.Key, pair.Cert), 0o600))
+	both = filepath.Join(dir, "both.pem")
+	must(t, os.WriteFile(both, []byte(pair.Key+pair.Cert), 0o600))
 	return cert, key, both
 }
 
@@ -159,33 +158,33 @@ func TestMutualTLS(t *testing.T) {
 		return p.name != "compression zstd" && p.name != "transactions"
 	}), direct(c), m.good)
 	t.Run("client, bare", func(t *testing.T) {
-		m.wantNoWay(t, m.bare, "listener=kafka ", "handshake_no_certificate", "showed no certificate")
+		m.wantRefused(t, m.bare, "listener=kafka ", "handshake_no_certificate", "showed no certificate")
 	})
 	t.Run("client, foreign", func(t *testing.T) {
-		m.wantNoWay(t, m.wrong, "listener=kafka ", "handshake_bad_certificate", "unknown authority")
+		m.wantRefused(t, m.wrong, "listener=kafka ", "handshake_bad_certificate", "unknown authority")
 	})
 	for _, g := range m.uncertain {
 		// In TLS 1.3 a broker refuses with an alert after the handshake.
 		t.Run("node, "+g.name, func(t *testing.T) {
-			m.wantNoWay(t, g, "listener=virtualcluster/"+g.name+":", "upstream_reset", "certificate")
+			m.wantRefused(t, g, "listener=virtualcluster/"+g.name+":", "upstream_reset", "certificate")
 		})
 	}
 }
 
-// wantNoWay checks that no request is answered, and that the log says why.
-func (m *mutual) wantNoWay(t *testing.T, g target, listener, reason, says string) {
+// wantRefused checks that no request is answered, and that the log says why.
+func (m *mutual) wantRefused(t *testing.T, g target, listener, reason, says string) {
 	t.Helper()
 	raw, err := g.raw(t.Context(), g.bootstrap[0])
 	if err == nil { // TLS 1.3 rejects a client certificate after the handshake
 		defer raw.Close()
 		var resp kmsg.Response
 		if resp, _, err = raw.ask(request(18, 0)); err == nil {
-			t.Fatalf("it is answered: %s", text(resp, ""))
+			t.Fatalf("the client got a response: %s", text(resp, ""))
 		}
 	}
-	t.Logf("the client sees: %v", err)
+	t.Logf("the client got: %v", err)
 	var told string
-	waitFor(t, "a line with "+reason, func() bool {
+	testkit.WaitFor(t, "a line with "+reason, func() bool {
 		log, err := os.ReadFile(m.Log())
 		must(t, err)
 		for l := range strings.Lines(string(log)) {
@@ -196,7 +195,7 @@ func (m *mutual) wantNoWay(t *testing.T, g target, listener, reason, says string
 		}
 		return told != ""
 	})
-	t.Logf("the log says: %s", told)
+	t.Logf("the log has: %s", told)
 }
 
 // TestJavaWithCertificates runs a Java tool with correct and with wrong
@@ -224,9 +223,9 @@ func TestJavaWithCertificates(t *testing.T) {
 			case one.says == "" && err != nil:
 				t.Fatal(err)
 			case one.says != "" && err == nil:
-				t.Fatalf("it works:\n%s", out)
+				t.Fatalf("the client succeeded:\n%s", out)
 			case err != nil && !strings.Contains(err.Error(), one.says):
-				t.Errorf("it does not say %q:\n%v", one.says, err)
+				t.Errorf("the output lacks %q:\n%v", one.says, err)
 			}
 		})
 	}

@@ -10,8 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/process"
 )
 
 // built is the Penstock binary, built once, with the race detector if the tests
@@ -110,7 +111,7 @@ func viaTCP(t testing.TB, c *realkafka.Cluster) target {
 	}
 	startPenstock(t, text.String())
 	for _, at := range c.Bootstrap(realkafka.Via) {
-		waitFor(t, "a listener at "+at, func() bool {
+		testkit.WaitFor(t, "a listener at "+at, func() bool {
 			conn, err := target{}.dial(t.Context(), at)
 			if err == nil {
 				conn.Close()

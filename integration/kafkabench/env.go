@@ -7,12 +7,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit/process"
 )
 
 // partitions is the number of partitions of each topic.
@@ -73,13 +72,10 @@ func (e *env) broker() string { return e.cluster.Brokers[0].Addr(realkafka.Plain
 // start starts the selected proxies.
 func (e *env) start() error {
 	e.proxies = []*proxy{{name: "direct", address: e.broker()}}
-	pair, err := e.cluster.CA.Issue(nil, serverName, "*."+serverName)
-	if err != nil {
-		return err
-	}
+	pair := e.cluster.CA.Issue(serverName, "*."+serverName)
 	files := filepath.Join(e.dir, "bench")
-	for suffix, text := range map[string][]byte{".crt": pair.Cert, ".key": pair.Key, ".pem": slices.Concat(pair.Cert, pair.Key)} {
-		if err := os.WriteFile(files+suffix, text, 0o600); err != nil {
+	for suffix, text := range map[string]string{".crt": pair.Cert, ".key": pair.Key, ".pem": pair.Cert + pair.Key} {
+		if err := os.WriteFile(files+suffix, []byte(text), 0o600); err != nil {
 			return err
 		}
 	}

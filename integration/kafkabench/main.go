@@ -25,8 +25,8 @@ import (
 	"regexp"
 	"time"
 
-	"penstock/integration/process"
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit/process"
 )
 
 type options struct {

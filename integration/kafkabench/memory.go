@@ -17,7 +17,7 @@ func runMemory(e *env) error {
 			continue
 		}
 		after := p.proc.SettledRSS()
-		full, each, err := p.crowded(e.o.sessions)
+		full, each, err := p.measureIdleSessions(e.o.sessions)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
@@ -35,11 +35,11 @@ func runMemory(e *env) error {
 
 func mib(b int64) float64 { return float64(b) / (1 << 20) }
 
-// crowded opens sessions that make one request and then stay idle, on a fresh
+// measureIdleSessions opens sessions that make one request and then stay idle, on a fresh
 // process: a used one may have free memory to reuse. It returns the resident
 // memory with all sessions, and the growth per session; a first tenth of them
 // is not counted, because it pays one-time costs.
-func (p *proxy) crowded(sessions int) (full int64, each float64, err error) {
+func (p *proxy) measureIdleSessions(sessions int) (full int64, each float64, err error) {
 	fresh := *p
 	if fresh.proc, fresh.address, err = p.begin(); err != nil {
 		return 0, 0, err

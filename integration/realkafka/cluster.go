@@ -18,14 +18,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 )
 
 // Listener names one of the listeners of every broker.
@@ -60,9 +59,9 @@ type Config struct {
 	Dir     string // for configuration and logs; must exist
 	Brokers int    // default 1
 	HeapMB  int    // per broker; default 512
-	// Quick reduces startup time and CPU: C1 compiler only, serial collector, few
+	// FastStart reduces startup time and CPU: C1 compiler only, serial collector, few
 	// threads. For tests, not for measurements.
-	Quick bool
+	FastStart bool
 	// Properties are added to those of every broker and take precedence.
 	Properties map[string]string
 }
@@ -189,7 +188,7 @@ func (b *Broker) Start() error {
 	}
 	heap := fmt.Sprintf("-Xmx%dm", b.cluster.config.HeapMB)
 	argv := []string{b.cluster.java, "-Xms256m", heap}
-	if b.cluster.config.Quick {
+	if b.cluster.config.FastStart {
 		argv = append(argv, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 	} else {
 		argv[1] = strings.Replace(heap, "mx", "ms", 1)
@@ -210,19 +209,6 @@ func (b *Broker) Kill() {
 		b.proc.Kill()
 		b.proc = nil
 	}
-}
-
-// Shutdown stops the broker gracefully: it moves its leaderships away first.
-func (b *Broker) Shutdown(limit time.Duration) error {
-	if b.proc == nil {
-		return nil
-	}
-	if err := b.proc.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	_, err := b.proc.ExitCode(limit)
-	b.proc = nil
-	return err
 }
 
 // Process returns the running process; nil while stopped.

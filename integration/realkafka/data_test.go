@@ -9,7 +9,7 @@ import (
 )
 
 // Folders of killed runs are removed; locked ones stay.
-func TestFoldersThatNobodyHoldsAreSwept(t *testing.T) {
+func TestUnheldFoldersAreRemoved(t *testing.T) {
 	root := t.TempDir()
 	var held *dataFolder
 	for _, name := range []string{"held", "left"} {

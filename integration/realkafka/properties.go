@@ -20,8 +20,8 @@ func randomID() string {
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// quiet logs warnings to standard output; Kafka's default logs nothing.
-const quiet = `status = error
+// warningsOnly logs warnings to standard output; Kafka's default logs nothing.
+const warningsOnly = `status = error
 appender.out.type = Console
 appender.out.name = out
 appender.out.layout.type = PatternLayout
@@ -43,7 +43,7 @@ func (b *Broker) write() (string, error) {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return "", err
 	}
-	keystore, err := b.cluster.CA.issue(b.dir, b.IP)
+	keystore, err := b.cluster.CA.keystore(b.dir, b.IP)
 	if err != nil {
 		return "", err
 	}
@@ -53,7 +53,7 @@ func (b *Broker) write() (string, error) {
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintf(&text, "%s=%s\n", k, all[k])
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, "log4j2.properties"), []byte(quiet), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.dir, "log4j2.properties"), []byte(warningsOnly), 0o600); err != nil {
 		return "", err
 	}
 	file := filepath.Join(b.dir, "server.properties")
@@ -115,16 +115,16 @@ func (b *Broker) properties(keystore string) map[string]string {
 		"delegation.token.secret.key":    "a secret of the tests",
 		"sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
 	}
-	maps.Copy(all, quickProperties)
+	maps.Copy(all, fastStartProperties)
 	maps.Copy(all, saslProperties())
-	if b.cluster.config.Quick {
+	if b.cluster.config.FastStart {
 		maps.Copy(all, map[string]string{"num.network.threads": "2", "num.io.threads": "3", "num.replica.fetchers": "1"})
 	}
 	return all
 }
 
-// quickProperties are intervals short enough for tests.
-var quickProperties = map[string]string{
+// fastStartProperties are intervals short enough for tests.
+var fastStartProperties = map[string]string{
 	"group.initial.rebalance.delay.ms":                            "0",
 	"group.min.session.timeout.ms":                                "500",
 	"group.consumer.min.heartbeat.interval.ms":                    "300",

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 )
 
 const patience = 20 * time.Second
@@ -22,7 +22,7 @@ type counts struct {
 
 // load runs the clients.
 type load struct {
-	w *world
+	w *fixtures
 	n int
 
 	mu     sync.Mutex
@@ -30,7 +30,7 @@ type load struct {
 	faults []string
 }
 
-func newLoad(w *world, n int) *load { return &load{w: w, n: n} }
+func newLoad(w *fixtures, n int) *load { return &load{w: w, n: n} }
 
 // start opens the connections; stop waits for them to end with ctx.
 func (l *load) start(ctx context.Context) (stop func()) {

@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 )
 
 type options struct {
@@ -49,7 +49,7 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	w, err := newWorld()
+	w, err := newFixtures()
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ type sample struct {
 	fds int
 }
 
-func soak(ctx context.Context, o *options, w *world, node *process.Process, admin string) error {
+func soak(ctx context.Context, o *options, w *fixtures, node *process.Process, admin string) error {
 	began := time.Now()
 	l := newLoad(w, o.connections)
 	ctx, cancel := context.WithTimeout(ctx, o.length)

@@ -66,13 +66,13 @@ const (
 	MaxBrokers      = 10_000
 	defaultInterval = 30 * time.Second
 	timeout         = 10 * time.Second
-	maxAnswer       = 8 << 20
+	maxResponse     = 8 << 20
 	maxIdle         = 10 * time.Minute
-	// firstPause and the pauses after it, each twice as long up to the
+	// minBackoff and the pauses after it, each twice as long up to the
 	// interval, are between looks that failed.
-	firstPause = 250 * time.Millisecond
-	// minPause is between two looks that were asked for.
-	minPause = 100 * time.Millisecond
+	minBackoff = 250 * time.Millisecond
+	// minInterval is between two looks that were asked for.
+	minInterval = 100 * time.Millisecond
 )
 
 // Status is the state of discovery.
@@ -87,15 +87,15 @@ type Status struct {
 // Watch follows the brokers of one physical cluster. Its methods may be called
 // from any goroutine.
 type Watch struct {
-	cfg    Config
-	client *kgo.Client
-	cancel context.CancelFunc
-	done   chan struct{}
-	wanted chan struct{} // holds one: a look is asked for
+	cfg              Config
+	client           *kgo.Client
+	cancel           context.CancelFunc
+	done             chan struct{}
+	refreshRequested chan struct{} // holds one: a look is asked for
 
-	mu     sync.Mutex
-	status Status
-	begun  time.Time // of the last look that succeeded
+	mu          sync.Mutex
+	status      Status
+	lastSuccess time.Time // of the last look that succeeded
 }
 
 // Start begins to follow the brokers.
@@ -108,7 +108,7 @@ func Start(cfg Config) (*Watch, error) {
 	}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Bootstrap...), kgo.ClientID("penstock"), kgo.DisableClientMetrics(),
-		kgo.BrokerMaxReadBytes(maxAnswer), kgo.FetchMaxBytes(maxAnswer), kgo.FetchMaxPartitionBytes(maxAnswer),
+		kgo.BrokerMaxReadBytes(maxResponse), kgo.FetchMaxBytes(maxResponse), kgo.FetchMaxPartitionBytes(maxResponse),
 		kgo.DialTimeout(timeout / 2), kgo.RequestRetries(0),
 		kgo.RetryTimeout(timeout), kgo.ConnIdleTimeout(min(2*cfg.Interval, maxIdle)), kgo.WithLogger(logger{cfg.Log}),
 	}
@@ -127,7 +127,7 @@ func Start(cfg Config) (*Watch, error) {
 		return nil, fmt.Errorf("discover %s: %w", cfg.Name, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &Watch{cfg: cfg, client: client, cancel: cancel, done: make(chan struct{}), wanted: make(chan struct{}, 1)}
+	w := &Watch{cfg: cfg, client: client, cancel: cancel, done: make(chan struct{}), refreshRequested: make(chan struct{}, 1)}
 	go w.run(ctx)
 	return w, nil
 }
@@ -141,13 +141,13 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	case "SCRAM-SHA-512":
 		return scram.Auth{User: s.Username, Pass: s.Password}.AsSha512Mechanism(), nil
 	}
-	return nil, fmt.Errorf("discover: sasl mechanism %q: neither PLAIN, SCRAM-SHA-256 nor SCRAM-SHA-512", s.Mechanism)
+	return nil, fmt.Errorf("discover: unknown sasl mechanism %q: use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", s.Mechanism)
 }
 
 // Refresh asks for a request soon.
 func (w *Watch) Refresh() {
 	select {
-	case w.wanted <- struct{}{}:
+	case w.refreshRequested <- struct{}{}:
 	default:
 	}
 }
@@ -161,12 +161,12 @@ func (w *Watch) Status() Status {
 	return s
 }
 
-// LookedSince reports whether a request that began after t has succeeded: a
+// SucceededSince reports whether a request that began after t has succeeded: a
 // broker that is missing from its answer was not there then.
-func (w *Watch) LookedSince(t time.Time) bool {
+func (w *Watch) SucceededSince(t time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.begun.After(t)
+	return w.lastSuccess.After(t)
 }
 
 // Close ends the watch and waits until it has stopped.
@@ -179,50 +179,50 @@ func (w *Watch) Close() {
 // run looks, and waits.
 func (w *Watch) run(ctx context.Context) {
 	defer close(w.done)
-	pause := firstPause
+	pause := minBackoff
 	for {
 		next := w.cfg.Interval
-		if err := w.look(ctx); err != nil && ctx.Err() == nil {
+		if err := w.poll(ctx); err != nil && ctx.Err() == nil {
 			next = min(pause, w.cfg.Interval)
 			pause *= 2
 		} else {
-			pause = firstPause
+			pause = minBackoff
 		}
-		if !w.rest(ctx, next) {
+		if !w.wait(ctx, next) {
 			return
 		}
 	}
 }
 
-// rest waits for the time, or for a wish after the least one. It returns false
+// wait waits for the time, or for a wish after the least one. It returns false
 // at the end.
-func (w *Watch) rest(ctx context.Context, pause time.Duration) bool {
-	least := time.NewTimer(min(minPause, pause))
+func (w *Watch) wait(ctx context.Context, pause time.Duration) bool {
+	least := time.NewTimer(min(minInterval, pause))
 	defer least.Stop()
 	select {
 	case <-least.C:
 	case <-ctx.Done():
 		return false
 	}
-	rest := time.NewTimer(pause - min(minPause, pause))
+	rest := time.NewTimer(pause - min(minInterval, pause))
 	defer rest.Stop()
 	select {
 	case <-rest.C:
-	case <-w.wanted:
+	case <-w.refreshRequested:
 	case <-ctx.Done():
 		return false
 	}
 	return true
 }
 
-var errMany = errors.New("more brokers than any cluster has")
+var errTooManyBrokers = errors.New("too many brokers")
 
-// look asks once.
-func (w *Watch) look(ctx context.Context) error {
+// poll asks once.
+func (w *Watch) poll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	begun := time.Now()
-	brokers, err := w.ask(ctx)
+	brokers, err := w.requestBrokers(ctx)
 	w.mu.Lock()
 	was := w.status
 	w.status.Err = err
@@ -233,15 +233,15 @@ func (w *Watch) look(ctx context.Context) error {
 	defer func() {
 		if err == nil { // told by then
 			w.mu.Lock()
-			w.begun = begun
+			w.lastSuccess = begun
 			w.mu.Unlock()
 		}
 	}()
 	switch {
 	case err != nil && was.Err == nil:
-		w.cfg.Log.Warn("brokers cannot be looked up; those that are known are kept", "physicalCluster", w.cfg.Name, "error", err)
+		w.cfg.Log.Warn("broker discovery failed; the known brokers are kept", "physicalCluster", w.cfg.Name, "error", err)
 	case err == nil && was.Err != nil:
-		w.cfg.Log.Info("brokers can be looked up again", "physicalCluster", w.cfg.Name)
+		w.cfg.Log.Info("broker discovery works again", "physicalCluster", w.cfg.Name)
 	}
 	if err == nil && !slices.Equal(was.Brokers, brokers) {
 		w.cfg.Update(slices.Clone(brokers))
@@ -249,8 +249,8 @@ func (w *Watch) look(ctx context.Context) error {
 	return err
 }
 
-// ask sends a Metadata request without topics to any broker.
-func (w *Watch) ask(ctx context.Context) ([]Broker, error) {
+// requestBrokers sends a Metadata request without topics to any broker.
+func (w *Watch) requestBrokers(ctx context.Context) ([]Broker, error) {
 	r := kmsg.NewPtrMetadataRequest()
 	r.Topics = []kmsg.MetadataRequestTopic{}
 	answer, err := w.client.Request(ctx, r)
@@ -259,10 +259,10 @@ func (w *Watch) ask(ctx context.Context) ([]Broker, error) {
 	}
 	m, ok := answer.(*kmsg.MetadataResponse)
 	if !ok {
-		return nil, fmt.Errorf("a %T where metadata was expected", answer)
+		return nil, fmt.Errorf("got a %T instead of a response to Metadata", answer)
 	}
 	if len(m.Brokers) > MaxBrokers {
-		return nil, fmt.Errorf("%w: %d, over %d", errMany, len(m.Brokers), MaxBrokers)
+		return nil, fmt.Errorf("%w: %d, the limit is %d", errTooManyBrokers, len(m.Brokers), MaxBrokers)
 	}
 	brokers := make([]Broker, 0, len(m.Brokers))
 	for _, b := range m.Brokers {

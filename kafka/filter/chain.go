@@ -65,7 +65,7 @@ func NewChain(filters []Filter) (*Chain, error) {
 			at, ok := known[w]
 			if !ok {
 				if len(c.interestSets) > 255 {
-					return nil, fmt.Errorf("%w: filters want more than 256 different things", ErrChain)
+					return nil, fmt.Errorf("%w: filters have more than 256 different sets of interests", ErrChain)
 				}
 				at = uint8(len(c.interestSets))
 				known[w] = at
@@ -149,7 +149,7 @@ func (c *Chain) Concerns(key, version int16) bool { return c.find(key, version).
 func (c *Chain) Open(info Info, ends Sink) *Conns {
 	s := &Conns{chain: c, sink: ends}
 	if len(c.filters) > 0 {
-		if s.conns = s.few[:0]; len(c.filters) > len(s.few) {
+		if s.conns = s.inline[:0]; len(c.filters) > len(s.inline) {
 			s.conns = make([]Conn, 0, len(c.filters))
 		}
 		for _, f := range c.filters {
@@ -167,19 +167,19 @@ type Sink interface {
 	// ToClient sends the response to a request of the client's, from the broker
 	// or a filter, and calls c.Done.
 	ToClient(c *Call) error
-	// Dropped is told of a request that a filter dropped, and calls c.Done.
+	// Dropped is called for a request that a filter dropped, and calls c.Done.
 	Dropped(c *Call) error
 }
 
 // Conns is an open chain: the part of one connection in each filter. Only the
 // loop of that connection may use it.
 type Conns struct {
-	chain *Chain
-	conns []Conn
-	sink  Sink
-	few   [3]Conn // conns, where they are not more
-	calls int     // that are not done
-	gone  func()  // what Retire was given; nil: in use
+	chain     *Chain
+	conns     []Conn
+	sink      Sink
+	inline    [3]Conn // conns, where they are not more
+	calls     int     // that are not done
+	onRetired func()  // what Retire was given; nil: in use
 }
 
 // Chain returns the chain that was opened.
@@ -188,19 +188,19 @@ func (s *Conns) Chain() *Chain { return s.chain }
 // Retire closes the filters once no call is left, then calls done. No call may
 // begin after it.
 func (s *Conns) Retire(done func()) {
-	s.gone = done
+	s.onRetired = done
 	s.closeIdle()
 }
 
 func (s *Conns) closeIdle() {
-	if s.gone == nil || s.calls > 0 {
+	if s.onRetired == nil || s.calls > 0 {
 		return
 	}
 	for _, c := range s.conns {
 		c.Close()
 	}
-	done := s.gone
-	s.conns, s.gone, s.calls = nil, nil, 1<<30 // never again
+	done := s.onRetired
+	s.conns, s.onRetired, s.calls = nil, nil, 1<<30 // never again
 	done()
 }
 

@@ -12,9 +12,9 @@ import (
 // Errors of running a chain.
 var (
 	// ErrMisuse means that a filter did what its interface forbids.
-	ErrMisuse = errors.New("a filter broke the rules")
+	ErrMisuse = errors.New("filter broke the rules of the chain")
 	// ErrEnded is the error of Ask if the connection ends before the answer.
-	ErrEnded = errors.New("the connection ended")
+	ErrEnded = errors.New("connection ended")
 )
 
 // maxAsks is how often one message may be made to wait.
@@ -30,10 +30,10 @@ type Call struct {
 	noResponse   bool
 	interests    *interests
 	parts        []part // the filters concerned, in the order of requests
-	at           int    // whose turn it is
+	turn         int    // whose turn it is
 	msg          Message
 
-	// What the filter whose turn it is has done.
+	// What the current filter has done.
 	answer  kmsg.Response
 	dropped bool
 	question
@@ -46,9 +46,9 @@ type Call struct {
 }
 
 type part struct {
-	filter int
-	whole  bool // it buffers: it wants the request whole that it would walk
-	x      Exchange
+	filter   int
+	buffered bool // it buffers: it wants the request whole that it would walk
+	x        Exchange
 }
 
 // question is what a filter asks.
@@ -79,8 +79,8 @@ func (c *Call) MayBuffer() (some bool) {
 			continue
 		}
 		h, ok := c.conns.conns[p.filter].(BufferingConn)
-		p.whole = ok && h.MayBuffer(&p.x)
-		some = some || p.whole
+		p.buffered = ok && h.MayBuffer(&p.x)
+		some = some || p.buffered
 	}
 	return some
 }
@@ -124,7 +124,7 @@ func (c *Call) Abandon() {
 // the call is Waiting. Request keeps body.
 func (c *Call) Request(body []byte) error {
 	c.msg = NewMessage(Request, c.key, c.version, body)
-	c.at = 0
+	c.turn = 0
 	c.MayBuffer()
 	return c.forward()
 }
@@ -132,8 +132,8 @@ func (c *Call) Request(body []byte) error {
 // Respond runs the filters over a whole response in the same way.
 func (c *Call) Respond(body []byte) error {
 	c.msg = NewMessage(Response, c.key, c.version, body)
-	c.at = len(c.parts) - 1
-	return c.back()
+	c.turn = len(c.parts) - 1
+	return c.backward()
 }
 
 // Edits merges the changes of all filters to a message that streams; nil: there
@@ -157,42 +157,42 @@ func (c *Call) Edits(d Direction) *Edits {
 
 // forward goes on with the filter whose turn it is.
 func (c *Call) forward() error {
-	for c.at < len(c.parts) {
-		if on, err := c.settle(c.show()); err != nil || !on {
+	for c.turn < len(c.parts) {
+		if on, err := c.applyActions(c.runFilter()); err != nil || !on {
 			return err
 		}
-		c.at++
+		c.turn++
 	}
 	return c.conns.sink.ToBroker(c)
 }
 
-// back does the same for a response.
-func (c *Call) back() error {
-	for c.at >= 0 {
-		if on, err := c.settle(c.show()); err != nil || !on {
+// backward does the same for a response.
+func (c *Call) backward() error {
+	for c.turn >= 0 {
+		if on, err := c.applyActions(c.runFilter()); err != nil || !on {
 			return err
 		}
-		c.at--
+		c.turn--
 	}
 	if c.parent != nil {
 		return c.resumeParent()
 	}
 	if c.key == int16(kmsg.ApiVersions) {
-		if err := c.narrow(); err != nil {
+		if err := c.narrowVersions(); err != nil {
 			return err
 		}
 	}
 	return c.conns.sink.ToClient(c)
 }
 
-// show has one filter see the message, if it wants to.
-func (c *Call) show() (err error) {
-	p := &c.parts[c.at]
+// runFilter passes the message to the current filter, if it wants to see it.
+func (c *Call) runFilter() (err error) {
+	p := &c.parts[c.turn]
 	d, bit := c.msg.Direction, uint64(1)<<p.filter
 	conn := c.conns.conns[p.filter]
 	c.running = true
 	switch {
-	case d == Request && (c.interests.whole[d]&bit != 0 || p.whole):
+	case d == Request && (c.interests.whole[d]&bit != 0 || p.buffered):
 		err = conn.Request(&p.x, &c.msg)
 	case c.interests.whole[d]&bit != 0:
 		err = conn.Response(&p.x, &c.msg)
@@ -218,13 +218,14 @@ func (c *Call) rewrite(e *Edits) error {
 	return nil
 }
 
-// settle does what a filter has asked for. on: the next one's turn.
-func (c *Call) settle(err error) (on bool, _ error) {
+// applyActions carries out the actions of a filter. on reports whether the message
+// goes to the next one.
+func (c *Call) applyActions(err error) (on bool, _ error) {
 	if err == nil {
 		err = c.fault
 	}
 	if err != nil {
-		return false, fmt.Errorf("filter %d, %s v%d: %w", c.parts[c.at].filter+1, wire.Name(c.key), c.version, err)
+		return false, fmt.Errorf("filter %d, %s v%d: %w", c.parts[c.turn].filter+1, wire.Name(c.key), c.version, err)
 	}
 	switch {
 	case c.then != nil:
@@ -232,17 +233,17 @@ func (c *Call) settle(err error) (on bool, _ error) {
 	case c.dropped:
 		return false, c.conns.sink.Dropped(c)
 	case c.answer != nil:
-		return c.answered()
+		return c.applyAnswer()
 	}
 	return true, nil
 }
 
-// answered turns a request back, or replaces a response.
-func (c *Call) answered() (on bool, _ error) {
+// applyAnswer answers a request, or replaces a response.
+func (c *Call) applyAnswer() (on bool, _ error) {
 	back := c.msg.Direction == Response
 	c.msg, c.answer = NewAnswer(c.key, c.version, c.answer), nil
 	if c.msg.answer.GetVersion() != c.version || c.msg.answer.Key() != c.key {
-		return false, fmt.Errorf("%w: filter %d answered %s v%d by %s v%d", ErrMisuse, c.parts[c.at].filter+1,
+		return false, fmt.Errorf("%w: filter %d answered %s v%d with %s v%d", ErrMisuse, c.parts[c.turn].filter+1,
 			wire.Name(c.key), c.version, wire.Name(c.msg.answer.Key()), c.msg.answer.GetVersion())
 	}
 	if back {
@@ -251,23 +252,24 @@ func (c *Call) answered() (on bool, _ error) {
 	if c.noResponse {
 		return false, c.conns.sink.Dropped(c)
 	}
-	c.at--
-	return false, c.back()
+	c.turn--
+	return false, c.backward()
 }
 
 // ask sends the question on its way. The answer may be there when it returns.
 func (c *Call) ask() error {
 	if c.asks++; c.asks > maxAsks {
-		return fmt.Errorf("%w: more than %d questions about one message", ErrMisuse, maxAsks)
+		return fmt.Errorf("%w: more than %d requests of its own for one message", ErrMisuse, maxAsks)
 	}
-	p := &c.parts[c.at]
+	p := &c.parts[c.turn]
 	req := c.request
 	q := c.conns.begin(req.Key(), req.GetVersion(), p.x.ClientID, false, p.filter+1)
 	q.parent = c
 	return q.Request(req.AppendTo(nil))
 }
 
-// resumeParent gives the answer to the filter that asked, and goes on with its message.
+// resumeParent gives the answer to the filter that asked, and goes on with its
+// message.
 func (c *Call) resumeParent() error {
 	p := c.parent
 	resp, err := c.msg.DecodeResponse()
@@ -281,73 +283,73 @@ func (c *Call) resumeParent() error {
 	p.running = true
 	err = then(resp, nil)
 	p.running = false
-	on, err := p.settle(err)
+	on, err := p.applyActions(err)
 	if err != nil || !on {
 		return err
 	}
 	if p.msg.Direction == Request {
-		p.at++
+		p.turn++
 		return p.forward()
 	}
-	p.at--
-	return p.back()
+	p.turn--
+	return p.backward()
 }
 
-// narrow leaves of an ApiVersions response what the chain offers.
-func (c *Call) narrow() error {
+// narrowVersions leaves of an ApiVersions response what the chain offers.
+func (c *Call) narrowVersions() error {
 	old := c.msg.Body()
-	body, err := c.conns.chain.Narrow(make([]byte, 0, len(old)), c.version, old)
+	body, err := c.conns.chain.NarrowVersions(make([]byte, 0, len(old)), c.version, old)
 	if err == nil {
 		c.msg.SetBody(body)
 	}
 	return err
 }
 
-// Narrow leaves of the body of an ApiVersions response what is offered. The
+// NarrowVersions leaves of the body of an ApiVersions response what is offered. The
 // result is body, or dst with what it became.
-func (c *Chain) Narrow(dst []byte, version int16, body []byte) ([]byte, error) {
+func (c *Chain) NarrowVersions(dst []byte, version int16, body []byte) ([]byte, error) {
 	return wire.NarrowApiVersions(dst, version, body, func(key int16) (int16, int16) {
 		r := c.Offered(key)
 		return r.Min, r.Max
 	})
 }
 
-// acts checks that it is the turn of who acts.
-func (c *Call) acts(x *Exchange) bool {
-	if c.running && c.at >= 0 && c.at < len(c.parts) && x == &c.parts[c.at].x && c.fault == nil {
+// checkTurn checks that x belongs to the running filter.
+func (c *Call) checkTurn(x *Exchange) bool {
+	if c.running && c.turn >= 0 && c.turn < len(c.parts) && x == &c.parts[c.turn].x && c.fault == nil {
 		return true
 	}
-	c.fault = fmt.Errorf("%w: it acts when it is not its turn", ErrMisuse)
+	c.fault = fmt.Errorf("%w: called when it was not its turn", ErrMisuse)
 	return false
 }
 
 // Answer implements Actions.
 func (c *Call) Answer(x *Exchange, resp kmsg.Response) {
-	if c.acts(x) {
+	if c.checkTurn(x) {
 		c.answer = resp
 		if resp == nil {
-			c.fault = fmt.Errorf("%w: an answer that is none", ErrMisuse)
+			c.fault = fmt.Errorf("%w: answered with nil", ErrMisuse)
 		}
 	}
 }
 
 // Drop implements Actions.
 func (c *Call) Drop(x *Exchange) {
-	if !c.acts(x) {
+	if !c.checkTurn(x) {
 		return
 	}
 	c.dropped = true
 	if !x.NoResponse || c.msg.Direction == Response {
-		c.fault = fmt.Errorf("%w: it drops what the client expects an answer to", ErrMisuse)
+		c.fault = fmt.Errorf("%w: dropped a message that the client needs an answer to", ErrMisuse)
 	}
 }
 
 // Ask implements Actions.
 func (c *Call) Ask(x *Exchange, req kmsg.Request, then func(kmsg.Response, error) error) {
 	switch {
-	case !c.acts(x):
+	case !c.checkTurn(x):
 	case c.then != nil || req == nil || then == nil:
-		c.fault = fmt.Errorf("%w: two questions at once, or none", ErrMisuse)
+		c.fault = fmt.Errorf("%w: asked two questions at once, or none", ErrMisuse)
 	default:
 		c.question = question{req, then}
 	}

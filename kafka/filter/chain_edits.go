@@ -23,7 +23,7 @@ func mergeEdits(all []*Edits) *Edits {
 
 func chainNames(first, second func(dst, name []byte) ([]byte, error)) func(dst, name []byte) ([]byte, error) {
 	if first == nil || second == nil {
-		return either(first, second)
+		return firstNonNil(first, second)
 	}
 	var between []byte
 	return func(dst, name []byte) (_ []byte, err error) {
@@ -34,7 +34,7 @@ func chainNames(first, second func(dst, name []byte) ([]byte, error)) func(dst, 
 	}
 }
 
-func either(a, b func(dst, name []byte) ([]byte, error)) func(dst, name []byte) ([]byte, error) {
+func firstNonNil(a, b func(dst, name []byte) ([]byte, error)) func(dst, name []byte) ([]byte, error) {
 	if a == nil {
 		return b
 	}

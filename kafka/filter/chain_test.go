@@ -105,7 +105,7 @@ func (s *script) see(d Direction, x *Exchange, m *Message, text *[]byte, asks in
 		x.Answer(responseText(call + "|answer of " + s.name))
 	case does.change:
 		*text = append(*text, s.name[0])
-		m.Touch()
+		m.MarkChanged()
 	}
 	return nil
 }
@@ -241,9 +241,9 @@ func decodeText(m *Message) string {
 	return string(r.(*kmsg.SASLAuthenticateResponse).SASLAuthBytes)
 }
 
-// TestChainsDoWhatThePlainModelSays drives chains of chance, several requests
+// TestChainMatchesReferenceModel drives chains of chance, several requests
 // at once, with a broker that answers in any order.
-func TestChainsDoWhatThePlainModelSays(t *testing.T) {
+func TestChainMatchesReferenceModel(t *testing.T) {
 	for seed := range uint64(800) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		w := &world{log: map[string][]string{}, done: map[string]string{}}
@@ -329,7 +329,7 @@ func (*narrow) Versions(key int16, have Range) Range {
 }
 
 // Rule 5, rule 14: what is offered is what the proxy and every filter can carry.
-func TestOfferedIsWhatAllCanCarry(t *testing.T) {
+func TestOfferedVersionsAreTheIntersection(t *testing.T) {
 	chain, err := NewChain([]Filter{&script{}, &narrow{}})
 	if err != nil {
 		t.Fatal(err)
@@ -413,8 +413,8 @@ func TestFiltersThatBreakTheRulesFail(t *testing.T) {
 	}
 }
 
-// TestWhoAsksHearsOfTheEnd of the connection.
-func TestWhoAsksHearsOfTheEnd(t *testing.T) {
+// TestAskReportsTheEndOfTheConnection: a filter that has asked gets ErrEnded.
+func TestAskReportsTheEndOfTheConnection(t *testing.T) {
 	w := &world{log: map[string][]string{}, done: map[string]string{}}
 	s := &script{name: "A", log: w.note}
 	s.does[Request] = behaviour{want: Whole, asks: 1}
@@ -460,14 +460,14 @@ func TestEditsOfSeveralFiltersAreOne(t *testing.T) {
 	tell := func(number int32) { told = append(told, number) }
 	mergeEdits([]*Edits{{FetchSession: tell}, {}, {FetchSession: tell}}).FetchSession(7)
 	if !slices.Equal(told, []int32{7, 7}) {
-		t.Errorf("told were the sessions %v", told)
+		t.Errorf("the sessions reported were %v", told)
 	}
 	if mergeEdits(nil) != nil {
-		t.Error("edits out of nothing")
+		t.Error("merging nothing returned edits")
 	}
 }
 
-func TestAChainHasABound(t *testing.T) {
+func TestChainLengthIsBounded(t *testing.T) {
 	if _, err := NewChain(make([]Filter, MaxFilters+1)); !errors.Is(err, ErrChain) {
 		t.Errorf("%v", err)
 	}

@@ -83,7 +83,7 @@ type Conn interface {
 	// Edits returns what to change in a message that the filter wants to Walk;
 	// nil: nothing. x is that of the request in both directions.
 	Edits(d Direction, x *Exchange) *Edits
-	// Close lets it go.
+	// Close is called when the connection or the chain ends.
 	Close()
 }
 
@@ -135,14 +135,14 @@ type Config interface {
 	Validate(report func(path, message string, value any))
 	// Provision makes the filter.
 	Provision(env Env) (Filter, error)
-	// Takes reports whether connections that began with the filter of an older
-	// configuration may go on with this one's, from a request on.
-	Takes(older Config) bool
+	// Accepts reports whether open connections may switch from the filter of an
+	// older configuration to this one's, between two requests.
+	Accepts(older Config) bool
 }
 
 // Type is a type of filter.
 type Type struct {
-	// Name is what users write as type; Aliases are taken for it.
+	// Name is what users write as type; Aliases are other names for it.
 	Name    string
 	Aliases []string
 	// Config gives an empty configuration.
@@ -171,12 +171,12 @@ type Exchange struct {
 	// State belongs to the filter, from its Request to its Response.
 	State any
 
-	do Actions
+	actions Actions
 }
 
-// NewExchange is for code that runs a chain.
+// NewExchange returns an Exchange for code that runs a chain.
 func NewExchange(key, version int16, clientID string, do Actions) Exchange {
-	return Exchange{Key: key, Version: version, ClientID: clientID, do: do}
+	return Exchange{Key: key, Version: version, ClientID: clientID, actions: do}
 }
 
 // Actions carries out what a filter asks for.
@@ -190,10 +190,10 @@ type Actions interface {
 // never see the request; filters before it see the answer as they would see the
 // broker's. The answer leaves in its turn. resp must have the version of the
 // request.
-func (x *Exchange) Answer(resp kmsg.Response) { x.do.Answer(x, resp) }
+func (x *Exchange) Answer(resp kmsg.Response) { x.actions.Answer(x, resp) }
 
 // Drop discards a request that expects no response.
-func (x *Exchange) Drop() { x.do.Drop(x) }
+func (x *Exchange) Drop() { x.actions.Drop(x) }
 
 // Ask sends a request of the filter's own to the broker, through the filters
 // behind it, and calls then on the loop with the decoded answer. Until then the
@@ -202,5 +202,5 @@ func (x *Exchange) Drop() { x.do.Drop(x) }
 // the connection. If the connection ends first, then gets an err. Ask works in
 // Response too.
 func (x *Exchange) Ask(req kmsg.Request, then func(resp kmsg.Response, err error) error) {
-	x.do.Ask(x, req, then)
+	x.actions.Ask(x, req, then)
 }

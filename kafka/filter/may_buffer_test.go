@@ -40,7 +40,7 @@ func (s *sink) ToBroker(c *Call) error { s.sent++; c.Done(); return nil }
 func (s *sink) ToClient(c *Call) error { c.Done(); return nil }
 func (s *sink) Dropped(c *Call) error  { c.Done(); return nil }
 
-func TestAFilterThatBuffersSeesTheRequestWhole(t *testing.T) {
+func TestBufferingFilterSeesTheWholeRequest(t *testing.T) {
 	sure, unsure := &wary{}, &wary{buffers: true}
 	chain, err := NewChain([]Filter{sure, unsure})
 	if err != nil {
@@ -58,18 +58,18 @@ func TestAFilterThatBuffersSeesTheRequestWhole(t *testing.T) {
 		t.Fatalf("%d sent, %v", end.sent, err)
 	}
 	if !slices.Equal(sure.seen, []string{"walked"}) || !slices.Equal(unsure.seen, []string{"whole"}) {
-		t.Errorf("one saw it %v, who buffers %v", sure.seen, unsure.seen)
+		t.Errorf("one filter saw it %v, the buffering one %v", sure.seen, unsure.seen)
 	}
 	// One that is too large to be collected streams in spite of it.
 	c = conns.Begin(int16(kmsg.Produce), 13, "", false)
 	c.MayBuffer()
 	c.Edits(Request)
 	if c.Done(); !slices.Equal(unsure.seen, []string{"whole", "walked"}) {
-		t.Errorf("who buffers saw %v", unsure.seen)
+		t.Errorf("the buffering filter saw %v", unsure.seen)
 	}
 	unsure.buffers = false
 	if c = conns.Begin(int16(kmsg.Produce), 13, "", false); c.MayBuffer() {
-		t.Error("somebody buffers")
+		t.Error("a filter buffers")
 	}
 	c.Done()
 }

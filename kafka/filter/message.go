@@ -14,19 +14,19 @@ type Message struct {
 	Direction    Direction
 	Key, Version int16
 
-	body    []byte // as received, or as SetBody gave it; nil: value or parts are newer
-	head    []byte // with tail: as SetParts gave it, not joined yet
-	tail    []byte
-	request kmsg.Request  // decoded; nil: not yet
-	answer  kmsg.Response // the same for a response
-	room    int           // what the decoded value may take as bytes: a guess
-	changed bool
+	body     []byte // as received, or as SetBody gave it; nil: value or parts are newer
+	head     []byte // with tail: as SetParts gave it, not joined yet
+	tail     []byte
+	request  kmsg.Request  // decoded; nil: not yet
+	answer   kmsg.Response // the same for a response
+	sizeHint int           // estimated size of the encoded value
+	changed  bool
 }
 
-// more is by how much a message is expected to grow.
-const more = 64
+// growthHint is the expected growth of a message, in bytes.
+const growthHint = 64
 
-// NewMessage is for code that runs a chain. It keeps body.
+// NewMessage returns a Message for code that runs a chain. It keeps body.
 func NewMessage(d Direction, key, version int16, body []byte) Message {
 	return Message{Direction: d, Key: key, Version: version, body: body}
 }
@@ -39,7 +39,7 @@ func NewAnswer(key, version int16, resp kmsg.Response) Message {
 // Changed reports whether anything was changed since NewMessage.
 func (m *Message) Changed() bool { return m.changed }
 
-// Body returns the message as bytes, encoded anew if the decoded value was
+// Body returns the message as bytes, encoded again if the decoded value was
 // changed. They are valid until the message is changed, and must not be written
 // to.
 func (m *Message) Body() []byte {
@@ -48,9 +48,9 @@ func (m *Message) Body() []byte {
 		case m.head != nil || m.tail != nil:
 			m.body = append(append(make([]byte, 0, len(m.head)+len(m.tail)), m.head...), m.tail...)
 		case m.request != nil:
-			m.body = m.request.AppendTo(make([]byte, 0, m.room))
+			m.body = m.request.AppendTo(make([]byte, 0, m.sizeHint))
 		case m.answer != nil:
-			m.body = m.answer.AppendTo(make([]byte, 0, m.room))
+			m.body = m.answer.AppendTo(make([]byte, 0, m.sizeHint))
 		}
 	}
 	return m.body
@@ -78,14 +78,14 @@ func (m *Message) Parts() (head, tail []byte) {
 }
 
 // DecodeRequest returns the decoded request, the same value for all filters. A
-// filter that changes it calls Touch.
+// filter that changes it calls MarkChanged.
 func (m *Message) DecodeRequest() (kmsg.Request, error) {
 	if m.request != nil {
 		return m.request, nil
 	}
 	r := kmsg.RequestForKey(m.Key)
 	if r == nil || m.Direction != Request {
-		return nil, fmt.Errorf("%w: api key %d is no known request", ErrMalformed, m.Key)
+		return nil, fmt.Errorf("%w: unknown api key %d of a request", ErrMalformed, m.Key)
 	}
 	r.SetVersion(m.Version)
 	if err := wire.Check(wire.Request, m.Key, m.Version, m.Body()); err != nil {
@@ -94,7 +94,7 @@ func (m *Message) DecodeRequest() (kmsg.Request, error) {
 	if err := r.ReadFrom(m.Body()); err != nil {
 		return nil, fmt.Errorf("%w: %s v%d: %w", ErrMalformed, kmsg.NameForKey(m.Key), m.Version, err)
 	}
-	m.request, m.room = r, len(m.Body())+more
+	m.request, m.sizeHint = r, len(m.Body())+growthHint
 	return r, nil
 }
 
@@ -105,7 +105,7 @@ func (m *Message) DecodeResponse() (kmsg.Response, error) {
 	}
 	r := kmsg.ResponseForKey(m.Key)
 	if r == nil || m.Direction != Response {
-		return nil, fmt.Errorf("%w: api key %d is no known response", ErrMalformed, m.Key)
+		return nil, fmt.Errorf("%w: unknown api key %d of a response", ErrMalformed, m.Key)
 	}
 	r.SetVersion(m.Version)
 	if err := wire.Check(wire.Response, m.Key, m.Version, m.Body()); err != nil {
@@ -114,12 +114,12 @@ func (m *Message) DecodeResponse() (kmsg.Response, error) {
 	if err := r.ReadFrom(m.Body()); err != nil {
 		return nil, fmt.Errorf("%w: response to %s v%d: %w", ErrMalformed, kmsg.NameForKey(m.Key), m.Version, err)
 	}
-	m.answer, m.room = r, len(m.Body())+more
+	m.answer, m.sizeHint = r, len(m.Body())+growthHint
 	return r, nil
 }
 
-// Touch marks the decoded value as changed.
-func (m *Message) Touch() {
+// MarkChanged marks the decoded value as changed.
+func (m *Message) MarkChanged() {
 	m.changed = true
 	if m.request != nil || m.answer != nil {
 		m.body, m.head, m.tail = nil, nil, nil

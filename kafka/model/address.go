@@ -24,13 +24,13 @@ func addressKey(host, port string) address {
 	return address{host: strings.ToLower(strings.TrimSuffix(host, ".")), port: port}
 }
 
-// hostPort is an address that clients are told.
+// hostPort is an address advertised to clients.
 type hostPort struct {
 	host string
 	port int32
 }
 
-// addresses say what clients are told in place of a broker's own address.
+// addresses map a broker's own address to the one advertised to clients.
 type addresses struct {
 	// Of brokers that are listed, by addressKey of what they are upstream.
 	listed map[address]hostPort
@@ -63,7 +63,7 @@ func (a *addresses) of(node int32) (hostPort, bool) {
 	return hostPort{}, false
 }
 
-// Address returns what clients are told of a broker that the physical cluster
+// Address returns what clients see of a broker that the physical cluster
 // names; false: it has no virtual broker. A node id of NoNode is looked up by
 // the address.
 func (v *Virtual) Address(node int32, host string, port int32) (filter.Broker, bool) {
@@ -74,7 +74,7 @@ func (v *Virtual) Address(node int32, host string, port int32) (filter.Broker, b
 	} else {
 		known := node
 		if node < 0 {
-			if known, ok = v.physical.life.nodeAt(host, portText(port)); !ok {
+			if known, ok = v.physical.state.nodeAt(host, portText(port)); !ok {
 				return filter.Broker{}, false
 			}
 		}
@@ -83,13 +83,13 @@ func (v *Virtual) Address(node int32, host string, port int32) (filter.Broker, b
 	return filter.Broker{NodeID: node, Host: at.host, Port: at.port}, ok
 }
 
-// Advertised returns the host:port that clients are told of a virtual broker,
+// Advertised returns the host:port advertised to clients for a virtual broker,
 // or "".
 func (v *Virtual) Advertised(b *Broker) string {
 	var at hostPort
 	switch {
 	case b.physical != nil:
-		host, port, _ := resource.SplitAddress(b.physical.upstream())
+		host, port, _ := resource.SplitAddress(b.physical.advertised())
 		at = v.addresses.listed[addressKey(host, port)]
 	case !b.Bootstrap():
 		at, _ = v.addresses.of(b.node)
@@ -106,24 +106,24 @@ func (v *Virtual) Advertised(b *Broker) string {
 
 // Address is Virtual.Address of the version in force, or of the last one that
 // was. Filters keep it.
-func (l *Life) Address(node int32, host string, port int32) (filter.Broker, bool) {
+func (l *VirtualState) Address(node int32, host string, port int32) (filter.Broker, bool) {
 	v := l.last.Load()
 	if v == nil {
 		return filter.Broker{}, false
 	}
 	if v.addresses.listed == nil {
-		v.physical.life.Meet(node, host, port)
+		v.physical.state.Learn(node, host, port)
 	}
 	b, ok := v.Address(node, host, port)
 	if !ok && v.addresses.listed != nil {
-		l.unlisted.meet(node, host, port)
+		l.unlisted.add(node, host, port)
 	}
 	return b, ok
 }
 
-// shown makes the address of text "host:port", at the host of bind where it has
-// none; not ok: nobody could connect there.
-func shown(text, bind string) (hostPort, bool) {
+// reachableAddress makes the address of text "host:port", at the host of bind
+// where it has none; not ok: nobody could connect there.
+func reachableAddress(text, bind string) (hostPort, bool) {
 	host, port, ok := resource.SplitAddress(text)
 	if host == "" {
 		host = bind

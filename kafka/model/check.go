@@ -8,24 +8,25 @@ import (
 
 	"penstock/routing/hostname"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // brokerAddress is the type of filter that shows clients virtual addresses.
 const brokerAddress = "BrokerAddress"
 
 // Claims lists the server names that the brokers want of their listeners.
-func (c *VirtualCluster) Claims() []resource.Claim {
-	claims := make([]resource.Claim, 0, len(c.Brokers.List)+2)
+func (c *VirtualCluster) Claims() []validate.Claim {
+	claims := make([]validate.Claim, 0, len(c.Brokers.List)+2)
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("spec.brokers", i)
 		if b.EndpointRef == "" {
-			continue // told by Validate
+			continue // reported by Validate
 		}
-		claim := resource.Claim{Listener: b.EndpointRef, Path: at + ".endpointRef"}
+		claim := validate.Claim{Listener: b.EndpointRef, Path: at + ".endpointRef"}
 		if b.SNIMatchAddress != "" {
 			pattern, err := hostname.ParsePattern(b.SNIMatchAddress)
 			if err != nil {
-				continue // told by Validate
+				continue // reported by Validate
 			}
 			claim.Name, claim.Path = pattern, at+".sniMatchAddress"
 		}
@@ -36,48 +37,50 @@ func (c *VirtualCluster) Claims() []resource.Claim {
 		return claims
 	}
 	if name, err := hostname.ParseName(d.Bootstrap); err == nil {
-		claims = append(claims, resource.Claim{Listener: d.EndpointRef, Name: name, Path: "spec.brokers.discover.bootstrap"})
+		claims = append(claims, validate.Claim{Listener: d.EndpointRef, Name: name, Path: "spec.brokers.discover.bootstrap"})
 	}
 	if pattern, err := hostname.ParseNumbered(d.SNIPattern); err == nil {
-		claims = append(claims, resource.Claim{Listener: d.EndpointRef, Name: pattern.String(), Path: "spec.brokers.discover.sniPattern"})
+		claims = append(claims, validate.Claim{Listener: d.EndpointRef, Name: pattern.String(), Path: "spec.brokers.discover.sniPattern"})
 	}
 	return claims
 }
 
 // Listens lists the ports of brokers that are discovered by port.
-func (c *VirtualCluster) Listens() []resource.Listen {
+func (c *VirtualCluster) Listens() []validate.Listen {
 	d := c.Brokers.Discover
 	if d == nil || d.BootstrapPort == 0 || d.BrokerPorts.Len() > maxPorts {
 		return nil
 	}
 	const at = "spec.brokers.discover"
-	all := make([]resource.Listen, 0, d.BrokerPorts.Len()+1)
-	all = append(all, resource.Listen{Address: d.listenAt(d.BootstrapPort), Path: at + ".bootstrapPort"})
+	all := make([]validate.Listen, 0, d.BrokerPorts.Len()+1)
+	all = append(all, validate.Listen{Address: d.listenAddress(d.BootstrapPort), Path: at + ".bootstrapPort"})
 	for i := range d.BrokerPorts.Len() {
-		all = append(all, resource.Listen{Address: d.listenAt(int(d.BrokerPorts.First) + i), Path: at + ".brokerPorts"})
+		all = append(all, validate.Listen{Address: d.listenAddress(int(d.BrokerPorts.First) + i), Path: at + ".brokerPorts"})
 	}
 	return all
 }
 
-// listenAt is the address of one of its ports, as a listener would have it.
-func (d *Discover) listenAt(port int) string { return net.JoinHostPort(d.Address, strconv.Itoa(port)) }
+// listenAddress is the address of one of its ports, as a listener would have it.
+func (d *Discover) listenAddress(port int) string {
+	return net.JoinHostPort(d.Address, strconv.Itoa(port))
+}
 
 // CheckInSet reports what is wrong with a virtual cluster beside others.
-func (c *VirtualCluster) CheckInSet(v *resource.View) {
+func (c *VirtualCluster) CheckInSet(v *validate.View) {
 	c.checkPhysical(v)
 	c.checkEndpoints(v)
 	c.checkPrefix(v)
 	for _, own := range v.OwnClaims() {
 		listener := listenerOf(v, own.Listener)
 		if listener == nil || listener.TLS == nil {
-			continue // told with the endpoint
+			continue // reported with the endpoint
 		}
 		if rival, ok := v.FirstConflict(own); ok {
-			v.Fault(own.Path, meets(own.Name, rival.Name)+" "+rival.String(), own.Name)
+			v.Fault(own.Path, describeConflict(own.Name, rival.Name)+" "+rival.String(), own.Name)
 		}
 		name := strings.Replace(own.Name, hostname.Placeholder, "0", 1)
 		if certificate := c.certificateOf(own.Path); name != "" && !v.CertificateCovers(certificate, name) {
-			v.Warn(own.Path, "the Certificate "+certificate+" is not for this name: clients that look will refuse it", own.Name)
+			v.Warn(own.Path, "the Certificate "+certificate+" does not cover this name: clients that verify it will refuse the connection", own.Name)
 		}
 	}
 }
@@ -95,23 +98,23 @@ func (c *VirtualCluster) certificateOf(path string) string {
 	return c.TLS.CertificateRef
 }
 
-// meets says how a name meets another on the same listener.
-func meets(own, rival string) string {
+// describeConflict says how a name meets another on the same listener.
+func describeConflict(own, rival string) string {
 	numbered := func(s string) bool { return strings.Contains(s, hostname.Placeholder) }
 	suffix, wild := strings.CutPrefix(own, "*")
 	switch {
 	case own == rival:
-		return "stands twice on the endpoint, before at"
+		return "duplicate on the endpoint, first at"
 	case wild && strings.HasSuffix(rival, suffix) || numbered(own) && !numbered(rival) && !strings.HasPrefix(rival, "*."):
-		return "takes the name " + rival + ", which is of"
+		return "also matches the name " + rival + " of"
 	case numbered(own) && numbered(rival):
-		return "has names in common with " + rival + ", which is of"
+		return "overlaps with " + rival + " of"
 	}
-	return "is a name of " + rival + ", which is of"
+	return "is also matched by " + rival + " of"
 }
 
 // listenerOf returns a kafka listener, or nil.
-func listenerOf(v *resource.View, name string) *resource.Listener {
+func listenerOf(v *validate.View, name string) *resource.Listener {
 	o, ok := v.Get(resource.Key{Kind: kindListener, Name: name})
 	if !ok {
 		return nil
@@ -123,14 +126,14 @@ func listenerOf(v *resource.View, name string) *resource.Listener {
 }
 
 // checkPhysical compares the brokers with those of the physical cluster.
-func (c *VirtualCluster) checkPhysical(v *resource.View) {
+func (c *VirtualCluster) checkPhysical(v *validate.View) {
 	o, ok := v.Get(resource.Key{Kind: KindPhysical, Name: c.PhysicalClusterRef})
 	physical, is := o.Spec.(*PhysicalCluster)
 	if !ok || !is || c.Brokers.Discover != nil || len(c.Brokers.List) == 0 {
-		return // a reference to nothing is told by the set
+		return // the set reports missing references
 	}
 	if len(physical.Bootstrap) > 0 {
-		v.Fault("spec.brokers", "are listed, and those of "+o.String()+" are not: use discover, or list them there", nil)
+		v.Fault("spec.brokers", "are listed, but "+o.String()+" has only bootstrap: use discover, or list its brokers there", nil)
 		return
 	}
 	missing := make(map[string]bool, len(physical.Brokers))
@@ -162,14 +165,15 @@ func (c *VirtualCluster) checkPhysical(v *resource.View) {
 		if more := len(left) - most; more > 0 {
 			text += fmt.Sprintf(" and %d more", more)
 		}
-		v.Fault("spec.brokers", "has no virtual broker for "+text+" of "+o.String()+": clients could not reach what it leads", nil)
+		message := "has no virtual broker for " + text + " of " + o.String() + ": clients could not reach the partitions that they lead"
+		v.Fault("spec.brokers", message, nil)
 	}
 }
 
 // checkEndpoints compares what the brokers want with what their listeners are.
-func (c *VirtualCluster) checkEndpoints(v *resource.View) {
+func (c *VirtualCluster) checkEndpoints(v *validate.View) {
 	shown := map[string]string{} // host:port -> path
-	byHand := c.mapsByHand(v)
+	byHand := c.hasManualMapping(v)
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("spec.brokers", i)
 		l := c.checkEndpoint(v, b.EndpointRef, at+".endpointRef")
@@ -178,10 +182,10 @@ func (c *VirtualCluster) checkEndpoints(v *resource.View) {
 		}
 		if l.TLS != nil {
 			if b.SNIMatchAddress == "" {
-				v.Fault(at+".sniMatchAddress", "is required: the endpoint has TLS, and the server name picks the broker", nil)
+				v.Fault(at+".sniMatchAddress", "is required: on an endpoint with TLS the server name selects the broker", nil)
 			}
 			if b.TLS == nil && (c.TLS == nil || c.TLS.CertificateRef == "") {
-				v.Fault(at+".tls", "is required, here or for the cluster: the endpoint has TLS, and there is no certificate for it", nil)
+				v.Fault(at+".tls", "is required, here or in spec.tls: an endpoint with TLS needs a certificate", nil)
 			}
 		} else {
 			c.checkPlain(v, b, at)
@@ -203,16 +207,16 @@ func (c *VirtualCluster) checkEndpoints(v *resource.View) {
 		v.Fault(at+".endpointRef", "must name a listener with tls: {}: without TLS there is no server name", d.EndpointRef)
 		return
 	case c.TLS == nil || c.TLS.CertificateRef == "":
-		v.Fault("spec.tls", "is required: the endpoint has TLS, and there is no certificate for it", nil)
+		v.Fault("spec.tls", "is required: an endpoint with TLS needs a certificate", nil)
 	}
 	if portOf(l.Address) == 0 && d.AdvertisePort == 0 {
-		v.Fault(at+".advertisePort", "is required: the endpoint's port is not known", l.Address)
+		v.Fault(at+".advertisePort", "is required: the endpoint's port is unknown", l.Address)
 	}
 }
 
-// mapsByHand reports whether a filter of one of the clusters is told which
-// addresses to show, so that those of the brokers need not follow from here.
-func (c *VirtualCluster) mapsByHand(v *resource.View) bool {
+// hasManualMapping reports whether a filter of one of the clusters configures
+// addresses, so that those of the brokers need not be known here.
+func (c *VirtualCluster) hasManualMapping(v *validate.View) bool {
 	by := func(filters []Filter) bool {
 		for i := range filters {
 			if t := c.types.find(filters[i].Type); t != nil && t.Name == brokerAddress && filters[i].Config != nil {
@@ -227,7 +231,7 @@ func (c *VirtualCluster) mapsByHand(v *resource.View) bool {
 }
 
 // checkEndpoint returns the listener of a reference if it can be an endpoint.
-func (c *VirtualCluster) checkEndpoint(v *resource.View, name, path string) *resource.Listener {
+func (c *VirtualCluster) checkEndpoint(v *validate.View, name, path string) *resource.Listener {
 	if name == "" {
 		return nil
 	}
@@ -241,33 +245,33 @@ func (c *VirtualCluster) checkEndpoint(v *resource.View, name, path string) *res
 }
 
 // checkPlain reports what an endpoint without TLS cannot tell apart.
-func (c *VirtualCluster) checkPlain(v *resource.View, b *VirtualBroker, at string) {
+func (c *VirtualCluster) checkPlain(v *validate.View, b *VirtualBroker, at string) {
 	if b.SNIMatchAddress != "" {
-		v.Fault(at+".sniMatchAddress", "is for endpoints with TLS: "+b.EndpointRef+" has no server names", b.SNIMatchAddress)
+		v.Fault(at+".sniMatchAddress", "works only on endpoints with TLS; "+b.EndpointRef+" has no TLS", b.SNIMatchAddress)
 	}
 	for _, own := range v.OwnClaims() {
 		if own.Path != at+".endpointRef" && own.Path != at+".sniMatchAddress" {
 			continue
 		}
 		for rival := range v.OtherClaims(own) {
-			v.Fault(at+".endpointRef", "has no TLS and so is for one broker, and that is "+rival.String(), b.EndpointRef)
+			v.Fault(at+".endpointRef", "has no TLS, so it can serve only one broker; it already serves "+rival.String(), b.EndpointRef)
 			return
 		}
 	}
 }
 
 // checkAdvertised reports brokers that clients could not tell apart, or reach.
-func (c *VirtualCluster) checkAdvertised(v *resource.View, b *VirtualBroker, l *resource.Listener, at string, shown map[string]string) {
+func (c *VirtualCluster) checkAdvertised(v *validate.View, b *VirtualBroker, l *resource.Listener, at string, shown map[string]string) {
 	address := b.advertised(l)
 	if address == "" {
 		if l.TLS == nil || b.SNIMatchAddress != "" {
-			v.Fault(at+".advertise", "is required: what clients connect to does not follow from the address of the endpoint", l.Address)
+			v.Fault(at+".advertise", "is required: the endpoint's address does not say where clients connect", l.Address)
 		}
 		return
 	}
 	if first, twice := shown[strings.ToLower(address)]; twice {
-		if b.Advertise == "" || !strings.HasSuffix(first, ".advertise") { // else told by Validate
-			v.Fault(at+".advertise", "sends two brokers to one address, before at "+first, address)
+		if b.Advertise == "" || !strings.HasSuffix(first, ".advertise") { // else reported by Validate
+			v.Fault(at+".advertise", "duplicate address, first at "+first, address)
 		}
 		return
 	}
@@ -278,7 +282,7 @@ func (c *VirtualCluster) checkAdvertised(v *resource.View, b *VirtualBroker, l *
 	shown[strings.ToLower(address)] = path
 }
 
-// advertised is the host:port that clients are told; "" where it does not
+// advertised returns the host:port advertised to clients; "" where it does not
 // follow from what is written, ":port" where it is the node's --bind.
 func (b *VirtualBroker) advertised(l *resource.Listener) string {
 	if b.Advertise != "" {

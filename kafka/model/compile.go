@@ -23,7 +23,7 @@ type Applied struct {
 	Closed []string
 	// Removed are the virtual clusters that are gone; what they still carry is
 	// to be drained.
-	Removed []*Life
+	Removed []*VirtualState
 }
 
 // Apply puts changes in force, all at once, at the cost of what they touch.
@@ -40,14 +40,14 @@ func (m *Model) Apply(changes []resource.Change) (Applied, error) {
 	done := c.finish()
 	m.table.Store(done.Table)
 	// What new connections can no longer get is let go only now.
-	for _, v := range c.over {
+	for _, v := range c.replaced {
 		v.Release()
 	}
 	return done, errors.Join(c.faults...)
 }
 
 // compiler makes the next table from one. It first takes all changes in, and
-// then makes anew what they touch: physical clusters, listeners, and after
+// then compiles again what they touch: physical clusters, listeners, and after
 // them the virtual clusters that name these.
 type compiler struct {
 	cfg   *Config
@@ -58,14 +58,14 @@ type compiler struct {
 	ports     *hamt.Edit[*port]
 	virtual   *hamt.Edit[*Virtual]
 	physical  *hamt.Edit[*Physical]
-	lives     *hamt.Edit[*Life]
+	states    *hamt.Edit[*VirtualState]
 	users     *hamt.GroupsEdit[struct{}]
 
 	dirtyListeners map[string]*resource.Listener // nil: it is gone
 	dirtyPhysical  map[string]*PhysicalCluster   // nil: it is gone
 	dirtyVirtual   map[string]*VirtualCluster    // nil: it is gone
 	edits          map[string]*listenerEdit
-	over           []*Virtual // versions that are out of the table
+	replaced       []*Virtual // versions that are out of the table
 	faults         []error
 }
 
@@ -74,7 +74,7 @@ func newCompiler(m *Model) *compiler {
 	return &compiler{
 		cfg: &m.cfg, types: m.types, old: old,
 		listeners: old.listeners.Edit(), ports: old.ports.Edit(), virtual: old.virtual.Edit(),
-		physical: old.physical.Edit(), lives: old.lives.Edit(), users: old.users.Edit(),
+		physical: old.physical.Edit(), states: old.states.Edit(), users: old.users.Edit(),
 		dirtyListeners: map[string]*resource.Listener{}, dirtyPhysical: map[string]*PhysicalCluster{},
 		dirtyVirtual: map[string]*VirtualCluster{}, edits: map[string]*listenerEdit{},
 	}
@@ -102,8 +102,8 @@ func (c *compiler) change(ch *resource.Change) {
 	}
 }
 
-// leaveOut notes that a resource is left out.
-func (c *compiler) leaveOut(kind, name string, err error) {
+// omit records that a resource is left out.
+func (c *compiler) omit(kind, name string, err error) {
 	c.faults = append(c.faults, fmt.Errorf("%s/%s is left out: %w", kind, name, err))
 }
 
@@ -119,12 +119,12 @@ func (c *compiler) finish() Applied {
 	// Names and ports go before others come: they may change hands.
 	for _, name := range done.Virtual {
 		if old, ok := c.virtual.Get(name); ok {
-			c.takeOut(old)
+			c.removeBindings(old)
 		}
 	}
 	for _, name := range done.Virtual {
-		if life := c.makeVirtual(name, c.dirtyVirtual[name]); life != nil {
-			done.Removed = append(done.Removed, life)
+		if state := c.makeVirtual(name, c.dirtyVirtual[name]); state != nil {
+			done.Removed = append(done.Removed, state)
 		}
 	}
 	for name, e := range c.edits {
@@ -133,20 +133,20 @@ func (c *compiler) finish() Applied {
 	c.comparePorts(&done)
 	done.Table = &Table{
 		listeners: c.listeners.Map(), ports: c.ports.Map(), virtual: c.virtual.Map(),
-		physical: c.physical.Map(), lives: c.lives.Map(), users: c.users.Groups(),
+		physical: c.physical.Map(), states: c.states.Map(), users: c.users.Groups(),
 	}
 	return done
 }
 
-// comparePorts finds the ports that are others than before.
+// comparePorts finds the ports that have changed.
 func (c *compiler) comparePorts(done *Applied) {
 	for _, name := range done.Virtual {
-		var before, after []place
+		var before, after []binding
 		if v, ok := c.old.virtual.Get(name); ok {
-			before = v.places
+			before = v.bindings
 		}
 		if v, ok := c.virtual.Get(name); ok {
-			after = v.places
+			after = v.bindings
 		}
 		for _, at := range after {
 			if at.port == "" {
@@ -168,48 +168,49 @@ func (c *compiler) comparePorts(done *Applied) {
 	}
 }
 
-// touchUsers makes the virtual clusters anew that name a resource.
-func (c *compiler) touchUsers(kind, name string) {
+// markUsersDirty marks the virtual clusters that refer to a resource, to be
+// compiled again.
+func (c *compiler) markUsersDirty(kind, name string) {
 	group := c.old.users.Group(userOf(kind, name))
 	for user := range group.All() {
 		if _, dirty := c.dirtyVirtual[user]; dirty {
 			continue
 		}
-		if life, ok := c.lives.Get(user); ok {
-			c.dirtyVirtual[user] = life.wanted
+		if state, ok := c.states.Get(user); ok {
+			c.dirtyVirtual[user] = state.desired
 		}
 	}
 }
 
 func (c *compiler) makePhysical(name string, spec *PhysicalCluster) {
 	old, known := c.physical.Get(name)
-	c.touchUsers(KindPhysical, name)
+	c.markUsersDirty(KindPhysical, name)
 	if spec == nil {
 		if known {
 			c.physical.Delete(name)
-			old.life.current.Store(nil)
+			old.state.current.Store(nil)
 		}
 		return
 	}
 	next := &Physical{raw: spec, spec: spec.WithDefaults()}
 	if known {
-		next.life = old.life
+		next.state = old.state
 	} else {
-		next.life = &PhysicalLife{name: name}
+		next.state = &PhysicalState{name: name}
 	}
 	next.byName = make(map[string]*PhysicalBroker, len(spec.Brokers))
 	for i := range next.spec.Brokers {
 		next.byName[next.spec.Brokers[i].Name] = &next.spec.Brokers[i]
 	}
 	c.physical.Set(name, next)
-	next.life.current.Store(next)
+	next.state.current.Store(next)
 }
 
 func (c *compiler) makeListener(name string, spec *resource.Listener) {
 	old, known := c.listeners.Get(name)
 	if spec == nil {
 		c.listeners.Delete(name)
-		c.touchUsers(kindListener, name)
+		c.markUsersDirty(kindListener, name)
 		return
 	}
 	next := &listener{name: name, spec: spec}
@@ -219,7 +220,7 @@ func (c *compiler) makeListener(name string, spec *resource.Listener) {
 	c.listeners.Set(name, next)
 	// Who names it need not know of its limits and timeouts.
 	if !known || old.spec.Address != spec.Address || (old.spec.TLS == nil) != (spec.TLS == nil) {
-		c.touchUsers(kindListener, name)
+		c.markUsersDirty(kindListener, name)
 	}
 }
 
@@ -250,16 +251,16 @@ func (c *compiler) edit(name string) *listenerEdit {
 	return e
 }
 
-var errTaken = errors.New("another broker has this name or endpoint")
+var errInUse = errors.New("the name or endpoint is already in use")
 
 // put takes an entry in; name "" is for listeners without TLS.
 func (e *listenerEdit) put(name string, x *entry) error {
 	old, taken := e.get(name)
-	if taken && old.cluster.life != x.cluster.life {
-		return fmt.Errorf("%w: it is of %s", errTaken, old.cluster.Name())
+	if taken && old.cluster.state != x.cluster.state {
+		return fmt.Errorf("%w by %s", errInUse, old.cluster.Name())
 	}
 	if taken {
-		return errTaken
+		return errInUse
 	}
 	e.set(name, x)
 	return nil
@@ -294,9 +295,9 @@ func (e *listenerEdit) set(name string, x *entry) {
 	}
 }
 
-// takeOut removes a version from the table's listeners and ports.
-func (c *compiler) takeOut(v *Virtual) {
-	for _, at := range v.places {
+// removeBindings removes a version from the table's listeners and ports.
+func (c *compiler) removeBindings(v *Virtual) {
+	for _, at := range v.bindings {
 		if at.port != "" {
 			c.ports.Delete(at.port)
 			continue

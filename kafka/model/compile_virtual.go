@@ -12,60 +12,60 @@ import (
 	"penstock/routing/resource"
 )
 
-// makeVirtual makes a virtual cluster's next version. It gives the Life of one
+// makeVirtual makes a virtual cluster's next version. It returns the state of one
 // that is gone.
-func (c *compiler) makeVirtual(name string, spec *VirtualCluster) (removed *Life) {
-	life, known := c.lives.Get(name)
+func (c *compiler) makeVirtual(name string, spec *VirtualCluster) (removed *VirtualState) {
+	state, known := c.states.Get(name)
 	old, served := c.virtual.Get(name)
 	if served {
-		c.over = append(c.over, old)
+		c.replaced = append(c.replaced, old)
 		c.virtual.Delete(name)
 	}
 	if spec == nil {
 		if !known {
 			return nil
 		}
-		c.linkUsers(name, life.wanted, nil)
-		c.lives.Delete(name)
-		life.current.Store(nil)
-		return life
+		c.updateUsers(name, state.desired, nil)
+		c.states.Delete(name)
+		state.current.Store(nil)
+		return state
 	}
 	if !known {
-		life = &Life{name: name}
-		c.lives.Set(name, life)
+		state = &VirtualState{name: name}
+		c.states.Set(name, state)
 	}
-	c.linkUsers(name, life.wanted, spec)
-	life.wanted = spec
-	v := &Virtual{life: life, raw: spec}
+	c.updateUsers(name, state.desired, spec)
+	state.desired = spec
+	v := &Virtual{state: state, raw: spec}
 	if served && old.raw == spec {
 		v.spec = old.spec
 	} else {
 		v.spec = spec.WithDefaults()
 	}
 	if err := c.build(v, old); err != nil {
-		c.takeOut(v)
-		c.leaveOut(KindVirtual, name, err)
+		c.removeBindings(v)
+		c.omit(KindVirtual, name, err)
 		return nil
 	}
 	c.virtual.Set(name, v)
 	// From here on filters that ask for addresses get the new ones.
-	life.last.Store(v)
-	life.current.Store(v)
+	state.last.Store(v)
+	state.current.Store(v)
 	return nil
 }
 
-// linkUsers notes which resources a virtual cluster names.
-func (c *compiler) linkUsers(name string, before, after *VirtualCluster) {
-	for _, k := range before.needs() {
+// updateUsers notes which resources a virtual cluster names.
+func (c *compiler) updateUsers(name string, before, after *VirtualCluster) {
+	for _, k := range before.dependencies() {
 		c.users.Delete(k, name)
 	}
-	for _, k := range after.needs() {
+	for _, k := range after.dependencies() {
 		c.users.Set(k, name, struct{}{})
 	}
 }
 
-// needs lists what a change of makes it another.
-func (c *VirtualCluster) needs() []string {
+// dependencies lists what a change of makes it another.
+func (c *VirtualCluster) dependencies() []string {
 	if c == nil {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (c *VirtualCluster) needs() []string {
 		needs = append(needs, userOf(kindListener, c.Brokers.List[i].EndpointRef))
 	}
 	if d := c.Brokers.Discover; d != nil {
-		needs = append(needs, userOf(discovers, c.PhysicalClusterRef))
+		needs = append(needs, userOf(discoveryUse, c.PhysicalClusterRef))
 		if d.EndpointRef != "" {
 			needs = append(needs, userOf(kindListener, d.EndpointRef))
 		}
@@ -87,7 +87,7 @@ func (c *VirtualCluster) needs() []string {
 func (c *compiler) build(v, old *Virtual) error {
 	physical, ok := c.physical.Get(v.raw.PhysicalClusterRef)
 	if !ok {
-		return fmt.Errorf("there is no PhysicalCluster %s", v.raw.PhysicalClusterRef)
+		return fmt.Errorf("PhysicalCluster %s does not exist", v.raw.PhysicalClusterRef)
 	}
 	v.physical = physical
 	var err error
@@ -120,7 +120,7 @@ func (c *compiler) buildList(v *Virtual) error {
 		v.brokers = append(v.brokers, broker)
 		l, ok := c.listeners.Get(b.EndpointRef)
 		if !ok {
-			return fmt.Errorf("there is no kafka Listener %s", b.EndpointRef)
+			return fmt.Errorf("kafka Listener %s does not exist", b.EndpointRef)
 		}
 		name := ""
 		if l.spec.TLS != nil {
@@ -130,11 +130,11 @@ func (c *compiler) buildList(v *Virtual) error {
 			}
 			name = pattern
 		}
-		if err := c.lead(v, b.EndpointRef, name, broker); err != nil {
+		if err := c.bind(v, b.EndpointRef, name, broker); err != nil {
 			return err
 		}
-		if at, ok := shown(b.advertised(l.spec), c.cfg.Bind); ok {
-			host, port, _ := resource.SplitAddress(physical.upstream())
+		if at, ok := reachableAddress(b.advertised(l.spec), c.cfg.Bind); ok {
+			host, port, _ := resource.SplitAddress(physical.advertised())
 			v.addresses.listed[addressKey(host, port)] = at
 		}
 	}
@@ -145,9 +145,9 @@ func (c *compiler) buildNames(v *Virtual, d *Discover) error {
 	l, ok := c.listeners.Get(d.EndpointRef)
 	switch {
 	case !ok:
-		return fmt.Errorf("there is no kafka Listener %s", d.EndpointRef)
+		return fmt.Errorf("kafka Listener %s does not exist", d.EndpointRef)
 	case l.spec.TLS == nil:
-		return fmt.Errorf("the Listener %s has no TLS", d.EndpointRef)
+		return fmt.Errorf("kafka Listener %s has no TLS", d.EndpointRef)
 	}
 	pattern, err := hostname.ParseNumbered(d.SNIPattern)
 	if err != nil {
@@ -163,22 +163,22 @@ func (c *compiler) buildNames(v *Virtual, d *Discover) error {
 	}
 	v.addresses = addresses{pattern: &pattern, port: int32(port)}
 	v.brokers = []*Broker{{name: bootstrapName, node: NoNode, certificate: v.certificate()}}
-	if err := c.lead(v, d.EndpointRef, bootstrap, v.brokers[0]); err != nil {
+	if err := c.bind(v, d.EndpointRef, bootstrap, v.brokers[0]); err != nil {
 		return err
 	}
-	return c.lead(v, d.EndpointRef, pattern.String(), nil)
+	return c.bind(v, d.EndpointRef, pattern.String(), nil)
 }
 
-// lead makes a name of a listener lead to a broker.
-func (c *compiler) lead(v *Virtual, listener, name string, b *Broker) error {
+// bind makes a name of a listener lead to a broker.
+func (c *compiler) bind(v *Virtual, listener, name string, b *Broker) error {
 	e := c.edit(listener)
 	if e == nil {
-		return fmt.Errorf("there is no kafka Listener %s", listener)
+		return fmt.Errorf("kafka Listener %s does not exist", listener)
 	}
 	if err := e.put(name, &entry{v, b}); err != nil {
-		return fmt.Errorf("%s at %s: %w", nameOr(name, "what comes"), listener, err)
+		return fmt.Errorf("%s at %s: %w", nameOr(name, "any connection"), listener, err)
 	}
-	v.places = append(v.places, place{listener: listener, name: name})
+	v.bindings = append(v.bindings, binding{listener: listener, name: name})
 	return nil
 }
 
@@ -209,7 +209,7 @@ func (c *compiler) buildPorts(v *Virtual, d *Discover) error {
 func (c *compiler) openPort(v *Virtual, host string, n int, b *Broker) {
 	name := PortName(v.Name(), n)
 	c.ports.Set(name, &port{Port{name, joinHostPort(host, n), v.spec.TLS != nil, v.Name()}, entry{v, b}})
-	v.places = append(v.places, place{port: name})
+	v.bindings = append(v.bindings, binding{port: name})
 }
 
 // PortName is the name of the listener that a virtual cluster has at a port of
@@ -220,26 +220,26 @@ func PortName(cluster string, port int) string {
 
 func joinHostPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
-// wanted is one filter of a chain to be made.
-type wanted struct {
+// filterSpec is one filter of a chain to be made.
+type filterSpec struct {
 	typ               *filter.Type
 	config            any
 	physical, implied bool
 }
 
-// wantedChain lists the filters of a chain in the order in which requests see
+// chainSpecs lists the filters of a chain in the order in which requests see
 // them: those that are implied, the virtual cluster's, the physical cluster's.
-func (c *compiler) wantedChain(v *Virtual) ([]wanted, error) {
-	var named []wanted
+func (c *compiler) chainSpecs(v *Virtual) ([]filterSpec, error) {
+	var named []filterSpec
 	has := map[string]bool{}
 	add := func(filters []Filter, physical bool) error {
 		for i := range filters {
 			t := c.types.find(filters[i].Type)
 			if t == nil {
-				return fmt.Errorf("there is no filter %s", filters[i].Type)
+				return fmt.Errorf("unknown filter %s", filters[i].Type)
 			}
 			has[t.Name] = true
-			named = append(named, wanted{t, filters[i].Config, physical, false})
+			named = append(named, filterSpec{t, filters[i].Config, physical, false})
 		}
 		return nil
 	}
@@ -249,10 +249,10 @@ func (c *compiler) wantedChain(v *Virtual) ([]wanted, error) {
 	if err := add(v.physical.raw.Filters, true); err != nil {
 		return nil, err
 	}
-	var all []wanted
+	var all []filterSpec
 	for _, name := range c.cfg.Defaults {
 		if t := c.types.find(name); t != nil && !has[t.Name] {
-			all = append(all, wanted{t, nil, false, true})
+			all = append(all, filterSpec{t, nil, false, true})
 		}
 	}
 	return append(all, named...), nil
@@ -261,13 +261,13 @@ func (c *compiler) wantedChain(v *Virtual) ([]wanted, error) {
 // buildChain makes the filters of a version, or takes those of the one before
 // that are the same.
 func (c *compiler) buildChain(v, old *Virtual) error {
-	all, err := c.wantedChain(v)
+	all, err := c.chainSpecs(v)
 	if err != nil {
 		return err
 	}
 	// Held by the table, and the filters by the version.
 	v.refs.Store(1)
-	used := map[*shared]bool{}
+	used := map[*sharedFilter]bool{}
 	for _, w := range all {
 		s := sameFilter(old, v, w, used)
 		if s == nil {
@@ -291,34 +291,34 @@ func (c *compiler) buildChain(v, old *Virtual) error {
 }
 
 // sameFilter finds a filter of the older version that is what is wanted.
-func sameFilter(old, v *Virtual, w wanted, used map[*shared]bool) *shared {
+func sameFilter(old, v *Virtual, w filterSpec, used map[*sharedFilter]bool) *sharedFilter {
 	if old == nil {
 		return nil
 	}
 	for _, s := range old.chain {
 		if !used[s] && s.Type == w.typ.Name && s.Physical == w.physical && s.Implied == w.implied &&
-			s.physical == v.physical.life && s.hide == v.hides() && resource.Same(s.config, w.config) {
+			s.physical == v.physical.state && s.hide == v.hides() && resource.Same(s.config, w.config) {
 			return s
 		}
 	}
 	return nil
 }
 
-func (c *compiler) provision(v *Virtual, w wanted) (*shared, error) {
+func (c *compiler) provision(v *Virtual, w filterSpec) (*sharedFilter, error) {
 	config := w.typ.Config()
 	if w.config != nil {
 		reflect.ValueOf(config).Elem().Set(reflect.ValueOf(w.config).Elem())
 	}
 	resource.FillDefaults(config)
 	f, err := config.Provision(filter.Env{
-		VirtualCluster: v.Name(), PhysicalCluster: v.physical.Name(), Address: v.life.Address,
+		VirtualCluster: v.Name(), PhysicalCluster: v.physical.Name(), Address: v.state.Address,
 		HideUnmapped: v.hides(), Log: c.cfg.Log.With("virtual_cluster", v.Name(), "filter", w.typ.Name),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &shared{
+	return &sharedFilter{
 		Link:   Link{Type: w.typ.Name, Config: config, Filter: f, Physical: w.physical, Implied: w.implied},
-		config: w.config, physical: v.physical.life, hide: v.hides(),
+		config: w.config, physical: v.physical.state, hide: v.hides(),
 	}, nil
 }

@@ -21,8 +21,8 @@ type Explanation struct {
 	Reason routing.Reason `json:"reason,omitempty"`
 }
 
-// Has reports whether a listener is one of Kafka's.
-func (t *Table) Has(listener string) bool {
+// HasListener reports whether a listener is one of Kafka's.
+func (t *Table) HasListener(listener string) bool {
 	if _, ok := t.ports.Get(listener); ok {
 		return true
 	}
@@ -33,32 +33,32 @@ func (t *Table) Has(listener string) bool {
 // Explain tells how a connection would be led.
 func (t *Table) Explain(listener, serverName string, has bool) Explanation {
 	e := &Explanation{}
-	e.add("listener", listener, t.describe(listener))
+	e.add("listener", listener, t.listenerText(listener))
 	sent := "none"
 	if has {
 		sent = fmt.Sprintf("%q", serverName)
 	}
 	route, reason := t.Resolve(listener, serverName, has)
 	if reason != routing.OK {
-		e.add("name", sent, whyNot(reason))
+		e.add("name", sent, reasonText(reason))
 		return e.closed(reason)
 	}
 	v, b := route.Cluster, route.Broker
 	e.Cluster, e.Broker = v.Name(), b.name
 	if _, port := t.ports.Get(listener); port || b.listed != nil && b.listed.SNIMatchAddress == "" {
-		e.add("name", sent, "the endpoint is for one broker alone")
+		e.add("name", sent, "the endpoint serves only one broker")
 	} else {
-		e.add("name", sent, v.matched(b))
+		e.add("name", sent, v.matchText(b))
 	}
-	e.add("cluster", "VirtualCluster "+v.Name(), v.describe(b))
+	e.add("cluster", "VirtualCluster "+v.Name(), v.brokerText(b))
 	if v.speaksTLS(t, listener) {
 		if b.certificate == "" {
-			e.add("certificate", b.name, "there is none")
+			e.add("certificate", b.name, "none")
 			return e.closed(routing.NoCertificate)
 		}
 		e.add("certificate", b.name, b.certificate)
 	}
-	e.add("filters", fmt.Sprintf("%d, in the order of requests", len(v.chain)), v.chainText())
+	e.add("filters", fmt.Sprintf("%d, in request order", len(v.chain)), v.chainText())
 	targets, reason := v.Targets(b)
 	looked := "PhysicalCluster " + v.physical.Name()
 	if reason != routing.OK {
@@ -90,14 +90,14 @@ func (e *Explanation) Text() string {
 	return b.String()
 }
 
-func (t *Table) describe(name string) string {
+func (t *Table) listenerText(name string) string {
 	if p, ok := t.ports.Get(name); ok {
-		return fmt.Sprintf("kafka%s at %s, a port of the cluster's own", withTLS(p.TLS), p.Address)
+		return fmt.Sprintf("kafka%s at %s, a port of the virtual cluster", withTLS(p.TLS), p.Address)
 	}
 	if l, ok := t.listeners.Get(name); ok {
 		return fmt.Sprintf("kafka%s at %s", withTLS(l.spec.TLS != nil), l.spec.Address)
 	}
-	return "there is no such kafka listener"
+	return "unknown kafka listener"
 }
 
 func withTLS(tls bool) string {
@@ -107,17 +107,17 @@ func withTLS(tls bool) string {
 	return " in the clear"
 }
 
-func whyNot(reason routing.Reason) string {
+func reasonText(reason routing.Reason) string {
 	why := map[routing.Reason]string{
-		routing.NoListener:    "nothing is known of the listener",
-		routing.NoServerName:  "the server name picks the broker, and there is none",
-		routing.BadServerName: "it is no server name",
-		routing.NoRoute:       "no virtual broker has it",
+		routing.NoListener:    "unknown listener",
+		routing.NoServerName:  "the server name selects the broker, but the client sent none",
+		routing.BadServerName: "invalid server name",
+		routing.NoRoute:       "no virtual broker matches",
 	}[reason]
 	return fmt.Sprintf("%s: closed (%s)", why, reason)
 }
 
-func (v *Virtual) matched(b *Broker) string {
+func (v *Virtual) matchText(b *Broker) string {
 	switch {
 	case b.listed != nil:
 		return "sniMatchAddress " + b.listed.SNIMatchAddress
@@ -127,15 +127,15 @@ func (v *Virtual) matched(b *Broker) string {
 	return fmt.Sprintf("sniPattern %s with node id %d", v.spec.Brokers.Discover.SNIPattern, b.node)
 }
 
-func (v *Virtual) describe(b *Broker) string {
+func (v *Virtual) brokerText(b *Broker) string {
 	what := "broker " + b.name
 	if b.Bootstrap() {
 		what = "any broker"
 	}
 	if at := v.Advertised(b); at != "" {
-		return what + ", which clients are told is at " + at
+		return what + ", advertised as " + at
 	}
-	return what + ", whose address clients are not told"
+	return what + ", not advertised"
 }
 
 // speaksTLS reports whether clients speak TLS at a listener.
@@ -173,7 +173,7 @@ func (v *Virtual) physicalText(b *Broker, targets []Target) string {
 	case !b.Bootstrap():
 		text = fmt.Sprintf("broker %d at %s", b.node, text)
 	case len(targets) > 1:
-		text = fmt.Sprintf("any of %d brokers, such as %s", len(targets), text)
+		text = fmt.Sprintf("any of %d brokers, for example %s", len(targets), text)
 	}
 	if at.TLS != nil {
 		return text + ", with TLS"

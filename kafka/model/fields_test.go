@@ -8,7 +8,7 @@ import (
 	"penstock/routing/resource/manual"
 )
 
-func TestCommentsTellTheDefaultsAndBounds(t *testing.T) {
+func TestCommentsMatchDefaultsAndBounds(t *testing.T) {
 	var fields []manual.Field
 	eachField(func(s reflect.Type, f reflect.StructField) {
 		fields = append(fields, manual.Field{Struct: s, StructField: f})

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Whatever is decoded comes back as it was, and whatever is admitted compiles.
@@ -26,32 +28,32 @@ func FuzzResources(f *testing.F) {
 	}
 	kinds := testKinds()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		objects, _ := resource.DecodeForeign("x.yaml", data, kinds, Foreign())
+		objects, _ := codec.DecodeForeign("x.yaml", data, kinds, Foreign())
 		changes := puts(certificates())
 		for _, o := range objects {
-			again, err := resource.Restore(resource.EncodeWithSecrets(o), kinds)
+			again, err := codec.Restore(codec.EncodeWithSecrets(o), kinds)
 			if err != nil || !resource.Equal(o, again) {
-				t.Fatalf("%v is another when it is restored: %v\n%s", o.Key, err, resource.EncodeWithSecrets(o))
+				t.Fatalf("%v changed in a round trip: %v\n%s", o.Key, err, codec.EncodeWithSecrets(o))
 			}
-			if _, faults := resource.Decode("", resource.EncodeYAML(o), kinds); len(faults) > 0 && !resource.HasHidden(again) &&
+			if _, faults := codec.Decode("", codec.EncodeYAML(o), kinds); len(faults) > 0 && !resource.HasHidden(again) &&
 				o.Kind != kindCertificate {
-				t.Fatalf("what is shown is not taken: %v\n%s", faults, resource.EncodeYAML(o))
+				t.Fatalf("the encoded resource is rejected: %v\n%s", faults, codec.EncodeYAML(o))
 			}
 			changes = append(changes, resource.Put(o))
 		}
-		set, faults, _ := new(resource.Set).With(changes)
+		set, faults, _ := new(validate.Set).With(changes)
 		if len(faults) > 0 {
 			return
 		}
 		m := New(Config{Bind: "127.0.0.1", Types: testTypes()})
 		if _, err := m.Apply(changes); err != nil {
-			t.Fatalf("admitted, and does not compile: %v", err)
+			t.Fatalf("accepted, but does not compile: %v", err)
 		}
 		for v := range m.Table().Virtuals() {
 			for _, b := range v.Known() {
 				v.Advertised(b)
 				if _, reason := v.Targets(b); reason != "" && !v.Discovered() {
-					t.Fatalf("%s %s leads nowhere: %s", v.Name(), b.Name(), reason)
+					t.Fatalf("%s %s has no route: %s", v.Name(), b.Name(), reason)
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Foreign are the formats of others that are taken as they are: Kroxylicious'
@@ -22,8 +23,8 @@ import (
 //
 // Keys and certificates are PEM or the files that hold it. What it does not
 // know it leaves where it is, so that decoding tells of it.
-func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Is: isRelease, Report: convertRelease},
+func Foreign() []codec.Foreign {
+	return []codec.Foreign{{Is: isRelease, Report: convertRelease},
 		{Is: isKroxylicious, Convert: func(root *yaml.Node, fault func(n *yaml.Node, path, message string, value any)) []*yaml.Node {
 			k := &kroxylicious{fault: fault}
 			k.document(root)
@@ -89,26 +90,26 @@ func (k *kroxylicious) list(n *yaml.Node, path string, each func(n *yaml.Node, p
 	}
 }
 
-// out is a mapping in the making.
-type out struct{ n *yaml.Node }
+// yamlMapping is a mapping in the making.
+type yamlMapping struct{ n *yaml.Node }
 
-func newOut(from *yaml.Node) out {
-	return out{&yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: from.Line}}
+func newYAMLMapping(from *yaml.Node) yamlMapping {
+	return yamlMapping{&yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: from.Line}}
 }
 
-func (o out) put(key *yaml.Node, name string, value *yaml.Node) {
+func (o yamlMapping) put(key *yaml.Node, name string, value *yaml.Node) {
 	o.n.Content = append(o.n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: key.Line}, value)
 }
 
-func textAt(from *yaml.Node, s string) *yaml.Node {
+func stringNode(from *yaml.Node, s string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s, Line: from.Line}
 }
 
-// object is a resource in the making; the name is the document's own, if it has
-// one.
-func object(from *yaml.Node, kind string, name *yaml.Node, spec out) *yaml.Node {
-	o := newOut(from)
-	o.put(from, "kind", textAt(from, kind))
+// resourceNode is a resource in the making; the name is the document's own, if
+// it has one.
+func resourceNode(from *yaml.Node, kind string, name *yaml.Node, spec yamlMapping) *yaml.Node {
+	o := newYAMLMapping(from)
+	o.put(from, "kind", stringNode(from, kind))
 	if name != nil {
 		o.put(name, "name", name)
 	}
@@ -126,8 +127,8 @@ func child(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// pairs calls each with the pairs of a mapping but for the name.
-func pairs(n *yaml.Node, each func(key, value *yaml.Node)) {
+// eachPair calls each with the pairs of a mapping but for the name.
+func eachPair(n *yaml.Node, each func(key, value *yaml.Node)) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value != "name" {
 			each(n.Content[i], n.Content[i+1])
@@ -144,10 +145,10 @@ func nameOf(n *yaml.Node) string {
 }
 
 func (k *kroxylicious) endpoint(n *yaml.Node, path string) {
-	spec := newOut(n)
-	spec.put(n, "protocol", textAt(n, "kafka"))
+	spec := newYAMLMapping(n)
+	spec.put(n, "protocol", stringNode(n, "kafka"))
 	typed := false
-	pairs(n, func(key, value *yaml.Node) {
+	eachPair(n, func(key, value *yaml.Node) {
 		switch key.Value {
 		case "bindAddress":
 			spec.put(key, "address", value)
@@ -155,7 +156,7 @@ func (k *kroxylicious) endpoint(n *yaml.Node, path string) {
 			typed = true
 			switch value.Value {
 			case "TLS":
-				spec.put(key, "tls", newOut(value).n)
+				spec.put(key, "tls", newYAMLMapping(value).n)
 			case "PLAIN":
 			default:
 				k.fault(value, path+".type", "must be PLAIN or TLS", value.Value)
@@ -167,17 +168,17 @@ func (k *kroxylicious) endpoint(n *yaml.Node, path string) {
 	if !typed {
 		k.fault(n, path+".type", "is required: PLAIN or TLS", nil)
 	}
-	k.listeners = append(k.listeners, object(n, kindListener, child(n, "name"), spec))
+	k.listeners = append(k.listeners, resourceNode(n, kindListener, child(n, "name"), spec))
 }
 
 func (k *kroxylicious) virtualCluster(n *yaml.Node, path string) {
-	spec, name := newOut(n), nameOf(n)
-	pairs(n, func(key, value *yaml.Node) {
+	spec, name := newYAMLMapping(n), nameOf(n)
+	eachPair(n, func(key, value *yaml.Node) {
 		switch {
 		case key.Value == "upstreamClusterRef":
 			spec.put(key, "physicalClusterRef", value)
 		case key.Value == "tls":
-			spec.put(key, "tls", k.shownTLS(value, name))
+			spec.put(key, "tls", k.clientSideTLS(value, name))
 		case key.Value == "brokers" && value.Kind == yaml.SequenceNode:
 			list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: value.Line}
 			k.list(value, path+".brokers", func(n *yaml.Node, _ string) {
@@ -188,20 +189,20 @@ func (k *kroxylicious) virtualCluster(n *yaml.Node, path string) {
 			spec.put(key, key.Value, value)
 		}
 	})
-	k.virtual = append(k.virtual, object(n, KindVirtual, child(n, "name"), spec))
+	k.virtual = append(k.virtual, resourceNode(n, KindVirtual, child(n, "name"), spec))
 }
 
 func (k *kroxylicious) virtualBroker(n *yaml.Node, cluster string) *yaml.Node {
-	b := newOut(n)
+	b := newYAMLMapping(n)
 	if name := child(n, "name"); name != nil {
 		b.put(name, "name", name)
 	}
-	pairs(n, func(key, value *yaml.Node) {
+	eachPair(n, func(key, value *yaml.Node) {
 		switch key.Value {
 		case "upstreamBrokerRef":
 			b.put(key, "physicalBrokerRef", value)
 		case "tls":
-			b.put(key, "tls", k.shownTLS(value, cluster+"."+nameOf(n)))
+			b.put(key, "tls", k.clientSideTLS(value, cluster+"."+nameOf(n)))
 		default:
 			b.put(key, key.Value, value)
 		}
@@ -209,22 +210,22 @@ func (k *kroxylicious) virtualBroker(n *yaml.Node, cluster string) *yaml.Node {
 	return b.n
 }
 
-// shownTLS converts the key and certificate that clients are shown.
-func (k *kroxylicious) shownTLS(n *yaml.Node, name string) *yaml.Node {
+// clientSideTLS converts the key and certificate that clients are shown.
+func (k *kroxylicious) clientSideTLS(n *yaml.Node, name string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
-		return n // told when it is decoded
+		return n // reported when it is decoded
 	}
-	tls := newOut(n)
+	tls := newYAMLMapping(n)
 	k.certificate(n, tls, name)
 	return tls.n
 }
 
 // certificate makes a Certificate of a key and certificate, and refers to it in
-// tls, with what else stands beside them.
-func (k *kroxylicious) certificate(n *yaml.Node, tls out, name string) {
-	spec := newOut(n)
-	tls.put(n, "certificateRef", textAt(n, name))
-	pairs(n, func(key, value *yaml.Node) {
+// tls, with all other fields.
+func (k *kroxylicious) certificate(n *yaml.Node, tls yamlMapping, name string) {
+	spec := newYAMLMapping(n)
+	tls.put(n, "certificateRef", stringNode(n, name))
+	eachPair(n, func(key, value *yaml.Node) {
 		switch field := key.Value; {
 		case field != "key" && field != "cert":
 			tls.put(key, field, value)
@@ -234,27 +235,27 @@ func (k *kroxylicious) certificate(n *yaml.Node, tls out, name string) {
 			spec.put(key, field, value)
 		}
 	})
-	k.certificates = append(k.certificates, object(n, kindCertificate, textAt(n, name), spec))
+	k.certificates = append(k.certificates, resourceNode(n, kindCertificate, stringNode(n, name), spec))
 }
 
 func (k *kroxylicious) physicalCluster(n *yaml.Node, path string) {
-	spec, name := newOut(n), nameOf(n)
-	pairs(n, func(key, value *yaml.Node) {
+	spec, name := newYAMLMapping(n), nameOf(n)
+	eachPair(n, func(key, value *yaml.Node) {
 		switch {
 		case key.Value == "tls" && isFalse(value):
 		case key.Value == "tls":
-			spec.put(key, "tls", k.trust(value, path+".tls", name+".client"))
+			spec.put(key, "tls", k.brokerSideTLS(value, path+".tls", name+".client"))
 		case key.Value == "brokers" && value.Kind == yaml.SequenceNode:
 			list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: value.Line}
 			k.list(value, path+".brokers", func(n *yaml.Node, at string) {
-				b := newOut(n)
+				b := newYAMLMapping(n)
 				for i := 0; i+1 < len(n.Content); i += 2 {
 					key, value := n.Content[i], n.Content[i+1]
 					if key.Value == "tls" && isFalse(value) {
 						continue
 					}
 					if key.Value == "tls" {
-						value = k.trust(value, at+".tls", name+"."+nameOf(n)+".client")
+						value = k.brokerSideTLS(value, at+".tls", name+"."+nameOf(n)+".client")
 					}
 					b.put(key, key.Value, value)
 				}
@@ -265,7 +266,7 @@ func (k *kroxylicious) physicalCluster(n *yaml.Node, path string) {
 			spec.put(key, key.Value, value)
 		}
 	})
-	k.physical = append(k.physical, object(n, KindPhysical, child(n, "name"), spec))
+	k.physical = append(k.physical, resourceNode(n, KindPhysical, child(n, "name"), spec))
 }
 
 // isFalse tells "tls: false", which is what it is when it is left out.
@@ -273,18 +274,18 @@ func isFalse(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!bool" && strings.EqualFold(n.Value, "false")
 }
 
-// trust converts TLS towards brokers: trust is PEM, the file that holds it, or
-// a mapping {storeFile, storeType: PEM} or {insecure: true}.
-func (k *kroxylicious) trust(n *yaml.Node, path, name string) *yaml.Node {
+// brokerSideTLS converts TLS towards brokers: trust is PEM, the file that holds
+// it, or a mapping {storeFile, storeType: PEM} or {insecure: true}.
+func (k *kroxylicious) brokerSideTLS(n *yaml.Node, path, name string) *yaml.Node {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" && strings.EqualFold(n.Value, "true") {
-		return newOut(n).n
+		return newYAMLMapping(n).n
 	}
 	if n.Kind != yaml.MappingNode {
-		return n // told when it is decoded
+		return n // reported when it is decoded
 	}
-	tls := newOut(n)
+	tls := newYAMLMapping(n)
 	var own []*yaml.Node
-	pairs(n, func(key, value *yaml.Node) {
+	eachPair(n, func(key, value *yaml.Node) {
 		switch {
 		case key.Value == "key" || key.Value == "cert":
 			own = append(own, key, value)
@@ -293,7 +294,7 @@ func (k *kroxylicious) trust(n *yaml.Node, path, name string) *yaml.Node {
 		case value.Kind != yaml.MappingNode:
 			tls.put(key, "ca", value)
 		default:
-			k.store(value, path+".trust", tls)
+			k.trustStore(value, path+".trust", tls)
 		}
 	})
 	if len(own) > 0 {
@@ -302,8 +303,8 @@ func (k *kroxylicious) trust(n *yaml.Node, path, name string) *yaml.Node {
 	return tls.n
 }
 
-func (k *kroxylicious) store(n *yaml.Node, path string, tls out) {
-	pairs(n, func(key, value *yaml.Node) {
+func (k *kroxylicious) trustStore(n *yaml.Node, path string, tls yamlMapping) {
+	eachPair(n, func(key, value *yaml.Node) {
 		switch key.Value {
 		case "storeFile", "ca":
 			tls.put(key, "ca", value)

@@ -20,20 +20,20 @@ func (r *release) virtualCluster(n *yaml.Node, path string) {
 	given := r.text(v["name"], n, path+".name")
 	name := strings.ToLower(given) // Kroxylicious tells no case apart
 	for _, left := range []struct{ field, instead string }{
-		{"logNetwork", "--log-level and `penstock explain` show what becomes of a connection"},
-		{"logFrames", "metrics tell requests by API; frames are not logged"},
-		{"subjectBuilder", "no filter here asks who a client is"},
-		{"topicNameCache", "names of topics are kept as they are needed"},
+		{"logNetwork", "use --log-level and `penstock explain` to follow connections"},
+		{"logFrames", "frames are not logged; metrics count requests by API"},
+		{"subjectBuilder", "no filter uses the client's identity"},
+		{"topicNameCache", "topic names are cached as needed"},
 	} {
 		if at := v[left.field]; at != nil && (at.Kind != yaml.ScalarNode || r.flag(at, path+"."+left.field)) {
-			r.warn(at, path+"."+left.field, "is left out: "+left.instead, nil)
+			r.warn(at, path+"."+left.field, "is ignored: "+left.instead, nil)
 		}
 	}
 	physical, servers := r.target(n, path, name, v)
-	filters, prefix := r.chain(v, path, given)
-	r.tenants(n, path, servers, prefix, name)
+	filters, prefix := r.filterChain(v, path, given)
+	r.checkTenants(n, path, servers, prefix, name)
 	if v["gateways"] == nil || len(v["gateways"].Content) == 0 {
-		r.Fault(n, path+".gateways", "is required: where clients connect", nil)
+		r.Fault(n, path+".gateways", "is required: a list with at least one gateway for clients", nil)
 		return
 	}
 	first := true
@@ -70,7 +70,7 @@ func (r *release) target(n *yaml.Node, path, name string, v map[string]*yaml.Nod
 	inline, named := v["targetCluster"], v["target"]
 	switch {
 	case inline != nil && named != nil:
-		r.Fault(named, path+".target", "stands beside targetCluster: give one of them", nil)
+		r.Fault(named, path+".target", "conflicts with targetCluster: give only one of them", nil)
 	case inline != nil:
 		t := r.fields(inline, path+".targetCluster", "bootstrapServers", "tls", "bootstrapServerSelection", "connectTimeout")
 		if servers = r.physicalCluster(inline, path+".targetCluster", name, t); servers != "" {
@@ -79,10 +79,10 @@ func (r *release) target(n *yaml.Node, path, name string, v map[string]*yaml.Nod
 	case named != nil:
 		t := r.fields(named, path+".target", "cluster", "router")
 		if at := t["router"]; at != nil {
-			r.Fault(at, path+".target.router", noCounterpart+"a virtual cluster stands for one cluster; write cluster", at.Value)
+			r.Fault(at, path+".target.router", noCounterpart+"a virtual cluster has one physical cluster; use target.cluster", at.Value)
 			return nil, ""
 		}
-		if cluster := r.text(t["cluster"], named, path+".target.cluster"); cluster != "" && !r.broken[cluster] {
+		if cluster := r.text(t["cluster"], named, path+".target.cluster"); cluster != "" && !r.invalidClusters[cluster] {
 			return t["cluster"], ""
 		}
 	default:
@@ -99,12 +99,12 @@ func (r *release) gateway(n *yaml.Node, path, name, cluster string, spec documen
 	brokers, discover := document.NewMapping(n), document.NewMapping(n)
 	switch {
 	case (ports == nil) == (names == nil):
-		r.Fault(n, path, "must have one of portIdentifiesNode and sniHostIdentifiesNode", nil)
+		r.Fault(n, path, "must have either portIdentifiesNode or sniHostIdentifiesNode", nil)
 	case ports != nil:
 		r.byPort(ports, path+".portIdentifiesNode", discover)
 	default:
 		if v["tls"] == nil {
-			r.Fault(n, path+".tls", "is required beside sniHostIdentifiesNode: without TLS there is no server name", nil)
+			r.Fault(n, path+".tls", "is required with sniHostIdentifiesNode: without TLS there is no server name", nil)
 		}
 		r.byName(names, path+".sniHostIdentifiesNode", cluster, discover)
 	}
@@ -119,9 +119,9 @@ func (r *release) gateway(n *yaml.Node, path, name, cluster string, spec documen
 // at all addresses; Penstock where its --bind says.
 func (r *release) byPort(n *yaml.Node, path string, d document.Mapping) {
 	v := r.fields(n, path, "bootstrapAddress", "advertisedBrokerAddressPattern", "nodeStartPort", "nodeIdRanges")
-	if r.proxied != nil {
-		r.Fault(r.proxied, "proxyProtocol.mode", noCounterpart+
-			"only gateways with sniHostIdentifiesNode take a PROXY header, and "+path+" is none", r.proxied.Value)
+	if r.proxyProtocol != nil {
+		r.Fault(r.proxyProtocol, "proxyProtocol.mode", noCounterpart+
+			"only gateways with sniHostIdentifiesNode support the PROXY protocol, not "+path, r.proxyProtocol.Value)
 	}
 	text := r.text(v["bootstrapAddress"], n, path+".bootstrapAddress")
 	if text == "" {
@@ -135,8 +135,8 @@ func (r *release) byPort(n *yaml.Node, path string, d document.Mapping) {
 	advertised := document.Text(v["bootstrapAddress"], host)
 	if at := v["advertisedBrokerAddressPattern"]; at != nil {
 		if strings.Contains(at.Value, hostname.Placeholder) {
-			r.Fault(at, path+".advertisedBrokerAddressPattern", noCounterpart+"brokers at ports of their own share one host; leave "+
-				hostname.Placeholder+" out, or use sniHostIdentifiesNode", at.Value)
+			r.Fault(at, path+".advertisedBrokerAddressPattern", noCounterpart+"brokers by port share one host; remove "+
+				hostname.Placeholder+", or use sniHostIdentifiesNode", at.Value)
 			return
 		}
 		advertised = at
@@ -197,10 +197,10 @@ func (r *release) nodeIDs(parent, n *yaml.Node, path string) (first, last int) {
 	for i := 1; i < len(all); i++ {
 		switch last := all[i-1].end; {
 		case all[i].start <= last:
-			r.Fault(all[i].at, all[i].path, "has node ids of another range", all[i].start)
+			r.Fault(all[i].at, all[i].path, "overlaps with another range", all[i].start)
 			return 0, -1
 		case all[i].start > last+1:
-			r.Fault(all[i].at, all[i].path, noCounterpart+"ports are for node ids without a gap; give one range with start "+
+			r.Fault(all[i].at, all[i].path, noCounterpart+"ports belong to consecutive node ids; give one range with start "+
 				strconv.Itoa(all[0].start)+" and end "+strconv.Itoa(all[len(all)-1].end)+
 				", which moves the ports of later brokers, or use sniHostIdentifiesNode", all[i].start)
 			return 0, -1
@@ -209,8 +209,8 @@ func (r *release) nodeIDs(parent, n *yaml.Node, path string) (first, last int) {
 	return all[0].start, all[len(all)-1].end
 }
 
-// clusterHole stands for the name of the virtual cluster.
-const clusterHole = "$(virtualClusterName)"
+// clusterPlaceholder stands for the name of the virtual cluster.
+const clusterPlaceholder = "$(virtualClusterName)"
 
 // byName converts a gateway with a server name for each broker.
 func (r *release) byName(n *yaml.Node, path, cluster string, d document.Mapping) {
@@ -221,16 +221,16 @@ func (r *release) byName(n *yaml.Node, path, cluster string, d document.Mapping)
 		return
 	}
 	name := strings.ToLower(cluster)
-	host, port := r.splitPort(v["bootstrapAddress"], path+".bootstrapAddress", strings.ReplaceAll(bootstrap, clusterHole, name))
+	host, port := r.splitPort(v["bootstrapAddress"], path+".bootstrapAddress", strings.ReplaceAll(bootstrap, clusterPlaceholder, name))
 	if port == 0 {
 		return
 	}
-	pattern = strings.ReplaceAll(pattern, clusterHole, name)
+	pattern = strings.ReplaceAll(pattern, clusterPlaceholder, name)
 	if cut := strings.LastIndexByte(pattern, ':'); cut >= 0 {
 		at := v["advertisedBrokerAddressPattern"]
-		_, told := r.splitPort(at, path+".advertisedBrokerAddressPattern", pattern)
-		if pattern = pattern[:cut]; told != 0 && told != port {
-			d.Put(at, "advertisePort", number(at, told))
+		_, advertised := r.splitPort(at, path+".advertisedBrokerAddressPattern", pattern)
+		if pattern = pattern[:cut]; advertised != 0 && advertised != port {
+			d.Put(at, "advertisePort", number(at, advertised))
 		}
 	}
 	listener := "kafka-" + strconv.Itoa(port)
@@ -249,10 +249,11 @@ func (r *release) sniListener(at *yaml.Node, name string, port int) {
 	spec.Put(at, "address", document.Text(at, ":"+strconv.Itoa(port)))
 	spec.Put(at, "protocol", document.Text(at, "kafka"))
 	spec.Put(at, "tls", document.NewMapping(at).Node)
-	if r.proxied != nil {
-		accept := document.NewMapping(r.proxied)
-		accept.Put(r.proxied, "accept", document.List(r.proxied, document.Text(r.proxied, "0.0.0.0/0"), document.Text(r.proxied, "::/0")))
-		spec.Put(r.proxied, "proxyProtocol", accept.Node)
+	if r.proxyProtocol != nil {
+		accept := document.NewMapping(r.proxyProtocol)
+		anywhere := document.List(r.proxyProtocol, document.Text(r.proxyProtocol, "0.0.0.0/0"), document.Text(r.proxyProtocol, "::/0"))
+		accept.Put(r.proxyProtocol, "accept", anywhere)
+		spec.Put(r.proxyProtocol, "proxyProtocol", accept.Node)
 	}
 	r.object(&r.listeners, at, kindListener, name, spec)
 }
@@ -265,46 +266,46 @@ func (r *release) filterDefinition(n *yaml.Node, path string) {
 		return
 	}
 	if r.filters[name] != nil {
-		r.Fault(v["name"], path+".name", "stands twice", name)
+		r.Fault(v["name"], path+".name", "duplicate", name)
 		return
 	}
-	d := &filterDefinition{node: v["type"], path: path + ".type", conf: v["config"]}
+	d := &filterDefinition{node: v["type"], path: path + ".type", config: v["config"]}
 	r.filters[name] = d
 	switch kind = kind[strings.LastIndexByte(kind, '.')+1:]; kind {
 	case "MultiTenant", "MultiTenantTransformationFilterFactory":
-		d.kind, d.mark = "MultiTenant", "-"
-		if d.conf != nil {
-			given := r.fields(d.conf, path+".config", "prefixResourceNameSeparator")["prefixResourceNameSeparator"]
+		d.kind, d.separator = "MultiTenant", "-"
+		if d.config != nil {
+			given := r.fields(d.config, path+".config", "prefixResourceNameSeparator")["prefixResourceNameSeparator"]
 			if given != nil {
-				d.mark = given.Value
+				d.separator = given.Value
 			}
 		}
 	case "ApiVersions", "BrokerAddress", "TopicMetrics":
 		d.kind = kind
 	case "ProtocolLogger", "ProtocolLogging":
-		r.warn(d.node, d.path, "is left out: frames are not logged, and metrics tell requests by API", kind)
+		r.warn(d.node, d.path, "is ignored: frames are not logged; metrics count requests by API", kind)
 	default:
-		without := cmp.Or(lost[kind], "without it clients could do or read something else")
-		r.Fault(d.node, d.path, noCounterpart+without+". To do so, remove the filter and what names it", kind)
+		without := cmp.Or(consequences[kind], "without it clients could see or do something different")
+		r.Fault(d.node, d.path, noCounterpart+without+". To accept that, remove the filter and all references to it", kind)
 	}
 }
 
-// lost says of filters that have no counterpart what would be without them.
-var lost = map[string]string{
+// consequences says of filters that have no counterpart what would be without them.
+var consequences = map[string]string{
 	"RecordEncryption":      "without it records would be stored in the clear",
-	"RecordValidation":      "without it any record would be stored",
+	"RecordValidation":      "without it invalid records would be stored",
 	"Authorization":         "without it only the brokers' own ACLs decide; write the rules there",
 	"OauthBearerValidation": "without it only the brokers check tokens",
-	"SaslInspection":        "without it any mechanism of the brokers is let through",
-	"EntityIsolation":       "without it clients would share what it keeps apart; MultiTenant keeps tenants apart",
+	"SaslInspection":        "without it clients may use any mechanism of the brokers",
+	"EntityIsolation":       "without it clients would share the entities that it isolates; MultiTenant isolates tenants",
 }
 
-// names returns the filters of a list of names.
-func (r *release) names(n *yaml.Node, path string) (all []*filterDefinition) {
+// filtersByName returns the filters of a list of names.
+func (r *release) filtersByName(n *yaml.Node, path string) (all []*filterDefinition) {
 	r.each(n, path, func(item *yaml.Node, at string) {
 		d := r.filters[item.Value]
 		if d == nil || item.Kind != yaml.ScalarNode {
-			r.Fault(item, at, "there is no such filter in filterDefinitions", item.Value)
+			r.Fault(item, at, "is not defined in filterDefinitions", item.Value)
 			return
 		}
 		d.used = true
@@ -313,23 +314,23 @@ func (r *release) names(n *yaml.Node, path string) (all []*filterDefinition) {
 	return all
 }
 
-// chain makes the filters of a virtual cluster, and tells the prefix that they
+// filterChain makes the filters of a virtual cluster, and tells the prefix that they
 // give to names. Nil: none.
-func (r *release) chain(v map[string]*yaml.Node, path, cluster string) (list *yaml.Node, prefix string) {
+func (r *release) filterChain(v map[string]*yaml.Node, path, cluster string) (list *yaml.Node, prefix string) {
 	filters := r.defaults
 	if v["filters"] != nil {
-		filters = r.names(v["filters"], path+".filters")
+		filters = r.filtersByName(v["filters"], path+".filters")
 	}
 	for _, d := range filters {
 		if d.kind == "" {
 			continue
 		}
-		filter, conf := document.NewMapping(d.node), d.conf
+		filter, conf := document.NewMapping(d.node), d.config
 		filter.Put(d.node, "type", document.Text(d.node, d.kind))
-		if d.mark != "" {
-			prefix = cluster + d.mark + prefix
+		if d.separator != "" {
+			prefix = cluster + d.separator + prefix
 			own := document.NewMapping(d.node)
-			own.Put(d.node, "prefix", document.Text(d.node, cluster+d.mark))
+			own.Put(d.node, "prefix", document.Text(d.node, cluster+d.separator))
 			conf = own.Node
 		}
 		if conf != nil {
@@ -343,19 +344,19 @@ func (r *release) chain(v map[string]*yaml.Node, path, cluster string) (list *ya
 	return list, prefix
 }
 
-// tenants reports where one tenant would see another's names. Clusters that
+// checkTenants reports where one tenant would see another's names. Clusters that
 // are defined by name are one PhysicalCluster, which is checked as such; inline
 // ones are the same cluster if they have the same bootstrap servers.
-func (r *release) tenants(n *yaml.Node, path, servers, prefix, cluster string) {
+func (r *release) checkTenants(n *yaml.Node, path, servers, prefix, cluster string) {
 	if servers == "" || prefix == "" {
 		return
 	}
 	for _, other := range r.targets[servers] {
 		if other.prefix != prefix && (strings.HasPrefix(other.prefix, prefix) || strings.HasPrefix(prefix, other.prefix)) {
-			r.Fault(n, path+".name", "gives the prefix "+prefix+", and "+
-				resource.Key{Kind: KindVirtual, Name: other.cluster}.String()+" of the same bootstrap servers has "+other.prefix+
-				": one would see names of the other; rename one, or give MultiTenant a prefixResourceNameSeparator that no name has", cluster)
+			r.Fault(n, path+".name", "produces the prefix "+prefix+", but "+
+				resource.Key{Kind: KindVirtual, Name: other.cluster}.String()+" on the same bootstrap servers has "+other.prefix+
+				": one would see names of the other; rename one, or give MultiTenant a prefixResourceNameSeparator that no name contains", cluster)
 		}
 	}
-	r.targets[servers] = append(r.targets[servers], tenantOf{prefix, cluster})
+	r.targets[servers] = append(r.targets[servers], tenantPrefix{prefix, cluster})
 }

@@ -11,6 +11,7 @@ import (
 
 	"penstock/routing/formats/document"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // release converts one configuration file of Kroxylicious 0.11 to 0.25, the
@@ -28,33 +29,33 @@ import (
 // clients may do, and a warning where it would not.
 type release struct {
 	*document.Frame
-	warn resource.ForeignFault
+	warn codec.ForeignFault
 
 	listeners, certificates, physical, virtual []*yaml.Node
 
-	sniPorts map[int]bool
-	filters  map[string]*filterDefinition
-	defaults []*filterDefinition
-	idle     *yaml.Node // network.proxy.authenticatedIdleTimeout; nil: none
-	proxied  *yaml.Node // proxyProtocol.mode where it is required; nil: not
-	targets  map[string][]tenantOf
-	broken   map[string]bool // clusterDefinitions that have no servers
-	faults   int
+	sniPorts        map[int]bool
+	filters         map[string]*filterDefinition
+	defaults        []*filterDefinition
+	idle            *yaml.Node // network.proxy.authenticatedIdleTimeout; nil: none
+	proxyProtocol   *yaml.Node // proxyProtocol.mode where it is required; nil: not
+	targets         map[string][]tenantPrefix
+	invalidClusters map[string]bool // clusterDefinitions that have no servers
+	faults          int
 }
 
 // filterDefinition is one of filterDefinitions.
 type filterDefinition struct {
-	node *yaml.Node // of the name
-	path string
-	kind string     // of Penstock's filter; "": it is left out
-	conf *yaml.Node // of TopicMetrics and the like; nil: none
-	mark string     // of MultiTenant: prefixResourceNameSeparator
-	used bool
+	node      *yaml.Node // of the name
+	path      string
+	kind      string     // of Penstock's filter; "": it is left out
+	config    *yaml.Node // of TopicMetrics and the like; nil: none
+	separator string     // of MultiTenant: prefixResourceNameSeparator
+	used      bool
 }
 
-// tenantOf is the prefix of a virtual cluster in front of inline bootstrap
+// tenantPrefix is the prefix of a virtual cluster in front of inline bootstrap
 // servers.
-type tenantOf struct{ prefix, cluster string }
+type tenantPrefix struct{ prefix, cluster string }
 
 // releaseFields are the fields of a configuration file.
 var releaseFields = []string{
@@ -86,10 +87,10 @@ func isRelease(root *yaml.Node) bool {
 }
 
 // convertRelease is the Report of Foreign for these files.
-func convertRelease(root *yaml.Node, fault, warn resource.ForeignFault) []*yaml.Node {
+func convertRelease(root *yaml.Node, fault, warn codec.ForeignFault) []*yaml.Node {
 	r := &release{
 		warn: warn, sniPorts: map[int]bool{}, filters: map[string]*filterDefinition{},
-		targets: map[string][]tenantOf{}, broken: map[string]bool{},
+		targets: map[string][]tenantPrefix{}, invalidClusters: map[string]bool{},
 	}
 	r.Frame = document.Open(root, "", nil, func(n *yaml.Node, path, message string, value any) {
 		r.faults++
@@ -104,9 +105,9 @@ const noCounterpart = "has no counterpart in Penstock: "
 
 func (r *release) document() {
 	v := r.fields(r.Root, "", releaseFields...)
-	r.sideSettings(v)
+	r.globalSettings(v)
 	r.each(v["filterDefinitions"], "filterDefinitions", r.filterDefinition)
-	r.defaults = r.names(v["defaultFilters"], "defaultFilters")
+	r.defaults = r.filtersByName(v["defaultFilters"], "defaultFilters")
 	r.each(v["clusterDefinitions"], "clusterDefinitions", r.clusterDefinition)
 	switch clusters := v["virtualClusters"]; {
 	case clusters == nil:
@@ -118,15 +119,15 @@ func (r *release) document() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.filters)) {
 		if d := r.filters[name]; !d.used {
-			r.Fault(d.node, d.path, "is not used, by defaultFilters or a virtual cluster's filters: use it or remove it", name)
+			r.Fault(d.node, d.path, "is not used by defaultFilters or the filters of a virtual cluster: use it or remove it", name)
 		}
 	}
 }
 
-// sideSettings reads what stands beside the clusters.
-func (r *release) sideSettings(v map[string]*yaml.Node) {
+// globalSettings reads the settings outside of clusters.
+func (r *release) globalSettings(v map[string]*yaml.Node) {
 	if n := v["routerDefinitions"]; n != nil {
-		r.Fault(n, "routerDefinitions", noCounterpart+"a virtual cluster stands for one cluster; remove it, and target a cluster", nil)
+		r.Fault(n, "routerDefinitions", noCounterpart+"a virtual cluster has one physical cluster; remove it, and use target.cluster", nil)
 	}
 	for _, key := range []string{"management", "adminHttp"} {
 		if n := v[key]; n != nil {
@@ -134,17 +135,17 @@ func (r *release) sideSettings(v map[string]*yaml.Node) {
 			if e := m["endpoints"]; e != nil {
 				r.fields(e, key+".endpoints", "prometheus")
 			}
-			r.warn(n, key, "is left out: a node serves /metrics and its health at --http ADDRESS", nil)
+			r.warn(n, key, "is ignored: a node serves /metrics and health checks at --http ADDRESS", nil)
 		}
 	}
 	if n := v["micrometer"]; n != nil {
-		r.warn(n, "micrometer", "is left out: Penstock's metrics are always there; tags for all of them are the scraper's to add", nil)
+		r.warn(n, "micrometer", "is ignored: Penstock always has metrics; add common tags in the scraper", nil)
 	}
 	if n := v["useIoUring"]; n != nil && r.flag(n, "useIoUring") {
-		r.warn(n, "useIoUring", "is left out: Penstock polls by epoll", nil)
+		r.warn(n, "useIoUring", "is ignored: Penstock uses epoll", nil)
 	}
 	if n := v["development"]; n != nil {
-		r.warn(n, "development", "is left out: it is for the development of Kroxylicious", nil)
+		r.warn(n, "development", "is ignored: it is for developing Kroxylicious", nil)
 	}
 	r.network(v["network"])
 	if n := v["proxyProtocol"]; n != nil {
@@ -152,9 +153,9 @@ func (r *release) sideSettings(v map[string]*yaml.Node) {
 		switch text := strings.ToLower(r.text(mode, n, "proxyProtocol.mode")); text {
 		case "", "disabled":
 		case "required":
-			r.proxied = mode
+			r.proxyProtocol = mode
 		case "auto":
-			r.Fault(mode, "proxyProtocol.mode", noCounterpart+"a PROXY header is never guessed; write required, or disabled", mode.Value)
+			r.Fault(mode, "proxyProtocol.mode", noCounterpart+"PROXY headers are never auto-detected; use required or disabled", mode.Value)
 		default:
 			r.Fault(mode, "proxyProtocol.mode", "must be required, auto or disabled", mode.Value)
 		}
@@ -174,13 +175,13 @@ func (r *release) network(n *yaml.Node) {
 		s := r.fields(part, path, "workerThreadCount", "shutdownQuietPeriod", "shutdownQuietPeriodSeconds", "shutdownTimeout",
 			"authenticatedIdleTimeout", "unauthenticatedIdleTimeout")
 		for _, left := range []struct{ field, instead string }{
-			{"workerThreadCount", "threads follow the CPUs that the process may use"},
-			{"shutdownQuietPeriod", "--drain-wait and --drain-timeout say how a node ends"},
-			{"shutdownQuietPeriodSeconds", "--drain-wait and --drain-timeout say how a node ends"},
-			{"shutdownTimeout", "--drain-timeout says how long a node takes to end"},
+			{"workerThreadCount", "the number of threads follows the available CPUs"},
+			{"shutdownQuietPeriod", "use --drain-wait and --drain-timeout"},
+			{"shutdownQuietPeriodSeconds", "use --drain-wait and --drain-timeout"},
+			{"shutdownTimeout", "use --drain-timeout"},
 		} {
 			if at := s[left.field]; at != nil {
-				r.warn(at, path+"."+left.field, "is left out: "+left.instead, nil)
+				r.warn(at, path+"."+left.field, "is ignored: "+left.instead, nil)
 			}
 		}
 		if key == "management" {
@@ -189,7 +190,7 @@ func (r *release) network(n *yaml.Node) {
 		r.idle = s["authenticatedIdleTimeout"]
 		if at := s["unauthenticatedIdleTimeout"]; at != nil {
 			r.Fault(at, path+".unauthenticatedIdleTimeout", noCounterpart+
-				"write authenticatedIdleTimeout, which becomes idleTimeout and is for connections before the login as well", at.Value)
+				"use authenticatedIdleTimeout, which becomes idleTimeout and also applies before authentication", at.Value)
 		}
 	}
 }
@@ -287,7 +288,7 @@ func (r *release) physicalCluster(n *yaml.Node, path, name string, v map[string]
 		slices.Sort(each)
 		servers = strings.Join(each, ",")
 	} else {
-		r.broken[name] = true
+		r.invalidClusters[name] = true
 		return ""
 	}
 	if tls := v["tls"]; tls != nil {
@@ -300,7 +301,7 @@ func (r *release) physicalCluster(n *yaml.Node, path, name string, v map[string]
 	}
 	if at := v["bootstrapServerSelection"]; at != nil {
 		r.fields(at, path+".bootstrapServerSelection", "strategy")
-		r.warn(at, path+".bootstrapServerSelection", "is left out: Penstock asks all bootstrap servers in turn until one answers", nil)
+		r.warn(at, path+".bootstrapServerSelection", "is ignored: Penstock tries the bootstrap servers in turn until one answers", nil)
 	}
 	r.object(&r.physical, n, KindPhysical, name, spec)
 	return servers

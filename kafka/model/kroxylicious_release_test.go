@@ -13,12 +13,14 @@ import (
 	"penstock/kafka/filter/topicmetrics"
 	"penstock/kafka/model"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Configuration files of Kroxylicious' releases become resources; what was left
 // out of them is warned of, and what cannot be is a fault. Each has what it
 // comes to beside it.
-func TestConfigurationFilesOfKroxyliciousBecomeResources(t *testing.T) {
+func TestKroxyliciousConfigurationsBecomeResources(t *testing.T) {
 	types := []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type, topicmetrics.Type()}
 	kinds := append(resource.RoutingKinds(), model.Kinds(types)...)
 	files, err := filepath.Glob("testdata/kroxylicious/release/*.yaml")
@@ -31,12 +33,12 @@ func TestConfigurationFilesOfKroxyliciousBecomeResources(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			objects, faults, warnings := resource.DecodeReport(filepath.Base(file), data, kinds, model.Foreign())
+			objects, faults, warnings := codec.DecodeReport(filepath.Base(file), data, kinds, model.Foreign())
 			for i := range objects {
-				faults = append(faults, resource.LoadFiles(&objects[i], filepath.Dir(file),
+				faults = append(faults, codec.LoadFiles(&objects[i], filepath.Dir(file),
 					func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
 			}
-			together, more := resource.ValidateSet(objects)
+			together, more := validate.Objects(objects)
 			var text strings.Builder
 			for _, w := range append(warnings, more...) {
 				text.WriteString("warning: " + w.Error() + "\n")
@@ -52,7 +54,7 @@ func TestConfigurationFilesOfKroxyliciousBecomeResources(t *testing.T) {
 			for _, o := range objects {
 				changes = append(changes, resource.Put(o))
 				text.WriteString("---\n")
-				text.Write(resource.EncodeYAML(o))
+				text.Write(codec.EncodeYAML(o))
 			}
 			model.Golden(t, file+".txt", text.String())
 			m := model.New(model.Config{Bind: "127.0.0.1", Types: types})

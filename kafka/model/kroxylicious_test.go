@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // decodeForeign reads a document as apply and check do.
@@ -16,17 +18,17 @@ func decodeForeign(t *testing.T, file string) ([]resource.Object, resource.Fault
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, faults := resource.DecodeForeign(filepath.Base(file), data, testKinds(), Foreign())
+	objects, faults := codec.DecodeForeign(filepath.Base(file), data, testKinds(), Foreign())
 	for i := range objects {
-		faults = append(faults, resource.LoadFiles(&objects[i], filepath.Dir(file),
+		faults = append(faults, codec.LoadFiles(&objects[i], filepath.Dir(file),
 			func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
 	}
 	return objects, faults
 }
 
 // The two examples of the reference document as they are printed: all that is
-// wrong with each is told at once, and nothing else.
-func TestTheReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
+// wrong with each is reported at once, and nothing else.
+func TestReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
 	for _, name := range []string{"one-to-one", "many-to-one", "mixed"} {
 		file := "testdata/kroxylicious/" + name + ".yaml"
 		_, faults := decodeForeign(t, file)
@@ -35,7 +37,7 @@ func TestTheReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
 }
 
 // With their blanks filled they are resources, and lead where they say.
-func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
+func TestReferenceExamplesRunOnceCompleted(t *testing.T) {
 	for _, x := range []struct{ name, sni, want string }{
 		{"one-to-one", "broker-B.myvanitydomain.com", "my-public-cluster broker-2 with my-public-cluster -> " +
 			"broker-2.azB.internal.svc:19080 in the clear"},
@@ -51,7 +53,7 @@ func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
 			if i > 0 {
 				text.WriteString("---\n")
 			}
-			text.Write(resource.EncodeYAML(o))
+			text.Write(codec.EncodeYAML(o))
 		}
 		golden(t, file+".txt", text.String())
 		w := newWorld(t)
@@ -62,16 +64,16 @@ func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
 	}
 }
 
-// What does not look like such a document is told as what it is.
-func TestOtherDocumentsAreNotTakenForForeignOnes(t *testing.T) {
-	_, faults := resource.DecodeForeign("x.yaml", []byte("listeners: []\n---\nkind: Service\nname: a\nendpoints: []\nspec: "+
+// Faults of other documents are those of their own format.
+func TestOtherDocumentsAreNotConverted(t *testing.T) {
+	_, faults := codec.DecodeForeign("x.yaml", []byte("listeners: []\n---\nkind: Service\nname: a\nendpoints: []\nspec: "+
 		"{}\n"), testKinds(), Foreign())
 	want := "x.yaml:1: document 1: kind is missing"
 	if len(faults) == 0 || faults[0].Error() != want || !strings.Contains(faults.Error(),
 		"x.yaml:5: Service/a: unknown field, it belongs under spec") {
 		t.Errorf("%v", faults)
 	}
-	objects, faults := resource.DecodeForeign("x.yaml", []byte("endpoints:\n- {name: a, type: PLAIN, address: ':1'}\n---\nkind: "+
+	objects, faults := codec.DecodeForeign("x.yaml", []byte("endpoints:\n- {name: a, type: PLAIN, address: ':1'}\n---\nkind: "+
 		"Service\nname: a\nspec: {}\n"), testKinds(), Foreign())
 	if len(faults) > 0 || len(objects) != 2 {
 		t.Errorf("%d objects, %v", len(objects), faults)
@@ -79,7 +81,7 @@ func TestOtherDocumentsAreNotTakenForForeignOnes(t *testing.T) {
 }
 
 // A name that the certificate is not for is warned of, with what it is for.
-func TestNamesThatTheCertificateIsNotForAreWarnedOf(t *testing.T) {
+func TestNamesThatTheCertificateDoesNotCoverAreWarnedOf(t *testing.T) {
 	pem, err := os.ReadFile("testdata/kroxylicious/a.crt")
 	if err != nil {
 		t.Fatal(err)
@@ -108,9 +110,9 @@ spec:
   tls: {certificateRef: t1}
   brokers: {discover: {endpointRef: edge, bootstrap: b.a.example.com, sniPattern: "$(nodeId).b.a.example.com"}}
 `), resource.Object{Key: resource.Key{Kind: kindCertificate, Name: "t1"}, Spec: &resource.Certificate{Cert: string(pem)}})
-	faults, warnings := resource.ValidateSet(objects)
-	want := "test.yaml:17: VirtualCluster/wrong spec.brokers.discover.sniPattern: the Certificate t1 is not for this name: " +
-		"clients that look will refuse it ($(nodeId).b.a.example.com)"
+	faults, warnings := validate.Objects(objects)
+	want := "test.yaml:17: VirtualCluster/wrong spec.brokers.discover.sniPattern: the Certificate t1 does not cover this name: " +
+		"clients that verify it will refuse the connection ($(nodeId).b.a.example.com)"
 	if len(faults) > 0 || len(warnings) != 1 || !strings.HasSuffix(warnings[0].Error(), strings.TrimPrefix(want, "test.yaml:17: ")) {
 		t.Errorf("faults %v, warnings %v", faults, warnings)
 	}

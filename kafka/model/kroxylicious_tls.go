@@ -29,7 +29,7 @@ func (r *release) brokerTLS(n *yaml.Node, path, certificate string) *yaml.Node {
 		tls.Put(at, "insecureSkipVerify", at)
 	}
 	if at := t["trustOptions"]; at != nil {
-		r.Fault(at, path+".trust.trustOptions", "is for gateways: it says what clients must show", nil)
+		r.Fault(at, path+".trust.trustOptions", "works only for gateways, where it configures client certificates", nil)
 	}
 	if file := r.store(t, trust, path+".trust"); file != nil {
 		tls.Put(file, "ca", file)
@@ -44,7 +44,7 @@ func (r *release) gatewayTLS(n *yaml.Node, path, certificate string) *yaml.Node 
 	if at := v["key"]; at != nil {
 		r.key(at, path+".key", certificate, tls)
 	} else {
-		r.Fault(n, path+".key", "is required: what clients are shown", nil)
+		r.Fault(n, path+".key", "is required: the key and certificate to present to clients", nil)
 	}
 	trust := v["trust"]
 	if trust == nil {
@@ -52,7 +52,7 @@ func (r *release) gatewayTLS(n *yaml.Node, path, certificate string) *yaml.Node 
 	}
 	t := r.fields(trust, path+".trust", "storeFile", "storeType", "storePassword", "trustOptions", "insecure")
 	if at := t["insecure"]; at != nil {
-		r.Fault(at, path+".trust.insecure", noCounterpart+"a certificate of a client is verified or not asked for; write "+
+		r.Fault(at, path+".trust.insecure", noCounterpart+"a client certificate is either verified or not requested; use "+
 			"trustOptions: {clientAuth: NONE}", nil)
 		return tls.Node
 	}
@@ -81,10 +81,10 @@ func (r *release) tlsFields(n *yaml.Node, path string, tls document.Mapping) map
 	v := r.fields(n, path, "key", "trust", "cipherSuites", "protocols", "credentialSupplier")
 	if at := v["cipherSuites"]; at != nil {
 		r.Fault(at, path+".cipherSuites", noCounterpart+"only suites with forward secrecy and authenticated encryption are "+
-			"offered; leave it out if these are right", nil)
+			"offered; remove it to use these", nil)
 	}
 	if at := v["credentialSupplier"]; at != nil {
-		r.Fault(at, path+".credentialSupplier", noCounterpart+"all connections show one certificate; give key", nil)
+		r.Fault(at, path+".credentialSupplier", noCounterpart+"all connections use one certificate; use key", nil)
 	}
 	if at := v["protocols"]; at != nil {
 		r.protocols(at, path+".protocols", tls)
@@ -115,7 +115,7 @@ func (r *release) protocols(n *yaml.Node, path string, tls document.Mapping) {
 	case two:
 		r.Fault(n, path, noCounterpart+"TLS 1.3 is always offered; allow TLSv1.3", nil)
 	default:
-		r.Fault(n, path, "leaves neither TLSv1.2 nor TLSv1.3, and Penstock has no other", nil)
+		r.Fault(n, path, "allows neither TLSv1.2 nor TLSv1.3, and Penstock supports no others", nil)
 	}
 }
 
@@ -128,11 +128,11 @@ func (r *release) store(v map[string]*yaml.Node, parent *yaml.Node, path string)
 		r.Fault(parent, path+".storeFile", "is required", nil)
 	case file == nil:
 	case kind == nil:
-		r.Fault(file, path+".storeType", "is not given, so the store is a JKS, which is not read: "+openssl, nil)
+		r.Fault(file, path+".storeType", "is missing, so the store is a JKS, which is not supported: "+openssl, nil)
 	case !strings.EqualFold(kind.Value, "PEM"):
-		r.Fault(kind, path+".storeType", "is not read: "+openssl, kind.Value)
+		r.Fault(kind, path+".storeType", "is not supported: "+openssl, kind.Value)
 	case v["storePassword"] != nil:
-		r.Fault(v["storePassword"], path+".storePassword", "is for key stores: a PEM file has none; leave it out", nil)
+		r.Fault(v["storePassword"], path+".storePassword", "works only with key stores: a PEM file has no password; remove it", nil)
 	default:
 		return file
 	}
@@ -144,13 +144,13 @@ func (r *release) key(n *yaml.Node, path, name string, tls document.Mapping) {
 	v := r.fields(n, path, "privateKeyFile", "certificateFile", "keyPassword", "storeFile", "storeType", "storePassword")
 	private, chain := v["privateKeyFile"], v["certificateFile"]
 	if at := v["keyPassword"]; at != nil && (private != nil || chain != nil) {
-		r.Fault(at, path+".keyPassword", "is not taken: decrypt the key (openssl pkey -in FILE -out FILE.plain); the cluster "+
+		r.Fault(at, path+".keyPassword", "is not supported: decrypt the key (openssl pkey -in FILE -out FILE.plain); the cluster "+
 			"stores it sealed", nil)
 		return
 	}
 	switch {
 	case v["storeFile"] != nil && (private != nil || chain != nil):
-		r.Fault(v["storeFile"], path+".storeFile", "stands beside privateKeyFile and certificateFile: give one of both forms", nil)
+		r.Fault(v["storeFile"], path+".storeFile", "conflicts with privateKeyFile and certificateFile: give only one form", nil)
 		return
 	case private != nil && chain != nil:
 	case private != nil || chain != nil:

@@ -3,12 +3,12 @@
 // and a server name lead to exactly one virtual broker.
 //
 //	kinds := append(resource.RoutingKinds(), model.Kinds(types)...)
-//	objects, faults := resource.DecodeForeign("kafka.yaml", data, kinds, model.Foreign())
+//	objects, faults := codec.DecodeForeign("kafka.yaml", data, kinds, model.Foreign())
 //	m := model.New(model.Config{Bind: "127.0.0.1", Types: types})
 //	applied, err := m.Apply(changes)
 //	route, reason := m.Table().Resolve("edge", "broker-1.t1.example.com", true)
 //
-// It opens no socket. Discovery tells a PhysicalLife which brokers there are,
+// It opens no socket. Discovery tells a PhysicalState which brokers there are,
 // and Applied lists the ports to listen at.
 //
 // The comments of fields are the users' manual, as in package resource; tests
@@ -23,6 +23,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // The kinds of this package, and those of others that it speaks of.
@@ -75,7 +76,7 @@ func (k *filterTypes) find(name string) *filter.Type {
 	return k.byName[name]
 }
 
-// variant returns an empty configuration of a type, for resource.VariantSpec.
+// variant returns an empty configuration of a type, for codec.VariantSpec.
 func (k *filterTypes) variant(name string) any {
 	if t := k.find(name); t != nil {
 		return t.Config()
@@ -86,7 +87,7 @@ func (k *filterTypes) variant(name string) any {
 // validate reports what is wrong with a chain of filters.
 func (k *filterTypes) validate(path string, filters []Filter, fault func(path, message string, value any)) {
 	if len(filters) > maxFilters {
-		fault(path, fmt.Sprintf("has more filters than a cluster may have, %d", maxFilters), len(filters))
+		fault(path, fmt.Sprintf("has too many filters: the limit is %d", maxFilters), len(filters))
 	}
 	for i := range filters {
 		f, at := &filters[i], resource.Item(path, i)
@@ -97,7 +98,7 @@ func (k *filterTypes) validate(path string, filters []Filter, fault func(path, m
 			continue
 		case t == nil:
 			hint := resource.DidYouMean(f.Type, k.known())
-			fault(at+".type", "there is no such filter"+hint+"; known are "+strings.Join(k.known(), ", "), f.Type)
+			fault(at+".type", "unknown filter"+hint+"; known filters are "+strings.Join(k.known(), ", "), f.Type)
 			continue
 		}
 		config, _ := f.Config.(filter.Config)
@@ -111,7 +112,7 @@ func (k *filterTypes) validate(path string, filters []Filter, fault func(path, m
 			}
 			fault(inner+path, message, value)
 		}
-		resource.CheckFields(config, report)
+		validate.Fields(config, report)
 		config.Validate(report)
 	}
 }

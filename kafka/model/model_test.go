@@ -11,6 +11,8 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 var update = flag.Bool("update", false, "rewrite what testdata expects")
@@ -48,7 +50,7 @@ func (c *mapping) Validate(fault func(path, message string, value any)) {
 	for _, from := range keys {
 		to := c.BrokerAddressMapping[from]
 		if before, twice := seen[to]; twice {
-			fault(`brokerAddressMapping["`+from+`"]`, "sends two brokers to one address, before "+before, to)
+			fault(`brokerAddressMapping["`+from+`"]`, "duplicate address, first at "+before, to)
 		}
 		seen[to] = from
 	}
@@ -67,10 +69,10 @@ func (c *login) Provision(env filter.Env) (filter.Filter, error)    { return pro
 func (c *mapping) Provision(env filter.Env) (filter.Filter, error)  { return provision("mapping", env) }
 func (c *tenant) Provision(env filter.Env) (filter.Filter, error)   { return provision(c.TenantKey, env) }
 
-func (*noConfig) Takes(filter.Config) bool { return true }
-func (*login) Takes(filter.Config) bool    { return true }
-func (*mapping) Takes(filter.Config) bool  { return true }
-func (c *tenant) Takes(older filter.Config) bool {
+func (*noConfig) Accepts(filter.Config) bool { return true }
+func (*login) Accepts(filter.Config) bool    { return true }
+func (*mapping) Accepts(filter.Config) bool  { return true }
+func (c *tenant) Accepts(older filter.Config) bool {
 	o, ok := older.(*tenant)
 	return ok && o.TenantKey == c.TenantKey
 }
@@ -89,7 +91,7 @@ func testKinds() []resource.Kind { return append(resource.RoutingKinds(), Kinds(
 // decode decodes a text that must be right.
 func decode(t testing.TB, text string) []resource.Object {
 	t.Helper()
-	objects, faults := resource.Decode("test.yaml", []byte(text), testKinds())
+	objects, faults := codec.Decode("test.yaml", []byte(text), testKinds())
 	if len(faults) > 0 {
 		t.Fatalf("unexpected faults:\n%v", faults)
 	}
@@ -115,7 +117,7 @@ func puts(objects []resource.Object) []resource.Change {
 
 // Each file in testdata/bad breaks one rule or a few of a kind; the faults
 // that users are told stand beside it (go test -update writes them).
-func TestBadFilesGetTheFaultsThatStandBesideThem(t *testing.T) {
+func TestBadFilesGetTheExpectedFaults(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)
@@ -126,9 +128,9 @@ func TestBadFilesGetTheFaultsThatStandBesideThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			objects, faults := resource.Decode(filepath.Base(file), data, testKinds())
+			objects, faults := codec.Decode(filepath.Base(file), data, testKinds())
 			if len(faults) == 0 {
-				faults, _ = resource.ValidateSet(append(certificates(), objects...))
+				faults, _ = validate.Objects(append(certificates(), objects...))
 			}
 			if len(faults) == 0 {
 				t.Error("no faults")
@@ -157,7 +159,7 @@ func golden(t *testing.T, file, got string) {
 
 // What is taken is given back as it was written, and every key of the kinds is
 // among it.
-func TestGoodFilesComeBackAsWritten(t *testing.T) {
+func TestGoodFilesRoundTrip(t *testing.T) {
 	files, err := filepath.Glob("testdata/good/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)
@@ -169,7 +171,7 @@ func TestGoodFilesComeBackAsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		objects := decode(t, string(data))
-		if faults, _ := resource.ValidateSet(append(certificates(), objects...)); len(faults) > 0 {
+		if faults, _ := validate.Objects(append(certificates(), objects...)); len(faults) > 0 {
 			t.Errorf("%s:\n%v", file, faults)
 		}
 		var text strings.Builder
@@ -177,11 +179,11 @@ func TestGoodFilesComeBackAsWritten(t *testing.T) {
 			if i > 0 {
 				text.WriteString("---\n")
 			}
-			text.Write(resource.EncodeYAML(o))
-			all.Write(resource.EncodeWithSecrets(o))
-			again, err := resource.Restore(resource.EncodeWithSecrets(o), testKinds())
+			text.Write(codec.EncodeYAML(o))
+			all.Write(codec.EncodeWithSecrets(o))
+			again, err := codec.Restore(codec.EncodeWithSecrets(o), testKinds())
 			if err != nil || !resource.Equal(o, again) {
-				t.Errorf("%v is another when it is restored: %v", o.Key, err)
+				t.Errorf("%v changed in a round trip: %v", o.Key, err)
 			}
 		}
 		golden(t, file+".txt", text.String())

@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 var t0 = time.Unix(1_700_000_000, 0)
@@ -117,12 +119,12 @@ spec: {bootstrap: ["seed:1"]}
 `
 
 func decodeAll(text string) []resource.Object {
-	objects, _ := resource.Decode("", []byte(text), testKinds())
+	objects, _ := codec.Decode("", []byte(text), testKinds())
 	return objects
 }
 
 // oracle finds where a connection goes by looking at every resource.
-func oracle(set *resource.Set, listener, name string, has bool) string {
+func oracle(set *validate.Set, listener, name string, has bool) string {
 	var found []string
 	l, _ := set.Get(resource.Key{Kind: kindListener, Name: listener})
 	spec, _ := l.Spec.(*resource.Listener)
@@ -217,10 +219,10 @@ func led(t *Table, listener, name string, has bool) string {
 // A model that changes by and by leads where a look at all resources says, and
 // to the same as one that is made of them at once; whatever the set lets
 // through compiles, and leads each connection to one broker at most.
-func TestAModelAgreesWithALookAtAllResources(t *testing.T) {
+func TestModelMatchesReferenceImplementation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		made := counted{}
-		set := new(resource.Set).Next(puts(certificates()))
+		set := new(validate.Set).Next(puts(certificates()))
 		m := New(Config{Bind: "127.0.0.1", Types: testTypes()})
 		begin := puts(decodeAll(ground))
 		set = set.Next(begin)
@@ -264,7 +266,7 @@ func TestAModelAgreesWithALookAtAllResources(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a, b := dump(m), dump(fresh); a != b {
-			t.Fatalf("by and by:\n%s\nat once:\n%s", a, b)
+			t.Fatalf("one by one:\n%s\nall at once:\n%s", a, b)
 		}
 		var rest []resource.Change
 		for o := range set.All("") {
@@ -273,7 +275,8 @@ func TestAModelAgreesWithALookAtAllResources(t *testing.T) {
 		if _, err := m.Apply(rest); err != nil {
 			t.Fatal(err)
 		}
-		if left := m.Table(); left.virtual.Len()+left.physical.Len()+left.listeners.Len()+left.ports.Len()+left.lives.Len()+left.users.Len() > 0 {
+		left := m.Table()
+		if left.virtual.Len()+left.physical.Len()+left.listeners.Len()+left.ports.Len()+left.states.Len()+left.users.Len() > 0 {
 			t.Fatalf("something is left: %+v", left)
 		}
 		made.check(t)

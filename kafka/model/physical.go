@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // PhysicalCluster is a real Kafka cluster.
@@ -131,22 +132,22 @@ const maxBrokers = 1000
 
 // Validate reports the faults of a physical cluster alone.
 func (p *PhysicalCluster) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(p, fault)
+	validate.Fields(p, fault)
 	switch {
 	case len(p.Brokers) == 0 && len(p.Bootstrap) == 0:
-		fault("brokers", "is required, or bootstrap: where the cluster is", nil)
+		fault("brokers", "is required unless bootstrap is given", nil)
 	case len(p.Brokers) > 0 && len(p.Bootstrap) > 0:
-		fault("bootstrap", "stands beside brokers: give one of them", nil)
+		fault("bootstrap", "conflicts with brokers: give only one of them", nil)
 	}
 	checkCount("brokers", len(p.Brokers), fault)
 	checkCount("bootstrap", len(p.Bootstrap), fault)
 	seen := map[string]string{}
 	for i, address := range p.Bootstrap {
 		at := resource.Item("bootstrap", i)
-		if message := checkBroker(address); message != "" {
+		if message := checkBrokerAddress(address); message != "" {
 			fault(at, message, orNil(address))
 		}
-		checkTwice(seen, at, strings.ToLower(address), address, fault)
+		checkDuplicate(seen, at, strings.ToLower(address), address, fault)
 	}
 	p.validateBrokers(fault)
 	p.TLS.validate("tls", fault)
@@ -168,14 +169,14 @@ func (p *PhysicalCluster) validateBrokers(fault func(path, message string, value
 	names, addresses, advertised := map[string]string{}, map[string]string{}, map[string]string{}
 	for i := range p.Brokers {
 		b, at := &p.Brokers[i], resource.Item("brokers", i)
-		resource.CheckRef(at+".name", b.Name, fault)
-		checkTwice(names, at+".name", b.Name, b.Name, fault)
-		if message := checkBroker(b.Address); message != "" {
+		validate.Ref(at+".name", b.Name, fault)
+		checkDuplicate(names, at+".name", b.Name, b.Name, fault)
+		if message := checkBrokerAddress(b.Address); message != "" {
 			fault(at+".address", message, orNil(b.Address))
 		}
-		checkTwice(addresses, at+".address", strings.ToLower(b.Address), b.Address, fault)
+		checkDuplicate(addresses, at+".address", strings.ToLower(b.Address), b.Address, fault)
 		if b.Advertised != "" {
-			if message := checkBroker(b.Advertised); message != "" {
+			if message := checkBrokerAddress(b.Advertised); message != "" {
 				fault(at+".advertised", message, b.Advertised)
 			}
 		}
@@ -183,15 +184,15 @@ func (p *PhysicalCluster) validateBrokers(fault func(path, message string, value
 		if b.Advertised == "" {
 			path = at + ".address"
 		}
-		if told := advertised[strings.ToLower(b.upstream())]; told == "" || b.Advertised != "" {
-			checkTwice(advertised, path, strings.ToLower(b.upstream()), b.upstream(), fault)
+		if first := advertised[strings.ToLower(b.advertised())]; first == "" || b.Advertised != "" {
+			checkDuplicate(advertised, path, strings.ToLower(b.advertised()), b.advertised(), fault)
 		}
 		b.TLS.validate(at+".tls", fault)
 	}
 }
 
-// upstream is the address that the broker itself tells.
-func (b *PhysicalBroker) upstream() string {
+// advertised is the address that the broker itself tells.
+func (b *PhysicalBroker) advertised() string {
 	if b.Advertised != "" {
 		return b.Advertised
 	}
@@ -202,32 +203,32 @@ func (t *PhysicalTLS) validate(path string, fault func(path, message string, val
 	if t == nil {
 		return
 	}
-	resource.CheckCA(path+".ca", t.CA, fault)
+	validate.CA(path+".ca", t.CA, fault)
 	if t.CertificateRef != "" {
-		resource.CheckRef(path+".certificateRef", t.CertificateRef, fault)
+		validate.Ref(path+".certificateRef", t.CertificateRef, fault)
 	}
 	if t.ServerName != "" {
-		if message := resource.CheckHost(t.ServerName); message != "" {
+		if message := validate.Host(t.ServerName); message != "" {
 			fault(path+".serverName", message, t.ServerName)
 		}
 	}
 }
 
-// checkBroker says what is wrong with the address of a broker.
-func checkBroker(address string) string {
+// checkBrokerAddress says what is wrong with the address of a broker.
+func checkBrokerAddress(address string) string {
 	if strings.HasPrefix(address, "unix:") {
-		return "must be host:port or [v6]:port: Kafka has no unix sockets"
+		return "must be host:port or [v6]:port: Kafka does not support unix sockets"
 	}
-	return strings.Replace(resource.CheckAddress(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
+	return strings.Replace(validate.Address(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
 }
 
-// checkTwice reports what stands a second time. What is empty is told elsewhere.
-func checkTwice(seen map[string]string, path, key, value string, fault func(path, message string, value any)) {
+// checkDuplicate reports a duplicate. Empty keys are reported elsewhere.
+func checkDuplicate(seen map[string]string, path, key, value string, fault func(path, message string, value any)) {
 	if key == "" {
 		return
 	}
 	if before, twice := seen[key]; twice {
-		fault(path, "stands twice, before at spec."+before, value)
+		fault(path, "duplicate, first at spec."+before, value)
 		return
 	}
 	seen[key] = path
@@ -235,7 +236,7 @@ func checkTwice(seen map[string]string, path, key, value string, fault func(path
 
 func checkCount(path string, n int, fault func(path, message string, value any)) {
 	if n > maxBrokers {
-		fault(path, "has more brokers than a cluster may have, 1000", n)
+		fault(path, "has too many brokers: the limit is 1000", n)
 	}
 }
 

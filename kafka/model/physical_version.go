@@ -12,14 +12,14 @@ import (
 	"penstock/routing/resource"
 )
 
-// PhysicalLife is the state of a physical cluster that outlives its versions:
+// PhysicalState is the state of a physical cluster that outlives its versions:
 // its discovered brokers.
-type PhysicalLife struct {
-	name    string
-	current atomic.Pointer[Physical]
-	brokers atomic.Pointer[discovered]
-	meeting sync.Mutex             // held by whoever adds one that was met
-	met     atomic.Pointer[func()] // told of that
+type PhysicalState struct {
+	name      string
+	current   atomic.Pointer[Physical]
+	brokers   atomic.Pointer[discovered]
+	learning  sync.Mutex             // held by whoever adds one by Learn
+	onLearned atomic.Pointer[func()] // called after that
 }
 
 // discovered is one version of the brokers of a cluster.
@@ -29,15 +29,15 @@ type discovered struct {
 }
 
 // Name returns the name of the resource.
-func (l *PhysicalLife) Name() string { return l.name }
+func (l *PhysicalState) Name() string { return l.name }
 
 // Current returns the version in force, or nil if the cluster was removed.
-func (l *PhysicalLife) Current() *Physical { return l.current.Load() }
+func (l *PhysicalState) Current() *Physical { return l.current.Load() }
 
 // SetBrokers sets the brokers that the cluster has: host:port by node id, as
 // the cluster itself says. It copies the map, and may be called from any
 // goroutine.
-func (l *PhysicalLife) SetBrokers(brokers map[int32]string) {
+func (l *PhysicalState) SetBrokers(brokers map[int32]string) {
 	d := &discovered{maps.Clone(brokers), make(map[address]int32, len(brokers))}
 	for _, n := range slices.Sorted(maps.Keys(brokers)) {
 		host, port, _ := resource.SplitAddress(brokers[n])
@@ -46,23 +46,23 @@ func (l *PhysicalLife) SetBrokers(brokers map[int32]string) {
 	l.brokers.Store(d)
 }
 
-// OnMeet sets a function that is called when Meet has learned something. It is
+// OnLearned sets a function that is called when Learn has learned something. It is
 // called on the loop of a connection and must not block.
-func (l *PhysicalLife) OnMeet(told func()) { l.met.Store(&told) }
+func (l *PhysicalState) OnLearned(notify func()) { l.onLearned.Store(&notify) }
 
-// maxMet bounds the brokers that are learned by Meet.
-const maxMet = 10_000
+// maxLearned bounds the brokers that are learned by Learn.
+const maxLearned = 10_000
 
-// Meet learns the address of a broker from a response that passes. It may be
+// Learn learns the address of a broker from a response that passes. It may be
 // called from any goroutine, and costs nothing if the address is known.
-func (l *PhysicalLife) Meet(node int32, host string, port int32) {
+func (l *PhysicalState) Learn(node int32, host string, port int32) {
 	if node < 0 || host == "" || l.knows(node, host, port) {
 		return
 	}
-	l.meeting.Lock()
-	defer l.meeting.Unlock()
+	l.learning.Lock()
+	defer l.learning.Unlock()
 	known := maps.Clone(l.Brokers())
-	if l.knows(node, host, port) || len(known) >= maxMet {
+	if l.knows(node, host, port) || len(known) >= maxLearned {
 		return
 	}
 	if known == nil {
@@ -70,12 +70,12 @@ func (l *PhysicalLife) Meet(node int32, host string, port int32) {
 	}
 	known[node] = joinHostPort(host, int(port))
 	l.SetBrokers(known)
-	if told := l.met.Load(); told != nil {
-		(*told)()
+	if notify := l.onLearned.Load(); notify != nil {
+		(*notify)()
 	}
 }
 
-func (l *PhysicalLife) knows(node int32, host string, port int32) bool {
+func (l *PhysicalState) knows(node int32, host string, port int32) bool {
 	known, ok := l.Brokers()[node]
 	if !ok {
 		return false
@@ -87,7 +87,7 @@ func (l *PhysicalLife) knows(node int32, host string, port int32) bool {
 
 // Brokers returns the brokers that SetBrokers has set, by node id, or nil
 // before that. The map must not be changed.
-func (l *PhysicalLife) Brokers() map[int32]string {
+func (l *PhysicalState) Brokers() map[int32]string {
 	if d := l.brokers.Load(); d != nil {
 		return d.byNode
 	}
@@ -95,7 +95,7 @@ func (l *PhysicalLife) Brokers() map[int32]string {
 }
 
 // nodeAt returns the node id of the broker that has an address.
-func (l *PhysicalLife) nodeAt(host, port string) (int32, bool) {
+func (l *PhysicalState) nodeAt(host, port string) (int32, bool) {
 	d := l.brokers.Load()
 	if d == nil {
 		return 0, false
@@ -106,16 +106,16 @@ func (l *PhysicalLife) nodeAt(host, port string) (int32, bool) {
 
 // Physical is one version of a physical cluster.
 type Physical struct {
-	life      *PhysicalLife
+	state     *PhysicalState
 	raw, spec *PhysicalCluster
 	byName    map[string]*PhysicalBroker
 }
 
 // Name returns the name of the resource.
-func (p *Physical) Name() string { return p.life.name }
+func (p *Physical) Name() string { return p.state.name }
 
-// Life returns the state that all versions share.
-func (p *Physical) Life() *PhysicalLife { return p.life }
+// State returns the state that all versions share.
+func (p *Physical) State() *PhysicalState { return p.state }
 
 // Spec returns the resource with defaults filled in. It must not be changed,
 // and is the same pointer until the resource is applied again.
@@ -143,7 +143,7 @@ func (p *Physical) Hosts() iter.Seq[string] {
 				return
 			}
 		}
-		for _, address := range p.life.Brokers() {
+		for _, address := range p.state.Brokers() {
 			if host, _, _ := resource.SplitAddress(address); !yield(host) {
 				return
 			}
@@ -177,7 +177,7 @@ func (v *Virtual) Targets(b *Broker) ([]Target, routing.Reason) {
 	if b.physical != nil {
 		return []Target{p.listed(b.physical)}, routing.OK
 	}
-	known := p.life.Brokers()
+	known := p.state.Brokers()
 	if !b.Bootstrap() {
 		address, ok := known[b.node]
 		if !ok {
@@ -202,7 +202,7 @@ func (p *Physical) discoveredAt(address string) Target {
 	key := addressKey(host, port)
 	for i := range p.spec.Brokers {
 		b := &p.spec.Brokers[i]
-		host, port, _ := resource.SplitAddress(b.upstream())
+		host, port, _ := resource.SplitAddress(b.advertised())
 		if addressKey(host, port) == key {
 			return p.listed(b)
 		}

@@ -10,6 +10,8 @@ import (
 	"penstock/kafka/filter/multitenant"
 	"penstock/kafka/model"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 const collidingPair = `kind: PhysicalCluster
@@ -33,10 +35,10 @@ spec:
 
 // Prefixes that differ in "." and "_" alone are refused, unless a node that did
 // not look took them: then their clusters can still be changed.
-func TestPrefixesThatKafkaTakesForTheSame(t *testing.T) {
+func TestPrefixesThatKafkaTreatsAsEqual(t *testing.T) {
 	types := []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type}
 	changes := func(text string) (list []resource.Change) {
-		objects, faults := resource.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), model.Kinds(types)...))
+		objects, faults := codec.Decode("k.yaml", []byte(text), append(resource.RoutingKinds(), model.Kinds(types)...))
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}
@@ -45,18 +47,18 @@ func TestPrefixesThatKafkaTakesForTheSame(t *testing.T) {
 		}
 		return list
 	}
-	const like = "is too much like the prefix "
-	if _, faults, _ := new(resource.Set).With(changes(collidingPair)); len(faults) != 2 || !strings.Contains(faults[0].Message, like) {
+	const like = "is too similar to the prefix "
+	if _, faults, _ := new(validate.Set).With(changes(collidingPair)); len(faults) != 2 || !strings.Contains(faults[0].Message, like) {
 		t.Errorf("a new pair: %v", faults)
 	}
-	stored := new(resource.Set).Next(changes(collidingPair))
+	stored := new(validate.Set).Next(changes(collidingPair))
 	changed := strings.Replace(collidingPair, "brokers: {", "maxInFlight: 7\n  brokers: {", 2)
 	_, faults, warnings := stored.With(changes(changed))
 	if len(faults) > 0 || len(warnings) != 2 || !strings.Contains(warnings[0].Message, like) {
-		t.Errorf("a pair that is there: faults %v, warnings %v", faults, warnings)
+		t.Errorf("an existing pair: faults %v, warnings %v", faults, warnings)
 	}
 	moved := strings.Replace(collidingPair, "prefix: a.b-", "prefix: a.b-c_", 1)
 	if _, faults, _ := stored.With(changes(moved)); len(faults) == 0 {
-		t.Error("another prefix that collides is taken")
+		t.Error("another colliding prefix is accepted")
 	}
 }

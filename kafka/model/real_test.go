@@ -12,11 +12,12 @@ import (
 	"penstock/kafka/filter/multitenant"
 	"penstock/kafka/model"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // The reference document's examples with the filters that there really are:
 // those that are printed in it exist, but for MyFunkyFilter, and can be made.
-func TestTheReferenceExamplesHaveRealFilters(t *testing.T) {
+func TestReferenceExamplesHaveRealFilters(t *testing.T) {
 	types := []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type}
 	kinds := append(resource.RoutingKinds(), model.Kinds(types)...)
 	for name, want := range map[string][]string{
@@ -27,7 +28,7 @@ func TestTheReferenceExamplesHaveRealFilters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, faults := resource.DecodeForeign("x.yaml", data, kinds, model.Foreign())
+		objects, faults := codec.DecodeForeign("x.yaml", data, kinds, model.Foreign())
 		if len(faults) > 0 {
 			t.Fatalf("%s: %v", name, faults)
 		}

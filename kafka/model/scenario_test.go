@@ -2,98 +2,69 @@ package model
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/datadriven"
+
+	"penstock/internal/testkit/scenario"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
-// The scenarios read as stories: a command with its input, a line of dashes,
-// and what comes of it (go test -update writes that).
+// TestScenarios runs the scenarios in testdata/scenarios. Commands:
 //
 //	apply            puts the documents in force; says what became other
 //	delete KIND/NAME takes one away
-//	brokers NAME ID=HOST:PORT,...   what a physical cluster says it has
+//	brokers NAME ID=HOST:PORT ...   what a physical cluster says it has
 //	connect LISTENER [NAME]         where a connection goes
 //	address CLUSTER ID HOST:PORT    what clients are told of a broker
 //	explain LISTENER [NAME]         how a connection is led
 //	listeners                       ports of the clusters' own
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/scenarios/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runScenario(t, file) })
-	}
-}
-
-func runScenario(t *testing.T, file string) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t)
-	var out strings.Builder
-	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	for i := 0; i < len(lines); {
-		if lines[i] == "" || strings.HasPrefix(lines[i], "#") {
-			out.WriteString(lines[i] + "\n")
-			i++
-			continue
-		}
-		at := i
-		for i < len(lines) && lines[i] != "----" {
-			i++
-		}
-		if i == len(lines) {
-			t.Fatalf("%s:%d: a command without ----", file, at+1)
-		}
-		got := w.do(strings.Fields(lines[at]), strings.Join(lines[at+1:i], "\n"))
-		out.WriteString(strings.Join(lines[at:i+1], "\n") + "\n")
-		if got = strings.TrimRight(got, "\n"); got != "" {
-			out.WriteString(got + "\n")
-		}
-		for i < len(lines) && lines[i] != "" {
-			i++
-		}
-	}
-	golden(t, file, out.String())
+	scenario.Run(t, "testdata/scenarios", func(t *testing.T) scenario.Command { return newWorld(t).do })
 }
 
 // world is a model with the set that its resources come from.
 type world struct {
 	t     testing.TB
-	set   *resource.Set
+	set   *validate.Set
 	model *Model
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, set: new(resource.Set), model: New(Config{Bind: "127.0.0.1", Types: testTypes()})}
+	w := &world{t: t, set: new(validate.Set), model: New(Config{Bind: "127.0.0.1", Types: testTypes()})}
 	w.set = w.set.Next(puts(certificates()))
 	return w
 }
 
-func (w *world) do(words []string, input string) string {
-	args := append(words[1:], "")
-	switch words[0] {
+func (w *world) do(_ *testing.T, d *datadriven.TestData) string {
+	if d.Input != "" && d.Cmd != "apply" {
+		d.Fatalf(w.t, "%s has no input: a line of dashes is missing", d.Cmd)
+	}
+	arg := func(i int) string {
+		if i >= len(d.CmdArgs) {
+			return ""
+		}
+		return d.CmdArgs[i].Key
+	}
+	switch d.Cmd {
 	case "apply":
-		return w.apply(input)
+		return w.apply(d.Input)
 	case "delete":
-		kind, name, _ := strings.Cut(args[0], "/")
+		kind, name, _ := strings.Cut(arg(0), "/")
 		return w.change([]resource.Change{resource.Delete(resource.Key{Kind: kind, Name: name})})
 	case "brokers":
-		return w.brokers(args[0], args[1])
+		return w.brokers(arg(0), d.CmdArgs[1:])
 	case "connect":
-		return w.connect(args[0], args[1])
+		return w.connect(arg(0), arg(1))
 	case "address":
-		return w.address(args[0], args[1], args[2])
+		return w.address(arg(0), arg(1), arg(2))
 	case "explain":
-		e := w.model.Table().Explain(args[0], args[1], args[1] != "")
+		e := w.model.Table().Explain(arg(0), arg(1), arg(1) != "")
 		return e.Text()
 	case "listeners":
 		var all []string
@@ -103,12 +74,12 @@ func (w *world) do(words []string, input string) string {
 		slices.Sort(all)
 		return strings.Join(all, "\n")
 	}
-	w.t.Fatalf("unknown command %v", words)
+	d.Fatalf(w.t, "unknown command")
 	return ""
 }
 
 func (w *world) apply(text string) string {
-	objects, faults := resource.Decode("", []byte(text), testKinds())
+	objects, faults := codec.Decode("", []byte(text), testKinds())
 	if len(faults) > 0 {
 		return faults.Error()
 	}
@@ -151,21 +122,20 @@ func (w *world) change(changes []resource.Change) string {
 	return strings.Join(out, "\n")
 }
 
-func (w *world) brokers(name, list string) string {
+func (w *world) brokers(name string, list []datadriven.CmdArg) string {
 	p, ok := w.model.Table().Physical(name)
 	if !ok {
 		return "there is no such physical cluster"
 	}
 	brokers := map[int32]string{}
-	for item := range strings.SplitSeq(list, ",") {
-		id, address, _ := strings.Cut(item, "=")
-		n, err := strconv.ParseInt(id, 10, 32)
+	for _, b := range list {
+		id, err := strconv.ParseInt(b.Key, 10, 32)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		brokers[int32(n)] = address
+		brokers[int32(id)] = b.SingleVal(w.t)
 	}
-	p.Life().SetBrokers(brokers)
+	p.State().SetBrokers(brokers)
 	return ""
 }
 

@@ -58,14 +58,14 @@ type Table struct {
 	ports     hamt.Map[*port] // by name
 	virtual   hamt.Map[*Virtual]
 	physical  hamt.Map[*Physical]
-	lives     hamt.Map[*Life] // of virtual clusters, those that cannot be served included
+	states    hamt.Map[*VirtualState] // of virtual clusters, those that cannot be served included
 
 	// users leads from a listener or a physical cluster to virtual clusters, and
 	// by discovers to those that have the brokers of a physical one discovered.
 	users hamt.Groups[struct{}]
 }
 
-const discovers = "discovers"
+const discoveryUse = "discovers"
 
 // Virtual returns a virtual cluster.
 func (t *Table) Virtual(name string) (*Virtual, bool) { return t.virtual.Get(name) }
@@ -82,7 +82,7 @@ func (t *Table) Physicals() iter.Seq[*Physical] { return values(&t.physical) }
 // Discovers reports whether a physical cluster has a virtual one with
 // discovered brokers.
 func (t *Table) Discovers(physical string) bool {
-	group := t.users.Group(userOf(discovers, physical))
+	group := t.users.Group(userOf(discoveryUse, physical))
 	for name := range group.All() {
 		if _, ok := t.virtual.Get(name); ok {
 			return true

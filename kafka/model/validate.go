@@ -8,6 +8,7 @@ import (
 
 	"penstock/routing/hostname"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // maxPorts bounds the ports of one cluster.
@@ -15,15 +16,15 @@ const maxPorts = 1000
 
 // Validate reports the faults of a virtual cluster alone.
 func (c *VirtualCluster) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(c, fault)
-	resource.CheckRef("physicalClusterRef", c.PhysicalClusterRef, fault)
+	validate.Fields(c, fault)
+	validate.Ref("physicalClusterRef", c.PhysicalClusterRef, fault)
 	if c.TLS != nil {
 		c.TLS.validate(fault)
 	}
 	c.types.validate("filters", c.Filters, fault)
 	d := c.WithDefaults()
 	if d.MaxFrameBeforeAuth > d.MaxFrame && d.MaxFrameBeforeAuth <= 1<<30 {
-		fault("maxFrameBeforeAuth", fmt.Sprintf("must not be more than maxFrame, %s", d.MaxFrame), d.MaxFrameBeforeAuth)
+		fault("maxFrameBeforeAuth", fmt.Sprintf("must not exceed maxFrame, %s", d.MaxFrame), d.MaxFrameBeforeAuth)
 	}
 	switch b := &c.Brokers; {
 	case len(b.List) == 0 && b.Discover == nil:
@@ -37,13 +38,13 @@ func (c *VirtualCluster) Validate(fault func(path, message string, value any)) {
 
 func (t *VirtualTLS) validate(fault func(path, message string, value any)) {
 	if t.CertificateRef != "" {
-		resource.CheckRef("tls.certificateRef", t.CertificateRef, fault)
+		validate.Ref("tls.certificateRef", t.CertificateRef, fault)
 	}
 	if a := t.ClientAuth; a != nil && a.Mode != "none" {
 		if a.CA == "" {
-			fault("tls.clientAuth.ca", "is required: the certificates that clients' own are verified by", nil)
+			fault("tls.clientAuth.ca", "is required: the CA certificates that client certificates are verified against", nil)
 		} else {
-			resource.CheckCA("tls.clientAuth.ca", a.CA, fault)
+			validate.CA("tls.clientAuth.ca", a.CA, fault)
 		}
 	}
 }
@@ -53,13 +54,13 @@ func (c *VirtualCluster) validateList(fault func(path, message string, value any
 	names, physical, advertised := map[string]string{}, map[string]string{}, map[string]string{}
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("brokers", i)
-		resource.CheckRef(at+".name", b.Name, fault)
-		checkTwice(names, at+".name", b.Name, b.Name, fault)
-		resource.CheckRef(at+".endpointRef", b.EndpointRef, fault)
-		resource.CheckRef(at+".physicalBrokerRef", b.PhysicalBrokerRef, fault)
+		validate.Ref(at+".name", b.Name, fault)
+		checkDuplicate(names, at+".name", b.Name, b.Name, fault)
+		validate.Ref(at+".endpointRef", b.EndpointRef, fault)
+		validate.Ref(at+".physicalBrokerRef", b.PhysicalBrokerRef, fault)
 		if first, twice := physical[b.PhysicalBrokerRef]; twice && b.PhysicalBrokerRef != "" {
-			fault(at+".physicalBrokerRef", "stands twice, before at spec."+first+
-				": each virtual broker is for a physical one of its own", b.PhysicalBrokerRef)
+			fault(at+".physicalBrokerRef", "duplicate, first at spec."+first+
+				": each virtual broker needs its own physical broker", b.PhysicalBrokerRef)
 		} else {
 			physical[b.PhysicalBrokerRef] = at + ".physicalBrokerRef"
 		}
@@ -67,17 +68,17 @@ func (c *VirtualCluster) validateList(fault func(path, message string, value any
 			if pattern, err := hostname.ParsePattern(b.SNIMatchAddress); err != nil {
 				fault(at+".sniMatchAddress", err.Error(), b.SNIMatchAddress)
 			} else if strings.HasPrefix(pattern, "*.") && b.Advertise == "" {
-				fault(at+".advertise", "is required beside a wildcard: the one host:port that clients are told", nil)
+				fault(at+".advertise", "is required with a wildcard: the host:port to advertise to clients", nil)
 			}
 		}
 		if b.Advertise != "" {
-			if message := checkBroker(b.Advertise); message != "" {
+			if message := checkBrokerAddress(b.Advertise); message != "" {
 				fault(at+".advertise", message, b.Advertise)
 			}
-			checkTwice(advertised, at+".advertise", strings.ToLower(b.Advertise), b.Advertise, fault)
+			checkDuplicate(advertised, at+".advertise", strings.ToLower(b.Advertise), b.Advertise, fault)
 		}
 		if b.TLS != nil {
-			resource.CheckRef(at+".tls.certificateRef", b.TLS.CertificateRef, fault)
+			validate.Ref(at+".tls.certificateRef", b.TLS.CertificateRef, fault)
 		}
 	}
 }
@@ -96,26 +97,26 @@ func (c *VirtualCluster) validateDiscover(d *Discover, fault func(path, message 
 	const at = "brokers.discover"
 	switch {
 	case d.byName() && d.byPort():
-		fault(at, "has fields of both forms: by name there are endpointRef, bootstrap, sniPattern and advertisePort, by port "+
-			"address, bootstrapPort, brokerPorts, advertise and firstNodeId", nil)
+		fault(at, "mixes two forms: brokers by name have endpointRef, bootstrap, sniPattern and advertisePort, brokers by port "+
+			"have address, bootstrapPort, brokerPorts, advertise and firstNodeId", nil)
 	case d.byName():
 		d.validateNames(at, fault)
 	case d.byPort():
 		d.validatePorts(at, fault)
 		if c.TLS != nil && c.TLS.CertificateRef == "" {
-			fault("tls.certificateRef", "is required: its ports have TLS, and brokers that are discovered have no certificates of their own", nil)
+			fault("tls.certificateRef", "is required: the ports use TLS, and discovered brokers have no certificates of their own", nil)
 		}
 	default:
-		fault(at, "is empty: by name it needs endpointRef, bootstrap and sniPattern, by port bootstrapPort and brokerPorts", nil)
+		fault(at, "is empty: brokers by name need endpointRef, bootstrap and sniPattern, brokers by port need bootstrapPort and brokerPorts", nil)
 	}
 }
 
 func (d *Discover) validateNames(at string, fault func(path, message string, value any)) {
-	resource.CheckRef(at+".endpointRef", d.EndpointRef, fault)
+	validate.Ref(at+".endpointRef", d.EndpointRef, fault)
 	bootstrap, err := hostname.ParseName(d.Bootstrap)
 	switch {
 	case d.Bootstrap == "":
-		fault(at+".bootstrap", "is required: the server name for clients that know no broker yet", nil)
+		fault(at+".bootstrap", "is required: the server name for bootstrapping clients", nil)
 	case err != nil:
 		fault(at+".bootstrap", err.Error(), d.Bootstrap)
 	}
@@ -127,7 +128,7 @@ func (d *Discover) validateNames(at string, fault func(path, message string, val
 	if err != nil {
 		fault(at+".sniPattern", err.Error(), d.SNIPattern)
 	} else if n, taken := pattern.Match(bootstrap); taken {
-		fault(at+".bootstrap", fmt.Sprintf("is the name of broker %d by sniPattern", n), d.Bootstrap)
+		fault(at+".bootstrap", fmt.Sprintf("is also the name of broker %d in sniPattern", n), d.Bootstrap)
 	}
 }
 
@@ -138,23 +139,23 @@ func (d *Discover) validatePorts(at string, fault func(path, message string, val
 		}
 	}
 	if d.Advertise != "" {
-		if message := resource.CheckHost(d.Advertise); message != "" {
+		if message := validate.Host(d.Advertise); message != "" {
 			fault(at+".advertise", message, d.Advertise)
 		}
 	} else if d.Address != "" && resource.AnyHost(d.Address) {
-		fault(at+".advertise", "is required: no client could connect to the address", d.Address)
+		fault(at+".advertise", "is required: clients cannot connect to a wildcard address", d.Address)
 	}
 	if d.BootstrapPort == 0 {
-		fault(at+".bootstrapPort", "is required: the port for clients that know no broker yet", nil)
+		fault(at+".bootstrapPort", "is required: the port for bootstrapping clients", nil)
 	}
 	switch ports := d.BrokerPorts; {
 	case ports.Len() == 0:
-		fault(at+".brokerPorts", "is required: a port for each broker, like 9193-9199", nil)
+		fault(at+".brokerPorts", "is required: a port for each broker, such as 9193-9199", nil)
 	case ports.Len() > maxPorts:
-		fault(at+".brokerPorts", fmt.Sprintf("has %d ports, more than %d", ports.Len(), maxPorts), ports)
+		fault(at+".brokerPorts", fmt.Sprintf("has %d ports: the limit is %d", ports.Len(), maxPorts), ports)
 	case ports.Has(d.BootstrapPort):
-		fault(at+".brokerPorts", fmt.Sprintf("has bootstrapPort, %d, among them", d.BootstrapPort), ports)
+		fault(at+".brokerPorts", fmt.Sprintf("includes bootstrapPort, %d", d.BootstrapPort), ports)
 	case d.FirstNodeID > math.MaxInt32-ports.Len()+1:
-		fault(at+".firstNodeId", "is too large for so many ports", d.FirstNodeID)
+		fault(at+".firstNodeId", "is too large: node ids of the last ports would exceed 2147483647", d.FirstNodeID)
 	}
 }

@@ -85,7 +85,7 @@ type VirtualBroker struct {
 	SNIMatchAddress string `yaml:"sniMatchAddress"`
 	// PhysicalBrokerRef names the broker of the physical cluster. Required.
 	PhysicalBrokerRef string `yaml:"physicalBrokerRef"`
-	// Advertise is the host:port that clients are told. Default the
+	// Advertise is the host:port that is advertised to clients. Default the
 	// sniMatchAddress with the port of the endpoint; without TLS the address of the
 	// endpoint.
 	Advertise string `yaml:"advertise"`
@@ -104,23 +104,23 @@ type BrokerTLS struct {
 // and known before the broker is. By name it needs endpointRef, bootstrap and
 // sniPattern; by port bootstrapPort and brokerPorts.
 type Discover struct {
-	// EndpointRef names the kafka Listener with TLS where clients come.
+	// EndpointRef names the kafka Listener with TLS that clients connect to.
 	EndpointRef string `yaml:"endpointRef"`
-	// Bootstrap is the server name for clients that know no broker yet.
+	// Bootstrap is the server name that clients bootstrap from.
 	Bootstrap string `yaml:"bootstrap"`
 	// SNIPattern is the server name of each broker, with $(nodeId) in its
 	// first label ("broker-$(nodeId).t1.example.com").
 	SNIPattern string `yaml:"sniPattern"`
-	// AdvertisePort is the port that clients are told. Default the port of the
-	// endpoint, 1..65535.
+	// AdvertisePort is the port that is advertised to clients. Default the port of
+	// the endpoint, 1..65535.
 	AdvertisePort int `yaml:"advertisePort" range:"1..65535"`
 	// Address is the IP address where the ports are. Default the node's --bind.
 	Address string `yaml:"address"`
-	// BootstrapPort is the port for clients that know no broker yet, 1..65535.
+	// BootstrapPort is the port that clients bootstrap from, 1..65535.
 	BootstrapPort int `yaml:"bootstrapPort" range:"1..65535"`
 	// BrokerPorts are the ports of the brokers, such as 9193-9199, at most 1000.
 	BrokerPorts PortRange `yaml:"brokerPorts"`
-	// Advertise is the host that clients are told. Default the address.
+	// Advertise is the host that is advertised to clients. Default the address.
 	Advertise string `yaml:"advertise"`
 	// FirstNodeID is the node id at the first of the ports. Default 0,
 	// up to 2147483647.
@@ -168,7 +168,7 @@ func (r PortRange) String() string {
 	return first + "-" + strconv.Itoa(int(r.Last))
 }
 
-var errPorts = errors.New("must be ports from 1 to 65535, like 9193-9199 or 9193")
+var errPorts = errors.New("must be ports from 1 to 65535, such as 9193-9199 or 9193")
 
 // MarshalText returns the form of String.
 func (r PortRange) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
@@ -188,7 +188,7 @@ func (r *PortRange) UnmarshalText(text []byte) error {
 		return err
 	}
 	if b < a {
-		return errors.New("must begin with the lower port")
+		return errors.New("must start with the lower port")
 	}
 	r.First, r.Last = a, b
 	return nil

@@ -9,55 +9,55 @@ import (
 	"penstock/kafka/filter"
 )
 
-// Life is the state of a virtual cluster that outlives its versions. A
-// connection keeps the Life, and checks Current between two requests.
-type Life struct {
+// VirtualState is the state of a virtual cluster that outlives its versions. A
+// connection keeps it, and checks Current between two requests.
+type VirtualState struct {
 	name    string
 	current atomic.Pointer[Virtual]
 	last    atomic.Pointer[Virtual] // as current, and kept when that is gone
-	wanted  *VirtualCluster         // what is to be in force; for the compiler alone
+	desired *VirtualCluster         // what is to be in force; for the compiler alone
 
 	unlisted unlisted
 }
 
 // Name returns the name of the resource.
-func (l *Life) Name() string { return l.name }
+func (l *VirtualState) Name() string { return l.name }
 
 // Current returns the version in force, or nil if the cluster was removed.
-func (l *Life) Current() *Virtual { return l.current.Load() }
+func (l *VirtualState) Current() *Virtual { return l.current.Load() }
 
 // Last returns the version in force, or the last one that was.
-func (l *Life) Last() *Virtual { return l.last.Load() }
+func (l *VirtualState) Last() *Virtual { return l.last.Load() }
 
 // Removed reports whether the cluster was removed. A later one of the same name
-// has another Life.
-func (l *Life) Removed() bool { return l.current.Load() == nil && l.last.Load() != nil }
+// has a state of its own.
+func (l *VirtualState) Removed() bool { return l.current.Load() == nil && l.last.Load() != nil }
 
 // Virtual is one version of a virtual cluster. It is immutable but for the
 // count of its users.
 type Virtual struct {
-	life      *Life
+	state     *VirtualState
 	raw, spec *VirtualCluster
 	physical  *Physical
 	brokers   []*Broker
 	addresses addresses
-	chain     []*shared
+	chain     []*sharedFilter
 	compiled  *filter.Chain
-	places    []place // where it is led to
+	bindings  []binding // where it is led to
 
 	// refs counts the table, as long as it has this version, and whoever has
 	// acquired it; at 0 the filters that no other version has are closed.
 	refs atomic.Int64
 }
 
-// place is where a version stands in a table, so that it can be removed.
-type place struct{ listener, name, port string }
+// binding is where a version stands in a table, so that it can be removed.
+type binding struct{ listener, name, port string }
 
 // Name returns the name of the resource.
-func (v *Virtual) Name() string { return v.life.name }
+func (v *Virtual) Name() string { return v.state.name }
 
-// Life returns the state that all versions share.
-func (v *Virtual) Life() *Life { return v.life }
+// State returns the state that all versions share.
+func (v *Virtual) State() *VirtualState { return v.state }
 
 // Spec returns the resource with defaults filled in. It must not be changed,
 // and is the same pointer until the resource is applied again.
@@ -78,7 +78,7 @@ func (v *Virtual) Known() []*Broker {
 		return v.brokers
 	}
 	all := slices.Clone(v.brokers)
-	for _, n := range slices.Sorted(maps.Keys(v.physical.life.Brokers())) {
+	for _, n := range slices.Sorted(maps.Keys(v.physical.state.Brokers())) {
 		if v.addresses.has(n) {
 			all = append(all, v.node(n))
 		}
@@ -167,29 +167,29 @@ func (v *Virtual) Filters() []filter.Filter {
 	return filters
 }
 
-// Takes reports whether connections that began with an older version may go on
+// Accepts reports whether connections that began with an older version may go on
 // with the filters of this one, from a request on: the physical cluster is the
 // same, and so are the types of filters and their order, and each filter
 // accepts the change.
-func (v *Virtual) Takes(older *Virtual) bool {
-	if v.physical.life != older.physical.life {
+func (v *Virtual) Accepts(older *Virtual) bool {
+	if v.physical.state != older.physical.state {
 		return false
 	}
-	return slices.EqualFunc(v.chain, older.chain, func(a, b *shared) bool {
-		return a == b || a.Type == b.Type && a.Config.Takes(b.Config)
+	return slices.EqualFunc(v.chain, older.chain, func(a, b *sharedFilter) bool {
+		return a == b || a.Type == b.Type && a.Config.Accepts(b.Config)
 	})
 }
 
-// shared is a filter that versions of a virtual cluster share.
-type shared struct {
+// sharedFilter is a filter that versions of a virtual cluster share.
+type sharedFilter struct {
 	Link
 	config   any // as written; nil: left out
-	physical *PhysicalLife
+	physical *PhysicalState
 	hide     bool // see hides
 	refs     atomic.Int64
 }
 
-func (s *shared) release() {
+func (s *sharedFilter) release() {
 	if s.refs.Add(-1) == 0 {
 		s.Filter.Close()
 	}

@@ -23,12 +23,12 @@ const (
 )
 
 const (
-	// maxText bounds what is kept of a text that a client gives.
-	maxText = 64
-	// transactionRest is how long after a transactional Produce a connection
+	// maxStringLen bounds the strings of a client that are kept.
+	maxStringLen = 64
+	// transactionGrace is how long after a transactional Produce a connection
 	// that sees no EndTxn (which goes to the coordinator) counts as being
 	// inside the transaction.
-	transactionRest = 10 * time.Second
+	transactionGrace = 10 * time.Second
 )
 
 // Peer is what a session has learned of its client, for the log. Texts are cut
@@ -70,45 +70,45 @@ func inspects(key int16) bool {
 }
 
 const (
-	// maxGreeting bounds ApiVersions and SaslHandshake, which have a few short
+	// maxHandshake bounds ApiVersions and SaslHandshake, which have a few short
 	// texts in them.
-	maxGreeting = 8 << 10
-	// maxFirst bounds what must be collected before the broker has answered
+	maxHandshake = 8 << 10
+	// maxFirstFrame bounds what must be collected before the broker has answered
 	// anything but ApiVersions, Produce excepted: 10,000 topics fit.
-	maxFirst = 1 << 20
+	maxFirstFrame = 1 << 20
 )
 
-// cap returns the size of the largest request that the client may send now, in
+// maxRequest returns the size of the largest request that the client may send now, in
 // bytes.
-func (p *peer) cap(key int16, l *Limits) int {
+func (p *peer) maxRequest(key int16, l *Limits) int {
 	switch {
 	case key == keyAPIVersions || key == keySASLHandshake:
-		return min(l.MaxFrameAuth, maxGreeting)
+		return min(l.MaxFrameAuth, maxHandshake)
 	case p.authenticating || inspects(key):
 		return l.MaxFrameAuth
 	}
 	return l.MaxFrame
 }
 
-// early returns the size of the largest request that is collected before the
+// maxEarly returns the size of the largest request that is collected before the
 // broker has answered anything but ApiVersions.
-func (l *Limits) early(key int16) int {
+func (l *Limits) maxEarly(key int16) int {
 	if key == keyProduce {
 		return l.MaxFrameEarly
 	}
-	return min(l.MaxFrameEarly, maxFirst)
+	return min(l.MaxFrameEarly, maxFirstFrame)
 }
 
-// client records the client id, which hardly ever changes.
-func (p *peer) client(id []byte) {
-	id = id[:min(len(id), maxText)]
+// setClientID records the client id, which hardly ever changes.
+func (p *peer) setClientID(id []byte) {
+	id = id[:min(len(id), maxStringLen)]
 	if string(id) != p.clientID {
 		p.clientID = string(id)
 	}
 }
 
-func text(b []byte) string {
-	return strings.ToValidUTF8(string(b[:min(len(b), maxText)]), "?")
+func cleanString(b []byte) string {
+	return strings.ToValidUTF8(string(b[:min(len(b), maxStringLen)]), "?")
 }
 
 // inspectRequest reads a request that inspects reports.
@@ -120,12 +120,12 @@ func (p *peer) inspectRequest(key, version int16, body []byte) error {
 			name, _ := r.String()
 			v, _ := r.String()
 			if r.Err() == nil {
-				p.software, p.softwareVersion = text(name), text(v)
+				p.software, p.softwareVersion = cleanString(name), cleanString(v)
 			}
 		}
 	case keySASLHandshake:
 		mechanism, _ := r.String()
-		p.offered, p.candidate = text(mechanism), ""
+		p.offered, p.candidate = cleanString(mechanism), ""
 		p.authenticating = true
 	case keySASLAuth:
 		token, _ := r.Bytes()
@@ -141,12 +141,12 @@ func userName(mechanism string, token []byte) string {
 	switch {
 	case mechanism == "PLAIN": // authorization id, name, password, with NULs between
 		if parts := bytes.SplitN(token, []byte{0}, 3); len(parts) == 3 {
-			return text(parts[1])
+			return cleanString(parts[1])
 		}
 	case strings.HasPrefix(mechanism, "SCRAM-"): // n,,n=name,r=nonce (RFC 5802)
 		parts := bytes.SplitN(token, []byte(","), 4)
 		if len(parts) == 4 && bytes.HasPrefix(parts[2], []byte("n=")) {
-			return strings.NewReplacer("=2C", ",", "=3D", "=").Replace(text(parts[2][2:]))
+			return strings.NewReplacer("=2C", ",", "=3D", "=").Replace(cleanString(parts[2][2:]))
 		}
 	}
 	return ""
@@ -165,7 +165,7 @@ func (p *peer) inspectResponse(key, version int16, body []byte) error {
 	if version >= 1 {
 		lifetime = r.Int64()
 	}
-	if r.Err() != nil || code != 0 || !finished(p.offered, token) {
+	if r.Err() != nil || code != 0 || !saslFinished(p.offered, token) {
 		return r.Err()
 	}
 	p.authenticating, p.trusted = false, true
@@ -174,9 +174,9 @@ func (p *peer) inspectResponse(key, version int16, body []byte) error {
 	return nil
 }
 
-// finished reports whether the broker's token ends the exchange. For unknown
+// saslFinished reports whether the broker's token ends the exchange. For unknown
 // mechanisms every success does.
-func finished(mechanism string, token []byte) bool {
+func saslFinished(mechanism string, token []byte) bool {
 	switch {
 	case strings.HasPrefix(mechanism, "SCRAM-"):
 		return bytes.HasPrefix(token, []byte("v="))
@@ -186,8 +186,8 @@ func finished(mechanism string, token []byte) bool {
 	return true
 }
 
-// answered records that the broker has answered a request.
-func (p *peer) answered(key int16) {
+// recordResponse records that the broker has answered a request.
+func (p *peer) recordResponse(key int16) {
 	if !inspects(key) {
 		p.trusted = true
 	}
@@ -196,16 +196,16 @@ func (p *peer) answered(key int16) {
 	}
 }
 
-// asks records that a request is on its way to the broker.
-func (p *peer) asks(key int16) {
+// recordRequest records that a request is on its way to the broker.
+func (p *peer) recordRequest(key int16) {
 	switch key {
 	case keyAddPartitions, keyAddOffsets, keyTxnOffsetCommit:
 		p.transaction = true
 	}
 }
 
-// produces records a transactional Produce.
-func (p *peer) produces(version int16, body []byte, now time.Duration) {
+// recordProduce records a transactional Produce.
+func (p *peer) recordProduce(version int16, body []byte, now time.Duration) {
 	if wire.ProduceTransactional(version, body) {
 		p.produced = now
 	}
@@ -214,5 +214,5 @@ func (p *peer) produces(version int16, body []byte, now time.Duration) {
 // inTransaction reports whether the end of the connection would cut off a
 // transaction.
 func (p *peer) inTransaction(now time.Duration) bool {
-	return p.transaction || p.produced != 0 && now-p.produced < transactionRest
+	return p.transaction || p.produced != 0 && now-p.produced < transactionGrace
 }

@@ -11,7 +11,7 @@ func TestNamesInTokens(t *testing.T) {
 		{"PLAIN", "\x00alice\x00secret", "alice"},
 		{"PLAIN", "admin\x00alice\x00sec\x00ret", "alice"},
 		{"PLAIN", "alice secret", ""},
-		{"PLAIN", "\x00" + strings.Repeat("a", 500) + "\x00secret", strings.Repeat("a", maxText)},
+		{"PLAIN", "\x00" + strings.Repeat("a", 500) + "\x00secret", strings.Repeat("a", maxStringLen)},
 		{"PLAIN", "\x00al\xffice\x00secret", "al?ice"},
 		{"SCRAM-SHA-256", "n,,n=alice,r=nonce", "alice"},
 		{"SCRAM-SHA-512", "n,a=admin,n=al=2Cice=3D,r=nonce", "al,ice="},
@@ -26,8 +26,8 @@ func TestNamesInTokens(t *testing.T) {
 	}
 }
 
-// TestWhenAnExchangeIsOver by mechanism: SCRAM takes two rounds.
-func TestWhenAnExchangeIsOver(t *testing.T) {
+// TestSASLExchangeEnd by mechanism: SCRAM takes two rounds.
+func TestSASLExchangeEnd(t *testing.T) {
 	for _, test := range []struct {
 		mechanism, token string
 		want             bool
@@ -39,7 +39,7 @@ func TestWhenAnExchangeIsOver(t *testing.T) {
 		{"OAUTHBEARER", "", true},
 		{"GSSAPI", "anything", true},
 	} {
-		if got := finished(test.mechanism, []byte(test.token)); got != test.want {
+		if got := saslFinished(test.mechanism, []byte(test.token)); got != test.want {
 			t.Errorf("%s %q: %v", test.mechanism, test.token, got)
 		}
 	}

@@ -21,14 +21,14 @@ type reply struct {
 	inFlightRequest
 	active    bool
 	broker    time.Duration // that it took to begin
-	failed    int16         // its error code
+	errorCode int16         // its error code
 	throttled bool          // it slows the client down
 }
 
 // responseHeader takes the beginning of a response, and finds its request.
 func (s *Session) responseHeader(p []byte) int {
 	l := &s.upstream
-	data, n := l.gather(p)
+	data, n := l.gatherHeader(p)
 	if len(data) < l.need {
 		return n
 	}
@@ -38,9 +38,9 @@ func (s *Session) responseHeader(p []byte) int {
 		return n
 	}
 	if need > 0 {
-		return l.keep(p, n, need)
+		return l.keepHeader(p, n, need)
 	}
-	if err := s.turn(0, correlation); err != nil {
+	if err := s.checkTurn(0, correlation); err != nil {
 		s.fail(Correlation, err)
 		return n
 	}
@@ -51,19 +51,19 @@ func (s *Session) responseHeader(p []byte) int {
 		return n
 	}
 	if need > 0 {
-		return l.keep(p, n, need)
+		return l.keepHeader(p, n, need)
 	}
 	return n + s.beginResponse(4+int(size), head, data)
 }
 
-// turn checks that a response belongs to the i-th request.
-func (s *Session) turn(i int, correlation int32) error {
-	if s.inFlight.len() <= i || s.inFlight.at(i).answered {
-		return fmt.Errorf("%w: correlation id %d, and nothing was asked", errCorrelation, correlation)
+// checkTurn checks that a response belongs to the i-th request.
+func (s *Session) checkTurn(i int, correlation int32) error {
+	if s.inFlight.len() <= i || s.inFlight.at(i).answeredLocally {
+		return fmt.Errorf("%w: correlation id %d, but no request is in flight", errCorrelation, correlation)
 	}
 	switch f := s.inFlight.at(i); {
 	case f.sent == 0:
-		return fmt.Errorf("%w: %s v%d is answered before it was sent", errCorrelation, wire.Name(f.key), f.version)
+		return fmt.Errorf("%w: %s v%d was answered before it was sent", errCorrelation, wire.Name(f.key), f.version)
 	case f.correlation != correlation:
 		return fmt.Errorf("%w: correlation id %d, want %d of %s v%d", errCorrelation, correlation, f.correlation, wire.Name(f.key), f.version)
 	}
@@ -91,7 +91,7 @@ func (s *Session) beginResponse(size, head int, data []byte) int {
 	}
 	switch interest {
 	case filter.Whole:
-		if limit := s.set.Limits.MaxFrame; size-4 > limit {
+		if limit := s.settings.Limits.MaxFrame; size-4 > limit {
 			s.fail(FrameTooLarge, fmt.Errorf("%w: a response to %s of %d bytes, at most %d", errTooLarge, wire.Name(r.key), size-4, limit))
 			return 0
 		}
@@ -102,45 +102,45 @@ func (s *Session) beginResponse(size, head int, data []byte) int {
 		return s.startWalk(l, size, head, data, edits)
 	default:
 		r.recordOutcome(data[head:min(size, len(data))])
-		s.stream(l, size)
+		s.startStreaming(l, size)
 		return 0
 	}
 }
 
-// responseSent is called when all of a response that streams has gone.
+// responseSent is called when all of a streaming response was sent.
 func (s *Session) responseSent() { s.endReply(s.upstream.size) }
 
 // endReply ends an exchange. size bytes went to the client.
 func (s *Session) endReply(size int) {
 	r := s.reply
 	s.reply = reply{}
-	s.upstream.next(s.conn)
+	s.upstream.endFrame(s.conn)
 	if r.call != nil {
 		r.call.Done()
 	}
-	s.peer.answered(r.key)
+	s.peer.recordResponse(r.key)
 	s.host.Exchanged(Exchange{
-		Key: r.key, Version: r.version, Error: r.failed, Throttled: r.throttled, Request: int(r.size), Response: size,
+		Key: r.key, Version: r.version, Error: r.errorCode, Throttled: r.throttled, Request: int(r.size), Response: size,
 		Total: s.now() - r.start, Broker: r.broker,
 	})
-	s.client.block &^= forReply
+	s.client.block &^= blockedByResponse
 	s.endReordering()
 	s.flush(&s.upstream)
 	s.flushAnswers()
 }
 
-// responseWhole handles a response that is collected.
-func (s *Session) responseWhole() {
+// responseCollected handles a response that is collected.
+func (s *Session) responseCollected() {
 	l, r := &s.upstream, &s.reply
 	frame := l.buf.b
-	body := frame[l.head:]
+	body := frame[l.headerLen:]
 	s.flush(l)
 	if r.call != nil && r.call.Own() {
 		own := r.inFlightRequest
 		size := l.size
 		l.buf = nil // it may be looked at for longer than the answer lives here
 		s.reply = reply{}
-		l.next(s.conn)
+		l.endFrame(s.conn)
 		s.respondOwn(own, size, body)
 		return
 	}
@@ -150,7 +150,7 @@ func (s *Session) responseWhole() {
 		return
 	}
 	if r.call == nil || r.call.Interest(filter.Response) == filter.Nothing {
-		s.passWhole(frame, body)
+		s.forwardCollected(frame, body)
 		return
 	}
 	if err := r.call.Respond(body); err != nil {
@@ -162,9 +162,9 @@ func (s *Session) responseWhole() {
 	}
 }
 
-// passWhole sends a response that only the session wanted to see. It narrows
+// forwardCollected sends a response that only the session wanted to see. It narrows
 // the offer of ApiVersions.
-func (s *Session) passWhole(frame, body []byte) {
+func (s *Session) forwardCollected(frame, body []byte) {
 	l := &s.upstream
 	if s.reply.key != int16(kmsg.ApiVersions) {
 		s.send(clientSide, frame)
@@ -173,12 +173,12 @@ func (s *Session) passWhole(frame, body []byte) {
 	}
 	scratch := newBuffer(len(body))
 	defer scratch.release()
-	narrowed, err := s.conns.Chain().Narrow(scratch.b, s.reply.version, body)
+	narrowed, err := s.conns.Chain().NarrowVersions(scratch.b, s.reply.version, body)
 	if err != nil {
 		s.fail(BadFrame, err)
 		return
 	}
-	s.sendFrame(clientSide, frame[:l.head], narrowed, nil)
+	s.sendFrame(clientSide, frame[:l.headerLen], narrowed, nil)
 	s.endReply(l.size)
 }
 
@@ -200,5 +200,5 @@ func (s *Session) filterFailed(err error) { s.fail(reasonOf(err), err) }
 // recordOutcome records the error of the response and whether it throttles the
 // client. body may be its beginning only.
 func (r *reply) recordOutcome(body []byte) {
-	r.failed, r.throttled = outcome(r.key, r.version, body)
+	r.errorCode, r.throttled = outcome(r.key, r.version, body)
 }

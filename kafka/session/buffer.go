@@ -12,13 +12,13 @@ var bufferSizes = [...]int{1 << 10, 8 << 10, 64 << 10, 256 << 10}
 
 var buffers [len(bufferSizes)]sync.Pool
 
-// freeBuffer is the size up to which a buffer is not charged to the node's
+// unchargedBuffer is the size up to which a buffer is not charged to the node's
 // budget.
-const freeBuffer = 8 << 10
+const unchargedBuffer = 8 << 10
 
-// freeHeader is the same for the beginning of a frame whose header is not
+// unchargedHeader is the same for the beginning of a frame whose header is not
 // complete. Client ids may be long.
-const freeHeader = 1 << 10
+const unchargedHeader = 1 << 10
 
 type buffer struct{ b []byte }
 

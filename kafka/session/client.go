@@ -15,23 +15,23 @@ import (
 // request is the client's request that is on its way to the broker, or
 // collected.
 type request struct {
-	active       bool
-	call         *filter.Call // nil: no filter is concerned
-	key, version int16
-	correlation  int32
-	noResponse   bool
-	queued       bool // it is the last in inFlight
-	here         bool // the session itself answers it: see answerHere
-	start        time.Duration
+	active        bool
+	call          *filter.Call // nil: no filter is concerned
+	key, version  int16
+	correlation   int32
+	noResponse    bool
+	queued        bool // it is the last in inFlight
+	answerLocally bool // the session itself answers it: see localAnswer
+	start         time.Duration
 }
 
 // requestHeader takes the beginning of a request.
 func (s *Session) requestHeader(p []byte) int {
 	l := &s.client
 	if l.buf == nil {
-		s.renew()
+		s.updateChain()
 	}
-	data, n := l.gather(p)
+	data, n := l.gatherHeader(p)
 	if len(data) < l.need {
 		return n
 	}
@@ -53,14 +53,14 @@ func (s *Session) requestHeader(p []byte) int {
 		if need > 0 {
 			need += h.HeaderLen
 		} else {
-			s.peer.produces(h.Version, data[h.HeaderLen:end], s.now())
+			s.peer.recordProduce(h.Version, data[h.HeaderLen:end], s.now())
 		}
 	}
 	if need > 0 {
-		if need > freeHeader && !s.reserve(l, need) {
+		if need > unchargedHeader && !s.reserve(l, need) {
 			return n
 		}
-		return l.keep(p, n, need)
+		return l.keepHeader(p, n, need)
 	}
 	return n + s.beginRequest(&h, data, acks == 0)
 }
@@ -69,7 +69,7 @@ func (s *Session) requestHeader(p []byte) int {
 func (s *Session) check(h *wire.RequestHeader, data []byte, err error) (netio.Reason, error) {
 	if s.requests == 0 && len(data) >= 4 {
 		if guess := wire.GuessProtocol(data); guess != "" {
-			return NotKafka, fmt.Errorf("%w: it looks like %s", errOther, guess)
+			return NotKafka, fmt.Errorf("%w: it looks like %s", errNotKafka, guess)
 		}
 	}
 	if err != nil {
@@ -78,13 +78,13 @@ func (s *Session) check(h *wire.RequestHeader, data []byte, err error) (netio.Re
 	if h.Size < 0 {
 		return netio.OK, nil
 	}
-	if limit := s.set.Limits.MaxFrame; int64(h.Size) > int64(limit) {
+	if limit := s.settings.Limits.MaxFrame; int64(h.Size) > int64(limit) {
 		return FrameTooLarge, fmt.Errorf("%w: a request of %d bytes, at most %d", errTooLarge, h.Size, limit)
 	}
 	if len(data) < 12 {
 		return netio.OK, nil
 	}
-	if limit := s.peer.cap(h.Key, &s.set.Limits); int64(h.Size) > int64(limit) {
+	if limit := s.peer.maxRequest(h.Key, &s.settings.Limits); int64(h.Size) > int64(limit) {
 		return FrameTooLarge, fmt.Errorf("%w: %s of %d bytes before the client has authenticated, at most %d",
 			errTooLarge, wire.Name(h.Key), h.Size, limit)
 	}
@@ -109,16 +109,16 @@ func (s *Session) check(h *wire.RequestHeader, data []byte, err error) (netio.Re
 func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bool) int {
 	l, chain := &s.client, s.conns.Chain()
 	s.requests++
-	s.peer.client(h.ClientID)
+	s.peer.setClientID(h.ClientID)
 	s.request = request{
 		active: true, key: h.Key, version: h.Version, correlation: h.Correlation, noResponse: noResponse, start: s.now(),
-		here: !chain.Offers(h.Key, h.Version) || s.needsRebootstrap(h.Key, h.Version),
+		answerLocally: !chain.Offers(h.Key, h.Version) || s.needsRebootstrap(h.Key, h.Version),
 	}
 	interest := chain.Interest(filter.Request, h.Key, h.Version)
-	if chain.Concerns(h.Key, h.Version) && !s.request.here {
+	if chain.Concerns(h.Key, h.Version) && !s.request.answerLocally {
 		s.request.call = s.conns.Begin(h.Key, h.Version, s.peer.clientID, noResponse)
 	}
-	if inspects(h.Key) || s.request.here {
+	if inspects(h.Key) || s.request.answerLocally {
 		interest = filter.Whole
 	}
 	var edits *filter.Edits
@@ -131,7 +131,7 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 		}
 	}
 	if interest == filter.Whole {
-		if limit := s.set.Limits.early(h.Key); !s.peer.trusted && int64(h.Size) > int64(limit) {
+		if limit := s.settings.Limits.maxEarly(h.Key); !s.peer.trusted && int64(h.Size) > int64(limit) {
 			s.fail(FrameTooLarge, fmt.Errorf("%w: %s of %d bytes before the broker has answered anything, at most %d",
 				errTooLarge, wire.Name(h.Key), h.Size, limit))
 			return 0
@@ -143,7 +143,7 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 	if interest == filter.Walk {
 		return s.startWalk(l, h.FrameLen(), h.HeaderLen, data, edits)
 	}
-	s.stream(l, h.FrameLen())
+	s.startStreaming(l, h.FrameLen())
 	return 0
 }
 
@@ -151,7 +151,7 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 // no response.
 func (s *Session) enqueue(size int) {
 	r := &s.request
-	s.peer.asks(r.key)
+	s.peer.recordRequest(r.key)
 	if r.noResponse {
 		return
 	}
@@ -178,27 +178,27 @@ func (s *Session) requestSent() {
 // endRequest prepares for the next request.
 func (s *Session) endRequest() {
 	s.request = request{}
-	s.client.next(s.conn)
-	s.client.block &^= forAsk
-	if s.inFlight.len() >= s.set.Limits.MaxInFlight || s.answers >= maxAnswers {
-		s.client.block |= forInFlight
+	s.client.endFrame(s.conn)
+	s.client.block &^= blockedByFilter
+	if s.inFlight.len() >= s.settings.Limits.MaxInFlight || s.answerBytes >= maxAnswers {
+		s.client.block |= blockedByInFlight
 	}
-	for len(s.own) > 0 && !s.closed {
-		c := s.own[0]
-		s.own = s.own[1:]
+	for len(s.queuedOwn) > 0 && !s.closed {
+		c := s.queuedOwn[0]
+		s.queuedOwn = s.queuedOwn[1:]
 		s.sendOwn(c)
 	}
-	s.own = nil
+	s.queuedOwn = nil
 }
 
-// requestWhole handles a request that is collected.
-func (s *Session) requestWhole() {
+// requestCollected handles a request that is collected.
+func (s *Session) requestCollected() {
 	l, r := &s.client, &s.request
 	frame := l.buf.b
-	body := frame[l.head:]
+	body := frame[l.headerLen:]
 	s.flush(l)
-	if r.here {
-		s.answer(s.answerHere(r.key), nil)
+	if r.answerLocally {
+		s.answer(s.localAnswer(r.key), nil)
 		return
 	}
 	if err := s.peer.inspectRequest(r.key, r.version, body); err != nil {
@@ -216,14 +216,14 @@ func (s *Session) requestWhole() {
 		return
 	}
 	if r.active && r.call != nil && r.call.Waiting() {
-		l.block |= forAsk
+		l.block |= blockedByFilter
 	}
 }
 
-// answerHere returns the body of an answer that needs neither broker nor
+// localAnswer returns the body of an answer that needs neither broker nor
 // filters: to ApiVersions of a version that is not offered, or to Metadata from
 // a client that is to bootstrap again.
-func (s *Session) answerHere(key int16) []byte {
+func (s *Session) localAnswer(key int16) []byte {
 	if key == keyMetadata {
 		return s.rebootstrap()
 	}
@@ -236,10 +236,10 @@ func (s *Session) answer(head, tail []byte) {
 	r := &s.request
 	frame := wire.AppendResponseHeader(make([]byte, 0, 16+len(head)+len(tail)), r.key, r.version, r.correlation, len(head)+len(tail))
 	frame = append(append(frame, head...), tail...)
-	s.answers += len(frame)
+	s.answerBytes += len(frame)
 	code, _ := outcome(r.key, r.version, frame[len(frame)-len(head)-len(tail):])
 	s.inFlight.push(inFlightRequest{
-		answer: frame, answered: true, code: code, start: r.start, correlation: r.correlation,
+		answer: frame, answeredLocally: true, answerCode: code, start: r.start, correlation: r.correlation,
 		size: int32(s.client.size), key: r.key, version: r.version,
 	})
 	s.endRequest()
@@ -248,19 +248,20 @@ func (s *Session) answer(head, tail []byte) {
 
 // flushAnswers sends the answers whose turn it is.
 func (s *Session) flushAnswers() {
-	for !s.closed && s.upstream.state == heading && !s.reply.active && s.inFlight.len() > 0 && s.inFlight.first().answered {
+	for !s.closed && s.upstream.state == readingHeader && !s.reply.active && s.inFlight.len() > 0 && s.inFlight.first().answeredLocally {
 		f := s.inFlight.pop()
-		s.answers -= len(f.answer)
+		s.answerBytes -= len(f.answer)
 		s.send(clientSide, f.answer)
 		s.host.Exchanged(Exchange{
-			Key: f.key, Version: f.version, Answered: true, Error: f.code, Request: int(f.size), Response: len(f.answer), Total: s.now() - f.start,
+			Key: f.key, Version: f.version, Answered: true, Error: f.answerCode, Request: int(f.size),
+			Response: len(f.answer), Total: s.now() - f.start,
 		})
 	}
 }
 
-// sized appends a header, with the size of a frame that has body bytes behind
+// appendSized appends a header, with the size of a frame that has body bytes behind
 // it.
-func sized(dst, header []byte, body int) []byte {
+func appendSized(dst, header []byte, body int) []byte {
 	dst = append(dst, header...)
 	binary.BigEndian.PutUint32(dst[len(dst)-len(header):], uint32(len(header)-4+body))
 	return dst

@@ -40,7 +40,7 @@ func TestDesignNamesItsTests(t *testing.T) {
 	stories, _ := filepath.Glob("testdata/*.txt")
 	for _, s := range stories {
 		if !strings.Contains(string(text), "`"+filepath.Base(s)+"`") {
-			t.Errorf("%s holds nothing that DESIGN.md tells", s)
+			t.Errorf("%s is missing from DESIGN.md", s)
 		}
 	}
 	if len(named) < 20 || len(stories) < 30 {

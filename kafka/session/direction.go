@@ -15,74 +15,75 @@ import (
 type state uint8
 
 const (
-	heading    state = iota // between frames, or in a header
-	passing                 // the rest of the frame goes on as it is
-	walking                 // the rest goes on through a Walker
-	collecting              // the frame is kept until it is whole, and while it waits
+	readingHeader state = iota // between frames, or in a header
+	passing                    // the rest of the frame goes on as it is
+	walking                    // the rest goes on through a Walker
+	collecting                 // the frame is kept until it is whole, and while it waits
 )
 
-// block is why a direction waits, at the end of a frame or while it collects
-// one.
-type block uint8
+// blockFlags say why a direction is not read, at the end of a frame or while it
+// collects one.
+type blockFlags uint8
 
 const (
-	forAsk      block = 1 << iota // the request waits in the chain
-	forReply                      // the client's: a response waits in the chain
-	forInFlight                   // too much waits for its turn
-	forMemory                     // the node has none to collect in
+	blockedByFilter   blockFlags = 1 << iota // the request waits in the chain
+	blockedByResponse                        // the client's: a response waits in the chain
+	blockedByInFlight                        // too much waits for its turn
+	blockedByMemory                          // the node has none to collect in
 )
 
 const (
-	// moveFrom is how much of a frame must be left to let it move unseen.
-	moveFrom = 64 << 10
+	// minMove is how many bytes of a frame must be left for splicing.
+	minMove = 64 << 10
 	// maxAnswers is how many bytes of answers may wait for their turn
 	// before the client is not read.
 	maxAnswers = 1 << 20
-	// collectStep is what is got for a frame of which little is there.
+	// collectStep is the first buffer of a frame that is mostly still to come.
 	collectStep = 8 << 10
-	// trustedStep is up to which size a broker's frame gets its room at once.
-	trustedStep = 1 << 20
+	// maxUpfrontBuffer is the largest frame of a broker whose whole buffer is
+	// allocated at once.
+	maxUpfrontBuffer = 1 << 20
 )
 
 // direction is what comes from one side and goes to the other.
 type direction struct {
-	from    relay.Side
-	state   state
-	block   block
-	reading bool
-	ended   bool // the side has sent its end
-	given   bool // walking: the header has been sent
-	buf     *buffer
-	charged int64 // to the node's budget, for buf
-	need    int   // heading: how long buf must be before it is looked at again
-	head    int   // length of the frame's header, its size included
-	size    int   // of the whole frame
-	left    int   // passing, collecting: bytes that have not come yet
-	pass    int   // walking: bytes that go on as they are, before the walk goes on
-	walker  *wire.Walker
-	unsent  []byte        // passes, and is sent in one with what follows
-	held    []byte        // what came behind something that waits
-	since   time.Duration // when the frame began that is not whole; 0: there is none
+	from       relay.Side
+	state      state
+	block      blockFlags
+	reading    bool
+	ended      bool // the side has sent its end
+	headerSent bool // walking: the header has been sent
+	buf        *buffer
+	charged    int64 // to the node's budget, for buf
+	need       int   // readingHeader: how long buf must be before it is looked at again
+	headerLen  int   // length of the frame's header, its size included
+	size       int   // of the whole frame
+	left       int   // passing, collecting: bytes that have not come yet
+	passLeft   int   // walking: bytes that go on as they are, before the walk goes on
+	walker     *wire.Walker
+	unsent     []byte        // passes, and is sent in one with what follows
+	held       []byte        // what came behind something that waits
+	startedAt  time.Duration // when the frame began that is not whole; 0: there is none
 }
 
 // feed takes bytes from a side.
 func (s *Session) feed(l *direction, p []byte) {
-	if l.stands() || len(l.held) > 0 {
+	if l.blocked() || len(l.held) > 0 {
 		l.held = append(l.held, p...)
 		return
 	}
-	for len(p) > 0 && !l.stands() && !s.reordering(l) && !s.closed {
+	for len(p) > 0 && !l.blocked() && !s.reordering(l) && !s.closed {
 		p = p[s.step(l, p):]
 	}
 	s.flush(l)
 	switch {
 	case s.closed:
 	case s.reordering(l):
-		s.reorderFeed(p)
+		s.feedReordering(p)
 	case len(p) > 0:
 		l.held = append(l.held, p...)
 	default:
-		s.move(l)
+		s.allowMove(l)
 	}
 }
 
@@ -92,8 +93,8 @@ func (s *Session) step(l *direction, p []byte) (n int) {
 	case passing:
 		n = min(l.left, len(p))
 		l.left -= n
-		l.passOn(p[:n])
-		s.streamed(l)
+		l.addUnsent(p[:n])
+		s.endIfStreamed(l)
 		return n
 	case walking:
 		return s.walk(l, p)
@@ -111,15 +112,15 @@ func (s *Session) step(l *direction, p []byte) (n int) {
 // inFrame reports whether a part of a frame has gone on and the rest has not.
 func (l *direction) inFrame() bool { return l.state == passing || l.state == walking }
 
-// stands reports whether the direction waits. What waits for a response waits
+// blocked reports whether the direction must wait. What waits for a response waits
 // between two requests only: a question may have to go to the broker first.
-func (l *direction) stands() bool {
-	return l.block&^forReply != 0 || l.block != 0 && !l.inFrame()
+func (l *direction) blocked() bool {
+	return l.block&^blockedByResponse != 0 || l.block != 0 && !l.inFrame()
 }
 
-// gather appends p to the beginning of a frame. data is all of it so far, n how
+// gatherHeader appends p to the beginning of a frame. data is all of it so far, n how
 // much of p that took.
-func (l *direction) gather(p []byte) (data []byte, n int) {
+func (l *direction) gatherHeader(p []byte) (data []byte, n int) {
 	if l.buf == nil {
 		return p, 0
 	}
@@ -128,22 +129,22 @@ func (l *direction) gather(p []byte) (data []byte, n int) {
 	return l.buf.b, n
 }
 
-// keep stores the beginning of a frame until there are need bytes of it. It
-// returns how much of p that takes, of which gather took n.
-func (l *direction) keep(p []byte, n, need int) int {
+// keepHeader stores the beginning of a frame until there are need bytes of it. It
+// returns how much of p that takes, of which gatherHeader took n.
+func (l *direction) keepHeader(p []byte, n, need int) int {
 	if l.buf == nil {
 		l.buf = newBuffer(need)
 		l.buf.b = append(l.buf.b, p...)
 		n = len(p)
 	} else if need > cap(l.buf.b) {
-		l.enlarge(need)
+		l.grow(need)
 	}
 	l.need = need
 	return n
 }
 
-// enlarge makes buf hold n bytes.
-func (l *direction) enlarge(n int) {
+// grow makes buf hold n bytes.
+func (l *direction) grow(n int) {
 	b := newBuffer(n)
 	if l.buf != nil {
 		b.b = append(b.b, l.buf.b...)
@@ -152,19 +153,19 @@ func (l *direction) enlarge(n int) {
 	l.buf = b
 }
 
-// have returns what buf holds of the frame.
-func (l *direction) have() []byte {
+// buffered returns what buf holds of the frame.
+func (l *direction) buffered() []byte {
 	if l.buf == nil {
 		return nil
 	}
 	return l.buf.b
 }
 
-// next resets the direction at the end of a frame.
-func (l *direction) next(c Conn) {
+// endFrame resets the direction at the end of a frame.
+func (l *direction) endFrame(c Conn) {
 	l.release(c)
-	l.state, l.given = heading, false
-	l.need, l.head, l.size, l.left, l.pass, l.since = 0, 0, 0, 0, 0, 0
+	l.state, l.headerSent = readingHeader, false
+	l.need, l.headerLen, l.size, l.left, l.passLeft, l.startedAt = 0, 0, 0, 0, 0, 0
 }
 
 // release gives back the buffer, the memory and the walker of a frame.
@@ -210,8 +211,8 @@ func (s *Session) write(to relay.Side, p []byte) {
 	}
 }
 
-// passOn lets bytes pass, behind those that are unsent.
-func (l *direction) passOn(p []byte) {
+// addUnsent adds bytes to those that pass and are not sent yet.
+func (l *direction) addUnsent(p []byte) {
 	if n := len(l.unsent); n > 0 {
 		l.unsent = l.unsent[:n+len(p)]
 	} else {
@@ -232,25 +233,25 @@ func (s *Session) flushAll() {
 	s.flush(&s.upstream)
 }
 
-// move lets the rest of a frame pass unseen, if it is long.
-func (s *Session) move(l *direction) {
+// allowMove lets netio splice the rest of a frame, if it is long.
+func (s *Session) allowMove(l *direction) {
 	n := l.left
 	switch l.state {
 	case walking:
-		n = l.pass
+		n = l.passLeft
 	case passing:
 	default:
 		return
 	}
-	if n >= moveFrom {
+	if n >= minMove {
 		s.conn.MayMove(l.from, n)
 	}
 }
 
-// streamed ends a frame that streams once all of it has passed.
-func (s *Session) streamed(l *direction) {
+// endIfStreamed ends a frame that streams once all of it has passed.
+func (s *Session) endIfStreamed(l *direction) {
 	if l.state == walking {
-		if l.pass > 0 || !l.walker.Done() {
+		if l.passLeft > 0 || !l.walker.Done() {
 			return
 		}
 	} else if l.left > 0 {
@@ -263,8 +264,8 @@ func (s *Session) streamed(l *direction) {
 	}
 }
 
-// stream begins to pass a frame. buf, if there is one, has its beginning.
-func (s *Session) stream(l *direction, size int) {
+// startStreaming begins to pass a frame. buf, if there is one, has its beginning.
+func (s *Session) startStreaming(l *direction, size int) {
 	l.state, l.size, l.left = passing, size, size
 	if l.buf != nil {
 		b := l.buf
@@ -272,7 +273,7 @@ func (s *Session) stream(l *direction, size int) {
 		l.left -= len(b.b)
 		s.send(l.from.Other(), b.b)
 		b.release()
-		s.streamed(l)
+		s.endIfStreamed(l)
 	}
 }
 
@@ -280,7 +281,7 @@ func (s *Session) stream(l *direction, size int) {
 // bytes of it, unless buf has them.
 func (s *Session) startWalk(l *direction, size, head int, data []byte, edits *filter.Edits) (n int) {
 	s.flush(l)
-	l.state, l.size, l.head = walking, size, head
+	l.state, l.size, l.headerLen = walking, size, head
 	d := wire.Request
 	key, version := s.request.key, s.request.version
 	if l.from == relay.Upstream {
@@ -304,66 +305,66 @@ func (s *Session) startWalk(l *direction, size, head int, data []byte, edits *fi
 
 // walk takes bytes of a frame that is walked.
 func (s *Session) walk(l *direction, p []byte) (n int) {
-	if l.pass > 0 {
-		n = min(l.pass, len(p))
-		l.pass -= n
+	if l.passLeft > 0 {
+		n = min(l.passLeft, len(p))
+		l.passLeft -= n
 		s.send(l.from.Other(), p[:n])
-		s.streamed(l)
+		s.endIfStreamed(l)
 		return n
 	}
 	scratch := newBuffer(scratchSize)
 	defer scratch.release()
 	dst := scratch.b
-	if !l.given {
-		dst = append(dst, l.buf.b[:l.head]...)
+	if !l.headerSent {
+		dst = append(dst, l.buf.b[:l.headerLen]...)
 	}
 	before := len(dst)
 	out, view, n, pass, err := l.walker.Next(dst, p)
 	if err == nil && n == 0 && pass == 0 && len(p) > 0 && !l.walker.Done() {
-		err = fmt.Errorf("%w: the walk stands still", wire.ErrMalformed)
+		err = fmt.Errorf("%w: the parser made no progress", wire.ErrMalformed)
 	}
-	if err == nil && !l.given && (len(out) > before || len(view) > 0 || pass > 0 || l.walker.Done()) {
-		err = l.announce(out)
+	if err == nil && !l.headerSent && (len(out) > before || len(view) > 0 || pass > 0 || l.walker.Done()) {
+		err = l.writeSize(out)
 	}
 	if err != nil {
 		s.filterFailed(err)
 		return n
 	}
-	if l.given {
+	if l.headerSent {
 		s.sendBoth(l.from.Other(), out, view)
 	}
-	l.pass = pass
-	s.streamed(l)
+	l.passLeft = pass
+	s.endIfStreamed(l)
 	return n
 }
 
-// announce writes the length of a walked frame into its header.
-func (l *direction) announce(header []byte) error {
+// writeSize writes the length of a walked frame into its header.
+func (l *direction) writeSize(header []byte) error {
 	growth, _ := l.walker.Growth()
 	size := int64(l.size) - 4 + int64(growth)
 	if size < 4 || size > 1<<31-1 {
-		return fmt.Errorf("%w: it would have %d bytes", errTooLarge, size)
+		return fmt.Errorf("%w: %d bytes after rewriting", errTooLarge, size)
 	}
 	binary.BigEndian.PutUint32(header, uint32(size))
-	l.given = true
+	l.headerSent = true
 	return nil
 }
 
 // startCollecting begins to collect a frame.
 func (s *Session) startCollecting(l *direction, size, head int) {
-	if !s.fits(size) {
+	if !s.checkFits(size) {
 		return
 	}
-	l.state, l.size, l.head = collecting, size, head
-	if l.left = size - len(l.have()); l.left == 0 {
-		s.whole(l)
+	l.state, l.size, l.headerLen = collecting, size, head
+	if l.left = size - len(l.buffered()); l.left == 0 {
+		s.collected(l)
 	}
 }
 
-// fits refuses a frame for which the node could never have memory, however long
+// checkFits refuses a frame for which the node could never have memory, however long
 // it waited.
-func (s *Session) fits(size int) bool {
-	if budget := s.conn.Budget(); size > freeBuffer && int64(bufferSize(size)) > budget {
+func (s *Session) checkFits(size int) bool {
+	if budget := s.conn.Budget(); size > unchargedBuffer && int64(bufferSize(size)) > budget {
 		s.fail(netio.LimitMemory, fmt.Errorf("%w of %d bytes: the node's budget is %d", errMemory, size, budget))
 		return false
 	}
@@ -373,30 +374,30 @@ func (s *Session) fits(size int) bool {
 // collectable reports whether a request that need not be whole may be
 // collected.
 func (s *Session) collectable(size int) bool {
-	return size <= s.set.Limits.MaxFrameEarly && (size <= freeBuffer || int64(bufferSize(size)) <= s.conn.Budget())
+	return size <= s.settings.Limits.MaxFrameEarly && (size <= unchargedBuffer || int64(bufferSize(size)) <= s.conn.Budget())
 }
 
 // collect takes bytes of a frame that is collected.
 func (s *Session) collect(l *direction, p []byte) (n int) {
 	n = min(l.left, len(p))
-	have := len(l.have())
+	have := len(l.buffered())
 	if room := have + n; l.buf == nil || room > cap(l.buf.b) {
 		switch {
 		case n == l.left:
-		case l.from == relay.Upstream && l.size <= trustedStep:
+		case l.from == relay.Upstream && l.size <= maxUpfrontBuffer:
 			room = l.size
 		default: // more for what is to come, as it comes
 			room = min(l.size, max(2*have, room, collectStep))
 		}
-		if (room > freeBuffer || !s.peer.trusted && n < l.left) && !s.reserve(l, room) {
+		if (room > unchargedBuffer || !s.peer.trusted && n < l.left) && !s.reserve(l, room) {
 			return 0
 		}
-		l.enlarge(room)
+		l.grow(room)
 	}
 	l.buf.b = append(l.buf.b, p[:n]...)
 	if l.left -= n; l.left == 0 {
-		l.since = 0
-		s.whole(l)
+		l.startedAt = 0
+		s.collected(l)
 	}
 	return n
 }
@@ -408,28 +409,28 @@ func (s *Session) reserve(l *direction, n int) bool {
 	switch {
 	case size <= l.charged:
 		return true
-	case !s.conn.Reserve(s.class(l), size-l.charged):
-		l.block |= forMemory
+	case !s.conn.Reserve(s.memoryClass(l), size-l.charged):
+		l.block |= blockedByMemory
 		return false
 	}
 	l.charged = size
 	return true
 }
 
-// class returns the memory class of a frame. Frames with which a client logs in
+// memoryClass returns the memory class of a frame. Frames with which a client logs in
 // have memory of their own, which large frames cannot take.
-func (s *Session) class(l *direction) netio.Class {
-	if !s.peer.trusted && l.size <= s.set.Limits.MaxFrameAuth {
+func (s *Session) memoryClass(l *direction) netio.Class {
+	if !s.peer.trusted && l.size <= s.settings.Limits.MaxFrameAuth {
 		return netio.Early
 	}
 	return netio.Bulk
 }
 
-// whole handles a frame that is collected.
-func (s *Session) whole(l *direction) {
+// collected handles a frame that is collected.
+func (s *Session) collected(l *direction) {
 	if l.from == relay.Client {
-		s.requestWhole()
+		s.requestCollected()
 	} else {
-		s.responseWhole()
+		s.responseCollected()
 	}
 }

@@ -11,15 +11,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/filter"
 	"penstock/kafka/filter/multitenant"
 )
 
-// TestWhatIsProducedWaitsUntilTheTopicIsKnown: a client has learned of a topic
+// TestProduceWaitsUntilTheTopicIsKnown: a client has learned of a topic
 // elsewhere, and produces to it by its id through a filter that has not seen
 // it. The request is held until the broker was asked: without answers it would
 // be lost, and with them the client would be sent to look again.
-func TestWhatIsProducedWaitsUntilTheTopicIsKnown(t *testing.T) {
+func TestProduceWaitsUntilTheTopicIsKnown(t *testing.T) {
 	for name, acks := range map[string]kgo.Acks{"without answers": kgo.NoAck(), "with answers": kgo.LeaderAck()} {
 		t.Run(name, func(t *testing.T) {
 			f, err := (&multitenant.Config{TenantKey: "z4de"}).Provision(filter.Env{})
@@ -37,7 +38,7 @@ func TestWhatIsProducedWaitsUntilTheTopicIsKnown(t *testing.T) {
 			}
 			cl := c.client(t, kgo.Dialer(elsewhere), kgo.RequiredAcks(acks), kgo.DisableIdempotentWrite(), kgo.DefaultProduceTopic("z4de-t"),
 				kgo.RecordRetries(0), kgo.ManualFlushing(), kgo.MetadataMinAge(time.Minute), kgo.MetadataMaxAge(time.Hour))
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 			defer cancel()
 			cl.Produce(ctx, kgo.StringRecord("x"), func(_ *kgo.Record, err error) {
 				if err != nil {
@@ -55,7 +56,7 @@ func TestWhatIsProducedWaitsUntilTheTopicIsKnown(t *testing.T) {
 			if got := direct.PollRecords(ctx, 1).Records(); len(got) != 1 || string(got[0].Value) != "x" {
 				t.Errorf("the broker has %v", got)
 			}
-			waitFor(t, "the exchange", func() bool { return len(c.room.produced()) > 0 })
+			testkit.WaitFor(t, "the exchange", func() bool { return len(c.room.produced()) > 0 })
 			for _, e := range c.room.produced() {
 				if e.Error != 0 || e.Version < 13 {
 					t.Errorf("Produce v%d was answered by error %d", e.Version, e.Error)

@@ -1,15 +1,9 @@
 package session
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/netip"
 	"sync"
@@ -20,26 +14,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/kafka/filter"
 	"penstock/netio"
 	"penstock/netio/clienthello"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience is how long a test waits for what must happen.
-const patience = 5 * time.Minute
-
-func waitFor(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !cond(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", patience, what)
-		}
-	}
-}
 
 // room is the room of tests: an engine whose connections are sessions to one
 // broker for each listener.
@@ -141,7 +123,7 @@ func (p *relayed) Connected(*netio.Conn, time.Duration) {}
 // endings waits for n of them.
 func (r *room) endings(t testing.TB, n int) []ending {
 	t.Helper()
-	waitFor(t, "connections to end", func() bool {
+	testkit.WaitFor(t, "connections to end", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return len(r.ends) >= n
@@ -175,7 +157,7 @@ func newRoomOf(t testing.TB, budget int64, limits Limits, filters ...filter.Filt
 	t.Helper()
 	r := &room{settings: NewSettings(limits), meter: netio.NewMeter("l", "s", 2), refs: map[*filter.Chain]int{}, targets: map[string]string{}}
 	r.setChain(t, filters...)
-	e, err := netio.New(netio.Config{Handler: r, Log: slog.New(slog.NewTextHandler(logWriter{t},
+	e, err := netio.New(netio.Config{Handler: r, Log: slog.New(slog.NewTextHandler(t.Output(),
 		&slog.HandlerOptions{Level: slog.LevelWarn})), Loops: 2, MemoryBudget: budget})
 	if err != nil {
 		t.Fatal(err)
@@ -222,13 +204,6 @@ func (r *room) serve(t testing.TB, name, to string) string {
 	}
 	t.Fatalf("%s does not listen", name)
 	return ""
-}
-
-type logWriter struct{ t testing.TB }
-
-func (w logWriter) Write(p []byte) (int, error) {
-	w.t.Logf("%s", bytes.TrimSpace(p))
-	return len(p), nil
 }
 
 // cluster is an embedded Kafka behind a room: what the client dials leads to
@@ -278,28 +253,9 @@ func (c *cluster) client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 }
 
 // tlsConfig has a certificate for the loopback address, and trusts it.
-func tlsConfig(t testing.TB) *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
+func tlsConfig() *tls.Config {
+	own := certs.SelfSigned("localhost", "127.0.0.1")
 	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}},
-		RootCAs:      pool, ServerName: "localhost", MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{own.TLS}, RootCAs: own.Pool(), ServerName: "localhost", MinVersion: tls.VersionTLS12,
 	}
 }

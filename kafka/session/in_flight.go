@@ -12,12 +12,12 @@ type inFlightRequest struct {
 	answer []byte       // answered: the whole frame, which waits for its turn
 	// start is when its header was there, sent when its last byte went to
 	// the broker; 0: it is on its way.
-	start, sent  time.Duration
-	correlation  int32
-	size         int32 // of the request's frame, as the broker has it
-	key, version int16
-	code         int16 // answered: its error
-	answered     bool
+	start, sent     time.Duration
+	correlation     int32
+	size            int32 // of the request's frame, as the broker has it
+	key, version    int16
+	answerCode      int16 // answered: its error
+	answeredLocally bool
 }
 
 // inFlightQueue holds them in the order of the requests, which is that of the

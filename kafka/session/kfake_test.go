@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/filter"
 )
 
@@ -44,11 +45,11 @@ func TestClientsDoNotNoticeASession(t *testing.T) {
 			opts := []kfake.Opt{kfake.NumBrokers(3), kfake.SeedTopics(6, "t")}
 			var config *tls.Config
 			if strings.HasPrefix(name, "tls") {
-				config = tlsConfig(t)
+				config = tlsConfig()
 				opts = append(opts, kfake.TLS(config))
 			}
 			c := newClusterTLS(t, config, Limits{}, filters, opts...)
-			ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+			ctx, cancel := context.WithTimeout(context.Background(), 3*testkit.Patience)
 			defer cancel()
 			producer := c.client(t, kgo.DefaultProduceTopic("t"), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(20000))
 			want := map[string]int{}
@@ -108,14 +109,14 @@ func (r *room) checkExchanges(t *testing.T) {
 	}
 	for _, key := range []kmsg.Key{kmsg.Produce, kmsg.Fetch, kmsg.Metadata, kmsg.ApiVersions, kmsg.JoinGroup} {
 		if seen[int16(key)] == 0 {
-			t.Errorf("no %s was told of", key.Name())
+			t.Errorf("no %s was reported", key.Name())
 		}
 	}
 }
 
 func TestTransactionsAndGroups(t *testing.T) {
 	c := newCluster(t, Limits{}, nil, kfake.NumBrokers(2), kfake.SeedTopics(2, "t"))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	p := c.client(t, kgo.DefaultProduceTopic("t"), kgo.TransactionalID("x"))
 	for i := range 4 {

@@ -11,9 +11,9 @@ import (
 type leave struct {
 	wanted bool
 	why    netio.Reason
-	// from is when it may end, at when it must: from Start on moments of the
+	// earliest is when it may end, at when it must: from Start on moments of the
 	// session's clock, before it times from then.
-	from, at time.Duration
+	earliest, deadline time.Duration
 }
 
 // Leave asks the session to end for a reason. After that time it ends at its
@@ -30,34 +30,34 @@ func (s *Session) Leave(why netio.Reason, after, within time.Duration) {
 	if s.conn != nil {
 		now = s.now()
 	}
-	l := leave{wanted: true, why: why, from: now + after, at: now + after + within}
+	l := leave{wanted: true, why: why, earliest: now + after, deadline: now + after + within}
 	if s.leave.wanted {
-		l.why, l.from, l.at = s.leave.why, min(l.from, s.leave.from), min(l.at, s.leave.at)
+		l.why, l.earliest, l.deadline = s.leave.why, min(l.earliest, s.leave.earliest), min(l.deadline, s.leave.deadline)
 	}
 	s.leave = l
 	if s.conn != nil {
-		s.leaveInTime()
+		s.leaveOrArm()
 	}
 }
 
 // startLeaving starts the times of a Leave that came before Start.
 func (s *Session) startLeaving() {
 	now := s.now()
-	s.leave.from += now
-	s.leave.at += now
-	s.leaveInTime()
+	s.leave.earliest += now
+	s.leave.deadline += now
+	s.leaveOrArm()
 }
 
-// leaveInTime ends the session, or sets the timer for it.
-func (s *Session) leaveInTime() {
+// leaveOrArm ends the session, or sets the timer for it.
+func (s *Session) leaveOrArm() {
 	switch now := s.now(); {
 	case !s.leave.wanted || s.closed:
-	case now < s.leave.from:
-		s.arm(s.leave.from - now)
-	case now < s.leave.at:
-		s.arm(s.leave.at - now)
-		if !s.running {
-			s.leaveIfQuiet()
+	case now < s.leave.earliest:
+		s.arm(s.leave.earliest - now)
+	case now < s.leave.deadline:
+		s.arm(s.leave.deadline - now)
+		if !s.inEvent {
+			s.leaveIfIdle()
 		}
 	default:
 		s.flushAll()
@@ -65,26 +65,26 @@ func (s *Session) leaveInTime() {
 	}
 }
 
-func (s *Session) leaveIfQuiet() {
-	if s.leave.wanted && s.now() >= s.leave.from && s.Idle() {
+func (s *Session) leaveIfIdle() {
+	if s.leave.wanted && s.now() >= s.leave.earliest && s.Idle() {
 		s.conn.End(s.leave.why, true)
 	}
 }
 
 // Idle implements netio.Session.
 func (s *Session) Idle() bool {
-	return s.idle() && s.client.state == heading && s.client.buf == nil &&
+	return s.nothingOwed() && s.client.state == readingHeader && s.client.buf == nil &&
 		!s.pending[relay.Client] && !s.pending[relay.Upstream] && !s.peer.inTransaction(s.now())
 }
 
-// idle reports whether nothing is owed to the client.
-func (s *Session) idle() bool {
+// nothingOwed reports whether nothing is owed to the client.
+func (s *Session) nothingOwed() bool {
 	return s.inFlight.len() == 0 && !s.reply.active && !s.request.active && len(s.client.held) == 0 && len(s.upstream.held) == 0
 }
 
 // Ended implements netio.Session.
 func (s *Session) Ended(from relay.Side) {
-	s.running = true
+	s.inEvent = true
 	s.direction(from).ended = true
 	if from == relay.Upstream {
 		// What came has been sent; a response that is cut off must not look
@@ -101,13 +101,13 @@ func (s *Session) Ended(from relay.Side) {
 		}
 		s.request = request{}
 	}
-	s.settle()
+	s.finishEvent()
 }
 
-// concludeClient ends the connection of a client that has sent its end, once it
+// endAfterClientFIN ends the connection of a client that has sent its end, once it
 // has got what it is owed. The broker is not told before: it would drop the
 // rest of its responses.
-func (s *Session) concludeClient() {
+func (s *Session) endAfterClientFIN() {
 	if !s.client.ended || s.client.block != 0 || len(s.client.held) > 0 {
 		return
 	}

@@ -12,13 +12,13 @@ import (
 	"penstock/kafka/wire"
 )
 
-// place is the offset, plus one, of a field in the responses of each API and
+// fieldOffsets is the offset, plus one, of a field in the responses of each API and
 // version; 0 where it has no fixed offset.
-type place [wire.MaxKey + 1][]uint8
+type fieldOffsets [wire.MaxKey + 1][]uint8
 
 // find returns the size bytes of the field, or nil if body, which may be the
 // beginning of one, does not have them.
-func (t *place) find(key, version int16, body []byte, size int) []byte {
+func (t *fieldOffsets) find(key, version int16, body []byte, size int) []byte {
 	if key < 0 || int(key) >= len(t) || version < 0 || int(version) >= len(t[key]) {
 		return nil
 	}
@@ -29,9 +29,9 @@ func (t *place) find(key, version int16, body []byte, size int) []byte {
 	return body[at : at+size]
 }
 
-// placeOf finds the offsets of a field, of those that it may have, by encoding
-// each response with a mark in it. So they cannot differ from the schemas.
-func placeOf(field string, mark []byte, may ...int) (t place) {
+// findOffsets finds the offsets of a field, among those in may, by encoding each
+// response with a mark in it, so they match the schemas.
+func findOffsets(field string, mark []byte, may ...int) (t fieldOffsets) {
 	value := int64(0)
 	for _, b := range mark {
 		value = value<<8 | int64(b)
@@ -55,13 +55,13 @@ func placeOf(field string, mark []byte, may ...int) (t place) {
 	return t
 }
 
-// places are the offsets of the error for a whole response and of the throttle
+// offsets are the offsets of the error for a whole response and of the throttle
 // time. Before the error there is nothing or that time, so the beginning of a
 // response is enough.
-var places = sync.OnceValue(func() *struct{ failed, throttle place } {
-	return &struct{ failed, throttle place }{
-		placeOf("ErrorCode", []byte{0x5A, 0x6B}, 0, 4),
-		placeOf("ThrottleMillis", []byte{0x5A, 0x6B, 0x7C, 0x1D}, 0),
+var offsets = sync.OnceValue(func() *struct{ failed, throttle fieldOffsets } {
+	return &struct{ failed, throttle fieldOffsets }{
+		findOffsets("ErrorCode", []byte{0x5A, 0x6B}, 0, 4),
+		findOffsets("ThrottleMillis", []byte{0x5A, 0x6B, 0x7C, 0x1D}, 0),
 	}
 })
 
@@ -72,7 +72,7 @@ func outcome(key, version int16, body []byte) (failed int16, throttled bool) {
 	if key == keyProduce {
 		return wire.ProduceOutcome(version, body)
 	}
-	p := places()
+	p := offsets()
 	if b := p.failed.find(key, version, body, 2); b != nil {
 		failed = int16(binary.BigEndian.Uint16(b))
 	}

@@ -8,9 +8,9 @@ import (
 	"penstock/kafka/wire"
 )
 
-// TestErrorsAreFound where the schemas have them, whole or with the beginning
-// of a response only; Produce has them by partition.
-func TestErrorsAreFound(t *testing.T) {
+// TestErrorCodesAreFound: error codes are found where the schemas have them, in a
+// whole response or its beginning; Produce has them by partition.
+func TestErrorCodesAreFound(t *testing.T) {
 	for version := int16(0); version <= 13; version++ {
 		r := kmsg.NewPtrProduceResponse()
 		r.Version = version
@@ -43,7 +43,7 @@ func TestErrorsAreFound(t *testing.T) {
 	for key := range int16(wire.MaxKey + 1) {
 		_, highest, ok := wire.Known(key)
 		for v := int16(0); ok && v <= highest; v++ {
-			if places().failed[key][v] > 0 {
+			if offsets().failed[key][v] > 0 {
 				found++
 			}
 		}
@@ -71,7 +71,7 @@ func TestErrorsAreFound(t *testing.T) {
 
 // Rule 16: a broker that slows a client down says for how long, and that is
 // found in every response that can say so.
-func TestAThrottledResponseIsKnown(t *testing.T) {
+func TestThrottledResponsesAreRecognized(t *testing.T) {
 	name := "orders"
 	produce := func(v int16) kmsg.Response {
 		r := kmsg.NewPtrProduceResponse()

@@ -71,7 +71,7 @@ func playByChance(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: ended by %s, %v", seed, d.why, d.err)
 	}
 	if !d.Idle() {
-		t.Fatalf("seed %d: not quiet in the end", seed)
+		t.Fatalf("seed %d: not idle at the end", seed)
 	}
 	d.Ended(relay.Client)
 	for _, fault := range d.finish() {
@@ -263,9 +263,9 @@ func (d *drama) reply(frame []byte) {
 	d.input[relay.Upstream] = append(d.input[relay.Upstream], m.response()...)
 }
 
-// TestAnyCutAndAnyStallGivesTheSame drives sessions by chance and compares what
+// TestAnySplitAndAnyStallGivesTheSame drives sessions by chance and compares what
 // came out with what the requests and filters say.
-func TestAnyCutAndAnyStallGivesTheSame(t *testing.T) {
+func TestAnySplitAndAnyStallGivesTheSame(t *testing.T) {
 	seeds := uint64(500) // the fuzz target goes on
 	if raceEnabled {
 		seeds = 25 // nothing here runs at once

@@ -8,43 +8,43 @@ import (
 	"penstock/netio"
 )
 
-// The reasons that a session gives for the end of its connection, beside those
-// of netio. The error that belongs to each is netio.Conn.Failure.
+// The reasons with which a session ends its connection, besides those of netio.
+// netio.Conn.Failure has the error behind each.
 const (
-	// NotKafka: what the client sent first is another protocol: TLS on a
-	// port in the clear, HTTP, SSH.
+	// NotKafka: the first bytes of the client are another protocol, such as TLS
+	// on a port without TLS, HTTP or SSH.
 	NotKafka netio.Reason = "kafka_not_kafka"
-	// BadFrame: a frame or a message, of either side, that is not what its
-	// length or its header says.
+	// BadFrame: a frame or message of either side does not match its length or
+	// header.
 	BadFrame netio.Reason = "kafka_bad_frame"
-	// FrameTooLarge: a frame beyond the cap: that for all, or one of the
-	// lower ones for clients that have not authenticated.
+	// FrameTooLarge: a frame exceeds the limit for all frames, or one of the
+	// lower limits for clients that have not authenticated.
 	FrameTooLarge netio.Reason = "kafka_frame_too_large"
-	// FrameTimeout: a frame that has begun did not come whole in time.
+	// FrameTimeout: a frame was not complete in time.
 	FrameTimeout netio.Reason = "kafka_frame_timeout"
-	// AskTimeout: the broker did not answer in time what a filter asked it,
-	// for which a message of the client's or of its own waits.
+	// AskTimeout: the broker did not answer in time a request of a filter, on
+	// which a message depends.
 	AskTimeout netio.Reason = "kafka_ask_timeout"
-	// UnknownAPI: a request with a key that is not known, or of an API that
-	// is none for clients, or that a filter hides.
+	// UnknownAPI: a request with an unknown key, of an API between brokers, or
+	// of an API that a filter hides.
 	UnknownAPI netio.Reason = "kafka_unknown_api"
-	// UnsupportedVersion: a request of a version that was not offered.
-	// (ApiVersions is answered instead.)
+	// UnsupportedVersion: a request of a version that was not offered. The
+	// session answers such an ApiVersions instead.
 	UnsupportedVersion netio.Reason = "kafka_unsupported_version"
-	// Correlation: the broker's response is none to the request whose turn
-	// it is: another correlation id, or nobody asked.
+	// Correlation: the broker's response does not belong to the oldest request
+	// in flight: it has another correlation id, or there is no request.
 	Correlation netio.Reason = "kafka_correlation"
-	// UnmappedBroker: an answer names a broker that has no address that
-	// clients may see, and the setting says fail.
+	// UnmappedBroker: a response names a broker without a virtual address, and
+	// unmappedBrokers is fail.
 	UnmappedBroker netio.Reason = "kafka_unmapped_broker"
-	// Denied: a filter does not allow what the client does, and no answer of
-	// the protocol could say so.
+	// Denied: a filter refuses a request for which the protocol has no error
+	// response.
 	Denied netio.Reason = "kafka_denied"
-	// FilterFailed: a filter failed. The frame did not go on.
+	// FilterFailed: a filter failed, so its message was not forwarded.
 	FilterFailed netio.Reason = "kafka_filter_failed"
 )
 
-// Reasons lists them, for those who count by reason.
+// Reasons lists them, for counting by reason.
 var Reasons = []netio.Reason{
 	NotKafka, BadFrame, FrameTooLarge, FrameTimeout, AskTimeout, UnknownAPI, UnsupportedVersion,
 	Correlation, UnmappedBroker, Denied, FilterFailed,
@@ -53,15 +53,15 @@ var Reasons = []netio.Reason{
 // Errors behind the reasons, wrapped with what was seen.
 var (
 	errTooLarge    = errors.New("frame larger than allowed")
-	errTimeout     = errors.New("frame not whole in time")
-	errUnanswered  = errors.New("the broker has not answered a filter's question")
+	errTimeout     = errors.New("frame not complete in time")
+	errUnanswered  = errors.New("the broker did not answer a filter's request")
 	errNotOffered  = errors.New("not offered")
-	errCorrelation = errors.New("response out of turn")
-	errOther       = errors.New("no Kafka request")
-	errMemory      = errors.New("no memory for a frame")
+	errCorrelation = errors.New("response out of order")
+	errNotKafka    = errors.New("not a Kafka request")
+	errMemory      = errors.New("not enough memory for a frame")
 )
 
-// reasonOf is the reason that an error of a chain, or of a walk, makes.
+// reasonOf returns the reason for an error of a chain or a walker.
 func reasonOf(err error) netio.Reason {
 	switch {
 	case errors.Is(err, filter.ErrMisuse):

@@ -45,13 +45,13 @@ func (s *Session) needsRebootstrap(key, version int16) bool {
 
 // rebootstrap returns the body of that answer.
 func (s *Session) rebootstrap() []byte {
-	s.leave.from = min(s.leave.from, s.now())
-	return bootstrapAgain()
+	s.leave.earliest = min(s.leave.earliest, s.now())
+	return rebootstrapResponse()
 }
 
-// bootstrapAgain has no brokers, no topics, and the error. It must not be
+// rebootstrapResponse has no brokers, no topics, and the error. It must not be
 // written to.
-var bootstrapAgain = sync.OnceValue(func() []byte {
+var rebootstrapResponse = sync.OnceValue(func() []byte {
 	r := kmsg.NewPtrMetadataResponse()
 	r.Version = rebootstrapVersion
 	r.ErrorCode = kerr.RebootstrapRequired.Code

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/internal/testkit"
 	"penstock/netio"
 	"penstock/netio/relay"
 )
@@ -53,12 +54,12 @@ func rebootstrapped(ctx context.Context, t *testing.T, opts ...kgo.Opt) (c *clus
 
 // Rule 15: a real client that is told to bootstrap again goes by itself, long
 // before its connections would be ended, and loses nothing.
-func TestAClientBootstrapsAgain(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+func TestClientRebootstraps(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	defer cancel()
 	c, cl, produce := rebootstrapped(ctx, t, kgo.SoftwareNameAndVersion("tester", "1"))
 	n := c.told(t)
-	waitFor(t, "all that were told to have ended", func() bool {
+	testkit.WaitFor(t, "all drained connections to end", func() bool {
 		cl.ForceMetadataRefresh() // it asks whom it likes, seeds as well
 		produce(1)
 		return len(c.room.endings(t, 0)) >= n
@@ -73,7 +74,7 @@ func TestAClientBootstrapsAgain(t *testing.T) {
 
 // Franz-go under its own name is told nothing, and its connections end in time.
 func TestFranzGoIsNotToldToRebootstrap(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	defer cancel()
 	c, cl, produce := rebootstrapped(ctx, t)
 	c.told(t)
@@ -93,7 +94,7 @@ func TestFranzGoIsNotToldToRebootstrap(t *testing.T) {
 }
 
 // The answer is one that every reader of the protocol takes.
-func TestTheRebootstrapAnswer(t *testing.T) {
+func TestRebootstrapResponse(t *testing.T) {
 	w := newWorld(Limits{})
 	w.Leave("room_reason", time.Hour, time.Hour)
 	ask := kmsg.NewPtrMetadataRequest()
@@ -112,7 +113,7 @@ func TestTheRebootstrapAnswer(t *testing.T) {
 		t.Errorf("%+v", resp)
 	}
 	if frame[13] != 1 || frame[19] != 1 {
-		t.Errorf("%x has arrays that are null, which Java does not take", frame)
+		t.Errorf("%x has null arrays, which Java rejects", frame)
 	}
 	if w.why != "room_reason" || !w.clean || len(w.sides[relay.Upstream].out) > 0 {
 		t.Errorf("ended by %q; the broker got %x", w.why, w.sides[relay.Upstream].out)

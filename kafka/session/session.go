@@ -23,7 +23,7 @@
 //	outcome.go      errors and throttling, for statistics
 //
 // It refuses what it cannot follow: a frame or a message that is not what it
-// says, an API or version that was not offered, a response out of turn. Then
+// says, an API or version that was not offered, a response out of order. Then
 // the connection ends with a reason, and nothing of that frame goes on.
 package session
 
@@ -129,14 +129,13 @@ type Host interface {
 // Exchange describes a request and its response, for statistics.
 type Exchange struct {
 	Key, Version int16
-	// Own: a filter asked. Answered: by a filter, or by the session itself.
+	// Own: a filter's own request. Answered: answered by a filter or the session.
 	Own, Answered bool
 	// Error is the error code of the response, as the broker gave it: the one
 	// for all of it, or of Produce the first of a partition. 0: none, or not
 	// looked for.
 	Error int16
-	// Throttled: the broker slows the client down by it, as far as what was
-	// seen of it tells.
+	// Throttled: the response has a throttle time, as far as it was parsed.
 	Throttled bool
 	// Request and Response are bytes, as the broker's side has them;
 	// Response is 0 where there is none (acks=0).
@@ -171,30 +170,30 @@ type Conn interface {
 // Session carries one connection. Only the loop of that connection may call its
 // methods.
 type Session struct {
-	host     Host
-	set      *Settings
-	info     filter.Info
-	conn     Conn
-	streams  [2]stream.Stream
-	conns    *filter.Conns // the open chain for new requests
-	client   direction
-	upstream direction
-	inFlight inFlightQueue
-	request  request // the client's that is whole, or waits in the chain
-	reply    reply   // the response that is whole, or waits
-	own      []*filter.Call
-	reorder  *reorderBuffer
-	peer     peer
-	timer    reactor.Timer
-	due      time.Duration // when the timer is due; 0: not armed
-	leave    leave
-	asked    asked
-	pending  [2]bool // a side has not taken all that was sent to it
-	running  bool    // inside an event: settle follows
-	closed   bool
-	ownID    int32
-	requests uint64
-	answers  int // bytes of answers that wait for their turn
+	host        Host
+	settings    *Settings
+	info        filter.Info
+	conn        Conn
+	streams     [2]stream.Stream
+	conns       *filter.Conns // the open chain for new requests
+	client      direction
+	upstream    direction
+	inFlight    inFlightQueue
+	request     request // the client's that is whole, or waits in the chain
+	reply       reply   // the response that is whole, or waits
+	queuedOwn   []*filter.Call
+	reorder     *reorderBuffer
+	peer        peer
+	timer       reactor.Timer
+	timerDue    time.Duration // when the timer is due; 0: not armed
+	leave       leave
+	dueAnswer   dueAnswer
+	pending     [2]bool // a side has not taken all that was sent to it
+	inEvent     bool    // inside an event: finishEvent follows
+	closed      bool
+	ownID       int32
+	requests    uint64
+	answerBytes int // bytes of answers that wait for their turn
 }
 
 var (
@@ -207,9 +206,9 @@ var (
 
 // New returns a session, which is the plan of its connection.
 func New(o Options) *Session {
-	s := &Session{host: o.Host, set: o.Settings, info: o.Info}
-	if s.set == nil {
-		s.set = NewSettings(Limits{})
+	s := &Session{host: o.Host, settings: o.Settings, info: o.Info}
+	if s.settings == nil {
+		s.settings = NewSettings(Limits{})
 	}
 	s.client.from, s.upstream.from = relay.Client, relay.Upstream
 	s.timer.Init(s)
@@ -225,7 +224,9 @@ func (s *Session) Next(c *netio.Conn, err error) (netio.Target, netio.Reason) {
 func (s *Session) Connected(c *netio.Conn, took time.Duration) { s.host.Connected(c, took) }
 
 // RetryDelay implements netio.RetryDelayer: some clients connect again at once.
-func (s *Session) RetryDelay(netio.Reason) time.Duration { return max(s.set.Limits.ConnectDelay, 0) }
+func (s *Session) RetryDelay(netio.Reason) time.Duration {
+	return max(s.settings.Limits.ConnectDelay, 0)
+}
 
 // Description implements netio.Described where the host does.
 func (s *Session) Description() string {
@@ -272,67 +273,67 @@ func (s *Session) direction(from relay.Side) *direction {
 
 // Received implements netio.Session.
 func (s *Session) Received(from relay.Side, p []byte) {
-	s.running = true
+	s.inEvent = true
 	s.feed(s.direction(from), p)
-	s.settle()
+	s.finishEvent()
 }
 
 // Moved implements netio.Session.
 func (s *Session) Moved(from relay.Side, n int) {
-	s.running = true
+	s.inEvent = true
 	l := s.direction(from)
 	if l.state == walking {
-		l.pass -= n
+		l.passLeft -= n
 	} else {
 		l.left -= n
 	}
-	s.streamed(l)
-	s.settle()
+	s.endIfStreamed(l)
+	s.finishEvent()
 }
 
 // Sent implements netio.Session.
 func (s *Session) Sent(to relay.Side) {
-	s.running = true
+	s.inEvent = true
 	s.pending[to] = false
-	s.settle()
+	s.finishEvent()
 }
 
 // MemoryAvailable implements netio.Session: the node may have memory again.
 func (s *Session) MemoryAvailable() {
-	s.running = true
-	s.client.block &^= forMemory
-	s.upstream.block &^= forMemory
+	s.inEvent = true
+	s.client.block &^= blockedByMemory
+	s.upstream.block &^= blockedByMemory
 	if s.reorder != nil {
 		s.chargeReordering()
 	}
-	s.settle()
+	s.finishEvent()
 }
 
-// settle ends every event. It resumes what need not wait any more, and starts
+// finishEvent ends every event. It resumes what need not wait any more, and starts
 // or stops reading from each side.
-func (s *Session) settle() {
-	for !s.closed && (s.resume(&s.upstream) || s.resume(&s.client)) { //nolint:revive // the conditions do the work
+func (s *Session) finishEvent() {
+	for !s.closed && (s.resumeHeld(&s.upstream) || s.resumeHeld(&s.client)) { //nolint:revive // the conditions do the work
 	}
-	s.running = false
+	s.inEvent = false
 	if s.closed {
 		return
 	}
-	s.concludeClient()
+	s.endAfterClientFIN()
 	if s.closed {
 		return
 	}
-	s.hold(&s.upstream, s.upstream.stands() || len(s.upstream.held) > 0 || s.pending[relay.Client])
-	s.hold(&s.client, s.client.stands() || len(s.client.held) > 0 || s.pending[relay.Upstream] || s.pending[relay.Client])
-	s.watch()
-	s.leaveIfQuiet()
+	s.setPaused(&s.upstream, s.upstream.blocked() || len(s.upstream.held) > 0 || s.pending[relay.Client])
+	s.setPaused(&s.client, s.client.blocked() || len(s.client.held) > 0 || s.pending[relay.Upstream] || s.pending[relay.Client])
+	s.armDeadlines()
+	s.leaveIfIdle()
 }
 
-// resume feeds the bytes that have waited, if they need not wait any more.
-func (s *Session) resume(l *direction) bool {
-	if l == &s.client && s.inFlight.len() < s.set.Limits.MaxInFlight && s.answers < maxAnswers {
-		l.block &^= forInFlight
+// resumeHeld feeds the held bytes if the direction is not blocked any more.
+func (s *Session) resumeHeld(l *direction) bool {
+	if l == &s.client && s.inFlight.len() < s.settings.Limits.MaxInFlight && s.answerBytes < maxAnswers {
+		l.block &^= blockedByInFlight
 	}
-	if l.stands() || len(l.held) == 0 {
+	if l.blocked() || len(l.held) == 0 {
 		return false
 	}
 	p := l.held
@@ -341,8 +342,8 @@ func (s *Session) resume(l *direction) bool {
 	return s.closed || len(l.held) < len(p)
 }
 
-// hold stops or starts reading from a side.
-func (s *Session) hold(l *direction, still bool) {
+// setPaused stops or starts reading from a side.
+func (s *Session) setPaused(l *direction, still bool) {
 	if l.reading == still {
 		l.reading = !still
 		s.streams[l.from].SetReading(!still)
@@ -368,10 +369,10 @@ func (s *Session) Closed(netio.Reason) {
 			f.call.Abandon()
 		}
 	}
-	for _, c := range s.own {
+	for _, c := range s.queuedOwn {
 		c.Abandon()
 	}
-	s.own = nil
+	s.queuedOwn = nil
 	for _, c := range [...]*filter.Call{s.request.call, s.reply.call} {
 		if c != nil {
 			c.Done()
@@ -381,11 +382,11 @@ func (s *Session) Closed(netio.Reason) {
 	s.dropReordering()
 	s.client.release(s.conn)
 	s.upstream.release(s.conn)
-	s.retire()
+	s.releaseChain()
 }
 
-// retire releases the open chain.
-func (s *Session) retire() {
+// releaseChain releases the open chain.
+func (s *Session) releaseChain() {
 	if s.conns != nil {
 		c := s.conns.Chain()
 		s.conns.Retire(func() { s.host.Release(c) })
@@ -393,11 +394,11 @@ func (s *Session) retire() {
 	}
 }
 
-// renew takes the chain in force, between two requests.
-func (s *Session) renew() {
+// updateChain switches to the chain in force, between two requests.
+func (s *Session) updateChain() {
 	have := s.conns.Chain()
 	if c := s.host.Chain(have); c != nil && c != have {
-		s.retire()
+		s.releaseChain()
 		s.conns = c.Open(s.info, s)
 	}
 }

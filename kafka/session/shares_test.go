@@ -2,11 +2,13 @@ package session
 
 import (
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/filter"
 	"penstock/netio"
 )
@@ -14,13 +16,13 @@ import (
 // dialFrom connects from one of this machine's addresses.
 func dialFrom(t *testing.T, from, to string) net.Conn {
 	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: testkit.Patience}
 	c, err := d.Dial("tcp", to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -30,32 +32,17 @@ func dialFrom(t *testing.T, from, to string) net.Conn {
 func listener(t *testing.T) (addr string, heard chan struct{}) {
 	t.Helper()
 	heard = make(chan struct{}, 100)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				if _, err := c.Read(make([]byte, 1)); err == nil {
-					heard <- struct{}{}
-					_, _ = io.Copy(io.Discard, c)
-				}
-			}()
+	return testkit.Serve(t, func(c net.Conn) {
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			heard <- struct{}{}
+			_, _ = io.Copy(io.Discard, c)
 		}
-	}()
-	return ln.Addr().String(), heard
+	}), heard
 }
 
 // Frames of one address that are never finished, more than fit, keep neither the
 // hellos of other listeners out nor the frames of other addresses.
-func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
+func TestFramesOfOneAddressDoNotStarveOthers(t *testing.T) {
 	const budget = 2 << 20
 	for name, api := range map[string]string{"before the client has logged in": "SaslAuthenticate", "of any API": "Metadata"} {
 		t.Run(name, func(t *testing.T) {
@@ -70,17 +57,13 @@ func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			waitFor(t, "memory to be used up", func() bool { return r.Stats().BudgetUsed > budget*5/8 })
+			testkit.WaitFor(t, "memory to be used up", func() bool { return r.Stats().BudgetUsed > budget*5/8 })
 
 			small := dialFrom(t, "127.0.0.10", addr)
 			if _, err := small.Write(frame); err != nil {
 				t.Fatal(err)
 			}
-			select {
-			case <-heard:
-			case <-time.After(patience):
-				t.Error("the frame of another address got no memory")
-			}
+			testkit.Receive(t, "memory for the frame of another address", heard)
 			service, heard := listener(t)
 			r.mu.Lock()
 			r.plain, r.targets["tls"] = true, service
@@ -92,31 +75,27 @@ func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
 			for i := range 20 {
 				c := dialFrom(t, "127.0.0.10", r.Listeners()[1].Address)
 				go func() { _ = tls.Client(c, &tls.Config{ServerName: "api.example.com"}).Handshake() }()
-				select {
-				case <-heard:
-				case <-time.After(patience):
-					t.Fatalf("hello %d was not routed", i)
-				}
+				testkit.Receive(t, fmt.Sprintf("hello %d to be routed", i), heard)
 			}
 		})
 	}
 }
 
 // What a client says before the broker knows it is small, and has 5 s.
-func TestEarlyFramesAreSmallAndSwift(t *testing.T) {
+func TestEarlyFramesAreBoundedInSizeAndTime(t *testing.T) {
 	for name, test := range map[string]struct {
 		api  string
 		size int
 		why  netio.Reason
 		last time.Duration // still there then; 0: not at all
 	}{
-		"a large ApiVersions":       {"ApiVersions", maxGreeting + 100, FrameTooLarge, 0},
-		"a large SaslHandshake":     {"SaslHandshake", maxGreeting + 100, FrameTooLarge, 0},
-		"a large Metadata":          {"Metadata", maxFirst + 100, FrameTooLarge, 0},
+		"a large ApiVersions":       {"ApiVersions", maxHandshake + 100, FrameTooLarge, 0},
+		"a large SaslHandshake":     {"SaslHandshake", maxHandshake + 100, FrameTooLarge, 0},
+		"a large Metadata":          {"Metadata", maxFirstFrame + 100, FrameTooLarge, 0},
 		"a slow ApiVersions":        {"ApiVersions", 100, FrameTimeout, 4 * time.Second},
 		"a slow token":              {"SaslAuthenticate", 60 << 10, FrameTimeout, 4 * time.Second},
 		"a slow Metadata":           {"Metadata", 60 << 10, FrameTimeout, 4 * time.Second},
-		"a Produce, which is large": {"Produce", maxFirst + 100, FrameTimeout, 29 * time.Second},
+		"a Produce, which is large": {"Produce", maxFirstFrame + 100, FrameTimeout, 29 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(Limits{}, eager{filter.Whole})
@@ -148,12 +127,12 @@ func TestEarlyFramesAreCharged(t *testing.T) {
 	b := sent{key: keyOf("ApiVersions"), version: 0, id: 1}.request()
 	w.receive(0, b, false)
 	if w.used != 0 {
-		t.Errorf("%d bytes charged for a frame that was whole", w.used)
+		t.Errorf("%d bytes charged for a complete frame", w.used)
 	}
 	b = sent{key: keyOf("SaslAuthenticate"), version: 0, id: 2, body: make([]byte, 2000)}.request()
 	w.receive(0, b[:1000], false)
 	if w.used == 0 {
-		t.Error("nothing is charged for a token that is on its way")
+		t.Error("nothing is charged for an incomplete token")
 	}
 	w.receive(0, b[1000:], false)
 	if w.used != 0 {

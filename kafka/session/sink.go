@@ -11,14 +11,14 @@ import (
 	"penstock/netio/relay"
 )
 
-// joinLimit is the size up to which a frame is joined to be sent in one write.
-const joinLimit = 64 << 10
+// maxJoined is the size up to which a frame is joined to be sent in one write.
+const maxJoined = 64 << 10
 
 // ToBroker implements filter.Sink.
 func (s *Session) ToBroker(c *filter.Call) error {
 	if c.Own() {
 		if s.client.inFrame() {
-			s.own = append(s.own, c) // between two requests
+			s.queuedOwn = append(s.queuedOwn, c) // between two requests
 			return nil
 		}
 		s.sendOwn(c)
@@ -26,9 +26,9 @@ func (s *Session) ToBroker(c *filter.Call) error {
 	}
 	l := &s.client
 	head, tail := c.Message().Parts()
-	l.size = l.head + len(head) + len(tail)
+	l.size = l.headerLen + len(head) + len(tail)
 	s.enqueue(l.size)
-	s.sendFrame(upstreamSide, l.buf.b[:l.head], head, tail)
+	s.sendFrame(upstreamSide, l.buf.b[:l.headerLen], head, tail)
 	s.requestSent()
 	return nil
 }
@@ -56,8 +56,8 @@ func (s *Session) ToClient(c *filter.Call) error {
 		return nil
 	}
 	l := &s.upstream
-	s.sendFrame(clientSide, l.buf.b[:l.head], head, tail)
-	s.endReply(l.head + len(head) + len(tail))
+	s.sendFrame(clientSide, l.buf.b[:l.headerLen], head, tail)
+	s.endReply(l.headerLen + len(head) + len(tail))
 	return nil
 }
 
@@ -74,12 +74,12 @@ func (s *Session) Dropped(c *filter.Call) error {
 // pieces.
 func (s *Session) sendFrame(to relay.Side, header, head, tail []byte) {
 	n := len(header) + len(head)
-	if n+len(tail) <= joinLimit {
+	if n+len(tail) <= maxJoined {
 		n += len(tail)
 	}
 	out := newBuffer(n)
 	defer out.release()
-	b := sized(out.b, header, len(head)+len(tail))
+	b := appendSized(out.b, header, len(head)+len(tail))
 	b = append(b, head...)
 	if n > len(b) {
 		b, tail = append(b, tail...), nil
@@ -92,55 +92,56 @@ func (s *Session) sendFrame(to relay.Side, header, head, tail []byte) {
 // for the answer to a question. Responses are kept until their turn; answers to
 // questions are taken out.
 type reorderBuffer struct {
-	raw     []byte
-	at      int // raw[:at] are whole frames of others,
-	skipped int // to that many of inFlight
-	charged int64
+	raw      []byte
+	wholeLen int // raw[:wholeLen] are whole frames of others,
+	skipped  int // which belong to that many of inFlight
+	charged  int64
 }
 
 func (s *Session) reordering(l *direction) bool { return l.from == upstreamSide && s.reorder != nil }
 
 func (s *Session) startReordering() {
 	s.reorder = &reorderBuffer{}
-	s.client.block |= forReply // or what is kept would have no bound
+	s.client.block |= blockedByResponse // or what is kept would have no bound
 }
 
-// reorderFeed takes bytes from the broker while a response waits.
-func (s *Session) reorderFeed(p []byte) {
+// feedReordering takes bytes from the broker while a response waits.
+func (s *Session) feedReordering(p []byte) {
 	d := s.reorder
 	d.raw = append(d.raw, p...)
 	s.chargeReordering()
 	for s.reorder == d && !s.closed {
-		data := d.raw[d.at:]
+		data := d.raw[d.wholeLen:]
 		size, correlation, need, err := wire.PeekResponse(data)
 		if err != nil {
 			s.fail(BadFrame, err)
 			return
 		}
 		frame := 4 + int(size)
-		if need == 0 && frame-4 > s.set.Limits.MaxFrame {
-			s.fail(FrameTooLarge, fmt.Errorf("%w: a response of %d bytes while another waits, at most %d", errTooLarge, size, s.set.Limits.MaxFrame))
+		if need == 0 && frame-4 > s.settings.Limits.MaxFrame {
+			s.fail(FrameTooLarge, fmt.Errorf("%w: a response of %d bytes while another is pending, at most %d",
+				errTooLarge, size, s.settings.Limits.MaxFrame))
 			return
 		}
-		if need == 0 && !s.fits(frame) {
+		if need == 0 && !s.checkFits(frame) {
 			return
 		}
 		if need > 0 || len(data) < frame {
 			return
 		}
-		for d.skipped < s.inFlight.len() && s.inFlight.at(d.skipped).answered {
+		for d.skipped < s.inFlight.len() && s.inFlight.at(d.skipped).answeredLocally {
 			d.skipped++
 		}
-		if err := s.turn(d.skipped, correlation); err != nil {
+		if err := s.checkTurn(d.skipped, correlation); err != nil {
 			s.fail(Correlation, err)
 			return
 		}
 		if f := s.inFlight.at(d.skipped); f.call == nil || !f.call.Own() {
 			d.skipped++
-			d.at += frame
+			d.wholeLen += frame
 			continue
 		}
-		s.reorderOwn(data[:frame])
+		s.takeOwnAnswer(data[:frame])
 	}
 }
 
@@ -148,21 +149,21 @@ func (s *Session) reorderFeed(p []byte) {
 // broker until it can.
 func (s *Session) chargeReordering() {
 	d := s.reorder
-	if size := int64(cap(d.raw)); size > freeBuffer && size > d.charged {
+	if size := int64(cap(d.raw)); size > unchargedBuffer && size > d.charged {
 		if s.conn.Reserve(netio.Bulk, size-d.charged) {
 			d.charged = size
 		} else {
-			s.upstream.block |= forMemory
+			s.upstream.block |= blockedByMemory
 		}
 	}
 }
 
-// reorderOwn takes the answer to a question out of the buffer.
-func (s *Session) reorderOwn(frame []byte) {
+// takeOwnAnswer takes the answer to a question out of the buffer.
+func (s *Session) takeOwnAnswer(frame []byte) {
 	d := s.reorder
 	f := s.inFlight.remove(d.skipped)
 	frame = slices.Clone(frame)
-	d.raw = slices.Delete(d.raw, d.at, d.at+len(frame))
+	d.raw = slices.Delete(d.raw, d.wholeLen, d.wholeLen+len(frame))
 	head, _, err := wire.ResponseHeaderLen(frame, f.key, f.version)
 	if err != nil || head > len(frame) {
 		f.call.Abandon()
@@ -178,7 +179,7 @@ func (s *Session) endReordering() {
 		raw := d.raw
 		s.dropReordering()
 		s.upstream.held = append(raw, s.upstream.held...)
-		s.upstream.block &^= forMemory
+		s.upstream.block &^= blockedByMemory
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
+	"penstock/internal/testkit"
 	"penstock/kafka/filter"
 	"penstock/kafka/wire"
 	"penstock/netio"
@@ -100,7 +100,7 @@ func TestFrameLengths(t *testing.T) {
 }
 
 // A frame that must be collected and gets no memory waits, and ends in time.
-func TestAFrameWaitsForMemory(t *testing.T) {
+func TestFrameWaitsForMemory(t *testing.T) {
 	w := newWorld(Limits{}, eager{filter.Whole})
 	w.budget = 1 << 20
 	w.used = 1<<20 - 1000
@@ -129,7 +129,7 @@ func TestAFrameWaitsForMemory(t *testing.T) {
 
 // A frame that is larger than all the memory there may be is refused when its
 // header is there: it would wait for ever.
-func TestAFrameBeyondTheBudgetIsRefusedAtOnce(t *testing.T) {
+func TestFrameBeyondTheBudgetIsRefusedAtOnce(t *testing.T) {
 	ask := sent{key: keyMetadata, version: 1, id: 1, body: []byte{0, 0, 0, 0}}.request()
 	big := sent{key: keyMetadata, version: 1, id: 1, body: make([]byte, 100<<10)}
 	for name, test := range map[string]struct {
@@ -171,7 +171,7 @@ func TestAFrameBeyondTheBudgetIsRefusedAtOnce(t *testing.T) {
 }
 
 // What is kept while a response waits is charged as well, and waits for memory.
-func TestAReorderBufferWaitsForMemory(t *testing.T) {
+func TestReorderBufferWaitsForMemory(t *testing.T) {
 	w := newWorld(Limits{}, filters("askback Metadata")...)
 	w.budget = 100 << 10
 	for id := range int32(3) {
@@ -203,30 +203,6 @@ func TestAReorderBufferWaitsForMemory(t *testing.T) {
 	for _, fault := range w.finish() {
 		t.Error(fault)
 	}
-}
-
-// broker is a scripted one: each connection is served by a function.
-func broker(t testing.TB, serve func(net.Conn)) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				serve(c)
-			})
-		}
-	})
-	t.Cleanup(func() { ln.Close(); wg.Wait() })
-	return ln.Addr().String()
 }
 
 // readFrame reads one.
@@ -265,19 +241,19 @@ func dialRoom(t testing.TB, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(2 * patience))
+	_ = c.SetDeadline(time.Now().Add(2 * testkit.Patience))
 	return c
 }
 
-// TestASlowConsumerCostsNoMemory: a fetch of 32 MB stays in the kernel, and
+// TestSlowConsumerUsesNoMemory: a fetch of 32 MB stays in the kernel, and
 // comes out exact.
-func TestASlowConsumerCostsNoMemory(t *testing.T) {
+func TestSlowConsumerUsesNoMemory(t *testing.T) {
 	body := make([]byte, 32<<20)
 	for i := range body {
 		body[i] = byte(i >> 12)
 	}
 	r := newRoom(t, Limits{})
-	addr := r.serve(t, "l", broker(t, func(c net.Conn) {
+	addr := r.serve(t, "l", testkit.Serve(t, func(c net.Conn) {
 		if _, err := readFrame(c); err == nil {
 			_, _ = c.Write(sent{keyOf("Fetch"), 4, 1, body}.response())
 			_, _ = io.Copy(io.Discard, c)
@@ -306,16 +282,11 @@ func TestASlowConsumerCostsNoMemory(t *testing.T) {
 	r.endings(t, 1)
 }
 
-// TestBrokersThatCannotBeReached: the client is kept for a moment (rule 16).
-func TestBrokersThatCannotBeReached(t *testing.T) {
+// TestUnreachableBrokers: the client is kept for a moment (rule 16).
+func TestUnreachableBrokers(t *testing.T) {
 	r := newRoom(t, Limits{ConnectDelay: 150 * time.Millisecond})
-	ln, err := net.Listen("tcp", "127.16.0.1:0") // an IP of its own: nobody else gets the port
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln.Close()
 	begin := time.Now()
-	c := dialRoom(t, r.serve(t, "l", ln.Addr().String()))
+	c := dialRoom(t, r.serve(t, "l", testkit.FreeAddress(t)))
 	_, _ = io.Copy(io.Discard, c)
 	if took := time.Since(begin); took < 100*time.Millisecond {
 		t.Errorf("closed after %v", took)
@@ -325,8 +296,8 @@ func TestBrokersThatCannotBeReached(t *testing.T) {
 	}
 }
 
-// TestWhoTheClientIs is learned from ApiVersions and SASL.
-func TestWhoTheClientIs(t *testing.T) {
+// TestPeerIsLearnedFromApiVersionsAndSASL: the log learns who the client is.
+func TestPeerIsLearnedFromApiVersionsAndSASL(t *testing.T) {
 	for _, mechanism := range []sasl.Mechanism{
 		plain.Auth{User: "alice", Pass: "secret"}.AsMechanism(),
 		scram.Auth{User: "bob", Pass: "secret"}.AsSha256Mechanism(),
@@ -335,7 +306,7 @@ func TestWhoTheClientIs(t *testing.T) {
 			c := newCluster(t, Limits{}, nil, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.SeedTopics(1, "t"),
 				kfake.Superuser("PLAIN", "alice", "secret"), kfake.Superuser("SCRAM-SHA-256", "bob", "secret"))
 			cl := c.client(t, kgo.SASL(mechanism), kgo.ClientID("me"), kgo.DefaultProduceTopic("t"), kgo.SoftwareNameAndVersion("tester", "1.2"))
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 			defer cancel()
 			if err := cl.ProduceSync(ctx, kgo.StringRecord("x")).FirstErr(); err != nil {
 				t.Fatal(err)
@@ -343,13 +314,13 @@ func TestWhoTheClientIs(t *testing.T) {
 			cl.Close()
 			name := map[string]string{"PLAIN": "alice", "SCRAM-SHA-256": "bob"}[mechanism.Name()]
 			found := false
-			waitFor(t, "the client's end", func() bool {
+			testkit.WaitFor(t, "the client's end", func() bool {
 				for _, e := range c.room.endings(t, 1) {
 					p := e.peer
 					found = found || p.Principal == name && p.Mechanism == mechanism.Name() && p.ClientID == "me" &&
 						p.Software == "tester" && p.SoftwareVersion == "1.2" && p.Requests > 2
 					if strings.Contains(fmt.Sprintf("%+v", e), "secret") {
-						t.Error("a secret is in what is told")
+						t.Error("a secret is in the report")
 					}
 				}
 				return found
@@ -358,11 +329,11 @@ func TestWhoTheClientIs(t *testing.T) {
 	}
 }
 
-// TestChainsChangeUnderway: connections take the new chain at a frame boundary,
-// nobody notices, and the old one is given back while they go on.
-func TestChainsChangeUnderway(t *testing.T) {
+// TestChainChangesBetweenRequests: connections take the new chain at a frame
+// boundary, nobody notices, and the old one is given back while they go on.
+func TestChainChangesBetweenRequests(t *testing.T) {
 	c := newCluster(t, Limits{}, []filter.Filter{eager{filter.Whole}}, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	defer cancel()
 	cl := c.client(t, kgo.DefaultProduceTopic("t"), kgo.ProducerLinger(0))
 	chains := [][]filter.Filter{nil, {eager{filter.Walk}}, {eager{filter.Nothing}, eager{filter.Whole}}, {eager{filter.Whole}}}
@@ -388,11 +359,11 @@ func TestChainsChangeUnderway(t *testing.T) {
 	}
 }
 
-// TestConnectionsLeaveUnnoticed: each is told to leave while it produces and
+// TestClientsDoNotNoticeLeave: each is told to leave while it produces and
 // consumes; no client sees an error.
-func TestConnectionsLeaveUnnoticed(t *testing.T) {
+func TestClientsDoNotNoticeLeave(t *testing.T) {
 	c := newCluster(t, Limits{}, nil, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	defer cancel()
 	cl := c.client(t, kgo.DefaultProduceTopic("t"), kgo.ConsumeTopics("t"), kgo.FetchMaxWait(50*time.Millisecond))
 	seen := map[string]int{}
@@ -432,10 +403,10 @@ func TestConnectionsLeaveUnnoticed(t *testing.T) {
 	}
 }
 
-// TestTheMemoryOfAnIdleSession, its netio.Conn included.
-func TestTheMemoryOfAnIdleSession(t *testing.T) {
+// TestIdleSessionMemory measures a session with its netio.Conn.
+func TestIdleSessionMemory(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector's memory is not ours")
+		t.Skip("the race detector changes memory use")
 	}
 	const sessions = 1000
 	heap := func() uint64 {
@@ -463,15 +434,15 @@ func TestTheMemoryOfAnIdleSession(t *testing.T) {
 		runtime.KeepAlive(conns)
 		return int(after-before) / sessions
 	}
-	direct := broker(t, echoBroker)
+	direct := testkit.Serve(t, echoBroker)
 	r := newRoom(t, Limits{}, eager{filter.Whole})
 	proxied := r.serve(t, "l", direct)
 	use(direct) // warm up
 	without := use(direct)
 	if n := use(proxied) - without; n > 4<<10 {
-		t.Errorf("an idle session takes %d bytes", n)
+		t.Errorf("an idle session uses %d bytes", n)
 	} else {
-		t.Logf("an idle session takes %d bytes", n)
+		t.Logf("an idle session uses %d bytes", n)
 	}
 }
 
@@ -480,7 +451,7 @@ func BenchmarkExchange(b *testing.B) {
 	for name, chain := range map[string][]filter.Filter{"unseen": nil, "walked": {eager{filter.Walk}}, "whole": {eager{filter.Whole}}} {
 		b.Run(name, func(b *testing.B) {
 			w := newWorld(Limits{}, chain...)
-			w.set.clock = nil
+			w.settings.clock = nil
 			r := kmsg.NewPtrProduceRequest()
 			r.Version, r.Acks = 9, 1
 			topic, part := kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()
@@ -508,7 +479,7 @@ func BenchmarkExchange(b *testing.B) {
 // that understands nothing and by sessions. Client and broker are in this
 // process and count, too: compare the lines.
 func BenchmarkRoundTrip(b *testing.B) {
-	to := broker(b, echoBroker)
+	to := testkit.Serve(b, echoBroker)
 	body := append([]byte{0, 0, 1, 0, 0, 0, 0}, make([]byte, 1<<10)...)
 	request := sent{keyProduce, 9, 1, body}.request()
 	run := func(b *testing.B, addr string) {

@@ -2,25 +2,23 @@ package session
 
 import (
 	"encoding/hex"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/internal/testkit/scenario"
 	"penstock/kafka/wire"
 	"penstock/netio/relay"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the stories in testdata anew")
-
-// TestStories plays the stories in testdata. A line that is not indented is
-// something that happens:
+// TestStories runs the scenarios in testdata. Their commands are events; the
+// output is what comes of them: what each side gets, what is not read, how the
+// session ends.
 //
 //	filters WHAT API, ...         what the chain does; first
 //	limits NAME=N ...             first as well
@@ -32,38 +30,19 @@ var rewrite = flag.Bool("rewrite", false, "write the stories in testdata anew")
 //	client|broker ends|fails|stalls|takes
 //	pass 5s                       time goes by
 //	leave AFTER WITHIN            the room wants the connection to end
-//
-// What comes of it is indented below: what each side gets, what is not read,
-// how it ends.
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal(err, len(files))
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(text))
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("the story goes\n%s\nand not\n%s", got, text)
-			}
-		})
-	}
+	scenario.Run(t, "testdata", func(t *testing.T) scenario.Command {
+		s := &story{t: t, asked: map[int32]sent{}, reading: [2]bool{true, true}}
+		return scenario.Steps(s.do)
+	})
 }
 
 // story is a world and what was told of it.
 type story struct {
 	*world
 	t       *testing.T
+	chain   string
+	limits  Limits
 	out     strings.Builder
 	asked   map[int32]sent // by the client, or by the session
 	rests   [2][]byte
@@ -71,85 +50,71 @@ type story struct {
 	ended   bool
 }
 
-// play plays one and writes it down.
-func play(t *testing.T, text string) string {
-	s := &story{t: t, asked: map[int32]sent{}, reading: [2]bool{true, true}}
-	var limits Limits
-	chain := ""
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		switch {
-		case strings.HasPrefix(line, "    "):
-			continue
-		case line == "" || strings.HasPrefix(line, "#"):
-		case strings.HasPrefix(line, "filters "):
-			chain = line[len("filters "):]
-		case strings.HasPrefix(line, "limits "):
-			limits = parseLimits(t, line)
-		default:
-			if s.world == nil {
-				s.world = newWorld(limits, filters(chain)...)
-			}
-			fmt.Fprintln(&s.out, line)
-			s.happen(line)
-			s.look()
-			continue
-		}
-		fmt.Fprintln(&s.out, line)
+func (s *story) do(_ *testing.T, d *datadriven.TestData) string {
+	s.out.Reset()
+	command, rest, _ := strings.Cut(d.FullCmd(), " ")
+	switch command {
+	case "filters":
+		s.chain = rest
+		return ""
+	case "limits":
+		s.setLimits(d)
+		return ""
 	}
-	for _, fault := range s.finish() {
-		t.Error(fault)
+	if s.world == nil {
+		s.begin()
 	}
+	switch command {
+	case "pass":
+		s.pass(s.duration(rest))
+	case "leave":
+		after, within, _ := strings.Cut(rest, " ")
+		s.Leave("room_reason", s.duration(after), s.duration(within))
+	case "client":
+		s.happen(relay.Client, rest)
+	case "broker":
+		s.happen(relay.Upstream, rest)
+	default:
+		d.Fatalf(s.t, "unknown event %q", command)
+	}
+	s.look()
 	return s.out.String()
 }
 
-func parseLimits(t *testing.T, line string) (l Limits) {
-	for _, f := range strings.Fields(line)[1:] {
-		name, value, _ := strings.Cut(f, "=")
-		n, err := strconv.Atoi(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch name {
-		case "MaxFrame":
-			l.MaxFrame = n
-		case "MaxFrameAuth":
-			l.MaxFrameAuth = n
-		case "MaxFrameEarly":
-			l.MaxFrameEarly = n
-		case "MaxInFlight":
-			l.MaxInFlight = n
-		default:
-			t.Fatalf("no limit is called %s", name)
-		}
+func (s *story) setLimits(d *datadriven.TestData) {
+	l := &s.limits
+	names := map[string]*int{
+		"MaxFrame": &l.MaxFrame, "MaxFrameAuth": &l.MaxFrameAuth, "MaxFrameEarly": &l.MaxFrameEarly, "MaxInFlight": &l.MaxInFlight,
 	}
-	return l
+	for _, arg := range d.CmdArgs {
+		if names[arg.Key] == nil {
+			d.Fatalf(s.t, "no limit is called %s", arg.Key)
+		}
+		arg.Scan(s.t, 0, names[arg.Key])
+	}
 }
 
-func (s *story) happen(line string) {
-	f := strings.SplitN(line, " ", 3)
-	switch f[0] {
-	case "pass", "leave":
-		d, err := time.ParseDuration(f[1])
-		if err != nil {
-			s.t.Fatal(err)
+func (s *story) begin() {
+	s.world = newWorld(s.limits, filters(s.chain)...)
+	s.t.Cleanup(func() {
+		for _, fault := range s.finish() {
+			s.t.Error(fault)
 		}
-		if f[0] == "pass" {
-			s.pass(d)
-		} else {
-			within, err := time.ParseDuration(f[2])
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			s.Leave("room_reason", d, within)
-		}
-		return
+	})
+}
+
+func (s *story) duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	side := relay.Client
-	if f[0] == "broker" {
-		side = relay.Upstream
-	}
-	switch f[1] {
+	return d
+}
+
+// happen runs an event of one side.
+func (s *story) happen(side relay.Side, event string) {
+	verb, rest, _ := strings.Cut(event, " ")
+	switch verb {
 	case "ends":
 		s.Ended(side)
 	case "fails":
@@ -161,19 +126,19 @@ func (s *story) happen(line string) {
 	case "takes":
 		s.take(side)
 	case "bytes":
-		b, err := hex.DecodeString(strings.ReplaceAll(f[2], " ", ""))
+		b, err := hex.DecodeString(strings.ReplaceAll(rest, " ", ""))
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		s.receive(side, b, false)
 	case "half":
-		b := s.message(side, f[2])
+		b := s.message(side, rest)
 		s.rests[side] = b[len(b)/2:]
 		s.receive(side, b[:len(b)/2], false)
 	case "rest":
 		s.receive(side, s.rests[side], true)
 	default:
-		s.receive(side, s.message(side, strings.Join(f[1:], " ")), false)
+		s.receive(side, s.message(side, event), false)
 	}
 }
 
@@ -239,10 +204,10 @@ func (s *story) look() {
 				break
 			}
 			side.out = rest
-			fmt.Fprintf(&s.out, "    %s gets %s\n", name, s.describe(i, frame))
+			fmt.Fprintf(&s.out, "%s gets %s\n", name, s.describe(i, frame))
 		}
 		if len(side.out) > 0 {
-			fmt.Fprintf(&s.out, "    %s gets %d bytes of a frame\n", name, len(side.out))
+			fmt.Fprintf(&s.out, "%s gets %d bytes of a frame\n", name, len(side.out))
 		}
 	}
 	if s.over > 0 {
@@ -251,7 +216,7 @@ func (s *story) look() {
 			if s.clean {
 				how = "in order"
 			}
-			fmt.Fprintf(&s.out, "    ends %s: %s", how, s.why)
+			fmt.Fprintf(&s.out, "ends %s: %s", how, s.why)
 			if s.err != nil {
 				fmt.Fprintf(&s.out, " (%v)", s.err)
 			}
@@ -263,7 +228,7 @@ func (s *story) look() {
 	for i, name := range []string{"client", "broker"} {
 		if on := s.sides[i].reading; on != s.reading[i] {
 			s.reading[i] = on
-			fmt.Fprintf(&s.out, "    the %s is %s\n", name, map[bool]string{true: "read again", false: "not read"}[on])
+			fmt.Fprintf(&s.out, "the %s is %s\n", name, map[bool]string{true: "read again", false: "not read"}[on])
 		}
 	}
 }

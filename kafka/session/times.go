@@ -10,51 +10,51 @@ import (
 	"penstock/netio/relay"
 )
 
-// watch starts the deadlines of frames that are not complete, and of the
+// armDeadlines starts the deadlines of frames that are not complete, and of the
 // question that the broker is to answer next.
-func (s *Session) watch() {
+func (s *Session) armDeadlines() {
 	for _, l := range [...]*direction{&s.client, &s.upstream} {
 		switch {
 		case !l.unfinished():
-			l.since = 0
-		case l.since == 0:
-			l.since = s.now()
+			l.startedAt = 0
+		case l.startedAt == 0:
+			l.startedAt = s.now()
 			s.arm(s.frameTimeout(l))
 		}
 	}
-	switch q := s.question(); {
+	switch q := s.dueOwnRequest(); {
 	case q == nil:
-		s.asked = asked{}
-	case s.asked.id != q.correlation:
-		s.asked = asked{q.correlation, s.now()}
-		s.arm(s.set.Limits.AskTimeout)
+		s.dueAnswer = dueAnswer{}
+	case s.dueAnswer.id != q.correlation:
+		s.dueAnswer = dueAnswer{q.correlation, s.now()}
+		s.arm(s.settings.Limits.AskTimeout)
 	}
 }
 
 // unfinished reports whether a frame has begun and must be complete to go on,
 // or waits for memory.
 func (l *direction) unfinished() bool {
-	return l.state == heading && l.buf != nil || l.state == collecting && l.left > 0 || l.block&forMemory != 0
+	return l.state == readingHeader && l.buf != nil || l.state == collecting && l.left > 0 || l.block&blockedByMemory != 0
 }
 
 // frameTimeout is the time for the frame that a direction is in.
 func (s *Session) frameTimeout(l *direction) time.Duration {
-	if l.from == relay.Client && !s.peer.trusted && (l.state == heading || s.request.key != keyProduce) {
-		return s.set.Limits.FrameTimeoutEarly
+	if l.from == relay.Client && !s.peer.trusted && (l.state == readingHeader || s.request.key != keyProduce) {
+		return s.settings.Limits.FrameTimeoutEarly
 	}
-	return s.set.Limits.FrameTimeout
+	return s.settings.Limits.FrameTimeout
 }
 
-// asked is the question whose answer is due.
-type asked struct {
+// dueAnswer identifies the filter's request whose response is due next.
+type dueAnswer struct {
 	id    int32 // its correlation id, which is negative; 0: there is none
 	since time.Duration
 }
 
-// question returns the filter's request that the broker is to answer next. It
+// dueOwnRequest returns the filter's request that the broker is to answer next. It
 // returns nil if there is none, if another response is due first, or if the
 // client does not take what comes before.
-func (s *Session) question() *inFlightRequest {
+func (s *Session) dueOwnRequest() *inFlightRequest {
 	i := 0
 	switch {
 	case s.inFlight.len() == 0 || !s.upstream.reading:
@@ -65,7 +65,7 @@ func (s *Session) question() *inFlightRequest {
 		return nil
 	}
 	for ; i < s.inFlight.len(); i++ {
-		if f := s.inFlight.at(i); !f.answered {
+		if f := s.inFlight.at(i); !f.answeredLocally {
 			if f.call == nil || !f.call.Own() {
 				return nil
 			}
@@ -77,8 +77,8 @@ func (s *Session) question() *inFlightRequest {
 
 // arm sets the timer to expire after d at the latest.
 func (s *Session) arm(d time.Duration) {
-	if due := s.now() + d; s.due == 0 || due < s.due {
-		s.due = due
+	if due := s.now() + d; s.timerDue == 0 || due < s.timerDue {
+		s.timerDue = due
 		s.conn.Arm(&s.timer, d)
 	}
 }
@@ -87,31 +87,32 @@ func (s *Session) arm(d time.Duration) {
 func (s *Session) Expired(*reactor.Timer) { s.conn.Guard(s.expired) }
 
 func (s *Session) expired() {
-	s.due = 0
-	if s.lateFrame() || s.lateAnswer() {
+	s.timerDue = 0
+	if s.checkFrameTimeout() || s.checkAskTimeout() {
 		return
 	}
-	s.leaveInTime()
+	s.leaveOrArm()
 }
 
-// lateFrame ends the connection if a frame takes too long.
-func (s *Session) lateFrame() bool {
+// checkFrameTimeout ends the connection if a frame takes too long.
+func (s *Session) checkFrameTimeout() bool {
 	now := s.now()
 	for _, l := range [...]*direction{&s.client, &s.upstream} {
-		if l.since == 0 {
+		if l.startedAt == 0 {
 			continue
 		}
 		limit := s.frameTimeout(l)
-		left := l.since + limit - now
+		left := l.startedAt + limit - now
 		switch {
 		case left > 0:
-		case l.block&forMemory != 0:
+		case l.block&blockedByMemory != 0:
 			s.fail(netio.LimitMemory, fmt.Errorf("%w of %d bytes", errMemory, l.size))
 			return true
 		case !l.reading: // the other side's fault
-			l.since, left = now, limit
+			l.startedAt, left = now, limit
 		default:
-			s.fail(FrameTimeout, fmt.Errorf("%w: %d of %d bytes from the %s in %v", errTimeout, len(l.have()), max(l.size, l.need), l.from, limit))
+			s.fail(FrameTimeout, fmt.Errorf("%w: %d of %d bytes from the %s in %v",
+				errTimeout, len(l.buffered()), max(l.size, l.need), l.from, limit))
 			return true
 		}
 		s.arm(left)
@@ -119,16 +120,16 @@ func (s *Session) lateFrame() bool {
 	return false
 }
 
-// lateAnswer ends the connection if the broker does not answer a filter's
+// checkAskTimeout ends the connection if the broker does not answer a filter's
 // question in time. Clients give up their own requests by themselves; nobody
 // else would give up this one and what waits for it.
-func (s *Session) lateAnswer() bool {
-	q := s.question()
-	if q == nil || q.correlation != s.asked.id {
+func (s *Session) checkAskTimeout() bool {
+	q := s.dueOwnRequest()
+	if q == nil || q.correlation != s.dueAnswer.id {
 		return false
 	}
-	limit := s.set.Limits.AskTimeout
-	if left := s.asked.since + limit - s.now(); left > 0 {
+	limit := s.settings.Limits.AskTimeout
+	if left := s.dueAnswer.since + limit - s.now(); left > 0 {
 		s.arm(left)
 		return false
 	}
@@ -140,8 +141,8 @@ func (s *Session) lateAnswer() bool {
 var epoch = time.Now()
 
 func (s *Session) now() time.Duration {
-	if s.set.clock != nil {
-		return s.set.clock()
+	if s.settings.clock != nil {
+		return s.settings.clock()
 	}
 	return time.Since(epoch)
 }

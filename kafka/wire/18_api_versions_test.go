@@ -94,7 +94,7 @@ func TestRule5TheIntersectionIsOffered(t *testing.T) {
 
 // Rule 5: a broker that does not support the version answers in the layout of v0
 // with error 35; that answer is narrowed whatever version was requested.
-func TestRule5TheFallbackToV0IsNarrowedToo(t *testing.T) {
+func TestRule5FallbackToV0IsNarrowed(t *testing.T) {
 	for asked := int16(0); asked <= 5; asked++ {
 		body := AppendUnsupportedApiVersions(nil, 0, 99)
 		out, err := NarrowApiVersions(nil, asked, body, func(int16) (int16, int16) { return 0, 3 })
@@ -109,7 +109,7 @@ func TestRule5TheFallbackToV0IsNarrowedToo(t *testing.T) {
 }
 
 // Error 35 in the layout of the requested version is read in that layout.
-func TestAnErrorInItsOwnLayoutIsRead(t *testing.T) {
+func TestErrorInItsOwnLayoutIsRead(t *testing.T) {
 	m := kmsg.NewPtrApiVersionsResponse()
 	m.Version, m.ErrorCode = 3, 35
 	k := kmsg.NewApiVersionsResponseApiKey()
@@ -137,7 +137,7 @@ func TestRule6ProduceIsOfferedFromV0(t *testing.T) {
 			want = map[int16]span{}
 		}
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("the broker offers %v, carried is %v: %v, want %v", c.broker, c.carried, got, want)
+			t.Errorf("the broker offers %v, the proxy %v: %v, want %v", c.broker, c.carried, got, want)
 		}
 	}
 }
@@ -149,11 +149,11 @@ func TestRule8SaslHandshakeBeginsAtV1(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if got := ranges(narrow(t, 4, offered(4, map[int16]span{17: {0, 0}}), known)); len(got) != 0 {
-		t.Errorf("a broker with nothing but v0: got %v", got)
+		t.Errorf("a broker with only v0: got %v", got)
 	}
 }
 
-func TestFittingOffersStayUnchanged(t *testing.T) {
+func TestMatchingOffersStayUnchanged(t *testing.T) {
 	body := offered(3, map[int16]span{0: {0, 11}, 1: {4, 12}})
 	out, err := NarrowApiVersions(nil, 3, body, known)
 	if err != nil || &out[0] != &body[0] {
@@ -177,7 +177,7 @@ func FuzzNarrowApiVersions(f *testing.F) {
 			t.Fatalf("%d bytes became %d", len(body), len(out))
 		}
 		if _, err := NarrowApiVersions(nil, version, out, known); err != nil {
-			t.Fatalf("what came out cannot be read: %v", err)
+			t.Fatalf("the result cannot be parsed: %v", err)
 		}
 	})
 }

@@ -353,7 +353,7 @@ func TestNodeFuncErrorsEndTheEdit(t *testing.T) {
 			asked = asked || called
 		}
 		if !asked {
-			t.Errorf("%s v%d: the map was never asked", Name(key), version)
+			t.Errorf("%s v%d: the map was never called", Name(key), version)
 		}
 	})
 }
@@ -384,7 +384,7 @@ func TestEveryAddressFieldIsMapped(t *testing.T) {
 			}
 			if !CarriesAddress(key, highest) && !none[path] && !none[path+".Host"] &&
 				!strings.HasPrefix("StreamsGroupHeartbeat.PartitionsByUserEndpoint.UserEndpoint", path) {
-				t.Errorf("%s may be an address, and is not edited", path)
+				t.Errorf("%s may be an address, but is not edited", path)
 			}
 		})
 	}

@@ -40,14 +40,14 @@ func FuzzWalker(f *testing.F) {
 			return
 		}
 		if errWhole != nil {
-			t.Fatalf("walked, but not rewritten whole: %v", errWhole)
+			t.Fatalf("walked, but Rewrite failed: %v", errWhole)
 		}
 		want := newMessage(t, Direction(d), key, version)
 		if Check(Direction(d), key, version, body) != nil || want.ReadFrom(body) != nil {
 			return
 		}
 		if _, session := sessionOf(new(Edits), want); !told(session) {
-			t.Fatalf("%s v%d: told were other sessions than %d", Name(key), version, session)
+			t.Fatalf("%s v%d: reported other sessions than %d", Name(key), version, session)
 		}
 		normal(want)
 		editTopics(t, want, edits)
@@ -103,7 +103,7 @@ func FuzzMapAddresses(f *testing.F) {
 		mapDecoded(want, to)
 		have := newMessage(t, Response, key, version)
 		if err := have.ReadFrom(got); err != nil {
-			t.Fatalf("kmsg read what came, but not what went: %v", err)
+			t.Fatalf("kmsg parsed the input, but not the output: %v", err)
 		}
 		// A coordinator -1 whose empty host was null stays as it is.
 		plain(reflect.ValueOf(want).Elem())

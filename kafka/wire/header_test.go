@@ -199,7 +199,7 @@ func TestOtherProtocolsAreGuessed(t *testing.T) {
 		"\x00\x00\x00\x20\x00\x12\x00\x03": "", "": "",
 	} {
 		if got := GuessProtocol([]byte(p)); got != want {
-			t.Errorf("%q is taken for %q, want %q", p, got, want)
+			t.Errorf("%q is recognized as %q, want %q", p, got, want)
 		}
 		// A limit of 100 MiB refuses all of them.
 		if h, _, err := PeekRequest([]byte(p)); want != "" && len(p) >= 4 && err == nil && h.Size <= 100<<20 {
@@ -221,7 +221,7 @@ func FuzzPeekRequest(f *testing.F) {
 		}
 		if need > 0 {
 			if need <= len(p) {
-				t.Fatalf("%d bytes are not enough, but %d are wanted", len(p), need)
+				t.Fatalf("%d bytes are not enough, but only %d are requested", len(p), need)
 			}
 			if h.Size >= 0 && need > h.FrameLen() && need > 12 {
 				t.Fatalf("needs %d bytes of a frame of %d", need, h.FrameLen())
@@ -238,7 +238,7 @@ func FuzzPeekRequest(f *testing.F) {
 			}
 		}
 		if _, need, err := ProduceAcks(h.Version, p[h.HeaderLen:]); err == nil && need > 0 && need <= len(p)-h.HeaderLen {
-			t.Fatalf("acks want %d bytes", need)
+			t.Fatalf("acks need %d bytes", need)
 		}
 	})
 }

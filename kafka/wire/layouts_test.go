@@ -76,7 +76,7 @@ func TestLayoutsMatchKmsg(t *testing.T) {
 		return
 	}
 	if got, err := os.ReadFile("layouts.go"); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("layouts.go is not that of this kmsg (-update writes it anew): %v", err)
+		t.Errorf("layouts.go does not match this kmsg (-update rewrites it): %v", err)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestEveryMessageIsChecked(t *testing.T) {
 
 // Messages that would make kmsg loop for minutes or allocate gigabytes are
 // refused at once.
-func TestBombsAreRefused(t *testing.T) {
+func TestOversizedArraysAreRefused(t *testing.T) {
 	tags := []byte{0xff, 0xff, 0xff, 0xff, 0x0f}
 	everyMessage(func(d Direction, key, version int16) {
 		if !Flexible(key, version) {
@@ -317,7 +317,7 @@ func FuzzCheck(f *testing.F) {
 		started := time.Now()
 		err := newMessage(t, Direction(d), key, version).ReadFrom(body)
 		if took := time.Since(started); took > 20*time.Second { // a bomb takes minutes
-			t.Fatalf("%s v%d: kmsg took %v for %x, and said %v", Name(key), version, took, body, err)
+			t.Fatalf("%s v%d: kmsg needed %v for %x, and returned %v", Name(key), version, took, body, err)
 		}
 	})
 }

@@ -74,7 +74,7 @@ func appendPadTag(dst []byte, id uint32, size int) []byte {
 }
 
 // measureNodes finds the end of an array of endpoints. It continues where the
-// last call stopped, so that an array in many pieces is not parsed anew with
+// last call stopped, so that an array in many pieces is not parsed again with
 // each.
 func (w *Walker) measureNodes(b []byte) (extent, error) {
 	r := partialReader{b: b, at: w.nodesAt}

@@ -83,7 +83,7 @@ func isSubsequence(t *testing.T, have, want reflect.Value) {
 			at++
 		}
 		if at++; at > want.Len() {
-			t.Fatalf("endpoint %+v is none of %+v", have.Index(i), want)
+			t.Fatalf("endpoint %+v is not one of %+v", have.Index(i), want)
 		}
 	}
 }

@@ -56,14 +56,14 @@ func TestRecordsAreNeitherHeldNorCopied(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(view) > 0 && &view[len(view)-1] != &p[n-1] {
-			t.Fatal("the view is no part of what came")
+			t.Fatal("the view is not part of the input")
 		}
 		copied += len(out)
 		passed += len(view) + pass
 		p = p[n+pass:]
 	}
 	if copied > 6*copyLimit || passed < len(body)*8/10 || cap(w.held) > copyLimit {
-		t.Errorf("of %d bytes %d were copied, %d passed, %d are held", len(body), copied, passed, cap(w.held))
+		t.Errorf("of %d bytes, %d were copied, %d passed, %d are held", len(body), copied, passed, cap(w.held))
 	}
 	// Two topics in one piece, with many bytes between their names, are not copied either.
 	m := kmsg.NewPtrProduceRequest()
@@ -144,7 +144,7 @@ func TestTooMuchStructureIsRefused(t *testing.T) {
 	w.Init(Response, key, 17, len(body), &Edits{Node: tolerant().Node})
 	if out, view, n, _, err := w.Next(make([]byte, 0, 10), body); err != nil || len(out) > 0 || len(view) != len(body) ||
 		n != len(body) || w.resizable {
-		t.Errorf("%d bytes copied, %d shown, %d done with, whole %v, %v", len(out), len(view), n, w.resizable, err)
+		t.Errorf("%d bytes copied, %d viewed, %d consumed, whole %v, %v", len(out), len(view), n, w.resizable, err)
 	}
 }
 

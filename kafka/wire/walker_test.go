@@ -45,12 +45,12 @@ func walk(t testing.TB, rnd *rand.Rand, d Direction, key, version int16, body []
 			return nil, err
 		}
 		if n < 0 || n > len(chunk) {
-			t.Fatalf("%d of %d bytes were done with", n, len(chunk))
+			t.Fatalf("%d of %d bytes were consumed", n, len(chunk))
 		}
 		out = out[len("head"):]
 		if g, known := w.Growth(); len(out)+len(view)+pass > 0 {
 			if !known {
-				t.Fatal("bytes are given out before the growth is known")
+				t.Fatal("bytes were returned before the growth is known")
 			}
 			if told && g != growth {
 				t.Fatalf("the growth changed from %d to %d", growth, g)
@@ -62,7 +62,7 @@ func walk(t testing.TB, rnd *rand.Rand, d Direction, key, version int16, body []
 		p = p[n+pass:]
 		if w.Done() {
 			if len(p) != len(tail) {
-				t.Fatalf("%d bytes of the next message are gone", len(tail)-len(p))
+				t.Fatalf("%d bytes of the next message were consumed", len(tail)-len(p))
 			}
 			break
 		}
@@ -191,7 +191,7 @@ func TestWalkerMatchesDecodedEdits(t *testing.T) {
 						t.Fatalf("seed %d, up to %d bytes at once:\ngot  %+v\nwant %+v", seed, most, m, want)
 					}
 					if !told(session) {
-						t.Errorf("seed %d, up to %d bytes at once: told were other sessions than %d", seed, most, session)
+						t.Errorf("seed %d, up to %d bytes at once: reported other sessions than %d", seed, most, session)
 					}
 				}
 				got, err := Rewrite(nil, d, key, version, body, edits)
@@ -202,7 +202,7 @@ func TestWalkerMatchesDecodedEdits(t *testing.T) {
 					t.Fatalf("seed %d, whole:\ngot  %+v\nwant %+v", seed, m, want)
 				}
 				if !told(session) {
-					t.Errorf("seed %d, whole: told were other sessions than %d", seed, session)
+					t.Errorf("seed %d, whole: reported other sessions than %d", seed, session)
 				}
 			}
 		})

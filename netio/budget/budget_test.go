@@ -55,7 +55,7 @@ func TestTheHeaviestSourceGivesWayToOneUnderItsShare(t *testing.T) {
 		t.Errorf("granted %v, %d evicted while the first is about to go", ok, evictions(heavy))
 	}
 	if !b.Give(&heavy[0].Holder, 10) {
-		t.Error("nobody is told of the room")
+		t.Error("no waiter was notified of free memory")
 	}
 	if ok, _ := b.Take(&small.Holder, Early, &small, from("127.0.0.10", "a", ""), 5, MayWait); !ok {
 		t.Error("no room after the eviction")
@@ -84,7 +84,7 @@ func TestEqualsDoNotEvictOneAnother(t *testing.T) {
 	}
 	var small client
 	if b.Take(&small.Holder, Early, &small, from("10.0.2.1", "l", ""), 20, MayWait); evictions(all) == 0 {
-		t.Error("nobody gave way to a small one")
+		t.Error("no client was evicted for a small one")
 	}
 }
 
@@ -137,7 +137,7 @@ func TestWhatIsStaleGivesWayWhereSourcesAreMany(t *testing.T) {
 		}
 		<-time.After(time.Second)
 		if b.Crowded(p, 100) || !b.Crowded(p, 101) {
-			t.Error("crowded is wrong about what is stale")
+			t.Error("crowded is wrong about stale entries")
 		}
 		if ask(); evictions(all) != 1 || all[0].evicted != 1 {
 			t.Errorf("%d were evicted", evictions(all))

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/nettest"
 
+	"penstock/internal/testkit"
 	"penstock/netio/reactor"
 	"penstock/netio/relay"
 	"penstock/netio/stream"
@@ -158,19 +159,6 @@ func newHalf(t testing.TB) (l *reactor.Loop, h *heard, d *Pipe, c *Conn) {
 	return l, h, d, c
 }
 
-// within is how long a test waits for what must happen.
-const within = 5 * time.Minute
-
-func wait[T any](t *testing.T, what string, c chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(within):
-		t.Fatal("waited for", what)
-	}
-	return v
-}
-
 // Nobody reads: the owner is told to stop at once, and to go on when room is.
 func TestAReaderThatDoesNotReadHoldsItsClientBack(t *testing.T) {
 	l, h, d, c := newHalf(t)
@@ -199,7 +187,7 @@ func TestAReaderThatDoesNotReadHoldsItsClientBack(t *testing.T) {
 	if _, err := c.Read(buf[:1]); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "Sent", h.sent)
+	testkit.Receive(t, "Sent", h.sent)
 }
 
 // The owner does not read: a writer waits with room bytes, until its deadline
@@ -221,11 +209,11 @@ func TestAWriterWaitsForItsClient(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := c.Write(make([]byte, 3*room)); done <- err }()
 	on(t, l, func() { d.SetReading(true) })
-	if err := wait(t, "the writer", done); err != nil {
+	if err := testkit.Receive(t, "the writer", done); err != nil {
 		t.Error(err)
 	}
 	_ = c.CloseWrite()
-	wait(t, "Ended", h.ended)
+	testkit.Receive(t, "Ended", h.ended)
 	if got := h.bytes.Load(); got != 4*room {
 		t.Errorf("the owner has %d bytes before the end, want %d", got, 4*room)
 	}
@@ -240,7 +228,7 @@ func TestEndsAndResets(t *testing.T) {
 		go func() { _, err := c.Write(make([]byte, 2*room)); errs <- err }()
 		on(t, l, func() { d.Abort() })
 		for range 2 {
-			if err := wait(t, "an error", errs); !errors.Is(err, syscall.ECONNRESET) {
+			if err := testkit.Receive(t, "an error", errs); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("%v, want a reset", err)
 			}
 		}
@@ -267,9 +255,9 @@ func TestEndsAndResets(t *testing.T) {
 		on(t, l, func() { d.SetReading(true) })
 		_, _ = c.Write([]byte("x"))
 		_ = c.Close()
-		wait(t, "Ended", h.ended)
+		testkit.Receive(t, "Ended", h.ended)
 		on(t, l, func() { d.Send([]byte("more")) })
-		if err := wait(t, "Failed", h.failed); !errors.Is(err, stream.ErrReset) || h.bytes.Load() != 1 {
+		if err := testkit.Receive(t, "Failed", h.failed); !errors.Is(err, stream.ErrReset) || h.bytes.Load() != 1 {
 			t.Errorf("%v after %d bytes", err, h.bytes.Load())
 		}
 	})
@@ -277,7 +265,7 @@ func TestEndsAndResets(t *testing.T) {
 		l, h, d, c := newHalf(t)
 		on(t, l, func() { d.SetReading(true) })
 		c.Abort()
-		if err := wait(t, "Failed", h.failed); !errors.Is(err, stream.ErrReset) {
+		if err := testkit.Receive(t, "Failed", h.failed); !errors.Is(err, stream.ErrReset) {
 			t.Error(err)
 		}
 		if len(h.ended) > 0 {
@@ -290,7 +278,7 @@ func TestEndsAndResets(t *testing.T) {
 		h.panicky = true
 		on(t, l, func() { d.SetReading(true) })
 		_, _ = c.Write([]byte("x"))
-		if err := wait(t, "Failed", h.failed); !errors.Is(err, reactor.ErrPanic) {
+		if err := testkit.Receive(t, "Failed", h.failed); !errors.Is(err, reactor.ErrPanic) {
 			t.Error(err)
 		}
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {

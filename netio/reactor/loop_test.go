@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"penstock/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = 5 * time.Minute
 
 // runLoop runs a loop until the test ends.
 func runLoop(t testing.TB, c Config) *Loop {
@@ -48,28 +48,16 @@ func do(t testing.TB, l *Loop, fn func()) {
 	if !l.Post(func() { fn(); close(done) }) {
 		t.Fatal("the loop has ended")
 	}
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Fatal("the loop is stuck")
-	}
+	testkit.Receive(t, "the loop to run a function", done)
 }
 
 // until asks on the loop until cond holds.
 func until(t testing.TB, l *Loop, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		var ok bool
+	testkit.WaitFor(t, what, func() (ok bool) {
 		do(t, l, func() { ok = cond() })
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not in %v: %s", patience, what)
-		}
-		<-time.After(time.Millisecond) // the condition is what is waited for
-	}
+		return ok
+	})
 }
 
 type acceptFuncs struct {
@@ -111,19 +99,15 @@ func dialTCP(t testing.TB, addr netip.AddrPort) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(3 * patience))
+	_ = c.SetDeadline(time.Now().Add(3 * testkit.Patience))
 	return c.(*net.TCPConn)
 }
 
 // listenTCP is a server of the test's own; accepted waits for a connection.
 func listenTCP(t testing.TB) (addr netip.AddrPort, accepted func() *net.TCPConn) {
 	t.Helper()
-	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	_ = ln.SetDeadline(time.Now().Add(patience))
+	ln := testkit.Listen(t)
+	_ = ln.SetDeadline(time.Now().Add(testkit.Patience))
 	return ln.Addr().(*net.TCPAddr).AddrPort(), func() *net.TCPConn {
 		t.Helper()
 		c, err := ln.AcceptTCP()
@@ -131,7 +115,7 @@ func listenTCP(t testing.TB) (addr netip.AddrPort, accepted func() *net.TCPConn)
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(3 * patience))
+		_ = c.SetDeadline(time.Now().Add(3 * testkit.Patience))
 		return c
 	}
 }
@@ -209,13 +193,7 @@ func pair(t testing.TB, l *Loop) (*peer, *net.TCPConn) {
 		ch <- p
 	})
 	c := dialTCP(t, addr)
-	select {
-	case p := <-ch:
-		return p, c
-	case <-time.After(patience):
-		t.Fatal("not accepted")
-		return nil, nil
-	}
+	return testkit.Receive(t, "the connection to be accepted", ch), c
 }
 
 // echo serves connections that send back what they get, and end when it ends.
@@ -336,7 +314,7 @@ func TestAPanicCostsOneSocketOnly(t *testing.T) {
 		select {
 		case v := <-panics:
 			seen[v] = true
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("only %v", seen)
 		}
 	}
@@ -344,7 +322,7 @@ func TestAPanicCostsOneSocketOnly(t *testing.T) {
 		t.Errorf("%v, told %v", seen, p.err)
 	}
 	_, _ = hc.Write([]byte("fine"))
-	until(t, l, "the other socket goes on", func() bool { return string(healthy.got) == "fine" })
+	until(t, l, "the other socket continues", func() bool { return string(healthy.got) == "fine" })
 }
 
 func TestCloseEndsTheLoopAndItsSockets(t *testing.T) {
@@ -367,7 +345,7 @@ func TestCloseEndsTheLoopAndItsSockets(t *testing.T) {
 		t.Errorf("the peer got %v", err)
 	}
 	if p.err != nil || l.Post(func() { t.Error("called") }) {
-		t.Error("a closed loop took work or told an owner")
+		t.Error("a closed loop accepted work or notified an owner")
 	}
 	l.Close()
 }

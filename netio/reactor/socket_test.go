@@ -15,6 +15,7 @@ import (
 	"time"
 	"unsafe"
 
+	"penstock/internal/testkit"
 	"penstock/netio/stream"
 )
 
@@ -110,7 +111,7 @@ func TestPausedReadingHoldsThePeerBack(t *testing.T) {
 	}
 	do(t, l, func() {
 		if p.got != nil || p.ended {
-			t.Error("was told while not reading")
+			t.Error("notified while not reading")
 		}
 		p.SetReading(true)
 	})
@@ -207,7 +208,7 @@ func TestResetIsToldAfterTheBytesBeforeIt(t *testing.T) {
 		until(t, l, "hang-up", func() bool { return p.flags&hungUp != 0 })
 		do(t, l, func() {
 			if p.err != nil {
-				t.Errorf("told of %v with bytes unread", p.err)
+				t.Errorf("notified of %v with bytes unread", p.err)
 			}
 			p.SetReading(true)
 		})
@@ -276,7 +277,7 @@ func TestAbortSendsAReset(t *testing.T) {
 		t.Errorf("the peer got %v", err)
 	}
 	if p.err != nil || p.ended {
-		t.Error("was told something after Abort")
+		t.Error("notified after Abort")
 	}
 }
 
@@ -324,7 +325,7 @@ func TestCloseSendsWhatIsPendingAndLetsThePeerFinish(t *testing.T) {
 	_ = c.Close()
 	until(t, l, "all closed", func() bool { return len(l.free) == len(l.sockets) })
 	if p.sent != 0 || p.ended || p.err != nil {
-		t.Error("was told something after Close")
+		t.Error("notified after Close")
 	}
 }
 
@@ -375,9 +376,7 @@ func TestFewSocketsWaitForTheirPeersEnd(t *testing.T) {
 func TestASocketIsUsedAgainInItsCallbacks(t *testing.T) {
 	l := runLoop(t, Config{})
 	addr := echo(t, l)
-	free, _ := net.Listen("tcp", "127.0.0.1:0")
-	refusing := netip.MustParseAddrPort(free.Addr().String())
-	free.Close()
+	refusing := netip.MustParseAddrPort(testkit.FreeAddress(t))
 	p := &peer{}
 	failures := 0
 	p.onFailed = func(error) {
@@ -444,7 +443,7 @@ func TestDialsThatFail(t *testing.T) {
 			p.Init(l, p)
 			d.dial(p)
 			if p.err != nil {
-				t.Error("told before Dial returned")
+				t.Error("notified before Dial returned")
 			}
 		})
 		until(t, l, name, func() bool { return p.err != nil })

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 type expireFunc func(t *Timer)
@@ -155,13 +157,8 @@ func TestTimersOnARunningLoop(t *testing.T) {
 		}
 	})
 	for _, want := range []time.Duration{10, 20, 30} {
-		select {
-		case got := <-fired:
-			if got != want {
-				t.Errorf("the timer of %d ms fired, want %d", got, want)
-			}
-		case <-time.After(patience):
-			t.Fatal("no timer fired")
+		if got := testkit.Receive(t, "a timer to fire", fired); got != want {
+			t.Errorf("the timer of %d ms fired, want %d", got, want)
 		}
 	}
 	do(t, l, func() {

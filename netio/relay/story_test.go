@@ -1,21 +1,18 @@
 package relay
 
 import (
-	"bufio"
-	"bytes"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"penstock/internal/testkit/scenario"
 )
 
-var update = flag.Bool("update", false, "rewrite the effects in testdata from what happens")
-
-// TestStories replays testdata/*.txt. A line at the margin is an event, the
-// indented lines below it are its effects, in order:
+// TestStories runs the scenarios in testdata. Their commands are the events of a
+// relay; the output is what the relay does to its two sides, in order:
 //
 //	story TITLE            two new sides
 //	start ["BYTES"]        both sides are there; BYTES were read before
@@ -27,133 +24,73 @@ var update = flag.Bool("update", false, "rewrite the effects in testdata from wh
 //	SIDE reads on          its kernel takes all again, what is pending first
 //	stop [at once]         a timer or a drain ends the connection; at once: at any moment
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no stories: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := replay(t, want)
-			if bytes.Equal(got, want) {
-				return
-			}
-			if *update {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			t.Errorf("%s is told otherwise (-update rewrites it):\n%s", file, got)
-		})
-	}
+	scenario.Run(t, "testdata", func(*testing.T) scenario.Command {
+		return scenario.Steps(new(storyteller).event)
+	})
 }
 
-// replay runs a story's events and returns the story with their effects.
-func replay(t *testing.T, story []byte) []byte {
-	s := storyteller{t: t}
-	lines := bufio.NewScanner(bytes.NewReader(story))
-	for lines.Scan() {
-		line := lines.Text()
-		if strings.HasPrefix(line, " ") {
-			continue
-		}
-		s.out = append(append(s.out, line...), '\n')
-		if line != "" && line[0] != '#' {
-			s.event(line)
-		}
+type storyteller struct {
+	out   []string
+	relay Relay
+	sides [2]*fakeStream
+}
+
+func (s *storyteller) record(effect string) { s.out = append(s.out, effect) }
+
+func (s *storyteller) event(t *testing.T, d *datadriven.TestData) string {
+	s.out = nil
+	_, rest, _ := strings.Cut(d.FullCmd(), " ")
+	switch d.Cmd {
+	case "story":
+		s.sides[Client] = &fakeStream{name: "client", room: -1, tell: s.record}
+		s.sides[Upstream] = &fakeStream{name: "upstream", room: -1, tell: s.record}
+	case "start":
+		s.relay = Relay{}
+		first := unquote(t, d, rest)
+		s.relay.Start(s.sides[Client], s.sides[Upstream], first, len(first))
+	case "stop":
+		s.relay.Stop(rest != "at once")
+	case "client":
+		s.sideEvent(t, d, Client, rest)
+	case "upstream":
+		s.sideEvent(t, d, Upstream, rest)
+	default:
+		d.Fatalf(t, "no such event")
 	}
 	for _, side := range s.sides {
 		for _, breach := range side.breaches {
 			t.Errorf("breach of the contract: %s", breach)
 		}
 	}
-	return s.out
+	return strings.Join(s.out, "\n")
 }
 
-type storyteller struct {
-	t     *testing.T
-	out   []byte
-	relay Relay
-	sides [2]*fakeStream
-}
-
-func (s *storyteller) record(effect string) { s.out = fmt.Appendf(s.out, "    %s\n", effect) }
-
-func (s *storyteller) event(line string) {
-	s.t.Helper()
-	subject, rest, _ := strings.Cut(line, " ")
-	switch subject {
-	case "start":
-		s.relay = Relay{}
-		if s.sides[Client] == nil {
-			s.reset()
-		}
-		first := s.quoted(rest)
-		s.relay.Start(s.sides[Client], s.sides[Upstream], first, len(first))
-		return
-	case "story":
-		s.reset()
-		return
-	case "stop":
-		s.relay.Stop(rest != "at once")
-		return
-	}
-	side := Client
-	if subject == "upstream" {
-		side = Upstream
-	} else if subject != "client" {
-		s.t.Fatalf("%q: no such event", line)
-	}
-	s.sideEvent(side, line, rest)
-}
-
-func (s *storyteller) reset() {
-	s.sides[Client] = &fakeStream{name: "client", room: -1, tell: s.record}
-	s.sides[Upstream] = &fakeStream{name: "upstream", room: -1, tell: s.record}
-}
-
-func (s *storyteller) sideEvent(side Side, line, rest string) {
-	s.t.Helper()
+func (s *storyteller) sideEvent(t *testing.T, d *datadriven.TestData, side Side, event string) {
 	f := s.sides[side]
-	verb, arg, _ := strings.Cut(rest, " ")
+	verb, arg, _ := strings.Cut(event, " ")
+	if (verb == "says" || verb == "ends") && !f.reading {
+		d.Fatalf(t, "%s %s: it is not read, so nothing can arrive", d.Cmd, event)
+	}
 	switch {
 	case verb == "says":
-		if !f.reading {
-			s.t.Fatalf("%q: it is not read, so nothing can arrive", line)
-		}
-		s.relay.Received(side, s.quoted(arg))
+		s.relay.Received(side, unquote(t, d, arg))
 	case verb == "moves":
-		n, err := strconv.Atoi(arg)
-		if err != nil {
-			s.t.Fatalf("%q: %v", line, err)
-		}
-		s.relay.Moved(side, n)
+		s.relay.Moved(side, number(t, d, arg))
 	case verb == "ends":
-		if !f.reading {
-			s.t.Fatalf("%q: it is not read, so nothing can arrive", line)
-		}
 		s.done(s.relay.Ended(side))
 	case verb == "fails":
 		s.done(s.relay.Failed(side))
-	case rest == "reads on":
+	case event == "reads on":
 		had := len(f.pending)
 		f.room = -1
 		f.flush()
 		if had > 0 && !f.dead() {
 			s.relay.Sent(side)
 		}
-	case strings.HasPrefix(rest, "has room for "):
-		n, err := strconv.Atoi(strings.TrimPrefix(rest, "has room for "))
-		if err != nil {
-			s.t.Fatalf("%q: %v", line, err)
-		}
-		f.room = n
+	case strings.HasPrefix(event, "has room for "):
+		f.room = number(t, d, strings.TrimPrefix(event, "has room for "))
 	default:
-		s.t.Fatalf("%q: no such event", line)
+		d.Fatalf(t, "%s %s: no such event", d.Cmd, event)
 	}
 }
 
@@ -163,14 +100,21 @@ func (s *storyteller) done(o Outcome) {
 	}
 }
 
-func (s *storyteller) quoted(arg string) []byte {
+func number(t *testing.T, d *datadriven.TestData, arg string) int {
+	n, err := strconv.Atoi(arg)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	return n
+}
+
+func unquote(t *testing.T, d *datadriven.TestData, arg string) []byte {
 	if arg == "" {
 		return nil
 	}
 	v, err := strconv.Unquote(arg)
 	if err != nil {
-		s.t.Helper()
-		s.t.Fatalf("%s: %v", arg, err)
+		d.Fatalf(t, "%s: %v", arg, err)
 	}
 	return []byte(v)
 }

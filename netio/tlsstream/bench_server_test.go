@@ -3,8 +3,6 @@ package tlsstream
 import (
 	"bufio"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit/certs"
 	"penstock/netio/reactor"
 )
 
@@ -209,14 +208,10 @@ type server struct {
 
 func startServer(tb testing.TB, kind string) *server {
 	tb.Helper()
-	a := newAuthority(tb, "bench")
-	certificate := a.issue(tb, serverName)
-	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
-	must(tb, err)
+	ca := certs.NewCA("bench")
+	own := ca.Issue(serverName)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), serverEnv+"="+kind,
-		"TLSSTREAM_TEST_CERT="+string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]})),
-		"TLSSTREAM_TEST_KEY="+string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})))
+	cmd.Env = append(os.Environ(), serverEnv+"="+kind, "TLSSTREAM_TEST_CERT="+own.Cert, "TLSSTREAM_TEST_KEY="+own.Key)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	must(tb, err)
@@ -230,7 +225,7 @@ func startServer(tb testing.TB, kind string) *server {
 		cmd.Wait()
 	})
 	s.addr = s.line()
-	s.config = &tls.Config{RootCAs: a.pool, ServerName: serverName,
+	s.config = &tls.Config{RootCAs: ca.Pool, ServerName: serverName,
 		CurvePreferences: []tls.CurveID{tls.X25519}, DynamicRecordSizingDisabled: true}
 	return s
 }

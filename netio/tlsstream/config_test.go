@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"testing"
+
+	"penstock/internal/testkit/certs"
 )
 
 // resumed counts how many of n connections of the client resume a session.
@@ -74,10 +76,10 @@ func TestTicketKeysAreReplaced(t *testing.T) {
 func TestTicketsAreBoundToScopeAndName(t *testing.T) {
 	for name, version := range versions {
 		t.Run(name, func(t *testing.T) {
-			a := newAuthority(t, "clients")
+			a := certs.NewCA("clients")
 			server, client := configs(t, version)
-			server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, a.pool
-			client.Certificates = []tls.Certificate{a.issue(t, "tenant-1")}
+			server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, a.Pool
+			client.Certificates = []tls.Certificate{a.Issue("tenant-1").TLS}
 			other := server.Clone()
 			tickets := NewTickets()
 			tickets.Share(server, "tenant-1")

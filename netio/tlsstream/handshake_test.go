@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/netio/stream"
 )
 
@@ -42,9 +44,9 @@ func TestPostQuantumKeyShare(t *testing.T) {
 func TestMutualTLS(t *testing.T) {
 	eachKind(t, func(t *testing.T, version uint16, r role) {
 		server, client := configs(t, version)
-		a := newAuthority(t, "clients")
-		server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, a.pool
-		client.Certificates = []tls.Certificate{a.issue(t, "web")}
+		a := certs.NewCA("clients")
+		server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, a.Pool
+		client.Certificates = []tls.Certificate{a.Issue("web").TLS}
 		e := connect(t, r, server, client)
 		if r == asServer {
 			if name := e.s.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "web" {
@@ -56,7 +58,7 @@ func TestMutualTLS(t *testing.T) {
 
 // The reason is in the text, and which class it is can be asked for.
 func TestFailedHandshakeSaysWhy(t *testing.T) {
-	other := newAuthority(t, "another authority")
+	other := certs.NewCA("another authority")
 	cases := []struct {
 		name   string
 		r      role
@@ -64,9 +66,9 @@ func TestFailedHandshakeSaysWhy(t *testing.T) {
 		text   string
 		is     error
 	}{
-		{"unknown authority, as client", asClient, func(_, c *tls.Config) { c.RootCAs = other.pool },
+		{"unknown authority, as client", asClient, func(_, c *tls.Config) { c.RootCAs = other.Pool },
 			"certificate signed by unknown authority", ErrBadCertificate},
-		{"unknown authority, as server", asServer, func(_, c *tls.Config) { c.RootCAs = other.pool },
+		{"unknown authority, as server", asServer, func(_, c *tls.Config) { c.RootCAs = other.Pool },
 			"bad certificate", ErrRefused},
 		{"another name", asClient, func(_, c *tls.Config) { c.ServerName = "www.example.org" },
 			"not www.example.org", ErrBadCertificate},
@@ -75,10 +77,10 @@ func TestFailedHandshakeSaysWhy(t *testing.T) {
 		{"no version in common", asServer, func(s, c *tls.Config) { s.MinVersion, c.MaxVersion = tls.VersionTLS13, tls.VersionTLS12 },
 			"unsupported versions", ErrIncompatible},
 		{"client without certificate", asServer,
-			func(s, _ *tls.Config) { s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, other.pool },
+			func(s, _ *tls.Config) { s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, other.Pool },
 			"the client showed no certificate", ErrNoCertificate},
 		{"client of another authority", asServer, func(s, c *tls.Config) {
-			s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, other.pool
+			s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, other.Pool
 			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				return &s.Certificates[0], nil
 			}
@@ -354,11 +356,7 @@ func TestLoopEndsDuringHandshake(t *testing.T) {
 	<-g.entered
 	l.close()
 	close(g.leave) // the worker cannot post and ends the coroutine
-	for begin := time.Now(); local.pool.Handshakes() > 0; runtime.Gosched() {
-		if time.Since(begin) > patience {
-			t.Fatal("a handshake is left")
-		}
-	}
+	testkit.WaitFor(t, "the end of the handshakes", func() bool { return local.pool.Handshakes() == 0 })
 }
 
 // Many at once, some given up at any moment; run with -race.

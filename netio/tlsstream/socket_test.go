@@ -11,8 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio/reactor"
 )
 
@@ -95,11 +95,7 @@ func TestClientOverSockets(t *testing.T) {
 		}
 		sock.Dial(netip.MustParseAddrPort(l.Addr().String()), reactor.TCPOptions{})
 	})
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Fatal("nothing came back")
-	}
+	testkit.Receive(t, "the echo", done)
 	if !bytes.Equal(own.got, want) {
 		t.Fatal("bytes differ")
 	}
@@ -113,7 +109,7 @@ func openssl(t *testing.T, steps [][2]string, args ...string) {
 	if err != nil {
 		t.Skip("no openssl here")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	in, err := cmd.StdinPipe()

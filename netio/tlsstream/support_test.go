@@ -1,16 +1,10 @@
 package tlsstream
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"sync"
@@ -19,6 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/netio/stream"
 )
 
@@ -32,9 +28,6 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
-
-// patience bounds every wait of a test; nothing is expected to take it.
-const patience = 5 * time.Minute
 
 // A fakeLoop runs what is posted on a goroutine of its own, and after each
 // call checks what the test waits for.
@@ -125,11 +118,7 @@ func (l *fakeLoop) until(t testing.TB, what string, met func() bool) {
 	t.Helper()
 	c := &condition{met: met, done: make(chan struct{})}
 	l.Post(func() { l.conds = append(l.conds, c) })
-	select {
-	case <-c.done:
-	case <-time.After(patience):
-		t.Fatalf("waited in vain for: %s", what)
-	}
+	testkit.Receive(t, what, c.done)
 }
 
 // memStream is one end of a connection in memory, on a loop. The peer's bytes
@@ -491,45 +480,6 @@ func (e *ends) received(t testing.TB, n int) []byte {
 	return e.own.got
 }
 
-// authority signs certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pool *x509.CertPool
-}
-
-func newAuthority(t testing.TB, name string) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(t, err)
-	cert, err := x509.ParseCertificate(der)
-	must(t, err)
-	a := &authority{cert: cert, key: key, pool: x509.NewCertPool()}
-	a.pool.AddCert(cert)
-	return a
-}
-
-func (a *authority) issue(t testing.TB, name string) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	must(t, err)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -543,9 +493,9 @@ const serverName = "api.example.com"
 // one version only where it is not 0.
 func configs(t testing.TB, version uint16) (server, client *tls.Config) {
 	t.Helper()
-	a := newAuthority(t, "test authority")
-	server = Defaults(&tls.Config{Certificates: []tls.Certificate{a.issue(t, serverName)}})
-	client = Defaults(&tls.Config{RootCAs: a.pool, ServerName: serverName})
+	a := certs.NewCA("test authority")
+	server = Defaults(&tls.Config{Certificates: []tls.Certificate{a.Issue(serverName).TLS}})
+	client = Defaults(&tls.Config{RootCAs: a.Pool, ServerName: serverName})
 	if version != 0 {
 		server.MinVersion, server.MaxVersion = version, version
 	}

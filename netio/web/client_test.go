@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio/web"
 )
 
 // What follows a request's body goes on with it, if it was announced and has a
 // place there.
 func TestTrailersOfRequestsGoOn(t *testing.T) {
-	to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
+	to := testkit.ServeHTTP(t, func(w http.ResponseWriter, q *http.Request) {
 		body, err := io.ReadAll(q.Body)
 		fmt.Fprintf(w, "%s %v %v %v", body, err, q.Trailer, q.Header["Content-Length"])
 	})
@@ -51,7 +52,7 @@ func TestTrailersOfRequestsGoOn(t *testing.T) {
 
 // What nobody announced, or has its place in the header alone, is no trailer.
 func TestTrailersThatAreNone(t *testing.T) {
-	r := newRig(t, &web.Profile{}, upstream(t, func(w http.ResponseWriter, q *http.Request) {
+	r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, func(w http.ResponseWriter, q *http.Request) {
 		_, err := io.Copy(io.Discard, q.Body)
 		fmt.Fprintf(w, "%v %v", q.Trailer, err)
 	}))
@@ -70,7 +71,7 @@ func TestTrailersThatAreNone(t *testing.T) {
 
 // A client need not wait for the answer to its wish to switch.
 func TestBytesBehindAnUpgradeAreNotLost(t *testing.T) {
-	r := newRig(t, &web.Profile{}, upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+	r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -99,7 +100,7 @@ func TestBytesBehindAnUpgradeAreNotLost(t *testing.T) {
 // a client that goes on to send, and the connection ends.
 func TestAnAnswerBeforeTheEndOfTheBody(t *testing.T) {
 	long := strings.Repeat("too large ", 100_000)
-	to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
+	to := testkit.ServeHTTP(t, func(w http.ResponseWriter, q *http.Request) {
 		if q.ProtoMajor == 2 {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 			_, _ = io.WriteString(w, long)
@@ -154,7 +155,7 @@ func TestAnAnswerBeforeTheEndOfTheBody(t *testing.T) {
 // it does, whether an endpoint answers or the proxy.
 func TestAClientThatSendsOnIsNotReset(t *testing.T) {
 	t.Parallel()
-	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+	to := testkit.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no", http.StatusRequestEntityTooLarge)
 	})
 	for name, answer := range map[string]*web.Answer{
@@ -201,14 +202,14 @@ func sendOn(t *testing.T, r *rig) {
 func TestABodyThatIsUnderWayGoesOn(t *testing.T) {
 	begun := make(chan struct{}, 1)
 	got := make(chan int, 1)
-	to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
+	to := testkit.ServeHTTP(t, func(w http.ResponseWriter, q *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		begun <- struct{}{}
 		n, _ := io.Copy(io.Discard, q.Body)
 		got <- int(n)
 		_, _ = io.WriteString(w, "thanks")
 	})
-	r := newRigOf(t, web.Config{BodyWait: patience}, &web.Profile{HTTP2: true}, to)
+	r := newRigOf(t, web.Config{BodyWait: testkit.Patience}, &web.Profile{HTTP2: true}, to)
 	c := r.dial()
 	in := bufio.NewReader(c)
 	for range 2 {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"penstock/internal/testkit"
 	"penstock/netio/web"
 )
 
@@ -39,7 +40,7 @@ func TestWhatAClientSaysOfItself(t *testing.T) {
 		t.Run(fmt.Sprint(c.rules), func(t *testing.T) {
 			t.Parallel()
 			for _, to2 := range []bool{false, true} {
-				r := newRig(t, &web.Profile{HTTP2: to2}, upstream(t, func(w http.ResponseWriter, q *http.Request) {
+				r := newRig(t, &web.Profile{HTTP2: to2}, testkit.ServeHTTP(t, func(w http.ResponseWriter, q *http.Request) {
 					_, _ = io.Copy(io.Discard, q.Body)
 					_, _ = io.WriteString(w, said(q.Header)+" "+said(q.Trailer))
 				}))
@@ -89,7 +90,7 @@ func readAnswer(t *testing.T, c io.Reader) (status int, body string) {
 func TestRequestsThatCanBeReadInTwoWays(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 100)
-	to := upstream(t, func(w http.ResponseWriter, q *http.Request) { asked <- q.URL.Path })
+	to := testkit.ServeHTTP(t, func(w http.ResponseWriter, q *http.Request) { asked <- q.URL.Path })
 	r := newRig(t, &web.Profile{}, to)
 	const first = "GET /first HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, text := range map[string]string{
@@ -145,14 +146,14 @@ func TestRequestsThatCanBeReadInTwoWays(t *testing.T) {
 		}
 	}
 	if len(r.refused) == 0 {
-		t.Error("nobody was told")
+		t.Error("no one was notified")
 	}
 }
 
 // A request of HTTP/2 names one host.
 func TestTheHostOfHTTP2(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, &web.Profile{}, upstream(t, func(http.ResponseWriter, *http.Request) {}))
+	r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, func(http.ResponseWriter, *http.Request) {}))
 	for name, c := range map[string]struct {
 		want   string
 		fields []string
@@ -180,7 +181,7 @@ func TestTheHostOfHTTP2(t *testing.T) {
 // does what the compression of headers remembers.
 func TestFieldsOfConnectionsInHTTP2(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, &web.Profile{}, upstream(t, func(w http.ResponseWriter, r *http.Request) {
+	r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Kept") != "of the first" {
 			w.WriteHeader(http.StatusTeapot)
 		}
@@ -231,7 +232,7 @@ func TestWhatIsNoHTTPHasNoAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, &web.Profile{}, upstream(t, func(http.ResponseWriter, *http.Request) {}))
+			r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, func(http.ResponseWriter, *http.Request) {}))
 			r.alpn.Store(&c.alpn)
 			conn := r.dial()
 			_, _ = io.WriteString(conn, c.send)

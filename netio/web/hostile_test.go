@@ -21,12 +21,13 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"penstock/internal/testkit"
 	"penstock/netio/web"
 )
 
 // Whoever announces a large frame of HTTP/2 does not get its memory for that.
 func TestAFrameThatIsAnnouncedCostsNothing(t *testing.T) {
-	r := newRig(t, &web.Profile{}, upstream(t, describe))
+	r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, describe))
 	held := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -81,19 +82,13 @@ func (r *rig) planned(change func(*web.Disposition), addresses ...string) chan e
 
 func (r *rig) await(done chan ended) ended {
 	r.t.Helper()
-	select {
-	case e := <-done:
-		return e
-	case <-time.After(patience):
-		r.t.Fatal("the request does not end")
-		return ended{}
-	}
+	return testkit.Receive(r.t, "the request to end", done)
 }
 
 // A plan's timeout holds whatever the client does: one that sends its body
 // slowly is answered, one that reads slowly is cut off.
 func TestSlowClientsAreNotWaitedForBeyondTheTimeout(t *testing.T) {
-	to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
+	to := testkit.ServeHTTP(t, func(w http.ResponseWriter, q *http.Request) {
 		if _, err := io.Copy(io.Discard, q.Body); err != nil || q.Method == http.MethodPost {
 			return
 		}
@@ -151,7 +146,7 @@ func TestSlowClientsAreNotWaitedForBeyondTheTimeout(t *testing.T) {
 // what can be read in several ways: the endpoint gets a request like any other.
 func TestSwitchesThatLeadPastRouting(t *testing.T) {
 	got := make(chan http.Header, 1)
-	r := newRig(t, &web.Profile{}, upstream(t, func(_ http.ResponseWriter, q *http.Request) { got <- q.Header }))
+	r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, func(_ http.ResponseWriter, q *http.Request) { got <- q.Header }))
 	for _, c := range []struct{ upgrade, version, want string }{
 		{"websocket", "1.1", "websocket"},
 		{"foo/2", "1.1", "foo/2"},
@@ -183,7 +178,7 @@ func TestSwitchesThatLeadPastRouting(t *testing.T) {
 // would not write.
 func TestClientsFaultsAreNotTheEndpoints(t *testing.T) {
 	asked := make(chan string, 100)
-	to := upstream(t, func(_ http.ResponseWriter, q *http.Request) { asked <- q.RequestURI + " of " + q.Host })
+	to := testkit.ServeHTTP(t, func(_ http.ResponseWriter, q *http.Request) { asked <- q.RequestURI + " of " + q.Host })
 	chunks := "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: a b\r\n\r\n0\r\n\r\n"
 	http2 := func(method, authority, path string, more ...string) []string {
 		return append([]string{":method", method, ":scheme", "http", ":authority", authority, ":path", path}, more...)
@@ -248,7 +243,7 @@ func (c counting) Next(err error) (web.Target, bool) {
 
 // An endpoint of HTTP/2 has no switches of protocol: it is asked without.
 func TestAnUpgradeDoesNotReachHTTP2(t *testing.T) {
-	r := newRig(t, &web.Profile{HTTP2: true}, upstream(t, describe))
+	r := newRig(t, &web.Profile{HTTP2: true}, testkit.ServeHTTP(t, describe))
 	c := r.dial()
 	_, _ = io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -287,7 +282,7 @@ func TestAHeaderLargerThanTheEndpointTakes(t *testing.T) {
 // An answer that switches to what was not asked for is none, and leaves no
 // connection behind.
 func TestASwitchThatWasNotAskedFor(t *testing.T) {
-	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+	to := testkit.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -311,7 +306,7 @@ func TestASwitchThatWasNotAskedFor(t *testing.T) {
 		if e := r.await(done); resp.StatusCode != http.StatusBadGateway || !errors.Is(e.err, web.ErrNoAnswer) {
 			t.Errorf("%q: %d, told %v", asks, resp.StatusCode, e.err)
 		}
-		waitFor(t, "the connection to the endpoint to end", func() bool { return p.Conns() == 0 })
+		testkit.WaitFor(t, "the connection to the endpoint to end", func() bool { return p.Conns() == 0 })
 	}
 }
 
@@ -320,7 +315,7 @@ func TestASwitchThatWasNotAskedFor(t *testing.T) {
 func TestADeadConnectionIsLeft(t *testing.T) {
 	for _, timeout := range []string{"response", "request"} {
 		t.Run(timeout, func(t *testing.T) {
-			to := newLossy(t, upstream(t, describe))
+			to := newLossy(t, testkit.ServeHTTP(t, describe))
 			p := &web.Profile{HTTP2: true}
 			if timeout == "response" {
 				p.HeaderTimeout = 500 * time.Millisecond
@@ -331,12 +326,18 @@ func TestADeadConnectionIsLeft(t *testing.T) {
 					p.Timeout = 500 * time.Millisecond
 				}
 			}, to.addr)
-			waitFor(t, "an answer", func() bool { resp, _ := r.do("GET", "/", ""); return resp.status == http.StatusOK })
+			testkit.WaitFor(t, "an answer", func() bool {
+				resp, _ := r.do("GET", "/", "")
+				return resp.status == http.StatusOK
+			})
 			to.lose()
 			if resp, _ := r.do("GET", "/", ""); resp.status != http.StatusGatewayTimeout {
 				t.Errorf("the first request got %d", resp.status)
 			}
-			waitFor(t, "an answer by another connection", func() bool { resp, _ := r.do("GET", "/", ""); return resp.status == http.StatusOK })
+			testkit.WaitFor(t, "an answer by another connection", func() bool {
+				resp, _ := r.do("GET", "/", "")
+				return resp.status == http.StatusOK
+			})
 		})
 	}
 }
@@ -351,10 +352,7 @@ type lossy struct {
 
 func newLossy(t *testing.T, to string) *lossy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Listen(t)
 	s := &lossy{addr: l.Addr().String(), conns: map[net.Conn]bool{}}
 	var running sync.WaitGroup
 	t.Cleanup(func() {
@@ -414,7 +412,7 @@ func (s *lossy) lose() {
 
 // A header of HTTP/2 that is begun and left ends its connection.
 func TestALeftHeaderOfHTTP2Ends(t *testing.T) {
-	r := newRigOf(t, web.Config{HeaderTimeout: 300 * time.Millisecond}, &web.Profile{}, upstream(t, describe))
+	r := newRigOf(t, web.Config{HeaderTimeout: 300 * time.Millisecond}, &web.Profile{}, testkit.ServeHTTP(t, describe))
 	h := newRawHTTP2(t, r.addr)
 	_ = h.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 	for {
@@ -454,26 +452,10 @@ func TestAnswersThatCanBeReadInTwoWays(t *testing.T) {
 // rawUpstream serves each connection by itself.
 func rawUpstream(t *testing.T, serve func(c net.Conn, in *bufio.Reader)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var open sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); open.Wait() })
-	open.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			open.Go(func() {
-				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(patience))
-				serve(c, bufio.NewReader(c))
-			})
-		}
+	return testkit.Serve(t, func(c net.Conn) {
+		_ = c.SetDeadline(time.Now().Add(testkit.Patience))
+		serve(c, bufio.NewReader(c))
 	})
-	return l.Addr().String()
 }
 
 // A request that its client gives up resets the endpoint's connection, which
@@ -532,13 +514,8 @@ func cancelRequests(t *testing.T, server, client *tls.Config) {
 				profile.Close()
 			}
 			_ = conn.Close()
-			select {
-			case err := <-ends:
-				if !errors.Is(err, c.want) {
-					t.Errorf("the endpoint's connection ends with %v, want %v", err, c.want)
-				}
-			case <-time.After(patience):
-				t.Error("the endpoint's connection stays")
+			if err := testkit.Receive(t, "the end of the endpoint's connection", ends); !errors.Is(err, c.want) {
+				t.Errorf("the endpoint's connection ends with %v, want %v", err, c.want)
 			}
 		})
 	}

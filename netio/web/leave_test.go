@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio"
 	"penstock/netio/web"
 )
@@ -30,11 +31,11 @@ func exchange(t *testing.T, c net.Conn, in *bufio.Reader) (status int, last bool
 // A client of HTTP/1 is told to go by the next answer, and none of its requests
 // fails; after Resume connections are kept again.
 func TestClientsAreToldToGo(t *testing.T) {
-	r := newRig(t, &web.Profile{}, upstream(t, describe))
+	r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, describe))
 	c := r.dial()
 	in := bufio.NewReader(c)
 	if _, last := exchange(t, c, in); last {
-		t.Error("told to go before")
+		t.Error("told to close before Leave")
 	}
 	r.server.Quiesce()
 	if status, last := exchange(t, c, in); !last || status != http.StatusOK {
@@ -48,7 +49,7 @@ func TestClientsAreToldToGo(t *testing.T) {
 	in = bufio.NewReader(c)
 	for range 2 {
 		if _, last := exchange(t, c, in); last {
-			t.Error("told to go after Resume")
+			t.Error("told to close after Resume")
 		}
 	}
 }
@@ -57,7 +58,7 @@ func TestClientsAreToldToGo(t *testing.T) {
 // under way goes on.
 func TestHTTP2ClientsAreToldAtOnce(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	r := newRig(t, &web.Profile{}, upstream(t, func(w http.ResponseWriter, q *http.Request) {
+	r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, func(w http.ResponseWriter, q *http.Request) {
 		if q.URL.Path == "/long" {
 			_ = http.NewResponseController(w).Flush()
 			close(begun)
@@ -81,7 +82,7 @@ func TestHTTP2ClientsAreToldAtOnce(t *testing.T) {
 		if why != netio.UpstreamFIN && why != netio.ClientFIN {
 			t.Errorf("ended with %q", why)
 		}
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Error("an idle connection stays")
 	}
 	close(end)
@@ -103,7 +104,7 @@ func TestARequestThatWaitsIsUnderWay(t *testing.T) {
 	const clients = 10
 	end := make(chan struct{})
 	begun := make(chan struct{}, clients)
-	r := newRig(t, &web.Profile{}, upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+	r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		begun <- struct{}{}
 		<-end
 		_, _ = io.WriteString(w, "late")
@@ -134,7 +135,7 @@ func TestARequestThatWaitsIsUnderWay(t *testing.T) {
 
 // The last answer of a plan ends its connection.
 func TestAPlanEndsItsConnection(t *testing.T) {
-	to := upstream(t, describe)
+	to := testkit.ServeHTTP(t, describe)
 	r := newRig(t, &web.Profile{}, to)
 	r.plan(func(*http.Request) web.Disposition {
 		p := (&way{profile: r.profile, addresses: []string{to}}).plan()
@@ -150,31 +151,20 @@ func TestAPlanEndsItsConnection(t *testing.T) {
 // Where a header goes before the request, each request has a connection of its
 // own, which ends with it.
 func TestAPrefaceIsSentOnAConnectionOfItsOwn(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
 	seen := make(chan string, 10)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			in := bufio.NewReader(c)
-			line, _ := in.ReadString('\n')
-			if _, err := http.ReadRequest(in); err == nil {
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-			}
-			_, _ = io.Copy(io.Discard, in) // until the other end closes
-			_ = c.Close()
-			seen <- strings.TrimSpace(line)
+	to := testkit.Serve(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		line, _ := in.ReadString('\n')
+		if _, err := http.ReadRequest(in); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
-	}()
+		_, _ = io.Copy(io.Discard, in) // until the other end closes
+		_ = c.Close()
+		seen <- strings.TrimSpace(line)
+	})
 	r := newRig(t, &web.Profile{}, "")
 	r.plan(func(*http.Request) web.Disposition {
-		return (&way{profile: r.profile, addresses: []string{l.Addr().String()}, preface: []byte("PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n")}).plan()
+		return (&way{profile: r.profile, addresses: []string{to}, preface: []byte("PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n")}).plan()
 	})
 	for range 3 {
 		if resp, body := r.do("GET", "/", ""); resp.status != http.StatusOK || body != "ok" {
@@ -191,7 +181,7 @@ func TestAPrefaceIsSentOnAConnectionOfItsOwn(t *testing.T) {
 func TestAClosedProfileKeepsNothing(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		begun, end := make(chan struct{}, 1), make(chan struct{})
-		to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
+		to := testkit.ServeHTTP(t, func(w http.ResponseWriter, q *http.Request) {
 			if q.URL.Path == "/long" {
 				begun <- struct{}{}
 				<-end
@@ -215,7 +205,7 @@ func TestAClosedProfileKeepsNothing(t *testing.T) {
 		if body := <-got; body != "ok" {
 			t.Errorf("the request that was under way got %q", body)
 		}
-		waitFor(t, "its connections to end", func() bool { return p.Conns() == 0 })
+		testkit.WaitFor(t, "its connections to end", func() bool { return p.Conns() == 0 })
 		// A request that has just taken the profile goes on all the same.
 		if _, body := r.do("GET", "/", ""); body != "ok" {
 			t.Errorf("afterwards: %q", body)

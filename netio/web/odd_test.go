@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"penstock/internal/testkit"
 	"penstock/netio/web"
 )
 
@@ -51,8 +52,8 @@ func TestAPanicIsLogged(t *testing.T) {
 		"of an edit": func(p *web.Disposition) { p.Response = func(http.Header) { panic("of an edit") } },
 	} {
 		for _, http2 := range []bool{false, true} {
-			out := &lines{}
-			to := upstream(t, describe)
+			out := &testkit.Log{}
+			to := testkit.ServeHTTP(t, describe)
 			r := newRigOf(t, web.Config{Log: slog.New(slog.NewTextHandler(out, nil))}, &web.Profile{}, to)
 			r.client = newClient(http2)
 			works := *r.plans.Load()
@@ -84,39 +85,24 @@ func TestAPanicIsLogged(t *testing.T) {
 
 // A key by which a client may send a request twice is no leave for others to.
 func TestAKeyDoesNotRepeatRequests(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var posts atomic.Int32
-	served := make(chan struct{})
-	t.Cleanup(func() { _ = l.Close(); <-served })
-	go func() {
-		defer close(served)
+	r := newRig(t, &web.Profile{}, testkit.Serve(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
 		for {
-			c, err := l.Accept()
+			q, err := http.ReadRequest(in)
 			if err != nil {
 				return
 			}
-			in := bufio.NewReader(c)
-			for {
-				q, err := http.ReadRequest(in)
-				if err != nil {
-					break
+			if q.Method == http.MethodPost {
+				posts.Add(1)
+				if q.Header.Get("Idempotency-Key") != "1" {
+					t.Error("the endpoint does not get the key")
 				}
-				if q.Method == http.MethodPost {
-					posts.Add(1)
-					if q.Header.Get("Idempotency-Key") != "1" {
-						t.Error("the endpoint does not get the key")
-					}
-					break // the connection ends without an answer
-				}
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				return // the connection ends without an answer
 			}
-			_ = c.Close()
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
-	}()
-	r := newRig(t, &web.Profile{}, l.Addr().String())
+	}))
 	_, _ = r.do("GET", "/", "") // net/http repeats on connections that it has used
 	req, err := http.NewRequest(http.MethodPost, "http://"+r.addr, bytes.NewReader(nil))
 	if err != nil {

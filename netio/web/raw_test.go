@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"penstock/internal/testkit"
 )
 
 // rawHTTP2 is a client of HTTP/2 that says what it likes.
@@ -30,7 +32,7 @@ func newRawHTTP2(t testing.TB, addr string) *rawHTTP2 {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	h := &rawHTTP2{Conn: c, frames: http2.NewFramer(c, c), frame: 16 << 10}
 	h.frames.AllowIllegalWrites = true
 	h.fields = hpack.NewEncoder(&h.block)

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -20,28 +19,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	"penstock/internal/testkit"
 	"penstock/netio"
 	"penstock/netio/pipe"
 	"penstock/netio/web"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience is how long a test waits for what must happen.
-const patience = 5 * time.Minute
-
-// waitFor waits for a condition.
-func waitFor(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	for tick := time.Tick(time.Millisecond); !is(); {
-		select {
-		case <-tick:
-		case <-deadline:
-			t.Fatal("waited in vain for", what)
-		}
-	}
-}
 
 // rig is an engine whose clients are served HTTP, by plans of the test's.
 type rig struct {
@@ -135,7 +119,7 @@ func newRigOf(t testing.TB, cfg web.Config, profile *web.Profile, addresses ...s
 		cfg.Log = log
 	}
 	if cfg.HeaderTimeout == 0 {
-		cfg.HeaderTimeout = patience // a busy machine's clients are no silent ones
+		cfg.HeaderTimeout = testkit.Patience // a busy machine's clients are no silent ones
 	}
 	cfg.Handler, cfg.MaxHeader = r, 8<<10
 	r.server = web.New(cfg)
@@ -164,7 +148,7 @@ func newClient(http2 bool) *http.Client {
 	return &http.Client{
 		Transport:     &http.Transport{Protocols: p, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Timeout:       patience,
+		Timeout:       testkit.Patience,
 	}
 }
 
@@ -204,30 +188,6 @@ func (w *way) Answered() { w.answered++ }
 func (w *way) Reached() { w.reached++ }
 
 func (w *way) Refusal(err error) string { return "refused: " + err.Error() }
-
-// upstream serves HTTP/1 and HTTP/2 without TLS.
-func upstream(t testing.TB, h http.HandlerFunc) string {
-	t.Helper()
-	s := httptest.NewUnstartedServer(h)
-	s.Config.Protocols = &http.Protocols{}
-	s.Config.Protocols.SetHTTP1(true)
-	s.Config.Protocols.SetUnencryptedHTTP2(true)
-	s.Start()
-	t.Cleanup(s.Close)
-	return s.Listener.Addr().String()
-}
-
-// refusing is an address where nobody listens. Its IP is of these alone: a
-// port of 127.0.0.1 would soon be given to somebody else.
-func refusing(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.16.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // reply is a response whose body has been read.
 type reply struct {
@@ -271,7 +231,7 @@ func TestRequestsGoOn(t *testing.T) {
 	for _, clientHTTP2 := range []bool{false, true} {
 		for _, upstreamHTTP2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("client http2 %v, endpoint http2 %v", clientHTTP2, upstreamHTTP2), func(t *testing.T) {
-				r := newRig(t, &web.Profile{HTTP2: upstreamHTTP2}, upstream(t, describe))
+				r := newRig(t, &web.Profile{HTTP2: upstreamHTTP2}, testkit.ServeHTTP(t, describe))
 				r.client = newClient(clientHTTP2)
 				for i := range 5 {
 					resp, got := r.do("POST", "/a/b?c=d", strings.Repeat("x", i<<18))
@@ -289,7 +249,7 @@ func TestRequestsGoOn(t *testing.T) {
 }
 
 func TestPlansChangeRequestsAndResponses(t *testing.T) {
-	r := newRig(t, &web.Profile{}, upstream(t, describe))
+	r := newRig(t, &web.Profile{}, testkit.ServeHTTP(t, describe))
 	forward := *r.plans.Load()
 	r.plan(func(q *http.Request) web.Disposition {
 		p := forward(q)
@@ -320,17 +280,17 @@ func TestAnswersFromHere(t *testing.T) {
 // may have acted only where that does no harm.
 func TestOtherEndpointsAreTried(t *testing.T) {
 	var hits atomic.Int32
-	slams := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+	slams := testkit.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		hits.Add(1)
 		panic(http.ErrAbortHandler)
 	})
-	works := upstream(t, describe)
+	works := testkit.ServeHTTP(t, describe)
 	for _, c := range []struct {
 		method, body          string
 		first                 string
 		status, hits, reached int
 	}{
-		{"POST", "body", refusing(t), 200, 0, 1},
+		{"POST", "body", testkit.FreeAddress(t), 200, 0, 1},
 		{"GET", "", slams, 200, 1, 2},
 		{"DELETE", "", slams, 200, 1, 2},
 		{"POST", "", slams, 502, 1, 1},
@@ -354,7 +314,7 @@ func TestOtherEndpointsAreTried(t *testing.T) {
 
 func TestRequestsThatFail(t *testing.T) {
 	stuck := make(chan struct{})
-	hangs := upstream(t, func(_ http.ResponseWriter, q *http.Request) {
+	hangs := testkit.ServeHTTP(t, func(_ http.ResponseWriter, q *http.Request) {
 		select {
 		case <-stuck:
 		case <-q.Context().Done():
@@ -367,7 +327,7 @@ func TestRequestsThatFail(t *testing.T) {
 		err       error
 	}{
 		"nowhere": {nil, 503, web.ErrNowhere},
-		"refused": {[]string{refusing(t)}, 502, nil},
+		"refused": {[]string{testkit.FreeAddress(t)}, 502, nil},
 		"timeout": {[]string{hangs}, 504, web.ErrTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -396,7 +356,7 @@ func TestRequestsThatFail(t *testing.T) {
 // An answer that ends before its time must not look whole, though it has no
 // length.
 func TestAnAnswerThatIsCutOff(t *testing.T) {
-	half := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+	half := testkit.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "the first half")
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
@@ -424,14 +384,14 @@ func (r *rig) dial() net.Conn {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	return c
 }
 
 func TestAClientThatGoesAwayEndsItsRequest(t *testing.T) {
 	reached := make(chan struct{})
 	over := make(chan struct{})
-	to := upstream(t, func(_ http.ResponseWriter, q *http.Request) {
+	to := testkit.ServeHTTP(t, func(_ http.ResponseWriter, q *http.Request) {
 		close(reached)
 		<-q.Context().Done()
 		close(over)
@@ -459,7 +419,7 @@ func TestAClientThatGoesAwayEndsItsRequest(t *testing.T) {
 
 // Upgrades, such as to WebSocket, are bytes both ways until both ends are done.
 func TestUpgrade(t *testing.T) {
-	to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
+	to := testkit.ServeHTTP(t, func(w http.ResponseWriter, q *http.Request) {
 		if q.Header.Get("Upgrade") != "echo" {
 			http.Error(w, "no", http.StatusBadRequest)
 			return
@@ -493,7 +453,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 func TestClientsThatMisbehave(t *testing.T) {
-	end := upstream(t, describe)
+	end := testkit.ServeHTTP(t, describe)
 	patient := newRig(t, &web.Profile{}, end)
 	hasty := newRigOf(t, web.Config{HeaderTimeout: 300 * time.Millisecond}, &web.Profile{}, end) // for those that stop
 	stops := map[string]bool{
@@ -532,7 +492,7 @@ func TestAnEndpointAtAUnixSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: http.HandlerFunc(describe), ReadHeaderTimeout: patience}
+	s := &http.Server{Handler: http.HandlerFunc(describe), ReadHeaderTimeout: testkit.Patience}
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close(); <-ended })

@@ -22,10 +22,10 @@ const (
 
 // The methods between nodes.
 const (
-	MethodJoin     = "join"     // cluster.JoinRequest: from a node without a certificate
-	MethodForm     = "form"     // cluster.FormRequest: between --expect nodes before bootstrap
-	MethodCharter  = "charter"  // cluster.CharterRequest: the founding members of a new cluster, and its secrets
-	MethodAnnounce = "announce" // cluster.Announcement: a node's addresses, sent when they change
+	MethodJoin     = "join"     // bootstrap.JoinRequest: from a node without a certificate
+	MethodForm     = "form"     // bootstrap.FormRequest: between --expect nodes before bootstrap
+	MethodCharter  = "charter"  // bootstrap.CharterRequest: the founding members of a new cluster, and its secrets
+	MethodAnnounce = "announce" // directory.Announcement: a node's addresses, sent when they change
 	MethodRead     = "read"     // Empty -> ReadResult: the leader's index, for linearizable reads
 	MethodAwait    = "await"    // AwaitRequest -> AwaitResult: waits until this node has applied an index
 	MethodReport   = "report"   // Empty -> Report: this node's part of status and members

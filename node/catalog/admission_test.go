@@ -11,6 +11,7 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // TestChangeIsCheckedAgainstAbandonedPendingChange: a writer whose context ends
@@ -22,7 +23,7 @@ func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- c.Follow(ctx, func(*resource.Set, []resource.Change) error {
+		done <- c.Follow(ctx, func(*validate.Set, []resource.Change) error {
 			acting <- struct{}{}
 			<-gate
 			return nil
@@ -33,7 +34,7 @@ func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
 	impatient, leave := context.WithCancel(t.Context())
 	go func() { <-acting; leave() }()
 	if _, err := c.Apply(impatient, Change{Objects: objects(t, base)}); !errors.Is(err, context.Canceled) {
-		t.Fatalf("the writer that has gone got %v", err)
+		t.Fatalf("the cancelled writer got %v", err)
 	}
 	result := make(chan error, 1)
 	go func() {
@@ -86,6 +87,6 @@ func TestVersionConflictSaysWhatToDo(t *testing.T) {
 	}
 	same := "kind: Service\nname: apps\nversion: 7\nspec: {}"
 	if r, err := f.Apply(t.Context(), Change{Objects: objects(t, same)}); err != nil || r.Changes[0].Action != api.Unchanged {
-		t.Errorf("what is there already, with another version: %v, %v", r, err)
+		t.Errorf("an unchanged resource with another version: %v, %v", r, err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Change is a set of creations, updates and deletions, applied all or none.
@@ -37,7 +39,7 @@ type Change struct {
 // change was refused. It wraps store.ErrNotLeader if another node leads and
 // nothing was done, and store.ErrUnknown if the outcome is unknown.
 func (c *Catalog) Apply(ctx context.Context, change Change) (*api.ApplyResult, error) {
-	if faults := resource.LabelFaults(change.Prune); len(faults) > 0 {
+	if faults := validate.Labels(change.Prune); len(faults) > 0 {
 		e := api.Errorf(api.Invalid, "prune: %s", faults[0])
 		e.Details = faults[1:]
 		return nil, e
@@ -91,7 +93,7 @@ func (a *applyCheck) check() (*plan, error) {
 	}
 	a.all = append(a.all, a.plan.endRollouts(a.base.set)...)
 	next, wrong, warnings := a.base.set.With(a.all)
-	a.faults = append(append(a.faults, wrong...), resource.Admit(admitted, time.Now())...)
+	a.faults = append(append(a.faults, wrong...), validate.Admit(admitted, time.Now())...)
 	if err := a.faultsError(); err != nil {
 		return nil, err
 	}
@@ -138,16 +140,16 @@ func (a *applyCheck) put(given *resource.Object) (resource.Object, error) {
 		if err := a.checkVersion(&o, given.Version); err != nil {
 			return o, err
 		}
-		value, err := a.catalog.seal(store.Key(o.Key), resource.EncodeWithSecrets(o))
+		value, err := a.catalog.seal(store.Key(o.Key), codec.EncodeWithSecrets(o))
 		if err != nil {
 			return o, err
 		}
 		a.plan.add(change, store.Op{Key: store.Key(o.Key), Value: value})
 		if a.change.DryRun {
 			if exists && known {
-				done.Before = string(resource.EncodeYAML(stored))
+				done.Before = string(codec.EncodeYAML(stored))
 			}
-			done.After = string(resource.EncodeYAML(o))
+			done.After = string(codec.EncodeYAML(o))
 		}
 	}
 	a.result.Changes = append(a.result.Changes, done)
@@ -210,7 +212,7 @@ func (a *applyCheck) prune(objects []resource.Object) {
 		a.plan.add(change, store.Op{Key: store.Key(o.Key)})
 		done := api.Change{Kind: o.Kind, Name: o.Name, Action: api.Deleted}
 		if a.change.DryRun {
-			done.Before = string(resource.EncodeYAML(o))
+			done.Before = string(codec.EncodeYAML(o))
 		}
 		a.result.Changes = append(a.result.Changes, done)
 	}
@@ -218,7 +220,7 @@ func (a *applyCheck) prune(objects []resource.Object) {
 
 // referrersFirst orders objects so that each comes before those that it refers
 // to, and otherwise keeps their order.
-func referrersFirst(set *resource.Set, objects []resource.Object) []resource.Object {
+func referrersFirst(set *validate.Set, objects []resource.Object) []resource.Object {
 	waiting := make(map[resource.Key]*resource.Object, len(objects))
 	for i := range objects {
 		waiting[objects[i].Key] = &objects[i]

@@ -9,12 +9,14 @@ import (
 
 	"penstock/consensus/store"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // service returns the object of a small service.
 func service(b testing.TB, i, port int) resource.Object {
 	b.Helper()
-	list, faults := resource.Decode("",
+	list, faults := codec.Decode("",
 		fmt.Appendf(nil, `{"kind":"Service","name":"s%d","spec":{"endpoints":[{"address":"127.0.0.1:%d"}]}}`, i, port),
 		resource.RoutingKinds())
 	if len(faults) > 0 {
@@ -31,7 +33,7 @@ func newFilled(b *testing.B, services int) *Catalog {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
+		_ = c.Follow(ctx, func(*validate.Set, []resource.Change) error { return nil })
 	}()
 	b.Cleanup(func() { cancel(); <-done })
 	all := make([]resource.Object, services)
@@ -78,7 +80,7 @@ func BenchmarkReplace100000(b *testing.B) {
 	for j := range entries {
 		for i := range 100_000 {
 			o := service(b, i+50_000*j, 10+j)
-			entries[j] = append(entries[j], store.Entry{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+			entries[j] = append(entries[j], store.Entry{Key: store.Key(o.Key), Value: codec.EncodeWithSecrets(o)})
 		}
 	}
 	for i := 0; b.Loop(); i++ {

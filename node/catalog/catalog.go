@@ -5,7 +5,7 @@
 // proposed by other nodes pass only the last step.
 //
 //	c := catalog.New(catalog.Config{Store: store, Kinds: kinds})
-//	go c.Follow(ctx, func(set *resource.Set, changes []resource.Change) error { ... })
+//	go c.Follow(ctx, func(set *validate.Set, changes []resource.Change) error { ... })
 //	result, err := c.Apply(ctx, catalog.Change{Objects: objects})
 //
 // Changes are pipelined: each is checked against all before it, proposed at
@@ -31,6 +31,7 @@ import (
 
 	"penstock/consensus/store"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Store is the replicated content. All other writers of resources must use
@@ -62,7 +63,7 @@ type Config struct {
 	// Status returns a function that gives the status, as JSON, of the objects of
 	// a set whose kind has one. since is the time of an object's last change. Nil:
 	// no kind has a status.
-	Status func(*resource.Set) func(o *resource.Object, since time.Time) []byte
+	Status func(*validate.Set) func(o *resource.Object, since time.Time) []byte
 	Log    *slog.Logger // nil: none
 }
 
@@ -79,7 +80,7 @@ type Catalog struct {
 	admitting chan struct{}
 
 	mu   sync.Mutex
-	set  *resource.Set // in force
+	set  *validate.Set // in force
 	view store.Snapshot
 	// unread has the entries that could not be decrypted, which the set has in an
 	// older version or not at all. The map is replaced, never modified.
@@ -102,7 +103,7 @@ func New(cfg Config) *Catalog {
 	}
 	c := &Catalog{
 		cfg: cfg, sealing: map[string]bool{}, managed: map[string]bool{}, retryInterval: decryptRetryInterval,
-		admitting: make(chan struct{}, 1), set: new(resource.Set), changed: make(chan struct{}),
+		admitting: make(chan struct{}, 1), set: new(validate.Set), changed: make(chan struct{}),
 	}
 	for _, k := range cfg.Kinds {
 		c.sealing[k.Name] = cfg.Sealer != nil && k.HasSecrets()
@@ -112,7 +113,7 @@ func New(cfg Config) *Catalog {
 }
 
 // InForce returns the content in force.
-func (c *Catalog) InForce() (*resource.Set, store.Snapshot) {
+func (c *Catalog) InForce() (*validate.Set, store.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.set, c.view

@@ -14,6 +14,8 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,7 +49,7 @@ func newFixtureOf(t *testing.T, s *store.Memory, kinds []resource.Kind) *fixture
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- f.Follow(ctx, func(_ *resource.Set, changes []resource.Change) error {
+		done <- f.Follow(ctx, func(_ *validate.Set, changes []resource.Change) error {
 			keys := make([]resource.Key, len(changes))
 			for i := range changes {
 				keys[i] = changes[i].Key
@@ -67,7 +69,7 @@ func newFixtureOf(t *testing.T, s *store.Memory, kinds []resource.Kind) *fixture
 
 func objects(t testing.TB, text string) []resource.Object {
 	t.Helper()
-	list, faults := resource.Decode("test.yaml", []byte(text), resource.RoutingKinds())
+	list, faults := codec.Decode("test.yaml", []byte(text), resource.RoutingKinds())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -109,7 +111,7 @@ func TestApplyReportsActions(t *testing.T) {
 	f.mustApply(t, base, "Listener/edge unchanged, Service/apps unchanged")
 	f.mustApply(t, strings.ReplaceAll(base, "7001", "7002"), "Listener/edge unchanged, Service/apps configured")
 	if i := f.store.Snapshot().Index(); i != 2 {
-		t.Errorf("the store is at %d, want 2: what changes nothing is not committed", i)
+		t.Errorf("the store is at %d, want 2: a change without effect is not committed", i)
 	}
 	if got, want := <-f.applied, 2; len(got) != want {
 		t.Errorf("the first change acted on %v", got)
@@ -170,16 +172,16 @@ func TestDeleteNamesTheReferrers(t *testing.T) {
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	_, err := f.Delete(t.Context(), Target{Kind: "services", Name: "apps"})
 	if code(err) != api.Refused || !strings.Contains(err.Error(), "Listener/edge") {
-		t.Errorf("delete of what is in use: %v", err)
+		t.Errorf("delete of a resource in use: %v", err)
 	}
 	if r, err := f.Delete(t.Context(), Target{Kind: "LISTENER", Name: "edge"}); err != nil || r.Kind != "Listener" {
 		t.Errorf("delete: %+v, %v", r, err)
 	}
 	if _, err := f.Delete(t.Context(), Target{Kind: "service", Name: "apps"}); err != nil {
-		t.Errorf("delete of what is not in use any more: %v", err)
+		t.Errorf("delete of a resource no longer in use: %v", err)
 	}
 	if _, err := f.Delete(t.Context(), Target{Kind: "service", Name: "apps"}); code(err) != api.NotFound {
-		t.Errorf("delete of what is gone: %v", err)
+		t.Errorf("delete of a deleted resource: %v", err)
 	}
 	if _, err := f.Delete(t.Context(), Target{Kind: "servant", Name: "apps"}); code(err) != api.Invalid ||
 		!strings.Contains(err.Error(), "Service") {
@@ -197,7 +199,7 @@ func TestOutdatedVersionIsRejected(t *testing.T) {
 	seen := strings.ReplaceAll(string(r.Documents[0].Data), "7001", "7002")
 	f.mustApply(t, seen, "Service/apps configured")
 	if _, err := f.apply(t, strings.ReplaceAll(seen, "7002", "7003")); code(err) != api.Refused {
-		t.Errorf("a change of what was seen before the last change: %v", err)
+		t.Errorf("a change based on an old version: %v", err)
 	}
 }
 
@@ -212,7 +214,7 @@ func TestGet(t *testing.T) {
 		t.Errorf("all certificates: %+v, %v", r, err)
 	}
 	if _, err := f.Get(&api.GetRequest{Kind: "service", Name: "nobody"}); code(err) != api.NotFound {
-		t.Errorf("a service that is not there: %v", err)
+		t.Errorf("a missing service: %v", err)
 	}
 }
 
@@ -225,7 +227,7 @@ func TestStoredResourcesAreInForceAfterStart(t *testing.T) {
 	for i := range 300 {
 		o := objects(t, fmt.Sprintf("kind: Service\nname: s%d\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}", i))[0]
 		if _, err := s.Commit(t.Context(), &store.Batch{
-			Ops: []store.Op{{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)}},
+			Ops: []store.Op{{Key: store.Key(o.Key), Value: codec.EncodeWithSecrets(o)}},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +258,7 @@ func TestUndecodableEntryStopsFollow(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
+	err := c.Follow(ctx, func(*validate.Set, []resource.Change) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "Future/x") {
 		t.Errorf("Follow: %v", err)
 	}

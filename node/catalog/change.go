@@ -8,6 +8,7 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Target is the resource of a Delete or Rollback, with the details of the
@@ -139,7 +140,7 @@ func (c *Catalog) decodeRevision(key resource.Key, r store.Revision) (resource.O
 	if err != nil {
 		return resource.Object{}, api.Errorf(api.Refused, "%v, version %d: %v", key, r.Version, err)
 	}
-	objects, faults := resource.Decode("", value, c.cfg.Kinds)
+	objects, faults := codec.Decode("", value, c.cfg.Kinds)
 	switch {
 	case len(faults) > 0:
 		return resource.Object{}, invalid(faults)

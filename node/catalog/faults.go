@@ -5,6 +5,7 @@ import (
 
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Decode parses the documents of a request.
@@ -12,7 +13,7 @@ func (c *Catalog) Decode(docs [][]byte) ([]resource.Object, error) {
 	var objects []resource.Object
 	var faults resource.Faults
 	for _, d := range docs {
-		some, wrong := resource.Decode("", d, c.cfg.Kinds)
+		some, wrong := codec.Decode("", d, c.cfg.Kinds)
 		objects, faults = append(objects, some...), append(faults, wrong...)
 	}
 	if len(faults) > 0 {

@@ -11,6 +11,8 @@ import (
 
 	"penstock/consensus/store"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // decryptRetryInterval is the interval of the attempts to decrypt unread
@@ -20,7 +22,7 @@ const decryptRetryInterval = 5 * time.Second
 // Follow puts each new content of the store in force, until ctx ends, whose
 // error it then returns, or until it fails. act is called with the changes of
 // the resources, if there are any.
-func (c *Catalog) Follow(ctx context.Context, act func(set *resource.Set, changes []resource.Change) error) error {
+func (c *Catalog) Follow(ctx context.Context, act func(set *validate.Set, changes []resource.Change) error) error {
 	for {
 		set, old := c.InForce()
 		view, err := c.wait(ctx, old)
@@ -63,7 +65,7 @@ func (c *Catalog) wait(ctx context.Context, old store.Snapshot) (store.Snapshot,
 // step is the transition from one content to a later one.
 type step struct {
 	changes []resource.Change
-	set     *resource.Set
+	set     *validate.Set
 	unread  map[store.Key]unreadEntry
 	arrived []*pendingChange // own changes that the step includes
 	// foreign: the step includes changes of other writers, so that the pending
@@ -74,7 +76,7 @@ type step struct {
 // stepTo returns the step from a set, which belongs to the old snapshot, to a
 // later snapshot. Objects that were admitted stay, whatever is wrong with them
 // now.
-func (c *Catalog) stepTo(set *resource.Set, old, view store.Snapshot) (*step, error) {
+func (c *Catalog) stepTo(set *validate.Set, old, view store.Snapshot) (*step, error) {
 	c.mu.Lock()
 	s := &step{set: set, unread: c.unread}
 	for i, pc := range c.pending {
@@ -137,7 +139,7 @@ func (c *Catalog) readKey(arrived []*pendingChange, view store.Snapshot, k store
 }
 
 // addKeyChange adds the change of one key to a step.
-func (c *Catalog) addKeyChange(s *step, set *resource.Set, n *keyChange) error {
+func (c *Catalog) addKeyChange(s *step, set *validate.Set, n *keyChange) error {
 	k := n.key
 	_, had := set.Get(resource.Key(k))
 	if n.own {
@@ -193,7 +195,7 @@ func (c *Catalog) decodeEntry(e store.Entry) (resource.Object, error) {
 	if err != nil {
 		return resource.Object{}, err
 	}
-	return resource.Restore(value, c.cfg.Kinds)
+	return codec.Restore(value, c.cfg.Kinds)
 }
 
 // advance puts a step in force.

@@ -14,6 +14,8 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // TestTwoLeadersAdmitNothingInvalid: two nodes both believe that they lead, and
@@ -34,7 +36,7 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 			c := New(Config{Store: n, Kinds: resource.RoutingKinds()})
 			catalogs[i] = c
 			followers.Go(func() {
-				err := c.Follow(ctx, func(*resource.Set, []resource.Change) error {
+				err := c.Follow(ctx, func(*validate.Set, []resource.Change) error {
 					acting[i].Lock()
 					defer acting[i].Unlock()
 					return nil
@@ -48,14 +50,14 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 			var stored []resource.Change
 			view := memory.Snapshot()
 			for e := range view.All() {
-				o, err := resource.Restore(e.Value, resource.RoutingKinds())
+				o, err := codec.Restore(e.Value, resource.RoutingKinds())
 				if err != nil {
 					r.Fatal(err)
 				}
 				stored = append(stored, resource.Put(o))
 			}
-			if _, faults, _ := new(resource.Set).With(stored); len(faults) > 0 {
-				r.Fatalf("what is stored at %d is not valid: %v", view.Index(), faults)
+			if _, faults, _ := new(validate.Set).With(stored); len(faults) > 0 {
+				r.Fatalf("the resources stored at %d are not valid: %v", view.Index(), faults)
 			}
 		}
 		for range rapid.IntRange(1, 6).Draw(r, "rounds") {
@@ -96,8 +98,8 @@ func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 			}
 			for e := range view.All() {
 				got, ok := set.Get(resource.Key(e.Key))
-				if !ok || string(resource.EncodeWithSecrets(got)) != string(e.Value) {
-					r.Fatalf("node %d: %v is in force as %s, stored as %s", i, e.Key, resource.EncodeWithSecrets(got), e.Value)
+				if !ok || string(codec.EncodeWithSecrets(got)) != string(e.Value) {
+					r.Fatalf("node %d: %v is in force as %s, stored as %s", i, e.Key, codec.EncodeWithSecrets(got), e.Value)
 				}
 			}
 		}
@@ -112,7 +114,7 @@ func drawChange(r *rapid.T) func(*Catalog) error {
 	listener := rapid.SampledFrom(names).Draw(r, "listener")
 	port := rapid.IntRange(1, 3).Draw(r, "port")
 	apply := func(prune map[string]string, docs ...string) func(*Catalog) error {
-		list, faults := resource.Decode("", []byte(strings.Join(docs, "\n---\n")), resource.RoutingKinds())
+		list, faults := codec.Decode("", []byte(strings.Join(docs, "\n---\n")), resource.RoutingKinds())
 		if len(faults) > 0 {
 			r.Fatal(faults)
 		}

@@ -12,6 +12,7 @@ import (
 	"penstock/routing/formats"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 const (
@@ -37,7 +38,7 @@ func newForeignFixture(t *testing.T) *fixture {
 // action for its only object, and the warnings.
 func (f *fixture) applyForeign(t *testing.T, text string) (action string, warnings []string, err error) {
 	t.Helper()
-	objects, faults := resource.DecodeForeign("new.yaml", []byte(text), f.cfg.Kinds, formats.All())
+	objects, faults := codec.DecodeForeign("new.yaml", []byte(text), f.cfg.Kinds, formats.All())
 	if len(faults) > 0 || len(objects) != 1 {
 		t.Fatal(len(objects), faults)
 	}
@@ -94,12 +95,12 @@ func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 			if got, _, err := f.applyForeign(t, c.first); err != nil || got != api.Unchanged {
 				t.Errorf("the first is %s, %v", got, err)
 			}
-			objects, _ := resource.DecodeForeign("", []byte(c.first), f.cfg.Kinds, formats.All())
+			objects, _ := codec.DecodeForeign("", []byte(c.first), f.cfg.Kinds, formats.All())
 			if _, err := f.Delete(t.Context(), Target{Kind: objects[0].Kind, Name: objects[0].Name}); err != nil {
 				t.Fatal(err)
 			}
 			if got, _, err := f.applyForeign(t, c.second); err != nil || got != api.Created {
-				t.Errorf("the second when the first is gone: %s, %v", got, err)
+				t.Errorf("the second after the first was deleted: %s, %v", got, err)
 			}
 		})
 	}
@@ -234,7 +235,7 @@ func TestNewRouteIsTheYoungest(t *testing.T) {
 // timestamp, so that names decide, as in check.
 func TestRoutesOfOneChangeShareATimestamp(t *testing.T) {
 	f := newForeignFixture(t)
-	objects, faults := resource.DecodeForeign("new.yaml",
+	objects, faults := codec.DecodeForeign("new.yaml",
 		[]byte(routeCalled("b", "")+"---\n"+routeCalled("a", "")), f.cfg.Kinds, formats.All())
 	if len(faults) > 0 {
 		t.Fatal(faults)
@@ -247,7 +248,7 @@ func TestRoutesOfOneChangeShareATimestamp(t *testing.T) {
 	}
 	for i := range objects {
 		if at := gateway.OriginOf(objects[i].Spec).CreationTimestamp; at != "" {
-			t.Errorf("what the caller has is dated %s", at)
+			t.Errorf("the caller's resource has the date %s", at)
 		}
 	}
 }
@@ -258,7 +259,7 @@ func TestDryRunSetsNoTimestamp(t *testing.T) {
 	f := newForeignFixture(t)
 	try := func(text string) api.Change {
 		t.Helper()
-		objects, _ := resource.DecodeForeign("new.yaml", []byte(text), f.cfg.Kinds, formats.All())
+		objects, _ := codec.DecodeForeign("new.yaml", []byte(text), f.cfg.Kinds, formats.All())
 		r, err := f.Apply(t.Context(), Change{Objects: objects, DryRun: true})
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 func TestInParallelCoversEachIndexOnce(t *testing.T) {
@@ -36,11 +38,11 @@ func TestManyResourcesAreDecodedInParallel(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	c, memory := newOnMemory(t)
 	other := New(Config{Store: memory, Kinds: c.cfg.Kinds})
-	startFollow(t, other, func(*resource.Set, []resource.Change) {})
+	startFollow(t, other, func(*validate.Set, []resource.Change) {})
 	var entries []store.Entry
 	for i := range 5 * minPerCore {
 		o := service(t, i, 80)
-		entries = append(entries, store.Entry{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+		entries = append(entries, store.Entry{Key: store.Key(o.Key), Value: codec.EncodeWithSecrets(o)})
 	}
 	wrong := slices.Clone(entries)
 	var want []string

@@ -9,10 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 const (
@@ -32,7 +33,7 @@ var errOvertaken = errors.New("overtaken by another change")
 // uninterrupted sequence of this node's proposals, and is discarded when
 // anything other than these happens. Guarded by Catalog.mu.
 type ahead struct {
-	set      *resource.Set
+	set      *validate.Set
 	sequence uint64         // of the store after the pending changes
 	next     uint64         // the Batch.Sequence of the next change
 	tail     *pendingChange // the last one; nil: none
@@ -44,7 +45,7 @@ type pendingChange struct {
 	id       store.ID
 	epoch    *ahead
 	sequence uint64 // of the store after the change
-	from, to *resource.Set
+	from, to *validate.Set
 	steps    map[store.Key]pendingStep
 	size     int // bytes of values
 
@@ -66,7 +67,7 @@ type pendingStep struct {
 // baseline is the input to the check of a change.
 type baseline struct {
 	epoch   *ahead // its origin; only compared
-	set     *resource.Set
+	set     *validate.Set
 	view    store.Snapshot   // in force
 	pending []*pendingChange // in the set but not in the view
 	tail    *pendingChange
@@ -103,7 +104,7 @@ type checkFunc func(*baseline) (*plan, error)
 type plan struct {
 	changes []resource.Change
 	ops     []store.Op
-	next    *resource.Set
+	next    *validate.Set
 	note    string // for the note, if the check determines it
 }
 
@@ -349,7 +350,7 @@ func proposeError(err error) error {
 		return fmt.Errorf("%w: %w", errOvertaken, err)
 	case errors.Is(err, store.ErrTooLarge):
 		return api.Errorf(api.TooLarge, "%v", err)
-	case errors.Is(err, consensus.ErrBusy):
+	case errors.Is(err, replica.ErrBusy):
 		return api.Errorf(api.Busy, "%v: try again", err)
 	}
 	return err

@@ -13,15 +13,17 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // startFollow runs a catalog's Follow; do may be nil.
-func startFollow(t testing.TB, c *Catalog, do func(set *resource.Set, changes []resource.Change)) {
+func startFollow(t testing.TB, c *Catalog, do func(set *validate.Set, changes []resource.Change)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- c.Follow(ctx, func(set *resource.Set, changes []resource.Change) error {
+		done <- c.Follow(ctx, func(set *validate.Set, changes []resource.Change) error {
 			if do != nil {
 				do(set, changes)
 			}
@@ -76,14 +78,14 @@ func checkAgrees(t testing.TB, c *Catalog, s Store) {
 		}
 		stored = append(stored, resource.Put(o))
 		if got, ok := set.Get(o.Key); !ok || !resource.Equal(got, o) {
-			t.Errorf("%v is stored as\n%sand in force as\n%s", o.Key, resource.EncodeYAML(o), resource.EncodeYAML(got))
+			t.Errorf("%v is stored as\n%sand in force as\n%s", o.Key, codec.EncodeYAML(o), codec.EncodeYAML(got))
 		}
 	}
 	if set.Len() != view.Len() {
 		t.Errorf("%d objects are in force, %d stored", set.Len(), view.Len())
 	}
-	if _, faults, _ := new(resource.Set).With(stored); len(faults) > 0 {
-		t.Errorf("what is stored is not valid: %v", faults)
+	if _, faults, _ := new(validate.Set).With(stored); len(faults) > 0 {
+		t.Errorf("the stored resources are not valid: %v", faults)
 	}
 }
 
@@ -133,7 +135,7 @@ func TestOneOfTwentyPipelinedChangesFails(t *testing.T) {
 				case i == 9 && !errors.Is(failure, store.ErrTooLarge) && !errors.Is(err, failure):
 					t.Errorf("the one that failed: %v", err)
 				case i == 10 && (!errors.As(err, &refusal) || len(refusal.Faults) != 1 || refusal.Faults[0].Value != "s9"):
-					t.Errorf("the one that refers to what failed: %v", err)
+					t.Errorf("the change that refers to the failed one: %v", err)
 				case i != 9 && i != 10 && err != nil:
 					t.Errorf("number %d: %v", i, err)
 				}
@@ -202,7 +204,7 @@ func TestNoResultDependsOnAFailedChange(t *testing.T) {
 		t.Errorf("delete: %v", err)
 	}
 	if err := <-applied; err != nil {
-		t.Errorf("what uses the service that was not deleted: %v", err)
+		t.Errorf("the user of the service that was not deleted: %v", err)
 	}
 	if s := <-same; s != api.Unchanged && s != api.Configured {
 		t.Errorf("the same again: %v", s)
@@ -256,7 +258,7 @@ func TestChangeOnStaleContentIsRejected(t *testing.T) {
 	manual := newManualStore()
 	var acting sync.Mutex
 	old := New(Config{Store: manual, Kinds: resource.RoutingKinds()})
-	startFollow(t, old, func(*resource.Set, []resource.Change) { acting.Lock(); defer acting.Unlock() })
+	startFollow(t, old, func(*validate.Set, []resource.Change) { acting.Lock(); defer acting.Unlock() })
 	other := New(Config{Store: manual.Memory, Kinds: resource.RoutingKinds()})
 	startFollow(t, other, nil)
 	mustApply(t, old, base+"---\nkind: Service\nname: spare\nspec: {}")
@@ -293,7 +295,7 @@ func TestChangeOnStaleContentIsRejected(t *testing.T) {
 		}
 	}
 	if refused != 1 {
-		t.Errorf("%d were refused, want the one that refers to what is gone", refused)
+		t.Errorf("%d were refused, want the one that refers to a deleted resource", refused)
 	}
 	checkAgrees(t, old, manual)
 	checkAgrees(t, other, manual)

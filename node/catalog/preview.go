@@ -3,13 +3,14 @@ package catalog
 import (
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Preview checks a change against the resources in force here, as Apply would,
 // and returns what it would change. It changes nothing and needs no leader. Its
 // errors are Apply's.
 func (c *Catalog) Preview(change Change) ([]resource.Change, error) {
-	if faults := resource.LabelFaults(change.Prune); len(faults) > 0 {
+	if faults := validate.Labels(change.Prune); len(faults) > 0 {
 		return nil, api.Errorf(api.Invalid, "prune: %s", faults[0])
 	}
 	change.DryRun = true

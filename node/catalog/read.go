@@ -9,6 +9,8 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Get lists the resources of a kind that have the labels, or one resource by
@@ -18,7 +20,7 @@ func (c *Catalog) Get(r *api.GetRequest) (*api.GetResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if faults := resource.LabelFaults(r.Labels); len(faults) > 0 {
+	if faults := validate.Labels(r.Labels); len(faults) > 0 {
 		return nil, api.Errorf(api.Invalid, "%s", faults[0])
 	}
 	s := c.snapshot()
@@ -40,7 +42,7 @@ func (c *Catalog) Get(r *api.GetRequest) (*api.GetResult, error) {
 
 // snapshot is the state in force at one moment.
 type snapshot struct {
-	set    *resource.Set
+	set    *validate.Set
 	view   store.Snapshot
 	unread map[store.Key]unreadEntry
 }
@@ -61,7 +63,7 @@ func (s *snapshot) document(o resource.Object) api.Document {
 			o.Version = e.Version
 		}
 	}
-	return api.Document{Kind: o.Kind, Name: o.Name, Data: resource.EncodeJSON(o)}
+	return api.Document{Kind: o.Kind, Name: o.Name, Data: codec.EncodeJSON(o)}
 }
 
 // statusOf returns document, which for kinds with a status adds that status.
@@ -105,7 +107,7 @@ func (c *Catalog) History(kind, name string) (*api.HistoryResult, error) {
 			if err != nil {
 				one.YAML = "# unreadable on this node\n" // err may quote it
 			} else {
-				one.YAML = string(resource.EncodeYAML(o))
+				one.YAML = string(codec.EncodeYAML(o))
 			}
 		}
 		result.Revisions = append(result.Revisions, one)

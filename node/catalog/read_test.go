@@ -122,7 +122,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	if len(state) != 2 || !state["apps"] || !state["others"] {
-		t.Errorf("what it was told leads to %v", state)
+		t.Errorf("the reported changes lead to %v", state)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestReplace(t *testing.T) {
 		t.Errorf("%d objects", set.Len())
 	}
 	if after, _ := memory.Snapshot().Get(store.Key{Kind: "Service", Name: "same"}); after.Version != before.Version {
-		t.Errorf("what is the same went from version %d to %d", before.Version, after.Version)
+		t.Errorf("an unchanged resource went from version %d to %d", before.Version, after.Version)
 	}
 	if r, err := c.Replace(t.Context(), Replacement{Entries: entries[:0]}); err != nil || r.Deleted != 4 || r.Resources != 0 {
 		t.Errorf("%+v, %v", r, err)

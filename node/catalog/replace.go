@@ -7,6 +7,7 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Replacement is a snapshot that replaces all resources.
@@ -121,7 +122,7 @@ func (c *Catalog) decodeSnapshot(r Replacement) ([]snapshotResource, error) {
 func (c *Catalog) decodeSnapshotEntry(open func(aad, sealed []byte) ([]byte, error), e store.Entry) (r snapshotResource) {
 	var err error
 	if r.plain, err = openWith(open, e.Key, e.Value); err == nil {
-		r.object, err = resource.Restore(r.plain, c.cfg.Kinds)
+		r.object, err = codec.Restore(r.plain, c.cfg.Kinds)
 	}
 	switch {
 	case err != nil:

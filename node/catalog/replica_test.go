@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/consensus/store"
+	"penstock/internal/testkit"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // loneStream is the network of a single server.
@@ -24,18 +26,15 @@ func (loneStream) Dial(string, time.Duration) (net.Conn, error) {
 // applies once, and the content survives a restart.
 func TestCatalogOnTheReplicatedStore(t *testing.T) {
 	dir := t.TempDir()
-	open := func() *consensus.Replica {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := consensus.Open(consensus.Config{ID: "a", Dir: dir, Streams: loneStream{l}, Heartbeat: 50 * time.Millisecond, NoSync: true})
+	open := func() *replica.Replica {
+		l := testkit.Listen(t)
+		r, err := replica.Open(replica.Config{ID: "a", Dir: dir, Streams: loneStream{l}, Heartbeat: 50 * time.Millisecond, NoSync: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	run := func(r *consensus.Replica, do func(c *Catalog)) {
+	run := func(r *replica.Replica, do func(c *Catalog)) {
 		defer func() {
 			if err := r.Close(); err != nil {
 				t.Error(err)
@@ -52,7 +51,7 @@ func TestCatalogOnTheReplicatedStore(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
+			_ = c.Follow(ctx, func(*validate.Set, []resource.Change) error { return nil })
 		}()
 		do(c)
 		cancel()

@@ -7,6 +7,7 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // canary returns a service and a route to it; rollout is the route's field of
@@ -43,7 +44,7 @@ func (w *rolloutFixture) storeState(t *testing.T) {
 		if !ok {
 			return nil, "", fmt.Errorf("there is no route")
 		}
-		s := &resource.Rollout{Of: o.Spec.(*resource.MeshTCPRoute).RolloutOf(), Phase: resource.RolloutDone, Step: 2, Weight: 100}
+		s := &resource.Rollout{Of: o.Spec.(*resource.MeshTCPRoute).RolloutID(), Phase: resource.RolloutDone, Step: 2, Weight: 100}
 		return []resource.Change{resource.Put(resource.Object{Key: canaryState, Spec: s})}, "done", nil
 	}
 	if _, err := w.Transact(t.Context(), Transaction{Make: done}); err != nil {
@@ -64,7 +65,7 @@ func newRolloutFixture(t *testing.T) *rolloutFixture {
 	t.Helper()
 	w := &rolloutFixture{store: store.NewMemory(store.Limits{}), applied: map[resource.Key][]resource.Change{}}
 	w.Catalog = New(Config{Store: w.store, Kinds: append(resource.RoutingKinds(), resource.RolloutKind())})
-	startFollow(t, w.Catalog, func(_ *resource.Set, changes []resource.Change) {
+	startFollow(t, w.Catalog, func(_ *validate.Set, changes []resource.Change) {
 		for i := range changes {
 			w.applied[changes[i].Key] = changes
 		}

@@ -47,7 +47,7 @@ func (x *xor) Open(aad, sealed []byte) ([]byte, error) {
 func certificate(t testing.TB, name, pair string) resource.Object {
 	t.Helper()
 	read := func(file string) string {
-		data, err := os.ReadFile("../../routing/resource/testdata/pem/" + file)
+		data, err := os.ReadFile("../../routing/resource/codec/testdata/pem/" + file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestSecretsAreSealedInTheStore(t *testing.T) {
 		}
 	}
 	if e, _ := memory.Snapshot().Get(store.Key{Kind: "Service", Name: "apps"}); !strings.HasPrefix(string(e.Value), "{") {
-		t.Errorf("what has no secrets is stored as %.40q", e.Value)
+		t.Errorf("a resource without secrets is stored as %.40q", e.Value)
 	}
 	other := newSealed(t, memory, newXOR(7))
 	checkAgrees(t, other, memory)
@@ -152,7 +152,7 @@ func TestUndecryptableResourceKeepsItsPreviousVersion(t *testing.T) {
 	}
 	if r, err := behind.Apply(t.Context(), Change{Objects: []resource.Object{first}, DryRun: true}); err != nil ||
 		r.Changes[0].Action != api.Configured {
-		t.Errorf("what it is not known to be: %+v, %v", r, err)
+		t.Errorf("configuring an unreadable certificate: %+v, %v", r, err)
 	}
 	keys.key.Store(7)
 	if err := behind.until(t.Context(), func() bool { return len(behind.unread) == 0 }); err != nil {

@@ -5,6 +5,8 @@ import (
 
 	"penstock/consensus/store"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Transaction is a change of resources that users cannot write, such as the
@@ -31,7 +33,7 @@ func (c *Catalog) Transact(ctx context.Context, t Transaction) (index uint64, er
 		for _, ch := range changes {
 			op := store.Op{Key: store.Key(ch.Key)}
 			if !ch.Delete {
-				if op.Value, err = c.seal(op.Key, resource.EncodeWithSecrets(ch.Object)); err != nil {
+				if op.Value, err = c.seal(op.Key, codec.EncodeWithSecrets(ch.Object)); err != nil {
 					return nil, err
 				}
 			}
@@ -51,7 +53,7 @@ func (c *Catalog) Transact(ctx context.Context, t Transaction) (index uint64, er
 // it ends, in the same batch, and returns these changes. The leader would
 // delete them too, but later, and a route created again by then would resume
 // its old rollout.
-func (p *plan) endRollouts(set *resource.Set) []resource.Change {
+func (p *plan) endRollouts(set *validate.Set) []resource.Change {
 	from := len(p.changes)
 	for _, k := range set.RolloutsEnded(p.changes) {
 		p.add(resource.Delete(k), store.Op{Key: store.Key(k)})

@@ -8,6 +8,7 @@ import (
 
 	"penstock/consensus/store"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // TestTransactLosesNoUpdate: concurrent read-modify-write changes of
@@ -17,7 +18,7 @@ func TestTransactLosesNoUpdate(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var following sync.WaitGroup
 	following.Go(func() {
-		if err := c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil }); !errors.Is(err, context.Canceled) {
+		if err := c.Follow(ctx, func(*validate.Set, []resource.Change) error { return nil }); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})

@@ -1,17 +1,16 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"penstock/consensus/store"
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -23,25 +22,11 @@ const (
 	maxAnnounceTargets = 64
 )
 
-// rpcTimeout bounds a small request between nodes.
-const rpcTimeout = 2 * time.Second
-
 // announcement returns what this node publishes about itself.
-func (c *Cluster) announcement() Announcement {
-	id := c.id.Load()
+func (c *Cluster) announcement() directory.Announcement {
 	c.mu.Lock()
-	trusted := c.trusted
-	c.mu.Unlock()
-	return Announcement{
-		ID: id.NodeID, Name: id.Name, Cluster: c.Address(), Gossip: c.GossipAddress(), HTTP: c.cfg.HTTP,
-		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: ownLevel, Last: id.Incarnation(),
-		Trust: trusted, Issuer: hex.EncodeToString(id.Leaf().AuthorityKeyId),
-	}
-}
-
-func (c *Cluster) keyDigest() string {
-	d := c.id.Load().KeyDigest()
-	return hex.EncodeToString(d[:])
+	defer c.mu.Unlock()
+	return c.Directory.Announcement(c.trusted)
 }
 
 // announce sends this node's announcement to the leader: when either changes,
@@ -50,8 +35,8 @@ func (c *Cluster) keyDigest() string {
 func (c *Cluster) announce() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
-	var sent Announcement // the last one that was sent
-	var to string         // the leader that took it; "": it went to all
+	var sent directory.Announcement // the last one that was sent
+	var to string                   // the leader that took it; "": it went to all
 	var at time.Time
 	changed := false
 	for {
@@ -61,7 +46,7 @@ func (c *Cluster) announce() {
 		case sent == a && leader != "" && to == leader && time.Since(at) < c.cfg.Timing.Announce:
 		case self:
 			sent, to, at = a, leader, time.Now()
-			notify(c.leadWake) // updateOwnRecord, a task of the leader, does the rest
+			c.lead.Wake() // updateOwnRecord, a task of the leader, does the rest
 		case leader != "" && c.announceTo(c.ctx, leader, a) == nil:
 			sent, to, at = a, leader, time.Now()
 		case sent != a || changed || time.Since(at) > 5*c.cfg.Timing.Tick:
@@ -72,7 +57,7 @@ func (c *Cluster) announce() {
 		case <-ticker.C:
 		case <-c.announceWake:
 			changed = true
-		case <-c.leaderChanged():
+		case <-c.leader.Changed():
 		case <-c.ctx.Done():
 			return
 		}
@@ -80,41 +65,38 @@ func (c *Cluster) announce() {
 }
 
 // announceTo sends an announcement to the node with that ID.
-func (c *Cluster) announceTo(ctx context.Context, id string, a Announcement) error {
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+func (c *Cluster) announceTo(ctx context.Context, id string, a directory.Announcement) error {
+	ctx, cancel := context.WithTimeout(ctx, directory.CallTimeout)
 	defer cancel()
-	client, err := c.pool.Get(ctx, id)
+	client, err := c.Directory.Pool.Get(ctx, id)
 	if err != nil {
 		return err
 	}
 	return c.announceVia(ctx, client, a)
 }
 
-func (c *Cluster) announceVia(ctx context.Context, client *rpc.Client, a Announcement) error {
+func (c *Cluster) announceVia(ctx context.Context, client *rpc.Client, a directory.Announcement) error {
 	asked := time.Now()
-	res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &a)
+	res, err := rpc.Call[directory.AnnounceResult](ctx, client, api.MethodAnnounce, &a)
 	if err != nil {
 		return err
 	}
-	c.noteClock(res.Clock, asked)
+	c.clock.Note(res.Clock, asked)
 	c.applyAnnounceResult(res, a)
 	return nil
 }
 
-// errRemovedFrom is ErrRemoved with advice for the operator.
-var errRemovedFrom = fmt.Errorf("%w: to add this machine again, start it with an empty data folder and join", ErrRemoved)
-
 // applyAnnounceResult acts on another node's answer to an announcement.
-func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
+func (c *Cluster) applyAnnounceResult(res *directory.AnnounceResult, a directory.Announcement) {
 	switch {
 	case res.Removed && c.leaving.Load(): // as requested
 	case res.Removed:
-		if err := c.markLeft("the cluster removed it"); err != nil {
+		if err := datadir.MarkLeft(c.cfg.Dir, "the cluster removed it"); err != nil {
 			c.log.Warn("cannot mark the data folder as removed", "error", err)
 		}
-		c.fail(errRemovedFrom)
+		c.fail(bootstrap.ErrRemovedFrom)
 	case res.Copied != "":
-		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs its own data folder", ErrCopied, res.Copied))
+		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs its own data folder", directory.ErrCopied, res.Copied))
 	case res.Name != "" && res.Name != a.Name:
 		c.log.Warn("another node has this name; this node keeps its old one", "name", a.Name, "old", res.Name)
 		if err := c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithName(res.Name) }); err != nil {
@@ -122,9 +104,9 @@ func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 		}
 	}
 	news := false
-	for _, p := range res.Peers[:min(len(res.Peers), maxPeers)] {
+	for _, p := range res.Peers[:min(len(res.Peers), directory.MaxPeers)] {
 		if p.ID != c.ID() {
-			news = c.addressBook.addReported(p) || news
+			news = c.Directory.Book.AddReported(p) || news
 		}
 	}
 	if news {
@@ -134,25 +116,25 @@ func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 
 // announceToAll sends an announcement to all known nodes and to the addresses
 // of --join.
-func (c *Cluster) announceToAll(a Announcement) {
+func (c *Cluster) announceToAll(a directory.Announcement) {
 	var all sync.WaitGroup
 	places := make(chan struct{}, maxParallelCalls)
 	each := func(to func(ctx context.Context) error) {
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
-			ctx, cancel := context.WithTimeout(c.ctx, rpcTimeout)
+			ctx, cancel := context.WithTimeout(c.ctx, directory.CallTimeout)
 			defer cancel()
 			if err := to(ctx); err != nil {
 				c.log.Debug("announcement failed", "error", err)
 			}
 		})
 	}
-	known := c.known()
+	known := c.Directory.Known()
 	for _, p := range known[:min(len(known), maxAnnounceTargets)] {
 		each(func(ctx context.Context) error { return c.announceTo(ctx, p.ID, a) })
 	}
-	addrs := map[string]bool{c.Address(): true}
+	addrs := map[string]bool{c.Directory.Address: true}
 	for _, p := range known {
 		addrs[p.Cluster] = true
 	}
@@ -172,88 +154,33 @@ func (c *Cluster) announceToAll(a Announcement) {
 	all.Wait()
 }
 
-// known lists the other nodes, each with its likeliest address: members first,
-// then peers that are only in the address book.
-func (c *Cluster) known() []Peer {
-	seen := map[string]bool{c.ID(): true}
-	var list []Peer
-	for _, m := range c.Members() {
-		if seen[m.ID] {
-			continue
-		}
-		seen[m.ID] = true
-		p := Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Gossip}
-		if at := c.addresses(m.ID); len(at) > 0 {
-			p.Cluster = at[0]
-		}
-		list = append(list, p)
-	}
-	for _, p := range c.addressBook.all() {
-		if !seen[p.ID] && !c.departed(p.ID) {
-			seen[p.ID] = true
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// addresses lists where the node with that ID may be, the likeliest first: the
-// address in gossip if gossip reaches it, then those that it announced, that
-// others reported and that are remembered, then its record, then gossip's last
-// address.
-func (c *Cluster) addresses(id string) []string {
-	if id == c.ID() {
-		return []string{c.cfg.Listener.Addr().String()}
-	}
-	var list []string
-	add := func(a string) {
-		if a != "" && !slices.Contains(list, a) {
-			list = append(list, a)
-		}
-	}
-	g, inGossip := c.gossipEntries()[id]
-	if inGossip && g.state == StateUp {
-		add(g.peer.Cluster)
-	}
-	for _, p := range c.addressBook.lookup(id) {
-		add(p.Cluster)
-	}
-	if c.Store() != nil {
-		if r, ok := record(c.Store().Snapshot(), id); ok {
-			add(r.Cluster)
-		}
-	}
-	add(g.peer.Cluster)
-	return list
-}
-
 // handleAnnounce records another node's announcement. The leader updates the
 // node's record with it; any other node relays it to the leader.
-func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*AnnounceResult, error) {
+func (c *Cluster) handleAnnounce(ctx context.Context, a *directory.Announcement) (*directory.AnnounceResult, error) {
 	caller := rpc.Caller(ctx)
 	if cs := rpc.TLS(ctx); caller.Role != api.RoleNode && cs != nil {
-		if id, ok := trust.PeerNode(*cs); ok && c.departed(id) {
+		if id, ok := trust.PeerNode(*cs); ok && c.Directory.Departed(id) {
 			return c.removedResult(), nil
 		}
 	}
 	switch {
-	case c.departed(a.ID) && caller.Role == api.RoleNode:
+	case c.Directory.Departed(a.ID) && caller.Role == api.RoleNode:
 		return c.removedResult(), nil
 	case caller.Role != api.RoleNode:
 		return nil, api.Errorf(api.Forbidden, "only nodes may call %s", api.MethodAnnounce)
-	case a.ID != caller.Node && !a.Relayed, !a.peer().valid(), !boundedTexts(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
+	case a.ID != caller.Node && !a.Relayed, !a.Peer().Valid(), !directory.BoundedTexts(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
 		return nil, api.Errorf(api.Invalid, "node %.40q sent an invalid announcement of %.40q", caller.Node, a.ID)
 	}
-	c.contacted.Store(true)
-	if c.addressBook.addAnnounced(a.peer(), a.Last.Instance) {
-		c.pool.Drop(a.ID) // the next dial uses the new address
+	c.Directory.NoteContact()
+	if c.Directory.Book.AddAnnounced(a.Peer(), a.Last.Instance) {
+		c.Directory.Pool.Drop(a.ID) // the next dial uses the new address
 		notify(c.announceWake)
 	}
 	leader, _, self := c.Leader()
-	res := &AnnounceResult{Leader: leader}
+	res := &directory.AnnounceResult{Leader: leader}
 	switch {
 	case self:
-		if err := c.recordAnnouncement(ctx, *a, res); err != nil {
+		if err := c.lead.RecordAnnouncement(ctx, *a, res); err != nil {
 			return nil, err
 		}
 		res.Clock = time.Now().UnixMilli()
@@ -261,116 +188,36 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 		c.relay(ctx, leader, *a, res)
 	}
 	if !a.Relayed {
-		res.Peers = append(c.known(), Peer{ID: c.ID(), Name: c.Name(), Cluster: c.Address(), Gossip: c.GossipAddress()})
-		res.Peers = slices.DeleteFunc(res.Peers, func(p Peer) bool { return p.ID == a.ID || !p.valid() })
+		res.Peers = append(c.Directory.Known(), c.Directory.Own())
+		res.Peers = slices.DeleteFunc(res.Peers, func(p directory.Peer) bool { return p.ID == a.ID || !p.Valid() })
 	}
 	return res, nil
 }
 
 // removedResult is the answer to a node that is no longer a member and no
 // longer votes.
-func (c *Cluster) removedResult() *AnnounceResult {
-	res := &AnnounceResult{Removed: true}
-	servers, _ := c.servers()
+func (c *Cluster) removedResult() *directory.AnnounceResult {
+	res := &directory.AnnounceResult{Removed: true}
+	servers, _ := c.Store().Servers()
 	for _, s := range servers {
-		if s.voter {
-			res.Voters = append(res.Voters, s.id)
+		if s.Voter {
+			res.Voters = append(res.Voters, s.ID)
 		}
 	}
 	return res
 }
 
-// maxTextLen bounds each further text in an announcement, in bytes: the node's
-// record keeps them.
-const maxTextLen = 300
-
-func boundedTexts(words ...string) bool {
-	return !slices.ContainsFunc(words, func(w string) bool { return len(w) > maxTextLen })
-}
-
 // relay forwards an announcement to the leader. A failure does not matter: the
 // node sends it again once it knows the leader.
-func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res *AnnounceResult) {
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
+func (c *Cluster) relay(ctx context.Context, leader string, a directory.Announcement, res *directory.AnnounceResult) {
+	ctx, cancel := context.WithTimeout(ctx, directory.CallTimeout/2)
 	defer cancel()
 	a.Relayed = true
-	client, err := c.pool.Get(ctx, leader)
+	client, err := c.Directory.Pool.Get(ctx, leader)
 	if err != nil {
 		return
 	}
-	if answer, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &a); err == nil {
+	if answer, err := rpc.Call[directory.AnnounceResult](ctx, client, api.MethodAnnounce, &a); err == nil {
 		res.Removed, res.Copied, res.Name = answer.Removed, answer.Copied, answer.Name
 	}
-}
-
-// recordAnnouncement updates the record of the announced node, on the leader.
-func (c *Cluster) recordAnnouncement(ctx context.Context, a Announcement, res *AnnounceResult) error {
-	c.recordsMu.Lock()
-	defer c.recordsMu.Unlock()
-	snap := c.Store().Snapshot()
-	for {
-		r, ok := record(snap, a.ID)
-		switch {
-		case !ok:
-			// The record precedes the certificate, so this node left so long
-			// ago that its record was deleted.
-			if snap, err := c.currentSnapshot(ctx); err == nil {
-				_, known := record(snap, a.ID)
-				res.Removed = !known
-			}
-			return nil
-		case !r.member():
-			res.Removed = c.departed(a.ID)
-			return nil
-		}
-		if r.Last != a.Last {
-			at, err := c.detectCopy(ctx, r, a)
-			if err != nil {
-				return err
-			}
-			if at != "" {
-				c.log.Warn("refused a copy of a node's data folder", "node", r.Name, "why", at)
-				res.Copied = at
-				return nil
-			}
-		}
-		if a.Relayed {
-			a.Level = max(a.Level, r.Level) // a relay of the first release drops the level
-		}
-		next := a.applyTo(r)
-		next.Name = cmp.Or(a.Name, r.Name)
-		if holder, taken := findNameHolder(records(snap), next.Name, r.ID); taken {
-			c.log.Warn("refused a node's new name: another node has it", "node", r.Name, "wants", a.Name, "holder", holder.ID)
-			next.Name = r.Name
-		}
-		res.Name = next.Name
-		if next == r {
-			return nil
-		}
-		err := c.commit(ctx, c.Name(), "announce", []store.Op{c.putRecord(snap, next)})
-		if !errors.Is(err, store.ErrVersion) {
-			return err
-		}
-		if snap, err = c.currentSnapshot(ctx); err != nil { // the record has changed since
-			return err
-		}
-	}
-}
-
-// putRecord writes a record, on condition that it has not changed since the
-// snapshot.
-func (c *Cluster) putRecord(snap store.Snapshot, r Record) store.Op {
-	e, _ := snap.Get(keyNode(r.ID))
-	return store.Op{Key: keyNode(r.ID), Value: marshal(r), IfVersion: &e.Version}
-}
-
-// findNameHolder finds the member that has a name, apart from the node with the
-// ID but.
-func findNameHolder(nodes []Record, name, but string) (Record, bool) {
-	for _, r := range nodes {
-		if r.member() && r.Name == name && r.ID != but {
-			return r, true
-		}
-	}
-	return Record{}, false
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,9 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
 	"penstock/consensus/membership"
+	"penstock/consensus/replica"
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -59,10 +63,10 @@ func TestExpectedNodesAllVoteFromTheFirstEntry(t *testing.T) {
 	}
 	m := up[0]
 	list, index := m.c.Store().Servers()
-	if len(list) != 3 || index != 1 || slices.ContainsFunc(list, func(s consensus.Server) bool { return !s.Voter }) {
+	if len(list) != 3 || index != 1 || slices.ContainsFunc(list, func(s replica.Server) bool { return !s.Voter }) {
 		t.Errorf("%s: the configuration of entry %d is %+v, want three voters in the first entry", m.cfg.Name, index, list)
 	}
-	if n := len(records(m.c.Store().Snapshot())); n != 3 {
+	if n := len(record.Nodes(m.c.Store().Snapshot())); n != 3 {
 		t.Errorf("%s: the first entries name %d members, want 3", m.cfg.Name, n)
 	}
 	put(t, m, "x", "1")
@@ -95,7 +99,7 @@ func TestNothingIsCommittedBeforeAMajorityHasBegun(t *testing.T) {
 	a := all[0]
 	saveBegun(t, a, made)
 	var told []string
-	a.cfg.Waits = func(w Waiting) { told = append(told, w.Why) }
+	a.cfg.Waits = func(w bootstrap.Waiting) { told = append(told, w.Why) }
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if err := a.open(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -116,7 +120,7 @@ func TestNothingIsCommittedBeforeAMajorityHasBegun(t *testing.T) {
 		if m.c.ClusterID() != made.Charter.Cluster {
 			t.Errorf("%s is in %s, not in the cluster that was drawn up", m.cfg.Name, m.c.ClusterID())
 		}
-		if _, err := os.Stat(filepath.Join(m.cfg.Dir, foundingFile)); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(m.cfg.Dir, bootstrap.FoundingFile)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: the secrets of the founding are still there: %v", m.cfg.Name, err)
 		}
 	}
@@ -154,8 +158,8 @@ func TestFounderRemovedBeforeItBeganLearnsOfIt(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	eventually(t, "it to be removed", func() string { // not before the two that are left have probed each other
-		_, err := left[0].c.Remove(ctx, &api.RemoveRequest{Node: away.cfg.Name})
-		if err != nil && !refusedAs(err, api.NotFound) {
+		_, err := left[0].remove(ctx, &api.RemoveRequest{Node: away.cfg.Name})
+		if err != nil && !leader.RefusedAs(err, api.NotFound) {
 			return err.Error()
 		}
 		return ""
@@ -230,7 +234,7 @@ func TestRequestToANodeThatHasNotBegunIsRetried(t *testing.T) {
 		}
 		defer client.Close()
 		_, err = rpc.Call[api.Empty](ctx, client, "test.put", &api.Document{})
-		if !safeToResend(err) {
+		if !leader.SafeToResend(err) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -248,12 +252,12 @@ func TestANodeIsBoundToOneCluster(t *testing.T) {
 	all, _ := withAcceptedCharter(t)
 	a := all[0]
 	a.cfg.Init, a.cfg.Expect, a.cfg.Token, a.cfg.Join = true, 0, "", nil
-	if err := a.refused(ErrExpect); !contains(err, "has confirmed a cluster with") {
+	if err := a.refused(bootstrap.ErrExpect); !contains(err, "has confirmed a cluster with") {
 		t.Errorf("%v does not say what to do", err)
 	}
 	b := all[1]
 	b.cfg.Token = trust.NewExpectToken().Reveal()
-	b.refused(ErrToken)
+	b.refused(bootstrap.ErrToken)
 }
 
 // TestNodeOfAnAbandonedClusterStartsOver: one node began alone; the others
@@ -267,7 +271,7 @@ func TestNodeOfAnAbandonedClusterStartsOver(t *testing.T) {
 	for _, m := range all[1:] {
 		r := membership.Renounce(readID(t, m), *made.Charter)
 		if err := errors.Join(
-			saveRenounced(m.cfg.Dir, []membership.Renounced{r}), removeFile(filepath.Join(m.cfg.Dir, foundingFile)),
+			bootstrap.SaveRenounced(m.cfg.Dir, []membership.Renounced{r}), datadir.RemoveFile(filepath.Join(m.cfg.Dir, bootstrap.FoundingFile)),
 		); err != nil {
 			t.Fatal(err)
 		}
@@ -275,58 +279,12 @@ func TestNodeOfAnAbandonedClusterStartsOver(t *testing.T) {
 	d := newMachine(t, "d")
 	d.cfg.Expect, d.cfg.Token, d.cfg.Join = 3, a.cfg.Token, all[1].cfg.Join
 	startAll(t, []*machine{all[1], all[2], d})
-	a.refused(ErrGivenUp)
+	a.refused(bootstrap.ErrGivenUp)
 	a.relisten()
 	a.start()
 	waitVoters(t, 3, all[1], all[2], d)
 	if a.c.ClusterID() == old || a.c.ClusterID() != d.c.ClusterID() {
 		t.Errorf("it is in %s", a.c.ClusterID())
-	}
-}
-
-// TestBoundNodeCreatesNoOtherCharter: an offer is accepted between the
-// decision to draw up a charter and the drawing.
-func TestBoundNodeCreatesNoOtherCharter(t *testing.T) {
-	t.Parallel()
-	_, f, nodes := withFormation(t)
-	ids := slices.Sorted(maps.Keys(nodes))
-	if err := f.createCharter(ids); err != nil {
-		t.Fatal(err)
-	}
-	first := f.bound
-	if err := f.createCharter(ids); err == nil || f.bound != first {
-		t.Errorf("it was bound to %s, and is to %s: %v", first.Charter.Cluster, f.bound.Charter.Cluster, err)
-	}
-	if made, err := loadBootstrapping(f.c.cfg.Dir); err != nil || !made.Charter.Same(*first.Charter) {
-		t.Errorf("on its disk is another cluster: %v", err)
-	}
-}
-
-// TestJoiningNodeAcceptsNoCharter: an offer comes while the node joins an
-// existing cluster.
-func TestJoiningNodeAcceptsNoCharter(t *testing.T) {
-	t.Parallel()
-	all, f, nodes := withFormation(t)
-	if err := f.createCharter(slices.Sorted(maps.Keys(nodes))); err != nil {
-		t.Fatal(err)
-	}
-	made, own := f.bound, f.c.ID()
-	other := newFormation(f.c, f.token) // the same node, before it was bound
-	other.views = f.views
-	if err := os.Remove(filepath.Join(all[0].cfg.Dir, foundingFile)); err != nil {
-		t.Fatal(err)
-	}
-	other.views["0"] = peerView{when: time.Now(), view: FormView{ID: "0", Addr: "127.0.0.1:1", Formed: true, Cluster: "another"}}
-	if d, _, _ := other.nextAction(); d.Action != membership.FormJoin {
-		t.Fatalf("it does %+v", d)
-	}
-	if err := other.accept(charterFor(t, made, own), time.Now()); err == nil {
-		t.Error("it confirms a cluster while it joins another one")
-	}
-	delete(other.views, "0")
-	other.nextAction()
-	if err := other.accept(charterFor(t, made, own), time.Now()); err != nil {
-		t.Errorf("it does not join any more: %v", err)
 	}
 }
 
@@ -337,15 +295,15 @@ func TestFolderResetResumesAfterACrash(t *testing.T) {
 	all, made := withAcceptedCharter(t)
 	a := all[0]
 	saveBegun(t, a, made)
-	raft := filepath.Join(a.cfg.Dir, raftDir)
+	raft := filepath.Join(a.cfg.Dir, datadir.RaftDir)
 	if err := errors.Join(os.Mkdir(raft, 0o700), os.WriteFile(filepath.Join(raft, "raft.db"), []byte("old"), 0o600),
-		markLogBegun(a.cfg.Dir), trust.Forget(a.cfg.Dir)); err != nil {
+		datadir.MarkLogBegun(a.cfg.Dir), trust.Forget(a.cfg.Dir)); err != nil {
 		t.Fatal(err)
 	}
 	if id, fresh, err := openIdentity(a.cfg); err != nil || !fresh || slices.Contains(made.Charter.Members, id.NodeID) {
 		t.Fatalf("%v, %t, %v", id, fresh, err)
 	}
-	for _, name := range []string{foundingFile, raftDir, logFile} {
+	for _, name := range []string{bootstrap.FoundingFile, datadir.RaftDir, datadir.LogFile} {
 		if _, err := os.Stat(filepath.Join(a.cfg.Dir, name)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the new node has the old one's %s: %v", name, err)
 		}
@@ -392,91 +350,6 @@ func TestNodesWithTheSameNameFormNoCluster(t *testing.T) {
 	}
 }
 
-// withAcceptedCharter returns three machines that do not run, whose nodes have
-// accepted a charter and not begun it.
-func withAcceptedCharter(t *testing.T) ([]*machine, *bootstrapping) {
-	t.Helper()
-	all, f, nodes := withFormation(t)
-	ids := slices.Sorted(maps.Keys(nodes))
-	if err := f.createCharter(ids); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range ids {
-		if err := charterFor(t, f.bound, id).save(nodes[id].cfg.Dir); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return all, f.bound
-}
-
-// withFormation returns three machines that do not run, the first node's state
-// with the views of all three, and the machines by node ID.
-func withFormation(t *testing.T) (all []*machine, first *formation, nodes map[string]*machine) {
-	t.Helper()
-	all = expectingMachines(t, "a", "b", "c")
-	token, err := trust.ParseToken(all[0].cfg.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nodes = map[string]*machine{}
-	views := map[string]peerView{}
-	for _, m := range all {
-		id, _, err := openIdentity(m.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := m.cfg.withDefaults()
-		cfg.Log = slog.New(slog.NewTextHandler(m, nil))
-		c := newCluster(cfg, id, true)
-		t.Cleanup(c.pool.Close)
-		own, err := c.ownCandidate()
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes[id.NodeID] = m
-		views[id.NodeID] = peerView{
-			when: time.Now(),
-			view: FormView{ID: id.NodeID, Name: m.cfg.Name, Addr: m.addr(), Expect: 3, Node: &own},
-		}
-		if first == nil {
-			first = newFormation(c, token)
-			first.views = views
-		}
-	}
-	return all, first, nodes
-}
-
-// charterFor returns a charter as one of its members receives it.
-func charterFor(t *testing.T, made *bootstrapping, id string) *bootstrapping {
-	t.Helper()
-	own := *made
-	var err error
-	if own.Certificate, err = made.issueCertificate(id); err != nil {
-		t.Fatal(err)
-	}
-	return &own
-}
-
-// saveBegun puts a machine into the state of a node that is in the cluster and
-// was killed before it had a log.
-func saveBegun(t *testing.T, m *machine, made *bootstrapping) {
-	t.Helper()
-	id, _, err := openIdentity(m.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := charterFor(t, made, id.NodeID)
-	c := newCluster(m.cfg.withDefaults(), id, false)
-	defer c.pool.Close()
-	joined, err := own.identity(c)
-	if err == nil {
-		err = joined.Save(m.cfg.Dir)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func readID(t *testing.T, m *machine) string {
 	t.Helper()
 	id, err := trust.LoadIdentity(m.cfg.Dir)
@@ -498,4 +371,76 @@ func (m *machine) relisten() {
 	}
 	m.cfg.Listener = ln
 	m.t.Cleanup(func() { ln.Close() })
+}
+
+// withAcceptedCharter returns three machines that do not run, whose nodes have
+// accepted a charter of the first one and not begun it.
+func withAcceptedCharter(t *testing.T) ([]*machine, *bootstrap.Founding) {
+	t.Helper()
+	all := expectingMachines(t, "a", "b", "c")
+	token, err := trust.ParseToken(all[0].cfg.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var members []directory.Candidate
+	dirs := map[string]string{} // by node ID
+	for _, m := range all {
+		c := unopened(t, m)
+		own, err := c.Directory.OwnCandidate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		members, dirs[own.ID] = append(members, own), m.cfg.Dir
+	}
+	by := members[0].ID
+	slices.SortFunc(members, func(a, b directory.Candidate) int { return strings.Compare(a.ID, b.ID) })
+	made, err := bootstrap.NewFounding(token, by, members, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, dir := range dirs {
+		if err := charterFor(t, made, id).Save(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all, made
+}
+
+// unopened returns the node of a machine without starting it.
+func unopened(t *testing.T, m *machine) *Cluster {
+	t.Helper()
+	cfg := m.cfg.withDefaults()
+	cfg.Log = slog.New(slog.NewTextHandler(m, nil))
+	id, _, err := openIdentity(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(cfg, id, true)
+	t.Cleanup(c.Directory.Pool.Close)
+	return c
+}
+
+// charterFor returns a charter as one of its members receives it.
+func charterFor(t *testing.T, made *bootstrap.Founding, id string) *bootstrap.Founding {
+	t.Helper()
+	own := *made
+	var err error
+	if own.Certificate, err = made.IssueCertificate(id); err != nil {
+		t.Fatal(err)
+	}
+	return &own
+}
+
+// saveBegun puts a machine into the state of a node that is in the cluster and
+// was killed before it had a log.
+func saveBegun(t *testing.T, m *machine, made *bootstrap.Founding) {
+	t.Helper()
+	c := unopened(t, m)
+	joined, err := charterFor(t, made, c.ID()).Identity(c.Identity())
+	if err == nil {
+		err = joined.Save(m.cfg.Dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,6 +1,6 @@
 // Package cluster makes a node a member of a cluster. It owns the node's
 // identity among the others (trust), where the others are (gossip,
-// announcements, remembered peers), the replicated store (consensus.Replica),
+// announcements, remembered peers), the replicated store (replica.Replica),
 // the choice of voters (membership), and the forwarding of requests from any
 // node to the leader.
 //
@@ -10,10 +10,10 @@
 // kinds that begin with "_".
 //
 // The store alone defines who is a member: the records _node/ID, and Raft's
-// configuration, which the leader keeps in line with them (lead.go). Gossip
-// reports where nodes are and how they are doing. Addresses are looked up by ID
-// at each dial, and the certificate proves which node has answered, so all
-// nodes may return at other addresses at once.
+// configuration, which the leader keeps in line with them. Gossip reports where
+// nodes are and how they are doing. Addresses are looked up by ID at each dial,
+// and the certificate proves which node has answered, so all nodes may return at
+// other addresses at once.
 //
 //	c, err := cluster.Open(ctx, cluster.Config{Dir: dir, Name: "edge-1", Listener: ln, Gossip: "10.0.0.1:7946", Init: true, ...})
 //	c.Register(server)   // adds the cluster's methods
@@ -22,27 +22,29 @@
 //	...
 //	c.Close()
 //
-// The files: start.go opens a node's cluster (bootstrap.go, join.go,
-// expect.go), join_server.go admits nodes that join, announce.go publishes
-// where this node is, follow.go acts on committed changes, and lead.go has the
-// leader's tasks. DESIGN.md has the reasons and the invariants.
+// The parts are packages below this one, and none of them knows Cluster. Here
+// they are put together: start.go opens a node's cluster, announce.go publishes
+// where the node is, follow.go acts on committed changes, leave.go takes the node
+// out. DESIGN.md has the reasons and the invariants.
 package cluster
 
 import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"penstock/consensus"
-	"penstock/gossip"
+	"penstock/consensus/replica"
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
+	"penstock/node/cluster/record"
+	"penstock/node/cluster/token"
 	"penstock/node/mux"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -51,73 +53,75 @@ import (
 // Cluster is this node's membership in its cluster. Its methods may be called
 // from any goroutine.
 type Cluster struct {
+	Directory *directory.Directory // who the nodes are, and where
+	Tokens    *token.Registry
+
 	cfg         Config
 	log         *slog.Logger
-	opened      time.Time
 	newIdentity bool // Open found no identity in the data folder
 	// id is replaced when the name, the certificate or the CAs change. Once the
 	// loops run, writers hold renewing.
 	id          atomic.Pointer[trust.Identity]
 	renewing    sync.Mutex
-	addressBook *addressBook
 	port        *mux.Mux
-	pool        *rpc.Pool
 	connServers connServers
-	replica     atomic.Pointer[consensus.Replica] // nil until the node is in a cluster
+	replica     atomic.Pointer[replica.Replica] // nil until the node is in a cluster
+	entries     record.Store                    // the cluster's own entries in replica
+
+	bootstrap *bootstrap.Bootstrap
+	leader    *leader.Tracker
+	requests  *leader.Requests
+	lead      *leader.Leader
+	handOver  *leader.HandOver
+	clock     *leader.Clock
 
 	ctx    context.Context // ends with the Cluster
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
 	announceWake chan struct{} // capacity 1; wakes announce
-	leadWake     chan struct{} // capacity 1; wakes lead
-	recordsMu    sync.Mutex    // serializes changes of node records on the leader
-	tokenLookups chan struct{} // semaphore: reads at the leader for unknown tokens
 
-	cache  cache
-	probes livenessProbes
+	mu      sync.Mutex
+	trusted uint64 // index of the last change of CAs or gossip keys that this node applied
 
-	mu         sync.Mutex
-	gossip     *gossip.Gossip // nil until it runs
-	keys       [][]byte       // of gossip, from bootstrap or join; used until the store has them
-	trusted    uint64         // index of the last change of CAs or gossip keys that this node applied
-	leader     leader
-	changed    chan struct{}      // closed when leader changes, then replaced
-	leaderTerm leaderTerm         // of the last known leader
-	upStates   map[string]upState // by node ID
-	join       string             // JoinCommand
-	facts      Facts              // this node's own, of the last tick
-
-	clocks    clocks
-	leaving   atomic.Bool // Leave is in progress
-	contacted atomic.Bool // there was contact with another node since Open
-	stopped   sync.Once   // guards Config.Stop
-	closed    sync.Once
-}
-
-// leader is the current leader, as far as this node knows.
-type leader struct {
-	id    string    // "": none
-	since time.Time // when id changed
-}
-
-// upState records whether a node was up when this node last looked.
-type upState struct {
-	up    bool
-	since time.Time // when up changed
+	leaving atomic.Bool // Leave is in progress
+	stopped sync.Once   // guards Config.Stop
+	closed  sync.Once
 }
 
 func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
-	now := time.Now()
 	c := &Cluster{
-		cfg: cfg, log: cfg.Log, opened: now, newIdentity: fresh,
-		announceWake: make(chan struct{}, 1), leadWake: make(chan struct{}, 1), tokenLookups: make(chan struct{}, 4),
-		leader: leader{since: now}, changed: make(chan struct{}), upStates: map[string]upState{},
+		cfg: cfg, log: cfg.Log, newIdentity: fresh, leader: leader.NewTracker(id.NodeID),
+		announceWake: make(chan struct{}, 1),
 	}
 	c.id.Store(id)
+	c.entries = record.Store{Replica: c.replica.Load, Identity: c.id.Load}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.connServers.open = make(chan struct{})
-	c.pool = rpc.NewPool(rpc.PoolConfig{Dial: c.dialNode})
+	c.Directory = directory.New(c.ctx, directory.Config{
+		Entries: c.entries, Dir: cfg.Dir, Listener: cfg.Listener, Address: advertised(cfg.Listener.Addr(), cfg.Advertise),
+		Gossip: cfg.Gossip, Advertise: cfg.Advertise, HTTP: cfg.HTTP, Version: cfg.Version, Zone: cfg.Zone, OwnFacts: cfg.Facts,
+		// An election takes two attempts at most, each after up to two timeouts.
+		Tick: cfg.Timing.Tick, Election: 2 * (cfg.Timing.Heartbeat + cfg.Timing.Election),
+		Leader: c.leader, Moved: func() { notify(c.announceWake) }, Stop: c.fail, Log: c.log,
+	})
+	c.requests = &leader.Requests{Tracker: c.leader, Pool: c.Directory.Pool, Why: c.Directory.Alone}
+	c.clock = &leader.Clock{Tracker: c.leader, Log: c.log}
+	c.handOver = &leader.HandOver{Tracker: c.leader, Replica: c.replica.Load, Nodes: c.Directory, Log: c.log}
+	c.lead = leader.New(leader.Config{
+		Entries: c.entries, Directory: c.Directory, Voters: cfg.Voters, ReplaceAfter: cfg.ReplaceAfter, ForgetAfter: cfg.ForgetAfter,
+		Tick: cfg.Timing.Tick, Stable: cfg.Timing.Stable, Announcement: c.announcement, Answered: c.applyAnnounceResult,
+		Leaving: c.leaving.Load, Log: c.log,
+	})
+	c.Tokens = token.New(token.Config{Entries: c.entries, Now: c.clock.Now, Read: c.Read, Log: c.log})
+	c.bootstrap = &bootstrap.Bootstrap{Config: bootstrap.Config{
+		Entries: c.entries, Directory: c.Directory, Dir: cfg.Dir,
+		Expect: cfg.Expect, Join: cfg.Join, Token: cfg.Token, Voters: cfg.Voters,
+		Retry: cfg.Timing.Retry, NewIdentity: fresh, Opened: time.Now(),
+		SetIdentity: c.id.Store, OpenStore: c.openStore, Serve: c.connServers.serve,
+		AnnounceTo: func(ctx context.Context, id string) error { return c.announceTo(ctx, id, c.announcement()) },
+		Waits:      cfg.Waits, Audit: cfg.Audit, Log: c.log,
+	}}
 	return c
 }
 
@@ -130,140 +134,47 @@ func (c *Cluster) Name() string { return c.id.Load().Name }
 // ClusterID returns the cluster's ID.
 func (c *Cluster) ClusterID() string { return c.id.Load().ClusterID }
 
-// Instance returns a value that is random for each start of the node.
-func (c *Cluster) Instance() string { return c.id.Load().Instance }
-
 // New reports whether this start brought the node into its cluster, or the node
 // has not yet received the cluster's record.
 func (c *Cluster) New() bool {
-	_, heard := c.Store().Snapshot().Get(keyCluster)
+	_, heard := c.Store().Snapshot().Get(record.KeyCluster)
 	return c.newIdentity || !heard
 }
 
 // Store returns the replicated store; nil until the node is in a cluster.
-func (c *Cluster) Store() *consensus.Replica { return c.replica.Load() }
+func (c *Cluster) Store() *replica.Replica { return c.replica.Load() }
 
 // Sealer returns the keyring that seals and opens values with the cluster's
 // key.
-func (c *Cluster) Sealer() *trust.Keyring { return c.id.Load().Keyring() }
+func (c *Cluster) Sealer() *trust.Keyring { return c.entries.Sealer() }
 
 // Identity returns the identity that the node presents to others.
 func (c *Cluster) Identity() *trust.Identity { return c.id.Load() }
 
-// Address returns the host:port at which others reach this node's cluster port.
-func (c *Cluster) Address() string {
-	return advertised(c.cfg.Listener.Addr(), c.cfg.Advertise)
-}
-
-// GossipAddress returns the host:port at which others reach this node's gossip;
-// "" until gossip runs.
-func (c *Cluster) GossipAddress() string {
-	if g := c.gossiping(); g != nil {
-		return g.Addr()
-	}
-	return ""
-}
-
 // JoinCommand returns the command line, token included, with which other nodes
 // join; "" unless this start founded the cluster. Show it once and do not log
 // it.
-func (c *Cluster) JoinCommand() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.join
-}
+func (c *Cluster) JoinCommand() string { return c.bootstrap.JoinCommand }
 
 // Leader returns the leader's ID and name, and whether it is this node; id is
 // "" if no leader is known.
 func (c *Cluster) Leader() (id, name string, self bool) {
-	id = c.leaderID()
+	id = c.leader.ID()
 	if id == "" {
 		return "", "", false
 	}
-	if r, ok := record(c.Store().Snapshot(), id); ok {
+	if r, ok := record.FindNode(c.Store().Snapshot(), id); ok {
 		name = r.Name
 	}
 	return id, name, id == c.ID()
 }
 
-// leaderID returns the leader's ID; "" if none is known. Each request calls it,
-// so it is cheap.
-func (c *Cluster) leaderID() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.leader.id
-}
-
-// leaderChanged returns a channel that is closed when the leader changes or is
-// lost.
-func (c *Cluster) leaderChanged() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changed
-}
-
-// leaderlessFor returns how long there has been no leader; 0 if there is one.
-func (c *Cluster) leaderlessFor() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.leader.id != "" {
-		return 0
-	}
-	return time.Since(c.leader.since)
-}
-
-// Members lists the nodes of the cluster, sorted by name.
-func (c *Cluster) Members() []Member {
-	if c.Store() == nil {
-		return nil
-	}
-	c.mu.Lock()
-	lead, facts := c.leader.id, c.facts
-	c.mu.Unlock()
-	servers, _ := c.servers()
-	list := mergeMembers(c.ID(), lead, servers, c.cache.recordsIn(c.Store().Snapshot()), c.gossipEntries())
-	for i := range list {
-		m := &list[i]
-		if !m.Self && !m.Up() && c.addressBook.announcedByOther(m.ID, m.Instance) {
-			m.State = StateUp
-		}
-		if m.Self {
-			self := m
-			self.Cluster, self.HTTP, self.Version, self.Zone = c.Address(), c.cfg.HTTP, c.cfg.Version, c.cfg.Zone
-			self.Instance, self.Facts, self.Since = c.Instance(), facts, c.opened
-			if a := c.GossipAddress(); a != "" {
-				self.Gossip = a
-			}
-		}
-	}
-	return list
-}
-
-// Resolve finds a member by ID or name.
-func (c *Cluster) Resolve(nameOrID string) (Member, error) {
-	m, ok := findMember(c.Members(), nameOrID)
-	if !ok {
-		return Member{}, api.Errorf(api.NotFound, "no node %.80q in this cluster: see penstock members", nameOrID)
-	}
-	return m, nil
-}
-
-// Client returns the shared connection to a member, by ID or name; callers must
-// not close it. It works for this node as well.
-func (c *Cluster) Client(ctx context.Context, nameOrID string) (*rpc.Client, error) {
-	m, err := c.Resolve(nameOrID)
-	if err != nil {
-		return nil, err
-	}
-	return c.pool.Get(ctx, m.ID)
-}
-
 // Read returns the index that a snapshot must reach to show every change that
 // any node acknowledged before the call.
 func (c *Cluster) Read(ctx context.Context) (uint64, error) {
-	until := time.Now().Add(leaderTimeout)
+	until := time.Now().Add(leader.Timeout)
 	for {
-		changed := c.leaderChanged()
+		changed := c.leader.Changed()
 		attempt, cancel := context.WithCancel(ctx)
 		stop := make(chan struct{})
 		go func() { // otherwise the call waits for a leader that is cut off until TCP gives up
@@ -273,7 +184,7 @@ func (c *Cluster) Read(ctx context.Context) (uint64, error) {
 			case <-stop:
 			}
 		}()
-		r, err := askLeader(attempt, c, api.MethodRead, &api.Empty{}, c.handleRead)
+		r, err := leader.Ask(attempt, c.requests, api.MethodRead, &api.Empty{}, c.handleRead)
 		cancelled := attempt.Err() != nil && ctx.Err() == nil
 		close(stop)
 		cancel()
@@ -291,6 +202,36 @@ func (c *Cluster) Read(ctx context.Context) (uint64, error) {
 // ServeConns sets the server that answers requests on the cluster port.
 func (c *Cluster) ServeConns(s *rpc.Server) { c.connServers.serve(s) }
 
+// OnLeader makes a handler whose work the leader does, whichever node gets the
+// request (leader.Handler).
+func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
+	return leader.Handler(c.requests, act)
+}
+
+// watchLeader records each change of the leader.
+func (c *Cluster) watchLeader() {
+	for {
+		changes := c.Store().Changes()
+		leadership := c.Store().Leadership()
+		if c.leader.Set(leadership.Leader) {
+			c.log.Info("leader", "id", leadership.Leader, "self", leadership.Leader == c.ID(), "term", leadership.Term)
+		}
+		c.lead.Wake()
+		select {
+		case <-changes:
+		case <-c.Store().Failed():
+			c.fail(c.Store().Err())
+			return
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// HandOver gives the lead to another voter that is up and stays in service, if
+// this node leads and there is one: before a drain, for example.
+func (c *Cluster) HandOver(ctx context.Context) { c.handOver.Do(ctx, true) }
+
 // fail logs the first fatal error and passes it to Config.Stop.
 func (c *Cluster) fail(err error) {
 	c.stopped.Do(func() {
@@ -305,22 +246,6 @@ func notify(ch chan struct{}) {
 	case ch <- struct{}{}:
 	default:
 	}
-}
-
-// listNames joins at most five names and counts the rest.
-func listNames(names []string) string {
-	const most = 5
-	text := ""
-	for i, n := range names {
-		if i == most {
-			return text + fmt.Sprintf(" and %d more", len(names)-most)
-		}
-		if i > 0 {
-			text += ", "
-		}
-		text += n
-	}
-	return text
 }
 
 // connServers holds the server for the requests on the cluster port: first the
@@ -389,7 +314,7 @@ func (c *Cluster) serveAdmin(conn net.Conn, nodeID string) {
 // is treated as unauthenticated, and may only learn that it was removed.
 func (c *Cluster) peer(cs tls.ConnectionState) (nodeID string, ok bool) {
 	nodeID, ok = trust.PeerNode(cs)
-	return nodeID, ok && !c.departed(nodeID)
+	return nodeID, ok && !c.Directory.Departed(nodeID)
 }
 
 // principal returns the principal of a node's certificate; zero for nodeID "".
@@ -399,26 +324,12 @@ func (c *Cluster) principal(nodeID string) api.Principal {
 	}
 	p := api.Principal{Name: nodeID, Role: api.RoleNode, Node: nodeID}
 	if c.Store() != nil {
-		if r, ok := record(c.Store().Snapshot(), nodeID); ok {
+		if r, ok := record.FindNode(c.Store().Snapshot(), nodeID); ok {
 			p.Name = r.Name
 		}
 	}
 	return p
 }
 
-// departed reports whether a node has left or was removed, and no longer votes.
-// While it votes, the remaining voters may need its agreement to go on without
-// it.
-func (c *Cluster) departed(nodeID string) bool {
-	if c.Store() == nil {
-		return false
-	}
-	r, ok := record(c.Store().Snapshot(), nodeID)
-	return ok && !r.member() && !c.votes(nodeID)
-}
-
-// votes reports whether a node votes in Raft's configuration.
-func (c *Cluster) votes(nodeID string) bool {
-	servers, _ := c.servers()
-	return slices.ContainsFunc(servers, func(s server) bool { return s.id == nodeID && s.voter })
-}
+// PortStats returns the counters of the cluster port.
+func (c *Cluster) PortStats() mux.Stats { return c.port.Stats() }

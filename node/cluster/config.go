@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"penstock/node/cluster/bootstrap"
+	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 )
 
@@ -20,21 +22,7 @@ var (
 	// ErrLeft: the node of this folder left its cluster for good.
 	ErrLeft = errors.New("the node of this data folder has left its cluster")
 	// ErrRemoved: the cluster has removed this node.
-	ErrRemoved = errors.New("the cluster has removed this node")
-	// ErrCopied: another process runs as this node, from a copy of its folder.
-	ErrCopied = errors.New("another process runs with a copy of this data folder")
-	// ErrRefused: the cluster does not admit this node, for example because a
-	// node of the same name is up.
-	ErrRefused = errors.New("the cluster refused this node")
-	// ErrForeign: the token, the address or the folder is of another cluster.
-	ErrForeign = errors.New("cluster mismatch")
-	// ErrToken: the token is not valid, or no longer valid.
-	ErrToken = errors.New("token refused")
-	// ErrNoLog: the node had a log, and it is gone.
-	ErrNoLog = errors.New("the log is gone")
-	// ErrExpect: the nodes that are to form a cluster disagree on --expect, or
-	// this node is bound to form another one.
-	ErrExpect = errors.New("--expect mismatch")
+	ErrRemoved = bootstrap.ErrRemoved
 )
 
 // Config configures Open. Init, Expect, Join and Token say how a new data
@@ -78,14 +66,14 @@ type Config struct {
 	Log *slog.Logger
 	// Facts returns what this node publishes about itself. It is called one to
 	// about four times a second and must not block. May be nil.
-	Facts func() Facts
+	Facts func() directory.Facts
 	// Tickets receives the TLS session ticket keys that all nodes share, the
 	// newest first, whenever they change. It is called from one goroutine. May
 	// be nil.
 	Tickets func(keys [][32]byte)
 	// Waits is called repeatedly, by Open's goroutine, with what Open waits
 	// for. May be nil.
-	Waits func(Waiting)
+	Waits func(bootstrap.Waiting)
 	// Audit receives the audit events from before Open returns: other nodes
 	// offering this one a charter, which fixes the nodes that begin the
 	// cluster. May be nil.
@@ -121,21 +109,6 @@ type Timing struct {
 	HandOver time.Duration
 }
 
-// Facts are what a node publishes about itself through gossip. They may be
-// stale; no decision that needs agreement rests on them.
-type Facts struct {
-	Phase        string  `json:"p,omitempty"` // starting, serving, draining, ...
-	Connections  int64   `json:"c,omitempty"` // open now
-	AppliedIndex uint64  `json:"a,omitempty"` // index of the snapshot that its data plane acts on
-	Load         float64 `json:"l,omitempty"` // share of its CPUs in use, 0 to 1
-	// Hints is further data for the other nodes, at most 2 KiB; more is
-	// dropped.
-	Hints []byte `json:"h,omitempty"`
-}
-
-// maxHints bounds Facts.Hints.
-const maxHints = 2 << 10
-
 func (c Config) withDefaults() Config {
 	wait := func(p *time.Duration, v time.Duration) {
 		if *p == 0 {
@@ -155,13 +128,13 @@ func (c Config) withDefaults() Config {
 	wait(&c.Timing.Election, c.Timing.Heartbeat)
 	wait(&c.Timing.HandOver, 3*time.Second)
 	if c.Facts == nil {
-		c.Facts = func() Facts { return Facts{} }
+		c.Facts = func() directory.Facts { return directory.Facts{} }
 	}
 	if c.Tickets == nil {
 		c.Tickets = func([][32]byte) {}
 	}
 	if c.Waits == nil {
-		c.Waits = func(Waiting) {}
+		c.Waits = func(bootstrap.Waiting) {}
 	}
 	if c.Stop == nil {
 		c.Stop = func(error) {}
@@ -195,7 +168,7 @@ func (c Config) check() error {
 		fault("--voters %d: want 1 or more", c.Voters)
 	}
 	for _, a := range c.Join {
-		if !validAddress(a) {
+		if !directory.ValidAddress(a) {
 			fault("--join %s: want HOST:PORT", a)
 		}
 	}
@@ -209,8 +182,8 @@ func (c Config) check() error {
 			}
 		}
 	}
-	if len(c.Join) > maxPeers {
-		fault("--join: %d addresses, the limit is %d", len(c.Join), maxPeers)
+	if len(c.Join) > directory.MaxPeers {
+		fault("--join: %d addresses, the limit is %d", len(c.Join), directory.MaxPeers)
 	}
 	if len(faults) > 0 {
 		return errors.New(strings.Join(faults, "; "))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,9 @@ import (
 	"time"
 
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/record"
 	"penstock/node/trust"
 )
 
@@ -40,7 +42,7 @@ func TestOneNodeFoundsAndTwoJoin(t *testing.T) {
 			t.Errorf("%s shows a token that it did not make", m.cfg.Name)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(all[0].cfg.Dir, foundingFile)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(all[0].cfg.Dir, bootstrap.FoundingFile)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the secrets of the founding are still there: %v", err)
 	}
 }
@@ -153,29 +155,21 @@ func TestInterruptedJoinIsFinished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := m.cfg.withDefaults()
-	cfg.Log = slog.New(slog.DiscardHandler)
-	id, _, err := openIdentity(cfg)
+	first := unopened(t, m)
+	csr, err := first.Identity().Request()
 	if err != nil {
 		t.Fatal(err)
 	}
-	csr, err := id.Request()
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := newCluster(cfg, id, true)
-	_, err = first.askToJoin(context.Background(), a.addr(), token, csr)
-	first.pool.Close()
-	if err != nil {
+	if _, err = first.bootstrap.AskToJoin(context.Background(), a.addr(), token, csr); err != nil {
 		t.Fatal(err)
 	}
 	m.start()
-	if m.c.ID() != id.NodeID {
+	if m.c.ID() != first.ID() {
 		t.Error("it came as another node")
 	}
 	put(t, a, "x", "1")
 	waitEntry(t, m, "x", "1")
-	if n := len(records(a.c.Store().Snapshot())); n != 2 {
+	if n := len(record.Nodes(a.c.Store().Snapshot())); n != 2 {
 		t.Errorf("%d records", n)
 	}
 }
@@ -209,7 +203,7 @@ func TestDifferentExpectNumbersAreReported(t *testing.T) {
 	}
 	for range all {
 		err := <-got
-		if !errors.Is(err, ErrExpect) || !contains(err, "--expect 2") || !contains(err, "--expect 5") {
+		if !errors.Is(err, bootstrap.ErrExpect) || !contains(err, "--expect 2") || !contains(err, "--expect 5") {
 			t.Errorf("got %v, want both numbers", err)
 		}
 	}
@@ -226,11 +220,11 @@ func TestNodesWithDifferentTokensFormNoCluster(t *testing.T) {
 		go func() { done <- m.open(ctx) }()
 	}
 	// One of the two is refused, and stops; then the other has no node to query.
-	if err := <-done; !errors.Is(err, ErrToken) || !contains(err, "another token") {
+	if err := <-done; !errors.Is(err, bootstrap.ErrToken) || !contains(err, "another token") {
 		t.Errorf("got %v", err)
 	}
 	cancel()
-	if err := <-done; !errors.Is(err, ErrToken) && !errors.Is(err, context.Canceled) {
+	if err := <-done; !errors.Is(err, bootstrap.ErrToken) && !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -266,12 +260,12 @@ func TestInterruptedBootstrapIsFinished(t *testing.T) {
 func cutFounding(t *testing.T, m *machine, after string) {
 	t.Helper()
 	m.start()
-	f := bootstrapping{Format: recordFormat, Token: m.token()}
-	secret, _, _, err := unseal[caSecret](m.c.Sealer(), m.c.Store().Snapshot(), keyCA)
+	f := bootstrap.Founding{Format: record.Format, Token: m.token()}
+	secret, _, _, err := record.Unseal[record.CASecret](m.c.Sealer(), m.c.Store().Snapshot(), record.KeyCA)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := m.c.gossipKeys()
+	keys, err := m.c.Directory.GossipKeys()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +273,7 @@ func cutFounding(t *testing.T, m *machine, after string) {
 	m.kill()
 	data, err := json.Marshal(f)
 	if err == nil {
-		err = writeFile(filepath.Join(m.cfg.Dir, foundingFile), data)
+		err = datadir.WriteFile(filepath.Join(m.cfg.Dir, bootstrap.FoundingFile), data)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -290,7 +284,9 @@ func cutFounding(t *testing.T, m *machine, after string) {
 		}
 	}
 	if after == "secrets" || after == "identity" {
-		if err := errors.Join(os.RemoveAll(filepath.Join(m.cfg.Dir, raftDir)), os.Remove(filepath.Join(m.cfg.Dir, logFile))); err != nil {
+		if err := errors.Join(
+			os.RemoveAll(filepath.Join(m.cfg.Dir, datadir.RaftDir)), os.Remove(filepath.Join(m.cfg.Dir, datadir.LogFile)),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -304,7 +300,7 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 	ctx := context.Background()
 	create := func(role api.Role, ttl time.Duration) *api.TokenCreated {
 		t.Helper()
-		made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: fmt.Sprint("t", role, ttl), Role: role, TTL: ttl})
+		made, err := a.c.Tokens.Create(ctx, &api.TokenCreateRequest{Name: fmt.Sprint("t", role, ttl), Role: role, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,11 +308,11 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 	}
 	expired := create(api.RoleJoin, time.Nanosecond).Token
 	revoked := create(api.RoleJoin, time.Hour)
-	if _, err := a.c.revoke(ctx, &api.TokenRevokeRequest{Token: revoked.ID}); err != nil {
+	if _, err := a.c.Tokens.Revoke(ctx, &api.TokenRevokeRequest{Token: revoked.ID}); err != nil {
 		t.Fatal(err)
 	}
 	foreign := startSingle(t, "z")
-	other, err := foreign.c.createToken(ctx, &api.TokenCreateRequest{Name: "t", Role: api.RoleJoin})
+	other, err := foreign.c.Tokens.Create(ctx, &api.TokenCreateRequest{Name: "t", Role: api.RoleJoin})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,12 +326,12 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 		want  error
 		says  string
 	}{
-		"guessed": {guessed.Reveal(), ErrToken, "unknown token"},
-		"expired": {expired, ErrToken, "expired"},
-		"revoked": {revoked.Token, ErrToken, "revoked"},
-		"foreign": {other.Token, ErrForeign, foreign.c.ClusterID()},
-		"admin's": {create(api.RoleAdmin, time.Hour).Token, ErrToken, "role join"},
-		"unknown": {trust.NewExpectToken().Reveal(), ErrToken, "unknown token"},
+		"guessed": {guessed.Reveal(), bootstrap.ErrToken, "unknown token"},
+		"expired": {expired, bootstrap.ErrToken, "expired"},
+		"revoked": {revoked.Token, bootstrap.ErrToken, "revoked"},
+		"foreign": {other.Token, bootstrap.ErrForeign, foreign.c.ClusterID()},
+		"admin's": {create(api.RoleAdmin, time.Hour).Token, bootstrap.ErrToken, "role join"},
+		"unknown": {trust.NewExpectToken().Reveal(), bootstrap.ErrToken, "unknown token"},
 		"no":      {"pst1.nonsense", trust.ErrToken, "mistyped"},
 	} {
 		m := newJoiner(t, "b", c.token, a)
@@ -343,7 +339,7 @@ func TestInvalidTokensCannotJoin(t *testing.T) {
 			t.Errorf("%s: %v does not say %q", name, err, c.says)
 		}
 	}
-	if n := len(a.c.Members()); n != 1 {
+	if n := len(a.c.Directory.Members()); n != 1 {
 		t.Errorf("%d members", n)
 	}
 }
@@ -362,37 +358,8 @@ func TestAFolderDoesNotStartWithATokenOfAnotherCluster(t *testing.T) {
 	a.stop()
 	a.listen("127.0.0.1")
 	a.cfg.Token, a.cfg.Join = z.token(), []string{z.addr()}
-	err := a.refused(ErrForeign)
+	err := a.refused(bootstrap.ErrForeign)
 	if !contains(err, z.c.ClusterID()) {
 		t.Errorf("%v does not name the other cluster", err)
-	}
-}
-
-// TestTokenNamesAreUnique: history and logs tell tokens apart by name.
-func TestTokenNamesAreUnique(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	create := func(name string) error {
-		_, err := a.c.createToken(context.Background(), &api.TokenCreateRequest{Name: name, Role: api.RoleReader})
-		return err
-	}
-	for range 2 {
-		if err := create(""); err != nil {
-			t.Errorf("a token without a name: %v", err)
-		}
-	}
-	if err := create("ci"); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"ci", "with space", "line\nbreak", strings.Repeat("x", 65)} {
-		if err := create(name); err == nil {
-			t.Errorf("%q was taken", name)
-		}
-	}
-	if _, err := a.c.revoke(context.Background(), &api.TokenRevokeRequest{Token: "ci"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := create("ci"); err != nil {
-		t.Errorf("the name of a token that ended: %v", err)
 	}
 }

@@ -8,7 +8,10 @@ import (
 
 	"penstock/consensus/store"
 	"penstock/node/api"
-	"penstock/node/rpc"
+	"penstock/node/cluster/bootstrap"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
+	"penstock/node/cluster/record"
 	"penstock/node/trust"
 )
 
@@ -39,19 +42,19 @@ type versions struct{ cluster, gossip, tickets uint64 }
 // applySnapshot applies a snapshot to this node; last is the index of the one
 // before.
 func (c *Cluster) applySnapshot(snap store.Snapshot, last uint64, at *versions) error {
-	for _, k := range touches(snap, last, kindNode) {
+	for _, k := range record.Changed(snap, last, record.KindNode) {
 		if e, ok := snap.Get(k); ok {
-			r, err := unmarshal[Record](k, e.Value)
+			r, err := record.Unmarshal[record.Node](k, e.Value)
 			if err != nil {
 				return err
 			}
-			if last > 0 && !r.member() {
+			if last > 0 && !r.Member() {
 				c.work.Go(func() { c.disconnectDeparted(r.ID) })
 			}
 		}
-		notify(c.leadWake)
+		c.lead.Wake()
 	}
-	if last > 0 && len(touches(snap, last, kindToken)) > 0 {
+	if last > 0 && len(record.Changed(snap, last, record.KindToken)) > 0 {
 		c.connServers.recheck()
 	}
 	for _, act := range []func(store.Snapshot, *versions) error{c.applyCAs, c.applyGossipKeys, c.applyTickets} {
@@ -76,31 +79,29 @@ const disconnectDelay = 5 * time.Second
 // after disconnectDelay and once that one no longer votes. New connections are
 // refused as soon as it does not vote (peer).
 func (c *Cluster) disconnectDeparted(id string) {
-	for first := true; first || c.votes(id); first = false {
+	for first := true; first || c.Directory.Votes(id); first = false {
 		select {
 		case <-time.After(disconnectDelay):
 		case <-c.ctx.Done():
 			return
 		}
 	}
-	c.addressBook.remove(id)
-	c.pool.Drop(id)
+	c.Directory.Book.Remove(id)
+	c.Directory.Pool.Drop(id)
 	c.port.Drop(id)
 }
 
 // applyGossipKeys applies the gossip keys that were agreed.
 func (c *Cluster) applyGossipKeys(snap store.Snapshot, at *versions) error {
-	if e, ok := snap.Get(keyGossip); !ok || e.Version == at.gossip {
+	if e, ok := snap.Get(record.KeyGossip); !ok || e.Version == at.gossip {
 		return nil
 	}
-	s, version, _, err := unseal[gossipSecret](c.Sealer(), snap, keyGossip)
+	s, version, _, err := record.Unseal[record.GossipSecret](c.Sealer(), snap, record.KeyGossip)
 	if err != nil {
 		return err
 	}
-	if g := c.gossiping(); g != nil { // otherwise it will start with the store's keys
-		if err := g.SetKeys(s.ring()); err != nil && c.ctx.Err() == nil {
-			return err
-		}
+	if err := c.Directory.SetGossipKeys(s.Ring()); err != nil {
+		return err
 	}
 	at.gossip = version
 	return nil
@@ -109,30 +110,30 @@ func (c *Cluster) applyGossipKeys(snap store.Snapshot, at *versions) error {
 // applyTickets passes the session ticket keys that were agreed to
 // Config.Tickets.
 func (c *Cluster) applyTickets(snap store.Snapshot, at *versions) error {
-	if e, ok := snap.Get(keyTickets); !ok || e.Version == at.tickets {
+	if e, ok := snap.Get(record.KeyTickets); !ok || e.Version == at.tickets {
 		return nil
 	}
-	s, version, _, err := unseal[ticketSecret](c.Sealer(), snap, keyTickets)
+	s, version, _, err := record.Unseal[record.TicketSecret](c.Sealer(), snap, record.KeyTickets)
 	if err != nil {
 		return err
 	}
 	at.tickets = version
-	c.cfg.Tickets(s.keys())
+	c.cfg.Tickets(s.TicketKeys())
 	return nil
 }
 
 // applyCAs trusts the CAs that were agreed.
 func (c *Cluster) applyCAs(snap store.Snapshot, at *versions) error {
-	e, ok := snap.Get(keyCluster)
+	e, ok := snap.Get(record.KeyCluster)
 	if !ok || e.Version == at.cluster {
 		return nil
 	}
-	r, err := unmarshal[clusterRecord](keyCluster, e.Value)
+	r, err := record.Unmarshal[record.Cluster](record.KeyCluster, e.Value)
 	if err != nil {
 		return err
 	}
 	if r.ID != c.ClusterID() {
-		return fmt.Errorf("%w: the log belongs to cluster %s, the data folder to %s", ErrForeign, r.ID, c.ClusterID())
+		return fmt.Errorf("%w: the log belongs to cluster %s, the data folder to %s", bootstrap.ErrForeign, r.ID, c.ClusterID())
 	}
 	err = c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithBundle(r.CAs) })
 	switch {
@@ -170,11 +171,41 @@ func (c *Cluster) replaceIdentity(change func(*trust.Identity) (*trust.Identity,
 	return nil
 }
 
+// runHousekeeping does every node's housekeeping about once a second: it
+// publishes the node's facts, records which nodes are up, saves the peers, and
+// renews the certificate when that is due.
+func (c *Cluster) runHousekeeping() {
+	ticker := time.NewTicker(c.cfg.Timing.Tick)
+	defer ticker.Stop()
+	renewal, logged := renewal{}, directory.LogOnce{}
+	for {
+		changed := c.Directory.GossipChanged()
+		c.Directory.Publish()
+		c.Directory.RecordUpStates(time.Now())
+		if err := c.Directory.Book.Remember(c.Directory.Known()); err != nil {
+			logged.Warn(c.log, "cannot save the known peers", directory.PeersFile, err)
+		}
+		renewal.renewIfDue(c)
+		select {
+		case <-changed:
+			c.lead.Wake()
+			select { // gossip changes often in large clusters
+			case <-time.After(c.cfg.Timing.Tick / 4):
+			case <-c.ctx.Done():
+				return
+			}
+		case <-ticker.C:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
 // renewal renews the node's own certificate.
 type renewal struct {
 	next   time.Time     // no attempt before
 	pause  time.Duration // after a failed attempt
-	logged logOnce
+	logged directory.LogOnce
 }
 
 // renewPause is the first pause after a failed renewal; the longest is an hour.
@@ -186,15 +217,15 @@ func (r *renewal) renewIfDue(c *Cluster) {
 	if now.Before(r.next) || !c.id.Load().NeedsRenewal(now) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, rpcTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, directory.CallTimeout)
 	defer cancel()
 	if err := c.renew(ctx); err != nil {
 		r.pause = min(max(2*r.pause, min(renewPause, 5*c.cfg.Timing.Tick)), time.Hour)
 		r.next = now.Add(r.pause)
 		if r.logged == nil {
-			r.logged = logOnce{}
+			r.logged = directory.LogOnce{}
 		}
-		r.logged.warn(c.log, "cannot renew the node's certificate yet", c.Name(), err)
+		r.logged.Warn(c.log, "cannot renew the node's certificate yet", c.Name(), err)
 		return
 	}
 	*r = renewal{}
@@ -212,90 +243,24 @@ func (c *Cluster) renew(ctx context.Context) error {
 		return err
 	}
 	if !id.ValidAt(time.Now()) {
-		res, err := c.sign(c.Store().Snapshot(), c.ID(), csr)
+		res, err := c.lead.Sign(c.Store().Snapshot(), c.ID(), csr)
 		if err != nil {
 			return err
 		}
 		return c.applyRenewal(res)
 	}
-	act := func(ctx context.Context, r *RenewRequest) (*RenewResult, error) { return c.issue(ctx, c.ID(), r.CSR) }
-	res, err := askLeader(ctx, c, api.MethodRenew, &RenewRequest{CSR: csr}, act)
+	act := func(ctx context.Context, r *leader.RenewRequest) (*leader.RenewResult, error) {
+		return c.lead.Issue(ctx, c.ID(), r.CSR)
+	}
+	res, err := leader.Ask(ctx, c.requests, api.MethodRenew, &leader.RenewRequest{CSR: csr}, act)
 	if err != nil {
 		return err
 	}
 	return c.applyRenewal(res)
 }
 
-func (c *Cluster) applyRenewal(res *RenewResult) error {
+func (c *Cluster) applyRenewal(res *leader.RenewResult) error {
 	return c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) {
 		return id.Renewed(nil, res.Certificate, res.CAs)
 	})
-}
-
-// handleRenew issues another node's next certificate, on the leader.
-func (c *Cluster) handleRenew(ctx context.Context, req *RenewRequest) (*RenewResult, error) {
-	return c.issue(ctx, rpc.Caller(ctx).Node, req.CSR)
-}
-
-// issue signs a certificate for a member, on the leader.
-func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResult, error) {
-	snap, err := c.currentSnapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.sign(snap, id, csr)
-}
-
-// sign signs a certificate for a member according to a snapshot.
-func (c *Cluster) sign(snap store.Snapshot, id string, csr []byte) (*RenewResult, error) {
-	r, ok := record(snap, id)
-	if !ok || !r.member() {
-		return nil, api.Errorf(api.Forbidden, "node %.40q is not a member of this cluster", id)
-	}
-	req, err := trust.CheckRequest(csr)
-	if err != nil || req.NodeID != id {
-		return nil, api.Errorf(api.Invalid, "invalid certificate request from node %.40q", id)
-	}
-	ca, err := c.signer(snap)
-	if err != nil {
-		return nil, err
-	}
-	leaf, err := ca.Issue(req.Public, id, r.Name, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	return &RenewResult{CAs: ca.Bundle(), Certificate: leaf}, nil
-}
-
-// signer returns the current CA with its key.
-func (c *Cluster) signer(snap store.Snapshot) (*trust.CA, error) {
-	s, _, ok, err := unseal[caSecret](c.Sealer(), snap, keyCA)
-	switch {
-	case err != nil:
-		return nil, err
-	case !ok:
-		return nil, errors.New("this node does not have the CA yet")
-	}
-	return trust.ParseCA(s.CA)
-}
-
-// nextTickets puts a new key before the others, and drops the oldest beyond
-// maxTickets.
-func nextTickets(cur ticketSecret) ticketSecret {
-	k := trust.NewTicketKey()
-	keys := append([][]byte{k[:]}, cur.Keys...)
-	return ticketSecret{Format: recordFormat, Keys: keys[:min(len(keys), maxTickets)]}
-}
-
-// maxTickets is the number of session ticket keys: tickets of the day before
-// yesterday can still be decrypted.
-const maxTickets = 3
-
-func (t ticketSecret) keys() (keys [][32]byte) {
-	for _, k := range t.Keys {
-		if len(k) == 32 {
-			keys = append(keys, [32]byte(k))
-		}
-	}
-	return keys
 }

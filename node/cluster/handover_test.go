@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
+	"penstock/node/cluster/directory"
 )
 
 // TestLeadGoesToAServingNode: a draining node would hand the lead on at
@@ -15,7 +16,7 @@ import (
 func TestLeadGoesToAServingNode(t *testing.T) {
 	t.Parallel()
 	all := startThreeWith(t, func(i int, m *machine) {
-		m.cfg.Facts = func() Facts { return Facts{Phase: []string{"serving", "draining", "serving"}[i]} }
+		m.cfg.Facts = func() directory.Facts { return directory.Facts{Phase: []string{"serving", "draining", "serving"}[i]} }
 		// A node that is too busy to take the lead at once has time to.
 		m.cfg.Timing.Heartbeat, m.cfg.Timing.Election, m.cfg.Timing.HandOver = waitLimit, waitLimit, waitLimit
 	})
@@ -24,7 +25,7 @@ func TestLeadGoesToAServingNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	makeLeader(t, a, all...)
-	o, _, _ := a.c.observe() // a leader that leaves chooses by it
+	o, _, _ := a.c.lead.Observe() // a leader that leaves chooses by it
 	for _, n := range o.Nodes {
 		if n.Draining != (n.ID == b.c.ID()) {
 			t.Errorf("%s drains, as the leader sees it: %v", n.Name, n.Draining)
@@ -33,7 +34,7 @@ func TestLeadGoesToAServingNode(t *testing.T) {
 	before := timesLed(b)
 	eventually(t, "c to have the lead", func() string { // an heir that is too busy does not take it
 		a.c.HandOver(ctx)
-		if c.c.Store().Leadership().Role != consensus.RoleLeader {
+		if c.c.Store().Leadership().Role != replica.RoleLeader {
 			return a.c.Store().Leadership().Leader + " has it"
 		}
 		return ""
@@ -47,7 +48,7 @@ func TestLeadGoesToAServingNode(t *testing.T) {
 	a.kill()
 	waitPhases(t, c)
 	eventually(t, "a to be silent", func() string {
-		if c.c.ProbeLiveness(ctx); !c.c.Silent()[id] {
+		if c.c.Directory.ProbeLiveness(ctx); !c.c.Directory.Silent()[id] {
 			return "it is said to answer"
 		}
 		return ""
@@ -76,13 +77,13 @@ func TestDeadSuccessorLeavesTimeForTheNext(t *testing.T) {
 	put(t, a, "x", "b lacks it")               // as far as a knows, b may still get it
 	eventually(t, "c to lead", func() string { // c may be too busy to take the lead
 		setSilent(a, dead, c.c.ID()) // a cannot tell which of the two is up
-		if successors := a.c.successors(a.c.Silent()); len(successors) == 2 && successors[0].ID == c.c.ID() {
+		if successors := a.c.handOver.Successors(a.c.handOver.Nodes.Silent()); len(successors) == 2 && successors[0].ID == c.c.ID() {
 			t.Fatalf("%+v are to lead, want the one that serves first", successors)
 		}
 		// Less than the store itself waits for an heir.
 		ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
 		defer cancel()
-		a.c.transferLead(ctx, false)
+		a.c.handOver.Do(ctx, false)
 		if next := a.c.Store().Leadership().Leader; next != c.c.ID() {
 			return fmt.Sprintf("%q leads: %s", next, a.log())
 		}
@@ -93,14 +94,16 @@ func TestDeadSuccessorLeavesTimeForTheNext(t *testing.T) {
 // startThreeInPhases returns a cluster of three voters in the given phases.
 func startThreeInPhases(t *testing.T, phases ...string) []*machine {
 	t.Helper()
-	return startThreeWith(t, func(i int, m *machine) { m.cfg.Facts = func() Facts { return Facts{Phase: phases[i]} } })
+	return startThreeWith(t, func(i int, m *machine) {
+		m.cfg.Facts = func() directory.Facts { return directory.Facts{Phase: phases[i]} }
+	})
 }
 
 // waitPhases waits until a node knows the phases of all nodes.
 func waitPhases(t *testing.T, m *machine) {
 	t.Helper()
 	eventually(t, "the phases at "+m.cfg.Name, func() string {
-		for _, x := range m.c.Members() {
+		for _, x := range m.c.Directory.Members() {
 			if x.Facts.Phase == "" {
 				return x.Name + " has told none"
 			}
@@ -109,15 +112,22 @@ func waitPhases(t *testing.T, m *machine) {
 	})
 }
 
-// setSilent makes a node believe that others did not answer its last probe.
+// silentNodes are the nodes of a directory, some of which are silent.
+type silentNodes struct {
+	*directory.Directory
+	ids map[string]bool
+}
+
+func (s silentNodes) Silent() map[string]bool { return s.ids }
+
+// setSilent makes a node believe that others did not answer its last probe, when
+// it hands the lead over.
 func setSilent(m *machine, ids ...string) {
-	p := &m.c.probes
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.results = map[string]probeResult{}
+	silent := map[string]bool{}
 	for _, id := range ids {
-		p.results[id] = probeResult{at: time.Now()}
+		silent[id] = true
 	}
+	m.c.handOver.Nodes = silentNodes{m.c.Directory, silent}
 }
 
 // timesLed returns how often a machine has taken the lead, by its log.
@@ -153,7 +163,7 @@ func TestTransferWaitsForTheNextLeader(t *testing.T) {
 		eventually(t, "the lead to be handed over", func() string {
 			ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 			defer cancel()
-			lead.c.transferLead(ctx, false)
+			lead.c.handOver.Do(ctx, false)
 			switch next := lead.c.Store().Leadership().Leader; next {
 			case "":
 				t.Fatalf("%s has handed the lead over, and knows of no next leader", lead.cfg.Name)
@@ -181,12 +191,12 @@ func TestSilentNodeLeadsOnlyIfNoOtherCan(t *testing.T) {
 		t.Error("a node that stays gave the lead to one that is silent")
 	}
 	setSilent(a, b.c.ID())
-	if successors := a.c.successors(a.c.Silent()); len(successors) != 2 || successors[0].ID != c.c.ID() {
+	if successors := a.c.handOver.Successors(a.c.handOver.Nodes.Silent()); len(successors) != 2 || successors[0].ID != c.c.ID() {
 		t.Errorf("%+v are to lead, want c before b, which is silent", successors)
 	}
 	setSilent(a, b.c.ID(), c.c.ID())
 	eventually(t, "a node that goes to give the lead to another", func() string {
-		a.c.transferLead(ctx, false)
+		a.c.handOver.Do(ctx, false)
 		if next := a.c.Store().Leadership().Leader; next == "" || next == a.c.ID() {
 			return next + " leads"
 		}

@@ -6,8 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"penstock/consensus"
 	"penstock/node/api"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 )
 
@@ -29,11 +32,11 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 		return err
 	}
 	c.log.Info("left the cluster")
-	if err := c.markLeft("it left on " + time.Now().UTC().Format(time.RFC3339)); err != nil {
+	if err := datadir.MarkLeft(c.cfg.Dir, "it left on "+time.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
-	c.leaveGossip(ctx)
-	return errors.Join(c.close(), removeLeftIdentity(c.cfg.Dir)) // again: Close may have run before the mark
+	c.Directory.LeaveGossip(ctx)
+	return errors.Join(c.close(), datadir.RemoveLeftIdentity(c.cfg.Dir)) // again: Close may have run before the mark
 }
 
 // awaitDeparture repeats ask until this node has been taken out or was refused.
@@ -41,22 +44,22 @@ func (c *Cluster) awaitDeparture(ctx context.Context, ask func(context.Context) 
 	for lost := false; ; { // lost: an earlier attempt may have taken this node out
 		// If another node leads, that one decides: this one may lag behind and
 		// miss nodes that have left.
-		if err := c.MayLeave(); err != nil && !lost && c.leaderID() == c.ID() {
+		if err := c.MayLeave(); err != nil && !lost && c.leader.Self() {
 			return err
 		}
-		c.transferLead(ctx, false)
+		c.handOver.Do(ctx, false)
 		err := ask(ctx)
 		switch {
-		case err == nil, lost && refusedAs(err, api.Unauthenticated):
+		case err == nil, lost && leader.RefusedAs(err, api.Unauthenticated):
 			return nil // done, by this attempt or an earlier one
-		case refusedAs(err, api.NoLeader) && c.removalConfirmed(ctx):
+		case leader.RefusedAs(err, api.NoLeader) && c.removalConfirmed(ctx):
 			return nil // the remaining voters go on without it
-		case refusedAs(err, api.Refused):
-			lost = false // a node that was taken out before is not refused (handleDepart)
-		case unknownOutcome(err), c.selfDeparted():
+		case leader.RefusedAs(err, api.Refused):
+			lost = false // a node that was taken out before is not refused (leader.Leader.Depart)
+		case leader.UnknownOutcome(err), c.selfDeparted():
 			lost = true
 		}
-		if !lost && !errors.Is(err, errStillLeads) && !refusedAs(err, api.Busy) {
+		if !lost && !errors.Is(err, errStillLeads) && !leader.RefusedAs(err, api.Busy) {
 			return c.leaveError(nil, err)
 		}
 		select { // this node leads again, the leader is lost, or others are slow
@@ -75,26 +78,26 @@ func (c *Cluster) awaitDeparture(ctx context.Context, ask func(context.Context) 
 // if most of these voters confirm the removal: then no leader can have this
 // node's vote.
 func (c *Cluster) removalConfirmed(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	ctx, cancel := context.WithTimeout(ctx, directory.CallTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	without := map[string][]string{} // by ID of the node that answers: the voters of its configuration
-	servers, _ := c.servers()
+	servers, _ := c.Store().Servers()
 	for _, s := range servers {
-		if s.id == c.ID() || !s.voter {
+		if s.ID == c.ID() || !s.Voter {
 			continue
 		}
 		all.Go(func() {
-			client, err := c.pool.Get(ctx, s.id)
+			client, err := c.Directory.Pool.Get(ctx, s.ID)
 			if err != nil {
 				return
 			}
-			res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, c.announcement())
+			res, err := rpc.Call[directory.AnnounceResult](ctx, client, api.MethodAnnounce, c.announcement())
 			if err == nil && res.Removed {
 				mu.Lock()
 				defer mu.Unlock()
-				without[s.id] = res.Voters
+				without[s.ID] = res.Voters
 			}
 		})
 	}
@@ -122,8 +125,8 @@ func majorityConfirms(answers map[string][]string) bool {
 // selfDeparted reports whether this node has learned that it is no longer a
 // member. Its vote may still count.
 func (c *Cluster) selfDeparted() bool {
-	r, ok := record(c.Store().Snapshot(), c.ID())
-	return ok && !r.member()
+	r, ok := record.FindNode(c.Store().Snapshot(), c.ID())
+	return ok && !r.Member()
 }
 
 // leaveError returns why this node could not leave: over is why it stopped
@@ -156,48 +159,22 @@ const leaveTimeout = time.Minute
 
 // MayLeave returns why this node cannot leave now; nil: it may try.
 func (c *Cluster) MayLeave() error {
-	members := c.Members()
+	members := c.Directory.Members()
 	alone, successor := true, false
 	for _, m := range members {
-		alone = alone && (m.Self || m.Role == RoleNonVoter)
+		alone = alone && (m.Self || m.Role == directory.RoleNonVoter)
 		successor = successor || !m.Self && m.Up()
 	}
 	if alone && successor {
 		return nil // the successor is promoted first
 	}
-	return quorumWithout(members, c.ID())
+	return leader.QuorumWithout(members, c.ID())
 }
 
 // requestDeparture has the leader take this node out; errStillLeads if this
 // node leads.
 func (c *Cluster) requestDeparture(ctx context.Context) error {
-	_, err := askLeader(ctx, c, methodDepart, &departRequest{ID: c.ID()}, func(context.Context, *departRequest) (*api.Empty, error) {
-		return nil, errStillLeads
-	})
+	lead := func(context.Context, *leader.DepartRequest) (*api.Empty, error) { return nil, errStillLeads }
+	_, err := leader.Ask(ctx, c.requests, leader.MethodDepart, &leader.DepartRequest{ID: c.ID()}, lead)
 	return err
-}
-
-// handleDepart takes the caller out, on the leader.
-func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*api.Empty, error) {
-	if caller := rpc.Caller(ctx); caller.Node != req.ID {
-		return nil, api.Errorf(api.Invalid, "node %.40q may not request the departure of %.40q", caller.Node, req.ID)
-	}
-	snap, err := c.currentSnapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// The answer to an earlier request may have been lost: what was agreed is not refused.
-	if r, ok := record(snap, req.ID); ok && !r.member() {
-		return &api.Empty{}, c.awaitRemoval(ctx, req.ID)
-	}
-	switch err := c.checkQuorumWithout(ctx, req.ID); {
-	case errors.Is(err, consensus.ErrQuorum): // the voters are slow, or will soon be known to be down
-		return nil, api.Errorf(api.Busy, "%v", err)
-	case err != nil:
-		return nil, err
-	}
-	if err := c.markDeparted(ctx, req.ID, "leave"); err != nil {
-		return nil, err
-	}
-	return &api.Empty{}, c.awaitRemoval(ctx, req.ID)
 }

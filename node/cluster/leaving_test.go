@@ -12,8 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
 	"penstock/node/api"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
 	"penstock/node/rpc"
 )
 
@@ -31,15 +34,15 @@ func TestLeaveIsRefusedRightAfterAVoterDied(t *testing.T) {
 	// It retries until it is known which node is gone. On a machine so busy that
 	// the leader was lost as well, nothing is decided either.
 	err := rest[1].c.Leave(ctx)
-	knownGone := refusedAs(err, api.Refused) && contains(err, "unreachable: "+rest[0].cfg.Name)
-	if !knownGone && !refusedAs(err, api.NoLeader) || strings.Contains(err.Error(), "--force") {
+	knownGone := leader.RefusedAs(err, api.Refused) && contains(err, "unreachable: "+rest[0].cfg.Name)
+	if !knownGone && !leader.RefusedAs(err, api.NoLeader) || strings.Contains(err.Error(), "--force") {
 		t.Errorf("the second of three voters leaves while the third is dead: %v", err)
 	}
 	put(t, lead, "x", "two of three")
 	waitEntry(t, rest[1], "x", "two of three")
 	eventually(t, "the leader not to go on without it", func() string {
 		makeLeader(t, lead, lead, rest[1])
-		if err := lead.c.Store().CheckQuorumWithout(ctx, rest[1].c.ID()); !errors.Is(err, consensus.ErrQuorum) {
+		if err := lead.c.Store().CheckQuorumWithout(ctx, rest[1].c.ID()); !errors.Is(err, replica.ErrQuorum) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -59,7 +62,7 @@ func TestLeaveIsRefusedRightAfterAVoterDied(t *testing.T) {
 func leave(ctx context.Context, m *machine) error {
 	for {
 		err := m.c.Leave(ctx)
-		if !refusedAs(err, api.Refused) && !refusedAs(err, api.NoLeader) {
+		if !leader.RefusedAs(err, api.Refused) && !leader.RefusedAs(err, api.NoLeader) {
 			return err
 		}
 		select {
@@ -100,9 +103,9 @@ func TestOnlyVoterLeavesIfAnotherNodeCanVote(t *testing.T) {
 func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 	t.Parallel()
 	phases := make([]atomic.Pointer[string], 5)
-	phase := func(i int, is string) func() Facts {
+	phase := func(i int, is string) func() directory.Facts {
 		phases[i].Store(&is)
-		return func() Facts { return Facts{Phase: *phases[i].Load()} }
+		return func() directory.Facts { return directory.Facts{Phase: *phases[i].Load()} }
 	}
 	all := startThreeWith(t, func(i int, m *machine) { m.cfg.Facts = phase(i, "serving") })
 	for i, name := range []string{"d", "e"} {
@@ -122,7 +125,7 @@ func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 	}
 	for _, at := range all {
 		eventually(t, "the phases at "+at.cfg.Name, func() string {
-			for _, m := range at.c.Members() {
+			for _, m := range at.c.Directory.Members() {
 				if draining := m.Facts.Phase == "draining"; draining == (m.ID == stays.c.ID()) {
 					return m.Name + " is " + m.Facts.Phase
 				}
@@ -161,7 +164,7 @@ func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 			t.Fatal(err)
 		}
 		victim.listen("127.0.0.1")
-		if err := victim.refused(ErrNoLog); !strings.Contains(err.Error(), "penstock remove") {
+		if err := victim.refused(datadir.ErrNoLog); !strings.Contains(err.Error(), "penstock remove") {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
@@ -189,7 +192,7 @@ func TestLeaderDecidesWhoMayLeave(t *testing.T) {
 	}
 	eventually(t, "the leader itself not to ask", func() string {
 		makeLeader(t, lead, lead, rest[1]) // a busy machine may lose the lead
-		if err := lead.c.awaitDeparture(ctx, func(context.Context) error { return errors.New("it asks") }); !refusedAs(err, api.Refused) {
+		if err := lead.c.awaitDeparture(ctx, func(context.Context) error { return errors.New("it asks") }); !leader.RefusedAs(err, api.Refused) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -287,7 +290,7 @@ func TestDepartureIsConfirmedByTheRemainingVoters(t *testing.T) {
 		if !asked {
 			asked = true
 			eventually(t, "it to be taken out", func() string { // it may lose the answer
-				if err := goes.c.requestDeparture(ctx); err != nil && !refusedAs(err, api.Unauthenticated) {
+				if err := goes.c.requestDeparture(ctx); err != nil && !leader.RefusedAs(err, api.Unauthenticated) {
 					return err.Error()
 				}
 				return ""
@@ -310,7 +313,7 @@ func startDeparting(t *testing.T) (lead, goes, dies *machine) {
 	id := dies.c.ID()
 	dies.kill()
 	eventually(t, "the leader to plan without it", func() string {
-		o, _, _ := lead.c.observe()
+		o, _, _ := lead.c.lead.Observe()
 		for _, n := range o.Nodes {
 			if n.ID == id && n.Up {
 				return "it is up"
@@ -322,7 +325,7 @@ func startDeparting(t *testing.T) (lead, goes, dies *machine) {
 	defer cancel()
 	eventually(t, "it to be taken out", func() string {
 		makeLeader(t, lead, lead, goes) // a busy machine may lose the lead
-		if err := lead.c.markDeparted(ctx, goes.c.ID(), "test"); err != nil {
+		if err := lead.c.lead.MarkDeparted(ctx, goes.c.ID(), "test"); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -342,15 +345,16 @@ func TestRemovalThatTimesOutStillHappens(t *testing.T) {
 	id := goes.c.ID()
 	over, cancelled := context.WithCancel(ctx)
 	cancelled()
-	if err := lead.c.awaitRemoval(over, id); !refusedAs(err, api.UnknownOutcome) || !contains(err, "no longer a member") {
+	if err := lead.c.lead.AwaitRemoval(over, id); !leader.RefusedAs(err, api.UnknownOutcome) || !contains(err, "no longer a member") {
 		t.Errorf("the leader gives up waiting: %v", err)
 	}
 	for _, node := range []string{goes.cfg.Name, id} {
 		soon, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		_, err := goes.c.Remove(soon, &api.RemoveRequest{Node: node})
+		_, err := goes.remove(soon, &api.RemoveRequest{Node: node})
 		// On a machine that is too busy the leader may not have answered.
-		if err == nil || refusedAs(err, api.NotFound) || contains(err, "no longer a member") && !refusedAs(err, api.UnknownOutcome) {
+		if err == nil || leader.RefusedAs(err, api.NotFound) ||
+			contains(err, "no longer a member") && !leader.RefusedAs(err, api.UnknownOutcome) {
 			t.Errorf("remove %s: %v", node, err)
 		}
 	}
@@ -358,7 +362,7 @@ func TestRemovalThatTimesOutStillHappens(t *testing.T) {
 	ctx, cancel = context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	eventually(t, "nobody to know it, with the dead one back", func() string {
-		if _, err := lead.c.Remove(ctx, &api.RemoveRequest{Node: id}); !refusedAs(err, api.NotFound) {
+		if _, err := lead.remove(ctx, &api.RemoveRequest{Node: id}); !leader.RefusedAs(err, api.NotFound) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -374,7 +378,7 @@ func TestDepartedNodeIsNotRefusedToLeave(t *testing.T) {
 	defer cancel()
 	soon, over := context.WithTimeout(ctx, testTiming.Heartbeat+time.Second) // by then it is known that the dead one does not answer
 	defer over()
-	if err := goes.c.requestDeparture(soon); err == nil || refusedAs(err, api.Refused) {
+	if err := goes.c.requestDeparture(soon); err == nil || leader.RefusedAs(err, api.Refused) {
 		t.Errorf("when it asks again: %v", err)
 	}
 	done := make(chan error, 1)
@@ -407,8 +411,8 @@ func removeNode(t *testing.T, by, victim *machine, all ...*machine) {
 	defer cancel()
 	eventually(t, victim.cfg.Name+" to be removed", func() string {
 		makeLeader(t, by, all...) // a busy machine may lose the lead
-		_, err := by.c.Remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
-		if err != nil && !refusedAs(err, api.NotFound) {
+		_, err := by.remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		if err != nil && !leader.RefusedAs(err, api.NotFound) {
 			return err.Error()
 		}
 		return ""
@@ -437,7 +441,7 @@ func TestARemovedNodeKeepsNoKeys(t *testing.T) {
 	if there := identityFiles(t, victim); len(names) != 5 || len(there) > 0 {
 		t.Errorf("of %v a removed node keeps %v", names, there)
 	}
-	for _, name := range []string{leftFile, logFile, filepath.Join(raftDir, "raft.db")} {
+	for _, name := range []string{datadir.LeftFile, datadir.LogFile, filepath.Join(datadir.RaftDir, "raft.db")} {
 		if _, err := os.Stat(filepath.Join(victim.cfg.Dir, name)); err != nil {
 			t.Error(err)
 		}

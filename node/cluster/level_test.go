@@ -10,6 +10,8 @@ import (
 
 	"penstock/consensus/store"
 	"penstock/node/api"
+	"penstock/node/cluster/leader"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 )
 
@@ -22,22 +24,22 @@ func TestMembersBelowALevel(t *testing.T) {
 	put(t, a, "x", "1")
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	note := func(r Record) {
+	note := func(r record.Node) {
 		t.Helper()
-		r.Format, r.Cluster, r.Gossip = recordFormat, "127.0.0.1:1", "127.0.0.1:1"
+		r.Format, r.Cluster, r.Gossip = record.Format, "127.0.0.1:1", "127.0.0.1:1"
 		eventually(t, "the record of "+r.Name, func() string {
-			if err := a.c.commit(ctx, "test", "test", []store.Op{a.c.putRecord(a.c.Store().Snapshot(), r)}); err != nil {
+			if err := a.c.entries.Commit(ctx, "test", "test", []store.Op{record.PutNode(a.c.Store().Snapshot(), r)}); err != nil {
 				return err.Error()
 			}
 			return ""
 		})
 	}
-	old := Record{ID: "00000000000000000000000000000001", Name: "old", Version: "v1", Level: LevelGroups - 1}
+	old := record.Node{ID: "00000000000000000000000000000001", Name: "old", Version: "v1", Level: record.LevelGroups - 1}
 	note(old)
-	note(Record{ID: "00000000000000000000000000000002", Name: "new", Version: "v2", Level: LevelGroups})
-	note(Record{ID: "00000000000000000000000000000003", Name: "gone", Version: "v1", Left: time.Now()})
-	for level, want := range map[int][]string{0: nil, LevelKafka: {"old (v1)"}, LevelGroups + 1: {"new (v2)", "old (v1)"}} {
-		if got := a.c.MembersBelow(level); !slices.Equal(got, want) {
+	note(record.Node{ID: "00000000000000000000000000000002", Name: "new", Version: "v2", Level: record.LevelGroups})
+	note(record.Node{ID: "00000000000000000000000000000003", Name: "gone", Version: "v1", Left: time.Now()})
+	for level, want := range map[int][]string{0: nil, record.LevelKafka: {"old (v1)"}, record.LevelGroups + 1: {"new (v2)", "old (v1)"}} {
+		if got := a.c.Directory.MembersBelow(level); !slices.Equal(got, want) {
 			t.Errorf("level %d is lacking on %q, want %q", level, got, want)
 		}
 	}
@@ -68,46 +70,11 @@ func TestMembersBelowALevel(t *testing.T) {
 		}
 		return ""
 	})
-	old.Level = LevelGroups
+	old.Level = record.LevelGroups
 	note(old)
 	eventually(t, "changes to go together when all know groups", func() string {
 		if got := entries(); got >= n {
 			return fmt.Sprintf("%d took %d entries", n, got)
-		}
-		return ""
-	})
-}
-
-// TestTokensExpireByTheLeadersClock: by each node's own clock, a token could be
-// expired on one node and valid on another.
-func TestTokensExpireByTheLeadersClock(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	b := newJoiner(t, "b", a.token(), a).start()
-	waitVoters(t, 1, a, b)
-	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
-	defer cancel()
-	made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader, TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := lookUpToken(t, b, made.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	late := func(m *machine) { m.c.noteClock(time.Now().Add(2*time.Hour).UnixMilli(), time.Now()) }
-	late(a) // a leads, and goes by its own clock
-	if _, err := a.c.Authenticate(ctx, made.Token); err != nil || a.c.Check(p) != nil {
-		t.Errorf("on the leader: %v, %v", err, a.c.Check(p))
-	}
-	eventually(t, "the token to have ended on a node whose leader is two hours ahead", func() string {
-		late(b) // again: b keeps measuring its leader's real clock
-		if _, err := b.c.Authenticate(ctx, made.Token); !contains(err, "expired") {
-			return fmt.Sprint(err)
-		}
-		late(b)
-		if b.c.Check(p) == nil {
-			return "open connections live on"
 		}
 		return ""
 	})
@@ -122,17 +89,17 @@ func TestNodeCanOnlyRequestItsOwnDeparture(t *testing.T) {
 	rest := others(all, lead)
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	client, err := rest[0].c.pool.Get(ctx, lead.c.ID())
+	client, err := rest[0].c.Directory.Pool.Get(ctx, lead.c.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var refusal *api.Error
 	if _, err := rpc.Call[api.Empty](
-		ctx, client, methodDepart, &departRequest{ID: rest[1].c.ID()},
+		ctx, client, leader.MethodDepart, &leader.DepartRequest{ID: rest[1].c.ID()},
 	); !errors.As(err, &refusal) || refusal.Code != api.Invalid {
 		t.Errorf("a node asks to take another one out: %v", err)
 	}
-	if r, ok := record(lead.c.Store().Snapshot(), rest[1].c.ID()); !ok || !r.member() {
+	if r, ok := record.FindNode(lead.c.Store().Snapshot(), rest[1].c.ID()); !ok || !r.Member() {
 		t.Errorf("the other one is out: %+v", r)
 	}
 }

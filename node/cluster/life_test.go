@@ -14,6 +14,11 @@ import (
 
 	"penstock/consensus/store"
 	"penstock/node/api"
+	"penstock/node/cluster/bootstrap"
+	"penstock/node/cluster/datadir"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
+	"penstock/node/cluster/record"
 	"penstock/node/trust"
 )
 
@@ -41,7 +46,7 @@ func TestAllNodesMayReturnAtOtherAddresses(t *testing.T) {
 		waitEntry(t, m, "x", "after")
 	}
 	eventually(t, "records have the new addresses", func() string {
-		for _, r := range records(all[0].c.Store().Snapshot()) {
+		for _, r := range record.Nodes(all[0].c.Store().Snapshot()) {
 			if !strings.HasPrefix(r.Cluster, "127.0.1.") {
 				return r.Name + " is at " + r.Cluster
 			}
@@ -78,7 +83,7 @@ func TestNewLeaderAfterTheLeaderDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.c.waitIndex(ctx, index); err != nil {
+		if _, err := m.c.entries.WaitIndex(ctx, index); err != nil {
 			t.Fatal(err)
 		}
 		waitEntry(t, m, "1", "without "+lead.cfg.Name)
@@ -115,7 +120,7 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 						doubtful[w] = append(doubtful[w], fmt.Sprint(written[w]))
 						continue
 					}
-					if refusedAs(err, api.NoLeader) { // a busy machine had no leader for long; the write has not acted
+					if leader.RefusedAs(err, api.NoLeader) { // a busy machine had no leader for long; the write has not acted
 						continue
 					}
 					done <- fmt.Errorf("%s: %w", m.cfg.Name, err)
@@ -132,8 +137,7 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 			if now := waitLeader(t, all...); now != lead {
 				return ""
 			}
-			_, err := lead.c.Transfer(context.Background(), &api.TransferRequest{})
-			return fmt.Sprintf("%s leads: %v", lead.cfg.Name, err)
+			return fmt.Sprintf("%s leads: %v", lead.cfg.Name, lead.transfer())
 		})
 	}
 	cancel()
@@ -177,7 +181,7 @@ func TestNodeWithoutAMajorityServesAndSaysWhy(t *testing.T) {
 	alone.start()
 	waitEntry(t, alone, "x", "1")
 	// How long a voter has been silent is shown once it was probed.
-	if why := alone.c.Alone(); !regexp.MustCompile(`1 of 3 voters.*unreachable: a( \(for .*\))?, c`).MatchString(why) {
+	if why := alone.c.Directory.Alone(); !regexp.MustCompile(`1 of 3 voters.*unreachable: a( \(for .*\))?, c`).MatchString(why) {
 		t.Errorf("it says %q", why)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -198,12 +202,12 @@ func TestClustersNeverMerge(t *testing.T) {
 	b.listen("127.0.0.1")
 	b.cfg.Token, b.cfg.Join = "", []string{z.addr(), a.addr()}
 	b.start()
-	b.c.addressBook.addReported(Peer{ID: z.c.ID(), Name: "z", Cluster: z.addr(), Gossip: z.c.GossipAddress()})
+	b.c.Directory.Book.AddReported(directory.Peer{ID: z.c.ID(), Name: "z", Cluster: z.addr(), Gossip: z.c.Directory.GossipAddress()})
 	put(t, a, "x", "of a")
 	put(t, z, "x", "of z")
 	waitEntry(t, b, "x", "of a")
 	for _, m := range []*machine{a, b, z} {
-		for _, o := range m.c.Members() {
+		for _, o := range m.c.Directory.Members() {
 			if foreign := (m == z) != (o.Name == "z"); foreign {
 				t.Errorf("%s has %s among its members", m.cfg.Name, o.Name)
 			}
@@ -219,11 +223,11 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 	was := wiped.c.ID()
 	var token *api.TokenCreated
 	mustChange(t, "a token", func() (err error) {
-		token, err = lead.c.CreateToken(context.Background(), &api.TokenCreateRequest{Role: api.RoleJoin})
+		token, err = lead.c.Tokens.Create(context.Background(), &api.TokenCreateRequest{Role: api.RoleJoin})
 		return err
 	})
 	twin := newJoiner(t, wiped.cfg.Name, token.Token, lead)
-	if err := twin.refused(ErrRefused); !contains(err, "is up at "+wiped.addr()) || !contains(err, "choose another --name") {
+	if err := twin.refused(bootstrap.ErrRefused); !contains(err, "is up at "+wiped.addr()) || !contains(err, "choose another --name") {
 		t.Errorf("a name that is up: %v", err)
 	}
 	wiped.kill()
@@ -233,13 +237,13 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 	}
 	all = append(others(all, wiped), again)
 	waitVoters(t, 3, all...)
-	if r, ok := record(lead.c.Store().Snapshot(), was); !ok || r.member() {
+	if r, ok := record.FindNode(lead.c.Store().Snapshot(), was); !ok || r.Member() {
 		t.Errorf("the old node is a member: %+v", r)
 	}
 	eventually(t, "the old node to go from Raft's configuration", func() string {
-		servers, _ := lead.c.servers()
+		servers, _ := lead.c.Store().Servers()
 		for _, s := range servers {
-			if s.id == was {
+			if s.ID == was {
 				return "it is there"
 			}
 		}
@@ -252,8 +256,8 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 	all := startThree(t)
 	original := all[1]
 	eventually(t, "it remembers peers", func() string {
-		if len(original.c.addressBook.all()) < 2 {
-			return fmt.Sprint(original.c.addressBook.all())
+		if len(original.c.Directory.Book.All()) < 2 {
+			return fmt.Sprint(original.c.Directory.Book.All())
 		}
 		return ""
 	})
@@ -264,18 +268,18 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 		defer cancel()
 		err := thief.open(ctx)
 		if err == nil { // it was too busy to find the original in time, and the cluster refuses it
-			thief.endsWith(ErrCopied)
+			thief.endsWith(directory.ErrCopied)
 			thief.kill()
 			thief.listen("127.0.0.1")
 			return "it has started"
 		}
-		if !errors.Is(err, ErrCopied) || !contains(err, original.addr()) {
+		if !errors.Is(err, directory.ErrCopied) || !contains(err, original.addr()) {
 			t.Errorf("%v does not say that and where the other runs", err)
 		}
 		return ""
 	})
 	// A copy without peers starts, and then the cluster refuses it.
-	if err := os.Remove(filepath.Join(thief.cfg.Dir, peersFile)); err != nil {
+	if err := os.Remove(filepath.Join(thief.cfg.Dir, directory.PeersFile)); err != nil {
 		t.Fatal(err)
 	}
 	thief = &machine{t: t, cfg: thief.cfg}
@@ -283,7 +287,7 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 	thief.cfg.Join = []string{all[0].addr()}
 	t.Cleanup(thief.kill)
 	thief.start()
-	thief.endsWith(ErrCopied)
+	thief.endsWith(directory.ErrCopied)
 	select {
 	case <-original.ended:
 		t.Error("the original had to end")
@@ -302,25 +306,25 @@ func TestANodeThatIsUpAndSilentIsNotReplaced(t *testing.T) {
 	elsewhere := there.c.announcement()
 	elsewhere.Cluster = "127.0.0.1:1"
 	elsewhere.Last = trust.Incarnation{Starts: elsewhere.Last.Starts + 1, Instance: "another"}
-	old := func() Record {
-		r, _ := record(lead.c.Store().Snapshot(), there.c.ID())
+	old := func() record.Node {
+		r, _ := record.FindNode(lead.c.Store().Snapshot(), there.c.ID())
 		return r
 	}
 	eventually(t, "the leader to know where it is", func() string {
-		if r := old(); r.Last.Instance == "" || !lead.c.gossipEntries()[r.ID].isUpAt(r.Cluster) {
-			return fmt.Sprint(r, lead.c.gossipEntries()[r.ID])
+		if r := old(); r.Last.Instance == "" || !lead.c.Directory.GossipEntries()[r.ID].IsUpAt(r.Cluster) {
+			return fmt.Sprint(r, lead.c.Directory.GossipEntries()[r.ID])
 		}
 		return ""
 	})
 	r := old()
 	noTime, cancel := context.WithCancel(context.Background())
 	cancel()
-	if at, err := lead.c.detectCopy(noTime, r, elsewhere); !refusedAs(err, api.Busy) {
+	if at, err := lead.c.lead.DetectCopy(noTime, r, elsewhere); !leader.RefusedAs(err, api.Busy) {
 		t.Errorf("it is up and does not answer: %q, %v", at, err)
 	}
 	there.kill()
 	eventually(t, "it may be elsewhere", func() string {
-		at, err := lead.c.detectCopy(context.Background(), r, elsewhere)
+		at, err := lead.c.lead.DetectCopy(context.Background(), r, elsewhere)
 		if at != "" || err != nil {
 			return fmt.Sprint(at, err)
 		}
@@ -336,7 +340,7 @@ func copyIdentity(t *testing.T, from, to string) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if f.IsDir() || f.Name() == logFile { // the log is not copied
+		if f.IsDir() || f.Name() == datadir.LogFile { // the log is not copied
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(from, f.Name()))
@@ -371,7 +375,7 @@ func TestANodeLeaves(t *testing.T) {
 	}
 	for _, m := range rest {
 		eventually(t, "it is no member any more", func() string {
-			if list := m.c.Members(); len(list) != 2 {
+			if list := m.c.Directory.Members(); len(list) != 2 {
 				return fmt.Sprintf("%+v", list)
 			}
 			return ""
@@ -398,11 +402,11 @@ func TestRemovingANode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	ask := func(force bool) error {
-		_, err := victim.c.Remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: force})
+		_, err := victim.remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: force})
 		return err
 	}
 	err := ask(false)
-	for refusedAs(err, api.NoLeader) && ctx.Err() == nil { // the machine was too busy to reach the leader
+	for leader.RefusedAs(err, api.NoLeader) && ctx.Err() == nil { // the machine was too busy to reach the leader
 		err = ask(false)
 	}
 	if !contains(err, "is up at") || !contains(err, "--force") {
@@ -423,7 +427,7 @@ func TestNodeRemovedWhileDownLearnsOfIt(t *testing.T) {
 	victim := others(all, lead)[0]
 	victim.kill()
 	mustChange(t, "remove", func() error {
-		_, err := lead.c.Remove(context.Background(), &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		_, err := lead.remove(context.Background(), &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
 		return err
 	})
 	victim.listen("127.0.0.1")
@@ -436,30 +440,34 @@ func TestNodeRemovedWhileDownLearnsOfIt(t *testing.T) {
 }
 
 func TestQuorumIsCheckedBeforeANodeLeaves(t *testing.T) {
-	up := func(name, role string) Member { return Member{ID: name, Name: name, Role: role, State: StateUp} }
-	down := func(name, role string) Member {
-		return Member{ID: name, Name: name, Role: role, State: StateUnreachable}
+	type member = directory.Member
+	const lead, voter, nonVoter = directory.RoleLeader, directory.RoleVoter, directory.RoleNonVoter
+	up := func(name, role string) member {
+		return member{ID: name, Name: name, Role: role, State: directory.StateUp}
+	}
+	down := func(name, role string) member {
+		return member{ID: name, Name: name, Role: role, State: directory.StateUnreachable}
 	}
 	for name, c := range map[string]struct {
-		members []Member
+		members []member
 		says    string // "": nothing against it
 	}{
-		"the dead one of three":         {[]Member{up("a", RoleLeader), up("b", RoleVoter), down("x", RoleVoter)}, ""},
-		"a live one of three, one dead": {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "unreachable: c;"},
-		"the only one":                  {[]Member{up("x", RoleLeader)}, "only voter"},
-		"the only voter beside others":  {[]Member{up("x", RoleLeader), up("n", RoleNonVoter)}, "only voter"},
-		"one that does not vote":        {[]Member{up("a", RoleLeader), down("b", RoleVoter), up("x", RoleNonVoter)}, ""},
-		"a live one of five, two dead": {[]Member{
-			up("a", RoleLeader), up("b", RoleVoter), up("x", RoleVoter), down("d", RoleVoter), down("e", RoleVoter),
+		"the dead one of three":         {[]member{up("a", lead), up("b", voter), down("x", voter)}, ""},
+		"a live one of three, one dead": {[]member{up("a", lead), up("x", voter), down("c", voter)}, "unreachable: c;"},
+		"the only one":                  {[]member{up("x", lead)}, "only voter"},
+		"the only voter beside others":  {[]member{up("x", lead), up("n", nonVoter)}, "only voter"},
+		"one that does not vote":        {[]member{up("a", lead), down("b", voter), up("x", nonVoter)}, ""},
+		"a live one of five, two dead": {[]member{
+			up("a", lead), up("b", voter), up("x", voter), down("d", voter), down("e", voter),
 		}, "unreachable: d, e;"},
-		"a dead one of five, two dead": {[]Member{
-			up("a", RoleLeader), up("b", RoleVoter), up("c", RoleVoter), down("d", RoleVoter), down("x", RoleVoter),
+		"a dead one of five, two dead": {[]member{
+			up("a", lead), up("b", voter), up("c", voter), down("d", voter), down("x", voter),
 		}, ""},
-		"one of two that are up":           {[]Member{up("a", RoleLeader), up("x", RoleVoter)}, ""},
-		"the dead one of two":              {[]Member{up("a", RoleLeader), down("x", RoleVoter)}, ""},
-		"a live one of two, the rest dead": {[]Member{down("a", RoleVoter), up("x", RoleLeader)}, "unreachable: a;"},
+		"one of two that are up":           {[]member{up("a", lead), up("x", voter)}, ""},
+		"the dead one of two":              {[]member{up("a", lead), down("x", voter)}, ""},
+		"a live one of two, the rest dead": {[]member{down("a", voter), up("x", lead)}, "unreachable: a;"},
 	} {
-		err := quorumWithout(c.members, "x")
+		err := leader.QuorumWithout(c.members, "x")
 		if (err != nil) != (c.says != "") || c.says != "" && !contains(err, c.says) {
 			t.Errorf("%s: got %v, want %q", name, err, c.says)
 		}
@@ -470,21 +478,17 @@ func TestSecretsRotate(t *testing.T) {
 	t.Parallel()
 	all := startThree(t)
 	a := all[0]
-	ctx := context.Background()
 	ca := a.c.id.Load().CADigests()[0]
-	keys, err := a.c.gossipKeys()
+	keys, err := a.c.Directory.GossipKeys()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, what := range []string{"gossip", "ca"} {
-		mustChange(t, "rotate "+what, func() error {
-			_, err := all[1].c.Rotate(ctx, &api.RotateRequest{What: what})
-			return err
-		})
+		mustChange(t, "rotate "+what, func() error { return all[1].rotate(what) })
 	}
 	for _, m := range all {
 		eventually(t, "new secrets on "+m.cfg.Name, func() string {
-			now, err := m.c.gossipKeys()
+			now, err := m.c.Directory.GossipKeys()
 			if err != nil || len(now) != 1 || string(now[0]) == string(keys[0]) {
 				return fmt.Sprintf("%d gossip keys, error %v", len(now), err)
 			}
@@ -503,72 +507,18 @@ func TestSecretsRotate(t *testing.T) {
 	waitVoters(t, 3, all...)
 }
 
-// lookUpToken authenticates a token at a machine. The machine may not have the
-// token yet and be too busy to look it up in time, so known retries.
-func lookUpToken(t *testing.T, m *machine, token string) (p api.Principal, err error) {
-	t.Helper()
-	eventually(t, m.cfg.Name+" to look up the token", func() string {
-		if p, err = m.c.Authenticate(context.Background(), token); refusedAs(err, api.Unavailable) {
-			return err.Error()
-		}
-		return ""
-	})
-	return p, err
-}
-
-func TestTokenAuthenticatesUntilRevoked(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	b := newJoiner(t, "b", a.token(), a).start()
-	waitVoters(t, 1, a)
-	ctx := context.Background()
-	made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleOperator, TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := lookUpToken(t, b, made.Token)
-	if err != nil || p.Name != "ci" || p.Role != api.RoleOperator || p.TokenID != made.ID {
-		t.Fatalf("%+v, %v", p, err)
-	}
-	if _, err := a.c.revoke(ctx, &api.TokenRevokeRequest{Token: "ci"}); err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range []*machine{a, b} {
-		eventually(t, "revoked on "+m.cfg.Name, func() string {
-			if _, err := m.c.Authenticate(ctx, made.Token); !contains(err, "revoked") {
-				return fmt.Sprint(err)
-			}
-			if m.c.Check(p) == nil {
-				return "open connections live on"
-			}
-			return ""
-		})
-	}
-	for _, list := range []api.Tokens{a.c.Tokens(), b.c.Tokens()} {
-		if len(list) != 2 || list[0].Name != "ci" || list[0].State != "revoked" || list[1].State != "valid" {
-			t.Errorf("%+v", list)
-		}
-	}
-	if _, err := a.c.Authenticate(ctx, a.token()); !contains(err, "for nodes") {
-		t.Errorf("a join token: %v", err)
-	}
-	if strings.Contains(fmt.Sprint(err), made.Token) {
-		t.Error("an error tells the token")
-	}
-}
-
 func TestUnknownFormatStopsTheNode(t *testing.T) {
 	t.Parallel()
 	a := startSingle(t, "a")
 	b := newJoiner(t, "b", a.token(), a).start()
 	eventually(t, "b has the log", func() string {
-		if len(b.c.Members()) < 2 {
+		if len(b.c.Directory.Members()) < 2 {
 			return "it does not"
 		}
 		return ""
 	})
-	ops := []store.Op{{Key: keyNode("x"), Value: []byte(`{"format":99}`)}}
-	if err := a.c.commit(context.Background(), "test", "from the future", ops); err != nil {
+	ops := []store.Op{{Key: record.NodeKey("x"), Value: []byte(`{"format":99}`)}}
+	if err := a.c.entries.Commit(context.Background(), "test", "from the future", ops); err != nil {
 		t.Fatal(err)
 	}
 	a.endsWith(store.ErrFormat)
@@ -591,7 +541,7 @@ func TestVotersAreBounded(t *testing.T) {
 	for _, m := range all {
 		waitEntry(t, m, "x", "1")
 		eventually(t, "five members on "+m.cfg.Name, func() string {
-			if n := len(m.c.Members()); n != 5 {
+			if n := len(m.c.Directory.Members()); n != 5 {
 				return fmt.Sprint(n)
 			}
 			return ""

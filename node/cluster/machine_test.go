@@ -17,6 +17,8 @@ import (
 
 	"penstock/consensus/store"
 	"penstock/node/api"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
 	"penstock/node/rpc"
 )
 
@@ -121,7 +123,7 @@ func (m *machine) open(ctx context.Context) error {
 		return err
 	}
 	m.c = c
-	m.server = rpc.NewServer(rpc.Config{Authenticate: c.Authenticate, Check: c.Check})
+	m.server = rpc.NewServer(rpc.Config{Authenticate: c.Tokens.Authenticate, Check: c.Tokens.Check})
 	c.Register(m.server)
 	rpc.Handle(m.server, "test.put", api.RoleNode, OnLeader(c, m.put), rpc.Changing())
 	if m.register != nil {
@@ -129,6 +131,23 @@ func (m *machine) open(ctx context.Context) error {
 	}
 	c.ServeConns(m.server)
 	return nil
+}
+
+// remove, rotate and transfer have the leader act, as commands do.
+func (m *machine) remove(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
+	return leader.RetryUnknown(func(ctx context.Context, req *api.RemoveRequest) (*api.Empty, error) {
+		return leader.Ask(ctx, m.c.requests, api.MethodRemove, req, m.c.lead.Remove)
+	}, api.NotFound)(ctx, req)
+}
+
+func (m *machine) rotate(what string) error {
+	_, err := leader.Ask(context.Background(), m.c.requests, api.MethodRotate, &api.RotateRequest{What: what}, m.c.lead.BeginRotation)
+	return err
+}
+
+func (m *machine) transfer() error {
+	_, err := leader.Ask(context.Background(), m.c.requests, api.MethodTransfer, &api.TransferRequest{}, m.c.handOver.Transfer)
+	return err
 }
 
 // put is a write as users make it; the answer means that it is committed.
@@ -305,13 +324,13 @@ func waitVoters(t *testing.T, n int, all ...*machine) {
 	for _, m := range all {
 		eventually(t, fmt.Sprintf("%d voters, seen from %s", n, m.cfg.Name), func() string {
 			count := 0
-			for _, o := range m.c.Members() {
-				if o.Role != RoleNonVoter && o.Up() {
+			for _, o := range m.c.Directory.Members() {
+				if o.Role != directory.RoleNonVoter && o.Up() {
 					count++
 				}
 			}
 			if id, _, _ := m.c.Leader(); id == "" || count != n {
-				return fmt.Sprintf("leader %q, alone %q, members %+v", id, m.c.Alone(), m.c.Members())
+				return fmt.Sprintf("leader %q, alone %q, members %+v", id, m.c.Directory.Alone(), m.c.Directory.Members())
 			}
 			return ""
 		})
@@ -333,9 +352,9 @@ func mustChange(t *testing.T, what string, change func() error) {
 	for end := time.Now().Add(waitLimit); ; {
 		err := change()
 		switch {
-		case err == nil, maybe && (refusedAs(err, api.Refused) || refusedAs(err, api.NotFound)):
+		case err == nil, maybe && (leader.RefusedAs(err, api.Refused) || leader.RefusedAs(err, api.NotFound)):
 			return
-		case !isUnknown(err) && !refusedAs(err, api.NoLeader) || time.Now().After(end):
+		case !isUnknown(err) && !leader.RefusedAs(err, api.NoLeader) || time.Now().After(end):
 			t.Fatalf("%s: %v", what, err)
 		}
 		maybe = maybe || isUnknown(err)
@@ -359,15 +378,13 @@ func tryPut(m *machine, name, value string) error {
 // leader itself it is a call to this node. It is sent again only if it cannot
 // have acted.
 func forward[Resp any](ctx context.Context, c *Cluster, method string, req any) (resp *Resp, err error) {
-	err = c.withLeader(ctx, func(ctx context.Context, leader string) error {
-		client, err := c.pool.Get(ctx, leader)
+	return leader.Ask(ctx, c.requests, method, &req, func(ctx context.Context, _ *any) (*Resp, error) {
+		client, err := c.Directory.Pool.Get(ctx, c.ID())
 		if err != nil {
-			return err
+			return nil, err
 		}
-		resp, err = rpc.Call[Resp](ctx, client, method, req)
-		return err
-	}, false)
-	return resp, err
+		return rpc.Call[Resp](ctx, client, method, req)
+	})
 }
 
 // waitEntry waits until a machine has an entry.

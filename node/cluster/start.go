@@ -7,21 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/replica"
+	"penstock/node/cluster/bootstrap"
+	"penstock/node/cluster/datadir"
 	"penstock/node/mux"
 	"penstock/node/trust"
-)
-
-// leftFile, if it exists, says why the folder's node is no longer a member, and
-// keeps the node from starting.
-const leftFile = "left"
-
-const (
-	// raftDir is the folder of the Raft log.
-	raftDir = "raft"
-	// logFile, if it exists, records that the log was begun.
-	logFile = "log-begun"
 )
 
 // Open brings the node to its cluster. A folder that belongs to a member opens
@@ -50,10 +42,6 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	c.port = mux.New(mux.Config{
 		Listener: cfg.Listener, TLS: trust.ServerConfig(c.id.Load), Peer: c.peer, Admin: c.serveAdmin, Log: c.log,
 	})
-	var bookErr error
-	if c.addressBook, bookErr = openAddressBook(cfg.Dir); bookErr != nil {
-		c.log.Warn("cannot read the remembered peers; starting without them", "error", bookErr)
-	}
 	if err := c.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -64,9 +52,9 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 // openIdentity loads the folder's identity, or creates one; fresh reports that
 // it was created.
 func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
-	if why, err := os.ReadFile(filepath.Join(cfg.Dir, leftFile)); err == nil {
+	if why, err := os.ReadFile(filepath.Join(cfg.Dir, datadir.LeftFile)); err == nil {
 		// An earlier process may have been killed between marking the folder and removing its keys.
-		if err := removeLeftIdentity(cfg.Dir); err != nil {
+		if err := datadir.RemoveLeftIdentity(cfg.Dir); err != nil {
 			cfg.Log.Warn("cannot delete the keys of a node that has left", "error", err)
 		}
 		return nil, false, fmt.Errorf("%w (%s): to use this machine in a cluster again, start it with another or an empty --data-dir",
@@ -77,7 +65,7 @@ func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 	id, err = trust.LoadIdentity(cfg.Dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if err := removeBegun(cfg.Dir); err != nil {
+		if err := bootstrap.RemoveBegun(cfg.Dir); err != nil {
 			return nil, false, err
 		}
 		if id, err = trust.NewIdentity(cfg.Name); err != nil {
@@ -105,11 +93,11 @@ func (c *Cluster) begin(ctx context.Context) error {
 	case id.Joined():
 		return c.reopen(ctx)
 	case c.cfg.Init:
-		return c.bootstrap(ctx, trust.Token{})
+		return c.bootstrap.Found(ctx, trust.Token{})
 	case c.cfg.Expect > 0:
-		return c.expect(ctx)
+		return c.bootstrap.Form(ctx)
 	case len(c.cfg.Join) > 0 && c.cfg.Token != "":
-		return c.joinCluster(ctx)
+		return c.bootstrap.JoinCluster(ctx)
 	case len(c.cfg.Join) > 0:
 		return fmt.Errorf("%w: --join needs --token: create one with penstock token create on a node of the cluster", ErrNew)
 	}
@@ -123,17 +111,10 @@ func (c *Cluster) reopen(ctx context.Context) error {
 	if err := c.checkSameCluster(); err != nil {
 		return err
 	}
-	founding, err := loadBootstrapping(c.cfg.Dir)
-	if err != nil {
+	if resumed, err := c.bootstrap.Resume(ctx); resumed || err != nil {
 		return err
 	}
-	switch {
-	case founding != nil && founding.Charter != nil:
-		return c.resume(ctx, founding)
-	case founding != nil:
-		return c.finish(ctx, founding, nil)
-	}
-	if err := c.checkNotRunning(ctx); err != nil {
+	if err := c.Directory.CheckNotRunning(ctx); err != nil {
 		return err
 	}
 	return c.openStore()
@@ -151,10 +132,14 @@ func (c *Cluster) checkSameCluster() error {
 	}
 	if own := c.ClusterID(); t.ClusterID != "" && t.ClusterID != own {
 		return fmt.Errorf("%w: the data folder %s belongs to cluster %s, the token to %s: omit --token, or start with an empty --data-dir",
-			ErrForeign, c.cfg.Dir, own, t.ClusterID)
+			bootstrap.ErrForeign, c.cfg.Dir, own, t.ClusterID)
 	}
 	return nil
 }
+
+// raftTimeout bounds each step between Raft's servers
+// (replica.Config.Timeout).
+const raftTimeout = 10 * time.Second
 
 // openStore counts the start and opens the store. From then on Store has a
 // snapshot.
@@ -164,75 +149,26 @@ func (c *Cluster) openStore() error {
 		return fmt.Errorf("data folder: %w", err)
 	}
 	c.id.Store(id)
-	dir := filepath.Join(c.cfg.Dir, raftDir)
-	if err := checkLogPresent(c.cfg.Dir); err != nil {
+	dir := filepath.Join(c.cfg.Dir, datadir.RaftDir)
+	if err := datadir.CheckLogPresent(c.cfg.Dir); err != nil {
 		return err
 	}
-	r, err := consensus.Open(consensus.Config{
-		ID: id.NodeID, Dir: dir, Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
+	store, err := replica.Open(replica.Config{
+		ID: id.NodeID, Dir: dir, Streams: c.Directory.Streams(c.port.Raft()), Addr: c.Directory.Address, Log: c.log,
 		Heartbeat: c.cfg.Timing.Heartbeat, Election: c.cfg.Timing.Election, Timeout: raftTimeout,
 	})
-	if errors.Is(err, consensus.ErrNoLog) {
-		return fmt.Errorf("%w: %s (%w): %s", ErrNoLog, dir, err, lostLogAdvice)
+	if errors.Is(err, replica.ErrNoLog) {
+		return fmt.Errorf("%w: %s (%w): %s", datadir.ErrNoLog, dir, err, datadir.LostLogAdvice)
 	}
 	if err != nil {
 		return err
 	}
-	r.SetGroupsDisabled(true) // until this node leads and all members understand groups of batches
-	c.replica.Store(r)
-	if err := markLogBegun(c.cfg.Dir); err != nil {
+	store.SetGroupsDisabled(true) // until this node leads and all members understand groups of batches
+	c.replica.Store(store)
+	if err := datadir.MarkLogBegun(c.cfg.Dir); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}
 	return nil
-}
-
-const lostLogAdvice = "it recorded this node's votes: remove the node from the cluster (penstock remove), " +
-	"then join it as a new one with an empty data folder"
-
-// checkLogPresent refuses to begin a second log after the node has lost its
-// first: it would vote without its earlier votes, and entries committed with
-// those could be lost.
-func checkLogPresent(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, logFile)); err != nil {
-		return nil //nolint:nilerr // there was none, as far as is known
-	}
-	log := filepath.Join(dir, raftDir, "raft.db")
-	if info, err := os.Stat(log); errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
-		return fmt.Errorf("%w: %s: %s", ErrNoLog, log, lostLogAdvice)
-	}
-	return nil
-}
-
-// markLogBegun records that the log was begun.
-func markLogBegun(dir string) error {
-	path := filepath.Join(dir, logFile)
-	if _, err := os.Stat(path); err == nil {
-		return nil
-	}
-	return writeFile(path, []byte("The node's log is in "+raftDir+". Without it the node must not start again.\n"))
-}
-
-// markLeft keeps the folder's node from starting again.
-func (c *Cluster) markLeft(why string) error {
-	return writeFile(filepath.Join(c.cfg.Dir, leftFile), []byte(why+"\n"))
-}
-
-// isMarkedLeft reports whether the folder is marked as that of a former member.
-func isMarkedLeft(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, leftFile))
-	return err == nil
-}
-
-// removeLeftIdentity removes the identity from a folder that is marked as left:
-// its keys open the cluster's secrets and are no longer needed. An unmarked
-// folder keeps them, since its node would come back as another one.
-func removeLeftIdentity(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, leftFile)); errors.Is(err, os.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	return trust.Forget(dir)
 }
 
 // Close hands the lead over if this node has it, and stops everything. The
@@ -240,21 +176,11 @@ func removeLeftIdentity(dir string) error {
 func (c *Cluster) Close() error {
 	if c.Store() != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timing.HandOver)
-		c.transferLead(ctx, false)
-		c.leaveGossip(ctx)
+		c.handOver.Do(ctx, false)
+		c.Directory.LeaveGossip(ctx)
 		cancel()
 	}
 	return c.close()
-}
-
-// leaveGossip announces that this node stops: the others need not detect it,
-// and accept it at another address as soon as it returns.
-func (c *Cluster) leaveGossip(ctx context.Context) {
-	if g := c.gossiping(); g != nil {
-		if err := g.Leave(ctx); err != nil {
-			c.log.Debug("cannot announce to gossip that this node stops", "error", err)
-		}
-	}
 }
 
 // close stops everything: it cancels the loops first, since they use all the
@@ -263,10 +189,7 @@ func (c *Cluster) leaveGossip(ctx context.Context) {
 func (c *Cluster) close() (err error) {
 	c.closed.Do(func() {
 		c.cancel()
-		c.pool.Close()
-		if g := c.gossiping(); g != nil {
-			err = errors.Join(err, g.Close())
-		}
+		err = c.Directory.Close()
 		if c.port != nil {
 			err = errors.Join(err, c.port.Close())
 		}
@@ -274,7 +197,7 @@ func (c *Cluster) close() (err error) {
 			err = errors.Join(err, c.Store().Close())
 		}
 		c.work.Wait()
-		if err := removeLeftIdentity(c.cfg.Dir); err != nil { // nothing writes to the folder any more; the next start retries
+		if err := datadir.RemoveLeftIdentity(c.cfg.Dir); err != nil { // nothing writes to the folder any more; the next start retries
 			c.log.Warn("cannot delete the keys of a node that has left", "error", err)
 		}
 	})
@@ -287,7 +210,7 @@ func (c *Cluster) run() {
 	c.work.Go(c.watchLeader)
 	c.work.Go(c.runHousekeeping)
 	c.work.Go(c.announce)
-	c.work.Go(c.lead)
-	c.work.Go(c.joinGossip)
-	c.work.Go(c.probeWhileLeaderless)
+	c.work.Go(func() { c.lead.Run(c.ctx) })
+	c.work.Go(c.Directory.JoinGossip)
+	c.work.Go(c.Directory.ProbeWhileLeaderless)
 }

@@ -16,6 +16,9 @@ import (
 	"penstock/consensus/store"
 	"penstock/gossip"
 	"penstock/node/api"
+	"penstock/node/cluster/directory"
+	"penstock/node/cluster/leader"
+	"penstock/node/cluster/record"
 	"penstock/node/mux"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -25,7 +28,7 @@ import (
 // time.
 func signedAt(t *testing.T, by *Cluster, id *trust.Identity, at time.Time) *trust.Identity {
 	t.Helper()
-	ca, err := by.signer(by.Store().Snapshot())
+	ca, err := by.entries.Signer(by.Store().Snapshot())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +91,7 @@ func TestRotationSurvivesAPowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := a.c.Identity().CADigests()[0]
-	if _, err := a.c.Rotate(context.Background(), &api.RotateRequest{What: "ca"}); err != nil {
+	if err := a.rotate("ca"); err != nil {
 		t.Fatal(err)
 	}
 	rotated := func() string {
@@ -120,14 +123,16 @@ func TestGossipAloneStopsNoNode(t *testing.T) {
 	a := startSingle(t, "a")
 	b := newJoiner(t, "b", a.token(), a).start()
 	for _, at := range []string{a.addr(), b.addr(), "127.0.0.1:1"} {
-		a.c.handleConflict(gossip.Member{ID: a.c.ID(), Meta: gossip.Meta{Cluster: at, Instance: "another"}, Since: time.Now().Add(-time.Hour)})
+		a.c.Directory.HandleConflict(gossip.Member{
+			ID: a.c.ID(), Meta: gossip.Meta{Cluster: at, Instance: "another"}, Since: time.Now().Add(-time.Hour),
+		})
 	}
 	if text := a.log(); strings.Contains(text, "fatal error") {
 		t.Error(text)
 	}
 }
 
-// TestRemovedNodeLosesItsConnections: its connections close, Raft's streams
+// TestRemovedNodeLosesItsConnections: its connections close, Raft's directory.Streams
 // included.
 func TestRemovedNodeLosesItsConnections(t *testing.T) {
 	t.Parallel()
@@ -153,11 +158,11 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer node.Close()
-	if _, err := rpc.Call[locateResult](ctx, node, methodLocate, &locateRequest{}); err != nil {
+	if _, err := rpc.Call[directory.LocateResult](ctx, node, directory.MethodLocate, &directory.LocateRequest{}); err != nil {
 		t.Fatalf("a member: %v", err)
 	}
 	mustChange(t, "remove", func() error {
-		_, err := lead.c.Remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		_, err := lead.remove(ctx, &api.RemoveRequest{Node: victim.cfg.Name, Force: true})
 		return err
 	})
 	if err := conn.SetReadDeadline(time.Now().Add(waitLimit)); err != nil {
@@ -179,7 +184,9 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	for _, method := range []string{methodLocate, methodAdmit, methodDepart, api.MethodRenew, api.MethodReport, api.MethodTokens} {
+	for _, method := range []string{
+		directory.MethodLocate, leader.MethodAdmit, leader.MethodDepart, api.MethodRenew, api.MethodReport, api.MethodTokens,
+	} {
 		var refusal *api.Error
 		if _, err := rpc.Call[api.Empty](
 			ctx, again, method, api.Empty{},
@@ -187,8 +194,8 @@ func TestRemovedNodeLosesItsConnections(t *testing.T) {
 			t.Errorf("%s by a removed node: %v", method, err)
 		}
 	}
-	if res, err := rpc.Call[AnnounceResult](
-		ctx, again, api.MethodAnnounce, &Announcement{ID: id.NodeID},
+	if res, err := rpc.Call[directory.AnnounceResult](
+		ctx, again, api.MethodAnnounce, &directory.Announcement{ID: id.NodeID},
 	); err != nil || !res.Removed || len(res.Peers) > 0 {
 		t.Errorf("its announcement: %+v, %v", res, err)
 	}
@@ -211,7 +218,7 @@ func TestUnknownNodeLearnsThatItWasRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	res, err := rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, &Announcement{
+	res, err := rpc.Call[directory.AnnounceResult](ctx, client, api.MethodAnnounce, &directory.Announcement{
 		ID: id.NodeID, Name: id.Name, Cluster: "127.0.0.1:1",
 	})
 	if err != nil || !res.Removed {
@@ -223,7 +230,7 @@ func TestUnknownNodeLearnsThatItWasRemoved(t *testing.T) {
 func TestAnnouncementsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := startSingle(t, "a")
-	long := strings.Repeat("x", maxTextLen+1)
+	long := strings.Repeat("x", directory.MaxTextLen+1)
 	b := newJoiner(t, "b", a.token(), a)
 	b.cfg.Zone = long
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
@@ -231,7 +238,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 	if err := b.open(ctx); !contains(err, "no address that others can reach") {
 		t.Errorf("a newcomer: %v", err)
 	}
-	for _, said := range []Announcement{
+	for _, said := range []directory.Announcement{
 		{HTTP: long}, {Zone: long}, {Version: long}, {Issuer: long}, {Last: trust.Incarnation{Instance: long}},
 	} {
 		said.ID, said.Cluster, said.Relayed = a.c.ID(), a.addr(), true
@@ -242,117 +249,13 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 }
 
 // sendAnnouncement sends an announcement to a node as that node itself.
-func sendAnnouncement(ctx context.Context, t *testing.T, m *machine, said *Announcement) (*AnnounceResult, error) {
+func sendAnnouncement(ctx context.Context, t *testing.T, m *machine, said *directory.Announcement) (*directory.AnnounceResult, error) {
 	t.Helper()
-	client, err := m.c.Client(ctx, m.c.ID())
+	client, err := m.c.Directory.Client(ctx, m.c.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rpc.Call[AnnounceResult](ctx, client, api.MethodAnnounce, said)
-}
-
-// TestARevokedTokenLosesItsConnections: its connections close on every node.
-func TestARevokedTokenLosesItsConnections(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	b := newJoiner(t, "b", a.token(), a).start()
-	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
-	defer cancel()
-	made, err := a.c.createToken(ctx, &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader, TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := trust.ParseToken(made.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var open []*rpc.Client
-	for _, m := range []*machine{a, b} {
-		c, err := rpc.DialConfig{TLS: trust.TokenConfig(token), Token: made.Token}.Dial(ctx, m.addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		open = append(open, c)
-	}
-	if _, err := a.c.revoke(ctx, &api.TokenRevokeRequest{Token: made.ID}); err != nil {
-		t.Fatal(err)
-	}
-	for i, c := range open {
-		select {
-		case <-c.Done():
-		case <-ctx.Done():
-			t.Errorf("the connection to node %d stays", i)
-		}
-	}
-}
-
-// unknownToken returns a token that looks like a's and that no node has.
-func unknownToken(t *testing.T, a *machine) trust.Token {
-	t.Helper()
-	made, err := a.c.createToken(t.Context(), &api.TokenCreateRequest{Name: "ci", Role: api.RoleReader})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := trust.ParseToken(made.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token.ID = strings.Repeat("0", len(token.ID))
-	return token
-}
-
-// TestTokenLookupWithoutLeaderIsRetryable: the creator of a new token would
-// think it lost, and a node that joins with it would give up.
-func TestTokenLookupWithoutLeaderIsRetryable(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	b := newJoiner(t, "b", a.token(), a).start()
-	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
-	defer cancel()
-	token := unknownToken(t, a)
-	eventually(t, "the leader says that there is no such token", func() string {
-		if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unauthenticated) {
-			return fmt.Sprint(err)
-		}
-		return ""
-	})
-	a.kill()
-	if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unavailable) {
-		t.Errorf("without a leader to ask: %v", err)
-	}
-	if _, _, err := b.c.verifyProof(ctx, token.ID, nil); !refusedAs(err, api.Unavailable) {
-		t.Errorf("of a node that joins, without a leader to ask: %v", err)
-	}
-}
-
-// TestTokenLookupsBeyondTheLimitAreRetryable: a token that could not be looked
-// up is not known to be wrong, and a node that joins with it retries.
-func TestTokenLookupsBeyondTheLimitAreRetryable(t *testing.T) {
-	t.Parallel()
-	a := startSingle(t, "a")
-	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
-	defer cancel()
-	token := unknownToken(t, a)
-	for range cap(a.c.tokenLookups) {
-		a.c.tokenLookups <- struct{}{}
-	}
-	_, _, err := a.c.verifyProof(ctx, token.ID, nil)
-	if !refusedAs(err, api.Unavailable) || errors.Is(refusedJoin("a", err), errFinal) {
-		t.Errorf("of a node that joins, while others ask: %v", err)
-	}
-	if _, err := a.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, api.Unavailable) {
-		t.Errorf("of a command, while others ask: %v", err)
-	}
-	for range cap(a.c.tokenLookups) {
-		<-a.c.tokenLookups
-	}
-	eventually(t, "it to be looked up", func() string {
-		if _, _, err := a.c.verifyProof(ctx, token.ID, nil); !refusedAs(err, api.Unauthenticated) {
-			return fmt.Sprint(err)
-		}
-		return ""
-	})
+	return rpc.Call[directory.AnnounceResult](ctx, client, api.MethodAnnounce, said)
 }
 
 // TestAnIDBelongsToItsKey: otherwise the holder of a join token could get the
@@ -369,7 +272,7 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = a.c.handleAdmit(ctx, &admitRequest{Token: "test", Node: Candidate{
+		_, err = a.c.lead.Admit(ctx, &leader.AdmitRequest{Token: "test", Node: directory.Candidate{
 			ID: id, Name: name, Cluster: "127.0.0.1:1", Gossip: "127.0.0.1:1", HTTP: "127.0.0.1:1", Version: "test", CSR: csr,
 		}})
 		return err
@@ -395,14 +298,14 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 		"of this node":    ask(newKey(), a.c.ID(), "a"),
 		"by another name": ask(newKey(), id, "c"),
 	} {
-		if !refusedAs(err, api.Refused) || !contains(err, "belongs to another node") {
+		if !leader.RefusedAs(err, api.Refused) || !contains(err, "belongs to another node") {
 			t.Errorf("another key for the ID %s: %v", what, err)
 		}
 	}
-	if err := a.c.markDeparted(ctx, id, "test"); err != nil {
+	if err := a.c.lead.MarkDeparted(ctx, id, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(own, id, "b"); !refusedAs(err, api.Refused) || !contains(err, "has left the cluster or was removed") {
+	if err := ask(own, id, "b"); !leader.RefusedAs(err, api.Refused) || !contains(err, "has left the cluster or was removed") {
 		t.Errorf("a node that is no member any more: %v", err)
 	}
 }
@@ -415,9 +318,9 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	for i := range 16 {
-		r := Record{Format: recordFormat, ID: fmt.Sprintf("%032x", i), Name: fmt.Sprintf("n%d", i), Joined: time.Now().UTC()}
-		put := func(ctx context.Context, r Record) error {
-			return a.c.commit(ctx, "test", "test", []store.Op{{Key: keyNode(r.ID), Value: marshal(r)}})
+		r := record.Node{Format: record.Format, ID: fmt.Sprintf("%032x", i), Name: fmt.Sprintf("n%d", i), Joined: time.Now().UTC()}
+		put := func(ctx context.Context, r record.Node) error {
+			return a.c.entries.Commit(ctx, "test", "test", []store.Op{{Key: record.NodeKey(r.ID), Value: record.Marshal(r)}})
 		}
 		if err := put(ctx, r); err != nil {
 			t.Fatal(err)
@@ -428,12 +331,12 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 			for n := 0; changing.Err() == nil; n++ {
 				// As announcements do it: never after the node has left.
 				snap := a.c.Store().Snapshot()
-				now, _ := record(snap, r.ID)
-				if !now.member() {
+				now, _ := record.FindNode(snap, r.ID)
+				if !now.Member() {
 					break
 				}
 				now.Version = fmt.Sprintf("1.0.%d", n)
-				err := a.c.commit(ctx, "test", "test", []store.Op{a.c.putRecord(snap, now)})
+				err := a.c.entries.Commit(ctx, "test", "test", []store.Op{record.PutNode(snap, now)})
 				if err != nil && !errors.Is(err, store.ErrVersion) {
 					done <- err
 					return
@@ -441,12 +344,12 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 			}
 			done <- nil
 		}()
-		err := a.c.markDeparted(ctx, r.ID, "test")
+		err := a.c.lead.MarkDeparted(ctx, r.ID, "test")
 		stop()
 		if err := errors.Join(err, <-done); err != nil {
 			t.Fatal(err)
 		}
-		if now, ok := record(a.c.Store().Snapshot(), r.ID); !ok || now.member() {
+		if now, ok := record.FindNode(a.c.Store().Snapshot(), r.ID); !ok || now.Member() {
 			t.Fatalf("after it was removed: %+v", now)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"penstock/internal/testkit"
 	"penstock/node/nodetest"
 )
 
@@ -68,7 +69,7 @@ func countServed(at string, n, together int) int {
 func TestDefaultsOutliveDeadEndpoints(t *testing.T) {
 	t.Parallel()
 	good := nodetest.NewBackend(t, "ok").At()
-	refusing := []string{nodetest.DeadAddress(t), nodetest.DeadAddress(t), nodetest.DeadAddress(t), nodetest.DeadAddress(t)}
+	refusing := []string{testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)}
 	dropping := []string{droppingAddress(t), droppingAddress(t)}
 	cases := []struct {
 		name      string
@@ -104,12 +105,12 @@ func TestDefaultsOutliveDeadEndpoints(t *testing.T) {
 // all of its endpoints were down for a while.
 func TestEndpointPausesAddNoDelay(t *testing.T) {
 	t.Parallel()
-	down := []string{nodetest.DeadAddress(t), nodetest.DeadAddress(t)}
+	down := []string{testkit.FreeAddress(t), testkit.FreeAddress(t)}
 	n := start(t, nodetest.PlainService("one", down[0])+nodetest.PlainService("two", down...))
 	for _, name := range []string{"one", "two"} {
 		at := n.at(t, name)
 		if got := countServed(at, 50, 5); got != 0 {
-			t.Fatalf("%s: %d connections were served by nobody", name, got)
+			t.Fatalf("%s: %d connections were not served", name, got)
 		}
 		b := nodetest.ServeBackendAt(t, "ok", down[0], nil)
 		if got := countServed(at, 50, 5); got != 50 {
@@ -123,8 +124,9 @@ func TestEndpointPausesAddNoDelay(t *testing.T) {
 func TestDefaultsOutliveDeadEndpointsOfRequests(t *testing.T) {
 	t.Parallel()
 	good := nodetest.NamedServer(t, "v1")
+	refusing := []string{testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)}
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", good)+
-		nodetest.WebService("v1", "", nodetest.DeadAddress(t), good, nodetest.DeadAddress(t), nodetest.DeadAddress(t), nodetest.DeadAddress(t))+
+		nodetest.WebService("v1", "", refusing[0], good, refusing[1], refusing[2], refusing[3])+
 		nodetest.WebService("v2", "", droppingAddress(t), good)+
 		nodetest.WebRoute(nodetest.Rule("/v1", nodetest.To("v1")), nodetest.Rule("/v2", nodetest.To("v2"))))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)

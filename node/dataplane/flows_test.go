@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio"
 	"penstock/node/nodetest"
 )
@@ -27,18 +28,18 @@ spec: {address: "127.0.0.1:0", service: apps}
 	gone, _ := nodetest.Dial(t, n.at(t, "other"))
 	gone.Close()
 	series := `penstock_connect_duration_seconds_count{service="apps"}`
-	nodetest.WaitFor(t, "both to be counted", func() bool { return n.metric(t, series) == "2" })
+	testkit.WaitFor(t, "both to be counted", func() bool { return n.metric(t, series) == "2" })
 	for _, c := range [][2]string{{"listener", "edge"}, {"listener", "other"}, {"service", "apps"}} {
 		n.mustDelete(t, c[0], c[1])
 	}
-	nodetest.WaitFor(t, "the flow from other to be forgotten", func() bool {
+	testkit.WaitFor(t, "the flow from other to be forgotten", func() bool {
 		n.Sweep(time.Now().Add(time.Minute))
 		return !slices.ContainsFunc(n.Flows(), func(f *Flow) bool { return f.Listener() == "other" })
 	})
 	n.mustApply(t, nodetest.OneService(b))
 	before := n.metric(t, series)
 	nodetest.Dial(t, n.at(t, "edge"))
-	nodetest.WaitFor(t, "a connection to be counted", func() bool { v := n.metric(t, series); return v != "" && v != before })
+	testkit.WaitFor(t, "a connection to be counted", func() bool { v := n.metric(t, series); return v != "" && v != before })
 }
 
 // TestEveryReasonIsCounted: every reason of netio, routing and Kafka sessions has

@@ -13,7 +13,7 @@ const (
 	// probersPerEndpoint is the number of nodes that probe each endpoint.
 	probersPerEndpoint = 3
 	// maxVerdicts bounds the probe results that a node gossips, 4 bytes each,
-	// so that they fit into cluster.Facts.Hints. Each node probes the remaining
+	// so that they fit into directory.Facts.Hints. Each node probes the remaining
 	// endpoints itself.
 	maxVerdicts = 512
 )

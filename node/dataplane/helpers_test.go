@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -10,28 +9,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"penstock/internal/testkit"
 	"penstock/netio/tlsstream"
 	"penstock/node/accesslog"
 	"penstock/node/kinds"
 	"penstock/node/nodetest"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 func TestMain(m *testing.M) {
-	// Parallel tests mostly wait for time to pass, so more of them run at once than
-	// there are processors.
-	flag.Parse()
-	if set := flag.Lookup("test.parallel"); set.Value.String() == set.DefValue {
-		_ = flag.Set("test.parallel", "5")
-	}
+	testkit.Parallel("5")
 	goleak.VerifyTestMain(m)
 }
 
 // testPlane is a running data plane with its current resources.
 type testPlane struct {
 	*Dataplane
-	set   *resource.Set
-	lines *nodetest.Lines // the access log
+	set   *validate.Set
+	lines *testkit.Log // the access log
 	over  sync.Once
 }
 
@@ -42,7 +38,7 @@ func (p *testPlane) halt() { p.over.Do(p.Shutdown) }
 // the test.
 func start(t testing.TB, resources string, change ...func(*Config)) *testPlane {
 	t.Helper()
-	p := &testPlane{set: new(resource.Set), lines: &nodetest.Lines{}}
+	p := &testPlane{set: new(validate.Set), lines: &testkit.Log{}}
 	access := accesslog.New(accesslog.Config{Out: p.lines})
 	cfg := Config{
 		Log: slog.New(slog.DiscardHandler), Bind: "127.0.0.1", Loops: 2, MaxRequests: 16384,

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/internal/testkit/certs"
 	"penstock/node/nodetest"
 )
 
@@ -78,9 +79,9 @@ func TestIdentityTagsOfCertificates(t *testing.T) {
 
 // A client with a certificate is routed by its identity, other clients are not.
 func TestClientsAreRoutedByTheirCertificates(t *testing.T) {
-	ca := nodetest.NewAuthority(t)
+	ca := certs.NewCA("test CA")
 	a, b := nodetest.NewBackend(t, "a"), nodetest.NewBackend(t, "b")
-	cert, key, _ := ca.Issue(t, "one.example")
+	cert := ca.Issue("one.example")
 	auth := ", clientAuth: {mode: request, ca: " + fmt.Sprintf("%q", ca.PEM) + "}"
 	n := start(t, strings.Replace(terminating(a, auth), "[one, many]", "[one]", 1)+fmt.Sprintf(`---
 kind: Service
@@ -92,10 +93,10 @@ name: web
 spec:
   targetRef: {kind: MeshService, name: web}
   to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [{kind: MeshService, name: other}]}}]}]
-`, b.At())+nodetest.Certificate("one", cert, key))
+`, b.At())+nodetest.Certificate("one", cert))
 	edge := n.at(t, "edge")
-	_, _, web := ca.Issue(t, "web")
-	_, _, batch := ca.Issue(t, "batch")
+	web := ca.Issue("web").TLS
+	batch := ca.Issue("batch").TLS
 	for who, c := range map[string]struct {
 		shows []tls.Certificate
 		to    string

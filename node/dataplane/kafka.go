@@ -180,9 +180,9 @@ func (r *reconciler) makeKafka(loops int) {
 	r.kafkaTLS = newKafkaTLS(r)
 	r.kafka = kafka.New(kafka.Config{
 		Bind: r.bind, Hosts: r.resolver, Loops: loops, Log: r.log,
-		Meter:     func(listener, cluster string) *netio.Meter { return r.flows.get(listener, cluster).meter },
-		LetsIn:    func(v *model.Virtual, state *tls.ConnectionState) bool { return r.kafkaTLS.server(v).Accepts(state) },
-		ClientTLS: r.kafkaTLS.client, Follow: r.brokersChanged,
+		Meter:        func(listener, cluster string) *netio.Meter { return r.flows.get(listener, cluster).meter },
+		AcceptClient: func(v *model.Virtual, state *tls.ConnectionState) bool { return r.kafkaTLS.server(v).Accepts(state) },
+		ClientTLS:    r.kafkaTLS.client, HostsChanged: r.brokersChanged,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/nodetest"
 )
 
@@ -15,7 +16,7 @@ func TestOpenConnectionsAreLoggedPeriodically(t *testing.T) {
 	nodetest.Echo(t, conn)
 	n.logOpen(time.Now(), time.Hour)
 	n.logOpen(time.Now(), 0)
-	nodetest.WaitFor(t, "the line", func() bool { return strings.Contains(n.lines.String(), `msg="connection open"`) })
+	testkit.WaitFor(t, "the line", func() bool { return strings.Contains(n.lines.String(), `msg="connection open"`) })
 	want := "service=apps endpoint=" + b.At() + " in=5 out=7"
 	if got := n.lines.String(); strings.Count(got, `msg="connection open"`) != 1 || !strings.Contains(got, want) {
 		t.Errorf("logged\n%swant one line with %s", got, want)

@@ -24,6 +24,7 @@ import (
 	"penstock/routing/endpoint"
 	"penstock/routing/health"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // reconciler applies configuration changes to routing, netio, Kafka, the health
@@ -78,7 +79,7 @@ type server struct {
 // first, because listeners and services refer to them; then the table, whose swap
 // is the moment at which new connections see the change; then the listening
 // sockets.
-func (d *Dataplane) Apply(set *resource.Set, changes []resource.Change) {
+func (d *Dataplane) Apply(set *validate.Set, changes []resource.Change) {
 	r := d.reconciler
 	r.mu.Lock()
 	defer r.mu.Unlock()

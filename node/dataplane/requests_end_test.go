@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"penstock/internal/testkit"
 	"penstock/node/nodetest"
 )
 
@@ -20,7 +21,7 @@ func (n *testPlane) ended(t *testing.T) (connection, request string) {
 	t.Helper()
 	closed := regexp.MustCompile(`msg="connection closed" .*reason=(\S+)`)
 	asked := regexp.MustCompile(`msg=request .*reason=(\S+)`)
-	nodetest.WaitFor(t, "the connection's line", func() bool { return closed.MatchString(n.lines.String()) })
+	testkit.WaitFor(t, "the connection's line", func() bool { return closed.MatchString(n.lines.String()) })
 	text := n.lines.String()
 	if m := asked.FindAllStringSubmatch(text, -1); m != nil {
 		request = m[len(m)-1][1]
@@ -59,7 +60,7 @@ func TestHTTPConnectionReasonNamesTheSideThatEndedIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := make(chan struct{}, 1)
-			end := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+			end := testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 				began <- struct{}{}
 				if c.answer != nil {
 					c.answer(w, r)
@@ -146,7 +147,7 @@ func TestClientMayCloseAfterWholeResponse(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, reset := range []bool{false, true} {
 			t.Run(fmt.Sprintf("http2 %v, reset %v", http2, reset), func(t *testing.T) {
-				end := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+				end := testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 					_, _ = io.WriteString(w, body)
 					_ = http.NewResponseController(w).Flush()
@@ -175,7 +176,7 @@ func TestClientMayCloseAfterWholeResponse(t *testing.T) {
 // leaves. It is an orderly end if another request followed the abandoned one.
 func TestAbandonedRequestEndsWithClientReset(t *testing.T) {
 	end := func(t *testing.T) string {
-		return nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+		return testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasPrefix(r.URL.Path, "/stream") {
 				_, _ = io.WriteString(w, "and so on, and so on")
 				_ = http.NewResponseController(w).Flush()
@@ -210,7 +211,7 @@ func TestAbandonedRequestEndsWithClientReset(t *testing.T) {
 			}
 			_ = resp.Body.Close()
 			if again {
-				nodetest.WaitFor(t, "the request to end", func() bool { return strings.Contains(n.lines.String(), "msg=request") && n.idle("web") })
+				testkit.WaitFor(t, "the request to end", func() bool { return strings.Contains(n.lines.String(), "msg=request") && n.idle("web") })
 				_ = c.Do("GET", "/", "")
 			}
 			c.leave(false)

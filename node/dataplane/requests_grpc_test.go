@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"penstock/internal/testkit"
 	"penstock/node/nodetest"
 )
 
@@ -71,10 +71,7 @@ var talker = grpc.ServiceDesc{
 // grpcServer starts a server of that service and returns its address.
 func grpcServer(t *testing.T, name string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Listen(t)
 	s := grpc.NewServer()
 	s.RegisterService(&talker, name)
 	ended := make(chan struct{})

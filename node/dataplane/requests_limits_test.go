@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"penstock/internal/testkit"
 	"penstock/node/nodetest"
 )
 
@@ -56,7 +57,7 @@ func slowUploads(t *testing.T, n *testPlane, from string, howMany int) (all []ne
 		}
 		all = append(all, c)
 	}
-	nodetest.WaitFor(t, "the uploads to be under way", func() bool { return n.requests.places.Used() >= int64(howMany) })
+	testkit.WaitFor(t, "the uploads to be under way", func() bool { return n.requests.places.Used() >= int64(howMany) })
 	return all
 }
 
@@ -99,7 +100,7 @@ func TestOneAddressCannotStarveOthers(t *testing.T) {
 func TestIdleBodyTimesOut(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 1)
-	server := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+	server := testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stream" {
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).EnableFullDuplex()

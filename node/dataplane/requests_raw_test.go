@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/nodetest"
 )
 
@@ -24,12 +25,8 @@ type rawServer struct {
 
 func newRawServer(t *testing.T) *rawServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Listen(t)
 	s := &rawServer{addr: l.Addr().String(), got: make(chan string, 100), l: l}
-	t.Cleanup(func() { l.Close() })
 	s.open.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -250,10 +247,10 @@ func TestSilentClientsAreClosed(t *testing.T) {
 	if !strings.HasPrefix(answers, "HTTP/1.1 200") || !ended {
 		t.Errorf("ended %v after %q", ended, answers)
 	}
-	nodetest.WaitFor(t, "the reason", func() bool {
+	testkit.WaitFor(t, "the reason", func() bool {
 		return n.metric(t, `penstock_connections_total{listener="web",result="idle_timeout",service="shop"}`) == "1"
 	})
-	nodetest.WaitFor(t, "the client to be forgotten", func() bool {
+	testkit.WaitFor(t, "the client to be forgotten", func() bool {
 		n.requests.mu.Lock()
 		defer n.requests.mu.Unlock()
 		return len(n.requests.clients) == 0

@@ -10,18 +10,20 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/node/nodetest"
 )
 
 // A connection for one server name does not serve a Host of another rule.
 func TestMisdirectedRequestsAreRefused(t *testing.T) {
-	ca := nodetest.NewAuthority(t)
-	cert, key, _ := ca.Issue(t, "*.example.com")
+	ca := certs.NewCA("test CA")
+	cert := ca.Issue("*.example.com")
 	n := start(t, strings.Replace(nodetest.WebListener, `tags:`,
 		`protocol: tls, tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, `+
 			`hosts: [{names: [other.example.com], service: other}], tags:`, 1)+
 		nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebService("other", "", nodetest.NamedServer(t, "other"))+
-		nodetest.WebRoute(nodetest.Rule("/", ""))+nodetest.Certificate("shop", cert, key))
+		nodetest.WebRoute(nodetest.Rule("/", ""))+nodetest.Certificate("shop", cert))
 	for _, http2 := range []bool{false, true} {
 		p := &http.Protocols{}
 		p.SetHTTP1(!http2)
@@ -44,12 +46,12 @@ func TestMisdirectedRequestsAreRefused(t *testing.T) {
 // A client that has its answers ends in order even without close_notify in TLS, or
 // with a reset.
 func TestClientLeavingAfterItsResponse(t *testing.T) {
-	ca := nodetest.NewAuthority(t)
-	cert, key, _ := ca.Issue(t, "shop.example.com")
+	ca := certs.NewCA("test CA")
+	cert := ca.Issue("shop.example.com")
 	n := start(t, strings.Replace(nodetest.WebListener, `tags:`,
 		`protocol: tls, tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, tags:`, 1)+
 		nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", ""))+
-		nodetest.Certificate("shop", cert, key))
+		nodetest.Certificate("shop", cert))
 	for i, leave := range []func(*net.TCPConn){
 		func(c *net.TCPConn) { _ = c.Close() },
 		func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() },
@@ -66,11 +68,11 @@ func TestClientLeavingAfterItsResponse(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
-		nodetest.WaitFor(t, "the request to end", func() bool {
+		testkit.WaitFor(t, "the request to end", func() bool {
 			return n.metric(t, `penstock_http_requests{listener="web",service="shop"}`) == "0"
 		})
 		leave(raw.(*net.TCPConn))
-		nodetest.WaitFor(t, "the connection to end in order", func() bool {
+		testkit.WaitFor(t, "the connection to end in order", func() bool {
 			return n.metric(t, `penstock_connections_total{listener="web",result="client_fin",service="shop"}`) == fmt.Sprint(i+1)
 		})
 	}
@@ -78,7 +80,7 @@ func TestClientLeavingAfterItsResponse(t *testing.T) {
 
 // A change of a listener's http settings takes effect at the next request.
 func TestListenerHTTPRules(t *testing.T) {
-	echo := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+	echo := testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, r.Header.Get("X-Forwarded-For"), " ", r.Header["X_a"], " ", r.URL.EscapedPath())
 	})
 	services := nodetest.WebService("shop", "", echo) + nodetest.WebRoute(nodetest.Rule("/", ""))

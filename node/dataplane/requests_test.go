@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/node/nodetest"
 )
 
@@ -51,7 +53,7 @@ func TestRequestsAreRoutedIndividually(t *testing.T) {
 // Filters change the request to the endpoint and the answer to the client.
 func TestFiltersOfRules(t *testing.T) {
 	seen := make(chan *http.Request, 10)
-	end := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+	end := testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Server", "secret")
 		seen <- r
 	})
@@ -92,11 +94,11 @@ func TestFiltersOfRules(t *testing.T) {
 // Refusals have their reason in the answer to the client and in the metrics.
 func TestRefusalsNameTheirReason(t *testing.T) {
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
-		nodetest.WebService("empty", "")+nodetest.WebService("down", ", connect: {attempts: 2}", nodetest.DeadAddress(t))+
+		nodetest.WebService("empty", "")+nodetest.WebService("down", ", connect: {attempts: 2}", testkit.FreeAddress(t))+
 		nodetest.WebService("slow", ", http: {responseTimeout: 50ms}",
-			nodetest.WebServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
+			testkit.ServeHTTP(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
 		nodetest.WebService("long", ", http: {timeout: 50ms}",
-			nodetest.WebServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
+			testkit.ServeHTTP(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
 		nodetest.WebRoute(
 			nodetest.Rule("/none", nodetest.To("shop 0")),
 			nodetest.Rule("/down", nodetest.To("down")),
@@ -123,7 +125,7 @@ func TestRefusalsNameTheirReason(t *testing.T) {
 		if got.StatusCode != want.status || got.Text != "penstock: "+want.reason+"\n" {
 			t.Errorf("%.20s: %d %q, want %d %s", path, got.StatusCode, got.Text, want.status, want.reason)
 		}
-		nodetest.WaitFor(t, "the reason to be counted", func() bool {
+		testkit.WaitFor(t, "the reason to be counted", func() bool {
 			v := n.metric(t, `penstock_http_refused_total{reason="`+want.reason+`"}`)
 			return v != "" && v != "0"
 		})
@@ -157,7 +159,7 @@ func TestSharesOfRequestsAreExact(t *testing.T) {
 // neither a running download nor the connection.
 func TestRoutesChangeUnderAConnection(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	long := nodetest.WebServer(t, func(w http.ResponseWriter, _ *http.Request) {
+	long := testkit.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
 		_ = http.NewResponseController(w).Flush()
 		close(begun)
@@ -199,10 +201,10 @@ func TestRoutesChangeUnderAConnection(t *testing.T) {
 // A terminating listener offers HTTP/2 and HTTP/1.1. TLS towards endpoints verifies
 // them and sends the service's client certificate.
 func TestRequestsWithTLS(t *testing.T) {
-	ca := nodetest.NewAuthority(t)
-	cert, key, _ := ca.Issue(t, "shop.example")
-	_, _, endPair := ca.Issue(t, "127.0.0.1")
-	mine, mineKey, _ := ca.Issue(t, "penstock")
+	ca := certs.NewCA("test CA")
+	cert := ca.Issue("shop.example")
+	endPair := ca.Issue("127.0.0.1").TLS
+	mine := ca.Issue("penstock")
 	end := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s for %s by %s", r.Proto, r.Header.Get("X-Forwarded-Proto"), r.TLS.PeerCertificates[0].Subject.CommonName)
 	}))
@@ -215,7 +217,7 @@ func TestRequestsWithTLS(t *testing.T) {
 			`tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, tags:`, 1)+
 			nodetest.WebService("shop", fmt.Sprintf(", protocol: %s, tls: {ca: %q, certificateRef: mine}", upstream, ca.PEM),
 				end.Listener.Addr().String())+
-			nodetest.WebRoute(nodetest.Rule("/", ""))+nodetest.Certificate("shop", cert, key)+nodetest.Certificate("mine", mine, mineKey))
+			nodetest.WebRoute(nodetest.Rule("/", ""))+nodetest.Certificate("shop", cert)+nodetest.Certificate("mine", mine))
 		for _, http2 := range []bool{false, true} {
 			p := &http.Protocols{}
 			p.SetHTTP1(!http2)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/nodetest"
 )
 
@@ -44,7 +45,7 @@ func TestClientsOfARemovedListenerAreServed(t *testing.T) {
 		return resp.StatusCode, resp.Close, resp.Header.Get("X-Served-By")
 	}
 	if _, last, _ := ask(); last {
-		t.Error("told to go before")
+		t.Error("told to close before Leave")
 	}
 	n.mustDelete(t, "listener", "web")
 	n.Sweep(time.Now().Add(time.Minute)) // the listener is forgotten
@@ -55,7 +56,7 @@ func TestClientsOfARemovedListenerAreServed(t *testing.T) {
 		t.Errorf("after the last answer: %v", err)
 	}
 	c.Close()
-	nodetest.WaitFor(t, "the client to be forgotten", func() bool {
+	testkit.WaitFor(t, "the client to be forgotten", func() bool {
 		n.requests.mu.Lock()
 		defer n.requests.mu.Unlock()
 		return len(n.requests.clients) == 0
@@ -65,7 +66,7 @@ func TestClientsOfARemovedListenerAreServed(t *testing.T) {
 // flaky starts an endpoint that reads all requests, counts them in hits, and fails
 // one of so many.
 func flaky(t *testing.T, every int64, hits *atomic.Int64) string {
-	return nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+	return testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		if hits.Add(1)%every == 0 {
 			panic(http.ErrAbortHandler)
@@ -124,9 +125,9 @@ func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
 		}
 		s, _ := n.Router.Table().Service("shop")
 		for _, m := range s.Members() {
-			nodetest.WaitFor(t, "no request to be left at "+m.Address, func() bool { return m.Active() == 0 })
+			testkit.WaitFor(t, "no request to be left at "+m.Address, func() bool { return m.Active() == 0 })
 		}
-		nodetest.WaitFor(t, "no request to be under way", func() bool {
+		testkit.WaitFor(t, "no request to be under way", func() bool {
 			return n.metric(t, `penstock_http_requests{listener="web",service="shop"}`) == "0"
 		})
 	}
@@ -135,7 +136,7 @@ func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
 // An endpoint that refuses connections fails no request if there is another.
 func TestRequestsSkipRefusingEndpoints(t *testing.T) {
 	n := start(t, nodetest.WebListener+
-		nodetest.WebService("shop", "", nodetest.DeadAddress(t), nodetest.NamedServer(t, "shop"))+
+		nodetest.WebService("shop", "", testkit.FreeAddress(t), nodetest.NamedServer(t, "shop"))+
 		nodetest.WebRoute(nodetest.Rule("/", "")))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
 	for i := range 10 {
@@ -149,7 +150,7 @@ func TestRequestsSkipRefusingEndpoints(t *testing.T) {
 // timeout.
 func TestUpgradedConnectionOutlivesItsRoute(t *testing.T) {
 	t.Parallel()
-	echo := nodetest.WebServer(t, func(w http.ResponseWriter, _ *http.Request) {
+	echo := testkit.ServeHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -188,12 +189,12 @@ func TestUpgradedConnectionOutlivesItsRoute(t *testing.T) {
 	say("after the change")
 	n.mustDelete(t, "meshhttproute", "shop")
 	n.mustDelete(t, "service", "talk")
-	nodetest.WaitFor(t, "the timeout to be over", func() bool { return time.Since(begun) > 3200*time.Millisecond })
+	testkit.WaitFor(t, "the timeout to be over", func() bool { return time.Since(begun) > 3200*time.Millisecond })
 	say("at last")
 	c.Close()
-	nodetest.WaitFor(t, "its end", func() bool { return n.requests.places.Used() == 0 })
+	testkit.WaitFor(t, "its end", func() bool { return n.requests.places.Used() == 0 })
 	if v := n.metric(t, `penstock_http_requests_total{code="1xx",listener="web",service=""}`); v != "" {
-		t.Errorf("counted where there is no service: %s", v)
+		t.Errorf("counted without a service: %s", v)
 	}
 }
 
@@ -203,7 +204,7 @@ func TestUploadsAreNotBuffered(t *testing.T) {
 	const size = 50 << 20
 	begin := make(chan struct{})
 	sum := make(chan [32]byte, 1)
-	end := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+	end := testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		<-begin
 		h := sha256.New()
 		if _, err := io.Copy(h, r.Body); err != nil {
@@ -241,10 +242,10 @@ func TestUploadsAreNotBuffered(t *testing.T) {
 			resp.Body.Close()
 		})
 		// The endpoint reads nothing, so the client must block.
-		nodetest.WaitFor(t, "the upload to stand still", func() bool {
+		testkit.WaitFor(t, "the upload to stand still", func() bool {
 			at := sent.Load()
 			deadline := time.Now().Add(300 * time.Millisecond)
-			nodetest.WaitFor(t, "a while", func() bool { return time.Now().After(deadline) })
+			testkit.WaitFor(t, "a while", func() bool { return time.Now().After(deadline) })
 			return at > 0 && sent.Load() == at
 		})
 		var m runtime.MemStats
@@ -256,7 +257,7 @@ func TestUploadsAreNotBuffered(t *testing.T) {
 		begin <- struct{}{}
 		uploading.Wait()
 		if got := <-sum; got != [32]byte(want.Sum(nil)) {
-			t.Error("what arrived is not what was sent")
+			t.Error("the bytes received differ from the bytes sent")
 		}
 	}
 }
@@ -264,7 +265,7 @@ func TestUploadsAreNotBuffered(t *testing.T) {
 // Requests above MaxRequests are refused, and those in flight go on.
 func TestRequestsAreBounded(t *testing.T) {
 	end, reached := make(chan struct{}), make(chan struct{}, 2)
-	slow := nodetest.WebServer(t, func(http.ResponseWriter, *http.Request) { reached <- struct{}{}; <-end })
+	slow := testkit.ServeHTTP(t, func(http.ResponseWriter, *http.Request) { reached <- struct{}{}; <-end })
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", slow)+nodetest.WebRoute(nodetest.Rule("/", "")),
 		func(c *Config) { c.MaxRequests = 2 })
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
@@ -286,10 +287,7 @@ func TestRequestsAreBounded(t *testing.T) {
 
 // A service with proxyProtocol gets a PROXY header with the client of each request.
 func TestRequestsWithAPROXYHeader(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Listen(t)
 	seen := make(chan string, 10)
 	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Second}
 	ended := make(chan struct{})
@@ -347,50 +345,34 @@ func (p proxyLines) Accept() (net.Conn, error) {
 func TestConnectionsToEndpointsEndWithTheirService(t *testing.T) {
 	var open atomic.Int64
 	end := nodetest.NamedServer(t, "shop")
-	front, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { front.Close() })
-	var serving sync.WaitGroup
-	t.Cleanup(serving.Wait)
-	go func() {
-		for {
-			c, err := front.Accept()
-			if err != nil {
-				return
-			}
-			open.Add(1)
-			serving.Go(func() {
-				defer open.Add(-1)
-				defer c.Close()
-				to, err := net.Dial("tcp", end)
-				if err != nil {
-					return
-				}
-				defer to.Close()
-				go func() { _, _ = io.Copy(c, to) }()
-				_, _ = io.Copy(to, c)
-			})
+	front := testkit.Serve(t, func(c net.Conn) {
+		open.Add(1)
+		defer open.Add(-1)
+		to, err := net.Dial("tcp", end)
+		if err != nil {
+			return
 		}
-	}()
-	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", front.Addr().String())+nodetest.WebRoute(nodetest.Rule("/", "")))
+		defer to.Close()
+		go func() { _, _ = io.Copy(c, to) }()
+		_, _ = io.Copy(to, c)
+	})
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", front)+nodetest.WebRoute(nodetest.Rule("/", "")))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
 	for i := range 3 {
 		c.Do("GET", "/", "")
 		if open.Load() == 0 {
 			t.Error("no connection is kept")
 		}
-		n.mustApply(t, nodetest.WebService("shop", fmt.Sprintf(", resolve: %ds", i+20), front.Addr().String())[5:])
-		nodetest.WaitFor(t, "the connections of the version before to end", func() bool { return open.Load() == 0 })
+		n.mustApply(t, nodetest.WebService("shop", fmt.Sprintf(", resolve: %ds", i+20), front)[5:])
+		testkit.WaitFor(t, "the connections of the version before to end", func() bool { return open.Load() == 0 })
 	}
 	c.Do("GET", "/", "")
 	n.mustDelete(t, "meshhttproute", "shop")
 	n.mustDelete(t, "listener", "web")
 	n.mustDelete(t, "service", "shop")
-	nodetest.WaitFor(t, "the connections of the service to end", func() bool { return open.Load() == 0 })
+	testkit.WaitFor(t, "the connections of the service to end", func() bool { return open.Load() == 0 })
 	c.HTTP.CloseIdleConnections()
-	nodetest.WaitFor(t, "its series to go", func() bool {
+	testkit.WaitFor(t, "its series to go", func() bool {
 		n.Sweep(time.Now().Add(time.Minute))
 		for series := range n.series(t) {
 			if strings.Contains(series, `service="shop"`) {
@@ -412,7 +394,7 @@ func TestAccessLogOfRequests(t *testing.T) {
 		t.Error(err)
 	}
 	c.HTTP.CloseIdleConnections()
-	nodetest.WaitFor(t, "the lines", func() bool { return strings.Contains(n.lines.String(), "connection closed") })
+	testkit.WaitFor(t, "the lines", func() bool { return strings.Contains(n.lines.String(), "connection closed") })
 	got := n.lines.String()
 	for _, want := range []string{
 		"method=POST host=" + strings.TrimPrefix(c.Base, "http://") +

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/node/nodetest"
 	"penstock/routing"
 )
@@ -36,11 +38,11 @@ spec: {endpoints: [{address: "%s"}]}
 // TestCertificatesAreReplacedUnderConnections: new handshakes use the new
 // certificate, established connections continue.
 func TestCertificatesAreReplacedUnderConnections(t *testing.T) {
-	ca := nodetest.NewAuthority(t)
+	ca := certs.NewCA("test CA")
 	b := nodetest.NewBackend(t, "b")
-	cert, key, _ := ca.Issue(t, "one.example")
-	wild, wildKey, _ := ca.Issue(t, "*.many.example")
-	n := start(t, terminating(b, "")+nodetest.Certificate("one", cert, key)+nodetest.Certificate("many", wild, wildKey))
+	cert := ca.Issue("one.example")
+	wild := ca.Issue("*.many.example")
+	n := start(t, terminating(b, "")+nodetest.Certificate("one", cert)+nodetest.Certificate("many", wild))
 	edge := n.at(t, "edge")
 	config := &tls.Config{RootCAs: ca.Pool, ServerName: "one.example"}
 	first, name, err := nodetest.DialTLS(t, edge, config)
@@ -52,8 +54,8 @@ func TestCertificatesAreReplacedUnderConnections(t *testing.T) {
 	}); err != nil || serial(other) == serial(first) {
 		t.Errorf("the wildcard's name: %v", err)
 	}
-	cert, key, _ = ca.Issue(t, "one.example")
-	n.mustApply(t, nodetest.Certificate("one", cert, key)[5:])
+	cert = ca.Issue("one.example")
+	n.mustApply(t, nodetest.Certificate("one", cert)[5:])
 	second, _, err := nodetest.DialTLS(t, edge, config)
 	if err != nil {
 		t.Fatal(err)
@@ -69,11 +71,11 @@ func TestCertificatesAreReplacedUnderConnections(t *testing.T) {
 // TestUnknownNamesGetNoCertificate: a hello with an unknown, missing or
 // invalid server name is refused with a reason.
 func TestUnknownNamesGetNoCertificate(t *testing.T) {
-	ca := nodetest.NewAuthority(t)
+	ca := certs.NewCA("test CA")
 	b := nodetest.NewBackend(t, "b")
-	cert, key, _ := ca.Issue(t, "one.example")
-	wild, wildKey, _ := ca.Issue(t, "*.many.example")
-	n := start(t, terminating(b, "")+nodetest.Certificate("one", cert, key)+nodetest.Certificate("many", wild, wildKey))
+	cert := ca.Issue("one.example")
+	wild := ca.Issue("*.many.example")
+	n := start(t, terminating(b, "")+nodetest.Certificate("one", cert)+nodetest.Certificate("many", wild))
 	for name, reason := range map[string]string{
 		"two.example":  "no_certificate",
 		"many.example": "no_certificate",
@@ -81,21 +83,21 @@ func TestUnknownNamesGetNoCertificate(t *testing.T) {
 		"one..example": "bad_sni",
 	} {
 		if _, _, err := nodetest.DialTLS(t, n.at(t, "edge"), &tls.Config{InsecureSkipVerify: true, ServerName: name}); err == nil {
-			t.Errorf("%q was let in", name)
+			t.Errorf("%q was accepted", name)
 		}
-		nodetest.WaitFor(t, "reason "+reason, func() bool { return strings.Contains(n.lines.String(), "reason="+reason) })
+		testkit.WaitFor(t, "reason "+reason, func() bool { return strings.Contains(n.lines.String(), "reason="+reason) })
 	}
 }
 
 func TestClientCertificates(t *testing.T) {
-	ca, other := nodetest.NewAuthority(t), nodetest.NewAuthority(t)
+	ca, other := certs.NewCA("test CA"), certs.NewCA("test CA")
 	b := nodetest.NewBackend(t, "b")
-	cert, key, _ := ca.Issue(t, "one.example")
-	_, _, good := ca.Issue(t, "client")
-	_, _, bad := other.Issue(t, "client")
+	cert := ca.Issue("one.example")
+	good := ca.Issue("client").TLS
+	bad := other.Issue("client").TLS
 	auth := ", clientAuth: {mode: require, ca: " + fmt.Sprintf("%q", ca.PEM) + "}"
 	text := strings.Replace(terminating(b, auth), "[one, many]", "[one]", 1)
-	n := start(t, text+nodetest.Certificate("one", cert, key))
+	n := start(t, text+nodetest.Certificate("one", cert))
 	for what, c := range map[string]struct {
 		certs []tls.Certificate
 		ok    bool
@@ -111,23 +113,23 @@ func TestClientCertificates(t *testing.T) {
 		}
 	}
 	for _, reason := range []string{"handshake_no_certificate", "handshake_bad_certificate"} {
-		nodetest.WaitFor(t, reason+" to be counted", func() bool {
+		testkit.WaitFor(t, reason+" to be counted", func() bool {
 			return n.metric(t, `penstock_connections_total{listener="edge",result="`+reason+`",service=""}`) == "1"
 		})
 	}
 	if text := n.lines.String(); strings.Contains(text, "protocol violation: tls: client didn't") {
-		t.Errorf("a missing certificate is no violation of the protocol:\n%s", text)
+		t.Errorf("a missing certificate was reported as a protocol violation:\n%s", text)
 	}
 }
 
 func TestSessionsAreResumedUntilClientAuthChanges(t *testing.T) {
-	ca, other := nodetest.NewAuthority(t), nodetest.NewAuthority(t)
+	ca, other := certs.NewCA("test CA"), certs.NewCA("test CA")
 	b := nodetest.NewBackend(t, "b")
-	cert, key, _ := ca.Issue(t, "one.example")
-	certs := nodetest.Certificate("one", cert, key)
-	auth := func(a *nodetest.Authority) string {
+	cert := ca.Issue("one.example")
+	shown := nodetest.Certificate("one", cert)
+	auth := func(a *certs.CA) string {
 		return strings.Replace(terminating(b, ", clientAuth: {mode: request, ca: "+fmt.Sprintf("%q", a.PEM)+"}"),
-			"[one, many]", "[one]", 1) + certs
+			"[one, many]", "[one]", 1) + shown
 	}
 	n := start(t, auth(ca))
 	config := &tls.Config{RootCAs: ca.Pool, ServerName: "one.example", ClientSessionCache: tls.NewLRUClientSessionCache(1)}
@@ -143,28 +145,28 @@ func TestSessionsAreResumedUntilClientAuthChanges(t *testing.T) {
 	if resumed() || !resumed() {
 		t.Error("the second connection is to resume the first one's session")
 	}
-	cert, key, _ = ca.Issue(t, "one.example")
-	n.mustApply(t, nodetest.Certificate("one", cert, key)[5:])
+	cert = ca.Issue("one.example")
+	n.mustApply(t, nodetest.Certificate("one", cert)[5:])
 	if !resumed() {
-		t.Error("a new certificate is no reason for a full handshake")
+		t.Error("a new certificate caused a full handshake")
 	}
 	n.mustApply(t, auth(other))
 	if resumed() {
-		t.Error("a session was resumed although others are let in now")
+		t.Error("a session was resumed although clientAuth changed")
 	}
 }
 
 func TestTLSTowardsEndpoints(t *testing.T) {
-	ca, other := nodetest.NewAuthority(t), nodetest.NewAuthority(t)
-	_, _, pair := ca.Issue(t, "127.0.0.1", "backend.example")
-	clientCert, clientKey, _ := ca.Issue(t, "penstock")
+	ca, other := certs.NewCA("test CA"), certs.NewCA("test CA")
+	pair := ca.Issue("127.0.0.1", "backend.example").TLS
+	clientCert := ca.Issue("penstock")
 	b := nodetest.ServeBackend(t, "b", &tls.Config{
 		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool,
 	})
-	service := func(a *nodetest.Authority, more string) string {
+	service := func(a *certs.CA, more string) string {
 		return strings.Replace(nodetest.OneService(b), "spec: {endpoints", fmt.Sprintf("spec: {tls: {ca: %q%s}, endpoints", a.PEM, more), 1)
 	}
-	n := start(t, service(ca, ", certificateRef: me")+nodetest.Certificate("me", clientCert, clientKey))
+	n := start(t, service(ca, ", certificateRef: me")+nodetest.Certificate("me", clientCert))
 	if _, name := nodetest.Dial(t, n.at(t, "edge")); name != "b" {
 		t.Errorf("came to %q", name)
 	}
@@ -178,7 +180,7 @@ func TestTLSTowardsEndpoints(t *testing.T) {
 			t.Errorf("%s: %q came back", what, got)
 		}
 	}
-	nodetest.WaitFor(t, "three refusals", func() bool { return strings.Count(n.lines.String(), "reason=upstream") >= 3 })
+	testkit.WaitFor(t, "three refusals", func() bool { return strings.Count(n.lines.String(), "reason=upstream") >= 3 })
 	n.mustApply(t, service(ca, ", certificateRef: me, serverName: backend.example"))
 	if _, name := nodetest.Dial(t, n.at(t, "edge")); name != "b" {
 		t.Errorf("by the name given: came to %q", name)
@@ -186,9 +188,9 @@ func TestTLSTowardsEndpoints(t *testing.T) {
 }
 
 func TestPassthroughRoutesByName(t *testing.T) {
-	ca := nodetest.NewAuthority(t)
-	_, _, one := ca.Issue(t, "one.example")
-	_, _, many := ca.Issue(t, "x.many.example", "y.x.many.example")
+	ca := certs.NewCA("test CA")
+	one := ca.Issue("one.example").TLS
+	many := ca.Issue("x.many.example", "y.x.many.example").TLS
 	a := nodetest.ServeBackend(t, "a", &tls.Config{Certificates: []tls.Certificate{one}})
 	b := nodetest.ServeBackend(t, "b", &tls.Config{Certificates: []tls.Certificate{many}})
 	n := start(t, fmt.Sprintf(`
@@ -220,7 +222,7 @@ spec: {endpoints: [{address: "%s"}]}
 		}
 	}
 	if _, _, err := nodetest.DialTLS(t, edge, &tls.Config{RootCAs: ca.Pool, ServerName: "two.example"}); err == nil {
-		t.Error("a name without a rule was let in")
+		t.Error("a name without a rule was accepted")
 	}
-	nodetest.WaitFor(t, "the reason", func() bool { return strings.Contains(n.lines.String(), "sni=two.example reason=no_route") })
+	testkit.WaitFor(t, "the reason", func() bool { return strings.Contains(n.lines.String(), "sni=two.example reason=no_route") })
 }

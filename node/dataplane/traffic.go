@@ -46,7 +46,7 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 		d, reason = table.Decide(&in)
 	}
 	if reason == routing.NoRoute || reason == routing.NoListener {
-		if t.kafka.Table().Has(in.Listener) {
+		if t.kafka.Table().HasListener(in.Listener) {
 			return t.kafka.Route(c)
 		}
 	}

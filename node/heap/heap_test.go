@@ -6,6 +6,8 @@ import (
 	"runtime/metrics"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
 
 func TestSmallHeapsGrowBetweenCollections(t *testing.T) {
@@ -68,11 +70,7 @@ func TestEachCollectionIsSignalled(t *testing.T) {
 	signalCollections(ctx, collected)
 	for range 3 {
 		runtime.GC()
-		select {
-		case <-collected:
-		case <-time.After(time.Minute):
-			t.Fatal("a collection was not told")
-		}
+		testkit.Receive(t, "the report of a collection", collected)
 	}
 }
 
@@ -97,11 +95,7 @@ func TestTuneRestoresGCPercent(t *testing.T) {
 	defer cancel()
 	done := make(chan struct{})
 	go func() { defer close(done); Tune(ctx) }()
-	for deadline := time.Now().Add(time.Minute); gcPercent() != maxPercent; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("percent %d while the heap is small", gcPercent())
-		}
-	}
+	testkit.WaitFor(t, "a high percentage while the heap is small", func() bool { return gcPercent() == maxPercent })
 	cancel()
 	<-done
 	if got := gcPercent(); got != before {
@@ -118,12 +112,8 @@ func TestTuneFollowsHeapSize(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	wait := func(want int) {
 		t.Helper()
-		poll := time.NewTicker(10 * time.Millisecond)
-		defer poll.Stop()
-		for deadline := time.Now().Add(time.Minute); gcPercent() != want; <-poll.C {
-			if time.Now().After(deadline) {
-				t.Fatalf("percent %d, want %d, with %+v", gcPercent(), want, read())
-			}
+		if !testkit.Poll(testkit.Patience, func() bool { return gcPercent() == want }) {
+			t.Fatalf("percent %d, want %d, with %+v", gcPercent(), want, read())
 		}
 	}
 	wait(maxPercent)

@@ -11,6 +11,7 @@ import (
 	"penstock/routing/formats"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // All returns the kinds of resources.
@@ -20,4 +21,4 @@ func All() []resource.Kind {
 
 // Formats returns the other document formats, in the order in which decoding tries
 // them: those with an apiVersion, which identifies them, come first.
-func Formats() []resource.Foreign { return append(formats.All(), model.Foreign()...) }
+func Formats() []codec.Foreign { return append(formats.All(), model.Foreign()...) }

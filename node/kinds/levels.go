@@ -6,7 +6,7 @@ import (
 
 	"penstock/kafka/model"
 	"penstock/node/api"
-	"penstock/node/cluster"
+	"penstock/node/cluster/record"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
@@ -15,17 +15,17 @@ import (
 func Level(o resource.Object) int {
 	l, isListener := o.Spec.(*resource.Listener)
 	if o.Kind == model.KindPhysical || o.Kind == model.KindVirtual || isListener && l.Protocol == "kafka" {
-		return cluster.LevelKafka
+		return record.LevelKafka
 	}
 	s, isService := o.Spec.(*resource.Service)
 	if isListener && !l.HTTP.IsZero() || isService && len(s.HTTP.Upgrades) > 0 {
-		return cluster.LevelRequests
+		return record.LevelRequests
 	}
 	if r, ok := o.Spec.(*resource.MeshTCPRoute); o.Kind == resource.KindRollout || ok && r.Rollout != nil {
-		return cluster.LevelPolicies
+		return record.LevelPolicies
 	}
 	if gateway.IsKind(o.Kind) || o.Kind == "MeshHTTPRoute" || isService && !reflect.ValueOf(s.HTTP).IsZero() {
-		return cluster.LevelPolicies
+		return record.LevelPolicies
 	}
 	return 0
 }

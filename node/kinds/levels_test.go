@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"penstock/node/cluster"
-	"penstock/routing/resource"
+	"penstock/node/cluster/record"
+	"penstock/routing/resource/codec"
 )
 
 // Fields that the previous release does not support require a level of their own.
@@ -14,11 +14,11 @@ func TestHTTPFieldsRequireFeatureLevel(t *testing.T) {
 	const listener, service = "kind: Listener\nname: a\nspec: {address: \":1\", service: a%s}\n",
 		"kind: Service\nname: a\nspec: {protocol: http%s}\n"
 	for text, want := range map[string]int{
-		fmt.Sprintf(listener, ""): 0, fmt.Sprintf(listener, ", http: {underscores: allow}"): cluster.LevelRequests,
-		fmt.Sprintf(service, ""): 0, fmt.Sprintf(service, ", http: {timeout: 1s}"): cluster.LevelPolicies,
-		fmt.Sprintf(service, ", http: {upgrades: [websocket]}"): cluster.LevelRequests,
+		fmt.Sprintf(listener, ""): 0, fmt.Sprintf(listener, ", http: {underscores: allow}"): record.LevelRequests,
+		fmt.Sprintf(service, ""): 0, fmt.Sprintf(service, ", http: {timeout: 1s}"): record.LevelPolicies,
+		fmt.Sprintf(service, ", http: {upgrades: [websocket]}"): record.LevelRequests,
 	} {
-		objects, faults := resource.Decode("test.yaml", []byte(text), All())
+		objects, faults := codec.Decode("test.yaml", []byte(text), All())
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}

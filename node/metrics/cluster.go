@@ -5,6 +5,7 @@ import (
 
 	"penstock/node/catalog"
 	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 )
 
@@ -62,7 +63,7 @@ func Cluster(c *cluster.Cluster) prometheus.Collector {
 			to.gauge(mAlone, 0)
 			return
 		}
-		to.gauge(mAlone, boolValue(c.Alone() != ""))
+		to.gauge(mAlone, boolValue(c.Directory.Alone() != ""))
 		raft(c, to)
 		members(c, to)
 		p := c.PortStats()
@@ -89,12 +90,12 @@ func raft(c *cluster.Cluster, to sink) {
 // members sends the number of nodes by role and state, zeros included.
 func members(c *cluster.Cluster, to sink) {
 	members := map[[2]string]int{}
-	for _, role := range []string{cluster.RoleLeader, cluster.RoleVoter, cluster.RoleNonVoter} {
-		for _, state := range []string{cluster.StateUp, cluster.StateUnreachable} {
+	for _, role := range []string{directory.RoleLeader, directory.RoleVoter, directory.RoleNonVoter} {
+		for _, state := range []string{directory.StateUp, directory.StateUnreachable} {
 			members[[2]string{role, state}] = 0
 		}
 	}
-	for _, m := range c.Members() {
+	for _, m := range c.Directory.Members() {
 		members[[2]string{m.Role, m.State}]++
 	}
 	for k, v := range members {

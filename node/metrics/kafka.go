@@ -54,11 +54,11 @@ func kafkaMetrics(p *kafka.Proxy, to sink) {
 		to.counter(mKafkaThrottled, s.Throttled, s.Cluster)
 		to.counter(mKafkaDenied, s.Denied, s.Cluster)
 	}
-	for name, n := range p.Unplaced() {
+	for name, n := range p.Unmapped() {
 		to.gauge(mKafkaUnplaced, float64(n), name)
 	}
 	for c := range p.Table().Physicals() {
-		if s, ok := p.Watched(c.Name()); ok {
+		if s, ok := p.DiscoveryStatus(c.Name()); ok {
 			to.gauge(mKafkaKnown, float64(len(s.Brokers)), c.Name())
 			to.gauge(mKafkaLookup, boolValue(s.Err != nil), c.Name())
 		}

@@ -1,27 +1,21 @@
 package mux_test
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/node/api"
 	"penstock/node/mux"
 	"penstock/node/rpc"
@@ -29,89 +23,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ca is the CA of a cluster.
-type ca struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pool *x509.CertPool
-}
-
-func newCA(t testing.TB) *ca {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(cert)
-	return &ca{cert: cert, key: key, pool: pool}
-}
-
-// node makes the certificate of a node.
-func (c *ca) node(t testing.TB, id string) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: id}, DNSNames: []string{"node"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, &key.PublicKey, c.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-// client returns the TLS configuration of a node, or of a command if id is empty.
-func (c *ca) client(t testing.TB, id string) *tls.Config {
-	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.pool, ServerName: "node"}
-	if id != "" {
-		config.Certificates = []tls.Certificate{c.node(t, id)}
-	}
-	return config
-}
-
-// logLines is a log that can be read while it is written.
-type logLines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // testMux is a Mux with an admin server, as in a node.
 type testMux struct {
 	*mux.Mux
 	addr  string
-	ca    *ca
+	ca    *certs.CA
 	admin *rpc.Server
-	log   *logLines
+	log   *testkit.Log
 }
 
 type echo struct {
@@ -124,11 +42,8 @@ const token = "pst1.dG9rZW4"
 // accepts the token.
 func newTestMux(t testing.TB, cfg mux.Config) *testMux {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &testMux{addr: ln.Addr().String(), ca: newCA(t), log: new(logLines)}
+	ln := testkit.Listen(t)
+	p := &testMux{addr: ln.Addr().String(), ca: certs.NewCA("ca"), log: new(testkit.Log)}
 	p.admin = rpc.NewServer(rpc.Config{Authenticate: func(_ context.Context, shown string) (api.Principal, error) {
 		if shown != token {
 			return api.Principal{}, errors.New("no such token")
@@ -139,10 +54,7 @@ func newTestMux(t testing.TB, cfg mux.Config) *testMux {
 	cfg.Listener = ln
 	cfg.Log = slog.New(slog.NewTextHandler(p.log, nil))
 	plain := cfg.TLS == noTLS
-	cfg.TLS = &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{p.ca.node(t, "n1")},
-		ClientCAs: p.ca.pool, ClientAuth: tls.VerifyClientCertIfGiven,
-	}
+	cfg.TLS = p.ca.Server("n1", "node")
 	if plain {
 		cfg.TLS = nil
 	}
@@ -196,7 +108,7 @@ func (p *testMux) raft(t testing.TB, id string) (client, server net.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	client, err := mux.Dial(ctx, p.addr, p.ca.client(t, id), mux.Raft)
+	client, err := mux.Dial(ctx, p.addr, p.ca.Client("node", id), mux.Raft)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,19 +144,5 @@ func mustEnd(t testing.TB, conn net.Conn, want string) {
 	}
 	if !strings.HasPrefix(want, string(got)) {
 		t.Errorf("answered %q, want %q", got, want)
-	}
-}
-
-func waitFor(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("still waiting for %s", what)
-		}
 	}
 }

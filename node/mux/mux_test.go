@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/node/mux"
 	"penstock/node/rpc"
 )
@@ -22,8 +24,8 @@ import (
 // Raft, which does not and gets the node ID from the certificate.
 func TestFirstByteSelectsProtocol(t *testing.T) {
 	p := newTestMux(t, mux.Config{})
-	p.mustCall(t, rpc.DialConfig{TLS: p.ca.client(t, "n2")})
-	p.mustCall(t, rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token})
+	p.mustCall(t, rpc.DialConfig{TLS: p.ca.Client("node", "n2")})
+	p.mustCall(t, rpc.DialConfig{TLS: p.ca.Client("node"), Token: token})
 	client, server := p.raft(t, "n2")
 	if id := server.(*mux.RaftConn).Node(); id != "n2" {
 		t.Errorf("the stream is of %q", id)
@@ -38,7 +40,7 @@ func TestFirstByteSelectsProtocol(t *testing.T) {
 	}
 	server.Close()
 	mustEnd(t, client, "")
-	waitFor(t, "the stream's place to come free", func() bool { return p.Stats().Nodes == 0 })
+	testkit.WaitFor(t, "the stream's place to come free", func() bool { return p.Stats().Nodes == 0 })
 }
 
 // TestInvalidConnectionsAreRefused: each invalid connection is closed and counted by its
@@ -49,7 +51,7 @@ func TestInvalidConnectionsAreRefused(t *testing.T) {
 		false: newTestMux(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute}), // for cases that send data
 	}
 	hasty, p := ports[true], ports[false]
-	foreign := newCA(t)
+	foreign := certs.NewCA("ca")
 	inside := func(config *tls.Config, first string) func(net.Conn) net.Conn {
 		return func(raw net.Conn) net.Conn {
 			conn := tls.Client(raw, config)
@@ -60,7 +62,7 @@ func TestInvalidConnectionsAreRefused(t *testing.T) {
 	plain := func(first string) func(net.Conn) net.Conn {
 		return func(conn net.Conn) net.Conn { io.WriteString(conn, first); return conn }
 	}
-	stranger := p.ca.client(t, "")
+	stranger := p.ca.Client("node")
 	for name, c := range map[string]struct {
 		reason string
 		open   func(net.Conn) net.Conn
@@ -73,11 +75,11 @@ func TestInvalidConnectionsAreRefused(t *testing.T) {
 		"silence":                    {"silent", plain(""), ""},
 		"a hello and no more":        {"silent", plain("\x16\x03\x01\x02\x00\x01"), ""},
 		"garbage after a TLS byte":   {"handshake", plain("\x16\xff\xff\xff\xff\xff\xff\xff"), "\x15\x03\x01\x00\x02\x02\x46"},
-		"silence inside":             {"silent", inside(hasty.ca.client(t, ""), ""), ""},
+		"silence inside":             {"silent", inside(hasty.ca.Client("node"), ""), ""},
 		"Raft without a certificate": {"no_certificate", inside(stranger, "R"), ""},
-		"a byte from the future":     {"first_byte", inside(p.ca.client(t, "n2"), "Z"), ""},
+		"a byte from the future":     {"first_byte", inside(p.ca.Client("node", "n2"), "Z"), ""},
 		"a node of another cluster": {"handshake", inside(&tls.Config{
-			InsecureSkipVerify: true, Certificates: foreign.client(t, "n2").Certificates, MinVersion: tls.VersionTLS13,
+			InsecureSkipVerify: true, Certificates: foreign.Client("node", "n2").Certificates, MinVersion: tls.VersionTLS13,
 		}, "R"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +87,7 @@ func TestInvalidConnectionsAreRefused(t *testing.T) {
 			before := p.Stats().Refused[c.reason]
 			conn := c.open(p.dialFrom(t, "127.0.0.1"))
 			mustEnd(t, conn, c.answer)
-			waitFor(t, "reason "+c.reason, func() bool { return p.Stats().Refused[c.reason] == before+1 })
+			testkit.WaitFor(t, "reason "+c.reason, func() bool { return p.Stats().Refused[c.reason] == before+1 })
 		})
 	}
 	for _, p := range ports {
@@ -100,7 +102,7 @@ func TestInvalidConnectionsAreRefused(t *testing.T) {
 // the time for 200 handshakes depends on the machine.
 func TestManyConcurrentCommandsConnect(t *testing.T) {
 	p := newTestMux(t, mux.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute})
-	command := rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token}
+	command := rpc.DialConfig{TLS: p.ca.Client("node"), Token: token}
 	var all sync.WaitGroup
 	for range 200 {
 		all.Go(func() { p.mustCall(t, command) })
@@ -110,7 +112,7 @@ func TestManyConcurrentCommandsConnect(t *testing.T) {
 
 func TestNewerAdminClientGetsSupportedVersions(t *testing.T) {
 	p := newTestMux(t, mux.Config{})
-	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Admin)
+	conn, err := mux.Dial(t.Context(), p.addr, p.ca.Client("node", "n2"), mux.Admin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +128,7 @@ func TestPlainMuxServesOnlyAdmin(t *testing.T) {
 	conn := p.dialFrom(t, "127.0.0.1")
 	io.WriteString(conn, "R")
 	mustEnd(t, conn, "")
-	_, err := rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token}.Dial(t.Context(), p.addr)
+	_, err := rpc.DialConfig{TLS: p.ca.Client("node"), Token: token}.Dial(t.Context(), p.addr)
 	if !errors.Is(err, rpc.ErrWantsPlain) {
 		t.Errorf("TLS to a plain port: %v", err)
 	}
@@ -167,7 +169,7 @@ func TestNodesAndTokensConnectDuringFlood(t *testing.T) {
 		}
 	}
 	flood(1)
-	node, command := rpc.DialConfig{TLS: p.ca.client(t, "n2")}, rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token}
+	node, command := rpc.DialConfig{TLS: p.ca.Client("node", "n2")}, rpc.DialConfig{TLS: p.ca.Client("node"), Token: token}
 	var again sync.WaitGroup
 	again.Go(func() { flood(2) })
 	for range 5 {
@@ -232,15 +234,15 @@ func TestConnectionsPerSourceAreBounded(t *testing.T) {
 func TestNodesAreBounded(t *testing.T) {
 	p := newTestMux(t, mux.Config{MaxNodes: 1})
 	first, served := p.raft(t, "n2")
-	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n3"), mux.Raft)
+	conn, err := mux.Dial(t.Context(), p.addr, p.ca.Client("node", "n3"), mux.Raft)
 	if err == nil {
 		mustEnd(t, conn, "")
 		conn.Close()
 	}
-	p.mustCall(t, rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token})
+	p.mustCall(t, rpc.DialConfig{TLS: p.ca.Client("node"), Token: token})
 	first.Close()
 	served.Close()
-	waitFor(t, "the place to come free", func() bool { return p.Stats().Nodes == 0 })
+	testkit.WaitFor(t, "the place to come free", func() bool { return p.Stats().Nodes == 0 })
 	p.raft(t, "n3")
 }
 
@@ -249,7 +251,7 @@ func TestRemovedNodesAreDropped(t *testing.T) {
 	p := newTestMux(t, mux.Config{})
 	gone, _ := p.raft(t, "n2")
 	stays, served := p.raft(t, "n3")
-	c, err := rpc.DialConfig{TLS: p.ca.client(t, "n2")}.Dial(t.Context(), p.addr)
+	c, err := rpc.DialConfig{TLS: p.ca.Client("node", "n2")}.Dial(t.Context(), p.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +269,7 @@ func TestRemovedNodesAreDropped(t *testing.T) {
 // on HandshakeTimeout.
 func TestFirstByteTimeout(t *testing.T) {
 	p := newTestMux(t, mux.Config{HandshakeTimeout: time.Hour, FirstByteTimeout: 50 * time.Millisecond})
-	conn, err := mux.Connect(t.Context(), p.addr, p.ca.client(t, "n2"))
+	conn, err := mux.Connect(t.Context(), p.addr, p.ca.Client("node", "n2"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,19 +282,19 @@ func TestFirstByteTimeout(t *testing.T) {
 func TestUnacceptedRaftStreamsAreClosed(t *testing.T) {
 	p := newTestMux(t, mux.Config{})
 	p.Raft().Close()
-	conn, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Raft)
+	conn, err := mux.Dial(t.Context(), p.addr, p.ca.Client("node", "n2"), mux.Raft)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	mustEnd(t, conn, "")
-	waitFor(t, "it to be counted", func() bool { st := p.Stats(); return st.Refused["limit"] == 1 && st.Nodes == 0 })
-	p.mustCall(t, rpc.DialConfig{TLS: p.ca.client(t, "n2")})
+	testkit.WaitFor(t, "it to be counted", func() bool { st := p.Stats(); return st.Refused["limit"] == 1 && st.Nodes == 0 })
+	p.mustCall(t, rpc.DialConfig{TLS: p.ca.Client("node", "n2")})
 }
 
 func TestAdminClientsAreBounded(t *testing.T) {
 	p := newTestMux(t, mux.Config{MaxClients: 1})
-	command := rpc.DialConfig{TLS: p.ca.client(t, ""), Token: token}
+	command := rpc.DialConfig{TLS: p.ca.Client("node"), Token: token}
 	c, err := command.Dial(t.Context(), p.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -301,9 +303,9 @@ func TestAdminClientsAreBounded(t *testing.T) {
 		second.Close()
 		t.Error("a second client was accepted")
 	}
-	p.mustCall(t, rpc.DialConfig{TLS: p.ca.client(t, "n2")})
+	p.mustCall(t, rpc.DialConfig{TLS: p.ca.Client("node", "n2")})
 	c.Close()
-	waitFor(t, "the place to come free", func() bool {
+	testkit.WaitFor(t, "the place to come free", func() bool {
 		c, err := command.Dial(t.Context(), p.addr)
 		if err == nil {
 			c.Close()
@@ -326,10 +328,7 @@ func (l *failing) Accept() (net.Conn, error) {
 }
 
 func TestAcceptSurvivesDescriptorExhaustion(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testkit.Listen(t)
 	l := &failing{Listener: ln}
 	l.fails.Store(4)
 	served := make(chan struct{})
@@ -352,21 +351,21 @@ func TestAcceptSurvivesDescriptorExhaustion(t *testing.T) {
 func TestCloseEndsEverything(t *testing.T) {
 	p := newTestMux(t, mux.Config{HandshakeTimeout: time.Minute})
 	stream, _ := p.raft(t, "n2")
-	untaken, err := mux.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), mux.Raft)
+	untaken, err := mux.Dial(t.Context(), p.addr, p.ca.Client("node", "n2"), mux.Raft)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer untaken.Close()
-	waitFor(t, "both streams to be there", func() bool { return p.Stats().Nodes == 2 })
+	testkit.WaitFor(t, "both streams to be there", func() bool { return p.Stats().Nodes == 2 })
 	silent := p.dialFrom(t, "127.0.0.1")
-	c, err := rpc.DialConfig{TLS: p.ca.client(t, "n2")}.Dial(t.Context(), p.addr)
+	c, err := rpc.DialConfig{TLS: p.ca.Client("node", "n2")}.Dial(t.Context(), p.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	accept := make(chan error, 1)
 	ln := p.Raft()
-	waitFor(t, "the silent one to be there", func() bool { return p.Stats().Pending == 1 })
+	testkit.WaitFor(t, "the silent one to be there", func() bool { return p.Stats().Pending == 1 })
 	closed := make(chan struct{})
 	go func() { p.Close(); close(closed) }()
 	<-closed
@@ -387,12 +386,8 @@ func TestCloseEndsEverything(t *testing.T) {
 }
 
 func TestDialsEndWithTheirContext(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()                 // the backlog accepts, nothing answers
-	config := newCA(t).client(t, "") // made before the deadline, since keys take time
+	ln := testkit.Listen(t)                    // the backlog accepts, nothing answers
+	config := certs.NewCA("ca").Client("node") // made before the deadline, since keys take time
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := mux.Dial(ctx, ln.Addr().String(), config, mux.Raft); !errors.Is(err, context.DeadlineExceeded) ||

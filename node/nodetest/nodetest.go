@@ -3,63 +3,29 @@
 package nodetest
 
 import (
-	"bytes"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
-
-// Timeout bounds each wait of the tests. It only ends hangs: the outcome of no test
-// depends on it.
-const Timeout = 5 * time.Minute
 
 // Objects decodes the resources of a text.
 func Objects(t testing.TB, text string) []resource.Object {
 	t.Helper()
-	list, faults := resource.Decode("test.yaml", []byte(text), kinds.All())
+	list, faults := codec.Decode("test.yaml", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
 	return list
-}
-
-// DeadAddress returns an address on which nothing listens. Only this function uses
-// its IP: the system would soon assign a free port of 127.0.0.1 to another socket.
-func DeadAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.16.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// Lines is an io.Writer that collects a log.
-type Lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *Lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *Lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // Backend is an echo server that sends its name first.
@@ -83,28 +49,14 @@ func ServeBackend(t *testing.T, name string, config *tls.Config) *Backend {
 // ServeBackendAt starts a Backend at an address.
 func ServeBackendAt(t *testing.T, name, address string, config *tls.Config) *Backend {
 	t.Helper()
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testkit.ListenOn(t, "tcp", address)
 	if config != nil {
 		ln = tls.NewListener(ln, config)
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer conn.Close()
-				io.WriteString(conn, name+"\n")
-				io.Copy(conn, conn)
-			})
-		}
+	testkit.ServeOn(t, ln, func(conn net.Conn) {
+		io.WriteString(conn, name+"\n")
+		io.Copy(conn, conn)
 	})
-	t.Cleanup(func() { ln.Close(); wg.Wait() })
 	return &Backend{ln, name}
 }
 
@@ -119,7 +71,7 @@ func Dial(t *testing.T, addr string) (net.Conn, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(Timeout))
+	conn.SetDeadline(time.Now().Add(testkit.Patience))
 	return conn, ReadLine(t, conn)
 }
 
@@ -130,7 +82,7 @@ func Attempt(addr string) string {
 		return ""
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(Timeout))
+	conn.SetDeadline(time.Now().Add(testkit.Patience))
 	got, _ := io.ReadAll(io.LimitReader(conn, 2))
 	return string(got)
 }
@@ -161,21 +113,6 @@ func Echo(t *testing.T, conn net.Conn) {
 	}
 }
 
-// WaitFor polls for a condition.
-func WaitFor(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.After(Timeout)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("still waiting for %s", what)
-		}
-	}
-}
-
 // OneService returns the resources of a listener and a service with one endpoint.
 func OneService(b *Backend) string {
 	return fmt.Sprintf(`
@@ -202,12 +139,7 @@ func HeapInUse() int64 {
 // and returns its address.
 func SilentServer(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	return ln.Addr().String()
+	return testkit.Listen(t).Addr().String()
 }
 
 // PlainService returns the resources of a service and its listener with default

@@ -5,27 +5,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"penstock/internal/testkit"
 )
 
-// WebServer starts an endpoint that serves HTTP/1.1 and HTTP/2, both without TLS,
-// and returns its address.
-func WebServer(t testing.TB, h http.HandlerFunc) string {
-	t.Helper()
-	s := httptest.NewUnstartedServer(h)
-	s.Config.Protocols = &http.Protocols{}
-	s.Config.Protocols.SetHTTP1(true)
-	s.Config.Protocols.SetUnencryptedHTTP2(true)
-	s.Start()
-	t.Cleanup(s.Close)
-	return s.Listener.Addr().String()
-}
-
-// NamedServer starts a WebServer that answers with its name and the request.
+// NamedServer starts an HTTP endpoint that answers with its name and the request.
 func NamedServer(t testing.TB, name string) string {
-	return WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+	return testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("X-Served-By", name)
 		fmt.Fprintf(w, "%s %s %s %s%s", name, r.Method, r.Proto, r.Host, r.URL.RequestURI())
@@ -95,7 +83,7 @@ func NewWebClient(t testing.TB, addr string, http2 bool) *WebClient {
 func ClientOf(t testing.TB, base string, transport *http.Transport) *WebClient {
 	t.Cleanup(transport.CloseIdleConnections)
 	return &WebClient{t, &http.Client{
-		Transport: transport, Timeout: Timeout,
+		Transport: transport, Timeout: testkit.Patience,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, base}
 }

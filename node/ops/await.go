@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"penstock/node/api"
-	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 	"penstock/routing/gateway"
 )
@@ -74,7 +74,7 @@ type awaitAnswer struct {
 // sendAwait sends r to nodes, which answer when the index is in force there. It waits
 // for a node that hangs or is cut off only while gossip reports it up; then the
 // answer is context.Canceled.
-func (c *changes) sendAwait(ctx context.Context, nodes []cluster.Member, r *api.AwaitRequest) <-chan awaitAnswer {
+func (c *changes) sendAwait(ctx context.Context, nodes []directory.Member, r *api.AwaitRequest) <-chan awaitAnswer {
 	answers := make(chan awaitAnswer, len(nodes))
 	for _, m := range nodes {
 		go func() {
@@ -83,7 +83,7 @@ func (c *changes) sendAwait(ctx context.Context, nodes []cluster.Member, r *api.
 			go c.peers.whileUp(ctx, m.ID, cancel)
 			a := awaitAnswer{node: m.Name}
 			var client *rpc.Client
-			if client, a.err = c.peers.cluster.Client(ctx, m.ID); a.err == nil {
+			if client, a.err = c.peers.cluster.Directory.Client(ctx, m.ID); a.err == nil {
 				a.result, a.err = rpc.Call[api.AwaitResult](ctx, client, api.MethodAwait, r)
 			}
 			answers <- a

@@ -33,7 +33,7 @@ func (d *decisions) explain(r *api.ExplainRequest) (*routing.Explanation, error)
 		return nil, err
 	}
 	table := d.data.Router.Table()
-	if d.data.Kafka.Table().Has(r.Listener) {
+	if d.data.Kafka.Table().HasListener(r.Listener) {
 		e := d.data.Kafka.Explain(r.Listener, in.ServerName, in.HasServerName)
 		return &e, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"penstock/netio"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // maxProblems bounds the Gateway API problems that status lists.
@@ -21,7 +22,7 @@ type Gateways struct {
 }
 
 // problems describes what is not in force of the Gateway API objects.
-func (g *Gateways) problems(set *resource.Set) (list []string) {
+func (g *Gateways) problems(set *validate.Set) (list []string) {
 	var statuses *gateway.Statuses
 	for _, kind := range []string{gateway.KindGateway, gateway.KindTLSRoute, gateway.KindTCPRoute} {
 		if set.Count(kind) == 0 {
@@ -56,7 +57,7 @@ func (g *Gateways) failed() gateway.ListenFailure {
 // Status returns a function that computes the status of a Gateway API object, as
 // JSON, at the time of the call to Status: from the objects in set, and from
 // whether this node listens on their addresses.
-func (g *Gateways) Status(set *resource.Set) func(o *resource.Object, since time.Time) []byte {
+func (g *Gateways) Status(set *validate.Set) func(o *resource.Object, since time.Time) []byte {
 	statuses := gateway.NewStatuses(set, g.failed()).WithBindAddress(g.Bind)
 	return func(o *resource.Object, since time.Time) []byte {
 		status := statuses.Status(o, o.Version, since)

@@ -12,6 +12,7 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // maxBody bounds the bodies of PUT and POST, in bytes.
@@ -33,7 +34,7 @@ func readBody(r *http.Request) ([]resource.Object, resource.Faults, error) {
 	if len(body) > maxBody {
 		return nil, nil, api.Errorf(api.TooLarge, "the body has more than %d bytes", maxBody)
 	}
-	objects, faults, warnings := resource.DecodeReport("", body, kinds.All(), kinds.Formats())
+	objects, faults, warnings := codec.DecodeReport("", body, kinds.All(), kinds.Formats())
 	if len(faults) > 0 {
 		return nil, nil, catalog.Invalid(faults)
 	}
@@ -98,7 +99,7 @@ func named(objects []resource.Object) string {
 func Documents(objects []resource.Object) [][]byte {
 	docs := make([][]byte, len(objects))
 	for i, o := range objects {
-		docs[i] = resource.EncodeWithSecrets(o)
+		docs[i] = codec.EncodeWithSecrets(o)
 	}
 	return docs
 }

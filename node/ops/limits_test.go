@@ -79,7 +79,7 @@ func TestConnLimiterClosesOldest(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
-			t.Errorf("one that is not the oldest: %v", err)
+			t.Errorf("a snapshot that is not the oldest: %v", err)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestIdleUploadsAreDropped(t *testing.T) {
 	sending.Wait()
 	file := c.uploads.open[string(make([]byte, 16))].file
 	if err := part(9, 0); err == nil {
-		t.Error("one too many is taken")
+		t.Error("one above the limit is accepted")
 	}
 	c.uploads.sweep(time.Now().Add(2 * uploadIdle))
 	if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) || len(c.uploads.open) > 0 {

@@ -8,6 +8,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 )
 
@@ -28,7 +29,7 @@ func (p *Peers) ReadOnlyReason() string {
 	if p.cluster == nil {
 		return ""
 	}
-	return p.cluster.Alone()
+	return p.cluster.Directory.Alone()
 }
 
 // Forward forwards the current request to a node, by name or ID, unless that is
@@ -41,7 +42,7 @@ func (p *Peers) Forward(ctx context.Context, node string) (passed bool, err erro
 	if p.cluster == nil {
 		return true, api.Errorf(api.NotFound, "there is no node %q; this one is %q", node, p.self.Name)
 	}
-	c, err := p.cluster.Client(ctx, node)
+	c, err := p.cluster.Directory.Client(ctx, node)
 	if err != nil {
 		return true, err
 	}
@@ -56,7 +57,7 @@ func (p *Peers) ReadBarrier(ctx context.Context) error {
 	}
 	index, err := p.cluster.Read(ctx)
 	if err != nil {
-		if why := p.cluster.Alone(); why != "" {
+		if why := p.cluster.Directory.Alone(); why != "" {
 			return api.Errorf(api.NoLeader, "%s; --stale shows what this node has", why)
 		}
 		return err
@@ -65,11 +66,11 @@ func (p *Peers) ReadBarrier(ctx context.Context) error {
 }
 
 // others returns the members that are up, without this node.
-func (p *Peers) others() []cluster.Member {
+func (p *Peers) others() []directory.Member {
 	if p.cluster == nil {
 		return nil
 	}
-	return slices.DeleteFunc(p.cluster.Members(), func(m cluster.Member) bool { return m.Self || !m.Up() })
+	return slices.DeleteFunc(p.cluster.Directory.Members(), func(m directory.Member) bool { return m.Self || !m.Up() })
 }
 
 // upCheckInterval is the interval at which whileUp checks the node.
@@ -83,7 +84,7 @@ func (p *Peers) whileUp(ctx context.Context, id string, down func()) {
 	for {
 		select {
 		case <-tick.C:
-			if !slices.ContainsFunc(p.others(), func(m cluster.Member) bool { return m.ID == id }) {
+			if !slices.ContainsFunc(p.others(), func(m directory.Member) bool { return m.ID == id }) {
 				down()
 				return
 			}

@@ -11,7 +11,7 @@ import (
 
 	"penstock/node/api"
 	"penstock/node/catalog"
-	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
 	"penstock/routing"
@@ -86,8 +86,8 @@ func (l *rollouts) collectObservations(ctx context.Context, routes []string) []r
 	if l.peers.cluster == nil {
 		return reports
 	}
-	return append(reports, queryMembers(l.peers.cluster.Members(), func(m *cluster.Member) (*api.RolloutSeen, error) {
-		c, err := l.peers.cluster.Client(ctx, m.ID)
+	return append(reports, queryMembers(l.peers.cluster.Directory.Members(), func(m *directory.Member) (*api.RolloutSeen, error) {
+		c, err := l.peers.cluster.Directory.Client(ctx, m.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -116,8 +116,8 @@ func queryInChunks(routes []string, most int, ask func(*api.RolloutSeenRequest) 
 // that gossip does not reach: their observations count, and a network may pass one
 // port and block the other. The duration depends on ask, and on the pause between
 // two dials of a node that is gone.
-func queryMembers(members []cluster.Member, ask func(*cluster.Member) (*api.RolloutSeen, error)) []rollout.Report {
-	members = slices.DeleteFunc(members, func(m cluster.Member) bool { return m.Self })
+func queryMembers(members []directory.Member, ask func(*directory.Member) (*api.RolloutSeen, error)) []rollout.Report {
+	members = slices.DeleteFunc(members, func(m directory.Member) bool { return m.Self })
 	reports := make([]rollout.Report, len(members))
 	var asked sync.WaitGroup
 	for i := range members {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"penstock/node/api"
-	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/rollout"
 	"penstock/routing"
 )
@@ -16,16 +16,16 @@ import (
 // A member that gossip does not reach is asked like any other, and its answer
 // counts.
 func TestRolloutsQueryMembersThatGossipCannotReach(t *testing.T) {
-	members := []cluster.Member{
-		{ID: "1", Name: "a", State: cluster.StateUp, Self: true},
-		{ID: "2", Name: "b", State: cluster.StateUnreachable},
-		{ID: "3", Name: "c", State: cluster.StateUnreachable},
-		{ID: "4", Name: "d", State: cluster.StateUp},
-		{ID: "5", Name: "e", State: cluster.StateUp},
-		{ID: "6", Name: "f", State: cluster.StateLeft},
+	members := []directory.Member{
+		{ID: "1", Name: "a", State: directory.StateUp, Self: true},
+		{ID: "2", Name: "b", State: directory.StateUnreachable},
+		{ID: "3", Name: "c", State: directory.StateUnreachable},
+		{ID: "4", Name: "d", State: directory.StateUp},
+		{ID: "5", Name: "e", State: directory.StateUp},
+		{ID: "6", Name: "f", State: directory.StateLeft},
 	}
 	var got []string
-	for _, r := range queryMembers(members, func(m *cluster.Member) (*api.RolloutSeen, error) {
+	for _, r := range queryMembers(members, func(m *directory.Member) (*api.RolloutSeen, error) {
 		switch m.Name {
 		case "b", "d":
 			return &api.RolloutSeen{Rollouts: map[string]api.RolloutSight{"canary": {Failed: 7}}}, nil
@@ -68,7 +68,7 @@ func TestRolloutQueriesAreChunked(t *testing.T) {
 		return ask(r)
 	})
 	if seen != nil || !errors.Is(err, lost) {
-		t.Errorf("one question that is not answered: %+v, %v", seen, err)
+		t.Errorf("one unanswered request: %+v, %v", seen, err)
 	}
 	// More routes than one request may have.
 	l := &rollouts{peers: &Peers{}, router: routing.NewRouter(routing.Config{}), tracker: new(rollout.Tracker)}

@@ -9,7 +9,7 @@ import (
 
 	"penstock/node/api"
 	"penstock/node/catalog"
-	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 	"penstock/routing"
 )
@@ -81,7 +81,7 @@ func (d *decisions) simulateRequest(r *api.SimulateRequest, table *routing.Table
 	if err != nil {
 		return nil, err
 	}
-	if d.data.Kafka.Table().Has(in.Listener) {
+	if d.data.Kafka.Table().HasListener(in.Listener) {
 		return nil, api.Errorf(api.Invalid, "listener %q serves Kafka, which has no routes to simulate", in.Listener)
 	}
 	simulation.Input = &in
@@ -110,7 +110,7 @@ func (d *decisions) countElsewhere(ctx context.Context) *connectionCounts {
 	if d.peers.cluster == nil {
 		return h
 	}
-	members := slices.DeleteFunc(d.peers.cluster.Members(), func(m cluster.Member) bool { return m.Self })
+	members := slices.DeleteFunc(d.peers.cluster.Directory.Members(), func(m directory.Member) bool { return m.Self })
 	if len(members) == 0 {
 		return h
 	}

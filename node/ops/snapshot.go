@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"penstock/consensus"
+	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/catalog"
-	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // A snapshot is a file of package consensus with all resources. Their secrets are
@@ -38,7 +38,7 @@ func (q *reader) saveSnapshot(ctx context.Context, r *api.SaveRequest, send func
 		return err
 	}
 	w := bufio.NewWriterSize(chunks(func(b []byte) error { return send(&api.Chunk{Data: b}) }), chunkSize)
-	if err := consensus.Write(w, view); err != nil {
+	if err := snapshot.Write(w, view); err != nil {
 		return err
 	}
 	return w.Flush()
@@ -49,7 +49,7 @@ func (q *reader) exported() (store.Snapshot, error) {
 	set, _ := q.catalog.InForce()
 	b := store.Batch{Note: store.Note{What: "snapshot"}}
 	for o := range set.All("") {
-		b.Ops = append(b.Ops, store.Op{Key: store.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+		b.Ops = append(b.Ops, store.Op{Key: store.Key(o.Key), Value: codec.EncodeWithSecrets(o)})
 	}
 	view, _, err := store.Snapshot{}.Apply(1, &b, store.Limits{})
 	return view, err
@@ -181,7 +181,7 @@ func (c *changes) restoreSnapshot(ctx context.Context, r *api.UploadRequest) (*a
 		return &api.RestoreResult{}, nil
 	}
 	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
-	view, err := consensus.Read(bufio.NewReaderSize(whole, chunkSize), store.Limits{})
+	view, err := snapshot.Read(bufio.NewReaderSize(whole, chunkSize), store.Limits{})
 	if err != nil {
 		if errors.Is(err, store.ErrFormat) || errors.Is(err, store.ErrDamaged) {
 			return nil, api.Errorf(api.Invalid, "cannot restore the snapshot: %v", err)

@@ -8,7 +8,7 @@ import (
 
 	"penstock/node/api"
 	"penstock/node/catalog"
-	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
 	"penstock/node/lifecycle"
 	"penstock/node/rpc"
@@ -48,7 +48,7 @@ func (q *status) report() *api.Report {
 	}
 	r := &api.Report{
 		Node: api.NodeStatus{
-			Name: q.peers.self.Name, ID: q.peers.self.ID, Role: cluster.RoleLeader, State: q.state.String(),
+			Name: q.peers.self.Name, ID: q.peers.self.ID, Role: directory.RoleLeader, State: q.state.String(),
 			AppliedIndex: view.Index(), Resources: set.Len(), Connections: int64(q.data.Engine.Stats().Connections),
 			Address: q.peers.self.Cluster, HTTP: q.peers.self.HTTP,
 			Uptime: time.Since(q.peers.self.Started).Round(time.Second).String(), Version: q.peers.self.Version,
@@ -78,7 +78,7 @@ const reportTimeout = 2 * time.Second
 // reports requests the reports of the other members concurrently. The result is in
 // the order of the members; nil: this node, one that is not up, or one that did
 // not answer in time.
-func (q *status) reports(ctx context.Context, members []cluster.Member) []*api.Report {
+func (q *status) reports(ctx context.Context, members []directory.Member) []*api.Report {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	reports := make([]*api.Report, len(members))
@@ -88,7 +88,7 @@ func (q *status) reports(ctx context.Context, members []cluster.Member) []*api.R
 			continue
 		}
 		asked.Go(func() {
-			if c, err := q.peers.cluster.Client(ctx, m.ID); err == nil {
+			if c, err := q.peers.cluster.Directory.Client(ctx, m.ID); err == nil {
 				reports[i], _ = rpc.Call[api.Report](ctx, c, api.MethodReport, api.Empty{})
 			}
 		})
@@ -112,13 +112,13 @@ func (q *status) status(ctx context.Context) *api.Status {
 		return s
 	}
 	_, s.Leader, _ = q.peers.cluster.Leader()
-	s.Alone = q.peers.cluster.Alone()
-	members := q.peers.cluster.Members()
+	s.Alone = q.peers.cluster.Directory.Alone()
+	members := q.peers.cluster.Directory.Members()
 	reports := q.reports(ctx, members)
 	newest := own.Node.AppliedIndex
 	for i, m := range members {
 		one := api.NodeStatus{
-			Name: m.Name, ID: m.ID, State: cluster.StateUnreachable, AppliedIndex: m.Facts.AppliedIndex,
+			Name: m.Name, ID: m.ID, State: directory.StateUnreachable, AppliedIndex: m.Facts.AppliedIndex,
 			Address: m.Cluster, HTTP: m.HTTP, Version: m.Version,
 		}
 		switch r := reports[i]; {
@@ -157,9 +157,9 @@ func (q *status) members(ctx context.Context) *api.Members {
 		}}
 	}
 	list := api.Members{}
-	q.peers.cluster.ProbeLiveness(ctx)
-	silent := q.peers.cluster.Silent()
-	for _, m := range q.peers.cluster.Members() {
+	q.peers.cluster.Directory.ProbeLiveness(ctx)
+	silent := q.peers.cluster.Directory.Silent()
+	for _, m := range q.peers.cluster.Directory.Members() {
 		one := api.Member{
 			Name: m.Name, ID: m.ID, Role: m.Role, State: m.State, Address: m.Cluster, Version: m.Version, Connections: m.Facts.Connections,
 		}
@@ -168,7 +168,7 @@ func (q *status) members(ctx context.Context) *api.Members {
 			one.State = stateSuspect
 		case m.Up() && m.Facts.Phase != "":
 			one.State = m.Facts.Phase
-		case m.State == cluster.StateLeft: // left gossip at its shutdown; still a member
+		case m.State == directory.StateLeft: // left gossip at its shutdown; still a member
 			one.State = "stopped"
 		}
 		list = append(list, one)

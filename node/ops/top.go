@@ -38,7 +38,7 @@ func (t *top) top(ctx context.Context, r *api.TopRequest, send func(*api.TopSamp
 
 // forwardTop forwards the samples of another node.
 func (t *top) forwardTop(ctx context.Context, node string, r *api.TopRequest, send func(*api.TopSample) error) error {
-	c, err := t.peers.cluster.Client(ctx, node)
+	c, err := t.peers.cluster.Directory.Client(ctx, node)
 	if err != nil {
 		return err
 	}

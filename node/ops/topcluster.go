@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"penstock/node/api"
-	"penstock/node/cluster"
+	"penstock/node/cluster/directory"
 	"penstock/node/rpc"
 )
 
@@ -43,7 +43,7 @@ func (t *top) topRound(ctx context.Context, r *api.TopRequest) []topPart {
 	ctx, cancel := context.WithTimeout(ctx, r.Interval+reportTimeout)
 	defer cancel()
 	one := &api.TopRequest{Interval: r.Interval, Count: 1, Connections: r.Connections}
-	members := t.peers.cluster.Members()
+	members := t.peers.cluster.Directory.Members()
 	answers := make(chan topPart, len(members))
 	for _, m := range members {
 		go func() {
@@ -72,7 +72,7 @@ func (t *top) topRound(ctx context.Context, r *api.TopRequest) []topPart {
 }
 
 // topMember streams the samples of another node while it is up.
-func (t *top) topMember(ctx context.Context, m cluster.Member, r *api.TopRequest, take func(*api.TopSample) error) error {
+func (t *top) topMember(ctx context.Context, m directory.Member, r *api.TopRequest, take func(*api.TopSample) error) error {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go t.peers.whileUp(asking, m.ID, cancel)

@@ -34,7 +34,7 @@ func (c *changes) unplacedWarnings(objects []resource.Object) (warnings []api.Fa
 		if !ok {
 			continue
 		}
-		if path, message, value := c.data.Kafka.Table().WarnUnplaced(v); path != "" {
+		if path, message, value := c.data.Kafka.Table().WarnUnmapped(v); path != "" {
 			warnings = append(warnings, api.Fault{Key: objects[i].String(), Path: path, Message: message, Value: fmt.Sprint(value)})
 		}
 	}

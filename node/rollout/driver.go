@@ -307,7 +307,7 @@ func (d *Driver) recordCounts(obs *Observation, reports []Report) {
 	w := d.windows[obs.Name]
 	if !w.belongsTo(obs) {
 		before := w
-		w = &window{rolloutID: obs.Route.RolloutOf(), firstState: obs.firstState()}
+		w = &window{rolloutID: obs.Route.RolloutID(), firstState: obs.firstState()}
 		if d.windows[obs.Name] = w; before != nil {
 			return
 		}

@@ -79,7 +79,7 @@ func longSteps() *resource.MeshTCPRoute {
 }
 
 func runningOf(r *resource.MeshTCPRoute) *State {
-	return &State{Of: r.RolloutOf(), Phase: resource.RolloutRunning, Step: 1, Weight: 5}
+	return &State{Of: r.RolloutID(), Phase: resource.RolloutRunning, Step: 1, Weight: 5}
 }
 
 // TestObserveRecordsNothing: the answers to a concurrent status
@@ -102,7 +102,7 @@ func TestObserveRecordsNothing(t *testing.T) {
 	<-asked
 	x.setCounts(1002, 200)
 	if got := x.Observe(t.Context(), []string{"canary"})[0].Measured.Counts; got != (Counts{}) {
-		t.Errorf("the status has %+v, want what the last round has seen", got)
+		t.Errorf("the status has %+v, want the observation of the last round", got)
 	}
 	close(answer)
 	round.Wait()
@@ -128,13 +128,13 @@ func TestFailuresBeforeRestartDoNotCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := x.Observe(t.Context(), []string{"canary"})[0].Measured.Counts; got != (Counts{}) {
-		t.Errorf("begun anew it has %+v", got)
+		t.Errorf("after a restart it has %+v", got)
 	}
 	for range 3 {
 		x.Round(t.Context())
 	}
 	if got := x.phases(); got != "running running" {
-		t.Errorf("begun anew it is %s", got)
+		t.Errorf("after a restart it is %s", got)
 	}
 	x.setCounts(2100, 920)
 	x.Round(t.Context())

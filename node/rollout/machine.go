@@ -38,7 +38,7 @@ func Next(r *resource.MeshTCPRoute, s *State, measured *Measurements) *State {
 	switch {
 	case s == nil:
 		return firstStep(r, measured, "the route was applied")
-	case s.Of != r.RolloutOf():
+	case s.Of != r.RolloutID():
 		return firstStep(r, measured, "the route's rollout has changed")
 	case !s.UnderWay():
 		return nil
@@ -62,7 +62,7 @@ func Next(r *resource.MeshTCPRoute, s *State, measured *Measurements) *State {
 
 func firstStep(r *resource.MeshTCPRoute, measured *Measurements, why string) *State {
 	return &State{
-		Of: r.RolloutOf(), Phase: resource.RolloutRunning, Step: 1, Weight: r.Rollout.Steps[0].Weight,
+		Of: r.RolloutID(), Phase: resource.RolloutRunning, Step: 1, Weight: r.Rollout.Steps[0].Weight,
 		Since: measured.Now, Reason: why,
 	}
 }
@@ -120,7 +120,7 @@ var ErrRefused = errors.New("cannot be done now")
 // ApplyCommand returns the state of a route's rollout after a command by a
 // user. The error wraps ErrRefused.
 func ApplyCommand(command string, r *resource.MeshTCPRoute, s *State, measured *Measurements, by string) (*State, error) {
-	if s == nil || s.Of != r.RolloutOf() {
+	if s == nil || s.Of != r.RolloutID() {
 		s = firstStep(r, measured, "")
 		fresh := *measured
 		fresh.Watched, measured = 0, &fresh // it was about another state

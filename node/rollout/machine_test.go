@@ -123,7 +123,7 @@ func TestAbortThresholds(t *testing.T) {
 				next.Weight != 0 || next.Step != 1 || next.Reason != x.want):
 				t.Errorf("%s, %s: %+v, want aborted since %s", what, phase, next, x.want)
 			case next != nil && Next(r, next, &x.seen) != nil:
-				t.Errorf("%s: what was aborted goes on", what)
+				t.Errorf("%s: an aborted rollout continues", what)
 			}
 		}
 	}
@@ -135,16 +135,16 @@ func TestStepWaitsForEndpoints(t *testing.T) {
 	r := routeOf(resource.RolloutAbort{}, step{5, time.Second}, step{100, 0})
 	s := Next(r, nil, healthy(0))
 	if next := Next(r, s, &Measurements{Watched: time.Hour}); next != nil {
-		t.Errorf("it goes on to %+v", next)
+		t.Errorf("it continues to %+v", next)
 	}
 	if next := Next(r, s, &Measurements{Watched: time.Hour, Endpoints: 1}); next == nil || next.Step != 2 {
-		t.Errorf("with an endpoint it does not go on: %+v", next)
+		t.Errorf("with an endpoint it does not continue: %+v", next)
 	}
 }
 
 func TestCommands(t *testing.T) {
 	r := routeOf(resource.RolloutAbort{}, step{5, time.Hour}, step{50, time.Hour}, step{100, 0})
-	of := r.RolloutOf()
+	of := r.RolloutID()
 	at := func(phase string) *State {
 		return &State{Of: of, Phase: phase, Step: 2, Weight: 50, Spent: resource.Duration(time.Minute)}
 	}
@@ -206,7 +206,7 @@ func TestPauseBeforeTheFirstStateSpendsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if next := Next(r, resumed, healthy(time.Hour-1)); next != nil {
-			t.Errorf("%s: goes on too early, to %+v", what, next)
+			t.Errorf("%s: continues too early, to %+v", what, next)
 		}
 		if next := Next(r, resumed, healthy(time.Hour)); next == nil || next.Step != 2 {
 			t.Errorf("%s: after its time it comes to %+v", what, next)
@@ -334,7 +334,7 @@ func (l *model) event(draw func() *resource.MeshTCPRoute) {
 			l.ran = next.Spent.D()
 		}
 		if next.Step != 1 && next.Step != l.state.Step {
-			t.Fatalf("%s leads from step %d to %d", command, l.state.Step, next.Step)
+			t.Fatalf("%s moves from step %d to %d", command, l.state.Step, next.Step)
 		}
 		if command == Restart || l.state.Of != next.Of {
 			if next.Spent != 0 {
@@ -365,7 +365,7 @@ func (l *model) event(draw func() *resource.MeshTCPRoute) {
 // check compares a leader's decision with the actual history.
 func (l *model) check(next *State, failing bool) {
 	t, was := l.t, l.state
-	if was == nil || was.Of != l.route.RolloutOf() {
+	if was == nil || was.Of != l.route.RolloutID() {
 		if next.Step != 1 || next.Phase != resource.RolloutRunning || next.Weight != l.route.Rollout.Steps[0].Weight {
 			t.Fatalf("it begins as %+v", next)
 		}
@@ -373,7 +373,7 @@ func (l *model) check(next *State, failing bool) {
 		return
 	}
 	if !was.UnderWay() {
-		t.Fatalf("what was %s becomes %+v by itself", was.Phase, next)
+		t.Fatalf("a rollout that was %s becomes %+v by itself", was.Phase, next)
 	}
 	if next.Phase == resource.RolloutAborted {
 		if !failing || next.Weight != 0 {
@@ -382,7 +382,7 @@ func (l *model) check(next *State, failing bool) {
 		return
 	}
 	if failing || was.Phase != resource.RolloutRunning {
-		t.Fatalf("%s, failing %v: goes on to %+v", was.Phase, failing, next)
+		t.Fatalf("%s, failing %v: continues to %+v", was.Phase, failing, next)
 	}
 	steps := l.route.Rollout.Steps
 	truly := l.now.Sub(l.inForce) + l.ran

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // kindRoute is the kind of the resources that may have a rollout.
@@ -115,7 +116,7 @@ func (e *entry) item(name string, now time.Time) Record {
 
 // Started reports whether State belongs to the route's current rollout.
 func (i *Record) Started() bool {
-	return i.Route != nil && i.State != nil && i.State.Of == i.Route.RolloutOf()
+	return i.Route != nil && i.State != nil && i.State.Of == i.Route.RolloutID()
 }
 
 // Effective returns the state in force here: State, or the first step if the
@@ -144,6 +145,6 @@ func StateDigest(s *State) string {
 	if s == nil {
 		return ""
 	}
-	sum := sha256.Sum256(resource.EncodeWithSecrets(resource.Object{Spec: s}))
+	sum := sha256.Sum256(codec.EncodeWithSecrets(resource.Object{Spec: s}))
 	return hex.EncodeToString(sum[:8])
 }

@@ -85,7 +85,7 @@ func (w *window) countsAll(now time.Time, counting, length time.Duration) bool {
 // rollout that starts or restarts gets a new window, so that earlier counts do
 // not affect it.
 func (w *window) belongsTo(obs *Observation) bool {
-	if w == nil || obs.Route == nil || w.rolloutID != obs.Route.RolloutOf() {
+	if w == nil || obs.Route == nil || w.rolloutID != obs.Route.RolloutID() {
 		return false
 	}
 	begin := obs.firstState()

@@ -103,7 +103,7 @@ func TestWindowStartsWithItsRollout(t *testing.T) {
 		at := t0.Add(x.after)
 		w.add(x.node, at, NodeObservation{Counts: x.said, Counting: x.counting}, time.Minute)
 		if got := w.total(at, time.Minute); got != x.want {
-			t.Errorf("%d: %s says %+v, and the window has %+v, want %+v", i, x.node, x.said, got, x.want)
+			t.Errorf("%d: %s reports %+v, and the window has %+v, want %+v", i, x.node, x.said, got, x.want)
 		}
 	}
 }
@@ -131,6 +131,6 @@ func TestLateReportsAreNotCountedAsCurrent(t *testing.T) {
 	}
 	x.Round(t.Context())
 	if got := x.phases(); got != "running aborted" {
-		t.Errorf("with what failed since it began it is %s", got)
+		t.Errorf("with the failures since its start it is %s", got)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/node/api"
 )
 
@@ -29,7 +31,7 @@ func tokens(_ context.Context, token string) (api.Principal, error) {
 
 // newCluster serves over TLS: a method for each role, whoami, and set, which is
 // Changing.
-func newCluster(t *testing.T, cfg Config, more ...func(*Server)) (*Server, *ca, string) {
+func newCluster(t *testing.T, cfg Config, more ...func(*Server)) (*Server, *certs.CA, string) {
 	t.Helper()
 	if cfg.Authenticate == nil {
 		cfg.Authenticate = tokens
@@ -51,8 +53,8 @@ func newCluster(t *testing.T, cfg Config, more ...func(*Server)) (*Server, *ca, 
 			add(s)
 		}
 	})
-	authority := newCA(t)
-	return s, authority, serveTLS(t, s, authority.server(t, "n1"))
+	authority := certs.NewCA("ca")
+	return s, authority, serveTLS(t, s, authority.Server("n1", "node"))
 }
 
 func mustDialAs(t *testing.T, d DialConfig, addr string) *Client {
@@ -77,11 +79,11 @@ func TestRolesPermitTheirMethods(t *testing.T) {
 		"node":     " reader operator admin node ",
 	} {
 		t.Run(who, func(t *testing.T) {
-			d := DialConfig{TLS: authority.client(t, "")}
+			d := DialConfig{TLS: authority.Client("node")}
 			switch who {
 			case "nobody":
 			case "node":
-				d.TLS = authority.client(t, "n2")
+				d.TLS = authority.Client("node", "n2")
 			default:
 				d.Token = who + "-" + secret
 			}
@@ -106,12 +108,12 @@ func TestRolesPermitTheirMethods(t *testing.T) {
 
 func TestRefusalsNameTheRoles(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{})
-	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
+	c := mustDialAs(t, DialConfig{TLS: authority.Client("node"), Token: "reader-" + secret}, addr)
 	_, err := Call[api.Empty](t.Context(), c, "for-operator", api.Empty{})
 	if want := `for-operator requires role operator, the token "ci" has role reader`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	c = mustDialAs(t, DialConfig{TLS: authority.client(t, "")}, addr)
+	c = mustDialAs(t, DialConfig{TLS: authority.Client("node")}, addr)
 	_, err = Call[api.Empty](t.Context(), c, "for-reader", api.Empty{})
 	if want := "a token is required: use --token, PENSTOCK_TOKEN or the node's own socket"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -132,7 +134,7 @@ func TestHandlersSeeTheirCaller(t *testing.T) {
 			return &api.Empty{}, err
 		})
 	})
-	c := mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr)
+	c := mustDialAs(t, DialConfig{TLS: authority.Client("node", "n2")}, addr)
 	p, err := Call[api.Principal](t.Context(), c, "whoami", api.Empty{})
 	if err != nil || *p != (api.Principal{Name: "n2", Role: api.RoleNode, Node: "n2"}) {
 		t.Errorf("a node is %+v, %v", p, err)
@@ -156,7 +158,7 @@ func TestWrongTokensAreRejectedSlowlyAndNeverEchoed(t *testing.T) {
 	s, authority, addr := newCluster(t, Config{})
 	wrong := "pst1.d3JvbmctdG9rZW4"
 	start := time.Now()
-	_, err := DialConfig{TLS: authority.client(t, ""), Token: wrong}.Dial(t.Context(), addr)
+	_, err := DialConfig{TLS: authority.Client("node"), Token: wrong}.Dial(t.Context(), addr)
 	if !isCode(err, api.Unauthenticated) || strings.Contains(err.Error(), wrong) {
 		t.Errorf("a wrong token: %v", err)
 	}
@@ -166,7 +168,7 @@ func TestWrongTokensAreRejectedSlowlyAndNeverEchoed(t *testing.T) {
 	if n := s.Stats().AuthFailed; n != 1 {
 		t.Errorf("%d failures counted", n)
 	}
-	_, err = DialConfig{TLS: authority.client(t, ""), Token: strings.Repeat("x", maxToken+1)}.Dial(t.Context(), addr)
+	_, err = DialConfig{TLS: authority.Client("node"), Token: strings.Repeat("x", maxToken+1)}.Dial(t.Context(), addr)
 	if !isCode(err, api.Invalid) || len(err.Error()) > 100 {
 		t.Errorf("a huge token: %.200v", err)
 	}
@@ -176,7 +178,7 @@ func TestErrorsNeverEchoTokens(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{Authenticate: func(_ context.Context, token string) (api.Principal, error) {
 		return api.Principal{}, api.Errorf(api.Unavailable, "cannot look up %s", token)
 	}})
-	if _, err := (DialConfig{TLS: authority.client(t, ""), Token: "pst1.x"}).Dial(t.Context(), addr); err == nil ||
+	if _, err := (DialConfig{TLS: authority.Client("node"), Token: "pst1.x"}).Dial(t.Context(), addr); err == nil ||
 		strings.Contains(err.Error(), "pst1.x") {
 		t.Errorf("a check that repeats the token: %v", err)
 	}
@@ -192,7 +194,7 @@ func TestTokenGuessingIsLimitedPerSource(t *testing.T) {
 	var told atomic.Int64
 	for range 40 {
 		wg.Go(func() {
-			_, err := DialConfig{TLS: authority.client(t, ""), Token: "pst1.x"}.Dial(t.Context(), addr)
+			_, err := DialConfig{TLS: authority.Client("node"), Token: "pst1.x"}.Dial(t.Context(), addr)
 			if isCode(err, api.Unauthenticated) && err.Error() == "the token expired" {
 				told.Add(1)
 			}
@@ -202,7 +204,7 @@ func TestTokenGuessingIsLimitedPerSource(t *testing.T) {
 	// All may run at once, so a first wave passes. Later ones must not.
 	before := looked.Load()
 	for range 5 {
-		if _, err := (DialConfig{TLS: authority.client(t, ""), Token: "pst1.x"}).Dial(t.Context(), addr); !isCode(err, api.Busy) {
+		if _, err := (DialConfig{TLS: authority.Client("node"), Token: "pst1.x"}).Dial(t.Context(), addr); !isCode(err, api.Busy) {
 			t.Errorf("after %d failures: %v, want busy", before, err)
 		}
 	}
@@ -245,7 +247,7 @@ func TestUnverifiableTokenIsNotCounted(t *testing.T) {
 		return api.Principal{}, api.Errorf(api.Unavailable, "the node is starting")
 	}})
 	for range 2 * failBurst {
-		if _, err := (DialConfig{TLS: authority.client(t, ""), Token: "pst1.x"}).Dial(t.Context(), addr); !isCode(err, api.Unavailable) {
+		if _, err := (DialConfig{TLS: authority.Client("node"), Token: "pst1.x"}).Dial(t.Context(), addr); !isCode(err, api.Unavailable) {
 			t.Fatal(err)
 		}
 	}
@@ -262,9 +264,9 @@ func TestRevokedTokensEndAtTheNextRequestAndByDrop(t *testing.T) {
 		}
 		return nil
 	}})
-	d := DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}
+	d := DialConfig{TLS: authority.Client("node"), Token: "reader-" + secret}
 	c := mustDialAs(t, d, addr)
-	node := mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr)
+	node := mustDialAs(t, DialConfig{TLS: authority.Client("node", "n2")}, addr)
 	if _, err := Call[echo](t.Context(), c, "echo", echo{}); err != nil {
 		t.Fatal(err)
 	}
@@ -288,17 +290,17 @@ func TestRevokedTokensEndAtTheNextRequestAndByDrop(t *testing.T) {
 func TestUnauthenticatedConnectionsDoNotBlockOthers(t *testing.T) {
 	s, authority, addr := newCluster(t, Config{MaxUnauthenticated: 8, MaxPerSource: 8, MaxConns: 2, MaxNodes: 1, FirstTimeout: time.Minute})
 	for range 20 {
-		conn, err := tls.Dial("tcp", addr, authority.client(t, ""))
+		conn, err := tls.Dial("tcp", addr, authority.Client("node"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
 	}
-	waitFor(t, "the oldest to go", func() bool { st := s.Stats(); return st.Unauthenticated == 8 && st.OverLimit >= 12 })
-	token := DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}
+	testkit.WaitFor(t, "the oldest to go", func() bool { st := s.Stats(); return st.Unauthenticated == 8 && st.OverLimit >= 12 })
+	token := DialConfig{TLS: authority.Client("node"), Token: "reader-" + secret}
 	first := mustDialAs(t, token, addr)
 	second := mustDialAs(t, token, addr)
-	node := mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr)
+	node := mustDialAs(t, DialConfig{TLS: authority.Client("node", "n2")}, addr)
 	for _, c := range []*Client{first, second, node} {
 		if _, err := Call[echo](t.Context(), c, "echo", echo{}); err != nil {
 			t.Error(err)
@@ -310,12 +312,12 @@ func TestUnauthenticatedConnectionsDoNotBlockOthers(t *testing.T) {
 	if _, err := token.Dial(t.Context(), addr); !isCode(err, api.Busy) {
 		t.Errorf("a third token's connection: %v, want busy", err)
 	}
-	if c, err := (DialConfig{TLS: authority.client(t, "n2")}).Dial(t.Context(), addr); err == nil {
+	if c, err := (DialConfig{TLS: authority.Client("node", "n2")}).Dial(t.Context(), addr); err == nil {
 		c.Close()
 		t.Error("a second node's connection was taken")
 	}
 	second.Close()
-	waitFor(t, "a place to come free", func() bool {
+	testkit.WaitFor(t, "a place to come free", func() bool {
 		c, err := token.Dial(t.Context(), addr)
 		if err == nil {
 			c.Close()
@@ -335,7 +337,7 @@ func TestUnauthenticatedRequestsAreLimited(t *testing.T) {
 			return nil, ctx.Err()
 		})
 	})
-	c := mustDialAs(t, DialConfig{TLS: authority.client(t, "")}, addr)
+	c := mustDialAs(t, DialConfig{TLS: authority.Client("node")}, addr)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for range unauthRequests {
@@ -354,7 +356,7 @@ func TestAuditRecordsEveryChange(t *testing.T) {
 	events := make(chan Event, 10)
 	_, authority, addr := newCluster(t, Config{Audit: func(e Event) { events <- e }})
 	as := func(role string) *Client {
-		return mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: role + "-" + secret}, addr)
+		return mustDialAs(t, DialConfig{TLS: authority.Client("node"), Token: role + "-" + secret}, addr)
 	}
 	Call[api.Empty](t.Context(), as("admin"), "set", api.DeleteRequest{Kind: "Service", Name: "a"})
 	Call[api.Empty](t.Context(), as("admin"), "set", api.DeleteRequest{Kind: "Service", Name: "held"})
@@ -385,13 +387,13 @@ func TestAuditRecordsEveryChange(t *testing.T) {
 func TestDialErrorsSayWhatToDo(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{})
 	_, plain := newServer(t, Config{})
-	other := newCA(t)
-	asTLSPort := listen(t, func(conn net.Conn) { // a TLS server's response to a plain client
+	other := certs.NewCA("ca")
+	asTLSPort := testkit.Serve(t, func(conn net.Conn) { // a TLS server's response to a plain client
 		io.ReadFull(conn, make([]byte, preambleSize))
 		conn.Write([]byte{alertType, 3, 1, 0, 2, 2, 70})
 	})
-	http := listen(t, func(conn net.Conn) { io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n") })
-	future := listen(t, func(conn net.Conn) { conn.Write([]byte{'A', 'P', 'S', 'K', 0, 7, 9, 0}); io.ReadAll(conn) })
+	http := testkit.Serve(t, func(conn net.Conn) { io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n") })
+	future := testkit.Serve(t, func(conn net.Conn) { conn.Write([]byte{'A', 'P', 'S', 'K', 0, 7, 9, 0}); io.ReadAll(conn) })
 	token := "reader-" + secret
 	for name, c := range map[string]struct {
 		d    DialConfig
@@ -401,16 +403,19 @@ func TestDialErrorsSayWhatToDo(t *testing.T) {
 	}{
 		"plain to TLS": {DialConfig{}, asTLSPort, ErrWantsTLS, "a token is required: use --token, PENSTOCK_TOKEN or the node's own socket"},
 		"TLS to --dev": {
-			DialConfig{TLS: authority.client(t, ""), Token: token}, plain, ErrWantsPlain,
+			DialConfig{TLS: authority.Client("node"), Token: token}, plain, ErrWantsPlain,
 			"it runs with --dev: omit --token and PENSTOCK_TOKEN",
 		},
-		"another cluster": {DialConfig{TLS: other.client(t, ""), Token: token}, addr, ErrForeign, "is not in the cluster that issued this token"},
-		"another node":    {DialConfig{TLS: other.client(t, "n2")}, addr, ErrForeign, "is not the expected node"},
+		"another cluster": {
+			DialConfig{TLS: other.Client("node"), Token: token}, addr, ErrForeign, "is not in the cluster that issued this token",
+		},
+		"another node": {DialConfig{TLS: other.Client("node", "n2")}, addr, ErrForeign, "is not the expected node"},
 		"a foreign node": {
-			DialConfig{TLS: splitConfig(authority.client(t, ""), other.client(t, "n2"))}, addr, nil, "rejected the TLS connection",
+			DialConfig{TLS: splitConfig(authority.Client("node"), other.Client("node", "n2"))}, addr, nil,
+			"rejected the TLS connection",
 		},
 		"HTTP":         {DialConfig{}, http, ErrPreamble, "is not a Penstock node"},
-		"TLS to HTTP":  {DialConfig{TLS: authority.client(t, "")}, http, nil, "is not the cluster port of a Penstock node"},
+		"TLS to HTTP":  {DialConfig{TLS: authority.Client("node")}, http, nil, "is not the cluster port of a Penstock node"},
 		"a later node": {DialConfig{}, future, ErrVersion, "the node 7 to 9"},
 		"nobody":       {DialConfig{}, "127.0.0.1:1", nil, "connection refused"},
 		"no socket":    {DialConfig{}, "unix:/nonexistent/penstock.sock", nil, "no such file"},
@@ -435,24 +440,4 @@ func TestDialErrorsSayWhatToDo(t *testing.T) {
 func splitConfig(trusts, shows *tls.Config) *tls.Config {
 	trusts.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shows.Certificates[0], nil }
 	return trusts
-}
-
-// listen serves connections with answer, and closes them after it.
-func listen(t testing.TB, answer func(net.Conn)) (addr string) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() { answer(conn); conn.Close() }()
-		}
-	}()
-	return ln.Addr().String()
 }

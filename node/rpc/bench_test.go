@@ -11,11 +11,13 @@ import (
 	"syscall"
 	"testing"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/node/api"
 )
 
 // benchServer serves echo and count over TLS, and returns a node's client.
-func benchServer(b *testing.B) (addr string, authority *ca, s *Server) {
+func benchServer(b *testing.B) (addr string, authority *certs.CA, s *Server) {
 	b.Helper()
 	s = NewServer(Config{})
 	Handle(s, "echo", api.RoleReader, func(_ context.Context, r *echo) (*echo, error) { return r, nil })
@@ -28,19 +30,19 @@ func benchServer(b *testing.B) (addr string, authority *ca, s *Server) {
 		}
 		return nil
 	})
-	authority = newCA(b)
+	authority = certs.NewCA("ca")
 	b.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		s.Shutdown(ctx)
 	})
-	return serveTLS(b, s, authority.server(b, "n1")), authority, s
+	return serveTLS(b, s, authority.Server("n1", "node")), authority, s
 }
 
 func benchClient(b *testing.B) *Client {
 	b.Helper()
 	addr, authority, _ := benchServer(b)
-	c, err := DialConfig{TLS: authority.client(b, "n2")}.Dial(b.Context(), addr)
+	c, err := DialConfig{TLS: authority.Client("node", "n2")}.Dial(b.Context(), addr)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -142,7 +144,7 @@ func BenchmarkResponseOf8MiB(b *testing.B) {
 // BenchmarkDial measures a whole command: connect, call, close.
 func BenchmarkDial(b *testing.B) {
 	addr, authority, _ := benchServer(b)
-	d := DialConfig{TLS: authority.client(b, "n2")}
+	d := DialConfig{TLS: authority.Client("node", "n2")}
 	for b.Loop() {
 		c, err := d.Dial(b.Context(), addr)
 		if err != nil {
@@ -178,13 +180,13 @@ func BenchmarkUnauthenticated(b *testing.B) {
 	for b.Loop() {
 		conns := make([]*tls.Conn, held)
 		for i := range conns {
-			c, err := tls.Dial("tcp", addr, authority.client(b, ""))
+			c, err := tls.Dial("tcp", addr, authority.Client("node"))
 			if err != nil {
 				b.Fatal(err)
 			}
 			conns[i] = c
 		}
-		waitFor(b, "the handshakes", func() bool { return s.Stats().Unauthenticated == held })
+		testkit.WaitFor(b, "the handshakes", func() bool { return s.Stats().Unauthenticated == held })
 		before, routines := inUse(), runtime.NumGoroutine()
 		for _, c := range conns {
 			c.Write(preamble())
@@ -198,7 +200,7 @@ func BenchmarkUnauthenticated(b *testing.B) {
 		for _, c := range conns {
 			c.Close()
 		}
-		waitFor(b, "the connections to go", func() bool { return s.Stats().Unauthenticated == 0 })
+		testkit.WaitFor(b, "the connections to go", func() bool { return s.Stats().Unauthenticated == 0 })
 	}
 }
 

@@ -22,7 +22,7 @@ func TestProofsAreLimitedLikeTokens(t *testing.T) {
 		}, Changing())
 		s.failures.interval = time.Hour // no failure expires during the test
 	})
-	c := mustDialAs(t, DialConfig{TLS: authority.client(t, "")}, addr)
+	c := mustDialAs(t, DialConfig{TLS: authority.Client("node")}, addr)
 	var wg sync.WaitGroup
 	for range unauthRequests { // the limit per connection
 		wg.Go(func() {
@@ -40,7 +40,7 @@ func TestProofsAreLimitedLikeTokens(t *testing.T) {
 		t.Errorf("%d were looked at, %d audited: want %d to %d; %+v", n, audited.Load(), failBurst, most, s.Stats())
 	}
 	// The limit does not apply to a node.
-	if _, err := Call[api.Empty](t.Context(), mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr),
+	if _, err := Call[api.Empty](t.Context(), mustDialAs(t, DialConfig{TLS: authority.Client("node", "n2")}, addr),
 		"prove", api.Empty{}); !isCode(err, api.Unauthenticated) {
 		t.Errorf("a node from the same address: %v", err)
 	}
@@ -69,7 +69,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 			}
 		})
 	})
-	d := DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}
+	d := DialConfig{TLS: authority.Client("node"), Token: "reader-" + secret}
 	stream := func() (began chan struct{}, ended chan error) {
 		began, ended = make(chan struct{}, 8), make(chan error, 1)
 		c := mustDialAs(t, d, addr)
@@ -100,7 +100,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 // connections.
 func TestDroppingDoesNotWaitForRequests(t *testing.T) {
 	s, authority, addr := newCluster(t, Config{})
-	c := mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr)
+	c := mustDialAs(t, DialConfig{TLS: authority.Client("node", "n2")}, addr)
 	over := make(chan struct{})
 	var dropping sync.WaitGroup
 	for range 2 {

@@ -1,40 +1,22 @@
 package rpc
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"penstock/internal/testkit"
 )
-
-// logLines is a log that can be read while it is written.
-type logLines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logLines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
-}
 
 // TestRefusedConnectionsDoNotFloodTheLog: connections refused in a loop share
 // log lines.
 func TestRefusedConnectionsDoNotFloodTheLog(t *testing.T) {
-	lines := new(logLines)
+	lines := new(testkit.Log)
 	_, addr := newServer(t, Config{MaxConns: 1, Logger: slog.New(slog.NewTextHandler(lines, nil))})
 	first, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -54,7 +36,7 @@ func TestRefusedConnectionsDoNotFloodTheLog(t *testing.T) {
 		conn.Close()
 	}
 	allowed := 1 + int(time.Since(start)/refusalsEvery)
-	if n := lines.count("too many connections"); n < 1 || n > allowed {
+	if n := strings.Count(lines.String(), "too many connections"); n < 1 || n > allowed {
 		t.Errorf("%d lines in %v, want 1 to %d", n, time.Since(start), allowed)
 	}
 }

@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit/certs"
 	"penstock/node/api"
 )
 
 // newForwarder starts a node that forwards requests over to, on which it is
 // node n1. The leader has the methods of newCluster.
-func newForwarder(t *testing.T, to *atomic.Pointer[Client], authority *ca, cfg Config) (addr string) {
+func newForwarder(t *testing.T, to *atomic.Pointer[Client], authority *certs.CA, cfg Config) (addr string) {
 	t.Helper()
 	cfg.Authenticate = tokens
 	s, _ := newServer(t, cfg, func(s *Server) {
@@ -32,11 +33,11 @@ func newForwarder(t *testing.T, to *atomic.Pointer[Client], authority *ca, cfg C
 			return Pass(ctx, to.Load())
 		})
 	})
-	return serveTLS(t, s, authority.server(t, "n1"))
+	return serveTLS(t, s, authority.Server("n1", "node"))
 }
 
 // newPair starts a leader and a node between; it returns the latter's address.
-func newPair(t *testing.T, cfg Config, more ...func(*Server)) (authority *ca, addr string) {
+func newPair(t *testing.T, cfg Config, more ...func(*Server)) (authority *certs.CA, addr string) {
 	t.Helper()
 	_, authority, leader := newCluster(t, cfg, append(more, func(s *Server) {
 		HandleStream(s, "many", api.RoleReader, func(_ context.Context, r *echo, send func(*echo) error) error {
@@ -49,7 +50,7 @@ func newPair(t *testing.T, cfg Config, more ...func(*Server)) (authority *ca, ad
 		})
 	})...)
 	var to atomic.Pointer[Client]
-	to.Store(mustDialAs(t, DialConfig{TLS: authority.client(t, "n1")}, leader))
+	to.Store(mustDialAs(t, DialConfig{TLS: authority.Client("node", "n1")}, leader))
 	return authority, newForwarder(t, &to, authority, Config{})
 }
 
@@ -58,7 +59,7 @@ func newPair(t *testing.T, cfg Config, more ...func(*Server)) (authority *ca, ad
 func TestForwardingKeepsTheCaller(t *testing.T) {
 	events := make(chan Event, 1)
 	authority, addr := newPair(t, Config{Audit: func(e Event) { events <- e }})
-	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr)
+	c := mustDialAs(t, DialConfig{TLS: authority.Client("node"), Token: "admin-" + secret}, addr)
 	p, err := Call[api.Principal](t.Context(), c, "whoami", api.Empty{})
 	want := api.Principal{Name: "ci", Role: api.RoleAdmin, TokenID: "t1", Via: "n1", From: c.conn.LocalAddr().String()}
 	if err != nil || *p != want {
@@ -97,12 +98,12 @@ func TestOnlyNodesActOnBehalfOfOthers(t *testing.T) {
 	}
 	admin := api.Principal{Name: "ci", Role: api.RoleAdmin}
 	for _, token := range []string{"", "reader-" + secret, "admin-" + secret} {
-		c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: token}, addr)
+		c := mustDialAs(t, DialConfig{TLS: authority.Client("node"), Token: token}, addr)
 		if _, err := on(c, admin, "for-reader"); !isCode(err, api.Forbidden) {
 			t.Errorf("with %.7q: %v, want forbidden", token, err)
 		}
 	}
-	node := mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr)
+	node := mustDialAs(t, DialConfig{TLS: authority.Client("node", "n2")}, addr)
 	reader := api.Principal{Name: "ci", Role: api.RoleReader, Via: "n7"}
 	if _, err := on(node, reader, "for-admin"); !isCode(err, api.Forbidden) {
 		t.Errorf("a node for a reader: %v, want forbidden", err)
@@ -120,13 +121,13 @@ func TestOnlyNodesActOnBehalfOfOthers(t *testing.T) {
 // TestRequestsAreForwardedOnlyOnce: of two nodes that take each other for the
 // leader, the second responds with NotLeader.
 func TestRequestsAreForwardedOnlyOnce(t *testing.T) {
-	authority := newCA(t)
+	authority := certs.NewCA("ca")
 	var toA, toB atomic.Pointer[Client]
 	a, b := newForwarder(t, &toB, authority, Config{}), newForwarder(t, &toA, authority, Config{})
-	node := DialConfig{TLS: authority.client(t, "n1")}
+	node := DialConfig{TLS: authority.Client("node", "n1")}
 	toA.Store(mustDialAs(t, node, a))
 	toB.Store(mustDialAs(t, node, b))
-	for name, d := range map[string]DialConfig{"a token": {TLS: authority.client(t, ""), Token: "admin-" + secret}, "a node": node} {
+	for name, d := range map[string]DialConfig{"a token": {TLS: authority.Client("node"), Token: "admin-" + secret}, "a node": node} {
 		c := mustDialAs(t, d, a)
 		if _, err := Call[api.Empty](t.Context(), c, "set", api.DeleteRequest{}); !isCode(err, api.NotLeader) {
 			t.Errorf("%s: %v, want not_leader", name, err)
@@ -145,7 +146,7 @@ func TestDeadlinesAreForwardedWithAMargin(t *testing.T) {
 			return &api.Empty{}, nil
 		})
 	})
-	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
+	c := mustDialAs(t, DialConfig{TLS: authority.Client("node"), Token: "reader-" + secret}, addr)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := Call[api.Empty](ctx, c, "until", api.Empty{}); err != nil {
@@ -160,8 +161,8 @@ func TestDeadlinesAreForwardedWithAMargin(t *testing.T) {
 // unknown outcome. A request that was not sent, or changes nothing, can be
 // retried.
 func TestLostNodeLeavesTheOutcomeUnknown(t *testing.T) {
-	authority := newCA(t)
-	config := authority.server(t, "n2")
+	authority := certs.NewCA("ca")
+	config := authority.Server("n2", "node")
 	hangUp := make(chan struct{})
 	broken := listenTLS(t, config, func(conn net.Conn) {
 		conn.Write(serverPreamble(maxVersion))
@@ -170,9 +171,9 @@ func TestLostNodeLeavesTheOutcomeUnknown(t *testing.T) {
 	})
 	var to atomic.Pointer[Client]
 	addr := newForwarder(t, &to, authority, Config{})
-	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr)
+	c := mustDialAs(t, DialConfig{TLS: authority.Client("node"), Token: "admin-" + secret}, addr)
 	ask := func(method string) chan error {
-		to.Store(mustDialAs(t, DialConfig{TLS: authority.client(t, "n1")}, broken))
+		to.Store(mustDialAs(t, DialConfig{TLS: authority.Client("node", "n1")}, broken))
 		answer := make(chan error, 1)
 		go func() {
 			_, err := Call[api.Empty](t.Context(), c, method, api.DeleteRequest{})
@@ -212,7 +213,7 @@ func TestSlowReaderDoesNotDelayOthers(t *testing.T) {
 		})
 	})
 	pool := NewPool(PoolConfig{Dial: func(ctx context.Context, _ string) (*Client, error) {
-		return DialConfig{TLS: authority.client(t, "n1")}.Dial(ctx, leader)
+		return DialConfig{TLS: authority.Client("node", "n1")}.Dial(ctx, leader)
 	}})
 	t.Cleanup(pool.Close)
 	shared, err := pool.Get(t.Context(), "n2")
@@ -222,8 +223,8 @@ func TestSlowReaderDoesNotDelayOthers(t *testing.T) {
 	var to atomic.Pointer[Client]
 	to.Store(shared)
 	addr := newForwarder(t, &to, authority, Config{})
-	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
-	other := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
+	c := mustDialAs(t, DialConfig{TLS: authority.Client("node"), Token: "reader-" + secret}, addr)
+	other := mustDialAs(t, DialConfig{TLS: authority.Client("node"), Token: "reader-" + secret}, addr)
 	started, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

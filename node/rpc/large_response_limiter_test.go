@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 )
 
@@ -67,7 +68,7 @@ func TestUnreadLargeResponsesAreLimited(t *testing.T) {
 			}
 		})
 	})
-	reader := DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}
+	reader := DialConfig{TLS: authority.Client("node"), Token: "reader-" + secret}
 	var silent []*Client
 	for _, method := range []string{"all", "more"} {
 		c := dialUnread(t, reader, addr)
@@ -75,8 +76,8 @@ func TestUnreadLargeResponsesAreLimited(t *testing.T) {
 		silent = append(silent, c)
 	}
 	const most = maxUnwritten/size + maxBuilding + 2 // each connection has one in the socket buffers
-	waitFor(t, "as many answers as there is room for", func() bool { return made.Load() >= maxUnwritten/size })
-	if _, err := Call[echo](t.Context(), mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr),
+	testkit.WaitFor(t, "as many answers as there is room for", func() bool { return made.Load() >= maxUnwritten/size })
+	if _, err := Call[echo](t.Context(), mustDialAs(t, DialConfig{TLS: authority.Client("node"), Token: "admin-" + secret}, addr),
 		"all", api.Empty{}); err != nil {
 		t.Errorf("an admin meanwhile: %v", err)
 	}
@@ -102,7 +103,7 @@ func TestUnreadResponsesStopReading(t *testing.T) {
 			return &echo{Text: text}, nil
 		})
 	})
-	c := dialUnread(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
+	c := dialUnread(t, DialConfig{TLS: authority.Client("node"), Token: "reader-" + secret}, addr)
 	const most = 2 * 32 // and those in socket buffers
 	body, err := encode(&envelope{Method: "some", Params: []byte{0xc0}})
 	if err != nil {

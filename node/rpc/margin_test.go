@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 )
 
@@ -23,7 +24,7 @@ func TestReasonArrivesBeforeTheDeadline(t *testing.T) {
 			t.Parallel()
 			c := mustDial(t, addr)
 			// On a busy machine the response may take longer than the margin.
-			waitFor(t, "the reason within "+all.String(), func() bool {
+			testkit.WaitFor(t, "the reason within "+all.String(), func() bool {
 				before := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), all)
 				defer cancel()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 )
 
@@ -109,9 +110,9 @@ func TestDeadNodeIsRetried(t *testing.T) {
 			return Dial(ctx, addr)
 		},
 	})
-	waitFor(t, "some dials", func() bool { p.Get(t.Context(), "n1"); return dials.Load() > 3 })
+	testkit.WaitFor(t, "some dials", func() bool { p.Get(t.Context(), "n1"); return dials.Load() > 3 })
 	up.Store(true)
-	waitFor(t, "the node to be reached", func() bool { _, err := p.Get(t.Context(), "n1"); return err == nil })
+	testkit.WaitFor(t, "the node to be reached", func() bool { _, err := p.Get(t.Context(), "n1"); return err == nil })
 }
 
 // TestIdleConnectionsAreClosed: but not those with a call in flight, however
@@ -130,7 +131,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		_, err := Call[api.Empty](ctx, busy, "block", api.Empty{})
 		blocked <- err
 	}()
-	waitFor(t, "the call to be in flight", func() bool { _, ok := busy.idle(); return !ok })
+	testkit.WaitFor(t, "the call to be in flight", func() bool { _, ok := busy.idle(); return !ok })
 	for range 3 { // the busy connection outlives each of these
 		idle, err := p.Get(t.Context(), "idle")
 		if err != nil {
@@ -185,7 +186,7 @@ func TestClosedPoolLeaksNothing(t *testing.T) {
 func TestStalledPeerDelaysNoCallerBeyondItsDeadline(t *testing.T) {
 	stop := make(chan struct{})
 	defer close(stop)
-	addr := listen(t, func(conn net.Conn) { conn.Write(serverPreamble(maxVersion)); <-stop })
+	addr := testkit.Serve(t, func(conn net.Conn) { conn.Write(serverPreamble(maxVersion)); <-stop })
 	c := mustDial(t, addr)
 	var wg sync.WaitGroup
 	for range 4 {

@@ -70,10 +70,10 @@ func Summarize(ctx context.Context, format string, args ...any) {
 	}
 }
 
-// Showed sets the principal in the audit event of an unauthenticated caller
+// SetAuditPrincipal sets the principal in the audit event of an unauthenticated caller
 // that the handler itself has authenticated. It must be called from the
 // handler's goroutine.
-func Showed(ctx context.Context, p api.Principal) {
+func SetAuditPrincipal(ctx context.Context, p api.Principal) {
 	if r := requestOf(ctx); r != nil {
 		r.proven = p
 	}

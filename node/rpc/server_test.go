@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 )
 
@@ -56,10 +57,7 @@ func newServer(t *testing.T, cfg Config, more ...func(*Server)) (*Server, string
 		return nil, &api.Error{Code: api.Refused, Message: "in use", Details: []string{"by a", "by b"}}
 	})
 	Handle(s, "crash", api.RoleReader, func(context.Context, *api.Empty) (*api.Empty, error) { panic("oops") })
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testkit.Listen(t)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ln, admin) }()
 	t.Cleanup(func() {
@@ -193,13 +191,8 @@ func TestDeadlinesReachTheHandler(t *testing.T) {
 	if _, err := Call[api.Empty](ctx, c, "until", api.Empty{}); !errors.Is(err, context.DeadlineExceeded) && !isCode(err, api.Deadline) {
 		t.Errorf("the caller got %v", err)
 	}
-	select {
-	case err := <-ended:
-		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-			t.Errorf("the handler's context ended with %v", err)
-		}
-	case <-time.After(time.Minute):
-		t.Error("the handler goes on")
+	if err := testkit.Receive(t, "the handler to end", ended); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		t.Errorf("the handler's context ended with %v", err)
 	}
 }
 
@@ -287,7 +280,7 @@ func TestConnectionsAreCapped(t *testing.T) {
 		t.Error(err)
 	}
 	second.Close()
-	waitFor(t, "a place to come free", func() bool {
+	testkit.WaitFor(t, "a place to come free", func() bool {
 		c, err := Dial(t.Context(), addr)
 		if err == nil {
 			c.Close()
@@ -313,7 +306,7 @@ func TestIdleTimeoutAppliesOnlyWithoutRequests(t *testing.T) {
 	if _, err := Call[echo](t.Context(), idle, "echo", echo{}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the idle connection to be closed", func() bool {
+	testkit.WaitFor(t, "the idle connection to be closed", func() bool {
 		idle.mu.Lock()
 		defer idle.mu.Unlock()
 		return idle.err != nil
@@ -373,36 +366,8 @@ func TestUnixSocket(t *testing.T) {
 }
 
 func TestClientRejectsNonNodes(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n")
-			conn.Close()
-		}
-	}()
-	if _, err := Dial(t.Context(), ln.Addr().String()); !errors.Is(err, ErrUnreachable) || !errors.Is(err, ErrPreamble) {
+	addr := testkit.Serve(t, func(conn net.Conn) { io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n") })
+	if _, err := Dial(t.Context(), addr); !errors.Is(err, ErrUnreachable) || !errors.Is(err, ErrPreamble) {
 		t.Errorf("dial of an HTTP server: %v", err)
-	}
-}
-
-func waitFor(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("still waiting for %s", what)
-		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 )
 
@@ -94,7 +95,7 @@ func TestStreamItemsWaitUntilWritten(t *testing.T) {
 	go func() { done <- c.send(frameItem, 1, api.Empty{}) }()
 	<-conn.begun
 	go func() { done <- c.send(frameItem, 1, api.Empty{}) }()
-	waitFor(t, "the second to wait", func() bool {
+	testkit.WaitFor(t, "the second to wait", func() bool {
 		c.out.mu.Lock()
 		defer c.out.mu.Unlock()
 		return c.out.written != nil
@@ -123,7 +124,7 @@ func TestFailedWriteEndsAllWaiters(t *testing.T) {
 	<-conn.begun
 	c.sendLast(frameResult, 2, api.Empty{})
 	go func() { done <- c.send(frameItem, 3, api.Empty{}) }()
-	waitFor(t, "the item to wait", func() bool {
+	testkit.WaitFor(t, "the item to wait", func() bool {
 		c.out.mu.Lock()
 		defer c.out.mu.Unlock()
 		return c.out.written != nil
@@ -159,7 +160,7 @@ func TestWorkersAreReused(t *testing.T) {
 	}
 	close(hold)
 	running.Wait()
-	waitFor(t, "as many to rest as may", func() bool { return len(w.idle) == maxIdleWorkers })
+	testkit.WaitFor(t, "as many to rest as may", func() bool { return len(w.idle) == maxIdleWorkers })
 	ran := make(chan struct{})
 	w.run(func() { close(ran) })
 	<-ran
@@ -167,7 +168,7 @@ func TestWorkersAreReused(t *testing.T) {
 	gone := make(chan struct{})
 	fresh := newWorkers(s.ctx)
 	fresh.run(requestRetaining(gone))
-	waitFor(t, "what a request held to be let go", func() bool {
+	testkit.WaitFor(t, "what a request held to be let go", func() bool {
 		runtime.GC()
 		select {
 		case <-gone:

@@ -1,44 +1,23 @@
 package tlsconfig
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/netio/tlsstream"
 	"penstock/routing/resource"
 )
 
 // selfSigned makes a certificate that is its own CA.
-func selfSigned(t *testing.T, names ...string) *resource.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		DNSNames: names, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &resource.Certificate{
-		Cert: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		Key:  resource.Secret(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})),
-	}
+func selfSigned(names ...string) *resource.Certificate {
+	p := certs.SelfSigned(names...)
+	return &resource.Certificate{Cert: p.Cert, Key: resource.Secret(p.Key)}
 }
 
 func mustSet(t *testing.T, s *Store, name string, c *resource.Certificate) {
@@ -51,23 +30,12 @@ func mustSet(t *testing.T, s *Store, name string, c *resource.Certificate) {
 // handshake runs a handshake and returns the client's error.
 func handshake(t *testing.T, server, client *tls.Config) error {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
 	done := make(chan struct{})
-	go func() {
+	conn, err := net.Dial("tcp", testkit.Serve(t, func(conn net.Conn) {
 		defer close(done)
-		conn, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
 		conn.SetDeadline(time.Now().Add(time.Minute))
 		tls.Server(conn, server).Handshake()
-	}()
-	conn, err := net.Dial("tcp", ln.Addr().String())
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +50,8 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 
 func TestConfigIsCachedUntilCertificatesChange(t *testing.T) {
 	store := NewStore()
-	mustSet(t, store, "a", selfSigned(t, "a.example"))
-	mustSet(t, store, "b", selfSigned(t, "b.example"))
+	mustSet(t, store, "a", selfSigned("a.example"))
+	mustSet(t, store, "b", selfSigned("b.example"))
 	s, err := NewServer("edge", &resource.ListenerTLS{ALPN: []string{"h2"}, MinVersion: "1.3"}, store, tlsstream.NewTickets())
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +63,7 @@ func TestConfigIsCachedUntilCertificatesChange(t *testing.T) {
 	if one.MinVersion != tls.VersionTLS13 || one.NextProtos[0] != "h2" || len(both.Certificates) != 2 {
 		t.Errorf("configuration %+v", both)
 	}
-	mustSet(t, store, "b", selfSigned(t, "b.example"))
+	mustSet(t, store, "b", selfSigned("b.example"))
 	if s.For([]string{"a"}) != one || s.For([]string{"a", "b"}) == both {
 		t.Error("a replaced certificate changes those configurations that show it")
 	}
@@ -110,9 +78,9 @@ func TestConfigIsCachedUntilCertificatesChange(t *testing.T) {
 
 func TestInvalidCertificateIsOmitted(t *testing.T) {
 	store := NewStore()
-	mustSet(t, store, "a", selfSigned(t, "a.example"))
-	broken := selfSigned(t, "a.example")
-	broken.Key = selfSigned(t, "a.example").Key
+	mustSet(t, store, "a", selfSigned("a.example"))
+	broken := selfSigned("a.example")
+	broken.Key = selfSigned("a.example").Key
 	if err := store.Set("a", broken); err == nil {
 		t.Error("a key of another certificate was taken")
 	}
@@ -125,7 +93,7 @@ func TestInvalidCertificateIsOmitted(t *testing.T) {
 // endpoint trusted.
 func TestInvalidCARefusesEveryClient(t *testing.T) {
 	store := NewStore()
-	ours := selfSigned(t, "a.example")
+	ours := selfSigned("a.example")
 	mustSet(t, store, "a", ours)
 	s, err := NewServer("edge", &resource.ListenerTLS{ClientAuth: &resource.ClientAuth{Mode: "require", CA: "no PEM"}},
 		store, tlsstream.NewTickets())
@@ -147,7 +115,7 @@ func TestInvalidCARefusesEveryClient(t *testing.T) {
 
 func TestClientVerifiesHostOrServerName(t *testing.T) {
 	store := NewStore()
-	ours := selfSigned(t, "a.example")
+	ours := selfSigned("a.example")
 	mustSet(t, store, "a", ours)
 	s, _ := NewServer("edge", &resource.ListenerTLS{}, store, tlsstream.NewTickets())
 	server := s.For([]string{"a"})
@@ -163,7 +131,7 @@ func TestClientVerifiesHostOrServerName(t *testing.T) {
 		{resource.ServiceTLS{CA: ours.Cert}, "", false},
 		{resource.ServiceTLS{}, "a.example", false},
 		{resource.ServiceTLS{InsecureSkipVerify: true}, "b.example", true},
-		{resource.ServiceTLS{CA: selfSigned(t, "a.example").Cert}, "a.example", false},
+		{resource.ServiceTLS{CA: selfSigned("a.example").Cert}, "a.example", false},
 	} {
 		client, err := NewClient(&c.spec, store)
 		if err != nil {
@@ -180,7 +148,7 @@ func TestClientVerifiesHostOrServerName(t *testing.T) {
 
 func TestClientUsesCurrentCertificate(t *testing.T) {
 	store := NewStore()
-	mustSet(t, store, "me", selfSigned(t, "me"))
+	mustSet(t, store, "me", selfSigned("me"))
 	client, err := NewClient(&resource.ServiceTLS{CertificateRef: "me"}, store)
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +157,7 @@ func TestClientUsesCurrentCertificate(t *testing.T) {
 	if len(before.Certificates) != 1 {
 		t.Fatalf("%d certificates are shown", len(before.Certificates))
 	}
-	mustSet(t, store, "me", selfSigned(t, "me"))
+	mustSet(t, store, "me", selfSigned("me"))
 	after := client.For("a.example")
 	if after == before || after.ClientSessionCache == before.ClientSessionCache {
 		t.Error("with a new certificate sessions of the old one must not be resumed")
@@ -207,7 +175,7 @@ func TestAcceptsChecksCurrentSettings(t *testing.T) {
 		}
 		return cert
 	}
-	ours, theirs := selfSigned(t, "ours.example.com"), selfSigned(t, "theirs.example.com")
+	ours, theirs := selfSigned("ours.example.com"), selfSigned("theirs.example.com")
 	state := func(c *x509.Certificate) *tls.ConnectionState {
 		return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}, VerifiedChains: [][]*x509.Certificate{{c}}}
 	}

@@ -26,7 +26,7 @@ func TestCARoundTrip(t *testing.T) {
 		}
 		id := must(NewIdentity("a"))(t)
 		if _, err := id.Join("c1", issue(t, got, id, time.Now()), got.Bundle(), newRing(t)); err != nil {
-			t.Errorf("what it issues then: %v", err)
+			t.Errorf("issuing afterwards: %v", err)
 		}
 		for i := range text {
 			if _, err := ParseCA(text[:i]); i < len(text)-1 && !errors.Is(err, ErrCertificate) {
@@ -88,7 +88,7 @@ func TestCertificatesOfNodes(t *testing.T) {
 		"cluster":   func() error { _, err := NewCA("a b", now); return err }(),
 	} {
 		if !errors.Is(err, ErrID) {
-			t.Errorf("a %s that is none: %v, want ErrID", name, err)
+			t.Errorf("an invalid %s: %v, want ErrID", name, err)
 		}
 	}
 	if _, err := ca.Issue(ed25519.PublicKey(randomBytes(32)), "aa", "x", now); !errors.Is(err, ErrCertificate) {
@@ -156,7 +156,7 @@ func TestIdentityRejectsMismatches(t *testing.T) {
 		}
 	}
 	if id.Joined() || id.leaf != nil {
-		t.Error("the identity was changed by what it refused")
+		t.Error("a refused Join changed the identity")
 	}
 	if _, err := id.Join("c1", leaf, ca.Bundle(), ring); err != nil {
 		t.Errorf("its own: %v", err)

@@ -153,11 +153,11 @@ func checkKilled(t *testing.T, dir string, done, all int, old, next *Identity) {
 	case err != nil && (old != nil || !errors.Is(err, os.ErrNotExist)):
 		t.Errorf("after %d of %d writes: %v", done, all, err)
 	case done == 0 && old != nil && !same(got, old):
-		t.Errorf("before any write it is not what it was")
+		t.Errorf("before any write the content changed")
 	}
 	mustSave(t, next, dir)
 	if got := must(LoadIdentity(dir))(t); !same(got, next) {
-		t.Errorf("written again after %d of %d writes it is not what was saved", done, all)
+		t.Errorf("saved again after %d of %d writes, the content differs", done, all)
 	}
 	if left := must(filepath.Glob(filepath.Join(dir, "*.tmp")))(t); done < all && len(left) > 1 {
 		t.Errorf("left behind: %q", left)

@@ -70,13 +70,13 @@ func TestRotatedRingOpensWhatOlderKeysSealed(t *testing.T) {
 	}
 	anew := must(next.Seal(nil, []byte("x")))(t)
 	if _, err := old.Open(nil, anew); !errors.Is(err, ErrNoKey) {
-		t.Errorf("the old ring opens what the new key sealed: %v", err)
+		t.Errorf("the old ring opens data sealed with the new key: %v", err)
 	}
 	if next.Current(sealed) || !next.Current(anew) || !old.Current(sealed) || next.Current([]byte("x")) {
 		t.Error("Current does not tell the newest key from the others")
 	}
 	if _, err := next.Newest().Open(nil, sealed); !errors.Is(err, ErrNoKey) {
-		t.Errorf("the newest key alone opens what the old one sealed: %v", err)
+		t.Errorf("the newest key alone opens data sealed with the old one: %v", err)
 	}
 	for range maxKeys + 3 {
 		next = must(next.Rotate())(t)

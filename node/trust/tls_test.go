@@ -27,7 +27,7 @@ func TestNodesOfOneClusterAuthenticateEachOther(t *testing.T) {
 		t.Errorf("the client sees node %q, %v; want %s", got, err, a.NodeID)
 	}
 	if got, ok := PeerNode(c.cs); ok {
-		t.Errorf("PeerNode says %s of a server that crypto/tls did not verify", got)
+		t.Errorf("PeerNode returned %s for a server that crypto/tls did not verify", got)
 	}
 	if s.cs.NegotiatedProtocol != Protocol || s.cs.Version != tls.VersionTLS13 {
 		t.Errorf("protocol %q, version %x", s.cs.NegotiatedProtocol, s.cs.Version)
@@ -45,7 +45,7 @@ func TestClientWithoutCertificateHasNoNodeID(t *testing.T) {
 		t.Errorf("no certificate, and it is node %s", got)
 	}
 	if got, ok := PeerNode(c.cs); ok {
-		t.Errorf("JoinConfig verifies nothing, and PeerNode says %s", got)
+		t.Errorf("JoinConfig verifies nothing, but PeerNode returned %s", got)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestSessionsAreNotResumed(t *testing.T) {
 			t.Fatal(s.err, c.err)
 		}
 		if s.cs.DidResume || c.cs.DidResume {
-			t.Fatal("a session was resumed: its node was not verified anew")
+			t.Fatal("a session was resumed: its node was not verified again")
 		}
 	}
 }

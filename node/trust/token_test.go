@@ -93,7 +93,7 @@ func TestParseTokenErrors(t *testing.T) {
 			t.Errorf("%.40q: %v, want ErrToken, saying %q", test.text, err, test.says)
 		}
 		if err != nil && len(test.text) > 6 && strings.Contains(err.Error(), test.text[5:]) {
-			t.Errorf("the error repeats what was given: %v", err)
+			t.Errorf("the error repeats the input: %v", err)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestRecordAcceptsOnlyItsToken(t *testing.T) {
 	}
 	joining, joinRecord := mint(t, Join, time.Hour)
 	if joinRecord.CheckBearer(joining.Secret) {
-		t.Error("a join token is taken from its bearer: it must be proven")
+		t.Error("a join token was accepted without a proof")
 	}
 	if _, ok := record.ProofKey(); ok {
 		t.Error("an admin token has a key for proofs")

@@ -131,13 +131,13 @@ func TestRoundRobinContinuesInNextVersion(t *testing.T) {
 		t.Errorf("five turns over two versions went to %v", order)
 	}
 	if again := New(Config{}, slices.Clone(members), old); again != old {
-		t.Error("a pool that did not change was made anew")
+		t.Error("an unchanged pool was rebuilt")
 	}
 	light := New(Config{}, group(1, 1_000_000), nil)
 	light.Pick(&Query{Now: t0})
 	heavy := New(Config{}, group(1_000_000, 1_000_000), light)
 	if got := picks(heavy, 100, t0); got[0] < 49 {
-		t.Errorf("an endpoint whose weight was raised waits for the turn it had before: %v", got)
+		t.Errorf("an endpoint with a raised weight waits for its old turn: %v", got)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestNoPolicyPicksUnusable(t *testing.T) {
 			}
 			members[n-1].SetHealth(endpoint.Unhealthy, t0)
 			if got := p.Pick(&Query{Now: t0}); got != None {
-				t.Errorf("of %d with none usable: %d", n, got)
+				t.Errorf("%d endpoints, none usable: %d", n, got)
 			}
 			panicking := New(Config{Policy: policy, Panic: true}, members, nil)
 			got := map[int]bool{}
@@ -570,7 +570,7 @@ func TestPausedEndpointsAreLastResort(t *testing.T) {
 				g.Failed(members[i].Endpoint, endpoint.ConnectFailed, t0)
 			}
 			if got := picks(p, 50, t0); got[n-1] != 50 || p.Source(t0) != FromReady {
-				t.Errorf("of %d with one that is not paused: %v", n, got)
+				t.Errorf("%d endpoints, one not paused: %v", n, got)
 			}
 			if got := p.Pick(&Query{Now: t0, Tried: setOf(n - 1)}); got == n-1 {
 				t.Errorf("of %d: the one that was tried comes before those that are paused", n)
@@ -591,6 +591,6 @@ func TestSetsDistinguishMembers(t *testing.T) {
 		}
 	}
 	if (*Set)(nil).Has(0) || (*Set)(nil).nonEmpty() || new(Set).nonEmpty() || !s.nonEmpty() {
-		t.Error("an empty set has members, or another none")
+		t.Error("an empty set is not empty, or a set with members is")
 	}
 }

@@ -38,7 +38,7 @@ func TestRoundRobinSurvivesRebase(t *testing.T) {
 		t.Errorf("counts %v", counts)
 	}
 	if s.at >= rebase || s.heap[0].at >= rebase+unit {
-		t.Errorf("the line goes on to %d", s.at)
+		t.Errorf("the position was not rebased: %d", s.at)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"penstock/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -113,7 +115,7 @@ func (w *world) wantChanged(want ...[]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.EqualFunc(w.told, want, slices.Equal) {
-		w.Errorf("told of %v, want %v", w.told, want)
+		w.Errorf("reported %v, want %v", w.told, want)
 	}
 	w.told = nil
 }
@@ -267,7 +269,7 @@ func TestLookupEndingAfterRemovalChangesNothing(t *testing.T) {
 		r := New(Config{Lookup: func(ctx context.Context, _ string) ([]netip.Addr, error) {
 			<-ctx.Done()
 			return addrs("10.0.0.1"), nil
-		}, Changed: func(hosts []string) { t.Errorf("told of %v", hosts) }})
+		}, Changed: func(hosts []string) { t.Errorf("reported %v", hosts) }})
 		defer r.Close()
 		r.Set([]Name{{Host: "db"}})
 		synctest.Wait()
@@ -379,11 +381,7 @@ func TestSystemResolverKnowsLocalhost(t *testing.T) {
 	r := New(Config{Changed: func(hosts []string) { told <- hosts }})
 	defer r.Close()
 	r.Set([]Name{{Host: "localhost"}})
-	select {
-	case <-told:
-	case <-time.After(time.Minute):
-		t.Fatal("no answer")
-	}
+	testkit.Receive(t, "an answer", told)
 	all, ok := r.Lookup("localhost")
 	if !ok || !all[0].IsLoopback() {
 		t.Errorf("localhost is %v", all)

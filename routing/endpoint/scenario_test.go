@@ -1,23 +1,22 @@
 package endpoint
 
 import (
-	"flag"
+	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"penstock/internal/testkit/scenario"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what happens into the scenario files as what is expected")
-
 // TestEjectionScenarios runs the scenarios in testdata/ejection, which hold
-// rule 16 of integration/rules_test.go. A line is a step; the lines below it that
-// begin with ">" are its output: events and query results. Letters name the
-// endpoints.
+// rule 16 of integration/rules_test.go. The output of a step is events and query
+// results. Letters name the endpoints.
 //
 //	group N failures=F window=W duration=D share=P   a group of N endpoints
 //	at T                                             the time since the start
@@ -27,79 +26,43 @@ var rewrite = flag.Bool("rewrite", false, "write what happens into the scenario 
 //	sweep                                            only time has passed
 //	usable | standing X                              queries
 func TestEjectionScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/ejection/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenario: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var s scenario
-			var got []string
-			for n, line := range strings.Split(strings.TrimRight(string(raw), "\n"), "\n") {
-				if strings.HasPrefix(line, ">") {
-					continue
-				}
-				got = append(got, line)
-				words := strings.Fields(line)
-				if len(words) == 0 || words[0] == "#" {
-					continue
-				}
-				if err := s.step(words); err != nil {
-					t.Fatalf("%s:%d: %v", file, n+1, err)
-				}
-				got = append(got, s.out...)
-				s.out = nil
-			}
-			have := strings.Join(got, "\n") + "\n"
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(have), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if have != string(raw) {
-				t.Errorf("%s: it happened otherwise:\n%s", file, have)
-			}
-		})
-	}
+	scenario.Run(t, "testdata/ejection", func(*testing.T) scenario.Command {
+		return scenario.Steps(new(world).step)
+	})
 }
 
-// scenario is a group under test and the time.
-type scenario struct {
+// world is a group under test and the time.
+type world struct {
 	g     *Group
 	now   time.Time
 	names []string // of the members
 	out   []string
 }
 
-func (s *scenario) say(format string, args ...any) {
-	s.out = append(s.out, "> "+fmt.Sprintf(format, args...))
-}
+func (w *world) say(format string, args ...any) { w.out = append(w.out, fmt.Sprintf(format, args...)) }
 
-func (s *scenario) offset(at time.Time) time.Duration { return at.Sub(t0) }
+func (w *world) offset(at time.Time) time.Duration { return at.Sub(t0) }
 
-func (s *scenario) observe(ev Event) {
+func (w *world) observe(ev Event) {
 	switch ev.Change {
 	case EventPaused, EventResumed: // tested by TestPause*
 	case EventEjected:
-		s.say("%s ejected until %v, %d times, after %s", ev.Endpoint.Address, s.offset(ev.Until), ev.Times, ev.Cause)
+		w.say("%s ejected until %v, %d times, after %s", ev.Endpoint.Address, w.offset(ev.Until), ev.Times, ev.Cause)
 	default:
-		s.say("%s %v at %v", ev.Endpoint.Address, ev.Change, s.offset(ev.At))
+		w.say("%s %v at %v", ev.Endpoint.Address, ev.Change, w.offset(ev.At))
 	}
 }
 
-func (s *scenario) update() {
+func (w *world) update() {
 	var set []Spec
-	for _, n := range s.names {
+	for _, n := range w.names {
 		set = append(set, Spec{Address: n})
 	}
-	s.g.Update(set, s.now)
+	w.g.Update(set, w.now)
 }
 
-func (s *scenario) find(name string) *Endpoint {
-	for _, e := range s.g.Endpoints() {
+func (w *world) find(name string) *Endpoint {
+	for _, e := range w.g.Endpoints() {
 		if e.Address == name {
 			return e
 		}
@@ -107,112 +70,97 @@ func (s *scenario) find(name string) *Endpoint {
 	return &Endpoint{Address: name}
 }
 
-func (s *scenario) step(words []string) error {
-	verb, args := words[0], words[1:]
-	switch verb {
+func (w *world) step(t *testing.T, d *datadriven.TestData) string {
+	w.out = nil
+	switch d.Cmd {
 	case "group":
-		return s.group(args)
+		w.group(t, d)
 	case "at":
-		d, err := time.ParseDuration(args[0])
-		s.now = t0.Add(d)
-		return err
+		after, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		w.now = t0.Add(after)
 	case "sweep":
-		s.g.Sweep(s.now)
-		return nil
+		w.g.Sweep(w.now)
 	case "usable":
 		var names []string
-		for _, e := range s.g.Endpoints() {
-			if e.Usable(s.now) {
+		for _, e := range w.g.Endpoints() {
+			if e.Usable(w.now) {
 				names = append(names, e.Address)
 			}
 		}
-		if len(names) == 0 {
-			names = []string{"none"}
+		w.say("%s", cmp.Or(strings.Join(names, " "), "none"))
+	default:
+		e, n := w.find(d.CmdArgs[0].Key), 1
+		if len(d.CmdArgs) > 1 {
+			n = number(t, d.CmdArgs[1].Key)
 		}
-		s.say("%s", strings.Join(names, " "))
-		return nil
-	}
-	e, n := s.find(args[0]), 1
-	if len(args) > 1 {
-		var err error
-		if n, err = strconv.Atoi(args[1]); err != nil {
-			return err
+		for range n {
+			w.endpoint(t, d, e)
 		}
 	}
-	return s.endpoint(verb, e, n)
+	return strings.Join(w.out, "\n")
 }
 
-// endpoint runs the steps for one endpoint.
-func (s *scenario) endpoint(verb string, e *Endpoint, n int) error {
-	for ; n > 0; n-- {
-		switch verb {
-		case "connect":
-			s.g.Connected(e, s.now)
-		case "fail":
-			s.g.Failed(e, ConnectFailed, s.now)
-		case "reset":
-			s.g.Connected(e, s.now) // as in reality: it accepted the connection first
-			s.g.Failed(e, EarlyReset, s.now)
-		case "healthy":
-			e.SetHealth(Healthy, s.now)
-		case "unhealthy":
-			e.SetHealth(Unhealthy, s.now)
-		case "add":
-			s.names = append(s.names, e.Address)
-			s.update()
-		case "remove":
-			s.names = slices.DeleteFunc(s.names, func(n string) bool { return n == e.Address })
-			s.update()
-		case "standing":
-			st := s.g.History(e, s.now)
-			out := "in"
-			if !st.EjectedUntil.IsZero() {
-				out = "out until " + s.offset(st.EjectedUntil).String()
-			}
-			s.say("%d failures, %s, usable since %v", st.Failures, out, s.since(e))
-		default:
-			return fmt.Errorf("unknown step %q", verb)
+// endpoint runs a step for one endpoint.
+func (w *world) endpoint(t *testing.T, d *datadriven.TestData, e *Endpoint) {
+	switch d.Cmd {
+	case "connect":
+		w.g.Connected(e, w.now)
+	case "fail":
+		w.g.Failed(e, ConnectFailed, w.now)
+	case "reset":
+		w.g.Connected(e, w.now) // as in reality: it accepted the connection first
+		w.g.Failed(e, EarlyReset, w.now)
+	case "healthy":
+		e.SetHealth(Healthy, w.now)
+	case "unhealthy":
+		e.SetHealth(Unhealthy, w.now)
+	case "add":
+		w.names = append(w.names, e.Address)
+		w.update()
+	case "remove":
+		w.names = slices.DeleteFunc(w.names, func(n string) bool { return n == e.Address })
+		w.update()
+	case "standing":
+		st := w.g.History(e, w.now)
+		out := "in"
+		if !st.EjectedUntil.IsZero() {
+			out = "out until " + w.offset(st.EjectedUntil).String()
 		}
+		w.say("%d failures, %s, usable since %v", st.Failures, out, w.since(e))
+	default:
+		d.Fatalf(t, "unknown step %q", d.Cmd)
 	}
-	return nil
 }
 
-func (s *scenario) since(e *Endpoint) string {
+func (w *world) since(e *Endpoint) string {
 	if e.UsableSince().IsZero() {
 		return "the start"
 	}
-	return s.offset(e.UsableSince()).String()
+	return w.offset(e.UsableSince()).String()
 }
 
-func (s *scenario) group(args []string) error {
-	s.now, s.g, s.names = t0, NewGroup("s", s.observe), nil
-	n, err := strconv.Atoi(args[0])
-	if err != nil {
-		return err
+func (w *world) group(t *testing.T, d *datadriven.TestData) {
+	w.now, w.g, w.names = t0, NewGroup("s", w.observe), nil
+	for i := range number(t, d.CmdArgs[0].Key) {
+		w.names = append(w.names, string(rune('a'+i)))
 	}
-	for i := range n {
-		s.names = append(s.names, string(rune('a'+i)))
-	}
-	s.update()
+	w.update()
 	var ej Ejection
-	for _, arg := range args[1:] {
-		key, value, _ := strings.Cut(arg, "=")
-		switch key {
-		case "failures":
-			ej.Failures, err = strconv.Atoi(value)
-		case "share":
-			ej.MaxShare, err = strconv.Atoi(value)
-		case "window":
-			ej.Window, err = time.ParseDuration(value)
-		case "duration":
-			ej.Duration, err = time.ParseDuration(value)
-		default:
-			err = fmt.Errorf("unknown setting %q", key)
-		}
-		if err != nil {
-			return err
-		}
+	d.ScanArgs(t, "failures", &ej.Failures)
+	d.ScanArgs(t, "window", &ej.Window)
+	d.ScanArgs(t, "duration", &ej.Duration)
+	d.ScanArgs(t, "share", &ej.MaxShare)
+	w.g.Configure(&ej, w.now)
+}
+
+func number(t *testing.T, arg string) int {
+	t.Helper()
+	n, err := strconv.Atoi(arg)
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.g.Configure(&ej, s.now)
-	return nil
+	return n
 }

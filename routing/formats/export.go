@@ -8,9 +8,10 @@ import (
 
 	yaml "go.yaml.in/yaml/v3"
 
-	"penstock/routing/formats/gateway"
 	"penstock/routing/formats/kuma"
+	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Own is the name of Penstock's own format.
@@ -36,7 +37,7 @@ func Names() []string {
 // hidden. A format may lack kinds.
 func Encode(format string, o resource.Object) ([]byte, error) {
 	if format == Own {
-		return resource.EncodeYAML(o), nil
+		return codec.EncodeYAML(o), nil
 	}
 	export, ok := exports[format]
 	if !ok {

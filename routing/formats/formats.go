@@ -2,12 +2,13 @@
 // Penstock's resources, keeping their lines, and writes resources in these
 // formats.
 //
-//	objects, faults := resource.DecodeForeign(file, data, kinds, formats.All())
+//	objects, faults := codec.DecodeForeign(file, data, kinds, formats.All())
 //	text, err := formats.Encode("kuma", objects[0])
 //
-// Each format is a package below. This one lists them, unpacks lists of
-// Kubernetes (kind: List) and of Kuma's API (items), and refuses documents with
-// an unknown apiVersion by listing the known ones.
+// Kuma and SMI are packages below; package routing/gateway has its own documents.
+// This package lists the formats, unpacks lists of Kubernetes (kind: List) and of
+// Kuma's API (items), and refuses documents with an unknown apiVersion by listing
+// the known ones.
 package formats
 
 import (
@@ -17,20 +18,20 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/formats/document"
-	"penstock/routing/formats/gateway"
 	"penstock/routing/formats/kuma"
 	"penstock/routing/formats/smi"
-	"penstock/routing/resource"
+	"penstock/routing/gateway"
+	"penstock/routing/resource/codec"
 )
 
 // All returns the supported formats. They must precede formats that recognise
 // their documents by anything else than apiVersion.
-func All() []resource.Foreign {
-	all := []resource.Foreign{{Name: "a list", Is: isList, Items: items}}
+func All() []codec.Foreign {
+	all := []codec.Foreign{{Name: "a list", Is: isList, Items: items}}
 	all = append(all, kuma.Foreign()...)
 	all = append(all, smi.Foreign()...)
 	all = append(all, gateway.Foreign()...)
-	return append(all, resource.Foreign{Name: "another system", Is: isVersioned, Convert: unknown})
+	return append(all, codec.Foreign{Name: "another system", Is: isVersioned, Convert: unknown})
 }
 
 // listVersion is the apiVersion of a Kubernetes List.
@@ -46,8 +47,8 @@ func isList(root *yaml.Node) bool {
 	return kind.Value == "List" && (document.TextOf(root, "apiVersion") == listVersion || document.Child(root, "apiVersion") == nil)
 }
 
-// items returns the documents of a list. Their number is bounded by resource.MaxNodes.
-func items(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+// items returns the documents of a list. Their number is bounded by codec.MaxNodes.
+func items(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 	f := document.Open(root, "List", nil, fault)
 	noise := map[string]bool{"metadata": true} // resourceVersion and the like
 	known := []string{"apiVersion", "kind", "items"}
@@ -74,7 +75,7 @@ func Versions() []string {
 }
 
 // unknown refuses a document with an apiVersion that no format has.
-func unknown(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+func unknown(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 	n, version := document.Child(root, "apiVersion"), document.TextOf(root, "apiVersion")
 	name := document.Child(document.Child(root, "metadata"), "name")
 	if name == nil {

@@ -9,17 +9,18 @@ import (
 	"testing"
 
 	"penstock/routing/formats/document"
-	format "penstock/routing/formats/gateway"
 	"penstock/routing/formats/kuma"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected texts in testdata")
 
 // decode decodes a text as check and apply do.
 func decode(file, text string) ([]resource.Object, resource.Faults) {
-	return resource.DecodeForeign(file, []byte(text), append(resource.RoutingKinds(), gateway.Kinds()...), All())
+	return codec.DecodeForeign(file, []byte(text), append(resource.RoutingKinds(), gateway.Kinds()...), All())
 }
 
 // eachFile calls do with the files of testdata that match a pattern.
@@ -63,7 +64,7 @@ func TestBadDocumentsMatchExpectedFaults(t *testing.T) {
 	eachFile(t, "*/bad/*.yaml", func(t *testing.T, file, text string) {
 		objects, faults := decode(filepath.Base(file), text)
 		if len(faults) == 0 {
-			faults, _ = resource.ValidateSet(objects)
+			faults, _ = validate.Objects(objects)
 		}
 		if len(faults) == 0 {
 			t.Errorf("taken without a fault: %d objects", len(objects))
@@ -84,7 +85,7 @@ func TestGoodDocumentsMatchExpectedResources(t *testing.T) {
 			if i > 0 {
 				out.WriteString("---\n")
 			}
-			out.Write(resource.EncodeYAML(o))
+			out.Write(codec.EncodeYAML(o))
 		}
 		golden(t, file+".txt", out.String())
 		for _, o := range objects {
@@ -115,7 +116,7 @@ func checkRoundTrip(t interface {
 			again[0].Labels = o.Labels
 		}
 		if !resource.Equal(o, again[0]) {
-			t.Fatalf("%s as %s is another when it is taken again:\n%s\n%s", o.Key, format, text, resource.EncodeYAML(again[0]))
+			t.Fatalf("%s as %s is another when it is taken again:\n%s\n%s", o.Key, format, text, codec.EncodeYAML(again[0]))
 		}
 	}
 }
@@ -139,7 +140,7 @@ func hasRollout(o *resource.Object) bool {
 
 // foreignKind reports whether a format has no equivalent for a kind.
 func foreignKind(err error) bool {
-	return errors.Is(err, kuma.ErrKind) || errors.Is(err, format.ErrKind)
+	return errors.Is(err, kuma.ErrKind) || errors.Is(err, gateway.ErrKind)
 }
 
 // hasKumaLabels reports whether labels are as on Kuma's documents rather than

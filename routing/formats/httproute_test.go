@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // drawHTTPRoute draws any valid route, with each type of match and filter.
@@ -82,7 +83,7 @@ func drawFilters(t *rapid.T) (filters []resource.HTTPFilter) {
 func TestHTTPRoutesRoundTripInEachFormat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := resource.Object{Key: resource.Key{Kind: "MeshHTTPRoute", Name: "r"}, Spec: drawHTTPRoute(t)}
-		o.Spec.Validate(func(path, message string, value any) { t.Fatalf("%s %s (%v)", path, message, value) })
+		validate.Spec(o.Spec, func(path, message string, value any) { t.Fatalf("%s %s (%v)", path, message, value) })
 		if form := rapid.SampledFrom([]string{"", "kuma", "kuma-kubernetes"}).Draw(t, "form"); form != "" {
 			o.Labels = map[string]string{"penstock/format": form, "kuma.io/mesh": "default"}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // drawRoute draws any valid route.
@@ -118,7 +119,7 @@ func FuzzDocuments(f *testing.F) {
 		"rollout: {backend: {name: c}, steps: [{weight: 5, for: 1m}, {weight: 100}]}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		objects, faults := decode("x.yaml", string(data))
-		more, warnings := resource.ValidateSet(objects)
+		more, warnings := validate.Objects(objects)
 		for _, fault := range slices.Concat(faults, more, resource.Faults(warnings)) {
 			if strings.ContainsAny(fault.Error(), "\n\r\x00\x1b\x7f\u009b") {
 				t.Fatalf("a fault that is not one line of text: %q", fault.Error())
@@ -126,7 +127,7 @@ func FuzzDocuments(f *testing.F) {
 		}
 		var changes []resource.Change
 		for _, o := range objects {
-			o.Spec.Validate(func(path, message string, value any) {
+			validate.Spec(o.Spec, func(path, message string, value any) {
 				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)
 			})
 			changes = append(changes, resource.Put(o))
@@ -134,7 +135,7 @@ func FuzzDocuments(f *testing.F) {
 				checkRoundTrip(t, o)
 			}
 		}
-		set, _, _ := new(resource.Set).With(changes)
+		set, _, _ := new(validate.Set).With(changes)
 		statuses := gateway.NewStatuses(set, nil)
 		for o := range set.All("") {
 			statuses.Status(&o, 1, time.Time{})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Checks of these objects against others. What the Gateway API reports as a
@@ -14,28 +15,28 @@ import (
 // can.
 
 var (
-	_ resource.SetChecker = (*Gateway)(nil)
-	_ resource.SetChecker = (*TCPRoute)(nil)
-	_ resource.SetChecker = (*TLSRoute)(nil)
-	_ resource.SetChecker = (*ReferenceGrant)(nil)
+	_ validate.SetChecker = (*Gateway)(nil)
+	_ validate.SetChecker = (*TCPRoute)(nil)
+	_ validate.SetChecker = (*TLSRoute)(nil)
+	_ validate.SetChecker = (*ReferenceGrant)(nil)
 )
 
-// Claims implements resource.SetChecker: no names of other listeners.
-func (g *Gateway) Claims() []resource.Claim { return nil }
+// Claims implements validate.SetChecker: no names of other listeners.
+func (g *Gateway) Claims() []validate.Claim { return nil }
 
-// Claims implements resource.SetChecker: no names of other listeners.
-func (r *TCPRoute) Claims() []resource.Claim { return nil }
+// Claims implements validate.SetChecker: no names of other listeners.
+func (r *TCPRoute) Claims() []validate.Claim { return nil }
 
-// Claims implements resource.SetChecker: no names of other listeners.
-func (r *TLSRoute) Claims() []resource.Claim { return nil }
+// Claims implements validate.SetChecker: no names of other listeners.
+func (r *TLSRoute) Claims() []validate.Claim { return nil }
 
-// Claims implements resource.SetChecker: no names of other listeners.
-func (g *ReferenceGrant) Claims() []resource.Claim { return nil }
+// Claims implements validate.SetChecker: no names of other listeners.
+func (g *ReferenceGrant) Claims() []validate.Claim { return nil }
 
-// Listens implements resource.SetChecker: the ports of the listeners, each
+// Listens implements validate.SetChecker: the ports of the listeners, each
 // once.
-func (g *Gateway) Listens() []resource.Listen {
-	var list []resource.Listen
+func (g *Gateway) Listens() []validate.Listen {
+	var list []validate.Listen
 	seen := map[int]bool{}
 	for i, l := range listenersOf(g) {
 		if !l.valid() || seen[l.Port] {
@@ -44,28 +45,28 @@ func (g *Gateway) Listens() []resource.Listen {
 		seen[l.Port] = true
 		path, port := resource.Item("spec.listeners", i)+".port", strconv.Itoa(l.Port)
 		if len(g.Addresses) == 0 {
-			list = append(list, resource.Listen{Address: ":" + port, Path: path})
+			list = append(list, validate.Listen{Address: ":" + port, Path: path})
 		}
 		for j := range g.Addresses {
 			if a := &g.Addresses[j]; a.isIP() {
-				list = append(list, resource.Listen{Address: net.JoinHostPort(a.Value, port), Path: path})
+				list = append(list, validate.Listen{Address: net.JoinHostPort(a.Value, port), Path: path})
 			}
 		}
 	}
 	return list
 }
 
-// Listens implements resource.SetChecker: nowhere.
-func (r *TCPRoute) Listens() []resource.Listen { return nil }
+// Listens implements validate.SetChecker: nowhere.
+func (r *TCPRoute) Listens() []validate.Listen { return nil }
 
-// Listens implements resource.SetChecker: nowhere.
-func (r *TLSRoute) Listens() []resource.Listen { return nil }
+// Listens implements validate.SetChecker: nowhere.
+func (r *TLSRoute) Listens() []validate.Listen { return nil }
 
-// Listens implements resource.SetChecker: nowhere.
-func (g *ReferenceGrant) Listens() []resource.Listen { return nil }
+// Listens implements validate.SetChecker: nowhere.
+func (g *ReferenceGrant) Listens() []validate.Listen { return nil }
 
-// CheckInSet implements resource.SetChecker.
-func (g *Gateway) CheckInSet(v *resource.View) {
+// CheckInSet implements validate.SetChecker.
+func (g *Gateway) CheckInSet(v *validate.View) {
 	g.Origin.checkName(v)
 	a := checkView{v}.state(v.Key())
 	if a == nil {
@@ -96,7 +97,7 @@ func (g *Gateway) CheckInSet(v *resource.View) {
 	}
 }
 
-func (l *listenerState) checkCertificates(v *resource.View, at string, own *Origin) {
+func (l *listenerState) checkCertificates(v *validate.View, at string, own *Origin) {
 	if !l.terminates() {
 		return
 	}
@@ -127,16 +128,16 @@ func (r *CertificateRef) resolve(own *Origin, of func() references) verdict {
 	return verdict{}
 }
 
-// CheckInSet implements resource.SetChecker.
-func (r *TCPRoute) CheckInSet(v *resource.View) { checkRoute(v, r) }
+// CheckInSet implements validate.SetChecker.
+func (r *TCPRoute) CheckInSet(v *validate.View) { checkRoute(v, r) }
 
-// CheckInSet implements resource.SetChecker.
-func (r *TLSRoute) CheckInSet(v *resource.View) { checkRoute(v, r) }
+// CheckInSet implements validate.SetChecker.
+func (r *TLSRoute) CheckInSet(v *validate.View) { checkRoute(v, r) }
 
-// CheckInSet implements resource.SetChecker.
-func (g *ReferenceGrant) CheckInSet(v *resource.View) { g.Origin.checkName(v) }
+// CheckInSet implements validate.SetChecker.
+func (g *ReferenceGrant) CheckInSet(v *validate.View) { g.Origin.checkName(v) }
 
-func checkRoute(v *resource.View, spec resource.Spec) {
+func checkRoute(v *validate.View, spec resource.Spec) {
 	r := newRoute(&resource.Object{Key: v.Key(), Spec: spec})
 	r.origin.checkName(v)
 	if len(r.parents) == 0 {
@@ -180,14 +181,14 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 }
 
 // checkName reports a name that does not begin with its namespace.
-func (o *Origin) checkName(v *resource.View) {
+func (o *Origin) checkName(v *validate.View) {
 	if ns := o.namespace(); ns != defaultNamespace && !strings.HasPrefix(v.Key().Name, ns+".") {
 		v.Fault("spec.origin.namespace", "names of resources in this namespace must begin with "+ns+".", v.Key().Name)
 	}
 }
 
 // checkView finds what attaches to Gateways in the set of a View.
-type checkView struct{ *resource.View }
+type checkView struct{ *validate.View }
 
 func (v checkView) state(gateway resource.Key) *gatewayState {
 	a, _ := v.Once(gateway, func() any { return attachIn(v, gateway) }).(*gatewayState)

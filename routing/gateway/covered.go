@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // A listener that terminates TLS may have names that no Certificate is valid
@@ -57,7 +58,7 @@ func notCovered(port int, names []string) string {
 
 // warnOfNames warns of names without a Certificate at a listener: those of one
 // route, or all if of is nil. One check reports each name once.
-func (a *gatewayState) warnOfNames(v *resource.View, path string, l *listenerState, of *route) {
+func (a *gatewayState) warnOfNames(v *validate.View, path string, l *listenerState, of *route) {
 	if !l.terminates() {
 		return
 	}

@@ -1,9 +1,9 @@
 // Package gateway models the Kubernetes Gateway API: Gateway, TCPRoute, TLSRoute
-// and ReferenceGrant as resources, kept as they were written, their faults and
-// status, and the listeners and destinations compiled from them.
+// and ReferenceGrant as resources, kept as they were written, their documents,
+// faults and status, and the listeners and destinations compiled from them.
 //
 //	kinds := append(resource.RoutingKinds(), gateway.Kinds()...)
-//	objects, faults := resource.DecodeForeign("edge.yaml", data, kinds, formats.All())
+//	objects, faults := codec.DecodeForeign("edge.yaml", data, kinds, formats.All())
 //
 //	model, changed := new(gateway.Model).With(changes)
 //	status := gateway.NewStatuses(set, nil).Status(&object, version, since)

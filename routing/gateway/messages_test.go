@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Each warning and each message of a condition is below a kilobyte, however much
@@ -50,7 +51,7 @@ func TestMessagesAreShort(t *testing.T) {
 	put(KindTLSRoute, "first", route("one", names("example.com")))
 	put(KindTLSRoute, "second", route("one", names("example.com")))
 	put(KindTLSRoute, "third", route("edge", nil))
-	set, faults, warnings := new(resource.Set).With(changes)
+	set, faults, warnings := new(validate.Set).With(changes)
 	if len(faults) > 0 || len(warnings) == 0 {
 		t.Fatal(faults, warnings)
 	}

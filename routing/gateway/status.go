@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Controller is the controllerName in the status of routes.
@@ -81,7 +82,7 @@ type ListenFailure func(listener string) string
 // Statuses computes the status of objects of a set. It caches results and is for
 // a single use by one goroutine.
 type Statuses struct {
-	set        *resource.Set
+	set        *validate.Set
 	failed     ListenFailure
 	bind       string // address of the node; "": unknown
 	states     map[resource.Key]*gatewayState
@@ -89,7 +90,7 @@ type Statuses struct {
 }
 
 // NewStatuses returns the Statuses of a set. failed may be nil.
-func NewStatuses(set *resource.Set, failed ListenFailure) *Statuses {
+func NewStatuses(set *validate.Set, failed ListenFailure) *Statuses {
 	if failed == nil {
 		failed = func(string) string { return "" }
 	}
@@ -125,7 +126,7 @@ func (s *Statuses) Status(o *resource.Object, version uint64, since time.Time) a
 }
 
 // setObjects finds objects in a set.
-type setObjects struct{ *resource.Set }
+type setObjects struct{ *validate.Set }
 
 // Users implements objects.
 func (s setObjects) Users(k resource.Key) iter.Seq[resource.Object] {

@@ -9,6 +9,7 @@ import (
 
 	"penstock/routing/hostname"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Bounds of lists and texts of the Gateway API.
@@ -25,14 +26,11 @@ const (
 	maxSection      = 253 // bytes
 )
 
-// report receives the faults of Validate methods; paths are relative to the spec.
-type report = func(path, message string, value any)
-
 // Validate reports the faults of a Gateway alone.
-func (g *Gateway) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(g, fault)
+func (g *Gateway) Validate(fault validate.Report) {
+	validate.Fields(g, fault)
 	g.Origin.validate(KindGateway, fault)
-	resource.CheckRef("gatewayClassName", g.GatewayClassName, fault)
+	validate.Ref("gatewayClassName", g.GatewayClassName, fault)
 	checkCount("listeners", len(g.Listeners), 1, maxListeners, fault)
 	names := map[string]int{}
 	for i := range g.Listeners {
@@ -52,7 +50,7 @@ func (g *Gateway) Validate(fault func(path, message string, value any)) {
 	}
 }
 
-func (g *Gateway) validateAddress(i int, fault report) {
+func (g *Gateway) validateAddress(i int, fault validate.Report) {
 	a, at := &g.Addresses[i], resource.Item("addresses", i)+".value"
 	ip, ok := a.ip()
 	switch {
@@ -94,7 +92,7 @@ func overlapsWildcard(ip, other netip.Addr) bool {
 
 func (a *Address) isIP() bool { return a.Type == "" || a.Type == "IPAddress" }
 
-func (l *Listener) validate(at string, fault report) {
+func (l *Listener) validate(at string, fault validate.Report) {
 	if l.Port == 0 {
 		fault(at+".port", "is required", nil)
 	}
@@ -123,21 +121,21 @@ func (l *Listener) validate(at string, fault report) {
 	}
 }
 
-func (t *TLS) validate(at string, fault report) {
+func (t *TLS) validate(at string, fault validate.Report) {
 	if t.terminates() && len(t.CertificateRefs) == 0 {
 		fault(at+".certificateRefs", "is required for mode Terminate", nil)
 	}
 	checkCount(at+".certificateRefs", len(t.CertificateRefs), 0, maxCertificates, fault)
 	for i := range t.CertificateRefs {
 		r, at := &t.CertificateRefs[i], resource.Item(at+".certificateRefs", i)
-		resource.CheckRef(at+".name", r.Name, fault)
+		validate.Ref(at+".name", r.Name, fault)
 		checkNamespace(at+".namespace", r.Namespace, fault)
 	}
 }
 
 func (t *TLS) terminates() bool { return t.Mode != "Passthrough" }
 
-func (a *AllowedRoutes) validate(at string, fault report) {
+func (a *AllowedRoutes) validate(at string, fault validate.Report) {
 	checkCount(at+".kinds", len(a.Kinds), 0, maxRouteKinds, fault)
 	for i := range a.Kinds {
 		if a.Kinds[i].Kind == "" {
@@ -155,7 +153,7 @@ func (a *AllowedRoutes) validate(at string, fault report) {
 	}
 }
 
-func (s *Selector) validate(at string, fault report) {
+func (s *Selector) validate(at string, fault validate.Report) {
 	for i := range s.MatchExpressions {
 		e, at := &s.MatchExpressions[i], resource.Item(at+".matchExpressions", i)
 		if e.Key == "" {
@@ -173,8 +171,8 @@ func (s *Selector) validate(at string, fault report) {
 }
 
 // Validate reports the faults of a TLSRoute alone.
-func (r *TLSRoute) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(r, fault)
+func (r *TLSRoute) Validate(fault validate.Report) {
+	validate.Fields(r, fault)
 	r.Origin.validate(KindTLSRoute, fault)
 	validateRoute(r.ParentRefs, r.Rules, fault)
 	checkCount("hostnames", len(r.Hostnames), 0, maxHostnames, fault)
@@ -193,13 +191,13 @@ func (r *TLSRoute) Validate(fault func(path, message string, value any)) {
 }
 
 // Validate reports the faults of a TCPRoute alone.
-func (r *TCPRoute) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(r, fault)
+func (r *TCPRoute) Validate(fault validate.Report) {
+	validate.Fields(r, fault)
 	r.Origin.validate(KindTCPRoute, fault)
 	validateRoute(r.ParentRefs, r.Rules, fault)
 }
 
-func validateRoute(parents []ParentRef, rules []Rule, fault report) {
+func validateRoute(parents []ParentRef, rules []Rule, fault validate.Report) {
 	checkCount("parentRefs", len(parents), 0, maxParents, fault)
 	type place struct {
 		name, namespace, section string
@@ -208,7 +206,7 @@ func validateRoute(parents []ParentRef, rules []Rule, fault report) {
 	seen := map[place]int{}
 	for i := range parents[:min(len(parents), maxParents)] {
 		p, at := &parents[i], resource.Item("parentRefs", i)
-		resource.CheckRef(at+".name", p.Name, fault)
+		validate.Ref(at+".name", p.Name, fault)
 		checkNamespace(at+".namespace", p.Namespace, fault)
 		checkSection(at+".sectionName", p.SectionName, fault)
 		k := place{p.Name, p.Namespace, p.SectionName, p.Port}
@@ -243,12 +241,12 @@ func validateRoute(parents []ParentRef, rules []Rule, fault report) {
 
 // serviceName reports whether s can be the name of a Service, which may have '_'.
 func serviceName(s string) bool {
-	return resource.NameOK(strings.ReplaceAll(s, "_", "-"))
+	return validate.NameOK(strings.ReplaceAll(s, "_", "-"))
 }
 
 // Validate reports the faults of a ReferenceGrant alone.
-func (g *ReferenceGrant) Validate(fault func(path, message string, value any)) {
-	resource.CheckFields(g, fault)
+func (g *ReferenceGrant) Validate(fault validate.Report) {
+	validate.Fields(g, fault)
 	g.Origin.validate(KindGrant, fault)
 	checkCount("from", len(g.From), 1, maxGrants, fault)
 	for i := range g.From {
@@ -269,7 +267,7 @@ func (g *ReferenceGrant) Validate(fault func(path, message string, value any)) {
 	}
 }
 
-func (o *Origin) validate(kind string, fault report) {
+func (o *Origin) validate(kind string, fault validate.Report) {
 	checkNamespace("origin.namespace", o.Namespace, fault)
 	if _, err := time.Parse(time.RFC3339, o.CreationTimestamp); o.CreationTimestamp != "" && err != nil {
 		fault("origin.creationTimestamp", "must be a time like 2026-01-31T12:00:00Z", o.CreationTimestamp)
@@ -294,19 +292,19 @@ func Versions(kind string) []string {
 
 // checkNamespace reports an invalid namespace. It must not have a dot, so that
 // its end in NAMESPACE.NAME is unambiguous.
-func checkNamespace(path, s string, fault report) {
-	if s != "" && (len(s) > 63 || strings.Contains(s, ".") || !resource.NameOK(s)) {
+func checkNamespace(path, s string, fault validate.Report) {
+	if s != "" && (len(s) > 63 || strings.Contains(s, ".") || !validate.NameOK(s)) {
 		fault(path, "must be lower-case letters, digits and '-', with a letter or digit first and last, at most 63 in all", s)
 	}
 }
 
-func checkSection(path, s string, fault report) {
-	if s != "" && (len(s) > maxSection || !resource.NameOK(s)) {
+func checkSection(path, s string, fault validate.Report) {
+	if s != "" && (len(s) > maxSection || !validate.NameOK(s)) {
 		fault(path, "must be lower-case letters, digits, '-' and '.', with a letter or digit first and last, at most 253 in all", s)
 	}
 }
 
-func checkHostname(path, s string, fault report) {
+func checkHostname(path, s string, fault validate.Report) {
 	if s == "" {
 		return
 	}
@@ -316,7 +314,7 @@ func checkHostname(path, s string, fault report) {
 }
 
 // checkCount reports a list that is too short or too long.
-func checkCount(path string, n, least, most int, fault report) {
+func checkCount(path string, n, least, most int, fault validate.Report) {
 	switch {
 	case n < least:
 		fault(path, "is required", nil)

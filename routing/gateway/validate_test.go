@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Two addresses that one node cannot listen at together are a fault, however
@@ -77,7 +78,7 @@ func TestStatusNamesTheSameAddressEachTime(t *testing.T) {
 		g.Addresses = append(g.Addresses, Address{Value: fmt.Sprintf("10.0.0.%d", 10+i)})
 	}
 	o := resource.Object{Key: resource.Key{Kind: KindGateway, Name: "edge"}, Spec: g}
-	set, faults, _ := new(resource.Set).With([]resource.Change{resource.Put(o)})
+	set, faults, _ := new(validate.Set).With([]resource.Change{resource.Put(o)})
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -107,7 +108,7 @@ func TestStatusHasTheNodeAddress(t *testing.T) {
 	} {
 		c.g.GatewayClassName = "x"
 		o := resource.Object{Key: resource.Key{Kind: KindGateway, Name: "edge"}, Spec: &c.g}
-		set, faults, _ := new(resource.Set).With([]resource.Change{resource.Put(o)})
+		set, faults, _ := new(validate.Set).With([]resource.Change{resource.Put(o)})
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}

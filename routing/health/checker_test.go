@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/routing/endpoint"
 )
 
@@ -238,7 +239,7 @@ func TestEqualTLSKeysShareChecks(t *testing.T) {
 	key := func(tlsKey string) string { return (&Check{Type: TLS, TLS: &tls.Config{}, TLSKey: tlsKey}).key() }
 	x, again, y := key("x"), key("x"), key("y")
 	if x != again || x == y {
-		t.Error("the key of a configuration is not what counts")
+		t.Error("the key does not depend on TLSKey alone")
 	}
 	if one, other := key(""), key(""); one == other {
 		t.Error("two configurations without a key are one")
@@ -303,7 +304,7 @@ func TestEventsShowTheEndpointAsItIsNow(t *testing.T) {
 			w.c.Set(targets(check, g))
 			w.after(1200 * time.Millisecond)
 			if last.Endpoint != g.Endpoints()[0] {
-				w.Errorf("told of %+v, want the one of %s", last.Endpoint, version)
+				w.Errorf("reported %+v, want the change of %s", last.Endpoint, version)
 			}
 			w.net.set("10.0.0.0:80", "down")
 		}
@@ -440,7 +441,7 @@ func TestCloseEndsProbes(t *testing.T) {
 // TestConcurrentUse runs sockets, changes and readers together, for the race
 // detector.
 func TestConcurrentUse(t *testing.T) {
-	good, bad := serve(t, silent), serve(t, resets)
+	good, bad := testkit.Serve(t, silent), testkit.Serve(t, resets)
 	c := New(Config{Concurrency: 4})
 	t.Cleanup(c.Close)
 	told := make(chan endpoint.Change, 100_000)

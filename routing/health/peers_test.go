@@ -1,75 +1,27 @@
 package health
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
-	"math/big"
 	"net"
 	"path/filepath"
-	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve returns the address of an endpoint that runs handle for each
-// connection, on a loopback port of its own.
-func serve(t *testing.T, handle func(net.Conn)) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return serveOn(t, l, handle)
-}
-
-// serveUnix is serve on a unix socket; it returns the path.
+// serveUnix is testkit.Serve on a unix socket; it returns the path.
 func serveUnix(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return serveOn(t, l, handle)
-}
-
-func serveOn(t *testing.T, l net.Listener, handle func(net.Conn)) string {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	open := map[net.Conn]bool{}
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			open[conn] = true
-			mu.Unlock()
-			wg.Go(func() {
-				handle(conn)
-				conn.Close()
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		mu.Lock()
-		for conn := range open {
-			conn.Close()
-		}
-		mu.Unlock()
-		wg.Wait()
-	})
-	return l.Addr().String()
+	testkit.ServeOn(t, testkit.ListenOn(t, "unix", path), handle)
+	return path
 }
 
 // Handlers of the endpoints in tests.
@@ -143,32 +95,7 @@ func afterPreface(preface string, handle func(net.Conn)) func(net.Conn) {
 
 // certFor returns a self-signed certificate for names and addresses, and a pool
 // that trusts it.
-func certFor(t *testing.T, names ...string) (*tls.Config, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	for _, n := range names {
-		if ip := net.ParseIP(n); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, n)
-		}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(cert)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, pool
+func certFor(names ...string) (*tls.Config, *x509.CertPool) {
+	own := certs.SelfSigned(names...)
+	return &tls.Config{Certificates: []tls.Certificate{own.TLS}}, own.Pool()
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/routing/endpoint"
 )
 
@@ -70,7 +71,7 @@ func TestProbesOfTCP(t *testing.T) {
 		"TLS is not used for a check of TCP": {says("220 "), Check{Expect: "220 ", TLS: &tls.Config{}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address := serve(t, tc.handle)
+			address := testkit.Serve(t, tc.handle)
 			if got := ask(t, address, address, tc.check); got != tc.want && (tc.want != "expect: " || !strings.HasPrefix(got, tc.want)) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
@@ -79,12 +80,7 @@ func TestProbesOfTCP(t *testing.T) {
 }
 
 func TestRefusedConnectFailsProbe(t *testing.T) {
-	l, err := net.Listen("tcp", "127.16.0.1:0") // a loopback IP of its own, so that no other test gets the port
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	address := testkit.FreeAddress(t)
 	if got := ask(t, address, address, Check{}); got != "connect: connection refused" {
 		t.Errorf("got %q", got)
 	}
@@ -111,8 +107,8 @@ func TestProbesOfUnixSockets(t *testing.T) {
 
 // Active checks: rule 16 of integration/rules_test.go.
 func TestProbesOfTLS(t *testing.T) {
-	good, trusted := certFor(t, "db.example.com", "127.0.0.1")
-	other, otherPool := certFor(t, "other.example.com")
+	good, trusted := certFor("db.example.com", "127.0.0.1")
+	other, otherPool := certFor("other.example.com")
 	needsHTTP := good.Clone()
 	needsHTTP.NextProtos = []string{"postgresql"}
 	asks := &tls.Config{ // a server that only accepts its own name
@@ -154,7 +150,7 @@ func TestProbesOfTLS(t *testing.T) {
 			"handshake: remote error: tls: no application protocol"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address := serve(t, tc.handle)
+			address := testkit.Serve(t, tc.handle)
 			tc.check.Type = TLS
 			configured := tc.configured
 			if configured == "" {
@@ -193,7 +189,7 @@ func TestProbesOfHTTP(t *testing.T) {
 			return "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nthe body never comes"
 		}
 	}
-	certificate, pool := certFor(t, "web.example.com")
+	certificate, pool := certFor("web.example.com")
 	certificate.NextProtos = []string{"http/1.1"}
 	for name, tc := range map[string]struct {
 		handle func(net.Conn)
@@ -221,7 +217,7 @@ func TestProbesOfHTTP(t *testing.T) {
 		"an endless head":       {endlessHead, Check{}, "http: connection closed before the full response"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address := serve(t, tc.handle)
+			address := testkit.Serve(t, tc.handle)
 			tc.check.Type = HTTP
 			got := ask(t, "web.example.com:8080", address, tc.check)
 			if got != tc.want && (tc.want != "http: " || !strings.HasPrefix(got, tc.want)) {
@@ -241,7 +237,7 @@ func endlessHead(conn net.Conn) {
 }
 
 func TestErrorsAreShortAndHideTheResponse(t *testing.T) {
-	address := serve(t, says("password=hunter2\r\n"))
+	address := testkit.Serve(t, says("password=hunter2\r\n"))
 	for _, check := range []Check{{Expect: "220 secret"}, {Type: HTTP}} {
 		got := ask(t, address, address, check)
 		if got == "" || strings.Contains(got, "hunter2") || strings.Contains(got, "secret") {
@@ -256,7 +252,7 @@ func TestErrorsAreShortAndHideTheResponse(t *testing.T) {
 
 func TestProbeEndsWithItsContext(t *testing.T) {
 	heard := make(chan struct{})
-	address := serve(t, func(conn net.Conn) { close(heard); silent(conn) })
+	address := testkit.Serve(t, func(conn net.Conn) { close(heard); silent(conn) })
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-heard; cancel() }()
 	check := Check{Expect: "x", Timeout: time.Hour}
@@ -301,21 +297,8 @@ func FuzzReadStatus(f *testing.F) {
 }
 
 func BenchmarkProbeTCP(b *testing.B) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	}()
-	target := Target{Endpoint: &endpoint.Endpoint{Addr: l.Addr().(*net.TCPAddr).AddrPort()}, Check: &Check{Timeout: time.Second}}
+	addr := netip.MustParseAddrPort(testkit.Serve(b, func(net.Conn) {}))
+	target := Target{Endpoint: &endpoint.Endpoint{Addr: addr}, Check: &Check{Timeout: time.Second}}
 	p := newProbe(keyOf(target, ""), target)
 	b.ReportAllocs()
 	for b.Loop() {

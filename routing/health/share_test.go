@@ -74,7 +74,7 @@ func TestPeerVerdictsReplaceProbes(t *testing.T) {
 		w.after(4 * time.Second) // the endpoint is up, and two results are required
 		w.wantHealth(g, healthy)
 		if n := w.net.count("10.0.0.0:80"); n < 2 {
-			t.Errorf("asked %d times although nobody else says anything", n)
+			t.Errorf("probed %d times although no other node reports", n)
 		}
 		if list := w.c.Verdicts(10); !slices.Equal(list, []uint32{id.Verdict(true)}) {
 			t.Errorf("verdicts %x, want its own", list)
@@ -144,7 +144,7 @@ func TestOnlyNodeIndependentChecksHaveIDs(t *testing.T) {
 		return idOf(keyOf(Target{Endpoint: &endpoint.Endpoint{Address: addr, Addr: a}, Check: check}, check.key()), check)
 	}
 	if a, b := of("10.0.0.1:80", nil), of("10.0.0.1:80", nil); a != b || a == 0 || a&1 != 0 {
-		t.Errorf("%x and %x, want one ID whose lowest bit is free", a, b)
+		t.Errorf("%x and %x, want one ID with the lowest bit clear", a, b)
 	}
 	for port := range 100 {
 		if id := of(fmt.Sprintf("10.0.0.1:%d", port+1), nil); id&1 != 0 {

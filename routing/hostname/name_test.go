@@ -155,7 +155,7 @@ func FuzzServerName(f *testing.F) {
 		}
 		name, _ := strings.CutPrefix(pattern, "*.")
 		if got, ok := CheckSNI(name); !ok || got != name {
-			t.Fatalf("pattern %q of %q is none that a client could ask for", pattern, s)
+			t.Fatalf("pattern %q of %q is not a name that a client could request", pattern, s)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 	"penstock/routing/urlpath"
 )
 
@@ -29,7 +30,7 @@ func ruled(kind, value, replacement string) *resource.MeshHTTPRoute {
 
 func valid(r *resource.MeshHTTPRoute) bool {
 	ok := true
-	r.Validate(func(string, string, any) { ok = false })
+	validate.Spec(r, func(string, string, any) { ok = false })
 	return ok
 }
 
@@ -68,7 +69,7 @@ func FuzzValidRulesCompile(f *testing.F) {
 		}
 		if _, now := r.Rewrite(m, path); replacement != "" {
 			if normal, ok := urlpath.Normal(now); !ok || normal != now {
-				t.Fatalf("%s with %s becomes %s, which is in no normal form", path, replacement, now)
+				t.Fatalf("%s with %s becomes %s, which is not in normal form", path, replacement, now)
 			}
 		}
 	})

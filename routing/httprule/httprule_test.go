@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 	"penstock/routing/urlpath"
 )
 
@@ -14,7 +15,7 @@ import (
 func route(t testing.TB, text string) *Rules {
 	t.Helper()
 	doc := "kind: MeshHTTPRoute\nname: r\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: shop}\n    rules:\n" + text
-	objects, faults := resource.Decode("r.yaml", []byte(doc), resource.RoutingKinds())
+	objects, faults := codec.Decode("r.yaml", []byte(doc), resource.RoutingKinds())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -249,7 +250,7 @@ func TestRegularExpressionsSkipLongValues(t *testing.T) {
 		r := route(t, "    - {matches: [{"+text+"}]}\n")
 		if line == "" { // no regular expression
 			if _, ok := r.Match(ask(t, "GET /"+long+" h: a"+long)); !ok {
-				t.Errorf("%s does not fit what is long", text)
+				t.Errorf("%s does not match a long value", text)
 			}
 			continue
 		}

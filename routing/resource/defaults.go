@@ -73,16 +73,16 @@ func FillDefaults(spec any) { fill(reflect.ValueOf(spec).Elem()) }
 
 // fill sets fields of a struct that are left out to the defaults of their tags.
 func fill(v reflect.Value) {
-	p := planOf(v.Type())
-	if p.list >= 0 {
-		fillList(v.Field(p.list))
+	p := SchemaOf(v.Type())
+	if p.List >= 0 {
+		fillList(v.Field(p.List))
 	}
-	for _, f := range p.fields {
-		fv := v.Field(f.index)
+	for _, f := range p.Fields {
+		fv := v.Field(f.Index)
 		switch {
-		case f.def != "" && fv.IsZero():
-			setDefault(fv, f.def)
-		case !f.inner || fv.IsZero() && fv.Kind() != reflect.Struct:
+		case f.Default != "" && fv.IsZero():
+			setDefault(fv, f.Default)
+		case !f.Nested || fv.IsZero() && fv.Kind() != reflect.Struct:
 		case fv.Kind() == reflect.Struct:
 			fill(fv)
 		case fv.Kind() == reflect.Pointer:
@@ -122,12 +122,12 @@ func hasDefaults(t reflect.Type) bool {
 }
 
 func findDefaults(t reflect.Type) bool {
-	for _, f := range planOf(t).fields {
-		inner := t.Field(f.index).Type
+	for _, f := range SchemaOf(t).Fields {
+		inner := t.Field(f.Index).Type
 		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
 			inner = inner.Elem()
 		}
-		if f.def != "" || f.inner && inner.Kind() == reflect.Struct && hasDefaults(inner) {
+		if f.Default != "" || f.Nested && inner.Kind() == reflect.Struct && hasDefaults(inner) {
 			return true
 		}
 	}

@@ -1,15 +1,5 @@
 package resource
 
-import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"path/filepath"
-)
-
-// MaxPEMFile bounds a file that a resource names, in bytes.
-const MaxPEMFile = 1 << 20
-
 // FileUser is a spec that may name files in place of their content.
 type FileUser interface {
 	// Files lists the files that are not read yet.
@@ -28,7 +18,7 @@ func (l *Listener) Files() []FileRef {
 	if l.TLS == nil || l.TLS.ClientAuth == nil {
 		return nil
 	}
-	return caFile("spec.tls.clientAuth.ca", &l.TLS.ClientAuth.CA)
+	return CAFile("spec.tls.clientAuth.ca", &l.TLS.ClientAuth.CA)
 }
 
 // Files lists the files of a service.
@@ -36,11 +26,13 @@ func (s *Service) Files() []FileRef {
 	if s.TLS == nil {
 		return nil
 	}
-	return caFile("spec.tls.ca", &s.TLS.CA)
+	return CAFile("spec.tls.ca", &s.TLS.CA)
 }
 
-func caFile(path string, ca *string) []FileRef {
-	if *ca == "" || isPEM(*ca) {
+// CAFile lists the file that a bundle is to be read from, if ca is a file name;
+// path begins with "spec".
+func CAFile(path string, ca *string) []FileRef {
+	if *ca == "" || IsPEM(*ca) {
 		return nil
 	}
 	return []FileRef{{path, *ca, func(text string) { *ca = text }}}
@@ -56,73 +48,4 @@ func (c *Certificate) Files() []FileRef {
 		files = append(files, FileRef{"spec.keyFile", c.KeyFile, func(text string) { c.Key, c.KeyFile = Secret(text), "" }})
 	}
 	return files
-}
-
-// LoadFiles reads the files that an object names into it and validates it again.
-// Relative names start at baseDir, the folder of the object's own file. readFile
-// returns at most limit+1 bytes; the extra byte shows that the file is too
-// large.
-func LoadFiles(o *Object, baseDir string, readFile func(name string, limit int) ([]byte, error)) Faults {
-	user, ok := o.Spec.(FileUser)
-	if !ok {
-		return nil
-	}
-	files := user.Files()
-	if len(files) == 0 {
-		return nil
-	}
-	var faults Faults
-	sources := map[string]string{} // path of the content -> file
-	for _, f := range files {
-		name := f.Name
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(baseDir, name)
-		}
-		data, err := readFile(name, MaxPEMFile)
-		switch {
-		case err != nil:
-			faults = append(faults, o.Fault(f.Path, "cannot be read: "+reason(err), name))
-		case len(data) > MaxPEMFile:
-			faults = append(faults, o.Fault(f.Path, fmt.Sprintf("is larger than %d KiB", MaxPEMFile>>10), name))
-		case len(data) == 0:
-			faults = append(faults, o.Fault(f.Path, "is empty", name))
-		case !isPEM(string(data)):
-			faults = append(faults, o.Fault(f.Path, "contains no PEM", name))
-		default:
-			f.Set(string(data))
-			sources[contentPath(f.Path)] = name
-		}
-	}
-	if len(faults) > 0 {
-		return faults
-	}
-	o.Spec.Validate(func(path, message string, value any) {
-		path = "spec." + path
-		if name, ok := sources[path]; ok {
-			value = name // the fault is in the file
-		}
-		faults = append(faults, o.Fault(path, message, value))
-	})
-	return faults
-}
-
-// contentPath returns where a file's content is stored: in "spec.cert" for
-// "spec.certFile".
-func contentPath(path string) string {
-	switch path {
-	case "spec.certFile":
-		return "spec.cert"
-	case "spec.keyFile":
-		return "spec.key"
-	}
-	return path
-}
-
-// reason returns the system's message without the path, which the fault has already.
-func reason(err error) string {
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
-		return pathError.Err.Error()
-	}
-	return err.Error()
 }

@@ -1,6 +1,9 @@
 package resource
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // MeshHTTPRoute distributes HTTP requests from some sources to a destination
 // over weighted backends and can modify them (Kuma's policy of the same name).
@@ -160,10 +163,10 @@ type PathRewrite struct {
 func (r *MeshHTTPRoute) Refs() []Ref {
 	refs := targetRefs(nil, r.TargetRef, "targetRef")
 	for i := range r.To {
-		to, path := &r.To[i], item("to", i)
+		to, path := &r.To[i], Item("to", i)
 		refs = targetRefs(refs, &to.TargetRef, path+".targetRef")
 		for j := range to.Rules {
-			refs = backendRefs(refs, to.Rules[j].Default.BackendRefs, item(path+".rules", j))
+			refs = backendRefs(refs, to.Rules[j].Default.BackendRefs, Item(path+".rules", j))
 		}
 	}
 	return refs
@@ -219,4 +222,28 @@ func (m *HeaderModifier) Text() string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// MatchesKey returns the same text for equal matches.
+func MatchesKey(matches []HTTPMatch) string {
+	var key []byte
+	add := func(texts ...string) {
+		for _, s := range texts {
+			key = strconv.AppendQuote(key, s)
+		}
+	}
+	for i := range matches {
+		m := &matches[i]
+		add("match", m.Method)
+		if m.Path != nil {
+			add("path", m.Path.Type, m.Path.Value)
+		}
+		for _, q := range m.QueryParams {
+			add("query", q.Type, q.Name, q.Value)
+		}
+		for _, h := range m.Headers {
+			add("header", h.Type, h.Name, h.Value)
+		}
+	}
+	return string(key)
 }

@@ -1,99 +1,17 @@
 package resource
 
-import (
-	"fmt"
-	"maps"
-	"reflect"
-	"slices"
-	"strings"
-
-	yaml "go.yaml.in/yaml/v3"
-)
-
-// Bounds of labels. Those of names and values are Kubernetes', so that its
-// labels can be used unchanged.
+// Labels of policies that were converted from another format.
 const (
-	MaxLabels      = 64  // of one resource
-	maxLabelPrefix = 253 // bytes before the "/" of a name
-	maxLabelWord   = 63  // bytes of a name, without its prefix, and of a value
+	LabelFormat = "penstock/format" // the format that a resource was converted from
+	LabelMesh   = "kuma.io/mesh"    // the mesh that it belonged to
 )
 
-// decodeLabels decodes and checks the labels of a document.
-func (d *decoder) decodeLabels(n *yaml.Node, o *Object) {
-	if n == nil {
-		return
-	}
-	d.inField("labels", func() {
-		before := len(d.faults)
-		d.decodeValue(n, reflect.ValueOf(&o.Labels).Elem(), nil)
-		if len(o.Labels) == 0 {
-			o.Labels = nil
-		}
-		if d.trusted || len(d.faults) > before {
-			return
-		}
-		labelFaults(o.Labels, func(key, message, value string) {
-			if key == "" {
-				d.failAt(n, message, nil)
-				return
-			}
-			d.inField(key, func() {
-				d.fail(d.offset+locate(n, string(appendStep([]byte("spec"), key))).Line, string(d.path), message, value)
-			})
-		})
-	})
-}
-
-// LabelFaults returns the faults of labels outside a document, such as those of
-// a selector.
-func LabelFaults(labels map[string]string) (faults []string) {
-	labelFaults(labels, func(key, message, value string) {
-		if key != "" {
-			message = fmt.Sprintf("label %s: %s (%s)", quote(key), message, quote(value))
-		}
-		faults = append(faults, message)
-	})
-	return faults
-}
-
-// labelFaults reports the faults of labels. key is "" for a fault of all of
-// them; value is the offending text.
-func labelFaults(labels map[string]string, report func(key, message, value string)) {
-	if len(labels) > MaxLabels {
-		report("", fmt.Sprintf("%d labels; a resource has at most %d", len(labels), MaxLabels), "")
-		return
-	}
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		prefix, word, prefixed := strings.Cut(key, "/")
-		if !prefixed {
-			word = key
-		}
-		switch value := labels[key]; {
-		case prefixed && nameFault(prefix) != "":
-			report(key, fmt.Sprintf("the prefix of a label, before '/', must be a lower-case host name of at most %d bytes", maxLabelPrefix), key)
-		case word == "" || !isLabelValue(word):
-			report(key, "the name of a label must be "+labelRule, key)
-		case !isLabelValue(value):
-			report(key, "the value of a label must be empty or "+labelRule, value)
-		}
-	}
-}
-
-var labelRule = fmt.Sprintf("letters, digits, '-', '_' and '.', with a letter or digit first and last, at most %d in all", maxLabelWord)
-
-// isLabelValue reports whether a label can have that value. Names follow the
-// same rule but must not be empty.
-func isLabelValue(s string) bool {
-	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
-	if s == "" {
-		return true
-	}
-	ok := len(s) <= maxLabelWord && edge(s[0]) && edge(s[len(s)-1])
-	for i := 0; ok && i < len(s); i++ {
-		ok = edge(s[i]) || s[i] == '-' || s[i] == '_' || s[i] == '.'
-	}
-	return ok
-}
+// Values of LabelFormat.
+const (
+	FormatKuma           = "kuma"            // Kuma's universal form
+	FormatKumaKubernetes = "kuma-kubernetes" // Kuma's form in Kubernetes
+	FormatSMI            = "smi"
+)
 
 // HasLabels reports whether an object has all of the labels.
 func (o *Object) HasLabels(labels map[string]string) bool {
@@ -103,26 +21,4 @@ func (o *Object) HasLabels(labels map[string]string) bool {
 		}
 	}
 	return true
-}
-
-// WithLabels lists the objects of a kind that have all of the labels; with kind
-// "" those of every kind, by kind and name.
-func (s *Set) WithLabels(kind string, labels map[string]string) []Object {
-	var found []*member
-	for k, group := range s.objects.All() {
-		if kind != "" && k != kind {
-			continue
-		}
-		for _, m := range group.All() {
-			if m.HasLabels(labels) {
-				found = append(found, m)
-			}
-		}
-	}
-	slices.SortFunc(found, byKey)
-	objects := make([]Object, len(found))
-	for i, m := range found {
-		objects[i] = m.Object
-	}
-	return objects
 }

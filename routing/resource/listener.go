@@ -132,3 +132,44 @@ type SourceRule struct {
 	// Tags become part of the source of connections from these networks. Required.
 	Tags map[string]string `yaml:"tags"`
 }
+
+// IsZero reports whether no field is given.
+func (h *ListenerHTTP) IsZero() bool {
+	return len(h.TrustedProxies) == 0 && h.Underscores == "" && h.PathParameters == "" && h.EscapedSlashes == ""
+}
+
+// Trusts reports whether a client is one of the trusted proxies.
+func (h *ListenerHTTP) Trusts(client netip.Addr) bool {
+	if !client.IsValid() {
+		return false
+	}
+	client = client.Unmap().WithZone("")
+	for _, p := range h.TrustedProxies {
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		if p.Contains(client) {
+			return true
+		}
+	}
+	return false
+}
+
+// Refs lists the services and certificates of a listener.
+func (l *Listener) Refs() []Ref {
+	refs := make([]Ref, 0, len(l.Hosts)+2)
+	if l.Service != "" {
+		refs = append(refs, Ref{Key: Key{"Service", l.Service}, Path: "spec.service"})
+	}
+	for i := range l.Hosts {
+		if l.Hosts[i].Service != "" {
+			refs = append(refs, Ref{Key: Key{"Service", l.Hosts[i].Service}, Path: Item("spec.hosts", i) + ".service"})
+		}
+	}
+	if l.TLS != nil {
+		for i, name := range l.TLS.CertificateRefs {
+			refs = append(refs, Ref{Key: Key{"Certificate", name}, Path: Item("spec.tls.certificateRefs", i)})
+		}
+	}
+	return refs
+}

@@ -1,8 +1,8 @@
 // Package resource models the resources that users write: their types and
-// defaults, strict decoding from YAML and JSON, and validation that reports
-// every fault at once with file, line, path and value.
+// defaults, and how faults are reported. Packages below it decode and encode
+// them (codec), and find the faults of one resource and of a set (validate).
 //
-//	objects, faults := resource.Decode("edge.yaml", data, resource.RoutingKinds())
+//	objects, faults := codec.Decode("edge.yaml", data, resource.RoutingKinds())
 //	next, faults, warnings := set.With([]resource.Change{resource.Put(objects[0])})
 //	service := objects[1].Spec.(*resource.Service).WithDefaults()
 //
@@ -10,18 +10,7 @@
 // default and bounds, its tags hold them for the program, and tests compare the
 // two with each other and with docs/resources.md.
 //
-// Documents use the JSON data model, so that every tool reads a file in the same
-// way: no anchors, aliases or tags, no octal numbers, no "yes". A field without
-// a value is a fault, and so is an explicit 0 or "" that would mean a default,
-// because either is ambiguous. A string field accepts a number or boolean and
-// keeps its spelling.
-//
-// Faults are found in three layers. Decode and Spec.Validate check one document
-// and depend on nothing but its content, not even the time. Set checks all
-// objects together, at the cost of what a change touches. Admit checks what
-// matters only when an object is applied.
-//
-// A store or a Set keeps what the user wrote. WithDefaults fills in defaults
+// A store or a validate.Set keeps what the user wrote. WithDefaults fills in defaults
 // where a spec is used, so that a better default reaches everyone who did not
 // choose.
 package resource
@@ -34,9 +23,6 @@ import (
 
 // A Spec is the content of one kind of resource.
 type Spec interface {
-	// Validate reports the faults that can be seen in this spec alone.
-	// Paths are relative to the spec ("endpoints[2].address").
-	Validate(report func(path, message string, value any))
 	// Refs lists the resources that this one needs, for checks across
 	// resources and for refusing a delete.
 	Refs() []Ref
@@ -46,6 +32,11 @@ type Spec interface {
 type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + "/" + k.Name }
+
+// Compare orders objects by kind and name.
+func (k Key) Compare(other Key) int {
+	return cmp.Or(strings.Compare(k.Kind, other.Kind), strings.Compare(k.Name, other.Name))
+}
 
 // Ref is a reference to another resource, with the path where it occurs.
 type Ref struct {
@@ -70,8 +61,9 @@ type Object struct {
 	// Lines maps paths to lines, for faults that are found later. A list of plain
 	// values has one entry, for the list; see LineOf.
 	Lines map[string]int
-
-	from origin // the format that the document was converted from; empty: Penstock's own
+	// Origin is the format that the document was converted from; empty: Penstock's
+	// own.
+	Origin Origin `json:"-"`
 }
 
 // LineOf returns the line of a path, or of its nearest ancestor that has one.
@@ -92,21 +84,21 @@ func (o *Object) Fault(path, message string, value any) Fault {
 		Line:    o.LineOf(path),
 		Path:    strings.TrimSpace(o.Subject() + " " + o.PathOf(path)),
 		Message: message,
-		Value:   show(value),
+		Value:   Show(value),
 	}
 }
 
 // PathOf converts a path of the resource to the path in the document that it was
 // read from.
-func (o *Object) PathOf(path string) string { return o.from.path(path) }
+func (o *Object) PathOf(path string) string { return o.Origin.PathOf(path) }
 
 // Subject returns the kind and name that the object's faults begin with, as the
 // document that it was read from has them.
-func (o *Object) Subject() string { return o.from.subject(o.String()) }
+func (o *Object) Subject() string { return o.Origin.SubjectOf(o.String()) }
 
 // Format returns the format of the document that it was read from, as faults
 // call it.
-func (o *Object) Format() string { return cmp.Or(o.from.format, ownFormat) }
+func (o *Object) Format() string { return cmp.Or(o.Origin.Format, OwnFormat) }
 
 // Kind describes one kind of resource to the decoder.
 type Kind struct {
@@ -144,11 +136,12 @@ func FindKind(kinds []Kind, s string) (Kind, error) {
 			return k, nil
 		}
 	}
-	names := kindNames(kinds)
-	return Kind{}, fmt.Errorf("unknown kind %s%s; known kinds are %s", quote(s), didYouMean(s, names), strings.Join(names, ", "))
+	names := KindNames(kinds)
+	return Kind{}, fmt.Errorf("unknown kind %s%s; known kinds are %s", quote(s), DidYouMean(s, names), strings.Join(names, ", "))
 }
 
-func kindNames(kinds []Kind) []string {
+// KindNames lists the names of kinds.
+func KindNames(kinds []Kind) []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = k.Name
@@ -180,6 +173,9 @@ func (f Fault) Error() string {
 	return s
 }
 
+// MaxFaults bounds the faults that are listed for one file or change.
+const MaxFaults = 1000
+
 // Faults are all errors found in a set of resources.
 type Faults []Fault
 
@@ -194,3 +190,46 @@ func (f Faults) Error() string {
 
 // Warnings report content that is allowed but probably not intended.
 type Warnings []Fault
+
+// Change puts an object in place of any with the same key, or deletes it.
+type Change struct {
+	Object
+	Delete bool // Object gives the key only
+}
+
+// Put returns the change that puts o.
+func Put(o Object) Change { return Change{Object: o} }
+
+// Delete returns the change that deletes the object with that key.
+func Delete(k Key) Change { return Change{Object: Object{Key: k}, Delete: true} }
+
+// OwnFormat is the name in faults of documents that are not converted.
+const OwnFormat = "Penstock"
+
+// Origin describes the format of a document; empty for Penstock's own.
+type Origin struct {
+	Format string                   // its name in faults
+	Rename func(path string) string // the document's path for a resource's; nil: they are the same
+	Kinds  map[string]string        // the document's kind for a resource's, where they differ
+}
+
+// PathOf converts a path of the resource to the document's path.
+func (o *Origin) PathOf(path string) string {
+	if o.Rename == nil || path == "" {
+		return path
+	}
+	return o.Rename(path)
+}
+
+// SubjectOf replaces the kind of a converted resource at the beginning of a fault
+// by the document's kind.
+func (o *Origin) SubjectOf(of string) string {
+	end := strings.IndexAny(of, "/ ")
+	if end < 0 {
+		end = len(of)
+	}
+	if kind, ok := o.Kinds[of[:end]]; ok {
+		return kind + of[end:]
+	}
+	return of
+}

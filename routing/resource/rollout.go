@@ -70,7 +70,7 @@ const KindRollout = "Rollout"
 // Only the leader writes it; as a resource it shows each step in history and
 // watches.
 type Rollout struct {
-	// Of is the route's RolloutOf when this was written. If the route's differs,
+	// Of is the route's RolloutID when this was written. If the route's differs,
 	// its rollout starts anew.
 	Of string `yaml:"of"`
 	// Phase is running, paused, done, aborted or rolledBack.
@@ -124,9 +124,6 @@ func (s *Rollout) Same(o *Rollout) bool {
 	return a == b && s.Since.Equal(o.Since)
 }
 
-// Validate checks a Rollout that a leader wrote.
-func (s *Rollout) Validate(fault func(path, message string, value any)) { CheckFields(s, fault) }
-
 // Refs returns nothing: a route may be deleted at any time, and the leader then
 // deletes its Rollout.
 func (s *Rollout) Refs() []Ref { return nil }
@@ -143,8 +140,8 @@ func (r *RouteRollout) WithDefaults() *RouteRollout {
 	return &out
 }
 
-// matches reports whether a backendRef is the new backend.
-func (b *RolloutBackend) matches(ref *BackendRef) bool {
+// Matches reports whether a backendRef is the new backend.
+func (b *RolloutBackend) Matches(ref *BackendRef) bool {
 	return ref.Name == b.Name && maps.Equal(ref.Tags, b.Tags)
 }
 
@@ -164,11 +161,11 @@ func SubsetText(name string, tags map[string]string) string {
 	return name + " {" + strings.Join(parts, ",") + "}"
 }
 
-// RolloutOf identifies what a route's rollout moves and how: another
+// RolloutID identifies what a route's rollout moves and how: another
 // destination, backend or step makes another rollout. It leaves out abort's
 // bounds and the other backends' weights, which may change while the rollout is
 // under way. "" without a rollout.
-func (r *MeshTCPRoute) RolloutOf() string {
+func (r *MeshTCPRoute) RolloutID() string {
 	if r.Rollout == nil || len(r.To) != 1 {
 		return ""
 	}
@@ -186,44 +183,6 @@ func (r *MeshTCPRoute) RolloutOf() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// RolloutsEnded lists the Rollouts of the set that the changes end: those of
-// routes that are deleted, created, or get another rollout. The caller must
-// delete them in the same change: if one were kept, it would apply to a route
-// that comes back with the same rollout.
-func (s *Set) RolloutsEnded(changes []Change) (ended []Key) {
-	seen := map[Key]bool{} // a route that is changed twice is reported elsewhere
-	for i := range changes {
-		ch := &changes[i]
-		if ch.Kind != "MeshTCPRoute" {
-			continue
-		}
-		key := Key{KindRollout, ch.Name}
-		noted, _ := s.Get(key)
-		state, ok := noted.Spec.(*Rollout)
-		if !ok || seen[key] {
-			continue
-		}
-		before, _ := s.Get(ch.Key)
-		was, is := rolloutOf(before.Spec), ""
-		if !ch.Delete {
-			is = rolloutOf(ch.Spec)
-		}
-		if was != is || state.Of != is {
-			seen[key] = true
-			ended = append(ended, key)
-		}
-	}
-	return ended
-}
-
-// rolloutOf returns the RolloutOf of a spec; "" if it is not a route.
-func rolloutOf(s Spec) string {
-	if r, ok := s.(*MeshTCPRoute); ok && r != nil {
-		return r.RolloutOf()
-	}
-	return ""
-}
-
 // RolloutRef returns the index of the new backend among the route's backendRefs,
 // or -1.
 func (r *MeshTCPRoute) RolloutRef() int {
@@ -231,7 +190,7 @@ func (r *MeshTCPRoute) RolloutRef() int {
 		return -1
 	}
 	refs := r.To[0].Rules[0].Default.BackendRefs
-	return slices.IndexFunc(refs, func(b BackendRef) bool { return r.Rollout.Backend.matches(&b) })
+	return slices.IndexFunc(refs, func(b BackendRef) bool { return r.Rollout.Backend.Matches(&b) })
 }
 
 // RolloutWeights returns the weights of the route's backendRefs when the new
@@ -247,7 +206,7 @@ func (r *MeshTCPRoute) RolloutWeights(percent int) []int {
 	sum, divisor := 0, 0
 	for i := range refs {
 		if i != at {
-			weights[i] = weightOf(&refs[i])
+			weights[i] = refs[i].EffectiveWeight()
 			sum += weights[i]
 			divisor = gcd(weights[i], divisor)
 		}
@@ -263,7 +222,8 @@ func (r *MeshTCPRoute) RolloutWeights(percent int) []int {
 	return weights
 }
 
-func weightOf(b *BackendRef) int {
+// EffectiveWeight returns the weight, or its default.
+func (b *BackendRef) EffectiveWeight() int {
 	if b.Weight == nil {
 		return 1
 	}
@@ -315,75 +275,4 @@ func (r *MeshTCPRoute) RolloutText() string {
 		text += "; back to 0 % if " + strings.Join(bounds, " or ")
 	}
 	return text
-}
-
-// maxSteps bounds the steps of a rollout.
-const maxSteps = 100
-
-// validateRollout reports the faults of a route's rollout.
-func (r *MeshTCPRoute) validateRollout(fault report) {
-	if r.Rollout == nil {
-		return
-	}
-	if len(r.To) > 1 {
-		fault("rollout", "requires a route with one destination: write one route per destination", len(r.To))
-	}
-	if r.Rollout.Backend.Name == "" {
-		fault("rollout.backend.name", "is required", nil)
-	} else {
-		checkServiceRef("rollout.backend.name", r.Rollout.Backend.Name, fault)
-	}
-	checkTags("rollout.backend.tags", r.Rollout.Backend.Tags, fault)
-	r.checkRolloutRefs(fault)
-	checkSteps(r.Rollout.Steps, fault)
-}
-
-// checkRolloutRefs checks that the backendRefs hold the new backend once, and
-// another one with a weight above 0.
-func (r *MeshTCPRoute) checkRolloutRefs(fault report) {
-	b := &r.Rollout.Backend
-	if len(r.To) != 1 || len(r.To[0].Rules) != 1 || b.Name == "" {
-		return // reported elsewhere
-	}
-	refs := r.To[0].Rules[0].Default.BackendRefs
-	const path = "to[0].rules[0].default.backendRefs"
-	first, rest := -1, 0
-	for i := range refs {
-		switch {
-		case !b.matches(&refs[i]):
-			rest += weightOf(&refs[i])
-		case first >= 0:
-			fault(item(path, i), "duplicates the rollout's backend, first at spec."+item(path, first), b.String())
-		default:
-			first = i
-		}
-	}
-	switch {
-	case first < 0:
-		fault("rollout.backend", "is not in backendRefs: add it there with the same name and tags", b.String())
-	case rest == 0:
-		fault("rollout.backend", "needs another backend with a weight above 0, which gets the rest", b.String())
-	}
-}
-
-func checkSteps(steps []RolloutStep, fault report) {
-	switch {
-	case len(steps) == 0:
-		fault("rollout.steps", "is required: the new backend's weights, in order", nil)
-	case len(steps) > maxSteps:
-		fault("rollout.steps", fmt.Sprintf("must hold at most %d steps", maxSteps), len(steps))
-		return
-	}
-	for i := range steps {
-		path := item("rollout.steps", i)
-		switch {
-		case steps[i].Weight == 0:
-			fault(path+".weight", "is required, from 1 to 100", nil)
-		case i > 0 && steps[i].Weight <= steps[i-1].Weight:
-			fault(path+".weight", fmt.Sprintf("must be above the previous step's, %d", steps[i-1].Weight), steps[i].Weight)
-		}
-		if steps[i].For == nil && i < len(steps)-1 {
-			fault(path+".for", "is required: how long the step lasts; only the last step may leave it out", nil)
-		}
-	}
 }

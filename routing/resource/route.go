@@ -55,3 +55,35 @@ type BackendRef struct {
 	// Tags select the subset; required for MeshServiceSubset.
 	Tags map[string]string `yaml:"tags"`
 }
+
+// Refs lists the services that the route names. All may be missing: a missing
+// backend is skipped, and its share goes to the others.
+func (r *MeshTCPRoute) Refs() []Ref {
+	refs := targetRefs(nil, r.TargetRef, "targetRef")
+	for i := range r.To {
+		to, path := &r.To[i], Item("to", i)
+		refs = targetRefs(refs, &to.TargetRef, path+".targetRef")
+		for j := range to.Rules {
+			refs = backendRefs(refs, to.Rules[j].Default.BackendRefs, Item(path+".rules", j))
+		}
+	}
+	return refs
+}
+
+// targetRefs appends the service that a target names, if any.
+func targetRefs(refs []Ref, t *TargetRef, path string) []Ref {
+	if t == nil || t.Name == "" {
+		return refs
+	}
+	return append(refs, Ref{Key: Key{"Service", t.Name}, Path: "spec." + path + ".name", Optional: true})
+}
+
+// backendRefs appends the services of a rule's backends.
+func backendRefs(refs []Ref, backends []BackendRef, rule string) []Ref {
+	for i, b := range backends {
+		if b.Name != "" {
+			refs = append(refs, Ref{Key: Key{"Service", b.Name}, Path: "spec." + Item(rule+".default.backendRefs", i) + ".name", Optional: true})
+		}
+	}
+	return refs
+}

@@ -61,10 +61,10 @@ func holdsSecret(t reflect.Type, seen map[reflect.Type]bool) bool {
 
 // HasHidden reports whether an object holds HiddenSecret in place of a secret,
 // as the output of "get" does when it is applied again.
-func HasHidden(o Object) bool { return o.Spec != nil && len(hiddenPaths(o.Spec)) > 0 }
+func HasHidden(o Object) bool { return o.Spec != nil && len(HiddenPaths(o.Spec)) > 0 }
 
-// hiddenPaths lists the paths at which a spec holds HiddenSecret.
-func hiddenPaths(spec Spec) (paths []string) {
+// HiddenPaths lists the paths at which a spec holds HiddenSecret.
+func HiddenPaths(spec Spec) (paths []string) {
 	if c, ok := spec.(*Certificate); ok {
 		if c.Key == HiddenSecret {
 			return []string{"spec.key"}
@@ -92,19 +92,19 @@ func eachSecret(v reflect.Value, path []byte, do func(path []byte, v, in reflect
 			return
 		}
 		for i := range v.Len() {
-			eachSecret(v.Index(i), []byte(item(string(path), i)), do)
+			eachSecret(v.Index(i), []byte(Item(string(path), i)), do)
 		}
 	case reflect.Struct:
-		if isLeaf(v) {
+		if IsLeaf(v) {
 			return
 		}
-		p := planOf(v.Type())
-		if p.list >= 0 {
-			eachSecret(v.Field(p.list), path, do)
+		p := SchemaOf(v.Type())
+		if p.List >= 0 {
+			eachSecret(v.Field(p.List), path, do)
 		}
-		for _, f := range p.fields {
-			at := appendStep(path[:len(path):len(path)], f.name)
-			if fv := v.Field(f.index); fv.Type() == reflect.TypeFor[Secret]() {
+		for _, f := range p.Fields {
+			at := AppendStep(path[:len(path):len(path)], f.Name)
+			if fv := v.Field(f.Index); fv.Type() == reflect.TypeFor[Secret]() {
 				do(at, fv, v)
 			} else {
 				eachSecret(fv, at, do)
@@ -160,8 +160,8 @@ func equalExceptSecrets(a, b reflect.Value) bool {
 	if a.Type() != b.Type() {
 		return false
 	}
-	for _, f := range planOf(a.Type()).fields {
-		if v := a.Field(f.index); v.Type() != reflect.TypeFor[Secret]() && !sameValue(v, b.Field(f.index)) {
+	for _, f := range SchemaOf(a.Type()).Fields {
+		if v := a.Field(f.Index); v.Type() != reflect.TypeFor[Secret]() && !sameValue(v, b.Field(f.Index)) {
 			return false
 		}
 	}

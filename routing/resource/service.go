@@ -1,6 +1,13 @@
 package resource
 
-import "time"
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // Service is a destination: a set of endpoints and how to use them.
 type Service struct {
@@ -184,4 +191,62 @@ type Endpoint struct {
 	Weight *int `yaml:"weight" default:"1" range:"0..1000000"`
 	// Tags select subsets of a service.
 	Tags map[string]string `yaml:"tags"`
+}
+
+// Protocols returns the protocols that a client may switch to.
+func (h *ServiceHTTP) Protocols() []string {
+	if len(h.Upgrades) == 0 {
+		return []string{"websocket"}
+	}
+	return h.Upgrades
+}
+
+// NeverUpgrade reports whether a protocol carries requests itself or hides them:
+// other versions of HTTP (including h2c-14 and other drafts), SPDY and TLS. The
+// protocol is given without its version.
+func NeverUpgrade(protocol string) bool {
+	name, _, _ := strings.Cut(strings.ToLower(protocol), "-")
+	return slices.Contains([]string{"h2", "h2c", "h3", "http", "https", "spdy", "tls", "quic"}, name)
+}
+
+// Refs lists the client certificate of a service.
+func (s *Service) Refs() []Ref {
+	if s.TLS == nil || s.TLS.CertificateRef == "" {
+		return nil
+	}
+	return []Ref{{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"}}
+}
+
+var errEscape = errors.New(`has an invalid escape; valid are \r, \n, \t, \\, \", \', \0, \xHH and \uHHHH`)
+
+// Unescape returns the bytes that a text with Go escapes stands for.
+func Unescape(s string) ([]byte, error) {
+	var out bytes.Buffer
+	for s != "" {
+		if rest, ok := strings.CutPrefix(s, `\0`); ok && (rest == "" || rest[0] < '0' || rest[0] > '7') {
+			out.WriteByte(0)
+			s = rest
+			continue
+		}
+		if s[0] == '"' || s[0] == '\'' || s[0] == '\n' {
+			out.WriteByte(s[0])
+			s = s[1:]
+			continue
+		}
+		quote := byte('"')
+		if strings.HasPrefix(s, `\'`) {
+			quote = '\''
+		}
+		r, multi, rest, err := strconv.UnquoteChar(s, quote)
+		if err != nil {
+			return nil, errEscape
+		}
+		if multi {
+			out.WriteRune(r)
+		} else {
+			out.WriteByte(byte(r))
+		}
+		s = rest
+	}
+	return out.Bytes(), nil
 }

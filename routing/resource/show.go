@@ -10,10 +10,10 @@ import (
 // maxShown bounds a value in a fault, in bytes.
 const maxShown = 80
 
-// show formats a value for a fault: on one line, short, never a secret. A text
+// Show formats a value for a fault: on one line, short, never a secret. A text
 // that looks like a private key is hidden in every field, since it may have been
 // put into the wrong one.
-func show(value any) string {
+func Show(value any) string {
 	switch v := value.(type) {
 	case nil:
 		return ""
@@ -51,18 +51,18 @@ func quote(s string) string {
 
 func looksSecret(s string) bool { return strings.Contains(s, "PRIVATE KEY") }
 
-// didYouMean returns ", did you mean X?" for the nearest known word, or "" if
+// DidYouMean returns ", did you mean X?" for the nearest known word, or "" if
 // none is near. Words of up to three letters are too alike to be corrected.
-func didYouMean(word string, known []string) string {
-	best := nearest(word, known)
+func DidYouMean(word string, known []string) string {
+	best := Nearest(word, known)
 	if best == "" {
 		return ""
 	}
 	return ", did you mean " + best + "?"
 }
 
-// nearest returns the known word that a misspelt one stands for, or "".
-func nearest(word string, known []string) string {
+// Nearest returns the known word that a misspelt one stands for, or "".
+func Nearest(word string, known []string) string {
 	best, bestAt := "", 1
 	if len(word) > 3 {
 		bestAt = min(4, 1+len(word)/3)

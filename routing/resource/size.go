@@ -39,7 +39,7 @@ func ParseSize(s string) (Size, error) {
 		}
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64/unit || !wholeNumber(digits) {
+	if err != nil || n < 0 || n > math.MaxInt64/unit || !WholeNumber(digits) {
 		return 0, errSize
 	}
 	return Size(n * unit), nil
@@ -52,4 +52,11 @@ func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s *Size) UnmarshalText(text []byte) (err error) {
 	*s, err = ParseSize(string(text))
 	return err
+}
+
+// WholeNumber reports whether s is a plain decimal and not another notation of
+// YAML: some programs read 010 as eight, others as ten.
+func WholeNumber(s string) bool {
+	s = strings.TrimPrefix(s, "-")
+	return strings.Trim(s, "0123456789") == "" && (s == "0" || !strings.HasPrefix(s, "0"))
 }

@@ -34,7 +34,7 @@ func TestNormalForm(t *testing.T) {
 		"/a%2F.%2Fb", "/a%5c..%5cb", "/a\\..\\b", "/...%2F../", "/a.b/c../..",
 	} {
 		if got, ok := Normal(path); ok {
-			t.Errorf("%q is taken as %q", path, got)
+			t.Errorf("%q is parsed as %q", path, got)
 		}
 	}
 }

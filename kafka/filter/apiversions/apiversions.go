@@ -50,18 +50,18 @@ type Config struct{}
 func (*Config) Validate(func(path, message string, value any)) {}
 
 // Provision makes the filter.
-func (*Config) Provision(filter.Env) (filter.Filter, error) { return pass{}, nil }
+func (*Config) Provision(filter.Env) (filter.Filter, error) { return passThrough{}, nil }
 
-// Takes is always so.
-func (*Config) Takes(filter.Config) bool { return true }
+// Accepts is always so.
+func (*Config) Accepts(filter.Config) bool { return true }
 
-// pass is a filter that wants nothing.
-type pass struct{}
+// passThrough is a filter that wants nothing.
+type passThrough struct{}
 
-func (pass) Versions(_ int16, have filter.Range) filter.Range       { return have }
-func (pass) Wants(filter.Direction, int16, int16) filter.Interest   { return filter.Nothing }
-func (pass) Open(filter.Info) filter.Conn                           { return pass{} }
-func (pass) Request(*filter.Exchange, *filter.Message) error        { return nil }
-func (pass) Response(*filter.Exchange, *filter.Message) error       { return nil }
-func (pass) Edits(filter.Direction, *filter.Exchange) *filter.Edits { return nil }
-func (pass) Close()                                                 {}
+func (passThrough) Versions(_ int16, have filter.Range) filter.Range       { return have }
+func (passThrough) Wants(filter.Direction, int16, int16) filter.Interest   { return filter.Nothing }
+func (passThrough) Open(filter.Info) filter.Conn                           { return passThrough{} }
+func (passThrough) Request(*filter.Exchange, *filter.Message) error        { return nil }
+func (passThrough) Response(*filter.Exchange, *filter.Message) error       { return nil }
+func (passThrough) Edits(filter.Direction, *filter.Exchange) *filter.Edits { return nil }
+func (passThrough) Close()                                                 {}

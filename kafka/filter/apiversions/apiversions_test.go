@@ -67,7 +67,7 @@ func chain(t *testing.T, others ...filter.Filter) *filter.Chain {
 
 // A broker of Kafka 4 and of the future, as clients see it through a proxy
 // with a filter that carries Fetch to v12 and hides regex subscriptions.
-func TestRule5ClientsSeeWhatAllCanCarry(t *testing.T) {
+func TestRule5ClientsSeeTheIntersection(t *testing.T) {
 	chain := chain(t, narrowing{1: {Min: 0, Max: 12}, 88: filter.Hidden})
 	body := offer(4, map[int16]filter.Range{
 		0:  {Min: 0, Max: 13}, // Produce
@@ -80,7 +80,7 @@ func TestRule5ClientsSeeWhatAllCanCarry(t *testing.T) {
 		88: {Min: 0, Max: 1},  // StreamsGroupHeartbeat
 		99: {Min: 0, Max: 0},  // nobody knows it yet
 	})
-	out, err := chain.Narrow(nil, 4, body)
+	out, err := chain.NarrowVersions(nil, 4, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestRule5ClientsSeeWhatAllCanCarry(t *testing.T) {
 
 // Rule 5: a version that the proxy does not know is answered in the layout of
 // v0 with error 35 and its own range, under a header without tags.
-func TestRule5AnUnknownVersionIsAnsweredByTheProxy(t *testing.T) {
+func TestRule5ProxyAnswersUnknownVersions(t *testing.T) {
 	offered := chain(t).Offered(18)
 	body := wire.AppendUnsupportedApiVersions(nil, offered.Min, offered.Max)
 	code, keys := read(t, 0, body)
@@ -112,18 +112,18 @@ func TestRule5AnUnknownVersionIsAnsweredByTheProxy(t *testing.T) {
 	frame := kmsg.NewRequestFormatter(kmsg.FormatterClientID("c")).AppendRequest(nil, &kmsg.ApiVersionsRequest{Version: 5}, 77)
 	frame[7] = 99
 	if h, need, err := wire.PeekRequest(frame); err != nil || need != 0 || h.Version != 99 || h.Correlation != 77 {
-		t.Errorf("read as %+v, need %d, %v", h, need, err)
+		t.Errorf("parsed as %+v, need %d, %v", h, need, err)
 	}
 }
 
 // Rule 15: what KIP-1242 adds to requests is the broker's to judge.
-func TestRule15VersionFiveIsCarried(t *testing.T) {
+func TestRule15VersionFiveIsSupported(t *testing.T) {
 	if r := chain(t).Offered(18); r.Max < 5 {
-		t.Errorf("ApiVersions is carried up to v%d", r.Max)
+		t.Errorf("ApiVersions is supported up to v%d", r.Max)
 	}
 }
 
-func TestTheFilterWantsNothing(t *testing.T) {
+func TestFilterSeesNoMessages(t *testing.T) {
 	config := Type().Config()
 	config.Validate(func(path, message string, value any) { t.Error(path, message, value) })
 	f, err := config.Provision(filter.Env{})
@@ -138,14 +138,14 @@ func TestTheFilterWantsNothing(t *testing.T) {
 		r := bare.Offered(key)
 		for _, d := range []filter.Direction{filter.Request, filter.Response} {
 			if f.Wants(d, key, r.Max) != filter.Nothing {
-				t.Errorf("it wants %s", wire.Name(key))
+				t.Errorf("the filter wants %s", wire.Name(key))
 			}
 		}
 		if f.Versions(key, r) != r {
-			t.Errorf("it narrows %s", wire.Name(key))
+			t.Errorf("the filter narrows %s", wire.Name(key))
 		}
 	}
-	if !config.Takes(config) {
-		t.Error("connections do not go on with it")
+	if !config.Accepts(config) {
+		t.Error("open connections are not accepted")
 	}
 }

@@ -40,12 +40,12 @@ func Type() filter.Type {
 
 // Filter replaces real addresses by virtual ones.
 type Filter struct {
-	mapping map[endpoint]endpoint // by what canonical makes of the key
-	address func(nodeID int32, host string, port int32) (filter.Broker, bool)
-	hide    bool
-	whole   wire.NodeFunc // node, where the caller counts what is hidden
-	edits   filter.Edits
-	hidden  atomic.Uint64
+	mapping  map[endpoint]endpoint // by what canonical makes of the key
+	address  func(nodeID int32, host string, port int32) (filter.Broker, bool)
+	hide     bool
+	mapWhole wire.NodeFunc // node, where the caller counts what is hidden
+	edits    filter.Edits
+	hidden   atomic.Uint64
 }
 
 // Hidden counts the addresses that were kept from clients: brokers without a
@@ -80,7 +80,7 @@ func (conn) Request(*filter.Exchange, *filter.Message) error { return nil }
 
 // Response implements filter.Conn.
 func (c conn) Response(_ *filter.Exchange, m *filter.Message) error {
-	head, tail, hidden, err := wire.MapAddresses(nil, m.Key, m.Version, m.Body(), c.f.whole)
+	head, tail, hidden, err := wire.MapAddresses(nil, m.Key, m.Version, m.Body(), c.f.mapWhole)
 	if hidden > 0 {
 		c.f.hidden.Add(uint64(hidden))
 	}
@@ -106,9 +106,9 @@ func (c conn) Edits(d filter.Direction, _ *filter.Exchange) *filter.Edits {
 // Close implements filter.Conn.
 func (conn) Close() {}
 
-// node is a wire.NodeFunc for messages that are seen whole.
-func (f *Filter) node(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error) {
-	if to, mapped := f.mapped(host, port); mapped {
+// mapNode is a wire.NodeFunc for messages that are seen whole.
+func (f *Filter) mapNode(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error) {
+	if to, mapped := f.lookup(host, port); mapped {
 		return to.host, to.port, true, nil
 	}
 	if f.address != nil {
@@ -123,17 +123,17 @@ func (f *Filter) node(id int32, host string, port int32) (vhost string, vport in
 		filter.ErrUnmapped, id, host, port)
 }
 
-// streamed is node for messages that stream, where the caller does not count
+// mapStreamed is node for messages that stream, where the caller does not count
 // what is hidden.
-func (f *Filter) streamed(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error) {
-	vhost, vport, ok, err = f.node(id, host, port)
+func (f *Filter) mapStreamed(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error) {
+	vhost, vport, ok, err = f.mapNode(id, host, port)
 	if !ok && err == nil {
 		f.hidden.Add(1)
 	}
 	return vhost, vport, ok, err
 }
 
-func (f *Filter) mapped(host string, port int32) (endpoint, bool) {
+func (f *Filter) lookup(host string, port int32) (endpoint, bool) {
 	if len(f.mapping) == 0 {
 		return endpoint{}, false
 	}

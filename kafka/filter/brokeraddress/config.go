@@ -9,6 +9,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // maxMapping bounds the brokers that are mapped by hand.
@@ -17,7 +18,7 @@ const maxMapping = 10_000
 // Config is the filter's configuration.
 type Config struct {
 	// BrokerAddressMapping maps host:port of a physical broker, as it tells it
-	// itself, to what clients are told in its place. The case of letters and a
+	// itself, to the one advertised to clients. The case of letters and a
 	// dot at a host's end make no difference. Brokers that are not in it are
 	// looked up in the virtual cluster.
 	BrokerAddressMapping map[string]string `yaml:"brokerAddressMapping"`
@@ -41,7 +42,7 @@ func canonical(host string, port int32) endpoint {
 	return endpoint{strings.ToLower(strings.TrimSuffix(host, ".")), port}
 }
 
-// parse reads host:port. Resource.CheckAddress has said that it is one.
+// parse reads host:port. validate.Address has said that it is one.
 func parse(address string) endpoint {
 	host, text, _ := resource.SplitAddress(address)
 	port, _ := strconv.ParseUint(text, 10, 16)
@@ -50,7 +51,7 @@ func parse(address string) endpoint {
 
 // Validate implements filter.Config.
 func (c *Config) Validate(report func(path, message string, value any)) {
-	resource.CheckFields(c, report)
+	validate.Fields(c, report)
 	if n := len(c.BrokerAddressMapping); n > maxMapping {
 		report("brokerAddressMapping", "must have at most "+strconv.Itoa(maxMapping)+" brokers", n)
 		return
@@ -59,34 +60,34 @@ func (c *Config) Validate(report func(path, message string, value any)) {
 	for _, from := range slices.Sorted(maps.Keys(c.BrokerAddressMapping)) {
 		to := c.BrokerAddressMapping[from]
 		path := "brokerAddressMapping[" + strconv.Quote(from) + "]"
-		if message := check(from); message != "" {
+		if message := checkAddress(from); message != "" {
 			report(path, "the broker's address "+message, from)
-		} else if first, twice := keys[parsed(from)]; twice {
-			report(path, "is the same broker as "+first, from)
+		} else if first, twice := keys[parseCanonical(from)]; twice {
+			report(path, "duplicate broker, first at "+first, from)
 		} else {
-			keys[parsed(from)] = from
+			keys[parseCanonical(from)] = from
 		}
-		if message := check(to); message != "" {
+		if message := checkAddress(to); message != "" {
 			report(path, message, to)
-		} else if first, twice := values[parsed(to)]; twice {
-			report(path, "sends two brokers to one address, before "+first, to)
+		} else if first, twice := values[parseCanonical(to)]; twice {
+			report(path, "duplicate address, first at "+first, to)
 		} else {
-			values[parsed(to)] = from
+			values[parseCanonical(to)] = from
 		}
 	}
 }
 
-func parsed(address string) endpoint {
+func parseCanonical(address string) endpoint {
 	e := parse(address)
 	return canonical(e.host, e.port)
 }
 
-// check says what is wrong with an address; a broker has no path.
-func check(address string) string {
+// checkAddress says what is wrong with an address; a broker has no path.
+func checkAddress(address string) string {
 	if strings.HasPrefix(address, "unix:") {
 		return "must be host:port or [v6]:port"
 	}
-	return strings.Replace(resource.CheckAddress(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
+	return strings.Replace(validate.Address(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
 }
 
 // Provision implements filter.Config.
@@ -97,24 +98,24 @@ func (c *Config) Provision(env filter.Env) (filter.Filter, error) {
 		hide:    c.Unmapped == "hide" || c.Unmapped == "" && env.HideUnmapped,
 	}
 	for from, to := range c.BrokerAddressMapping {
-		f.mapping[parsed(from)] = parse(to)
+		f.mapping[parseCanonical(from)] = parse(to)
 	}
-	f.whole, f.edits.Node = f.node, f.streamed
+	f.mapWhole, f.edits.Node = f.mapNode, f.mapStreamed
 	return f, nil
 }
 
 // Maps reports whether a broker is mapped by hand.
 func (c *Config) Maps(host string, port int32) bool {
 	for from := range c.BrokerAddressMapping {
-		if parsed(from) == canonical(host, port) {
+		if parseCanonical(from) == canonical(host, port) {
 			return true
 		}
 	}
 	return false
 }
 
-// Takes implements filter.Config: another mapping shows in the next Metadata.
-func (c *Config) Takes(older filter.Config) bool {
+// Accepts implements filter.Config: another mapping shows in the next Metadata.
+func (c *Config) Accepts(older filter.Config) bool {
 	_, ok := older.(*Config)
 	return ok
 }

@@ -16,7 +16,7 @@ func faults(c *Config) []string {
 	return all
 }
 
-// Everything that is wrong with a mapping is told at once, in the order of its keys.
+// All faults of a mapping are reported at once, in the order of its keys.
 func TestFaultsOfAMapping(t *testing.T) {
 	got := strings.Join(faults(&Config{
 		Unmapped: "show",
@@ -35,9 +35,9 @@ func TestFaultsOfAMapping(t *testing.T) {
 	}), "\n")
 	want := strings.TrimSpace(`
 unmapped: must be fail or hide (show)
-brokerAddressMapping["[::1]:1"]: is the same broker as [0:0::1]:1 ([::1]:1)
-brokerAddressMapping["a:1"]: is the same broker as A.:1 (a:1)
-brokerAddressMapping["b:1"]: sends two brokers to one address, before a:1 (X.:1)
+brokerAddressMapping["[::1]:1"]: duplicate broker, first at [0:0::1]:1 ([::1]:1)
+brokerAddressMapping["a:1"]: duplicate broker, first at A.:1 (a:1)
+brokerAddressMapping["b:1"]: duplicate address, first at a:1 (X.:1)
 brokerAddressMapping["c"]: the broker's address must be host:port or [v6]:port (c)
 brokerAddressMapping["d:1"]: must be host:port or [v6]:port (nowhere)
 brokerAddressMapping["e:0"]: the broker's address the port must be a number from 1 to 65535 (e:0)
@@ -48,7 +48,7 @@ brokerAddressMapping["unix:/run/k"]: the broker's address must be host:port or [
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	if got := faults(&Config{Unmapped: "hide", BrokerAddressMapping: map[string]string{"a:1": "b:1", "b:1": "a:1"}}); len(got) > 0 {
-		t.Errorf("a sound one: %q", got)
+		t.Errorf("a valid mapping: %q", got)
 	}
 }
 
@@ -58,17 +58,17 @@ func TestMappingsAreBounded(t *testing.T) {
 		c.BrokerAddressMapping[fmt.Sprintf("b%d:1", i)] = fmt.Sprintf("v%d:1", i)
 	}
 	if got := faults(c); len(got) != 1 {
-		t.Errorf("%d faults of too many brokers", len(got))
+		t.Errorf("%d faults for too many brokers, want 1", len(got))
 	}
 }
 
 // Connections go on with another mapping: it shows in their next Metadata.
-func TestAnotherMappingIsTakenByRunningConnections(t *testing.T) {
-	if !new(Config).Takes(&Config{Unmapped: "hide"}) {
-		t.Error("not taken")
+func TestOpenConnectionsAcceptANewMapping(t *testing.T) {
+	if !new(Config).Accepts(&Config{Unmapped: "hide"}) {
+		t.Error("not accepted")
 	}
-	if new(Config).Takes(nil) {
-		t.Error("taken from a filter of another type")
+	if new(Config).Accepts(nil) {
+		t.Error("accepted from a filter of another type")
 	}
 }
 
@@ -87,7 +87,7 @@ func TestAnswersWithoutAddressesAreNotCopied(t *testing.T) {
 	}
 }
 
-func TestABrokenAnswerIsMalformed(t *testing.T) {
+func TestBrokenResponseIsMalformed(t *testing.T) {
 	f := mustProvision(t, new(Config), filter.Env{})
 	if _, err := through(t, f, 3, 12, []byte{0, 0, 0, 0, 9}); err == nil || !strings.Contains(err.Error(), filter.ErrMalformed.Error()) {
 		t.Errorf("got %v", err)
@@ -97,7 +97,7 @@ func TestABrokenAnswerIsMalformed(t *testing.T) {
 // Metadata of 1,000 topics is not copied: its goal is 20 us, 10 allocations.
 func BenchmarkMetadata(b *testing.B) {
 	f := &Filter{mapping: map[endpoint]endpoint{}}
-	f.whole = f.node
+	f.mapWhole = f.mapNode
 	text := `{"Brokers":[{"NodeID":0,"Host":"b0","Port":1},{"NodeID":1,"Host":"b1","Port":1},{"NodeID":2,"Host":"b2","Port":1}]}`
 	for i := range 3 {
 		f.mapping[endpoint{fmt.Sprintf("b%d", i), 1}] = endpoint{fmt.Sprintf("broker-%d.my-tenant1.kafka.com", i), 9092}

@@ -4,116 +4,96 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/internal/testkit/scenario"
 	"penstock/kafka/filter"
 	"penstock/kafka/wire"
 )
 
-var update = flag.Bool("update", false, "rewrite what testdata expects")
-
-// Each file of testdata is a story, line by line:
+// TestScenarios runs the scenarios in testdata. Bodies of messages are JSON, of
+// which the output shows the fields that are not empty. Commands:
 //
-//	# a comment
-//	filter CONFIG         a filter with that configuration (JSON)
-//	model NODE HOST:PORT  what the model has for a node id
-//	hide                  unmappedBrokers: hide
-//	broker API VERSION BODY   what the broker answers, as the fields that are not empty
-//	client BODY           what the client gets of it; or
-//	closed REASON         the connection is closed
-//	hidden N              how many addresses were hidden since the filter was made
+//	filter, with a configuration in JSON     a filter with that configuration
+//	model, with lines of NODE HOST:PORT      what the model has for a node id
+//	hide                                     unmappedBrokers: hide
+//	broker API VERSION, with a body          a broker answers; what the client gets, or why the connection is closed
+//	hidden                                   how many addresses were hidden since the filter was made
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scenarios", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(text))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(text) {
-				t.Errorf("the story went otherwise (-update rewrites it):\n%s", got)
-			}
-		})
-	}
+	scenario.Run(t, "testdata", func(t *testing.T) scenario.Command {
+		w := &world{model: map[int32]string{}}
+		w.env.Address = func(id int32, _ string, _ int32) (filter.Broker, bool) {
+			at, ok := w.model[id]
+			host, port, _ := strings.Cut(at, ":")
+			n, _ := strconv.Atoi(port)
+			return filter.Broker{NodeID: id, Host: host, Port: int32(n)}, ok
+		}
+		w.filter = mustProvision(t, new(Config), w.env)
+		return w.do
+	})
 }
 
-func play(t *testing.T, text string) string {
-	t.Helper()
-	var out strings.Builder
-	env := filter.Env{}
-	model := map[int32]string{}
-	env.Address = func(id int32, _ string, _ int32) (filter.Broker, bool) {
-		at, ok := model[id]
-		host, port, _ := strings.Cut(at, ":")
-		n, _ := strconv.Atoi(port)
-		return filter.Broker{NodeID: id, Host: host, Port: int32(n)}, ok
-	}
-	f := mustProvision(t, new(Config), env)
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		verb, rest, _ := strings.Cut(line, " ")
-		switch verb {
-		case "client", "closed":
-			continue // written anew behind each broker
-		case "hidden":
-			line = fmt.Sprintf("hidden %d", f.Hidden())
-		case "filter":
-			config := new(Config)
-			if err := json.Unmarshal([]byte(rest), config); err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
-			f = mustProvision(t, config, env)
-		case "hide":
-			env.HideUnmapped = true
-			f = mustProvision(t, new(Config), env)
-		case "model":
-			node, at, _ := strings.Cut(rest, " ")
-			id, _ := strconv.Atoi(node)
-			model[int32(id)] = at
-		case "broker":
-			line += "\n" + answer(t, f, rest)
-		case "", "#":
-		default:
-			t.Fatalf("what is %q?", line)
+// world is a filter and what the model tells it.
+type world struct {
+	model  map[int32]string
+	env    filter.Env
+	filter *Filter
+}
+
+func (w *world) do(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "filter":
+		config := new(Config)
+		if err := json.Unmarshal([]byte(d.Input), config); err != nil {
+			d.Fatalf(t, "%v", err)
 		}
-		out.WriteString(line + "\n")
+		w.filter = mustProvision(t, config, w.env)
+	case "model":
+		for line := range strings.SplitSeq(d.Input, "\n") {
+			node, at, _ := strings.Cut(line, " ")
+			id, err := strconv.ParseInt(node, 10, 32)
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			w.model[int32(id)] = at
+		}
+	case "hide":
+		w.env.HideUnmapped = true
+		w.filter = mustProvision(t, new(Config), w.env)
+	case "broker":
+		version, err := strconv.ParseInt(d.CmdArgs[1].Key, 10, 16)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		return answer(t, w.filter, d.CmdArgs[0].Key, int16(version), d.Input)
+	case "hidden":
+		return strconv.FormatUint(w.filter.Hidden(), 10)
+	default:
+		d.Fatalf(t, "unknown command")
 	}
-	return out.String()
+	return ""
 }
 
 // answer sends a broker's answer through the filter.
-func answer(t *testing.T, f *Filter, line string) string {
+func answer(t *testing.T, f *Filter, name string, version int16, fields string) string {
 	t.Helper()
-	words := strings.SplitN(line, " ", 3)
-	version, _ := strconv.Atoi(words[1])
-	got := newResponse(t, words[0], int16(version))
-	body, err := through(t, f, got.Key(), int16(version), mustBody(t, words[0], int16(version), words[2]))
+	got := newResponse(t, name, version)
+	body, err := through(t, f, got.Key(), version, mustBody(t, name, version, fields))
+	if errors.Is(err, filter.ErrUnmapped) {
+		return "closed: " + err.Error()
+	}
 	if err != nil {
-		if !errors.Is(err, filter.ErrUnmapped) {
-			t.Fatal(err)
-		}
-		return "closed " + err.Error()
+		t.Fatal(err)
 	}
 	if err := got.ReadFrom(body); err != nil {
 		t.Fatal(err)
 	}
-	return "client " + show(t, got)
+	return show(t, got)
 }
 
 // through sends a response through the filter in the way that it wants.

@@ -10,13 +10,13 @@ import (
 
 const wildcard = "*"
 
-// bound reports whether ACLs of a type are about names of tenants.
-func bound(t kmsg.ACLResourceType) bool {
+// hasTenantNames reports whether ACLs of a type are about names of tenants.
+func hasTenantNames(t kmsg.ACLResourceType) bool {
 	return t == kmsg.ACLResourceTypeTopic || t == kmsg.ACLResourceTypeGroup || t == kmsg.ACLResourceTypeTransactionalId
 }
 
-// pattern puts the prefix before a pattern.
-func (t *tenant) pattern(name string, p kmsg.ACLResourcePatternType) (string, kmsg.ACLResourcePatternType) {
+// prefixPattern puts the prefix before a pattern.
+func (t *tenant) prefixPattern(name string, p kmsg.ACLResourcePatternType) (string, kmsg.ACLResourcePatternType) {
 	if name == wildcard && p != kmsg.ACLResourcePatternTypePrefixed {
 		return t.prefix, kmsg.ACLResourcePatternTypePrefixed
 	}
@@ -26,12 +26,12 @@ func (t *tenant) pattern(name string, p kmsg.ACLResourcePatternType) (string, km
 	return t.prefixed(name), p
 }
 
-// patternOut removes the prefix; false: the pattern is another tenant's.
-func (t *tenant) patternOut(name string, p kmsg.ACLResourcePatternType) (string, kmsg.ACLResourcePatternType, bool) {
+// unprefixPattern removes the prefix; false: the pattern is another tenant's.
+func (t *tenant) unprefixPattern(name string, p kmsg.ACLResourcePatternType) (string, kmsg.ACLResourcePatternType, bool) {
 	if name == t.prefix && p == kmsg.ACLResourcePatternTypePrefixed {
 		return wildcard, kmsg.ACLResourcePatternTypeLiteral, true
 	}
-	ok := t.unprefixOwn(&name)
+	ok := t.tryUnprefix(&name)
 	return name, p, ok && name != ""
 }
 
@@ -43,43 +43,43 @@ type aclFilter struct {
 	principal *string
 }
 
-// narrow makes a filter match as few foreign bindings as possible. patternOut
-// finds those that it matches nevertheless.
-func (t *tenant) narrow(f *aclFilter) {
+// narrowFilter makes a filter match as few foreign bindings as possible.
+// unprefixPattern finds those that it matches nevertheless.
+func (t *tenant) narrowFilter(f *aclFilter) {
 	switch {
-	case f.kind != kmsg.ACLResourceTypeAny && !bound(f.kind):
+	case f.kind != kmsg.ACLResourceTypeAny && !hasTenantNames(f.kind):
 		nobody := t.prefix // a literal of this name cannot be made
 		f.name, f.pattern = &nobody, kmsg.ACLResourcePatternTypeLiteral
 	case f.name != nil && *f.name == wildcard && f.pattern == kmsg.ACLResourcePatternTypeMatch:
 		name := t.prefix // found by "*" itself and by the tenant's own wildcard
 		f.name = &name
 	case f.name != nil:
-		name, p := t.pattern(*f.name, f.pattern)
+		name, p := t.prefixPattern(*f.name, f.pattern)
 		f.name, f.pattern = &name, p
 	}
 	if f.principal != nil {
 		p := *f.principal
-		t.principal(&p)
+		t.prefixPrincipal(&p)
 		f.principal = &p
 	}
 }
 
 func (c *call) describeACLsRequest(r *kmsg.DescribeACLsRequest) error {
 	f := aclFilter{r.ResourceType, r.ResourceName, r.ResourcePatternType, r.Principal}
-	c.narrow(&f)
+	c.narrowFilter(&f)
 	r.ResourceName, r.ResourcePatternType, r.Principal = f.name, f.pattern, f.principal
 	return nil
 }
 
 func (c *call) describeACLsResponse(r *kmsg.DescribeACLsResponse) error {
-	c.message(r.ErrorMessage)
-	r.Resources = keep(r.Resources, func(x *kmsg.DescribeACLsResponseResource) (ok bool) {
-		if !bound(x.ResourceType) {
+	c.unprefixMessage(r.ErrorMessage)
+	r.Resources = retain(r.Resources, func(x *kmsg.DescribeACLsResponseResource) (ok bool) {
+		if !hasTenantNames(x.ResourceType) {
 			return false
 		}
-		x.ResourceName, x.ResourcePatternType, ok = c.patternOut(x.ResourceName, x.ResourcePatternType)
+		x.ResourceName, x.ResourcePatternType, ok = c.unprefixPattern(x.ResourceName, x.ResourcePatternType)
 		for i := range x.ACLs {
-			c.principalOut(&x.ACLs[i].Principal)
+			c.unprefixPrincipal(&x.ACLs[i].Principal)
 		}
 		return ok
 	})
@@ -92,14 +92,14 @@ func (c *call) createACLsRequest(r *kmsg.CreateACLsRequest) error {
 	refused := make([]bool, len(r.Creations))
 	some := false
 	i := -1
-	r.Creations = keep(r.Creations, func(a *kmsg.CreateACLsRequestCreation) bool {
+	r.Creations = retain(r.Creations, func(a *kmsg.CreateACLsRequestCreation) bool {
 		i++
-		if !bound(a.ResourceType) {
+		if !hasTenantNames(a.ResourceType) {
 			refused[i], some = true, true
 			return false
 		}
-		a.ResourceName, a.ResourcePatternType = c.pattern(a.ResourceName, a.ResourcePatternType)
-		c.principal(&a.Principal)
+		a.ResourceName, a.ResourcePatternType = c.prefixPattern(a.ResourceName, a.ResourcePatternType)
+		c.prefixPrincipal(&a.Principal)
 		return true
 	})
 	if some {
@@ -110,7 +110,7 @@ func (c *call) createACLsRequest(r *kmsg.CreateACLsRequest) error {
 
 func (c *call) createACLsResponse(r *kmsg.CreateACLsResponse) error {
 	for i := range r.Results {
-		c.message(r.Results[i].ErrorMessage)
+		c.unprefixMessage(r.Results[i].ErrorMessage)
 	}
 	refused, _ := c.x.State.([]bool)
 	if refused == nil {
@@ -121,7 +121,7 @@ func (c *call) createACLsResponse(r *kmsg.CreateACLsResponse) error {
 	for _, is := range refused {
 		switch {
 		case is:
-			results = append(results, kmsg.CreateACLsResponseResult{ErrorCode: clusterAuthorizationFailed, ErrorMessage: notForTenants()})
+			results = append(results, kmsg.CreateACLsResponseResult{ErrorCode: clusterAuthorizationFailed, ErrorMessage: refusalMessage()})
 		case len(rest) > 0:
 			results = append(results, rest[0])
 			rest = rest[1:]
@@ -139,22 +139,22 @@ func (f *aclFilter) exact() bool {
 		(f.pattern == kmsg.ACLResourcePatternTypeLiteral || f.pattern == kmsg.ACLResourcePatternTypePrefixed)
 }
 
-// deletion counts how many exact filters each filter of a DeleteACLs was turned
-// into.
-type deletion []int
+// expandedCounts counts how many exact filters each filter of a DeleteACLs was
+// turned into.
+type expandedCounts []int
 
 // deleteACLsRequest turns each filter that could match others' bindings into
 // exact ones for those of the tenant that it matches.
 func (c *call) deleteACLsRequest(r *kmsg.DeleteACLsRequest) error {
-	return c.expand(r, r.Filters, nil, nil)
+	return c.expandFilters(r, r.Filters, nil, nil)
 }
 
-// expand works through the filters that are left.
-func (c *call) expand(r *kmsg.DeleteACLsRequest, left, done []kmsg.DeleteACLsRequestFilter, counts deletion) error {
+// expandFilters works through the filters that are left.
+func (c *call) expandFilters(r *kmsg.DeleteACLsRequest, left, done []kmsg.DeleteACLsRequestFilter, counts expandedCounts) error {
 	for i := range left {
 		f := left[i]
 		narrowed := aclFilter{f.ResourceType, f.ResourceName, f.ResourcePatternType, f.Principal}
-		c.narrow(&narrowed)
+		c.narrowFilter(&narrowed)
 		f.ResourceName, f.ResourcePatternType, f.Principal = narrowed.name, narrowed.pattern, narrowed.principal
 		if narrowed.exact() {
 			done, counts = append(done, f), append(counts, 1)
@@ -168,8 +168,8 @@ func (c *call) expand(r *kmsg.DeleteACLsRequest, left, done []kmsg.DeleteACLsReq
 			if err != nil {
 				return err
 			}
-			found := c.exactly(resp)
-			return c.expand(r, left[i+1:], append(done, found...), append(counts, len(found)))
+			found := c.exactFilters(resp)
+			return c.expandFilters(r, left[i+1:], append(done, found...), append(counts, len(found)))
 		})
 		return nil
 	}
@@ -178,15 +178,15 @@ func (c *call) expand(r *kmsg.DeleteACLsRequest, left, done []kmsg.DeleteACLsReq
 	return nil
 }
 
-// exactly returns a filter for each of the tenant's bindings in an answer. Where
-// there is none, or the broker refuses, it is one that matches nothing and is
-// answered in the same way.
-func (c *call) exactly(resp kmsg.Response) []kmsg.DeleteACLsRequestFilter {
+// exactFilters returns a filter for each of the tenant's bindings in an answer.
+// Where there is none, or the broker refuses, it is one that matches nothing
+// and is answered in the same way.
+func (c *call) exactFilters(resp kmsg.Response) []kmsg.DeleteACLsRequestFilter {
 	var list []kmsg.DeleteACLsRequestFilter
 	if d, ok := resp.(*kmsg.DescribeACLsResponse); ok {
 		for i := range d.Resources {
 			x := &d.Resources[i]
-			if _, _, mine := c.patternOut(x.ResourceName, x.ResourcePatternType); !mine || !bound(x.ResourceType) {
+			if _, _, mine := c.unprefixPattern(x.ResourceName, x.ResourcePatternType); !mine || !hasTenantNames(x.ResourceType) {
 				continue
 			}
 			for j := range x.ACLs {
@@ -211,15 +211,15 @@ func (c *call) exactly(resp kmsg.Response) []kmsg.DeleteACLsRequestFilter {
 func (c *call) deleteACLsResponse(r *kmsg.DeleteACLsResponse) error {
 	for i := range r.Results {
 		x := &r.Results[i]
-		c.message(x.ErrorMessage)
-		x.MatchingACLs = keep(x.MatchingACLs, func(a *kmsg.DeleteACLsResponseResultMatchingACL) (ok bool) {
-			c.message(a.ErrorMessage)
-			c.principalOut(&a.Principal)
-			a.ResourceName, a.ResourcePatternType, ok = c.patternOut(a.ResourceName, a.ResourcePatternType)
-			return ok && bound(a.ResourceType)
+		c.unprefixMessage(x.ErrorMessage)
+		x.MatchingACLs = retain(x.MatchingACLs, func(a *kmsg.DeleteACLsResponseResultMatchingACL) (ok bool) {
+			c.unprefixMessage(a.ErrorMessage)
+			c.unprefixPrincipal(&a.Principal)
+			a.ResourceName, a.ResourcePatternType, ok = c.unprefixPattern(a.ResourceName, a.ResourcePatternType)
+			return ok && hasTenantNames(a.ResourceType)
 		})
 	}
-	counts, _ := c.x.State.(deletion)
+	counts, _ := c.x.State.(expandedCounts)
 	rest, merged := r.Results, make([]kmsg.DeleteACLsResponseResult, 0, len(counts))
 	for _, n := range counts {
 		if n == 0 || n > len(rest) {

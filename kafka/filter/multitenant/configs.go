@@ -11,16 +11,16 @@ import (
 // whole cluster.
 const clusterAuthorizationFailed = 31
 
-// notForTenants is the message with that error.
-func notForTenants() *string { s := "This is not for tenants of the cluster."; return &s }
+// refusalMessage is the message with that error.
+func refusalMessage() *string { s := "This is not available to tenants of the cluster."; return &s }
 
-// named reports whether resources of a type have names of tenants.
-func named(t kmsg.ConfigResourceType) bool {
+// isTenantConfig reports whether resources of a type have names of tenants.
+func isTenantConfig(t kmsg.ConfigResourceType) bool {
 	return t == kmsg.ConfigResourceTypeTopic || t == kmsg.ConfigResourceTypeGroupConfig
 }
 
-// inResource puts the prefix before the name of such a resource.
-func (t *tenant) inResource(kind kmsg.ConfigResourceType, name *string) {
+// prefixResource puts the prefix before the name of such a resource.
+func (t *tenant) prefixResource(kind kmsg.ConfigResourceType, name *string) {
 	if kind == kmsg.ConfigResourceTypeTopic {
 		t.prefixTopic(name)
 	} else {
@@ -28,10 +28,10 @@ func (t *tenant) inResource(kind kmsg.ConfigResourceType, name *string) {
 	}
 }
 
-// othersSettings are settings of a broker that name principals, or addresses of
+// foreignSettings are settings of a broker that name principals, or addresses of
 // clients and of services beside the cluster. A listener may have its own,
 // whose name ends in the same way. Brokers do not tell passwords.
-var othersSettings = []string{
+var foreignSettings = []string{
 	"super.users",
 	"ssl.principal.mapping.rules",
 	"sasl.kerberos.principal.to.local.rules",
@@ -42,24 +42,25 @@ var othersSettings = []string{
 	"sasl.oauthbearer.expected.audience",
 }
 
-// ofOthers reports whether a setting is one of them.
-func ofOthers(setting string) bool {
-	return slices.ContainsFunc(othersSettings, func(s string) bool {
+// isForeignSetting reports whether a setting is one of them.
+func isForeignSetting(setting string) bool {
+	return slices.ContainsFunc(foreignSettings, func(s string) bool {
 		before, ok := strings.CutSuffix(setting, s)
 		return ok && (before == "" || strings.HasSuffix(before, "."))
 	})
 }
 
-// hide makes such settings of a broker sensitive, and removes their values.
-func hide(list []kmsg.DescribeConfigsResponseResourceConfig) {
+// hideForeignSettings makes such settings of a broker sensitive, and removes
+// their values.
+func hideForeignSettings(list []kmsg.DescribeConfigsResponseResourceConfig) {
 	for i := range list {
 		s := &list[i]
-		hidden := ofOthers(s.Name)
+		hidden := isForeignSetting(s.Name)
 		if hidden {
 			s.Value, s.IsSensitive = nil, true
 		}
 		for j := range s.ConfigSynonyms {
-			if synonym := &s.ConfigSynonyms[j]; hidden || ofOthers(synonym.Name) {
+			if synonym := &s.ConfigSynonyms[j]; hidden || isForeignSetting(synonym.Name) {
 				synonym.Value = nil
 			}
 		}
@@ -67,17 +68,17 @@ func hide(list []kmsg.DescribeConfigsResponseResourceConfig) {
 }
 
 // describeConfigsRequest lets tenants describe brokers, as clients do to learn
-// limits, without othersSettings (BrokerAddress hides addresses of brokers).
+// limits, without foreignSettings (BrokerAddress hides addresses of brokers).
 // Client metrics and loggers of brokers are refused.
 func (c *call) describeConfigsRequest(r *kmsg.DescribeConfigsRequest) error {
 	var refused []kmsg.DescribeConfigsResponseResource
-	r.Resources = keep(r.Resources, func(x *kmsg.DescribeConfigsRequestResource) bool {
+	r.Resources = retain(r.Resources, func(x *kmsg.DescribeConfigsRequestResource) bool {
 		switch {
-		case named(x.ResourceType):
-			c.inResource(x.ResourceType, &x.ResourceName)
+		case isTenantConfig(x.ResourceType):
+			c.prefixResource(x.ResourceType, &x.ResourceName)
 		case x.ResourceType != kmsg.ConfigResourceTypeBroker:
 			refused = append(refused, kmsg.DescribeConfigsResponseResource{
-				ErrorCode: clusterAuthorizationFailed, ErrorMessage: notForTenants(),
+				ErrorCode: clusterAuthorizationFailed, ErrorMessage: refusalMessage(),
 				ResourceType: x.ResourceType, ResourceName: x.ResourceName,
 			})
 			return false
@@ -89,12 +90,12 @@ func (c *call) describeConfigsRequest(r *kmsg.DescribeConfigsRequest) error {
 }
 
 func (c *call) describeConfigsResponse(r *kmsg.DescribeConfigsResponse) error {
-	err := each(r.Resources, func(x *kmsg.DescribeConfigsResponseResource) error {
-		c.message(x.ErrorMessage)
-		if named(x.ResourceType) {
+	err := forEach(r.Resources, func(x *kmsg.DescribeConfigsResponseResource) error {
+		c.unprefixMessage(x.ErrorMessage)
+		if isTenantConfig(x.ResourceType) {
 			return c.unprefix(&x.ResourceName)
 		}
-		hide(x.Configs)
+		hideForeignSettings(x.Configs)
 		return nil
 	})
 	refused, _ := c.x.State.([]kmsg.DescribeConfigsResponseResource)
@@ -104,13 +105,13 @@ func (c *call) describeConfigsResponse(r *kmsg.DescribeConfigsResponse) error {
 
 func (c *call) alterConfigsRequest(r *kmsg.AlterConfigsRequest) error {
 	var refused []kmsg.AlterConfigsResponseResource
-	r.Resources = keep(r.Resources, func(x *kmsg.AlterConfigsRequestResource) bool {
-		if named(x.ResourceType) {
-			c.inResource(x.ResourceType, &x.ResourceName)
+	r.Resources = retain(r.Resources, func(x *kmsg.AlterConfigsRequestResource) bool {
+		if isTenantConfig(x.ResourceType) {
+			c.prefixResource(x.ResourceType, &x.ResourceName)
 			return true
 		}
 		refused = append(refused, kmsg.AlterConfigsResponseResource{
-			ErrorCode: clusterAuthorizationFailed, ErrorMessage: notForTenants(),
+			ErrorCode: clusterAuthorizationFailed, ErrorMessage: refusalMessage(),
 			ResourceType: x.ResourceType, ResourceName: x.ResourceName,
 		})
 		return false
@@ -120,8 +121,8 @@ func (c *call) alterConfigsRequest(r *kmsg.AlterConfigsRequest) error {
 }
 
 func (c *call) alterConfigsResponse(r *kmsg.AlterConfigsResponse) error {
-	err := each(r.Resources, func(x *kmsg.AlterConfigsResponseResource) error {
-		c.message(x.ErrorMessage)
+	err := forEach(r.Resources, func(x *kmsg.AlterConfigsResponseResource) error {
+		c.unprefixMessage(x.ErrorMessage)
 		return c.unprefix(&x.ResourceName)
 	})
 	refused, _ := c.x.State.([]kmsg.AlterConfigsResponseResource)
@@ -129,31 +130,31 @@ func (c *call) alterConfigsResponse(r *kmsg.AlterConfigsResponse) error {
 	return err
 }
 
-// throttles are the settings of a broker that slow a reassignment down.
-var throttles = []string{
+// throttleSettings are the settings of a broker that slow a reassignment down.
+var throttleSettings = []string{
 	"leader.replication.throttled.rate", "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second",
 }
 
-// unthrottles reports whether all that is asked of a broker is to let go of such
+// onlyRemovesThrottles reports whether a request only removes such
 // settings, as kafka-reassign-partitions --verify does at its end. A tenant has
 // none, so that is done without the broker.
-func unthrottles(x *kmsg.IncrementalAlterConfigsRequestResource) bool {
+func onlyRemovesThrottles(x *kmsg.IncrementalAlterConfigsRequestResource) bool {
 	return x.ResourceType == kmsg.ConfigResourceTypeBroker &&
 		!slices.ContainsFunc(x.Configs, func(o kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
-			return o.Op != kmsg.IncrementalAlterConfigOpDelete || !slices.Contains(throttles, o.Name)
+			return o.Op != kmsg.IncrementalAlterConfigOpDelete || !slices.Contains(throttleSettings, o.Name)
 		})
 }
 
 func (c *call) incrementalConfigsRequest(r *kmsg.IncrementalAlterConfigsRequest) error {
 	var refused []kmsg.IncrementalAlterConfigsResponseResource
-	r.Resources = keep(r.Resources, func(x *kmsg.IncrementalAlterConfigsRequestResource) bool {
-		if named(x.ResourceType) {
-			c.inResource(x.ResourceType, &x.ResourceName)
+	r.Resources = retain(r.Resources, func(x *kmsg.IncrementalAlterConfigsRequestResource) bool {
+		if isTenantConfig(x.ResourceType) {
+			c.prefixResource(x.ResourceType, &x.ResourceName)
 			return true
 		}
 		one := kmsg.IncrementalAlterConfigsResponseResource{ResourceType: x.ResourceType, ResourceName: x.ResourceName}
-		if !unthrottles(x) {
-			one.ErrorCode, one.ErrorMessage = clusterAuthorizationFailed, notForTenants()
+		if !onlyRemovesThrottles(x) {
+			one.ErrorCode, one.ErrorMessage = clusterAuthorizationFailed, refusalMessage()
 		}
 		refused = append(refused, one)
 		return false
@@ -163,8 +164,8 @@ func (c *call) incrementalConfigsRequest(r *kmsg.IncrementalAlterConfigsRequest)
 }
 
 func (c *call) incrementalConfigsResponse(r *kmsg.IncrementalAlterConfigsResponse) error {
-	err := each(r.Resources, func(x *kmsg.IncrementalAlterConfigsResponseResource) error {
-		c.message(x.ErrorMessage)
+	err := forEach(r.Resources, func(x *kmsg.IncrementalAlterConfigsResponseResource) error {
+		c.unprefixMessage(x.ErrorMessage)
 		return c.unprefix(&x.ResourceName)
 	})
 	refused, _ := c.x.State.([]kmsg.IncrementalAlterConfigsResponseResource)
@@ -175,12 +176,12 @@ func (c *call) incrementalConfigsResponse(r *kmsg.IncrementalAlterConfigsRespons
 // listConfigsResponse keeps the tenant's topics and groups, and the brokers,
 // which every client sees in Metadata.
 func (c *call) listConfigsResponse(r *kmsg.ListConfigResourcesResponse) error {
-	r.ConfigResources = keep(r.ConfigResources, func(x *kmsg.ListConfigResourcesResponseConfigResource) bool {
+	r.ConfigResources = retain(r.ConfigResources, func(x *kmsg.ListConfigResourcesResponseConfigResource) bool {
 		switch t := kmsg.ConfigResourceType(x.Type); {
 		case r.Version == 0:
 			return false // of metrics clients send: v0 lists nothing else
-		case named(t):
-			return c.unprefixOwn(&x.Name)
+		case isTenantConfig(t):
+			return c.tryUnprefix(&x.Name)
 		default:
 			return t == kmsg.ConfigResourceTypeBroker
 		}

@@ -10,7 +10,7 @@ import (
 
 // Settings in which a broker names others are hidden from tenants; those that
 // apply to clients are not.
-func TestSettingsOfBrokersDoNotNameOthers(t *testing.T) {
+func TestBrokerSettingsHideOtherTenants(t *testing.T) {
 	value := "User:admin;User:other"
 	for version := range int16(5) {
 		c := newTenant(t, "z4de").Open(filter.Info{})

@@ -18,7 +18,7 @@ import (
 // prefix before it would be unsound: "a)|(b", "\Qa" or a "#" in some mode would
 // make something else of what stands around it. So none of what the client wrote
 // reaches the broker. It is parsed here, by the library that RE2/J is a port of,
-// and written anew in a few words of its language:
+// and rewritten in a subset of its language:
 //
 //	^prefix(?:E)$    E = E|E, EE, (?:E)*, (?:E)+, (?:E)?, (?:E){n,m}, a name's
 //	                 character, ".", a class of a name's characters, "/"
@@ -31,32 +31,33 @@ import (
 //
 // An expression that cannot be written so is refused by the broker, in its own
 // words and its own order, as one that is no expression at all: in its place
-// goes one of invalid. These are the ones that have \b or \B, or "^" or "$" in what is
-// repeated a number of times.
+// goes one of invalidExpressions. These are the ones that have \b or \B, or "^"
+// or "$" in what is repeated a number of times.
 //
 // What the client wrote is kept in the expression, where it never matches, for
 // ConsumerGroupDescribe to give back: ^prefix(?:E|/base64)$.
 
 const (
-	never      = "/" // in no name
-	behindOurs = ")$"
-	// invalidExpression is the broker's error.
-	invalidExpression = 128
+	neverMatches     = "/" // in no name
+	expressionSuffix = ")$"
+	// invalidRegularExpression is the broker's error.
+	invalidRegularExpression = 128
 	// maxExpression bounds what is sent, in bytes.
 	maxExpression = maxString
 )
 
-// subscribing is the State of a request with an expression.
-type subscribing struct {
+// subscription is the State of a request with an expression.
+type subscription struct {
 	expression string // the client's
-	ours       string // that the broker got
+	rewritten  string // that the broker got
 	fault      error  // why it is refused, where the broker cannot say so
 }
 
-func (t *tenant) beforeOurs() string { return "^" + regexp.QuoteMeta(t.prefix) + "(?:" }
+func (t *tenant) expressionPrefix() string { return "^" + regexp.QuoteMeta(t.prefix) + "(?:" }
 
-// expressionIn returns the expression that stands for a client's at the broker.
-func (t *tenant) expressionIn(expression string) (string, error) {
+// rewriteExpression returns the expression that stands for a client's at the
+// broker.
+func (t *tenant) rewriteExpression(expression string) (string, error) {
 	if len(expression) > maxExpression {
 		return "", &syntax.Error{Code: syntax.ErrLarge, Expr: expression}
 	}
@@ -69,73 +70,74 @@ func (t *tenant) expressionIn(expression string) (string, error) {
 		return "", err
 	}
 	inside := w.String()
-	if inside != expression || strings.Contains(inside, never) {
-		inside += "|" + never + base64.RawURLEncoding.EncodeToString([]byte(expression))
+	if inside != expression || strings.Contains(inside, neverMatches) {
+		inside += "|" + neverMatches + base64.RawURLEncoding.EncodeToString([]byte(expression))
 	}
-	ours := t.beforeOurs() + inside + behindOurs
+	ours := t.expressionPrefix() + inside + expressionSuffix
 	if len(ours) > maxExpression {
 		return "", &syntax.Error{Code: syntax.ErrLarge, Expr: expression}
 	}
 	return ours, nil
 }
 
-// expressionOut returns the client's expression. ok is false if expressionIn
-// did not make it.
-func (t *tenant) expressionOut(ours string) (expression string, ok bool) {
-	inside, ok := strings.CutPrefix(ours, t.beforeOurs())
+// originalExpression returns the client's expression. ok is false if
+// rewriteExpression did not make it.
+func (t *tenant) originalExpression(ours string) (expression string, ok bool) {
+	inside, ok := strings.CutPrefix(ours, t.expressionPrefix())
 	if !ok {
 		return "", false
 	}
-	if inside, ok = strings.CutSuffix(inside, behindOurs); !ok {
+	if inside, ok = strings.CutSuffix(inside, expressionSuffix); !ok {
 		return "", false
 	}
-	if at := strings.LastIndex(inside, never); at >= 0 {
-		b, err := base64.RawURLEncoding.DecodeString(inside[at+len(never):])
+	if at := strings.LastIndex(inside, neverMatches); at >= 0 {
+		b, err := base64.RawURLEncoding.DecodeString(inside[at+len(neverMatches):])
 		inside, ok = string(b), err == nil
 	}
 	return inside, ok
 }
 
-// invalid are expressions that no broker accepts, by what is wrong with them.
-var invalid = map[syntax.ErrorCode]string{
+// invalidExpressions are expressions that no broker accepts, by what is wrong
+// with them.
+var invalidExpressions = map[syntax.ErrorCode]string{
 	syntax.ErrMissingParen: "(", syntax.ErrUnexpectedParen: ")", syntax.ErrMissingBracket: "[", syntax.ErrInvalidEscape: `\E`,
 	syntax.ErrMissingRepeatArgument: "*", syntax.ErrInvalidRepeatOp: "a**", syntax.ErrInvalidRepeatSize: "a{2,1}",
 	syntax.ErrInvalidCharRange: "[b-a]", syntax.ErrInvalidPerlOp: "(?#", syntax.ErrInvalidNamedCapture: "(?P<>a)",
 	syntax.ErrTrailingBackslash: `\`,
 }
 
-// subscribe replaces a member's expression in its request. An empty one ends a
-// subscription.
-func (c *call) subscribe(r *kmsg.ConsumerGroupHeartbeatRequest) {
+// rewriteSubscription replaces a member's expression in its request. An empty
+// one ends a subscription.
+func (c *call) rewriteSubscription(r *kmsg.ConsumerGroupHeartbeatRequest) {
 	if r.SubscribedTopicRegex == nil || *r.SubscribedTopicRegex == "" {
 		return
 	}
-	s := &subscribing{expression: strings.ToValidUTF8(*r.SubscribedTopicRegex, "\uFFFD")} // as brokers read it
-	if s.ours, s.fault = c.expressionIn(s.expression); s.fault != nil {
-		s.ours = invalid[syntax.ErrMissingBracket]
+	s := &subscription{expression: strings.ToValidUTF8(*r.SubscribedTopicRegex, "\uFFFD")} // as brokers read it
+	if s.rewritten, s.fault = c.rewriteExpression(s.expression); s.fault != nil {
+		s.rewritten = invalidExpressions[syntax.ErrMissingBracket]
 		var parse *syntax.Error
-		if errors.As(s.fault, &parse) && invalid[parse.Code] != "" {
-			s.ours, s.fault = invalid[parse.Code], nil // the broker says why
+		if errors.As(s.fault, &parse) && invalidExpressions[parse.Code] != "" {
+			s.rewritten, s.fault = invalidExpressions[parse.Code], nil // the broker says why
 		}
 	}
 	c.x.State = s
-	r.SubscribedTopicRegex = &s.ours
+	r.SubscribedTopicRegex = &s.rewritten
 }
 
-// subscribed puts the client's expression back into the broker's message about
-// it, "SubscribedTopicRegex `...` is not a valid ...: why.". It returns false
-// for any other message.
-func (c *call) subscribed(r *kmsg.ConsumerGroupHeartbeatResponse) bool {
-	s, ok := c.x.State.(*subscribing)
-	if !ok || r.ErrorCode != invalidExpression || r.ErrorMessage == nil {
+// restoreSubscriptionError puts the client's expression back into the broker's
+// message about it, "SubscribedTopicRegex `...` is not a valid ...: why.". It
+// returns false for any other message.
+func (c *call) restoreSubscriptionError(r *kmsg.ConsumerGroupHeartbeatResponse) bool {
+	s, ok := c.x.State.(*subscription)
+	if !ok || r.ErrorCode != invalidRegularExpression || r.ErrorMessage == nil {
 		return false
 	}
-	before, behind, ok := strings.Cut(*r.ErrorMessage, "`"+s.ours+"`")
+	before, behind, ok := strings.Cut(*r.ErrorMessage, "`"+s.rewritten+"`")
 	if !ok {
 		return false
 	}
-	c.message(&before)
-	c.message(&behind)
+	c.unprefixMessage(&before)
+	c.unprefixMessage(&behind)
 	if s.fault != nil {
 		behind = fmt.Sprintf(" is not a valid regular expression: %v.", s.fault)
 	}
@@ -144,13 +146,13 @@ func (c *call) subscribed(r *kmsg.ConsumerGroupHeartbeatResponse) bool {
 	return true
 }
 
-// subscribedTo returns what a client wrote. An expression that did not come
+// restoreSubscription returns what a client wrote. An expression that did not come
 // through the proxy says nothing about the tenant's names, and is not shown.
-func (c *call) subscribedTo(ours *string) *string {
+func (c *call) restoreSubscription(ours *string) *string {
 	if ours == nil || *ours == "" {
 		return ours
 	}
-	expression, ok := c.expressionOut(*ours)
+	expression, ok := c.originalExpression(*ours)
 	if !ok {
 		return nil
 	}

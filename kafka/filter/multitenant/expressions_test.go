@@ -21,9 +21,9 @@ var prefixes = []string{"z4de-", "a", "x.y.", "_", "A-b_"}
 // the fixed parts there is only syntax that cannot reach beyond them.
 func oursOnly(t *testing.T, ten *tenant, ours string) {
 	t.Helper()
-	inside := strings.TrimSuffix(strings.TrimPrefix(ours, ten.beforeOurs()), behindOurs)
-	if ours != ten.beforeOurs()+inside+behindOurs || strings.HasPrefix(inside, "?") {
-		t.Fatalf("%q does not begin and end as all do", ours)
+	inside := strings.TrimSuffix(strings.TrimPrefix(ours, ten.expressionPrefix()), expressionSuffix)
+	if ours != ten.expressionPrefix()+inside+expressionSuffix || strings.HasPrefix(inside, "?") {
+		t.Fatalf("%q lacks the common prefix or suffix", ours)
 	}
 	depth := 0
 	for i := 0; i < len(inside); i++ {
@@ -38,18 +38,18 @@ func oursOnly(t *testing.T, ten *tenant, ours string) {
 		case c == '[':
 			n := strings.IndexByte(inside[i:], ']')
 			if n < 3 || strings.Trim(inside[i+1:i+n], legal) != "" {
-				t.Fatalf("%q has a strange class", ours)
+				t.Fatalf("%q has an unexpected class", ours)
 			}
 			i += n
 		case c == '{':
 			n := strings.IndexByte(inside[i:], '}')
 			if n < 2 || strings.Trim(inside[i+1:i+n], "0123456789,") != "" {
-				t.Fatalf("%q has a strange count", ours)
+				t.Fatalf("%q has an unexpected count", ours)
 			}
 			i += n
 		case strings.IndexByte(letters+"_-.|*+?/", c) >= 0:
 		default:
-			t.Fatalf("%q has %q in it", ours, c)
+			t.Fatalf("%q contains %q", ours, c)
 		}
 	}
 	if depth != 0 {
@@ -67,12 +67,12 @@ func sameNames(t *testing.T, expression string, names []string, prefixes ...stri
 	}
 	for _, prefix := range prefixes {
 		ten := &tenant{prefix: prefix}
-		ours, err := ten.expressionIn(expression)
+		ours, err := ten.rewriteExpression(expression)
 		if err != nil {
 			continue
 		}
 		oursOnly(t, ten, ours)
-		if back, ok := ten.expressionOut(ours); !ok || back != expression {
+		if back, ok := ten.originalExpression(ours); !ok || back != expression {
 			t.Fatalf("%q comes back as %q, %v", expression, back, ok)
 		}
 		// Also as an unanchored search.
@@ -92,7 +92,7 @@ func sameNames(t *testing.T, expression string, names []string, prefixes ...stri
 
 // Rule 13: expressions are translated for the broker so that they match only
 // the tenant's names, and the same ones.
-func TestExpressionsMatchTheTenantsNamesOnly(t *testing.T) {
+func TestExpressionsMatchOnlyTheTenantsNames(t *testing.T) {
 	names := []string{"", "a", "b", "ab", "abc", "orders", "orders-eu", "orders.eu", "ORDERS", "orders2", "payments", "-", ".",
 		"_", "x-y_z", "z4de-orders", "aab", "k", "K"}
 	for _, expression := range []string{
@@ -106,7 +106,7 @@ func TestExpressionsMatchTheTenantsNamesOnly(t *testing.T) {
 		"(^a?|b)+", "($)*a", "^$", "$^", "(a|$)(^|b)", "(^a){0,1}b",
 		".*-.*", "[-.]", "[-a]", "[.-0]", "[_a-c-]+",
 	} {
-		if _, err := (&tenant{prefix: "z4de-"}).expressionIn(expression); err != nil {
+		if _, err := (&tenant{prefix: "z4de-"}).rewriteExpression(expression); err != nil {
 			t.Errorf("%q is refused: %v", expression, err)
 		}
 		sameNames(t, expression, names, prefixes...)
@@ -114,8 +114,8 @@ func TestExpressionsMatchTheTenantsNamesOnly(t *testing.T) {
 }
 
 // An invalid expression is translated to an invalid one with the same error.
-func TestInvalidExpressionsAreInvalid(t *testing.T) {
-	for code, expression := range invalid {
+func TestBrokersRefuseTheInvalidExpressions(t *testing.T) {
+	for code, expression := range invalidExpressions {
 		var parse *syntax.Error
 		if _, err := syntax.Parse(expression, syntax.Perl); !errors.As(err, &parse) || parse.Code != code {
 			t.Errorf("%q: %v, want %s", expression, err, code)
@@ -134,7 +134,7 @@ func TestExpressionsStayReadable(t *testing.T) {
 		".*":               `^z4de-(?:.*)$`,
 		"^orders$":         `^z4de-(?:orders|/Xm9yZGVycyQ)$`,
 	} {
-		if ours, err := ten.expressionIn(expression); err != nil || ours != want {
+		if ours, err := ten.rewriteExpression(expression); err != nil || ours != want {
 			t.Errorf("%q becomes %q, %v, want %q", expression, ours, err, want)
 		}
 	}
@@ -142,7 +142,7 @@ func TestExpressionsStayReadable(t *testing.T) {
 
 // Expressions are refused if they would change the meaning of the surrounding
 // parts, or cannot be decided for a name with the prefix.
-func TestExpressionsThatReachBeyondAreRefused(t *testing.T) {
+func TestUnsafeExpressionsAreRefused(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for _, expression := range []string{
 		"a)|(b", ")", "(", "a)|(?:.*", ".*)|.*(", "[", "[a", `\`, `a\`, "*", "a**", "(?i", "(?#c)", "(?<=a)b", `\1`, "(?=a)",
@@ -150,14 +150,14 @@ func TestExpressionsThatReachBeyondAreRefused(t *testing.T) {
 		"(^a){2}", "(a|b$){3,}", `\ba`, `a\b`, `\B`, strings.Repeat("(", 2000) +
 			strings.Repeat(")", 2000), strings.Repeat("a", 40_000), strings.Repeat(`\pL`, 3000),
 	} {
-		if ours, err := ten.expressionIn(expression); err == nil {
+		if ours, err := ten.rewriteExpression(expression); err == nil {
 			t.Errorf("%.40q goes to the broker as %.80q", expression, ours)
 		}
 	}
 }
 
 // Random expressions.
-func TestAnyExpressionMatchesTheTenantsNamesOnly(t *testing.T) {
+func TestRandomExpressionsMatchOnlyTheTenantsNames(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	parts := []string{"a", "b", "ab", "-", ".", `\.`, "/", "[ab]", "[^a]", `\w`, `\W`, "(?i:a)", "^", "^", "$", "$", `\z`, "x",
 		"0", `\Qa.b\E`, ""}
@@ -193,26 +193,26 @@ func TestAnyExpressionMatchesTheTenantsNamesOnly(t *testing.T) {
 	let := 0
 	for i := range 1500 {
 		e := expression(1 + rnd.IntN(5))
-		if _, err := (&tenant{prefix: "p-"}).expressionIn(e); err == nil {
+		if _, err := (&tenant{prefix: "p-"}).rewriteExpression(e); err == nil {
 			let++
 		}
 		sameNames(t, e, names[:60], prefixes[i%len(prefixes)])
 	}
 	if let < 800 {
-		t.Errorf("only %d of 1500 expressions are let through", let)
+		t.Errorf("only %d of 1500 expressions are accepted", let)
 	}
 }
 
 // A small expression that would expand to a large one is refused before it is
 // expanded.
-func TestExpressionsDoNotGrowWithoutBound(t *testing.T) {
+func TestRewrittenExpressionsAreBounded(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for _, expression := range []string{
 		strings.Repeat("(?:(^|a)*(b|$)*", 200) + strings.Repeat(")*", 200),
 		strings.Repeat("(a*^b|", 300) + "c" + strings.Repeat(")*$", 300),
 		strings.Repeat("a?^?", 5000),
 	} {
-		if ours, err := ten.expressionIn(expression); err == nil || len(ours) > 0 {
+		if ours, err := ten.rewriteExpression(expression); err == nil || len(ours) > 0 {
 			t.Errorf("%.40q becomes %d bytes", expression, len(ours))
 		}
 	}
@@ -264,7 +264,7 @@ func TestMembersSeeTheirOwnExpressions(t *testing.T) {
 		}
 		resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
 		text := fmt.Sprintf("SubscribedTopicRegex `%s` is not a valid regular expression: missing closing ].", want)
-		resp.Version, resp.ErrorCode, resp.ErrorMessage = 1, invalidExpression, &text
+		resp.Version, resp.ErrorCode, resp.ErrorMessage = 1, invalidRegularExpression, &text
 		back := filter.NewMessage(filter.Response, resp.Key(), 1, resp.AppendTo(nil))
 		if err := c.Response(&x, &back); err != nil {
 			t.Fatal(err)
@@ -276,7 +276,7 @@ func TestMembersSeeTheirOwnExpressions(t *testing.T) {
 		said := *answered.(*kmsg.ConsumerGroupHeartbeatResponse).ErrorMessage
 		if expression != "" && !strings.HasPrefix(said, "SubscribedTopicRegex `"+expression+"` is not a valid") ||
 			strings.Contains(said, "z4de") {
-			t.Errorf("about %q the client hears %q", expression, said)
+			t.Errorf("for %q the client gets the message %q", expression, said)
 		}
 	}
 	for ours, want := range map[string]string{
@@ -284,7 +284,7 @@ func TestMembersSeeTheirOwnExpressions(t *testing.T) {
 		`^other-(?:.*)$`: "hidden", "other-.*": "hidden", `^z4de-(?:a/!)$`: "hidden", `^z4de-(?:a`: "hidden",
 	} {
 		got := "hidden"
-		if s := (&call{conn: c.(*conn)}).subscribedTo(&ours); s != nil {
+		if s := (&call{conn: c.(*conn)}).restoreSubscription(&ours); s != nil {
 			got = *s
 		}
 		if got != want {

@@ -9,9 +9,9 @@ import (
 	"unicode"
 )
 
-// errBoundary says that an expression is about places that are others behind a
-// prefix, in a way that is not written anew.
-var errBoundary = errors.New("word boundaries, and anchors in what is counted, are not supported here")
+// errBoundary means that an expression refers to positions that a prefix moves, in
+// a way that is not rewritten.
+var errBoundary = errors.New("word boundaries, and anchors inside repetitions, are not supported here")
 
 // expressionWriter writes a parsed expression in the words above. Anchors go away:
 // what is written for an expression depends on whether it stands where the name
@@ -24,16 +24,16 @@ type expressionWriter struct {
 
 // traits are what must be known of an expression to leave its anchors out.
 type traits struct {
-	begins, ends bool       // it has "^", "$"
-	empty        [2][2]bool // it matches nothing at all: by start and end
+	hasBegin, hasEnd bool       // it has "^", "$"
+	empty            [2][2]bool // it matches nothing at all: by start and end
 }
 
-// study finds them out for an expression and all that it consists of.
-func (w *expressionWriter) study(e *syntax.Regexp) (t traits) {
-	all, some := traits{empty: always}, traits{}
+// analyze finds them out for an expression and all that it consists of.
+func (w *expressionWriter) analyze(e *syntax.Regexp) (t traits) {
+	all, some := traits{empty: emptyAnywhere}, traits{}
 	for _, sub := range e.Sub {
-		one := w.study(sub)
-		t.begins, t.ends = t.begins || one.begins, t.ends || one.ends
+		one := w.analyze(sub)
+		t.hasBegin, t.hasEnd = t.hasBegin || one.hasBegin, t.hasEnd || one.hasEnd
 		for i := range 4 {
 			all.empty[i/2][i%2] = all.empty[i/2][i%2] && one.empty[i/2][i%2]
 			some.empty[i/2][i%2] = some.empty[i/2][i%2] || one.empty[i/2][i%2]
@@ -41,12 +41,12 @@ func (w *expressionWriter) study(e *syntax.Regexp) (t traits) {
 	}
 	switch e.Op {
 	case syntax.OpBeginText, syntax.OpBeginLine: // there is one line
-		t.begins, t.empty[1] = true, always[1]
+		t.hasBegin, t.empty[1] = true, emptyAnywhere[1]
 	case syntax.OpEndText, syntax.OpEndLine:
-		t.ends, t.empty[0][1], t.empty[1][1] = true, true, true
+		t.hasEnd, t.empty[0][1], t.empty[1][1] = true, true, true
 	case syntax.OpEmptyMatch, syntax.OpStar, syntax.OpQuest, syntax.OpConcat, syntax.OpCapture, syntax.OpPlus, syntax.OpRepeat:
 		if t.empty = all.empty; e.Op == syntax.OpStar || e.Op == syntax.OpQuest || e.Op == syntax.OpRepeat && e.Min == 0 {
-			t.empty = always
+			t.empty = emptyAnywhere
 		}
 	case syntax.OpAlternate:
 		t.empty = some.empty
@@ -55,8 +55,8 @@ func (w *expressionWriter) study(e *syntax.Regexp) (t traits) {
 	return t
 }
 
-// always is the trait of what matches nothing at all wherever it stands.
-var always = [2][2]bool{{true, true}, {true, true}}
+// emptyAnywhere is the trait of what matches nothing at all wherever it stands.
+var emptyAnywhere = [2][2]bool{{true, true}, {true, true}}
 
 func (t *traits) isEmpty(start, end bool) bool {
 	at := func(there bool) int {
@@ -71,18 +71,18 @@ func (t *traits) isEmpty(start, end bool) bool {
 // write writes all of an expression.
 func (w *expressionWriter) write(e *syntax.Regexp) error {
 	w.known = map[*syntax.Regexp]traits{}
-	w.study(e)
-	return w.put(e, true, true)
+	w.analyze(e)
+	return w.writeExpression(e, true, true)
 }
 
-// put writes what matches the same names.
-func (w *expressionWriter) put(e *syntax.Regexp, start, end bool) error {
+// writeExpression writes what matches the same names.
+func (w *expressionWriter) writeExpression(e *syntax.Regexp, start, end bool) error {
 	if w.Len() > maxExpression {
 		return &syntax.Error{Code: syntax.ErrLarge}
 	}
 	switch e.Op {
 	case syntax.OpNoMatch:
-		w.WriteString(never)
+		w.WriteString(neverMatches)
 	case syntax.OpEmptyMatch:
 		w.WriteString("(?:)")
 	case syntax.OpLiteral:
@@ -115,7 +115,7 @@ func (w *expressionWriter) put(e *syntax.Regexp, start, end bool) error {
 			if i > 0 {
 				w.WriteByte('|')
 			}
-			if err := w.put(sub, start, end); err != nil {
+			if err := w.writeExpression(sub, start, end); err != nil {
 				return err
 			}
 		}
@@ -127,13 +127,13 @@ func (w *expressionWriter) put(e *syntax.Regexp, start, end bool) error {
 
 func (w *expressionWriter) anchor(there bool) {
 	if !there {
-		w.WriteString(never)
+		w.WriteString(neverMatches)
 	}
 }
 
 func (w *expressionWriter) group(e *syntax.Regexp, start, end bool) error {
 	w.WriteString("(?:")
-	err := w.put(e, start, end)
+	err := w.writeExpression(e, start, end)
 	w.WriteByte(')')
 	return err
 }
@@ -148,7 +148,7 @@ func (w *expressionWriter) concat(e *syntax.Regexp, start, end bool) error {
 		if before := w.known[list[i-1]]; !before.isEmpty(true, false) {
 			break
 		}
-		if w.known[list[i]].begins {
+		if w.known[list[i]].hasBegin {
 			firsts = append(firsts, i)
 		}
 	}
@@ -156,12 +156,12 @@ func (w *expressionWriter) concat(e *syntax.Regexp, start, end bool) error {
 		if behind := w.known[list[i+1]]; !behind.isEmpty(false, true) {
 			break
 		}
-		if w.known[list[i]].ends {
+		if w.known[list[i]].hasEnd {
 			lasts = append(lasts, i)
 		}
 	}
 	several := len(firsts) > 1 || len(lasts) > 1
-	nothing := whole.isEmpty(start, end) && (whole.begins || whole.ends)
+	nothing := whole.isEmpty(start, end) && (whole.hasBegin || whole.hasEnd)
 	if several || nothing {
 		w.WriteString("(?:")
 	}
@@ -175,7 +175,7 @@ func (w *expressionWriter) concat(e *syntax.Regexp, start, end bool) error {
 				w.WriteByte('|')
 			}
 			for i := first; i <= last; i++ {
-				put := w.put
+				put := w.writeExpression
 				if list[i].Op == syntax.OpAlternate {
 					put = w.group
 				}
@@ -196,12 +196,12 @@ func (w *expressionWriter) concat(e *syntax.Regexp, start, end bool) error {
 
 func (w *expressionWriter) repeat(e *syntax.Regexp, start, end bool) error {
 	sub := e.Sub[0]
-	if t := w.known[sub]; t.begins || t.ends {
+	if t := w.known[sub]; t.hasBegin || t.hasEnd {
 		return w.repeatAnchored(e, start, end)
 	}
 	put := w.group
 	if single(sub) {
-		put = w.put
+		put = w.writeExpression
 	}
 	if err := put(sub, start, end); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (w *expressionWriter) repeatAnchored(e *syntax.Regexp, start, end bool) err
 		return errBoundary
 	}
 	w.WriteString("(?:")
-	err := w.put(sub, start, end)
+	err := w.writeExpression(sub, start, end)
 	if !once {
 		w.WriteByte('|')
 		err = cmp.Or(err, w.group(sub, start, false), w.group(sub, false, false))
@@ -297,7 +297,7 @@ func (w *expressionWriter) class(has func(rune) bool) {
 	}
 	switch {
 	case n == 0:
-		w.WriteString(never)
+		w.WriteString(neverMatches)
 	case n == len(nameCharacters):
 		w.WriteByte('.')
 	case n == 1:

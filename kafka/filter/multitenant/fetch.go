@@ -35,18 +35,18 @@ func (c *conn) fetchEdits(x *filter.Exchange) *filter.Edits {
 	e := &c.edits
 	if x.Version < firstFetchWithID {
 		if e.fetchNames == nil {
-			e.fetchNames = &filter.Edits{Topic: c.appendOut, TopicGrowth: -len(c.prefix), FetchSession: c.handedOut}
+			e.fetchNames = &filter.Edits{Topic: c.appendUnprefixed, TopicGrowth: -len(c.prefix), FetchSession: c.recordSession}
 		}
 		return e.fetchNames
 	}
 	if e.fetchIDs == nil {
-		e.fetchIDs = &filter.Edits{TopicID: c.fetchedFrom, FetchSession: c.handedOut}
+		e.fetchIDs = &filter.Edits{TopicID: c.restoreFetchedID, FetchSession: c.recordSession}
 	}
 	return e.fetchIDs
 }
 
 func (c *call) fetchRequest(r *kmsg.FetchRequest) error {
-	if !c.sessionIn(r) {
+	if !c.checkSession(r) {
 		return nil
 	}
 	var list []*id
@@ -61,7 +61,7 @@ func (c *call) fetchRequest(r *kmsg.FetchRequest) error {
 	if r.Version < firstFetchWithID {
 		return nil
 	}
-	return c.fetch(&c.fetches, r.SessionEpoch, list, func() kmsg.Response {
+	return c.updateSession(&c.fetchSession, r.SessionEpoch, list, func() kmsg.Response {
 		const fetchSessionTopicIDError = 106
 		again := kmsg.NewPtrFetchResponse()
 		again.ErrorCode = fetchSessionTopicIDError
@@ -74,23 +74,23 @@ func (c *call) fetchResponse(r *kmsg.FetchResponse) error {
 	return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
-// fetchedFrom looks at an id in a response. What a request names was looked at;
+// restoreFetchedID looks at an id in a response. What a request names was looked at;
 // but a fetch session is known by a number alone, and who guesses another
 // tenant's need name nothing.
-func (c *conn) fetchedFrom(t *id) error {
-	if c.fetches.owns(*t) || c.idRemembered(t) {
+func (c *conn) restoreFetchedID(t *id) error {
+	if c.fetchSession.isOwned(*t) || c.restoreKnownID(t) {
 		return nil
 	}
 	// Records follow: only what the session has asked for may have been
 	// replaced and forgotten.
-	if original := c.ids.original(*t); c.fakes.lost && c.fetches.fakes(original) {
+	if original := c.ids.original(*t); c.substitutes.evicted && c.fetchSession.isSubstituted(original) {
 		*t = original
 		return nil
 	}
 	return errForeignID
 }
 
-func (c *conn) appendOut(dst, name []byte) ([]byte, error) {
+func (c *conn) appendUnprefixed(dst, name []byte) ([]byte, error) {
 	if len(name) < len(c.prefix) || string(name[:len(c.prefix)]) != c.prefix {
 		return nil, fmt.Errorf("%w: the broker's answer has a name without the tenant's prefix", filter.ErrDenied)
 	}
@@ -103,7 +103,7 @@ func (c *conn) appendOut(dst, name []byte) ([]byte, error) {
 //
 //   - A request that goes on with it, or a connection's that got another, is
 //     answered FETCH_SESSION_ID_NOT_FOUND. Every client begins a new one then.
-//     Clients go on only where they began: after a reconnect they begin anew.
+//     Clients continue only where they began: after a reconnect they start again.
 //   - A request that ends it and begins another, or none, does the latter only.
 //     That may come on any connection: it is how Java begins after a reconnect.
 //
@@ -111,9 +111,9 @@ func (c *conn) appendOut(dst, name []byte) ([]byte, error) {
 // ended through another node stays at the broker until that makes room.
 
 const (
-	// maxHanded is how many sessions of a tenant may be ended, at least. A
+	// maxIssuedSessions is how many sessions of a tenant may be ended, at least. A
 	// broker has room for 1000 of all its clients by default.
-	maxHanded = 10_000
+	maxIssuedSessions = 10_000
 	// maxOwnSessions is how many may be gone on with on one connection.
 	// Clients have one.
 	maxOwnSessions = 8
@@ -121,66 +121,66 @@ const (
 	fetchSessionIDNotFound = 70
 )
 
-// handed are the sessions that brokers have given to a tenant, on this node.
-type handed struct {
-	mu     sync.Mutex
-	recent recent[struct{}]
+// issuedSessions are the sessions that brokers have given to a tenant, on this node.
+type issuedSessions struct {
+	mu   sync.Mutex
+	keys idCache[struct{}]
 }
 
-func (h *handed) put(key id) {
+func (h *issuedSessions) put(key id) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.recent.put(key, struct{}{})
+	h.keys.put(key, struct{}{})
 }
 
 // remove deletes a session, and reports whether it was the tenant's.
-func (h *handed) remove(key id) bool {
+func (h *issuedSessions) remove(key id) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, ok := h.recent.get(key)
-	h.recent.drop(key)
+	_, ok := h.keys.get(key)
+	h.keys.remove(key)
 	return ok
 }
 
-// numbers are the sessions of one connection.
-type numbers struct {
-	broker [sha256.Size]byte // of the name of the virtual broker
-	own    [maxOwnSessions]int32
-	next   int // where the next one goes
+// ownSessions are the sessions of one connection.
+type ownSessions struct {
+	broker  [sha256.Size]byte // of the name of the virtual broker
+	numbers [maxOwnSessions]int32
+	next    int // where the next one goes
 }
 
-func (n *numbers) init(broker string) { n.broker = sha256.Sum256([]byte(broker)) }
+func (n *ownSessions) init(broker string) { n.broker = sha256.Sum256([]byte(broker)) }
 
 // key is a session among all of a tenant's.
-func (n *numbers) key(number int32) (key id) {
+func (n *ownSessions) key(number int32) (key id) {
 	binary.BigEndian.PutUint32(key[:], uint32(number))
 	copy(key[4:], n.broker[:])
 	return key
 }
 
-// handedOut is told the session of a response.
-func (c *conn) handedOut(number int32) {
-	n := &c.numbers
-	if number == 0 || slices.Contains(n.own[:], number) {
+// recordSession records the session of a response.
+func (c *conn) recordSession(number int32) {
+	n := &c.ownSessions
+	if number == 0 || slices.Contains(n.numbers[:], number) {
 		return
 	}
-	n.own[n.next] = number
-	n.next = (n.next + 1) % len(n.own)
-	c.handed.put(n.key(number))
+	n.numbers[n.next] = number
+	n.next = (n.next + 1) % len(n.numbers)
+	c.issued.put(n.key(number))
 }
 
-// sessionIn looks at the session that a request names. ok false: it is answered.
-func (c *call) sessionIn(r *kmsg.FetchRequest) (ok bool) {
+// checkSession looks at the session that a request names. ok false: it is answered.
+func (c *call) checkSession(r *kmsg.FetchRequest) (ok bool) {
 	const begins, ends = 0, -1
-	n := &c.numbers
-	at := slices.Index(n.own[:], r.SessionID)
+	n := &c.ownSessions
+	at := slices.Index(n.numbers[:], r.SessionID)
 	switch {
 	case r.SessionID == 0:
 	case r.SessionEpoch == begins, r.SessionEpoch == ends:
-		if !c.handed.remove(n.key(r.SessionID)) {
+		if !c.issued.remove(n.key(r.SessionID)) {
 			r.SessionID = 0
 		} else if at >= 0 {
-			n.own[at] = 0
+			n.numbers[at] = 0
 		}
 	case at < 0:
 		none := kmsg.NewPtrFetchResponse()

@@ -107,24 +107,24 @@ func TestFetchWithoutSessionsPasses(t *testing.T) {
 }
 
 // The number of remembered sessions is bounded; the latest ones are remembered.
-func TestFetchSessionsAreRememberedWithinABound(t *testing.T) {
+func TestRememberedFetchSessionsAreBounded(t *testing.T) {
 	ten := newTenant(t, "red")
-	ten.handed.recent.most = 100
+	ten.issued.keys.limit = 100
 	k := &cluster{t: t}
 	c := ten.Open(filter.Info{})
 	const n = 1000
 	for number := range int32(n) {
-		c.(*conn).handedOut(number + 1)
+		c.(*conn).recordSession(number + 1)
 	}
-	if have := len(ten.handed.recent.now) + len(ten.handed.recent.before); have > 200 {
+	if have := len(ten.issued.keys.newer) + len(ten.issued.keys.older); have > 200 {
 		t.Errorf("%d are remembered", have)
 	}
 	for number, want := range map[int32]int32{n: n, n - maxOwnSessions + 1: n - maxOwnSessions + 1, n - maxOwnSessions: 0} {
 		if got, _ := k.names(c, 17, number, 3); got != want {
-			t.Errorf("session %d goes on as %d, want %d", number, got, want)
+			t.Errorf("session %d continues as %d, want %d", number, got, want)
 		}
 	}
 	if got, _ := k.names(ten.Open(filter.Info{}), 17, n-99, 0); got != n-99 {
-		t.Error("one of those handed out last is not known to be the tenant's")
+		t.Error("a recent session is not known as the tenant's")
 	}
 }

@@ -103,7 +103,7 @@ func newTenant(t *testing.T, key string) *tenant {
 // opened returns a connection that knows the session ID set by fill.
 func opened(ten *tenant) filter.Conn {
 	c := ten.Open(filter.Info{})
-	c.(*conn).handedOut(2)
+	c.(*conn).recordSession(2)
 	return c
 }
 
@@ -126,7 +126,7 @@ func everyVersion(t *testing.T, ten *tenant, do func(key, version int16)) {
 		}
 	}
 	if n < 150 {
-		t.Fatalf("only %d versions of all APIs were looked at", n)
+		t.Fatalf("only %d API versions were checked", n)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestNoNameInAResponseKeepsThePrefix(t *testing.T) {
 			m := filter.NewMessage(filter.Response, key, version, r.AppendTo(nil))
 			x := filter.NewExchange(key, version, "", quiet{t})
 			if key == int16(kmsg.DeleteACLs) {
-				x.State = deletion{1}
+				x.State = expandedCounts{1}
 			}
 			what := fmt.Sprintf("%s v%d", wire.Name(key), version)
 			if err := ten.Open(filter.Info{}).Response(&x, &m); err != nil {
@@ -214,7 +214,7 @@ func TestNoNameInAResponseKeepsThePrefix(t *testing.T) {
 	}
 }
 
-func TestWhatIsForTheWholeClusterIsHidden(t *testing.T) {
+func TestClusterWideAPIsAreHidden(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for _, name := range []string{
 		"AlterClientQuotas", "AlterUserSCRAMCredentials",

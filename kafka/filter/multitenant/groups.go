@@ -17,9 +17,9 @@ func (c *call) findCoordinatorRequest(r *kmsg.FindCoordinatorRequest) error {
 }
 
 func (c *call) findCoordinatorResponse(r *kmsg.FindCoordinatorResponse) error {
-	c.message(r.ErrorMessage)
-	return each(r.Coordinators, func(k *kmsg.FindCoordinatorResponseCoordinator) error {
-		c.message(k.ErrorMessage)
+	c.unprefixMessage(r.ErrorMessage)
+	return forEach(r.Coordinators, func(k *kmsg.FindCoordinatorResponseCoordinator) error {
+		c.unprefixMessage(k.ErrorMessage)
 		return c.unprefix(&k.Key)
 	})
 }
@@ -27,14 +27,14 @@ func (c *call) findCoordinatorResponse(r *kmsg.FindCoordinatorResponse) error {
 func (c *call) offsetCommitRequest(r *kmsg.OffsetCommitRequest) error {
 	c.prefixOffsetsGroup(&r.Group)
 	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
-	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	return c.substituteIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) offsetCommitResponse(r *kmsg.OffsetCommitResponse) error {
 	if r.Version < 10 {
 		return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	}
-	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	return c.restoreIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) offsetFetchRequest(r *kmsg.OffsetFetchRequest) error {
@@ -51,25 +51,25 @@ func (c *call) offsetFetchRequest(r *kmsg.OffsetFetchRequest) error {
 			list = append(list, &g.Topics[j].TopicID)
 		}
 	}
-	return c.idsIn(len(list), func(i int) *id { return list[i] })
+	return c.substituteIDs(len(list), func(i int) *id { return list[i] })
 }
 
 // offsetFetchResponse: a group that is the tenant's has offsets of the
 // tenant's topics only, so ids not seen before are learned.
 func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
-	if err := each(r.Topics, func(t *kmsg.OffsetFetchResponseTopic) error { return c.unprefix(&t.Topic) }); err != nil {
+	if err := forEach(r.Topics, func(t *kmsg.OffsetFetchResponseTopic) error { return c.unprefix(&t.Topic) }); err != nil {
 		return err
 	}
 	var list []*id
-	if err := each(r.Groups, func(g *kmsg.OffsetFetchResponseGroup) error {
+	if err := forEach(r.Groups, func(g *kmsg.OffsetFetchResponseGroup) error {
 		if err := c.unprefix(&g.Group); err != nil {
 			return err
 		}
-		return each(g.Topics, func(t *kmsg.OffsetFetchResponseGroupTopic) error {
+		return forEach(g.Topics, func(t *kmsg.OffsetFetchResponseGroupTopic) error {
 			if r.Version < 10 {
 				return c.unprefix(&t.Topic)
 			}
-			if _, faked := c.fakes.get(t.TopicID); !faked && !c.fakes.lost {
+			if _, substituted := c.substitutes.get(t.TopicID); !substituted && !c.substitutes.evicted {
 				c.ids.learn(t.TopicID)
 			}
 			list = append(list, &t.TopicID)
@@ -78,7 +78,7 @@ func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
 	}); err != nil {
 		return err
 	}
-	return c.idsOut(len(list), func(i int) *id { return list[i] })
+	return c.restoreIDs(len(list), func(i int) *id { return list[i] })
 }
 
 func (c *call) offsetDeleteRequest(r *kmsg.OffsetDeleteRequest) error {
@@ -97,9 +97,9 @@ func (c *call) describeGroupsRequest(r *kmsg.DescribeGroupsRequest) error {
 }
 
 func (c *call) describeGroupsResponse(r *kmsg.DescribeGroupsResponse) error {
-	names := c.memberNamesOut()
-	err := each(r.Groups, func(g *kmsg.DescribeGroupsResponseGroup) error {
-		c.message(g.ErrorMessage)
+	names := c.unprefixMemberNames()
+	err := forEach(r.Groups, func(g *kmsg.DescribeGroupsResponseGroup) error {
+		c.unprefixMessage(g.ErrorMessage)
 		c.describedMembers(g, names)
 		return c.unprefix(&g.Group)
 	})
@@ -107,7 +107,7 @@ func (c *call) describeGroupsResponse(r *kmsg.DescribeGroupsResponse) error {
 }
 
 func (c *call) listGroupsResponse(r *kmsg.ListGroupsResponse) error {
-	r.Groups = keep(r.Groups, func(g *kmsg.ListGroupsResponseGroup) bool { return c.unprefixOwn(&g.Group) })
+	r.Groups = retain(r.Groups, func(g *kmsg.ListGroupsResponseGroup) bool { return c.tryUnprefix(&g.Group) })
 	return nil
 }
 
@@ -117,8 +117,8 @@ func (c *call) deleteGroupsRequest(r *kmsg.DeleteGroupsRequest) error {
 }
 
 func (c *call) deleteGroupsResponse(r *kmsg.DeleteGroupsResponse) error {
-	return each(r.Groups, func(g *kmsg.DeleteGroupsResponseGroup) error {
-		c.message(g.ErrorMessage)
+	return forEach(r.Groups, func(g *kmsg.DeleteGroupsResponseGroup) error {
+		c.unprefixMessage(g.ErrorMessage)
 		return c.unprefix(&g.Group)
 	})
 }
@@ -126,16 +126,16 @@ func (c *call) deleteGroupsResponse(r *kmsg.DeleteGroupsResponse) error {
 func (c *call) heartbeatRequest(r *kmsg.ConsumerGroupHeartbeatRequest) error {
 	c.prefixID(&r.Group)
 	prefixAll(r.SubscribedTopicNames, c.prefixTopic)
-	c.subscribe(r)
-	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	c.rewriteSubscription(r)
+	return c.substituteIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 // heartbeatResponse finds out about what is assigned. It is not simply taken for
 // the tenant's: members may have come past the proxy, or by JoinGroup, with a
 // subscription that only they and the broker read.
 func (c *call) heartbeatResponse(r *kmsg.ConsumerGroupHeartbeatResponse) error {
-	if !c.subscribed(r) {
-		c.message(r.ErrorMessage)
+	if !c.restoreSubscriptionError(r) {
+		c.unprefixMessage(r.ErrorMessage)
 	}
 	if r.Assignment == nil {
 		return nil
@@ -148,8 +148,8 @@ func (c *call) heartbeatResponse(r *kmsg.ConsumerGroupHeartbeatResponse) error {
 			list = append(list, t)
 		}
 	}
-	return c.lookUp(list, func() error {
-		r.Assignment.Topics = keep(r.Assignment.Topics, func(t *kmsg.ConsumerGroupHeartbeatResponseAssignmentTopic) bool {
+	return c.lookUpIDs(list, func() error {
+		r.Assignment.Topics = retain(r.Assignment.Topics, func(t *kmsg.ConsumerGroupHeartbeatResponseAssignmentTopic) bool {
 			return c.ids.owns(t.TopicID)
 		})
 		return nil
@@ -163,20 +163,20 @@ func (c *call) groupDescribeRequest(r *kmsg.ConsumerGroupDescribeRequest) error 
 
 func (c *call) groupDescribeResponse(r *kmsg.ConsumerGroupDescribeResponse) error {
 	assigned := func(a *kmsg.Assignment) {
-		a.TopicPartitions = keep(a.TopicPartitions, func(t *kmsg.AssignmentTopicPartition) bool {
-			ok := c.unprefixOwn(&t.Topic)
+		a.TopicPartitions = retain(a.TopicPartitions, func(t *kmsg.AssignmentTopicPartition) bool {
+			ok := c.tryUnprefix(&t.Topic)
 			if ok {
 				c.ids.learn(t.TopicID)
 			}
 			return ok
 		})
 	}
-	return each(r.Groups, func(g *kmsg.ConsumerGroupDescribeResponseGroup) error {
-		c.message(g.ErrorMessage)
+	return forEach(r.Groups, func(g *kmsg.ConsumerGroupDescribeResponseGroup) error {
+		c.unprefixMessage(g.ErrorMessage)
 		for i := range g.Members {
 			m := &g.Members[i]
-			m.SubscribedTopics = keep(m.SubscribedTopics, c.unprefixOwn)
-			m.SubscribedTopicRegex = c.subscribedTo(m.SubscribedTopicRegex)
+			m.SubscribedTopics = retain(m.SubscribedTopics, c.tryUnprefix)
+			m.SubscribedTopicRegex = c.restoreSubscription(m.SubscribedTopicRegex)
 			assigned(&m.Assignment)
 			assigned(&m.TargetAssignment)
 		}

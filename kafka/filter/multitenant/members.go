@@ -39,15 +39,15 @@ type memberNames struct {
 	left int // names
 }
 
-func (c *call) memberNamesIn() *memberNames {
+func (c *call) prefixMemberNames() *memberNames {
 	return &memberNames{left: maxMemberNames, edit: func(dst, name []byte) ([]byte, bool) {
 		return append(dst, c.prefixedTopic(string(name))...), true
 	}}
 }
 
-// memberNamesOut leaves out names that are not the tenant's: no member that
+// unprefixMemberNames leaves out names that are not the tenant's: no member that
 // came through the proxy has sent them.
-func (c *call) memberNamesOut() *memberNames {
+func (c *call) unprefixMemberNames() *memberNames {
 	return &memberNames{left: maxMemberNames, edit: func(dst, name []byte) ([]byte, bool) {
 		s := string(name)
 		ok := c.unprefix(&s) == nil
@@ -59,7 +59,7 @@ func (c *call) memberNamesOut() *memberNames {
 // must not be used.
 func (e *memberNames) err() error {
 	if e.left < 0 {
-		return fmt.Errorf("%w: more than %d topics in what members of a group say", filter.ErrDenied, maxMemberNames)
+		return fmt.Errorf("%w: more than %d topics in the member metadata of a group", filter.ErrDenied, maxMemberNames)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (e *memberNames) subscription(b []byte) []byte {
 	version := int16(binary.BigEndian.Uint16(b))
 	out, rest, ok := e.topics(b[:2:2], b[2:], false)
 	if ok && version >= 1 && len(rest) >= 4 {
-		if n := count(rest); n <= len(rest)-4 {
+		if n := arrayLen(rest); n <= len(rest)-4 {
 			out, rest, _ = e.topics(append(out, rest[:4+n]...), rest[4+n:], true)
 		}
 	}
@@ -96,7 +96,7 @@ func (e *memberNames) topics(dst, rest []byte, partitions bool) (_, behind []byt
 	if !ok {
 		return dst, rest, false
 	}
-	at, kept, all := len(dst), 0, count(rest)
+	at, kept, all := len(dst), 0, arrayLen(rest)
 	dst = append(dst, rest[:4]...)
 	for b := rest[4:size]; len(b) > 0 && e.left >= 0; {
 		e.left--
@@ -104,7 +104,7 @@ func (e *memberNames) topics(dst, rest []byte, partitions bool) (_, behind []byt
 		name := b[2:n]
 		b = b[n:]
 		if n = 0; partitions {
-			n = 4 + 4*count(b)
+			n = 4 + 4*arrayLen(b)
 		}
 		from := len(dst)
 		with, ok := e.edit(append(dst, 0, 0), name)
@@ -121,15 +121,15 @@ func (e *memberNames) topics(dst, rest []byte, partitions bool) (_, behind []byt
 	return dst, rest[size:], true
 }
 
-// count is the length of an array, or of bytes, which b begins with.
-func count(b []byte) int { return max(int(int32(binary.BigEndian.Uint32(b))), 0) }
+// arrayLen is the length of an array, or of bytes, which b begins with.
+func arrayLen(b []byte) int { return max(int(int32(binary.BigEndian.Uint32(b))), 0) }
 
 // topicsSize returns how many bytes such an array takes.
 func topicsSize(b []byte, partitions bool) (size int, ok bool) {
 	if len(b) < 4 {
 		return 0, false
 	}
-	all := count(b)
+	all := arrayLen(b)
 	size = 4
 	if all > len(b)-size {
 		return 0, false
@@ -150,7 +150,7 @@ func topicsSize(b []byte, partitions bool) (size int, ok bool) {
 		if len(b)-size < 4 {
 			return 0, false
 		}
-		n = count(b[size:])
+		n = arrayLen(b[size:])
 		size += 4
 		if n > (len(b)-size)/4 {
 			return 0, false
@@ -166,7 +166,7 @@ func (c *call) joinGroupRequest(r *kmsg.JoinGroupRequest) error {
 		return nil
 	}
 	c.x.State = consumerProtocol
-	names := c.memberNamesIn()
+	names := c.prefixMemberNames()
 	for i := range r.Protocols {
 		p := &r.Protocols[i]
 		p.Metadata = names.subscription(p.Metadata)
@@ -178,7 +178,7 @@ func (c *call) joinGroupResponse(r *kmsg.JoinGroupResponse) error {
 	if c.x.State != consumerProtocol {
 		return nil
 	}
-	names := c.memberNamesOut()
+	names := c.unprefixMemberNames()
 	for i := range r.Members {
 		m := &r.Members[i]
 		m.ProtocolMetadata = names.subscription(m.ProtocolMetadata)
@@ -193,7 +193,7 @@ func (c *call) syncGroupRequest(r *kmsg.SyncGroupRequest) error {
 	if r.ProtocolType != nil && *r.ProtocolType != consumerProtocol {
 		return nil
 	}
-	names := c.memberNamesIn()
+	names := c.prefixMemberNames()
 	for i := range r.GroupAssignment {
 		a := &r.GroupAssignment[i]
 		a.MemberAssignment = names.assignment(a.MemberAssignment)
@@ -205,7 +205,7 @@ func (c *call) syncGroupResponse(r *kmsg.SyncGroupResponse) error {
 	if r.ProtocolType != nil && *r.ProtocolType != consumerProtocol {
 		return nil
 	}
-	names := c.memberNamesOut()
+	names := c.unprefixMemberNames()
 	r.MemberAssignment = names.assignment(r.MemberAssignment)
 	return names.err()
 }

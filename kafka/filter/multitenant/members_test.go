@@ -80,7 +80,7 @@ func joining(version int16, kind string, metadata ...[]byte) *kmsg.JoinGroupRequ
 
 // Brokers parse the subscriptions of consumers: see members.go. Unknown later
 // versions start like the newest known one.
-func TestWhatConsumersSubscribeToHasThePrefixAtTheBroker(t *testing.T) {
+func TestSubscriptionsHaveThePrefixAtTheBroker(t *testing.T) {
 	c := newTenant(t, "z4de").Open(filter.Info{})
 	for _, version := range []int16{-1, 0, 1, 2, 3, 4, 99} {
 		for join := range int16(10) {
@@ -101,7 +101,7 @@ func TestWhatConsumersSubscribeToHasThePrefixAtTheBroker(t *testing.T) {
 	}
 }
 
-func TestWhatConsumersAreAssignedHasThePrefixAtTheBroker(t *testing.T) {
+func TestAssignmentsHaveThePrefixAtTheBroker(t *testing.T) {
 	c := newTenant(t, "z4de").Open(filter.Info{})
 	for version := range int16(4) {
 		for sync := range int16(6) {
@@ -125,7 +125,7 @@ func TestWhatConsumersAreAssignedHasThePrefixAtTheBroker(t *testing.T) {
 	}
 }
 
-func TestDescribedMembersHaveNamesAsTheySaidThem(t *testing.T) {
+func TestDescribedMembersShowTheirOwnNames(t *testing.T) {
 	c := newTenant(t, "z4de").Open(filter.Info{})
 	for _, kind := range []string{"consumer", "connect"} {
 		q := kmsg.NewPtrDescribeGroupsRequest()
@@ -147,7 +147,7 @@ func TestDescribedMembersHaveNamesAsTheySaidThem(t *testing.T) {
 	}
 }
 
-func TestWhatOtherTypesOfMembersSayIsNotTouched(t *testing.T) {
+func TestMetadataOfOtherProtocolTypesIsUnchanged(t *testing.T) {
 	c := newTenant(t, "z4de").Open(filter.Info{})
 	q, x := sent(t, c, joining(5, "connect", subscribed(1, "")))
 	if got := q.(*kmsg.JoinGroupRequest).Protocols[0].Metadata; !bytes.Equal(got, subscribed(1, "")) {
@@ -175,7 +175,7 @@ func TestWhatOtherTypesOfMembersSayIsNotTouched(t *testing.T) {
 
 // A broker that needs names reads only up to them. Whatever follows must not
 // help names without the prefix past the filter.
-func TestNamesAreChangedHoweverTheRestReads(t *testing.T) {
+func TestNamesAreChangedDespiteUnreadableRest(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	c := &call{conn: &conn{tenant: ten}}
 	v1, v3 := subscribed(1, ""), subscribed(3, "")
@@ -188,7 +188,7 @@ func TestNamesAreChangedHoweverTheRestReads(t *testing.T) {
 		"owned partitions that end":   v1[:len(v1)-3],
 		"something behind everything": append(slices.Clone(v3), "and more"...),
 	} {
-		got := c.memberNamesIn().subscription(b)
+		got := c.prefixMemberNames().subscription(b)
 		m := kmsg.NewConsumerMemberMetadata()
 		whole := append(binary.BigEndian.AppendUint16(nil, 0), got[2:]...)
 		whole = append(whole, 0xff, 0xff, 0xff, 0xff) // an absent user data field
@@ -202,18 +202,18 @@ func TestNamesAreChangedHoweverTheRestReads(t *testing.T) {
 		if !slices.Equal(m.Topics, []string{"z4de-orders", "z4de-payments"}) {
 			t.Errorf("%s: the broker reads %q", what, m.Topics)
 		}
-		if back := c.memberNamesOut().subscription(got); !bytes.Equal(back, b) {
+		if back := c.unprefixMemberNames().subscription(got); !bytes.Equal(back, b) {
 			t.Errorf("%s: %q became %q", what, b, back)
 		}
 	}
-	negative := c.memberNamesIn().subscription(append(slices.Clone(v1[:2+4+2+6+2+8]), 0x80, 0, 0, 0, 0, 0, 0, 1, 0, 1, 'x', 0, 0, 0, 0))
+	negative := c.prefixMemberNames().subscription(append(slices.Clone(v1[:2+4+2+6+2+8]), 0x80, 0, 0, 0, 0, 0, 0, 1, 0, 1, 'x', 0, 0, 0, 0))
 	if !strings.HasSuffix(string(negative), "z4de-x\x00\x00\x00\x00") {
-		t.Errorf("owned partitions behind user data of a negative length: %q", negative)
+		t.Errorf("owned partitions after user data of negative length: %q", negative)
 	}
 }
 
 // Names without the prefix were not sent through the proxy.
-func TestNamesOfOthersInWhatMembersSayAreLeftOut(t *testing.T) {
+func TestForeignNamesInMemberMetadataAreRemoved(t *testing.T) {
 	c := newTenant(t, "z4de").Open(filter.Info{})
 	q := kmsg.NewPtrSyncGroupRequest()
 	q.Version, q.Group = 5, "g"
@@ -232,7 +232,7 @@ func TestNamesOfOthersInWhatMembersSayAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestTooManyNamesInWhatMembersSayAreRefused(t *testing.T) {
+func TestTooManyNamesInMemberMetadataAreRefused(t *testing.T) {
 	c := newTenant(t, "z4de").Open(filter.Info{})
 	m := kmsg.NewConsumerMemberMetadata()
 	m.Topics = slices.Repeat([]string{"a"}, maxMemberNames/2)
@@ -244,10 +244,10 @@ func TestTooManyNamesInWhatMembersSayAreRefused(t *testing.T) {
 		return c.Request(&x, &b)
 	}
 	if err := join(some, some); err != nil {
-		t.Errorf("as many as may be: %v", err)
+		t.Errorf("at the limit: %v", err)
 	}
 	if err := join(some, some, subscribed(0, "")); !errors.Is(err, filter.ErrDenied) {
-		t.Errorf("more than may be: %v", err)
+		t.Errorf("above the limit: %v", err)
 	}
 }
 
@@ -276,16 +276,16 @@ func FuzzMemberNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c := &call{conn: &conn{tenant: newTenant(t, "z4de")}}
 		before := slices.Clone(b)
-		changed := c.memberNamesIn().subscription(b)
-		if back := c.memberNamesOut().subscription(changed); !bytes.Equal(back, b) {
+		changed := c.prefixMemberNames().subscription(b)
+		if back := c.unprefixMemberNames().subscription(changed); !bytes.Equal(back, b) {
 			t.Errorf("a subscription %q became %q", b, back)
 		}
-		all := c.memberNamesIn().assignment(b)
-		if back := c.memberNamesOut().assignment(all); !bytes.Equal(back, b) {
+		all := c.prefixMemberNames().assignment(b)
+		if back := c.unprefixMemberNames().assignment(all); !bytes.Equal(back, b) {
 			t.Errorf("an assignment %q became %q", b, back)
 		}
 		if !bytes.Equal(b, before) {
-			t.Fatal("what was given was written to")
+			t.Fatal("the input was modified")
 		}
 		var found []string
 		m, a := kmsg.NewConsumerMemberMetadata(), kmsg.NewConsumerMemberAssignment()
@@ -301,7 +301,7 @@ func FuzzMemberNames(f *testing.F) {
 			}
 		}
 		for _, name := range found {
-			if !c.impossible(name) && !strings.HasPrefix(name, c.prefix) {
+			if !c.isIllegalTopic(name) && !strings.HasPrefix(name, c.prefix) {
 				t.Errorf("%q has %q without the prefix", b, name)
 			}
 		}

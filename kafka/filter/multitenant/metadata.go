@@ -21,14 +21,15 @@ import (
 // has: it may stand elsewhere in the answer than one of others does.
 func (c *call) metadataRequest(r *kmsg.MetadataRequest) error {
 	for i := range r.Topics {
-		r.Topics[i].Topic = optional(r.Topics[i].Topic, c.prefixTopic)
+		r.Topics[i].Topic = mapOptional(r.Topics[i].Topic, c.prefixTopic)
 	}
-	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	return c.substituteIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 // metadataBody changes a response byte by byte: a cluster may have thousands of
 // partitions, of which nothing changes but the names of their topics. What is
-// not the tenant's is left out; what was asked for by an id has one, see idIn.
+// not the tenant's is left out; what was asked for by an id has one, see
+// substituteID.
 func (c *call) metadataBody(body []byte) ([]byte, error) {
 	v := c.m.Version
 	flexible := wire.Flexible(int16(kmsg.Metadata), v)
@@ -44,7 +45,7 @@ func (c *call) metadataBody(body []byte) ([]byte, error) {
 		out     = make([]byte, 0, len(body)) // names become shorter
 		done    int                          // of body
 		kept    int
-		learned learning
+		learned idBatch
 	)
 	learned.ids = &c.ids
 	for range n {
@@ -55,9 +56,9 @@ func (c *call) metadataBody(body []byte) ([]byte, error) {
 		}
 		kept++
 		switch {
-		case t.NoName || len(t.Name) <= 2 && c.impossible(string(t.Name)):
+		case t.NoName || len(t.Name) <= 2 && c.isIllegalTopic(string(t.Name)):
 			was := t.ID
-			if err := c.idOut(&t.ID); err != nil {
+			if err := c.restoreID(&t.ID); err != nil {
 				return nil, err
 			}
 			if t.ID != was {

@@ -46,10 +46,10 @@ func drawMetadata(t *rapid.T, version int16) *kmsg.MetadataResponse {
 
 // slowly is metadataBody with full decoding, as a reference.
 func slowly(c *conn, r *kmsg.MetadataResponse) {
-	r.Topics = keep(r.Topics, func(t *kmsg.MetadataResponseTopic) bool {
+	r.Topics = retain(r.Topics, func(t *kmsg.MetadataResponseTopic) bool {
 		switch {
 		case t.Topic == nil || *t.Topic == "":
-			if original, ok := c.fakes.get(t.TopicID); ok {
+			if original, ok := c.substitutes.get(t.TopicID); ok {
 				t.TopicID = original
 			}
 			return true
@@ -62,7 +62,7 @@ func slowly(c *conn, r *kmsg.MetadataResponse) {
 	})
 }
 
-func TestMetadataIsChangedAsIfItWereDecoded(t *testing.T) {
+func TestMetadataMatchesDecodedChange(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	rapid.Check(t, func(t *rapid.T) {
 		version := int16(rapid.IntRange(0, 13).Draw(t, "version"))
@@ -74,7 +74,7 @@ func TestMetadataIsChangedAsIfItWereDecoded(t *testing.T) {
 			if one := &r.Topics[i]; one.Topic != nil && *one.Topic != "" {
 				continue
 			} else if rapid.Bool().Draw(t, "faked") {
-				c.idIn(&one.TopicID)
+				c.substituteID(&one.TopicID)
 			} else {
 				ten.ids.learn(one.TopicID)
 			}

@@ -78,11 +78,11 @@ func (c *Config) Validate(report func(path, message string, value any)) {
 	case c.TenantKey == "" && c.Prefix == "":
 		report("tenantKey", "is required (or prefix)", nil)
 	case c.TenantKey != "" && c.Prefix != "":
-		report("prefix", "stands beside tenantKey: only one of them", c.Prefix)
+		report("prefix", "conflicts with tenantKey: give only one of them", c.Prefix)
 	case c.TenantKey != "" && (len(c.TenantKey) > maxKey || strings.Trim(c.TenantKey, letters) != ""):
 		report("tenantKey", fmt.Sprintf("must be 1 to %d letters and digits; use prefix for anything else", maxKey), c.TenantKey)
 	case c.Prefix != "" && (len(c.Prefix) > maxPrefix || strings.Trim(c.Prefix, legal) != ""):
-		report("prefix", fmt.Sprintf("must be 1 to %d of letters, digits, '.', '_' and '-'", maxPrefix), c.Prefix)
+		report("prefix", fmt.Sprintf("must be 1 to %d letters, digits, '.', '_' and '-'", maxPrefix), c.Prefix)
 	}
 	if p := c.Principals; p != "" && p != "keep" && p != "prefix" {
 		report("principals", "must be keep or prefix", p)
@@ -99,8 +99,8 @@ func (c *Config) NamePrefix() string {
 	return c.TenantKey + separator
 }
 
-// Takes implements filter.Config: connections see one tenant for all their life.
-func (c *Config) Takes(older filter.Config) bool {
+// Accepts implements filter.Config: connections see one tenant for all their life.
+func (c *Config) Accepts(older filter.Config) bool {
 	o, ok := older.(*Config)
 	return ok && o.NamePrefix() == c.NamePrefix() && (o.Principals == "prefix") == (c.Principals == "prefix")
 }
@@ -109,7 +109,7 @@ func (c *Config) Takes(older filter.Config) bool {
 func (c *Config) Provision(env filter.Env) (filter.Filter, error) {
 	t := &tenant{prefix: c.NamePrefix(), principals: c.Principals == "prefix", log: env.Log}
 	t.ids.init()
-	t.handed.recent.most = maxHanded
+	t.issued.keys.limit = maxIssuedSessions
 	return t, nil
 }
 
@@ -119,7 +119,7 @@ type tenant struct {
 	prefix     string
 	principals bool
 	ids        ids
-	handed     handed
+	issued     issuedSessions
 	log        *slog.Logger
 }
 
@@ -153,8 +153,8 @@ func (t *tenant) Wants(d filter.Direction, key, version int16) filter.Interest {
 
 // Open implements filter.Filter.
 func (t *tenant) Open(info filter.Info) filter.Conn {
-	c := &conn{tenant: t, fakes: recent[id]{most: maxFakes}}
-	c.numbers.init(info.Broker)
+	c := &conn{tenant: t, substitutes: idCache[id]{limit: maxSubstitutes}}
+	c.ownSessions.init(info.Broker)
 	return c
 }
 
@@ -164,14 +164,14 @@ func (t *tenant) Close() {}
 // conn is the part of one connection.
 type conn struct {
 	*tenant
-	// fakes are the ids that nobody has, with what the client asked for.
-	fakes recent[id]
-	// fetches and shares are the sessions of Fetch and of ShareFetch.
-	fetches, shares session
-	numbers         numbers // of sessions of Fetch
-	edits           edits
-	// settled: the ids of the last request to Produce were known.
-	settled bool
+	// substitutes are the ids that nobody has, with what the client asked for.
+	substitutes idCache[id]
+	// fetchSession and shares are the sessions of Fetch and of ShareFetch.
+	fetchSession, shareSession session
+	ownSessions                ownSessions // of sessions of Fetch
+	edits                      edits
+	// idsKnown: the ids of the last request to Produce were known.
+	idsKnown bool
 }
 
 var _ filter.BufferingConn = (*conn)(nil)
@@ -211,16 +211,16 @@ type call struct {
 func (c *conn) Request(x *filter.Exchange, m *filter.Message) error {
 	a := apiOf(x.Key)
 	if a == nil {
-		return fmt.Errorf("%w: api key %d is not for tenants", filter.ErrDenied, x.Key)
+		return fmt.Errorf("%w: api key %d is not available to tenants", filter.ErrDenied, x.Key)
 	}
 	if x.Key == int16(kmsg.Produce) && x.Version >= firstProduceWithID {
-		return (&call{c, x, m}).produceHeld()
+		return (&call{c, x, m}).produceBuffered()
 	}
 	r, err := m.DecodeRequest()
 	if err != nil {
 		return err
 	}
-	m.Touch()
+	m.MarkChanged()
 	return a.request(&call{c, x, m}, r)
 }
 
@@ -228,7 +228,7 @@ func (c *conn) Request(x *filter.Exchange, m *filter.Message) error {
 func (c *conn) Response(x *filter.Exchange, m *filter.Message) error {
 	a := apiOf(x.Key)
 	if a == nil {
-		return fmt.Errorf("%w: api key %d is not for tenants", filter.ErrDenied, x.Key)
+		return fmt.Errorf("%w: api key %d is not available to tenants", filter.ErrDenied, x.Key)
 	}
 	if x.Key == int16(kmsg.Metadata) {
 		body, err := (&call{c, x, m}).metadataBody(m.Body())
@@ -237,13 +237,13 @@ func (c *conn) Response(x *filter.Exchange, m *filter.Message) error {
 		}
 		return err
 	}
-	if x.Key == int16(kmsg.Produce) && c.producedPlainly(x, m) {
+	if x.Key == int16(kmsg.Produce) && c.rewriteProduceResponse(x, m) {
 		return nil
 	}
 	r, err := m.DecodeResponse()
 	if err != nil {
 		return err
 	}
-	m.Touch()
+	m.MarkChanged()
 	return a.response(&call{c, x, m}, r)
 }

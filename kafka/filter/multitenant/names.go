@@ -19,14 +19,14 @@ func (t *tenant) prefixed(name string) string {
 
 // prefixedTopic returns the name of a topic with the prefix, see prefixTopic.
 func (t *tenant) prefixedTopic(name string) string {
-	if t.impossible(name) {
+	if t.isIllegalTopic(name) {
 		return name
 	}
 	return t.prefixed(name)
 }
 
-// impossible reports whether no broker accepts a name for a topic.
-func (t *tenant) impossible(name string) bool { return name == "" || name == "." || name == ".." }
+// isIllegalTopic reports whether no broker accepts a name for a topic.
+func (t *tenant) isIllegalTopic(name string) bool { return name == "" || name == "." || name == ".." }
 
 // prefixTopic puts the prefix before the name of a topic. Names that no broker
 // accepts ("", ".", "..") stay as they are: with a prefix they would become
@@ -45,8 +45,8 @@ func (t *tenant) prefixID(name *string) {
 // brokers accept the empty one, which tenants must not share.
 func (t *tenant) prefixOffsetsGroup(group *string) { *group = t.prefixed(*group) }
 
-// optional applies prefixTopic or prefixID to a name that may be null.
-func optional(name *string, in func(*string)) *string {
+// mapOptional applies prefixTopic or prefixID to a name that may be null.
+func mapOptional(name *string, in func(*string)) *string {
 	if name == nil {
 		return nil
 	}
@@ -69,9 +69,9 @@ func (t *tenant) prefixEach(n int, name func(i int) *string) {
 	}
 }
 
-// unprefixOwn removes the prefix from a name in a list; false: it is another
+// tryUnprefix removes the prefix from a name in a list; false: it is another
 // tenant's.
-func (t *tenant) unprefixOwn(name *string) bool {
+func (t *tenant) tryUnprefix(name *string) bool {
 	s, ok := strings.CutPrefix(*name, t.prefix)
 	if ok {
 		*name = s
@@ -82,11 +82,11 @@ func (t *tenant) unprefixOwn(name *string) bool {
 // unprefix removes the prefix from a name that repeats one of the request.
 // Without the prefix it is an error.
 func (t *tenant) unprefix(name *string) error {
-	if t.unprefixOwn(name) {
+	if t.tryUnprefix(name) {
 		return nil
 	}
-	if t.impossible(*name) {
-		return nil // see in
+	if t.isIllegalTopic(*name) {
+		return nil // see prefixTopic
 	}
 	return fmt.Errorf("%w: the broker's answer has a name without the tenant's prefix", filter.ErrDenied)
 }
@@ -101,11 +101,11 @@ func (t *tenant) unprefixEach(n int, name func(i int) *string) error {
 	return nil
 }
 
-// message removes the prefix from names in a text for people, where it stands
+// unprefixMessage removes the prefix from names in a text for people, where it stands
 // at the beginning of a word. Ordinary words may begin with a prefix that does
 // not end with a separator; then only names in quotes or brackets, or behind
 // "=", count as names.
-func (t *tenant) message(text *string) {
+func (t *tenant) unprefixMessage(text *string) {
 	if text == nil || !strings.Contains(*text, t.prefix) {
 		return
 	}
@@ -128,7 +128,7 @@ func (t *tenant) message(text *string) {
 		if at < len(s) {
 			after = s[at]
 		}
-		if inName(after) && (strings.IndexByte("'\"`=[({<", before) >= 0 || plain && !inName(before)) {
+		if isNameByte(after) && (strings.IndexByte("'\"`=[({<", before) >= 0 || plain && !isNameByte(before)) {
 			out.WriteString(s[from:i])
 			from = at
 		} else {
@@ -138,27 +138,27 @@ func (t *tenant) message(text *string) {
 	*text = out.String()
 }
 
-// inName reports whether a byte may be part of the name of a topic.
-func inName(b byte) bool { return strings.IndexByte(legal, b) >= 0 }
+// isNameByte reports whether a byte may be part of the name of a topic.
+func isNameByte(b byte) bool { return strings.IndexByte(legal, b) >= 0 }
 
-const user = "User:"
+const userPrefix = "User:"
 
-// principal puts the prefix before the name of a principal, if principals are
+// prefixPrincipal puts the prefix before the name of a principal, if principals are
 // prefixed. The wildcard stays.
-func (t *tenant) principal(p *string) {
-	if name, ok := strings.CutPrefix(*p, user); ok && t.principals && name != "*" && name != "" {
-		*p = user + t.prefixed(name[:min(len(name), maxString-len(t.prefix)-len(user))])
+func (t *tenant) prefixPrincipal(p *string) {
+	if name, ok := strings.CutPrefix(*p, userPrefix); ok && t.principals && name != "*" && name != "" {
+		*p = userPrefix + t.prefixed(name[:min(len(name), maxString-len(t.prefix)-len(userPrefix))])
 	}
 }
 
-func (t *tenant) principalOut(p *string) {
-	if name, ok := strings.CutPrefix(*p, user); ok && t.principals {
-		*p = user + strings.TrimPrefix(name, t.prefix)
+func (t *tenant) unprefixPrincipal(p *string) {
+	if name, ok := strings.CutPrefix(*p, userPrefix); ok && t.principals {
+		*p = userPrefix + strings.TrimPrefix(name, t.prefix)
 	}
 }
 
-// keep filters a list in place.
-func keep[T any](list []T, ok func(*T) bool) []T {
+// retain filters a list in place.
+func retain[T any](list []T, ok func(*T) bool) []T {
 	n := 0
 	for i := range list {
 		if ok(&list[i]) {
@@ -170,8 +170,8 @@ func keep[T any](list []T, ok func(*T) bool) []T {
 	return list[:n]
 }
 
-// each calls do with the elements until one fails.
-func each[T any](list []T, do func(*T) error) error {
+// forEach calls do with the elements until one fails.
+func forEach[T any](list []T, do func(*T) error) error {
 	for i := range list {
 		if err := do(&list[i]); err != nil {
 			return err

@@ -24,7 +24,7 @@ func TestMessageLosesThePrefixOfNames(t *testing.T) {
 	} {
 		ten := &tenant{prefix: c.prefix}
 		got := c.text
-		if ten.message(&got); got != c.want {
+		if ten.unprefixMessage(&got); got != c.want {
 			t.Errorf("with the prefix %q, %q becomes %q, want %q", c.prefix, c.text, got, c.want)
 		}
 	}
@@ -52,14 +52,14 @@ func TestMessageKeepsOtherWords(t *testing.T) {
 			want.WriteString(g)
 		}
 		text := said.String()
-		if ten.message(&text); text != want.String() {
+		if ten.unprefixMessage(&text); text != want.String() {
 			t.Errorf("with the prefix %q, %q becomes %q, want %q", ten.prefix, said.String(), text, want.String())
 		}
 	})
 }
 
 // A refused topic name does not disclose the name of another tenant's topic.
-func TestCollisionNamesNobodyElsesTopic(t *testing.T) {
+func TestCollisionMessageNamesNoForeignTopic(t *testing.T) {
 	ten := newTenant(t, "a")
 	ten.prefix = "a.b-"
 	for name, want := range map[string]string{
@@ -83,7 +83,7 @@ func TestCollisionNamesNobodyElsesTopic(t *testing.T) {
 			t.Fatal(err)
 		}
 		if said := *got.Topics[0].ErrorMessage; said != want {
-			t.Errorf("of %s the client is told %q, want %q", name, said, want)
+			t.Errorf("for %s the client gets %q, want %q", name, said, want)
 		}
 	}
 }
@@ -150,8 +150,8 @@ func TestManyUnknownIDsAreAnswered(t *testing.T) {
 			}
 			sent := make([]id, n)
 			for i := range said {
-				if sent[i] = ten.ids.fake(said[i]); ten.ids.original(sent[i]) != said[i] {
-					t.Fatal("what was said cannot be told from what was sent")
+				if sent[i] = ten.ids.substitute(said[i]); ten.ids.original(sent[i]) != said[i] {
+					t.Fatal("the original id cannot be restored from its substitute")
 				}
 			}
 			_, r := reply(sent)
@@ -166,12 +166,12 @@ func TestManyUnknownIDsAreAnswered(t *testing.T) {
 				w.Groups[0].Group = ""
 			}
 			if got := string(m.Body()); got != string(want.AppendTo(nil)) {
-				t.Error("the answer has other ids than the request")
+				t.Error("the response has other ids than the request")
 			}
 			if ten.ids.owns(sent[0]) || ten.ids.owns(said[0]) {
-				t.Error("an id that nobody has counts as the tenant's")
+				t.Error("an id that no topic has counts as the tenant's")
 			}
-			if kept := len(c.fakes.now) + len(c.fakes.before); kept > 2*maxFakes {
+			if kept := len(c.substitutes.newer) + len(c.substitutes.older); kept > 2*maxSubstitutes {
 				t.Errorf("%d ids are remembered", kept)
 			}
 		})
@@ -187,16 +187,16 @@ func TestManyUnknownIDsOfAFetchSession(t *testing.T) {
 	for i := range 5000 {
 		list = append(list, &id{1, byte(i >> 8), byte(i)})
 	}
-	if err := (&call{conn: c, x: &x}).fetch(&c.fetches, 0, list, nil); err != nil {
+	if err := (&call{conn: c, x: &x}).updateSession(&c.fetchSession, 0, list, nil); err != nil {
 		t.Fatal(err)
 	}
 	for i, sent := range list {
-		if err := c.fetchedFrom(sent); err != nil || *sent != (id{1, byte(i >> 8), byte(i)}) {
-			t.Fatalf("of the %dth: %x, %v", i, *sent, err)
+		if err := c.restoreFetchedID(sent); err != nil || *sent != (id{1, byte(i >> 8), byte(i)}) {
+			t.Fatalf("id %d: %x, %v", i, *sent, err)
 		}
 	}
 	foreign := id{9}
-	if err := c.fetchedFrom(&foreign); err == nil {
-		t.Error("an id that the session has not named passes")
+	if err := c.restoreFetchedID(&foreign); err == nil {
+		t.Error("an id that the session has not named was accepted")
 	}
 }

@@ -49,7 +49,7 @@ func passing(t *testing.T, ten *tenant, d filter.Direction, key, version int16, 
 		return r
 	}
 	if key == int16(kmsg.DeleteACLs) {
-		x.State = deletion{1}
+		x.State = expandedCounts{1}
 	}
 	r := kmsg.ResponseForKey(key)
 	r.SetVersion(version)
@@ -116,6 +116,6 @@ func TestNullListsStayNull(t *testing.T) {
 		}
 	})
 	if tried < 1000 {
-		t.Errorf("only %d lists were looked at", tried)
+		t.Errorf("only %d lists were checked", tried)
 	}
 }

@@ -36,12 +36,12 @@ func (c *conn) produceEdits(x *filter.Exchange) *filter.Edits {
 	e := &c.edits
 	if x.Version < firstProduceWithID {
 		if e.produceNames == nil {
-			e.produceNames = &filter.Edits{Topic: c.appendIn, TopicGrowth: len(c.prefix), TransactionalID: c.appendTxn}
+			e.produceNames = &filter.Edits{Topic: c.appendPrefixed, TopicGrowth: len(c.prefix), TransactionalID: c.appendPrefixedTxnID}
 		}
 		return e.produceNames
 	}
 	if e.produceIDs == nil {
-		e.produceIDs = &filter.Edits{TopicID: c.producedTo, TransactionalID: c.appendTxn}
+		e.produceIDs = &filter.Edits{TopicID: c.substituteProducedID, TransactionalID: c.appendPrefixedTxnID}
 	}
 	e.produce = x
 	return e.produceIDs
@@ -52,16 +52,16 @@ func (c *conn) produceEdits(x *filter.Exchange) *filter.Edits {
 // first requests with ids are looked at before they go on, until all of one are
 // known, and always those that have no answer, which would be lost.
 func (c *conn) MayBuffer(x *filter.Exchange) bool {
-	return x.Key == int16(kmsg.Produce) && x.Version >= firstProduceWithID && (x.NoResponse || !c.settled)
+	return x.Key == int16(kmsg.Produce) && x.Version >= firstProduceWithID && (x.NoResponse || !c.idsKnown)
 }
 
-// produceHeld handles a request that is there as a whole: it looks up unknown
+// produceBuffered handles a request that is there as a whole: it looks up unknown
 // ids before the request goes on.
-func (c *call) produceHeld() error {
+func (c *call) produceBuffered() error {
 	var unknown []id
 	now := time.Now()
 	look := filter.Edits{TopicID: func(t *id) error {
-		if c.ids.ask(*t, now) {
+		if c.ids.shouldAsk(*t, now) {
 			unknown = append(unknown, *t)
 		}
 		return nil
@@ -69,8 +69,8 @@ func (c *call) produceHeld() error {
 	if _, err := c.rewrite(&look); err != nil {
 		return err
 	}
-	return c.lookUp(unknown, func() error {
-		c.settled = true
+	return c.lookUpIDs(unknown, func() error {
+		c.idsKnown = true
 		body, err := c.rewrite(c.Edits(filter.Request, c.x))
 		if old := c.m.Body(); err == nil && (len(body) != len(old) || len(body) > 0 && &body[0] != &old[0]) {
 			c.m.SetBody(body)
@@ -88,35 +88,35 @@ func (c *call) rewrite(e *filter.Edits) ([]byte, error) {
 	return body, nil
 }
 
-// producedTo looks at an id in a request that may stream. One that is not known
-// goes as one that nobody has; the answer asks to look again, and before that is
-// passed on the id is found out (produceResponse). The client's next try
-// succeeds.
-func (c *conn) producedTo(t *id) error {
+// substituteProducedID looks at an id in a request that may stream. One that is
+// not known goes as one that nobody has; the answer asks to look again, and
+// before that is passed on the id is found out (produceResponse). The client's
+// next try succeeds.
+func (c *conn) substituteProducedID(t *id) error {
 	if *t == (id{}) || c.ids.owns(*t) {
 		return nil
 	}
-	if x := c.edits.produce; c.ids.ask(*t, time.Now()) {
+	if x := c.edits.produce; c.ids.shouldAsk(*t, time.Now()) {
 		list, _ := x.State.([]id)
 		x.State = append(list, *t)
-		c.settled = false
+		c.idsKnown = false
 	}
-	c.idIn(t)
+	c.substituteID(t)
 	return nil
 }
 
-// appendIn prefixes names that stream. A name that must not get the prefix is
+// appendPrefixed prefixes names that stream. A name that must not get the prefix is
 // refused: without it the frame would not have the length that was announced.
-func (c *conn) appendIn(dst, name []byte) ([]byte, error) {
-	if len(name) <= 2 && c.impossible(string(name)) {
-		return nil, fmt.Errorf("%w: %q is no name of a topic", filter.ErrMalformed, name)
+func (c *conn) appendPrefixed(dst, name []byte) ([]byte, error) {
+	if len(name) <= 2 && c.isIllegalTopic(string(name)) {
+		return nil, fmt.Errorf("%w: invalid topic name %q", filter.ErrMalformed, name)
 	}
 	return append(append(dst, c.prefix...), name...), nil
 }
 
-// appendTxn prefixes the transactional id of Produce, by which the broker
+// appendPrefixedTxnID prefixes the transactional id of Produce, by which the broker
 // verifies that a transaction is open (KIP-890).
-func (c *conn) appendTxn(dst, id []byte) ([]byte, error) {
+func (c *conn) appendPrefixedTxnID(dst, id []byte) ([]byte, error) {
 	if len(id) == 0 {
 		return dst, nil
 	}
@@ -129,18 +129,18 @@ func (c *call) produceRequest(r *kmsg.ProduceRequest) error {
 	return nil
 }
 
-// producedPlainly changes a response as bytes, which is enough if names and ids
-// are all that there is of the tenant's in it: nothing is to be asked, and no
-// message to people has the prefix. false: it is as it was.
-func (c *conn) producedPlainly(x *filter.Exchange, m *filter.Message) bool {
+// rewriteProduceResponse changes a response as bytes, which is enough if names
+// and ids are all that there is of the tenant's in it: nothing is to be asked,
+// and no message to people has the prefix. false: it is as it was.
+func (c *conn) rewriteProduceResponse(x *filter.Exchange, m *filter.Message) bool {
 	if x.State != nil {
 		return false
 	}
 	e := &c.edits
 	if e.answer == nil {
-		e.answer = &filter.Edits{TopicID: c.idOut, Topic: func(dst, name []byte) ([]byte, error) {
+		e.answer = &filter.Edits{TopicID: c.restoreID, Topic: func(dst, name []byte) ([]byte, error) {
 			e.names++
-			return c.appendOut(dst, name)
+			return c.appendUnprefixed(dst, name)
 		}}
 	}
 	e.names = 0
@@ -166,9 +166,9 @@ func (c *call) produceResponse(r *kmsg.ProduceResponse) error {
 	for i := range r.Topics {
 		for j := range r.Topics[i].Partitions {
 			p := &r.Topics[i].Partitions[j]
-			c.message(p.ErrorMessage)
+			c.unprefixMessage(p.ErrorMessage)
 			for k := range p.ErrorRecords {
-				c.message(p.ErrorRecords[k].ErrorMessage)
+				c.unprefixMessage(p.ErrorRecords[k].ErrorMessage)
 			}
 		}
 	}
@@ -177,7 +177,7 @@ func (c *call) produceResponse(r *kmsg.ProduceResponse) error {
 	}
 	asked, _ := c.x.State.([]id)
 	c.x.State = nil
-	return c.lookUp(asked, func() error {
-		return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	return c.lookUpIDs(asked, func() error {
+		return c.restoreIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 	})
 }

@@ -13,56 +13,56 @@ type session struct {
 	// topics has the ids that the client said: true where one that nobody has
 	// stands for it at the broker. What is forgotten stays until the next
 	// session, since it may be forgotten in part.
-	topics map[id]bool
-	faked  int // of topics
+	topics      map[id]bool
+	substituted int // of topics
 }
 
 // maxSession bounds the topics of a session. More are treated as if there were
 // no session: known ids pass, others are replaced for ever.
 const maxSession = 10_000
 
-// owns reports whether a topic is in the session as the tenant's.
-func (s *session) owns(t id) bool {
-	faked, ok := s.topics[t]
-	return ok && !faked
+// isOwned reports whether a topic is in the session as the tenant's.
+func (s *session) isOwned(t id) bool {
+	substituted, ok := s.topics[t]
+	return ok && !substituted
 }
 
-// fakes reports whether a topic is in the session under an id that no topic
+// isSubstituted reports whether a topic is in the session under an id that no topic
 // has.
-func (s *session) fakes(t id) bool { return s.topics[t] }
+func (s *session) isSubstituted(t id) bool { return s.topics[t] }
 
-func (s *session) add(t id, faked bool) {
+func (s *session) add(t id, substituted bool) {
 	if _, ok := s.topics[t]; ok || len(s.topics) >= maxSession {
 		return
 	}
 	if s.topics == nil {
 		s.topics = map[id]bool{}
 	}
-	if s.topics[t] = faked; faked {
-		s.faked++
+	if s.topics[t] = substituted; substituted {
+		s.substituted++
 	}
 }
 
-// fetch handles what a request adds to a session and removes from it. If a
+// updateSession handles what a request adds to a session and removes from it. If a
 // topic whose id was replaced in it turns out to be the tenant's, both ids
 // would be in use from now on. Then the client is answered by again, which
 // makes it begin a new session.
-func (c *call) fetch(s *session, epoch int32, list []*id, again func() kmsg.Response) error {
+func (c *call) updateSession(s *session, epoch int32, list []*id, again func() kmsg.Response) error {
 	if epoch <= 0 { // new, or none
 		clear(s.topics)
-		s.faked = 0
+		s.substituted = 0
 	}
 	// What is in it as the tenant's is that for as long as it lasts.
-	list = slices.DeleteFunc(list, func(t *id) bool { return s.owns(*t) })
+	list = slices.DeleteFunc(list, func(t *id) bool { return s.isOwned(*t) })
 	ask := list
-	if s.faked > 0 {
-		for t, faked := range s.topics {
-			if faked {
+	if s.substituted > 0 {
+		for t, substituted := range s.topics {
+			if substituted {
 				ask = append(ask, &t)
 			}
 		}
 	}
-	return c.lookUp(c.unknown(len(ask), func(i int) *id { return ask[i] }), func() error {
+	return c.lookUpIDs(c.unknownIDs(len(ask), func(i int) *id { return ask[i] }), func() error {
 		for _, t := range ask[len(list):] {
 			if c.ids.owns(*t) {
 				resp := again()
@@ -73,7 +73,7 @@ func (c *call) fetch(s *session, epoch int32, list []*id, again func() kmsg.Resp
 		}
 		for _, t := range list {
 			was := *t
-			c.idIn(t)
+			c.substituteID(t)
 			s.add(was, *t != was)
 		}
 		return nil

@@ -51,7 +51,7 @@ func (k *cluster) request(c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.
 		k.t.Fatal(err)
 	}
 	if q, ok := r.(*kmsg.FetchRequest); ok && q.SessionEpoch == 0 {
-		c.(*conn).handedOut(aSession)
+		c.(*conn).recordSession(aSession)
 	}
 	return got, &x
 }
@@ -85,7 +85,7 @@ func forgetting(epoch int32, topics ...id) *kmsg.FetchRequest {
 
 // When the client forgets an ID, the ID substituted for it is removed from the
 // session.
-func TestAFetchSessionForgetsWhatItWasGiven(t *testing.T) {
+func TestForgottenTopicsAreSubstitutedAsTheyWereAdded(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a", {2}: "other-b"}}
 	c := ten.Open(filter.Info{})
@@ -97,7 +97,7 @@ func TestAFetchSessionForgetsWhatItWasGiven(t *testing.T) {
 	q, _ = k.request(c, forgetting(1, id{1}, id{2}, id{3}))
 	for i, forgotten := range q.(*kmsg.FetchRequest).ForgottenTopics {
 		if forgotten.TopicID != first[i].TopicID {
-			t.Errorf("forgotten is %x, not %x", forgotten.TopicID, first[i].TopicID)
+			t.Errorf("forgotten topics %x, want %x", forgotten.TopicID, first[i].TopicID)
 		}
 	}
 	if k.answer != nil {
@@ -107,7 +107,7 @@ func TestAFetchSessionForgetsWhatItWasGiven(t *testing.T) {
 
 // A topic that was unknown when the session started would stay unknown in it,
 // and forgetting it would not remove the substituted ID.
-func TestAFetchSessionBeginsAnewWhenATopicBecomesKnown(t *testing.T) {
+func TestFetchSessionRestartsWhenATopicBecomesKnown(t *testing.T) {
 	const topicIDError, noSession = 106, 122
 	for name, add := range map[string]func(epoch int32, forget bool, topics ...id) kmsg.Request{
 		"Fetch": func(epoch int32, forget bool, topics ...id) kmsg.Request {
@@ -133,7 +133,7 @@ func TestAFetchSessionBeginsAnewWhenATopicBecomesKnown(t *testing.T) {
 			"told elsewhere": func(ten *tenant, _ *cluster) { ten.ids.learn(id{2}) },
 			"asked again": func(ten *tenant, k *cluster) {
 				k.topics[id{2}] = "z4de-late"
-				ten.ids.unknown([]id{{2}}, time.Now().Add(-2*foreignFor)) // the answer has expired
+				ten.ids.recordForeign([]id{{2}}, time.Now().Add(-2*foreignTTL)) // the answer has expired
 			},
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
@@ -179,9 +179,9 @@ func TestAFetchSessionBeginsAnewWhenATopicBecomesKnown(t *testing.T) {
 
 // IDs that the filter has forgotten stay valid in a session that named them,
 // because later answers cannot be looked up.
-func TestAFetchSessionKeepsItsTopics(t *testing.T) {
+func TestFetchSessionKeepsItsTopics(t *testing.T) {
 	ten := newTenant(t, "z4de")
-	ten.ids.owned.most = 2
+	ten.ids.owned.limit = 2
 	k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a"}}
 	c := ten.Open(filter.Info{})
 	_, x := k.request(c, fetching(0, id{1}, id{9}))
@@ -189,14 +189,14 @@ func TestAFetchSessionKeepsItsTopics(t *testing.T) {
 		ten.ids.learn(id{100 + i})
 	}
 	if ten.ids.owns(id{1}) {
-		t.Fatal("nothing was forgotten")
+		t.Fatal("nothing was evicted")
 	}
 	q, _ := k.request(c, forgetting(1, id{1}))
 	if got := q.(*kmsg.FetchRequest).ForgottenTopics[0].TopicID; got != (id{1}) || len(k.asked) > 1 {
-		t.Errorf("forgotten is %x, after %d questions", got, len(k.asked))
+		t.Errorf("forgotten topics %x after %d lookups", got, len(k.asked))
 	}
 	e := c.Edits(filter.Response, x)
-	one, foreign, fake := id{1}, id{2}, ten.ids.fake(id{9})
+	one, foreign, fake := id{1}, id{2}, ten.ids.substitute(id{9})
 	if err := e.TopicID(&one); err != nil || one != (id{1}) {
 		t.Errorf("a topic of the session: %v", err)
 	}
@@ -204,19 +204,19 @@ func TestAFetchSessionKeepsItsTopics(t *testing.T) {
 		t.Errorf("a topic of another's session: %v", err)
 	}
 	if err := e.TopicID(&fake); err != nil || fake != (id{9}) {
-		t.Errorf("what nobody has: %x, %v", fake, err)
+		t.Errorf("an id that no topic has: %x, %v", fake, err)
 	}
 	if k.request(c, fetching(0)); e.TopicID(&one) == nil {
-		t.Error("a topic of the session before is taken for one of this")
+		t.Error("a topic of the previous session counts as one of this session")
 	}
 }
 
 // With more topics than the cache holds, some are evicted and looked up again
 // when a request names them, also in the middle of an exchange.
-func TestMoreTopicsThanAreRememberedWork(t *testing.T) {
+func TestTopicsBeyondTheCacheWork(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	const most = 100
-	ten.ids.owned.most = most
+	ten.ids.owned.limit = most
 	k := &cluster{t: t, topics: map[id]string{}}
 	var all []id
 	for i := range 10 * most {
@@ -225,21 +225,21 @@ func TestMoreTopicsThanAreRememberedWork(t *testing.T) {
 		all = append(all, one)
 		ten.ids.learn(one)
 	}
-	if n := len(ten.ids.owned.now) + len(ten.ids.owned.before); n > 2*most {
-		t.Errorf("%d ids are remembered, %d may be", n, 2*most)
+	if n := len(ten.ids.owned.newer) + len(ten.ids.owned.older); n > 2*most {
+		t.Errorf("%d ids are cached, at most %d may be", n, 2*most)
 	}
 	if !ten.ids.owns(all[len(all)-most]) {
-		t.Error("one of those that were learned last was forgotten")
+		t.Error("a recently learned id was evicted")
 	}
 	if ten.ids.owns(all[0]) {
-		t.Fatal("nothing was forgotten")
+		t.Fatal("nothing was evicted")
 	}
 	c := ten.Open(filter.Info{})
 	q := kmsg.NewPtrOffsetCommitRequest()
 	q.Version, q.Group, q.Topics = 10, "g", []kmsg.OffsetCommitRequestTopic{{TopicID: all[0]}}
 	got, x := k.request(c, q)
 	if got := got.(*kmsg.OffsetCommitRequest).Topics[0].TopicID; got != all[0] {
-		t.Errorf("the broker is told %x", got)
+		t.Errorf("the broker gets %x", got)
 	}
 	for _, other := range all[1:] {
 		ten.ids.learn(other)
@@ -248,25 +248,25 @@ func TestMoreTopicsThanAreRememberedWork(t *testing.T) {
 	r.Version, r.Topics = 10, []kmsg.OffsetCommitResponseTopic{{TopicID: all[0]}}
 	m := filter.NewMessage(filter.Response, x.Key, x.Version, r.AppendTo(nil))
 	if err := cmp.Or(c.Response(x, &m), k.err); err != nil {
-		t.Errorf("an id was forgotten before the answer came: %v", err)
+		t.Errorf("an id was evicted before the response: %v", err)
 	}
 	r.Topics[0].TopicID = id{66}
 	m = filter.NewMessage(filter.Response, x.Key, x.Version, r.AppendTo(nil))
 	if err := cmp.Or(c.Response(x, &m), k.err); !errors.Is(err, filter.ErrDenied) {
-		t.Errorf("an id of another's: %v", err)
+		t.Errorf("another tenant's id: %v", err)
 	}
 }
 
 // A request with an ID of another tenant gets the broker's answer for an
 // unknown one, in the broker's order, so the broker must get the same request
 // in both cases.
-func TestMetadataOfAForeignIDIsThatOfNone(t *testing.T) {
+func TestMetadataOfAForeignIDIsUnknown(t *testing.T) {
 	ids := []id{{1}, {2}, {3}, {4}, {5}, {6}, {7}}
-	fakes := newTenant(t, "z4de").ids.fakes // same substitutes in each run
+	fakes := newTenant(t, "z4de").ids.blockCipher // same substitutes in each run
 	var before kmsg.Request
 	for _, others := range [][]id{nil, {{3}}, {{3}, {5}, {6}}} {
 		ten := newTenant(t, "z4de")
-		ten.ids.fakes = fakes
+		ten.ids.blockCipher = fakes
 		k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a", {2}: "z4de-b"}}
 		for _, other := range others {
 			k.topics[other] = "other-c"
@@ -281,7 +281,7 @@ func TestMetadataOfAForeignIDIsThatOfNone(t *testing.T) {
 		c := ten.Open(filter.Info{})
 		q, x := k.request(c, r)
 		if before != nil && string(q.AppendTo(nil)) != string(before.AppendTo(nil)) {
-			t.Fatalf("the broker is asked otherwise if %x are others'", others)
+			t.Fatalf("the broker gets a different request if %x are foreign", others)
 		}
 		before = q
 		// The broker lists unknown IDs first.
@@ -304,7 +304,7 @@ func TestMetadataOfAForeignIDIsThatOfNone(t *testing.T) {
 			}
 		}
 		if slices.Reverse(order); !slices.Equal(order, ids) {
-			t.Errorf("told are %x", order)
+			t.Errorf("got %x", order)
 		}
 	}
 }
@@ -321,6 +321,6 @@ func TestMetadataDoesNotTellOfForbiddenTopics(t *testing.T) {
 	r.Topics = append(r.Topics, topic)
 	c := ten.Open(filter.Info{})
 	if q, _ := k.request(c, r); q.(*kmsg.MetadataRequest).Topics[0].TopicID == (id{3}) {
-		t.Error("the broker is asked about it")
+		t.Error("the broker was asked about it")
 	}
 }

@@ -12,7 +12,7 @@ func (c *call) shareHeartbeatRequest(r *kmsg.ShareGroupHeartbeatRequest) error {
 
 // shareHeartbeatResponse learns what is assigned, as heartbeatResponse does.
 func (c *call) shareHeartbeatResponse(r *kmsg.ShareGroupHeartbeatResponse) error {
-	c.message(r.ErrorMessage)
+	c.unprefixMessage(r.ErrorMessage)
 	if r.Assignment != nil {
 		for i := range r.Assignment.TopicPartitions {
 			c.ids.learn(r.Assignment.TopicPartitions[i].TopicID)
@@ -27,14 +27,14 @@ func (c *call) shareDescribeRequest(r *kmsg.ShareGroupDescribeRequest) error {
 }
 
 func (c *call) shareDescribeResponse(r *kmsg.ShareGroupDescribeResponse) error {
-	return each(r.Groups, func(g *kmsg.ShareGroupDescribeResponseGroup) error {
-		c.message(g.ErrorMessage)
+	return forEach(r.Groups, func(g *kmsg.ShareGroupDescribeResponseGroup) error {
+		c.unprefixMessage(g.ErrorMessage)
 		for i := range g.Members {
 			m := &g.Members[i]
-			m.SubscribedTopicNames = keep(m.SubscribedTopicNames, c.unprefixOwn)
-			m.Assignment.TopicPartitions = keep(m.Assignment.TopicPartitions,
+			m.SubscribedTopicNames = retain(m.SubscribedTopicNames, c.tryUnprefix)
+			m.Assignment.TopicPartitions = retain(m.Assignment.TopicPartitions,
 				func(t *kmsg.ShareGroupDescribeResponseGroupMemberAssignmentTopicPartition) bool {
-					return c.unprefixOwn(&t.Topic)
+					return c.tryUnprefix(&t.Topic)
 				})
 		}
 		return c.unprefix(&g.GroupID)
@@ -42,7 +42,7 @@ func (c *call) shareDescribeResponse(r *kmsg.ShareGroupDescribeResponse) error {
 }
 
 func (c *call) shareFetchRequest(r *kmsg.ShareFetchRequest) error {
-	r.GroupID = optional(r.GroupID, c.prefixID)
+	r.GroupID = mapOptional(r.GroupID, c.prefixID)
 	var list []*id
 	for i := range r.Topics {
 		list = append(list, &r.Topics[i].TopicID)
@@ -50,7 +50,7 @@ func (c *call) shareFetchRequest(r *kmsg.ShareFetchRequest) error {
 	for i := range r.ForgottenTopicsData {
 		list = append(list, &r.ForgottenTopicsData[i].TopicID)
 	}
-	return c.fetch(&c.shares, r.ShareSessionEpoch, list, func() kmsg.Response {
+	return c.updateSession(&c.shareSession, r.ShareSessionEpoch, list, func() kmsg.Response {
 		const shareSessionNotFound = 122
 		again := kmsg.NewPtrShareFetchResponse()
 		again.ErrorCode = shareSessionNotFound
@@ -59,29 +59,29 @@ func (c *call) shareFetchRequest(r *kmsg.ShareFetchRequest) error {
 }
 
 func (c *call) shareFetchResponse(r *kmsg.ShareFetchResponse) error {
-	c.message(r.ErrorMessage)
+	c.unprefixMessage(r.ErrorMessage)
 	for i := range r.Topics {
 		for j := range r.Topics[i].Partitions {
-			c.message(r.Topics[i].Partitions[j].ErrorMessage)
-			c.message(r.Topics[i].Partitions[j].AcknowledgeErrorMessage)
+			c.unprefixMessage(r.Topics[i].Partitions[j].ErrorMessage)
+			c.unprefixMessage(r.Topics[i].Partitions[j].AcknowledgeErrorMessage)
 		}
 	}
-	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	return c.restoreIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) shareAckRequest(r *kmsg.ShareAcknowledgeRequest) error {
-	r.GroupID = optional(r.GroupID, c.prefixID)
-	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	r.GroupID = mapOptional(r.GroupID, c.prefixID)
+	return c.substituteIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) shareAckResponse(r *kmsg.ShareAcknowledgeResponse) error {
-	c.message(r.ErrorMessage)
+	c.unprefixMessage(r.ErrorMessage)
 	for i := range r.Topics {
 		for j := range r.Topics[i].Partitions {
-			c.message(r.Topics[i].Partitions[j].ErrorMessage)
+			c.unprefixMessage(r.Topics[i].Partitions[j].ErrorMessage)
 		}
 	}
-	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	return c.restoreIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) shareOffsetsRequest(r *kmsg.DescribeShareGroupOffsetsRequest) error {
@@ -94,14 +94,14 @@ func (c *call) shareOffsetsRequest(r *kmsg.DescribeShareGroupOffsetsRequest) err
 }
 
 func (c *call) shareOffsetsResponse(r *kmsg.DescribeShareGroupOffsetsResponse) error {
-	return each(r.Groups, func(g *kmsg.DescribeShareGroupOffsetsResponseGroup) error {
-		c.message(g.ErrorMessage)
+	return forEach(r.Groups, func(g *kmsg.DescribeShareGroupOffsetsResponseGroup) error {
+		c.unprefixMessage(g.ErrorMessage)
 		if err := c.unprefix(&g.GroupID); err != nil {
 			return err
 		}
-		return each(g.Topics, func(t *kmsg.DescribeShareGroupOffsetsResponseGroupTopic) error {
+		return forEach(g.Topics, func(t *kmsg.DescribeShareGroupOffsetsResponseGroupTopic) error {
 			for i := range t.Partitions {
-				c.message(t.Partitions[i].ErrorMessage)
+				c.unprefixMessage(t.Partitions[i].ErrorMessage)
 			}
 			return c.unprefix(&t.Topic)
 		})
@@ -115,10 +115,10 @@ func (c *call) alterShareOffsetsRequest(r *kmsg.AlterShareGroupOffsetsRequest) e
 }
 
 func (c *call) alterShareOffsetsResponse(r *kmsg.AlterShareGroupOffsetsResponse) error {
-	c.message(r.ErrorMessage)
-	return each(r.Topics, func(t *kmsg.AlterShareGroupOffsetsResponseTopic) error {
+	c.unprefixMessage(r.ErrorMessage)
+	return forEach(r.Topics, func(t *kmsg.AlterShareGroupOffsetsResponseTopic) error {
 		for i := range t.Partitions {
-			c.message(t.Partitions[i].ErrorMessage)
+			c.unprefixMessage(t.Partitions[i].ErrorMessage)
 		}
 		return c.unprefix(&t.Topic)
 	})
@@ -131,9 +131,9 @@ func (c *call) deleteShareOffsetsRequest(r *kmsg.DeleteShareGroupOffsetsRequest)
 }
 
 func (c *call) deleteShareOffsetsResponse(r *kmsg.DeleteShareGroupOffsetsResponse) error {
-	c.message(r.ErrorMessage)
-	return each(r.Topics, func(t *kmsg.DeleteShareGroupOffsetsResponseTopic) error {
-		c.message(t.ErrorMessage)
+	c.unprefixMessage(r.ErrorMessage)
+	return forEach(r.Topics, func(t *kmsg.DeleteShareGroupOffsetsResponseTopic) error {
+		c.unprefixMessage(t.ErrorMessage)
 		return c.unprefix(&t.Topic)
 	})
 }

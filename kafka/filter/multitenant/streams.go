@@ -30,7 +30,7 @@ func (c *call) streamsHeartbeatRequest(r *kmsg.StreamsGroupHeartbeatRequest) err
 		c.prefixEach(len(s.StateChangelogTopics), func(i int) *string { return &s.StateChangelogTopics[i].Topic })
 		c.prefixEach(len(s.RepartitionSourceTopics), func(i int) *string { return &s.RepartitionSourceTopics[i].Topic })
 		for j, expression := range s.SourceTopicRegex {
-			ours, err := c.expressionIn(expression)
+			ours, err := c.rewriteExpression(expression)
 			if err != nil {
 				refused := kmsg.NewPtrStreamsGroupHeartbeatResponse()
 				refused.ErrorCode = streamsInvalidTopology
@@ -48,18 +48,20 @@ func (c *call) streamsHeartbeatRequest(r *kmsg.StreamsGroupHeartbeatRequest) err
 // streamsHeartbeatResponse: what members have that came past the proxy is left
 // out, as everywhere.
 func (c *call) streamsHeartbeatResponse(r *kmsg.StreamsGroupHeartbeatResponse) error {
-	c.message(r.ErrorMessage)
+	c.unprefixMessage(r.ErrorMessage)
 	for i := range r.Status {
-		c.message(&r.Status[i].StatusDetail)
+		c.unprefixMessage(&r.Status[i].StatusDetail)
 	}
 	for i := range r.PartitionsByUserEndpoint {
 		p := &r.PartitionsByUserEndpoint[i]
-		p.ActivePartitions = keep(p.ActivePartitions, func(t *kmsg.StreamsGroupHeartbeatResponsePartitionsByUserEndpointActivePartition) bool {
-			return c.unprefixOwn(&t.Topic)
-		})
-		p.StandbyPartitions = keep(p.StandbyPartitions, func(t *kmsg.StreamsGroupHeartbeatResponsePartitionsByUserEndpointStandbyPartition) bool {
-			return c.unprefixOwn(&t.Topic)
-		})
+		p.ActivePartitions = retain(p.ActivePartitions,
+			func(t *kmsg.StreamsGroupHeartbeatResponsePartitionsByUserEndpointActivePartition) bool {
+				return c.tryUnprefix(&t.Topic)
+			})
+		p.StandbyPartitions = retain(p.StandbyPartitions,
+			func(t *kmsg.StreamsGroupHeartbeatResponsePartitionsByUserEndpointStandbyPartition) bool {
+				return c.tryUnprefix(&t.Topic)
+			})
 	}
 	return nil
 }
@@ -70,20 +72,20 @@ func (c *call) streamsDescribeRequest(r *kmsg.StreamsGroupDescribeRequest) error
 }
 
 func (c *call) streamsDescribeResponse(r *kmsg.StreamsGroupDescribeResponse) error {
-	own := func(t *kmsg.TopicInfo) bool { return c.unprefixOwn(&t.Topic) }
-	return each(r.Groups, func(g *kmsg.StreamsGroupDescribeResponseGroup) error {
-		c.message(g.ErrorMessage)
+	own := func(t *kmsg.TopicInfo) bool { return c.tryUnprefix(&t.Topic) }
+	return forEach(r.Groups, func(g *kmsg.StreamsGroupDescribeResponseGroup) error {
+		c.unprefixMessage(g.ErrorMessage)
 		if g.Topology != nil {
 			for i := range g.Topology.Subtopologies {
 				s := &g.Topology.Subtopologies[i]
-				s.SourceTopics = keep(s.SourceTopics, c.unprefixOwn)
-				s.RepartitionSinkTopics = keep(s.RepartitionSinkTopics, c.unprefixOwn)
-				s.StateChangelogTopics = keep(s.StateChangelogTopics, own)
-				s.RepartitionSourceTopics = keep(s.RepartitionSourceTopics, own)
+				s.SourceTopics = retain(s.SourceTopics, c.tryUnprefix)
+				s.RepartitionSinkTopics = retain(s.RepartitionSinkTopics, c.tryUnprefix)
+				s.StateChangelogTopics = retain(s.StateChangelogTopics, own)
+				s.RepartitionSourceTopics = retain(s.RepartitionSourceTopics, own)
 			}
 		}
 		if d := g.TopologyDescription; d != nil {
-			eachNode(d.Subtopologies, d.GlobalStores, c.nodeOut)
+			eachNode(d.Subtopologies, d.GlobalStores, c.unprefixNode)
 		}
 		return c.unprefix(&g.Group)
 	})
@@ -93,20 +95,20 @@ func (c *call) topologyUpdateRequest(r *kmsg.StreamsGroupTopologyDescriptionUpda
 	c.prefixID(&r.Group)
 	eachNode(r.TopologyDescription.Subtopologies, r.TopologyDescription.GlobalStores, func(n *kmsg.TopologyDescriptionNode) {
 		prefixAll(n.SourceTopics, c.prefixTopic)
-		n.SinkTopic = optional(n.SinkTopic, c.prefixTopic)
+		n.SinkTopic = mapOptional(n.SinkTopic, c.prefixTopic)
 	})
 	return nil
 }
 
 func (c *call) topologyUpdateResponse(r *kmsg.StreamsGroupTopologyDescriptionUpdateResponse) error {
-	c.message(r.ErrorMessage)
+	c.unprefixMessage(r.ErrorMessage)
 	return nil
 }
 
-// nodeOut leaves out of a node's description what is not the tenant's.
-func (c *call) nodeOut(n *kmsg.TopologyDescriptionNode) {
-	n.SourceTopics = keep(n.SourceTopics, c.unprefixOwn)
-	if n.SinkTopic != nil && !c.unprefixOwn(n.SinkTopic) {
+// unprefixNode leaves out of a node's description what is not the tenant's.
+func (c *call) unprefixNode(n *kmsg.TopologyDescriptionNode) {
+	n.SourceTopics = retain(n.SourceTopics, c.tryUnprefix)
+	if n.SinkTopic != nil && !c.tryUnprefix(n.SinkTopic) {
 		n.SinkTopic = nil
 	}
 }

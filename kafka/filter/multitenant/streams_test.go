@@ -35,7 +35,7 @@ func streamsTopology(expressions ...string) *kmsg.StreamsGroupHeartbeatRequest {
 	return r
 }
 
-func TestATopologyHasThePrefixAtTheBroker(t *testing.T) {
+func TestTopologyHasThePrefixAtTheBroker(t *testing.T) {
 	for version := range int16(2) {
 		ten := newTenant(t, "z4de")
 		r := streamsTopology("in-[0-9]+")
@@ -62,8 +62,8 @@ func TestATopologyHasThePrefixAtTheBroker(t *testing.T) {
 func oursShown(ten *tenant, r kmsg.Request) []string {
 	var all []string
 	for _, e := range r.(*kmsg.StreamsGroupHeartbeatRequest).Topology.Subtopologies[0].SourceTopicRegex {
-		if inside, _, kept := strings.Cut(e, "|"+never); kept {
-			e = inside + behindOurs
+		if inside, _, kept := strings.Cut(e, "|"+neverMatches); kept {
+			e = inside + expressionSuffix
 		}
 		all = append(all, e)
 	}
@@ -72,7 +72,7 @@ func oursShown(ten *tenant, r kmsg.Request) []string {
 
 // An expression that would reach beyond the prefix is never sent: the group
 // gets the reason why its topology is invalid.
-func TestATopologyWithAnExpressionThatIsNoneIsRefused(t *testing.T) {
+func TestTopologyWithAnInvalidExpressionIsRefused(t *testing.T) {
 	for _, expression := range []string{"a)|(b", `\bin`, "["} {
 		ten := newTenant(t, "z4de")
 		k := &cluster{t: t}
@@ -90,7 +90,7 @@ func TestATopologyWithAnExpressionThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatAStreamsGroupIsToldHasNoPrefix(t *testing.T) {
+func TestStreamsGroupResponsesHaveNoPrefix(t *testing.T) {
 	c := opened(newTenant(t, "z4de"))
 	_, x := sent(t, c, streamsTopology())
 	r := kmsg.NewPtrStreamsGroupHeartbeatResponse()
@@ -123,13 +123,13 @@ func TestWhatAStreamsGroupIsToldHasNoPrefix(t *testing.T) {
 
 // A group that a client outside of the proxy has joined shows only the tenant's
 // topics.
-func TestADescribedStreamsGroupShowsTheTenantsTopicsOnly(t *testing.T) {
+func TestDescribedStreamsGroupShowsOnlyTheTenantsTopics(t *testing.T) {
 	c := opened(newTenant(t, "z4de"))
 	ask := kmsg.NewPtrStreamsGroupDescribeRequest()
 	ask.Version, ask.Groups = 1, []string{"words"}
 	sentAs, x := sent(t, c, ask)
 	if got := sentAs.(*kmsg.StreamsGroupDescribeRequest).Groups[0]; got != "z4de-words" {
-		t.Errorf("asked for %q", got)
+		t.Errorf("requested %q", got)
 	}
 	both := func(name string) []kmsg.TopicInfo {
 		return []kmsg.TopicInfo{{Topic: "z4de-" + name}, {Topic: "other-" + name}}

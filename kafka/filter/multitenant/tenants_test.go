@@ -27,7 +27,7 @@ func (a *asks) Ask(_ *filter.Exchange, r kmsg.Request, then func(kmsg.Response, 
 
 // Groups and transactional IDs may be named "." and "..", which topics may not:
 // without the prefix all tenants would share them.
-func TestGroupsOfOddNamesAreTheTenantsOwn(t *testing.T) {
+func TestOddGroupNamesAreKeptApart(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	ten.ids.learn(someID)
 	ids := []string{"Group", "GroupID", "Groups", "GroupIDs", "TransactionalID", "TransactionalIDs", "TransactionID",
@@ -62,7 +62,7 @@ func TestGroupsOfOddNamesAreTheTenantsOwn(t *testing.T) {
 		})
 	}
 	c := ten.Open(filter.Info{}).(*conn)
-	if got, _ := c.appendTxn(nil, []byte(".")); string(got) != "z4de-." {
+	if got, _ := c.appendPrefixedTxnID(nil, []byte(".")); string(got) != "z4de-." {
 		t.Errorf("Produce names the transactional id %q", got)
 	}
 }
@@ -78,7 +78,7 @@ func lastDot(path string) int {
 
 // A filter for all resource types is not forwarded even with an exact name: the
 // name could match a cluster-wide resource.
-func TestDeletingACLsOfAllTypesSparesTheCluster(t *testing.T) {
+func TestDeletingACLsOfAllTypesKeepsClusterACLs(t *testing.T) {
 	ten := newTenant(t, "kafka") // so "cluster" becomes "kafka-cluster"
 	r := kmsg.NewPtrDeleteACLsRequest()
 	r.Version = 3
@@ -94,7 +94,7 @@ func TestDeletingACLsOfAllTypesSparesTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.then == nil {
-		t.Fatal("the filter went to the broker without a look at what it matches")
+		t.Fatal("the filter went to the broker before its matches were looked up")
 	}
 	d := kmsg.NewPtrDescribeACLsResponse()
 	resource := kmsg.NewDescribeACLsResponseResource()
@@ -108,34 +108,34 @@ func TestDeletingACLsOfAllTypesSparesTheCluster(t *testing.T) {
 	got, _ := m.DecodeRequest()
 	for _, f := range got.(*kmsg.DeleteACLsRequest).Filters {
 		if f.ResourceType != kmsg.ACLResourceTypeTopic || *f.ResourceName == "kafka-cluster" {
-			t.Errorf("the broker is to delete %v %q", f.ResourceType, *f.ResourceName)
+			t.Errorf("the broker was asked to delete %v %q", f.ResourceType, *f.ResourceName)
 		}
 	}
 }
 
 // Fetch session IDs can be guessed, and a request that continues one need not
 // name topics: so the response is filtered by itself.
-func TestAFetchOfAnotherTenantsSessionShowsNothing(t *testing.T) {
+func TestFetchInAForeignSessionShowsNothing(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	c := ten.Open(filter.Info{})
 	x := filter.NewExchange(int16(kmsg.Fetch), 13, "", quiet{t})
 	e := c.Edits(filter.Response, &x)
 	if e == nil || e.TopicID == nil {
-		t.Fatal("ids in what is fetched are not looked at")
+		t.Fatal("ids of Fetch responses are not checked")
 	}
 	foreign := id{7}
 	if err := e.TopicID(&foreign); !errors.Is(err, filter.ErrDenied) {
-		t.Errorf("a topic of nobody's asking: %v", err)
+		t.Errorf("a topic that was not requested: %v", err)
 	}
 	ten.ids.learn(foreign)
 	if err := e.TopicID(&foreign); err != nil {
-		t.Errorf("the tenant's own: %v", err)
+		t.Errorf("the tenant's topic: %v", err)
 	}
 }
 
 // A member that joined with JoinGroup has an unchecked subscription, so the
 // broker may assign topics of any tenant in such a group.
-func TestWhatIsAssignedIsFoundOutFirst(t *testing.T) {
+func TestAssignedTopicsAreLookedUpFirst(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	own, foreign := id{1}, id{2}
 	r := kmsg.NewPtrConsumerGroupHeartbeatResponse()
@@ -149,7 +149,7 @@ func TestWhatIsAssignedIsFoundOutFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ten.ids.owns(foreign) || a.then == nil {
-		t.Fatal("what is assigned is taken for the tenant's without a look")
+		t.Fatal("assigned topics count as the tenant's without a lookup")
 	}
 	found := kmsg.NewPtrMetadataResponse()
 	for t, name := range map[id]string{own: "z4de-orders", foreign: "other-orders"} {
@@ -163,26 +163,26 @@ func TestWhatIsAssignedIsFoundOutFirst(t *testing.T) {
 	got, _ := m.DecodeResponse()
 	topics := got.(*kmsg.ConsumerGroupHeartbeatResponse).Assignment.Topics
 	if len(topics) != 1 || topics[0].TopicID != own || ten.ids.owns(foreign) {
-		t.Errorf("assigned are %v", topics)
+		t.Errorf("assigned topics: %v", topics)
 	}
 }
 
 // A response edited as bytes is identical to one that was decoded and encoded.
-func TestWhatIsProducedIsAnsweredAsIfItWereDecoded(t *testing.T) {
+func TestProduceResponseMatchesDecodedChange(t *testing.T) {
 	own, foreign := id{1}, id{2}
 	texts := []string{"", "no", "topic z4de-a is gone"}
 	for _, version := range []int16{3, 8, 9, 12, 13} {
 		for _, text := range texts {
 			for _, names := range [][]string{{}, {"z4de-a"}, {"z4de-a", "z4de-z4de-b"}, {"z4de-a", ""}} {
 				plain, decoded := newTenant(t, "z4de"), newTenant(t, "z4de")
-				decoded.ids.fakes = plain.ids.fakes
+				decoded.ids.blockCipher = plain.ids.blockCipher
 				r := kmsg.NewPtrProduceResponse()
 				r.Version, r.ThrottleMillis = version, 7
 				for i, name := range names {
 					topic := kmsg.NewProduceResponseTopic()
 					topic.Topic, topic.TopicID = name, own
 					if i > 0 {
-						topic.TopicID = plain.ids.fake(foreign)
+						topic.TopicID = plain.ids.substitute(foreign)
 					}
 					p := kmsg.NewProduceResponseTopicPartition()
 					if text != "" {
@@ -196,7 +196,7 @@ func TestWhatIsProducedIsAnsweredAsIfItWereDecoded(t *testing.T) {
 					ten.ids.learn(own)
 					c := ten.Open(filter.Info{}).(*conn)
 					faked := foreign
-					c.idIn(&faked)
+					c.substituteID(&faked)
 					x := filter.NewExchange(r.Key(), version, "", quiet{t})
 					if slowly {
 						x.State = []id{}

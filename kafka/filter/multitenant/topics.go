@@ -30,9 +30,9 @@ func (c *call) createTopicsRequest(r *kmsg.CreateTopicsRequest) error {
 }
 
 func (c *call) createTopicsResponse(r *kmsg.CreateTopicsResponse) error {
-	return each(r.Topics, func(t *kmsg.CreateTopicsResponseTopic) error {
+	return forEach(r.Topics, func(t *kmsg.CreateTopicsResponseTopic) error {
 		t.ErrorMessage = c.collision(t.ErrorMessage)
-		c.message(t.ErrorMessage)
+		c.unprefixMessage(t.ErrorMessage)
 		if t.ErrorCode == 0 {
 			c.ids.learn(t.TopicID)
 		}
@@ -59,15 +59,15 @@ func (t *tenant) collision(text *string) *string {
 func (c *call) deleteTopicsRequest(r *kmsg.DeleteTopicsRequest) error {
 	prefixAll(r.TopicNames, c.prefixTopic)
 	for i := range r.Topics {
-		r.Topics[i].Topic = optional(r.Topics[i].Topic, c.prefixTopic)
+		r.Topics[i].Topic = mapOptional(r.Topics[i].Topic, c.prefixTopic)
 	}
-	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	return c.substituteIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) deleteTopicsResponse(r *kmsg.DeleteTopicsResponse) error {
 	for i := range r.Topics {
 		t := &r.Topics[i]
-		c.message(t.ErrorMessage)
+		c.unprefixMessage(t.ErrorMessage)
 		// In an error name and id are as the client said.
 		if t.ErrorCode == 0 && t.Topic != nil && strings.HasPrefix(*t.Topic, c.prefix) {
 			c.ids.learn(t.TopicID) // by name, of one not seen before
@@ -79,7 +79,7 @@ func (c *call) deleteTopicsResponse(r *kmsg.DeleteTopicsResponse) error {
 			return err
 		}
 	}
-	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	return c.restoreIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) deleteRecordsRequest(r *kmsg.DeleteRecordsRequest) error {
@@ -97,8 +97,8 @@ func (c *call) createPartitionsRequest(r *kmsg.CreatePartitionsRequest) error {
 }
 
 func (c *call) createPartitionsResponse(r *kmsg.CreatePartitionsResponse) error {
-	return each(r.Topics, func(t *kmsg.CreatePartitionsResponseTopic) error {
-		c.message(t.ErrorMessage)
+	return forEach(r.Topics, func(t *kmsg.CreatePartitionsResponseTopic) error {
+		c.unprefixMessage(t.ErrorMessage)
 		return c.unprefix(&t.Topic)
 	})
 }
@@ -132,9 +132,9 @@ func (c *call) electLeadersRequest(r *kmsg.ElectLeadersRequest) error {
 }
 
 func (c *call) electLeadersResponse(r *kmsg.ElectLeadersResponse) error {
-	return each(r.Topics, func(t *kmsg.ElectLeadersResponseTopic) error {
+	return forEach(r.Topics, func(t *kmsg.ElectLeadersResponseTopic) error {
 		for i := range t.Partitions {
-			c.message(t.Partitions[i].ErrorMessage)
+			c.unprefixMessage(t.Partitions[i].ErrorMessage)
 		}
 		return c.unprefix(&t.Topic)
 	})
@@ -146,10 +146,10 @@ func (c *call) alterAssignmentsRequest(r *kmsg.AlterPartitionAssignmentsRequest)
 }
 
 func (c *call) alterAssignmentsResponse(r *kmsg.AlterPartitionAssignmentsResponse) error {
-	c.message(r.ErrorMessage)
-	return each(r.Topics, func(t *kmsg.AlterPartitionAssignmentsResponseTopic) error {
+	c.unprefixMessage(r.ErrorMessage)
+	return forEach(r.Topics, func(t *kmsg.AlterPartitionAssignmentsResponseTopic) error {
 		for i := range t.Partitions {
-			c.message(t.Partitions[i].ErrorMessage)
+			c.unprefixMessage(t.Partitions[i].ErrorMessage)
 		}
 		return c.unprefix(&t.Topic)
 	})
@@ -161,8 +161,8 @@ func (c *call) listReassignmentsRequest(r *kmsg.ListPartitionReassignmentsReques
 }
 
 func (c *call) listReassignmentsResponse(r *kmsg.ListPartitionReassignmentsResponse) error {
-	c.message(r.ErrorMessage)
-	r.Topics = keep(r.Topics, func(t *kmsg.ListPartitionReassignmentsResponseTopic) bool { return c.unprefixOwn(&t.Topic) })
+	c.unprefixMessage(r.ErrorMessage)
+	r.Topics = retain(r.Topics, func(t *kmsg.ListPartitionReassignmentsResponseTopic) bool { return c.tryUnprefix(&t.Topic) })
 	return nil
 }
 
@@ -188,7 +188,7 @@ func (c *call) describeLogDirsResponse(r *kmsg.DescribeLogDirsResponse) error {
 	for i := range r.Dirs {
 		d := &r.Dirs[i]
 		d.TotalBytes, d.UsableBytes = -1, -1
-		d.Topics = keep(d.Topics, func(t *kmsg.DescribeLogDirsResponseDirTopic) bool { return c.unprefixOwn(&t.Topic) })
+		d.Topics = retain(d.Topics, func(t *kmsg.DescribeLogDirsResponseDirTopic) bool { return c.tryUnprefix(&t.Topic) })
 	}
 	return nil
 }
@@ -199,9 +199,9 @@ func (c *call) describeProducersRequest(r *kmsg.DescribeProducersRequest) error 
 }
 
 func (c *call) describeProducersResponse(r *kmsg.DescribeProducersResponse) error {
-	return each(r.Topics, func(t *kmsg.DescribeProducersResponseTopic) error {
+	return forEach(r.Topics, func(t *kmsg.DescribeProducersResponseTopic) error {
 		for i := range t.Partitions {
-			c.message(t.Partitions[i].ErrorMessage)
+			c.unprefixMessage(t.Partitions[i].ErrorMessage)
 		}
 		return c.unprefix(&t.Topic)
 	})
@@ -221,17 +221,17 @@ func (c *call) describePartitionsRequest(r *kmsg.DescribeTopicPartitionsRequest)
 }
 
 func (c *call) describePartitionsResponse(r *kmsg.DescribeTopicPartitionsResponse) error {
-	r.Topics = keep(r.Topics, func(t *kmsg.DescribeTopicPartitionsResponseTopic) bool {
+	r.Topics = retain(r.Topics, func(t *kmsg.DescribeTopicPartitionsResponseTopic) bool {
 		if t.Topic == nil {
 			return true
 		}
-		if c.unprefixOwn(t.Topic) {
+		if c.tryUnprefix(t.Topic) {
 			c.ids.learn(t.TopicID)
 			return true
 		}
 		return c.unprefix(t.Topic) == nil
 	})
-	if r.NextCursor != nil && !c.unprefixOwn(&r.NextCursor.Topic) {
+	if r.NextCursor != nil && !c.tryUnprefix(&r.NextCursor.Topic) {
 		r.NextCursor = nil // the rest is others'
 	}
 	return nil

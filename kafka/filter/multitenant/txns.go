@@ -5,7 +5,7 @@ import (
 )
 
 func (c *call) initProducerIDRequest(r *kmsg.InitProducerIDRequest) error {
-	r.TransactionalID = optional(r.TransactionalID, c.prefixID)
+	r.TransactionalID = mapOptional(r.TransactionalID, c.prefixID)
 	return nil
 }
 
@@ -21,10 +21,10 @@ func (c *call) addPartitionsRequest(r *kmsg.AddPartitionsToTxnRequest) error {
 }
 
 func (c *call) addPartitionsResponse(r *kmsg.AddPartitionsToTxnResponse) error {
-	if err := each(r.Topics, func(t *kmsg.AddPartitionsToTxnResponseTopic) error { return c.unprefix(&t.Topic) }); err != nil {
+	if err := forEach(r.Topics, func(t *kmsg.AddPartitionsToTxnResponseTopic) error { return c.unprefix(&t.Topic) }); err != nil {
 		return err
 	}
-	return each(r.Transactions, func(x *kmsg.AddPartitionsToTxnResponseTransaction) error {
+	return forEach(r.Transactions, func(x *kmsg.AddPartitionsToTxnResponseTransaction) error {
 		if err := c.unprefix(&x.TransactionalID); err != nil {
 			return err
 		}
@@ -42,14 +42,14 @@ func (c *call) txnOffsetCommitRequest(r *kmsg.TxnOffsetCommitRequest) error {
 	c.prefixID(&r.TransactionalID)
 	c.prefixOffsetsGroup(&r.Group)
 	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
-	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	return c.substituteIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) txnOffsetCommitResponse(r *kmsg.TxnOffsetCommitResponse) error {
 	if r.Version < 6 {
 		return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	}
-	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
+	return c.restoreIDs(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) describeTxnsRequest(r *kmsg.DescribeTransactionsRequest) error {
@@ -58,7 +58,7 @@ func (c *call) describeTxnsRequest(r *kmsg.DescribeTransactionsRequest) error {
 }
 
 func (c *call) describeTxnsResponse(r *kmsg.DescribeTransactionsResponse) error {
-	return each(r.TransactionStates, func(s *kmsg.DescribeTransactionsResponseTransactionState) error {
+	return forEach(r.TransactionStates, func(s *kmsg.DescribeTransactionsResponseTransactionState) error {
 		if err := c.unprefix(&s.TransactionalID); err != nil {
 			return err
 		}
@@ -67,8 +67,8 @@ func (c *call) describeTxnsResponse(r *kmsg.DescribeTransactionsResponse) error 
 }
 
 func (c *call) listTxnsResponse(r *kmsg.ListTransactionsResponse) error {
-	r.TransactionStates = keep(r.TransactionStates, func(s *kmsg.ListTransactionsResponseTransactionState) bool {
-		return c.unprefixOwn(&s.TransactionalID)
+	r.TransactionStates = retain(r.TransactionStates, func(s *kmsg.ListTransactionsResponseTransactionState) bool {
+		return c.tryUnprefix(&s.TransactionalID)
 	})
 	return nil
 }

@@ -51,10 +51,10 @@ func (c *call) describeUsersRequest(r *kmsg.DescribeUserSCRAMCredentialsRequest)
 }
 
 func (c *call) describeUsersResponse(r *kmsg.DescribeUserSCRAMCredentialsResponse) error {
-	c.message(r.ErrorMessage)
-	r.Results = keep(r.Results, func(x *kmsg.DescribeUserSCRAMCredentialsResponseResult) bool {
-		c.message(x.ErrorMessage)
-		return x.User == "" || c.unprefixOwn(&x.User)
+	c.unprefixMessage(r.ErrorMessage)
+	r.Results = retain(r.Results, func(x *kmsg.DescribeUserSCRAMCredentialsResponseResult) bool {
+		c.unprefixMessage(x.ErrorMessage)
+		return x.User == "" || c.tryUnprefix(&x.User)
 	})
 	return nil
 }
@@ -68,7 +68,7 @@ func (c *call) describeQuotasRequest(r *kmsg.DescribeClientQuotasRequest) error 
 	}
 	for i := range r.Components {
 		if x := &r.Components[i]; x.EntityType == quotaUser {
-			x.Match = optional(x.Match, c.prefixID)
+			x.Match = mapOptional(x.Match, c.prefixID)
 		}
 	}
 	return nil
@@ -77,8 +77,8 @@ func (c *call) describeQuotasRequest(r *kmsg.DescribeClientQuotasRequest) error 
 // describeQuotasResponse keeps the quotas of the tenant's users; those of all
 // users, and of clients by their ids, are the cluster's.
 func (c *call) describeQuotasResponse(r *kmsg.DescribeClientQuotasResponse) error {
-	c.message(r.ErrorMessage)
-	r.Entries = keep(r.Entries, func(x *kmsg.DescribeClientQuotasResponseEntry) bool {
+	c.unprefixMessage(r.ErrorMessage)
+	r.Entries = retain(r.Entries, func(x *kmsg.DescribeClientQuotasResponseEntry) bool {
 		for i := range x.Entity {
 			if e := &x.Entity[i]; e.Type == quotaUser {
 				if !c.principals || e.Name == nil || !strings.HasPrefix(*e.Name, c.prefix) {

@@ -44,7 +44,7 @@ func users(names ...string) *kmsg.DescribeUserSCRAMCredentialsRequest {
 }
 
 // If users belong to the cluster, a tenant has no users and no quotas.
-func TestTenantWithoutUsersOfItsOwn(t *testing.T) {
+func TestTenantWithoutItsOwnUsers(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	answer, _, _ := ask(t, ten, users())
 	if r, ok := answer.(*kmsg.DescribeUserSCRAMCredentialsResponse); !ok || r.ErrorCode != 0 || len(r.Results) != 0 {
@@ -68,7 +68,7 @@ func TestTenantWithoutUsersOfItsOwn(t *testing.T) {
 }
 
 // If users have the tenant's prefix, it sees exactly those.
-func TestTenantWithUsersOfItsOwn(t *testing.T) {
+func TestTenantWithItsOwnUsers(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	ten.principals = true
 	answer, sent, x := ask(t, ten, users("a"))
@@ -98,7 +98,7 @@ func TestTenantWithUsersOfItsOwn(t *testing.T) {
 
 // A tenant may remove a throttle from a broker, which has no effect, and may
 // change nothing else.
-func TestThrottlesOfBrokersAreTakenOffByDoingNothing(t *testing.T) {
+func TestRemovingBrokerThrottlesIsANoOp(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for name, c := range map[string]struct {
 		op   kmsg.IncrementalAlterConfigOp

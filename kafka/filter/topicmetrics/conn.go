@@ -17,11 +17,11 @@ type conn struct {
 
 // meter counts the messages of one API.
 type meter struct {
-	f     *Filter
-	api   int
-	edits filter.Edits
-	now   *counts // of the topic that the message is at; nil: of none yet
-	last  id      // by which now was found
+	f       *Filter
+	api     int
+	edits   filter.Edits
+	current *counts // of the topic that the message is at; nil: of none yet
+	lastID  id      // by which now was found
 }
 
 func (m *meter) init(f *Filter, api int) {
@@ -29,36 +29,36 @@ func (m *meter) init(f *Filter, api int) {
 	m.edits = filter.Edits{Topic: m.topic, TopicID: m.topicID, TopicSize: m.size}
 }
 
-// begin begins a message.
-func (m *meter) begin() *filter.Edits {
-	m.now, m.last = nil, id{}
+// startMessage begins a message.
+func (m *meter) startMessage() *filter.Edits {
+	m.current, m.lastID = nil, id{}
 	return &m.edits
 }
 
-// topic is told a name, which it leaves as it is.
+// topic counts a name, and returns it unchanged.
 func (m *meter) topic(dst, name []byte) ([]byte, error) {
-	m.count(m.f.named(name))
+	m.count(m.f.countsByName(name))
 	return append(dst, name...), nil
 }
 
-// topicID is told an id, once or twice.
+// topicID counts an id. It may be called twice with one id.
 func (m *meter) topicID(t *id) error {
-	if m.now == nil || *t != m.last {
-		m.last = *t
-		m.count(m.f.identified(*t))
+	if m.current == nil || *t != m.lastID {
+		m.lastID = *t
+		m.count(m.f.countsByID(*t))
 	}
 	return nil
 }
 
 func (m *meter) count(c *counts) {
-	m.now = c
+	m.current = c
 	c[m.api].messages.Add(1)
 }
 
-// size is told how much of the message is the topic's.
+// size counts n bytes of the message for the current topic.
 func (m *meter) size(n int) {
-	if m.now != nil {
-		m.now[m.api].bytes.Add(uint64(n))
+	if m.current != nil {
+		m.current[m.api].bytes.Add(uint64(n))
 	}
 }
 
@@ -80,7 +80,7 @@ func (c *conn) Response(_ *filter.Exchange, m *filter.Message) error {
 func (c *conn) Edits(_ filter.Direction, x *filter.Exchange) *filter.Edits {
 	for api, key := range keys {
 		if x.Key == key {
-			return c.meters[api].begin()
+			return c.meters[api].startMessage()
 		}
 	}
 	return nil

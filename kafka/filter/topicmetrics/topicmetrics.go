@@ -26,7 +26,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/kafka/wire"
-	"penstock/routing/resource"
+	"penstock/routing/resource/validate"
 )
 
 // Type returns the type of this filter.
@@ -43,30 +43,30 @@ type Config struct {
 
 // Validate implements filter.Config.
 func (c *Config) Validate(report func(path, message string, value any)) {
-	resource.CheckFields(c, report)
+	validate.Fields(c, report)
 }
 
 // Provision implements filter.Config.
 func (c *Config) Provision(filter.Env) (filter.Filter, error) {
-	f := &Filter{most: c.Topics, byName: map[string]*topic{}, byID: map[id]*topic{}}
-	f.rest.name = Rest
-	f.rest.counts.Store(new(counts))
+	f := &Filter{limit: c.Topics, byName: map[string]*topic{}, byID: map[id]*topic{}}
+	f.other.name = Other
+	f.other.counts.Store(new(counts))
 	return f, nil
 }
 
-// Takes implements filter.Config: counting begins anew.
-func (c *Config) Takes(older filter.Config) bool {
+// Accepts implements filter.Config: counting starts again.
+func (c *Config) Accepts(older filter.Config) bool {
 	_, ok := older.(*Config)
 	return ok
 }
 
-// Rest is the name under which all other topics are counted. No topic can have
+// Other is the name under which all other topics are counted. No topic can have
 // it.
-const Rest = "(other)"
+const Other = "(other)"
 
-// maxKnown bounds the topics, and the ids, of which it is remembered that they
+// maxTopics bounds the topics, and the ids, of which it is remembered that they
 // are there. What is beyond counts as the rest.
-const maxKnown = 10_000
+const maxTopics = 10_000
 
 type id = [16]byte
 
@@ -91,8 +91,8 @@ type topic struct {
 
 // Filter counts for one virtual cluster.
 type Filter struct {
-	most int
-	rest topic
+	limit int
+	other topic
 
 	mu     sync.RWMutex
 	byName map[string]*topic
@@ -113,7 +113,7 @@ type Count struct {
 // from anywhere.
 func (f *Filter) Counts() []Count {
 	f.mu.RLock()
-	all := append([]*topic{&f.rest}, f.used...)
+	all := append([]*topic{&f.other}, f.used...)
 	f.mu.RUnlock()
 	var list []Count
 	for _, t := range all {
@@ -128,24 +128,24 @@ func (f *Filter) Counts() []Count {
 	return list
 }
 
-// named and identified give the counts of a topic that is used.
-func (f *Filter) named(name []byte) *counts {
+// countsByName and identified give the counts of a topic that is used.
+func (f *Filter) countsByName(name []byte) *counts {
 	f.mu.RLock()
 	t := f.byName[string(name)]
 	f.mu.RUnlock()
-	return f.use(t)
+	return f.countsOf(t)
 }
 
-func (f *Filter) identified(t id) *counts {
+func (f *Filter) countsByID(t id) *counts {
 	f.mu.RLock()
 	known := f.byID[t]
 	f.mu.RUnlock()
-	return f.use(known)
+	return f.countsOf(known)
 }
 
-func (f *Filter) use(t *topic) *counts {
+func (f *Filter) countsOf(t *topic) *counts {
 	if t == nil {
-		t = &f.rest
+		t = &f.other
 	}
 	if c := t.counts.Load(); c != nil {
 		return c
@@ -155,8 +155,8 @@ func (f *Filter) use(t *topic) *counts {
 	if c := t.counts.Load(); c != nil {
 		return c
 	}
-	c := f.rest.counts.Load()
-	if len(f.used) < f.most {
+	c := f.other.counts.Load()
+	if len(f.used) < f.limit {
 		c = new(counts)
 		f.used = append(f.used, t)
 	}
@@ -170,25 +170,25 @@ func (f *Filter) learn(name []byte, t id) {
 	one := f.byName[string(name)]
 	done := one != nil && (t == id{} || f.byID[t] == one)
 	f.mu.RUnlock()
-	if done || !legal(name) {
+	if done || !isLegalName(name) {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if one = f.byName[string(name)]; one == nil {
-		if len(f.byName) >= maxKnown {
+		if len(f.byName) >= maxTopics {
 			return
 		}
 		one = &topic{name: string(name)}
 		f.byName[one.name] = one
 	}
-	if t != (id{}) && len(f.byID) < maxKnown {
+	if t != (id{}) && len(f.byID) < maxTopics {
 		f.byID[t] = one
 	}
 }
 
-// legal reports whether a topic may have that name: it becomes a label.
-func legal(name []byte) bool {
+// isLegalName reports whether a topic may have that name: it becomes a label.
+func isLegalName(name []byte) bool {
 	const maxName = 249
 	for _, c := range name {
 		if c != '.' && c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {

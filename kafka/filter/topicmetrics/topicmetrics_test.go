@@ -65,7 +65,7 @@ func stream(t testing.TB, c filter.Conn, d filter.Direction, key, version int16,
 	x := filter.NewExchange(key, version, "", nil)
 	edits := c.Edits(d, &x)
 	if edits == nil {
-		t.Fatalf("%s v%d is not looked at", wire.Name(key), version)
+		t.Fatalf("%s v%d is not walked", wire.Name(key), version)
 	}
 	var w wire.Walker
 	w.Init(wire.Direction(d), key, version, len(body), edits)
@@ -196,7 +196,7 @@ func TestEveryVersionIsCountedByTopic(t *testing.T) {
 
 // Topics are known by every version of Metadata; those that the cluster does
 // not have, or cannot have, never become a name, whatever clients say.
-func TestOnlyTopicsThatAreThereAreNamed(t *testing.T) {
+func TestOnlyExistingTopicsAreNamed(t *testing.T) {
 	lowest, highest, _ := wire.Known(int16(kmsg.Metadata))
 	for v := lowest; v <= highest; v++ {
 		f := newFilter(t, 10)
@@ -206,7 +206,7 @@ func TestOnlyTopicsThatAreThereAreNamed(t *testing.T) {
 		body := produced(9, names)
 		stream(t, c, filter.Request, int16(kmsg.Produce), 9, body)
 		of := parts(int16(kmsg.Produce), 9, body, names)
-		want := []Count{{Rest, "Produce", 4, of[1] + of[2] + of[3] + of[4]}, {"orders", "Produce", 1, of[0]}}
+		want := []Count{{Other, "Produce", 4, of[1] + of[2] + of[3] + of[4]}, {"orders", "Produce", 1, of[0]}}
 		if got := f.Counts(); !slices.Equal(got, want) {
 			t.Errorf("Metadata v%d: counted %v, want %v", v, got, want)
 		}
@@ -215,7 +215,7 @@ func TestOnlyTopicsThatAreThereAreNamed(t *testing.T) {
 
 // No more topics are counted by themselves than it says: the first that are
 // used, not the first that are there. What is remembered has a bound as well.
-func TestNoMoreNamesThanItSays(t *testing.T) {
+func TestTopicCountIsLimited(t *testing.T) {
 	f := newFilter(t, 2)
 	c := f.Open(filter.Info{})
 	names := []string{"a", "b", "c", "d"}
@@ -229,24 +229,24 @@ func TestNoMoreNamesThanItSays(t *testing.T) {
 		m.Topics = append(m.Topics, one)
 		stream(t, c, filter.Response, int16(kmsg.Fetch), 16, m.AppendTo(nil))
 	}
-	want := []Count{{Rest, "Fetch", 3, 9}, {"d", "Fetch", 2, 6}, {"b", "Fetch", 1, 3}} // no partitions, and two ends
+	want := []Count{{Other, "Fetch", 3, 9}, {"d", "Fetch", 2, 6}, {"b", "Fetch", 1, 3}} // no partitions, and two ends
 	if got := f.Counts(); !slices.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
-	for i := range maxKnown + 100 {
+	for i := range maxTopics + 100 {
 		f.learn(fmt.Appendf(nil, "t%d", i), id{byte(i), byte(i >> 8), byte(i >> 16), 1})
 	}
-	if len(f.byName) > maxKnown || len(f.byID) > maxKnown {
-		t.Errorf("%d names and %d ids are remembered, at most %d", len(f.byName), len(f.byID), maxKnown)
+	if len(f.byName) > maxTopics || len(f.byID) > maxTopics {
+		t.Errorf("%d names and %d ids are remembered, at most %d", len(f.byName), len(f.byID), maxTopics)
 	}
 }
 
 // A topic that is deleted and made again goes on under its name.
-func TestATopicThatIsMadeAgainGoesOn(t *testing.T) {
+func TestRecreatedTopicKeepsCounting(t *testing.T) {
 	f := newFilter(t, 2)
 	for n := range 3 {
 		f.learn([]byte("orders"), idOf(n))
-		f.identified(idOf(n))[fetch].messages.Add(1)
+		f.countsByID(idOf(n))[fetch].messages.Add(1)
 	}
 	if got, want := f.Counts(), []Count{{"orders", "Fetch", 3, 0}}; !slices.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
@@ -254,7 +254,7 @@ func TestATopicThatIsMadeAgainGoesOn(t *testing.T) {
 }
 
 // An id that is asked about twice is one topic of the message.
-func TestAnIDThatIsAskedAboutTwiceCountsOnce(t *testing.T) {
+func TestIDSeenTwiceCountsOnce(t *testing.T) {
 	f := newFilter(t, 2)
 	f.learn([]byte("orders"), idOf(1))
 	c := f.Open(filter.Info{})
@@ -265,7 +265,7 @@ func TestAnIDThatIsAskedAboutTwiceCountsOnce(t *testing.T) {
 			_ = edits.TopicID(t)
 		}
 	}
-	if got, want := f.Counts(), []Count{{Rest, "Produce", 2, 0}, {"orders", "Produce", 2, 0}}; !slices.Equal(got, want) {
+	if got, want := f.Counts(), []Count{{Other, "Produce", 2, 0}, {"orders", "Produce", 2, 0}}; !slices.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
 }
@@ -298,17 +298,17 @@ func TestCountingAllocatesNothing(t *testing.T) {
 }
 
 // A malformed answer ends the connection.
-func TestAMalformedAnswerIsRefused(t *testing.T) {
+func TestMalformedResponseIsRefused(t *testing.T) {
 	body := metadata(12, "orders").AppendTo(nil)
 	for n := range body {
 		msg := filter.NewMessage(filter.Response, int16(kmsg.Metadata), 12, body[:n])
 		if err := newFilter(t, 1).Open(filter.Info{}).Response(nil, &msg); err == nil && n < len(body)-5 {
-			t.Errorf("%d of %d bytes are taken", n, len(body))
+			t.Errorf("%d of %d bytes are used", n, len(body))
 		}
 	}
 }
 
-// What kmsg reads is told, and nothing else.
+// eachTopic reports exactly the topics that kmsg reads.
 func FuzzEachTopic(f *testing.F) {
 	for v := range int16(14) {
 		f.Add(v, metadata(v, "orders", "bills").AppendTo(nil))

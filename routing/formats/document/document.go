@@ -16,6 +16,8 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // LabelNamespace keeps the namespace of formats without a label for it. It and
@@ -80,17 +82,17 @@ type Frame struct {
 	// Subject is the kind and name that faults begin with: "MeshTCPRoute/a".
 	Subject string
 
-	fault resource.ForeignFault
+	fault codec.ForeignFault
 }
 
 // Open starts reading a document. The subject of its faults is the kind and the
 // name, as far as these are valid.
-func Open(root *yaml.Node, kind string, name *yaml.Node, fault resource.ForeignFault) *Frame {
+func Open(root *yaml.Node, kind string, name *yaml.Node, fault codec.ForeignFault) *Frame {
 	f := &Frame{Root: root, Subject: "document", fault: fault}
 	if isKindName(kind) {
 		f.Subject = kind
 	}
-	if name != nil && name.Kind == yaml.ScalarNode && name.Tag != "!!null" && resource.NameOK(name.Value) {
+	if name != nil && name.Kind == yaml.ScalarNode && name.Tag != "!!null" && validate.NameOK(name.Value) {
 		f.Subject += "/" + name.Value
 	}
 	return f

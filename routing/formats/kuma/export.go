@@ -11,6 +11,7 @@ import (
 
 	"penstock/routing/formats/document"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // ErrKind means that Kuma has no equivalent for a kind of resource.
@@ -55,7 +56,7 @@ func Export(o resource.Object) (*yaml.Node, error) {
 		out.Put(root, "name", text(o.Name))
 		putLabels(out, root, labels)
 	}
-	out.Put(root, "spec", resource.SpecNode(o.Spec))
+	out.Put(root, "spec", codec.SpecNode(o.Spec))
 	return root, nil
 }
 

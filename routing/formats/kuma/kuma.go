@@ -30,6 +30,7 @@ import (
 
 	"penstock/routing/formats/document"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Group and version of Kuma's objects in Kubernetes.
@@ -48,8 +49,8 @@ const (
 var supportedKinds = []string{"MeshTCPRoute", "MeshHTTPRoute"}
 
 // Foreign returns Kuma's two formats.
-func Foreign() []resource.Foreign {
-	return []resource.Foreign{
+func Foreign() []codec.Foreign {
+	return []codec.Foreign{
 		{Name: "Kuma", Is: isUniversal, Convert: universal, Path: universalPath},
 		{Name: "Kuma", Is: isKubernetes, Convert: kubernetes, Path: kubernetesPath},
 	}
@@ -68,7 +69,7 @@ func isKubernetes(root *yaml.Node) bool {
 // universalNoise are the fields that Kuma's server adds to the universal form.
 var universalNoise = map[string]bool{"creationTime": true, "modificationTime": true, "kri": true, "status": true}
 
-func universal(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+func universal(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 	kind := document.TextOf(root, "type")
 	f := document.Open(root, kind, document.Child(root, "name"), fault)
 	if !checkKind(f, "type") {
@@ -92,7 +93,7 @@ func universalPath(path string) string {
 	return path
 }
 
-func kubernetes(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+func kubernetes(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 	kind := document.TextOf(root, "kind")
 	f := document.Open(root, kind, document.Child(document.Child(root, "metadata"), "name"), fault)
 	known := checkKind(f, "kind")

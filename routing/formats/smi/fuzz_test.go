@@ -10,6 +10,8 @@ import (
 
 	"penstock/routing/formats/document"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
+	"penstock/routing/resource/validate"
 )
 
 // Any document of SMI yields faults, or routes that are valid and have the shape
@@ -28,7 +30,7 @@ func FuzzDocuments(f *testing.F) {
 	}
 	kinds := resource.RoutingKinds()
 	foreign := Foreign()
-	foreign[0].Convert = func(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+	foreign[0].Convert = func(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 		nodes := convert(root, fault)
 		for _, n := range nodes {
 			for _, label := range document.Child(n, "labels").Content {
@@ -40,10 +42,10 @@ func FuzzDocuments(f *testing.F) {
 		return nodes
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		objects, _ := resource.DecodeForeign("x.yaml", data, kinds, foreign)
+		objects, _ := codec.DecodeForeign("x.yaml", data, kinds, foreign)
 		for i := range objects {
 			o := &objects[i]
-			o.Spec.Validate(func(path, message string, value any) {
+			validate.Spec(o.Spec, func(path, message string, value any) {
 				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)
 			})
 			if o.Labels[resource.LabelFormat] != converted {
@@ -55,10 +57,10 @@ func FuzzDocuments(f *testing.F) {
 			if len(refs) == 0 || slices.ContainsFunc(refs, func(b resource.BackendRef) bool {
 				return b.Name == to.TargetRef.Name || b.Weight == nil
 			}) {
-				t.Fatalf("no split:\n%s", resource.EncodeYAML(*o))
+				t.Fatalf("no split:\n%s", codec.EncodeYAML(*o))
 			}
 		}
-		resource.ValidateSet(objects)
+		validate.Objects(objects)
 	})
 }
 

@@ -18,7 +18,7 @@
 // SMI's splits are neither hierarchical nor self-referential in any version. A
 // root among its own backends is refused, because the root is the superset that
 // the split selects from; a MeshTCPRoute may name the root's own endpoints.
-// Splits that lead to one another are checked with all resources (resource.Set).
+// Splits that lead to one another are checked with all resources (validate.Set).
 package smi
 
 import (
@@ -28,6 +28,7 @@ import (
 
 	"penstock/routing/formats/document"
 	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 // Group is the API group of TrafficSplit.
@@ -41,8 +42,8 @@ func APIVersions() []string {
 const kind = "TrafficSplit"
 
 // Foreign returns SMI's format.
-func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Name: "SMI", Is: isSMI, Convert: convert, Path: path, Kinds: map[string]string{"MeshTCPRoute": kind}}}
+func Foreign() []codec.Foreign {
+	return []codec.Foreign{{Name: "SMI", Is: isSMI, Convert: convert, Path: path, Kinds: map[string]string{"MeshTCPRoute": kind}}}
 }
 
 // isSMI reports whether a document belongs to any of SMI's groups.
@@ -51,7 +52,7 @@ func isSMI(root *yaml.Node) bool {
 	return strings.HasSuffix(group, ".smi-spec.io")
 }
 
-func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+func convert(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 	version, word := document.TextOf(root, "apiVersion"), document.TextOf(root, "kind")
 	f := document.Open(root, word, document.Child(document.Child(root, "metadata"), "name"), fault)
 	group, _, _ := strings.Cut(version, "/")

@@ -3,12 +3,14 @@
 package manual
 
 import (
+	"encoding"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -17,6 +19,30 @@ import (
 type Field struct {
 	Struct reflect.Type
 	reflect.StructField
+}
+
+var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+// Structs returns the struct types that users write as mappings and that are
+// reachable from the specs of the kinds, each once.
+func Structs(kinds []reflect.Type) (structs []reflect.Type) {
+	var visit func(t reflect.Type)
+	visit = func(t reflect.Type) {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(textUnmarshaler) || slices.Contains(structs, t) {
+			return
+		}
+		structs = append(structs, t)
+		for i := range t.NumField() {
+			visit(t.Field(i).Type)
+		}
+	}
+	for _, t := range kinds {
+		visit(t)
+	}
+	return structs
 }
 
 var saysDefault = regexp.MustCompile(`Default (?:is )?"?([^\s,";]+?)"?(?:[,.;]? |[,.;]?$)`)

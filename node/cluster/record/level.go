@@ -1,0 +1,19 @@
+package record
+
+// A level says which resources a version of the program understands. A node
+// that reads a resource which it does not understand must stop rather than skip
+// it, so a resource is refused until every member has announced a sufficient
+// level. Nodes of the first release announce none, which is 0.
+const (
+	// LevelKafka adds the kinds of Kafka, and listeners for it.
+	LevelKafka = 1
+	// LevelGroups adds log entries with several batches.
+	LevelGroups = 1
+	// LevelPolicies adds MeshHTTPRoutes and all that came with them.
+	LevelPolicies = 2
+	// LevelRequests adds http of Listeners and http.upgrades of Services.
+	LevelRequests = 3
+	// OwnLevel is the level of this version. A change that brings a kind, a
+	// field or a value which the previous release refuses adds a level.
+	OwnLevel = LevelRequests
+)

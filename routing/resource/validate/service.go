@@ -1,0 +1,159 @@
+package validate
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"penstock/routing/hostname"
+	"penstock/routing/resource"
+)
+
+// validateService reports the faults of a service alone.
+func validateService(s *resource.Service, fault Report) {
+	Fields(s, fault)
+	validateBalancing(&s.Balancing, fault)
+	validateServiceHTTP(&s.HTTP, fault)
+	if s.HealthCheck != nil {
+		validateHealthCheck(s.HealthCheck, fault)
+	}
+	if s.ProxyProtocol != nil && s.ProxyProtocol.Send == "" {
+		fault("proxyProtocol.send", "is required: v1 or v2", nil)
+	}
+	if s.TLS != nil {
+		validateServiceTLS(s.TLS, fault)
+	}
+	seen := make(map[string]int, len(s.Endpoints))
+	for i := range s.Endpoints {
+		e, path := &s.Endpoints[i], resource.Item("endpoints", i)
+		if message := checkAddress(e.Address, false); message != "" {
+			fault(path+".address", message, orNil(e.Address))
+			continue
+		}
+		checkTags(path+".tags", e.Tags, fault)
+		identity := endpointIdentity(e)
+		if before, ok := seen[identity]; ok {
+			fault(path+".address", "duplicate with the same tags, first at spec."+resource.Item("endpoints", before), e.Address)
+		}
+		seen[identity] = i
+	}
+}
+
+// endpointIdentity joins the address and the tags of an endpoint.
+func endpointIdentity(e *resource.Endpoint) string {
+	if len(e.Tags) == 0 {
+		return e.Address
+	}
+	var b strings.Builder
+	b.WriteString(e.Address)
+	for _, k := range slices.Sorted(maps.Keys(e.Tags)) {
+		b.WriteString("\x00" + k + "\x00" + e.Tags[k])
+	}
+	return b.String()
+}
+
+// tokenBytes are the bytes of a token (RFC 9110, section 5.6.2).
+const tokenBytes = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// maxUpgrades bounds the protocols of http.upgrades.
+const maxUpgrades = 16
+
+func validateServiceHTTP(h *resource.ServiceHTTP, fault Report) {
+	if n := len(h.Upgrades); n > maxUpgrades {
+		fault("http.upgrades", fmt.Sprintf("has more than %d protocols", maxUpgrades), n)
+	}
+	for i, name := range h.Upgrades {
+		switch {
+		case name == "" || len(name) > maxHeaderName || strings.Trim(name, tokenBytes) != "":
+			fault(resource.Item("http.upgrades", i), "must be the name of a protocol without its version, such as websocket", name)
+		case resource.NeverUpgrade(name):
+			fault(resource.Item("http.upgrades", i), "is never forwarded: requests after such a switch would bypass routing", name)
+		}
+	}
+	checkDuplicates("http.upgrades", h.Upgrades, fault)
+}
+
+func validateBalancing(b *resource.Balancing, fault Report) {
+	if b.HashOn != "" && b.Policy != "maglev" {
+		fault("balancing.hashOn", "requires policy: maglev", b.HashOn)
+	}
+	if b.ZoneMinHealthy != nil && b.Zone == "" {
+		fault("balancing.zoneMinHealthy", "requires balancing.zone", *b.ZoneMinHealthy)
+	}
+	if b.Zone != "" {
+		if message := tagFault(b.Zone, "any"); message != "" {
+			fault("balancing.zone", message, b.Zone)
+		}
+	}
+}
+
+// maxProbe bounds what a health check sends and compares, in bytes.
+const maxProbe = 1024
+
+func validateHealthCheck(h *resource.HealthCheck, fault Report) {
+	if h.Type == "http" {
+		for _, f := range []struct{ path, value string }{{"healthCheck.send", h.Send}, {"healthCheck.expect", h.Expect}} {
+			if f.value != "" {
+				fault(f.path, "requires type: tcp or tls", f.value)
+			}
+		}
+	} else {
+		for _, f := range []struct{ path, value string }{{"healthCheck.path", h.Path}, {"healthCheck.host", h.Host}} {
+			if f.value != "" {
+				fault(f.path, "requires type: http", f.value)
+			}
+		}
+		if len(h.Status) > 0 {
+			fault("healthCheck.status", "requires type: http", nil)
+		}
+	}
+	blank := func(s string) bool {
+		return strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+	}
+	if h.Path != "" && (h.Path[0] != '/' || blank(h.Path)) {
+		fault("healthCheck.path", "must begin with / and be printable ASCII without spaces", h.Path)
+	}
+	if blank(h.Host) {
+		fault("healthCheck.host", "must be printable ASCII without spaces", h.Host)
+	}
+	for i, status := range h.Status {
+		if status < 100 || status > 599 {
+			fault(resource.Item("healthCheck.status", i), "must be from 100 to 599", status)
+		}
+	}
+	for _, f := range []struct{ path, value string }{{"healthCheck.send", h.Send}, {"healthCheck.expect", h.Expect}} {
+		if b, err := resource.Unescape(f.value); err != nil {
+			fault(f.path, err.Error(), f.value)
+		} else if len(b) > maxProbe {
+			fault(f.path, "must have at most 1024 bytes", f.value)
+		}
+	}
+}
+
+func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
+	if t.CA != "" {
+		CA("tls.ca", t.CA, fault)
+	}
+	if strings.HasPrefix(strings.ToLower(t.ServerName), "spiffe://") {
+		fault("tls.serverName", "is a SPIFFE ID, not a server name: "+
+			"write the DNS name or IP address in the endpoints' certificates, "+
+			"and in ca a CA that signs only those; SPIFFE IDs of endpoints are not verified", t.ServerName)
+	} else if t.ServerName != "" {
+		if _, err := netip.ParseAddr(t.ServerName); err != nil {
+			if _, err := hostname.ParsePattern(t.ServerName); err != nil {
+				fault("tls.serverName", err.Error(), t.ServerName)
+			} else if strings.HasPrefix(t.ServerName, "*") {
+				fault("tls.serverName", "must be one name, not a wildcard", t.ServerName)
+			}
+		}
+	}
+	if t.CertificateRef != "" {
+		Ref("tls.certificateRef", t.CertificateRef, fault)
+	}
+	checkALPN("tls.alpn", t.ALPN, fault)
+	if t.InsecureSkipVerify && t.CA != "" {
+		fault("tls.insecureSkipVerify", "accepts any certificate, so ca would have no effect: leave one out", true)
+	}
+}
