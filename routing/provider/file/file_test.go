@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -70,6 +71,20 @@ func TestListAnswersEveryQuery(t *testing.T) {
 	sink := start(t, Config{Path: path}, web, db)
 	sink.Await(t, web, "10.0.0.1:80")
 	sink.Await(t, db, "10.0.0.1:80")
+}
+
+// TestAnswersAreOfTheirOwn checks that a sink, which keeps and sorts what it is
+// given, changes no other query's answer.
+func TestAnswersAreOfTheirOwn(t *testing.T) {
+	c := content{every: &service{endpoints: []provider.Endpoint{{Address: "a:1"}}}}
+	first, err := c.answer(web)
+	must(t, err)
+	second, err := c.answer(db)
+	must(t, err)
+	first[0].Address = "b:1"
+	if second[0].Address != "a:1" {
+		t.Error("two queries share an answer")
+	}
 }
 
 func TestMapAnswersItsServices(t *testing.T) {
@@ -138,19 +153,6 @@ func TestChanges(t *testing.T) {
 				must(t, os.Symlink("v2", dir+"/new"))
 				must(t, os.Rename(dir+"/new", dir+"/link"))
 			}},
-		"the folder is replaced": {"d",
-			func(t *testing.T, dir string) {
-				must(t, os.Mkdir(dir+"/d", 0o700))
-				write(t, dir+"/d/web.yaml", list("10.0.0.1:80"))
-			},
-			func(t *testing.T, dir string) {
-				must(t, os.Mkdir(dir+"/new", 0o700))
-				write(t, dir+"/new/web.yaml", list("10.0.0.2:80"))
-				must(t, os.Rename(dir+"/d", dir+"/old"))
-				must(t, os.Rename(dir+"/new", dir+"/d"))
-				// The new folder is watched as well.
-				replace(t, dir+"/d/web.yaml", list("10.0.0.2:80"))
-			}},
 		"the folder is a file now": {"f.yaml",
 			func(t *testing.T, dir string) {
 				must(t, os.Mkdir(dir+"/f.yaml", 0o700))
@@ -175,6 +177,35 @@ func TestChanges(t *testing.T) {
 			sink.Await(t, q, "10.0.0.2:80")
 		})
 	}
+}
+
+// TestNewFoldersAreWatched checks that changes are seen where the path leads
+// after it led elsewhere.
+func TestNewFoldersAreWatched(t *testing.T) {
+	dir := t.TempDir()
+	folder := func(name, address string) {
+		t.Helper()
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		write(t, filepath.Join(dir, name, "web.yaml"), list(address))
+	}
+	folder("v1", "10.0.0.1:80")
+	must(t, os.Symlink("v1", dir+"/link"))
+	sink := start(t, Config{Path: dir + "/link"}, web)
+	sink.Await(t, web, "10.0.0.1:80")
+
+	folder("v2", "10.0.0.2:80")
+	must(t, os.Symlink("v2", dir+"/new"))
+	must(t, os.Rename(dir+"/new", dir+"/link"))
+	sink.Await(t, web, "10.0.0.2:80")
+	replace(t, dir+"/v2/web.yaml", list("10.0.0.3:80"))
+	sink.Await(t, web, "10.0.0.3:80")
+
+	folder("v3", "10.0.0.4:80")
+	must(t, os.Rename(dir+"/v2", dir+"/old"))
+	must(t, os.Rename(dir+"/v3", dir+"/v2"))
+	sink.Await(t, web, "10.0.0.4:80")
+	replace(t, dir+"/v2/web.yaml", list("10.0.0.5:80"))
+	sink.Await(t, web, "10.0.0.5:80")
 }
 
 // configMap writes a version of a folder as the kubelet does: the files lead
@@ -252,6 +283,7 @@ func TestFolder(t *testing.T) {
 	write(t, dir+"/more.json", `{"db": [{"address": "10.0.0.2:80"}], "x": []}`)
 	write(t, dir+"/web.yaml~", "an editor's")
 	write(t, dir+"/.web.yaml.swp", "an editor's")
+	write(t, dir+"/.hidden.yaml", "db: []")
 	must(t, os.Mkdir(dir+"/folder.yaml.d", 0o700))
 	x := provider.Query{Service: "x"}
 	sink := start(t, Config{Path: dir}, web, db, x)
@@ -404,6 +436,33 @@ func TestPollWithoutChangesReadsNothing(t *testing.T) {
 	}
 }
 
+// TestFailedReadsAreRepeated checks that a poll reads again what the file system
+// failed to give, even if it looks the same, and not what has a fault.
+func TestFailedReadsAreRepeated(t *testing.T) {
+	dir := t.TempDir()
+	for name, create := range map[string]func(path string){
+		"missing": func(string) {},
+		"fault":   func(path string) { write(t, path, "x") },
+		"folder": func(path string) {
+			must(t, os.Mkdir(path, 0o700))
+			must(t, os.Symlink("nowhere", path+"/web.yaml"))
+		},
+		"folder of a fault": func(path string) {
+			must(t, os.Mkdir(path, 0o700))
+			write(t, path+"/web.yaml", "x")
+		},
+	} {
+		path := filepath.Join(dir, name)
+		create(path)
+		source, err := New(Config{Path: path})
+		must(t, err)
+		again := source.report(nil, providertest.NewSink()) == ""
+		if want := !strings.Contains(name, "fault"); again != want {
+			t.Errorf("%s: read again: %v, want %v", name, again, want)
+		}
+	}
+}
+
 // TestUnrelatedEventsAreIgnored checks which events make the source read.
 func TestUnrelatedEventsAreIgnored(t *testing.T) {
 	dir := t.TempDir()
@@ -433,24 +492,45 @@ func TestUnrelatedEventsAreIgnored(t *testing.T) {
 	}
 }
 
-// TestBurstsAreRead checks that a source follows a file that changes all
-// the time.
-func TestBurstsAreRead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.yaml")
-	write(t, path, list("10.0.0.1:80"))
-	sink := start(t, Config{Path: path}, web)
-	sink.Await(t, web, "10.0.0.1:80")
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			replace(t, path, list("10.0.0.2:80"))
-		}
-	}()
-	sink.Await(t, web, "10.0.0.2:80")
-	cancel()
-	<-done
+// TestBursts checks when a change is read: after the last one of a burst, and at
+// the latest after maxSettle.
+func TestBursts(t *testing.T) {
+	for name, test := range map[string]struct {
+		changes int // after the first, each settle/2
+		related bool
+		want    time.Duration
+	}{
+		"one change":        {0, true, settle},
+		"a burst":           {10, true, 10*settle/2 + settle},
+		"unrelated changes": {10, false, settle},
+		"no end":            {1000, true, maxSettle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &watch{events: make(chan fsnotify.Event), trail: trail{names: map[string]bool{"/f": test.related}}}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() {
+					for range test.changes {
+						<-time.After(settle / 2)
+						select {
+						case w.events <- fsnotify.Event{Name: "/f"}:
+						case <-ctx.Done():
+							return
+						}
+					}
+				}()
+				begun := time.Now()
+				if !w.settled(ctx) || time.Since(begun) != test.want {
+					t.Errorf("read after %v, want %v", time.Since(begun), test.want)
+				}
+				cancel()
+				if w.settled(ctx) {
+					t.Error("reads after the end")
+				}
+			})
+		})
+	}
 }
 
 func TestConfigIsChecked(t *testing.T) {
