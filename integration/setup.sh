@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
-#    openssl, nc, socat, ip, nft, kcat, Java, Maven, Node.js and npm;
+#    openssl, nc, socat, ip, nft, kcat, Java, Maven, Node.js, npm and dnsmasq;
 #  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs,
 #    as a Go module h2spec, all into PENSTOCK_PEERS (default: penstock-peers in
 #    the user's cache folder).
@@ -35,6 +35,7 @@ need java default-jre-headless
 need mvn maven
 need node nodejs
 need npm npm
+need dnsmasq dnsmasq-base
 
 fail() { # what reason
 	echo "integration: missing: $1: $2" >&2
