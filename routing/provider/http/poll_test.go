@@ -10,6 +10,7 @@ import (
 	nethttp "net/http"
 
 	"penstock/routing/provider"
+	"penstock/routing/provider/providertest"
 )
 
 func TestPollFollowsChanges(t *testing.T) {
@@ -275,6 +276,32 @@ func TestOneDocumentForAllServices(t *testing.T) {
 			w.sink.Await(t, q, "10.0.0.3:80")
 		}
 	})
+}
+
+// keeper keeps the slices that are reported.
+type keeper struct {
+	*providertest.Sink
+	reported [][]provider.Endpoint
+}
+
+func (k *keeper) Report(_ provider.Query, endpoints []provider.Endpoint) {
+	k.reported = append(k.reported, endpoints)
+}
+
+func TestQueriesDoNotShareSlices(t *testing.T) {
+	source, err := New(Config{URL: "http://lists.example/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keeper{Sink: providertest.NewSink()}
+	w := newWatch(source, k, "http://lists.example/")
+	w.queries = []provider.Query{web, api}
+	if err := w.report(t.Context(), strings.NewReader(list("10.0.0.1:80"))); err != nil {
+		t.Fatal(err)
+	}
+	if &k.reported[0][0] == &k.reported[1][0] {
+		t.Error("two queries got the same slice, which the sink changes")
+	}
 }
 
 func TestQueriesComeAndGo(t *testing.T) {

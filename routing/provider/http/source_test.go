@@ -14,6 +14,7 @@ import (
 
 	nethttp "net/http"
 
+	"penstock/routing/provider"
 	"penstock/routing/provider/providertest"
 )
 
@@ -135,6 +136,9 @@ func TestRedirects(t *testing.T) {
 			} else {
 				w.wantStale("", test.failure)
 			}
+			if n := len(w.asked()); n > maxRedirects+1 {
+				t.Errorf("%s to %s: %d requests", test.from, test.to, n)
+			}
 		})
 	}
 	if err := checkRedirect(&url.URL{Scheme: "https", Host: "a"}, &url.URL{Scheme: "http", Host: "a"}, false); err == nil ||
@@ -144,7 +148,11 @@ func TestRedirects(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	slow := provider.Query{Service: "slow"}
 	server := httptest.NewUnstartedServer(nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		if r.URL.Path == "/slow" {
+			hold(w, r)
+		}
 		write(w, list(fmt.Sprintf("10.0.0.%d:80", r.ProtoMajor)))
 	}))
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
@@ -163,15 +171,16 @@ func TestTLS(t *testing.T) {
 		{&tls.Config{RootCAs: roots, ServerName: "example.com"}, "certificate required"},
 		{nil, "failed to verify certificate"},
 	} {
-		source, err := New(Config{URL: server.URL + "/{service}", TLS: test.tls})
+		source, err := New(Config{URL: server.URL + "/{service}", TLS: test.tls, Timeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		sink := providertest.NewSink(web)
+		sink := providertest.NewSink(web, slow)
 		t.Run("", func(t *testing.T) {
 			sink.Start(t, source)
 			if test.failure == "" {
 				sink.Await(t, web, "10.0.0.2:80") // HTTP/2
+				sink.AwaitFailure(t, slow, "no complete answer within 1s (timeout)")
 			} else {
 				sink.AwaitFailure(t, web, test.failure)
 			}

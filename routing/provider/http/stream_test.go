@@ -42,7 +42,9 @@ func TestStreamsReportEachEvent(t *testing.T) {
 		send("event: message\n"+data("10.0.0.3:80"), time.Hour)
 	}), func(w *world) {
 		w.want("10.0.0.1:80")
-		w.after(61 * time.Second)
+		w.after(31 * time.Second)
+		w.want("10.0.0.1:80") // events of other types do not count
+		w.after(30 * time.Second)
 		w.want("10.0.0.2:80")
 		w.after(80 * time.Second)
 		w.want("10.0.0.3:80")
@@ -75,7 +77,7 @@ func TestStreamsThatEndAreResumed(t *testing.T) {
 			send("id: a\nretry: 20000\n"+data("10.0.0.1:80"), time.Second)
 			send("id: b\ndata: [", 0) // it is cut here
 		case n == 2 && r.Header.Get("Last-Event-ID") == "a":
-			send(": nothing new\n\n", time.Second)
+			send(": nothing new\n\n", 15*time.Second) // for longer than the timeout
 		case n == 3 && r.Header.Get("Last-Event-ID") == "a":
 			send("id: c\n"+data("10.0.0.2:80"), time.Hour)
 		}
@@ -85,12 +87,12 @@ func TestStreamsThatEndAreResumed(t *testing.T) {
 		if n := len(w.asked()); n != 1 {
 			t.Errorf("%d requests, want 1: the server says retry: 20000", n)
 		}
-		w.after(12 * time.Second)
+		w.after(15900 * time.Millisecond)
 		w.want("10.0.0.1:80") // the end of a stream is no failure
 		if n := len(w.asked()); n != 2 {
 			t.Errorf("%d requests, want 2", n)
 		}
-		w.after(20 * time.Second)
+		w.after(30 * time.Second)
 		w.want("10.0.0.2:80")
 		if n := len(w.asked()); n != 3 {
 			t.Errorf("%d requests, want 3", n)
