@@ -37,9 +37,11 @@ import (
 	"penstock/node/lifecycle"
 	"penstock/node/metrics"
 	"penstock/node/ops"
+	"penstock/node/providers"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
 	"penstock/node/trust"
+	"penstock/routing/provider"
 	"penstock/routing/resource"
 	"penstock/routing/resource/validate"
 )
@@ -65,6 +67,7 @@ type Node struct {
 	store           catalog.Store
 	tickets         *tlsstream.Tickets
 	data            *dataplane.Dataplane
+	providers       *providers.Providers
 	componentsReady atomic.Bool // makeComponents has finished
 	left            atomic.Bool // the node left its cluster for good
 	leaveAttempts   leaveAttempts
@@ -139,6 +142,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	//    resources are applied through the admin methods, so the cluster port is open from here.
 	n.background.Go(n.follow)
 	n.background.Go(n.housekeep)
+	n.background.Go(func() { n.providers.Run(n.ctx) })
 	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
 	if n.cfg.AccessLog == AccessAll {
 		n.background.Go(func() { n.data.LogOngoing(n.ctx) })
@@ -239,6 +243,7 @@ func (n *Node) makeComponents() (err error) {
 	if n.cfg.AccessLog != AccessOff {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
 	}
+	n.providers = providers.New(n.providersConfig())
 	if n.data, err = dataplane.New(n.dataplaneConfig()); err != nil {
 		return err
 	}
@@ -301,12 +306,26 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 	c := dataplane.Config{
 		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
 		MaxHandshakes: n.cfg.MaxHandshakes, MaxRequests: n.cfg.MaxRequests, Tickets: n.tickets,
-		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll,
+		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Discovered: &n.providers.Directory,
 	}
 	if n.cluster != nil {
 		c.Self = n.id
 	}
 	return c
+}
+
+// providersConfig makes the configuration of the endpoint providers. What it
+// refers to is there before the providers run.
+func (n *Node) providersConfig() providers.Config {
+	return providers.Config{
+		Store: n.store, Log: n.log,
+		Source: func(spec *resource.EndpointProvider) (provider.Source, error) {
+			return providers.NewSource(spec, n.data.Certificates(), n.log)
+		},
+		Leads:   func() bool { return n.cluster == nil || n.cluster.Store().Leadership().Ready },
+		Await:   func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
+		Changed: func(refs []provider.Ref) { n.data.Discovered(refs) },
+	}
 }
 
 // opsConfig makes the configuration of the operators' methods.
@@ -347,6 +366,7 @@ func (n *Node) follow() {
 	err := n.catalog.Follow(n.ctx, func(set *validate.Set, changes []resource.Change) error {
 		n.data.Apply(set, changes)
 		n.tracker.Apply(changes, time.Now()) // a step begins when it takes effect
+		n.providers.Apply(changes)
 		return nil
 	})
 	// The store closes when the node has left its cluster and is stopping.

@@ -25,6 +25,7 @@ import (
 	"penstock/netio"
 	"penstock/netio/tlsstream"
 	"penstock/node/accesslog"
+	"penstock/node/tlsconfig"
 	"penstock/routing"
 	"penstock/routing/discovery"
 	"penstock/routing/endpoint"
@@ -53,6 +54,8 @@ type Config struct {
 	// Self is the ID of the node in its cluster, whose nodes share health
 	// checks; "": the node runs all of its checks itself.
 	Self string
+	// Discovered has the endpoints that providers found; nil: none.
+	Discovered routing.Discovered
 }
 
 // Dataplane is a running data plane. New sets the exported fields, which give
@@ -75,7 +78,7 @@ type Dataplane struct {
 func New(cfg Config) (*Dataplane, error) {
 	r := newReconciler(&cfg)
 	d := &Dataplane{log: cfg.Log, reconciler: r, access: cfg.Access, Resolver: r.resolver}
-	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Observe: d.observe})
+	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Discovered: cfg.Discovered, Observe: d.observe})
 	handler := &traffic{router: r.router, removed: &r.removed, client: r.clients.of, access: cfg.Access, accessAll: cfg.AccessAll}
 	engine, err := netio.New(netio.Config{
 		Handler: handler, Log: cfg.Log, Loops: cfg.Loops,
@@ -124,6 +127,9 @@ func (d *Dataplane) Close() {
 	d.Kafka.Close()
 	d.Resolver.Close()
 }
+
+// Certificates returns the certificates in force.
+func (d *Dataplane) Certificates() *tlsconfig.Store { return d.reconciler.certs }
 
 // Flows returns the flows, sorted by listener and service.
 func (d *Dataplane) Flows() []*Flow { return d.flows.all() }

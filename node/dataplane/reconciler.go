@@ -23,6 +23,7 @@ import (
 	"penstock/routing/discovery"
 	"penstock/routing/endpoint"
 	"penstock/routing/health"
+	"penstock/routing/provider"
 	"penstock/routing/resource"
 	"penstock/routing/resource/validate"
 )
@@ -125,6 +126,14 @@ func (r *reconciler) resolved(hosts []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.update(r.router.Resolved(hosts, time.Now()), nil, false)
+}
+
+// Discovered applies new endpoints of providers.
+func (d *Dataplane) Discovered(refs []provider.Ref) {
+	r := d.reconciler
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.update(r.router.Discovered(refs, time.Now()), nil, false)
 }
 
 func (r *reconciler) putCertificate(ch *resource.Change) {

@@ -38,8 +38,8 @@ type Store interface {
 // Config configures New.
 type Config struct {
 	Store Store
-	// Source returns the source of a provider.
-	Source func(name string, spec *resource.EndpointProvider) (provider.Source, error)
+	// Source returns the source of a provider, whose spec has its defaults.
+	Source func(spec *resource.EndpointProvider) (provider.Source, error)
 	// Leads reports whether this node leads and has applied everything committed
 	// before.
 	Leads func() bool
@@ -56,8 +56,9 @@ type Providers struct {
 	// Directory has the endpoints in force on this node.
 	Directory provider.Directory
 
-	cfg  Config
-	wake chan struct{} // has room for one: what is wanted has changed
+	cfg    Config
+	loaded store.Snapshot // what the Directory began with
+	wake   chan struct{}  // has room for one: what is wanted has changed
 
 	telling sync.Mutex // held while the Directory changes and Changed is told
 
@@ -78,16 +79,19 @@ type running struct {
 	done   chan struct{}
 }
 
-// New returns Providers that know no resource.
+// New returns Providers that know no resource yet, with what the store has in
+// the Directory.
 func New(cfg Config) *Providers {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Providers{
-		cfg: cfg, wake: make(chan struct{}, 1),
+	p := &Providers{
+		cfg: cfg, loaded: cfg.Store.Snapshot(), wake: make(chan struct{}, 1),
 		specs: map[string]*resource.EndpointProvider{}, uses: map[string][]provider.Ref{},
 		wanted: map[string]map[provider.Query]int{}, running: map[string]*running{}, faults: map[string]string{},
 	}
+	p.Directory.Apply(p.updates(store.Snapshot{}, p.loaded))
+	return p
 }
 
 // Apply records changes of resources that are now in force.
@@ -235,7 +239,7 @@ func (p *Providers) stop(all map[string]*running) {
 
 // start starts a provider. p.mu is held.
 func (p *Providers) start(ctx context.Context, name string, spec *resource.EndpointProvider) {
-	source, err := p.cfg.Source(name, spec)
+	source, err := p.cfg.Source(spec)
 	if err != nil {
 		if p.faults[name] != err.Error() {
 			p.cfg.Log.Error("cannot start an endpoint provider", "provider", name, "error", err)

@@ -165,7 +165,7 @@ func (c *cluster) start() *testNode {
 	n := &testNode{id: len(c.nodes), done: make(chan struct{})}
 	n.Providers = New(Config{
 		Store: c,
-		Source: func(_ string, spec *resource.EndpointProvider) (provider.Source, error) {
+		Source: func(spec *resource.EndpointProvider) (provider.Source, error) {
 			if spec.Type == "dns" {
 				return nil, errors.New("spec.dns is missing")
 			}

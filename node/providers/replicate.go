@@ -123,7 +123,8 @@ func (p *Providers) removeOrphans(ctx context.Context, leads bool) {
 
 // follow puts what the store has in force, until ctx ends.
 func (p *Providers) follow(ctx context.Context) {
-	var old store.Snapshot
+	old := p.loaded
+	p.loaded = store.Snapshot{} // it retains old content
 	for {
 		view, err := p.cfg.Store.Wait(ctx, old.Index())
 		if err != nil {

@@ -149,10 +149,3 @@ func setDefault(v reflect.Value, def string) {
 		v.SetInt(number(def))
 	}
 }
-
-// WithDefaults returns a copy of a provider with all defaults filled in.
-func (p *EndpointProvider) WithDefaults() *EndpointProvider {
-	out := *p
-	fill(reflect.ValueOf(&out).Elem())
-	return &out
-}

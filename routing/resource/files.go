@@ -13,6 +13,13 @@ type FileRef struct {
 	Set  func(text string) // stores the content in the spec
 }
 
+// PathUser is a spec that names files or folders which nodes read.
+type PathUser interface {
+	// Paths lists the paths, which a tool makes absolute where it reads the
+	// resource's file. Empty ones are left out by the user.
+	Paths() []*string
+}
+
 // Files lists the files of a listener.
 func (l *Listener) Files() []FileRef {
 	if l.TLS == nil || l.TLS.ClientAuth == nil {

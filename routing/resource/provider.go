@@ -1,5 +1,10 @@
 package resource
 
+import (
+	"iter"
+	"reflect"
+)
+
 // KindProvider is the kind of EndpointProvider.
 const KindProvider = "EndpointProvider"
 
@@ -50,27 +55,29 @@ type ProviderHold struct {
 	For *Duration `yaml:"for" default:"30s" range:"0..24h"`
 }
 
-// DNSProvider asks name servers. The service of endpointsFrom is a host name, or
-// the name of SRV records ("_http._tcp.example.com").
+// DNSProvider asks name servers. The service of endpointsFrom is a host name, and
+// its port a number; or it is the name of SRV records ("_http._tcp.example.com").
 type DNSProvider struct {
-	// Servers are asked in order, each host:port or a host with port 53. Left out:
-	// those of /etc/resolv.conf, with its search list.
+	// Servers are the name servers in the order in which they are tried, IP:port
+	// or an IP address with port 53; at most 16. Left out: those of
+	// /etc/resolv.conf, with its search list.
 	Servers []string `yaml:"servers"`
-	// Search lists the domains that names without a dot are tried in. Left out:
+	// Search lists the domains that complete a short name; at most 32. Left out:
 	// that of /etc/resolv.conf, or none with servers.
 	Search []string `yaml:"search"`
-	// Timeout bounds one question to one server. Default 2s, 100ms..1m.
-	Timeout Duration `yaml:"timeout" default:"2s" range:"100ms..1m"`
-	// MinTTL and MaxTTL bound how long an answer counts. Default 1s, 1s..24h.
-	MinTTL Duration `yaml:"minTTL" default:"1s" range:"1s..24h"`
-	// MaxTTL is the longest time between two questions. Default 5m, 1s..24h.
+	// Timeout is how long one server has to answer one question. Default 2s,
+	// 100ms..30s.
+	Timeout Duration `yaml:"timeout" default:"2s" range:"100ms..30s"`
+	// MinTTL is the shortest time that an answer counts. Default 5s, 1s..1h.
+	MinTTL Duration `yaml:"minTTL" default:"5s" range:"1s..1h"`
+	// MaxTTL is the longest time that an answer counts. Default 5m, 1s..24h.
 	MaxTTL Duration `yaml:"maxTTL" default:"5m" range:"1s..24h"`
 }
 
 // FileProvider follows a file or folder.
 type FileProvider struct {
-	// Path is a YAML or JSON file, or a folder of them. A relative path is taken
-	// from the folder of the resource's file. Required.
+	// Path is a YAML or JSON file, or a folder of them, on the nodes that read it.
+	// A relative path is taken from the folder of the resource's file. Required.
 	Path string `yaml:"path"`
 }
 
@@ -78,26 +85,23 @@ type FileProvider struct {
 type HTTPProvider struct {
 	// URL is asked; {service} and {port} in it are replaced. Required.
 	URL string `yaml:"url"`
-	// Mode is poll (asked every interval), longPoll (the server holds the request
+	// Mode is poll (ask at each interval), longPoll (the server holds the request
 	// until something changes) or sse (server-sent events). Default poll.
 	Mode string `yaml:"mode" default:"poll" oneof:"poll longPoll sse"`
-	// Interval is the time between two requests of poll. Default 10s, 1s..1h.
-	Interval Duration `yaml:"interval" default:"10s" range:"1s..1h"`
-	// Timeout bounds a request of poll, and how long the server may be silent
-	// otherwise. Default 10s, 100ms..1h.
-	Timeout Duration `yaml:"timeout" default:"10s" range:"100ms..1h"`
-	// Headers are sent with each request. Their values are secrets.
-	Headers []ProviderHeader `yaml:"headers"`
+	// Interval is the time between two requests of poll, 10 % more or less. Default
+	// 10s, 100ms..24h.
+	Interval Duration `yaml:"interval" default:"10s" range:"100ms..24h"`
+	// Wait is how long longPoll lets the server hold a request. Default 1m, 1s..10m.
+	Wait Duration `yaml:"wait" default:"1m" range:"1s..10m"`
+	// IdleTimeout is how long sse may be silent before the node connects again.
+	// Default 1m, 1s..1h.
+	IdleTimeout Duration `yaml:"idleTimeout" default:"1m" range:"1s..1h"`
+	// Timeout bounds a request with its answer. Default 10s, 100ms..10m.
+	Timeout Duration `yaml:"timeout" default:"10s" range:"100ms..10m"`
+	// Token is sent as "Authorization: Bearer TOKEN". It is never shown.
+	Token Secret `yaml:"token"`
 	// TLS configures https. Left out: the system's CAs.
 	TLS *ServiceTLS `yaml:"tls"`
-}
-
-// ProviderHeader is a header of a request.
-type ProviderHeader struct {
-	// Name is the header's name. Required.
-	Name string `yaml:"name"`
-	// Value is its value. It is never shown. Required.
-	Value Secret `yaml:"value"`
 }
 
 // KubernetesProvider watches EndpointSlices. The service of endpointsFrom is the
@@ -121,21 +125,24 @@ type KubernetesProvider struct {
 // ConsulProvider asks Consul's health API with blocking queries. The service of
 // endpointsFrom is the name of a service in Consul.
 type ConsulProvider struct {
-	// Address is the agent or server: host:port, or a URL with http, https or
-	// unix. Required.
-	Address string `yaml:"address"`
-	// Token is the ACL token. It is never shown.
+	// Address is that of an agent or server: http://host:port, https://host:port
+	// or unix:PATH. Default http://127.0.0.1:8500.
+	Address string `yaml:"address" default:"http://127.0.0.1:8500"`
+	// Token is the ACL token; it needs service:read and node:read. It is never
+	// shown.
 	Token Secret `yaml:"token"`
-	// Datacenter, Namespace and Partition are passed on. Left out: the agent's.
+	// Datacenter is where the services are. Left out: the agent's.
 	Datacenter string `yaml:"datacenter"`
-	// Namespace is Consul Enterprise's.
+	// Namespace is that of the services, in Consul Enterprise.
 	Namespace string `yaml:"namespace"`
-	// Partition is Consul Enterprise's.
+	// Partition is that of the services, in Consul Enterprise.
 	Partition string `yaml:"partition"`
-	// Tags lists the tags that an instance must have, all of them.
+	// Tags lists the tags that an instance must have, all of them; at most 16.
 	Tags []string `yaml:"tags"`
-	// AllowStale lets any server answer, not just the leader. Default false.
-	AllowStale bool `yaml:"allowStale"`
+	// WarningReady uses instances whose worst check is a warning too. Default false.
+	WarningReady bool `yaml:"warningReady"`
+	// Stale lets any server answer, even one without a leader. Default false.
+	Stale bool `yaml:"stale"`
 	// TLS configures https. Left out: the system's CAs.
 	TLS *ServiceTLS `yaml:"tls"`
 }
@@ -186,4 +193,59 @@ type EndpointsFrom struct {
 	Tags map[string]string `yaml:"tags"`
 	// Select uses only the endpoints that have all of these tags.
 	Select map[string]string `yaml:"select"`
+}
+
+// Refs lists the certificates that the provider presents.
+func (p *EndpointProvider) Refs() []Ref {
+	var refs []Ref
+	for path, t := range p.tls() {
+		if t.CertificateRef != "" {
+			refs = append(refs, Ref{Key: Key{"Certificate", t.CertificateRef}, Path: "spec." + path + ".certificateRef"})
+		}
+	}
+	return refs
+}
+
+// Files lists the files of the provider's CAs.
+func (p *EndpointProvider) Files() []FileRef {
+	var files []FileRef
+	for path, t := range p.tls() {
+		files = append(files, CAFile("spec."+path+".ca", &t.CA)...)
+	}
+	return files
+}
+
+// Paths lists the paths on nodes that the provider names.
+func (p *EndpointProvider) Paths() []*string {
+	var paths []*string
+	if p.File != nil {
+		paths = append(paths, &p.File.Path)
+	}
+	if p.Kubernetes != nil {
+		paths = append(paths, &p.Kubernetes.Kubeconfig)
+	}
+	return paths
+}
+
+// tls yields the TLS settings with their paths. Validation admits at most one.
+func (p *EndpointProvider) tls() iter.Seq2[string, *ServiceTLS] {
+	return func(yield func(string, *ServiceTLS) bool) {
+		switch {
+		case p.HTTP != nil && p.HTTP.TLS != nil:
+			yield("http.tls", p.HTTP.TLS)
+		case p.Consul != nil && p.Consul.TLS != nil:
+			yield("consul.tls", p.Consul.TLS)
+		case p.Etcd != nil && p.Etcd.TLS != nil:
+			yield("etcd.tls", p.Etcd.TLS)
+		case p.XDS != nil && p.XDS.TLS != nil:
+			yield("xds.tls", p.XDS.TLS)
+		}
+	}
+}
+
+// WithDefaults returns a copy of a provider with all defaults filled in.
+func (p *EndpointProvider) WithDefaults() *EndpointProvider {
+	out := *p
+	fill(reflect.ValueOf(&out).Elem())
+	return &out
 }

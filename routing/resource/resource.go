@@ -125,6 +125,7 @@ func RoutingKinds() []Kind {
 		{Name: "MeshHTTPRoute", Plural: "meshhttproutes", New: func() Spec { return new(MeshHTTPRoute) }},
 		{Name: "Certificate", Plural: "certificates", New: func() Spec { return new(Certificate) }},
 		{Name: "Host", Plural: "hosts", New: func() Spec { return new(Host) }},
+		{Name: KindProvider, Plural: "endpointproviders", New: func() Spec { return new(EndpointProvider) }},
 	}
 }
 

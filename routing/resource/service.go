@@ -211,10 +211,16 @@ func NeverUpgrade(protocol string) bool {
 
 // Refs lists the client certificate of a service.
 func (s *Service) Refs() []Ref {
-	if s.TLS == nil || s.TLS.CertificateRef == "" {
-		return nil
+	var refs []Ref
+	if s.TLS != nil && s.TLS.CertificateRef != "" {
+		refs = append(refs, Ref{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"})
 	}
-	return []Ref{{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"}}
+	for i := range s.EndpointsFrom {
+		if name := s.EndpointsFrom[i].Provider; name != "" {
+			refs = append(refs, Ref{Key: Key{KindProvider, name}, Path: Item("spec.endpointsFrom", i) + ".provider"})
+		}
+	}
+	return refs
 }
 
 var errEscape = errors.New(`has an invalid escape; valid are \r, \n, \t, \\, \", \', \0, \xHH and \uHHHH`)

@@ -15,9 +15,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"time"
-
 	nethttp "net/http"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 

@@ -2,14 +2,13 @@ package http
 
 import (
 	"context"
+	nethttp "net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	nethttp "net/http"
 
 	"go.uber.org/goleak"
 

@@ -1,10 +1,9 @@
 package http
 
 import (
+	nethttp "net/http"
 	"testing"
 	"time"
-
-	nethttp "net/http"
 )
 
 func TestLongPollWaitsForChanges(t *testing.T) {

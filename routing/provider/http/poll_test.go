@@ -3,11 +3,10 @@ package http
 import (
 	"compress/gzip"
 	"io"
+	nethttp "net/http"
 	"strings"
 	"testing"
 	"time"
-
-	nethttp "net/http"
 
 	"penstock/routing/provider"
 	"penstock/routing/provider/providertest"

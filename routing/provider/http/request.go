@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	nethttp "net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
-
-	nethttp "net/http"
 )
 
 // statusError is a response that is no answer.

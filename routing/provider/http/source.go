@@ -5,10 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	nethttp "net/http"
 	"slices"
 	"time"
-
-	nethttp "net/http"
 
 	"penstock/routing/provider"
 )

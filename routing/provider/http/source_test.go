@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	nethttp "net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
-
-	nethttp "net/http"
 
 	"penstock/routing/provider"
 	"penstock/routing/provider/providertest"

@@ -8,9 +8,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"mime"
-	"time"
-
 	nethttp "net/http"
+	"time"
 )
 
 const (

@@ -3,11 +3,10 @@ package http
 import (
 	"fmt"
 	"io"
+	nethttp "net/http"
 	"strings"
 	"testing"
 	"time"
-
-	nethttp "net/http"
 )
 
 // streams answers each request by a stream that follows script: what to send, and

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	nethttp "net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	nethttp "net/http"
 
 	"golang.org/x/time/rate"
 

@@ -14,10 +14,14 @@ import (
 const MaxPEMFile = 1 << 20
 
 // LoadFiles reads the files that an object names into it and validates it again.
-// Relative names start at baseDir, the folder of the object's own file. readFile
+// Relative names start at baseDir, the folder of the object's own file, and so do
+// the paths of a resource.PathUser, which become absolute. readFile
 // returns at most limit+1 bytes; the extra byte shows that the file is too
 // large.
 func LoadFiles(o *resource.Object, baseDir string, readFile func(name string, limit int) ([]byte, error)) resource.Faults {
+	if user, ok := o.Spec.(resource.PathUser); ok {
+		makeAbsolute(user, baseDir)
+	}
 	user, ok := o.Spec.(resource.FileUser)
 	if !ok {
 		return nil
@@ -59,6 +63,18 @@ func LoadFiles(o *resource.Object, baseDir string, readFile func(name string, li
 		faults = append(faults, o.Fault(path, message, value))
 	})
 	return faults
+}
+
+// makeAbsolute makes relative paths start at baseDir.
+func makeAbsolute(user resource.PathUser, baseDir string) {
+	for _, path := range user.Paths() {
+		if *path == "" || filepath.IsAbs(*path) {
+			continue
+		}
+		if abs, err := filepath.Abs(filepath.Join(baseDir, *path)); err == nil {
+			*path = abs
+		}
+	}
 }
 
 // contentPath returns where a file's content is stored: in "spec.cert" for

@@ -25,6 +25,7 @@ func validateService(s *resource.Service, fault Report) {
 	if s.TLS != nil {
 		validateServiceTLS(s.TLS, fault)
 	}
+	validateEndpointsFrom(s.EndpointsFrom, fault)
 	seen := make(map[string]int, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e, path := &s.Endpoints[i], resource.Item("endpoints", i)

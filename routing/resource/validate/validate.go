@@ -48,6 +48,8 @@ func Spec(spec resource.Spec, fault Report) {
 		validateCertificate(s, fault)
 	case *resource.Host:
 		validateHost(s, fault)
+	case *resource.EndpointProvider:
+		validateProvider(s, fault)
 	case *resource.Rollout:
 		Fields(s, fault)
 	default:
