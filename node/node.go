@@ -264,7 +264,7 @@ func (n *Node) newRegistry() *prometheus.Registry {
 	all := []prometheus.Collector{
 		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.ops.Rollouts),
 		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
-		metrics.Catalog(n.catalog), n.changes, metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
+		metrics.Catalog(n.catalog), metrics.Providers(n.providers), n.changes, metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
 	}
 	if n.access != nil {
 		all = append(all, metrics.AccessLog(n.access))
@@ -334,7 +334,7 @@ func (n *Node) opsConfig() ops.Config {
 		Self: ops.Self{
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
-		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, State: &n.state,
+		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, State: &n.state,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }

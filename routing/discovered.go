@@ -1,9 +1,11 @@
 package routing
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"penstock/routing/endpoint"
@@ -41,6 +43,26 @@ func RefsOf(service string, s *resource.Service) []provider.Ref {
 	return refs
 }
 
+// Unresolved returns the addresses of the service's endpoints whose host names
+// have no IP address. It must not be changed.
+func (s *Service) Unresolved() []string { return s.unresolved }
+
+// Found yields what providers found for the service, with the provider's name,
+// in the order in which an address that several of them report is used.
+func (s *Service) Found(d Discovered) iter.Seq2[string, *provider.Found] {
+	return func(yield func(string, *provider.Found) bool) {
+		for i := range s.spec.EndpointsFrom {
+			from := &s.spec.EndpointsFrom[i]
+			list := d.Lookup(RefOf(s.name, from))
+			for j := range list {
+				if hasTags(list[j].Tags, from.Select) && !yield(from.Provider, &list[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Discovered puts the current endpoints of these references in force.
 func (r *Router) Discovered(refs []provider.Ref, now time.Time) Applied {
 	r.mu.Lock()
@@ -73,8 +95,10 @@ type found struct {
 	compiler *compiler
 	set      []endpoint.Spec
 	weights  []int
-	hosts    []string       // names that are resolved
-	places   map[string]int // address -> its first place in set; nil: no address can be there twice
+	hosts    []string // names that are resolved
+	// unresolved are the endpoints whose names have no address.
+	unresolved []string
+	places     map[string]int // address -> its first place in set; nil: no address can be there twice
 }
 
 // endpoints lists a service's endpoints with their weights, and the host names
@@ -119,10 +143,13 @@ func (f *found) add(spec endpoint.Spec, at address, weight int) {
 		return
 	}
 	f.hosts = append(f.hosts, at.host)
-	if f.compiler.cfg.Hosts == nil {
-		return
+	var addrs []netip.Addr
+	if f.compiler.cfg.Hosts != nil {
+		addrs, _ = f.compiler.cfg.Hosts.Lookup(at.host)
 	}
-	addrs, _ := f.compiler.cfg.Hosts.Lookup(at.host)
+	if n := len(f.unresolved); len(addrs) == 0 && (n == 0 || f.unresolved[n-1] != spec.Address) {
+		f.unresolved = append(f.unresolved, strings.Clone(spec.Address))
+	}
 	for _, addr := range addrs {
 		spec.Addr = netip.AddrPortFrom(addr, at.port)
 		f.set, f.weights = append(f.set, spec), append(f.weights, weight)

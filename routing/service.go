@@ -82,7 +82,7 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 		}
 	}
 	found := c.endpoints(name, spec)
-	s.hosts = found.hosts
+	s.hosts, s.unresolved = found.hosts, found.unresolved
 	c.hostsChanged = updateSorted(c.atHost, name, hosts, s.hosts) || c.hostsChanged
 	if before != spec {
 		c.hostsChanged = c.hostsChanged || len(s.hosts) > 0 && before != nil && before.Resolve != spec.Resolve

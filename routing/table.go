@@ -39,12 +39,14 @@ type Table struct {
 // Service is one version of a service.
 type Service struct {
 	*serviceState
-	spec     *resource.Service // defaults filled in
-	hosts    []string          // host names of its endpoints, sorted
-	whole    *backend
-	policies []*policy // MeshTCPRoutes of which it is the destination, in order of precedence
-	chooser  chooser   // of policies
-	requests *requests // MeshHTTPRoutes of which it is the destination; nil if there are none
+	spec  *resource.Service // defaults filled in
+	hosts []string          // host names of its endpoints, sorted
+	// unresolved are the addresses of endpoints whose host names have no address.
+	unresolved []string
+	whole      *backend
+	policies   []*policy // MeshTCPRoutes of which it is the destination, in order of precedence
+	chooser    chooser   // of policies
+	requests   *requests // MeshHTTPRoutes of which it is the destination; nil if there are none
 }
 
 // serviceState is the part of a service that outlives its versions.

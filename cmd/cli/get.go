@@ -37,6 +37,8 @@ func getCommand(t *target) *cobra.Command {
 			"that: use --stale there to read its own state.\n" +
 			"With --watch, existing resources come first, then each change once it acts on the node at --addr, until Ctrl-C; with " +
 			"-o json as one object per line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
+			"`get endpoints [SERVICE]` shows the endpoints that the node at --addr uses: where each comes from and since when, its " +
+			"state, health, weight and zone; -o wide adds resolved addresses, connections and tags.\n" +
 			"With --effective, `get routes` shows the combined effect of all routes: for each destination and source the route that " +
 			"decides, its shares, the backends that it skips and why, and the routes that do not decide and why; -o wide lists all " +
 			"of the latter.",
@@ -56,6 +58,8 @@ func getCommand(t *target) *cobra.Command {
 				return err
 			}
 			switch {
+			case isEndpoints(req.Kind):
+				return getEndpoints(cmd, t, req.Name, g.output)
 			case g.effective.on || g.effective.all:
 				return getEffective(cmd, t, args, &g)
 			case g.watch && g.stale:

@@ -54,6 +54,10 @@ func printStatus(w io.Writer, s *api.Status) {
 	printTable(w, []string{"NODE", "ROLE", "STATE", "APPLIED", "LAG", "RESOURCES", "CONNECTIONS", "ADDRESS", "UPTIME", "VERSION"}, rows)
 	printListeners(w, s)
 	printServices(w, s.Services)
+	if len(s.Providers) > 0 {
+		fmt.Fprintln(w)
+		printProviders(w, s.Providers)
+	}
 	if len(s.Rollouts) > 0 {
 		fmt.Fprintln(w)
 		printRollouts(w, s.Rollouts)

@@ -277,4 +277,6 @@ type Report struct {
 	VirtualClusters []VirtualClusterStatus `json:"virtualClusters,omitempty"`
 
 	Warnings []string `json:"warnings,omitempty"` // this node's part of Status.Warnings
+
+	Providers []ProviderStatus `json:"providers,omitempty"` // that this node runs
 }

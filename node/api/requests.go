@@ -166,6 +166,8 @@ type Status struct {
 	NotAccepted []string `json:"notAccepted,omitempty"`
 	// Warnings describe what a node is about to run out of, such as ports.
 	Warnings []string `json:"warnings,omitempty"`
+	// Providers are the endpoint providers, each on the node that runs it.
+	Providers []ProviderStatus `json:"providers,omitempty"`
 }
 
 // NodeStatus is the state of one node.

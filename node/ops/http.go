@@ -55,6 +55,8 @@ func (f *HTTP) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/status", serveV1(f, api.MethodStatus, emptyRequest, wholeResult[api.Status]))
 	mux.HandleFunc("GET /v1/members", serveV1(f, api.MethodMembers, emptyRequest, wholeResult[api.Members]))
 	mux.HandleFunc("GET /v1/version", serveV1(f, api.MethodVersion, emptyRequest, wholeResult[api.Version]))
+	mux.HandleFunc("GET /v1/endpoints", serveV1(f, api.MethodEndpoints, endpointsRequest, wholeResult[api.Endpoints]))
+	mux.HandleFunc("GET /v1/endpoints/{service}", serveV1(f, api.MethodEndpoints, endpointsRequest, wholeResult[api.Endpoints]))
 	mux.HandleFunc("GET /v1/effective-routes", serveV1(f, api.MethodEffective, effectiveRequest, wholeResult[api.EffectiveResult]))
 	mux.HandleFunc("GET /v1/{kind}", serveV1(f, api.MethodGet, getRequest, documents))
 	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(f, api.MethodGet, getRequest, document))

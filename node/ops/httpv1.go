@@ -145,6 +145,11 @@ func reply(w http.ResponseWriter, answer any, err error) {
 	_ = enc.Encode(answer) // fails only if the client has gone
 }
 
+// endpointsRequest reads the name of a service, if there is one.
+func endpointsRequest(r *http.Request) (any, error) {
+	return api.EndpointsRequest{Service: r.PathValue("service")}, nil
+}
+
 // effectiveRequest reads the query: destination, all, stale, limit, and
 // afterDestination with afterSources, whose values are those of "more" in the
 // previous answer.

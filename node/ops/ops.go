@@ -41,7 +41,9 @@ type Config struct {
 	Catalog *catalog.Catalog
 	Cluster *cluster.Cluster // nil: with --dev
 	Tracker *rollout.Tracker
-	State   *lifecycle.State
+	// Providers run the endpoint providers of this node.
+	Providers *providers.Providers
+	State     *lifecycle.State
 	// Gateways computes the status of Gateway API objects.
 	Gateways *Gateways
 	// Changes counts changes by result: done or refused.
@@ -62,19 +64,20 @@ type Methods struct {
 	decisions decisions
 	rollouts  *rollouts
 	top       top
+	endpoints endpoints
 }
 
 // New makes the methods.
 func New(cfg Config) *Methods {
 	peers := &Peers{self: cfg.Self, cluster: cfg.Cluster, catalog: cfg.Catalog}
-	m := &Methods{Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}}
+	m := &Methods{Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, endpoints: endpoints{cfg.Data, cfg.Providers}}
 	m.changes = &changes{
 		peers: peers, data: cfg.Data, catalog: cfg.Catalog, counter: cfg.Changes,
 		uploads: uploads{dir: cfg.Uploads, open: map[string]*upload{}},
 	}
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
-	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts}
+	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	return m
 }
@@ -87,6 +90,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.status.register(s)
 	m.decisions.register(s)
 	m.rollouts.register(s)
+	m.endpoints.register(s)
 	rpc.HandleStream(s, api.MethodTop, api.RoleReader, m.top.top)
 	rpc.Handle(s, api.MethodVersion, api.RoleReader, m.version)
 }

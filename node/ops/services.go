@@ -17,22 +17,17 @@ func serviceStatus(d *dataplane.Dataplane, now time.Time) []api.ServiceStatus {
 	for _, svc := range d.Services() {
 		s := api.ServiceStatus{Name: svc.Name(), Endpoints: []api.EndpointStatus{}}
 		usable := 0
-		known := map[string]bool{}
 		for i, e := range svc.Members() {
 			one := endpointStatus(d, svc.Group(), e.Endpoint, now)
 			one.Used = svc.Uses(i, now)
 			if e.Usable(now) {
 				usable++
 			}
-			known[e.Address] = true
 			s.Connections += one.Connections
 			s.Endpoints = append(s.Endpoints, one)
 		}
-		for _, e := range svc.Spec().Endpoints {
-			if !known[e.Address] {
-				known[e.Address] = true
-				s.Endpoints = append(s.Endpoints, unresolved(d, e.Address))
-			}
+		for _, address := range svc.Unresolved() {
+			s.Endpoints = append(s.Endpoints, unresolved(d, address))
 		}
 		s.State = fmt.Sprintf("%d/%d usable", usable, len(s.Endpoints))
 		if text := svc.Source(now).Text(); text != "" {

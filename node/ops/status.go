@@ -22,6 +22,8 @@ type status struct {
 	state    *lifecycle.State
 	gateways *Gateways
 	rollouts *rollouts
+
+	providers *providers.Providers
 }
 
 func (q *status) register(s *rpc.Server) {
@@ -58,6 +60,7 @@ func (q *status) report() *api.Report {
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings:        q.data.PortUse().Warnings(q.peers.self.Name),
+		Providers:       providerStatus(q.peers.self.Name, q.providers),
 	}
 	for _, l := range q.data.Engine.Listeners() {
 		one := api.ListenerStatus{
@@ -98,14 +101,15 @@ func (q *status) reports(ctx context.Context, members []directory.Member) []*api
 }
 
 // status combines the reports of the nodes. Services and listeners are those of
-// this node, plus the listeners that fail on other nodes. Warnings are those of
-// all nodes.
+// this node, plus the listeners that fail on other nodes. Warnings and providers
+// are those of all nodes.
 func (q *status) status(ctx context.Context) *api.Status {
 	own := q.report()
 	set, _ := q.catalog.InForce()
 	s := &api.Status{
 		Leader: q.peers.self.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters,
 		Rollouts: q.rollouts.unfinished(), NotAccepted: q.gateways.problems(set), Warnings: own.Warnings,
+		Providers: own.Providers,
 	}
 	if q.peers.cluster == nil {
 		s.Nodes = []api.NodeStatus{own.Node}
@@ -128,6 +132,7 @@ func (q *status) status(ctx context.Context) *api.Status {
 			one = r.Node
 			s.Listeners = append(s.Listeners, failing(r.Listeners)...)
 			s.Warnings = append(s.Warnings, r.Warnings...)
+			s.Providers = append(s.Providers, r.Providers...)
 		}
 		one.Role = m.Role
 		newest = max(newest, one.AppliedIndex)

@@ -283,7 +283,7 @@ func (p *Providers) Status() []provider.Status {
 		all = append(all, r.runner.Status())
 	}
 	for name, fault := range p.faults {
-		all = append(all, provider.Status{Name: name, Err: fault})
+		all = append(all, provider.Status{Name: name, Err: fault, Failed: true})
 	}
 	slices.SortFunc(all, func(a, b provider.Status) int { return compareNames(a.Name, b.Name) })
 	return all

@@ -26,7 +26,10 @@ func NewSource(spec *resource.EndpointProvider, certs *tlsconfig.Store, log *slo
 	case "dns":
 		return newDNS(spec)
 	case "file":
-		return file.New(file.Config{Path: spec.File.Path, MaxEndpoints: totalEndpoints(spec), Log: log})
+		return file.New(file.Config{
+			Path: spec.File.Path, PollInterval: spec.File.PollInterval.D(), MaxBytes: int64(spec.File.MaxBytes), MaxFiles: spec.File.MaxFiles,
+			MaxEndpoints: totalEndpoints(spec), Log: log,
+		})
 	case "http":
 		return newHTTP(spec, certs)
 	case "consul":
@@ -50,6 +53,8 @@ func newDNS(spec *resource.EndpointProvider) (provider.Source, error) {
 	}
 	return dns.New(dns.Config{
 		Servers: d.Servers, Search: d.Search, Timeout: d.Timeout.D(), MinTTL: d.MinTTL.D(), MaxTTL: max(d.MaxTTL, d.MinTTL).D(),
+		NegativeTTL: min(max(d.NegativeTTL, d.MinTTL), max(d.MaxTTL, d.MinTTL)).D(), NDots: d.NDots, UDPSize: d.UDPSize,
+		MaxEndpoints: spec.MaxEndpoints,
 	})
 }
 
@@ -61,7 +66,8 @@ func newHTTP(spec *resource.EndpointProvider, certs *tlsconfig.Store) (provider.
 	}
 	return http.New(http.Config{
 		URL: h.URL, Mode: http.Mode(h.Mode), Interval: h.Interval.D(), Wait: h.Wait.D(), IdleTimeout: h.IdleTimeout.D(),
-		Timeout: h.Timeout.D(), Token: string(h.Token), TLS: config, MaxEndpoints: totalEndpoints(spec),
+		Timeout: h.Timeout.D(), Token: string(h.Token), TLS: config,
+		MaxBytes: int64(h.MaxBytes), MaxURLs: h.MaxURLs, MaxRequests: h.MaxRequests, MaxEndpoints: totalEndpoints(spec),
 	})
 }
 
@@ -76,7 +82,8 @@ func newConsul(spec *resource.EndpointProvider, certs *tlsconfig.Store) (provide
 	}
 	return consul.New(consul.Config{
 		Address: c.Address, Token: string(c.Token), TLS: config, Datacenter: c.Datacenter, Namespace: c.Namespace, Partition: c.Partition,
-		Tags: c.Tags, WarningReady: c.WarningReady, Stale: c.Stale, MaxEndpoints: totalEndpoints(spec),
+		Tags: c.Tags, WarningReady: c.WarningReady, Stale: c.Stale,
+		Wait: c.Wait.D(), Timeout: c.Timeout.D(), MaxBytes: int64(c.MaxBytes), MaxQueries: c.MaxQueries, MaxEndpoints: totalEndpoints(spec),
 	})
 }
 
@@ -94,6 +101,7 @@ func newEtcd(spec *resource.EndpointProvider, certs *tlsconfig.Store) (provider.
 	}
 	return etcd.New(etcd.Config{
 		Endpoints: e.Endpoints, Prefix: e.Prefix, Format: etcd.Format(e.Format), Username: e.Username, Password: string(e.Password), TLS: config,
+		Timeout: e.Timeout.D(), MaxKeys: e.MaxKeys,
 	})
 }
 

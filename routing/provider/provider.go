@@ -56,6 +56,16 @@ func (s State) String() string {
 	}
 }
 
+// ParseState undoes String; "" is Ready.
+func ParseState(s string) (state State, ok bool) {
+	for _, state = range []State{Ready, NotReady, Terminating} {
+		if s == state.String() {
+			return state, true
+		}
+	}
+	return Ready, s == ""
+}
+
 // Endpoint is one address that a provider reports for a query.
 type Endpoint struct {
 	// Address is IP:port, [v6]:port or host:port.

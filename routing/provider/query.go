@@ -142,6 +142,7 @@ func (b *batch) applied() {
 			delete(q.applied, address)
 		}
 		q.changed = b.now
+		b.runner.counts.Changes += uint64(len(c.Put) + len(c.Gone))
 		if b.runner.dropped[q.Query] == q && len(q.applied) == 0 {
 			delete(b.runner.dropped, q.Query)
 		}
@@ -177,6 +178,7 @@ func (s *sink) Report(q Query, endpoints []Endpoint) {
 	}
 	recovered := s.err != ""
 	s.restarts, s.err = 0, ""
+	s.counts.Answers++
 	state.latest, state.dirty, state.known = a, true, true
 	state.answered, state.err, state.failures, state.expired = now, "", 0, false
 	s.mu.Unlock()
@@ -192,6 +194,7 @@ func (s *sink) Failed(q Query, err error) {
 	if state := s.queries[q]; state != nil {
 		state.err = fmt.Sprint(err)
 		state.failures++
+		s.counts.Failures++
 	}
 	s.mu.Unlock()
 	(*Runner)(s).wakeUp()

@@ -78,6 +78,7 @@ type Runner struct {
 	dropped  map[Query]*query // no longer wanted, with endpoints in force
 	wanted   []Query
 	replaced chan struct{}
+	counts   Counts
 	restarts int    // runs of the source in a row that reported nothing
 	err      string // why the source ended last; "" while it runs
 }

@@ -5,9 +5,18 @@ import "time"
 // Status is the state of a provider.
 type Status struct {
 	Name string
-	// Err is why the source ended last; "" while it runs.
+	// Err is why the source ended last; "" while it runs. Failed: it cannot run at
+	// all.
 	Err     string
+	Failed  bool
 	Queries []QueryStatus // sorted
+	Counts
+}
+
+// Counts are totals of a Runner.
+type Counts struct {
+	Answers, Failures uint64 // by query
+	Changes           uint64 // of endpoints in force
 }
 
 // QueryStatus is the state of one query.
@@ -35,7 +44,7 @@ type QueryStatus struct {
 func (r *Runner) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Status{Name: r.cfg.Name, Err: r.err, Queries: make([]QueryStatus, 0, len(r.wanted))}
+	s := Status{Name: r.cfg.Name, Err: r.err, Counts: r.counts, Queries: make([]QueryStatus, 0, len(r.wanted))}
 	for _, wanted := range r.wanted {
 		q := r.queries[wanted]
 		s.Queries = append(s.Queries, QueryStatus{

@@ -54,6 +54,13 @@ func TestFieldTagsAreValid(t *testing.T) {
 					}
 					return int64(d)
 				}
+				if inner == reflect.TypeFor[Size]() {
+					size, err := ParseSize(text)
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+					return int64(size)
+				}
 				if strings.Trim(text, "0123456789") != "" {
 					t.Errorf("%s: %s is no number", name, text)
 				}

@@ -72,6 +72,15 @@ type DNSProvider struct {
 	MinTTL Duration `yaml:"minTTL" default:"5s" range:"1s..1h"`
 	// MaxTTL is the longest time that an answer counts. Default 5m, 1s..24h.
 	MaxTTL Duration `yaml:"maxTTL" default:"5m" range:"1s..24h"`
+	// NegativeTTL is the longest time that the answer counts that there are no
+	// records. Default 30s, 1s..24h.
+	NegativeTTL Duration `yaml:"negativeTTL" default:"30s" range:"1s..24h"`
+	// NDots is the number of dots from which on a name is looked up as it is before
+	// Search, 1..15. Left out: that of /etc/resolv.conf, or 1 with servers.
+	NDots int `yaml:"ndots" range:"1..15"`
+	// UDPSize is the largest answer by UDP, in bytes; larger ones come by TCP.
+	// Default 1232, 512..4096.
+	UDPSize int `yaml:"udpSize" default:"1232" range:"512..4096"`
 }
 
 // FileProvider follows a file or folder.
@@ -79,6 +88,14 @@ type FileProvider struct {
 	// Path is a YAML or JSON file, or a folder of them, on the nodes that read it.
 	// A relative path is taken from the folder of the resource's file. Required.
 	Path string `yaml:"path"`
+	// PollInterval is how often the path is read for changes that inotify does not
+	// report. Default 10s, 1s..1h.
+	PollInterval Duration `yaml:"pollInterval" default:"10s" range:"1s..1h"`
+	// MaxBytes bounds the file, or all files of the folder together. Default
+	// 16MiB, 1KiB..1GiB.
+	MaxBytes Size `yaml:"maxBytes" default:"16MiB" range:"1KiB..1GiB"`
+	// MaxFiles bounds the files of the folder. Default 1000, 1..100,000.
+	MaxFiles int `yaml:"maxFiles" default:"1000" range:"1..100000"`
 }
 
 // HTTPProvider asks a server for a JSON list.
@@ -100,6 +117,13 @@ type HTTPProvider struct {
 	Timeout Duration `yaml:"timeout" default:"10s" range:"100ms..10m"`
 	// Token is sent as "Authorization: Bearer TOKEN". It is never shown.
 	Token Secret `yaml:"token"`
+	// MaxBytes bounds an answer, after decompression. Default 16MiB, 1KiB..1GiB.
+	MaxBytes Size `yaml:"maxBytes" default:"16MiB" range:"1KiB..1GiB"`
+	// MaxURLs bounds the different URLs, which is how many requests longPoll and
+	// sse hold open. Default 1000, 1..10,000.
+	MaxURLs int `yaml:"maxURLs" default:"1000" range:"1..10000"`
+	// MaxRequests bounds the requests of poll at the same time. Default 32, 1..1000.
+	MaxRequests int `yaml:"maxRequests" default:"32" range:"1..1000"`
 	// TLS configures https. Left out: the system's CAs.
 	TLS *ServiceTLS `yaml:"tls"`
 }
@@ -143,6 +167,16 @@ type ConsulProvider struct {
 	WarningReady bool `yaml:"warningReady"`
 	// Stale lets any server answer, even one without a leader. Default false.
 	Stale bool `yaml:"stale"`
+	// Wait is how long Consul may hold a query while nothing changes. Default 5m,
+	// 1s..9m.
+	Wait Duration `yaml:"wait" default:"5m" range:"1s..9m"`
+	// Timeout bounds a query beyond Wait. Default 10s, 100ms..10m.
+	Timeout Duration `yaml:"timeout" default:"10s" range:"100ms..10m"`
+	// MaxBytes bounds an answer. Default 64MiB, 1KiB..1GiB.
+	MaxBytes Size `yaml:"maxBytes" default:"64MiB" range:"1KiB..1GiB"`
+	// MaxQueries bounds the services that are asked for, each of which holds a
+	// request open. Default 1000, 1..10,000.
+	MaxQueries int `yaml:"maxQueries" default:"1000" range:"1..10000"`
 	// TLS configures https. Left out: the system's CAs.
 	TLS *ServiceTLS `yaml:"tls"`
 }
@@ -160,6 +194,11 @@ type EtcdProvider struct {
 	Username string `yaml:"username"`
 	// Password belongs to Username.
 	Password Secret `yaml:"password"`
+	// Timeout bounds a request, and is the time between two checks that etcd still
+	// answers. Default 5s, 100ms..1m.
+	Timeout Duration `yaml:"timeout" default:"5s" range:"100ms..1m"`
+	// MaxKeys bounds the keys below the prefix. Default 100000, 1..1,000,000.
+	MaxKeys int `yaml:"maxKeys" default:"100000" range:"1..1000000"`
 	// TLS configures TLS. Left out: plain text, unless an endpoint is https.
 	TLS *ServiceTLS `yaml:"tls"`
 }

@@ -100,13 +100,8 @@ func parseJSON(data []byte) (provider.Endpoint, error) {
 	if v.Weight != nil {
 		e.Weight = *v.Weight
 	}
-	switch v.State {
-	case "", "ready":
-	case "notReady":
-		e.State = provider.NotReady
-	case "terminating":
-		e.State = provider.Terminating
-	default:
+	var ok bool
+	if e.State, ok = provider.ParseState(v.State); !ok {
 		return provider.Endpoint{}, fmt.Errorf("state %q must be ready, notReady or terminating", v.State)
 	}
 	if e.Address == "" {

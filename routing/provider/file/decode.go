@@ -148,10 +148,16 @@ func (d *decoder) endpoint(n *yaml.Node, path string) provider.Endpoint {
 			e.Weight = weight
 		case "tags":
 			e.Tags = d.tags(f.value, at)
+		case "state":
+			state, ok := provider.ParseState(d.text(f.value, at))
+			if !ok {
+				d.fail(f.value, at, "must be ready, notReady or terminating")
+			}
+			e.State = state
 		default:
 			suggestion := suggestions[strings.ToLower(f.name)]
 			if suggestion == "" {
-				suggestion = "the fields are address, weight and tags"
+				suggestion = "the fields are address, weight, tags and state"
 			}
 			d.fail(f.key, path, "unknown field: %s", suggestion)
 		}

@@ -50,7 +50,7 @@ func TestDecode(t *testing.T) {
 		{"address of another type", "- address: 12", `f.yaml:1: [0].address: must be text: put it in quotes ("12") (and 1 more faults)`},
 		{"unknown field", "- {address: \"a:1\",\n   port: 80}", `f.yaml:2: [0]: unknown field: write address: "host:port" ("port")`},
 		{"another unknown field", "- {address: \"a:1\", colour: red}",
-			`f.yaml:1: [0]: unknown field: the fields are address, weight and tags ("colour")`},
+			`f.yaml:1: [0]: unknown field: the fields are address, weight, tags and state ("colour")`},
 		{"weight", "- {address: \"a:1\", weight: 1.5}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("1.5")`},
 		{"negative weight", "- {address: \"a:1\", weight: -1}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("-1")`},
 		{"large weight", "- {address: \"a:1\", weight: 1000001}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("1000001")`},

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node/api"
+)
+
+// isEndpoints reports whether KIND asks for endpoints, which are no resources.
+func isEndpoints(kind string) bool {
+	return strings.EqualFold(kind, "endpoints") || strings.EqualFold(kind, "endpoint")
+}
+
+// getEndpoints shows the endpoints of a service, or of all.
+func getEndpoints(cmd *cobra.Command, t *target, service, output string) error {
+	if output != "table" && output != "wide" && output != "json" {
+		return usagef("-o %s: endpoints are shown as table, wide or json", output)
+	}
+	list, err := ask[api.Endpoints](cmd, t, api.MethodEndpoints, api.EndpointsRequest{Service: service})
+	if err != nil {
+		return err
+	}
+	if output == "json" {
+		return printJSON(cmd.OutOrStdout(), list)
+	}
+	heading := []string{"SERVICE", "ADDRESS", "SOURCE", "SINCE", "STATE", "HEALTH", "WEIGHT", "ZONE"}
+	if output == "wide" {
+		heading = append(heading, "RESOLVED", "CONNECTIONS", "TAGS")
+	}
+	rows := make([][]string, 0, len(*list))
+	for _, e := range *list {
+		row := []string{
+			e.Service, e.Address, strings.Join(append([]string{e.Source}, e.AlsoFrom...), ","), ageText(e.Since), e.State, e.Health,
+			strconv.Itoa(e.Weight), e.Zone,
+		}
+		if output == "wide" {
+			row = append(row, e.Resolved, strconv.FormatInt(e.Connections, 10), tagText(e.Tags))
+		}
+		rows = append(rows, row)
+	}
+	printTable(cmd.OutOrStdout(), heading, rows)
+	return nil
+}
+
+// ageText shows how long ago a time is.
+func ageText(at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return time.Since(*at).Round(time.Second).String()
+}
+
+// tagText shows tags, sorted.
+func tagText(tags map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		parts = append(parts, sanitize(fmt.Sprintf("%s=%s", k, tags[k])))
+	}
+	return strings.Join(parts, ",")
+}

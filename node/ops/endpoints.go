@@ -1,0 +1,145 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/node/api"
+	"penstock/node/dataplane"
+	"penstock/node/providers"
+	"penstock/node/rpc"
+	"penstock/routing"
+	"penstock/routing/balance"
+	"penstock/routing/provider"
+)
+
+// endpoints has the methods that show where endpoints come from.
+type endpoints struct {
+	data      *dataplane.Dataplane
+	providers *providers.Providers
+}
+
+func (q *endpoints) register(s *rpc.Server) {
+	rpc.Handle(s, api.MethodEndpoints, api.RoleReader, q.list)
+}
+
+// list returns the endpoints of one service or of all.
+func (q *endpoints) list(ctx context.Context, r *api.EndpointsRequest) (*api.Endpoints, error) {
+	if err := rpc.LargeResponse(ctx); err != nil {
+		return nil, err
+	}
+	services := q.data.Services()
+	if r.Service != "" {
+		services = slices.DeleteFunc(services, func(s *routing.Service) bool { return s.Name() != r.Service })
+		if len(services) == 0 {
+			return nil, api.Errorf(api.NotFound, "Service/%s does not exist", r.Service)
+		}
+	}
+	slices.SortFunc(services, func(a, b *routing.Service) int { return strings.Compare(a.Name(), b.Name()) })
+	all, now := api.Endpoints{}, time.Now()
+	for _, s := range services {
+		all = q.appendEndpoints(all, s, now)
+	}
+	return &all, nil
+}
+
+// origin is where an address of a service comes from.
+type origin struct {
+	source   string
+	alsoFrom []string
+	since    time.Time
+	state    provider.State
+}
+
+// appendEndpoints appends the endpoints of a service.
+func (q *endpoints) appendEndpoints(all api.Endpoints, s *routing.Service, now time.Time) api.Endpoints {
+	origins := q.origins(s)
+	for _, m := range s.Members() {
+		all = append(all, q.endpoint(s, m, origins[m.Address], now))
+	}
+	for _, address := range s.Unresolved() {
+		o := origins[address]
+		all = append(all, api.Endpoint{
+			Service: s.Name(), Address: address, Source: o.source, AlsoFrom: o.alsoFrom, Since: timeOf(o.since), State: o.state.String(),
+			Health: "unresolved",
+		})
+	}
+	return all
+}
+
+func (q *endpoints) endpoint(s *routing.Service, m balance.Member, o origin, now time.Time) api.Endpoint {
+	status := endpointStatus(q.data, s.Group(), m.Endpoint, now)
+	e := api.Endpoint{
+		Service: s.Name(), Address: m.Address, Source: o.source, AlsoFrom: o.alsoFrom, Since: timeOf(o.since), State: o.state.String(),
+		Health: status.Health, Weight: m.Weight, Zone: m.Tags[cmp.Or(s.Spec().Balancing.Zone, provider.ZoneTag)], Tags: m.Tags,
+		Connections: status.Connections,
+	}
+	if status.Resolved != m.Address {
+		e.Resolved = status.Resolved
+	}
+	return e
+}
+
+// origins returns where the addresses of a service come from.
+func (q *endpoints) origins(s *routing.Service) map[string]origin {
+	origins := map[string]origin{}
+	for i := range s.Spec().Endpoints {
+		origins[s.Spec().Endpoints[i].Address] = origin{source: "service"}
+	}
+	for name, f := range s.Found(&q.providers.Directory) {
+		o, known := origins[f.Address]
+		switch {
+		case !known:
+			o = origin{source: name, since: f.Since, state: f.State}
+		case o.source != name && !slices.Contains(o.alsoFrom, name):
+			o.alsoFrom = append(o.alsoFrom, name)
+		}
+		if f.State == provider.Terminating {
+			o.state = f.State
+		}
+		origins[f.Address] = o
+	}
+	return origins
+}
+
+// providerStatus returns the state of the providers that run on this node.
+func providerStatus(node string, p *providers.Providers) []api.ProviderStatus {
+	var all []api.ProviderStatus
+	for _, s := range p.Status() {
+		one := api.ProviderStatus{Node: node, Name: s.Name, State: api.ProviderOK, Error: s.Err}
+		switch {
+		case s.Failed:
+			one.State = api.ProviderFailed
+		case len(s.Queries) == 0:
+			one.State = api.ProviderIdle
+		}
+		for i := range s.Queries {
+			query := queryStatus(&s.Queries[i])
+			if query.Stale && one.State == api.ProviderOK {
+				one.State = api.ProviderStale
+			}
+			one.Services = append(one.Services, query)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func queryStatus(q *provider.QueryStatus) api.ProviderQuery {
+	return api.ProviderQuery{
+		Service: q.Service, Port: q.Port, Endpoints: q.Endpoints, Unused: q.Unused, Fault: q.Fault,
+		Answered: timeOf(q.Answered), Changed: timeOf(q.Changed), Stale: q.Stale, Error: q.Err, Failures: q.Failures,
+		HeldSince: timeOf(q.HeldSince), Expired: q.Expired,
+	}
+}
+
+// timeOf returns nil for the zero time.
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
