@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/integration/process"
+	"penstock/internal/testkit/process"
 	"penstock/routing/provider"
 	"penstock/routing/provider/dns"
 	"penstock/routing/provider/providertest"

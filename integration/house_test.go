@@ -61,9 +61,10 @@ var mayImportInside = map[string][]string{
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/kinds", "node/lifecycle", "node/rollout",
+		"node/kinds", "node/lifecycle", "node/providers", "node/rollout",
 	},
-	"node/nodetest": {"routing", "node/kinds"},
+	"node/nodetest":  {"routing", "node/kinds"},
+	"node/providers": {"consensus", "routing", "node/tlsconfig"},
 }
 
 var forTests = []string{"node/kinds", "node/nodetest"}

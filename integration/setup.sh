@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
-#    openssl, nc, socat, ip, nft, kcat, Java, Maven, Node.js, npm and dnsmasq;
+#    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm and dnsmasq;
 #  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs,
 #    as a Go module h2spec, all into PENSTOCK_PEERS (default: penstock-peers in
 #    the user's cache folder).
@@ -31,6 +31,7 @@ need socat socat
 need ip iproute2
 need nft nftables
 need kcat kcat
+need etcd etcd-server
 need java default-jre-headless
 need mvn maven
 need node nodejs

@@ -23,6 +23,7 @@ import (
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
 	"penstock/node/lifecycle"
+	"penstock/node/providers"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
 )

@@ -11,6 +11,7 @@ import (
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
 	"penstock/node/lifecycle"
+	"penstock/node/providers"
 	"penstock/node/rpc"
 )
 

@@ -190,7 +190,7 @@ func (c *cluster) start() *testNode {
 }
 
 func settle() {
-	time.Sleep(3 * time.Second)
+	<-time.After(3 * time.Second)
 	synctest.Wait()
 }
 
@@ -286,7 +286,7 @@ func TestTheNextLeaderGoesOn(t *testing.T) {
 		c.want("10.0.0.2:80", "10.0.0.7:80")
 		late.mu.Lock()
 		defer late.mu.Unlock()
-		if late.changes != 1 {
+		if late.changes != 0 { // it began with what the store had
 			t.Errorf("a new node took %d steps", late.changes)
 		}
 	})

@@ -132,7 +132,7 @@ func (w *world) report(list []Endpoint) {
 
 // after lets time pass.
 func (w *world) after(d time.Duration) {
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 }
 
