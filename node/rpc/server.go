@@ -310,6 +310,29 @@ func closeAsync(conn net.Conn) {
 	go func() { _ = conn.Close() }()
 }
 
+// lingerTimeout is how long a peer has to close its side of a connection at
+// shutdown.
+const lingerTimeout = time.Second
+
+// endAsync ends a connection so that the peer gets what was written last: a
+// close with bytes of the peer unread, such as a cancellation, would reset the
+// connection, and the peer's kernel would discard what it has not read (RFC 9293,
+// section 3.10.4). The reader closes the connection when the peer has.
+func endAsync(conn net.Conn) {
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok {
+		closeAsync(conn)
+		return
+	}
+	go func() {
+		if half.CloseWrite() != nil {
+			_ = conn.Close()
+			return
+		}
+		time.AfterFunc(lingerTimeout, func() { _ = conn.Close() })
+	}()
+}
+
 // beginRequest registers a request; false: the server is stopping.
 func (s *Server) beginRequest() bool {
 	s.mu.Lock()
@@ -344,7 +367,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.close()
 	s.mu.Lock()
 	for c := range s.conns {
-		closeAsync(c.conn)
+		endAsync(c.conn)
 	}
 	s.mu.Unlock()
 	<-idle // handlers end with their context
