@@ -8,7 +8,9 @@
 # Does nothing where they are there already.
 #
 # "setup.sh golangci-lint VERSION" installs that linter beside them instead, and
-# prints where it is.
+# prints where it is. "setup.sh kube-apiserver" does that with Kubernetes's API
+# server, which is built from integration/kubeapi for about ten minutes, and with
+# Debian's etcd-server; where CI=true, it is one of the peers.
 #
 # Where it can't install (no root, no apt), it says what is missing: an error
 # where CI=true, a loud word elsewhere; the tests that need the peer then
@@ -75,6 +77,9 @@ debian() {
 kafka=4.3.1 log4j=2.25.4 kafkajs=2.2.4 h2spec=2.2.1
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 peers=${PENSTOCK_PEERS:-${cache:-${TMPDIR:-/tmp}/$(id -u)}/penstock-peers}
+here=$(cd "$(dirname "$0")" && pwd)
+kubernetes=$(sed -n 's/.*k8s.io\/kubernetes v//p' "$here/kubeapi/go.mod")
+apiserver=$peers/kube-apiserver-$kubernetes/kube-apiserver
 
 # Folders appear under their own names when they are complete.
 installed() { # name command...
@@ -163,6 +168,18 @@ registries() {
 	installed h2spec-$h2spec conformance
 }
 
+# As low as can be, since it takes so long.
+kubernetes() { # folder
+	(cd "$here/kubeapi" && GOWORK=off CGO_ENABLED=0 nice -n 19 go build -o "$1/kube-apiserver" .)
+}
+
+apiserver() {
+	missing=()
+	need etcd etcd-server
+	debian
+	[ -x "$apiserver" ] || { folder && installed "kube-apiserver-$kubernetes" kubernetes; }
+}
+
 linter() { # folder
 	GOBIN=$1 go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
 }
@@ -174,6 +191,13 @@ if [ "${1:-}" = golangci-lint ]; then
 	[ -x "$binary" ]
 	exit
 fi
+if [ "${1:-}" = kube-apiserver ]; then
+	apiserver
+	echo "$apiserver"
+	[ -x "$apiserver" ]
+	exit
+fi
 debian
 registries
+[ "${CI:-}" != true ] || apiserver
 exit 0
