@@ -3,16 +3,12 @@ package xds
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -395,193 +391,6 @@ func TestRefusedClusters(t *testing.T) {
 	})
 }
 
-// A control plane that never answers fails each query when the answer is due. A
-// late answer counts.
-func TestSilence(t *testing.T) {
-	variants(t, func(t *testing.T, variant func(*Config)) {
-		for _, clusters := range []bool{false, true} {
-			n := newNetwork(t)
-			answer := make(chan bool)
-			n.play(func(p *peer) error {
-				if clusters || strings.Contains(p.method, "Delta") {
-					return p.waits()
-				}
-				p.hears("names=web")
-				<-answer
-				p.says(world("1", "n1", simple("web", "10.0.0.1:80")))
-				p.hears("names=web version=1 nonce=n1")
-				return p.waits()
-			})
-			source := n.source(func(c *Config) { variant(c); c.Clusters = clusters })
-			sink := providertest.NewSink(web)
-			began := time.Now()
-			sink.Start(t, source)
-			if sink.AwaitFailure(t, web, "within 15s"); time.Since(began) != DefaultTimeout {
-				t.Errorf("it failed after %v", time.Since(began))
-			}
-			if !clusters && !source.cfg.Delta {
-				answer <- true
-				sink.Await(t, web, "10.0.0.1:80")
-				synctest.Wait()
-			}
-		}
-	})
-}
-
-// A control plane that reads nothing is given up once requests do not fit into
-// gRPC's window.
-func TestRequestsThatAreNotRead(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
-		n := newNetwork(t)
-		n.play(func(p *peer) error { return p.waits() })
-		var queries []provider.Query
-		for i := range 1000 {
-			queries = append(queries, provider.Query{Service: fmt.Sprintf("%0500d", i)})
-		}
-		sink := providertest.NewSink(queries...)
-		source := n.source(nil)
-		done := make(chan error)
-		go func() { done <- source.Run(t.Context(), sink) }()
-		elapse(time.Second)
-		sink.Want(queries[1:]...)
-		if err := <-done; err == nil || !strings.Contains(err.Error(), "it does not read requests for 15s") {
-			t.Error(err)
-		}
-	})
-}
-
-// Why a stream ends, and what to do about it.
-func TestStreamErrors(t *testing.T) {
-	for _, test := range []struct {
-		err  error
-		want string
-	}{
-		{nil, "the control plane at 192.0.2.1:18000 ended the stream"},
-		{status.Error(codes.Unavailable, "moving\n"), `is not available: "moving\n": check the address, and whether it has TLS`},
-		{status.Error(codes.Unauthenticated, "who?"), `does not know who this is: "who?": give it the client certificate`},
-		{status.Error(codes.PermissionDenied, "no"), `does not serve node "edge-1": "no": grant it access there`},
-		{status.Error(codes.Unimplemented, "no"), `does not have this variant of xDS (state of the world, aggregated): "no": change delta or separate`},
-		{status.Error(codes.ResourceExhausted, "busy"), `is overloaded, or limits its clients: "busy"`},
-		{status.Error(codes.Internal, "oops"), `breaks the protocol: "oops"`},
-		{status.Error(codes.Canceled, "bye"), `ended the stream with Canceled: "bye"`},
-		{status.Error(codes.Unknown, strings.Repeat("x", 1000)), `ended the stream with Unknown: "` + strings.Repeat("x", 300) + `"`},
-	} {
-		for _, answered := range []bool{false, true} {
-			inVirtualTime(t, func(t *testing.T) {
-				n := newNetwork(t)
-				n.play(func(p *peer) error {
-					if answered {
-						p.hears("names=web")
-						p.says(world("1", "n1", simple("web", "10.0.0.1:80")))
-						p.hears("names=web version=1 nonce=n1")
-					}
-					return test.err
-				})
-				sink := providertest.NewSink(web)
-				if err := n.source(nil).Run(t.Context(), sink); err == nil || !strings.Contains(err.Error(), test.want) {
-					t.Errorf("%v, want %s", err, test.want)
-				}
-				if answered != (sink.Text(web) != "") {
-					t.Errorf("answer %q", sink.Text(web))
-				}
-			})
-		}
-	}
-}
-
-// cutConn is a connection that breaks after some bytes.
-type cutConn struct {
-	net.Conn
-	left int
-}
-
-func (c *cutConn) Read(p []byte) (int, error) {
-	if c.left == 0 {
-		return 0, io.ErrUnexpectedEOF
-	}
-	n, err := c.Conn.Read(p[:min(len(p), c.left)])
-	c.left -= n
-	return n, err
-}
-
-// A connection that is cut in the middle of a response gives no part of it.
-func TestCutResponses(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
-		var many []string
-		for i := range 10_000 {
-			many = append(many, fmt.Sprintf("10.%d.%d.1:80", i/250, i%250))
-		}
-		response := world("1", "n1", simple("web", many...))
-		for _, whole := range []bool{false, true} {
-			n := newNetwork(t)
-			n.play(func(p *peer) error {
-				p.hears("names=web")
-				_ = p.stream.SendMsg(response)
-				return p.waits()
-			})
-			source := n.source(nil)
-			left := proto.Size(response) - 1
-			if whole {
-				left *= 2
-			}
-			source.dialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-				conn, err := n.dial(ctx, address)
-				return &cutConn{conn, left}, err
-			})}
-			sink := providertest.NewSink(web)
-			sink.Start(t, source)
-			if whole {
-				sink.AwaitCount(t, web, len(many))
-			} else if sink.AwaitFailure(t, web, "is not available"); sink.Reports() != 0 {
-				t.Errorf("%d reports", sink.Reports())
-			}
-		}
-	})
-}
-
-func TestLargeResponses(t *testing.T) {
-	for want, response := range map[string]*discoveryv3.DiscoveryResponse{
-		"sent a response of more than 16777216 bytes: raise maxMessage":       world("1", "n1", &corev3.Node{Id: strings.Repeat("x", DefaultMaxMessage)}),
-		"DiscoveryResponse has more than 20 messages in it":                   {Resources: slices.Repeat([]*anypb.Any{{}}, messagesPerEndpoint+1)},
-		"it sent a name, version or nonce of 1025 bytes; the maximum is 1024": world("1", strings.Repeat("x", maxName+1)),
-	} {
-		inVirtualTime(t, func(t *testing.T) {
-			n := newNetwork(t)
-			n.play(func(p *peer) error {
-				p.hears("names=web")
-				_ = p.stream.SendMsg(response)
-				return p.waits()
-			})
-			source := n.source(func(c *Config) { c.MaxEndpoints = 1 })
-			if err := source.Run(t.Context(), providertest.NewSink(web)); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v, want %s", err, want)
-			}
-		})
-	}
-}
-
-// The source ends with its context whatever it does: connecting, waiting for a
-// response, or for a refusal's turn.
-func TestEnd(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
-		n := newNetwork(t)
-		n.play(func(p *peer) error {
-			for i := 0; p.stream.SendMsg(world("1", fmt.Sprint(i), assign(""))) == nil; i++ {
-			}
-			return nil
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- n.source(nil).Run(ctx, providertest.NewSink(web)) }()
-		elapse(time.Minute)
-		cancel()
-		began := time.Now()
-		if err := <-done; err != context.Canceled || time.Since(began) != 0 {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-	})
-}
-
 func TestTooManyClusters(t *testing.T) {
 	s := &session{Source: &Source{cfg: Config{MaxEndpoints: DefaultMaxEndpoints}, clusters: map[string]cluster{}}}
 	s.cds = subscription{typeURL: clusterType, known: map[string]string{}}
@@ -592,4 +401,74 @@ func TestTooManyClusters(t *testing.T) {
 	if got := s.updateClusters(r).String(); !strings.Contains(got, "there are more than 100000 clusters") {
 		t.Error(got)
 	}
+}
+
+// Endpoints that come before anything was asked for are not answered: that would
+// ask for all of them.
+func TestEndpointsBeforeClusters(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.play(func(p *peer) error {
+			p.hears("")
+			p.says(world("1", "n1", simple("web", "10.0.0.1:80")))
+			r := world("1", "c1", edsCluster("web", ""))
+			r.TypeUrl = clusterType
+			p.says(r)
+			p.hears("version=1 nonce=c1")
+			p.hears("names=web")
+			p.says(world("1", "n2", simple("web", "10.0.0.2:80")))
+			p.hears("names=web version=1 nonce=n2")
+			return p.waits()
+		})
+		sink := providertest.NewSink(web)
+		sink.Start(t, n.source(func(c *Config) { c.Clusters = true }))
+		sink.Await(t, web, "10.0.0.2:80")
+		synctest.Wait()
+	})
+}
+
+// A name that the control plane never had is an error: a service is not emptied
+// by a control plane that has just started.
+func TestRemovedBeforeKnown(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.play(func(p *peer) error {
+			p.hearsDelta("subscribe=web")
+			p.says(&discoveryv3.DeltaDiscoveryResponse{Nonce: "n1", TypeUrl: endpointType, RemovedResources: []string{"web", "other"}})
+			p.hearsDelta("nonce=n1")
+			return p.waits()
+		})
+		sink := providertest.NewSink(web)
+		sink.Start(t, n.source(func(c *Config) { c.Delta = true }))
+		sink.AwaitFailure(t, web, `has no endpoints under the name "web": check the name, and what it serves to node "edge-1"`)
+		synctest.Wait()
+		if sink.Reports() != 0 {
+			t.Errorf("%d reports", sink.Reports())
+		}
+	})
+}
+
+// scramblingSink changes what it is given, as a sink may.
+type scramblingSink struct{ *providertest.Sink }
+
+func (s scramblingSink) Report(q provider.Query, endpoints []provider.Endpoint) {
+	s.Sink.Report(q, slices.Clone(endpoints))
+	clear(endpoints)
+}
+
+// Each query gets endpoints of its own, also later ones.
+func TestSinksKeepTheirEndpoints(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newControlPlane(t, false)
+		c.serve(edsCluster("web", "shop"), edsCluster("shop", ""), simple("shop", "10.0.0.1:80"))
+		sink := scramblingSink{providertest.NewSink(web)}
+		source := c.source(func(c *Config) { c.Clusters = true })
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go source.Run(ctx, sink)
+		sink.Await(t, web, "10.0.0.1:80")
+		sink.Want(web, shop)
+		sink.Await(t, shop, "10.0.0.1:80")
+		sink.Await(t, web, "10.0.0.1:80")
+	})
 }
