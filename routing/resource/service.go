@@ -49,6 +49,9 @@ type Service struct {
 	// EndpointsFrom adds the endpoints that providers find. An address that is
 	// listed several times counts once, as Endpoints has it or the first provider.
 	EndpointsFrom []EndpointsFrom `yaml:"endpointsFrom"`
+	// Discovery lets proxies beside the service's instances, such as Envoy, take
+	// their configuration from Penstock by xDS. Left out: none may.
+	Discovery *Discovery `yaml:"discovery"`
 }
 
 // Balancing picks an endpoint for each connection.
