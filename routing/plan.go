@@ -200,4 +200,3 @@ func (s *Service) Known(d Discovered, skip func(provider string) bool) []Known {
 	}
 	return list
 }
-
