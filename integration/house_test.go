@@ -61,7 +61,7 @@ var mayImportInside = map[string][]string{
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/kinds", "node/lifecycle", "node/providers", "node/rollout", "node/xds",
+		"node/kinds", "node/lifecycle", "node/mux", "node/providers", "node/rollout", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},
 	"node/providers": {"consensus", "routing", "node/tlsconfig"},

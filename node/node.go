@@ -42,6 +42,7 @@ import (
 	"penstock/node/rollout"
 	"penstock/node/rpc"
 	"penstock/node/trust"
+	"penstock/node/xds"
 	"penstock/routing/provider"
 	"penstock/routing/resource"
 	"penstock/routing/resource/validate"
@@ -81,6 +82,7 @@ type Node struct {
 	tracker         *rollout.Tracker
 	ops             *ops.Methods
 	admin           *rpc.Server
+	xds             *xds.Server
 	devPort         *mux.Mux // the cluster port with --dev; nil: the cluster has it
 	xdsPort         *mux.Mux // of --xds; nil: none
 	http            *http.Server
@@ -145,6 +147,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	// 5. The store's content takes effect, and from now on every change of it. The first
 	//    resources are applied through the admin methods, so the cluster port is open from here.
 	n.background.Go(n.follow)
+	n.background.Go(n.followForXDS)
 	n.background.Go(n.housekeep)
 	n.background.Go(func() { n.providers.Run(n.ctx) })
 	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
@@ -164,8 +167,9 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err = n.startResources(ctx); err != nil {
 		return nil, err
 	}
-	// 6. Operators come last: they see a complete node.
+	// 6. Operators and proxies come last: they see a complete node.
 	n.serve(&listeners)
+	n.serveXDS()
 	n.state.Advance(lifecycle.Serving)
 	notifySystemd("READY=1")
 	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version,
@@ -258,6 +262,7 @@ func (n *Node) makeComponents() (err error) {
 		return err
 	}
 	n.catalog = catalog.New(n.catalogConfig())
+	n.xds = n.newXDS()
 	n.tracker = new(rollout.Tracker)
 	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
@@ -282,7 +287,10 @@ func (n *Node) newRegistry() *prometheus.Registry {
 	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
 		all = append(all, metrics.Files(&n.reread.synced))
 	}
-	return metrics.NewRegistry(append(all, n.data.Histograms()...)...)
+	if n.xdsPort != nil {
+		all = append(all, metrics.XDSPort(n.xdsPort))
+	}
+	return metrics.NewRegistry(append(append(all, n.data.Histograms()...), metrics.XDS(n.xds)...)...)
 }
 
 // newAdmin makes the server of the admin methods.
@@ -332,9 +340,12 @@ func (n *Node) providersConfig() providers.Config {
 		Source: func(spec *resource.EndpointProvider) (provider.Source, error) {
 			return providers.NewSource(spec, n.data.Certificates(), n.log)
 		},
-		Leads:   func() bool { return n.cluster == nil || n.cluster.Store().Leadership().Ready },
-		Await:   func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
-		Changed: func(refs []provider.Ref) { n.data.Discovered(refs) },
+		Leads: func() bool { return n.cluster == nil || n.cluster.Store().Leadership().Ready },
+		Await: func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
+		Changed: func(refs []provider.Ref) {
+			n.data.Discovered(refs)
+			n.xds.Changed()
+		},
 	}
 }
 
@@ -344,7 +355,7 @@ func (n *Node) opsConfig() ops.Config {
 		Self: ops.Self{
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
-		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, State: &n.state,
+		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, XDS: n.xds, State: &n.state,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }
@@ -497,6 +508,9 @@ func (n *Node) close(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+	if n.xds != nil {
+		n.xds.Stop(ctx) // first, so that proxies go on at another node at once
+	}
 	n.stopStartupServer() // if Start failed while it looked for the cluster
 	if n.admin != nil {
 		_ = n.admin.Shutdown(ctx) // requests still in flight are cut off
