@@ -152,7 +152,7 @@ func TestSelectorIsTheServers(t *testing.T) {
 	service, slice := aService("web", "http:80"), aSlice("web-1", "10.0.0.1")
 	service.Labels, slice.Labels = public, public
 	s.put(service, slice, aSlice("web-2", "10.0.0.2"), aService("other", "http:80"))
-	sink := s.follow(func(c *Config) { c.Selector = "exposed in (yes)" }, web)
+	sink := s.follow(func(c *Config) { c.LabelSelector = "exposed in (yes)" }, web)
 	sink.Await(t, web, "10.0.0.1:8080")
 	s.put(aSlice("web-2", "10.0.0.3"))
 	slice.Endpoints[0].Addresses[0] = "10.0.0.4"
