@@ -277,7 +277,7 @@ func (r *run) scope(namespace string) *scope {
 // events is one report for each service. An error ends the run.
 func (r *run) apply(u update, more <-chan update) error {
 	touched := map[key]bool{}
-	relisted := map[*scope]bool{}
+	relisted, confirmed := map[*scope]bool{}, map[*scope]bool{}
 	for waiting := len(more); ; waiting-- {
 		f, sc := u.from, u.from.scope
 		f.err = u.err
@@ -290,6 +290,8 @@ func (r *run) apply(u update, more <-chan update) error {
 			sc.catalog.replace(f.kind, u.objects)
 			f.synced = true
 			relisted[sc] = true
+		case len(u.objects) == 0:
+			confirmed[sc] = true
 		default:
 			for _, o := range u.objects {
 				sc.catalog.put(f.kind, o, touched)
@@ -302,8 +304,14 @@ func (r *run) apply(u update, more <-chan update) error {
 	}
 	for service := range r.wanted {
 		sc := r.scope(service.namespace)
-		if (touched[service] || relisted[sc]) && sc.synced() {
+		switch {
+		case !sc.synced():
+		case touched[service] || relisted[sc]:
 			r.report(sc, service)
+		case confirmed[sc] && sc.err() == nil:
+			for _, q := range r.wanted[service] {
+				r.sink.Confirm(q)
+			}
 		}
 	}
 	return nil

@@ -184,6 +184,21 @@ func TestLongListsAreReadInPages(t *testing.T) {
 }
 
 // A connection that is lost costs no new list.
+// A bookmark is sent after a change that does not concern the watch.
+func TestBookmarksConfirm(t *testing.T) {
+	s := start(t)
+	s.put(aService("web", "http:80"), aSlice("web-1", "10.0.0.1"))
+	sink := s.follow(nil, web)
+	sink.Await(t, web, "10.0.0.1:8080")
+	for i := range 3 {
+		s.put(aSlice(fmt.Sprintf("other-%d", i), "10.0.0.2"))
+	}
+	sink.AwaitConfirmed(t, web, 1)
+	if n := s.count("list endpointslices"); n != 1 {
+		t.Errorf("%d lists", n)
+	}
+}
+
 func TestWatchesResume(t *testing.T) {
 	s := start(t)
 	s.put(aService("web", "http:80"), aSlice("web-1", "10.0.0.1"))

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"penstock/routing/provider"
 )
 
 const (
@@ -99,7 +101,7 @@ type update struct {
 	from *follower
 	err  error // set: what is known may be out of date
 	// relisted is true if objects are all that there are; otherwise they are new,
-	// changed or gone.
+	// changed or gone, and if there are none, the server says that nothing is.
 	relisted bool
 	objects  []object
 }
@@ -136,11 +138,7 @@ func (f *follower) run(ctx context.Context) {
 		if events > 0 {
 			pause = f.source.firstRetry
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !provider.Sleep(ctx, pause/2+rand.N(pause)) {
 			return
 		}
 		pause = min(2*pause, maxRetry)
@@ -314,6 +312,7 @@ func (f *follower) event(ctx context.Context, event watch.Event) (revision strin
 	}
 	switch event.Type {
 	case watch.Bookmark:
+		f.send(ctx, update{})
 		return revision, nil
 	case watch.Deleted:
 		o = object{key: o.key}
