@@ -78,6 +78,10 @@ func (p *Providers) Announce(service string, e provider.Endpoint) (withdraw func
 	return withdraw
 }
 
+// Announced returns how many endpoints are announced to this node, and how many
+// were refused.
+func (p *Providers) Announced() (endpoints int, refused uint64) { return p.announcer.counts() }
+
 func (a *announcer) announce(service string, e provider.Endpoint) (withdraw func(), err error) {
 	err = e.Normalize()
 	key := announcedKey{service, e.Address}

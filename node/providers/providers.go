@@ -7,6 +7,12 @@
 //	p.Apply(changes) // of resources in force
 //	found := p.Directory.Lookup(ref)
 //
+// Endpoints that connected proxies announce come to the leader from each node
+// and are stored in the same way:
+//
+//	withdraw := p.Announce("web", provider.Endpoint{Address: "10.0.0.7:8080", Weight: 1})
+//	defer withdraw()
+//
 // An endpoint is one entry of the store, so that a change costs what changed
 // and not what the provider knows.
 package providers

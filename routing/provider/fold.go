@@ -72,14 +72,18 @@ func (e *Endpoint) Normalize() error {
 	if err != nil {
 		return fmt.Errorf("address %q is not host:port", e.Address)
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
 		return fmt.Errorf("address %q: port must be 1 to 65535", e.Address)
 	}
 	switch addr, err := netip.ParseAddr(host); {
 	case err == nil && (addr.IsUnspecified() || addr.IsMulticast()):
 		return fmt.Errorf("address %q is not the address of one host", e.Address)
 	case err == nil:
-		e.Address = net.JoinHostPort(addr.Unmap().String(), port)
+		var buf [maxAddress]byte
+		if text := netip.AddrPortFrom(addr.Unmap(), uint16(n)).AppendTo(buf[:0]); string(text) != e.Address {
+			e.Address = string(text)
+		}
 	case !isHostName(host):
 		return fmt.Errorf("address %q: host must be an IP address or a host name", e.Address)
 	default:
