@@ -66,6 +66,8 @@ type Methods struct {
 	rollouts  *rollouts
 	top       top
 	endpoints endpoints
+
+	proxyCertificates proxyCertificates
 }
 
 // New makes the methods.
@@ -79,6 +81,7 @@ func New(cfg Config) *Methods {
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers}
+	m.proxyCertificates = proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	return m
 }
@@ -92,6 +95,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.decisions.register(s)
 	m.rollouts.register(s)
 	m.endpoints.register(s)
+	m.proxyCertificates.register(s)
 	rpc.HandleStream(s, api.MethodTop, api.RoleReader, m.top.top)
 	rpc.Handle(s, api.MethodVersion, api.RoleReader, m.version)
 }
