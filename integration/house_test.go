@@ -63,8 +63,9 @@ var mayImportInside = map[string][]string{
 		"kafka", "routing", "node/accesslog", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
 		"node/kinds", "node/lifecycle", "node/providers", "node/rollout",
 	},
-	"node/nodetest":  {"routing", "node/kinds"},
-	"node/providers": {"consensus", "routing", "node/tlsconfig"},
+	"node/nodetest":      {"routing", "node/kinds"},
+	"node/providers":     {"consensus", "routing", "node/tlsconfig"},
+	"node/xds/translate": {"routing", "node/xds/snapshot"},
 }
 
 var forTests = []string{"node/kinds", "node/nodetest"}
