@@ -36,6 +36,7 @@ import (
 	"penstock/node/kinds"
 	"penstock/node/lifecycle"
 	"penstock/node/metrics"
+	"penstock/node/mux"
 	"penstock/node/ops"
 	"penstock/node/providers"
 	"penstock/node/rollout"
@@ -80,6 +81,8 @@ type Node struct {
 	tracker         *rollout.Tracker
 	ops             *ops.Methods
 	admin           *rpc.Server
+	devPort         *mux.Mux // the cluster port with --dev; nil: the cluster has it
+	xdsPort         *mux.Mux // of --xds; nil: none
 	http            *http.Server
 	gate            ops.Gate               // the current HTTP handler
 	changes         *prometheus.CounterVec // configuration changes, by result
@@ -135,6 +138,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	// 4. The components. Without resources they have nothing to do yet.
+	n.openXDS(&listeners)
 	if err = n.makeComponents(); err != nil {
 		return nil, err
 	}
@@ -188,10 +192,11 @@ type listenerSet struct {
 	cluster net.Listener
 	socket  net.Listener // the node's own socket; nil: none
 	http    net.Listener
+	xds     net.Listener // of --xds; nil: none
 }
 
 func (set *listenerSet) close() {
-	for _, l := range []net.Listener{set.cluster, set.socket, set.http} {
+	for _, l := range []net.Listener{set.cluster, set.socket, set.http, set.xds} {
 		if l != nil {
 			l.Close()
 		}
@@ -217,6 +222,11 @@ func (n *Node) openListeners() (set listenerSet, err error) {
 		n.reread.certs = &certFiles{cert: n.cfg.HTTPCert, key: n.cfg.HTTPKey, log: n.log}
 		if set.http, err = n.reread.certs.listener(set.http); err != nil {
 			return set, err
+		}
+	}
+	if n.cfg.XDS != "" {
+		if set.xds, err = config.Listen(n.ctx, "tcp", n.cfg.XDS); err != nil {
+			return set, fmt.Errorf("--xds: %w", err)
 		}
 	}
 	if n.dir != nil {
@@ -405,10 +415,10 @@ func (n *Node) fail(err error) {
 // serve starts to accept admin connections on the sockets that set still has.
 func (n *Node) serve(set *listenerSet) {
 	n.stopStartupServer()
-	for _, l := range []net.Listener{set.cluster, set.socket} {
-		if l == nil {
-			continue
-		}
+	if set.cluster != nil {
+		n.openDevPort(set.cluster)
+	}
+	if l := set.socket; l != nil {
 		n.background.Go(func() {
 			if err := n.admin.Serve(l, implicitPrincipal(l)); err != nil {
 				n.log.Error("admin server failed", "address", l.Addr().String(), "error", err)
@@ -508,6 +518,11 @@ func (n *Node) close(ctx context.Context) {
 	n.stopStartupServer() // if Start failed while it looked for the cluster
 	if n.admin != nil {
 		_ = n.admin.Shutdown(ctx) // requests still in flight are cut off
+	}
+	for _, port := range []*mux.Mux{n.devPort, n.xdsPort} {
+		if port != nil {
+			port.Close()
+		}
 	}
 	if n.http != nil && n.http.Shutdown(ctx) != nil {
 		n.http.Close()

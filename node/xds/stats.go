@@ -47,3 +47,46 @@ func newStats() *stats {
 }
 
 func (s *stats) refuse(why refusal) { s.refused[why].Add(1) }
+
+// Counts are the counters of a server.
+type Counts struct {
+	Connections, Streams int
+	Snapshots            uint64
+	Requests             []Count // by type and meaning
+	Responses            []Count // by type
+	Refused              []Count // by reason
+	// Delayed are requests that waited for RequestRate, Stalled connections closed
+	// by SendTimeout, and Unknown requests for types that are not served.
+	Delayed, Stalled, Unknown uint64
+}
+
+// Count is one counter. What it does not count by is "".
+type Count struct {
+	Type, Meaning, Reason string
+	Count                 uint64
+}
+
+// Counts returns the counters.
+func (s *Server) Counts() Counts {
+	c := Counts{
+		Snapshots: s.stats.snapshots.Load(), Delayed: s.stats.delayed.Load(), Stalled: s.stats.stalled.Load(),
+		Unknown: s.stats.unknown.Load(),
+	}
+	s.mu.Lock()
+	c.Connections, c.Streams = len(s.conns), len(s.clients)
+	s.mu.Unlock()
+	for t := range snapshot.Types {
+		c.Responses = append(c.Responses, Count{Type: t.String(), Count: s.stats.responses[t].Load()})
+		for result, meaning := range results {
+			c.Requests = append(c.Requests, Count{Type: t.String(), Meaning: meaning, Count: s.stats.requests[result][t].Load()})
+		}
+	}
+	for why, reason := range refusalNames {
+		c.Refused = append(c.Refused, Count{Reason: reason, Count: s.stats.refused[why].Load()})
+	}
+	return c
+}
+
+// PushDurations is the time from a new snapshot until a response with it was
+// sent.
+func (s *Server) PushDurations() prometheus.Collector { return s.stats.pushes }
