@@ -25,7 +25,7 @@ func (n *Node) newXDS() *xds.Server {
 			_, view := n.catalog.InForce()
 			return builder.Update(n.data.Router.Table(), view.Index())
 		},
-		Plain: n.cluster == nil, Node: n.cfg.Name, Log: n.log,
+		Announcer: n.providers, Plain: n.cluster == nil, Node: n.cfg.Name, Log: n.log,
 	})
 }
 
