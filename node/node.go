@@ -289,6 +289,10 @@ func newAdmin(n *Node) *rpc.Server {
 	rpc.Handle(s, api.MethodLeaving, api.RoleAdmin, n.leaveProgress)
 	if n.cluster != nil {
 		n.cluster.Register(s)
+		rpc.Handle(s, api.MethodEndpointsAnnounced, api.RoleNode,
+			func(ctx context.Context, m *providers.Announcements) (*providers.AnnouncementsResult, error) {
+				return n.providers.Receive(rpc.Caller(ctx).Node, m)
+			})
 	}
 	return s
 }
@@ -317,7 +321,7 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 // providersConfig makes the configuration of the endpoint providers. What it
 // refers to is there before the providers run.
 func (n *Node) providersConfig() providers.Config {
-	return providers.Config{
+	cfg := providers.Config{
 		Store: n.store, Log: n.log,
 		Source: func(spec *resource.EndpointProvider) (provider.Source, error) {
 			return providers.NewSource(spec, n.data.Certificates(), n.log)
@@ -325,7 +329,21 @@ func (n *Node) providersConfig() providers.Config {
 		Leads:   func() bool { return n.cluster == nil || n.cluster.Store().Leadership().Ready },
 		Await:   func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
 		Changed: func(refs []provider.Ref) { n.data.Discovered(refs) },
+		Self:    n.id,
+		Leaving: n.state.Leaving,
 	}
+	if n.cluster != nil {
+		cfg.Leader = func() string { leader, _, _ := n.cluster.Leader(); return leader }
+		cfg.Members = n.cluster.Directory.MemberIDs
+		cfg.Tell = func(ctx context.Context, node string, m *providers.Announcements) (*providers.AnnouncementsResult, error) {
+			client, err := n.cluster.Directory.Pool.Get(ctx, node)
+			if err != nil {
+				return nil, err
+			}
+			return rpc.Call[providers.AnnouncementsResult](ctx, client, api.MethodEndpointsAnnounced, m)
+		}
+	}
+	return cfg
 }
 
 // opsConfig makes the configuration of the operators' methods.

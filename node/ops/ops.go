@@ -70,6 +70,8 @@ type Methods struct {
 	top       top
 	endpoints endpoints
 	proxies   proxies
+
+	proxyCertificates proxyCertificates
 }
 
 // New makes the methods.
@@ -84,6 +86,7 @@ func New(cfg Config) *Methods {
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.XDS}
 	m.proxies = proxies{peers, cfg.XDS}
+	m.proxyCertificates = proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	return m
 }
@@ -98,6 +101,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.rollouts.register(s)
 	m.endpoints.register(s)
 	m.proxies.register(s)
+	m.proxyCertificates.register(s)
 	rpc.HandleStream(s, api.MethodTop, api.RoleReader, m.top.top)
 	rpc.Handle(s, api.MethodVersion, api.RoleReader, m.version)
 }
