@@ -224,7 +224,7 @@ func (s *Service) Known(d Discovered, skip func(provider string) bool) []Known {
 	if d == nil {
 		return list
 	}
-	from := s.spec.EndpointsFrom
+	from := sources(s.spec)
 	for i := range from {
 		if skip(from[i].Provider) {
 			continue
