@@ -55,7 +55,7 @@ func (sh *shared) setDiscovery(c *clusterv3.Cluster, x *subset) {
 	}
 	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 	c.LoadAssignment = sh.makeAssignment(x)
-	c.DnsRefreshRate = duration(sh.spec.Resolve)
+	c.DnsRefreshRate = duration(sh.spec.Resolve) //nolint:staticcheck // many Envoys in use do not know its successor, DnsCluster
 	c.DnsLookupFamily = clusterv3.Cluster_ALL
 }
 
@@ -78,7 +78,8 @@ func setBalancing(c *clusterv3.Cluster, b *resource.Balancing) {
 	switch b.Policy {
 	case "leastConnections":
 		c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
-		c.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{SlowStartConfig: slow}}
+		least := &clusterv3.Cluster_LeastRequestLbConfig{SlowStartConfig: slow}
+		c.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: least}
 	case "random":
 		c.LbPolicy = clusterv3.Cluster_RANDOM
 	case "maglev":
@@ -182,7 +183,9 @@ func (sh *shared) httpOptions() *httpv3.HttpProtocolOptions {
 		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
 	}
 	if sh.spec.Protocol == "http2" {
-		version.ProtocolConfig = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}
+		version.ProtocolConfig = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
+			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
+		}
 	}
 	return &httpv3.HttpProtocolOptions{
 		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: duration(sh.spec.HTTP.KeepIdle)},

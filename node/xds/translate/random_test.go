@@ -99,7 +99,8 @@ func anyTags(t *rapid.T) map[string]string {
 func anyObject(t *rapid.T) resource.Object {
 	switch rapid.IntRange(0, 4).Draw(t, "kind") {
 	case 0:
-		return resource.Object{Key: resource.Key{Kind: "MeshTCPRoute", Name: rapid.SampledFrom([]string{"r", "s"}).Draw(t, "route")}, Spec: &resource.MeshTCPRoute{
+		key := resource.Key{Kind: "MeshTCPRoute", Name: rapid.SampledFrom([]string{"r", "s"}).Draw(t, "route")}
+		return resource.Object{Key: key, Spec: &resource.MeshTCPRoute{
 			TargetRef: anySource(t),
 			To: []resource.RouteTo{{TargetRef: anyService(t), Rules: []resource.RouteRule{{
 				Default: resource.RouteDefault{BackendRefs: anyBackends(t)},
@@ -133,7 +134,8 @@ func anyObject(t *rapid.T) resource.Object {
 		s.EndpointsFrom = []resource.EndpointsFrom{{Provider: filesRef.Provider, Service: filesRef.Service}}
 	}
 	if rapid.IntRange(0, 2).Draw(t, "tls") == 0 {
-		s.TLS = &resource.ServiceTLS{CA: "ca-of-" + serviceNames[i], CertificateRef: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "client certificate")}
+		certificate := rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "client certificate")
+		s.TLS = &resource.ServiceTLS{CA: "ca-of-" + serviceNames[i], CertificateRef: certificate}
 	}
 	return resource.Object{Key: resource.Key{Kind: "Service", Name: serviceNames[i]}, Spec: s}
 }
@@ -281,7 +283,8 @@ func (m *model) checkViews(rt *rapid.T, t *testing.T, s snapshot.Snapshot) {
 				if r == nil {
 					continue
 				}
-				if kind != snapshot.Listener && kind != snapshot.Route && !slices.ContainsFunc(all, func(x *snapshot.Resource) bool { return x.Name == name }) {
+				listed := slices.ContainsFunc(all, func(x *snapshot.Resource) bool { return x.Name == name })
+				if kind != snapshot.Listener && kind != snapshot.Route && !listed {
 					rt.Fatalf("%s: Get has %v %s, All has not", service, kind, name)
 				}
 				decode(t, r)
