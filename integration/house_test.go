@@ -61,7 +61,7 @@ var mayImportInside = map[string][]string{
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/kinds", "node/lifecycle", "node/providers", "node/rollout", "node/xds",
+		"node/kinds", "node/lifecycle", "node/mux", "node/providers", "node/rollout", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},
 	"node/providers": {"consensus", "routing", "node/tlsconfig"},
@@ -70,6 +70,7 @@ var mayImportInside = map[string][]string{
 	"node/xds/snapshot":     {"routing"},
 	"node/xds/snapshottest": {"routing", "node/xds/snapshot"},
 	"node/xds/stream":       {"node/xds/snapshot"},
+	"node/xds/translate":    {"routing", "node/xds/snapshot"},
 }
 
 var forTests = []string{"node/kinds", "node/nodetest", "node/xds/snapshottest"}

@@ -126,9 +126,11 @@ func checkProxyCert(cert *x509.Certificate, clusterID string) error {
 const ProxyProtocol = "h2"
 
 // ProxyServer makes the TLS configuration for proxies that connect to a node's
-// discovery server. A proxy knows nodes by name, so each address at which the node
-// is reached has a server certificate of its own, which the node signs when it is
-// first needed. Its key never leaves the process.
+// discovery server. A proxy knows nodes by name, so each name and address at which
+// the node is reached, that of a load balancer included, has a server certificate
+// of its own, which the node signs when it is first needed. This is safe: the CA
+// vouches for nodes to proxies alone, and any of its nodes may serve them. The key
+// never leaves the process.
 type ProxyServer struct {
 	Identity func() *Identity
 	Signer   func() (*CA, error) // the current CA, with its key
@@ -136,7 +138,13 @@ type ProxyServer struct {
 
 	mu    sync.Mutex
 	key   *ecdsa.PrivateKey
-	certs map[netip.Addr]tls.Certificate // by the address on which the connection came
+	certs map[serverAddress]tls.Certificate
+}
+
+// serverAddress is where a connection came in.
+type serverAddress struct {
+	name string     // the server name of the ClientHello; "": none
+	ip   netip.Addr // the local address of the socket
 }
 
 const (
@@ -157,7 +165,7 @@ func (s *ProxyServer) Config() *tls.Config {
 		if !id.Joined() {
 			return nil, ErrNoCluster
 		}
-		cert, err := s.certificate(id, hello.Conn.LocalAddr(), time.Now())
+		cert, err := s.certificate(id, reachedAt(hello), time.Now())
 		if err != nil {
 			return nil, err
 		}
@@ -191,15 +199,23 @@ func WithProxies(nodes, proxies *tls.Config) *tls.Config {
 	return both
 }
 
-// certificate returns the server certificate for connections to a local address.
-func (s *ProxyServer) certificate(id *Identity, local net.Addr, now time.Time) (tls.Certificate, error) {
-	var ip netip.Addr
-	if tcp, ok := local.(*net.TCPAddr); ok {
-		ip = tcp.AddrPort().Addr().Unmap().WithZone("")
+// reachedAt returns where a connection came in.
+func reachedAt(hello *tls.ClientHelloInfo) (at serverAddress) {
+	if tcp, ok := hello.Conn.LocalAddr().(*net.TCPAddr); ok {
+		at.ip = tcp.AddrPort().Addr().Unmap().WithZone("")
 	}
+	if isPathSegment(hello.ServerName) { // no bytes but those of host names
+		at.name = strings.ToLower(hello.ServerName)
+	}
+	return at
+}
+
+// certificate returns the server certificate for connections that came in at an
+// address.
+func (s *ProxyServer) certificate(id *Identity, at serverAddress, now time.Time) (tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if cert, ok := s.certs[ip]; ok && usable(cert.Leaf, id, now) {
+	if cert, ok := s.certs[at]; ok && usable(cert.Leaf, id, now) {
 		return cert, nil
 	}
 	ca, err := s.Signer()
@@ -211,7 +227,7 @@ func (s *ProxyServer) certificate(id *Identity, local net.Addr, now time.Time) (
 			return tls.Certificate{}, err
 		}
 	}
-	leaf, err := ca.issueServer(&s.key.PublicKey, s.Host, ip, now)
+	leaf, err := ca.issueServer(&s.key.PublicKey, s.Host, at, now)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -222,9 +238,9 @@ func (s *ProxyServer) certificate(id *Identity, local net.Addr, now time.Time) (
 		s.certs = nil
 	}
 	if s.certs == nil {
-		s.certs = map[netip.Addr]tls.Certificate{}
+		s.certs = map[serverAddress]tls.Certificate{}
 	}
-	s.certs[ip] = cert
+	s.certs[at] = cert
 	return cert, nil
 }
 
@@ -235,9 +251,9 @@ func usable(leaf *x509.Certificate, id *Identity, now time.Time) bool {
 		bytes.Equal(leaf.AuthorityKeyId, id.cas[0].SubjectKeyId)
 }
 
-// issueServer signs a discovery server's certificate for its host and the address
-// on which a connection came.
-func (c *CA) issueServer(pub *ecdsa.PublicKey, host string, ip netip.Addr, now time.Time) (*x509.Certificate, error) {
+// issueServer signs a discovery server's certificate for its host and for the
+// address at which a connection came in.
+func (c *CA) issueServer(pub *ecdsa.PublicKey, host string, at serverAddress, now time.Time) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: "Penstock xDS", Organization: []string{c.clusterID}},
@@ -248,17 +264,22 @@ func (c *CA) issueServer(pub *ecdsa.PublicKey, host string, ip netip.Addr, now t
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		URIs:                  []*url.URL{spiffeURI(c.clusterID, "xds")},
 	}
-	at, err := netip.ParseAddr(host)
-	if err != nil && host != "" {
-		template.DNSNames = []string{host}
+	names := []string{host, at.name}
+	if at.ip.IsLoopback() {
+		names = append(names, "localhost")
 	}
-	for _, a := range []netip.Addr{at.Unmap().WithZone(""), ip} {
-		if a.IsValid() && !a.IsUnspecified() && !slices.ContainsFunc(template.IPAddresses, net.IP(a.AsSlice()).Equal) {
-			template.IPAddresses = append(template.IPAddresses, a.AsSlice())
+	ips := []netip.Addr{at.ip}
+	for _, name := range names {
+		if ip, err := netip.ParseAddr(name); err == nil {
+			ips = append(ips, ip.Unmap().WithZone(""))
+		} else if name != "" && !slices.Contains(template.DNSNames, name) {
+			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
-	if ip.IsLoopback() && host != "localhost" {
-		template.DNSNames = append(template.DNSNames, "localhost")
+	for _, ip := range ips {
+		if ip.IsValid() && !ip.IsUnspecified() && !slices.ContainsFunc(template.IPAddresses, net.IP(ip.AsSlice()).Equal) {
+			template.IPAddresses = append(template.IPAddresses, ip.AsSlice())
+		}
 	}
 	return sign(template, c.cert, pub, c.key)
 }

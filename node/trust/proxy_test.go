@@ -65,27 +65,36 @@ func TestServerCertificateHasTheNamesOfTheNode(t *testing.T) {
 	a := join(t, ca, "a", time.Now())
 	server := proxyServer(signer(ca), always(a))
 	cert := proxy(t, ca, "web", time.Now())
-	for name, valid := range map[string]bool{
-		"edge-1.example.com": true, "127.0.0.1": true, "localhost": true, "edge-2.example.com": false, "127.0.0.2": false,
-	} {
-		if _, c := handshake(t, server.Config(), proxyClient(cert, name, ca.cert)); (c.err == nil) != valid {
+	for _, name := range []string{"edge-1.example.com", "127.0.0.1", "localhost", "xds.example.com", "XDS.example.com"} {
+		if _, c := handshake(t, server.Config(), proxyClient(cert, name, ca.cert)); c.err != nil {
 			t.Errorf("%s: %v", name, c.err)
 		}
 	}
-	if len(server.certs) != 1 {
-		t.Errorf("%d certificates were made for one address", len(server.certs))
+	if _, c := handshake(t, server.Config(), proxyClient(cert, "127.0.0.2", ca.cert)); c.err == nil {
+		t.Error("the certificate has an address of which nothing was said")
 	}
-	leaf := server.certs[netip.MustParseAddr("127.0.0.1")].Leaf
-	if len(leaf.URIs) != 1 || leaf.URIs[0].String() != ServerID("c1") || !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
+	if len(server.certs) != 4 { // three names, and none: an IP address is no server name
+		t.Errorf("%d certificates were made", len(server.certs))
+	}
+	leaf := server.certs[serverAddress{ip: netip.MustParseAddr("127.0.0.1")}].Leaf
+	if leaf.URIs[0].String() != ServerID("c1") || !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
 		t.Errorf("it is %v, for %v", leaf.URIs, leaf.ExtKeyUsage)
 	}
-	for range 3 * maxServerCerts {
-		server.certs[netip.AddrFrom4([4]byte(randomBytes(4)))] = tls.Certificate{}
+	if names := []string{"edge-1.example.com", "localhost"}; !slices.Equal(leaf.DNSNames, names) || len(leaf.IPAddresses) != 1 {
+		t.Errorf("it is for %v, %v; want %v", leaf.DNSNames, leaf.IPAddresses, names)
 	}
-	handshake(t, server.Config(), proxyClient(cert, "localhost", ca.cert))
-	delete(server.certs, netip.MustParseAddr("127.0.0.1"))
-	if handshake(t, server.Config(), proxyClient(cert, "localhost", ca.cert)); len(server.certs) > maxServerCerts {
-		t.Errorf("%d certificates are kept", len(server.certs))
+}
+
+// A client may ask for any name; the certificates for them are bounded.
+func TestServerCertificatesAreBounded(t *testing.T) {
+	ca := newCA(t, "c1")
+	a := join(t, ca, "a", time.Now())
+	server := proxyServer(signer(ca), always(a))
+	for range 2*maxServerCerts + 1 {
+		must(server.certificate(a, serverAddress{name: randomHex(8) + ".example.com"}, time.Now()))(t)
+	}
+	if n := len(server.certs); n == 0 || n > maxServerCerts {
+		t.Errorf("%d certificates are kept", n)
 	}
 }
 
@@ -94,7 +103,7 @@ func TestServerCertificateIsRenewedInTime(t *testing.T) {
 	a := join(t, ca, "a", now)
 	server := proxyServer(signer(ca), always(a))
 	issued := func(now time.Time) string {
-		cert := must(server.certificate(a, nil, now))(t)
+		cert := must(server.certificate(a, serverAddress{}, now))(t)
 		if now.After(cert.Leaf.NotAfter) || now.Before(cert.Leaf.NotBefore) {
 			t.Errorf("at %v it is valid from %v to %v", now, cert.Leaf.NotBefore, cert.Leaf.NotAfter)
 		}
@@ -139,12 +148,12 @@ func TestServerCertificateIsFromTheNewestCA(t *testing.T) {
 	old, now := newCA(t, "c1"), time.Now()
 	ca, id := old, join(t, old, "a", now)
 	server := proxyServer(func() (*CA, error) { return ca, nil }, func() *Identity { return id })
-	if err := must(server.certificate(id, nil, now))(t).Leaf.CheckSignatureFrom(old.cert); err != nil {
+	if err := must(server.certificate(id, serverAddress{}, now))(t).Leaf.CheckSignatureFrom(old.cert); err != nil {
 		t.Fatal(err)
 	}
 	ca = must(old.Next(now))(t)
 	id = must(id.WithBundle(ca.Bundle()))(t)
-	if err := must(server.certificate(id, nil, now))(t).Leaf.CheckSignatureFrom(ca.cert); err != nil {
+	if err := must(server.certificate(id, serverAddress{}, now))(t).Leaf.CheckSignatureFrom(ca.cert); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -107,7 +107,7 @@ func foreignCertificates(t *testing.T, ca *CA, id *Identity) map[string]tls.Cert
 // discoveryServer returns the certificate that a node presents to proxies.
 func discoveryServer(t *testing.T, ca *CA, id *Identity) tls.Certificate {
 	t.Helper()
-	return must(proxyServer(signer(ca), always(id)).certificate(id, nil, time.Now()))(t)
+	return must(proxyServer(signer(ca), always(id)).certificate(id, serverAddress{}, time.Now()))(t)
 }
 
 func TestServerRejectsNonNodes(t *testing.T) {

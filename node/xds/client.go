@@ -36,6 +36,8 @@ type client struct {
 	delta  bool
 	since  time.Time
 	holds  string // the key in Server.held
+	// drained is closed by Server.Drain.
+	drained chan struct{}
 
 	at       *generation // served now
 	deadline *time.Timer // of the send that is under way
@@ -57,7 +59,7 @@ type nodeInfo struct{ id, cluster, agent, zone string }
 // serve serves a stream until it ends.
 func (s *Server) serve(ss grpc.ServerStream, only snapshot.Type, isDelta bool) error {
 	p, _ := peer.FromContext(ss.Context())
-	c := &client{server: s, conn: p.AuthInfo.(*conn), raw: ss, only: only, delta: isDelta, since: time.Now()}
+	c := &client{server: s, conn: p.AuthInfo.(*conn), raw: ss, only: only, delta: isDelta, since: time.Now(), drained: make(chan struct{})}
 	if err := s.admit(c); err != nil {
 		return err
 	}
@@ -83,6 +85,8 @@ func (s *Server) admit(c *client) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.draining:
+		return errStopping
 	case len(s.clients) >= s.cfg.MaxStreams:
 		s.stats.refuse(refusedStreams)
 		return status.Errorf(codes.ResourceExhausted, "this node has %d streams, which is its maximum", s.cfg.MaxStreams)
@@ -140,6 +144,8 @@ func (c *client) run(ctx context.Context) error {
 		case <-c.at.next:
 			err = c.update()
 		case <-due.C:
+		case <-c.drained:
+			err = errStopping
 		case <-c.server.stopping:
 			err = errStopping
 		}

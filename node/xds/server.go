@@ -129,6 +129,8 @@ type Server struct {
 	// clients are the streams, and how many each identity has.
 	clients map[*client]struct{}
 	held    map[string]int
+	// draining: there are no streams until Resume.
+	draining bool
 }
 
 // generation is what is served until next is closed.
@@ -244,6 +246,27 @@ func (s *Server) warn(message string, args ...any) {
 	if s.logs.Allow() {
 		s.cfg.Log.Warn(message, args...)
 	}
+}
+
+// Drain ends all streams with the status Unavailable, so that the clients go to
+// another node, and refuses new ones until Resume.
+func (s *Server) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return
+	}
+	s.draining = true
+	for c := range s.clients {
+		close(c.drained)
+	}
+}
+
+// Resume accepts streams again after Drain.
+func (s *Server) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = false
 }
 
 // Stop ends all streams with the status Unavailable, so that the clients go to
