@@ -21,7 +21,7 @@ func TestProxyStates(t *testing.T) {
 		states, versions []string // parts
 	}{
 		{[]api.ProxyType{ok}, []string{"ok"}, []string{"cluster=7.ab"}},
-		{[]api.ProxyType{ok, refused}, []string{"refuses listener since 1m0s: bind:", "in use"}, []string{"listener=7.ab (sent 9.cd)"}},
+		{[]api.ProxyType{ok, refused}, []string{"refuses listener since 1m0s: ", "in use"}, []string{"listener=7.ab (sent 9.cd)"}},
 		{[]api.ProxyType{behind, ok}, []string{"endpoint behind for 12"}, []string{"endpoint=none (sent 9.cd)"}},
 	} {
 		p := api.Proxy{Service: "web", Address: "10.0.0.1:1234", Types: c.types}

@@ -54,7 +54,8 @@ func serviceName(i int) string { return fmt.Sprintf("service-%04d", i) }
 
 // serve serves, says where, and obeys the commands "change" and "cpu".
 func serve(o *options) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var config net.ListenConfig
+	l, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
