@@ -45,10 +45,11 @@ func Resource(name string, m proto.Message) *snapshot.Resource {
 	return &snapshot.Resource{Name: name, Version: hex.EncodeToString(sum[:8]), Any: raw}
 }
 
-// Put adds or replaces a resource with a made-up body.
-func (w *World) Put(t snapshot.Type, name, body string) *World {
-	raw, _ := proto.Marshal(&anypb.Any{TypeUrl: t.URL(), Value: []byte{}})
-	return w.PutResource(t, &snapshot.Resource{Name: name, Version: body, Any: raw})
+// Put adds or replaces a resource whose body is NAME=VERSION, which is no message
+// of the type.
+func (w *World) Put(t snapshot.Type, name, version string) *World {
+	raw, _ := proto.Marshal(&anypb.Any{TypeUrl: t.URL(), Value: []byte(name + "=" + version)})
+	return w.PutResource(t, &snapshot.Resource{Name: name, Version: version, Any: raw})
 }
 
 // PutResource adds or replaces a resource.

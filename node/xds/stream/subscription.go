@@ -78,10 +78,10 @@ func (s *subscription) open(r *Request, now time.Time) {
 		}
 		s.edit(r)
 		s.dirty = nil
-		// An Envoy that gets a cluster waits for its endpoints.
-		if len(r.Known) > 0 && !(s.t == snapshot.Endpoint && s.session.sentClusters) {
+		if len(r.Known) > 0 {
 			s.whole = false
-			s.compare(r.Known)
+			// An Envoy that gets a cluster waits for its endpoints.
+			s.compare(r.Known, s.t == snapshot.Endpoint && s.session.sentClusters)
 		}
 		s.whole = s.whole && (s.all || len(s.names.sorted) > 0)
 		return
@@ -100,10 +100,10 @@ func (s *subscription) open(r *Request, now time.Time) {
 }
 
 // compare marks what differs from the resources that a client of the delta
-// variant has.
-func (s *subscription) compare(known map[string]string) {
+// variant has, and with again also what does not.
+func (s *subscription) compare(known map[string]string, again bool) {
 	for r := range s.each(s.session.view) {
-		if known[r.Name] != r.Version {
+		if again || known[r.Name] != r.Version {
 			s.mark(r.Name)
 		}
 	}
