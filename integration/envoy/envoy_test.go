@@ -53,7 +53,7 @@ func (m *mesh) applyServices() {
 	fmt.Fprintf(&b, "---\nkind: Service\nname: api\nspec: {protocol: http, endpoints: %s}\n", endpoints("v1", m.http["v1"], "v2", m.http["v2"]))
 	fmt.Fprintf(&b, "---\nkind: Service\nname: hidden\nspec: {endpoints: %s}\n", endpoints("v1", m.tcp["v1"]))
 	for _, service := range []string{"web", "mobile", "batch"} {
-		fmt.Fprintf(&b, "---\nkind: Service\nname: %s\nspec:\n  discovery:\n    upstreams:\n"+
+		fmt.Fprintf(&b, "---\nkind: Service\nname: %s\nspec:\n  protocol: http\n  discovery:\n    upstreams:\n"+
 			"    - {service: shop, address: %q}\n    - {service: api, address: %q}\n%s", service, m.shop[service], m.api[service], m.extra[service])
 	}
 	b.WriteString(splits(75, 25))
