@@ -36,6 +36,9 @@ type Service struct {
 	// MaxAge closes a connection of that age, up to 10 % earlier at random.
 	// Default 0, none; up to 8760h.
 	MaxAge *Duration `yaml:"maxAge" default:"0" range:"0..8760h"`
+	// EndpointDrain closes the connections of an endpoint that is no longer in the
+	// service. Left out: they stay until they end by themselves.
+	EndpointDrain *EndpointDrain `yaml:"endpointDrain"`
 	// ProxyProtocol sends a PROXY header to the endpoints.
 	ProxyProtocol *SendProxy `yaml:"proxyProtocol"`
 	// TLS configures TLS to the endpoints. Left out: plain text.
@@ -52,6 +55,14 @@ type Service struct {
 	// Discovery lets proxies beside the service's instances, such as Envoy, take
 	// their configuration from Penstock by xDS. Left out: none may.
 	Discovery *Discovery `yaml:"discovery"`
+}
+
+// EndpointDrain says how the connections of a removed endpoint are closed.
+type EndpointDrain struct {
+	// Timeout is the time over which they are closed, evenly, the idle ones first.
+	// If the endpoint comes back within it, the remaining ones stay. Default 30s,
+	// 1s to 24h.
+	Timeout Duration `yaml:"timeout" default:"30s" range:"1s..24h"`
 }
 
 // Balancing picks an endpoint for each connection.
