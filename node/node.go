@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -306,7 +307,7 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 	c := dataplane.Config{
 		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
 		MaxHandshakes: n.cfg.MaxHandshakes, MaxRequests: n.cfg.MaxRequests, Tickets: n.tickets,
-		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Discovered: &n.providers.Directory,
+		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Discovered: n.providers,
 	}
 	if n.cluster != nil {
 		c.Self = n.id
@@ -325,6 +326,7 @@ func (n *Node) providersConfig() providers.Config {
 		Leads:   func() bool { return n.cluster == nil || n.cluster.Store().Leadership().Ready },
 		Await:   func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
 		Changed: func(refs []provider.Ref) { n.data.Discovered(refs) },
+		Refuse:  func(ref provider.Ref, at netip.AddrPort) error { return n.data.Loop(ref, at) },
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -48,7 +49,10 @@ type Config struct {
 	// Changed is told of changed endpoints, which are in the Directory. Calls do
 	// not overlap.
 	Changed func(refs []provider.Ref)
-	Log     *slog.Logger // nil: none
+	// Refuse returns why this node must not connect to an endpoint, or nil. It is
+	// asked often and must not wait for Providers. nil: no endpoint is refused.
+	Refuse func(ref provider.Ref, at netip.AddrPort) error
+	Log    *slog.Logger // nil: none
 }
 
 // Providers runs the providers of a node. Create it with New.
@@ -61,6 +65,9 @@ type Providers struct {
 	wake   chan struct{}  // has room for one: what is wanted has changed
 
 	telling sync.Mutex // held while the Directory changes and Changed is told
+
+	refusing sync.Mutex
+	refused  map[provider.Ref]refusal // of what the router has looked up
 
 	mu      sync.Mutex
 	specs   map[string]*resource.EndpointProvider // with defaults
@@ -89,6 +96,7 @@ func New(cfg Config) *Providers {
 		cfg: cfg, loaded: cfg.Store.Snapshot(), wake: make(chan struct{}, 1),
 		specs: map[string]*resource.EndpointProvider{}, uses: map[string][]provider.Ref{},
 		wanted: map[string]map[provider.Query]int{}, running: map[string]*running{}, faults: map[string]string{},
+		refused: map[provider.Ref]refusal{},
 	}
 	p.Directory.Apply(p.updates(store.Snapshot{}, p.loaded))
 	return p
@@ -96,9 +104,16 @@ func New(cfg Config) *Providers {
 
 // Apply records changes of resources that are now in force.
 func (p *Providers) Apply(changes []resource.Change) {
+	if p.apply(changes) || slices.ContainsFunc(changes, affectsListeners) {
+		p.recheck()
+	}
+}
+
+// apply records what the providers need of changes and reports whether that is
+// anything.
+func (p *Providers) apply(changes []resource.Change) (relevant bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	relevant := false
 	for i := range changes {
 		ch := &changes[i]
 		switch spec := ch.Spec.(type) {
@@ -127,6 +142,7 @@ func (p *Providers) Apply(changes []resource.Change) {
 	if relevant {
 		p.wakeUp()
 	}
+	return relevant
 }
 
 // setUses records what a service uses and reports whether that changed.
@@ -280,7 +296,7 @@ func (p *Providers) Status() []provider.Status {
 	defer p.mu.Unlock()
 	var all []provider.Status
 	for _, r := range p.running {
-		all = append(all, r.runner.Status())
+		all = append(all, p.withRefused(r.runner.Status()))
 	}
 	for name, fault := range p.faults {
 		all = append(all, provider.Status{Name: name, Err: fault, Failed: true})
