@@ -47,13 +47,13 @@ func RefsOf(service string, s *resource.Service) []provider.Ref {
 // have no IP address. It must not be changed.
 func (s *Service) Unresolved() []string { return s.unresolved }
 
-// Found yields what providers found for the service, with the provider's name,
+// foundOf yields what providers found for a service, with the provider's name,
 // in the order in which an address that several of them report is used.
-func (s *Service) Found(d Discovered) iter.Seq2[string, *provider.Found] {
+func foundOf(name string, s *resource.Service, d Discovered) iter.Seq2[string, *provider.Found] {
 	return func(yield func(string, *provider.Found) bool) {
-		for i := range s.spec.EndpointsFrom {
-			from := &s.spec.EndpointsFrom[i]
-			list := d.Lookup(RefOf(s.name, from))
+		for i := range s.EndpointsFrom {
+			from := &s.EndpointsFrom[i]
+			list := d.Lookup(RefOf(name, from))
 			for j := range list {
 				if hasTags(list[j].Tags, from.Select) && !yield(from.Provider, &list[j]) {
 					return
