@@ -79,9 +79,25 @@ func waitAll(ctx context.Context, all []chan struct{}) error {
 	return nil
 }
 
+// DrainSome closes the connections that match over the window, as Drain does,
+// with another reason. It returns at once and does not stop accepting. match is
+// called on the loops, for a connection that is about to be closed as well, so
+// that it may change its mind.
+func (e *Engine) DrainSome(over time.Duration, why Reason, match func(c *Conn) bool) {
+	for _, l := range e.loops {
+		l.Post(func() {
+			d := &drain{loop: l, why: why, match: match}
+			d.timer.Init(d)
+			d.begin(over)
+		})
+	}
+}
+
 // drain closes a loop's connections over a window. Each loop does its own.
 type drain struct {
 	loop  *loop
+	why   Reason
+	match func(c *Conn) bool // nil: all connections of the loop, and nobody else comes
 	timer reactor.Timer
 	begun time.Duration
 	over  time.Duration
@@ -105,18 +121,38 @@ const drainTick = 20 * time.Millisecond
 func (l *loop) drain(over time.Duration, done chan struct{}) {
 	d := l.draining
 	if d == nil {
-		d = &drain{loop: l}
+		d = &drain{loop: l, why: Drained}
 		d.timer.Init(d)
 		l.draining = d
 	}
 	d.done = append(d.done, done)
-	d.begun, d.over, d.queue = l.Now(), over, d.queue[:0]
-	for c := l.conns.head; c != nil; c = c.next {
-		d.queue = append(d.queue, drained{c, c.active})
+	d.begin(over)
+}
+
+// begin queues the connections and closes the first that are due.
+func (d *drain) begin(over time.Duration) {
+	d.begun, d.over, d.queue = d.loop.Now(), over, d.queue[:0]
+	for c := d.loop.conns.head; c != nil; c = c.next {
+		if d.matches(c) {
+			d.queue = append(d.queue, drained{c, c.active})
+		}
 	}
 	slices.SortStableFunc(d.queue, func(a, b drained) int { return cmp.Compare(a.active, b.active) })
 	d.total = len(d.queue)
 	d.Expired(&d.timer)
+}
+
+func (d *drain) matches(c *Conn) bool { return d.match == nil || d.match(c) }
+
+// closeAll closes those that are left, and those that came meanwhile.
+func (d *drain) closeAll() {
+	for c := d.loop.conns.head; c != nil; {
+		next := c.next
+		if d.matches(c) {
+			c.stop(d.why, c.isIdle())
+		}
+		c = next
+	}
 }
 
 // Expired implements reactor.Expirer: it closes as many as are due by now.
@@ -124,9 +160,7 @@ func (d *drain) Expired(*reactor.Timer) {
 	l := d.loop
 	elapsed := l.Now() - d.begun
 	if elapsed >= d.over {
-		for c := l.conns.head; c != nil; c = l.conns.head {
-			c.stop(Drained, c.isIdle())
-		}
+		d.closeAll()
 		d.finish()
 		return
 	}
@@ -136,19 +170,25 @@ func (d *drain) Expired(*reactor.Timer) {
 		next := d.queue[0]
 		d.queue = d.queue[1:]
 		switch c := next.conn; {
-		case c.phase == phaseClosed:
+		case c.phase == phaseClosed || !d.matches(c):
 		case c.active == next.active && c.isIdle():
-			c.stop(Drained, true)
+			c.stop(d.why, true)
 		default:
-			c.leaveSoon()
+			if d.match == nil {
+				c.leaveSoon()
+			}
 			d.queue = append(d.queue, drained{c, c.active})
 		}
 	}
-	if l.conns.head == nil {
+	if l.conns.head == nil && d.match == nil {
 		d.finish()
 		return
 	}
-	l.Arm(&d.timer, min(drainTick, d.over-elapsed))
+	next := d.over - elapsed
+	if len(d.queue) > 0 || d.match == nil {
+		next = min(drainTick, next)
+	}
+	l.Arm(&d.timer, next)
 }
 
 // connClosed ends the drain early when the last connection is gone.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -232,4 +234,62 @@ func TestClosedEngineIsNotResumed(t *testing.T) {
 			t.Errorf("it listens on %s", s.Address)
 		}
 	}
+}
+
+// A drain of some connections leaves the others, and those about which match
+// changes its mind.
+func TestDrainSomeClosesWhatMatches(t *testing.T) {
+	const n = 12
+	r := newRig(t, Config{Loops: 2}, testkit.Serve(t, echo), Profile{})
+	addr := r.serve(t, Listener{})
+	var chosen sync.Map // peer -> stays after all
+	conns := make([]*net.TCPConn, n)
+	for i := range conns {
+		conns[i] = dial(t, addr)
+		roundTrip(t, conns[i], "x")
+		if i%2 == 0 {
+			chosen.Store(conns[i].LocalAddr().(*net.TCPAddr).AddrPort(), i == 0)
+		}
+	}
+	const over = 300 * time.Millisecond
+	asked := map[netip.AddrPort]int{}
+	var mu sync.Mutex
+	begun := time.Now()
+	r.DrainSome(over, EndpointRemoved, func(c *Conn) bool {
+		stays, found := chosen.Load(c.Peer())
+		mu.Lock()
+		defer mu.Unlock()
+		asked[c.Peer()]++
+		return found && (stays == false || asked[c.Peer()] == 1)
+	})
+	for _, e := range r.waitEndings(t, n/2-1) {
+		if e.why != EndpointRemoved {
+			t.Errorf("ended with %q", e.why)
+		}
+	}
+	if took := time.Since(begun); took < over/2 {
+		t.Errorf("all were closed within %v, the window is %v", took, over)
+	}
+	for i, c := range conns {
+		if i%2 == 0 && i > 0 {
+			mustEnd(t, c, "")
+		} else {
+			roundTrip(t, c, "y")
+		}
+	}
+	if got := r.Stats().Connections; got != n/2+1 {
+		t.Errorf("%d connections are left, want %d", got, n/2+1)
+	}
+}
+
+// A connection that was routed before is still on its way when the drain begins.
+func TestDrainSomeClosesLateConnections(t *testing.T) {
+	r := newRig(t, Config{Loops: 1}, testkit.Serve(t, echo), Profile{})
+	addr := r.serve(t, Listener{})
+	r.DrainSome(300*time.Millisecond, EndpointRemoved, func(*Conn) bool { return true })
+	c := dial(t, addr)
+	roundTrip(t, c, "x")
+	mustEnd(t, c, "")
+	r.wantEnd(t, EndpointRemoved)
+	roundTrip(t, dial(t, addr), "x")
 }

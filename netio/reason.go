@@ -71,6 +71,8 @@ const (
 	// did.
 	Drained  Reason = "drained"
 	Shutdown Reason = "shutdown"
+	// EndpointRemoved: its endpoint left the service, whose setting closed it.
+	EndpointRemoved Reason = "endpoint_removed"
 	// Internal: a fault in Penstock itself.
 	Internal Reason = "internal_error"
 )

@@ -21,6 +21,31 @@ type Discovered interface {
 	Lookup(ref provider.Ref) []provider.Found
 }
 
+const (
+	// Announced is the provider of the endpoints that proxies announce by their
+	// streams of discovery. No resource can have the name.
+	Announced = "_announced"
+	// announcedSource is how it is shown.
+	announcedSource = "announced"
+)
+
+// sources returns the providers that a service uses: those that it names, and
+// its connected proxies if they are endpoints.
+func sources(s *resource.Service) []resource.EndpointsFrom {
+	if s.Discovery == nil || s.Discovery.Announce == nil {
+		return s.EndpointsFrom
+	}
+	return append(slices.Clip(s.EndpointsFrom), resource.EndpointsFrom{Provider: Announced})
+}
+
+// sourceName returns how a provider is shown.
+func sourceName(provider string) string {
+	if provider == Announced {
+		return announcedSource
+	}
+	return provider
+}
+
 // RefOf returns what a service's endpointsFrom names.
 func RefOf(service string, from *resource.EndpointsFrom) provider.Ref {
 	name := from.Service
@@ -31,14 +56,15 @@ func RefOf(service string, from *resource.EndpointsFrom) provider.Ref {
 }
 
 // RefsOf returns what a service uses of providers, in the order of its
-// endpointsFrom.
+// endpointsFrom; the endpoints that proxies announce come last.
 func RefsOf(service string, s *resource.Service) []provider.Ref {
 	if s == nil {
 		return nil
 	}
 	var refs []provider.Ref
-	for i := range s.EndpointsFrom {
-		refs = append(refs, RefOf(service, &s.EndpointsFrom[i]))
+	from := sources(s)
+	for i := range from {
+		refs = append(refs, RefOf(service, &from[i]))
 	}
 	return refs
 }
@@ -48,14 +74,16 @@ func RefsOf(service string, s *resource.Service) []provider.Ref {
 func (s *Service) Unresolved() []string { return s.unresolved }
 
 // foundOf yields what providers found for a service, with the provider's name,
-// in the order in which an address that several of them report is used.
+// in the order in which an address that several of them report is used. The name
+// is "announced" for the endpoints that proxies announce.
 func foundOf(name string, s *resource.Service, d Discovered) iter.Seq2[string, *provider.Found] {
 	return func(yield func(string, *provider.Found) bool) {
-		for i := range s.EndpointsFrom {
-			from := &s.EndpointsFrom[i]
+		all := sources(s)
+		for i := range all {
+			from := &all[i]
 			list := d.Lookup(RefOf(name, from))
 			for j := range list {
-				if hasTags(list[j].Tags, from.Select) && !yield(from.Provider, &list[j]) {
+				if hasTags(list[j].Tags, from.Select) && !yield(sourceName(from.Provider), &list[j]) {
 					return
 				}
 			}
@@ -109,7 +137,8 @@ type found struct {
 // takes no connections if any of them says that it is terminating.
 func (c *compiler) endpoints(name string, s *resource.Service) *found {
 	f := &found{compiler: c, set: make([]endpoint.Spec, 0, len(s.Endpoints)), weights: make([]int, 0, len(s.Endpoints))}
-	if len(s.EndpointsFrom) > 1 || len(s.EndpointsFrom) == 1 && len(s.Endpoints) > 0 {
+	from := sources(s)
+	if len(from) > 1 || len(from) == 1 && len(s.Endpoints) > 0 {
 		f.places = map[string]int{}
 	}
 	for i := range s.Endpoints {
@@ -118,9 +147,8 @@ func (c *compiler) endpoints(name string, s *resource.Service) *found {
 		f.add(endpoint.Spec{Address: e.Address, Tags: e.Tags}, at, *e.Weight)
 	}
 	if c.cfg.Discovered != nil {
-		for i := range s.EndpointsFrom {
-			from := &s.EndpointsFrom[i]
-			f.addFrom(from, c.cfg.Discovered.Lookup(RefOf(name, from)))
+		for i := range from {
+			f.addFrom(&from[i], c.cfg.Discovered.Lookup(RefOf(name, &from[i])))
 		}
 	}
 	slices.Sort(f.hosts)

@@ -84,7 +84,7 @@ type Disposition struct {
 // A Request is under way. Its methods may be called from any goroutine, also
 // after it has ended.
 type Request interface {
-	// End ends it with ErrEvicted or ErrMemory.
+	// End ends it with ErrEvicted, ErrMemory or ErrRemoved.
 	End(why error)
 	// Idle is how long nothing has moved, as far as that is looked at. Rank 2: it
 	// waits for its client, which has not sent all of the body; 1: it waits for

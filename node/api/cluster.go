@@ -31,6 +31,10 @@ const (
 	MethodReport   = "report"   // Empty -> Report: this node's part of status and members
 	MethodRenew    = "renew"    // cluster.RenewRequest: renews a node's certificate
 	MethodTransfer = "transfer" // TransferRequest -> Empty: transfers leadership to another node
+
+	// providers.Announcements -> providers.AnnouncementsResult: the endpoints that
+	// proxies have announced to a node, for the leader
+	MethodEndpointsAnnounced = "endpoints.announced"
 )
 
 // Role is a caller's level of access. A role includes all lower ones.
@@ -279,4 +283,6 @@ type Report struct {
 	Warnings []string `json:"warnings,omitempty"` // this node's part of Status.Warnings
 
 	Providers []ProviderStatus `json:"providers,omitempty"` // that this node runs
+
+	Proxies *ProxiesStatus `json:"proxies,omitempty"` // nil: none is connected
 }

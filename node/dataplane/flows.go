@@ -27,7 +27,7 @@ var reasons = append([]netio.Reason{
 	netio.HandshakeRefused, netio.HandshakeTimeout, netio.ClientGone,
 	netio.LimitConnections, netio.LimitPerSource, netio.LimitRate,
 	netio.LimitMemory, netio.LimitHandshakes, netio.LimitFiles, netio.LimitPorts,
-	netio.Drained, netio.Shutdown, netio.Internal,
+	netio.Drained, netio.Shutdown, netio.EndpointRemoved, netio.Internal,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoServerName), netio.Reason(routing.BadServerName),
 	netio.Reason(routing.NoCertificate), netio.Reason(routing.NoRoute), netio.Reason(routing.NoBackend),
 	netio.Reason(routing.NoEndpoint), netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),

@@ -56,6 +56,7 @@ type reconciler struct {
 	checks    map[string][]health.Target // by service
 	ejecting  map[string]*endpoint.Group // services that eject endpoints
 	prune     bool                       // some flows may be obsolete
+	departed  departures
 }
 
 // newReconciler makes a reconciler without router, engine and the components that
@@ -120,14 +121,15 @@ func (d *Dataplane) Apply(set *validate.Set, changes []resource.Change) {
 	if slices.ContainsFunc(changes, func(ch resource.Change) bool { return ch.Kind == model.KindPhysical }) {
 		done.Hosts = true
 	}
-	r.update(done, rekeyed, ports)
+	r.update(before, done, rekeyed, ports)
 }
 
 // resolved applies new addresses of host names.
 func (r *reconciler) resolved(hosts []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.update(r.router.Resolved(hosts, time.Now()), nil, false)
+	before := r.router.Table()
+	r.update(before, r.router.Resolved(hosts, time.Now()), nil, false)
 }
 
 // Discovered applies new endpoints of providers.
@@ -135,7 +137,8 @@ func (d *Dataplane) Discovered(refs []provider.Ref) {
 	r := d.reconciler
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.update(r.router.Discovered(refs, time.Now()), nil, false)
+	before := r.router.Table()
+	r.update(before, r.router.Discovered(refs, time.Now()), nil, false)
 }
 
 func (r *reconciler) putCertificate(ch *resource.Change) {
@@ -148,9 +151,9 @@ func (r *reconciler) putCertificate(ch *resource.Change) {
 	}
 }
 
-// update brings everything that depends on the table up to date. relisten says that
-// r.listeners has already changed.
-func (r *reconciler) update(done routing.Applied, rekeyed []string, relisten bool) {
+// update brings everything that depends on the table up to date, which replaces
+// before. relisten says that r.listeners has already changed.
+func (r *reconciler) update(before *routing.Table, done routing.Applied, rekeyed []string, relisten bool) {
 	r.requests.profiles.remove(rekeyed)
 	if done.Hosts {
 		r.updateHosts(done.Table)
@@ -161,6 +164,7 @@ func (r *reconciler) update(done routing.Applied, rekeyed []string, relisten boo
 		var targets []health.Target
 		r.requests.profiles.dropOutdated(name, s)
 		if ok {
+			r.drainRemoved(before, s)
 			r.clients.of(name, s.Spec()) // made here, so that no loop has to make it
 			targets = r.healthTargets(s)
 		} else {
@@ -217,6 +221,7 @@ func (d *Dataplane) Sweep(now time.Time) {
 	for _, g := range r.ejecting {
 		g.Sweep(now)
 	}
+	r.departed.sweep(now)
 	r.prune = r.removed.sweep(now) || r.prune // late clients may have made flows again
 	table := r.router.Table()
 	if r.prune {

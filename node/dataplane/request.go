@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"penstock/netio"
@@ -28,11 +29,12 @@ type request struct {
 	begun              time.Time
 
 	decision  routing.RequestDecision
-	spec      *resource.Service // the service it is routed to; nil: none
-	flow      *Flow             // the flow that counts it; nil: none yet
-	endpoint  string            // the last one that was tried
-	responded bool              // an endpoint has begun its answer
-	reason    netio.Reason      // why the node refused it or it failed; OK: neither
+	spec      *resource.Service                 // the service it is routed to; nil: none
+	flow      *Flow                             // the flow that counts it; nil: none yet
+	endpoint  string                            // the last one that was tried
+	at        atomic.Pointer[endpoint.Endpoint] // the same
+	responded bool                              // an endpoint has begun its answer
+	reason    netio.Reason                      // why the node refused it or it failed; OK: neither
 
 	place  place
 	header header
@@ -149,6 +151,7 @@ func (q *request) Next(err error) (web.Target, bool) {
 		return web.Target{}, false
 	}
 	q.endpoint = EndpointName(e)
+	q.at.Store(e)
 	t := web.Target{Address: e.Addr.String(), Profile: q.requests.profiles.of(q.decision.Service(), q.spec, hostOf(e))}
 	if e.Unix != "" {
 		t.Address = "unix:" + e.Unix

@@ -67,6 +67,9 @@ type requests struct {
 	memory  memory
 	refused refusals
 
+	// departing ends the requests whose endpoint was removed.
+	departing departingRequests
+
 	mu      sync.Mutex
 	clients map[string]map[*httpClient]struct{} // by listener
 }
@@ -119,6 +122,7 @@ func newRequests(cfg *Config, r *reconciler) *requests {
 // close closes the server and all connections to endpoints. The engine must be
 // closed before.
 func (h *requests) close() {
+	h.departing.close()
 	h.server.Close()
 	h.profiles.close()
 }
@@ -292,6 +296,8 @@ func requestReason(err error) netio.Reason {
 		return LimitRequests
 	case errors.Is(err, web.ErrMemory):
 		return netio.LimitMemory
+	case errors.Is(err, web.ErrRemoved):
+		return netio.EndpointRemoved
 	case errors.Is(err, web.ErrBodyIdle):
 		return BodyTimeout
 	case errors.Is(err, web.ErrCutOff) && errors.Is(err, web.ErrClientGone):

@@ -116,6 +116,7 @@ func statusOf(why netio.Reason) int {
 // begin receives the request that is about to be forwarded, and ends it if it has
 // been evicted meanwhile.
 func (q *request) begin(r web.Request) {
+	q.requests.departing.add(q)
 	q.place.running.Store(&r)
 	q.header.running.Store(&r)
 	switch {
@@ -128,6 +129,7 @@ func (q *request) begin(r web.Request) {
 
 // release returns what admit took.
 func (q *request) release() {
+	q.requests.departing.remove(q)
 	q.requests.places.Give(&q.place.Holder, 1)
 	if q.header.size > 0 {
 		q.requests.memory.Give(&q.header.Holder, q.header.size)

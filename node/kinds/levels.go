@@ -18,7 +18,7 @@ func Level(o resource.Object) int {
 		return record.LevelKafka
 	}
 	s, isService := o.Spec.(*resource.Service)
-	if o.Kind == resource.KindProvider || isService && len(s.EndpointsFrom) > 0 {
+	if o.Kind == resource.KindProvider || isService && (len(s.EndpointsFrom) > 0 || s.Discovery != nil || s.EndpointDrain != nil) {
 		return record.LevelProviders
 	}
 	if isListener && !l.HTTP.IsZero() || isService && len(s.HTTP.Upgrades) > 0 {

@@ -42,6 +42,9 @@ func (s *State) Resume() bool {
 
 func (s *State) String() string { return Phases[s.v.Load()] }
 
+// Leaving reports whether the node drains, has drained or stops.
+func (s *State) Leaving() bool { return s.v.Load() >= Draining }
+
 // NotReady returns why the node should get no traffic; "": it should.
 func (s *State) NotReady() string {
 	if s.v.Load() == Serving {

@@ -17,7 +17,10 @@ var (
 	mProviderAge   = desc("provider_answer_age_seconds", "Age of the oldest last answer among a provider's services.", "provider")
 	mProviderHeld  = desc("provider_held_services",
 		"Services of a provider whose removals are held back, because they would remove most of the endpoints.", "provider")
-	mProviderAnswers = desc("provider_answers_total", "Answers of a provider, by result.", "provider", "result")
+	mProviderAnswers  = desc("provider_answers_total", "Answers of a provider, by result.", "provider", "result")
+	mAnnounced        = desc("announced_endpoints", "Endpoints that proxies connected to this node have announced.")
+	mAnnouncedRefused = desc("announced_endpoints_refused_total",
+		"Proxies that are not used as endpoints, because their address is invalid or this node has too many.")
 	mProviderChanges = desc("provider_changes_total", "Endpoints of a provider that were added, changed or removed.", "provider")
 )
 
@@ -27,6 +30,9 @@ func Providers(p *providers.Providers) prometheus.Collector {
 }
 
 func collectProviders(p *providers.Providers, to sink) {
+	announced, refused := p.Announced()
+	to.gauge(mAnnounced, float64(announced))
+	to.counter(mAnnouncedRefused, refused)
 	now := time.Now()
 	for _, s := range p.Status() {
 		endpoints, unused, stale, held, age := 0, 0, 0, 0, time.Duration(0)

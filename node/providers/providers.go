@@ -7,6 +7,12 @@
 //	p.Apply(changes) // of resources in force
 //	found := p.Directory.Lookup(ref)
 //
+// Endpoints that connected proxies announce come to the leader from each node
+// and are stored in the same way:
+//
+//	withdraw := p.Announce("web", provider.Endpoint{Address: "10.0.0.7:8080", Weight: 1})
+//	defer withdraw()
+//
 // An endpoint is one entry of the store, so that a change costs what changed
 // and not what the provider knows.
 package providers
@@ -52,7 +58,17 @@ type Config struct {
 	// Refuse returns why this node must not connect to an endpoint, or nil. It is
 	// asked often and must not wait for Providers. nil: no endpoint is refused.
 	Refuse func(ref provider.Ref, at netip.AddrPort) error
-	Log    *slog.Logger // nil: none
+	// Self is the ID of this node. Leader returns that of the leader, "" if none is
+	// known, Members those of all nodes. Tell calls Receive on another node. All
+	// three are nil without a cluster.
+	Self    string
+	Leader  func() string
+	Members func() []string
+	Tell    func(ctx context.Context, node string, m *Announcements) (*AnnouncementsResult, error)
+	// Leaving reports whether this node drains, so that the proxies that leave it
+	// stay endpoints until they are connected to another one. nil: never.
+	Leaving func() bool
+	Log     *slog.Logger // nil: none
 }
 
 // Providers runs the providers of a node. Create it with New.
@@ -60,9 +76,12 @@ type Providers struct {
 	// Directory has the endpoints in force on this node.
 	Directory provider.Directory
 
-	cfg    Config
-	loaded store.Snapshot // what the Directory began with
-	wake   chan struct{}  // has room for one: what is wanted has changed
+	cfg       Config
+	loaded    store.Snapshot // what the Directory began with
+	wake      chan struct{}  // has room for one: what is wanted has changed
+	announcer *announcer     // of the proxies that are connected to this node
+	collector *collector     // of what all nodes announce, on the leader
+	led       bool           // Run alone: this node led when it looked last
 
 	telling sync.Mutex // held while the Directory changes and Changed is told
 
@@ -92,12 +111,18 @@ func New(cfg Config) *Providers {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Leader == nil {
+		cfg.Leader = func() string { return cfg.Self }
+		cfg.Members = func() []string { return []string{cfg.Self} }
+	}
 	p := &Providers{
 		cfg: cfg, loaded: cfg.Store.Snapshot(), wake: make(chan struct{}, 1),
+		announcer: newAnnouncer(cfg.Leaving), collector: newCollector(),
 		specs: map[string]*resource.EndpointProvider{}, uses: map[string][]provider.Ref{},
 		wanted: map[string]map[provider.Query]int{}, running: map[string]*running{}, faults: map[string]string{},
 		refused: map[provider.Ref]refusal{},
 	}
+	p.specs[routing.Announced] = announcedSpec()
 	p.Directory.Apply(p.updates(store.Snapshot{}, p.loaded))
 	return p
 }
@@ -183,6 +208,7 @@ func (p *Providers) wakeUp() {
 func (p *Providers) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.follow(ctx) })
+	wg.Go(func() { newTeller(p).run(ctx) })
 	defer wg.Wait()
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
@@ -200,7 +226,7 @@ func (p *Providers) Run(ctx context.Context) {
 
 // reconcile starts and stops providers, so that those run that should run here.
 func (p *Providers) reconcile(ctx context.Context) {
-	leads := p.cfg.Leads()
+	leads := p.leads(ctx)
 	p.mu.Lock()
 	stop := map[string]*running{}
 	for name, r := range p.running {
@@ -225,6 +251,17 @@ func (p *Providers) reconcile(ctx context.Context) {
 			r.runner.Want(slices.Collect(maps.Keys(p.wanted[name])))
 		}
 	}
+}
+
+// leads reports whether this node leads and knows the resources, without which
+// it would remove what it should keep.
+func (p *Providers) leads(ctx context.Context) bool {
+	leads := p.cfg.Leads()
+	if leads && !p.led {
+		leads = p.cfg.Await(ctx, p.cfg.Store.Snapshot().Index()) == nil
+	}
+	p.led = leads
+	return leads
 }
 
 // stopAll stops all providers, when Run ends.
@@ -255,6 +292,10 @@ func (p *Providers) stop(all map[string]*running) {
 
 // start starts a provider. p.mu is held.
 func (p *Providers) start(ctx context.Context, name string, spec *resource.EndpointProvider) {
+	if name == routing.Announced {
+		p.startAnnounced(ctx, spec)
+		return
+	}
 	source, err := p.cfg.Source(spec)
 	if err != nil {
 		if p.faults[name] != err.Error() {
@@ -279,6 +320,23 @@ func (p *Providers) start(ctx context.Context, name string, spec *resource.Endpo
 		cfg.Known = p.knownInStore(name)
 		cfg.Apply = func(ctx context.Context, changes []provider.Change) error { return p.applyInStore(ctx, name, changes) }
 	}
+	p.run(ctx, name, spec, cfg)
+}
+
+// startAnnounced starts the provider of the announced endpoints. p.mu is held.
+func (p *Providers) startAnnounced(ctx context.Context, spec *resource.EndpointProvider) {
+	known := p.knownInStore(routing.Announced)
+	p.run(ctx, routing.Announced, spec, provider.Config{
+		Name: "announced", Log: p.cfg.Log, Known: known, MaxEndpoints: spec.MaxEndpoints, HoldFor: -1,
+		Source: &announcedSource{collector: p.collector, members: p.cfg.Members, known: known},
+		Apply: func(ctx context.Context, changes []provider.Change) error {
+			return p.applyInStore(ctx, routing.Announced, changes)
+		},
+	})
+}
+
+// run runs a provider. p.mu is held.
+func (p *Providers) run(ctx context.Context, name string, spec *resource.EndpointProvider, cfg provider.Config) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &running{spec: spec, runner: provider.NewRunner(cfg), cancel: cancel, done: make(chan struct{})}
 	r.runner.Want(slices.Collect(maps.Keys(p.wanted[name])))
@@ -289,14 +347,21 @@ func (p *Providers) start(ctx context.Context, name string, spec *resource.Endpo
 	}()
 }
 
+// announcedSpec is that of the provider of the announced endpoints.
+func announcedSpec() *resource.EndpointProvider {
+	return &resource.EndpointProvider{Scope: "cluster", MaxEndpoints: maxAnnouncedOfService}
+}
+
 // Status returns the state of the providers that run here, and of those that
 // cannot, sorted by name.
 func (p *Providers) Status() []provider.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []provider.Status
-	for _, r := range p.running {
-		all = append(all, p.withRefused(r.runner.Status()))
+	for name, r := range p.running {
+		if s := r.runner.Status(); name != routing.Announced || len(s.Queries) > 0 {
+			all = append(all, p.withRefused(s))
+		}
 	}
 	for name, fault := range p.faults {
 		all = append(all, provider.Status{Name: name, Err: fault, Failed: true})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,11 +96,15 @@ type cluster struct {
 	mu        sync.Mutex
 	proposals int
 	ops       int
+	removed   map[string]bool // IDs of nodes that are no members any more
+	told      int             // messages between nodes about announced endpoints
+	delay     time.Duration   // of each of them
 }
 
 type testNode struct {
 	*Providers
 	id     int
+	drains atomic.Bool
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -112,7 +117,8 @@ func inBubble(t *testing.T, nodes int, test func(c *cluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{
 			t: t, store: store.NewMemory(store.Limits{}),
-			place: &place{answers: map[string][]string{}, changed: make(chan struct{})},
+			place:   &place{answers: map[string][]string{}, changed: make(chan struct{})},
+			removed: map[string]bool{},
 		}
 		for range nodes {
 			c.start()
@@ -178,6 +184,7 @@ func (c *cluster) start() *testNode {
 			defer n.mu.Unlock()
 			n.changes++
 		},
+		Self: nodeID(n.id), Leader: c.leaderID, Members: c.members, Tell: ask{c, n}.tell, Leaving: n.drains.Load,
 	})
 	ctx, cancel := context.WithCancel(c.t.Context())
 	n.cancel = cancel

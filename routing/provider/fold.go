@@ -35,7 +35,7 @@ func fold(list []Endpoint, limit int) answer {
 	var a answer
 	valid := list[:0]
 	for i := range list {
-		if err := check(&list[i]); err != nil {
+		if err := list[i].Normalize(); err != nil {
 			a.unused++
 			if a.fault == "" {
 				a.fault = err.Error()
@@ -62,8 +62,9 @@ func fold(list []Endpoint, limit int) answer {
 	return a
 }
 
-// check reports why an endpoint cannot be used, and normalises its address.
-func check(e *Endpoint) (err error) {
+// Normalize brings Address into the form in which addresses are compared. It
+// reports why an endpoint cannot be used.
+func (e *Endpoint) Normalize() (err error) {
 	if e.Address, err = CheckAddress(e.Address); err != nil {
 		return err
 	}

@@ -36,6 +36,9 @@ type Service struct {
 	// MaxAge closes a connection of that age, up to 10 % earlier at random.
 	// Default 0, none; up to 8760h.
 	MaxAge *Duration `yaml:"maxAge" default:"0" range:"0..8760h"`
+	// EndpointDrain closes the connections of an endpoint that is no longer in the
+	// service. Left out: they stay until they end by themselves.
+	EndpointDrain *EndpointDrain `yaml:"endpointDrain"`
 	// ProxyProtocol sends a PROXY header to the endpoints.
 	ProxyProtocol *SendProxy `yaml:"proxyProtocol"`
 	// TLS configures TLS to the endpoints. Left out: plain text.
@@ -52,6 +55,14 @@ type Service struct {
 	// Discovery lets proxies beside the service's instances, such as Envoy, take
 	// their configuration from Penstock by xDS. Left out: none may.
 	Discovery *Discovery `yaml:"discovery"`
+}
+
+// EndpointDrain says how the connections of a removed endpoint are closed.
+type EndpointDrain struct {
+	// Timeout is the time over which they are closed, evenly, the idle ones first.
+	// If the endpoint comes back within it, the remaining ones stay. Default 30s,
+	// 1s to 24h.
+	Timeout Duration `yaml:"timeout" default:"30s" range:"1s..24h"`
 }
 
 // Balancing picks an endpoint for each connection.
@@ -212,7 +223,8 @@ func NeverUpgrade(protocol string) bool {
 	return slices.Contains([]string{"h2", "h2c", "h3", "http", "https", "spdy", "tls", "quic"}, name)
 }
 
-// Refs lists the client certificate of a service.
+// Refs lists the client certificate of a service, its providers, and what its
+// proxies may see. Upstreams may be missing, as backends of routes may.
 func (s *Service) Refs() []Ref {
 	var refs []Ref
 	if s.TLS != nil && s.TLS.CertificateRef != "" {
@@ -222,6 +234,17 @@ func (s *Service) Refs() []Ref {
 		if name := s.EndpointsFrom[i].Provider; name != "" {
 			refs = append(refs, Ref{Key: Key{KindProvider, name}, Path: Item("spec.endpointsFrom", i) + ".provider"})
 		}
+	}
+	if s.Discovery == nil {
+		return refs
+	}
+	for i, u := range s.Discovery.Upstreams {
+		if u.Service != "" && u.Service != EveryService {
+			refs = append(refs, Ref{Key: Key{"Service", u.Service}, Path: Item("spec.discovery.upstreams", i) + ".service", Optional: true})
+		}
+	}
+	for i, name := range s.Discovery.Certificates {
+		refs = append(refs, Ref{Key: Key{"Certificate", name}, Path: Item("spec.discovery.certificates", i)})
 	}
 	return refs
 }

@@ -155,6 +155,17 @@ func (d *Directory) Resolve(nameOrID string) (Member, error) {
 	return m, nil
 }
 
+// MemberIDs lists the IDs of the members, whether they are up or not.
+func (d *Directory) MemberIDs() []string {
+	var ids []string
+	for _, r := range d.Records(d.Entries.Snapshot()) {
+		if r.Member() {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
 // Departed reports whether a node has left or was removed, and no longer votes.
 // While it votes, the remaining voters may need its agreement to go on without
 // it.

@@ -13,7 +13,8 @@ const (
 	LevelPolicies = 2
 	// LevelRequests adds http of Listeners and http.upgrades of Services.
 	LevelRequests = 3
-	// LevelProviders adds EndpointProviders and endpointsFrom of Services.
+	// LevelProviders adds EndpointProviders, and endpointsFrom, endpointDrain and
+	// discovery of Services.
 	LevelProviders = 4
 	// OwnLevel is the level of this version. A change that brings a kind, a
 	// field or a value which the previous release refuses adds a level.

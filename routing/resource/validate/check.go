@@ -69,10 +69,11 @@ func (c *checker) check(change *resource.Change) {
 	case *resource.Listener:
 		c.checkListener(m, spec)
 		c.checkListenerLoops(m, spec)
-	case *resource.Service:
-		c.checkServiceLoops(m, spec)
 	case *resource.Host:
 		c.checkHost(m, spec)
+	case *resource.Service:
+		c.checkIdentities(m, spec)
+		c.checkServiceLoops(m, spec)
 	case *resource.MeshTCPRoute:
 		c.checkWeights(m, spec)
 		c.checkMesh(m)
