@@ -69,8 +69,8 @@ func listOf(addresses ...string) string {
 // resources returns the provider and services that use it.
 func (r *registry) resources(settings string, services ...string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "kind: EndpointProvider\nname: registry\nspec: {type: http, hold: {for: 0s}, %shttp: {url: '%s/{service}', interval: 100ms, timeout: 5s}}\n",
-		settings, r.url)
+	fmt.Fprintf(&b, "kind: EndpointProvider\nname: registry\n"+
+		"spec: {type: http, hold: {for: 0s}, %shttp: {url: '%s/{service}', interval: 100ms, timeout: 5s}}\n", settings, r.url)
 	for _, s := range services {
 		fmt.Fprintf(&b, "---\nkind: Service\nname: %s\nspec: {endpointsFrom: [{provider: registry}]}\n", s)
 	}
@@ -296,7 +296,8 @@ name: edge
 spec: {address: "127.0.0.1:0", service: shop}
 `)
 	n.awaitAddresses(t, "shop", strings.Join(sorted(good, "10.0.0.7:80"), " "))
-	n.mustApply(t, strings.Replace(r.resources("", "shop"), "{endpointsFrom", "{endpoints: [{address: '10.0.0.7:80'}, {address: '10.0.0.8:80'}], endpointsFrom", 1))
+	n.mustApply(t, strings.Replace(r.resources("", "shop"), "{endpointsFrom",
+		"{endpoints: [{address: '10.0.0.7:80'}, {address: '10.0.0.8:80'}], endpointsFrom", 1))
 	x, err := rpc.Call[routing.Explanation](t.Context(), n.client, api.MethodExplain, api.ExplainRequest{Listener: "edge"})
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +309,7 @@ spec: {address: "127.0.0.1:0", service: shop}
 	for _, step := range x.Steps {
 		for _, e := range step.Endpoints {
 			want := listed[e.Address]
-			if e.Source != want.Source || strings.Join(e.AlsoFrom, ",") != strings.Join(want.AlsoFrom, ",") || (e.Since == nil) != (want.Since == nil) {
+			if e.Source != want.Source || !slices.Equal(e.AlsoFrom, want.AlsoFrom) || (e.Since == nil) != (want.Since == nil) {
 				t.Errorf("explain: %+v, get endpoints: %+v", e, want)
 			}
 		}
@@ -316,8 +317,11 @@ spec: {address: "127.0.0.1:0", service: shop}
 	if e := listed[good]; e.Source != "registry" || e.Since == nil {
 		t.Errorf("%+v", e)
 	}
-	for _, want := range []string{good + " weight 1, unchecked, 0 active, from registry since 2", "10.0.0.7:80 weight 1, unchecked, 0 active, also from registry\n",
-		"10.0.0.8:80 weight 1, unchecked, 0 active\n"} {
+	for _, want := range []string{
+		good + " weight 1, unchecked, 0 active, from registry since 2",
+		"10.0.0.7:80 weight 1, unchecked, 0 active, also from registry\n",
+		"10.0.0.8:80 weight 1, unchecked, 0 active\n",
+	} {
 		if !strings.Contains(x.Text(), want) {
 			t.Errorf("explain lacks %q:\n%s", want, x.Text())
 		}
