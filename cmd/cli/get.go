@@ -39,6 +39,11 @@ func getCommand(t *target) *cobra.Command {
 			"-o json as one object per line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
 			"`get endpoints [SERVICE]` shows the endpoints that the node at --addr uses: where each comes from and since when, its " +
 			"state, health, weight and zone; -o wide adds resolved addresses, connections and tags.\n" +
+			"`get services` adds to each Service how many of its endpoints are usable, where they come from, and its routes; `get " +
+			"service NAME` also shows what leads to it and from it, and its endpoints.\n" +
+			"`get splits [DESTINATION]` shows the weighted backends in force for each destination and source, with --as smi as " +
+			"TrafficSplits; `get policies` is `get routes --effective`; `get topology [SERVICE]` shows listeners, services and the " +
+			"routes between them, with -o dot as a graph for Graphviz. With --watch they are shown again when they change.\n" +
 			"With --effective, `get routes` shows the combined effect of all routes: for each destination and source the route that " +
 			"decides, its shares, the backends that it skips and why, and the routes that do not decide and why; -o wide lists all " +
 			"of the latter.",
@@ -46,7 +51,8 @@ func getCommand(t *target) *cobra.Command {
 			"  penstock get routes --effective\n" +
 			"  penstock get listener edge -o yaml\n" +
 			"  penstock get meshtcproutes -o yaml --as kuma\n" +
-			"  penstock get services -l app=shop --watch",
+			"  penstock get services -l app=shop --watch\n" +
+			"  penstock get topology -o dot | dot -Tsvg > topology.svg",
 		Args:              argRange(1, 2, "KIND [NAME]"),
 		ValidArgsFunction: completeResource(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,10 +60,15 @@ func getCommand(t *target) *cobra.Command {
 			if len(args) == 2 {
 				req.Name = args[1]
 			}
-			if err := g.checkAs(); err != nil {
+			shown := viewOf(req.Kind)
+			if err := g.checkAs(shown != nil); err != nil {
 				return err
 			}
 			switch {
+			case shown != nil:
+				return shown.get(cmd, t, args, &g)
+			case g.output == "dot":
+				return usagef("-o dot is for topology")
 			case isEndpoints(req.Kind):
 				return getEndpoints(cmd, t, req.Name, g.output)
 			case g.effective.on || g.effective.all:
@@ -76,6 +87,9 @@ func getCommand(t *target) *cobra.Command {
 			if g.as != "" {
 				return printAs(cmd.OutOrStdout(), r, g.as)
 			}
+			if r.Kind == "Service" && (g.output == "table" || g.output == "wide") {
+				return printServiceViews(cmd, t, r, &g, req.Name != "")
+			}
 			return printResources(cmd.OutOrStdout(), r, g.output, req.Name != "")
 		},
 	}
@@ -84,7 +98,7 @@ func getCommand(t *target) *cobra.Command {
 	selectorFlag(cmd, &g.selector, "only resources with these labels, k=v,...")
 	g.effective.flags(cmd)
 	asFlag(cmd, &g.as)
-	outputFlag(cmd, &g.output, "table", "wide", "yaml", "json")
+	outputFlag(cmd, &g.output, "table", "wide", "yaml", "json", "dot")
 	return cmd
 }
 

@@ -58,6 +58,8 @@ func (f *HTTP) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/endpoints", serveV1(f, api.MethodEndpoints, endpointsRequest, wholeResult[api.Endpoints]))
 	mux.HandleFunc("GET /v1/endpoints/{service}", serveV1(f, api.MethodEndpoints, endpointsRequest, wholeResult[api.Endpoints]))
 	mux.HandleFunc("GET /v1/effective-routes", serveV1(f, api.MethodEffective, effectiveRequest, wholeResult[api.EffectiveResult]))
+	mux.HandleFunc("GET /v1/topology", serveV1(f, api.MethodTopology, topologyRequest, wholeResult[api.TopologyResult]))
+	mux.HandleFunc("GET /v1/topology/{service}", serveV1(f, api.MethodTopology, topologyRequest, wholeResult[api.TopologyResult]))
 	mux.HandleFunc("GET /v1/{kind}", serveV1(f, api.MethodGet, getRequest, documents))
 	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(f, api.MethodGet, getRequest, document))
 	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(f, api.MethodApply, putRequest, wholeResult[api.ApplyResult]))
