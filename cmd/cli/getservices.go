@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,12 +15,7 @@ import (
 // addServiceState adds to the columns of services what is in force: how many
 // endpoints are usable, their sources, and the routes.
 func addServiceState(c columns, rows [][]string, services []routing.TopologyService) columns {
-	at := -1
-	for i, name := range c.heading {
-		if name == "ENDPOINTS" {
-			at = i
-		}
-	}
+	at, end := slices.Index(c.heading, "ENDPOINTS"), slices.Index(c.heading, "CHECK")+1
 	byName := map[string]*routing.TopologyService{}
 	for i := range services {
 		byName[services[i].Name] = &services[i]
@@ -27,13 +23,13 @@ func addServiceState(c columns, rows [][]string, services []routing.TopologyServ
 	for i, row := range rows {
 		s := byName[row[0]]
 		if s == nil { // the node is behind
-			rows[i] = append(row, "", "")
+			rows[i] = slices.Insert(row, end, "", "")
 			continue
 		}
 		row[at] = fmt.Sprintf("%d/%d", s.Usable, s.Endpoints)
-		rows[i] = append(row, strings.Join(s.Sources, ","), strings.Join(s.Policies, ","))
+		rows[i] = slices.Insert(row, end, strings.Join(s.Sources, ","), strings.Join(s.Policies, ","))
 	}
-	c.heading = append(c.heading, "FROM", "ROUTES")
+	c.heading = slices.Insert(c.heading, end, "FROM", "ROUTES")
 	return c
 }
 
