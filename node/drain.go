@@ -35,6 +35,7 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 		n.state.Advance(lifecycle.Draining)
 		n.handOverLeadership()
 		n.data.Quiesce()
+		n.xds.Drain()
 	}
 	if final {
 		run.finalCallers++
@@ -85,6 +86,7 @@ func (n *Node) undrain() error {
 	run.undo()
 	<-run.done
 	n.data.Resume()
+	n.xds.Resume()
 	n.drainRun = nil
 	n.state.Resume()
 	n.log.Info("back in service")

@@ -36,11 +36,13 @@ import (
 	"penstock/node/kinds"
 	"penstock/node/lifecycle"
 	"penstock/node/metrics"
+	"penstock/node/mux"
 	"penstock/node/ops"
 	"penstock/node/providers"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
 	"penstock/node/trust"
+	"penstock/node/xds"
 	"penstock/routing/provider"
 	"penstock/routing/resource"
 	"penstock/routing/resource/validate"
@@ -80,6 +82,9 @@ type Node struct {
 	tracker         *rollout.Tracker
 	ops             *ops.Methods
 	admin           *rpc.Server
+	xds             *xds.Server
+	devPort         *mux.Mux // the cluster port with --dev; nil: the cluster has it
+	xdsPort         *mux.Mux // of --xds; nil: none
 	http            *http.Server
 	gate            ops.Gate               // the current HTTP handler
 	changes         *prometheus.CounterVec // configuration changes, by result
@@ -135,12 +140,14 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	// 4. The components. Without resources they have nothing to do yet.
+	n.openXDS(&listeners)
 	if err = n.makeComponents(); err != nil {
 		return nil, err
 	}
 	// 5. The store's content takes effect, and from now on every change of it. The first
 	//    resources are applied through the admin methods, so the cluster port is open from here.
 	n.background.Go(n.follow)
+	n.background.Go(n.followForXDS)
 	n.background.Go(n.housekeep)
 	n.background.Go(func() { n.providers.Run(n.ctx) })
 	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
@@ -160,8 +167,9 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err = n.startResources(ctx); err != nil {
 		return nil, err
 	}
-	// 6. Operators come last: they see a complete node.
+	// 6. Operators and proxies come last: they see a complete node.
 	n.serve(&listeners)
+	n.serveXDS()
 	n.state.Advance(lifecycle.Serving)
 	notifySystemd("READY=1")
 	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version,
@@ -188,10 +196,11 @@ type listenerSet struct {
 	cluster net.Listener
 	socket  net.Listener // the node's own socket; nil: none
 	http    net.Listener
+	xds     net.Listener // of --xds; nil: none
 }
 
 func (set *listenerSet) close() {
-	for _, l := range []net.Listener{set.cluster, set.socket, set.http} {
+	for _, l := range []net.Listener{set.cluster, set.socket, set.http, set.xds} {
 		if l != nil {
 			l.Close()
 		}
@@ -217,6 +226,11 @@ func (n *Node) openListeners() (set listenerSet, err error) {
 		n.reread.certs = &certFiles{cert: n.cfg.HTTPCert, key: n.cfg.HTTPKey, log: n.log}
 		if set.http, err = n.reread.certs.listener(set.http); err != nil {
 			return set, err
+		}
+	}
+	if n.cfg.XDS != "" {
+		if set.xds, err = config.Listen(n.ctx, "tcp", n.cfg.XDS); err != nil {
+			return set, fmt.Errorf("--xds: %w", err)
 		}
 	}
 	if n.dir != nil {
@@ -248,6 +262,7 @@ func (n *Node) makeComponents() (err error) {
 		return err
 	}
 	n.catalog = catalog.New(n.catalogConfig())
+	n.xds = n.newXDS()
 	n.tracker = new(rollout.Tracker)
 	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
@@ -272,7 +287,10 @@ func (n *Node) newRegistry() *prometheus.Registry {
 	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
 		all = append(all, metrics.Files(&n.reread.synced))
 	}
-	return metrics.NewRegistry(append(all, n.data.Histograms()...)...)
+	if n.xdsPort != nil {
+		all = append(all, metrics.XDSPort(n.xdsPort))
+	}
+	return metrics.NewRegistry(append(append(all, n.data.Histograms()...), metrics.XDS(n.xds)...)...)
 }
 
 // newAdmin makes the server of the admin methods.
@@ -326,9 +344,12 @@ func (n *Node) providersConfig() providers.Config {
 		Source: func(spec *resource.EndpointProvider) (provider.Source, error) {
 			return providers.NewSource(spec, n.data.Certificates(), n.log)
 		},
-		Leads:   func() bool { return n.cluster == nil || n.cluster.Store().Leadership().Ready },
-		Await:   func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
-		Changed: func(refs []provider.Ref) { n.data.Discovered(refs) },
+		Leads: func() bool { return n.cluster == nil || n.cluster.Store().Leadership().Ready },
+		Await: func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
+		Changed: func(refs []provider.Ref) {
+			n.data.Discovered(refs)
+			n.xds.Changed()
+		},
 		Self:    n.id,
 		Leaving: n.state.Leaving,
 	}
@@ -352,7 +373,7 @@ func (n *Node) opsConfig() ops.Config {
 		Self: ops.Self{
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
-		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, State: &n.state,
+		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, XDS: n.xds, State: &n.state,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }
@@ -405,10 +426,10 @@ func (n *Node) fail(err error) {
 // serve starts to accept admin connections on the sockets that set still has.
 func (n *Node) serve(set *listenerSet) {
 	n.stopStartupServer()
-	for _, l := range []net.Listener{set.cluster, set.socket} {
-		if l == nil {
-			continue
-		}
+	if set.cluster != nil {
+		n.openDevPort(set.cluster)
+	}
+	if l := set.socket; l != nil {
 		n.background.Go(func() {
 			if err := n.admin.Serve(l, implicitPrincipal(l)); err != nil {
 				n.log.Error("admin server failed", "address", l.Addr().String(), "error", err)
@@ -505,9 +526,17 @@ func (n *Node) close(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+	if n.xds != nil {
+		n.xds.Stop(ctx) // first, so that proxies go on at another node at once
+	}
 	n.stopStartupServer() // if Start failed while it looked for the cluster
 	if n.admin != nil {
 		_ = n.admin.Shutdown(ctx) // requests still in flight are cut off
+	}
+	for _, port := range []*mux.Mux{n.devPort, n.xdsPort} {
+		if port != nil {
+			port.Close()
+		}
 	}
 	if n.http != nil && n.http.Shutdown(ctx) != nil {
 		n.http.Close()

@@ -39,11 +39,9 @@ func getCommand(t *target) *cobra.Command {
 			"-o json as one object per line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
 			"`get endpoints [SERVICE]` shows the endpoints that the node at --addr uses: where each comes from and since when, its " +
 			"state, health, weight and zone; -o wide adds resolved addresses, connections and tags.\n" +
-			"`get services` adds to each Service how many of its endpoints are usable, where they come from, and its routes; `get " +
-			"service NAME` also shows what leads to it and from it, and its endpoints.\n" +
-			"`get splits [DESTINATION]` shows the weighted backends in force for each destination and source, with --as smi as " +
-			"TrafficSplits; `get policies` is `get routes --effective`; `get topology [SERVICE]` shows listeners, services and the " +
-			"routes between them, with -o dot as a graph for Graphviz. With --watch they are shown again when they change.\n" +
+			viewsHelp +
+			"`get proxies [SERVICE]` shows the Envoys and other clients of the nodes' discovery servers: who they are, and whether they " +
+			"have accepted all that there is for them; -o wide adds identities, zones, announced endpoints and versions.\n" +
 			"With --effective, `get routes` shows the combined effect of all routes: for each destination and source the route that " +
 			"decides, its shares, the backends that it skips and why, and the routes that do not decide and why; -o wide lists all " +
 			"of the latter.",
@@ -71,6 +69,8 @@ func getCommand(t *target) *cobra.Command {
 				return usagef("-o dot is for topology")
 			case isEndpoints(req.Kind):
 				return getEndpoints(cmd, t, req.Name, g.output)
+			case isProxies(req.Kind):
+				return getProxies(cmd, t, req.Name, g.output)
 			case g.effective.on || g.effective.all:
 				return getEffective(cmd, t, args, &g)
 			case g.watch && g.stale:

@@ -58,6 +58,7 @@ func printStatus(w io.Writer, s *api.Status) {
 		fmt.Fprintln(w)
 		printProviders(w, s.Providers)
 	}
+	printProxies(w, s.Proxies)
 	if len(s.Rollouts) > 0 {
 		fmt.Fprintln(w)
 		printRollouts(w, s.Rollouts)

@@ -48,5 +48,5 @@ func queryText(q *api.ProviderQuery, all string) string {
 	case q.Unused > 0:
 		return strconv.Itoa(q.Unused) + " endpoints are not used: " + q.Fault
 	}
-	return ""
+	return q.Warning
 }

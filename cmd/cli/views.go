@@ -26,6 +26,13 @@ var views = []view{
 	{[]string{"policy", "policies"}, []string{"table", "wide", "json", "yaml"}, showPolicies},
 }
 
+// viewsHelp describes the views in the help of get.
+const viewsHelp = "`get services` adds to each Service how many of its endpoints are usable, where they come from, and its routes; `get " +
+	"service NAME` also shows what leads to it and from it, and its endpoints.\n" +
+	"`get splits [DESTINATION]` shows the weighted backends in force for each destination and source, with --as smi as " +
+	"TrafficSplits; `get policies` is `get routes --effective`; `get topology [SERVICE]` shows listeners, services and the " +
+	"routes between them, with -o dot as a graph for Graphviz. With --watch they are shown again when they change.\n"
+
 // viewOf returns the view that KIND names; nil: KIND is none.
 func viewOf(kind string) *view {
 	for i := range views {

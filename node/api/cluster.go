@@ -283,4 +283,6 @@ type Report struct {
 	Warnings []string `json:"warnings,omitempty"` // this node's part of Status.Warnings
 
 	Providers []ProviderStatus `json:"providers,omitempty"` // that this node runs
+
+	Proxies *ProxiesStatus `json:"proxies,omitempty"` // nil: none is connected
 }

@@ -71,6 +71,9 @@ type ProviderQuery struct {
 	Stale    bool   `json:"stale,omitempty"`
 	Error    string `json:"error,omitempty"`
 	Failures int    `json:"failures,omitempty"`
+	// Warning is what is wrong beside the last answer, such as a server of several
+	// that does not answer.
+	Warning string `json:"warning,omitempty"`
 	// HeldSince is since when the removals of an answer are held back. Expired: the
 	// endpoints were removed because they were stale for too long.
 	HeldSince *time.Time `json:"heldSince,omitempty"`

@@ -168,6 +168,8 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Providers are the endpoint providers, each on the node that runs it.
 	Providers []ProviderStatus `json:"providers,omitempty"`
+	// Proxies is the state of the nodes' discovery servers that have clients.
+	Proxies []ProxiesStatus `json:"proxies,omitempty"`
 }
 
 // NodeStatus is the state of one node.

@@ -64,6 +64,7 @@ type Cluster struct {
 	id          atomic.Pointer[trust.Identity]
 	renewing    sync.Mutex
 	port        *mux.Mux
+	proxies     *trust.ProxyServer // of the port's xDS connections
 	connServers connServers
 	replica     atomic.Pointer[replica.Replica] // nil until the node is in a cluster
 	entries     record.Store                    // the cluster's own entries in replica
@@ -98,8 +99,10 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	c.entries = record.Store{Replica: c.replica.Load, Identity: c.id.Load}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.connServers.open = make(chan struct{})
+	address := advertised(cfg.Listener.Addr(), cfg.Advertise)
+	c.proxies = &trust.ProxyServer{Identity: c.id.Load, Signer: c.signer, Host: host(address)}
 	c.Directory = directory.New(c.ctx, directory.Config{
-		Entries: c.entries, Dir: cfg.Dir, Listener: cfg.Listener, Address: advertised(cfg.Listener.Addr(), cfg.Advertise),
+		Entries: c.entries, Dir: cfg.Dir, Listener: cfg.Listener, Address: address,
 		Gossip: cfg.Gossip, Advertise: cfg.Advertise, HTTP: cfg.HTTP, Version: cfg.Version, Zone: cfg.Zone, OwnFacts: cfg.Facts,
 		// An election takes two attempts at most, each after up to two timeouts.
 		Tick: cfg.Timing.Tick, Election: 2 * (cfg.Timing.Heartbeat + cfg.Timing.Election),

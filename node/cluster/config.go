@@ -203,3 +203,12 @@ func advertised(bound net.Addr, host string) string {
 	}
 	return net.JoinHostPort(h, port)
 }
+
+// host returns the host of an address.
+func host(address string) string {
+	h, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return h
+}

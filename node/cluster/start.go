@@ -40,7 +40,8 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	// The port opens before the node is in a cluster: nodes that form one call
 	// it, and connections that come too early wait (serverWait).
 	c.port = mux.New(mux.Config{
-		Listener: cfg.Listener, TLS: trust.ServerConfig(c.id.Load), Peer: c.peer, Admin: c.serveAdmin, Log: c.log,
+		Listener: cfg.Listener, TLS: trust.WithProxies(trust.ServerConfig(c.id.Load), c.proxies.Config()),
+		Peer: c.peer, Admin: c.serveAdmin, Log: c.log,
 	})
 	if err := c.begin(ctx); err != nil {
 		return nil, err

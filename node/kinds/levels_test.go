@@ -17,6 +17,7 @@ func TestHTTPFieldsRequireFeatureLevel(t *testing.T) {
 		fmt.Sprintf(listener, ""): 0, fmt.Sprintf(listener, ", http: {underscores: allow}"): record.LevelRequests,
 		fmt.Sprintf(service, ""): 0, fmt.Sprintf(service, ", http: {timeout: 1s}"): record.LevelPolicies,
 		fmt.Sprintf(service, ", http: {upgrades: [websocket]}"): record.LevelRequests,
+		fmt.Sprintf(service, ", discovery: {}"):                 record.LevelProviders, fmt.Sprintf(service, ", endpointsFrom: [{provider: a}]"): record.LevelProviders,
 	} {
 		objects, faults := codec.Decode("test.yaml", []byte(text), All())
 		if len(faults) > 0 {

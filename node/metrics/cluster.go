@@ -6,6 +6,7 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/cluster/directory"
+	"penstock/node/mux"
 	"penstock/node/rpc"
 )
 
@@ -30,6 +31,11 @@ var (
 	mPortAccepted = desc("cluster_port_accepted_total", "Accepted connections to the cluster port.")
 	mPortRefused  = desc("cluster_port_refused_total",
 		"Connections to the cluster port closed before they reached a protocol, by reason.", "reason")
+
+	mXDSPortPending  = desc("xds_port_pending", "Connections to --xds whose handshake is not over.")
+	mXDSPortAccepted = desc("xds_port_accepted_total", "Accepted connections to --xds.")
+	mXDSPortRefused  = desc("xds_port_refused_total",
+		"Connections to --xds closed before they reached the discovery server, by reason.", "reason")
 )
 
 // Store collects the size of a store.
@@ -71,6 +77,18 @@ func Cluster(c *cluster.Cluster) prometheus.Collector {
 		to.counter(mPortAccepted, p.Accepted)
 		for reason, v := range p.Refused {
 			to.counter(mPortRefused, v, reason)
+		}
+	})
+}
+
+// XDSPort collects the connections to --xds.
+func XDSPort(m *mux.Mux) prometheus.Collector {
+	return collector(func(to sink) {
+		p := m.Stats()
+		to.gauge(mXDSPortPending, float64(p.Pending))
+		to.counter(mXDSPortAccepted, p.Accepted)
+		for reason, v := range p.Refused {
+			to.counter(mXDSPortRefused, v, reason)
 		}
 	})
 }

@@ -65,3 +65,29 @@ func (c *RaftConn) Close() error {
 	c.onClose()
 	return err
 }
+
+// XDSConn is the xDS connection of a proxy, whose certificate is verified.
+type XDSConn struct {
+	*tls.Conn
+	onClose func()
+}
+
+// Close closes the socket without a close_notify: sending it may block, and HTTP/2
+// has its own end, GOAWAY.
+func (c *XDSConn) Close() error {
+	err := c.NetConn().Close()
+	c.onClose()
+	return err
+}
+
+// plainXDSConn is XDSConn without TLS.
+type plainXDSConn struct {
+	prefixedConn
+	onClose func()
+}
+
+func (c *plainXDSConn) Close() error {
+	err := c.prefixedConn.Close()
+	c.onClose()
+	return err
+}

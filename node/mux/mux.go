@@ -14,14 +14,16 @@ import (
 // Config is the configuration of a Mux. Zero bounds mean the defaults.
 type Config struct {
 	Listener net.Listener // closed by the Mux
-	// TLS is the node's server configuration; nil: no TLS, for admin RPC only.
+	// TLS is the node's server configuration; nil: no TLS, for admin RPC and xDS
+	// only. A connection for which it negotiates ALPN "h2" is xDS; the configuration
+	// must have authenticated its proxy.
 	TLS *tls.Config
 	// Peer returns the node of the cluster that a client certificate belongs
 	// to.
 	Peer func(tls.ConnectionState) (nodeID string, ok bool)
 	// Admin serves an admin RPC connection until it ends; nodeID is empty
 	// without a node's certificate. It must close the connection, and bound
-	// those that are not from nodes.
+	// those that are not from nodes. Nil: the listener is for xDS alone.
 	Admin func(conn net.Conn, nodeID string)
 	Log   *slog.Logger // default: none
 
@@ -35,6 +37,7 @@ type Config struct {
 	MaxPerSource int
 	MaxNodes     int // concurrent connections from nodes: 2048
 	MaxClients   int // concurrent admin connections without a node's certificate: 1024
+	MaxProxies   int // concurrent xDS connections: 16384
 }
 
 func (c Config) withDefaults() Config {
@@ -53,6 +56,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxPerSource, 256)
 	def(&c.MaxNodes, 2048)
 	def(&c.MaxClients, 1024)
+	def(&c.MaxProxies, 16384)
 	wait(&c.HandshakeTimeout, 5*time.Second)
 	wait(&c.FirstByteTimeout, 5*time.Second)
 	if c.Log == nil {
@@ -66,7 +70,7 @@ type Mux struct {
 	cfg        Config
 	handshakes chan struct{} // semaphore of the handshakes that compute
 	pending    *UnauthenticatedPool
-	raft       *queue
+	raft, xds  *queue
 	logLimit   logLimiter
 
 	ctx  context.Context // ends at Close
@@ -78,6 +82,7 @@ type Mux struct {
 
 	nodes    atomic.Int64
 	clients  atomic.Int64
+	proxies  atomic.Int64
 	accepted atomic.Uint64
 	refused  [reasonCount]atomic.Uint64
 }
@@ -89,6 +94,7 @@ const (
 	kindPending kind = iota
 	kindAdmin
 	kindRaft
+	kindXDS
 )
 
 // connInfo describes an open connection.
@@ -102,7 +108,7 @@ func New(cfg Config) *Mux {
 	p := &Mux{cfg: cfg.withDefaults(), conns: map[net.Conn]connInfo{}}
 	p.handshakes = make(chan struct{}, p.cfg.MaxHandshakes)
 	p.pending = NewUnauthenticatedPool(p.cfg.MaxConns, p.cfg.MaxPerSource)
-	p.raft = newQueue(p.cfg.Listener.Addr())
+	p.raft, p.xds = newQueue(p.cfg.Listener.Addr()), newQueue(p.cfg.Listener.Addr())
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.work.Go(p.accept)
 	return p
@@ -114,6 +120,10 @@ func (p *Mux) Addr() net.Addr { return p.cfg.Listener.Addr() }
 // Raft returns the listener of the connections whose first byte is 'R', as
 // *RaftConn, all from authenticated nodes. Once it is closed, they are refused.
 func (p *Mux) Raft() net.Listener { return p.raft }
+
+// XDS returns the listener of the xDS connections: *XDSConn, with the handshake
+// behind them, or plain ones without TLS. Once it is closed, they are refused.
+func (p *Mux) XDS() net.Listener { return p.xds }
 
 // accept accepts connections until Close.
 func (p *Mux) accept() {
@@ -203,8 +213,9 @@ func (p *Mux) Close() error {
 	p.mu.Unlock() // from here on track refuses connections
 	err := p.cfg.Listener.Close()
 	p.raft.Close()
+	p.xds.Close()
 	p.mu.Lock()
-	for _, k := range []kind{kindRaft, kindPending, kindAdmin} {
+	for _, k := range []kind{kindRaft, kindPending, kindXDS, kindAdmin} {
 		for conn, is := range p.conns {
 			if is.kind == k {
 				conn.Close() // the socket: closing the tls.Conn sends close_notify, which may block

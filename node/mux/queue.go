@@ -13,7 +13,7 @@ type queue struct {
 	once  sync.Once
 }
 
-// maxQueued bounds the connections that Raft has not accepted yet.
+// maxQueued bounds the connections of a protocol that its server has not accepted yet.
 const maxQueued = 64
 
 func newQueue(addr net.Addr) *queue {

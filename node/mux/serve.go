@@ -21,7 +21,7 @@ const (
 	reasonSilent                      // no handshake or first byte in time
 	reasonFirstByte                   // unknown first byte
 	reasonNoCertificate               // Raft without a node's certificate
-	reasonLimit                       // above MaxNodes or MaxClients, or the queue of Raft is full
+	reasonLimit                       // above MaxNodes, MaxClients or MaxProxies, or the queue of Raft or xDS is full
 	reasonCount
 )
 
@@ -31,6 +31,7 @@ var reasonNames = [reasonCount]string{"crowd", "not_tls", "handshake", "silent",
 type Stats struct {
 	Pending  int               // current connections before their first byte
 	Nodes    int               // current connections from nodes
+	Proxies  int               // current xDS connections
 	Accepted uint64            // connections since the start
 	Refused  map[string]uint64 // those of them that were refused, by reason
 }
@@ -38,7 +39,7 @@ type Stats struct {
 // Stats returns the counters. Refused has every reason, also those with 0.
 func (p *Mux) Stats() Stats {
 	s := Stats{
-		Pending: p.pending.Len(), Nodes: int(p.nodes.Load()),
+		Pending: p.pending.Len(), Nodes: int(p.nodes.Load()), Proxies: int(p.proxies.Load()),
 		Accepted: p.accepted.Load(), Refused: make(map[string]uint64, reasonCount),
 	}
 	for r := range reasonCount {
@@ -65,8 +66,7 @@ func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
 		return false
 	}
 	if p.cfg.TLS == nil {
-		p.servePlain(conn, first[0], leave)
-		return false
+		return p.servePlain(conn, first[0], leave)
 	}
 	if first[0] != helloType {
 		if first[0] == Admin {
@@ -82,6 +82,14 @@ func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
 			why = reasonSilent
 		}
 		p.refuse(conn, why, err)
+		return false
+	}
+	if secure.ConnectionState().NegotiatedProtocol == http2 {
+		leave() // authenticated
+		return p.serveXDS(conn, func(onClose func()) net.Conn { return &XDSConn{Conn: secure, onClose: onClose} })
+	}
+	if p.cfg.Admin == nil {
+		p.refuse(conn, reasonFirstByte, nil)
 		return false
 	}
 	node := ""
@@ -113,15 +121,45 @@ func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
 	return p.dispatch(conn, secure, first[0], node)
 }
 
+// http2 is the ALPN protocol of xDS, which is gRPC (RFC 9113, section 3.2).
+const http2 = "h2"
+
+// prefaceType is the first byte of HTTP/2's connection preface, "PRI * HTTP/2.0"
+// (RFC 9113, section 3.4).
+const prefaceType = 'P'
+
 // servePlain is serve without TLS.
-func (p *Mux) servePlain(conn net.Conn, first byte, leave func()) {
-	if first != Admin && first != helloType { // Admin answers TLS clients that there is no TLS
-		p.refuse(conn, reasonFirstByte, nil)
-		return
+func (p *Mux) servePlain(conn net.Conn, first byte, leave func()) (handedOver bool) {
+	switch {
+	case first == prefaceType:
+		leave()
+		return p.serveXDS(conn, func(onClose func()) net.Conn {
+			return &plainXDSConn{prefixedConn{Conn: conn, prefix: []byte{first}}, onClose}
+		})
+	case p.cfg.Admin != nil && (first == Admin || first == helloType): // Admin answers TLS clients that there is no TLS
+		_ = conn.SetDeadline(time.Time{})
+		leave()
+		p.serveAdmin(conn, &prefixedConn{Conn: conn, prefix: []byte{first}}, "")
+		return false
 	}
+	p.refuse(conn, reasonFirstByte, nil)
+	return false
+}
+
+// serveXDS hands an xDS connection over to the listener of XDS. wrap returns it
+// with what must happen when it is closed.
+func (p *Mux) serveXDS(conn net.Conn, wrap func(onClose func()) net.Conn) (handedOver bool) {
 	_ = conn.SetDeadline(time.Time{})
-	leave()
-	p.serveAdmin(conn, &prefixedConn{Conn: conn, prefix: []byte{first}}, "")
+	closed := func() { p.proxies.Add(-1) }
+	if p.proxies.Add(1) <= int64(p.cfg.MaxProxies) {
+		p.setProtocol(conn, kindXDS, "")
+		if p.xds.put(wrap(sync.OnceFunc(func() { p.untrack(conn); closed() }))) {
+			return true
+		}
+	}
+	closed()
+	p.refuse(conn, reasonLimit, nil)
+	return false
 }
 
 // serveAdmin runs Config.Admin for a connection.

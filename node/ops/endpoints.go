@@ -132,6 +132,7 @@ func queryStatus(q *provider.QueryStatus) api.ProviderQuery {
 	return api.ProviderQuery{
 		Service: q.Service, Port: q.Port, Endpoints: q.Endpoints, Unused: q.Unused, Fault: q.Fault,
 		Answered: timeOf(q.Answered), Changed: timeOf(q.Changed), Stale: q.Stale, Error: q.Err, Failures: q.Failures,
+		Warning:   q.Warning,
 		HeldSince: timeOf(q.HeldSince), Expired: q.Expired,
 	}
 }

@@ -57,6 +57,8 @@ func (f *HTTP) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/version", serveV1(f, api.MethodVersion, emptyRequest, wholeResult[api.Version]))
 	mux.HandleFunc("GET /v1/endpoints", serveV1(f, api.MethodEndpoints, endpointsRequest, wholeResult[api.Endpoints]))
 	mux.HandleFunc("GET /v1/endpoints/{service}", serveV1(f, api.MethodEndpoints, endpointsRequest, wholeResult[api.Endpoints]))
+	mux.HandleFunc("GET /v1/proxies", serveV1(f, api.MethodProxies, proxiesRequest, wholeResult[api.Proxies]))
+	mux.HandleFunc("GET /v1/proxies/{service}", serveV1(f, api.MethodProxies, proxiesRequest, wholeResult[api.Proxies]))
 	mux.HandleFunc("GET /v1/effective-routes", serveV1(f, api.MethodEffective, effectiveRequest, wholeResult[api.EffectiveResult]))
 	mux.HandleFunc("GET /v1/topology", serveV1(f, api.MethodTopology, topologyRequest, wholeResult[api.TopologyResult]))
 	mux.HandleFunc("GET /v1/topology/{service}", serveV1(f, api.MethodTopology, topologyRequest, wholeResult[api.TopologyResult]))

@@ -26,6 +26,7 @@ import (
 	"penstock/node/providers"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
+	"penstock/node/xds"
 )
 
 // Self describes the node. It does not change while the node runs.
@@ -44,7 +45,9 @@ type Config struct {
 	Tracker *rollout.Tracker
 	// Providers run the endpoint providers of this node.
 	Providers *providers.Providers
-	State     *lifecycle.State
+	// XDS is the discovery server; nil: there is none.
+	XDS   *xds.Server
+	State *lifecycle.State
 	// Gateways computes the status of Gateway API objects.
 	Gateways *Gateways
 	// Changes counts changes by result: done or refused.
@@ -66,6 +69,9 @@ type Methods struct {
 	rollouts  *rollouts
 	top       top
 	endpoints endpoints
+	proxies   proxies
+
+	proxyCertificates proxyCertificates
 }
 
 // New makes the methods.
@@ -78,7 +84,8 @@ func New(cfg Config) *Methods {
 	}
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
-	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers}
+	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.XDS}
+	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	return m
 }
@@ -92,6 +99,8 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.decisions.register(s)
 	m.rollouts.register(s)
 	m.endpoints.register(s)
+	m.proxies.register(s)
+	m.proxyCertificates.register(s)
 	rpc.HandleStream(s, api.MethodTop, api.RoleReader, m.top.top)
 	rpc.Handle(s, api.MethodVersion, api.RoleReader, m.version)
 }

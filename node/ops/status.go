@@ -13,6 +13,7 @@ import (
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
 	"penstock/node/rpc"
+	"penstock/node/xds"
 )
 
 // status has the methods that report the state of the node and its cluster.
@@ -25,6 +26,7 @@ type status struct {
 	rollouts *rollouts
 
 	providers *providers.Providers
+	xds       *xds.Server // nil: none
 }
 
 func (q *status) register(s *rpc.Server) {
@@ -62,6 +64,7 @@ func (q *status) report() *api.Report {
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings:        q.data.PortUse().Warnings(q.peers.self.Name),
 		Providers:       providerStatus(q.peers.self.Name, q.providers),
+		Proxies:         q.xds.Status(),
 	}
 	for _, l := range q.data.Engine.Listeners() {
 		one := api.ListenerStatus{
@@ -112,6 +115,9 @@ func (q *status) status(ctx context.Context) *api.Status {
 		Rollouts: q.rollouts.unfinished(), NotAccepted: q.gateways.problems(set), Warnings: own.Warnings,
 		Providers: own.Providers,
 	}
+	if own.Proxies != nil {
+		s.Proxies = append(s.Proxies, *own.Proxies)
+	}
 	if q.peers.cluster == nil {
 		s.Nodes = []api.NodeStatus{own.Node}
 		return s
@@ -134,6 +140,9 @@ func (q *status) status(ctx context.Context) *api.Status {
 			s.Listeners = append(s.Listeners, failing(r.Listeners)...)
 			s.Warnings = append(s.Warnings, r.Warnings...)
 			s.Providers = append(s.Providers, r.Providers...)
+			if r.Proxies != nil {
+				s.Proxies = append(s.Proxies, *r.Proxies)
+			}
 		}
 		one.Role = m.Role
 		newest = max(newest, one.AppliedIndex)

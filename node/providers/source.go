@@ -16,6 +16,8 @@ import (
 	"penstock/routing/provider/etcd"
 	"penstock/routing/provider/file"
 	"penstock/routing/provider/http"
+	"penstock/routing/provider/kubernetes"
+	"penstock/routing/provider/xds"
 	"penstock/routing/resource"
 )
 
@@ -36,8 +38,12 @@ func NewSource(spec *resource.EndpointProvider, certs *tlsconfig.Store, log *slo
 		return newConsul(spec, certs)
 	case "etcd":
 		return newEtcd(spec, certs)
+	case "kubernetes":
+		return newKubernetes(spec)
+	case "xds":
+		return newXDS(spec, certs)
 	}
-	return nil, fmt.Errorf("providers of type %s are not supported by this version", spec.Type)
+	return nil, fmt.Errorf("unknown type %q", spec.Type)
 }
 
 // totalEndpoints bounds the endpoints of all services together, for sources that
@@ -102,6 +108,44 @@ func newEtcd(spec *resource.EndpointProvider, certs *tlsconfig.Store) (provider.
 	return etcd.New(etcd.Config{
 		Endpoints: e.Endpoints, Prefix: e.Prefix, Format: etcd.Format(e.Format), Username: e.Username, Password: string(e.Password), TLS: config,
 		Timeout: e.Timeout.D(), MaxKeys: e.MaxKeys,
+	})
+}
+
+func newKubernetes(spec *resource.EndpointProvider) (provider.Source, error) {
+	k := spec.Kubernetes
+	if k == nil {
+		k = (&resource.EndpointProvider{Kubernetes: &resource.KubernetesProvider{}}).WithDefaults().Kubernetes
+	}
+	namespaces := k.Namespaces
+	if k.AllNamespaces {
+		namespaces = []string{kubernetes.AllNamespaces}
+	}
+	return kubernetes.New(kubernetes.Config{
+		Kubeconfig: k.Kubeconfig, Context: k.Context, AllowExec: k.AllowExec, Namespace: k.Namespace, Namespaces: namespaces,
+		LabelSelector: k.LabelSelector, Family: kubernetes.Family(k.Family), Timeout: k.Timeout.D(), MaxBytes: int64(k.MaxBytes),
+		MaxObjects: k.MaxObjects, Rate: float64(k.Rate),
+	})
+}
+
+func newXDS(spec *resource.EndpointProvider, certs *tlsconfig.Store) (provider.Source, error) {
+	x := spec.XDS
+	var config *tls.Config
+	if x.TLS != nil {
+		var err error
+		if config, err = clientTLS(x.TLS, certs, hostOf(x.Server)); err != nil {
+			return nil, err
+		}
+	}
+	metadata := make(map[string]any, len(x.Metadata))
+	for k, v := range x.Metadata {
+		metadata[k] = v
+	}
+	return xds.New(xds.Config{
+		Server: x.Server, TLS: config, Delta: x.Delta, Separate: x.Separate, Clusters: x.Clusters,
+		Node: xds.Node{
+			ID: x.NodeID, Cluster: x.Cluster, Region: x.Locality.Region, Zone: x.Locality.Zone, SubZone: x.Locality.SubZone, Metadata: metadata,
+		},
+		Timeout: x.Timeout.D(), KeepAlive: x.KeepAlive.D(), MaxBytes: int(x.MaxBytes), MaxEndpoints: totalEndpoints(spec),
 	})
 }
 

@@ -143,15 +143,11 @@ func (c *CA) Issue(pub crypto.PublicKey, nodeID, name string, now time.Time) (de
 	if !ok || key.Curve != elliptic.P256() {
 		return nil, fmt.Errorf("%w: the key of node %s is a %T, want ECDSA P-256", ErrCertificate, nodeID, pub)
 	}
-	end := now.Add(nodeLifetime)
-	if end.After(c.cert.NotAfter) {
-		end = c.cert.NotAfter
-	}
 	cert, err := sign(&x509.Certificate{
 		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: name, Organization: []string{c.clusterID}},
 		NotBefore:             now.Add(-clockSkew).UTC(),
-		NotAfter:              end.UTC(),
+		NotAfter:              c.until(now.Add(nodeLifetime)),
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},

@@ -1,6 +1,7 @@
-// Package trust implements identity: the cluster's CA, node certificates,
-// tokens, and values sealed with the cluster's key. It opens no socket and uses
-// no store; on disk it touches only a node's own files (folder.go).
+// Package trust implements identity: the cluster's CA, the certificates of nodes
+// and proxies, tokens, and values sealed with the cluster's key. It opens no
+// socket and uses no store; on disk it touches only a node's own files
+// (folder.go).
 //
 // Types that hold a secret (Identity, CA, Keyring, Token, TokenRecord) print a
 // description and never the secret, whatever the verb or the encoder. Only the

@@ -45,19 +45,9 @@ func NewRequest(key crypto.Signer, nodeID, name string) ([]byte, error) {
 
 // CheckRequest parses the output of NewRequest and verifies its signature.
 func CheckRequest(der []byte) (Request, error) {
-	if len(der) > maxRequest {
-		return Request{}, fmt.Errorf("%w: %d bytes, the limit is %d", ErrRequest, len(der), maxRequest)
-	}
-	parsed, err := x509.ParseCertificateRequest(der)
+	parsed, key, err := parseRequest(der)
 	if err != nil {
-		return Request{}, fmt.Errorf("%w: %w", ErrRequest, err)
-	}
-	key, ok := parsed.PublicKey.(*ecdsa.PublicKey)
-	if !ok || key.Curve != elliptic.P256() {
-		return Request{}, fmt.Errorf("%w: the key is a %T, want ECDSA P-256", ErrRequest, parsed.PublicKey)
-	}
-	if err := parsed.CheckSignature(); err != nil {
-		return Request{}, fmt.Errorf("%w: its signature does not match its key", ErrRequest)
+		return Request{}, err
 	}
 	r := Request{Public: key, KeyDigest: sha256.Sum256(parsed.RawSubjectPublicKeyInfo), Name: parsed.Subject.CommonName}
 	const prefix = "/node/"
@@ -72,4 +62,24 @@ func CheckRequest(der []byte) (Request, error) {
 		return Request{}, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	return r, nil
+}
+
+// parseRequest parses a certificate request and verifies that its sender has the
+// key.
+func parseRequest(der []byte) (*x509.CertificateRequest, *ecdsa.PublicKey, error) {
+	if len(der) > maxRequest {
+		return nil, nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrRequest, len(der), maxRequest)
+	}
+	parsed, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	key, ok := parsed.PublicKey.(*ecdsa.PublicKey)
+	if !ok || key.Curve != elliptic.P256() {
+		return nil, nil, fmt.Errorf("%w: the key is a %T, want ECDSA P-256", ErrRequest, parsed.PublicKey)
+	}
+	if err := parsed.CheckSignature(); err != nil {
+		return nil, nil, fmt.Errorf("%w: its signature does not match its key", ErrRequest)
+	}
+	return parsed, key, nil
 }

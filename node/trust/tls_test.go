@@ -98,8 +98,16 @@ func foreignCertificates(t *testing.T, ca *CA, id *Identity) map[string]tls.Cert
 		"for signing code": forged(t, ca, id, func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
 		}),
-		"self-signed": ephemeral,
+		"self-signed":        ephemeral,
+		"a proxy":            proxy(t, ca, "web", time.Now()),
+		"a discovery server": discoveryServer(t, ca, id),
 	}
+}
+
+// discoveryServer returns the certificate that a node presents to proxies.
+func discoveryServer(t *testing.T, ca *CA, id *Identity) tls.Certificate {
+	t.Helper()
+	return must(proxyServer(signer(ca), always(id)).certificate(id, serverAddress{}, time.Now()))(t)
 }
 
 func TestServerRejectsNonNodes(t *testing.T) {

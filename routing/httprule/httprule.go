@@ -19,6 +19,7 @@ package httprule
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/url"
 	"regexp"
 	"slices"
@@ -112,6 +113,39 @@ func Compile(rules []resource.HTTPRule) (*Rules, error) {
 		}
 	}
 	return out, nil
+}
+
+// InOrder iterates over all matches in order of precedence: the first one that
+// fits a request decides.
+func (r *Rules) InOrder() iter.Seq[Match] {
+	all := slices.Clone(r.other)
+	for _, list := range r.exact {
+		all = append(all, list...)
+	}
+	slices.SortFunc(all, (*match).compare)
+	return func(yield func(Match) bool) {
+		for _, m := range all {
+			if !yield(m.toMatch(matched, m.path.Value)) {
+				return
+			}
+		}
+	}
+}
+
+// Filters returns the filters of the rule of a match, with paths in normal form.
+// They must not be changed.
+func (r *Rules) Filters(m Match) []resource.HTTPFilter { return r.filters[m.Rule] }
+
+// Normal returns a match with its path in normal form.
+func Normal(h *resource.HTTPMatch) resource.HTTPMatch {
+	out := *h
+	if h.Path == nil || h.Path.Type == "RegularExpression" {
+		return out
+	}
+	if path, ok := urlpath.Normal(h.Path.Value); ok {
+		out.Path = &resource.PathMatch{Type: h.Path.Type, Value: path}
+	}
+	return out
 }
 
 // canMatch reports whether the path of a request can match.

@@ -15,7 +15,7 @@ import (
 const (
 	MaxWeight   = 1_000_000
 	maxAddress  = 260 // a host name and a port
-	maxTags     = 64
+	MaxTags     = 64
 	maxTagBytes = 256
 )
 
@@ -64,30 +64,9 @@ func fold(list []Endpoint, limit int) answer {
 
 // Normalize brings Address into the form in which addresses are compared. It
 // reports why an endpoint cannot be used.
-func (e *Endpoint) Normalize() error {
-	if len(e.Address) > maxAddress {
-		return fmt.Errorf("address %.40q... has %d bytes; the maximum is %d", e.Address, len(e.Address), maxAddress)
-	}
-	host, port, err := net.SplitHostPort(e.Address)
-	if err != nil {
-		return fmt.Errorf("address %q is not host:port", e.Address)
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 {
-		return fmt.Errorf("address %q: port must be 1 to 65535", e.Address)
-	}
-	switch addr, err := netip.ParseAddr(host); {
-	case err == nil && (addr.IsUnspecified() || addr.IsMulticast()):
-		return fmt.Errorf("address %q is not the address of one host", e.Address)
-	case err == nil:
-		var buf [maxAddress]byte
-		if text := netip.AddrPortFrom(addr.Unmap(), uint16(n)).AppendTo(buf[:0]); string(text) != e.Address {
-			e.Address = string(text)
-		}
-	case !isHostName(host):
-		return fmt.Errorf("address %q: host must be an IP address or a host name", e.Address)
-	default:
-		e.Address = strings.ToLower(e.Address)
+func (e *Endpoint) Normalize() (err error) {
+	if e.Address, err = CheckAddress(e.Address); err != nil {
+		return err
 	}
 	if e.Weight < 0 || e.Weight > MaxWeight {
 		return fmt.Errorf("%s: weight %d must be 0 to %d", e.Address, e.Weight, MaxWeight)
@@ -95,17 +74,50 @@ func (e *Endpoint) Normalize() error {
 	return checkTags(e)
 }
 
+// CheckAddress returns an address in its normal form: lower case, IP addresses
+// as netip.Addr writes them. It must be that of one host, IP:port, [v6]:port or
+// host:port with at most 260 bytes.
+func CheckAddress(address string) (normal string, err error) {
+	if len(address) > maxAddress {
+		return "", fmt.Errorf("address %.40q... has %d bytes; the maximum is %d", address, len(address), maxAddress)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("address %q is not host:port", address)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return "", fmt.Errorf("address %q: port must be 1 to 65535", address)
+	}
+	port = strconv.FormatUint(n, 10)
+	switch addr, err := netip.ParseAddr(host); {
+	case err == nil && (addr.IsUnspecified() || addr.IsMulticast()):
+		return "", fmt.Errorf("address %q is not the address of one host", address)
+	case err == nil:
+		return net.JoinHostPort(addr.Unmap().String(), port), nil
+	case !isHostName(host):
+		return "", fmt.Errorf("address %q: host must be an IP address or a host name", address)
+	}
+	return strings.ToLower(host) + ":" + port, nil
+}
+
 func checkTags(e *Endpoint) error {
-	if len(e.Tags) > maxTags {
-		return fmt.Errorf("%s has %d tags; the maximum is %d", e.Address, len(e.Tags), maxTags)
+	if len(e.Tags) > MaxTags {
+		return fmt.Errorf("%s has %d tags; the maximum is %d", e.Address, len(e.Tags), MaxTags)
 	}
 	for k, v := range e.Tags {
-		if k == "" || len(k) > maxTagBytes || len(v) > maxTagBytes || !isText(k) || !isText(v) {
+		if !TagOK(k, v) {
 			return fmt.Errorf("%s: tag %.40q: key and value must be printable text of at most %d bytes, the key not empty",
 				e.Address, k, maxTagBytes)
 		}
 	}
 	return nil
+}
+
+// TagOK reports whether an endpoint may have a tag: printable text of at most 256
+// bytes each, the key not empty.
+func TagOK(key, value string) bool {
+	return key != "" && len(key) <= maxTagBytes && len(value) <= maxTagBytes && isText(key) && isText(value)
 }
 
 func isText(s string) bool {

@@ -94,15 +94,25 @@ type Source interface {
 // Sink receives what a source finds. Its methods are safe for concurrent use.
 type Sink interface {
 	// Wanted returns the queries to answer, in a stable order, and a channel that
-	// is closed when they are replaced. Neither may be changed by the source.
+	// is closed when they are replaced. Neither may be changed by the source. All of
+	// the new queries must be answered by Report or Failed then, also those that
+	// were there before: one may have left and come back in between.
 	Wanted() (queries []Query, replaced <-chan struct{})
 	// Report gives the complete answer to a query, which ends its failure. An
 	// answer without endpoints says that the place knows the service, or for sure
 	// that there is none. The endpoints need not be sorted; addresses may occur
-	// several times. The sink keeps the slice.
+	// several times. The sink keeps the slice and sorts it, so that the source must
+	// not use it again.
 	Report(q Query, endpoints []Endpoint)
+	// Confirm says that the last answer reported is the current one still, as when a
+	// server answers that nothing has changed. It costs less than another Report. It
+	// does not end a failure: Report has to.
+	Confirm(q Query)
+	// Warn says what is wrong beside the answer that was just reported,
+	// such as one of several servers that does not answer. The next Report ends it.
+	Warn(q Query, err error)
 	// Failed reports that a query cannot be answered now: its last answer is kept,
-	// marked as stale.
+	// marked as stale. It may be repeated.
 	Failed(q Query, err error)
 	// FailedAll is Failed for all queries, as when the place cannot be reached.
 	FailedAll(err error)

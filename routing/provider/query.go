@@ -18,6 +18,7 @@ type query struct {
 	// held is since when removals wait; zero: none do.
 	held     time.Time
 	err      string // of the last attempt; "" after an answer
+	warning  string // beside the last answer
 	failures int
 	expired  bool // it was stale for too long: its endpoints are removed
 }
@@ -180,12 +181,32 @@ func (s *sink) Report(q Query, endpoints []Endpoint) {
 	s.restarts, s.err = 0, ""
 	s.counts.Answers++
 	state.latest, state.dirty, state.known = a, true, true
-	state.answered, state.err, state.failures, state.expired = now, "", 0, false
+	state.answered, state.err, state.warning, state.failures, state.expired = now, "", "", 0, false
 	s.mu.Unlock()
 	if recovered {
 		s.cfg.Log.Info("endpoint provider answers again", "provider", s.cfg.Name)
 	}
 	(*Runner)(s).wakeUp()
+}
+
+// Confirm implements Sink.
+func (s *sink) Confirm(q Query) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state := s.queries[q]; state != nil && state.known && state.err == "" {
+		state.answered = now
+		s.counts.Answers++
+	}
+}
+
+// Warn implements Sink.
+func (s *sink) Warn(q Query, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state := s.queries[q]; state != nil {
+		state.warning = fmt.Sprint(err)
+	}
 }
 
 // Failed implements Sink.

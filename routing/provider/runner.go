@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -21,11 +20,6 @@ const (
 	DefaultHoldFor      = 30 * time.Second
 	DefaultInterval     = 100 * time.Millisecond
 	DefaultChangeRate   = 1000
-
-	// A source that ends is run again after firstRetry, then after twice as long
-	// each time, up to maxRetry, each with jitter.
-	firstRetry = time.Second
-	maxRetry   = 30 * time.Second
 	// applyRetry is the pause after changes could not be applied.
 	applyRetry = time.Second
 )
@@ -161,7 +155,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		next, pause := r.step(ctx)
-		if !wait(ctx, pause) {
+		if !Sleep(ctx, pause) {
 			return ctx.Err()
 		}
 		if next.IsZero() {
@@ -185,28 +179,16 @@ func (r *Runner) runSource(ctx context.Context) {
 		r.mu.Lock()
 		first := r.err == ""
 		r.err = err.Error()
-		pause := min(firstRetry<<min(r.restarts, 10), maxRetry)
+		pause := Backoff(r.restarts)
 		r.restarts++
 		r.mu.Unlock()
 		(*sink)(r).FailedAll(err)
 		if first {
 			r.cfg.Log.Warn("endpoint provider failed; its last answers stay in force, retrying", "provider", r.cfg.Name, "error", err)
 		}
-		if !wait(ctx, pause/2+rand.N(pause)) {
+		if !Sleep(ctx, pause) {
 			return
 		}
-	}
-}
-
-// wait waits for a time and returns false if ctx ended before.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -239,6 +239,44 @@ func TestStaleEndpointsExpire(t *testing.T) {
 	})
 }
 
+func TestConfirmedAnswersAreFresh(t *testing.T) {
+	inBubble(t, Config{MaxStale: time.Minute}, func(w *world) {
+		w.source.sink.Confirm(web) // there is nothing to confirm yet
+		if q := w.status(); !q.Answered.IsZero() {
+			t.Error("confirmed before the first answer")
+		}
+		w.report(endpoints("10.0.0.1:80"))
+		w.after(50 * time.Second)
+		w.source.sink.Confirm(web)
+		if age := time.Since(w.status().Answered); age != 0 {
+			t.Errorf("the answer is %v old, and was confirmed now", age)
+		}
+		w.source.sink.Failed(web, errors.New("timeout"))
+		w.after(50 * time.Second)
+		w.source.sink.Confirm(web) // does not end a failure
+		w.after(9 * time.Second)
+		w.want(t, "10.0.0.1:80*1")
+		w.after(5 * time.Second)
+		w.want(t) // a minute after the last confirmation
+	})
+}
+
+func TestWarningsStayUntilTheNextAnswer(t *testing.T) {
+	inBubble(t, Config{}, func(w *world) {
+		w.source.sink.Warn(Query{Service: "unknown"}, errors.New("x"))
+		w.report(endpoints("10.0.0.1:80"))
+		w.source.sink.Warn(web, errors.New("one of two servers is down"))
+		w.source.sink.Confirm(web)
+		if q := w.status(); q.Warning != "one of two servers is down" || q.Stale || q.Err != "" {
+			t.Errorf("%+v", q)
+		}
+		w.report(endpoints("10.0.0.1:80"))
+		if q := w.status(); q.Warning != "" {
+			t.Errorf("warning %q after another answer", q.Warning)
+		}
+	})
+}
+
 func TestKnownEndpointsAreNotRepeated(t *testing.T) {
 	known := map[Query][]Endpoint{web: endpoints("10.0.0.1:80", "10.0.0.2:80"), {Service: "old"}: endpoints("10.0.0.9:80")}
 	inBubble(t, Config{Known: known, MaxStale: time.Hour}, func(w *world) {

@@ -34,6 +34,8 @@ type QueryStatus struct {
 	Stale    bool
 	Err      string
 	Failures int
+	// Warning is what is wrong beside the last answer; "": nothing.
+	Warning string
 	// HeldSince is since when removals are held back; zero: none are. Expired: the
 	// answer was stale for too long, and its endpoints were removed.
 	HeldSince time.Time
@@ -51,7 +53,7 @@ func (r *Runner) Status() Status {
 			Query:     q.Query,
 			Endpoints: len(q.applied), Unused: q.latest.unused, Fault: q.latest.fault,
 			Answered: q.answered, Changed: q.changed,
-			Stale: q.err != "" || !q.known && len(q.applied) > 0, Err: q.err, Failures: q.failures,
+			Stale: q.err != "" || !q.known && len(q.applied) > 0, Err: q.err, Failures: q.failures, Warning: q.warning,
 			HeldSince: q.held, Expired: q.expired,
 		})
 	}

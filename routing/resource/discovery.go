@@ -19,6 +19,9 @@ type Discovery struct {
 	Announce *Announce `yaml:"announce"`
 }
 
+// EveryService stands for all services in Upstream.
+const EveryService = "*"
+
 // Upstream is a service that a proxy may reach.
 type Upstream struct {
 	// Service is the name of a Service, or "*" for every one. Required.

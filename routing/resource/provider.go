@@ -128,22 +128,44 @@ type HTTPProvider struct {
 	TLS *ServiceTLS `yaml:"tls"`
 }
 
-// KubernetesProvider watches EndpointSlices. The service of endpointsFrom is the
-// name of a Service, or NAMESPACE/NAME.
+// KubernetesProvider watches Services and EndpointSlices. The service of
+// endpointsFrom is the name of a Service, or NAMESPACE/NAME, and its port the name
+// or number of one of the Service's TCP ports.
 type KubernetesProvider struct {
-	// Kubeconfig is a file on the nodes. Left out: the service account of the pod
-	// that a node runs in.
+	// Kubeconfig is a file on the nodes. A relative path is taken from the folder of
+	// the resource's file. Left out: the service account of the pod that a node runs
+	// in.
 	Kubeconfig string `yaml:"kubeconfig"`
 	// Context is the kubeconfig's context. Left out: its current one.
 	Context string `yaml:"context"`
-	// Namespace is that of services without one, and the only one that is
-	// watched, unless AllNamespaces is set. Default: that of the kubeconfig's
-	// context or of the pod, otherwise "default".
+	// AllowExec permits a kubeconfig that runs a command to get credentials. The
+	// command runs as the node's user. Default false.
+	AllowExec bool `yaml:"allowExec"`
+	// Namespace is that of services that are named without one. Default: that of the
+	// kubeconfig's context or of the pod, otherwise "default".
 	Namespace string `yaml:"namespace"`
-	// AllNamespaces watches the whole Kubernetes cluster. Default false.
+	// Namespaces are those whose services can be used, at most 100. Left out:
+	// Namespace alone.
+	Namespaces []string `yaml:"namespaces"`
+	// AllNamespaces watches the whole Kubernetes cluster, which takes a ClusterRole.
+	// Default false.
 	AllNamespaces bool `yaml:"allNamespaces"`
-	// LabelSelector picks EndpointSlices, as kubectl's -l does. Empty: all.
+	// LabelSelector picks Services and EndpointSlices, as kubectl's -l does. Empty:
+	// all.
 	LabelSelector string `yaml:"labelSelector"`
+	// Family restricts the endpoints to IPv4 or IPv6. Left out: both.
+	Family string `yaml:"family" oneof:"IPv4 IPv6"`
+	// Timeout bounds each answer to a list, and the time until a watch begins.
+	// Default 15s, 100ms..5m.
+	Timeout Duration `yaml:"timeout" default:"15s" range:"100ms..5m"`
+	// MaxBytes bounds an answer to a list, which has at most 250 objects, and an
+	// event of a watch. Default 32MiB, 1KiB..1GiB.
+	MaxBytes Size `yaml:"maxBytes" default:"32MiB" range:"1KiB..1GiB"`
+	// MaxObjects bounds the Services, EndpointSlices, endpoints and ports that are
+	// held of each kind in each namespace. Default 500000, 1..10,000,000.
+	MaxObjects int `yaml:"maxObjects" default:"500000" range:"1..10000000"`
+	// Rate bounds the requests per second, beyond 50 at once. Default 20, 1..10,000.
+	Rate int `yaml:"rate" default:"20" range:"1..10000"`
 }
 
 // ConsulProvider asks Consul's health API with blocking queries. The service of
@@ -204,18 +226,50 @@ type EtcdProvider struct {
 }
 
 // XDSProvider is another control plane. The service of endpointsFrom is the name
-// of a cluster there (of its EDS service, if that differs).
+// of a cluster there.
 type XDSProvider struct {
 	// Server is host:port of its gRPC. Required.
 	Server string `yaml:"server"`
-	// NodeID and Cluster identify this proxy there. Default penstock.
+	// NodeID identifies this proxy there. Most control planes select by it what they
+	// serve. Default penstock.
 	NodeID string `yaml:"nodeId" default:"penstock"`
 	// Cluster is the service that this proxy belongs to, as the server knows it.
 	Cluster string `yaml:"cluster"`
-	// Delta uses incremental xDS. Default false.
+	// Locality is where this proxy is, as the server knows it.
+	Locality XDSLocality `yaml:"locality"`
+	// Metadata is told to the server, which may select by it; at most 64 entries.
+	Metadata map[string]string `yaml:"metadata"`
+	// Delta uses the incremental variant, which sends only what changed. Default
+	// false.
 	Delta bool `yaml:"delta"`
-	// TLS configures TLS. Left out: plain text.
+	// Separate opens a stream for each type of resources instead of an aggregated
+	// one (ADS). Default false.
+	Separate bool `yaml:"separate"`
+	// Clusters asks CDS for the clusters first, whose EDS resources may have other
+	// names (eds_cluster_config.service_name). Default false.
+	Clusters bool `yaml:"clusters"`
+	// Timeout bounds connecting, sending a request, and waiting for its answer.
+	// Default 15s, 100ms..10m.
+	Timeout Duration `yaml:"timeout" default:"15s" range:"100ms..10m"`
+	// KeepAlive is the time without traffic after which the connection is checked.
+	// Many servers close connections that are checked more often than every 5m.
+	// Default 5m, 10s..1h.
+	KeepAlive Duration `yaml:"keepAlive" default:"5m" range:"10s..1h"`
+	// MaxBytes bounds a response. Default 16MiB, 1KiB..1GiB.
+	MaxBytes Size `yaml:"maxBytes" default:"16MiB" range:"1KiB..1GiB"`
+	// TLS configures TLS, with the client certificate if the server asks for one.
+	// Left out: plain text.
 	TLS *ServiceTLS `yaml:"tls"`
+}
+
+// XDSLocality is where a proxy is.
+type XDSLocality struct {
+	// Region is the largest unit.
+	Region string `yaml:"region"`
+	// Zone is part of Region.
+	Zone string `yaml:"zone"`
+	// SubZone is part of Zone.
+	SubZone string `yaml:"subZone"`
 }
 
 // EndpointsFrom names endpoints that a provider finds.

@@ -223,7 +223,8 @@ func NeverUpgrade(protocol string) bool {
 	return slices.Contains([]string{"h2", "h2c", "h3", "http", "https", "spdy", "tls", "quic"}, name)
 }
 
-// Refs lists the client certificate of a service.
+// Refs lists the client certificate of a service, its providers, and what its
+// proxies may see. Upstreams may be missing, as backends of routes may.
 func (s *Service) Refs() []Ref {
 	var refs []Ref
 	if s.TLS != nil && s.TLS.CertificateRef != "" {
@@ -233,6 +234,17 @@ func (s *Service) Refs() []Ref {
 		if name := s.EndpointsFrom[i].Provider; name != "" {
 			refs = append(refs, Ref{Key: Key{KindProvider, name}, Path: Item("spec.endpointsFrom", i) + ".provider"})
 		}
+	}
+	if s.Discovery == nil {
+		return refs
+	}
+	for i, u := range s.Discovery.Upstreams {
+		if u.Service != "" && u.Service != EveryService {
+			refs = append(refs, Ref{Key: Key{"Service", u.Service}, Path: Item("spec.discovery.upstreams", i) + ".service", Optional: true})
+		}
+	}
+	for i, name := range s.Discovery.Certificates {
+		refs = append(refs, Ref{Key: Key{"Certificate", name}, Path: Item("spec.discovery.certificates", i)})
 	}
 	return refs
 }

@@ -14,6 +14,7 @@ import "penstock/routing/resource"
 // (the xDS protocol, "Eventual consistency considerations").
 type Type uint8
 
+// The types.
 const (
 	Cluster  Type = iota // CDS
 	Endpoint             // EDS: ClusterLoadAssignment

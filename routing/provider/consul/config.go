@@ -84,7 +84,7 @@ func (c *Config) validate() error {
 		fault("tags: %d; the maximum is %d", len(c.Tags), maxTagFilters)
 	}
 	for _, tag := range c.Tags {
-		if tag == "" || strings.ContainsAny(tag, "\"\\`") || !isText(tag) {
+		if strings.ContainsAny(tag, "\"\\`") || !provider.TagOK(tag, "") {
 			fault("tags: %.60q must be text without quotes and backslashes", tag)
 		}
 	}

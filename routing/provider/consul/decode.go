@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -210,10 +208,7 @@ func worst(checks []check) (health, error) {
 func tags(i *instance) map[string]string {
 	all := map[string]string{}
 	add := func(key, value string) {
-		if _, taken := all[key]; taken || len(all) == maxTags || key == "" {
-			return
-		}
-		if len(key) <= maxTagBytes && len(value) <= maxTagBytes && isText(key) && isText(value) {
+		if _, taken := all[key]; !taken && len(all) < provider.MaxTags && provider.TagOK(key, value) {
 			all[key] = value
 		}
 	}
@@ -244,5 +239,3 @@ func zone(i *instance) string {
 	}
 	return cmp.Or(append(zones, i.Node.Meta[provider.ZoneTag])...)
 }
-
-func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) }

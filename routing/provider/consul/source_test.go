@@ -99,6 +99,7 @@ func TestBlockingQueriesFollowChanges(t *testing.T) {
 		w.agent.set("web", entryOf("10.0.0.1", 80))
 		w.want("10.0.0.1:80")
 		w.after(time.Hour)
+		w.sink.AwaitConfirmed(t, web, 10) // by answers of the same index
 		w.agent.set("web", entryOf("10.0.0.1", 80), entryOf("10.0.0.2", 80))
 		w.want("10.0.0.1:80; 10.0.0.2:80")
 		if n := len(w.asked()); n < 11 || n > 18 || w.sink.Reports() != 3 {

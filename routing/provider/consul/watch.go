@@ -19,11 +19,7 @@ import (
 )
 
 const (
-	// A request that failed is repeated after firstRetry, then after twice as long
-	// each time, up to maxRetry, each with jitter; later if Consul says so, up to
-	// maxRetryAfter.
-	firstRetry    = time.Second
-	maxRetry      = 30 * time.Second
+	// maxRetryAfter bounds the pause that Consul asks for.
 	maxRetryAfter = time.Hour
 	// A query that is answered at once, each time, is sent queryBurst times at once
 	// and then every queryPause.
@@ -68,25 +64,12 @@ func (w *watch) run(ctx context.Context) {
 		} else {
 			w.index = 0
 			w.sink.Failed(w.query, fmt.Errorf("consul at %s: service %q: %w", w.source.cfg.Address, w.query.Service, err))
-			backoff := min(firstRetry<<min(failures, 10), maxRetry)
+			pause = max(provider.Backoff(failures), retryAfter(err))
 			failures++
-			pause = max(backoff/2+rand.N(backoff), retryAfter(err))
 		}
-		if !sleep(ctx, pause) {
+		if !provider.Sleep(ctx, pause) {
 			return
 		}
-	}
-}
-
-// sleep returns false if ctx ended before d was over.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -113,20 +96,22 @@ func (w *watch) ask(ctx context.Context) error {
 	if err != nil {
 		return errors.New("the answer has no X-Consul-Index: is there a Consul agent at the address?")
 	}
-	body := &boundedReader{r: resp.Body, left: cfg.MaxBytes}
+	body := &provider.BoundedReader{R: resp.Body, Left: cfg.MaxBytes}
 	endpoints, err := decoder{cfg: cfg, port: w.query.Port}.decode(body)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case body.tooLarge:
+	case body.TooLarge:
 		return fmt.Errorf("the answer has more than maxBytes (%d): raise it, or ask for fewer instances by tags", cfg.MaxBytes)
-	case body.err != nil:
-		return fmt.Errorf("the answer cannot be read to its end: %w", body.err)
+	case body.Err != nil:
+		return fmt.Errorf("the answer cannot be read to its end: %w", body.Err)
 	case err != nil:
 		return err
 	}
 	if w.index == 0 || index != w.index {
 		w.sink.Report(w.query, endpoints)
+	} else {
+		w.sink.Confirm(w.query)
 	}
 	w.index = nextIndex(w.index, index)
 	return nil
@@ -224,29 +209,4 @@ func (w *watch) message(body io.Reader) string {
 		return ""
 	}
 	return strings.TrimSpace(string(text[:min(len(text), maxMessage)]))
-}
-
-// boundedReader is an io.LimitedReader that tells why it ended.
-type boundedReader struct {
-	r        io.Reader
-	left     int64
-	tooLarge bool
-	err      error // of r, other than io.EOF
-}
-
-// Read implements io.Reader.
-func (b *boundedReader) Read(p []byte) (int, error) {
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
-	}
-	n, err := b.r.Read(p)
-	b.left -= int64(n)
-	switch {
-	case b.left < 0:
-		b.tooLarge = true
-		return 0, io.ErrUnexpectedEOF
-	case err != nil && !errors.Is(err, io.EOF):
-		b.err = err
-	}
-	return n, err
 }

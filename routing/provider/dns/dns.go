@@ -202,6 +202,9 @@ func (s *Source) follow(ctx context.Context, q provider.Query, sink provider.Sin
 		} else {
 			failures = 0
 			sink.Report(q, found.endpoints)
+			if found.warning != nil {
+				sink.Warn(q, found.warning)
+			}
 		}
 		select {
 		case <-time.After(again - rand.N(again/10)):

@@ -30,6 +30,7 @@ func (l *lookup) ask(ctx context.Context, name string, qtype uint16) (*dns.Msg, 
 		for _, server := range l.servers {
 			m, err := l.askServer(ctx, server, name, qtype)
 			if err == nil {
+				l.unanswered.add(reasons)
 				return m, nil
 			}
 			if ctx.Err() != nil {

@@ -91,6 +91,7 @@ func TestNextServer(t *testing.T) {
 					w.after(1)
 				}
 				w.expect(web, "10.0.0.1:80")
+				w.sink.AwaitWarning(w, web, "other DNS servers had to be asked (192.0.2.1:53: ")
 			})
 		})
 	}

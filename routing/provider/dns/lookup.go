@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -20,12 +22,28 @@ type answer struct {
 	endpoints []provider.Endpoint
 	exists    bool // the name has records
 	ttl       time.Duration
+	warning   error // servers that did not answer, if others did; nil: none
 }
 
 // lookup looks one query up.
 type lookup struct {
 	*Source
 	settings
+	unanswered *unanswered
+}
+
+// unanswered has why servers did not answer a question that others answered.
+type unanswered struct {
+	mu  sync.Mutex
+	err error // of the first such question
+}
+
+func (u *unanswered) add(reasons []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.err == nil && len(reasons) > 0 {
+		u.err = fmt.Errorf("other DNS servers had to be asked (%s)", strings.Join(reasons, "; "))
+	}
 }
 
 // lookUp returns the complete answer to a query. Names of the search list that
@@ -36,7 +54,7 @@ func (s *Source) lookUp(ctx context.Context, q provider.Query) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	l := lookup{s, current}
+	l := lookup{s, current, &unanswered{}}
 	ttl := s.cfg.MaxTTL
 	for _, name := range l.names(q.Service) {
 		found, err := l.name(ctx, name, q)
@@ -47,11 +65,12 @@ func (s *Source) lookUp(ctx context.Context, q provider.Query) (answer, error) {
 			return answer{}, fmt.Errorf("%s has %d endpoints; maxEndpoints is %d: raise it", name, n, s.cfg.MaxEndpoints)
 		}
 		if found.exists {
+			found.warning = l.unanswered.err
 			return found, nil
 		}
 		ttl = min(ttl, found.ttl)
 	}
-	return answer{ttl: ttl}, nil
+	return answer{ttl: ttl, warning: l.unanswered.err}, nil
 }
 
 // name looks up one name of the search list.

@@ -130,8 +130,8 @@ func parseTiDB(address string, data []byte) (provider.Endpoint, error) {
 	return e, nil
 }
 
-// report reports the queries whose services are in touched; nil: all. After the
-// endpoints of a service it reports the first of its keys that cannot be read.
+// report reports the queries whose services are in touched; nil: all. Beside the
+// endpoints of a service it names the first of its keys that cannot be read.
 func (k *keys) report(sink provider.Sink, queries []provider.Query, touched map[string]bool) {
 	for _, q := range queries {
 		service := q.Service
@@ -144,7 +144,7 @@ func (k *keys) report(sink provider.Sink, queries []provider.Query, touched map[
 		endpoints, fault := k.endpoints(service)
 		sink.Report(q, endpoints)
 		if fault != nil {
-			sink.Failed(q, fault)
+			sink.Warn(q, fault)
 		}
 	}
 }

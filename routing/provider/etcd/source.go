@@ -115,6 +115,9 @@ func (s *Source) Run(ctx context.Context, sink provider.Sink) error {
 			if err := s.ping(ctx, client); err != nil {
 				return s.explain(err)
 			}
+			for _, q := range queries {
+				sink.Confirm(q)
+			}
 		case <-replaced:
 			queries, replaced = sink.Wanted()
 			keys.report(sink, queries, nil)

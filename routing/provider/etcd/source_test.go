@@ -150,7 +150,7 @@ func TestEndpointsFollowKeys(t *testing.T) {
 	s.put("/svc/web/2", `{"address":"10.0.0.2:80","weight":3,"tags":{"version":"v2"}}`)
 	sink.Await(t, web, "10.0.0.1:80; 10.0.0.2:80*3{version=v2}")
 	s.put("/svc/web/1", "?")
-	sink.AwaitFailure(t, web, "key /svc/web/1")
+	sink.AwaitWarning(t, web, "key /svc/web/1")
 	sink.Await(t, web, "10.0.0.1:80; 10.0.0.2:80*3{version=v2}")
 	s.delete("/svc/web/1")
 	sink.Await(t, web, "10.0.0.2:80*3{version=v2}")
@@ -171,6 +171,14 @@ func TestEndpointsFollowKeys(t *testing.T) {
 	s.delete("/svc/", clientv3.WithPrefix())
 	sink.Await(t, web, "none")
 	sink.Await(t, other, "none")
+}
+
+func TestAnswersOfEtcdConfirmWhatIsKnown(t *testing.T) {
+	s := startEtcd(t)
+	s.put("/svc/web/1", endpointJSON("10.0.0.1:80"))
+	sink := providertest.NewSink(web)
+	sink.Start(t, s.source(func(c *Config) { c.Timeout = 200 * time.Millisecond }))
+	sink.AwaitConfirmed(t, web, 2)
 }
 
 // More keys than a page has are all read.

@@ -133,6 +133,9 @@ func (s *Source) Run(ctx context.Context, sink provider.Sink) error {
 			case <-poll.C:
 				changed = last == "" || s.stamp() != last
 				w.update()
+				for _, q := range queries {
+					sink.Confirm(q) // what has changed is reported next
+				}
 			case <-ctx.Done():
 				return ctx.Err()
 			}

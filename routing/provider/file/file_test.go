@@ -434,6 +434,7 @@ func TestPollWithoutChangesReadsNothing(t *testing.T) {
 	if n := sink.Reports(); n != 1 {
 		t.Errorf("%d reports of one content", n)
 	}
+	sink.AwaitConfirmed(t, web, 10)
 }
 
 // TestFailedReadsAreRepeated checks that a poll reads again what the file system

@@ -30,6 +30,8 @@ type eventReader struct {
 	r     *bufio.Reader
 	max   int // bytes of an event
 	retry time.Duration
+	// comment is called for each comment, if set.
+	comment func()
 
 	line, data []byte
 	begun      bool // the first line was read
@@ -63,6 +65,10 @@ func (r *eventReader) next() (event, error) {
 		name, value, _ := bytes.Cut(r.line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(name) {
+		case "":
+			if r.comment != nil {
+				r.comment()
+			}
 		case "data":
 			r.data = append(append(r.data, value...), '\n')
 		case "event":

@@ -49,6 +49,7 @@ func TestPollIsConditional(t *testing.T) {
 		if n, reports := len(w.asked()), w.sink.Reports(); n != 3 || reports != 1 {
 			t.Errorf("%d requests and %d reports, want 3 and 1", n, reports)
 		}
+		w.sink.AwaitConfirmed(t, web, 2)
 		w.after(20 * time.Second) // the failure, and a complete answer after it
 		w.want("10.0.0.1:80")
 		requests := w.asked()

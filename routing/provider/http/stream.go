@@ -57,7 +57,7 @@ func (w *watch) stream(ctx context.Context) (pause time.Duration, err error) {
 	}
 	body := &watchedReader{r: resp.Body, idle: idle, timeout: cfg.IdleTimeout}
 	events := newEventReader(body, int(cfg.MaxBytes))
-	reported, err := w.readEvents(ctx, events, first)
+	reported, err := w.readEvents(ctx, events, first, resumed)
 	if events.retry > 0 {
 		w.reconnect = min(max(events.retry, minReconnect), maxReconnect)
 	}
@@ -73,8 +73,15 @@ func (w *watch) stream(ctx context.Context) (pause time.Duration, err error) {
 }
 
 // readEvents reports the documents of a stream until it ends, with the error of
-// that. It stops first at the first one. reported says that there was one.
-func (w *watch) readEvents(ctx context.Context, events *eventReader, first *time.Timer) (reported bool, err error) {
+// that. It stops first at the first one. reported says that there was one. Once
+// the stream says what is current, which one that was resumed does from its
+// beginning, its comments confirm that.
+func (w *watch) readEvents(ctx context.Context, events *eventReader, first *time.Timer, resumed bool) (reported bool, err error) {
+	events.comment = func() {
+		if reported || resumed {
+			w.confirm()
+		}
+	}
 	for {
 		e, err := events.next()
 		if err != nil {

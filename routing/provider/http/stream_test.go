@@ -45,7 +45,9 @@ func TestStreamsReportEachEvent(t *testing.T) {
 		w.want("10.0.0.1:80") // events of other types do not count
 		w.after(30 * time.Second)
 		w.want("10.0.0.2:80")
-		w.after(80 * time.Second)
+		w.after(40 * time.Second)
+		w.sink.AwaitConfirmed(t, web, 1) // by a comment
+		w.after(40 * time.Second)
 		w.want("10.0.0.3:80")
 		if n, reports := len(w.asked()), w.sink.Reports(); n != 1 || reports != 3 {
 			t.Errorf("%d requests and %d reports, want 1 and 3", n, reports)

@@ -18,11 +18,7 @@ import (
 )
 
 const (
-	// A request that failed is repeated after firstRetry, then after twice as long
-	// each time, up to maxRetry, each with jitter; later if the server says so, up
-	// to maxRetryAfter.
-	firstRetry    = time.Second
-	maxRetry      = 30 * time.Second
+	// maxRetryAfter bounds the pause that a server asks for.
 	maxRetryAfter = time.Hour
 	// A server that answers a long poll at once, each time, is asked longPollBurst
 	// times at once and then every longPollPause.
@@ -92,7 +88,7 @@ func (w *watch) run(ctx context.Context) {
 	case SSE:
 		once = w.stream
 	}
-	for sleep(ctx, time.Until(w.next)) {
+	for provider.Sleep(ctx, time.Until(w.next)) {
 		pause, err := once(ctx)
 		if ctx.Err() != nil {
 			return
@@ -101,23 +97,10 @@ func (w *watch) run(ctx context.Context) {
 			w.failures = 0
 		} else {
 			w.fail(err)
-			backoff := min(firstRetry<<min(w.failures, 10), maxRetry)
+			pause = max(provider.Backoff(w.failures), retryAfter(err))
 			w.failures++
-			pause = max(backoff/2+rand.N(backoff), retryAfter(err))
 		}
 		w.next = time.Now().Add(pause)
-	}
-}
-
-// sleep returns false if ctx ended before d was over.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -128,6 +111,13 @@ func (w *watch) fail(err error) {
 	err = fmt.Errorf("GET %s: %w", w.where, err)
 	for _, q := range w.queries {
 		w.sink.Failed(q, err)
+	}
+}
+
+// confirm tells that the answer is the same still.
+func (w *watch) confirm() {
+	for _, q := range w.queries {
+		w.sink.Confirm(q)
 	}
 }
 
@@ -176,6 +166,7 @@ func (w *watch) ask(ctx context.Context, timeout time.Duration, header nethttp.H
 		if w.etag == "" && w.modified == "" {
 			return errors.New("the server answers 304 (not modified) to a request without a condition")
 		}
+		w.confirm()
 		return nil
 	}
 	etag := resp.Header.Get("ETag")
@@ -192,15 +183,15 @@ func (w *watch) ask(ctx context.Context, timeout time.Duration, header nethttp.H
 // report reads a document and reports it as the answer to the queries.
 func (w *watch) report(ctx context.Context, r io.Reader) error {
 	cfg := &w.source.cfg
-	body := &boundedReader{r: r, left: cfg.MaxBytes}
+	body := &provider.BoundedReader{R: r, Left: cfg.MaxBytes}
 	doc, err := decoder{max: cfg.MaxEndpoints, objects: !w.source.template.service, wanted: w.wanted}.decode(body)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case body.tooLarge:
+	case body.TooLarge:
 		return fmt.Errorf("the answer has more than maxBytes (%d): raise it, or serve smaller lists", cfg.MaxBytes)
-	case body.err != nil:
-		return fmt.Errorf("the answer cannot be read to its end: %w", body.err)
+	case body.Err != nil:
+		return fmt.Errorf("the answer cannot be read to its end: %w", body.Err)
 	case err != nil:
 		return fmt.Errorf("the answer is not a list of endpoints: %w", err)
 	}
@@ -215,29 +206,4 @@ func (w *watch) report(ctx context.Context, r io.Reader) error {
 		w.sink.Report(q, list)
 	}
 	return nil
-}
-
-// boundedReader is an io.LimitedReader that tells why it ended.
-type boundedReader struct {
-	r        io.Reader
-	left     int64
-	tooLarge bool
-	err      error // of r, other than io.EOF
-}
-
-// Read implements io.Reader.
-func (b *boundedReader) Read(p []byte) (int, error) {
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
-	}
-	n, err := b.r.Read(p)
-	b.left -= int64(n)
-	switch {
-	case b.left < 0:
-		b.tooLarge = true
-		return 0, io.ErrUnexpectedEOF
-	case err != nil && !errors.Is(err, io.EOF):
-		b.err = err
-	}
-	return n, err
 }

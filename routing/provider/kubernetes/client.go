@@ -152,7 +152,7 @@ func redact(cfg *rest.Config) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// errTooLarge is the error of reading more than Config.MaxResponse.
+// errTooLarge is the error of reading more than Config.MaxBytes.
 var errTooLarge = errors.New("the answer is too large")
 
 // meter bounds the bytes of an answer, or of a watch from event to event. A

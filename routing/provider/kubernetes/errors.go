@@ -50,8 +50,8 @@ func (f *follower) explain(err error) error {
 	)
 	switch {
 	case errors.Is(err, errTooLarge):
-		return fmt.Errorf("%s: an answer has more than %d bytes: narrow it by namespaces or a selector, or raise maxResponse",
-			at, f.source.cfg.MaxResponse)
+		return fmt.Errorf("%s: an answer has more than %d bytes: narrow it by namespaces or a labelSelector, or raise maxBytes",
+			at, f.source.cfg.MaxBytes)
 	case errors.Is(err, errSilent):
 		return fmt.Errorf("%s: no answer within %v: check the address, and what is in between", at, f.source.cfg.Timeout)
 	case apierrors.IsUnauthorized(err):

@@ -60,7 +60,7 @@ func TestBadLists(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			s.put(aService("web", "http:80"), aSlice("web-1", "10.0.0.1"))
-			sink := s.follow(func(c *Config) { c.MaxResponse = 1_000_000 }, web)
+			sink := s.follow(func(c *Config) { c.MaxBytes = 1_000_000 }, web)
 			sink.Await(t, web, "10.0.0.1:8080")
 			s.setIntercept(func(w http.ResponseWriter, _ *http.Request, verb, resource string) bool {
 				if resource != "endpointslices" {
@@ -141,7 +141,7 @@ func TestBadEvents(t *testing.T) {
 				_, _ = io.WriteString(w, test.event)
 				return true
 			})
-			sink := s.follow(func(c *Config) { c.MaxResponse = 1_000_000 }, web)
+			sink := s.follow(func(c *Config) { c.MaxBytes = 1_000_000 }, web)
 			sink.AwaitFailure(t, web, test.want)
 			sink.Await(t, web, "10.0.0.1:8080")
 			if err := sink.Err(web); err != nil && strings.Contains(err.Error(), "s3cret") {
@@ -169,11 +169,11 @@ func TestLargeListsAreRefused(t *testing.T) {
 		}
 		return true
 	})
-	source := s.source(func(c *Config) { c.MaxResponse = 1 << 20 })
+	source := s.source(func(c *Config) { c.MaxBytes = 1 << 20 })
 	source.firstRetry = time.Hour // one list of each kind
 	sink := providertest.NewSink(web)
 	sink.Start(t, source)
-	sink.AwaitFailure(t, web, "an answer has more than 1048576 bytes: narrow it by namespaces or a selector, or raise maxResponse")
+	sink.AwaitFailure(t, web, "an answer has more than 1048576 bytes: narrow it by namespaces or a labelSelector, or raise maxBytes")
 	if n := sent.Load(); n > 40<<20 { // what sockets hold is more than the bound
 		t.Errorf("the server could send %d bytes", n)
 	}
@@ -264,12 +264,12 @@ func TestConfigs(t *testing.T) {
 		`namespaces: "a/b" is not the name`:    {Namespaces: []string{"a", "a/b"}},
 		`namespaces: "*" stands alone`:         {Namespaces: []string{"a", "*"}},
 		`the maximum is 100`:                   {Namespaces: make([]string, 101)},
-		`selector "a in (": `:                  {Selector: "a in ("},
+		`labelSelector "a in (": `:             {LabelSelector: "a in ("},
 		`unknown family "6"`:                   {Family: "6"},
 		`timeout -1ns must be at most 5m0s`:    {Timeout: -1},
 		`timeout 5m0.000000001s must be`:       {Timeout: 5*time.Minute + 1},
-		`maxResponse -1 must be 1 to`:          {MaxResponse: -1},
-		`maxResponse 1073741825 must be`:       {MaxResponse: 1<<30 + 1},
+		`maxBytes -1 must be 1 to`:             {MaxBytes: -1},
+		`maxBytes 1073741825 must be`:          {MaxBytes: 1<<30 + 1},
 		`maxObjects -1 must be 1 to 10000000`:  {MaxObjects: -1},
 		`rate -1 must be above 0`:              {Rate: -1},
 		`rate NaN must be above 0`:             {Rate: math.NaN()},

@@ -44,15 +44,15 @@ const AllNamespaces = "*"
 
 // Defaults and bounds.
 const (
-	DefaultTimeout     = 15 * time.Second
-	DefaultMaxResponse = 32 << 20
-	DefaultMaxObjects  = 500_000
-	DefaultRate        = 20
+	DefaultTimeout    = 15 * time.Second
+	DefaultMaxBytes   = 32 << 20
+	DefaultMaxObjects = 500_000
+	DefaultRate       = 20
 
-	maxTimeout     = 5 * time.Minute
-	maxMaxResponse = 1 << 30
-	maxMaxObjects  = 10_000_000
-	maxRate        = 10_000
+	maxTimeout    = 5 * time.Minute
+	maxMaxBytes   = 1 << 30
+	maxMaxObjects = 10_000_000
+	maxRate       = 10_000
 
 	maxNamespaces = 100
 	burst         = 50  // requests beyond Config.Rate
@@ -73,19 +73,19 @@ type Config struct {
 	// Namespaces are those whose services can be asked for, at most 100, or
 	// AllNamespaces alone. Default: Namespace.
 	Namespaces []string
-	// Selector is a label selector of the Services in use. Kubernetes copies the
+	// LabelSelector is that of the Services in use. Kubernetes copies the
 	// labels of a Service to its EndpointSlices; slices that others write need
 	// them too.
-	Selector string
+	LabelSelector string
 	// Family restricts the endpoints to those of one address family.
 	Family Family
 	// Timeout bounds each answer to a list, and the time until a watch begins.
 	// Default 15s, at most 5m.
 	Timeout time.Duration
-	// MaxResponse bounds the bytes of each answer to a list, which has at most 250
+	// MaxBytes bounds the bytes of each answer to a list, which has at most 250
 	// objects, and of each event of a watch. Default 32 MiB, at most 1 GiB. Events
 	// have a bound of 16 MiB besides.
-	MaxResponse int64
+	MaxBytes int64
 	// MaxObjects bounds what is held of each kind in each namespace; each Service,
 	// EndpointSlice, endpoint and port counts. Default 500,000, at most 10,000,000.
 	MaxObjects int
@@ -106,7 +106,7 @@ var namespacePattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
 // New returns a source.
 func New(cfg Config) (*Source, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
-	cfg.MaxResponse = cmp.Or(cfg.MaxResponse, DefaultMaxResponse)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	cfg.MaxObjects = cmp.Or(cfg.MaxObjects, DefaultMaxObjects)
 	cfg.Rate = cmp.Or(cfg.Rate, DefaultRate)
 	var faults []error
@@ -128,8 +128,8 @@ func New(cfg Config) (*Source, error) {
 			fault("namespaces: %.70q is not the name of one", n)
 		}
 	}
-	if _, err := labels.Parse(cfg.Selector); err != nil {
-		fault("selector %q: %w", cfg.Selector, err)
+	if _, err := labels.Parse(cfg.LabelSelector); err != nil {
+		fault("labelSelector %q: %w", cfg.LabelSelector, err)
 	}
 	if cfg.Family != BothFamilies && cfg.Family != IPv4 && cfg.Family != IPv6 {
 		fault("unknown family %q; use IPv4 or IPv6", cfg.Family)
@@ -137,8 +137,8 @@ func New(cfg Config) (*Source, error) {
 	if cfg.Timeout < 0 || cfg.Timeout > maxTimeout {
 		fault("timeout %v must be at most %v", cfg.Timeout, maxTimeout)
 	}
-	if cfg.MaxResponse < 0 || cfg.MaxResponse > maxMaxResponse {
-		fault("maxResponse %d must be 1 to %d", cfg.MaxResponse, maxMaxResponse)
+	if cfg.MaxBytes < 0 || cfg.MaxBytes > maxMaxBytes {
+		fault("maxBytes %d must be 1 to %d", cfg.MaxBytes, maxMaxBytes)
 	}
 	if cfg.MaxObjects < 0 || cfg.MaxObjects > maxMaxObjects {
 		fault("maxObjects %d must be 1 to %d", cfg.MaxObjects, maxMaxObjects)
@@ -277,7 +277,7 @@ func (r *run) scope(namespace string) *scope {
 // events is one report for each service. An error ends the run.
 func (r *run) apply(u update, more <-chan update) error {
 	touched := map[key]bool{}
-	relisted := map[*scope]bool{}
+	relisted, confirmed := map[*scope]bool{}, map[*scope]bool{}
 	for waiting := len(more); ; waiting-- {
 		f, sc := u.from, u.from.scope
 		f.err = u.err
@@ -290,6 +290,8 @@ func (r *run) apply(u update, more <-chan update) error {
 			sc.catalog.replace(f.kind, u.objects)
 			f.synced = true
 			relisted[sc] = true
+		case len(u.objects) == 0:
+			confirmed[sc] = true
 		default:
 			for _, o := range u.objects {
 				sc.catalog.put(f.kind, o, touched)
@@ -302,8 +304,14 @@ func (r *run) apply(u update, more <-chan update) error {
 	}
 	for service := range r.wanted {
 		sc := r.scope(service.namespace)
-		if (touched[service] || relisted[sc]) && sc.synced() {
+		switch {
+		case !sc.synced():
+		case touched[service] || relisted[sc]:
 			r.report(sc, service)
+		case confirmed[sc] && sc.err() == nil:
+			for _, q := range r.wanted[service] {
+				r.sink.Confirm(q)
+			}
 		}
 	}
 	return nil

@@ -152,7 +152,7 @@ func TestSelectorIsTheServers(t *testing.T) {
 	service, slice := aService("web", "http:80"), aSlice("web-1", "10.0.0.1")
 	service.Labels, slice.Labels = public, public
 	s.put(service, slice, aSlice("web-2", "10.0.0.2"), aService("other", "http:80"))
-	sink := s.follow(func(c *Config) { c.Selector = "exposed in (yes)" }, web)
+	sink := s.follow(func(c *Config) { c.LabelSelector = "exposed in (yes)" }, web)
 	sink.Await(t, web, "10.0.0.1:8080")
 	s.put(aSlice("web-2", "10.0.0.3"))
 	slice.Endpoints[0].Addresses[0] = "10.0.0.4"
@@ -184,6 +184,21 @@ func TestLongListsAreReadInPages(t *testing.T) {
 }
 
 // A connection that is lost costs no new list.
+// A bookmark is sent after a change that does not concern the watch.
+func TestBookmarksConfirm(t *testing.T) {
+	s := start(t)
+	s.put(aService("web", "http:80"), aSlice("web-1", "10.0.0.1"))
+	sink := s.follow(nil, web)
+	sink.Await(t, web, "10.0.0.1:8080")
+	for i := range 3 {
+		s.put(aSlice(fmt.Sprintf("other-%d", i), "10.0.0.2"))
+	}
+	sink.AwaitConfirmed(t, web, 1)
+	if n := s.count("list endpointslices"); n != 1 {
+		t.Errorf("%d lists", n)
+	}
+}
+
 func TestWatchesResume(t *testing.T) {
 	s := start(t)
 	s.put(aService("web", "http:80"), aSlice("web-1", "10.0.0.1"))

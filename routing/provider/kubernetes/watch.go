@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"penstock/routing/provider"
 )
 
 const (
@@ -33,7 +35,7 @@ const (
 type kind struct {
 	resource string
 	group    schema.GroupVersion
-	selector string // beside Config.Selector
+	selector string // beside Config.LabelSelector
 	// list returns the objects of a list, and one returns one. They return false
 	// for a value of another type.
 	list func(from runtime.Object, cfg *Config) ([]object, bool, error)
@@ -99,7 +101,7 @@ type update struct {
 	from *follower
 	err  error // set: what is known may be out of date
 	// relisted is true if objects are all that there are; otherwise they are new,
-	// changed or gone.
+	// changed or gone, and if there are none, the server says that nothing is.
 	relisted bool
 	objects  []object
 }
@@ -136,11 +138,7 @@ func (f *follower) run(ctx context.Context) {
 		if events > 0 {
 			pause = f.source.firstRetry
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !provider.Sleep(ctx, pause/2+rand.N(pause)) {
 			return
 		}
 		pause = min(2*pause, maxRetry)
@@ -181,7 +179,7 @@ func (f *follower) follow(ctx context.Context) (events int, err error) {
 
 // request returns a request, without its options.
 func (f *follower) request(options *metav1.ListOptions) *rest.Request {
-	options.LabelSelector = f.source.cfg.Selector
+	options.LabelSelector = f.source.cfg.LabelSelector
 	if s := f.kind.selector; s != "" && options.LabelSelector != "" {
 		options.LabelSelector += "," + s
 	} else if s != "" {
@@ -237,7 +235,7 @@ func (f *follower) page(ctx context.Context, options metav1.ListOptions) (runtim
 	if err := f.client.limiter.Wait(ctx); err != nil {
 		return nil, err
 	}
-	m := newMeter(f.source.cfg.MaxResponse)
+	m := newMeter(f.source.cfg.MaxBytes)
 	reading, cancel := context.WithTimeoutCause(context.WithValue(ctx, meterKey{}, m), f.source.cfg.Timeout, errSilent)
 	defer cancel()
 	page, err := f.request(&options).Do(reading).Get()
@@ -257,7 +255,7 @@ func (f *follower) watch(ctx context.Context, revision string) (reached string, 
 	if err := f.client.limiter.Wait(ctx); err != nil {
 		return "", 0, err
 	}
-	m := newMeter(f.source.cfg.MaxResponse)
+	m := newMeter(f.source.cfg.MaxBytes)
 	wanted := watchTime + rand.N(watchTime)
 	seconds := int64(wanted.Seconds())
 	options := metav1.ListOptions{ResourceVersion: revision, AllowWatchBookmarks: true, TimeoutSeconds: &seconds, Watch: true}
@@ -314,6 +312,7 @@ func (f *follower) event(ctx context.Context, event watch.Event) (revision strin
 	}
 	switch event.Type {
 	case watch.Bookmark:
+		f.send(ctx, update{})
 		return revision, nil
 	case watch.Deleted:
 		o = object{key: o.key}
@@ -338,6 +337,6 @@ func (f *follower) count(o *object) {
 }
 
 func (f *follower) tooMany() error {
-	return fmt.Errorf("there are more than %d objects, endpoints and ports: narrow them by namespaces or a selector, or raise maxObjects",
+	return fmt.Errorf("there are more than %d objects, endpoints and ports: narrow them by namespaces or a labelSelector, or raise maxObjects",
 		f.source.cfg.MaxObjects)
 }

@@ -26,6 +26,8 @@ type Sink struct {
 	changed  chan struct{} // closed at each report and failure
 	answers  map[provider.Query][]provider.Endpoint
 	failures map[provider.Query]error
+	warnings map[provider.Query]error
+	confirms map[provider.Query]int // since the last report
 	reports  int
 }
 
@@ -34,6 +36,7 @@ func NewSink(queries ...provider.Query) *Sink {
 	return &Sink{
 		wanted: queries, replaced: make(chan struct{}), changed: make(chan struct{}),
 		answers: map[provider.Query][]provider.Endpoint{}, failures: map[provider.Query]error{},
+		warnings: map[provider.Query]error{}, confirms: map[provider.Query]int{},
 	}
 }
 
@@ -80,7 +83,27 @@ func (s *Sink) Report(q provider.Query, endpoints []provider.Endpoint) {
 	defer s.mu.Unlock()
 	s.answers[q] = endpoints
 	delete(s.failures, q)
+	delete(s.warnings, q)
+	delete(s.confirms, q)
 	s.reports++
+	s.notify()
+}
+
+// Confirm implements provider.Sink.
+func (s *Sink) Confirm(q provider.Query) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.answers[q]; known && s.failures[q] == nil {
+		s.confirms[q]++
+		s.notify()
+	}
+}
+
+// Warn implements provider.Sink.
+func (s *Sink) Warn(q provider.Query, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.warnings[q] = err
 	s.notify()
 }
 
@@ -187,6 +210,25 @@ func (s *Sink) AwaitFailure(t testing.TB, q provider.Query, part string) {
 	s.await(t, func() (bool, string) {
 		err := s.failures[q]
 		return err != nil && strings.Contains(err.Error(), part), fmt.Sprintf("%v: error %v, want %q in it", q, err, part)
+	})
+}
+
+// AwaitWarning waits until there is a warning beside the last answer to a query
+// that contains part.
+func (s *Sink) AwaitWarning(t testing.TB, q provider.Query, part string) {
+	t.Helper()
+	s.await(t, func() (bool, string) {
+		err := s.warnings[q]
+		return err != nil && strings.Contains(err.Error(), part), fmt.Sprintf("%v: warning %v, want %q in it", q, err, part)
+	})
+}
+
+// AwaitConfirmed waits until the last answer to a query was confirmed n times,
+// without another report in between.
+func (s *Sink) AwaitConfirmed(t testing.TB, q provider.Query, n int) {
+	t.Helper()
+	s.await(t, func() (bool, string) {
+		return s.confirms[q] >= n, fmt.Sprintf("%v was confirmed %d times (failure: %v), want %d", q, s.confirms[q], s.failures[q], n)
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // at names the control plane in errors.
-func (s *Source) at() string { return "the control plane at " + s.cfg.Address }
+func (s *Source) at() string { return "the control plane at " + s.cfg.Server }
 
 // explain adds to the error that ended a session what can be done about it.
 func (s *Source) explain(err error) error {
@@ -28,12 +28,12 @@ func (s *Source) explain(err error) error {
 	case codes.Unauthenticated:
 		return fmt.Errorf("%s does not know who this is: %s: give it the client certificate that it asks for", s.at(), said)
 	case codes.PermissionDenied:
-		return fmt.Errorf("%s does not serve node %q: %s: grant it access there, or change node", s.at(), s.cfg.Node.ID, said)
+		return fmt.Errorf("%s does not serve node %q: %s: grant it access there, or change nodeId", s.at(), s.cfg.Node.ID, said)
 	case codes.Unimplemented:
 		return fmt.Errorf("%s does not have this variant of xDS (%s): %s: change delta or separate", s.at(), s.cfg.variant(), said)
 	case codes.ResourceExhausted:
 		if strings.Contains(text, "received message") {
-			return fmt.Errorf("%s sent a response of more than %d bytes: raise maxMessage, or let it send less", s.at(), s.cfg.MaxMessage)
+			return fmt.Errorf("%s sent a response of more than %d bytes: raise maxBytes, or let it send less", s.at(), s.cfg.MaxBytes)
 		}
 		return fmt.Errorf("%s is overloaded, or limits its clients: %s", s.at(), said)
 	case codes.Internal:

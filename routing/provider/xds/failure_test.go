@@ -169,7 +169,7 @@ func TestCutResponses(t *testing.T) {
 
 func TestLargeResponses(t *testing.T) {
 	for want, response := range map[string]*discoveryv3.DiscoveryResponse{
-		"sent a response of more than 16777216 bytes: raise maxMessage":       world("1", "n1", &corev3.Node{Id: strings.Repeat("x", DefaultMaxMessage)}),
+		"sent a response of more than 16777216 bytes: raise maxBytes":         world("1", "n1", &corev3.Node{Id: strings.Repeat("x", DefaultMaxBytes)}),
 		"DiscoveryResponse has more than 20 messages in it":                   {Resources: slices.Repeat([]*anypb.Any{{}}, messagesPerEndpoint+1)},
 		"it sent a name, version or nonce of 1025 bytes; the maximum is 1024": world("1", strings.Repeat("x", maxName+1)),
 	} {

@@ -75,7 +75,7 @@ func (n *network) dial(ctx context.Context, _ string) (net.Conn, error) {
 // source returns a source for the server.
 func (n *network) source(change func(*Config)) *Source {
 	n.t.Helper()
-	cfg := Config{Address: address, Node: Node{ID: "edge-1", Cluster: "edge", Zone: "a", Metadata: map[string]any{"tier": "front"}}}
+	cfg := Config{Server: address, Node: Node{ID: "edge-1", Cluster: "edge", Zone: "a", Metadata: map[string]any{"tier": "front"}}}
 	if change != nil {
 		change(&cfg)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -222,6 +223,26 @@ func TestNonces(t *testing.T) {
 		sink.Await(t, shop, "10.0.1.1:80")
 		sink.Await(t, web, "10.0.0.2:80")
 		synctest.Wait()
+	})
+}
+
+// A connection that stands confirms what is known, each keepAlive; not what the
+// control plane has refused to give.
+func TestSilentConnectionsConfirm(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.play(func(p *peer) error {
+			p.hears("names=shop,web")
+			p.says(world("1", "n1", simple("web", "10.0.0.1:80")))
+			p.hears("names=shop,web version=1 nonce=n1")
+			return p.waits()
+		})
+		sink := providertest.NewSink(shop, web)
+		sink.Start(t, n.source(nil))
+		sink.Await(t, web, "10.0.0.1:80")
+		<-time.After(25*time.Minute + time.Second)
+		sink.AwaitConfirmed(t, web, 5)
+		sink.AwaitFailure(t, shop, "has sent no endpoints")
 	})
 }
 

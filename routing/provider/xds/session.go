@@ -93,6 +93,8 @@ func (s *session) close() {
 func (s *session) run() error {
 	s.timer = time.NewTimer(s.cfg.Timeout)
 	defer s.timer.Stop()
+	alive := time.NewTicker(s.cfg.KeepAlive) // gRPC ends a stream whose connection does not answer
+	defer alive.Stop()
 	queries, replaced := s.sink.Wanted()
 	err := s.want(queries)
 	for err == nil {
@@ -110,6 +112,8 @@ func (s *session) run() error {
 			}
 		case <-s.timer.C:
 			err = s.expire(time.Now())
+		case <-alive.C:
+			s.confirm()
 		}
 	}
 	// What a stream says of its end matters less than why it was ended here.
@@ -253,6 +257,17 @@ func (s *session) deliver(name string, queries []provider.Query) {
 func (s *session) report(queries []provider.Query, endpoints []provider.Endpoint) {
 	for _, q := range queries {
 		s.sink.Report(q, slices.Clone(endpoints))
+	}
+}
+
+// confirm tells that what is known is the same still.
+func (s *session) confirm() {
+	for name, a := range s.assignments {
+		if a.known && !a.pending && a.err == nil {
+			for _, q := range s.wanting[name] {
+				s.sink.Confirm(q)
+			}
+		}
 	}
 }
 

@@ -7,7 +7,7 @@
 // cluster has. All four variants of the protocol are spoken: state of the world
 // or delta, on one aggregated stream (ADS) or one stream for each type.
 //
-//	src, err := xds.New(xds.Config{Address: "control:18000", Node: xds.Node{ID: "edge-1"}})
+//	src, err := xds.New(xds.Config{Server: "control:18000", Node: xds.Node{ID: "edge-1"}})
 //
 // The protocol is at https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol.
 package xds
@@ -37,16 +37,16 @@ import (
 const (
 	DefaultTimeout      = 15 * time.Second // as Envoy's initial_fetch_timeout
 	DefaultKeepAlive    = 5 * time.Minute  // the least that gRPC servers accept without a setting
-	DefaultMaxMessage   = 16 << 20
+	DefaultMaxBytes     = 16 << 20
 	DefaultMaxEndpoints = 100_000
 
-	minTimeout, maxTimeout       = 10 * time.Millisecond, 10 * time.Minute
-	minKeepAlive, maxKeepAlive   = 10 * time.Second, time.Hour
-	minMaxMessage, maxMaxMessage = 1 << 10, 1 << 30
-	maxMaxEndpoints              = 1_000_000
-	pingTimeout                  = 20 * time.Second // for the answer to a keep-alive ping
-	maxName                      = 1 << 10          // bytes of a resource's name or version, or of a nonce
-	maxClusters                  = 100_000          // that CDS may list
+	minTimeout, maxTimeout     = 10 * time.Millisecond, 10 * time.Minute
+	minKeepAlive, maxKeepAlive = 10 * time.Second, time.Hour
+	minMaxBytes, maxMaxBytes   = 1 << 10, 1 << 30
+	maxMaxEndpoints            = 1_000_000
+	pingTimeout                = 20 * time.Second // for the answer to a keep-alive ping
+	maxName                    = 1 << 10          // bytes of a resource's name or version, or of a nonce
+	maxClusters                = 100_000          // that CDS may list
 	// noOverprovisioning tells the control plane that an endpoint which is not
 	// ready takes its share of the traffic of its locality along.
 	noOverprovisioning = "envoy.lb.does_not_support_overprovisioning"
@@ -54,9 +54,9 @@ const (
 
 // Config configures New.
 type Config struct {
-	// Address is the control plane's host:port. Of a host name with several
+	// Server is the control plane's host:port. Of a host name with several
 	// addresses, the first that answers is used. Required.
-	Address string
+	Server string
 	// TLS has the authorities that sign the control plane's certificate, and the
 	// certificate of this client if the control plane asks for one; nil: plain text.
 	TLS *tls.Config
@@ -77,8 +77,8 @@ type Config struct {
 	// gRPC servers close connections that they find to be checked too often: the
 	// usual minimum is 5m. Default 5m; 10s to 1h.
 	KeepAlive time.Duration
-	// MaxMessage bounds a response, in bytes. Default 16 MiB; 1 KiB to 1 GiB.
-	MaxMessage int
+	// MaxBytes bounds a response, in bytes. Default 16 MiB; 1 KiB to 1 GiB.
+	MaxBytes int
 	// MaxEndpoints bounds the endpoints of a cluster in all its priorities. Default
 	// 100,000; 1 to 1,000,000.
 	MaxEndpoints int
@@ -113,7 +113,7 @@ type Source struct {
 func New(cfg Config) (*Source, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	cfg.KeepAlive = cmp.Or(cfg.KeepAlive, DefaultKeepAlive)
-	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, DefaultMaxMessage)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	cfg.MaxEndpoints = cmp.Or(cfg.MaxEndpoints, DefaultMaxEndpoints)
 	metadata, err := structpb.NewStruct(cfg.Node.Metadata)
 	if err != nil {
@@ -121,10 +121,10 @@ func New(cfg Config) (*Source, error) {
 	}
 	faults := []error{
 		err,
-		checkAddress(cfg.Address),
+		checkServer(cfg.Server),
 		between("timeout", cfg.Timeout, minTimeout, maxTimeout),
 		between("keepAlive", cfg.KeepAlive, minKeepAlive, maxKeepAlive),
-		between("maxMessage", cfg.MaxMessage, minMaxMessage, maxMaxMessage),
+		between("maxBytes", cfg.MaxBytes, minMaxBytes, maxMaxBytes),
 		between("maxEndpoints", cfg.MaxEndpoints, 1, maxMaxEndpoints),
 	}
 	if cfg.Node.ID == "" {
@@ -153,12 +153,12 @@ func New(cfg Config) (*Source, error) {
 	}, nil
 }
 
-func checkAddress(address string) error {
-	if address == "" {
-		return errors.New("xds: the address is missing")
+func checkServer(server string) error {
+	if server == "" {
+		return errors.New("xds: the server is missing")
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("xds: address %q is not host:port", address)
+	if _, _, err := net.SplitHostPort(server); err != nil {
+		return fmt.Errorf("xds: server %q is not host:port", server)
 	}
 	return nil
 }
@@ -215,9 +215,9 @@ func (s *Source) connect() (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(security),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: s.cfg.Timeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: s.cfg.KeepAlive, Timeout: pingTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.cfg.MaxMessage), grpc.ForceCodecV2(codec{s.cfg.MaxEndpoints * messagesPerEndpoint})),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.cfg.MaxBytes), grpc.ForceCodecV2(codec{s.cfg.MaxEndpoints * messagesPerEndpoint})),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUserAgent("penstock"),
 	}, s.dialOptions...)
-	return grpc.NewClient("dns:///"+s.cfg.Address, options...)
+	return grpc.NewClient("dns:///"+s.cfg.Server, options...)
 }

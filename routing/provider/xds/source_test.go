@@ -47,7 +47,7 @@ func serve(t *testing.T, l net.Listener, options ...grpc.ServerOption) {
 
 func sourceFor(t *testing.T, l net.Listener, change func(*Config)) *Source {
 	t.Helper()
-	cfg := Config{Address: l.Addr().String(), Node: Node{ID: "edge-1"}}
+	cfg := Config{Server: l.Addr().String(), Node: Node{ID: "edge-1"}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -166,18 +166,18 @@ func TestKeepAlive(t *testing.T) {
 }
 
 func TestConfigs(t *testing.T) {
-	ok := Config{Address: "control:18000", Node: Node{ID: "edge-1"}}
+	ok := Config{Server: "control:18000", Node: Node{ID: "edge-1"}}
 	for want, change := range map[string]func(*Config){
-		"the address is missing":                               func(c *Config) { c.Address = "" },
-		`address "control" is not host:port`:                   func(c *Config) { c.Address = "control" },
-		"the node id is missing":                               func(c *Config) { c.Node.ID = "" },
-		`node: "\xff" is not UTF-8`:                            func(c *Config) { c.Node.Zone = "\xff" },
-		"invalid type: chan int":                               func(c *Config) { c.Node.Metadata = map[string]any{"x": make(chan int)} },
-		"timeout is 1ms; it must be 10ms to 10m0s":             func(c *Config) { c.Timeout = time.Millisecond },
-		"keepAlive is 1s; it must be 10s to 1h0m0s":            func(c *Config) { c.KeepAlive = time.Second },
-		"maxMessage is 1; it must be 1024 to 1073741824":       func(c *Config) { c.MaxMessage = 1 },
-		"maxEndpoints is 1000001; it must be 1 to 1000000":     func(c *Config) { c.MaxEndpoints = 1_000_001 },
-		"the address is missing\nxds: timeout is 1ms; it must": func(c *Config) { c.Address, c.Timeout = "", time.Millisecond },
+		"the server is missing":                               func(c *Config) { c.Server = "" },
+		`server "control" is not host:port`:                   func(c *Config) { c.Server = "control" },
+		"the node id is missing":                              func(c *Config) { c.Node.ID = "" },
+		`node: "\xff" is not UTF-8`:                           func(c *Config) { c.Node.Zone = "\xff" },
+		"invalid type: chan int":                              func(c *Config) { c.Node.Metadata = map[string]any{"x": make(chan int)} },
+		"timeout is 1ms; it must be 10ms to 10m0s":            func(c *Config) { c.Timeout = time.Millisecond },
+		"keepAlive is 1s; it must be 10s to 1h0m0s":           func(c *Config) { c.KeepAlive = time.Second },
+		"maxBytes is 1; it must be 1024 to 1073741824":        func(c *Config) { c.MaxBytes = 1 },
+		"maxEndpoints is 1000001; it must be 1 to 1000000":    func(c *Config) { c.MaxEndpoints = 1_000_001 },
+		"the server is missing\nxds: timeout is 1ms; it must": func(c *Config) { c.Server, c.Timeout = "", time.Millisecond },
 	} {
 		cfg := ok
 		change(&cfg)

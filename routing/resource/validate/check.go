@@ -69,6 +69,8 @@ func (c *checker) check(change *resource.Change) {
 		c.checkListener(m, spec)
 	case *resource.Host:
 		c.checkHost(m, spec)
+	case *resource.Service:
+		c.checkIdentities(m, spec)
 	case *resource.MeshTCPRoute:
 		c.checkWeights(m, spec)
 		c.checkMesh(m)

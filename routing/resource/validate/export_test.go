@@ -22,5 +22,6 @@ func (s *Set) IndexSizes() map[string]int {
 	return map[string]int{
 		"users": s.users.Len(), "ports": tree(s.ports).Len(), "names": s.names.Len(), "certificates": s.certificateNames.Len(),
 		"claims": tree(s.claims).Len(), "setCheckers": s.setCheckers.Len(),
+		"identities": s.identities.Len(),
 	}
 }

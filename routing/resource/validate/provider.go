@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/labels"
 
 	"penstock/routing/resource"
 )
@@ -17,6 +20,10 @@ import (
 const (
 	maxEndpointsFrom = 16
 	maxServiceText   = 200 // of what a provider calls a service, in bytes
+	maxNamespaces    = 100 // of a kubernetes provider
+	maxNamespaceName = 63
+	maxMetadata      = 64 // entries that an xds provider tells of the node
+	maxXDSText       = 1024
 )
 
 // validateProvider reports the faults of a provider alone.
@@ -61,10 +68,7 @@ func validateProviderType(p *resource.EndpointProvider, fault Report) {
 		}
 		validateProviderTLS("http", h.TLS, fault)
 	case "kubernetes":
-		k := orZero(p.Kubernetes)
-		if k.Namespace != "" && !isName(k.Namespace, "-") {
-			fault("kubernetes.namespace", "is no name of a namespace", k.Namespace)
-		}
+		validateKubernetesProvider(orZero(p.Kubernetes), fault)
 	case "consul":
 		c := orZero(p.Consul)
 		if c.Address != "" && !strings.HasPrefix(c.Address, "unix:") {
@@ -78,7 +82,7 @@ func validateProviderType(p *resource.EndpointProvider, fault Report) {
 		if required("xds.server", x.Server, "host:port of the control plane") {
 			validateHostPort("xds.server", x.Server, fault)
 		}
-		validateProviderTLS("xds", x.TLS, fault)
+		validateXDSProvider(x, fault)
 	}
 }
 
@@ -129,6 +133,69 @@ func validateEtcdProvider(e *resource.EtcdProvider, fault Report) {
 		fault("etcd.username", "goes with password: give both or neither", nil)
 	}
 	validateProviderTLS("etcd", e.TLS, fault)
+}
+
+func validateKubernetesProvider(k *resource.KubernetesProvider, fault Report) {
+	if strings.ContainsRune(k.Kubeconfig, 0) {
+		fault("kubernetes.kubeconfig", "must not contain a zero byte", nil)
+	}
+	if k.Context != "" && k.Kubeconfig == "" {
+		fault("kubernetes.context", "is one of a kubeconfig: give that too", k.Context)
+	}
+	if k.AllowExec && k.Kubeconfig == "" {
+		fault("kubernetes.allowExec", "is for a kubeconfig: give that too", nil)
+	}
+	validateNamespace("kubernetes.namespace", k.Namespace, fault)
+	if len(k.Namespaces) > maxNamespaces {
+		fault("kubernetes.namespaces", fmt.Sprintf("has %d entries; the maximum is %d: use allNamespaces", len(k.Namespaces), maxNamespaces), nil)
+	}
+	if len(k.Namespaces) > 0 && k.AllNamespaces {
+		fault("kubernetes.namespaces", "goes without allNamespaces: leave one out", nil)
+	}
+	for i, name := range k.Namespaces {
+		path := resource.Item("kubernetes.namespaces", i)
+		if validateNamespace(path, name, fault); name == "" {
+			fault(path, "is empty", nil)
+		}
+	}
+	if _, err := labels.Parse(k.LabelSelector); err != nil {
+		fault("kubernetes.labelSelector", "is no label selector: write KEY=VALUE, KEY!=VALUE or KEY in (A, B), joined by commas", k.LabelSelector)
+	}
+}
+
+func validateNamespace(path, name string, fault Report) {
+	if name != "" && (!isName(name, "-") || len(name) > maxNamespaceName) {
+		fault(path, "is no name of a namespace", name)
+	}
+}
+
+// validateXDSProvider reports the faults of what the control plane is told.
+func validateXDSProvider(x *resource.XDSProvider, fault Report) {
+	text := func(path, text string) {
+		if len(text) > maxXDSText || !isText(text) {
+			fault("xds."+path, fmt.Sprintf("must be printable text of at most %d bytes", maxXDSText), nil)
+		}
+	}
+	text("nodeId", x.NodeID)
+	text("cluster", x.Cluster)
+	text("locality.region", x.Locality.Region)
+	text("locality.zone", x.Locality.Zone)
+	text("locality.subZone", x.Locality.SubZone)
+	if len(x.Metadata) > maxMetadata {
+		fault("xds.metadata", fmt.Sprintf("has %d entries; the maximum is %d", len(x.Metadata), maxMetadata), nil)
+	}
+	for _, key := range slices.Sorted(maps.Keys(x.Metadata)) {
+		if value := x.Metadata[key]; key == "" || len(key) > maxXDSText || len(value) > maxXDSText || !isText(key) || !isText(value) {
+			fault(string(resource.AppendStep([]byte("xds.metadata"), key)),
+				fmt.Sprintf("the key and the value must be printable text of at most %d bytes, the key not empty", maxXDSText), nil)
+		}
+	}
+	validateProviderTLS("xds", x.TLS, fault)
+}
+
+// isText reports whether a text is printable UTF-8.
+func isText(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
 func validateHostPort(path, address string, fault Report) {

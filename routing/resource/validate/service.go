@@ -26,6 +26,9 @@ func validateService(s *resource.Service, fault Report) {
 		validateServiceTLS(s.TLS, fault)
 	}
 	validateEndpointsFrom(s.EndpointsFrom, fault)
+	if s.Discovery != nil {
+		validateDiscovery(s.Discovery, fault)
+	}
 	seen := make(map[string]int, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e, path := &s.Endpoints[i], resource.Item("endpoints", i)

@@ -37,6 +37,8 @@ type Set struct {
 	// meshes has the policies of each Kuma mesh, splits the routes of each root
 	// service of SMI.
 	meshes, splits hamt.Groups[struct{}]
+	// identities has the Services that claim an identity for their proxies.
+	identities hamt.Groups[struct{}]
 }
 
 // member is an object of a set with the values derived from it once.
@@ -199,7 +201,7 @@ func (s *Set) With(changes []resource.Change) (*Set, resource.Faults, resource.W
 func (s *Set) Next(changes []resource.Change) *Set {
 	e := &setEdit{
 		s.objects.Edit(), s.users.Edit(), tree(s.ports).Txn(), s.names.Edit(), s.certificateNames.Edit(),
-		tree(s.claims).Txn(), s.setCheckers.Edit(), s, nil, nil,
+		tree(s.claims).Txn(), s.setCheckers.Edit(), s, nil, nil, s.identities.Edit(),
 	}
 	for i := range changes {
 		change := &changes[i]
@@ -214,6 +216,7 @@ func (s *Set) Next(changes []resource.Change) *Set {
 		e.updateCertificateNames(change.Name, old, next)
 		e.updateClaims(old, next)
 		e.updatePolicies(change.Key, old, next)
+		e.updateIdentities(change.Name, old, next)
 		if next == nil {
 			e.objects.Delete(change.Kind, change.Name)
 		} else {
@@ -222,7 +225,7 @@ func (s *Set) Next(changes []resource.Change) *Set {
 	}
 	return &Set{
 		e.objects.Groups(), e.users.Groups(), e.ports.CommitOnly(), e.names.Groups(), e.certificateNames.Groups(),
-		e.claims.CommitOnly(), e.setCheckers.Groups(), e.meshesAfter(), e.splitsAfter(),
+		e.claims.CommitOnly(), e.setCheckers.Groups(), e.meshesAfter(), e.splitsAfter(), e.identities.Groups(),
 	}
 }
 
@@ -238,6 +241,7 @@ type setEdit struct {
 	before           *Set
 	meshes           *hamt.GroupsEdit[struct{}] // nil: as before
 	splits           *hamt.GroupsEdit[struct{}] // nil: as before
+	identities       *hamt.GroupsEdit[struct{}]
 }
 
 func newMember(o resource.Object) *member {

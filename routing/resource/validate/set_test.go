@@ -258,7 +258,7 @@ func TestIncrementalSetMatchesFreshSet(t *testing.T) {
 						Service: name.Draw(t, "service"),
 					}
 				case "Service":
-					o.Spec = &resource.Service{}
+					o.Spec = &resource.Service{Discovery: anyDiscovery(t)}
 				case "Host":
 					o.Spec = anyHost(t, name.Draw(t, "listener"))
 				case "MeshTCPRoute":
@@ -281,6 +281,15 @@ func TestIncrementalSetMatchesFreshSet(t *testing.T) {
 			checkAgainst(t, s, model)
 		}
 	})
+}
+
+// anyDiscovery draws a discovery whose identities others may claim too.
+func anyDiscovery(t *rapid.T) *resource.Discovery {
+	if !rapid.Bool().Draw(t, "discovery") {
+		return nil
+	}
+	ids := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "spiffe://x/y"}), 0, 2, rapid.ID)
+	return &resource.Discovery{Identities: ids.Draw(t, "identities")}
 }
 
 // anyHost draws a Host whose names others may claim too.
