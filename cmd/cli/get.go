@@ -28,23 +28,26 @@ type getFlags struct {
 	effective effectiveFlags
 }
 
+// getHelp is the help of get.
+const getHelp = "The output includes every change that was acknowledged before the request. A node without a leader cannot guarantee " +
+	"that: use --stale there to read its own state.\n" +
+	"With --watch, existing resources come first, then each change once it acts on the node at --addr, until Ctrl-C; with " +
+	"-o json as one object per line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
+	"`get endpoints [SERVICE]` shows the endpoints that the node at --addr uses: where each comes from and since when, its " +
+	"state, health, weight and zone; -o wide adds resolved addresses, connections and tags.\n" +
+	viewsHelp +
+	"`get proxies [SERVICE]` shows the Envoys and other clients of the nodes' discovery servers: who they are, and whether they " +
+	"have accepted all that there is for them; -o wide adds identities, zones, announced endpoints and versions.\n" +
+	"With --effective, `get routes` shows the combined effect of all routes: for each destination and source the route that " +
+	"decides, its shares, the backends that it skips and why, and the routes that do not decide and why; -o wide lists all " +
+	"of the latter."
+
 func getCommand(t *target) *cobra.Command {
 	var g getFlags
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
 		Short: "Show resources; secrets stay hidden",
-		Long: "The output includes every change that was acknowledged before the request. A node without a leader cannot guarantee " +
-			"that: use --stale there to read its own state.\n" +
-			"With --watch, existing resources come first, then each change once it acts on the node at --addr, until Ctrl-C; with " +
-			"-o json as one object per line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
-			"`get endpoints [SERVICE]` shows the endpoints that the node at --addr uses: where each comes from and since when, its " +
-			"state, health, weight and zone; -o wide adds resolved addresses, connections and tags.\n" +
-			viewsHelp +
-			"`get proxies [SERVICE]` shows the Envoys and other clients of the nodes' discovery servers: who they are, and whether they " +
-			"have accepted all that there is for them; -o wide adds identities, zones, announced endpoints and versions.\n" +
-			"With --effective, `get routes` shows the combined effect of all routes: for each destination and source the route that " +
-			"decides, its shares, the backends that it skips and why, and the routes that do not decide and why; -o wide lists all " +
-			"of the latter.",
+		Long:  getHelp,
 		Example: "  penstock get services\n" +
 			"  penstock get routes --effective\n" +
 			"  penstock get listener edge -o yaml\n" +
