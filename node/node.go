@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -328,7 +329,7 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 	c := dataplane.Config{
 		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
 		MaxHandshakes: n.cfg.MaxHandshakes, MaxRequests: n.cfg.MaxRequests, Tickets: n.tickets,
-		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Discovered: &n.providers.Directory,
+		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Discovered: n.providers,
 	}
 	if n.cluster != nil {
 		c.Self = n.id
@@ -350,6 +351,7 @@ func (n *Node) providersConfig() providers.Config {
 			n.data.Discovered(refs)
 			n.xds.Changed()
 		},
+		Refuse:  func(ref provider.Ref, at netip.AddrPort) error { return n.data.Loop(ref, at) },
 		Self:    n.id,
 		Leaving: n.state.Leaving,
 	}
