@@ -147,14 +147,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	// 5. The store's content takes effect, and from now on every change of it. The first
 	//    resources are applied through the admin methods, so the cluster port is open from here.
-	n.background.Go(n.follow)
-	n.background.Go(n.followForXDS)
-	n.background.Go(n.housekeep)
-	n.background.Go(func() { n.providers.Run(n.ctx) })
-	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
-	if n.cfg.AccessLog == AccessAll {
-		n.background.Go(func() { n.data.LogOngoing(n.ctx) })
-	}
+	n.run()
 	// The state from the node's disk takes effect first.
 	if err = n.catalog.Await(ctx, n.store.Snapshot().Index()); err != nil {
 		return nil, err
@@ -176,6 +169,18 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version,
 		"cluster", n.adminAddr, "http", n.httpAddr, "loops", n.data.Engine.Loops())
 	return n, nil
+}
+
+// run starts the work that ends with the node.
+func (n *Node) run() {
+	n.background.Go(n.follow)
+	n.background.Go(n.followForXDS)
+	n.background.Go(n.housekeep)
+	n.background.Go(func() { n.providers.Run(n.ctx) })
+	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
+	if n.cfg.AccessLog == AccessAll {
+		n.background.Go(func() { n.data.LogOngoing(n.ctx) })
+	}
 }
 
 func newNode(cfg Config) *Node {
