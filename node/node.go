@@ -404,6 +404,7 @@ func (n *Node) catalogConfig() catalog.Config {
 func (n *Node) follow() {
 	err := n.catalog.Follow(n.ctx, func(set *validate.Set, changes []resource.Change) error {
 		n.data.Apply(set, changes)
+		n.xds.Changed()
 		n.tracker.Apply(changes, time.Now()) // a step begins when it takes effect
 		n.providers.Apply(changes)
 		return nil

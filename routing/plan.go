@@ -63,14 +63,22 @@ func (t *Table) Client(service, destination string) Client {
 		return Client{Service: service}
 	}
 	c := Client{Service: service}
-	if s.requests != nil {
+	byService, byProtocol := s.PlansBy()
+	if byProtocol {
 		src := c.source()
 		c.HTTP = isHTTP(t.protocol(&src).protocol)
 	}
-	if s.chooser.ignoresSource && (s.requests == nil || s.requests.chooser.ignoresSource) {
+	if !byService {
 		c.Service = ""
 	}
 	return c
+}
+
+// PlansBy reports what of its clients the plans of a destination depend on: their
+// service, and whether they speak HTTP.
+func (s *Service) PlansBy() (service, protocol bool) {
+	service = !s.chooser.ignoresSource || s.requests != nil && !s.requests.chooser.ignoresSource
+	return service, s.requests != nil
 }
 
 func (c Client) source() source {
@@ -101,10 +109,7 @@ func (t *Table) Plan(c Client, destination string, usable Usable) (p Plan, ok bo
 func (sh *shares) plan(usable Usable) (list []PlanBackend) {
 	for i := range sh.refs {
 		r := &sh.refs[i]
-		b := PlanBackend{Service: r.Name, Weight: *r.Weight, Closed: r.closed}
-		if r.Kind == kindMeshServiceSubset {
-			b.Tags = r.Tags
-		}
+		b := PlanBackend{Service: r.Name, Tags: r.subsetTags(), Weight: *r.Weight, Closed: r.closed}
 		if b.Weight > 0 && r.whole != nil && (b.Closed != "" || usable(b.Service, b.Tags)) {
 			list = append(list, b)
 		}
@@ -126,6 +131,50 @@ func (h *httpPolicy) planRules(usable Usable) []PlanRule {
 		})
 	}
 	return rules
+}
+
+// Backends iterates over the backends that the routes to the service name,
+// whether they exist and get a share or not. The tags are those of a subset. Some
+// may come several times.
+func (s *Service) Backends() iter.Seq2[string, map[string]string] {
+	return func(yield func(string, map[string]string) bool) {
+		for sh := range s.allShares() {
+			for i := range sh.refs {
+				if !yield(sh.refs[i].Name, sh.refs[i].subsetTags()) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// allShares iterates over what all routes to the service divide.
+func (s *Service) allShares() iter.Seq[*shares] {
+	return func(yield func(*shares) bool) {
+		for _, p := range s.policies {
+			if !yield(&p.shares) {
+				return
+			}
+		}
+		if s.requests == nil {
+			return
+		}
+		for _, p := range s.requests.policies {
+			for i := range p.http.shares {
+				if !yield(&p.http.shares[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// subsetTags returns the tags of a subset; nil for a whole service.
+func (r *ref) subsetTags() map[string]string {
+	if r.Kind != kindMeshServiceSubset {
+		return nil
+	}
+	return r.Tags
 }
 
 // RoutedTo returns the destinations that have a route to a service, sorted. It

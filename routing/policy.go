@@ -168,20 +168,8 @@ func (c *compiler) unindexPolicies(s *Service) {
 // sorted.
 func (s *Service) backendNames() []string {
 	names := map[string]bool{}
-	add := func(sh *shares) {
-		for i := range sh.refs {
-			names[sh.refs[i].Name] = true
-		}
-	}
-	for _, p := range s.policies {
-		add(&p.shares)
-	}
-	if s.requests != nil {
-		for _, p := range s.requests.policies {
-			for i := range p.http.shares {
-				add(&p.http.shares[i])
-			}
-		}
+	for name := range s.Backends() {
+		names[name] = true
 	}
 	return slices.Sorted(maps.Keys(names))
 }

@@ -8,11 +8,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"penstock/internal/testkit"
 	"penstock/node/xds/snapshottest"
 )
 
@@ -155,5 +157,24 @@ func TestStopSendsClientsToAnotherNode(t *testing.T) {
 	go ts.Stop(t.Context())
 	if _, err := s.Recv(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "stopping") {
 		t.Error(err)
+	}
+}
+
+// A proxy may connect a moment after its service was applied.
+func TestAnIdentityWaitsForTheChangeThatNamesIt(t *testing.T) {
+	ts := newTestServer(t, func(c *Config) { c.Plain, c.Window, c.MaxWindow = false, time.Hour, time.Hour })
+	first := ts.serveAs(stateOf(t, "web"))
+	if err := first.ask(first.dial(), cdsRequest()); err != nil {
+		t.Fatal(err)
+	}
+	ts.set(func(w *snapshottest.World) { w.Identity("shop") }) // known in an hour
+	s := ts.serveAs(stateOf(t, "shop")).ads()
+	if err := s.Send(cdsRequest()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "the stream", func() bool { return ts.Counts().Streams == 1 })
+	ts.Update(ts.cfg.Build())
+	if _, err := s.Recv(); err != nil {
+		t.Errorf("the proxy was refused: %v", err)
 	}
 }

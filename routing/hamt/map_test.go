@@ -40,6 +40,24 @@ func TestVersionsAgreeWithBuiltinMap(t *testing.T) {
 			}
 			versions = append(versions, version{edit.Map(), want})
 		}
+		for range 10 {
+			a, b := rapid.SampledFrom(versions).Draw(t, "a"), rapid.SampledFrom(versions).Draw(t, "b")
+			want := map[string]int{}
+			for i := range 201 {
+				k := fmt.Sprint(i)
+				x, inA := a.want[k]
+				if y, inB := b.want[k]; inA != inB || x != y {
+					want[k] = 1
+				}
+			}
+			got := map[string]int{}
+			for k := range a.m.Changed(b.m, func(x, y int) bool { return x == y }) {
+				got[k]++
+			}
+			if !maps.Equal(got, want) {
+				t.Fatalf("changed are %v, want %v", got, want)
+			}
+		}
 		for _, v := range versions {
 			if got := maps.Collect(v.m.All()); !maps.Equal(got, v.want) || v.m.Len() != len(v.want) {
 				t.Fatalf("a version of %d holds %v, want %v", v.m.Len(), got, v.want)

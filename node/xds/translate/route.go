@@ -3,6 +3,7 @@ package translate
 import (
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -47,7 +48,18 @@ func (p *plan) ruleRoutes(r *routing.PlanRule) []*routev3.Route {
 		return []*routev3.Route{p.ruleRoute(r, exact, "")}
 	}
 	below.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: strings.TrimSuffix(path.Value, "/") + "/"}
+	if path.Value == "/" && !replacesPrefix(r.Filters) {
+		return []*routev3.Route{p.ruleRoute(r, below, "/")}
+	}
 	return []*routev3.Route{p.ruleRoute(r, exact, ""), p.ruleRoute(r, below, "/")}
+}
+
+// replacesPrefix reports whether the path / gets another one than what is below
+// it.
+func replacesPrefix(filters []resource.HTTPFilter) bool {
+	return slices.ContainsFunc(filters, func(f resource.HTTPFilter) bool {
+		return f.URLRewrite != nil && f.URLRewrite.Path != nil || f.RequestRedirect != nil && f.RequestRedirect.Path != nil
+	})
 }
 
 // ruleRoute returns a route with a rule's filters. end is the end of the matched

@@ -154,8 +154,36 @@ func (d *difference) addAll(s *service) {
 			d.names[k.name] = true
 		}
 	}
-	for _, p := range s.allPlans() {
-		d.addClusters(p, nil)
+	d.addPlans(s)
+}
+
+// samePlansBy reports whether the plans of two versions are those of the same
+// groups of clients.
+func samePlansBy(a, b *service) bool {
+	service, protocol := a.PlansBy()
+	otherService, otherProtocol := b.PlansBy()
+	return service == otherService && protocol == otherProtocol
+}
+
+// addPlans adds whatever a plan for a destination may lead to.
+func (d *difference) addPlans(to *service) {
+	name := to.Name()
+	switch d.kind {
+	case snapshot.Listener:
+		d.names[listenerName(name)] = true
+	case snapshot.Route:
+		d.names[name] = true
+	case snapshot.Cluster:
+		d.names[closedCluster] = true
+		fallthrough
+	case snapshot.Endpoint:
+		for service, tags := range to.Backends() {
+			d.names[clusterName(service, tags)] = true
+		}
+	case snapshot.Secret:
+		for service := range to.Backends() {
+			d.names[caName(service)] = true
+		}
 	}
 }
 
@@ -168,13 +196,19 @@ func (d *difference) compare(before, after *service) {
 			}
 		}
 	}
+	if !samePlansBy(before, after) {
+		d.addPlans(before)
+		d.addPlans(after)
+		return
+	}
 	for client, p := range before.allPlans() {
 		next := d.new.plan(client, after)
 		if p == next {
 			continue
 		}
-		d.addClusters(p, next)
 		switch d.kind {
+		case snapshot.Cluster, snapshot.Endpoint, snapshot.Secret:
+			d.addClusters(p, next)
 		case snapshot.Listener:
 			for address, r := range p.allListeners() {
 				if !sameResource(r, next.listener(address)) {
@@ -190,21 +224,15 @@ func (d *difference) compare(before, after *service) {
 }
 
 // addClusters adds the clusters, with their endpoints or CAs, that only one of
-// two plans has; either may be nil.
+// two plans has.
 func (d *difference) addClusters(a, b *plan) {
-	if d.kind != snapshot.Cluster && d.kind != snapshot.Endpoint && d.kind != snapshot.Secret {
-		return
-	}
 	only := func(p, q *plan) {
-		if p == nil {
-			return
-		}
 		for i := range p.clusters {
 			x := &p.clusters[i]
 			switch {
 			case x.name == p.to: // seen in any case
 			case x.name == closedCluster && d.kind != snapshot.Cluster:
-			case q != nil && q.find(x.name) != nil:
+			case q.find(x.name) != nil:
 			case d.kind == snapshot.Secret:
 				d.names[caName(x.service)] = true
 			default:

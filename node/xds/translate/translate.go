@@ -115,8 +115,12 @@ func (b *Builder) service(name string, s *routing.Service, before *service) *ser
 }
 
 // keepPlans takes over the plans of the version before as far as they are still
-// right, and makes the others again.
+// right, and makes the others again. If the routes distinguish other clients than
+// before, none are kept.
 func (s *Snapshot) keepPlans(of, before *service) {
+	if !samePlansBy(before, of) {
+		return
+	}
 	plans := before.allPlans()
 	of.plans = make(map[routing.Client]*plan, len(plans))
 	for client, p := range plans {

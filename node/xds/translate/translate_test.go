@@ -125,4 +125,3 @@ func names(list []*snapshot.Resource) string {
 	}
 	return strings.Join(all, " ")
 }
-

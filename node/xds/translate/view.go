@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +34,9 @@ func (v *view) Announce() *resource.Announce { return v.audience.discovery.Annou
 func (v *view) Get(t snapshot.Type, name string) *snapshot.Resource {
 	switch t {
 	case snapshot.Cluster:
+		if name == closedCluster {
+			return v.closes()
+		}
 		if x := v.subset(name); x != nil {
 			return v.snapshot.cluster(x, v.audience)
 		}
@@ -147,7 +149,7 @@ func (v *view) subset(name string) *subset {
 		return &subset{name: name, service: name}
 	}
 	service, _, _ := strings.Cut(name, "?")
-	for _, to := range v.destinations(name, service) {
+	for _, to := range v.snapshot.table.RoutedTo(service) {
 		if p := v.plan(to); p != nil {
 			if x := p.find(name); x != nil {
 				return x
@@ -157,12 +159,12 @@ func (v *view) subset(name string) *subset {
 	return nil
 }
 
-// destinations returns the services whose plans may have a cluster.
-func (v *view) destinations(cluster, service string) []string {
-	if cluster == closedCluster {
-		return slices.Collect(maps.Keys(v.audience.addresses))
+// closes returns the cluster without endpoints; nil if nothing leads there.
+func (v *view) closes() *snapshot.Resource {
+	if slices.Contains(v.All(snapshot.Cluster), closed) {
+		return closed
 	}
-	return v.snapshot.table.RoutedTo(service)
+	return nil
 }
 
 // subsets returns all clusters that the proxies see, each once.
