@@ -100,7 +100,7 @@ func (t *Table) Plan(c Client, destination string, usable Usable) (p Plan, ok bo
 		}
 	}
 	if by := s.chooser.choose(&src); by != nil {
-		return Plan{Policy: by.route, Backends: by.shares.plan(usable)}, true
+		return Plan{Policy: by.route, Backends: by.plan(usable)}, true
 	}
 	return Plan{Backends: whole}, true
 }

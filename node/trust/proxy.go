@@ -19,7 +19,8 @@ import (
 	"time"
 )
 
-// ErrProxy: the peer's certificate is not that of a proxy of this cluster.
+// ErrProxy means that the peer's certificate is not that of a proxy of this
+// cluster.
 var ErrProxy = errors.New("the peer is not a proxy of this cluster")
 
 // The lifetimes of a proxy's certificate.
