@@ -19,7 +19,7 @@ help:
 	@echo 'make test-long    histories and partitions of clusters, Kafka at length, for about 45 minutes'
 	@echo 'make lint         golangci-lint, as .golangci.yml says'
 	@echo 'make fuzz         each fuzz target FUZZTIME times (default 500000x)'
-	@echo 'make bench        against HAProxy and nginx, ROUNDS rounds (default 5)'
+	@echo 'make bench        against HAProxy, nginx and go-control-plane, ROUNDS rounds (default 5)'
 	@echo 'make bench-cluster clusters of 3, 5 and 50 nodes, beside plain Raft; needs root'
 	@echo 'make bench-kafka  a real Kafka broker direct, behind HAProxy and behind Penstock'
 	@echo 'make bench-smoke  each Go benchmark once'
@@ -60,6 +60,7 @@ fuzz:
 bench: setup build
 	$(GO) run ./integration/bench -rounds $(ROUNDS)
 	$(GO) run ./integration/bench -rounds $(ROUNDS) -workers 2 -only "round trip|bulk|connection"
+	$(GO) run ./integration/xdsbench -rounds $(ROUNDS)
 
 bench-cluster: build
 	$(GO) run ./integration/clusterbench -rounds $(ROUNDS) -v

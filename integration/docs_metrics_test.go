@@ -109,7 +109,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	}
 	dir := t.TempDir()
 	n, err := penstocknode.Start(t.Context(), penstocknode.Config{
-		Init: true, DataDir: dir, Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", Resources: objects,
+		Init: true, DataDir: dir, Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", XDS: "127.0.0.1:0", Resources: objects,
 		AccessLog: penstocknode.AccessClosed, Version: "test",
 		ResourceFiles: &penstocknode.ResourceFiles{
 			Paths: []string{"/r.yaml"}, Sync: true,

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -146,14 +147,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	// 5. The store's content takes effect, and from now on every change of it. The first
 	//    resources are applied through the admin methods, so the cluster port is open from here.
-	n.background.Go(n.follow)
-	n.background.Go(n.followForXDS)
-	n.background.Go(n.housekeep)
-	n.background.Go(func() { n.providers.Run(n.ctx) })
-	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
-	if n.cfg.AccessLog == AccessAll {
-		n.background.Go(func() { n.data.LogOngoing(n.ctx) })
-	}
+	n.run()
 	// The state from the node's disk takes effect first.
 	if err = n.catalog.Await(ctx, n.store.Snapshot().Index()); err != nil {
 		return nil, err
@@ -175,6 +169,18 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version,
 		"cluster", n.adminAddr, "http", n.httpAddr, "loops", n.data.Engine.Loops())
 	return n, nil
+}
+
+// run starts the work that ends with the node.
+func (n *Node) run() {
+	n.background.Go(n.follow)
+	n.background.Go(n.followForXDS)
+	n.background.Go(n.housekeep)
+	n.background.Go(func() { n.providers.Run(n.ctx) })
+	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
+	if n.cfg.AccessLog == AccessAll {
+		n.background.Go(func() { n.data.LogOngoing(n.ctx) })
+	}
 }
 
 func newNode(cfg Config) *Node {
@@ -328,7 +334,7 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 	c := dataplane.Config{
 		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
 		MaxHandshakes: n.cfg.MaxHandshakes, MaxRequests: n.cfg.MaxRequests, Tickets: n.tickets,
-		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Discovered: &n.providers.Directory,
+		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Discovered: n.providers,
 	}
 	if n.cluster != nil {
 		c.Self = n.id
@@ -350,6 +356,7 @@ func (n *Node) providersConfig() providers.Config {
 			n.data.Discovered(refs)
 			n.xds.Changed()
 		},
+		Refuse:  func(ref provider.Ref, at netip.AddrPort) error { return n.data.Loop(ref, at) },
 		Self:    n.id,
 		Leaving: n.state.Leaving,
 	}
@@ -404,6 +411,7 @@ func (n *Node) catalogConfig() catalog.Config {
 func (n *Node) follow() {
 	err := n.catalog.Follow(n.ctx, func(set *validate.Set, changes []resource.Change) error {
 		n.data.Apply(set, changes)
+		n.xds.Changed()
 		n.tracker.Apply(changes, time.Now()) // a step begins when it takes effect
 		n.providers.Apply(changes)
 		return nil

@@ -47,7 +47,7 @@ func (n *Node) certificate(name string) *resource.Certificate {
 	return o.Spec.(*resource.Certificate)
 }
 
-// followForXDS tells the discovery server of everything that comes into force.
+// followForXDS tells the discovery server of everything that has come into force.
 // That includes what changes no resource: a proxy that comes from another node
 // waits until this one has reached the index of what it has.
 func (n *Node) followForXDS() {

@@ -73,15 +73,15 @@ func RefsOf(service string, s *resource.Service) []provider.Ref {
 // have no IP address. It must not be changed.
 func (s *Service) Unresolved() []string { return s.unresolved }
 
-// Found yields what providers found for the service, with the provider's name,
-// in the order in which an address that several of them report is used. The
-// name is "announced" for the endpoints that proxies announce.
-func (s *Service) Found(d Discovered) iter.Seq2[string, *provider.Found] {
+// foundOf yields what providers found for a service, with the provider's name,
+// in the order in which an address that several of them report is used. The name
+// is "announced" for the endpoints that proxies announce.
+func foundOf(name string, s *resource.Service, d Discovered) iter.Seq2[string, *provider.Found] {
 	return func(yield func(string, *provider.Found) bool) {
-		all := sources(s.spec)
+		all := sources(s)
 		for i := range all {
 			from := &all[i]
-			list := d.Lookup(RefOf(s.name, from))
+			list := d.Lookup(RefOf(name, from))
 			for j := range list {
 				if hasTags(list[j].Tags, from.Select) && !yield(sourceName(from.Provider), &list[j]) {
 					return

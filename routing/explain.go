@@ -76,15 +76,20 @@ type BackendState struct {
 
 // EndpointState is one endpoint.
 type EndpointState struct {
-	Address   string `json:"address"`           // as configured
-	At        string `json:"at,omitempty"`      // the resolved address, if it differs
-	Tags      string `json:"tags,omitempty"`    // "k=v,..."
-	Weight    int    `json:"weight"`            // as configured
-	Health    string `json:"health"`            // as in status: unchecked, healthy, unhealthy, ejected or paused
-	Ejected   string `json:"ejected,omitempty"` // remaining time of the ejection
-	Active    int64  `json:"active"`            // connections
-	SlowStart int    `json:"grown"`             // percent of its share, by slow start
-	Near      bool   `json:"near"`              // in the preferred zone; true without zones
+	Address string `json:"address"`        // as configured
+	At      string `json:"at,omitempty"`   // the resolved address, if it differs
+	Tags    string `json:"tags,omitempty"` // "k=v,..."
+	Weight  int    `json:"weight"`         // as configured
+	// Source is the provider that found the endpoint first, at Since, or "service"
+	// if the Service lists it. AlsoFrom are the other providers that report it.
+	Source    string     `json:"source,omitempty"`
+	AlsoFrom  []string   `json:"alsoFrom,omitempty"`
+	Since     *time.Time `json:"since,omitempty"`
+	Health    string     `json:"health"`            // as in status: unchecked, healthy, unhealthy, ejected or paused
+	Ejected   string     `json:"ejected,omitempty"` // remaining time of the ejection
+	Active    int64      `json:"active"`            // connections
+	SlowStart int        `json:"grown"`             // percent of its share, by slow start
+	Near      bool       `json:"near"`              // in the preferred zone; true without zones
 	// Eligible: the endpoint takes new connections; Why is the reason if not.
 	// Used: it gets connections, possibly although it is not eligible, because no
 	// other endpoint is.
@@ -101,7 +106,7 @@ func (t *Table) Explain(in *Input, now time.Time) Explanation { return t.explain
 
 // explain describes a connection, and one of its requests if q is not nil.
 func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
-	tr := &trace{}
+	tr := &trace{discovered: t.discovered}
 	e := &tr.explanation
 	s, l, reason := t.resolve(in, tr)
 	if t.handshake(in, tr) == NoCertificate {
@@ -211,7 +216,7 @@ func (x *EndpointState) text() string {
 	if x.Tags != "" {
 		s += " {" + x.Tags + "}"
 	}
-	s += fmt.Sprintf(" weight %d, %s, %d active", x.Weight, x.Health, x.Active)
+	s += fmt.Sprintf(" weight %d, %s, %d active", x.Weight, x.Health, x.Active) + x.originText()
 	if x.SlowStart < 100 {
 		s += fmt.Sprintf(", slow start at %d %%", x.SlowStart)
 	}
@@ -228,6 +233,25 @@ func (x *EndpointState) text() string {
 		}
 	}
 	return s
+}
+
+// originText says which providers found the endpoint; "" if none did.
+func (x *EndpointState) originText() string {
+	var s string
+	if x.Since != nil {
+		s = ", from " + x.Source + " since " + x.Since.UTC().Format(time.RFC3339)
+	}
+	if len(x.AlsoFrom) > 0 {
+		s += ", also from " + strings.Join(x.AlsoFrom, " and ")
+	}
+	return s
+}
+
+func (x *EndpointState) setOrigin(o Origin) {
+	x.Source, x.AlsoFrom = o.Source, o.AlsoFrom
+	if !o.Since.IsZero() {
+		x.Since = &o.Since
+	}
 }
 
 // state describes member i of a backend's pool.

@@ -14,7 +14,10 @@ import (
 
 // trace records the steps of a decision. It is nil on the data path, where the
 // methods that decisions call do nothing: see trace_steps.go.
-type trace struct{ explanation Explanation }
+type trace struct {
+	explanation Explanation
+	discovered  Discovered // nil: no providers
+}
 
 func (tr *trace) add(s Step) {
 	tr.explanation.Steps = append(tr.explanation.Steps, s)
@@ -208,8 +211,13 @@ func (tr *trace) endpoints(b *backend, chosen int, now time.Time) {
 		step.Looked += fmt.Sprintf(", %.4g %% in zone %s=%s", share*100, cfg.ZoneTag, cfg.Zone)
 	}
 	eligible := 0
+	var origins map[string]Origin
+	if tr.discovered != nil {
+		origins = originsOf(b.name, b.spec, tr.discovered)
+	}
 	for i := range b.pool.Members() {
 		x := b.state(i, now)
+		x.setOrigin(origins[x.Address])
 		if x.Eligible {
 			eligible++
 		}

@@ -55,8 +55,8 @@ func xdsBootstrapCommand(t *target) *cobra.Command {
 			"the files are envoy.yaml or grpc.json, cert.pem, key.pem and ca.pem, and those of the certificate are followed: the same " +
 			"command renews it while the proxy runs. Do so well before it ends, and after `penstock rotate ca`.\n" +
 			"The role operator suffices.",
-		Example: "  penstock xds bootstrap --for web --out /etc/envoy && envoy -c /etc/envoy/envoy.yaml\n" +
-			"  penstock xds bootstrap --for web --out /etc/web --format grpc && GRPC_XDS_BOOTSTRAP=/etc/web/grpc.json web",
+		Example: "  penstock xds bootstrap --for web --out /etc/envoy\n" +
+			"  penstock xds bootstrap --for web --out /etc/web --format grpc",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {

@@ -26,29 +26,35 @@ type proxy struct {
 // startEnvoy issues a certificate for an Envoy of a service and starts it.
 func startEnvoy(t *testing.T, c *cluster, service string, flags ...string) *proxy {
 	t.Helper()
-	bin := requireEnvoy(t)
 	ports, err := process.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &proxy{t: t, c: c, service: service, dir: filepath.Join(scratch, service), admin: fmt.Sprint("127.0.0.1:", ports[0])}
 	p.bootstrap(append(flags, "--admin", p.admin)...)
-	p.proc, err = process.Start("envoy-"+service, scratch, []string{bin, "-c", p.dir + "/envoy.yaml", "--disable-hot-restart",
-		"--concurrency", "1", "--log-level", "warning"})
+	p.start()
+	return p
+}
+
+// start starts the Envoy and waits until it is ready.
+func (p *proxy) start() {
+	p.t.Helper()
+	proc, err := process.Start("envoy-"+p.service, scratch, []string{requireEnvoy(p.t), "-c", p.dir + "/envoy.yaml",
+		"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"})
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		p.proc.Kill()
-		if t.Failed() {
-			t.Logf("the Envoy of %s:\n%s", service, p.proc.Output())
+	p.proc = proc
+	p.t.Cleanup(func() {
+		proc.Kill()
+		if p.t.Failed() {
+			p.t.Logf("the Envoy of %s:\n%s", p.service, proc.Output())
 		}
 	})
-	testkit.WaitFor(t, "the Envoy of "+service+" to be live", func() bool {
-		status, _ := fetch(t.Context(), "http://"+p.admin+"/ready")
+	testkit.WaitFor(p.t, "the Envoy of "+p.service+" to be live", func() bool {
+		status, _ := fetch(p.t.Context(), "http://"+p.admin+"/ready")
 		return status == http.StatusOK
 	})
-	return p
 }
 
 // bootstrap writes the bootstrap files, as for the first time so for a renewal.

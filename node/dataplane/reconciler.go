@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"penstock/kafka"
@@ -34,6 +35,7 @@ import (
 type reconciler struct {
 	log      *slog.Logger
 	bind     string // host of listeners whose address has none
+	own      atomic.Pointer[ownAddresses]
 	router   *routing.Router
 	engine   *netio.Engine
 	checker  *health.Checker
@@ -198,7 +200,9 @@ func (r *reconciler) update(before *routing.Table, done routing.Applied, rekeyed
 
 func (r *reconciler) setListeners() {
 	byName := func(a, b netio.Listener) int { return cmp.Compare(a.Name, b.Name) }
-	r.engine.SetListeners(slices.SortedFunc(maps.Values(r.listeners), byName))
+	all := slices.SortedFunc(maps.Values(r.listeners), byName)
+	r.own.Store(newOwnAddresses(all))
+	r.engine.SetListeners(all)
 }
 
 // relisten makes the engine listen again after a drain was undone.

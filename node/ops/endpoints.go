@@ -46,34 +46,26 @@ func (q *endpoints) list(ctx context.Context, r *api.EndpointsRequest) (*api.End
 	return &all, nil
 }
 
-// origin is where an address of a service comes from.
-type origin struct {
-	source   string
-	alsoFrom []string
-	since    time.Time
-	state    provider.State
-}
-
 // appendEndpoints appends the endpoints of a service.
 func (q *endpoints) appendEndpoints(all api.Endpoints, s *routing.Service, now time.Time) api.Endpoints {
-	origins := q.origins(s)
+	origins := s.Origins(q.providers)
 	for _, m := range s.Members() {
 		all = append(all, q.endpoint(s, m, origins[m.Address], now))
 	}
 	for _, address := range s.Unresolved() {
 		o := origins[address]
 		all = append(all, api.Endpoint{
-			Service: s.Name(), Address: address, Source: o.source, AlsoFrom: o.alsoFrom, Since: timeOf(o.since), State: o.state.String(),
+			Service: s.Name(), Address: address, Source: o.Source, AlsoFrom: o.AlsoFrom, Since: timeOf(o.Since), State: o.State.String(),
 			Health: "unresolved",
 		})
 	}
 	return all
 }
 
-func (q *endpoints) endpoint(s *routing.Service, m balance.Member, o origin, now time.Time) api.Endpoint {
+func (q *endpoints) endpoint(s *routing.Service, m balance.Member, o routing.Origin, now time.Time) api.Endpoint {
 	status := endpointStatus(q.data, s.Group(), m.Endpoint, now)
 	e := api.Endpoint{
-		Service: s.Name(), Address: m.Address, Source: o.source, AlsoFrom: o.alsoFrom, Since: timeOf(o.since), State: o.state.String(),
+		Service: s.Name(), Address: m.Address, Source: o.Source, AlsoFrom: o.AlsoFrom, Since: timeOf(o.Since), State: o.State.String(),
 		Health: status.Health, Weight: m.Weight, Zone: m.Tags[cmp.Or(s.Spec().Balancing.Zone, provider.ZoneTag)], Tags: m.Tags,
 		Connections: status.Connections,
 	}
@@ -81,28 +73,6 @@ func (q *endpoints) endpoint(s *routing.Service, m balance.Member, o origin, now
 		e.Resolved = status.Resolved
 	}
 	return e
-}
-
-// origins returns where the addresses of a service come from.
-func (q *endpoints) origins(s *routing.Service) map[string]origin {
-	origins := map[string]origin{}
-	for i := range s.Spec().Endpoints {
-		origins[s.Spec().Endpoints[i].Address] = origin{source: "service"}
-	}
-	for name, f := range s.Found(&q.providers.Directory) {
-		o, known := origins[f.Address]
-		switch {
-		case !known:
-			o = origin{source: name, since: f.Since, state: f.State}
-		case o.source != name && !slices.Contains(o.alsoFrom, name):
-			o.alsoFrom = append(o.alsoFrom, name)
-		}
-		if f.State == provider.Terminating {
-			o.state = f.State
-		}
-		origins[f.Address] = o
-	}
-	return origins
 }
 
 // providerStatus returns the state of the providers that run on this node.

@@ -21,6 +21,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -54,6 +55,9 @@ type Config struct {
 	// Changed is told of changed endpoints, which are in the Directory. Calls do
 	// not overlap.
 	Changed func(refs []provider.Ref)
+	// Refuse returns why this node must not connect to an endpoint, or nil. It is
+	// asked often and must not wait for Providers. nil: no endpoint is refused.
+	Refuse func(ref provider.Ref, at netip.AddrPort) error
 	// Self is the ID of this node. Leader returns that of the leader, "" if none is
 	// known, Members those of all nodes. Tell calls Receive on another node. All
 	// three are nil without a cluster.
@@ -80,6 +84,9 @@ type Providers struct {
 	led       bool           // Run alone: this node led when it looked last
 
 	telling sync.Mutex // held while the Directory changes and Changed is told
+
+	refusing sync.Mutex
+	refused  map[provider.Ref]refusal // of what the router has looked up
 
 	mu      sync.Mutex
 	specs   map[string]*resource.EndpointProvider // with defaults
@@ -113,6 +120,7 @@ func New(cfg Config) *Providers {
 		announcer: newAnnouncer(cfg.Leaving), collector: newCollector(),
 		specs: map[string]*resource.EndpointProvider{}, uses: map[string][]provider.Ref{},
 		wanted: map[string]map[provider.Query]int{}, running: map[string]*running{}, faults: map[string]string{},
+		refused: map[provider.Ref]refusal{},
 	}
 	p.specs[routing.Announced] = announcedSpec()
 	p.Directory.Apply(p.updates(store.Snapshot{}, p.loaded))
@@ -121,9 +129,16 @@ func New(cfg Config) *Providers {
 
 // Apply records changes of resources that are now in force.
 func (p *Providers) Apply(changes []resource.Change) {
+	if p.apply(changes) || slices.ContainsFunc(changes, affectsListeners) {
+		p.recheck()
+	}
+}
+
+// apply records what the providers need of changes and reports whether that is
+// anything.
+func (p *Providers) apply(changes []resource.Change) (relevant bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	relevant := false
 	for i := range changes {
 		ch := &changes[i]
 		switch spec := ch.Spec.(type) {
@@ -152,6 +167,7 @@ func (p *Providers) Apply(changes []resource.Change) {
 	if relevant {
 		p.wakeUp()
 	}
+	return relevant
 }
 
 // setUses records what a service uses and reports whether that changed.
@@ -344,7 +360,7 @@ func (p *Providers) Status() []provider.Status {
 	var all []provider.Status
 	for name, r := range p.running {
 		if s := r.runner.Status(); name != routing.Announced || len(s.Queries) > 0 {
-			all = append(all, s)
+			all = append(all, p.withRefused(s))
 		}
 	}
 	for name, fault := range p.faults {

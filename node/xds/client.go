@@ -23,7 +23,7 @@ import (
 // Why streams end.
 var (
 	errStopping = status.Error(codes.Unavailable, "this node is stopping")
-	errNotReady = status.Error(codes.Unavailable, "this node has nothing to serve yet")
+	errNotReady = status.Error(codes.Unavailable, "this node is not ready to serve yet")
 	errNoType   = status.Error(codes.InvalidArgument, "an aggregated stream's requests must have a type_url")
 )
 
@@ -159,27 +159,44 @@ func (c *client) run(ctx context.Context) error {
 func (c *client) start(ctx context.Context) error {
 	c.at = c.server.current.Load()
 	if c.at.state == nil {
-		wait := time.NewTimer(stream.MaxWait)
-		defer wait.Stop()
-		select {
-		case <-c.at.next:
-		case <-c.server.stopping:
-			return errStopping
-		case <-wait.C:
-			return errNotReady
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := c.awaitNext(ctx); err != nil {
+			return err
 		}
-		c.at = c.server.current.Load()
 	}
 	if c.conn.plain {
 		return nil // its first request says who it is
 	}
 	found := c.at.identify(c.conn.identity)
+	if !found.ok && c.server.behind.Load() {
+		// Its service may be what has just changed.
+		if err := c.awaitNext(ctx); err != nil {
+			return err
+		}
+		found = c.at.identify(c.conn.identity)
+	}
 	if !found.ok {
 		return status.Error(codes.PermissionDenied, found.why)
 	}
 	return c.open(found.name)
+}
+
+// awaitNext waits for the next snapshot.
+func (c *client) awaitNext(ctx context.Context) error {
+	wait := time.NewTimer(stream.MaxWait)
+	defer wait.Stop()
+	select {
+	case <-c.at.next:
+		c.at = c.server.current.Load()
+		return nil
+	case <-c.drained:
+		return errStopping
+	case <-c.server.stopping:
+		return errStopping
+	case <-wait.C:
+		return errNotReady
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // open starts the session of a proxy of a service.

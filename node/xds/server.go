@@ -120,6 +120,7 @@ type Server struct {
 	current  atomic.Pointer[generation]
 	updating sync.Mutex    // held while current changes
 	changed  chan struct{} // has room for one
+	behind   atomic.Bool   // there are changes that are not served yet
 	stopping chan struct{} // closed by Stop
 	stopped  sync.WaitGroup
 	stopOnce sync.Once
@@ -186,6 +187,7 @@ func (s *Server) Serve(l net.Listener) error {
 
 // Changed makes the server build a new snapshot soon.
 func (s *Server) Changed() {
+	s.behind.Store(true)
 	select {
 	case s.changed <- struct{}{}:
 	default: // known already
@@ -208,6 +210,7 @@ func (s *Server) Update(next snapshot.Snapshot) {
 // come for a while.
 func (s *Server) follow() {
 	for {
+		s.behind.Store(false)
 		s.Update(s.cfg.Build())
 		select {
 		case <-s.stopping:

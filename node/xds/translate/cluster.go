@@ -55,7 +55,8 @@ func (sh *shared) setDiscovery(c *clusterv3.Cluster, x *subset) {
 	}
 	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 	c.LoadAssignment = sh.makeAssignment(x)
-	c.DnsRefreshRate = duration(sh.spec.Resolve) //nolint:staticcheck // many Envoys in use do not know its successor, DnsCluster
+	// Its successor, the extension DnsCluster, is unknown to older Envoys and gRPC.
+	c.DnsRefreshRate = duration(sh.spec.Resolve) //nolint:staticcheck
 	c.DnsLookupFamily = clusterv3.Cluster_ALL
 }
 

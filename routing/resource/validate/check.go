@@ -19,6 +19,7 @@ type checker struct {
 	coverageChecked   map[resource.Key]bool // listeners and Hosts that checkCoverage has checked
 	pending           map[resource.Key]bool // changes that are not checked yet
 	setChecked        map[resource.Key]bool // SetCheckers that checkInSet has checked
+	loopsChecked      map[resource.Key]bool // services that checkServiceLoops has checked
 	memo              map[any]any           // see View.Once
 	hostsRefused      map[resource.Key]bool // listeners already reported as unable to have Hosts
 	certificatesKnown map[resource.Key]bool // results of knowsCertificates
@@ -31,7 +32,7 @@ type checker struct {
 func newChecker() *checker {
 	return &checker{
 		coverageChecked: map[resource.Key]bool{}, pending: map[resource.Key]bool{},
-		setChecked: map[resource.Key]bool{}, hostsRefused: map[resource.Key]bool{},
+		setChecked: map[resource.Key]bool{}, loopsChecked: map[resource.Key]bool{}, hostsRefused: map[resource.Key]bool{},
 		certificatesKnown: map[resource.Key]bool{}, places: map[resource.Key]map[string]string{},
 	}
 }
@@ -67,10 +68,12 @@ func (c *checker) check(change *resource.Change) {
 	switch spec := m.Spec.(type) {
 	case *resource.Listener:
 		c.checkListener(m, spec)
+		c.checkListenerLoops(m, spec)
 	case *resource.Host:
 		c.checkHost(m, spec)
 	case *resource.Service:
 		c.checkIdentities(m, spec)
+		c.checkServiceLoops(m, spec)
 	case *resource.MeshTCPRoute:
 		c.checkWeights(m, spec)
 		c.checkMesh(m)
