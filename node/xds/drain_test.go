@@ -16,14 +16,7 @@ func TestDrainSendsClientsToAnotherNode(t *testing.T) {
 	ts := newTestServer(t, nil)
 	ts.set(func(w *snapshottest.World) { w.Put(snapshot.Cluster, "shop", "1") })
 	request := &discoveryv3.DiscoveryRequest{Node: testNode(), TypeUrl: snapshot.Cluster.URL()}
-	open := func() error {
-		s := ts.ads()
-		if err := s.Send(request); err != nil {
-			return err
-		}
-		_, err := s.Recv()
-		return err
-	}
+	open := func() error { return ts.ask(ts.dial(), request) }
 	s := ts.ads()
 	if err := s.Send(request); err != nil {
 		t.Fatal(err)

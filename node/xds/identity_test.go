@@ -172,7 +172,7 @@ func TestAnIdentityWaitsForTheChangeThatNamesIt(t *testing.T) {
 	if err := s.Send(cdsRequest()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "the stream", func() bool { return ts.Counts().Streams == 1 })
+	testkit.WaitFor(t, "the second stream", func() bool { return ts.Counts().Streams == 2 })
 	ts.Update(ts.cfg.Build())
 	if _, err := s.Recv(); err != nil {
 		t.Errorf("the proxy was refused: %v", err)
