@@ -88,12 +88,6 @@ spec:
 `, v1, v2)
 }
 
-// waitFor waits until a listener of an Envoy gives an answer.
-func (m *mesh) waitFor(what string, call func() string, want string) {
-	m.t.Helper()
-	testkit.WaitFor(m.t, what, func() bool { return call() == want })
-}
-
 // request returns what an HTTP server answers, with its status unless that is 200.
 func request(ctx context.Context, addr string, header http.Header) string {
 	status, body := fetchWith(ctx, "http://"+addr+"/", header)
