@@ -28,27 +28,32 @@ type getFlags struct {
 	effective effectiveFlags
 }
 
+// getHelp is the help of get.
+const getHelp = "The output includes every change that was acknowledged before the request. A node without a leader cannot guarantee " +
+	"that: use --stale there to read its own state.\n" +
+	"With --watch, existing resources come first, then each change once it acts on the node at --addr, until Ctrl-C; with " +
+	"-o json as one object per line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
+	"`get endpoints [SERVICE]` shows the endpoints that the node at --addr uses: where each comes from and since when, its " +
+	"state, health, weight and zone; -o wide adds resolved addresses, connections and tags.\n" +
+	viewsHelp +
+	"`get proxies [SERVICE]` shows the Envoys and other clients of the nodes' discovery servers: who they are, and whether they " +
+	"have accepted all that there is for them; -o wide adds identities, zones, announced endpoints and versions.\n" +
+	"With --effective, `get routes` shows the combined effect of all routes: for each destination and source the route that " +
+	"decides, its shares, the backends that it skips and why, and the routes that do not decide and why; -o wide lists all " +
+	"of the latter."
+
 func getCommand(t *target) *cobra.Command {
 	var g getFlags
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
 		Short: "Show resources; secrets stay hidden",
-		Long: "The output includes every change that was acknowledged before the request. A node without a leader cannot guarantee " +
-			"that: use --stale there to read its own state.\n" +
-			"With --watch, existing resources come first, then each change once it acts on the node at --addr, until Ctrl-C; with " +
-			"-o json as one object per line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
-			"`get endpoints [SERVICE]` shows the endpoints that the node at --addr uses: where each comes from and since when, its " +
-			"state, health, weight and zone; -o wide adds resolved addresses, connections and tags.\n" +
-			"`get proxies [SERVICE]` shows the Envoys and other clients of the nodes' discovery servers: who they are, and whether they " +
-			"have accepted all that there is for them; -o wide adds identities, zones, announced endpoints and versions.\n" +
-			"With --effective, `get routes` shows the combined effect of all routes: for each destination and source the route that " +
-			"decides, its shares, the backends that it skips and why, and the routes that do not decide and why; -o wide lists all " +
-			"of the latter.",
+		Long:  getHelp,
 		Example: "  penstock get services\n" +
 			"  penstock get routes --effective\n" +
 			"  penstock get listener edge -o yaml\n" +
 			"  penstock get meshtcproutes -o yaml --as kuma\n" +
-			"  penstock get services -l app=shop --watch",
+			"  penstock get services -l app=shop --watch\n" +
+			"  penstock get topology -o dot | dot -Tsvg > topology.svg",
 		Args:              argRange(1, 2, "KIND [NAME]"),
 		ValidArgsFunction: completeResource(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,10 +61,15 @@ func getCommand(t *target) *cobra.Command {
 			if len(args) == 2 {
 				req.Name = args[1]
 			}
-			if err := g.checkAs(); err != nil {
+			shown := viewOf(req.Kind)
+			if err := g.checkAs(shown != nil); err != nil {
 				return err
 			}
 			switch {
+			case shown != nil:
+				return shown.get(cmd, t, args, &g)
+			case g.output == "dot":
+				return usagef("-o dot is for topology")
 			case isEndpoints(req.Kind):
 				return getEndpoints(cmd, t, req.Name, g.output)
 			case isProxies(req.Kind):
@@ -80,6 +90,9 @@ func getCommand(t *target) *cobra.Command {
 			if g.as != "" {
 				return printAs(cmd.OutOrStdout(), r, g.as)
 			}
+			if r.Kind == "Service" && (g.output == "table" || g.output == "wide") {
+				return printServiceViews(cmd, t, r, &g, req.Name != "")
+			}
 			return printResources(cmd.OutOrStdout(), r, g.output, req.Name != "")
 		},
 	}
@@ -88,7 +101,7 @@ func getCommand(t *target) *cobra.Command {
 	selectorFlag(cmd, &g.selector, "only resources with these labels, k=v,...")
 	g.effective.flags(cmd)
 	asFlag(cmd, &g.as)
-	outputFlag(cmd, &g.output, "table", "wide", "yaml", "json")
+	outputFlag(cmd, &g.output, "table", "wide", "yaml", "json", "dot")
 	return cmd
 }
 

@@ -19,12 +19,15 @@ func asFlag(cmd *cobra.Command, into *string) {
 	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func (g *getFlags) checkAs() error {
+// checkAs checks --as. Views of the state in force need no -o yaml.
+func (g *getFlags) checkAs(view bool) error {
 	switch {
 	case g.as == "":
 		return nil
 	case !slices.Contains(formats.Names(), g.as):
 		return usagef("--as %s: want one of %s", g.as, strings.Join(formats.Names(), ", "))
+	case view:
+		return nil
 	case g.output != "yaml" || g.watch || g.effective.on || g.effective.all:
 		return usagef("--as works only with -o yaml")
 	}

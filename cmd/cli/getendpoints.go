@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -30,12 +31,18 @@ func getEndpoints(cmd *cobra.Command, t *target, service, output string) error {
 	if output == "json" {
 		return printJSON(cmd.OutOrStdout(), list)
 	}
+	printEndpoints(cmd.OutOrStdout(), *list, output)
+	return nil
+}
+
+// printEndpoints prints endpoints as a table.
+func printEndpoints(w io.Writer, list api.Endpoints, output string) {
 	heading := []string{"SERVICE", "ADDRESS", "SOURCE", "SINCE", "STATE", "HEALTH", "WEIGHT", "ZONE"}
 	if output == "wide" {
 		heading = append(heading, "RESOLVED", "CONNECTIONS", "TAGS")
 	}
-	rows := make([][]string, 0, len(*list))
-	for _, e := range *list {
+	rows := make([][]string, 0, len(list))
+	for _, e := range list {
 		row := []string{
 			e.Service, e.Address, strings.Join(append([]string{e.Source}, e.AlsoFrom...), ","), ageText(e.Since), e.State, e.Health,
 			strconv.Itoa(e.Weight), e.Zone,
@@ -45,8 +52,7 @@ func getEndpoints(cmd *cobra.Command, t *target, service, output string) error {
 		}
 		rows = append(rows, row)
 	}
-	printTable(cmd.OutOrStdout(), heading, rows)
-	return nil
+	printTable(w, heading, rows)
 }
 
 // ageText shows how long ago a time is.

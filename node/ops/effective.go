@@ -20,6 +20,7 @@ type decisions struct {
 
 func (d *decisions) register(s *rpc.Server) {
 	rpc.Handle(s, api.MethodEffective, api.RoleReader, d.effective)
+	rpc.Handle(s, api.MethodTopology, api.RoleReader, d.topology)
 	rpc.Handle(s, api.MethodSimulate, api.RoleReader, d.simulate)
 	rpc.Handle(s, api.MethodExplain, api.RoleReader, d.explainHere)
 }

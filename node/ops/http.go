@@ -60,6 +60,8 @@ func (f *HTTP) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/proxies", serveV1(f, api.MethodProxies, proxiesRequest, wholeResult[api.Proxies]))
 	mux.HandleFunc("GET /v1/proxies/{service}", serveV1(f, api.MethodProxies, proxiesRequest, wholeResult[api.Proxies]))
 	mux.HandleFunc("GET /v1/effective-routes", serveV1(f, api.MethodEffective, effectiveRequest, wholeResult[api.EffectiveResult]))
+	mux.HandleFunc("GET /v1/topology", serveV1(f, api.MethodTopology, topologyRequest, wholeResult[api.TopologyResult]))
+	mux.HandleFunc("GET /v1/topology/{service}", serveV1(f, api.MethodTopology, topologyRequest, wholeResult[api.TopologyResult]))
 	mux.HandleFunc("GET /v1/{kind}", serveV1(f, api.MethodGet, getRequest, documents))
 	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(f, api.MethodGet, getRequest, document))
 	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(f, api.MethodApply, putRequest, wholeResult[api.ApplyResult]))

@@ -150,6 +150,11 @@ func endpointsRequest(r *http.Request) (any, error) {
 	return api.EndpointsRequest{Service: r.PathValue("service")}, nil
 }
 
+// topologyRequest reads the name of a service, if there is one, and stale.
+func topologyRequest(r *http.Request) (any, error) {
+	return api.TopologyRequest{Service: r.PathValue("service"), Stale: r.URL.Query().Has("stale")}, nil
+}
+
 // effectiveRequest reads the query: destination, all, stale, limit, and
 // afterDestination with afterSources, whose values are those of "more" in the
 // previous answer.

@@ -9,6 +9,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/formats/kuma"
+	"penstock/routing/formats/smi"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
@@ -21,6 +22,7 @@ const Own = "penstock"
 var exports = map[string]func(resource.Object) (*yaml.Node, error){
 	"gateway": gateway.Export,
 	"kuma":    kuma.Export,
+	"smi":     smi.Export,
 }
 
 // Names returns the formats that Encode supports, Penstock's own first.

@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -129,8 +130,8 @@ func (s *script) request(t *testing.T, d *datadriven.TestData) string {
 	for _, arg := range d.CmdArgs[1:] {
 		switch arg.Key {
 		case "names":
-			r.Names = arg.Vals
-			s.listed[of] = arg.Vals
+			r.Names = slices.DeleteFunc(arg.Vals, func(name string) bool { return name == "" })
+			s.listed[of] = r.Names
 		case "version":
 			r.Version = arg.Vals[0]
 		case "nonce":
