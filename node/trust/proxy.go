@@ -129,9 +129,9 @@ const ProxyProtocol = "h2"
 // ProxyServer makes the TLS configuration for proxies that connect to a node's
 // discovery server. A proxy knows nodes by name, so each name and address at which
 // the node is reached, that of a load balancer included, has a server certificate
-// of its own, which the node signs when it is first needed. This is safe: proxies
-// alone trust the CA, and any node of the cluster may serve them. The key never
-// leaves the process.
+// of its own, which the node signs when it is first needed. Any name is safe: only
+// proxies of this cluster accept such a certificate, and any node may serve them.
+// The key never leaves the process.
 type ProxyServer struct {
 	Identity func() *Identity
 	Signer   func() (*CA, error) // the current CA, with its key
