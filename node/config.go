@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/node/xds"
 	"penstock/routing/resource"
 )
 
@@ -85,6 +86,10 @@ type Config struct {
 	// MaxRequests bounds the concurrent HTTP requests that are routed
 	// individually; default 16384.
 	MaxRequests int
+	// MaxProxies bounds the streams of the discovery server, MaxProxiesPerIdentity
+	// those of one identity, such as all proxies of a service; default 10,000 and
+	// 1,000.
+	MaxProxies, MaxProxiesPerIdentity int
 
 	// AccessLog is AccessOff (default), AccessClosed or AccessAll. Lines go to
 	// AccessOut, as JSON with AccessJSON.
@@ -116,6 +121,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxRequests == 0 {
 		c.MaxRequests = 16384
+	}
+	if c.MaxProxies == 0 {
+		c.MaxProxies = xds.DefaultMaxStreams
+	}
+	if c.MaxProxiesPerIdentity == 0 {
+		c.MaxProxiesPerIdentity = min(xds.DefaultMaxPerIdentity, c.MaxProxies)
 	}
 	if c.DeadVoterAfter == 0 {
 		c.DeadVoterAfter = time.Minute
@@ -189,6 +200,9 @@ func (c Config) Validate() []string {
 	}
 	if c.MaxHandshakes < 0 {
 		fault("--max-handshakes %d: want 1 or more", c.MaxHandshakes)
+	}
+	if c.MaxProxies < 1 || c.MaxProxiesPerIdentity < 1 {
+		fault("--max-proxies %d, --max-proxies-per-identity %d: want 1 or more", c.MaxProxies, c.MaxProxiesPerIdentity)
 	}
 	if c.MaxRequests < 1 {
 		fault("--max-requests %d: want 1 or more", c.MaxRequests)

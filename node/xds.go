@@ -26,6 +26,7 @@ func (n *Node) newXDS() *xds.Server {
 			return builder.Update(n.data.Router.Table(), view.Index())
 		},
 		Announcer: n.providers, Plain: n.cluster == nil, Node: n.cfg.Name, Log: n.log,
+		MaxConnections: n.cfg.MaxProxies, MaxStreams: n.cfg.MaxProxies, MaxPerIdentity: n.cfg.MaxProxiesPerIdentity,
 	})
 }
 

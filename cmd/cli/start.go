@@ -17,6 +17,7 @@ import (
 	"penstock/node/accesslog"
 	"penstock/node/cluster"
 	"penstock/node/heap"
+	"penstock/node/xds"
 )
 
 // settings are the flags of start.
@@ -88,6 +89,8 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f.IntVar(&s.budget, "memory-budget", 64, "MiB for connections whose route is unknown or whose endpoint is not connected yet, "+
 		"Kafka frames and HTTP request headers")
 	f.IntVar(&n.MaxHandshakes, "max-handshakes", 4096, "concurrent TLS handshakes")
+	f.IntVar(&n.MaxProxies, "max-proxies", xds.DefaultMaxStreams, "streams of proxies to the discovery server")
+	f.IntVar(&n.MaxProxiesPerIdentity, "max-proxies-per-identity", xds.DefaultMaxPerIdentity, "those of them with one identity")
 	f.IntVar(&n.MaxRequests, "max-requests", 16384, "concurrent HTTP requests that are routed individually")
 	f.StringVar(&n.AccessLog, "access-log", node.AccessClosed, "off, closed (one line per connection and per individually routed "+
 		"HTTP request, at its end) or all (at connect, every 5m and at the end)")

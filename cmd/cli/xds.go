@@ -54,7 +54,7 @@ func xdsBootstrapCommand(t *target) *cobra.Command {
 			"Without --out, an Envoy bootstrap file with the certificate and its key goes to stdout. With --out DIR, " +
 			"the files are envoy.yaml or grpc.json, cert.pem, key.pem and ca.pem, and those of the certificate are followed: the same " +
 			"command renews it while the proxy runs. Do so well before it ends, and after `penstock rotate ca`.\n" +
-			"The role operator suffices.",
+			"It needs the role admin: the proxies may get private keys.",
 		Example: "  penstock xds bootstrap --for web --out /etc/envoy\n" +
 			"  penstock xds bootstrap --for web --out /etc/web --format grpc",
 		Args: noArgs,

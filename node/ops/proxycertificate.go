@@ -17,7 +17,7 @@ type proxyCertificates struct {
 }
 
 func (p *proxyCertificates) register(s *rpc.Server) {
-	rpc.Handle(s, api.MethodIssueProxy, api.RoleOperator, atLeader(p.peers, p.issue), rpc.Changing())
+	rpc.Handle(s, api.MethodIssueProxy, api.RoleAdmin, atLeader(p.peers, p.issue), rpc.Changing())
 }
 
 // issue issues a certificate for a proxy of a service that has discovery, on the

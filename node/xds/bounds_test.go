@@ -26,7 +26,8 @@ import (
 )
 
 func TestStreamsOfOneIdentityAreBounded(t *testing.T) {
-	ts := newTestServer(t, nil)
+	const limit = 100
+	ts := newTestServer(t, func(c *Config) { c.MaxPerIdentity = limit })
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	answers := make(chan error, 1000)
@@ -56,7 +57,7 @@ func TestStreamsOfOneIdentityAreBounded(t *testing.T) {
 		}
 	}
 	counts := ts.Counts()
-	if served != DefaultMaxPerIdentity || counts.Streams != served || ts.refused("identity_streams") != uint64(500-served) {
+	if served != limit || counts.Streams != served || ts.refused("identity_streams") != uint64(500-served) {
 		t.Errorf("%d streams were served, %d are open, %d were refused", served, counts.Streams, ts.refused("identity_streams"))
 	}
 	cancel()

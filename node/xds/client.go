@@ -345,7 +345,7 @@ func (c *client) sendAll(due *time.Timer) error {
 			return err
 		}
 		c.server.stats.responses[r.Type].Add(1)
-		c.server.stats.pushes.Observe(time.Since(r.Made).Seconds())
+		c.server.stats.pushes.Observe(time.Since(r.Since).Seconds())
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ const (
 	DefaultMaxWindow      = 500 * time.Millisecond
 	DefaultMaxConnections = 10_000
 	DefaultMaxStreams     = 10_000
-	DefaultMaxPerIdentity = 100
+	DefaultMaxPerIdentity = 1_000
 	DefaultMaxNames       = 20_000
 	DefaultMaxName        = 512
 	DefaultMaxRequest     = 4 << 20
@@ -63,7 +63,7 @@ type Config struct {
 	Window, MaxWindow time.Duration
 
 	// MaxConnections bounds the connections, MaxStreams the streams on them, and
-	// MaxPerIdentity those of one identity. Default 10,000, 10,000 and 100.
+	// MaxPerIdentity those of one identity. Default 10,000, 10,000 and 1,000.
 	MaxConnections, MaxStreams, MaxPerIdentity int
 	// MaxNames bounds the names of a subscription, MaxName the bytes of each. Default
 	// 20,000 and 512.

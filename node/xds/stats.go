@@ -41,7 +41,7 @@ type stats struct {
 func newStats() *stats {
 	return &stats{pushes: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "penstock_xds_push_duration_seconds",
-		Help:    "Time from a new snapshot until a response with it was sent to a client.",
+		Help:    "Time until a response was sent to a client after there was something new for it, or it asked for more.",
 		Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30},
 	})}
 }

@@ -53,8 +53,9 @@ type Response struct {
 	// Head and Body are the encoded message, one after the other. Sessions share the
 	// Body, which must not be changed.
 	Head, Body []byte
-	// Made is when the state was made that the response is of.
-	Made time.Time
+	// Since is when there was something to send: the state was made, or the client
+	// asked for more.
+	Since time.Time
 
 	shared *encoded // keeps it for other sessions until this response is sent
 }
@@ -102,8 +103,9 @@ type Session struct {
 	state        *State
 	view         snapshot.View
 	subs         [snapshot.Types]*subscription
-	nonce        uint64 // of the last response
-	sentClusters bool   // a response had clusters
+	nonce        uint64    // of the last response
+	sentClusters bool      // a response had clusters
+	asked        time.Time // when the client changed what it is subscribed to
 }
 
 // New returns the session of a new stream, whose client has this view.
@@ -126,13 +128,18 @@ func (s *Session) Request(r *Request, now time.Time) (Result, error) {
 		sub = newSubscription(s, r.Type)
 		s.subs[r.Type] = sub
 		sub.open(r, now)
+		s.asked = now
 	} else {
+		names, all := sub.names, sub.all
 		result = sub.answer(r, now)
 		switch {
 		case s.cfg.Delta: // even if the nonce is stale
 			sub.edit(r)
 		case result != Stale:
 			sub.replace(r.Names)
+		}
+		if sub.names != names || sub.all != all {
+			s.asked = now
 		}
 	}
 	sub.settle(now)
@@ -238,9 +245,16 @@ func (s *Session) respond(t snapshot.Type, sum digest, resources []*snapshot.Res
 	shared := s.state.encode(t, s.cfg.Delta, resources, removed)
 	r := Response{
 		Type: t, Nonce: strconv.FormatUint(s.nonce, 10), Version: version{s.state.Index(), sum}.String(),
-		Resources: len(resources), Removed: len(removed), Body: shared.bytes, Made: s.state.Made, shared: shared,
+		Resources: len(resources), Removed: len(removed), Body: shared.bytes, Since: later(s.state.Made, s.asked), shared: shared,
 	}
 	head := make([]byte, 0, sizeText(fieldVersion, len(r.Version))+sizeText(fieldNonce, len(r.Nonce)))
 	r.Head = appendText(appendText(head, fieldVersion, r.Version), fieldNonce, r.Nonce)
 	return r
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

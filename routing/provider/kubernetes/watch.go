@@ -164,16 +164,31 @@ func (f *follower) follow(ctx context.Context) (events int, err error) {
 		if err != nil {
 			return events, err
 		}
-		for err == nil {
-			var n int
-			revision, n, err = f.watch(ctx, revision)
-			events += n
-		}
+		n, err := f.watchOn(ctx, revision)
+		events += n
 		expired := apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 		if !expired || events == before {
 			return events, err
 		}
 		before = events
+	}
+}
+
+// watchOn watches from a revision on until a watch fails, with the reason. The
+// first that is short goes on: it may have met an idle connection that the server
+// was about to close.
+func (f *follower) watchOn(ctx context.Context, revision string) (events int, err error) {
+	for resumed := false; ; {
+		reached, n, err := f.watch(ctx, revision)
+		events += n
+		switch {
+		case err == nil:
+			revision, resumed = reached, false
+		case errors.Is(err, errShortWatch) && !resumed && provider.Sleep(ctx, f.source.firstRetry):
+			resumed = true
+		default:
+			return events, err
+		}
 	}
 }
 
