@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -41,7 +42,11 @@ func printServiceViews(cmd *cobra.Command, t *target, r *api.GetResult, g *getFl
 		req.Service = r.Documents[0].Name
 	}
 	topology, err := ask[api.TopologyResult](cmd, t, api.MethodTopology, req)
-	if err != nil {
+	var refusal *api.Error
+	switch {
+	case errors.As(err, &refusal) && refusal.Code == api.Unknown: // a node of an older version
+		return printResources(cmd.OutOrStdout(), r, g.output, one)
+	case err != nil:
 		return err
 	}
 	c := columnsOf(r.Kind, g.output == "wide")
