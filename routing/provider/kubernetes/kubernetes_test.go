@@ -191,7 +191,9 @@ func TestBookmarksConfirm(t *testing.T) {
 	sink := s.follow(nil, web)
 	sink.Await(t, web, "10.0.0.1:8080")
 	for i := range 3 {
-		s.put(aSlice(fmt.Sprintf("other-%d", i), "10.0.0.2"))
+		other := aSlice(fmt.Sprintf("other-%d", i), "10.0.0.2")
+		other.Labels[discoveryv1.LabelServiceName] = "other"
+		s.put(other)
 	}
 	sink.AwaitConfirmed(t, web, 1)
 	if n := s.count("list endpointslices"); n != 1 {
