@@ -101,11 +101,11 @@ func (l *pipes) Close() error   { close(l.done); return nil }
 func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // FuzzFirstBytes checks that without TLS, Admin gets exactly the connections that
-// begin as admin RPC or TLS, with all bytes. With TLS, Admin gets no connection
-// without a handshake.
+// begin as admin RPC or TLS, and XDS those that begin as HTTP/2, with all bytes.
+// With TLS, neither gets a connection without a handshake.
 func FuzzFirstBytes(f *testing.F) {
 	for _, first := range []string{
-		"", "APSK\x01\x01\x00\x00", "R", "GET / HTTP/1.1\r\n\r\n",
+		"", "APSK\x01\x01\x00\x00", "R", "GET / HTTP/1.1\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 		"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", "\x15\x03\x01\x00\x02\x02\x46",
 	} {
 		f.Add([]byte(first))
@@ -121,6 +121,17 @@ func FuzzFirstBytes(f *testing.F) {
 		New(Config{Listener: secure, Admin: admin, TLS: &tls.Config{MinVersion: tls.VersionTLS13}}),
 	} {
 		f.Cleanup(func() { p.Close() })
+		go func() {
+			for {
+				conn, err := p.XDS().Accept()
+				if err != nil {
+					return
+				}
+				b, _ := io.ReadAll(conn)
+				conn.Close()
+				got <- b
+			}
+		}()
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		send := func(l *pipes) {
@@ -131,14 +142,14 @@ func FuzzFirstBytes(f *testing.F) {
 		}
 		send(secure)
 		send(plain)
-		if len(wire) > 0 && (wire[0] == Admin || wire[0] == helloType) {
+		if len(wire) > 0 && (wire[0] == Admin || wire[0] == helloType || wire[0] == prefaceType) {
 			if b := <-got; string(b) != string(wire) {
 				t.Errorf("%x came as %x", wire, b)
 			}
 		}
 		select {
 		case b := <-got:
-			t.Errorf("%x came to admin as %x", wire, b)
+			t.Errorf("%x came as %x without a handshake, or twice", wire, b)
 		default:
 		}
 	})
