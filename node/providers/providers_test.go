@@ -91,9 +91,9 @@ type cluster struct {
 	store  *store.Memory
 	place  *place
 	leader int
-	nodes  []*testNode
 
 	mu        sync.Mutex
+	nodes     []*testNode // only start writes, so a test reads without mu
 	proposals int
 	ops       int
 	removed   map[string]bool // IDs of nodes that are no members any more
@@ -188,7 +188,9 @@ func (c *cluster) start() *testNode {
 	})
 	ctx, cancel := context.WithCancel(c.t.Context())
 	n.cancel = cancel
+	c.mu.Lock() // nodes that run ask for the members
 	c.nodes = append(c.nodes, n)
+	c.mu.Unlock()
 	go func() {
 		defer close(n.done)
 		n.Run(ctx)
