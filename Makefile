@@ -32,12 +32,12 @@ build:
 # Three packages at a time on any machine: tests wait for conditions, however
 # long these take, and clusters elect leaders by the clock. The two that take the
 # longest, and mostly wait, come first: the third place keeps two cores busy with
-# all the others. Tests of large inputs have one goroutine and run without the
-# race detector. What vet finds is make vet's to say. With PENSTOCK_SUITE=whole,
-# Kafka's suites are whole.
+# all the others. Some tests run without the race detector, in a second step. What
+# vet finds is make vet's to say. With PENSTOCK_SUITE=whole, Kafka's suites are
+# whole.
 test: setup
 	$(RACE) $(SCRATCH) $(GO) test -race -vet=off -p 3 -timeout 30m ./integration/kafka ./integration ./node/... ./...
-	$(GO) test -vet=off -run '^TestLarge' $(addprefix ./,$(dir $(wildcard routing/large_test.go routing/*/large_test.go)))
+	bash integration/norace.sh
 
 test-kafka: setup
 	PENSTOCK_SUITE=whole $(RACE) $(SCRATCH) $(GO) test -race -vet=off -count=1 -timeout 30m ./integration/kafka

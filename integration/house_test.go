@@ -181,6 +181,35 @@ func TestNoTestSleeps(t *testing.T) {
 	})
 }
 
+// A test that is skipped where CI=true checks nothing, in silence: only
+// testkit.NotTested skips, and Kafka's suites by the length that was asked for. A test
+// that the race detector would distort is in a file for builds without it, which
+// norace.sh runs.
+func TestOnlyNotTestedSkips(t *testing.T) {
+	found := 0
+	forEachGoFile(t, func(path string, file *ast.File, fset *token.FileSet) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok || sel.Sel.Name != "Skip" && sel.Sel.Name != "Skipf" && sel.Sel.Name != "SkipNow" {
+				return true
+			}
+			of, ok := sel.X.(*ast.Ident)
+			switch {
+			case !ok || of.Name != "t" && of.Name != "b" && of.Name != "f":
+			case strings.HasPrefix(path, "integration/kafka/"), path == "internal/testkit/testkit.go":
+				found++
+			case path == "netio/relay/random_test.go": // rapid draws another action
+			default:
+				t.Errorf("%s skips: use testkit.NotTested", fset.Position(n.Pos()))
+			}
+			return true
+		})
+	})
+	if found < 5 {
+		t.Errorf("only %d of the allowed skips were found", found)
+	}
+}
+
 // TestMakefileRunsTestsThatExist checks that each name in a -run or -bench
 // pattern of the Makefile is part of a test's name: a renamed test would
 // otherwise no longer run, in silence.

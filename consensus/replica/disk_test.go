@@ -19,6 +19,7 @@ import (
 
 	"penstock/consensus/snapshot"
 	"penstock/consensus/store"
+	"penstock/internal/testkit"
 )
 
 func (w *world) mustSnapshot(r *Replica) {
@@ -401,7 +402,7 @@ func tmpfs(t *testing.T, dir, options string) {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		t.Skipf("NOT TESTED: full disks, for none can be mounted here: %v", err)
+		testkit.NotTested(t, "full disks, for none can be mounted here: %v", err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
 }
@@ -459,7 +460,7 @@ func TestReadOnlyDirectoryIsReported(t *testing.T) {
 	w.cluster(1)
 	w.close("a")
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "size=2m,mode=0700"); err != nil {
-		t.Skipf("NOT TESTED: read-only disks: %v", err)
+		testkit.NotTested(t, "read-only disks: %v", err)
 	}
 	if _, err := Open(w.config("a")); !errors.Is(err, unix.EROFS) {
 		t.Errorf("a folder that cannot be written: %v, want %v", err, unix.EROFS)

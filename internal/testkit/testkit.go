@@ -24,6 +24,16 @@ import (
 // the result of no test may depend on it, even on a busy machine.
 const Patience = 5 * time.Minute
 
+// NotTested ends a test that cannot run here, because a program, a right or a part of
+// the system is missing: it fails the test where CI=true, and skips it elsewhere.
+func NotTested(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("cannot be tested: "+format, args...)
+	}
+	t.Skipf("NOT TESTED: "+format, args...)
+}
+
 // WaitFor waits until cond returns true, and fails the test if that takes
 // longer than Patience.
 func WaitFor(t testing.TB, what string, cond func() bool) {

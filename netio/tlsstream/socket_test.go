@@ -107,7 +107,7 @@ func openssl(t *testing.T, steps [][2]string, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath("openssl")
 	if err != nil {
-		t.Skip("no openssl here")
+		testkit.NotTested(t, "openssl is missing; make setup installs it")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()

@@ -1,5 +1,0 @@
-//go:build race
-
-package tlsstream
-
-const raceDetector = true
