@@ -289,11 +289,13 @@ func TestDepartureIsConfirmedByTheRemainingVoters(t *testing.T) {
 	if err := goes.c.awaitDeparture(ctx, func(ctx context.Context) error {
 		if !asked {
 			asked = true
-			eventually(t, "it to be taken out", func() string { // it may lose the answer
-				if err := goes.c.requestDeparture(ctx); err != nil && !leader.RefusedAs(err, api.Unauthenticated) {
-					return err.Error()
+			// It may lose the answer, and then hears of no leader.
+			eventually(t, "it to be taken out", func() string {
+				err := goes.c.requestDeparture(ctx)
+				if err == nil || leader.RefusedAs(err, api.Unauthenticated) || goes.c.removalConfirmed(ctx) {
+					return ""
 				}
-				return ""
+				return err.Error()
 			})
 		}
 		return silent
