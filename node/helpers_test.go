@@ -2,20 +2,16 @@ package node
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/nodetest"
-	"penstock/node/ops"
 	"penstock/node/rpc"
 	"penstock/routing/resource/codec"
 )
@@ -115,9 +111,6 @@ func (n *testNode) get(t *testing.T, path string) (status int, body string) {
 	return n.getAs(t, path, n.HTTPAddr())
 }
 
-// getAs is get with another Host. If the machine stood still for as long as the node
-// waits for a request, the node may have closed the connection before it read any: then
-// getAs asks again. Any other failure, and a reset that came sooner, is one of the node.
 func (n *testNode) getAs(t *testing.T, path, host string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+n.HTTPAddr()+path, nil)
@@ -126,20 +119,14 @@ func (n *testNode) getAs(t *testing.T, path, host string) (status int, body stri
 	}
 	req.Host = host
 	transport := &http.Transport{DisableKeepAlives: true}
-	began := time.Now()
 	resp, err := transport.RoundTrip(req)
-	for took := time.Since(began); errors.Is(err, syscall.ECONNRESET) && took >= ops.HeaderTimeout; took = time.Since(began) {
-		t.Logf("GET %s, asked again after %v: %v", path, took, err)
-		began = time.Now()
-		resp, err = transport.RoundTrip(req)
-	}
 	if err != nil {
-		t.Fatalf("GET %s, after %v: %v", path, time.Since(began), err)
+		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatalf("GET %s, the body, after %v: %v", path, time.Since(began), err)
+		t.Fatal(err)
 	}
 	return resp.StatusCode, string(text)
 }

@@ -79,14 +79,11 @@ func (f *HTTP) Handler() http.Handler {
 	return mux
 }
 
-// HeaderTimeout is how long a client has to send the header of a request.
-const HeaderTimeout = 5 * time.Second
-
 // NewServer makes the HTTP server for the gate.
 func NewServer(gate *Gate, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           gate,
-		ReadHeaderTimeout: HeaderTimeout,
+		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      2 * time.Minute, // long enough for profiles
 		IdleTimeout:       time.Minute,
