@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -163,18 +164,64 @@ func (r *Replica) verifyRounds() {
 			return
 		}
 		q.mu.Unlock()
-		r.transport.batcher.release() // VerifyLeader sends heartbeats
-		if err := r.raft.VerifyLeader().Error(); err != nil {
+		if err := r.askRaft(); err != nil {
 			current.err = fmt.Errorf("%w: %w", r.notLeader(), err)
 		}
 		close(current.done)
 	}
 }
 
+// askRaft has Raft verify its leadership, and asks again if Raft has lost the
+// request. Raft fixes how many acknowledgements a request needs, and from
+// which servers, when it takes it: if those servers are removed meanwhile,
+// nobody acknowledges it, and a leader that needs none of them any more leads
+// on. It answers such a request only when it steps down or shuts down.
+//
+// After Lease, a leader either has stepped down, and so answered, or has heard
+// from a quorum of the present voters, and so can answer a new request. That
+// may be wrong on a slow machine, so each further wait is twice as long: no
+// request would be answered in time otherwise. Only the time is at stake: each
+// request is later than the reads of the round, so its answer is theirs too.
+//
+// Only the last request counts because Raft takes requests in order: once it
+// has answered the last, it has taken all, and answers the lost ones when it
+// shuts down at the latest. It drops those that it has not taken. So drain
+// waits for the last, and never for a lost one.
+func (r *Replica) askRaft() error {
+	for wait := r.cfg.Lease; ; wait *= 2 {
+		r.transport.batcher.release() // VerifyLeader sends heartbeats
+		request, answer := r.raft.VerifyLeader(), make(chan error, 1)
+		go func() { answer <- request.Error() }()
+		late := time.NewTimer(wait)
+		select {
+		case err := <-answer:
+			late.Stop()
+			return err
+		case <-late.C:
+			r.log.Debug("raft does not verify its leadership; asking again", "after", wait)
+		}
+	}
+}
+
 // confirmLeadership waits until a majority of the voters has acknowledged this
 // server as the leader of the term, in response to requests sent after mark.
+// Each change of the servers may change which voters these are: one that was
+// removed need not acknowledge anything any more.
 func (r *Replica) confirmLeadership(ctx context.Context, term, mark uint64) error {
-	var others []raft.ServerID
+	_, err := r.whileLeading(term, func(changed <-chan struct{}) (raft.ServerID, error) {
+		others, need := r.otherVoters()
+		if need <= 0 {
+			return "", nil
+		}
+		_, err := r.transport.notifier.waitConfirmed(ctx, others, need, term, mark, changed)
+		return "", err
+	})
+	return err
+}
+
+// otherVoters returns the other voters, and how many of them make a majority
+// together with this server.
+func (r *Replica) otherVoters() (others []raft.ServerID, need int) {
 	voters, have := 0, 0
 	for _, s := range r.raft.GetConfiguration().Configuration().Servers {
 		switch {
@@ -187,15 +234,7 @@ func (r *Replica) confirmLeadership(ctx context.Context, term, mark uint64) erro
 		}
 		voters++
 	}
-	need := voters/2 + 1 - have
-	if need <= 0 {
-		return nil
-	}
-	_, err := r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
-		_, err := r.transport.notifier.waitConfirmed(ctx, others, need, term, mark, lost)
-		return "", err
-	})
-	return err
+	return others, voters/2 + 1 - have
 }
 
 // lastStateEntry returns the last entry at or below index that snapshots

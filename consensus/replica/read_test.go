@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -121,6 +122,88 @@ func TestStaleLeaderServesNoReads(t *testing.T) {
 		case b := <-bad:
 			t.Error(b)
 		default:
+		}
+	})
+}
+
+// withoutVoter begins a wait for acknowledgements of a leader with one other
+// voter, which gives none, and then removes that voter. It returns the leader
+// and the outcome of the wait.
+func withoutVoter(t *testing.T, w *world, begin func(context.Context, *Replica) error) (*Replica, <-chan error) {
+	a := w.cluster(2)
+	w.network.isolate("a", true, "b")
+	synctest.Wait() // no acknowledgement is on its way
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	go func() {
+		defer cancel()
+		ended <- begin(ctx, a)
+	}()
+	synctest.Wait() // Raft and the replica now wait for b
+	select {
+	case err := <-ended:
+		t.Fatalf("the wait ended before b was removed: %v", err)
+	default:
+	}
+	_, at := a.Servers()
+	if _, err := a.Remove(t.Context(), "b", at); err != nil {
+		t.Fatal(err)
+	}
+	return a, ended
+}
+
+// Raft verifies its leadership with the voters of the time when it is asked,
+// also if they are removed before they respond.
+func TestReadOutlastsRemovalOfVoter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a, ended := withoutVoter(t, w, func(ctx context.Context, a *Replica) error {
+			_, err := a.ReadIndex(ctx)
+			return err
+		})
+		if err := <-ended; err != nil {
+			t.Errorf("the read that waited for the removed voter: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := a.ReadIndex(ctx); err != nil {
+			t.Errorf("a read after the removal: %v", err)
+		}
+	})
+}
+
+// The same for the second part of a read, which waits for acknowledgements that
+// Raft does not ask for.
+func TestConfirmationOutlastsRemovalOfVoter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		_, ended := withoutVoter(t, w, func(ctx context.Context, a *Replica) error {
+			return a.confirmLeadership(ctx, a.raft.CurrentTerm(), a.transport.notifier.mark())
+		})
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Close waits for what Raft will answer, which a verification with a removed
+// voter is not. Its goroutine must end nevertheless: synctest checks that.
+func TestCloseAfterRemovalOfVoter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a, ended := withoutVoter(t, w, func(ctx context.Context, a *Replica) error {
+			_, err := a.ReadIndex(ctx)
+			return err
+		})
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		<-ended // with or without an error: the read may have been served
+		if strings.Contains(string(w.journal.all()), "raft has left requests unanswered") {
+			t.Error("Close gave up waiting for Raft")
 		}
 	})
 }

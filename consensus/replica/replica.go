@@ -353,7 +353,9 @@ func (r *Replica) close() {
 
 // drain waits until no Raft future is outstanding: Raft drops some requests
 // when it is shut down, and their callers would wait for ever. Without
-// connections it soon steps down and completes them.
+// connections it soon steps down and completes them, or is the only voter and
+// completes them without stepping down; askRaft asks again for those that such
+// a leader has lost.
 func (r *Replica) drain() {
 	end := time.NewTimer(2*r.cfg.Lease + time.Second)
 	defer end.Stop()
