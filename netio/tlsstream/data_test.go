@@ -29,7 +29,7 @@ func TestBytesPassBothWays(t *testing.T) {
 			t.Fatalf("state %+v, want version %x", got, version)
 		}
 		in, out := noise(300<<10), noise(200<<10)
-		go e.peer.Write(in)
+		e.beside.Go(func() { e.peer.Write(in) })
 		e.loop.do(func() { e.s.Send(out) })
 		got := make([]byte, len(out))
 		_, err := io.ReadFull(e.peer, got)
@@ -345,7 +345,7 @@ func TestCipherSuites(t *testing.T) {
 				e.own.onData = func(p []byte) { e.s.Send(p) }
 			})
 			want := noise(200 << 10)
-			go e.peer.Write(want)
+			e.beside.Go(func() { e.peer.Write(want) })
 			got := make([]byte, len(want))
 			_, err := io.ReadFull(e.peer, got)
 			must(t, err)

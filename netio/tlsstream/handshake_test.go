@@ -285,7 +285,7 @@ func TestAbortDuringHandshake(t *testing.T) {
 		},
 		"while waiting for the client": func(t *testing.T, e *ends) {
 			e.loop.do(func() { e.far.SetReading(false) })
-			go e.peer.Handshake()
+			e.beside.Go(func() { e.peer.Handshake() })
 			e.loop.until(t, "the server's flight", func() bool { return e.under.sends > 0 })
 		},
 	}
@@ -320,10 +320,10 @@ func TestAbortOfWhatComputesAndWhatIsQueued(t *testing.T) {
 	local.StepLimit = 0
 	local.pool.workers = 1
 	runs := newEndsOn(t, l, local, asServer, server, client)
-	go runs.peer.Handshake()
+	runs.beside.Go(func() { runs.peer.Handshake() })
 	<-g.entered
 	queued := newEndsOn(t, l, local, asServer, server, client)
-	go queued.peer.Handshake()
+	queued.beside.Go(func() { queued.peer.Handshake() })
 	l.until(t, "the queue", func() bool { return queued.s.hs.given })
 	l.do(func() {
 		queued.s.Abort()
@@ -352,7 +352,7 @@ func TestLoopEndsDuringHandshake(t *testing.T) {
 	local := NewLocal(l, NewPool(100))
 	local.StepLimit = 0
 	e := newEndsOn(t, l, local, asServer, server, client)
-	go e.peer.Handshake()
+	e.beside.Go(func() { e.peer.Handshake() })
 	<-g.entered
 	l.close()
 	close(g.leave) // the worker cannot post and ends the coroutine
@@ -387,7 +387,7 @@ func manyHandshakes(t *testing.T, limit time.Duration) {
 			l.until(t, "Connected", func() bool { return e.own.connected == 1 })
 		})
 		if i%3 == 0 {
-			go e.peer.Handshake()
+			e.beside.Go(func() { e.peer.Handshake() })
 		}
 	}
 	wg.Wait()
@@ -433,14 +433,14 @@ func TestDataAndEndWithTheLastFlight(t *testing.T) {
 	server, client := configs(t, 0)
 	e := newEnds(t, asServer, server, client)
 	e.loop.do(func() { e.under.SetReading(true) })
-	go func() {
+	e.beside.Go(func() {
 		if e.peer.Handshake() != nil {
 			return
 		}
 		fmt.Fprint(e.peer, "request")
 		e.peer.CloseWrite()
 		e.conn.CloseWrite()
-	}()
+	})
 	e.loop.until(t, "Ended", func() bool { return e.own.ended == 1 || e.own.failed != nil })
 	if string(e.own.got) != "request" || e.own.failed != nil {
 		t.Fatalf("got %q, failed %v", e.own.got, e.own.failed)

@@ -38,6 +38,7 @@ type fakeLoop struct {
 	closed bool
 	conds  []*condition
 	ended  chan struct{}
+	after  sync.Mutex // held by what runs in the loop's place
 }
 
 type condition struct {
@@ -99,7 +100,8 @@ func (l *fakeLoop) run() {
 	}
 }
 
-// do runs fn on the loop and waits for it; after its end, in its place.
+// do runs fn on the loop and waits for it; after its end, in its place: still
+// once, and one at a time.
 func (l *fakeLoop) do(fn func()) {
 	done := make(chan struct{})
 	if l.Post(func() { defer close(done); fn() }) {
@@ -110,7 +112,36 @@ func (l *fakeLoop) do(fn func()) {
 		}
 	}
 	<-l.ended
-	fn()
+	l.after.Lock()
+	defer l.after.Unlock()
+	select {
+	case <-done: // by the loop, just before its end
+	default:
+		fn()
+	}
+}
+
+// What is done around a loop's end runs once, and alone.
+func TestLoopEndsBetweenCalls(t *testing.T) {
+	const callers, calls = 8, 10
+	for range 300 {
+		l := newFakeLoop(t)
+		n := 0
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for range calls {
+					l.do(func() { n++ })
+				}
+			})
+		}
+		l.do(func() {})
+		l.close()
+		wg.Wait()
+		if n != callers*calls {
+			t.Fatalf("%d calls ran, want %d", n, callers*calls)
+		}
+	}
 }
 
 // until waits for what becomes true on the loop.
@@ -384,6 +415,9 @@ type ends struct {
 	s     *Stream
 	conn  *conn
 	peer  *tls.Conn
+	// beside is what the peer does on goroutines of its own; the test waits for
+	// it in the end, once conn is closed.
+	beside sync.WaitGroup
 }
 
 type role bool
@@ -410,6 +444,7 @@ func newEndsOn(t testing.TB, l *fakeLoop, local *Local, r role, server, client *
 	e := &ends{loop: l, local: local}
 	e.under, e.far = newMemPair(l)
 	e.conn = newConn(e.far)
+	t.Cleanup(e.beside.Wait)
 	t.Cleanup(func() { e.conn.Close() })
 	e.own = &owner{keep: true}
 	l.do(func() {
