@@ -35,6 +35,12 @@ spec:
   physicalClusterRef: big
   filters: [{type: TopicMetrics}]
   brokers: {discover: {address: 127.0.0.1, bootstrapPort: %d, brokerPorts: "%d-%d"}}
+---
+kind: TrafficPermission
+name: watched-requests
+spec:
+  action: shadowDeny
+  to: [{virtualClusters: [tenant], kafka: [{operations: [describe], topics: [orders]}]}]
 `, fake.ListenAddrs()[0], ports[0], ports[1], ports[1])
 	return text, fmt.Sprintf("127.0.0.1:%d", ports[0])
 }

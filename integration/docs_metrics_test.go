@@ -92,7 +92,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 		"---\n"+
 		"kind: Service\n"+
 		"name: echo\n"+
-		"spec: {endpoints: [{address: %q}]}\n", front, to)
+		"spec: {circuitBreaker: {service: {connections: 1000}}, endpoints: [{address: %q}]}\n", front, to)
 	text += "---\n" +
 		"kind: MeshTCPRoute\n" +
 		"name: canary\n" +
@@ -100,6 +100,16 @@ func scrape(t *testing.T, whole func(text string) bool) {
 		"  to: [{targetRef: {kind: MeshService, name: echo}, rules: [{default: {backendRefs: [{kind: MeshService, name: echo}, " +
 		"{kind: MeshService, name: next}]}}]}]\n" +
 		"  rollout: {backend: {name: next}, steps: [{weight: 1, for: 1h}, {weight: 100}]}\n"
+	text += "---\nkind: RateLimit\nname: all\nspec: {concurrent: 1000000, connections: {rate: 1000000}}\n"
+	// Nobody listens there, so the first attempt fails.
+	text += "---\n" +
+		"kind: Certificate\n" +
+		"name: issued\n" +
+		"spec: {acme: {directory: \"http://127.0.0.1:1/directory\", names: [a.example.com], agreeToTerms: true}}\n"
+	text += "---\n" +
+		"kind: TrafficPermission\n" +
+		"name: watched\n" +
+		"spec: {action: shadowDeny}\n"
 	kafkaText, bootstrap := kafkaExample(t)
 	httpText, web := httpExample(t)
 	text += kafkaText + httpText

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"penstock/kafka/filter"
+	"penstock/kafka/filter/authorize"
 	"penstock/kafka/model"
 	"penstock/kafka/session"
 	"penstock/netio"
@@ -64,8 +65,17 @@ func (r *Proxy) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 		if state := c.TLS(); r.cfg.AcceptClient != nil && state != nil && !r.cfg.AcceptClient(route.Cluster, state) {
 			return nil, netio.HandshakeFailed
 		}
+		if r.cfg.Permit != nil {
+			if plan, why := r.cfg.Permit(c, route.Cluster); why != netio.OK {
+				return plan, why
+			}
+		}
 		stats := r.clusters.of(route.Cluster.State())
-		if s, ok := stats.versions.acquire(route.Cluster); ok {
+		var guard *authorize.Filter
+		if r.permissions.of(route.Cluster.Name()) != nil {
+			guard = stats.guard
+		}
+		if s, ok := stats.versions.acquire(route.Cluster, guard); ok {
 			return r.begin(c, route, s, stats)
 		}
 		// A newer version has come in between.
@@ -85,9 +95,20 @@ func (r *Proxy) begin(c *netio.Conn, route model.Route, s *clusterVersion, stats
 	}
 	p.session = session.New(session.Options{
 		Host: p, Settings: s.settings,
-		Info: filter.Info{VirtualCluster: v.Name(), PhysicalCluster: v.Physical().Name(), Broker: b.Name(), Log: r.cfg.Log},
+		Info: filter.Info{
+			VirtualCluster: v.Name(), PhysicalCluster: v.Physical().Name(), Broker: b.Name(), Client: r.client(c), Log: r.cfg.Log,
+		},
 	})
 	return p.session, netio.OK
+}
+
+// client describes the client of a connection to the filters.
+func (r *Proxy) client(c *netio.Conn) *filter.Client {
+	client := &filter.Client{Listener: c.Listener(), Address: c.Client().Addr(), Principal: filter.AnonymousPrincipal}
+	if r.cfg.Identify != nil {
+		r.cfg.Identify(c, client)
+	}
+	return client
 }
 
 // Next implements netio.Plan.

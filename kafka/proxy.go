@@ -10,6 +10,7 @@ import (
 	"penstock/kafka/discover"
 	"penstock/kafka/filter"
 	"penstock/kafka/filter/apiversions"
+	"penstock/kafka/filter/authorize"
 	"penstock/kafka/filter/brokeraddress"
 	"penstock/kafka/filter/multitenant"
 	"penstock/kafka/filter/topicmetrics"
@@ -45,6 +46,12 @@ type Config struct {
 	// AcceptClient reports whether a virtual cluster accepts a client whose handshake
 	// is over. If it is nil, all are accepted.
 	AcceptClient func(v *model.Virtual, state *tls.ConnectionState) bool
+	// Identify fills in what the node knows of a client: its identity and its tags. If
+	// it is nil, clients have none.
+	Identify func(c *netio.Conn, client *filter.Client)
+	// Permit returns OK if a client may connect to a virtual cluster, otherwise the
+	// plan and the reason with which it is closed. If it is nil, all may.
+	Permit func(c *netio.Conn, v *model.Virtual) (netio.Plan, netio.Reason)
 	// HostsChanged is called when the hosts to resolve may have changed.
 	HostsChanged func()
 	// Loops is the number of event loops; each has counters of its own.
@@ -61,6 +68,7 @@ type Proxy struct {
 	upstreams      upstreams
 	clusters       clusters
 	unmapped       unmappedLog
+	permissions    permissions
 	brokersChanged chan struct{} // holds one: some brokers have changed
 	discoveryWait  time.Duration // maxDiscoveryWait, or what a test sets before the first connection
 	resolveWait    time.Duration // maxResolveWait, likewise
@@ -83,11 +91,19 @@ func New(cfg Config) *Proxy {
 		model:         model.New(model.Config{Bind: cfg.Bind, Types: Types(), Log: cfg.Log}),
 		upstreams:     upstreams{hosts: cfg.Hosts, tls: cfg.ClientTLS, meter: cfg.Meter, profiles: map[profileKey]*netio.Profile{}},
 	}
-	r.clusters.init(cfg.Loops)
+	r.clusters.init(cfg.Loops, r.newGuard)
 	r.brokersChanged, r.closing, r.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	r.watches = watches{log: cfg.Log, tls: cfg.ClientTLS, m: map[string]watch{}, brokersChanged: func(string) { r.signalBrokersChanged() }}
 	go r.handleBrokersChanged()
 	return r
+}
+
+// newGuard makes the filter of permissions of a virtual cluster.
+func (r *Proxy) newGuard(s *stats) *authorize.Filter {
+	return authorize.New(authorize.Config{
+		Rules:  func() *authorize.Rules { return r.permissions.of(s.name) },
+		Denied: func(d *authorize.Denial) { s.recordDenial(r.cfg.Log, d) },
+	})
 }
 
 // signalBrokersChanged signals that brokers have changed. It never blocks.
@@ -127,6 +143,8 @@ func (r *Proxy) Table() *model.Table { return r.model.Table() }
 // them: listeners and certificates matter here too. ports reports whether Ports
 // has changed.
 func (r *Proxy) Apply(changes []resource.Change) (ports bool, err error) {
+	// First, so that no connection to a new cluster is without its permissions.
+	r.permissions.apply(changes)
 	done, err := r.model.Apply(changes)
 	r.upstreams.dropProfiles()
 	touched := map[string]bool{}

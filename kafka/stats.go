@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"penstock/kafka/filter/authorize"
 	"penstock/kafka/filter/brokeraddress"
 	"penstock/kafka/filter/topicmetrics"
 	"penstock/kafka/model"
@@ -70,6 +71,8 @@ type stats struct {
 	open     atomic.Int64 // connections, those being made included
 	ports    ports.Count  // connections by broker's address, likewise
 	versions versionCache
+	guard    *authorize.Filter // of permissions; used where there are any
+	denials  denials
 
 	mu      sync.Mutex
 	conns   map[*Connection]struct{} // that are connected
@@ -84,8 +87,10 @@ type shard struct {
 	_    [64]byte
 }
 
-func newStats(name string, loops int) *stats {
-	return &stats{name: name, shards: make([]shard, max(loops, 1)), conns: map[*Connection]struct{}{}}
+func newStats(name string, loops int, guard func(*stats) *authorize.Filter) *stats {
+	s := &stats{name: name, shards: make([]shard, max(loops, 1)), conns: map[*Connection]struct{}{}}
+	s.guard = guard(s)
+	return s
 }
 
 // tryOpen counts a new connection, and reports false if there are most already;
@@ -161,12 +166,14 @@ type Counts struct {
 	// answers by which the broker asked a client to slow down; Denied what
 	// filters refused.
 	Hidden, Throttled, Denied uint64
+	// Denials are what permissions have denied.
+	Denials []PermissionDenials
 	// Topics are what the filter TopicMetrics has counted, where there is one.
 	Topics []topicmetrics.Count
 }
 
 func (s *stats) counts() Counts {
-	c := Counts{Cluster: s.name, Throttled: s.throttled.Load(), Denied: s.denied.Load()}
+	c := Counts{Cluster: s.name, Throttled: s.throttled.Load(), Denied: s.denied.Load(), Denials: s.denials.list()}
 	s.addFilterCounts(&c)
 	for key := range int16(maxAPI) {
 		one := APICounts{Key: key, API: wire.Name(key)}
@@ -189,11 +196,11 @@ func (s *stats) counts() Counts {
 
 // addFilterCounts adds what the filters of the version in use have counted.
 func (s *stats) addFilterCounts(c *Counts) {
-	v := s.versions.p.Load()
+	v := s.versions.latest.Load()
 	if v == nil {
 		return
 	}
-	for _, f := range v.virtual.Filters() {
+	for _, f := range v.Filters() {
 		switch f := f.(type) {
 		case *brokeraddress.Filter:
 			c.Hidden += f.Hidden()
@@ -225,11 +232,14 @@ func (c *Counts) addTopics(list []topicmetrics.Count) {
 // number.
 type clusters struct {
 	loops int
+	guard func(*stats) *authorize.Filter
 	mu    sync.RWMutex
 	m     map[*model.VirtualState]*stats
 }
 
-func (c *clusters) init(loops int) { c.loops, c.m = loops, map[*model.VirtualState]*stats{} }
+func (c *clusters) init(loops int, guard func(*stats) *authorize.Filter) {
+	c.loops, c.guard, c.m = loops, guard, map[*model.VirtualState]*stats{}
+}
 
 // of returns the counters of a cluster. A caller with an older table may still
 // ask for a removed one: it gets counters that nobody reads, and that are not
@@ -244,7 +254,7 @@ func (c *clusters) of(state *model.VirtualState) *stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s, ok = c.m[state]; !ok {
-		s = newStats(state.Name(), c.loops)
+		s = newStats(state.Name(), c.loops, c.guard)
 		// It is retired after its removal shows here, so either it is seen
 		// to be removed or it is found by who retires it.
 		if !state.Removed() {
@@ -315,6 +325,7 @@ func (c *Counts) add(other Counts) {
 	c.Hidden += other.Hidden
 	c.Throttled += other.Throttled
 	c.Denied += other.Denied
+	c.Denials = addDenials(c.Denials, other.Denials)
 	c.addTopics(other.Topics)
 	for i := range other.APIs {
 		a := &other.APIs[i]

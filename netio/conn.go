@@ -70,7 +70,7 @@ const (
 
 var phaseNames = [...]string{"proxy_header", "hello", "handshake", "routing", "waiting", "connecting", "relaying", "refusing", "closed"}
 
-type connFlags uint8
+type connFlags uint16
 
 const (
 	sourceCounted connFlags = 1 << iota // in listener.sources
@@ -80,6 +80,7 @@ const (
 	probing                             // keepalive probes go to the endpoint
 	sessioned                           // plan is a Session and has the streams
 	leaving                             // a session that ends at its next quiet moment
+	pacedConn                           // loop.paced has its pacing
 	owed                                // the client failed before it had all that was sent to it
 )
 
@@ -213,12 +214,14 @@ func (s *clientSide) Received(p []byte) {
 	}
 	c.meter.fromPeer.Add(uint64(len(p)))
 	c.received(relay.Client, p)
+	c.pace(relay.Client, len(p))
 }
 
 func (s *clientSide) Moved(n int) {
 	s.active = s.loop.Now()
 	s.meter.fromPeer.Add(uint64(n))
 	(*Conn)(s).moved(relay.Client, n)
+	(*Conn)(s).pace(relay.Client, n)
 }
 
 func (s *clientSide) Sent() { (*Conn)(s).sent(relay.Client) }
@@ -258,12 +261,14 @@ func (s *upstreamSide) Received(p []byte) {
 	s.active = s.loop.Now()
 	s.meter.fromUpstr.Add(uint64(len(p)))
 	(*Conn)(s).received(relay.Upstream, p)
+	(*Conn)(s).pace(relay.Upstream, len(p))
 }
 
 func (s *upstreamSide) Moved(n int) {
 	s.active = s.loop.Now()
 	s.meter.fromUpstr.Add(uint64(n))
 	(*Conn)(s).moved(relay.Upstream, n)
+	(*Conn)(s).pace(relay.Upstream, n)
 }
 
 func (s *upstreamSide) Sent() { (*Conn)(s).sent(relay.Upstream) }
@@ -296,6 +301,7 @@ func (c *Conn) finish(why Reason) {
 	c.phase = phaseClosed
 	l := c.loop
 	l.Disarm(&c.timer)
+	c.stopPacing()
 	if c.meter != nil {
 		c.countRouted()
 		c.meter.active.Add(-1)
@@ -309,6 +315,9 @@ func (c *Conn) finish(why Reason) {
 	defer c.releaseIdent() // what the handler may still ask for
 	c.closeSession(why)
 	l.engine.handler.Closed(c, why)
+	if c.flags&pacedConn != 0 {
+		delete(l.paced, c)
+	}
 	l.failure = nil
 	if l.draining != nil {
 		l.draining.connClosed()

@@ -10,6 +10,7 @@ import (
 	"penstock/netio/pipe"
 	"penstock/netio/proxyproto"
 	"penstock/netio/reactor"
+	"penstock/netio/relay"
 )
 
 // Errors that Plan.Next receives, possibly wrapped. All others are the
@@ -66,6 +67,16 @@ func (c *Conn) connect(err error) {
 	default:
 		c.upstream.Dial(to.Addr, reactor.TCPOptions{}) // see keepAlive
 	}
+}
+
+// Wake calls the plan's Next again, on the connection's loop, if the connection
+// waits by then. It may be called from any goroutine.
+func (c *Conn) Wake() {
+	c.loop.Post(func() {
+		if c.phase == phaseWaiting {
+			c.connect(nil)
+		}
+	})
 }
 
 // serveInside joins the client to a pipe, whose other end is served in this
@@ -174,7 +185,9 @@ func (c *Conn) beginRelay() {
 	c.countRouted()
 	c.active = l.Now()
 	c.meter.fromPeer.Add(uint64(fromClient))
-	c.relay.Start(c.clientStream(), c.upstreamStream(), first, fromClient)
+	client, upstream := c.pacedStreams()
+	c.relay.Start(client, upstream, first, fromClient)
+	c.pace(relay.Client, fromClient)
 	c.releaseIdent()
 	c.spec = nil // what it leads to, certificates or more, may be replaced
 	c.startTimers()

@@ -98,10 +98,12 @@ type drain struct {
 	loop  *loop
 	why   Reason
 	match func(c *Conn) bool // nil: all connections of the loop, and nobody else comes
-	timer reactor.Timer
-	begun time.Duration
-	over  time.Duration
-	total int
+	// listed says that only those in the queue are closed, none that came meanwhile.
+	listed bool
+	timer  reactor.Timer
+	begun  time.Duration
+	over   time.Duration
+	total  int
 	// queue is who is still to be closed, most idle first. Those that turn
 	// out to be busy go to its end.
 	queue []drained
@@ -146,6 +148,14 @@ func (d *drain) matches(c *Conn) bool { return d.match == nil || d.match(c) }
 
 // closeAll closes those that are left, and those that came meanwhile.
 func (d *drain) closeAll() {
+	if d.listed {
+		for _, q := range d.queue {
+			if c := q.conn; c.phase != phaseClosed && d.matches(c) {
+				c.stop(d.why, c.isIdle())
+			}
+		}
+		return
+	}
 	for c := d.loop.conns.head; c != nil; {
 		next := c.next
 		if d.matches(c) {

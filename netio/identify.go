@@ -24,6 +24,8 @@ type ident struct {
 	place  budget.Holder // among the handshakes with clients
 	header *proxyproto.Header
 	hello  clienthello.Hello
+	// intercepted: the node answers the hello itself (Listener.Intercept).
+	intercepted bool
 
 	why     Reason // phaseRefusing: what the connection ends with
 	failure error  // the same: Conn.Failure then
@@ -143,12 +145,22 @@ func (c *Conn) identify(p []byte) {
 	}
 	c.client.SetReading(false)
 	c.flags |= alertable
-	if c.spec.Mode == ModeTerminate {
-		c.terminate(data)
+	if own := c.intercept(); own != nil || c.spec.Mode == ModeTerminate {
+		id.intercepted = own != nil
+		c.terminate(data, own)
 		return
 	}
 	c.keep(data)
 	c.route()
+}
+
+// intercept returns the configuration with which the node answers the hello
+// itself; nil: it does not.
+func (c *Conn) intercept() *tls.Config {
+	if c.spec.Intercept == nil {
+		return nil
+	}
+	return c.spec.Intercept(&c.ident.hello)
 }
 
 // more waits for more bytes behind those, or closes where none will help.
@@ -217,10 +229,13 @@ func (c *Conn) readHello(data []byte) (int, Reason) {
 	return n, OK
 }
 
-// terminate begins TLS with the client, whose hello data begins with.
-func (c *Conn) terminate(data []byte) {
-	var config *tls.Config
+// terminate begins TLS with the client, whose hello data begins with. config is nil
+// if the listener is to choose it.
+func (c *Conn) terminate(data []byte, config *tls.Config) {
 	c.guarded(func() (why Reason) {
+		if config != nil {
+			return OK
+		}
 		config, why = c.spec.TLSConfig(&c.ident.hello)
 		if why == OK && config == nil {
 			why = Internal
@@ -249,6 +264,8 @@ func (c *Conn) terminate(data []byte) {
 var (
 	alertNoRoute    = []byte{21, 3, 3, 0, 2, 2, 112} // unrecognized_name
 	alertNoEndpoint = []byte{21, 3, 3, 0, 2, 2, 80}  // internal_error
+
+	alertAccessDenied = []byte{21, 3, 3, 0, 2, 2, 49} // access_denied
 )
 
 // turnAway ends a connection for which there is no way to go.
@@ -274,15 +291,24 @@ func (c *Conn) refuseLater(why Reason, after time.Duration) {
 	c.loop.Arm(&c.timer, after)
 }
 
-// dismiss ends the connection of a client for which there is no way.
+// dismiss ends the connection of a client for which there is no way. One whose
+// hello the node answered has got its answer, and ends in order.
 func (c *Conn) dismiss(why Reason) {
+	if id := c.ident; id != nil && id.intercepted {
+		c.clientStream().Close()
+		c.upstreamStream().Abort()
+		c.finish(why)
+		return
+	}
 	if c.flags&alertable == 0 {
 		c.abort(why)
 		return
 	}
 	if c.spec.Alert == nil || c.spec.Alert(why) {
 		alert := alertNoRoute
-		if c.plan != nil {
+		if why == PermissionDenied {
+			alert = alertAccessDenied
+		} else if c.plan != nil {
 			alert = alertNoEndpoint
 		}
 		c.client.Send(alert)
@@ -315,7 +341,12 @@ func (c *Conn) route() {
 		}
 		return why
 	})
-	if c.phase == phaseRouting {
+	switch {
+	case c.phase != phaseRouting:
+	case c.flags&pacedConn != 0 && c.pacing().delay > 0:
+		c.phase = phaseWaiting
+		c.loop.Arm(&c.timer, c.pacing().delay)
+	default:
 		c.connect(nil)
 	}
 }

@@ -23,6 +23,7 @@ type loop struct {
 	silent   identList            // those that wait for the first bytes of their client
 	starving atomic.Bool          // the memory budget is spent: crowded silent ones are not read
 	hungry   lines                // sessions that Reserve refused
+	paced    map[*Conn]*pacing    // of connections with a Pacer
 	holds    map[*Conn]*hold      // of what sessions have reserved
 	waiting  atomic.Bool          // there are some that are hungry
 	feeding  atomic.Bool          // feed is on its way
@@ -43,7 +44,7 @@ const (
 )
 
 func newLoop(e *Engine, index int) (*loop, error) {
-	l := &loop{engine: e, index: index, sockets: make(map[*socket]struct{})}
+	l := &loop{engine: e, index: index, sockets: make(map[*socket]struct{}), paced: make(map[*Conn]*pacing)}
 	r, err := reactor.NewLoop(reactor.Config{CloseTimeout: e.cfg.CloseTimeout, OnPanic: l.panicked})
 	if err != nil {
 		return nil, err

@@ -48,7 +48,8 @@ import (
 // methods, which must not block or take longer than a few microseconds.
 type Handler interface {
 	// Route is called once, when the connection is identified. It returns the
-	// plan, or the reason to close the connection with.
+	// plan, or the reason to close the connection with. A plan that comes with a
+	// reason is not followed, but c.Plan returns it.
 	Route(c *Conn) (Plan, Reason)
 	// Closed is called exactly once for each accepted connection, with the
 	// reason for its end. c.Plan() is nil if Route returned none. The handler
@@ -90,8 +91,9 @@ type Target struct {
 	Serve func(*pipe.Conn)
 	// Profile is shared by all connections of a service.
 	Profile *Profile
-	// Wait, if not 0, means that no endpoint is known yet and that Next is to
-	// be called again after this time. All other fields are ignored then.
+	// Wait, if not 0, means that there is no endpoint yet and that Next is to be
+	// called again after this time, or at Conn.Wake. All other fields are ignored
+	// then.
 	Wait time.Duration
 }
 
@@ -133,6 +135,12 @@ type Listener struct {
 	// TLSConfig returns the configuration for a hello in ModeTerminate, or the
 	// reason to refuse the client. It is called on the loop.
 	TLSConfig func(h *clienthello.Hello) (*tls.Config, Reason)
+	// Intercept returns the configuration with which the node itself answers a
+	// hello, in ModeHello and ModeTerminate; nil: the hello goes its usual way. After
+	// the handshake the connection is routed as in ModeTerminate; without a route it
+	// is closed in order. It is called on the loop for every hello. A nil Intercept
+	// answers none.
+	Intercept func(h *clienthello.Hello) *tls.Config
 	// Alert reports whether a TLS client that is refused after its hello gets
 	// an alert before the connection is closed; without one it gets a plain
 	// FIN. nil means an alert. Some clients take any alert for a failed login

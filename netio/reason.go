@@ -73,6 +73,12 @@ const (
 	Shutdown Reason = "shutdown"
 	// EndpointRemoved: its endpoint left the service, whose setting closed it.
 	EndpointRemoved Reason = "endpoint_removed"
+	// IdentityRevoked: the certificate of the client was revoked.
+	IdentityRevoked Reason = "identity_revoked"
+	// PermissionDenied: the client may not connect. PermissionRevoked: it may no
+	// longer be connected.
+	PermissionDenied  Reason = "permission_denied"
+	PermissionRevoked Reason = "permission_revoked"
 	// Internal: a fault in Penstock itself.
 	Internal Reason = "internal_error"
 )

@@ -67,10 +67,12 @@ func (c *Conn) beginSession(s Session) {
 	c.countRouted()
 	c.active = l.Now()
 	c.startTimers()
-	s.Start(c, c.clientStream(), c.upstreamStream())
+	client, upstream := c.pacedStreams()
+	s.Start(c, client, upstream)
 	if c.phase == phaseRelaying && c.ident != nil && len(c.ident.buf) > 0 {
 		c.meter.fromPeer.Add(uint64(len(c.ident.buf)))
 		c.received(relay.Client, c.ident.buf)
+		c.pace(relay.Client, len(c.ident.buf))
 	}
 	if c.phase == phaseRelaying { // or finish has done it
 		c.releaseIdent()
@@ -162,12 +164,12 @@ func (c *Conn) Fail(why Reason, err error, clean bool) {
 // MayMove allows up to n more bytes of a side to go to the other side unseen,
 // reported by Moved; bytes that Received brings count too. It replaces what is
 // left of an earlier allowance. It returns false where bytes must be seen,
-// such as with TLS.
+// such as with TLS or a Pacer.
 //
 // With an allowance, a side is read only while the other one can take bytes.
 // What is sent to the other side goes behind the bytes that moved.
 func (c *Conn) MayMove(from relay.Side, n int) bool {
-	if c.tls != nil || c.above != nil || c.phase != phaseRelaying {
+	if c.tls != nil || c.above != nil || c.phase != phaseRelaying || c.isPaced(from) {
 		return false
 	}
 	if from == relay.Client {

@@ -72,7 +72,7 @@ func (c *Conn) checkTimers() {
 	var next time.Duration // from now; 0: never
 	if limit > 0 {
 		next = c.active + limit - now
-		if next <= 0 && c.moves() {
+		if next <= 0 && (c.isHeld() || c.moves()) {
 			c.active, next = now, limit
 		}
 		if next <= 0 {
@@ -134,7 +134,7 @@ func (c *Conn) isIdle() bool {
 	if c.flags&sessioned != 0 {
 		return c.phase == phaseRelaying && c.settled() && c.session().Idle()
 	}
-	return c.phase == phaseRelaying && c.relay.Idle() && c.settled() && c.loop.Now()-c.active >= quietTime
+	return c.phase == phaseRelaying && !c.isHeld() && c.relay.Idle() && c.settled() && c.loop.Now()-c.active >= quietTime
 }
 
 // settled tells the same of what the sockets move by themselves, of which the

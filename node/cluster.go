@@ -29,6 +29,7 @@ func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 		Init: n.cfg.Init, Expect: n.cfg.Expect, Join: n.cfg.Join, Token: n.cfg.Token,
 		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
 		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.setWaiting, Audit: audit(n.log),
+		IdentitiesRevoked: n.closeRevoked,
 	})
 	set.cluster = nil // owned by the cluster now
 	if err != nil {
@@ -85,6 +86,14 @@ func (n *Node) authenticate(ctx context.Context, token string) (api.Principal, e
 		return api.Principal{}, api.Errorf(api.Unauthenticated, "a node with --dev has no tokens")
 	}
 	return n.cluster.Tokens.Authenticate(ctx, token)
+}
+
+// closeRevoked closes the connections of clients whose certificate was revoked.
+// There are none before the data plane exists.
+func (n *Node) closeRevoked() {
+	if n.componentsReady.Load() {
+		n.data.CloseRevoked()
+	}
 }
 
 // handOverLeadership transfers the leadership, if this node has it, to another node: this

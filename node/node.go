@@ -29,6 +29,7 @@ import (
 	"penstock/netio/reactor"
 	"penstock/netio/tlsstream"
 	"penstock/node/accesslog"
+	"penstock/node/acme"
 	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
@@ -40,6 +41,7 @@ import (
 	"penstock/node/mux"
 	"penstock/node/ops"
 	"penstock/node/providers"
+	"penstock/node/quota"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -71,6 +73,7 @@ type Node struct {
 	tickets         *tlsstream.Tickets
 	data            *dataplane.Dataplane
 	providers       *providers.Providers
+	acme            *acme.Manager
 	componentsReady atomic.Bool // makeComponents has finished
 	left            atomic.Bool // the node left its cluster for good
 	leaveAttempts   leaveAttempts
@@ -81,6 +84,8 @@ type Node struct {
 	access          *accesslog.Log
 	catalog         *catalog.Catalog
 	tracker         *rollout.Tracker
+	shares          *quota.Driver
+	leases          *quota.Leader // nil: with --dev
 	ops             *ops.Methods
 	admin           *rpc.Server
 	xds             *xds.Server
@@ -177,7 +182,9 @@ func (n *Node) run() {
 	n.background.Go(n.followForXDS)
 	n.background.Go(n.housekeep)
 	n.background.Go(func() { n.providers.Run(n.ctx) })
+	n.background.Go(func() { n.acme.Run(n.ctx) })
 	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
+	n.background.Go(func() { n.shares.Run(n.ctx) })
 	if n.cfg.AccessLog == AccessAll {
 		n.background.Go(func() { n.data.LogOngoing(n.ctx) })
 	}
@@ -264,12 +271,14 @@ func (n *Node) makeComponents() (err error) {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
 	}
 	n.providers = providers.New(n.providersConfig())
+	n.acme = acme.New(n.acmeConfig())
 	if n.data, err = dataplane.New(n.dataplaneConfig()); err != nil {
 		return err
 	}
 	n.catalog = catalog.New(n.catalogConfig())
 	n.xds = n.newXDS()
 	n.tracker = new(rollout.Tracker)
+	n.openQuota()
 	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
 	n.componentsReady.Store(true)
@@ -285,7 +294,8 @@ func (n *Node) newRegistry() *prometheus.Registry {
 	all := []prometheus.Collector{
 		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.ops.Rollouts),
 		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
-		metrics.Catalog(n.catalog), metrics.Providers(n.providers), n.changes, metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
+		metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes,
+		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
 	}
 	if n.access != nil {
 		all = append(all, metrics.AccessLog(n.access))
@@ -313,6 +323,8 @@ func newAdmin(n *Node) *rpc.Server {
 	rpc.Handle(s, api.MethodLeaving, api.RoleAdmin, n.leaveProgress)
 	if n.cluster != nil {
 		n.cluster.Register(s)
+		rpc.Handle(s, api.MethodChallenges, api.RoleNode, n.awaitChallenges)
+		n.registerQuota(s)
 		rpc.Handle(s, api.MethodEndpointsAnnounced, api.RoleNode,
 			func(ctx context.Context, m *providers.Announcements) (*providers.AnnouncementsResult, error) {
 				return n.providers.Receive(rpc.Caller(ctx).Node, m)
@@ -334,10 +346,10 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 	c := dataplane.Config{
 		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
 		MaxHandshakes: n.cfg.MaxHandshakes, MaxRequests: n.cfg.MaxRequests, Tickets: n.tickets,
-		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Discovered: n.providers,
+		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Discovered: n.providers, Challenges: &n.acme.Challenges,
 	}
 	if n.cluster != nil {
-		c.Self = n.id
+		c.Self, c.Revoked = n.id, n.cluster.Identities.Revoked
 	}
 	return c
 }
@@ -380,7 +392,8 @@ func (n *Node) opsConfig() ops.Config {
 		Self: ops.Self{
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
-		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, XDS: n.xds, State: &n.state,
+		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
+		Shares:   n.shares,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }
@@ -388,7 +401,7 @@ func (n *Node) opsConfig() ops.Config {
 // catalogConfig makes the catalog's configuration; a node in a cluster adds
 // encryption, feature checks and the read barrier.
 func (n *Node) catalogConfig() catalog.Config {
-	c := catalog.Config{Store: n.store, Kinds: kinds.All(), Log: n.log, Status: n.gateways().Status}
+	c := catalog.Config{Store: n.store, Kinds: kinds.All(), Log: n.log, Status: n.resourceStatus}
 	if n.cluster == nil {
 		return c
 	}
@@ -410,8 +423,7 @@ func (n *Node) catalogConfig() catalog.Config {
 // with an older configuration as if nothing had happened.
 func (n *Node) follow() {
 	err := n.catalog.Follow(n.ctx, func(set *validate.Set, changes []resource.Change) error {
-		n.data.Apply(set, changes)
-		n.xds.Changed()
+		n.acme.Apply(set, changes)           // to the data plane, with what was issued
 		n.tracker.Apply(changes, time.Now()) // a step begins when it takes effect
 		n.providers.Apply(changes)
 		return nil

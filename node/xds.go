@@ -38,14 +38,15 @@ func (n *Node) runsOnEachNode(name string) bool {
 	return ok && o.Spec.(*resource.EndpointProvider).Scope == "node"
 }
 
-// certificate returns a Certificate with its private key; nil if there is none.
+// certificate returns a Certificate with its private key; nil if there is none, or
+// none was issued yet.
 func (n *Node) certificate(name string) *resource.Certificate {
 	set, _ := n.catalog.InForce()
 	o, ok := set.Get(resource.Key{Kind: "Certificate", Name: name})
 	if !ok {
 		return nil
 	}
-	return o.Spec.(*resource.Certificate)
+	return n.acme.Filled(name, o.Spec.(*resource.Certificate))
 }
 
 // followForXDS tells the discovery server of everything that has come into force.

@@ -22,6 +22,9 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 		}
 		return nil
 	}
+	if cert.ACME != nil && cert.Cert == "" {
+		return nil // not issued yet: the listener has no certificate for these names
+	}
 	leaf, err := cert.Leaf()
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 // and connection counts. Nothing done to the clone affects the table or its
 // endpoints.
 func (t *Table) clone(hosts Hosts, now time.Time) *Router {
-	r := &Router{cfg: Config{NodeTags: t.node, Hosts: hosts, Discovered: t.discovered}}
+	r := &Router{cfg: Config{NodeTags: t.node, Hosts: hosts, Discovered: t.discovered, isolated: true}}
 	// Listeners, names and routes are immutable and can be shared.
 	base := *t
 	base.services = hamt.Map[*Service]{}

@@ -9,6 +9,7 @@ import (
 
 	"penstock/routing/gateway"
 	"penstock/routing/hamt"
+	"penstock/routing/permit"
 	"penstock/routing/resource"
 )
 
@@ -35,6 +36,7 @@ type compiler struct {
 	usesRef             *hamt.Edit[[]string]
 	gatewayDestinations *hamt.Edit[*gateway.Destination]
 	gateways            *gateway.Model // nil before the first change
+	permits             *permit.Index
 
 	dirtyServices     map[string]*resource.Service  // new resource, or nil if it was deleted
 	dirtyPolicies     map[string]bool               // by destination
@@ -43,7 +45,8 @@ type compiler struct {
 	hostOrder         []string                      // keys of dirtyHosts in the order of the changes
 	dirtyCertificates map[string]bool
 	gatewayChanges    []resource.Change
-	hostsChanged      bool // the set of host names to resolve, or their interval, may have changed
+	rateLimits        map[string]*resource.RateLimit // with defaults, or nil if it was deleted
+	hostsChanged      bool                           // the set of host names to resolve, or their interval, may have changed
 	faults            []error
 }
 
@@ -54,6 +57,7 @@ func newCompiler(cfg *Config, old *Table, now time.Time) *compiler {
 		routes: old.routes.Edit(), httpRoutes: old.httpRoutes.Edit(), rollouts: old.rollouts.Edit(), certificates: old.certificates.Edit(),
 		routesTo: old.routesTo.Edit(), httpRoutesTo: old.httpRoutesTo.Edit(), backendOf: old.backendOf.Edit(), atHost: old.atHost.Edit(), usesRef: old.usesRef.Edit(),
 		gatewayDestinations: old.gatewayDestinations.Edit(), gateways: old.gateways,
+		permits:       old.permissions(),
 		dirtyServices: map[string]*resource.Service{}, dirtyPolicies: map[string]bool{},
 		dirtyListeners: map[string]*resource.Listener{}, dirtyHosts: map[string]*resource.Host{}, dirtyCertificates: map[string]bool{},
 	}
@@ -79,8 +83,14 @@ func (c *compiler) change(ch *resource.Change) {
 		err = c.putCertificate(ch.Name, spec)
 	case "Listener":
 		err = c.putListener(ch.Name, spec)
+	case resource.KindRateLimit:
+		err = c.putRateLimit(ch.Name, spec)
 	case "Host":
 		err = c.putHost(ch.Name, spec)
+	case resource.KindPermission:
+		c.putPermission(ch.Name, spec)
+	case resource.KindMesh:
+		c.putMesh(spec)
 	case gateway.KindGateway, gateway.KindTCPRoute, gateway.KindTLSRoute, gateway.KindGrant:
 		c.gatewayChanges = append(c.gatewayChanges, *ch)
 	}
@@ -128,7 +138,8 @@ func (c *compiler) finish() (Applied, error) {
 		listeners: c.listeners.Map(), hosts: c.hosts.Map(), services: c.services.Map(),
 		routes: c.routes.Map(), httpRoutes: c.httpRoutes.Map(), rollouts: c.rollouts.Map(), certificates: c.certificates.Map(),
 		routesTo: c.routesTo.Map(), httpRoutesTo: c.httpRoutesTo.Map(), backendOf: c.backendOf.Map(), atHost: c.atHost.Map(), usesRef: c.usesRef.Map(),
-		gatewayDestinations: c.gatewayDestinations.Map(), gateways: c.gateways,
+		gatewayDestinations: c.gatewayDestinations.Map(), gateways: c.gateways, limits: c.makeRateLimits(),
+		permits: c.permits, isClone: c.cloned != nil || c.old.isClone,
 	}
 	return done, errors.Join(c.faults...)
 }

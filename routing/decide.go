@@ -30,6 +30,8 @@ type Decision struct {
 	probe       bool             // the attempt probes an endpoint whose pause is over
 	http        bool             // see HTTP
 	request     bool             // it routes a single request
+	pending     bool             // the endpoint counts it as one without a connection
+	waiter      *waiter          // its place in the queue; nil: none
 }
 
 const (
@@ -52,8 +54,11 @@ func (t *Table) Decide(in *Input) (Decision, Reason) {
 	if reason != OK {
 		return Decision{}, reason
 	}
-	if s.requests != nil && t.routesRequests(in, l, s) {
+	if t.routesRequests(in, l, s) {
 		return Decision{destination: s.serviceState, http: true}, OK
+	}
+	if t.denies(in, l, s, nil, nil) {
+		return Decision{destination: s.serviceState}, PermissionDenied
 	}
 	b, reason := t.route(in, l, s, nil)
 	if reason != OK {
@@ -97,9 +102,15 @@ func (d *Decision) Endpoint() *endpoint.Endpoint { return d.endpoint }
 // at once do not count while another is untried, until the time for all
 // attempts together is over. A retry after a slow attempt counts against the
 // retry budget unless it goes to a ready endpoint.
+//
+// Overflow means that the service's circuit breaker allows no more now: see
+// Enqueue.
 func (d *Decision) Next(now time.Time) (*endpoint.Endpoint, Reason) {
 	if d.backend == nil {
 		return nil, RetriesExhausted // connected, or never routed
+	}
+	if d.waiter != nil {
+		return d.endWait(now)
 	}
 	d.Failed(now)
 	q := balance.Query{Now: now, Hash: d.hash}
@@ -115,19 +126,31 @@ func (d *Decision) Next(now time.Time) (*endpoint.Endpoint, Reason) {
 			q.Untried = true
 		}
 	}
+	if d.service.queue.waiting.Load() > 0 {
+		return nil, Overflow // behind those who wait
+	}
 	i, reason := d.pick(&q)
 	if reason != OK {
 		return nil, reason
 	}
+	d.take(i)
+	d.service.queue.serve(now) // one who came meanwhile may have missed a slot that pick held for a moment
+	return d.endpoint, OK
+}
+
+// take records that member i, where pick has counted the connection, is tried.
+func (d *Decision) take(i int) {
 	d.tried.Add(i)
 	d.attempts++
-	d.endpoint = d.backend.pool.Members()[i].Endpoint
+	d.endpoint, d.pending = d.backend.pool.Members()[i].Endpoint, true
+}
+
+// kind is what the decision takes a slot for.
+func (d *Decision) kind() endpoint.Kind {
 	if d.request {
-		d.endpoint.AcquireRequest()
-	} else {
-		d.endpoint.Acquire()
+		return endpoint.Request
 	}
-	return d.endpoint, OK
+	return endpoint.Connection
 }
 
 // retry says which endpoints a retry may go to.
@@ -152,20 +175,33 @@ func (d *Decision) retries(now time.Time) retry {
 	return noRetry
 }
 
-// pick picks a member and claims it.
+// pick picks a member, counts the connection there and claims it.
 func (d *Decision) pick(q *balance.Query) (int, Reason) {
-	b := d.backend
+	b, kind := d.backend, d.kind()
 	connect := &b.spec.Connect
+	q.Kind = kind
+	if breaker := b.group.Breaker(); breaker != nil {
+		q.Bounds = &breaker.Endpoint
+	}
 	for range maxClaims {
+		if b.group.Full(kind) {
+			return balance.Full, Overflow
+		}
 		i := b.pool.Pick(q)
-		if i == balance.None {
+		switch i {
+		case balance.None:
 			return i, d.unavailable(q)
+		case balance.Full:
+			return i, Overflow
 		}
 		e := b.pool.Members()[i].Endpoint
 		ready := e.Ready(q.Now)
 		if d.needsBudget(ready) && !d.service.budget.Retry(*connect.RetryBudget, minRetries, q.Now) {
 			d.budgetSpent = true
 			return i, RetriesExhausted
+		}
+		if !b.group.Acquire(e, kind) {
+			continue // others were faster
 		}
 		if !ready {
 			return i, OK // every candidate is unready
@@ -174,13 +210,18 @@ func (d *Decision) pick(q *balance.Query) (int, Reason) {
 		if d.probe, claimed = e.Claim(q.Now, connect.Timeout.D()+probeGrace); claimed {
 			return i, OK
 		}
+		b.group.Release(e, kind, true)
 	}
-	// Other connections claimed first each time: accept one extra connection at
-	// the endpoint.
-	if i := b.pool.Pick(q); i != balance.None {
+	// Other connections were faster each time: accept one extra probe at the
+	// endpoint, within its bounds.
+	switch i := b.pool.Pick(q); {
+	case i == balance.None:
+		return i, d.unavailable(q)
+	case i == balance.Full || !b.group.Acquire(b.pool.Members()[i].Endpoint, kind):
+		return i, Overflow
+	default:
 		return i, OK
 	}
-	return balance.None, d.unavailable(q)
 }
 
 // unavailable returns the reason why there is no endpoint to try.
@@ -188,10 +229,15 @@ func (d *Decision) unavailable(q *balance.Query) Reason {
 	if q.Untried {
 		return RetriesExhausted
 	}
+	d.countUnavailable()
+	return d.backend.unavailable()
+}
+
+// countUnavailable counts the outcome if no endpoint was tried.
+func (d *Decision) countUnavailable() {
 	if d.attempts == 0 {
 		d.outcomes.countFailure()
 	}
-	return d.backend.unavailable()
 }
 
 // needsBudget reports whether the next attempt counts against the retry budget. A
@@ -251,7 +297,17 @@ func (d *Decision) RecordLocalFault(text string, now time.Time) {
 func (d *Decision) Reached(now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
 		d.probe = false
+		d.established(now)
 		d.service.group.Reached(d.endpoint, now)
+	}
+}
+
+// established ends the time in which the connection counts as pending.
+func (d *Decision) established(now time.Time) {
+	if d.pending {
+		d.pending = false
+		d.service.group.Established(d.endpoint)
+		d.service.queue.serve(now)
 	}
 }
 
@@ -260,6 +316,7 @@ func (d *Decision) Connected(now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
 		d.backend = nil // releases this version of the table
 		d.probe = false
+		d.established(now)
 		d.service.group.Connected(d.endpoint, now)
 		d.outcomes.countConnect()
 	}
@@ -276,6 +333,7 @@ func (d *Decision) EarlyReset(now time.Time) {
 
 // Closed ends the connection in whatever state it is. Further calls do nothing.
 func (d *Decision) Closed() {
+	d.leaveQueue()
 	d.backend = nil
 	d.release()
 }
@@ -287,12 +345,11 @@ func (d *Decision) release() {
 			d.probe = false
 			d.endpoint.AbandonProbe()
 		}
-		if d.request {
-			d.endpoint.ReleaseRequest()
-		} else {
-			d.endpoint.Release()
+		d.service.group.Release(d.endpoint, d.kind(), d.pending)
+		d.endpoint, d.pending = nil, false
+		if q := &d.service.queue; q.waiting.Load() > 0 {
+			q.serve(time.Now())
 		}
-		d.endpoint = nil
 	}
 }
 

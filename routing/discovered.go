@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/routing/balance"
 	"penstock/routing/endpoint"
 	"penstock/routing/hamt"
 	"penstock/routing/provider"
@@ -122,11 +123,22 @@ func refKeys(service string, s *resource.Service) []string {
 type found struct {
 	compiler *compiler
 	set      []endpoint.Spec
-	weights  []int
+	shares   []share
 	hosts    []string // names that are resolved
 	// unresolved are the endpoints whose names have no address.
 	unresolved []string
 	places     map[string]int // address -> its first place in set; nil: no address can be there twice
+}
+
+// share is what an endpoint gets: its weight within a level of balance.
+type share struct{ weight, level int }
+
+// levelOf returns the level of an endpoint that a service lists.
+func levelOf(e *resource.Endpoint) int {
+	if e.Backup {
+		return balance.Backup + e.Priority
+	}
+	return e.Priority
 }
 
 // endpoints lists a service's endpoints with their weights, and the host names
@@ -136,7 +148,7 @@ type found struct {
 // An address of several providers counts once, as the first one has it, and
 // takes no connections if any of them says that it is terminating.
 func (c *compiler) endpoints(name string, s *resource.Service) *found {
-	f := &found{compiler: c, set: make([]endpoint.Spec, 0, len(s.Endpoints)), weights: make([]int, 0, len(s.Endpoints))}
+	f := &found{compiler: c, set: make([]endpoint.Spec, 0, len(s.Endpoints)), shares: make([]share, 0, len(s.Endpoints))}
 	from := sources(s)
 	if len(from) > 1 || len(from) == 1 && len(s.Endpoints) > 0 {
 		f.places = map[string]int{}
@@ -144,7 +156,7 @@ func (c *compiler) endpoints(name string, s *resource.Service) *found {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		at, _ := parseAddress(e.Address) // putService has checked it
-		f.add(endpoint.Spec{Address: e.Address, Tags: e.Tags}, at, *e.Weight)
+		f.add(endpoint.Spec{Address: e.Address, Tags: e.Tags}, at, share{*e.Weight, levelOf(e)})
 	}
 	if c.cfg.Discovered != nil {
 		for i := range from {
@@ -157,7 +169,7 @@ func (c *compiler) endpoints(name string, s *resource.Service) *found {
 }
 
 // add adds an endpoint with all of its addresses.
-func (f *found) add(spec endpoint.Spec, at address, weight int) {
+func (f *found) add(spec endpoint.Spec, at address, sh share) {
 	if f.places != nil {
 		if _, known := f.places[spec.Address]; !known {
 			f.places[spec.Address] = len(f.set)
@@ -167,7 +179,7 @@ func (f *found) add(spec endpoint.Spec, at address, weight int) {
 		if spec.Unix = at.unix; at.unix == "" {
 			spec.Addr = netip.AddrPortFrom(at.addr, at.port)
 		}
-		f.set, f.weights = append(f.set, spec), append(f.weights, weight)
+		f.set, f.shares = append(f.set, spec), append(f.shares, sh)
 		return
 	}
 	f.hosts = append(f.hosts, at.host)
@@ -180,14 +192,14 @@ func (f *found) add(spec endpoint.Spec, at address, weight int) {
 	}
 	for _, addr := range addrs {
 		spec.Addr = netip.AddrPortFrom(addr, at.port)
-		f.set, f.weights = append(f.set, spec), append(f.weights, weight)
+		f.set, f.shares = append(f.set, spec), append(f.shares, sh)
 	}
 }
 
 // addFrom adds the endpoints that a provider found. One that takes no new
 // connections has no weight: it keeps its connections and its state.
 func (f *found) addFrom(from *resource.EndpointsFrom, list []provider.Found) {
-	f.set, f.weights = slices.Grow(f.set, len(list)), slices.Grow(f.weights, len(list))
+	f.set, f.shares = slices.Grow(f.set, len(list)), slices.Grow(f.shares, len(list))
 	for i := range list {
 		e := &list[i]
 		if !hasTags(e.Tags, from.Select) {
@@ -207,7 +219,7 @@ func (f *found) addFrom(from *resource.EndpointsFrom, list []provider.Found) {
 		if e.State != provider.Ready {
 			weight = 0
 		}
-		f.add(endpoint.Spec{Address: e.Address, Tags: withTags(e.Tags, from.Tags)}, at, weight)
+		f.add(endpoint.Spec{Address: e.Address, Tags: withTags(e.Tags, from.Tags)}, at, share{weight: weight})
 	}
 }
 
@@ -215,7 +227,7 @@ func (f *found) addFrom(from *resource.EndpointsFrom, list []provider.Found) {
 // place.
 func (f *found) close(place int, address string) {
 	for i := place; i < len(f.set) && f.set[i].Address == address; i++ {
-		f.weights[i] = 0
+		f.shares[i].weight = 0
 	}
 }
 

@@ -2,10 +2,12 @@ package routing
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"penstock/routing/balance"
+	"penstock/routing/endpoint"
 )
 
 // Explanation describes step by step how a decision is made. The code that
@@ -22,7 +24,7 @@ type Explanation struct {
 	// Reason is "" if the connection can be routed.
 	Reason Reason `json:"reason,omitempty"`
 	// Route is the MeshHTTPRoute by which requests are routed individually; "" if
-	// the connection is routed as a whole. If the query named a request, Rule is
+	// the connection is routed as a whole, or only permissions look at its requests. If the query named a request, Rule is
 	// the index of the matching rule, if any, and Status and Location are an
 	// answer that needs no backend.
 	Route    string `json:"route,omitempty"`
@@ -34,7 +36,7 @@ type Explanation struct {
 // Step is one step of a decision.
 type Step struct {
 	// Name is listener, certificate, name, destination, source, protocol,
-	// policy, rules, rule, redirect, rewrite, headers, backend, endpoint or
+	// permission, policy, rules, rule, redirect, rewrite, headers, backend, endpoint or
 	// outcome.
 	Name   string `json:"name"`
 	Looked string `json:"looked"` // the input of the step
@@ -89,7 +91,12 @@ type EndpointState struct {
 	Ejected   string     `json:"ejected,omitempty"` // remaining time of the ejection
 	Active    int64      `json:"active"`            // connections
 	SlowStart int        `json:"grown"`             // percent of its share, by slow start
-	Near      bool       `json:"near"`              // in the preferred zone; true without zones
+	Priority  int        `json:"priority,omitempty"`
+	Backup    bool       `json:"backup,omitempty"`
+	// LevelShare is the percentage of the connections that the endpoints of its
+	// priority get together; left out if all have the same.
+	LevelShare *float64 `json:"levelShare,omitempty"`
+	Near       bool     `json:"near"` // in the preferred zone; true without zones
 	// Eligible: the endpoint takes new connections; Why is the reason if not.
 	// Used: it gets connections, possibly although it is not eligible, because no
 	// other endpoint is.
@@ -114,20 +121,20 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 	}
 	if reason == OK {
 		e.Destination = s.name
-		if s.requests != nil {
+		if s.requests != nil || t.permitsRequests(s, l) {
 			src := t.source(in, l)
-			if p := tr.requests(t, l, s, &src); p != nil {
+			if p, ok := tr.requests(t, l, s, &src); ok {
 				t.explainRequests(p, in, l, s, q, now, tr)
 				return *e
 			}
 		}
 		var b *backend
-		if b, reason = t.route(in, l, s, tr); reason == OK {
+		if t.denies(in, l, s, nil, tr) {
+			reason = PermissionDenied
+		} else if b, reason = t.route(in, l, s, tr); reason == OK {
 			e.Service = b.name
-			i := b.pool.Pick(&balance.Query{Now: now, Hash: b.hash(in), Peek: true})
-			if i == balance.None {
-				reason = b.unavailable()
-			}
+			var i int
+			i, reason = b.peek(in, endpoint.Connection, now)
 			tr.endpoints(b, i, now)
 		}
 	}
@@ -136,6 +143,25 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 		tr.result("%s; requests are not routed individually", e.Steps[len(e.Steps)-1].Result)
 	}
 	return *e
+}
+
+// peek returns the member that the next one of a kind would go to, or why there is
+// none: balance.Full with OK if it would wait.
+func (b *backend) peek(in *Input, kind endpoint.Kind, now time.Time) (int, Reason) {
+	q := balance.Query{Now: now, Hash: b.hash(in), Peek: true, Kind: kind}
+	if breaker := b.group.Breaker(); breaker != nil {
+		q.Bounds = &breaker.Endpoint
+	}
+	i := b.pool.Pick(&q)
+	switch {
+	case i == balance.None:
+		return i, b.unavailable()
+	case i != balance.Full && !b.group.Full(kind) && b.queue.waiting.Load() == 0:
+		return i, OK
+	case b.queue.room():
+		return balance.Full, OK
+	}
+	return balance.Full, Overflow
 }
 
 // handshake adds the certificate step for a connection whose TLS the listener
@@ -220,6 +246,9 @@ func (x *EndpointState) text() string {
 	if x.SlowStart < 100 {
 		s += fmt.Sprintf(", slow start at %d %%", x.SlowStart)
 	}
+	if x.LevelShare != nil {
+		s += fmt.Sprintf(", priority %s with %.4g %%", PriorityText(x.Priority, x.Backup), *x.LevelShare)
+	}
 	if !x.Near {
 		s += ", in another zone"
 	}
@@ -233,6 +262,14 @@ func (x *EndpointState) text() string {
 		}
 	}
 	return s
+}
+
+// PriorityText returns a priority as people read it.
+func PriorityText(priority int, backup bool) string {
+	if backup {
+		return fmt.Sprintf("backup %d", priority)
+	}
+	return strconv.Itoa(priority)
 }
 
 // originText says which providers found the endpoint; "" if none did.
@@ -271,6 +308,11 @@ func (b *backend) state(i int, now time.Time) EndpointState {
 	}
 	if c.Error != "" {
 		x.ErrorAt = &c.ErrorAt
+	}
+	x.Priority, x.Backup = m.Level%balance.Backup, m.Level >= balance.Backup
+	if b.pool.Levels() {
+		share := b.pool.LevelShare(i, now) * 100
+		x.LevelShare = &share
 	}
 	x.Why = c.Reason
 	if m.Weight == 0 {

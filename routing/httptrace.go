@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"penstock/routing/balance"
+	"penstock/routing/endpoint"
 	"penstock/routing/httprule"
+	"penstock/routing/permit"
 	"penstock/routing/resource"
 	"penstock/routing/urlpath"
 )
@@ -81,10 +83,15 @@ func (t *Table) ExplainRequest(in *Input, q *Request, now time.Time) Explanation
 // requests. q is nil if the query names no request.
 func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q *Request, now time.Time, tr *trace) {
 	e := &tr.explanation
-	e.Route = p.route
+	how := "because of permissions for requests"
+	if p != nil {
+		e.Route, how = p.route, "by MeshHTTPRoute "+p.route
+	}
 	if q == nil {
-		tr.rules(p)
-		tr.add(Step{Name: "outcome", Looked: "decision", Result: "its requests are routed individually, by MeshHTTPRoute " + p.route})
+		if p != nil {
+			tr.rules(p)
+		}
+		tr.add(Step{Name: "outcome", Looked: "decision", Result: "its requests are routed individually, " + how})
 		return
 	}
 	full, ok := q.described(in, l)
@@ -93,26 +100,31 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 		tr.add(Step{Name: "outcome", Looked: "request", Result: fmt.Sprintf("answered %d: the path %q cannot be normalised", e.Status, q.Path)})
 		return
 	}
-	var a RequestDecision
-	b, reason := p.answer(&a, s, &full, tr)
+	if t.denies(in, l, s, &full, tr) {
+		e.Status, e.Reason = statusForbidden, PermissionDenied
+		tr.add(Step{Name: "outcome", Looked: "request", Result: fmt.Sprintf("answered %d (%s)", e.Status, e.Reason)})
+		return
+	}
+	a := RequestDecision{Rule: NoRule}
+	b, reason := t.explainedBackend(&a, p, in, l, s, &full, tr)
 	if a.Rule != NoRule {
 		e.Rule = &a.Rule
 	}
 	e.Status, e.Location = a.Status, a.Location
 	if b != nil {
 		e.Service = b.name
-		i := b.pool.Pick(&balance.Query{Now: now, Hash: b.hash(in), Peek: true})
-		if i == balance.None {
-			reason = b.unavailable()
-		}
+		var i int
+		i, reason = b.peek(in, endpoint.Request, now)
 		tr.endpoints(b, i, now)
-		if reason != OK {
+		if i == balance.None {
 			tr.result("none of %d is eligible: answered %d (%s)", len(b.pool.Members()), statusUnavailable, reason)
 		}
 	}
 	e.Reason = reason
 	step := Step{Name: "outcome", Looked: "request", Result: "sent to " + e.Endpoint}
 	switch {
+	case e.Endpoint == "" && reason == OK && b != nil:
+		step.Result = "waits in the queue of the service's circuit breaker"
 	case a.Status != 0:
 		step.Result = fmt.Sprintf("answered %d, Location %s", a.Status, a.Location)
 	case reason != OK:
@@ -122,15 +134,28 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 	tr.add(step)
 }
 
+// explainedBackend returns the backend of a request by the MeshHTTPRoute p, or by
+// MeshTCPRoutes if p is nil.
+func (t *Table) explainedBackend(
+	a *RequestDecision, p *policy, in *Input, l *Listener, s *Service, q *Request, tr *trace,
+) (*backend, Reason) {
+	if p != nil {
+		return p.answer(a, s, q, tr)
+	}
+	src := t.source(in, l)
+	return s.send(&src, tr)
+}
+
 // Status codes of the proxy's own answers.
 const (
 	statusBadRequest  = 400
+	statusForbidden   = 403
 	statusUnavailable = 503
 )
 
-// requests returns the MeshHTTPRoute by which a connection's requests are
-// routed individually, or nil if the connection is routed as a whole.
-func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *policy {
+// requests reports whether a connection's requests are routed individually, and
+// by which MeshHTTPRoute; nil: by none, but permissions look at them.
+func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) (*policy, bool) {
 	tr.source(src)
 	step := Step{Name: "protocol", Looked: "listener, source and destination"}
 	client := t.protocol(src)
@@ -146,9 +171,12 @@ func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *polic
 		lacking = append(lacking, "the destination does not speak http or http2")
 	}
 	acts := len(lacking) == 0
-	if acts {
+	switch {
+	case acts && s.requests == nil:
+		step.Result += ": permissions for requests apply"
+	case acts:
 		step.Result += ": MeshHTTPRoutes apply"
-	} else {
+	default:
 		step.Result += ": MeshTCPRoutes apply, because " + strings.Join(lacking, ", and ")
 	}
 	tr.add(step)
@@ -156,8 +184,19 @@ func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *polic
 	if acts {
 		chosen = t.requestPolicy(s, src)
 	}
-	tr.httpPolicies(s, src, chosen, acts)
-	return chosen
+	if s.requests != nil {
+		tr.httpPolicies(s, src, chosen, acts)
+	}
+	return chosen, chosen != nil || acts && t.permitsRequests(s, l)
+}
+
+// addPermission adds the step that asks the permissions; q is nil for a connection.
+func (tr *trace) addPermission(service string, q *Request, v *permit.Verdict) {
+	looked := "connections to " + service
+	if q != nil {
+		looked = fmt.Sprintf("%s %s to %s", q.Method, q.Path, service)
+	}
+	tr.add(Step{Name: "permission", Looked: looked, Result: verdictText(v)})
 }
 
 // text says which protocol the client speaks, and the source of that fact.

@@ -205,6 +205,7 @@ type Known struct {
 	Address string
 	Tags    map[string]string
 	Weight  int
+	Level   int // as in balance.Member
 	State   provider.State
 }
 
@@ -219,7 +220,7 @@ func (s *Service) Known(d Discovered, skip func(provider string) bool) []Known {
 		if _, known := first[e.Address]; !known {
 			first[e.Address] = i
 		}
-		list = append(list, Known{Address: e.Address, Tags: e.Tags, Weight: *e.Weight})
+		list = append(list, Known{Address: e.Address, Tags: e.Tags, Weight: *e.Weight, Level: levelOf(e)})
 	}
 	if d == nil {
 		return list
@@ -239,7 +240,7 @@ func (s *Service) Known(d Discovered, skip func(provider string) bool) []Known {
 			switch {
 			case !known:
 				first[e.Address] = len(list)
-				list = append(list, Known{e.Address, withTags(e.Tags, from[i].Tags), e.Weight, e.State})
+				list = append(list, Known{e.Address, withTags(e.Tags, from[i].Tags), e.Weight, 0, e.State})
 			case e.State == provider.Terminating:
 				for ; place < len(list) && list[place].Address == e.Address; place++ {
 					list[place].State = provider.Terminating

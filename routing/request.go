@@ -61,7 +61,7 @@ func (a *RequestDecision) Rewrite(path string) (host, newPath string) {
 
 // HTTP reports that the connection's requests are to be routed individually, by
 // Table.Request: the listener can read them, client and destination speak HTTP,
-// and a MeshHTTPRoute applies. Such a Decision has a Destination and no
+// and a MeshHTTPRoute or a permission for requests applies. Such a Decision has a Destination and no
 // endpoints.
 func (d *Decision) HTTP() bool { return d.http }
 
@@ -121,6 +121,9 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (R
 		return RequestDecision{}, NoListener
 	}
 	a := RequestDecision{Decision: Decision{destination: s.serviceState, request: true}}
+	if t.denies(in, l, s, q, tr) {
+		return a, PermissionDenied
+	}
 	src := t.source(in, l)
 	var b *backend
 	var reason Reason

@@ -193,17 +193,29 @@ func (l *Listener) readable() bool {
 // routesRequests reports whether the requests of a connection are to be routed
 // individually.
 func (t *Table) routesRequests(in *Input, l *Listener, s *Service) bool {
-	if !l.readable() {
+	permits := t.permitsRequests(s, l)
+	if s.requests == nil && !permits && (t.limits == nil || !t.limits.ofRequest) || !l.readable() {
 		return false
 	}
 	src := t.source(in, l)
-	return t.requestPolicy(s, &src) != nil
+	return permits && t.speaksHTTP(s, &src) || t.requestPolicy(s, &src) != nil || t.limitsRequests(in, &src, s)
+}
+
+// permitsRequests reports whether a permission for the destination depends on the
+// requests of a connection.
+func (t *Table) permitsRequests(s *Service, l *Listener) bool {
+	return isHTTP(s.spec.Protocol) && t.permissions().Requests(s.name, l.name)
+}
+
+// speaksHTTP reports whether both sides speak HTTP.
+func (t *Table) speaksHTTP(s *Service, src *source) bool {
+	return isHTTP(s.spec.Protocol) && isHTTP(t.protocol(src).protocol)
 }
 
 // requestPolicy returns the MeshHTTPRoute for requests from a source, or nil if
 // MeshTCPRoutes decide. It requires that both sides speak HTTP.
 func (t *Table) requestPolicy(s *Service, src *source) *policy {
-	if s.requests == nil || !isHTTP(s.spec.Protocol) || !isHTTP(t.protocol(src).protocol) {
+	if s.requests == nil || !t.speaksHTTP(s, src) {
 		return nil
 	}
 	return s.requests.chooser.choose(src)

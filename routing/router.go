@@ -27,6 +27,8 @@ type Config struct {
 	// Observe, if set, receives ejections and changes of health. It runs on the
 	// goroutine that caused them and must not block.
 	Observe func(endpoint.Event)
+
+	isolated bool // a clone, which shares no state that it would change
 }
 
 // Router holds the table in force. Any goroutine may make decisions, without a

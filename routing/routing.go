@@ -44,6 +44,12 @@ const (
 	NoHealthyEndpoint Reason = "no_healthy_endpoint"
 	// RetriesExhausted: the attempts or the retry budget are used up.
 	RetriesExhausted Reason = "retries_exhausted"
+	// PermissionDenied: a TrafficPermission denies it, or none allows it.
+	PermissionDenied Reason = "permission_denied"
+	// Overflow: the service's circuit breaker allows no more, and its queue is full.
+	Overflow Reason = "upstream_overflow"
+	// QueueTimeout: it waited in that queue for queueTimeout.
+	QueueTimeout Reason = "queue_timeout"
 )
 
 // Input is what is known about a connection when it is routed.
@@ -59,4 +65,7 @@ type Input struct {
 	// Tags describe the connection in addition to those of the table (node,
 	// listener and network): the client's identity. Tests and explain may set any.
 	Tags map[string]string
+	// IdentityUndecided says that the client's certificate has no single SPIFFE ID
+	// that is valid, but one or more that are not. Its Tags have no identity then.
+	IdentityUndecided bool
 }

@@ -76,7 +76,7 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 		s.serviceState, s.policies, s.chooser, s.requests = old.serviceState, old.policies, old.chooser, old.requests
 		before, hosts, pool = old.spec, old.hosts, old.whole.pool
 	} else {
-		s.serviceState = &serviceState{name: name, group: endpoint.NewGroup(name, c.cfg.Observe)}
+		s.serviceState = newServiceState(name, c.cfg.Observe)
 		if twin != nil {
 			s.policies, s.requests, pool = twin.policies, twin.requests, twin.whole.pool // whose state the new ones continue
 		}
@@ -88,16 +88,31 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 		c.hostsChanged = c.hostsChanged || len(s.hosts) > 0 && before != nil && before.Resolve != spec.Resolve
 		updateSorted(c.usesRef, name, refKeys(name, before), refKeys(name, spec))
 		s.group.Configure(ejection(spec.Ejection), c.now)
+		s.setBreaker(spec.CircuitBreaker)
 	}
 	members := make([]balance.Member, len(found.set))
 	for i, e := range s.group.Update(found.set, c.now) {
-		members[i] = balance.Member{Endpoint: e, Weight: found.weights[i]}
+		members[i] = balance.Member{Endpoint: e, Weight: found.shares[i].weight, Level: found.shares[i].level}
 	}
 	if twin != nil {
 		s.group.Mirror(twin.group, c.now)
 	}
 	s.whole = &backend{serviceState: s.serviceState, spec: spec, pool: balance.New(c.balancing(spec), members, pool)}
+	s.queue.setLatest(s.whole, c.now)
 	c.services.Set(name, s)
+}
+
+// newServiceState returns the state of a new service. A change of an endpoint may
+// give a slot to those who wait.
+func newServiceState(name string, observe func(endpoint.Event)) *serviceState {
+	s := &serviceState{name: name}
+	s.group = endpoint.NewGroup(name, func(ev endpoint.Event) {
+		if observe != nil {
+			observe(ev)
+		}
+		s.queue.serve(ev.At)
+	})
+	return s
 }
 
 // original returns the service of which a clone's new service is a copy, or nil.
@@ -123,7 +138,8 @@ func (c *compiler) balancing(s *resource.Service) balance.Config {
 		Policy:    policy,
 		SlowStart: b.SlowStart.D(),
 		ZoneTag:   b.Zone, Zone: c.cfg.NodeTags[b.Zone], ZoneMinHealthy: *b.ZoneMinHealthy,
-		Panic: s.AllUnhealthy == "panic",
+		MinHealthy: *b.MinHealthy,
+		Panic:      s.AllUnhealthy == "panic",
 	}
 }
 

@@ -245,12 +245,9 @@ func (run *simulationRun) route(ctx context.Context, t *Table, n int, now time.T
 	}
 	for e, n := range counts {
 		for range n {
-			switch {
-			case e.endpoint == nil:
-			case e.request:
-				e.endpoint.ReleaseRequest()
-			default:
-				e.endpoint.Release()
+			if e.endpoint != nil {
+				kind := (&Decision{request: e.request}).kind()
+				e.backend.group.Release(e.endpoint, kind, true)
 			}
 		}
 	}
@@ -267,6 +264,9 @@ func (run *simulationRun) decide(t *Table) (a RequestDecision, reason Reason) {
 		return RequestDecision{}, NoBackend
 	}
 	a.destination = s.serviceState
+	if t.deniesSource(&run.in, run.src, s.name, run.q) {
+		return a, PermissionDenied
+	}
 	var b *backend
 	if p := t.httpPolicyFor(s.name, run.src); run.q != nil && p != nil {
 		full, ok := run.q.described(&run.in, &Listener{spec: &resource.Listener{}})
@@ -293,7 +293,9 @@ func (run *simulationRun) decideAt(t *Table) (a RequestDecision, reason Reason) 
 	l, _ := t.listeners.Get(run.in.Listener)
 	if run.q == nil {
 		src := t.source(&run.in, l)
-		a.Route = t.httpPolicyFor(a.Destination(), &src).route
+		if p := t.httpPolicyFor(a.Destination(), &src); p != nil {
+			a.Route = p.route
+		}
 		return a, OK
 	}
 	full, ok := run.q.described(&run.in, l)

@@ -8,6 +8,7 @@ import (
 	"penstock/routing/endpoint"
 	"penstock/routing/gateway"
 	"penstock/routing/hamt"
+	"penstock/routing/permit"
 	"penstock/routing/resource"
 )
 
@@ -31,6 +32,9 @@ type Table struct {
 	// Derived from the Gateway API.
 	gateways            *gateway.Model // nil in the first, empty table
 	gatewayDestinations hamt.Map[*gateway.Destination]
+	permits             *permit.Index // nil in the first, empty table
+	isClone             bool          // decisions are not counted
+	limits              *rateLimits   // nil: none
 
 	atHost  hamt.Map[[]string] // host name -> services with an endpoint there
 	usesRef hamt.Map[[]string] // provider's answer -> services with endpoints from it
@@ -54,6 +58,7 @@ type serviceState struct {
 	name   string
 	group  *endpoint.Group
 	budget endpoint.Budget
+	queue  queue
 }
 
 // Name returns the resource's name.
@@ -72,6 +77,10 @@ func (s *Service) Members() []balance.Member { return s.whole.pool.Members() }
 
 // Uses reports whether member i gets connections to the whole service.
 func (s *Service) Uses(i int, now time.Time) bool { return s.whole.pool.Uses(i, now) }
+
+// LevelShare returns the fraction of these connections that the members of member
+// i's priority get together; 1 if all have the same.
+func (s *Service) LevelShare(i int, now time.Time) float64 { return s.whole.pool.LevelShare(i, now) }
 
 // Source says which members get these connections.
 func (s *Service) Source(now time.Time) balance.Source { return s.whole.pool.Source(now) }

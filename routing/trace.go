@@ -223,9 +223,12 @@ func (tr *trace) endpoints(b *backend, chosen int, now time.Time) {
 		}
 		step.Endpoints = append(step.Endpoints, x)
 	}
-	if chosen == balance.None {
+	switch chosen {
+	case balance.Full:
+		step.Result = "the service, or each endpoint that would be used, is at the bounds of its circuit breaker; " + b.queue.text()
+	case balance.None:
 		step.Result = fmt.Sprintf("none of %d is eligible: closed (%s)", len(step.Endpoints), b.unavailable())
-	} else {
+	default:
 		x := step.Endpoints[chosen]
 		tr.explanation.Endpoint = x.Address
 		step.Result = x.Address

@@ -3,6 +3,7 @@ package routing
 import (
 	"penstock/routing/hostname"
 	"penstock/routing/httprule"
+	"penstock/routing/permit"
 	"penstock/routing/resource"
 )
 
@@ -16,6 +17,12 @@ func (tr *trace) enabled() bool { return tr != nil }
 func (tr *trace) listener(in *Input, l *Listener) {
 	if tr != nil {
 		tr.addListener(in, l)
+	}
+}
+
+func (tr *trace) permission(service string, q *Request, v *permit.Verdict) {
+	if tr != nil {
+		tr.addPermission(service, q, v)
 	}
 }
 

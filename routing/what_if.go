@@ -30,6 +30,9 @@ type sentHello struct {
 	alpn string // "": none
 }
 
+// After returns the table with the change, of a clone.
+func (w *WhatIf) After() *Table { return w.after }
+
 // WhatIf applies changes to a clone. The error names resources that do not
 // compile.
 func (t *Table) WhatIf(changes []resource.Change, hosts Hosts, now time.Time) (*WhatIf, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"penstock/routing/endpoint"
 	"penstock/routing/resource"
 )
 
@@ -95,7 +96,7 @@ func TestSimulatedConnectionsCountAtEndpoints(t *testing.T) {
 	table := r.Table()
 	apps, _ := table.Service("apps")
 	for range 100 {
-		apps.Members()[0].Acquire()
+		apps.Group().Acquire(apps.Members()[0].Endpoint, endpoint.Connection)
 	}
 	whatIf, err := table.WhatIf([]resource.Change{put("Service", "apps", service(2))}, nil, t0)
 	if err != nil {
@@ -126,7 +127,7 @@ func TestSimulationRunsAreIndependent(t *testing.T) {
 		put("MeshTCPRoute", "web", routeFor(resource.TargetRef{Kind: kindMeshService, Name: "web"}, "apps")))
 	apps, _ := r.Table().Service("apps")
 	for range 10 {
-		apps.Members()[0].Acquire()
+		apps.Group().Acquire(apps.Members()[0].Endpoint, endpoint.Connection)
 	}
 	whatIf, err := r.Table().WhatIf(nil, nil, t0)
 	if err != nil {

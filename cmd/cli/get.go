@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,6 +37,8 @@ const getHelp = "The output includes every change that was acknowledged before t
 	viewsHelp +
 	"`get proxies [SERVICE]` shows the Envoys and other clients of the nodes' discovery servers: who they are, and whether they " +
 	"have accepted all that there is for them; -o wide adds identities, zones, announced endpoints and versions.\n" +
+	"`get shares [LIMIT]` shows which node holds what of the rate limits with scope cluster: what its clients want, its share in " +
+	"units per second, and how long its lease lasts; budgets without demand are not listed.\n" +
 	"With --effective, `get routes` shows the combined effect of all routes: for each destination and source the route that " +
 	"decides, its shares, the backends that it skips and why, and the routes that do not decide and why; -o wide lists all " +
 	"of the latter."
@@ -72,6 +73,8 @@ func getCommand(t *target) *cobra.Command {
 				return usagef("-o dot is for topology")
 			case isEndpoints(req.Kind):
 				return getEndpoints(cmd, t, req.Name, g.output)
+			case isShares(req.Kind):
+				return getShares(cmd, t, req.Name, g.output)
 			case isProxies(req.Kind):
 				return getProxies(cmd, t, req.Name, g.output)
 			case g.effective.on || g.effective.all:
@@ -241,14 +244,6 @@ func sourceText(r *resource.TargetRef) string {
 		return "Mesh"
 	}
 	return resource.SubsetText(strings.TrimSpace(r.Kind+" "+r.Name), r.Tags)
-}
-
-func certificateRow(o resource.Object) []string {
-	leaf, err := o.Spec.(*resource.Certificate).Leaf()
-	if err != nil {
-		return []string{"", ""}
-	}
-	return []string{strings.Join(leaf.DNSNames, ","), leaf.NotAfter.UTC().Format(time.DateOnly)}
 }
 
 func hostRow(o resource.Object) []string {

@@ -37,7 +37,7 @@ func getEndpoints(cmd *cobra.Command, t *target, service, output string) error {
 
 // printEndpoints prints endpoints as a table.
 func printEndpoints(w io.Writer, list api.Endpoints, output string) {
-	heading := []string{"SERVICE", "ADDRESS", "SOURCE", "SINCE", "STATE", "HEALTH", "WEIGHT", "ZONE"}
+	heading := []string{"SERVICE", "ADDRESS", "SOURCE", "SINCE", "STATE", "HEALTH", "WEIGHT", "PRIORITY", "ZONE"}
 	if output == "wide" {
 		heading = append(heading, "RESOLVED", "CONNECTIONS", "TAGS")
 	}
@@ -45,14 +45,32 @@ func printEndpoints(w io.Writer, list api.Endpoints, output string) {
 	for _, e := range list {
 		row := []string{
 			e.Service, e.Address, strings.Join(append([]string{e.Source}, e.AlsoFrom...), ","), ageText(e.Since), e.State, e.Health,
-			strconv.Itoa(e.Weight), e.Zone,
+			strconv.Itoa(e.Weight), priorityText(e), e.Zone,
 		}
 		if output == "wide" {
-			row = append(row, e.Resolved, strconv.FormatInt(e.Connections, 10), tagText(e.Tags))
+			row = append(row, e.Resolved, connectionsText(e), tagText(e.Tags))
 		}
 		rows = append(rows, row)
 	}
 	printTable(w, heading, rows)
+}
+
+// connectionsText shows connections and their bound.
+func connectionsText(e api.Endpoint) string {
+	n := strconv.FormatInt(e.Connections, 10)
+	if e.Bound > 0 {
+		n += "/" + strconv.Itoa(e.Bound)
+	}
+	return n
+}
+
+// priorityText shows a priority and its share of the connections.
+func priorityText(e api.Endpoint) string {
+	text := strconv.Itoa(e.Priority)
+	if e.Backup {
+		text = "backup " + text
+	}
+	return fmt.Sprintf("%s (%.4g %%)", text, e.LevelShare)
 }
 
 // ageText shows how long ago a time is.

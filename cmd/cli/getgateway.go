@@ -91,6 +91,8 @@ func (c columns) withStatus(r *api.GetResult) columns {
 		into, heading = func() any { return new(gateway.Status) }, append(heading, "PROGRAMMED")
 	case gateway.KindTLSRoute, gateway.KindTCPRoute:
 		into = func() any { return new(gateway.RouteStatus) }
+	case "Certificate":
+		return c.withIssued(r)
 	default:
 		return c
 	}

@@ -13,7 +13,9 @@ import (
 )
 
 // tokenRoles are the roles that a token can have.
-var tokenRoles = []string{string(api.RoleJoin), string(api.RoleReader), string(api.RoleOperator), string(api.RoleAdmin)}
+var tokenRoles = []string{
+	string(api.RoleJoin), string(api.RoleReader), string(api.RoleOperator), string(api.RoleAdmin), string(api.RoleIssuer),
+}
 
 func tokenCommand(t *target) *cobra.Command {
 	return commandGroup(&cobra.Command{
@@ -30,16 +32,21 @@ func tokenCreateCommand(t *target) *cobra.Command {
 		Use:   "create",
 		Short: "Create a token and print it; it is never shown again",
 		Long: "Roles: join lets nodes join; reader allows get, history, explain, simulate, status, members and top; operator adds " +
-			"drain; admin allows everything.\n" +
+			"drain; admin allows everything. issuer allows nothing but issuing, listing and revoking the certificates of workloads " +
+			"whose SPIFFE path matches --path.\n" +
 			"The token contains the digest of the cluster's CA, so a command or a node needs nothing else but an address.",
-		Example: "  penstock token create\n  PENSTOCK_TOKEN=$(penstock token create --role reader --name dashboard --ttl 720h)",
-		Args:    noArgs,
+		Example: "  penstock token create\n  PENSTOCK_TOKEN=$(penstock token create --role reader --name dashboard --ttl 720h)\n" +
+			"  penstock token create --role issuer --path '/ns/shop/**'",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(tokenRoles, role) {
 				return usagef("--role %s: want one of %s", role, strings.Join(tokenRoles, ", "))
 			}
 			if req.TTL <= 0 {
 				return usagef("--ttl %v: want more than 0s", req.TTL)
+			}
+			if (role == string(api.RoleIssuer)) != (req.Path != "") {
+				return usagef("--path: give the role issuer the SPIFFE paths for which it may issue, such as '/ns/shop/**', and other roles none")
 			}
 			req.Role = api.Role(role)
 			r, err := ask[api.TokenCreated](cmd, t, api.MethodTokenNew, req)
@@ -56,6 +63,7 @@ func tokenCreateCommand(t *target) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&req.Name, "name", "", "name of its holder in history and logs (default its role)")
 	f.StringVar(&role, "role", string(api.RoleJoin), "what it allows: "+strings.Join(tokenRoles, ", "))
+	f.StringVar(&req.Path, "path", "", "issuer: SPIFFE paths for which it may issue; * is any part of a segment, ** at the end any segments")
 	f.DurationVar(&req.TTL, "ttl", 24*time.Hour, "how long it is valid")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(tokenRoles, cobra.ShellCompDirectiveNoFileComp))
 	outputFlag(cmd, &output, "text", "json")

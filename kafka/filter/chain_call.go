@@ -65,7 +65,16 @@ func (c *Call) Version() int16 { return c.version }
 
 // Interest returns the highest interest of the filters in the request or the
 // response.
-func (c *Call) Interest(d Direction) Interest { return c.interests.interest(d) }
+func (c *Call) Interest(d Direction) Interest {
+	if d == Response {
+		for i := range c.parts {
+			if c.parts[i].x.response {
+				return Whole
+			}
+		}
+	}
+	return c.interests.interest(d)
+}
 
 // Own reports whether this is a filter's own request, unknown to the client.
 func (c *Call) Own() bool { return c.parent != nil }
@@ -194,7 +203,7 @@ func (c *Call) runFilter() (err error) {
 	switch {
 	case d == Request && (c.interests.whole[d]&bit != 0 || p.buffered):
 		err = conn.Request(&p.x, &c.msg)
-	case c.interests.whole[d]&bit != 0:
+	case d == Response && (c.interests.whole[d]&bit != 0 || p.x.response):
 		err = conn.Response(&p.x, &c.msg)
 	case c.interests.walk[d]&bit != 0:
 		if e := conn.Edits(d, &p.x); e != nil {

@@ -16,6 +16,7 @@ package filter
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -103,8 +104,31 @@ type Edits = wire.Edits
 // Info describes a connection to the filters that are opened for it.
 type Info struct {
 	VirtualCluster, PhysicalCluster, Broker string
-	Log                                     *slog.Logger
+	// Client is who is connected; nil: not known.
+	Client *Client
+	Log    *slog.Logger
 }
+
+// Client is who is connected. Its fields belong to the loop of the connection.
+type Client struct {
+	// Listener is where it connected to, Address where from.
+	Listener string
+	Address  netip.Addr
+	// Identity is the SPIFFE ID that it has proven in its TLS handshake, or "".
+	Identity string
+	// IdentityUndecided: it has proven something from which no single ID follows.
+	IdentityUndecided bool
+	// Tags are those of its source, Service is its service by these.
+	Tags    map[string]string
+	Service string
+	// Principal is "User:" and the name that the broker has confirmed by SASL,
+	// AnonymousPrincipal without SASL, and "" if it is not known: the mechanism does
+	// not show it. It may change between two requests, but from Anonymous only.
+	Principal string
+}
+
+// AnonymousPrincipal is what Kafka calls clients that have not authenticated.
+const AnonymousPrincipal = "User:ANONYMOUS"
 
 // Broker is a broker of a physical cluster, as clients see it.
 type Broker struct {
@@ -171,8 +195,13 @@ type Exchange struct {
 	// State belongs to the filter, from its Request to its Response.
 	State any
 
-	actions Actions
+	actions  Actions
+	response bool // CollectResponse
 }
+
+// CollectResponse says that the filter wants to see the response to this request
+// whole, more than Wants returned. Call it before the request is gone.
+func (x *Exchange) CollectResponse() { x.response = true }
 
 // NewExchange returns an Exchange for code that runs a chain.
 func NewExchange(key, version int16, clientID string, do Actions) Exchange {

@@ -40,12 +40,8 @@ func (t *VirtualTLS) validate(fault func(path, message string, value any)) {
 	if t.CertificateRef != "" {
 		validate.Ref("tls.certificateRef", t.CertificateRef, fault)
 	}
-	if a := t.ClientAuth; a != nil && a.Mode != "none" {
-		if a.CA == "" {
-			fault("tls.clientAuth.ca", "is required: the CA certificates that client certificates are verified against", nil)
-		} else {
-			validate.CA("tls.clientAuth.ca", a.CA, fault)
-		}
+	if t.ClientAuth != nil {
+		validate.ClientAuth("tls.clientAuth", t.ClientAuth, fault)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/kafka/filter"
 	"penstock/kafka/wire"
 )
 
@@ -58,8 +59,10 @@ type peer struct {
 	mechanism, principal                string
 	offered, candidate                  string // of the SASL exchange under way
 	lifetime                            time.Duration
-	authenticating                      bool // from SaslHandshake until SaslAuthenticate succeeded
-	trusted                             bool // the broker has answered more than ApiVersions
+	sasl                                saslExchange
+	client                              *filter.Client // of the filters; nil: nobody asks
+	authenticating                      bool           // from SaslHandshake until SaslAuthenticate succeeded
+	trusted                             bool           // the broker has answered more than ApiVersions
 	transaction                         bool
 	produced                            time.Duration // the last transactional Produce; 0: none
 }
@@ -127,11 +130,13 @@ func (p *peer) inspectRequest(key, version int16, body []byte) error {
 		mechanism, _ := r.String()
 		p.offered, p.candidate = cleanString(mechanism), ""
 		p.authenticating = true
+		p.sasl.handshake()
 	case keySASLAuth:
 		token, _ := r.Bytes()
 		if name := userName(p.offered, token); name != "" {
 			p.candidate = name
 		}
+		p.sasl.token(p.offered, token)
 	}
 	return r.Err()
 }
@@ -154,6 +159,9 @@ func userName(mechanism string, token []byte) string {
 
 // inspectResponse reads a response to such a request.
 func (p *peer) inspectResponse(key, version int16, body []byte) error {
+	if key == keySASLHandshake || key == keySASLAuth {
+		p.sasl.waiting--
+	}
 	if key != keySASLAuth {
 		return nil
 	}
@@ -171,7 +179,7 @@ func (p *peer) inspectResponse(key, version int16, body []byte) error {
 	p.authenticating, p.trusted = false, true
 	p.mechanism, p.principal = p.offered, p.candidate
 	p.lifetime = time.Duration(max(lifetime, 0)) * time.Millisecond
-	return nil
+	return p.sasl.confirm(p.client)
 }
 
 // saslFinished reports whether the broker's token ends the exchange. For unknown

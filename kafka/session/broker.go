@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -146,7 +147,11 @@ func (s *Session) responseCollected() {
 	}
 	r.recordOutcome(body)
 	if err := s.peer.inspectResponse(r.key, r.version, body); err != nil {
-		s.fail(BadFrame, err)
+		why := BadFrame
+		if errors.Is(err, filter.ErrDenied) {
+			why = Denied
+		}
+		s.fail(why, err)
 		return
 	}
 	if r.call == nil || r.call.Interest(filter.Response) == filter.Nothing {

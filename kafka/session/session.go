@@ -210,6 +210,7 @@ func New(o Options) *Session {
 	if s.settings == nil {
 		s.settings = NewSettings(Limits{})
 	}
+	s.peer.client = o.Info.Client
 	s.client.from, s.upstream.from = relay.Client, relay.Upstream
 	s.timer.Init(s)
 	return s

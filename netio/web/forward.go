@@ -30,7 +30,7 @@ func (forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 	q := requestOf(r)
 	var err error
 	for range max(q.plan.Attempts, 1) {
-		t, ok := q.plan.Upstreams.Next(err)
+		t, ok := q.plan.Upstreams.Next(r.Context(), err)
 		if !ok {
 			break
 		}

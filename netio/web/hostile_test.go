@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -236,9 +237,9 @@ type counting struct {
 	nexts *atomic.Int32
 }
 
-func (c counting) Next(err error) (web.Target, bool) {
+func (c counting) Next(ctx context.Context, err error) (web.Target, bool) {
 	c.nexts.Add(1)
-	return c.UpstreamSelector.Next(err)
+	return c.UpstreamSelector.Next(ctx, err)
 }
 
 // An endpoint of HTTP/2 has no switches of protocol: it is asked without.

@@ -204,7 +204,7 @@ func (q *request) took(r *http.Request) bool {
 
 // why names the end of a request's context.
 func (q *request) why(cause error) error {
-	for _, why := range [...]error{ErrTimeout, ErrBodyIdle, ErrEvicted, ErrMemory, ErrRemoved} {
+	for _, why := range [...]error{ErrTimeout, ErrBodyIdle, ErrEvicted, ErrMemory, ErrRemoved, ErrRevoked} {
 		if errors.Is(cause, why) {
 			return cause
 		}
@@ -357,12 +357,13 @@ var (
 	ErrTimeout = errors.New("request timeout")
 	// ErrBodyIdle means that the client paused too long within its body.
 	ErrBodyIdle = errors.New("no more of the request's body in time")
-	// ErrEvicted, ErrMemory and ErrRemoved mean that Request.End ended the
+	// ErrEvicted, ErrMemory, ErrRemoved and ErrRevoked mean that Request.End ended the
 	// request: to make room for other requests, to free memory for them, or
 	// because its endpoint has left the service.
 	ErrEvicted = errors.New("ended to make room for other requests")
 	ErrMemory  = errors.New("ended for want of memory")
 	ErrRemoved = errors.New("ended because its endpoint was removed")
+	ErrRevoked = errors.New("ended because it is no longer permitted")
 	// ErrCutOff means that an answer began and did not complete.
 	ErrCutOff = errors.New("the answer was cut off")
 	// ErrNowhere means that the UpstreamSelector had no endpoint.
@@ -407,6 +408,8 @@ func (q *request) refuse(w http.ResponseWriter, r *http.Request) {
 		q.plan.Last = true
 	case errors.Is(q.err, ErrNowhere), errors.Is(q.err, ErrEvicted), errors.Is(q.err, ErrMemory), errors.Is(q.err, ErrRemoved):
 		status = http.StatusServiceUnavailable
+	case errors.Is(q.err, ErrRevoked):
+		status = http.StatusForbidden
 	case errors.Is(q.err, ErrTimeout), errors.Is(q.err, ErrHeaderTimeout):
 		status = http.StatusGatewayTimeout
 	}

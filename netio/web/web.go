@@ -21,6 +21,7 @@
 package web
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -84,7 +85,7 @@ type Disposition struct {
 // A Request is under way. Its methods may be called from any goroutine, also
 // after it has ended.
 type Request interface {
-	// End ends it with ErrEvicted, ErrMemory or ErrRemoved.
+	// End ends it with ErrEvicted, ErrMemory, ErrRemoved or ErrRevoked.
 	End(why error)
 	// Idle is how long nothing has moved, as far as that is looked at. Rank 2: it
 	// waits for its client, which has not sent all of the body; 1: it waits for
@@ -109,8 +110,9 @@ type Outcome struct {
 // request and is called on its goroutine only.
 type UpstreamSelector interface {
 	// Next names the endpoint to try. The first call has a nil err, each later
-	// one the error of the attempt before. ok false: there is none.
-	Next(err error) (t Target, ok bool)
+	// one the error of the attempt before. It may wait for one, until the request's
+	// context ends. ok false: there is none.
+	Next(ctx context.Context, err error) (t Target, ok bool)
 	// Reached tells that there is a connection to the endpoint of the last Next.
 	// It may be called more than once.
 	Reached()

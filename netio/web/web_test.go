@@ -172,7 +172,7 @@ func (w *way) plan() web.Disposition {
 	return p
 }
 
-func (w *way) Next(err error) (web.Target, bool) {
+func (w *way) Next(_ context.Context, err error) (web.Target, bool) {
 	if err != nil {
 		w.errs = append(w.errs, err)
 	}

@@ -52,6 +52,9 @@ type Record struct {
 	// ClientID, Software and Principal are of Kafka clients: the names that
 	// they send, and the user that they authenticated as.
 	ClientID, Software, Principal string
+	// Permission is the TrafficPermission that denied it, Shadow the first shadowDeny
+	// that would have.
+	Permission, Shadow string
 	// Requests is the number of requests on a connection whose requests are
 	// routed individually. Request is set for Requested only.
 	Requests int64
@@ -229,6 +232,8 @@ func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
 	text("software", r.Software)
 	text("principal", r.Principal)
 	text("reason", r.Reason)
+	text("permission", r.Permission)
+	text("shadowDeny", r.Shadow)
 	if r.Error != nil {
 		why := r.Error.Error()
 		text("error", why[:min(len(why), maxError)])

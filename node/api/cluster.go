@@ -35,16 +35,20 @@ const (
 	// providers.Announcements -> providers.AnnouncementsResult: the endpoints that
 	// proxies have announced to a node, for the leader
 	MethodEndpointsAnnounced = "endpoints.announced"
+	// AwaitRequest -> AwaitResult: waits until this node answers the challenges of
+	// certificate authorities that are stored at an index
+	MethodChallenges = "acme.challenges"
 )
 
 // Role is a caller's level of access. A role includes all lower ones.
 type Role string
 
-// The roles, in ascending order. RoleJoin is outside that order: it may only
-// join.
+// The roles, in ascending order. RoleJoin and RoleIssuer are outside that order:
+// they may only join, and only issue workload certificates.
 const (
 	RoleNone     Role = ""
 	RoleJoin     Role = "join"
+	RoleIssuer   Role = "issuer"   // issue, list and revoke workload certificates of its token's path
 	RoleReader   Role = "reader"   // get, explain, simulate, status, members, top, watch, history
 	RoleOperator Role = "operator" // drain, transfer, rollouts
 	RoleAdmin    Role = "admin"    // every method for users
@@ -188,6 +192,9 @@ type TokenCreateRequest struct {
 	Name string        `json:"name"`
 	Role Role          `json:"role"`
 	TTL  time.Duration `json:"ttl"`
+	// Path is the pattern of SPIFFE paths for which a token of role issuer may
+	// issue; "" for other roles.
+	Path string `json:"path,omitempty"`
 }
 
 // TokenCreated is the only message that contains the token's secret.
@@ -208,6 +215,8 @@ type Token struct {
 	By      string    `json:"by"`
 	Expires time.Time `json:"expires"`
 	State   string    `json:"state"` // valid, expired, revoked
+	// Path is the pattern of SPIFFE paths for which a token of role issuer may issue.
+	Path string `json:"path,omitempty"`
 }
 
 // TokenRevokeRequest revokes a token, by ID or name.

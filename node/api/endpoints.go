@@ -31,9 +31,15 @@ type Endpoint struct {
 	State       string            `json:"state"`
 	Health      string            `json:"health"` // as in EndpointStatus
 	Weight      int               `json:"weight"`
+	Priority    int               `json:"priority"`
+	Backup      bool              `json:"backup,omitempty"`
+	LevelShare  float64           `json:"levelShare"` // percentage of the connections that its priority gets
 	Zone        string            `json:"zone,omitempty"`
 	Tags        map[string]string `json:"tags,omitempty"`
 	Connections int64             `json:"connections"` // of this node
+	// Bound is the circuit breaker's bound of Connections, or of requests if it has
+	// only that; 0: none.
+	Bound int `json:"bound,omitempty"`
 }
 
 // The states of a ProviderStatus.

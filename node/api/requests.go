@@ -164,7 +164,8 @@ type Status struct {
 	Rollouts []Rollout `json:"rollouts,omitempty"`
 	// NotAccepted describes the parts of Gateway API objects that have no effect.
 	NotAccepted []string `json:"notAccepted,omitempty"`
-	// Warnings describe what a node is about to run out of, such as ports.
+	// Warnings describe what a node is about to run out of, such as ports, and the
+	// certificates that an authority does not issue.
 	Warnings []string `json:"warnings,omitempty"`
 	// Providers are the endpoint providers, each on the node that runs it.
 	Providers []ProviderStatus `json:"providers,omitempty"`
@@ -204,6 +205,7 @@ type ServiceStatus struct {
 	Name        string           `json:"name"`
 	State       string           `json:"state"` // "2/3 usable"
 	Connections int64            `json:"connections"`
+	Waiting     int              `json:"waiting,omitempty"` // in the queue of its circuit breaker
 	Endpoints   []EndpointStatus `json:"endpoints"`
 }
 

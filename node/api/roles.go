@@ -9,13 +9,16 @@ import (
 var roleOrder = []Role{RoleNone, RoleReader, RoleOperator, RoleAdmin, RoleNode}
 
 // May reports whether a caller of role r may call a method that requires role
-// least. RoleJoin is outside roleOrder: it permits only methods without a
-// required role, and joining.
+// least. RoleJoin and RoleIssuer are outside roleOrder: they permit only methods
+// without a required role, and joining or issuing.
 func (r Role) May(least Role) bool {
 	if least == RoleNone || r == least {
 		return true
 	}
-	if r == RoleJoin || least == RoleJoin {
+	if least == RoleIssuer { // its methods look at the token's path themselves
+		return r == RoleAdmin || r == RoleNode
+	}
+	if r == RoleJoin || least == RoleJoin || r == RoleIssuer {
 		return false
 	}
 	have, need := slices.Index(roleOrder, r), slices.Index(roleOrder, least)

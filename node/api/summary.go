@@ -53,8 +53,17 @@ func (r *RemoveRequest) Summary() string {
 
 // Summary names the token.
 func (r *TokenCreateRequest) Summary() string {
+	if r.Path != "" {
+		return fmt.Sprintf("token %q, role %s of %.512q, for %v", r.Name, r.Role, r.Path, r.TTL)
+	}
 	return fmt.Sprintf("token %q, role %s, for %v", r.Name, r.Role, r.TTL)
 }
+
+// Summary names the identity.
+func (r *IdentityRequest) Summary() string { return fmt.Sprintf("%.512q for %v", r.ID, r.TTL) }
+
+// Summary names the identity or the serial number.
+func (r *IdentityRevokeRequest) Summary() string { return fmt.Sprintf("%.512q", r.Identity) }
 
 // Summary names the token, unless the field may hold a whole token by mistake.
 func (r *TokenRevokeRequest) Summary() string {

@@ -42,6 +42,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/directory"
+	"penstock/node/cluster/identity"
 	"penstock/node/cluster/leader"
 	"penstock/node/cluster/record"
 	"penstock/node/cluster/token"
@@ -55,6 +56,8 @@ import (
 type Cluster struct {
 	Directory *directory.Directory // who the nodes are, and where
 	Tokens    *token.Registry
+	// Identities are the certificates of workloads.
+	Identities *identity.Registry
 
 	cfg         Config
 	log         *slog.Logger
@@ -117,6 +120,10 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 		Leaving: c.leaving.Load, Log: c.log,
 	})
 	c.Tokens = token.New(token.Config{Entries: c.entries, Now: c.clock.Now, Read: c.Read, Log: c.log})
+	c.Identities = identity.New(identity.Config{
+		Entries: c.entries, Path: c.Tokens.Path, Log: c.log,
+		Lacking: func() []string { return c.Directory.MembersBelow(record.LevelIdentity) },
+	})
 	c.bootstrap = &bootstrap.Bootstrap{Config: bootstrap.Config{
 		Entries: c.entries, Directory: c.Directory, Dir: cfg.Dir,
 		Expect: cfg.Expect, Join: cfg.Join, Token: cfg.Token, Voters: cfg.Voters,

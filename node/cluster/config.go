@@ -71,6 +71,9 @@ type Config struct {
 	// newest first, whenever they change. It is called from one goroutine. May
 	// be nil.
 	Tickets func(keys [][32]byte)
+	// IdentitiesRevoked is called after workload certificates were revoked, from the
+	// same goroutine as Tickets. It must not block. May be nil.
+	IdentitiesRevoked func()
 	// Waits is called repeatedly, by Open's goroutine, with what Open waits
 	// for. May be nil.
 	Waits func(bootstrap.Waiting)
@@ -132,6 +135,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Tickets == nil {
 		c.Tickets = func([][32]byte) {}
+	}
+	if c.IdentitiesRevoked == nil {
+		c.IdentitiesRevoked = func() {}
 	}
 	if c.Waits == nil {
 		c.Waits = func(bootstrap.Waiting) {}

@@ -57,6 +57,12 @@ func (c *Cluster) applySnapshot(snap store.Snapshot, last uint64, at *versions) 
 	if last > 0 && len(record.Changed(snap, last, record.KindToken)) > 0 {
 		c.connServers.recheck()
 	}
+	switch revoked, err := c.Identities.Follow(snap, last); {
+	case err != nil:
+		return err
+	case revoked:
+		c.cfg.IdentitiesRevoked()
+	}
 	for _, act := range []func(store.Snapshot, *versions) error{c.applyCAs, c.applyGossipKeys, c.applyTickets} {
 		if err := act(snap, at); err != nil {
 			return err

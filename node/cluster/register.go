@@ -26,6 +26,10 @@ func (c *Cluster) Register(s *rpc.Server) {
 	rpc.Handle(s, api.MethodRead, api.RoleNode, leader.TranslatingErrors(c.handleRead))
 	rpc.Handle(s, api.MethodRenew, api.RoleNode, leader.TranslatingErrors(c.lead.Renew))
 
+	rpc.Handle(s, api.MethodIdentityIssue, api.RoleIssuer, OnLeader(c, c.Identities.Issue), rpc.Changing())
+	rpc.Handle(s, api.MethodIdentityRevoke, api.RoleIssuer, leader.RetryUnknown(OnLeader(c, c.Identities.Revoke)), rpc.Changing())
+	rpc.Handle(s, api.MethodIdentities, api.RoleIssuer, OnLeader(c, c.Identities.List))
+	rpc.Handle(s, api.MethodTrustBundle, api.RoleReader, c.Identities.Bundle)
 	rpc.Handle(s, api.MethodTransfer, api.RoleOperator, OnLeader(c, c.handOver.Transfer), rpc.Changing())
 	rpc.Handle(s, api.MethodRemove, api.RoleAdmin, leader.RetryUnknown(OnLeader(c, c.lead.Remove), api.NotFound), rpc.Changing())
 	rpc.Handle(s, api.MethodRotate, api.RoleAdmin, OnLeader(c, c.lead.BeginRotation), rpc.Changing())

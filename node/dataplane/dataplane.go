@@ -15,6 +15,7 @@ package dataplane
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"log/slog"
 	"slices"
 	"time"
@@ -54,8 +55,13 @@ type Config struct {
 	// Self is the ID of the node in its cluster, whose nodes share health
 	// checks; "": the node runs all of its checks itself.
 	Self string
+	// Revoked reports whether the cluster has revoked a certificate; nil: none is.
+	Revoked func(*x509.Certificate) bool
 	// Discovered has the endpoints that providers found; nil: none.
 	Discovered routing.Discovered
+	// Challenges answers the checks of certificate authorities; nil: none are
+	// answered.
+	Challenges Challenges
 }
 
 // Dataplane is a running data plane. New sets the exported fields, which give
@@ -79,7 +85,8 @@ func New(cfg Config) (*Dataplane, error) {
 	r := newReconciler(&cfg)
 	d := &Dataplane{log: cfg.Log, reconciler: r, access: cfg.Access, Resolver: r.resolver}
 	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Discovered: cfg.Discovered, Observe: d.observe})
-	handler := &traffic{router: r.router, removed: &r.removed, client: r.clients.of, access: cfg.Access, accessAll: cfg.AccessAll}
+	handler := &traffic{router: r.router, removed: &r.removed, client: r.clients.of, access: cfg.Access, accessAll: cfg.AccessAll,
+		certs: r.certs}
 	engine, err := netio.New(netio.Config{
 		Handler: handler, Log: cfg.Log, Loops: cfg.Loops,
 		MemoryBudget: cfg.MemoryBudget, MaxHandshakes: cfg.MaxHandshakes,
@@ -98,6 +105,7 @@ func New(cfg Config) (*Dataplane, error) {
 	handler.flows, r.flows = d.flows, d.flows
 	d.requests = newRequests(&cfg, r)
 	handler.requests, r.requests = d.requests, d.requests
+	r.challenges, d.requests.challenges = cfg.Challenges, cfg.Challenges
 	r.makeKafka(engine.Loops())
 	d.Kafka, handler.kafka = r.kafka, r.kafka
 	return d, nil
@@ -126,6 +134,12 @@ func (d *Dataplane) Close() {
 	d.reconciler.checker.Close()
 	d.Kafka.Close()
 	d.Resolver.Close()
+}
+
+// CloseRevoked closes the connections of clients whose certificate has been revoked
+// since their handshake. It returns at once.
+func (d *Dataplane) CloseRevoked() {
+	d.Engine.DrainSome(0, netio.IdentityRevoked, func(c *netio.Conn) bool { return d.reconciler.certs.IsRevoked(c.TLS()) })
 }
 
 // Certificates returns the certificates in force.

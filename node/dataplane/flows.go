@@ -27,10 +27,12 @@ var reasons = append([]netio.Reason{
 	netio.HandshakeRefused, netio.HandshakeTimeout, netio.ClientGone,
 	netio.LimitConnections, netio.LimitPerSource, netio.LimitRate,
 	netio.LimitMemory, netio.LimitHandshakes, netio.LimitFiles, netio.LimitPorts,
-	netio.Drained, netio.Shutdown, netio.EndpointRemoved, netio.Internal,
+	RateLimited, netio.Drained, netio.Shutdown, netio.EndpointRemoved,
+	netio.IdentityRevoked, netio.PermissionDenied, netio.PermissionRevoked, netio.Internal,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoServerName), netio.Reason(routing.BadServerName),
 	netio.Reason(routing.NoCertificate), netio.Reason(routing.NoRoute), netio.Reason(routing.NoBackend),
 	netio.Reason(routing.NoEndpoint), netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),
+	netio.Reason(routing.Overflow), netio.Reason(routing.QueueTimeout),
 }, session.Reasons...)
 
 // maxReasons is the size of the array of counters, at least len(reasons).

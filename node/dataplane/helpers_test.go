@@ -118,6 +118,7 @@ func (p *testPlane) series(t testing.TB) map[string]string {
 		if s != "" {
 			set(f.Counts().Connections, "routed_connections_total{listener=%q,service=%q}", l, s)
 		}
+		set(f.Counts().Active, "connections{listener=%q,service=%q}", l, s)
 		for why, v := range f.Ended() {
 			set(v, "connections_total{listener=%q,result=%q,service=%q}", l, why, s)
 		}
@@ -134,6 +135,9 @@ func (p *testPlane) series(t testing.TB) map[string]string {
 	}
 	for listener, v := range p.EvictedRequests() {
 		set(v, "evictions_total{budget=\"requests\",listener=%q}", listener)
+	}
+	for name, d := range p.Router.Table().Permissions().Denials() {
+		set(d.Count, "permission_denials_total{action=%q,permission=%q}", d.Action, name)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(p.Histograms()...)

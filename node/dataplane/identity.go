@@ -2,18 +2,15 @@ package dataplane
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"net/url"
 	"strings"
+
+	"penstock/node/tlsconfig"
 )
 
 // The tags from a verified client certificate.
 const (
 	tagService = "service"
 	tagSPIFFE  = "spiffe"
-	// kumaScheme is the scheme of the URIs by which Kuma's certificates carry
-	// tags: kuma://version/v2.
-	kumaScheme = "kuma"
 )
 
 // maxIdentityTags bounds the tags of one certificate.
@@ -26,8 +23,8 @@ const maxIdentityTags = 32
 // The last path segment of a SPIFFE ID is the service, as in Kuma's
 // spiffe://mesh/web and Istio's spiffe://domain/ns/shop/sa/web; the whole ID is
 // the tag spiffe. Without a SPIFFE ID, the first DNS name that is not a wildcard
-// is the service. A certificate with several SPIFFE IDs violates that standard
-// and yields no tags.
+// is the service. A certificate whose SPIFFE ID violates that standard, as one
+// with a second URI SAN does, yields no tags at all.
 func identity(state *tls.ConnectionState) map[string]string {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
 		return nil
@@ -39,14 +36,14 @@ func identity(state *tls.ConnectionState) map[string]string {
 			tags[name] = value
 		}
 	}
-	id, ids := spiffeID(leaf)
-	switch {
-	case ids > 1:
-		return nil
-	case ids == 1:
+	if tlsconfig.ClaimsSPIFFE(leaf) {
+		id, err := tlsconfig.SPIFFEID(leaf)
+		if err != nil {
+			return nil
+		}
 		put(tagService, id.Path[strings.LastIndexByte(id.Path, '/')+1:])
 		put(tagSPIFFE, id.String())
-	default:
+	} else {
 		for _, name := range leaf.DNSNames {
 			if !strings.HasPrefix(name, "*.") {
 				put(tagService, strings.ToLower(name))
@@ -55,7 +52,7 @@ func identity(state *tls.ConnectionState) map[string]string {
 		}
 	}
 	for _, u := range leaf.URIs {
-		if name := strings.TrimPrefix(u.Host+u.Path, "/"); u.Scheme == kumaScheme {
+		if name := strings.TrimPrefix(u.Host+u.Path, "/"); u.Scheme == tlsconfig.KumaScheme {
 			// The name of a tag may contain slashes (kuma.io/service), its value not.
 			if cut := strings.LastIndexByte(name, '/'); cut > 0 && name[:cut] != tagService && name[:cut] != tagSPIFFE {
 				put(name[:cut], name[cut+1:])
@@ -66,17 +63,6 @@ func identity(state *tls.ConnectionState) map[string]string {
 		return nil
 	}
 	return tags
-}
-
-// spiffeID returns a certificate's last SPIFFE ID and the number of them.
-func spiffeID(leaf *x509.Certificate) (id *url.URL, ids int) {
-	for _, u := range leaf.URIs {
-		if u.Scheme == "spiffe" && u.Host != "" {
-			id = u
-			ids++
-		}
-	}
-	return id, ids
 }
 
 // fitsTag reports whether a route can match a tag with this name or value.

@@ -46,7 +46,13 @@ func TestIdentityTagsOfCertificates(t *testing.T) {
 		},
 		"no name":                {x509.Certificate{}, nil},
 		"two SPIFFE IDs":         {x509.Certificate{URIs: uris("spiffe://a/web", "spiffe://b/batch"), DNSNames: []string{"web"}}, nil},
-		"a SPIFFE ID of no path": {x509.Certificate{URIs: uris("spiffe://a")}, map[string]string{"spiffe": "spiffe://a"}},
+		"a second URI":           {x509.Certificate{URIs: uris("spiffe://a/web", "https://a.example/web"), DNSNames: []string{"web"}}, nil},
+		"a SPIFFE ID of no path": {x509.Certificate{URIs: uris("spiffe://a"), DNSNames: []string{"web"}}, nil},
+		"a SPIFFE ID with a query, which no DNS name makes good": {
+			x509.Certificate{URIs: uris("spiffe://a/web?x=1"), DNSNames: []string{"web"}}, nil,
+		},
+		"a SPIFFE ID with a dot segment": {x509.Certificate{URIs: uris("spiffe://a/b/../web")}, nil},
+		"a certificate that may sign":    {x509.Certificate{URIs: uris("spiffe://a/web"), KeyUsage: x509.KeyUsageCertSign}, nil},
 		"a tag that would say who it is": {
 			x509.Certificate{URIs: uris("spiffe://a/web", "kuma://service/admin", "kuma://spiffe/x")},
 			map[string]string{"service": "web", "spiffe": "spiffe://a/web"},

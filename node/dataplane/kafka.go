@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"penstock/kafka"
+	"penstock/kafka/filter"
 	"penstock/kafka/model"
 	"penstock/netio"
 	"penstock/netio/clienthello"
@@ -144,7 +145,7 @@ func (r *reconciler) updateKafkaPorts() {
 	r.ports = map[string]bool{}
 	for p := range r.kafka.Table().Listeners() {
 		r.ports[p.Name] = true
-		r.listeners[p.Name] = r.kafkaListener(netio.Listener{Name: p.Name, Network: "tcp", Address: p.Address}, p.TLS)
+		r.listeners[p.Name] = r.withChallenges(r.kafkaListener(netio.Listener{Name: p.Name, Network: "tcp", Address: p.Address}, p.TLS))
 	}
 }
 
@@ -182,8 +183,17 @@ func (r *reconciler) makeKafka(loops int) {
 		Bind: r.bind, Hosts: r.resolver, Loops: loops, Log: r.log,
 		Meter:        func(listener, cluster string) *netio.Meter { return r.flows.get(listener, cluster).meter },
 		AcceptClient: func(v *model.Virtual, state *tls.ConnectionState) bool { return r.kafkaTLS.server(v).Accepts(state) },
+		Permit:       r.permitCluster,
+		Identify:     r.identifyKafka,
 		ClientTLS:    r.kafkaTLS.client, HostsChanged: r.brokersChanged,
 	})
+}
+
+// identifyKafka describes a client to the permissions for Kafka requests.
+func (r *reconciler) identifyKafka(c *netio.Conn, client *filter.Client) {
+	in := inputOf(c)
+	client.Identity, client.IdentityUndecided = routing.IdentityOf(&in), in.IdentityUndecided
+	client.Tags, client.Service = r.router.Table().ClientTags(&in)
 }
 
 // closedKafka handles Closed for Kafka connections.

@@ -48,14 +48,17 @@ type reconciler struct {
 	requests *requests
 	kafka    *kafka.Proxy
 	kafkaTLS *kafkaTLS
+	// challenges answers certificate authorities; nil: none.
+	challenges Challenges
 
 	mu        sync.Mutex
 	listeners map[string]netio.Listener
-	servers   map[string]server          // of terminating listeners
-	ports     map[string]bool            // the listeners that virtual clusters open without a Listener resource
-	checks    map[string][]health.Target // by service
-	ejecting  map[string]*endpoint.Group // services that eject endpoints
-	prune     bool                       // some flows may be obsolete
+	servers   map[string]server           // of terminating listeners
+	ports     map[string]bool             // the listeners that virtual clusters open without a Listener resource
+	checks    map[string][]health.Target  // by service
+	ejecting  map[string]*endpoint.Group  // services that eject endpoints
+	breaking  map[string]*routing.Service // services with a circuit breaker
+	prune     bool                        // some flows may be obsolete
 	departed  departures
 }
 
@@ -66,8 +69,10 @@ func newReconciler(cfg *Config) *reconciler {
 		log: cfg.Log, bind: cfg.Bind, certs: tlsconfig.NewStore(), tickets: cfg.Tickets,
 		listeners: map[string]netio.Listener{}, servers: map[string]server{},
 		checks: map[string][]health.Target{}, ejecting: map[string]*endpoint.Group{},
-		checker: health.New(health.Config{}),
+		breaking: map[string]*routing.Service{},
+		checker:  health.New(health.Config{}),
 	}
+	r.certs.Revoked = cfg.Revoked
 	r.clients = &clients{log: cfg.Log, certs: r.certs, m: map[string]client{}}
 	r.resolver = discovery.New(discovery.Config{Changed: r.resolved, Log: cfg.Log})
 	return r
@@ -122,6 +127,7 @@ func (d *Dataplane) Apply(set *validate.Set, changes []resource.Change) {
 		done.Hosts = true
 	}
 	r.update(before, done, rekeyed, ports)
+	r.reviewPermissions(before, done.Table)
 }
 
 // resolved applies new addresses of host names.
@@ -171,6 +177,10 @@ func (r *reconciler) update(before *routing.Table, done routing.Applied, rekeyed
 			r.clients.remove(name)
 		}
 		delete(r.ejecting, name)
+		delete(r.breaking, name)
+		if ok && s.Spec().CircuitBreaker != nil {
+			r.breaking[name] = s
+		}
 		if ok && s.Spec().Ejection != nil {
 			r.ejecting[name] = s.Group()
 		}
@@ -221,6 +231,9 @@ func (d *Dataplane) Sweep(now time.Time) {
 	for _, g := range r.ejecting {
 		g.Sweep(now)
 	}
+	for _, s := range r.breaking {
+		s.ServeQueue(now)
+	}
 	r.departed.sweep(now)
 	r.prune = r.removed.sweep(now) || r.prune // late clients may have made flows again
 	table := r.router.Table()
@@ -257,7 +270,7 @@ func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 	}
 	switch {
 	case spec.Protocol == "kafka":
-		return r.kafkaListener(out, spec.TLS != nil)
+		return r.withChallenges(r.kafkaListener(out, spec.TLS != nil))
 	case spec.Protocol != "tls":
 		out.Mode = netio.ModePlain
 	case spec.TLS == nil || spec.TLS.Mode != "terminate":
@@ -266,7 +279,7 @@ func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 		out.Mode = netio.ModeTerminate
 		out.TLSConfig = r.chooser(l.Name(), r.server(l.Name(), spec.TLS))
 	}
-	return out
+	return r.withChallenges(out)
 }
 
 // server returns a listener's TLS, and makes it again if its settings changed.
@@ -289,7 +302,7 @@ func sameTLS(a, b *resource.ListenerTLS) bool {
 	if a.MinVersion != b.MinVersion || !slices.Equal(a.ALPN, b.ALPN) || (a.ClientAuth == nil) != (b.ClientAuth == nil) {
 		return false
 	}
-	return a.ClientAuth == nil || *a.ClientAuth == *b.ClientAuth
+	return a.ClientAuth == nil || resource.Same(a.ClientAuth, b.ClientAuth)
 }
 
 // chooser returns the function that selects a listener's TLS configuration for a

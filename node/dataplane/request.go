@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -35,6 +36,9 @@ type request struct {
 	at        atomic.Pointer[endpoint.Endpoint] // the same
 	responded bool                              // an endpoint has begun its answer
 	reason    netio.Reason                      // why the node refused it or it failed; OK: neither
+	normal    string                            // path in normal form; "": it has none
+	rule      string                            // the permission that denied it
+	denial    error                             // says why it was denied; nil: it was not
 
 	place  place
 	header header
@@ -133,7 +137,7 @@ func setPath(u *url.URL, path string) {
 
 // Next implements web.UpstreamSelector. As with connections (plan.Next), a failure
 // for lack of resources on this node does not count against the endpoint.
-func (q *request) Next(err error) (web.Target, bool) {
+func (q *request) Next(ctx context.Context, err error) (web.Target, bool) {
 	if err != nil && requestReason(err) == netio.LimitFiles {
 		return web.Target{}, false
 	}
@@ -144,8 +148,11 @@ func (q *request) Next(err error) (web.Target, bool) {
 		q.decision.RecordFault(requestFailure(err), health.ErrorText(err), now)
 	}
 	e, reason := q.decision.Next(now)
+	if reason == routing.Overflow {
+		e, reason = q.wait(ctx, now)
+	}
 	if reason != routing.OK {
-		if err == nil || q.decision.BudgetSpent() {
+		if err == nil || q.decision.BudgetSpent() || reason == routing.Overflow || reason == routing.QueueTimeout {
 			q.reason = netio.Reason(reason)
 		}
 		return web.Target{}, false
@@ -160,6 +167,40 @@ func (q *request) Next(err error) (web.Target, bool) {
 		t.Preface = proxyproto.Append(nil, v, q.client.proxy)
 	}
 	return t, true
+}
+
+// wait waits for a slot of the circuit breaker. The reason is Overflow as well if
+// the request ends meanwhile, which then has a reason of its own.
+func (q *request) wait(ctx context.Context, now time.Time) (*endpoint.Endpoint, routing.Reason) {
+	woken := make(chan struct{}, 1)
+	wake := func() {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	}
+	for {
+		left, reason := q.decision.Enqueue(now, wake)
+		if reason != routing.OK {
+			return nil, reason
+		}
+		if left > 0 {
+			timer := time.NewTimer(left)
+			select {
+			case <-woken:
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+			if ctx.Err() != nil {
+				return nil, routing.Overflow // done leaves the queue
+			}
+		}
+		now = time.Now()
+		if e, reason := q.decision.Next(now); reason != routing.Overflow {
+			return e, reason
+		}
+	}
 }
 
 // requestFailure returns how an endpoint failed a request.
@@ -233,9 +274,19 @@ func countsAgainstEndpoint(why netio.Reason) bool {
 
 // record makes the request's access log record.
 func (q *request) record(o web.Outcome, now time.Time, took time.Duration) accesslog.Record {
+	shadow := ""
+	if table := q.requests.router.Table(); table.Shadows() && q.normal != "" {
+		v := q.verdict(table)
+		shadow = v.Shadow
+	}
+	err := o.Err
+	if q.denial != nil {
+		err = q.denial
+	}
 	return accesslog.Record{
 		Event: accesslog.Requested, At: now, ID: q.client.id, Listener: q.client.in.Listener, Client: q.client.addr,
-		Service: q.flow.service, Endpoint: q.endpoint, Reason: string(q.reason), Error: o.Err,
+		Service: q.flow.service, Endpoint: q.endpoint, Reason: string(q.reason), Error: err,
+		Permission: q.rule, Shadow: shadow,
 		In: uint64(o.In), Out: uint64(o.Out), Duration: took, Attempts: q.decision.Attempts(),
 		Request: &accesslog.Request{
 			Method: q.method, Host: q.host, Path: q.path, Status: o.Status, Route: q.decision.Route, Rule: q.decision.Rule,

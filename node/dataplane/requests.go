@@ -3,8 +3,10 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,6 +64,8 @@ type requests struct {
 	profiles profiles
 	server   *web.Server
 	access   *accesslog.Log // nil: off
+	// challenges answers certificate authorities; nil: none.
+	challenges Challenges
 
 	places  *budget.Budget // concurrent requests, at most Config.MaxRequests
 	memory  memory
@@ -88,6 +92,7 @@ type httpClient struct {
 	since       time.Time
 	count       atomic.Int64 // requests so far
 	requests    inFlight
+	forwarded   forwarded
 	// pinned is the table for its requests once the listener is removed: the
 	// last one that contains the listener. nil: the current table.
 	pinned atomic.Pointer[routing.Table]
@@ -199,6 +204,10 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 	if r.Method == http.MethodConnect {
 		return q.refuse(plan, http.StatusMethodNotAllowed, BadMethod)
 	}
+	if h.answerChallenge(&plan, r, q.path) {
+		plan.Upstreams = q
+		return plan
+	}
 	table := h.table(q.client)
 	spec := table.HTTPRules(q.client.in.Listener)
 	path, ok := urlpath.Normal(q.path)
@@ -210,6 +219,7 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 		return q.refuse(plan, http.StatusMisdirectedRequest, Misdirected)
 	}
 	var reason routing.Reason
+	q.normal = path
 	q.decision, reason = table.Request(&q.client.in, q.client.destination, &routing.Request{
 		Request: httprule.Request{Method: r.Method, Path: path, Query: r.URL.RawQuery, Header: headerLookup(r)},
 		Origin:  q.client.origin(r),
@@ -217,10 +227,19 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 	q.joinFlow(table)
 	switch reason {
 	case routing.OK:
+	case routing.PermissionDenied:
+		v := q.verdict(table)
+		q.rule, q.denial = v.Rule, errors.New(routing.Denial(&v))
+		return q.refuse(plan, http.StatusForbidden, netio.PermissionDenied)
 	case routing.BadRequest:
 		return q.refuse(plan, http.StatusBadRequest, BadRequest)
 	default:
 		return q.refuse(plan, http.StatusServiceUnavailable, netio.Reason(reason))
+	}
+	if retry, ok := q.takeBudget(r.Context(), table); !ok {
+		plan = q.refuse(plan, http.StatusTooManyRequests, RateLimited)
+		plan.Answer.Header = http.Header{"Retry-After": {strconv.FormatInt(int64(math.Ceil(retry.Seconds())), 10)}}
+		return plan
 	}
 	if q.decision.Status != 0 {
 		plan.Answer = &web.Answer{Status: q.decision.Status, Header: http.Header{"Location": {q.decision.Location}}}
@@ -298,6 +317,8 @@ func requestReason(err error) netio.Reason {
 		return netio.LimitMemory
 	case errors.Is(err, web.ErrRemoved):
 		return netio.EndpointRemoved
+	case errors.Is(err, web.ErrRevoked):
+		return netio.PermissionRevoked
 	case errors.Is(err, web.ErrBodyIdle):
 		return BodyTimeout
 	case errors.Is(err, web.ErrCutOff) && errors.Is(err, web.ErrClientGone):

@@ -50,7 +50,8 @@ func (f *Flow) Requests() (active int64, ended map[string]uint64) {
 // requestReasons lists all reasons for which requests are refused or cut off.
 var requestReasons = []netio.Reason{
 	BadPath, BadMethod, BadRequest, BadBody, Misdirected, TooManyFields,
-	LimitRequests, netio.LimitMemory, BodyTimeout, RequestTimeout, ResponseTimeout, NoAnswer, netio.Internal,
+	LimitRequests, RateLimited, netio.LimitMemory, BodyTimeout, RequestTimeout, ResponseTimeout, NoAnswer, netio.Internal,
+	netio.PermissionDenied, netio.PermissionRevoked,
 	netio.ClientGone, netio.ClientReset, netio.UpstreamReset, netio.UpstreamTLS,
 	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.LimitFiles, netio.LimitPorts,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoBackend), netio.Reason(routing.NoEndpoint),

@@ -117,6 +117,7 @@ func statusOf(why netio.Reason) int {
 // been evicted meanwhile.
 func (q *request) begin(r web.Request) {
 	q.requests.departing.add(q)
+	q.client.forwarded.add(q)
 	q.place.running.Store(&r)
 	q.header.running.Store(&r)
 	switch {
@@ -130,6 +131,7 @@ func (q *request) begin(r web.Request) {
 // release returns what admit took.
 func (q *request) release() {
 	q.requests.departing.remove(q)
+	q.client.forwarded.remove(q)
 	q.requests.places.Give(&q.place.Holder, 1)
 	if q.header.size > 0 {
 		q.requests.memory.Give(&q.header.Holder, q.header.size)

@@ -27,6 +27,8 @@ type traffic struct {
 	// client returns the TLS towards a service's endpoints; nil: none.
 	client func(service string, spec *resource.Service) *tlsconfig.Client
 
+	certs *tlsconfig.Store
+
 	access    *accesslog.Log // nil: off
 	accessAll bool
 }
@@ -35,23 +37,49 @@ var _ netio.Handler = (*traffic)(nil)
 
 // Route implements netio.Handler.
 func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
-	in := routing.Input{Listener: c.Listener(), Client: c.Client().Addr(), Tags: identity(c.TLS())}
+	if answeredChallenge(c) {
+		return nil, AuthorityChallenge
+	}
+	if t.certs.IsRevoked(c.TLS()) { // between its handshake and now, perhaps after CloseRevoked saw it
+		return nil, netio.IdentityRevoked
+	}
+	in := inputOf(c)
 	if h := c.Hello(); h != nil {
 		in.ServerName, in.HasServerName, in.ALPN = h.ServerName, h.HasServerName, h.ALPN
 	}
 	table := t.router.Table()
-	d, reason := table.Decide(&in)
+	p, q, reason := t.decide(c, &in, &table)
+	if reason == netio.OK {
+		reason = t.limit(c, table, &q)
+	}
+	return p, reason
+}
+
+// decide returns the plan of a connection, and its destination for rate limits. It
+// sets on to the last one that has the listener if the listener was removed.
+func (t *traffic) decide(c *netio.Conn, in *routing.Input, on **routing.Table) (netio.Plan, routing.LimitQuery, netio.Reason) {
+	table := *on
+	q := routing.LimitQuery{Input: in}
+	d, reason := table.Decide(in)
 	if last := t.removed.table(in.Listener); reason == routing.NoListener && last != nil {
-		table = last
-		d, reason = table.Decide(&in)
+		table, *on = last, last
+		d, reason = table.Decide(in)
 	}
 	if reason == routing.NoRoute || reason == routing.NoListener {
 		if t.kafka.Table().HasListener(in.Listener) {
-			return t.kafka.Route(c)
+			p, why := t.kafka.Route(c)
+			if k, ok := kafka.Of(p); ok {
+				q.Cluster = k.Cluster()
+			}
+			return p, q, why
 		}
 	}
+	if reason == routing.PermissionDenied {
+		v := table.Permission(in, d.Destination())
+		return newDenied(d.Destination(), &v), q, netio.PermissionDenied
+	}
 	if reason != routing.OK {
-		return nil, netio.Reason(reason)
+		return nil, q, netio.Reason(reason)
 	}
 	service := d.Service()
 	if d.HTTP() {
@@ -59,7 +87,7 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 	}
 	s, ok := table.Service(service)
 	if !ok {
-		return nil, netio.Reason(routing.NoBackend)
+		return nil, q, netio.Reason(routing.NoBackend)
 	}
 	f := t.flows.get(c.Listener(), s.Name())
 	p := f.path.Load()
@@ -67,20 +95,26 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 		p = newPath(f, s.Spec(), t.client(s.Name(), s.Spec()))
 		f.path.Store(p)
 	}
+	q.Service = d.Destination()
 	if d.HTTP() {
-		return t.requests.plan(c, &in, f, p, table), netio.OK
+		return t.requests.plan(c, in, f, p, table), q, netio.OK
 	}
-	return &plan{traffic: t, flow: f, path: p, decision: d}, netio.OK
+	return &plan{traffic: t, flow: f, path: p, decision: d}, q, netio.OK
 }
 
 // Closed implements netio.Handler.
 func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
+	closeLimits(c)
 	if p, ok := kafka.Of(c.Plan()); ok {
 		t.closedKafka(c, p, why)
 		return
 	}
 	if p, ok := c.Plan().(*httpPlan); ok {
 		t.closedHTTP(c, p, why)
+		return
+	}
+	if d, ok := c.Plan().(*denied); ok {
+		t.closedDenied(c, d, why)
 		return
 	}
 	p, _ := c.Plan().(*plan)
@@ -92,7 +126,9 @@ func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 		return
 	}
 	if t.access != nil {
-		t.access.Write(t.record(c, p, accesslog.Closed, why))
+		r := t.record(c, p, accesslog.Closed, why)
+		r.Shadow = t.shadow(c, p.decision.Destination())
+		t.access.Write(r)
 	}
 	p.flow.end(why)
 	if why == netio.UpstreamReset && p.connectTime > 0 {
@@ -138,7 +174,7 @@ var (
 // Next implements netio.Plan. A failure for lack of resources on this node does
 // not count against the endpoint and is not retried. Local ports are an exception:
 // if none is left towards one endpoint, one may be left towards another.
-func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
+func (p *plan) Next(c *netio.Conn, err error) (netio.Target, netio.Reason) {
 	if err != nil {
 		if why := netio.ConnectReason(err); why == netio.LimitFiles || why == netio.LimitHandshakes {
 			return netio.Target{}, why
@@ -151,6 +187,15 @@ func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 		p.decision.RecordFault(connectFailure(err), health.ErrorText(err), now)
 	}
 	e, reason := p.decision.Next(now)
+	if reason == routing.Overflow {
+		var wait time.Duration
+		if wait, reason = p.decision.Enqueue(now, c.Wake); reason == routing.OK {
+			if wait > 0 {
+				return netio.Target{Wait: wait}, netio.OK
+			}
+			e, reason = p.decision.Next(now)
+		}
+	}
 	if reason != routing.OK {
 		return netio.Target{}, p.giveUp(err, reason)
 	}
@@ -158,9 +203,9 @@ func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 }
 
 // giveUp returns the reason when no endpoint is left to try: that of the last
-// attempt, unless the retry budget forbids another one.
+// attempt, unless the retry budget or the circuit breaker forbids another one.
 func (p *plan) giveUp(err error, reason routing.Reason) netio.Reason {
-	if err == nil || p.decision.BudgetSpent() {
+	if err == nil || p.decision.BudgetSpent() || reason == routing.Overflow {
 		return netio.Reason(reason)
 	}
 	return netio.ConnectReason(err)

@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"penstock/kafka/model"
@@ -13,6 +14,9 @@ import (
 
 // Level returns the feature level that a node needs for a resource; 0: none.
 func Level(o resource.Object) int {
+	if needsIdentity(o.Spec) {
+		return record.LevelIdentity
+	}
 	l, isListener := o.Spec.(*resource.Listener)
 	if o.Kind == model.KindPhysical || o.Kind == model.KindVirtual || isListener && l.Protocol == "kafka" {
 		return record.LevelKafka
@@ -31,6 +35,26 @@ func Level(o resource.Object) int {
 		return record.LevelPolicies
 	}
 	return 0
+}
+
+// needsIdentity reports whether a spec has what LevelIdentity brought.
+func needsIdentity(spec resource.Spec) bool {
+	switch s := spec.(type) {
+	case *resource.Listener:
+		return s.TLS != nil && s.TLS.ClientAuth != nil && len(s.TLS.ClientAuth.SPIFFE) > 0
+	case *model.VirtualCluster:
+		return s.TLS != nil && s.TLS.ClientAuth != nil && len(s.TLS.ClientAuth.SPIFFE) > 0
+	case *resource.EndpointProvider:
+		return s.VerifiesIdentities()
+	case *resource.Certificate:
+		return s.ACME != nil
+	case *resource.TrafficPermission, *resource.Mesh, *resource.RateLimit:
+		return true
+	case *resource.Service:
+		return s.CircuitBreaker != nil || s.Balancing.MinHealthy != nil || s.TLS != nil && s.TLS.Verify != nil ||
+			slices.ContainsFunc(s.Endpoints, func(e resource.Endpoint) bool { return e.Priority != 0 || e.Backup })
+	}
+	return false
 }
 
 // CheckSupported returns an error for a resource that some members do not support, and

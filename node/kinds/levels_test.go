@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	"penstock/kafka/model"
 	"penstock/node/cluster/record"
+	"penstock/routing/resource"
 	"penstock/routing/resource/codec"
 )
 
@@ -26,5 +28,46 @@ func TestHTTPFieldsRequireFeatureLevel(t *testing.T) {
 		if got := Level(objects[0]); got != want {
 			t.Errorf("%s is of level %d, want %d", text, got, want)
 		}
+	}
+}
+
+// A node of the previous release would admit clients, or trust endpoints, that these
+// fields refuse.
+func TestVerifiedIdentitiesRequireFeatureLevel(t *testing.T) {
+	t.Parallel()
+	auth := &resource.ClientAuth{SPIFFE: []string{"spiffe://a/web"}}
+	verifies := &resource.ServiceTLS{Verify: &resource.Verify{DNS: []string{"a.example"}}}
+	for _, spec := range []resource.Spec{
+		&resource.Listener{TLS: &resource.ListenerTLS{ClientAuth: auth}},
+		&model.VirtualCluster{TLS: &model.VirtualTLS{ClientAuth: auth}},
+		&resource.Service{TLS: verifies},
+		&resource.EndpointProvider{HTTP: &resource.HTTPProvider{TLS: verifies}},
+	} {
+		if got := Level(resource.Object{Spec: spec}); got != record.LevelIdentity {
+			t.Errorf("%T is of level %d, want %d", spec, got, record.LevelIdentity)
+		}
+	}
+	for _, spec := range []resource.Spec{
+		&resource.Listener{TLS: &resource.ListenerTLS{ClientAuth: &resource.ClientAuth{}}},
+		&model.VirtualCluster{TLS: &model.VirtualTLS{ClientAuth: &resource.ClientAuth{}}},
+		&resource.Service{TLS: &resource.ServiceTLS{}},
+		&resource.EndpointProvider{HTTP: &resource.HTTPProvider{TLS: &resource.ServiceTLS{}}},
+	} {
+		if got := Level(resource.Object{Spec: spec}); got == record.LevelIdentity {
+			t.Errorf("%T without the fields is of level %d", spec, got)
+		}
+	}
+}
+
+// A node of the previous release does not know acme.
+func TestACMERequiresAFeatureLevel(t *testing.T) {
+	t.Parallel()
+	objects, faults := codec.Decode("test.yaml", []byte("kind: Certificate\nname: a\n"+
+		"spec: {acme: {directory: \"https://ca.example.com/\", names: [a.example.com], agreeToTerms: true}}\n"), All())
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	if got := Level(objects[0]); got != record.LevelIdentity {
+		t.Errorf("acme is of level %d, want %d", got, record.LevelIdentity)
 	}
 }

@@ -32,6 +32,9 @@ var (
 	mPortRefused  = desc("cluster_port_refused_total",
 		"Connections to the cluster port closed before they reached a protocol, by reason.", "reason")
 
+	mIdentities       = desc("identities", "Workload certificates that are recorded, by state.", "state")
+	mIdentityRequests = desc("identity_requests_total", "Workload certificates requested from this node as the leader, by result.", "result")
+
 	mXDSPortPending  = desc("xds_port_pending", "Connections to --xds whose handshake is not over.")
 	mXDSPortAccepted = desc("xds_port_accepted_total", "Accepted connections to --xds.")
 	mXDSPortRefused  = desc("xds_port_refused_total",
@@ -72,6 +75,11 @@ func Cluster(c *cluster.Cluster) prometheus.Collector {
 		to.gauge(mAlone, boolValue(c.Directory.Alone() != ""))
 		raft(c, to)
 		members(c, to)
+		ids := c.Identities.Stats()
+		to.gauge(mIdentities, float64(ids.Recorded-ids.Revoked), "issued")
+		to.gauge(mIdentities, float64(ids.Revoked), "revoked")
+		to.counter(mIdentityRequests, ids.Issued, "issued")
+		to.counter(mIdentityRequests, ids.Refused, "refused")
 		p := c.PortStats()
 		to.gauge(mPortPending, float64(p.Pending))
 		to.counter(mPortAccepted, p.Accepted)

@@ -9,6 +9,7 @@ import (
 	"penstock/node/dataplane"
 	"penstock/routing"
 	"penstock/routing/endpoint"
+	"penstock/routing/limit"
 )
 
 // The metrics of the data plane.
@@ -38,9 +39,27 @@ var (
 	mEndpointState = desc("endpoint_state", "1 for the endpoint's current state.", "service", "endpoint", "state")
 	mEndpointConns = desc("endpoint_connections", "Connections at the endpoint, including those being established.", "service", "endpoint")
 
+	mPermissionDenials = desc("permission_denials_total",
+		"Connections and requests that a TrafficPermission denied, or would deny (shadowDeny).", "permission", "action")
+	mBreakerUsed = desc("circuit_breaker_used",
+		"Connections, requests and pending ones at the endpoints of a service with a circuit breaker.", "service", "kind")
+	mBreakerBound = desc("circuit_breaker_bound", "Bounds of the circuit breaker; scope is service or endpoint.", "service", "scope", "kind")
+	mQueue        = desc("circuit_breaker_queue", "Connections and requests in the circuit breaker's queue.", "service")
+	mQueued       = desc("circuit_breaker_queued_total", "Connections and requests that had to wait.", "service")
+	mOverflows    = desc("circuit_breaker_overflows_total", "Connections and requests refused because the queue was full.", "service")
+	mTimeouts     = desc("circuit_breaker_timeouts_total", "Connections and requests refused after queueTimeout.", "service")
+
 	mPorts     = desc("source_ports", "Local ports available for connections to one endpoint address of the service.", "service")
 	mPortsUsed = desc("source_ports_used", "Local ports in use towards the service's busiest endpoint address, without TIME_WAIT.", "service")
 	mTimeWait  = desc("time_wait_connections", "Connections in TIME_WAIT in the node's network namespace, to any address.")
+
+	mLimitDecisions = desc("rate_limit_decisions_total",
+		"Decisions of a RateLimit: of is connections, concurrent, requests, bytes_in or bytes_out, "+
+			"result is allowed, refused, queued or paced.", "limit", "of", "result")
+	mLimitKeys      = desc("rate_limit_keys", "Keys of a RateLimit that have a budget.", "limit")
+	mLimitMaxKeys   = desc("rate_limit_max_keys", "Keys of a RateLimit that may have a budget.", "limit")
+	mLimitOverflows = desc("rate_limit_overflows_total",
+		"Connections and requests that shared a budget because there was no room for their key.", "limit")
 
 	mRequestsTotal = desc("http_requests_total",
 		"Ended HTTP requests that were routed individually, by status class; none: the client did not wait for a response.",
@@ -55,9 +74,11 @@ func Dataplane(d *dataplane.Dataplane) prometheus.Collector {
 	return collector(func(to sink) {
 		flows(d, to)
 		refusals(d, to)
+		permissions(d.Router.Table(), to)
 		engine(d, to)
 		endpoints(d.Router.Table(), to)
 		ports(d, to)
+		rateLimits(d, to)
 		kafkaMetrics(d.Kafka, to)
 	})
 }
@@ -109,6 +130,7 @@ func endpoints(table *routing.Table, to sink) {
 	now := time.Now()
 	for svc := range table.Services() {
 		g := svc.Group()
+		breaker(svc, to)
 		seen := map[string]bool{}
 		for _, e := range g.Endpoints() {
 			name := dataplane.EndpointName(e)
@@ -122,6 +144,36 @@ func endpoints(table *routing.Table, to sink) {
 			to.gauge(mEndpointConns, float64(e.Active()), g.Service(), name)
 		}
 	}
+}
+
+// breaker sends the state of a service's circuit breaker, if it has one.
+func breaker(svc *routing.Service, to sink) {
+	b := svc.Group().Breaker()
+	if b == nil {
+		return
+	}
+	name, u, q := svc.Name(), svc.Group().Usage(), svc.Queue()
+	for _, x := range []struct {
+		kind              string
+		used              int64
+		service, endpoint int
+	}{
+		{"connections", u.Connections, b.Service.Connections, b.Endpoint.Connections},
+		{"requests", u.Requests, b.Service.Requests, b.Endpoint.Requests},
+		{"pending", u.Pending, b.Service.Pending, b.Endpoint.Pending},
+	} {
+		to.gauge(mBreakerUsed, float64(x.used), name, x.kind)
+		if x.service > 0 {
+			to.gauge(mBreakerBound, float64(x.service), name, "service", x.kind)
+		}
+		if x.endpoint > 0 {
+			to.gauge(mBreakerBound, float64(x.endpoint), name, "endpoint", x.kind)
+		}
+	}
+	to.gauge(mQueue, float64(q.Waiting), name)
+	to.counter(mQueued, q.Queued, name)
+	to.counter(mOverflows, q.Overflows, name)
+	to.counter(mTimeouts, q.Timeouts, name)
 }
 
 // requests sends the HTTP requests of a flow, if it has any.
@@ -142,6 +194,13 @@ func refusals(d *dataplane.Dataplane, to sink) {
 	}
 }
 
+// permissions sends what permissions with deny or shadowDeny denied.
+func permissions(table *routing.Table, to sink) {
+	for name, d := range table.Permissions().Denials() {
+		to.counter(mPermissionDenials, d.Count, name, d.Action)
+	}
+}
+
 // ports sends the use of local ports.
 func ports(d *dataplane.Dataplane, to sink) {
 	u := d.PortUse()
@@ -153,5 +212,29 @@ func ports(d *dataplane.Dataplane, to sink) {
 	}
 	if u.TimeWait() >= 0 {
 		to.gauge(mTimeWait, float64(u.TimeWait()))
+	}
+}
+
+// rateLimits sends what the rate limits decided, for what each bounds.
+func rateLimits(d *dataplane.Dataplane, to sink) {
+	for l, spec := range d.RateLimits() {
+		c := l.Counts()
+		for _, of := range limit.Dimensions {
+			switch {
+			case !l.Has(of):
+			case of == limit.BytesIn || of == limit.BytesOut:
+				to.counter(mLimitDecisions, c.Paced[of], l.Name(), of.String(), "paced")
+			default:
+				to.counter(mLimitDecisions, c.Allowed[of], l.Name(), of.String(), "allowed")
+				to.counter(mLimitDecisions, c.Refused[of], l.Name(), of.String(), "refused")
+				to.counter(mLimitDecisions, c.Queued[of], l.Name(), of.String(), "queued")
+			}
+		}
+		if spec.Concurrent != nil {
+			to.counter(mLimitDecisions, c.Concurrent, l.Name(), "concurrent", "refused")
+		}
+		to.gauge(mLimitKeys, float64(c.Keys), l.Name())
+		to.gauge(mLimitMaxKeys, float64(spec.MaxKeys), l.Name())
+		to.counter(mLimitOverflows, c.Overflows, l.Name())
 	}
 }

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"penstock/kafka"
@@ -25,7 +27,10 @@ var (
 		"Brokers of the physical cluster that have no virtual address now.", "virtual_cluster")
 	mKafkaThrottled = desc("kafka_throttled_total", "Responses in which the broker throttles a client.", "virtual_cluster")
 	mKafkaDenied    = desc("kafka_denied_total", "Connections that a filter ended.", "virtual_cluster")
-	mKafkaTopics    = desc("kafka_topic_messages_total",
+	mKafkaForbidden = desc("kafka_permission_denied_total",
+		"Operations that permissions denied, by the permission (-: none allows it), or would deny (mode shadow).",
+		"virtual_cluster", "api", "permission", "mode")
+	mKafkaTopics = desc("kafka_topic_messages_total",
 		"Produce requests and responses to Fetch and ShareFetch by topic, with the filter TopicMetrics.", "virtual_cluster", "topic", "api")
 	mKafkaRecords = desc("kafka_topic_bytes_total",
 		"Bytes of a topic's compressed records and their framing, with the filter TopicMetrics.", "virtual_cluster", "topic", "api")
@@ -46,6 +51,9 @@ func kafkaMetrics(p *kafka.Proxy, to sink) {
 			to.ch <- histogram(mKafkaBroker, &a.Broker, s.Cluster, a.API)
 			to.ch <- histogram(mKafkaProxy, &a.Proxy, s.Cluster, a.API)
 		}
+		for _, d := range s.Denials {
+			to.counter(mKafkaForbidden, d.Count, s.Cluster, d.API, cmp.Or(d.Permission, "-"), denialMode(d.Shadow))
+		}
 		for _, t := range s.Topics {
 			to.counter(mKafkaTopics, t.Messages, s.Cluster, t.Topic, t.API)
 			to.counter(mKafkaRecords, t.Bytes, s.Cluster, t.Topic, t.API)
@@ -63,6 +71,13 @@ func kafkaMetrics(p *kafka.Proxy, to sink) {
 			to.gauge(mKafkaLookup, boolValue(s.Err != nil), c.Name())
 		}
 	}
+}
+
+func denialMode(shadow bool) string {
+	if shadow {
+		return "shadow"
+	}
+	return "deny"
 }
 
 // histogram makes a histogram metric from the counts of h.

@@ -49,8 +49,10 @@ func (q *endpoints) list(ctx context.Context, r *api.EndpointsRequest) (*api.End
 // appendEndpoints appends the endpoints of a service.
 func (q *endpoints) appendEndpoints(all api.Endpoints, s *routing.Service, now time.Time) api.Endpoints {
 	origins := s.Origins(q.providers)
-	for _, m := range s.Members() {
-		all = append(all, q.endpoint(s, m, origins[m.Address], now))
+	for i, m := range s.Members() {
+		e := q.endpoint(s, m, origins[m.Address], now)
+		e.LevelShare = s.LevelShare(i, now) * 100
+		all = append(all, e)
 	}
 	for _, address := range s.Unresolved() {
 		o := origins[address]
@@ -66,8 +68,12 @@ func (q *endpoints) endpoint(s *routing.Service, m balance.Member, o routing.Ori
 	status := endpointStatus(q.data, s.Group(), m.Endpoint, now)
 	e := api.Endpoint{
 		Service: s.Name(), Address: m.Address, Source: o.Source, AlsoFrom: o.AlsoFrom, Since: timeOf(o.Since), State: o.State.String(),
-		Health: status.Health, Weight: m.Weight, Zone: m.Tags[cmp.Or(s.Spec().Balancing.Zone, provider.ZoneTag)], Tags: m.Tags,
+		Health: status.Health, Weight: m.Weight,
+		Priority: m.Level % balance.Backup, Backup: m.Level >= balance.Backup, Zone: m.Tags[cmp.Or(s.Spec().Balancing.Zone, provider.ZoneTag)], Tags: m.Tags,
 		Connections: status.Connections,
+	}
+	if b := s.Group().Breaker(); b != nil {
+		e.Bound = cmp.Or(b.Endpoint.Connections, b.Endpoint.Requests)
 	}
 	if status.Resolved != m.Address {
 		e.Resolved = status.Resolved

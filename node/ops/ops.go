@@ -18,12 +18,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"penstock/node/acme"
 	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
+	"penstock/node/quota"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
 	"penstock/node/xds"
@@ -45,11 +47,15 @@ type Config struct {
 	Tracker *rollout.Tracker
 	// Providers run the endpoint providers of this node.
 	Providers *providers.Providers
+	// ACME obtains the certificates that an authority issues.
+	ACME *acme.Manager
 	// XDS is the discovery server; nil: there is none.
 	XDS   *xds.Server
 	State *lifecycle.State
 	// Gateways computes the status of Gateway API objects.
 	Gateways *Gateways
+	// Shares has this node's shares of rate limits with scope cluster.
+	Shares *quota.Driver
 	// Changes counts changes by result: done or refused.
 	Changes *prometheus.CounterVec
 	// Uploads is the folder for snapshots that are being uploaded.
@@ -84,7 +90,7 @@ func New(cfg Config) *Methods {
 	}
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
-	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.XDS}
+	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.XDS, cfg.Shares}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	return m

@@ -33,6 +33,9 @@ func serviceStatus(d *dataplane.Dataplane, now time.Time) []api.ServiceStatus {
 		if text := svc.Source(now).Text(); text != "" {
 			s.State += "; " + text
 		}
+		if s.Waiting = svc.Queue().Waiting; s.Waiting > 0 {
+			s.State += fmt.Sprintf("; %d in the queue of its circuit breaker", s.Waiting)
+		}
 		out = append(out, s)
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -55,6 +56,10 @@ func (d *decisions) simulate(ctx context.Context, r *api.SimulateRequest) (*api.
 		}
 	} else {
 		result.Words = []string{}
+	}
+	if n := d.data.CountRevoked(ctx, table, whatIf.After()); n > 0 {
+		result.Words = append(result.Words, fmt.Sprintf(
+			"permissions: %d of this node's established connections would be closed", n))
 	}
 	if simulation == nil {
 		return result, nil

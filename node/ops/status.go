@@ -2,16 +2,19 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"penstock/node/acme"
 	"penstock/node/api"
 	"penstock/node/catalog"
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
+	"penstock/node/quota"
 	"penstock/node/rpc"
 	"penstock/node/xds"
 )
@@ -26,7 +29,9 @@ type status struct {
 	rollouts *rollouts
 
 	providers *providers.Providers
+	acme      *acme.Manager
 	xds       *xds.Server // nil: none
+	shares    *quota.Driver
 }
 
 func (q *status) register(s *rpc.Server) {
@@ -62,7 +67,7 @@ func (q *status) report() *api.Report {
 		Services:  serviceStatus(q.data, time.Now()),
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
-		Warnings:        q.data.PortUse().Warnings(q.peers.self.Name),
+		Warnings:        append(q.data.PortUse().Warnings(q.peers.self.Name), q.shareWarnings()...),
 		Providers:       providerStatus(q.peers.self.Name, q.providers),
 		Proxies:         q.xds.Status(),
 	}
@@ -77,6 +82,16 @@ func (q *status) report() *api.Report {
 		r.Listeners = append(r.Listeners, one)
 	}
 	return r
+}
+
+// shareWarnings warns that this node uses the floor of rate limits.
+func (q *status) shareWarnings() []string {
+	s := q.shares.Status()
+	if !s.Floor {
+		return nil
+	}
+	return []string{fmt.Sprintf("node %s: no leader has answered for %s: rate limits with scope cluster use their floor",
+		q.peers.self.Name, s.Age.Round(time.Second))}
 }
 
 // reportTimeout bounds the wait for the reports of other nodes.
@@ -115,6 +130,7 @@ func (q *status) status(ctx context.Context) *api.Status {
 		Rollouts: q.rollouts.unfinished(), NotAccepted: q.gateways.problems(set), Warnings: own.Warnings,
 		Providers: own.Providers,
 	}
+	s.Warnings = append(s.Warnings, q.acme.Problems(time.Now())...) // the same on every node
 	if own.Proxies != nil {
 		s.Proxies = append(s.Proxies, *own.Proxies)
 	}

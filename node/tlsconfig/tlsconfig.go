@@ -28,15 +28,36 @@ import (
 // errNoPEM says that a CA bundle contains no certificate.
 var errNoPEM = errors.New("contains no PEM certificate")
 
+// ErrRevoked says that the cluster has revoked the peer's certificate.
+var ErrRevoked = errors.New("the certificate was revoked: penstock identity list names it")
+
 // Store holds the current certificates by name. Its methods are safe for
 // concurrent use.
 type Store struct {
+	// Revoked reports whether the cluster has revoked a certificate, which is then
+	// refused from clients and from endpoints; nil: none is. It is set before use.
+	Revoked func(*x509.Certificate) bool
+
 	mu sync.RWMutex
 	m  map[string]*tls.Certificate
 }
 
 // NewStore makes an empty store.
 func NewStore() *Store { return &Store{m: map[string]*tls.Certificate{}} }
+
+// checkRevoked is a tls.Config.VerifyConnection, which runs for resumed sessions too.
+func (s *Store) checkRevoked(state tls.ConnectionState) error {
+	if s.IsRevoked(&state) {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: ErrRevoked}
+	}
+	return nil
+}
+
+// IsRevoked reports whether the cluster has revoked the peer's certificate; nil is a
+// connection without TLS.
+func (s *Store) IsRevoked(state *tls.ConnectionState) bool {
+	return state != nil && s.Revoked != nil && len(state.PeerCertificates) > 0 && s.Revoked(state.PeerCertificates[0])
+}
 
 // Set adds or replaces a certificate. If it is invalid, Set removes the name and
 // returns an error, so that the previous version is not served for ever.
@@ -114,17 +135,20 @@ type Server struct {
 	scope    string // scope of session tickets
 	configs  configs
 	roots    map[string]bool // the client CA's certificates (DER); nil: no client certificates
+	spiffe   []string        // patterns of the clients' SPIFFE IDs; none: any certificate of the CA
 }
 
 // Accepts reports whether a client passes these settings, although its handshake may
 // have used another version of them: a client certificate must have a chain to the
-// CA, and must be present if it is required.
+// CA and one of the SPIFFE IDs, and must be present if it is required.
 func (s *Server) Accepts(state *tls.ConnectionState) bool {
 	switch {
 	case s.template.ClientAuth == tls.NoClientCert:
 		return true
 	case len(state.PeerCertificates) == 0:
 		return s.template.ClientAuth == tls.VerifyClientCertIfGiven
+	case len(s.spiffe) > 0 && matchSPIFFE(s.spiffe, state.PeerCertificates[0]) != nil:
+		return false
 	}
 	return slices.ContainsFunc(state.VerifiedChains, func(chain []*x509.Certificate) bool {
 		return len(chain) > 0 && s.roots[string(chain[len(chain)-1].Raw)]
@@ -136,6 +160,7 @@ func (s *Server) Accepts(state *tls.ConnectionState) bool {
 func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *tlsstream.Tickets) (*Server, error) {
 	s := &Server{tickets: tickets, scope: listener, configs: configs{store: store}}
 	s.template = tlsstream.Defaults(&tls.Config{MinVersion: minVersion(t.MinVersion), NextProtos: t.ALPN})
+	s.template.VerifyConnection = store.checkRevoked
 	if t.ClientAuth == nil || t.ClientAuth.Mode == "none" {
 		return s, nil
 	}
@@ -145,6 +170,10 @@ func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *
 	}
 	// A session must not be resumed under other client authentication settings.
 	s.scope += fmt.Sprintf("\x00%d %x", s.template.ClientAuth, sha256.Sum256([]byte(t.ClientAuth.CA)))
+	if s.spiffe = t.ClientAuth.SPIFFE; len(s.spiffe) > 0 {
+		s.template.VerifyConnection = checkClient(s.spiffe)
+		s.scope += fmt.Sprintf(" %x", sha256.Sum256([]byte(strings.Join(s.spiffe, "\x00"))))
+	}
 	var err error
 	s.template.ClientCAs, err = certPool(t.ClientAuth.CA)
 	s.roots = roots(t.ClientAuth.CA)
@@ -186,21 +215,25 @@ type Client struct {
 func NewClient(t *resource.ServiceTLS, store *Store) (*Client, error) {
 	c := &Client{configs: configs{store: store}, base: tlsstream.Defaults(&tls.Config{
 		MinVersion: minVersion(t.MinVersion), NextProtos: t.ALPN,
-		ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify,
+		ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify, VerifyConnection: store.checkRevoked,
 	})}
 	if t.CertificateRef != "" {
 		c.ref = []string{t.CertificateRef}
 	}
-	if t.CA == "" {
-		return c, nil
-	}
 	var err error
-	c.base.RootCAs, err = certPool(t.CA)
+	if t.CA != "" {
+		c.base.RootCAs, err = certPool(t.CA)
+	}
+	if t.Verify != nil {
+		// VerifyConnection verifies the chain too.
+		c.base.InsecureSkipVerify, c.base.VerifyConnection = true, checkEndpoint(c.base.RootCAs, t.Verify)
+	}
 	return c, err
 }
 
 // For returns the configuration towards an endpoint on that host. It verifies the
-// host's name or address, or the service's ServerName if that is set.
+// identities of the service's Verify, or the host's name or address, or the
+// service's ServerName if that is set.
 func (c *Client) For(host string) *tls.Config {
 	if c.base.ServerName != "" {
 		host = c.base.ServerName

@@ -40,6 +40,8 @@ type TokenRecord struct {
 	By      string    `json:"by"`
 	Expires time.Time `json:"expires"`
 	Revoked time.Time `json:"revoked,omitzero"` // zero: not revoked
+	// Path is the pattern of SPIFFE paths for which a token of role issuer may issue.
+	Path string `json:"path,omitempty"`
 
 	// verifier is the SHA-256 of an Admin token's secret, and Token.ProofKey of
 	// the others, which is secret as well. Only Marshal writes it.
@@ -175,9 +177,12 @@ func ParseTokenRecord(ring *Keyring, b []byte) (TokenRecord, error) {
 	return r, nil
 }
 
-// aad returns the aad of the verifier: a record whose role was changed in the
-// store does not open.
+// aad returns the aad of the verifier: a record whose role or path was changed in
+// the store does not open.
 func (r TokenRecord) aad() []byte {
+	if r.Path != "" {
+		return fmt.Appendf(nil, "token\x00%s\x00%s\x00%s\x00%s", r.ID, r.Kind, r.Role, r.Path)
+	}
 	return fmt.Appendf(nil, "token\x00%s\x00%s\x00%s", r.ID, r.Kind, r.Role)
 }
 

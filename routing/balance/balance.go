@@ -10,7 +10,6 @@
 package balance
 
 import (
-	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -59,6 +58,10 @@ type Config struct {
 	// all connections to stay near. Below it a proportional share goes far, so
 	// that the remaining near endpoints are not overloaded.
 	ZoneMinHealthy int
+	// MinHealthy is the percentage of a level's endpoints that must be usable for it
+	// to take all the connections that it can. Below it a proportional share goes to
+	// the next level.
+	MinHealthy int
 	// Panic uses all endpoints if none is usable; otherwise Pick returns None.
 	Panic bool
 }
@@ -67,6 +70,8 @@ type Config struct {
 type Member struct {
 	*endpoint.Endpoint
 	Weight int
+	// Level is its priority, 0 first; from Backup on, that of a backup.
+	Level int
 }
 
 // slowStartFloor is the fraction of its share at which a slow start begins.
@@ -76,9 +81,9 @@ const slowStartFloor = 0.1
 type Pool struct {
 	cfg     Config
 	members []Member
-	near    *tier         // all endpoints if no zone is preferred
-	far     *tier         // nil if there is none
-	picks   atomic.Uint64 // number of picks; counted only with far
+	levels  []*level      // by priority; at least one
+	shared  bool          // picks depend on turns between levels or zones
+	picks   atomic.Uint64 // number of picks; counted only if shared
 }
 
 // New returns a pool. If old, which may be nil, is equal, New returns old;
@@ -88,25 +93,9 @@ func New(cfg Config, members []Member, old *Pool) *Pool {
 		return old
 	}
 	p := &Pool{cfg: cfg, members: members}
-	var near, far []int32
-	for i, m := range members {
-		switch {
-		case m.Weight <= 0:
-		case cfg.ZoneTag == "" || cfg.Zone == "" || m.Tags[cfg.ZoneTag] == cfg.Zone:
-			near = append(near, int32(i))
-		default:
-			far = append(far, int32(i))
-		}
-	}
-	if len(near) == 0 {
-		near, far = far, nil
-	}
-	p.near = newTier(p, near, old)
-	if len(far) > 0 {
-		p.far = newTier(p, far, old)
-		if old != nil {
-			p.picks.Store(old.picks.Load())
-		}
+	p.makeLevels(old)
+	if p.shared && old != nil {
+		p.picks.Store(old.picks.Load())
 	}
 	return p
 }
@@ -118,7 +107,7 @@ func (p *Pool) Members() []Member { return p.members }
 func (p *Pool) Config() Config { return p.cfg }
 
 // Empty reports whether no endpoint has a weight above 0.
-func (p *Pool) Empty() bool { return len(p.near.members) == 0 }
+func (p *Pool) Empty() bool { return len(p.levels[0].near.members) == 0 }
 
 // Query describes one connection.
 type Query struct {
@@ -132,22 +121,32 @@ type Query struct {
 	Untried bool
 	// Peek picks without advancing any state.
 	Peek bool
+	// Bounds are those of each endpoint for what Kind says; nil: none.
+	Bounds *endpoint.Bounds
+	Kind   endpoint.Kind
 }
 
-// None is Pick's result if no endpoint is eligible.
-const None = -1
+// Pick's results if no endpoint is eligible.
+const (
+	None = -1
+	// Full: those that would be are at their bounds.
+	Full = -2
+)
 
 // Pick chooses a member: one that is ready and untried, else one that is paused
-// and untried, else one that was tried, else, in a panic, any.
+// and untried, else one that was tried, else, in a panic, any. Members at their
+// bounds are busy, not failing: while there are some, none that is worse is
+// picked, except for one that was tried.
 func (p *Pool) Pick(q *Query) int {
 	r := round{q: q, from: ready, untried: q.Tried.nonEmpty()}
-	if p.far != nil {
+	if p.shared {
 		r.ticket = p.picks.Load()
 		if !q.Peek {
 			r.ticket = p.picks.Add(1) - 1
 		}
 	}
 	for {
+		r.full = false
 		if i := p.pick(&r); i >= 0 {
 			if q.Untried && q.Tried.Has(i) {
 				return None
@@ -155,6 +154,10 @@ func (p *Pool) Pick(q *Query) int {
 			return i
 		}
 		switch {
+		case r.full && r.untried && !q.Untried:
+			r.untried = false
+		case r.full:
+			return Full
 		case r.from == ready:
 			r.from = usable
 		case r.untried:
@@ -226,15 +229,21 @@ func (p *Pool) Uses(i int, now time.Time) bool {
 	if m.Weight <= 0 {
 		return false
 	}
-	switch p.Source(now) {
+	from, ok := p.Source(now).candidates()
+	return ok && from.has(&m, now) && p.share(i, from, now) > 0
+}
+
+// candidates returns those of a round; false: there are none.
+func (s Source) candidates() (candidates, bool) {
+	switch s {
 	case FromReady:
-		return m.Ready(now)
+		return ready, true
 	case FromPaused:
-		return m.Usable(now)
+		return usable, true
 	case FromAll:
-		return true
+		return all, true
 	}
-	return false
+	return 0, false
 }
 
 // round is a search under one set of conditions.
@@ -242,6 +251,7 @@ type round struct {
 	q       *Query
 	from    candidates
 	untried bool // excludes members in q.Tried
+	full    bool // a member was left out because it is at its bounds
 	ticket  uint64
 }
 
@@ -250,7 +260,16 @@ func (r *round) eligible(p *Pool, i int32) bool {
 	if r.untried && r.q.Tried.Has(int(i)) {
 		return false
 	}
-	return r.from.has(&p.members[i], r.q.Now)
+	return r.from.has(&p.members[i], r.q.Now) && !r.isFull(p, i)
+}
+
+// isFull reports whether member i is at its bounds, and remembers it.
+func (r *round) isFull(p *Pool, i int32) bool {
+	if r.q.Bounds == nil || !p.members[i].Full(r.q.Kind, r.q.Bounds) {
+		return false
+	}
+	r.full = true
+	return true
 }
 
 func (c candidates) has(m *Member, now time.Time) bool {
@@ -262,66 +281,6 @@ func (c candidates) has(m *Member, now time.Time) bool {
 	}
 	return true
 }
-
-// pick tries the zone whose turn it is, then the other one.
-func (p *Pool) pick(r *round) int {
-	if p.far == nil {
-		return p.near.pick(r)
-	}
-	first, second := p.near, p.far
-	if !p.picksNear(r) {
-		first, second = second, first
-	}
-	if i := first.pick(r); i >= 0 {
-		return i
-	}
-	return second.pick(r)
-}
-
-// picksNear reports whether the near zone has this turn. Turns are spread evenly
-// over the picks; with Maglev they depend on the hash alone.
-func (p *Pool) picksNear(r *round) bool {
-	share := p.nearShare(r.q.Now, r.from)
-	if p.cfg.Policy == Maglev {
-		return fraction(Mix(r.q.Hash^zoneSalt)) < share
-	}
-	n := float64(r.ticket)
-	return share == 1 || math.Floor((n+1)*share) > math.Floor(n*share)
-}
-
-// zoneSalt makes a client's zone independent of its slot in the table.
-const zoneSalt = 0x7a6f6e65
-
-// fraction maps a hash to [0, 1).
-func fraction(h uint64) float64 { return float64(h>>11) / (1 << 53) }
-
-// NearShare returns the fraction of connections that stay in the zone now,
-// while members are ready.
-func (p *Pool) NearShare(now time.Time) float64 { return p.nearShare(now, ready) }
-
-// nearShare returns this fraction among the candidates. If all members are
-// candidates, each zone gets the share of its weights.
-func (p *Pool) nearShare(now time.Time, from candidates) float64 {
-	if p.far == nil {
-		return 1
-	}
-	if from == all {
-		return p.near.total / (p.near.total + p.far.total)
-	}
-	n := 0
-	for _, i := range p.near.members {
-		if from.has(&p.members[i], now) {
-			n++
-		}
-	}
-	if n == 0 {
-		return 0
-	}
-	return min(1, float64(n*100)/float64(len(p.near.members)*max(p.cfg.ZoneMinHealthy, 1)))
-}
-
-// Near reports whether a member is in the preferred zone, or there is none.
-func (p *Pool) Near(i int) bool { return slices.Contains(p.near.members, int32(i)) }
 
 // SlowStartShare returns the fraction of its share that a member has in its
 // slow start, from slowStartFloor to 1.

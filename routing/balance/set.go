@@ -1,10 +1,10 @@
 package balance
 
 // setSize is the number of members that a Set distinguishes.
-const setSize = 256
+const setSize = 192
 
 // Set is a set of members of a Pool. The zero value is empty. In a pool of more
-// than 256 members, indices that differ by a multiple of 256 share one bit, so
+// than 192 members, indices that differ by a multiple of 192 share one bit, so
 // an untried member may appear as tried.
 type Set [setSize / 64]uint64
 

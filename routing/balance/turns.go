@@ -70,9 +70,11 @@ func newPredecessor(old *Pool) predecessor {
 	for i := range p.distances {
 		p.distances[i] = noTurn
 	}
-	for _, o := range []*tier{old.near, old.far} {
-		if o != nil && o.turns != nil {
-			o.turns.copyDistances(p.distances)
+	for _, l := range old.levels {
+		for _, o := range []*tier{l.near, l.far} {
+			if o != nil && o.turns != nil {
+				o.turns.copyDistances(p.distances)
+			}
 		}
 	}
 	return p
@@ -119,8 +121,8 @@ func (s *turns) copyDistances(distances []uint64) {
 	}
 }
 
-// pick takes the next turn of an eligible member. Members that are not ready
-// lose the turns that they missed, so that they do not return with a burst.
+// pick takes the next turn of an eligible member. Members that are not ready, or
+// at their bounds, lose the turns that they missed, so that they do not return with a burst.
 // Members that are skipped only because they were tried keep their position.
 func (s *turns) pick(t *tier, r *round) int {
 	s.mu.Lock()
@@ -139,7 +141,7 @@ func (s *turns) pick(t *tier, r *round) int {
 		s.push(next.after(next.at, t.pool, r))
 	}
 	for _, x := range s.deferred {
-		if chosen != None && !t.pool.members[x.member].Ready(r.q.Now) {
+		if chosen != None && (!t.pool.members[x.member].Ready(r.q.Now) || r.isFull(t.pool, x.member)) {
 			x = x.after(s.at, t.pool, r)
 		}
 		s.push(x)

@@ -29,7 +29,7 @@ func TestRoundRobinSurvivesManyVersions(t *testing.T) {
 // the turns stay in order.
 func TestRoundRobinSurvivesRebase(t *testing.T) {
 	p := New(Config{}, group(3, 2, 1), nil)
-	s := p.near.turns
+	s := p.levels[0].near.turns
 	s.at += rebase - 10*unit
 	for i := range s.heap {
 		s.heap[i].at += rebase - 10*unit

@@ -67,13 +67,13 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 	g.Failed(all[0], ConnectFailed, now)
 	n := testing.AllocsPerRun(1000, func() {
 		now = now.Add(6 * time.Second)
-		all[0].Acquire()
+		g.Acquire(all[0], Connection)
 		budget.Connection(now)
 		budget.Retry(20, 10, now)
 		g.Connected(all[0], now)
 		g.Failed(all[0], EarlyReset, now)
 		g.Sweep(now)
-		all[0].Release()
+		g.Release(all[0], Connection, true)
 	})
 	if n != 0 {
 		t.Errorf("%v allocations for a connection", n)

@@ -53,6 +53,9 @@ func (g *Group) Condition(e *Endpoint, now time.Time) Condition {
 	default:
 		c.State = StateUnchecked
 	}
+	if b := g.breaker.Load(); b != nil && c.Reason == "" {
+		c.Reason = e.Usage().full(&b.Endpoint)
+	}
 	return c
 }
 

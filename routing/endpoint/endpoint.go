@@ -58,10 +58,9 @@ type state struct {
 	// The fields that every connection writes share no cache line with those that
 	// every decision reads.
 	_         [64]byte
-	active    atomic.Int64 // connections, including those being established
+	usage     usage        // connections and requests, including those being established
 	connected atomic.Int64 // all successes, minus those followed by an early reset
-	requests  atomic.Int64 // part of active: requests, on shared connections
-	_         [40]byte
+	_         [48]byte
 
 	health       atomic.Uint32 // Health
 	ejectedUntil atomic.Int64  // as Stamp; 0: not ejected
@@ -79,38 +78,6 @@ func (e *Endpoint) state() *state {
 		return e.shared
 	}
 	return &e.own
-}
-
-// Active returns the number of connections, including those being established.
-func (e *Endpoint) Active() int64 { return e.state().active.Load() }
-
-// Acquire counts a connection, before it is established.
-func (e *Endpoint) Acquire() { e.state().active.Add(1) }
-
-// Release undoes Acquire.
-func (e *Endpoint) Release() { e.state().active.Add(-1) }
-
-// AcquireRequest is Acquire for an HTTP request, which shares its connection
-// with others.
-func (e *Endpoint) AcquireRequest() {
-	s := e.state()
-	s.active.Add(1)
-	s.requests.Add(1)
-}
-
-// ReleaseRequest undoes AcquireRequest.
-func (e *Endpoint) ReleaseRequest() {
-	s := e.state()
-	s.requests.Add(-1)
-	s.active.Add(-1)
-}
-
-// Relayed is Active without requests: connections that lead only here, each
-// with a local port of its own.
-func (e *Endpoint) Relayed() int64 {
-	s := e.state()
-	requests := s.requests.Load() // before active, which includes them
-	return max(0, s.active.Load()-requests)
 }
 
 // Health returns the result of active checks.

@@ -35,6 +35,11 @@ type Group struct {
 	ejection atomic.Pointer[Ejection]
 	// ejectedCount is len(ejected), readable without the lock.
 	ejectedCount atomic.Int32
+	breaker      atomic.Pointer[Breaker] // nil: no bounds
+	// usage has a cache line of its own: every connection writes it.
+	_     [64]byte
+	usage usage
+	_     [56]byte
 
 	mu      sync.Mutex
 	filled  bool // Update was called

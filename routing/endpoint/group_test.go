@@ -23,7 +23,7 @@ func TestStateIsKeptWhileIdentityStays(t *testing.T) {
 	g := NewGroup("apps", nil)
 	set := specs(3)
 	first := g.Update(set, t0)
-	first[1].Acquire()
+	g.Acquire(first[1], Connection)
 	first[1].SetHealth(Unhealthy, t0)
 
 	set[1].Tags = map[string]string{"version": "v2"}
@@ -37,7 +37,7 @@ func TestStateIsKeptWhileIdentityStays(t *testing.T) {
 	if e := second[0]; e.Active() != 1 || e.Health() != Unhealthy {
 		t.Errorf("new tags lost the state: %d active, %v", e.Active(), e.Health())
 	}
-	first[1].Release()
+	g.Release(first[1], Connection, true)
 	if n := second[0].Active(); n != 0 {
 		t.Errorf("a connection that began before the new tags still counts: %d active", n)
 	}
@@ -61,7 +61,7 @@ func TestDuplicateAddressIsOneEndpoint(t *testing.T) {
 	if got[0] != got[1] {
 		t.Error("the same address became two endpoints")
 	}
-	got[2].Acquire()
+	g.Acquire(got[2], Connection)
 	if got[0].Active() != 1 {
 		t.Error("the same address under other tags counts apart")
 	}

@@ -15,13 +15,14 @@ func (g *Group) Mirror(of *Group, now time.Time) {
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.usage.word.Store(of.usage.word.Load())
 	for id, e := range g.members {
 		original := members[id]
 		if original == nil {
 			continue
 		}
 		to, from := e.state(), original.state()
-		to.active.Store(from.active.Load())
+		to.usage.word.Store(from.usage.word.Load())
 		to.health.Store(from.health.Load())
 		to.usableSince.Store(from.usableSince.Load())
 		if until := from.pausedUntil.Load(); until > Stamp(now) {

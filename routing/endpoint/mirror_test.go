@@ -13,7 +13,7 @@ func TestMirrorCopiesStateAndLeavesOriginalUnchanged(t *testing.T) {
 	g := NewGroup("apps", nil)
 	g.Configure(&Ejection{Failures: 1, Window: time.Minute, Duration: time.Minute, MaxShare: 100}, now)
 	all := g.Update(specs, now)
-	all[0].Acquire()
+	g.Acquire(all[0], Connection)
 	g.Failed(all[0], ConnectFailed, now)
 	all[1].SetHealth(Unhealthy, now)
 	all[1].SetHealth(Healthy, now) // its slow start begins
@@ -29,7 +29,7 @@ func TestMirrorCopiesStateAndLeavesOriginalUnchanged(t *testing.T) {
 	if b := twins[1]; b.Health() != Healthy || !b.UsableSince().Equal(all[1].UsableSince()) || b.Ejected(now) {
 		t.Errorf("%v since %v", b.Health(), b.UsableSince())
 	}
-	twins[0].Acquire()
+	m.Acquire(twins[0], Connection)
 	twins[1].SetHealth(Unhealthy, now)
 	m.Sweep(now.Add(time.Hour))
 	if all[0].Active() != 1 || all[1].Health() != Healthy || !all[0].Ejected(now) || twins[0].Ejected(now.Add(time.Hour)) {

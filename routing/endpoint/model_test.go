@@ -210,13 +210,13 @@ func TestConcurrentUse(t *testing.T) {
 				now := t0.Add(time.Duration(i) * time.Millisecond)
 				all := g.Endpoints()
 				e := all[(i+w)%len(all)]
-				e.Acquire()
+				g.Acquire(e, Connection)
 				g.Connected(e, now)
 				g.Failed(e, EarlyReset, now)
 				e.SetHealth(Health(1+(i+w)%2), now)
 				_, _ = e.Usable(now), e.UsableSince()
 				g.Sweep(now)
-				e.Release()
+				g.Release(e, Connection, true)
 				if i%100 == 0 {
 					g.Update(specs(4+i/100%8), now)
 				}

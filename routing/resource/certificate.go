@@ -14,11 +14,15 @@ type Certificate struct {
 	CertFile string `yaml:"certFile"`
 	// KeyFile is the file of Key, read in the same way.
 	KeyFile string `yaml:"keyFile"`
-	// Cert is the chain as PEM, leaf first. Required, unless CertFile is given.
+	// Cert is the chain as PEM, leaf first. Required, unless CertFile or ACME is
+	// given.
 	Cert string `yaml:"cert"`
 	// Key is the private key as PEM, not encrypted. It is never shown.
-	// Required, unless KeyFile is given.
+	// Required, unless KeyFile or ACME is given.
 	Key Secret `yaml:"key"`
+	// ACME obtains the chain and the key from a certificate authority, in place of
+	// all other fields.
+	ACME *ACME `yaml:"acme"`
 }
 
 // IsPEM reports whether text is PEM rather than a file name.
@@ -35,6 +39,22 @@ func (c *Certificate) Leaf() (*x509.Certificate, error) {
 	}
 	return chain[0], nil
 }
+
+// Names lists the DNS names that the certificate is, or is to be, valid for; none
+// if it was not read yet.
+func (c *Certificate) Names() []string {
+	if c.ACME != nil {
+		return c.ACME.Names
+	}
+	leaf, err := c.Leaf()
+	if err != nil {
+		return nil
+	}
+	return leaf.DNSNames
+}
+
+// NamesKnown reports whether Names is complete: a file may not have been read yet.
+func (c *Certificate) NamesKnown() bool { return c.ACME != nil || c.Cert != "" }
 
 // maxChain bounds the certificates of one chain or bundle.
 const maxChain = 1000

@@ -54,5 +54,8 @@ func (c *Certificate) Files() []FileRef {
 	if c.KeyFile != "" {
 		files = append(files, FileRef{"spec.keyFile", c.KeyFile, func(text string) { c.Key, c.KeyFile = Secret(text), "" }})
 	}
+	if c.ACME != nil {
+		files = append(files, CAFile("spec.acme.ca", &c.ACME.CA)...)
+	}
 	return files
 }

@@ -64,6 +64,12 @@ type ClientAuth struct {
 	// to the resource's file and read when it is applied. Required unless
 	// mode is none.
 	CA string `yaml:"ca"`
+	// SPIFFE lists the SPIFFE IDs that may connect, at most 64, as
+	// spiffe://prod.example/ns/shop/sa/web; "*" stands for any characters of one
+	// segment or for any trust domain, "**" at the end for one or more segments. A
+	// certificate must have exactly one URI SAN then. Left out: every certificate
+	// of the CA is accepted.
+	SPIFFE []string `yaml:"spiffe"`
 }
 
 // HostRule sends server names to a service.

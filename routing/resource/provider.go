@@ -336,6 +336,16 @@ func (p *EndpointProvider) tls() iter.Seq2[string, *ServiceTLS] {
 	}
 }
 
+// VerifiesIdentities reports whether the provider's TLS has Verify.
+func (p *EndpointProvider) VerifiesIdentities() bool {
+	for _, t := range p.tls() {
+		if t.Verify != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // WithDefaults returns a copy of a provider with all defaults filled in.
 func (p *EndpointProvider) WithDefaults() *EndpointProvider {
 	out := *p

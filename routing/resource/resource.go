@@ -123,9 +123,12 @@ func RoutingKinds() []Kind {
 		{Name: "Service", Plural: "services", New: func() Spec { return new(Service) }},
 		{Name: "MeshTCPRoute", Plural: "meshtcproutes", New: func() Spec { return new(MeshTCPRoute) }},
 		{Name: "MeshHTTPRoute", Plural: "meshhttproutes", New: func() Spec { return new(MeshHTTPRoute) }},
-		{Name: "Certificate", Plural: "certificates", New: func() Spec { return new(Certificate) }},
+		{Name: "Certificate", Plural: "certificates", Status: true, New: func() Spec { return new(Certificate) }},
 		{Name: "Host", Plural: "hosts", New: func() Spec { return new(Host) }},
+		{Name: KindPermission, Plural: "trafficpermissions", New: func() Spec { return new(TrafficPermission) }},
+		{Name: KindMesh, Plural: "meshes", New: func() Spec { return new(Mesh) }},
 		{Name: KindProvider, Plural: "endpointproviders", New: func() Spec { return new(EndpointProvider) }},
+		{Name: KindRateLimit, Plural: "ratelimits", New: func() Spec { return new(RateLimit) }},
 	}
 }
 

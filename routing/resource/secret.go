@@ -65,7 +65,7 @@ func HasHidden(o Object) bool { return o.Spec != nil && len(HiddenPaths(o.Spec))
 
 // HiddenPaths lists the paths at which a spec holds HiddenSecret.
 func HiddenPaths(spec Spec) (paths []string) {
-	if c, ok := spec.(*Certificate); ok {
+	if c, ok := spec.(*Certificate); ok && c.ACME == nil {
 		if c.Key == HiddenSecret {
 			return []string{"spec.key"}
 		}
@@ -125,7 +125,7 @@ func FillHidden(o, stored Object) (Object, Faults) {
 	if !HasHidden(o) {
 		return o, nil
 	}
-	if _, ok := o.Spec.(*Certificate); ok {
+	if c, ok := o.Spec.(*Certificate); ok && c.ACME == nil {
 		return fillCertificateKey(o, stored)
 	}
 	known := map[string][2]reflect.Value{}

@@ -23,6 +23,9 @@ type Service struct {
 	HealthCheck *HealthCheck `yaml:"healthCheck"`
 	// Ejection takes endpoints that fail in use out of balancing. Left out: none.
 	Ejection *Ejection `yaml:"ejection"`
+	// CircuitBreaker bounds what is under way at the endpoints at once, on each
+	// node. Left out: no bounds.
+	CircuitBreaker *CircuitBreaker `yaml:"circuitBreaker"`
 	// AllUnhealthy says what happens when no endpoint is healthy: fail
 	// (connections are closed) or panic (all endpoints are used). Default fail.
 	AllUnhealthy string `yaml:"allUnhealthy" default:"fail" oneof:"fail panic"`
@@ -79,6 +82,9 @@ type Balancing struct {
 	// ZoneMinHealthy is the share of the zone's endpoints, in percent, below which
 	// connections spill over to other zones. Default 70, 0..100.
 	ZoneMinHealthy *int `yaml:"zoneMinHealthy" default:"70" range:"0..100"`
+	// MinHealthy is the share of the endpoints of a priority, in percent, below
+	// which connections spill over to the next priority. Default 71, 1..100.
+	MinHealthy *int `yaml:"minHealthy" default:"71" range:"1..100"`
 }
 
 // Connect bounds how an endpoint is reached.
@@ -170,6 +176,42 @@ type Ejection struct {
 	MaxShare *int `yaml:"maxShare" default:"50" range:"0..100"`
 }
 
+// CircuitBreaker bounds what is under way at a service's endpoints at once, on
+// each node. Over an endpoint's bound another endpoint is chosen. When all usable
+// ones, or the service, are at their bounds, new connections and requests wait in
+// a queue, first come first served, and are refused when it is full.
+type CircuitBreaker struct {
+	// Service bounds all endpoints together, including removed ones that still have
+	// connections.
+	Service CircuitBounds `yaml:"service"`
+	// Endpoint bounds each endpoint.
+	Endpoint CircuitBounds `yaml:"endpoint"`
+	// Queue is how many connections and requests may wait, together. Default 0,
+	// none: they are refused at once; up to 100,000.
+	Queue *int `yaml:"queue" default:"0" range:"0..100000"`
+	// QueueTimeout is how long each may wait. Default 5s, 1ms to 10m.
+	QueueTimeout Duration `yaml:"queueTimeout" default:"5s" range:"1ms..10m"`
+}
+
+// CircuitBounds are bounds of a CircuitBreaker.
+type CircuitBounds struct {
+	// Connections bounds the connections that lead only to their endpoint: all but
+	// those of HTTP requests that are routed one by one. Left out: no bound;
+	// 1..1,000,000.
+	Connections *int `yaml:"connections" range:"1..1000000"`
+	// Pending bounds the connections and requests that have no connection to their
+	// endpoint yet. Left out: no bound; 1..1,000,000.
+	Pending *int `yaml:"pending" range:"1..1000000"`
+	// Requests bounds the HTTP requests that are routed one by one, from the choice
+	// of their endpoint to the end of the response. Left out: no bound; 1..1,000,000.
+	Requests *int `yaml:"requests" range:"1..1000000"`
+}
+
+// IsZero reports whether nothing is bounded.
+func (b CircuitBounds) IsZero() bool {
+	return b.Connections == nil && b.Pending == nil && b.Requests == nil
+}
+
 // SendProxy sends a PROXY header to the endpoints.
 type SendProxy struct {
 	// Send is v1 or v2. Required.
@@ -193,6 +235,24 @@ type ServiceTLS struct {
 	MinVersion string `yaml:"minVersion" default:"1.2" oneof:"1.2 1.3"`
 	// InsecureSkipVerify accepts any certificate. Default false.
 	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
+	// Verify says which identities the endpoints' certificates may have. One of
+	// them is enough; the chain to CA is always verified. Left out: the server name.
+	Verify *Verify `yaml:"verify"`
+}
+
+// Verify lists identities of certificates, at most 64 in each list. With it the server
+// name is not verified; list it in dns if it is to count.
+type Verify struct {
+	// SPIFFE lists SPIFFE IDs, as spiffe://prod.example/ns/shop/sa/web; "*" stands
+	// for any characters of one segment or for any trust domain, "**" at the end
+	// for one or more segments. Only a certificate with exactly one URI SAN
+	// matches.
+	SPIFFE []string `yaml:"spiffe"`
+	// DNS lists DNS names. One matches a certificate as a server name does, so a
+	// wildcard in the certificate matches one label.
+	DNS []string `yaml:"dns"`
+	// URI lists URI SANs, compared byte by byte. SPIFFE IDs belong in spiffe.
+	URI []string `yaml:"uri"`
 }
 
 // Endpoint is one address of a service.
@@ -205,6 +265,12 @@ type Endpoint struct {
 	Weight *int `yaml:"weight" default:"1" range:"0..1000000"`
 	// Tags select subsets of a service.
 	Tags map[string]string `yaml:"tags"`
+	// Priority puts the endpoint into a level: a level gets what those before it
+	// cannot take (balancing.minHealthy). Default 0, the first level; 0..127.
+	Priority int `yaml:"priority" range:"0..127"`
+	// Backup uses the endpoint only while no endpoint without it is usable.
+	// Default false.
+	Backup bool `yaml:"backup"`
 }
 
 // Protocols returns the protocols that a client may switch to.

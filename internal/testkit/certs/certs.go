@@ -53,6 +53,10 @@ func (ca *CA) IssueUntil(end time.Time, names ...string) Pair {
 	return sign(c, &ca.self)
 }
 
+// Sign makes a certificate from a template. It sets the serial number and, unless the
+// template has them, the times.
+func (ca *CA) Sign(template *x509.Certificate) Pair { return sign(template, &ca.self) }
+
 // Server returns the configuration of a server with a certificate for these
 // names. It verifies the certificates of clients that have one.
 func (ca *CA) Server(names ...string) *tls.Config {

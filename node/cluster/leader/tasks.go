@@ -12,6 +12,7 @@ import (
 	"penstock/consensus/store"
 	"penstock/node/api"
 	"penstock/node/cluster/directory"
+	"penstock/node/cluster/identity"
 	"penstock/node/cluster/record"
 	"penstock/node/cluster/rotation"
 	"penstock/node/trust"
@@ -293,11 +294,12 @@ func (l *Leader) MarkDeparted(ctx context.Context, id, what string) error {
 	}
 }
 
-// cleanUp deletes tokens that ended long ago, and records of nodes that left so
+// cleanUp deletes tokens that ended long ago, workload certificates that have
+// expired everywhere, and records of nodes that left so
 // long ago that no certificate of theirs can be valid.
 func (lt *tasks) cleanUp(ctx context.Context) error {
 	snap, now := lt.l.Entries.Snapshot(), time.Now()
-	var ops []store.Op
+	ops := identity.Outdated(snap, now)
 	for e := range snap.Kind(record.KindToken) {
 		t, err := trust.ParseTokenRecord(lt.l.Entries.Sealer(), e.Value)
 		if err != nil {

@@ -16,7 +16,10 @@ const (
 	// LevelProviders adds EndpointProviders, and endpointsFrom, endpointDrain and
 	// discovery of Services.
 	LevelProviders = 4
+	// LevelIdentity adds TrafficPermissions, RateLimits, workload identities, and
+	// the fields of other kinds that came with them.
+	LevelIdentity = 5
 	// OwnLevel is the level of this version. A change that brings a kind, a
 	// field or a value which the previous release refuses adds a level.
-	OwnLevel = LevelProviders
+	OwnLevel = LevelIdentity
 )

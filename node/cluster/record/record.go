@@ -127,7 +127,7 @@ type TicketSecret struct {
 
 // formatted is a record with a format number.
 type formatted interface {
-	Cluster | Node | GossipSecret | CASecret | TicketSecret
+	Cluster | Node | GossipSecret | CASecret | TicketSecret | Identity
 }
 
 // Marshal encodes a

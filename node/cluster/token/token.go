@@ -19,6 +19,7 @@ import (
 	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 	"penstock/node/trust"
+	"penstock/routing/resource"
 )
 
 const (
@@ -169,9 +170,12 @@ func (g *Registry) Create(ctx context.Context, req *api.TokenCreateRequest) (*ap
 	switch req.Role {
 	case api.RoleJoin:
 		kind = trust.Join
-	case api.RoleReader, api.RoleOperator, api.RoleAdmin:
+	case api.RoleReader, api.RoleOperator, api.RoleAdmin, api.RoleIssuer:
 	default:
-		return nil, api.Errorf(api.Invalid, "role %.40q: want join, reader, operator or admin", req.Role)
+		return nil, api.Errorf(api.Invalid, "role %.40q: want join, reader, operator, admin or issuer", req.Role)
+	}
+	if err := checkPath(req); err != nil {
+		return nil, err
 	}
 	if req.TTL == 0 {
 		req.TTL = defaultTTL
@@ -198,6 +202,7 @@ func (g *Registry) Create(ctx context.Context, req *api.TokenCreateRequest) (*ap
 	if err != nil {
 		return nil, api.Errorf(api.Invalid, "%v", err)
 	}
+	r.Path = req.Path
 	value, err := r.Marshal(g.Entries.Sealer())
 	if err != nil {
 		return nil, err
@@ -208,6 +213,32 @@ func (g *Registry) Create(ctx context.Context, req *api.TokenCreateRequest) (*ap
 		return nil, err
 	}
 	return &api.TokenCreated{ID: r.ID, Token: t.Reveal()}, nil
+}
+
+// checkPath checks the path of a token of role issuer, which must have one.
+func checkPath(req *api.TokenCreateRequest) error {
+	switch {
+	case req.Role != api.RoleIssuer && req.Path != "":
+		return api.Errorf(api.Invalid, "path %.80q: only a token of role issuer has one", req.Path)
+	case req.Role != api.RoleIssuer:
+		return nil
+	case !strings.HasPrefix(req.Path, "/"):
+		return api.Errorf(api.Invalid, "path %.80q: want the SPIFFE paths for which the token may issue, such as /ns/shop/**", req.Path)
+	}
+	if err := resource.CheckSPIFFEPattern("spiffe://any" + req.Path); err != nil {
+		return api.Errorf(api.Invalid, "path %.80q: %v", req.Path, err)
+	}
+	return nil
+}
+
+// Path returns the path for which a token of role issuer may issue, as far as this
+// node knows; not ok if the token is not valid any more.
+func (g *Registry) Path(id string) (pattern string, ok bool) {
+	r, ok := g.findIn(g.Entries.Snapshot(), id)
+	if !ok || r.Valid(g.Now()) != nil || api.Role(r.Role) != api.RoleIssuer {
+		return "", false
+	}
+	return r.Path, true
 }
 
 // List lists the tokens that this node knows, the newest first.
@@ -221,6 +252,7 @@ func (g *Registry) List() api.Tokens {
 		}
 		list = append(list, api.Token{
 			ID: r.ID, Name: r.Name, Role: api.Role(r.Role), Created: r.Created, By: r.By, Expires: r.Expires, State: r.State(now),
+			Path: r.Path,
 		})
 	}
 	slices.SortStableFunc(list, func(a, b api.Token) int { return b.Created.Compare(a.Created) })

@@ -39,15 +39,28 @@ func isUnix(address string) bool { return strings.HasPrefix(address, unixPrefix)
 func (sh *shared) makeAssignment(x *subset) *endpointv3.ClusterLoadAssignment {
 	list := sh.served(x)
 	list, scale := merge(list)
-	zones := map[string]*endpointv3.LocalityLbEndpoints{}
+	type place struct {
+		level int
+		zone  string
+	}
+	places := map[place]*endpointv3.LocalityLbEndpoints{}
+	levels := levelsOf(list)
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: x.name}
+	if len(levels) > 1 {
+		a.Policy = &endpointv3.ClusterLoadAssignment_Policy{
+			OverprovisioningFactor: number(uint32(100 * 100 / *sh.spec.Balancing.MinHealthy)),
+		}
+	}
 	for i := range list {
 		e := &list[i]
 		zone := strings.ToValidUTF8(e.Tags[cmp.Or(sh.spec.Balancing.Zone, provider.ZoneTag)], "?")
-		in := zones[zone]
+		in := places[place{e.Level, zone}]
 		if in == nil {
-			in = &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: zone}, LoadBalancingWeight: number(0)}
-			zones[zone] = in
+			priority, _ := slices.BinarySearch(levels, e.Level)
+			in = &endpointv3.LocalityLbEndpoints{
+				Locality: &corev3.Locality{Zone: zone}, LoadBalancingWeight: number(0), Priority: uint32(priority),
+			}
+			places[place{e.Level, zone}] = in
 			a.Endpoints = append(a.Endpoints, in)
 		}
 		weight := scale(e.Weight)
@@ -55,9 +68,21 @@ func (sh *shared) makeAssignment(x *subset) *endpointv3.ClusterLoadAssignment {
 		in.LbEndpoints = append(in.LbEndpoints, sh.endpoint(e, weight))
 	}
 	slices.SortFunc(a.Endpoints, func(a, b *endpointv3.LocalityLbEndpoints) int {
-		return strings.Compare(a.Locality.Zone, b.Locality.Zone)
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), strings.Compare(a.Locality.Zone, b.Locality.Zone))
 	})
 	return a
+}
+
+// levelsOf returns the levels of endpoints, in order. The index of each is its
+// priority: those of xDS have no gaps.
+func levelsOf(list []routing.Known) []int {
+	var levels []int
+	for i := range list {
+		if at, known := slices.BinarySearch(levels, list[i].Level); !known {
+			levels = slices.Insert(levels, at, list[i].Level)
+		}
+	}
+	return levels
 }
 
 // served lists the endpoints to serve.

@@ -3,7 +3,9 @@ package translate
 import (
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	proxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
@@ -67,7 +69,11 @@ func (sh *shared) upstreamTLS(x *subset, certificate bool) *tlsv3.UpstreamTlsCon
 	}
 	names := sh.serverNames(x)
 	if !t.InsecureSkipVerify {
-		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: validation(t.CA, names)}
+		v := validation(t.CA, names)
+		if t.Verify != nil {
+			v.MatchTypedSubjectAltNames = identities(t.Verify)
+		}
+		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}
 	}
 	out := &tlsv3.UpstreamTlsContext{CommonTlsContext: common}
 	named := slices.DeleteFunc(slices.Clone(names), isIP)
@@ -118,6 +124,51 @@ func validation(ca string, names []string) *tlsv3.CertificateValidationContext {
 		v.MatchTypedSubjectAltNames = append(v.MatchTypedSubjectAltNames, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: exactly(name)})
 	}
 	return v
+}
+
+// identities accepts one of the identities that a Service lists. Envoy takes a
+// certificate with several URI SANs if one of them matches, which Penstock refuses.
+func identities(v *resource.Verify) (list []*tlsv3.SubjectAltNameMatcher) {
+	add := func(kind tlsv3.SubjectAltNameMatcher_SanType, m *matcherv3.StringMatcher) {
+		list = append(list, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: m})
+	}
+	for _, pattern := range v.SPIFFE {
+		if !strings.Contains(pattern, "*") {
+			add(tlsv3.SubjectAltNameMatcher_URI, exactly(pattern))
+			continue
+		}
+		add(tlsv3.SubjectAltNameMatcher_URI, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{
+			SafeRegex: &matcherv3.RegexMatcher{Regex: spiffeRegex(pattern)},
+		}})
+	}
+	for _, name := range v.DNS {
+		add(tlsv3.SubjectAltNameMatcher_DNS, exactly(name))
+	}
+	for _, uri := range v.URI {
+		add(tlsv3.SubjectAltNameMatcher_URI, exactly(uri))
+	}
+	return list
+}
+
+// spiffeRegex returns the regular expression (RE2, for the whole text) that matches
+// the IDs that a pattern does. The characters are those that an ID may have, so
+// neither a query nor an escape slips through.
+func spiffeRegex(pattern string) string {
+	const domain, char = "[a-z0-9._-]", "[a-zA-Z0-9._-]"
+	pattern, all := strings.CutSuffix(pattern, "/**")
+	segments := strings.Split(strings.TrimPrefix(pattern, "spiffe://"), "/")
+	for i, s := range segments {
+		if i == 0 && s == "*" {
+			segments[i] = domain + "+"
+		} else {
+			segments[i] = strings.ReplaceAll(regexp.QuoteMeta(s), `\*`, char+"*")
+		}
+	}
+	text := "spiffe://" + strings.Join(segments, "/")
+	if all {
+		text += "(/" + char + "+)+"
+	}
+	return text
 }
 
 func exactly(text string) *matcherv3.StringMatcher {

@@ -16,12 +16,16 @@ import (
 // time is not considered, so that an expiring certificate does not make stored objects
 // invalid; Admit checks it when the certificate is applied.
 func validateCertificate(c *resource.Certificate, fault Report) {
+	if c.ACME != nil {
+		validateACME(c, fault)
+		return
+	}
 	either := func(field string, inline, file bool) {
 		switch {
 		case inline && file:
 			fault(field, "conflicts with "+field+"File: give only one of them", nil)
 		case !inline && !file:
-			fault(field, "is required, or "+field+"File", nil)
+			fault(field, "is required, or "+field+"File, or acme", nil)
 		}
 	}
 	either("cert", c.Cert != "", c.CertFile != "")

@@ -82,6 +82,9 @@ func (c *checker) check(change *resource.Change) {
 		c.checkHTTPWeights(m, spec)
 		c.checkMesh(m)
 	case *resource.Certificate:
+		if spec.ACME != nil {
+			c.checkACME(m, spec.ACME)
+		}
 		c.set.eachUser(m.Key, func(user *member) {
 			if l, ok := user.Spec.(*resource.Listener); ok {
 				c.checkCoverage(user, l)
@@ -200,7 +203,7 @@ func (c *checker) knowsCertificates(listener *member) bool {
 	if !ok {
 		known = !slices.ContainsFunc(listener.Spec.(*resource.Listener).TLS.CertificateRefs, func(ref string) bool {
 			cert := c.set.member(resource.Key{Kind: "Certificate", Name: ref})
-			return cert == nil || cert.Spec.(*resource.Certificate).Cert == ""
+			return cert == nil || !cert.Spec.(*resource.Certificate).NamesKnown()
 		})
 		c.certificatesKnown[listener.Key] = known
 	}

@@ -2,6 +2,7 @@ package validate
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"penstock/routing/hostname"
@@ -104,12 +105,11 @@ func validateListenerTLS(t *resource.ListenerTLS, fault Report) {
 	}
 	checkDuplicates("tls.certificateRefs", t.CertificateRefs, fault)
 	checkALPN("tls.alpn", t.ALPN, fault)
-	if c := t.ClientAuth; c != nil && c.Mode != "none" {
-		if c.CA == "" {
-			fault("tls.clientAuth.ca", "is required: the CA certificates that client certificates are verified against", nil)
-		} else {
-			CA("tls.clientAuth.ca", c.CA, fault)
-		}
+	if i := slices.Index(t.ALPN, "acme-tls/1"); i >= 0 {
+		fault(resource.Item("tls.alpn", i), "is for the checks of certificate authorities, which Certificates with acme answer: leave it out", nil)
+	}
+	if t.ClientAuth != nil {
+		ClientAuth("tls.clientAuth", t.ClientAuth, fault)
 	}
 }
 

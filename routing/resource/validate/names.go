@@ -21,6 +21,9 @@ func Name(kind, name string) string {
 	if kind == "Service" {
 		marks, shown = "-._", "'-', '_'"
 	}
+	if kind == resource.KindMesh && name != "default" {
+		return "must be default: there is one mesh"
+	}
 	if isName(name, marks) {
 		return ""
 	}

@@ -15,9 +15,15 @@ import (
 func validateService(s *resource.Service, fault Report) {
 	Fields(s, fault)
 	validateBalancing(&s.Balancing, fault)
+	if s.Balancing.MinHealthy != nil && !slices.ContainsFunc(s.Endpoints, func(e resource.Endpoint) bool { return e.Priority > 0 }) {
+		fault("balancing.minHealthy", "requires an endpoint with a priority above 0", *s.Balancing.MinHealthy)
+	}
 	validateServiceHTTP(&s.HTTP, fault)
 	if s.HealthCheck != nil {
 		validateHealthCheck(s.HealthCheck, fault)
+	}
+	if s.CircuitBreaker != nil {
+		validateCircuitBreaker(s.CircuitBreaker, fault)
 	}
 	if s.ProxyProtocol != nil && s.ProxyProtocol.Send == "" {
 		fault("proxyProtocol.send", "is required: v1 or v2", nil)
@@ -42,6 +48,27 @@ func validateService(s *resource.Service, fault Report) {
 			fault(path+".address", "duplicate with the same tags, first at spec."+resource.Item("endpoints", before), e.Address)
 		}
 		seen[identity] = i
+	}
+}
+
+func validateCircuitBreaker(b *resource.CircuitBreaker, fault Report) {
+	if b.Service.IsZero() && b.Endpoint.IsZero() {
+		fault("circuitBreaker", "bounds nothing: give connections, pending or requests under service or endpoint", nil)
+	}
+	if b.QueueTimeout != 0 && (b.Queue == nil || *b.Queue == 0) {
+		fault("circuitBreaker.queueTimeout", "requires circuitBreaker.queue", b.QueueTimeout)
+	}
+	for _, x := range []struct {
+		field             string
+		service, endpoint *int
+	}{
+		{"connections", b.Service.Connections, b.Endpoint.Connections},
+		{"pending", b.Service.Pending, b.Endpoint.Pending},
+		{"requests", b.Service.Requests, b.Endpoint.Requests},
+	} {
+		if x.service != nil && x.endpoint != nil && *x.endpoint > *x.service {
+			fault("circuitBreaker.endpoint."+x.field, fmt.Sprintf("is above the bound of the whole service, %d", *x.service), *x.endpoint)
+		}
 	}
 }
 
@@ -142,8 +169,7 @@ func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
 	}
 	if strings.HasPrefix(strings.ToLower(t.ServerName), "spiffe://") {
 		fault("tls.serverName", "is a SPIFFE ID, not a server name: "+
-			"write the DNS name or IP address in the endpoints' certificates, "+
-			"and in ca a CA that signs only those; SPIFFE IDs of endpoints are not verified", t.ServerName)
+			"write the DNS name to send as SNI, and the SPIFFE ID in tls.verify.spiffe", t.ServerName)
 	} else if t.ServerName != "" {
 		if _, err := netip.ParseAddr(t.ServerName); err != nil {
 			if _, err := hostname.ParsePattern(t.ServerName); err != nil {
@@ -159,5 +185,11 @@ func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
 	checkALPN("tls.alpn", t.ALPN, fault)
 	if t.InsecureSkipVerify && t.CA != "" {
 		fault("tls.insecureSkipVerify", "accepts any certificate, so ca would have no effect: leave one out", true)
+	}
+	if t.InsecureSkipVerify && t.Verify != nil {
+		fault("tls.insecureSkipVerify", "accepts any certificate, so verify would have no effect: leave one out", true)
+	}
+	if t.Verify != nil {
+		checkVerify("tls.verify", t.Verify, fault)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
 	"penstock/routing/hamt"
+	"penstock/routing/hostname"
 	"penstock/routing/resource"
 )
 
@@ -249,10 +250,11 @@ func newMember(o resource.Object) *member {
 	switch spec := o.Spec.(type) {
 	case *resource.Host: // refs stays nil: Hosts are many and have two references each
 	case *resource.Certificate:
-		if leaf, err := spec.Leaf(); err == nil {
-			for _, name := range leaf.DNSNames {
-				m.names = append(m.names, strings.ToLower(name))
+		for _, name := range spec.Names() {
+			if normal, err := hostname.ParsePattern(name); err == nil {
+				name = normal
 			}
+			m.names = append(m.names, strings.ToLower(name))
 		}
 	case *resource.Listener:
 		m.refs = spec.Refs()

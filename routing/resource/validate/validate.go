@@ -50,6 +50,12 @@ func Spec(spec resource.Spec, fault Report) {
 		validateHost(s, fault)
 	case *resource.EndpointProvider:
 		validateProvider(s, fault)
+	case *resource.TrafficPermission:
+		validatePermission(s, fault)
+	case *resource.Mesh:
+		validateMesh(s, fault)
+	case *resource.RateLimit:
+		validateRateLimit(s, fault)
 	case *resource.Rollout:
 		Fields(s, fault)
 	default:

@@ -1,0 +1,168 @@
+package netio
+
+import (
+	"math"
+	"time"
+
+	"penstock/netio/reactor"
+	"penstock/netio/relay"
+	"penstock/netio/stream"
+)
+
+// A Pacer bounds the rate at which the bytes of a connection are read. It belongs to
+// one connection and is called on its loop only.
+//
+// A side is charged for bytes after they came, and is then not read for as long as
+// the Pacer says; TCP's window holds the peer back meanwhile. So no byte is lost or
+// kept, and a side exceeds its budget by what one read brings at most: the loop's
+// read buffer (64 KiB), or what Room allowed to be spliced.
+type Pacer interface {
+	// Paces reports whether bytes from a side have a bound. It must not change.
+	Paces(from relay.Side) bool
+	// Charge counts n bytes that came from a side, and returns for how long it must
+	// not be read.
+	Charge(from relay.Side, n int) time.Duration
+	// Room returns how many bytes a side may bring at once.
+	Room(from relay.Side) int64
+}
+
+// pacing is the state of a connection with a Pacer.
+type pacing struct {
+	pacer Pacer
+	delay time.Duration // before the plan is asked for an endpoint
+	sides [2]pacedSide
+}
+
+// pacedSide is one side of it. It stands between the side's stream and the relay or
+// session, which reads only while it wants to and the Pacer lets it.
+type pacedSide struct {
+	stream.Stream
+	conn  *Conn
+	timer reactor.Timer // armed while the side is held
+	from  relay.Side
+	paced bool
+	wants bool // the relay or session wants to read
+	held  bool // the Pacer does not let it
+}
+
+// SetPacer gives the connection a Pacer, and makes it wait for delay before its plan
+// is asked for an endpoint. It may be called in Handler.Route only. A connection
+// without a Pacer has no field for one: that keeps it small.
+func (c *Conn) SetPacer(p Pacer, delay time.Duration) {
+	c.flags |= pacedConn
+	c.loop.paced[c] = &pacing{pacer: p, delay: delay}
+}
+
+// pacing returns the state of a connection with a Pacer, or nil.
+func (c *Conn) pacing() *pacing {
+	if c.flags&pacedConn == 0 {
+		return nil
+	}
+	return c.loop.paced[c]
+}
+
+// Pacer returns what SetPacer was given, or nil.
+func (c *Conn) Pacer() Pacer {
+	if p := c.pacing(); p != nil {
+		return p.pacer
+	}
+	return nil
+}
+
+// pacedStreams returns the two streams as a relay or session gets them.
+func (c *Conn) pacedStreams() (client, upstream stream.Stream) {
+	client, upstream = c.clientStream(), c.upstreamStream()
+	state := c.pacing()
+	if state == nil {
+		return client, upstream
+	}
+	wrap := func(from relay.Side, s stream.Stream) stream.Stream {
+		p := &state.sides[from]
+		p.Stream, p.conn, p.from, p.paced = s, c, from, state.pacer.Paces(from)
+		p.timer.Init(p)
+		return p
+	}
+	return wrap(relay.Client, client), wrap(relay.Upstream, upstream)
+}
+
+// SetReading implements stream.Stream.
+func (p *pacedSide) SetReading(on bool) {
+	p.wants = on
+	p.Stream.SetReading(on && !p.held)
+}
+
+// PipeTo implements stream.Stream: what is spliced at once keeps to the budget.
+func (p *pacedSide) PipeTo(dst stream.Stream) bool {
+	to, ok := dst.(*pacedSide)
+	if !ok {
+		return p.Stream.PipeTo(dst)
+	}
+	if p.paced && (p.conn.tls != nil || p.conn.above != nil) {
+		return false
+	}
+	piped := p.Stream.PipeTo(to.Stream)
+	if p.paced {
+		p.allow()
+	}
+	return piped
+}
+
+// allow lets the socket splice what the budget has room for.
+func (p *pacedSide) allow() {
+	c := p.conn
+	if c.tls != nil || c.above != nil || c.flags&sessioned != 0 {
+		return
+	}
+	n := int(min(c.pacing().pacer.Room(p.from), math.MaxInt32))
+	if p.from == relay.Client {
+		c.client.PipeUpTo(&c.upstream, n)
+	} else {
+		c.upstream.PipeUpTo(&c.client, n)
+	}
+}
+
+// pace charges bytes that came from a side, and holds it if they exceed the budget.
+func (c *Conn) pace(from relay.Side, n int) {
+	state := c.pacing()
+	if state == nil || n == 0 || !state.sides[from].paced || c.phase != phaseRelaying {
+		return
+	}
+	p := &state.sides[from]
+	wait := state.pacer.Charge(from, n)
+	p.allow()
+	if wait <= 0 {
+		return
+	}
+	p.held = true
+	p.Stream.SetReading(false)
+	c.loop.Arm(&p.timer, wait)
+}
+
+// Expired implements reactor.Expirer: the side may be read again.
+func (p *pacedSide) Expired(*reactor.Timer) {
+	p.held = false
+	if p.conn.phase == phaseRelaying {
+		p.conn.active = p.conn.loop.Now()
+		p.allow()
+		p.Stream.SetReading(p.wants)
+	}
+}
+
+func (c *Conn) isPaced(from relay.Side) bool {
+	p := c.pacing()
+	return p != nil && p.sides[from].paced
+}
+
+// isHeld reports whether the Pacer holds a side that may have bytes.
+func (c *Conn) isHeld() bool {
+	p := c.pacing()
+	return p != nil && (p.sides[relay.Client].held || p.sides[relay.Upstream].held)
+}
+
+// stopPacing disarms the timers of a connection that ends.
+func (c *Conn) stopPacing() {
+	if p := c.pacing(); p != nil {
+		c.loop.Disarm(&p.sides[relay.Client].timer)
+		c.loop.Disarm(&p.sides[relay.Upstream].timer)
+	}
+}

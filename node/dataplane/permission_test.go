@@ -1,0 +1,105 @@
+package dataplane
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+
+	"penstock/internal/testkit"
+	"penstock/node/nodetest"
+)
+
+// oneService has a listener "front" with a service "apps".
+func oneService(b *nodetest.Backend) string {
+	return fmt.Sprintf(`---
+kind: Service
+name: apps
+spec: {endpoints: [{address: %q}]}
+---
+kind: Listener
+name: front
+spec: {address: "127.0.0.1:0", service: apps}
+`, b.At())
+}
+
+const denyLoopback = `---
+kind: TrafficPermission
+name: no-loopback
+spec: {from: [{networks: [127.0.0.0/8]}], to: [{services: [apps]}], action: deny, onChange: %s, window: 1s}
+`
+
+// A denied connection ends before it reaches an endpoint, and is counted.
+func TestDeniedConnectionsReachNoEndpoint(t *testing.T) {
+	n := start(t, oneService(nodetest.NewBackend(t, "a"))+fmt.Sprintf(denyLoopback, "keep"))
+	if c, err := net.Dial("tcp", n.at(t, "front")); err == nil { // the reset may come before Dial returns
+		defer c.Close()
+		if b, err := io.ReadAll(c); len(b) > 0 {
+			t.Errorf("got %q, %v", b, err)
+		}
+	}
+	testkit.WaitFor(t, "the denial to be counted", func() bool {
+		return n.metric(t, `penstock_permission_denials_total{action="deny",permission="no-loopback"}`) == "1" &&
+			n.metric(t, `penstock_connections_total{listener="front",result="permission_denied",service="apps"}`) == "1"
+	})
+}
+
+// A change closes established connections as the permission says.
+func TestChangesOfPermissionsCloseConnections(t *testing.T) {
+	for _, onChange := range []string{"keep", "drain", "close"} {
+		t.Run(onChange, func(t *testing.T) {
+			n := start(t, oneService(nodetest.NewBackend(t, "a")))
+			c, err := net.Dial("tcp", n.at(t, "front"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			testkit.WaitFor(t, "the connection to be established", func() bool {
+				return n.metric(t, `penstock_connections{listener="front",service="apps"}`) == "1"
+			})
+			n.mustApply(t, fmt.Sprintf(denyLoopback, onChange))
+			if onChange == "keep" {
+				if got := n.metric(t, `penstock_connections{listener="front",service="apps"}`); got != "1" {
+					t.Errorf("%s connections", got)
+				}
+				return
+			}
+			testkit.WaitFor(t, "the connection to be closed", func() bool {
+				return n.metric(t, `penstock_connections_total{listener="front",result="permission_revoked",service="apps"}`) == "1"
+			})
+		})
+	}
+}
+
+// What a certificate claims without a single valid SPIFFE ID is undecided.
+func TestSeveralIdentitiesAreUndecided(t *testing.T) {
+	for _, c := range []struct {
+		uris string
+		want bool
+	}{
+		{"spiffe://corp/a", false},
+		{"spiffe://corp/a spiffe://corp/b", true},
+		{"spiffe://corp/a?x=1", true},
+		{"spiffe://corp/a/../b", true},
+		{"spiffe://corp/" + strings.Repeat("a", 300), true},
+		{"https://corp/a", false},
+		{"", false},
+	} {
+		leaf := &x509.Certificate{}
+		for _, s := range strings.Fields(c.uris) {
+			u, err := url.Parse(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leaf.URIs = append(leaf.URIs, u)
+		}
+		state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
+		if got := undecided(state, identity(state)); got != c.want {
+			t.Errorf("%q: undecided %v", c.uris, got)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
+	"penstock/node/api"
+	"penstock/node/nodetest"
+	"penstock/node/ops"
+	"penstock/node/rpc"
+	"penstock/node/trust"
+)
+
+// A revocation closes the connections of the identity, of no other, and refuses new
+// ones.
+func TestRevokedIdentityLosesItsConnections(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	lines := &testkit.Log{}
+	n := &testNode{lines: lines}
+	var err error
+	n.Node, err = Start(ctx, Config{
+		Name: "n1", Init: true, DataDir: t.TempDir(), Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0",
+		Loops: 2, Version: "test", AccessLog: AccessClosed, AccessOut: lines,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.halt)
+	testkit.WaitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
+	if n.client, err = ops.ConnectLocal(ctx, n.admin, api.Principal{Name: "test", Role: api.RoleAdmin}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.client.Close() })
+
+	web, ca := issue(ctx, t, n.client, "/ns/shop/web")
+	other, _ := issue(ctx, t, n.client, "/ns/shop/other")
+	edge, b := certs.NewCA("test CA"), nodetest.NewBackend(t, "b")
+	n.mustApply(t, nodetest.Certificate("edge", edge.Issue("edge.example"))+"---\n"+nodetest.OneService(b)+fmt.Sprintf(`---
+kind: Listener
+name: secured
+spec:
+  address: "127.0.0.1:0"
+  protocol: tls
+  service: apps
+  tls: {mode: terminate, certificateRefs: [edge], clientAuth: {mode: require, ca: %q}}
+`, ca))
+	dial := func(cert tls.Certificate) (*tls.Conn, error) {
+		c, _, err := nodetest.DialTLS(t, n.at(t, "secured"), &tls.Config{
+			RootCAs: edge.Pool, ServerName: "edge.example", Certificates: []tls.Certificate{cert},
+		})
+		return c, err
+	}
+	first, err := dial(web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := dial(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rpc.Call[api.IdentityRevoked](ctx, n.client, api.MethodIdentityRevoke,
+		api.IdentityRevokeRequest{Identity: "/ns/shop/web"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(first); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "the access log", func() bool { return strings.Contains(lines.String(), "reason=identity_revoked") })
+	nodetest.Echo(t, second)
+	if c, err := dial(web); err == nil {
+		c.Close()
+		t.Error("a revoked identity connects again")
+	}
+	testkit.WaitFor(t, "the refused handshake", func() bool { return strings.Contains(lines.String(), "reason=handshake_bad_certificate") })
+}
+
+// issue issues the certificate of a workload, and returns the trust bundle as well.
+func issue(ctx context.Context, t *testing.T, c *rpc.Client, id string) (cert tls.Certificate, bundle string) {
+	t.Helper()
+	key, csr, err := trust.NewWorkloadRequest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := rpc.Call[api.IdentityIssued](ctx, c, api.MethodIdentityIssue, api.IdentityRequest{ID: id, CSR: csr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cert, err = tls.X509KeyPair(trust.CertificatesPEM(issued.Certificate), key); err != nil {
+		t.Fatal(err)
+	}
+	return cert, string(trust.CertificatesPEM(issued.Roots...))
+}

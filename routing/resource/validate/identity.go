@@ -1,0 +1,97 @@
+package validate
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"penstock/routing/hostname"
+	"penstock/routing/resource"
+)
+
+// maxVerified bounds each list of identities: every handshake compares with them.
+const maxVerified = 64
+
+// ClientAuth reports the faults in what a listener or a virtual cluster asks of its
+// clients' certificates.
+func ClientAuth(path string, c *resource.ClientAuth, fault Report) {
+	checkSPIFFE(path+".spiffe", c.SPIFFE, fault)
+	if c.Mode == "none" {
+		if len(c.SPIFFE) > 0 {
+			fault(path+".spiffe", "requires mode: request or require", nil)
+		}
+		return
+	}
+	if c.CA == "" {
+		fault(path+".ca", "is required: the CA certificates that client certificates are verified against", nil)
+		return
+	}
+	CA(path+".ca", c.CA, fault)
+}
+
+// checkSPIFFE reports faults in a list of patterns of SPIFFE IDs.
+func checkSPIFFE(path string, patterns []string, fault Report) {
+	checkCount(path, len(patterns), maxVerified, fault)
+	for i, p := range patterns {
+		if err := resource.CheckSPIFFEPattern(p); err != nil {
+			fault(resource.Item(path, i), err.Error(), p)
+		} else if strings.Count(p, "/") < len("///") {
+			fault(resource.Item(path, i), "has no path, and a workload's ID has one: end it in /** for all of the trust domain", p)
+		}
+	}
+	checkDuplicates(path, patterns, fault)
+}
+
+// checkVerify reports the faults in a list of identities of endpoints.
+func checkVerify(path string, v *resource.Verify, fault Report) {
+	if len(v.SPIFFE)+len(v.DNS)+len(v.URI) == 0 {
+		fault(path, "requires spiffe, dns or uri: without one no endpoint is accepted", nil)
+	}
+	checkSPIFFE(path+".spiffe", v.SPIFFE, fault)
+	checkCount(path+".dns", len(v.DNS), maxVerified, fault)
+	for i, name := range v.DNS {
+		if message := dnsFault(name); message != "" {
+			fault(resource.Item(path+".dns", i), message, orNil(name))
+		}
+	}
+	checkDuplicates(path+".dns", v.DNS, fault)
+	checkCount(path+".uri", len(v.URI), maxVerified, fault)
+	for i, text := range v.URI {
+		if message := uriFault(text); message != "" {
+			fault(resource.Item(path+".uri", i), message, orNil(text))
+		}
+	}
+	checkDuplicates(path+".uri", v.URI, fault)
+}
+
+func dnsFault(name string) string {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return "is an IP address, not a DNS name: write it in serverName, without verify"
+	}
+	switch canonical, err := hostname.ParsePattern(name); {
+	case err != nil:
+		return err.Error()
+	case strings.HasPrefix(canonical, "*"):
+		return "must be one name, not a wildcard"
+	case canonical != name:
+		return fmt.Sprintf("must be written as certificates have it, %s", canonical)
+	}
+	return ""
+}
+
+func uriFault(text string) string {
+	const longest = 2048
+	u, err := url.Parse(text)
+	switch {
+	case len(text) > longest:
+		return fmt.Sprintf("must have at most %d bytes", longest)
+	case err != nil || u.Scheme == "":
+		return "must be a URI with a scheme, such as https://example.com/web"
+	case u.Scheme == "spiffe":
+		return "is a SPIFFE ID: write it in spiffe, where the rules of SPIFFE hold"
+	case u.String() != text:
+		return fmt.Sprintf("must be written in its normal form, %.100s", u)
+	}
+	return ""
+}
