@@ -214,8 +214,12 @@ type renewal struct {
 	logged directory.LogOnce
 }
 
-// renewPause is the first pause after a failed renewal; the longest is an hour.
-const renewPause = 5 * time.Second
+// The pauses after failed renewals. A rotation of the CA waits for the last node's
+// renewal, so the longest is not for long.
+const (
+	renewPause    = 5 * time.Second
+	maxRenewPause = time.Minute
+)
 
 // renewIfDue requests the next certificate when it is due.
 func (r *renewal) renewIfDue(c *Cluster) {
@@ -226,7 +230,7 @@ func (r *renewal) renewIfDue(c *Cluster) {
 	ctx, cancel := context.WithTimeout(c.ctx, directory.CallTimeout)
 	defer cancel()
 	if err := c.renew(ctx); err != nil {
-		r.pause = min(max(2*r.pause, min(renewPause, 5*c.cfg.Timing.Tick)), time.Hour)
+		r.pause = min(max(2*r.pause, min(renewPause, 5*c.cfg.Timing.Tick)), maxRenewPause)
 		r.next = now.Add(r.pause)
 		if r.logged == nil {
 			r.logged = directory.LogOnce{}

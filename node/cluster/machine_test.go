@@ -51,6 +51,9 @@ func pollUntil(limit time.Duration, holds func() bool) bool {
 	return true
 }
 
+// shownLines is how much of each node's log a failed test shows.
+const shownLines = 150
+
 // waitLimit is how long a condition may take.
 const waitLimit = 5 * time.Minute
 
@@ -83,7 +86,13 @@ func newMachine(t *testing.T, name string) *machine {
 	t.Helper()
 	m := &machine{t: t, cfg: Config{Dir: t.TempDir(), Name: name, Version: "test", HTTP: "127.0.0.1:1", Timing: testTiming}}
 	m.listen("127.0.0.1")
-	t.Cleanup(m.kill)
+	t.Cleanup(func() {
+		m.kill()
+		if t.Failed() {
+			lines := strings.SplitAfter(m.log(), "\n")
+			t.Logf("the end of %s's log:\n%s", name, strings.Join(lines[max(0, len(lines)-shownLines):], ""))
+		}
+	})
 	return m
 }
 
@@ -104,7 +113,7 @@ func (m *machine) addr() string { return m.cfg.Listener.Addr().String() }
 // open starts the node.
 func (m *machine) open(ctx context.Context) error {
 	cfg := m.cfg
-	cfg.Log = slog.New(slog.NewTextHandler(m, &slog.HandlerOptions{Level: logLevel()})).With("on", cfg.Name)
+	cfg.Log = slog.New(slog.NewTextHandler(m, &slog.HandlerOptions{Level: slog.LevelDebug})).With("on", cfg.Name)
 	m.ended = make(chan struct{})
 	ended := m.ended
 	cfg.Stop = func(err error) {
@@ -158,15 +167,7 @@ func (m *machine) put(ctx context.Context, req *api.Document) (*api.Empty, error
 	return &api.Empty{}, err
 }
 
-// logLevel returns the level of the log; TEST_LOG shows all of it.
-func logLevel() slog.Level {
-	if os.Getenv("TEST_LOG") != "" {
-		return slog.LevelDebug
-	}
-	return slog.LevelInfo
-}
-
-// Write keeps the node's log.
+// Write keeps the node's log; TEST_LOG shows it as well.
 func (m *machine) Write(b []byte) (int, error) {
 	if os.Getenv("TEST_LOG") != "" {
 		fmt.Fprintf(os.Stderr, "%s: %s", m.t.Name(), b)
@@ -352,7 +353,8 @@ func mustChange(t *testing.T, what string, change func() error) {
 	for end := time.Now().Add(waitLimit); ; {
 		err := change()
 		switch {
-		case err == nil, maybe && (leader.RefusedAs(err, api.Refused) || leader.RefusedAs(err, api.NotFound)):
+		case err == nil, maybe && (leader.RefusedAs(err, api.Refused) || leader.RefusedAs(err, api.NotFound)),
+			maybe && leader.RefusedAs(err, api.Unauthenticated): // it removed the node that asks
 			return
 		case !isUnknown(err) && !leader.RefusedAs(err, api.NoLeader) || time.Now().After(end):
 			t.Fatalf("%s: %v", what, err)

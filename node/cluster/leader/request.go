@@ -199,6 +199,8 @@ func RetryUnknown[Req, Resp any](
 				return new(Resp), nil
 			case refused.Code == api.NoLeader, refused.Code == api.Unavailable, refused.Code == api.Deadline:
 				return nil, first // the first attempt may still have acted
+			case refused.Code == api.Unauthenticated, refused.Code == api.Forbidden:
+				return nil, first // the first attempt may have removed this very node, so that the leader takes nothing from it
 			}
 		}
 		return resp, err

@@ -87,6 +87,7 @@ func TestRequestIsRetriedUntilItsOutcomeIsKnown(t *testing.T) {
 		"unknown, and then there is no leader": {[]error{unknown, api.Errorf(api.NoLeader, "an election")}, unknown},
 		"unknown, and then out of time":        {[]error{unknown, api.Errorf(api.Deadline, "not completed in time")}, unknown},
 		"lost, and then out of reach":          {[]error{lost, api.Errorf(api.Unavailable, "too busy")}, lost},
+		"lost, and then no node any more":      {[]error{lost, api.Errorf(api.Unauthenticated, "a token is required")}, lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
