@@ -219,7 +219,7 @@ func (f *found) addFrom(from *resource.EndpointsFrom, list []provider.Found) {
 		if e.State != provider.Ready {
 			weight = 0
 		}
-		f.add(endpoint.Spec{Address: e.Address, Tags: withTags(e.Tags, from.Tags)}, at, share{weight: weight})
+		f.add(endpoint.Spec{Address: e.Address, Tags: withTags(e.Tags, from.Tags)}, at, share{weight, e.Priority})
 	}
 }
 

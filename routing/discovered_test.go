@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"penstock/routing/balance"
 	"penstock/routing/provider"
 	"penstock/routing/resource"
 )
@@ -40,7 +42,7 @@ func (w *discoveryWorld) put(t testing.TB, s *resource.Service) {
 	}
 }
 
-// found puts endpoints in force: "address", then any of "key=value",
+// found puts endpoints in force: "address", then any of "key=value", "priority=N",
 // "terminating" and "notReady".
 func (w *discoveryWorld) found(ref provider.Ref, list ...string) Applied {
 	u := provider.Update{Ref: ref}
@@ -52,6 +54,8 @@ func (w *discoveryWorld) found(ref provider.Ref, list ...string) Applied {
 		e := provider.Endpoint{Address: words[0], Weight: 1}
 		for _, word := range words[1:] {
 			switch k, v, isTag := strings.Cut(word, "="); {
+			case k == "priority":
+				e.Priority, _ = strconv.Atoi(v)
 			case isTag:
 				e.Tags = map[string]string{k: v}
 			case word == "terminating":
@@ -136,6 +140,28 @@ func TestTerminatingEndpointsGetNoConnections(t *testing.T) {
 	s, _ = w.Table().Service("shop")
 	if s.Members()[1].Endpoint != before {
 		t.Error("an endpoint that is ready again lost its state")
+	}
+}
+
+// TestPrioritiesOfProviders: priorities that providers report count beside those of
+// the service's own endpoints.
+func TestPrioritiesOfProviders(t *testing.T) {
+	w := newDiscovery()
+	w.put(t, &resource.Service{Endpoints: []resource.Endpoint{{Address: "10.0.0.9:80", Backup: true}}, EndpointsFrom: fromProviders("a")})
+	w.found(shopRef("a"), "10.0.0.1:80 priority=1", "10.0.0.2:80")
+	levels := func() (got []int) {
+		s, _ := w.Table().Service("shop")
+		for _, m := range s.Members() {
+			got = append(got, m.Level)
+		}
+		return got
+	}
+	if got, want := levels(), []int{balance.Backup, 1, 0}; !slices.Equal(got, want) {
+		t.Errorf("levels %v, want %v", got, want)
+	}
+	w.found(shopRef("a"), "10.0.0.1:80", "10.0.0.2:80 priority=2")
+	if got, want := levels(), []int{balance.Backup, 0, 2}; !slices.Equal(got, want) {
+		t.Errorf("levels after the change %v, want %v", got, want)
 	}
 }
 

@@ -24,10 +24,11 @@ const maxKey = 512
 
 // entry is the value of a stored endpoint.
 type entry struct {
-	Weight int               `msgpack:"w"`
-	Tags   map[string]string `msgpack:"t,omitempty"`
-	State  uint8             `msgpack:"s,omitempty"`
-	Since  int64             `msgpack:"f"` // Unix milliseconds
+	Weight   int               `msgpack:"w"`
+	Priority int               `msgpack:"p,omitempty"`
+	Tags     map[string]string `msgpack:"t,omitempty"`
+	State    uint8             `msgpack:"s,omitempty"`
+	Since    int64             `msgpack:"f"` // Unix milliseconds
 }
 
 // keyOf returns the key of an endpoint. It fails if the names are too long for a
@@ -54,7 +55,7 @@ func parseKey(k store.Key) (ref provider.Ref, address string, ok bool) {
 }
 
 func encode(e *provider.Endpoint, since time.Time) ([]byte, error) {
-	return msgpack.Marshal(&entry{Weight: e.Weight, Tags: e.Tags, State: uint8(e.State), Since: since.UnixMilli()})
+	return msgpack.Marshal(&entry{Weight: e.Weight, Priority: e.Priority, Tags: e.Tags, State: uint8(e.State), Since: since.UnixMilli()})
 }
 
 // decode returns the endpoint of a stored entry.
@@ -63,6 +64,6 @@ func decode(address string, value []byte) (provider.Found, error) {
 	if err := msgpack.Unmarshal(value, &e); err != nil {
 		return provider.Found{}, err
 	}
-	endpoint := provider.Endpoint{Address: address, Weight: e.Weight, Tags: e.Tags, State: provider.State(e.State)}
+	endpoint := provider.Endpoint{Address: address, Weight: e.Weight, Priority: e.Priority, Tags: e.Tags, State: provider.State(e.State)}
 	return provider.NewFound(endpoint, time.UnixMilli(e.Since)), nil
 }

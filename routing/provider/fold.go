@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 // checked.
 const (
 	MaxWeight   = 1_000_000
+	MaxPriority = 127
 	maxAddress  = 260 // a host name and a port
 	MaxTags     = 64
 	maxTagBytes = 256
@@ -29,8 +31,9 @@ type answer struct {
 }
 
 // fold sorts an answer, leaves out what is invalid or over the limit and keeps
-// each address once, in its readiest form: an endpoint that moves from one
-// list of its provider to another is in both for a moment.
+// each address once, in its readiest form and then with its lowest priority: an
+// endpoint that moves from one list of its provider to another is in both for a
+// moment.
 func fold(list []Endpoint, limit int) answer {
 	var a answer
 	valid := list[:0]
@@ -48,7 +51,7 @@ func fold(list []Endpoint, limit int) answer {
 		if c := strings.Compare(x.Address, y.Address); c != 0 {
 			return c
 		}
-		return int(x.State) - int(y.State)
+		return cmp.Or(int(x.State)-int(y.State), x.Priority-y.Priority)
 	})
 	valid = slices.CompactFunc(valid, func(x, y Endpoint) bool { return x.Address == y.Address })
 	if len(valid) > limit {
@@ -70,6 +73,9 @@ func (e *Endpoint) Normalize() (err error) {
 	}
 	if e.Weight < 0 || e.Weight > MaxWeight {
 		return fmt.Errorf("%s: weight %d must be 0 to %d", e.Address, e.Weight, MaxWeight)
+	}
+	if e.Priority < 0 || e.Priority > MaxPriority {
+		return fmt.Errorf("%s: priority %d must be 0 to %d", e.Address, e.Priority, MaxPriority)
 	}
 	return checkTags(e)
 }

@@ -72,6 +72,8 @@ type Endpoint struct {
 	Address string
 	// Weight is the share among the endpoints, 0 to 1,000,000.
 	Weight int
+	// Priority is 0 to MaxPriority; a higher number gets what the lower ones cannot take.
+	Priority int
 	// Tags select subsets of the service. They must not be changed once reported.
 	Tags  map[string]string
 	State State
@@ -79,7 +81,8 @@ type Endpoint struct {
 
 // Equal reports whether two endpoints are the same in everything.
 func (e *Endpoint) Equal(other *Endpoint) bool {
-	return e.Address == other.Address && e.Weight == other.Weight && e.State == other.State && maps.Equal(e.Tags, other.Tags)
+	return e.Address == other.Address && e.Weight == other.Weight && e.Priority == other.Priority &&
+		e.State == other.State && maps.Equal(e.Tags, other.Tags)
 }
 
 // A Source reads endpoints from one outside place.

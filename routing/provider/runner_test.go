@@ -425,6 +425,8 @@ func TestFold(t *testing.T) {
 		{endpoints("unix:/run/x"), `! address "unix:/run/x": port must be 1 to 65535`},
 		{endpoints(strings.Repeat("a", 300) + ":80"), "! address \"" + strings.Repeat("a", 40) + "\"... has 303 bytes; the maximum is 260"},
 		{[]Endpoint{{Address: "a:1", Weight: -1}}, "! a:1: weight -1 must be 0 to 1000000"},
+		{[]Endpoint{{Address: "a:1", Priority: -1}}, "! a:1: priority -1 must be 0 to 127"},
+		{[]Endpoint{{Address: "a:1", Priority: 128}}, "! a:1: priority 128 must be 0 to 127"},
 		{[]Endpoint{{Address: "a:1", Weight: 1_000_001}}, "! a:1: weight 1000001 must be 0 to 1000000"},
 		{
 			[]Endpoint{{Address: "a:1", Tags: map[string]string{"k": "a\nb"}}},

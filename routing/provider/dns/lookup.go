@@ -128,8 +128,8 @@ func (l *lookup) addresses(ctx context.Context, host string) (addrs []netip.Addr
 	return slices.Compact(addrs), ttl, nil
 }
 
-// services returns the targets of a name's SRV records, those of the lowest
-// priority that has an address.
+// services returns the targets of a name's SRV records. The priorities of endpoints
+// count those of the records that have addresses, from 0.
 func (l *lookup) services(ctx context.Context, name string) (answer, error) {
 	set, err := l.records(ctx, name, dns.TypeSRV)
 	if err != nil {
@@ -146,24 +146,31 @@ func (l *lookup) services(ctx context.Context, name string) (answer, error) {
 			records = append(records, srv)
 		}
 	}
+	if len(records) == 0 {
+		return found, nil
+	}
 	slices.SortStableFunc(records, func(a, b *dns.SRV) int { return cmp.Compare(a.Priority, b.Priority) })
-	for len(records) > 0 && len(found.endpoints) == 0 {
-		n := 1
-		for n < len(records) && records[n].Priority == records[0].Priority {
-			n++
+	addrs, ttl, err := l.targets(ctx, records)
+	if err != nil {
+		return answer{}, err
+	}
+	found.ttl = min(found.ttl, ttl)
+	for begin, priority := 0, 0; begin < len(records) && priority <= provider.MaxPriority; {
+		end := begin + 1
+		for end < len(records) && records[end].Priority == records[begin].Priority {
+			end++
 		}
-		var ttl time.Duration
-		if found.endpoints, ttl, err = l.targets(ctx, records[:n]); err != nil {
-			return answer{}, err
+		list := endpointsOf(records[begin:end], addrs[begin:end], priority)
+		if found.endpoints = append(found.endpoints, list...); len(list) > 0 {
+			priority++
 		}
-		found.ttl = min(found.ttl, ttl)
-		records = records[n:]
+		begin = end
 	}
 	return found, nil
 }
 
-// targets returns the endpoints of SRV records of one priority.
-func (l *lookup) targets(ctx context.Context, list []*dns.SRV) ([]provider.Endpoint, time.Duration, error) {
+// targets returns the addresses of the targets of SRV records.
+func (l *lookup) targets(ctx context.Context, list []*dns.SRV) ([][]netip.Addr, time.Duration, error) {
 	addrs := make([][]netip.Addr, len(list))
 	ttls := make([]time.Duration, len(list))
 	g, ctx := errgroup.WithContext(ctx)
@@ -176,6 +183,12 @@ func (l *lookup) targets(ctx context.Context, list []*dns.SRV) ([]provider.Endpo
 	if err := g.Wait(); err != nil {
 		return nil, 0, err
 	}
+	return addrs, slices.Min(ttls), nil
+}
+
+// endpointsOf returns the endpoints of SRV records of one priority, whose targets
+// have these addresses.
+func endpointsOf(list []*dns.SRV, addrs [][]netip.Addr, priority int) []provider.Endpoint {
 	targets := make([]target, len(list))
 	for i, srv := range list {
 		targets[i] = target{weight: int(srv.Weight), addresses: len(addrs[i])}
@@ -185,11 +198,11 @@ func (l *lookup) targets(ctx context.Context, list []*dns.SRV) ([]provider.Endpo
 	for i, srv := range list {
 		for _, a := range addrs[i] {
 			endpoints = append(endpoints, provider.Endpoint{
-				Address: address(a, strconv.Itoa(int(srv.Port))), Weight: weights[i],
+				Address: address(a, strconv.Itoa(int(srv.Port))), Weight: weights[i], Priority: priority,
 			})
 		}
 	}
-	return endpoints, slices.Min(ttls), nil
+	return endpoints
 }
 
 // records is the answer to one question.

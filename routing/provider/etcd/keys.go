@@ -83,20 +83,21 @@ func (k *keys) parse(name string, data []byte) (provider.Endpoint, error) {
 // parseJSON reads a value of the format JSON.
 func parseJSON(data []byte) (provider.Endpoint, error) {
 	var v struct {
-		Address string            `json:"address"`
-		Weight  *int              `json:"weight"`
-		Tags    map[string]string `json:"tags"`
-		State   string            `json:"state"`
+		Address  string            `json:"address"`
+		Weight   *int              `json:"weight"`
+		Priority int               `json:"priority"`
+		Tags     map[string]string `json:"tags"`
+		State    string            `json:"state"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&v); err != nil {
-		return provider.Endpoint{}, fmt.Errorf("not {address, weight, tags, state} as JSON: %w", err)
+		return provider.Endpoint{}, fmt.Errorf("not {address, weight, priority, tags, state} as JSON: %w", err)
 	}
 	if decoder.More() {
 		return provider.Endpoint{}, fmt.Errorf("the value goes on after the object, at byte %d", decoder.InputOffset())
 	}
-	e := provider.Endpoint{Address: v.Address, Weight: 1, Tags: v.Tags}
+	e := provider.Endpoint{Address: v.Address, Weight: 1, Priority: v.Priority, Tags: v.Tags}
 	if v.Weight != nil {
 		e.Weight = *v.Weight
 	}

@@ -30,7 +30,7 @@ func TestJSONKeys(t *testing.T) {
 
 	put("web/1", `{"address":`, "web")
 	k.report(sink, []provider.Query{web, ns}, map[string]bool{"web": true})
-	sink.AwaitWarning(t, web, "key /svc/web/1: not {address, weight, tags, state} as JSON")
+	sink.AwaitWarning(t, web, "key /svc/web/1: not {address, weight, priority, tags, state} as JSON")
 	sink.Await(t, web, "10.0.0.1:80; 10.0.0.2:80*0{v=2} terminating") // the last value that could be read
 	if sink.Reports() != 3 {
 		t.Errorf("%d reports: a service that did not change was reported", sink.Reports())

@@ -141,11 +141,9 @@ func (d *decoder) endpoint(n *yaml.Node, path string) provider.Endpoint {
 				d.fail(f.value, at, "%v", err)
 			}
 		case "weight":
-			weight, err := strconv.Atoi(f.value.Value)
-			if f.value.ShortTag() != "!!int" || err != nil || weight < 0 || weight > provider.MaxWeight {
-				d.fail(f.value, at, "must be a whole number from 0 to %d", provider.MaxWeight)
-			}
-			e.Weight = weight
+			e.Weight = d.number(f.value, at, provider.MaxWeight)
+		case "priority":
+			e.Priority = d.number(f.value, at, provider.MaxPriority)
 		case "tags":
 			e.Tags = d.tags(f.value, at)
 		case "state":
@@ -157,7 +155,7 @@ func (d *decoder) endpoint(n *yaml.Node, path string) provider.Endpoint {
 		default:
 			suggestion := suggestions[strings.ToLower(f.name)]
 			if suggestion == "" {
-				suggestion = "the fields are address, weight, tags and state"
+				suggestion = "the fields are address, weight, priority, tags and state"
 			}
 			d.fail(f.key, path, "unknown field: %s", suggestion)
 		}
@@ -166,6 +164,15 @@ func (d *decoder) endpoint(n *yaml.Node, path string) provider.Endpoint {
 		d.fail(n, path, `address is required: write address: "host:port"`)
 	}
 	return e
+}
+
+// number returns the value of a whole number from 0 to most.
+func (d *decoder) number(n *yaml.Node, path string, most int) int {
+	number, err := strconv.Atoi(n.Value)
+	if n.ShortTag() != "!!int" || err != nil || number < 0 || number > most {
+		d.fail(n, path, "must be a whole number from 0 to %d", most)
+	}
+	return number
 }
 
 func checkAddress(address string) error {

@@ -31,6 +31,7 @@ func TestDecode(t *testing.T) {
 - address: web.example.com:80
   weight: 0
   tags: {version: v1, zone: a}`, ": 10.0.0.1:80; web.example.com:80*0{version=v1 zone=a}"},
+		{"priority", "web: [{address: \"a:1\", priority: 127, weight: 2}]\n", "web: a:1*2 priority 127"},
 		{"map", "web: [{address: \"[::1]:80\", weight: 1000000}]\ndb: []\n", "web: [::1]:80*1000000\ndb: none"},
 		{"empty list", "[]", ": none"},
 		{"empty map", "{}", ""},
@@ -50,10 +51,11 @@ func TestDecode(t *testing.T) {
 		{"address of another type", "- address: 12", `f.yaml:1: [0].address: must be text: put it in quotes ("12") (and 1 more faults)`},
 		{"unknown field", "- {address: \"a:1\",\n   port: 80}", `f.yaml:2: [0]: unknown field: write address: "host:port" ("port")`},
 		{"another unknown field", "- {address: \"a:1\", colour: red}",
-			`f.yaml:1: [0]: unknown field: the fields are address, weight, tags and state ("colour")`},
+			`f.yaml:1: [0]: unknown field: the fields are address, weight, priority, tags and state ("colour")`},
 		{"weight", "- {address: \"a:1\", weight: 1.5}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("1.5")`},
 		{"negative weight", "- {address: \"a:1\", weight: -1}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("-1")`},
 		{"large weight", "- {address: \"a:1\", weight: 1000001}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("1000001")`},
+		{"large priority", "- {address: \"a:1\", priority: 128}", `f.yaml:1: [0].priority: must be a whole number from 0 to 127 ("128")`},
 		{"weight as text", "- {address: \"a:1\", weight: \"1\"}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("1")`},
 		{"weight as a list", "- {address: \"a:1\", weight: [1]}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000`},
 		{"tags", "- {address: \"a:1\", tags: [v1]}", `f.yaml:1: [0].tags: must be a map, as in {version: v1}`},

@@ -31,7 +31,9 @@ type item struct {
 	Address string            `json:"address"`
 	Tags    map[string]string `json:"tags"`
 	Weight  *int              `json:"weight"`
-	State   state             `json:"state"`
+	// Priority is checked with the rest of the endpoint.
+	Priority int   `json:"priority"`
+	State    state `json:"state"`
 }
 
 type state provider.State
@@ -129,7 +131,9 @@ func (d *decoder) list(in *jsontext.Decoder, keep bool) (list []provider.Endpoin
 		if e.Weight != nil {
 			weight = *e.Weight
 		}
-		list = append(list, provider.Endpoint{Address: e.Address, Weight: weight, Tags: e.Tags, State: provider.State(e.State)})
+		list = append(list, provider.Endpoint{
+			Address: e.Address, Weight: weight, Priority: e.Priority, Tags: e.Tags, State: provider.State(e.State),
+		})
 	}
 	_, err = in.ReadToken()
 	return list, err

@@ -22,15 +22,15 @@ func TestDocuments(t *testing.T) {
 	}{
 		{`[]`, false, "[]"},
 		{` [ ] ` + "\n", false, "[]"},
-		{`[{"address": "10.0.0.1:80"}]`, false, "[{10.0.0.1:80 1 map[] ready}]"},
+		{`[{"address": "10.0.0.1:80"}]`, false, "[{10.0.0.1:80 1 0 map[] ready}]"},
 		{
 			`[{"address": "a:1", "weight": 0, "state": "notReady", "tags": {"zone": "z", "": "ü"}},
 				{"weight": 3, "state": "terminating", "address": "b:1"}]`,
-			false, "[{a:1 0 map[:ü zone:z] notReady} {b:1 3 map[] terminating}]",
+			false, "[{a:1 0 0 map[:ü zone:z] notReady} {b:1 3 0 map[] terminating}]",
 		},
-		{`[{"address": "a:1", "weight": null, "state": "ready", "tags": null}]`, true, "[{a:1 1 map[] ready}]"},
+		{`[{"address": "a:1", "weight": null, "priority": 2, "state": "ready", "tags": null}]`, true, "[{a:1 1 2 map[] ready}]"},
 		{`{}`, true, "{}"},
-		{`{"web": [{"address": "a:1"}], "other": [{"address": "b:1"}], "": []}`, true, "{web [{a:1 1 map[] ready}]}"},
+		{`{"web": [{"address": "a:1"}], "other": [{"address": "b:1"}], "": []}`, true, "{web [{a:1 1 0 map[] ready}]}"},
 		{`{"other": [{"address": "b:1"}]}`, true, "{}"},
 
 		{``, true, "! the answer is empty"},
@@ -101,10 +101,11 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		type loose struct {
-			Address string
-			Tags    map[string]string
-			Weight  *int
-			State   string
+			Address  string
+			Tags     map[string]string
+			Weight   *int
+			Priority int
+			State    string
 		}
 		got, want := doc.list, []loose(nil)
 		if doc.byService != nil {
@@ -124,7 +125,7 @@ func FuzzDecode(f *testing.F) {
 			if e.Weight != nil {
 				weight = *e.Weight
 			}
-			same := provider.Endpoint{Address: e.Address, Weight: weight, Tags: e.Tags, State: got[i].State}
+			same := provider.Endpoint{Address: e.Address, Weight: weight, Priority: e.Priority, Tags: e.Tags, State: got[i].State}
 			if !got[i].Equal(&same) || e.State != "" && e.State != got[i].State.String() {
 				t.Fatalf("got %v, encoding/json finds %v", got[i], e)
 			}

@@ -159,6 +159,9 @@ func text(e *provider.Endpoint) string {
 	if e.Weight != 1 {
 		s += fmt.Sprintf("*%d", e.Weight)
 	}
+	if e.Priority != 0 {
+		s += fmt.Sprintf(" priority %d", e.Priority)
+	}
 	if len(e.Tags) > 0 {
 		var tags []string
 		for k, v := range e.Tags {

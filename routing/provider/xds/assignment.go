@@ -23,9 +23,7 @@ const (
 	HealthTag = "health"
 )
 
-// endpoints returns the endpoints of a ClusterLoadAssignment: those of the
-// highest priority, 0, and those of each further one as long as none before is
-// ready.
+// endpoints returns the endpoints of a ClusterLoadAssignment with their priorities.
 func endpoints(cla *endpointv3.ClusterLoadAssignment, limit int) ([]provider.Endpoint, error) {
 	localities := slices.Clone(cla.GetEndpoints())
 	slices.SortStableFunc(localities, func(a, b *endpointv3.LocalityLbEndpoints) int {
@@ -39,7 +37,6 @@ func endpoints(cla *endpointv3.ClusterLoadAssignment, limit int) ([]provider.End
 		return nil, fmt.Errorf("it has %d endpoints; the maximum is %d (maxEndpoints)", n, limit)
 	}
 	list := make([]provider.Endpoint, 0, n)
-	used, ready := n, false // used are the endpoints of the priorities that count
 	for len(localities) > 0 {
 		end := slices.IndexFunc(localities, func(l *endpointv3.LocalityLbEndpoints) bool {
 			return l.GetPriority() != localities[0].GetPriority()
@@ -52,17 +49,17 @@ func endpoints(cla *endpointv3.ClusterLoadAssignment, limit int) ([]provider.End
 			return nil, err
 		}
 		localities = localities[end:]
-		if !ready && slices.ContainsFunc(list, isReady) {
-			used, ready = len(list), true
-		}
 	}
-	return slices.Clip(list[:used]), nil
+	return list, nil
 }
-
-func isReady(e provider.Endpoint) bool { return e.State == provider.Ready }
 
 // appendPriority appends the endpoints of one priority.
 func appendPriority(list []provider.Endpoint, localities []*endpointv3.LocalityLbEndpoints) ([]provider.Endpoint, error) {
+	priority := localities[0].GetPriority()
+	if priority > provider.MaxPriority {
+		return nil, fmt.Errorf("locality %q: the priority is %d; the maximum is %d",
+			localities[0].GetLocality().GetZone(), priority, provider.MaxPriority)
+	}
 	shares, err := sharesOf(localities)
 	if err != nil {
 		return nil, err
@@ -81,7 +78,8 @@ func appendPriority(list []provider.Endpoint, localities []*endpointv3.LocalityL
 				return nil, fmt.Errorf("locality %q, endpoint %d: %w", l.GetLocality().GetZone(), i, err)
 			}
 			list = append(list, provider.Endpoint{
-				Address: address, Weight: shares.weight(l, lb), State: stateOf(lb.GetHealthStatus()), Tags: tagsOf(lb, shared),
+				Address: address, Weight: shares.weight(l, lb), Priority: int(priority),
+				State: stateOf(lb.GetHealthStatus()), Tags: tagsOf(lb, shared),
 			})
 		}
 	}

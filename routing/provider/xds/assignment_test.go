@@ -114,13 +114,13 @@ func TestEndpointsOfAssignments(t *testing.T) {
 		{"weights over the range", "10.0.0.1:80*1000000; 10.0.0.2:80*250000; 10.0.0.3:80",
 			assign("web", in("", 0, 0, at("10.0.0.1:80", 4_000_000_000, unknown), at("10.0.0.2:80", 1_000_000_000, unknown), at("10.0.0.3:80", 1, unknown)))},
 
-		{"the first priority alone", "10.0.0.1:80",
+		{"two priorities", "10.0.0.1:80; 10.0.0.2:80 priority 1",
 			assign("web", in("", 1, 0, at("10.0.0.2:80", 0, unknown)), in("", 0, 0, at("10.0.0.1:80", 0, unknown)))},
-		{"an empty first priority", "10.0.0.2:80",
+		{"an empty first priority", "10.0.0.2:80 priority 1; 10.0.0.3:80 priority 2",
 			assign("web", in("", 0, 0), in("", 1, 0, at("10.0.0.2:80", 0, unknown)), in("", 2, 0, at("10.0.0.3:80", 0, unknown)))},
-		{"a first priority that is not ready", "10.0.0.1:80 notReady; 10.0.0.2:80",
+		{"a first priority that is not ready", "10.0.0.1:80 notReady; 10.0.0.2:80 priority 1; 10.0.0.3:80 priority 2",
 			assign("web", in("", 0, 0, at("10.0.0.1:80", 0, unhealthy)), in("", 1, 0, at("10.0.0.2:80", 0, unknown)), in("", 2, 0, at("10.0.0.3:80", 0, unknown)))},
-		{"no priority is ready", "10.0.0.1:80 notReady; 10.0.0.2:80 notReady",
+		{"no priority is ready", "10.0.0.1:80 notReady; 10.0.0.2:80 priority 5 notReady",
 			assign("web", in("", 0, 0, at("10.0.0.1:80", 0, unhealthy)), in("", 5, 0, at("10.0.0.2:80", 0, unhealthy)))},
 	} {
 		before := proto.Clone(test.given)
