@@ -32,7 +32,12 @@ type kafkaPlane struct {
 // startKafka starts one in front of a fake broker with these topics.
 func startKafka(t *testing.T, more string, topics ...string) *kafkaPlane {
 	t.Helper()
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topics...))
+	return startKafkaBroker(t, more, kfake.SeedTopics(1, topics...))
+}
+
+func startKafkaBroker(t *testing.T, more string, opts ...kfake.Opt) *kafkaPlane {
+	t.Helper()
+	broker, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +61,9 @@ spec:
 `, broker.ListenAddrs()[0], ca.PEM)+nodetest.Certificate("shop", ca.Issue("*.shop.test"))+more)}
 }
 
-// client returns a client that shows a certificate with a SPIFFE ID.
-func (k *kafkaPlane) client(t *testing.T, id string, opts ...kgo.Opt) *kgo.Client {
+// dial returns a function that dials the port with a certificate that has a SPIFFE ID,
+// under the server name of the address.
+func (k *kafkaPlane) dial(t *testing.T, id string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	t.Helper()
 	u, err := url.Parse(id)
 	if err != nil {
@@ -67,7 +73,7 @@ func (k *kafkaPlane) client(t *testing.T, id string, opts ...kgo.Opt) *kgo.Clien
 		URIs: []*url.URL{u}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}).TLS
 	at := k.at(t, "kafka")
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
 			return nil, err
@@ -75,8 +81,13 @@ func (k *kafkaPlane) client(t *testing.T, id string, opts ...kgo.Opt) *kgo.Clien
 		d := tls.Dialer{Config: &tls.Config{ServerName: host, RootCAs: k.ca.Pool, Certificates: []tls.Certificate{cert}}}
 		return d.DialContext(ctx, network, at)
 	}
+}
+
+// client returns a client that shows a certificate with a SPIFFE ID.
+func (k *kafkaPlane) client(t *testing.T, id string, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
 	c, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers("bootstrap.shop.test:9092"), kgo.Dialer(dial), kgo.MetadataMinAge(10 * time.Millisecond),
+		kgo.SeedBrokers("bootstrap.shop.test:9092"), kgo.Dialer(k.dial(t, id)), kgo.MetadataMinAge(10 * time.Millisecond),
 		kgo.RetryTimeout(testkit.Patience), kgo.DisableIdempotentWrite(), kgo.DisableClientMetrics(),
 	}, opts...)...)
 	if err != nil {
