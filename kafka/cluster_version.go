@@ -5,6 +5,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/kafka/filter/authorize"
+	"penstock/kafka/filter/topiclimit"
 	"penstock/kafka/model"
 	"penstock/kafka/session"
 )
@@ -15,27 +16,51 @@ type clusterVersion struct {
 	virtual  *model.Virtual
 	chain    *filter.Chain
 	settings *session.Settings
-	// guard is the filter of permissions in front of the chain; nil: there is none.
-	guard *authorize.Filter
+	front    front
+}
+
+// front is the filters of the proxy's own, before those of the chain.
+type front struct {
+	guard  *authorize.Filter  // of permissions; nil: there are none
+	topics *topiclimit.Filter // of limits by topic; nil: there are none
+}
+
+// filters returns them in the order in which requests see them.
+func (f front) filters() (list []filter.Filter) {
+	if f.guard != nil {
+		list = append(list, f.guard)
+	}
+	if f.topics != nil {
+		list = append(list, f.topics)
+	}
+	return list
+}
+
+// index returns which of the four that are possible it is.
+func (f front) index() (i int) {
+	if f.guard != nil {
+		i |= 1
+	}
+	if f.topics != nil {
+		i |= 2
+	}
+	return i
 }
 
 // versionCache caches the newest version of a cluster, so that its chain is compiled
-// once: without the filter of permissions, and with it.
+// once for each front.
 type versionCache struct {
-	p, guarded atomic.Pointer[clusterVersion]
-	latest     atomic.Pointer[model.Virtual] // that either was made for last
+	by     [4]atomic.Pointer[clusterVersion] // by front.index
+	latest atomic.Pointer[model.Virtual]     // that any was made for last
 }
 
 // acquire returns a version ready for sessions. ok is false if that version is
 // over: the table has a newer one or none.
-func (l *versionCache) acquire(v *model.Virtual, guard *authorize.Filter) (*clusterVersion, bool) {
+func (l *versionCache) acquire(v *model.Virtual, before front) (*clusterVersion, bool) {
 	if !v.Acquire() {
 		return nil, false
 	}
-	cache := &l.p
-	if guard != nil {
-		cache = &l.guarded
-	}
+	cache := &l.by[before.index()]
 	if s := cache.Load(); s != nil && s.virtual == v {
 		return s, true
 	}
@@ -44,16 +69,16 @@ func (l *versionCache) acquire(v *model.Virtual, guard *authorize.Filter) (*clus
 		MaxFrame: int(spec.MaxFrame), MaxFrameAuth: int(spec.MaxFrameBeforeAuth),
 		MaxInFlight: spec.MaxInFlight, FrameTimeout: spec.FrameTimeout.D(),
 	})}
-	if guard != nil {
-		chain, err := filter.NewChain(append([]filter.Filter{guard}, v.Filters()...))
+	if own := before.filters(); len(own) > 0 {
+		chain, err := filter.NewChain(append(own, v.Filters()...))
 		if err != nil { // never: model bounds the filters to fewer
 			v.Release()
 			return nil, false
 		}
-		s.chain, s.guard = chain, guard
+		s.chain, s.front = chain, before
 	}
 	cache.Store(s)
-	// A connection that keeps an older version may need it with permissions, too.
+	// A connection that keeps an older version may need it with another front, too.
 	if v.State().Current() == v {
 		l.latest.Store(v)
 	} else {
@@ -63,13 +88,13 @@ func (l *versionCache) acquire(v *model.Virtual, guard *authorize.Filter) (*clus
 }
 
 // Chain implements session.Host. From this request on, the connection uses the
-// newest version that accepts it, with the filter of permissions if there are any
-// for the cluster.
+// newest version that accepts it, with the filters of permissions and of limits by topic
+// if there are any for the cluster.
 func (p *Connection) Chain(have *filter.Chain) *filter.Chain {
 	if have == nil {
 		return p.version.chain
 	}
-	v, guard := p.version.virtual, p.guard()
+	v, before := p.version.virtual, p.proxy.front(p.stats)
 	if now := p.state.Current(); now != nil && now != v && now != p.rejected {
 		if now.Accepts(v) {
 			v = now
@@ -77,12 +102,12 @@ func (p *Connection) Chain(have *filter.Chain) *filter.Chain {
 			p.rejected = now // keeps what it began with
 		}
 	}
-	if v == p.version.virtual && guard == p.version.guard {
+	if v == p.version.virtual && before == p.version.front {
 		return have
 	}
-	s, ok := p.stats.versions.acquire(v, guard)
+	s, ok := p.stats.versions.acquire(v, before)
 	if !ok && v != p.version.virtual { // a newer version has come in between
-		s, ok = p.stats.versions.acquire(p.version.virtual, guard)
+		s, ok = p.stats.versions.acquire(p.version.virtual, before)
 	}
 	if !ok {
 		return have
@@ -97,12 +122,15 @@ func (p *Connection) Chain(have *filter.Chain) *filter.Chain {
 	return s.chain
 }
 
-// guard returns the filter of permissions if the cluster has any.
-func (p *Connection) guard() *authorize.Filter {
-	if p.proxy.permissions.of(p.state.Name()) == nil {
-		return nil
+// front returns the filters that a cluster needs now.
+func (r *Proxy) front(s *stats) (f front) {
+	if r.permissions.of(s.name) != nil {
+		f.guard = s.guard
 	}
-	return p.stats.guard
+	if r.cfg.LimitsTopics != nil && r.cfg.LimitsTopics(s.name) {
+		f.topics = s.topics
+	}
+	return f
 }
 
 // Release implements session.Host.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"penstock/kafka/filter"
-	"penstock/kafka/filter/authorize"
 	"penstock/kafka/model"
 	"penstock/kafka/session"
 	"penstock/netio"
@@ -71,11 +70,7 @@ func (r *Proxy) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 			}
 		}
 		stats := r.clusters.of(route.Cluster.State())
-		var guard *authorize.Filter
-		if r.permissions.of(route.Cluster.Name()) != nil {
-			guard = stats.guard
-		}
-		if s, ok := stats.versions.acquire(route.Cluster, guard); ok {
+		if s, ok := stats.versions.acquire(route.Cluster, r.front(stats)); ok {
 			return r.begin(c, route, s, stats)
 		}
 		// A newer version has come in between.
@@ -93,12 +88,15 @@ func (r *Proxy) begin(c *netio.Conn, route model.Route, s *clusterVersion, stats
 		proxy: r, state: v.State(), physical: v.Physical().State(), stats: stats, listener: c.Listener(),
 		broker: b.Name(), version: s, loop: c.Loop(), lookup: &brokerLookup{broker: b},
 	}
-	p.session = session.New(session.Options{
-		Host: p, Settings: s.settings,
-		Info: filter.Info{
-			VirtualCluster: v.Name(), PhysicalCluster: v.Physical().Name(), Broker: b.Name(), Client: r.client(c), Log: r.cfg.Log,
-		},
-	})
+	client := r.client(c)
+	o := session.Options{Host: p, Settings: s.settings, Info: filter.Info{
+		VirtualCluster: v.Name(), PhysicalCluster: v.Physical().Name(), Broker: b.Name(), Client: client, Log: r.cfg.Log,
+	}}
+	if r.cfg.Limiter != nil {
+		l := r.cfg.Limiter(c, v.Name(), client)
+		o.Limiter, o.Info.Topics = l, l
+	}
+	p.session = session.New(o)
 	return p.session, netio.OK
 }
 

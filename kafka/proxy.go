@@ -15,6 +15,7 @@ import (
 	"penstock/kafka/filter/multitenant"
 	"penstock/kafka/filter/topicmetrics"
 	"penstock/kafka/model"
+	"penstock/kafka/session"
 	"penstock/netio"
 	"penstock/routing"
 	"penstock/routing/resource"
@@ -52,11 +53,23 @@ type Config struct {
 	// Permit returns OK if a client may connect to a virtual cluster, otherwise the
 	// plan and the reason with which it is closed. If it is nil, all may.
 	Permit func(c *netio.Conn, v *model.Virtual) (netio.Plan, netio.Reason)
+	// Limiter returns what limits the requests of a client of a virtual cluster. If it is
+	// nil, nothing does.
+	Limiter func(c *netio.Conn, cluster string, client *filter.Client) Limiter
+	// LimitsTopics reports whether limiters may limit the bytes of a virtual cluster's
+	// topics. It is called for each request. If it is nil, none does.
+	LimitsTopics func(cluster string) bool
 	// HostsChanged is called when the hosts to resolve may have changed.
 	HostsChanged func()
 	// Loops is the number of event loops; each has counters of its own.
 	Loops int
 	Log   *slog.Logger
+}
+
+// Limiter limits the requests of one client, and the bytes of topics.
+type Limiter interface {
+	session.Limiter
+	filter.TopicLimiter
 }
 
 // Proxy is the Kafka part of a node. Calls of Apply must not overlap; all other

@@ -9,6 +9,7 @@ import (
 
 	"penstock/kafka/filter/authorize"
 	"penstock/kafka/filter/brokeraddress"
+	"penstock/kafka/filter/topiclimit"
 	"penstock/kafka/filter/topicmetrics"
 	"penstock/kafka/model"
 	"penstock/kafka/wire"
@@ -71,7 +72,8 @@ type stats struct {
 	open     atomic.Int64 // connections, those being made included
 	ports    ports.Count  // connections by broker's address, likewise
 	versions versionCache
-	guard    *authorize.Filter // of permissions; used where there are any
+	guard    *authorize.Filter  // of permissions; used where there are any
+	topics   *topiclimit.Filter // of limits by topic; likewise
 	denials  denials
 
 	mu      sync.Mutex
@@ -88,7 +90,7 @@ type shard struct {
 }
 
 func newStats(name string, loops int, guard func(*stats) *authorize.Filter) *stats {
-	s := &stats{name: name, shards: make([]shard, max(loops, 1)), conns: map[*Connection]struct{}{}}
+	s := &stats{name: name, shards: make([]shard, max(loops, 1)), conns: map[*Connection]struct{}{}, topics: topiclimit.New()}
 	s.guard = guard(s)
 	return s
 }

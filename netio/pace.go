@@ -153,8 +153,11 @@ func (c *Conn) isPaced(from relay.Side) bool {
 	return p != nil && p.sides[from].paced
 }
 
-// isHeld reports whether the Pacer holds a side that may have bytes.
+// isHeld reports whether the Pacer or the session holds a side that may have bytes.
 func (c *Conn) isHeld() bool {
+	if s, ok := c.plan.(HoldingSession); ok && c.flags&sessioned != 0 && s.Holds() {
+		return true
+	}
 	p := c.pacing()
 	return p != nil && (p.sides[relay.Client].held || p.sides[relay.Upstream].held)
 }

@@ -49,6 +49,13 @@ type Session interface {
 	Closed(why Reason)
 }
 
+// A HoldingSession may hold its client back: time in which it does is no idle time.
+type HoldingSession interface {
+	Session
+	// Holds reports whether the client is not read although it may have bytes.
+	Holds() bool
+}
+
 // session is the plan as a Session; only where the flag says that it is one.
 func (c *Conn) session() Session { return c.plan.(Session) }
 

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"penstock/routing/limit"
@@ -27,7 +29,12 @@ type rateLimits struct {
 	cluster   map[string][]*rateLimit
 	listener  map[string][]*rateLimit
 	other     []*rateLimit
-	ofRequest bool // some bound requests
+	version   uint64 // no other index has it
+	ofRequest bool   // some bound requests of HTTP
+	ofKafka   bool   // some bound requests of Kafka, or their bytes
+	ofTopic   bool   // some do by topic,
+	// topicsOfListeners: of listeners, whatever the virtual cluster.
+	topicsOfListeners bool
 }
 
 // LimitQuery is a connection whose rate limits are wanted.
@@ -35,10 +42,17 @@ type LimitQuery struct {
 	Input   *Input
 	Service string // destination; "" if it is a virtual cluster
 	Cluster string // virtual cluster; "" if it is a service
-	// Requests asks for the limits of one request, and otherwise for those of the
-	// connection.
+	// Requests asks for the limits of one HTTP request, Kafka for those of a client's
+	// requests to Kafka; otherwise they are those of the connection.
 	Requests bool
+	Kafka    *KafkaClient
 	Now      int64 // see package limit
+}
+
+// KafkaClient is what the limits of requests to Kafka know of a client.
+type KafkaClient struct {
+	Principal string // "" if it is not known
+	ClientID  string
 }
 
 var limitEpoch = time.Now()
@@ -58,11 +72,52 @@ func (t *Table) Limits(dst []*limit.Bucket, q *LimitQuery) []*limit.Bucket {
 	}
 	src := t.source(q.Input, l)
 	for r := range t.limits.candidates(q) {
-		if r.counts(q.Requests) && r.selects(q, &src) {
+		if r.counts(q) && r.spec.By != byTopic && r.selects(q, &src) {
 			dst = append(dst, r.state.Bucket(r.key(q, &src), q.Now))
 		}
 	}
 	return dst
+}
+
+// byTopic is the By of limits whose budgets are of topics.
+const byTopic = "topic"
+
+// TopicLimits appends the rate limits by topic that apply to a client of Kafka.
+// limit.Key of a budget has the topic as Text, and the virtual cluster.
+func (t *Table) TopicLimits(dst []*limit.Limit, q *LimitQuery) []*limit.Limit {
+	if t.limits == nil || !t.limits.ofTopic {
+		return dst
+	}
+	l, ok := t.listeners.Get(q.Input.Listener)
+	if !ok {
+		l = &noListener
+	}
+	src := t.source(q.Input, l)
+	for r := range t.limits.candidates(q) {
+		if r.spec.By == byTopic && r.selects(q, &src) {
+			dst = append(dst, r.state)
+		}
+	}
+	return dst
+}
+
+// LimitsTopics reports whether rate limits by topic may apply to clients of a virtual
+// cluster.
+func (t *Table) LimitsTopics(cluster string) bool {
+	if t.limits == nil || !t.limits.ofTopic {
+		return false
+	}
+	is := func(r *rateLimit) bool { return r.spec.By == byTopic }
+	return slices.ContainsFunc(t.limits.cluster[cluster], is) || slices.ContainsFunc(t.limits.other, is) || t.limits.topicsOfListeners
+}
+
+// KafkaLimitsVersion returns a number of the rate limits for requests to Kafka: while it
+// is the same, the same ones apply. 0: there are none.
+func (t *Table) KafkaLimitsVersion() uint64 {
+	if t.limits == nil || !t.limits.ofKafka {
+		return 0
+	}
+	return t.limits.version
 }
 
 // HasLimits reports whether there are rate limits.
@@ -96,12 +151,20 @@ func (x *rateLimits) candidates(q *LimitQuery) iter.Seq[*rateLimit] {
 	}
 }
 
-// counts reports whether the limit bounds requests, or what connections have.
-func (r *rateLimit) counts(requests bool) bool {
-	if requests {
-		return r.spec.Requests != nil
+// counts reports whether the limit bounds what is asked for.
+func (r *rateLimit) counts(q *LimitQuery) bool {
+	switch {
+	case q.Kafka != nil:
+		return r.boundsKafka()
+	case q.Requests:
+		return r.spec.Requests != nil && !r.spec.KafkaOnly()
 	}
-	return r.spec.Connections != nil || r.spec.Concurrent != nil || r.spec.BytesIn != nil || r.spec.BytesOut != nil
+	return r.spec.BoundsConnections()
+}
+
+// boundsKafka reports whether the limit bounds requests of Kafka, or their bytes.
+func (r *rateLimit) boundsKafka() bool {
+	return r.spec.Requests != nil || r.spec.Produce != nil || r.spec.Fetch != nil
 }
 
 // selects reports whether the limit applies.
@@ -115,7 +178,7 @@ func (r *rateLimit) selects(q *LimitQuery, src *source) bool {
 	}
 	from := len(r.spec.From) == 0
 	for i := range r.spec.From {
-		from = from || selectsSource(&r.spec.From[i], q.Input.Client, src)
+		from = from || selectsSource(&r.spec.From[i], q, src)
 	}
 	return from
 }
@@ -126,7 +189,13 @@ func selectsDestination(d *resource.TrafficDestination, q *LimitQuery) bool {
 		(len(d.Listeners) == 0 || slices.Contains(d.Listeners, q.Input.Listener))
 }
 
-func selectsSource(s *resource.TrafficSource, client netip.Addr, src *source) bool {
+func selectsSource(s *resource.TrafficSource, q *LimitQuery, src *source) bool {
+	if len(s.Principals)+len(s.ClientIDs) > 0 {
+		k := q.Kafka
+		if k == nil || !matchesAny(s.Principals, k.Principal) || !matchesAny(s.ClientIDs, k.ClientID) {
+			return false
+		}
+	}
 	if len(s.Identities) > 0 {
 		id := src.identity()
 		if id == "" || !slices.ContainsFunc(s.Identities, func(p string) bool { return resource.MatchSPIFFE(p, id) }) {
@@ -144,8 +213,17 @@ func selectsSource(s *resource.TrafficSource, client netip.Addr, src *source) bo
 	if len(s.Networks) == 0 {
 		return true
 	}
-	client = client.Unmap().WithZone("")
+	client := q.Input.Client.Unmap().WithZone("")
 	return slices.ContainsFunc(s.Networks, func(n netip.Prefix) bool { return n.Contains(client) })
+}
+
+// matchesAny reports whether a name is one of a list of names and prefixes, which end in
+// *. An empty list matches all.
+func matchesAny(list []string, name string) bool {
+	return len(list) == 0 || slices.ContainsFunc(list, func(p string) bool {
+		prefix, isPrefix := strings.CutSuffix(p, "*")
+		return p == name || isPrefix && strings.HasPrefix(name, prefix)
+	})
 }
 
 // identityTag is the tag of the client layer that holds a proven SPIFFE ID. Other
@@ -176,6 +254,10 @@ func (r *rateLimit) key(q *LimitQuery, src *source) limit.Key {
 		return limit.Key{Text: q.Input.Listener}
 	case "destination":
 		return limit.Key{Text: cmp.Or(q.Service, q.Cluster)}
+	case "principal":
+		return limit.Key{Text: q.Kafka.Principal, Cluster: q.Cluster}
+	case "clientID":
+		return limit.Key{Text: q.Kafka.ClientID, Cluster: q.Cluster}
 	}
 	return limit.Key{}
 }
@@ -188,7 +270,7 @@ func (t *Table) limitsRequests(in *Input, src *source, s *Service) bool {
 	}
 	q := LimitQuery{Input: in, Service: s.name, Requests: true}
 	for r := range t.limits.candidates(&q) {
-		if r.counts(true) && r.selects(&q, src) {
+		if r.counts(&q) && r.selects(&q, src) {
 			return true
 		}
 	}
@@ -261,11 +343,14 @@ func sameKeys(a, b *resource.RateLimit) bool {
 	return a.Scope == b.Scope && a.By == b.By && a.Tag == b.Tag && a.PrefixIPv4 == b.PrefixIPv4 && a.PrefixIPv6 == b.PrefixIPv6
 }
 
+// limitsVersion is the last version of an index.
+var limitsVersion atomic.Uint64
+
 func indexRateLimits(list []*rateLimit) *rateLimits {
 	if len(list) == 0 {
 		return nil
 	}
-	x := &rateLimits{all: list, service: map[string][]*rateLimit{}, cluster: map[string][]*rateLimit{}, listener: map[string][]*rateLimit{}}
+	x := &rateLimits{all: list, version: limitsVersion.Add(1), service: map[string][]*rateLimit{}, cluster: map[string][]*rateLimit{}, listener: map[string][]*rateLimit{}}
 	add := func(m map[string][]*rateLimit, names []string, r *rateLimit) {
 		for _, name := range names {
 			if l := m[name]; len(l) == 0 || l[len(l)-1] != r {
@@ -274,7 +359,9 @@ func indexRateLimits(list []*rateLimit) *rateLimits {
 		}
 	}
 	for _, r := range list {
-		x.ofRequest = x.ofRequest || r.spec.Requests != nil
+		x.ofRequest = x.ofRequest || r.spec.Requests != nil && !r.spec.KafkaOnly()
+		x.ofKafka = x.ofKafka || r.boundsKafka()
+		x.ofTopic = x.ofTopic || r.spec.By == byTopic
 		if len(r.spec.To) == 0 || slices.ContainsFunc(r.spec.To, func(d resource.TrafficDestination) bool {
 			return len(d.Services)+len(d.VirtualClusters)+len(d.Listeners) == 0
 		}) {
@@ -288,6 +375,7 @@ func indexRateLimits(list []*rateLimit) *rateLimits {
 				add(x.cluster, d.VirtualClusters, r)
 			default:
 				add(x.listener, d.Listeners, r)
+				x.topicsOfListeners = x.topicsOfListeners || r.spec.By == byTopic
 			}
 		}
 	}
@@ -314,6 +402,12 @@ func limitConfig(r *resource.RateLimit) limit.Config {
 	}
 	if x := r.BytesOut; x != nil {
 		rate(limit.BytesOut, int64(x.Rate), int64(x.Burst), x.Per)
+	}
+	if x := r.Produce; x != nil {
+		rate(limit.Produce, int64(x.Rate), int64(x.Burst), x.Per)
+	}
+	if x := r.Fetch; x != nil {
+		rate(limit.Fetch, int64(x.Rate), int64(x.Burst), x.Per)
 	}
 	if r.Over != "refuse" {
 		c.MaxWait = r.Queue.Timeout.D()

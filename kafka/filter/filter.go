@@ -106,7 +106,17 @@ type Info struct {
 	VirtualCluster, PhysicalCluster, Broker string
 	// Client is who is connected; nil: not known.
 	Client *Client
+	// Topics limits the bytes of topics; nil: nobody does.
+	Topics TopicLimiter
 	Log    *slog.Logger
+}
+
+// TopicLimiter limits the bytes of topics. Its methods are called on the loop of the
+// connection and must not block.
+type TopicLimiter interface {
+	// ChargeTopic charges n bytes of a topic that were produced (Request) or fetched
+	// (Response). topic is its name for clients, "" if that is not known.
+	ChargeTopic(d Direction, topic string, n int)
 }
 
 // Client is who is connected. Its fields belong to the loop of the connection.

@@ -23,7 +23,8 @@ type reply struct {
 	active    bool
 	broker    time.Duration // that it took to begin
 	errorCode int16         // its error code
-	throttled bool          // it slows the client down
+	throttled bool          // the broker slows the client down
+	throttle  int32         // that Penstock sets, in ms
 }
 
 // responseHeader takes the beginning of a response, and finds its request.
@@ -51,7 +52,7 @@ func (s *Session) responseHeader(p []byte) int {
 		s.fail(BadFrame, fmt.Errorf("response to %s v%d: %w", wire.Name(f.key), f.version, err))
 		return n
 	}
-	if need > 0 {
+	if need = max(need, s.throttleEnd(f, 4+int(size), head)); need > len(data) {
 		return l.keepHeader(p, n, need)
 	}
 	return n + s.beginResponse(4+int(size), head, data)
@@ -77,13 +78,15 @@ func (s *Session) beginResponse(size, head int, data []byte) int {
 	l, r := &s.upstream, &s.reply
 	*r = reply{inFlightRequest: s.inFlight.pop(), active: true}
 	r.broker = s.now() - r.sent
+	collect := false
+	r.throttle, collect = s.chargeResponse(&r.inFlightRequest, size)
 	interest := filter.Nothing
 	var edits *filter.Edits
 	if r.call != nil {
 		interest = r.call.Interest(filter.Response)
 	}
 	switch {
-	case inspects(r.key) || r.call != nil && r.call.Own():
+	case inspects(r.key) || collect || r.call != nil && r.call.Own():
 		interest = filter.Whole
 	case interest == filter.Walk:
 		if edits = r.call.Edits(filter.Response); edits == nil {
@@ -100,9 +103,11 @@ func (s *Session) beginResponse(size, head int, data []byte) int {
 		return 0
 	case filter.Walk:
 		r.recordOutcome(data[head:min(size, len(data))])
+		setThrottle(r.key, r.version, data[head:min(size, len(data))], r.throttle)
 		return s.startWalk(l, size, head, data, edits)
 	default:
 		r.recordOutcome(data[head:min(size, len(data))])
+		setThrottle(r.key, r.version, data[head:min(size, len(data))], r.throttle)
 		s.startStreaming(l, size)
 		return 0
 	}
@@ -146,6 +151,7 @@ func (s *Session) responseCollected() {
 		return
 	}
 	r.recordOutcome(body)
+	setThrottle(r.key, r.version, body, r.throttle)
 	if err := s.peer.inspectResponse(r.key, r.version, body); err != nil {
 		why := BadFrame
 		if errors.Is(err, filter.ErrDenied) {

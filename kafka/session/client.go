@@ -110,6 +110,7 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 	l, chain := &s.client, s.conns.Chain()
 	s.requests++
 	s.peer.setClientID(h.ClientID)
+	s.chargeRequest(h)
 	s.request = request{
 		active: true, key: h.Key, version: h.Version, correlation: h.Correlation, noResponse: noResponse, start: s.now(),
 		answerLocally: !chain.Offers(h.Key, h.Version) || s.needsRebootstrap(h.Key, h.Version),
@@ -183,6 +184,7 @@ func (s *Session) endRequest() {
 	if s.inFlight.len() >= s.settings.Limits.MaxInFlight || s.answerBytes >= maxAnswers {
 		s.client.block |= blockedByInFlight
 	}
+	s.holdBack()
 	for len(s.queuedOwn) > 0 && !s.closed {
 		c := s.queuedOwn[0]
 		s.queuedOwn = s.queuedOwn[1:]
@@ -236,6 +238,7 @@ func (s *Session) answer(head, tail []byte) {
 	r := &s.request
 	frame := wire.AppendResponseHeader(make([]byte, 0, 16+len(head)+len(tail)), r.key, r.version, r.correlation, len(head)+len(tail))
 	frame = append(append(frame, head...), tail...)
+	setThrottle(r.key, r.version, frame[len(frame)-len(head)-len(tail):], s.throttle())
 	s.answerBytes += len(frame)
 	code, _ := outcome(r.key, r.version, frame[len(frame)-len(head)-len(tail):])
 	s.inFlight.push(inFlightRequest{

@@ -30,6 +30,7 @@ const (
 	blockedByResponse                        // the client's: a response waits in the chain
 	blockedByInFlight                        // too much waits for its turn
 	blockedByMemory                          // the node has none to collect in
+	blockedByLimit                           // the client has exceeded a rate
 )
 
 const (

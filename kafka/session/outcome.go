@@ -29,6 +29,11 @@ func (t *fieldOffsets) find(key, version int16, body []byte, size int) []byte {
 	return body[at : at+size]
 }
 
+// has reports whether the field has a fixed offset.
+func (t *fieldOffsets) has(key, version int16) bool {
+	return key >= 0 && int(key) < len(t) && version >= 0 && int(version) < len(t[key]) && t[key][version] > 0
+}
+
 // findOffsets finds the offsets of a field, among those in may, by encoding each
 // response with a mark in it, so they match the schemas.
 func findOffsets(field string, mark []byte, may ...int) (t fieldOffsets) {

@@ -20,6 +20,7 @@
 //	leave.go        quiet moments, and ends
 //	rebootstrap.go  Metadata sends clients away from a session that is to end
 //	times.go        deadlines
+//	limits.go       clients that exceed a rate are told to keep still, and not read
 //	outcome.go      errors and throttling, for statistics
 //
 // It refuses what it cannot follow: a frame or a message that is not what it
@@ -151,6 +152,7 @@ type Options struct {
 	Host     Host
 	Settings *Settings
 	Info     filter.Info // for the filters
+	Limiter  Limiter     // nil: none
 }
 
 // Conn is what a session needs of a netio.Conn.
@@ -173,6 +175,7 @@ type Session struct {
 	host        Host
 	settings    *Settings
 	info        filter.Info
+	limiter     Limiter // nil: none
 	conn        Conn
 	streams     [2]stream.Stream
 	conns       *filter.Conns // the open chain for new requests
@@ -197,16 +200,17 @@ type Session struct {
 }
 
 var (
-	_ netio.Session      = (*Session)(nil)
-	_ netio.RetryDelayer = (*Session)(nil)
-	_ netio.Tenanted     = (*Session)(nil)
-	_ Conn               = (*netio.Conn)(nil)
-	_ filter.Sink        = (*Session)(nil)
+	_ netio.Session        = (*Session)(nil)
+	_ netio.HoldingSession = (*Session)(nil)
+	_ netio.RetryDelayer   = (*Session)(nil)
+	_ netio.Tenanted       = (*Session)(nil)
+	_ Conn                 = (*netio.Conn)(nil)
+	_ filter.Sink          = (*Session)(nil)
 )
 
 // New returns a session, which is the plan of its connection.
 func New(o Options) *Session {
-	s := &Session{host: o.Host, settings: o.Settings, info: o.Info}
+	s := &Session{host: o.Host, settings: o.Settings, info: o.Info, limiter: o.Limiter}
 	if s.settings == nil {
 		s.settings = NewSettings(Limits{})
 	}
@@ -323,6 +327,7 @@ func (s *Session) finishEvent() {
 	if s.closed {
 		return
 	}
+	s.holdBack()
 	s.setPaused(&s.upstream, s.upstream.blocked() || len(s.upstream.held) > 0 || s.pending[relay.Client])
 	s.setPaused(&s.client, s.client.blocked() || len(s.client.held) > 0 || s.pending[relay.Upstream] || s.pending[relay.Client])
 	s.armDeadlines()
@@ -333,6 +338,9 @@ func (s *Session) finishEvent() {
 func (s *Session) resumeHeld(l *direction) bool {
 	if l == &s.client && s.inFlight.len() < s.settings.Limits.MaxInFlight && s.answerBytes < maxAnswers {
 		l.block &^= blockedByInFlight
+	}
+	if l.block&blockedByLimit != 0 {
+		s.holdBack()
 	}
 	if l.blocked() || len(l.held) == 0 {
 		return false
@@ -384,6 +392,9 @@ func (s *Session) Closed(netio.Reason) {
 	s.client.release(s.conn)
 	s.upstream.release(s.conn)
 	s.releaseChain()
+	if s.limiter != nil {
+		s.limiter.Close()
+	}
 }
 
 // releaseChain releases the open chain.

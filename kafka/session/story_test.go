@@ -22,6 +22,7 @@ import (
 //
 //	filters WHAT API, ...         what the chain does; first
 //	limits NAME=N ...             first as well
+//	limiter NAME=DURATION ...     first as well: what a request, a response or a KiB costs
 //	client API vN #ID "BODY"      a request comes; BODY is a Go string, or $NAME
 //	broker #ID "BODY"             a response comes to the request that had this id
 //	client|broker bytes HEX       bytes come
@@ -43,6 +44,7 @@ type story struct {
 	t       *testing.T
 	chain   string
 	limits  Limits
+	costs   *costs
 	out     strings.Builder
 	asked   map[int32]sent // by the client, or by the session
 	rests   [2][]byte
@@ -59,6 +61,9 @@ func (s *story) do(_ *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "limits":
 		s.setLimits(d)
+		return ""
+	case "limiter":
+		s.setCosts(d)
 		return ""
 	}
 	if s.world == nil {
@@ -96,9 +101,16 @@ func (s *story) setLimits(d *datadriven.TestData) {
 
 func (s *story) begin() {
 	s.world = newWorld(s.limits, filters(s.chain)...)
+	if s.costs != nil {
+		s.costs.w = s.world
+		s.limiter = s.costs
+	}
 	s.t.Cleanup(func() {
 		for _, fault := range s.finish() {
 			s.t.Error(fault)
+		}
+		if s.costs != nil && s.costs.closed != 1 {
+			s.t.Errorf("the limiter was closed %d times", s.costs.closed)
 		}
 	})
 }

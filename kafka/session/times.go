@@ -91,6 +91,10 @@ func (s *Session) expired() {
 	if s.checkFrameTimeout() || s.checkAskTimeout() {
 		return
 	}
+	if s.client.block&blockedByLimit != 0 {
+		s.inEvent = true
+		s.finishEvent()
+	}
 	s.leaveOrArm()
 }
 

@@ -17,7 +17,8 @@ import (
 //	          v10+   node endpoints, tag 0 of the body (KIP-951), get virtual
 //	                 addresses or are left out
 //	          v0+    the first error and the throttle time are read for metrics
-//	                 and logs (ProduceOutcome)
+//	                 and logs (ProduceOutcome); a limit of Penstock raises the latter
+//	                 (ProduceThrottle)
 //
 // It is offered from v0 where the broker offers that, see 18_api_versions.go.
 // MultiTenant puts its prefix before names and transactional ids and checks
@@ -111,6 +112,20 @@ func ProduceTransactional(version int16, body []byte) bool {
 // whether the broker throttles the client. body may be only a beginning;
 // throttled is false without the throttle time, which is at the end.
 func ProduceOutcome(version int16, body []byte) (failed int16, throttled bool) {
+	failed, field := walkProduced(version, body)
+	return failed, field != nil && int32(binary.BigEndian.Uint32(field)) > 0
+}
+
+// ProduceThrottle returns the throttle time in the whole body of a response, 4 bytes of
+// it, or nil if there is none.
+func ProduceThrottle(version int16, body []byte) []byte {
+	_, field := walkProduced(version, body)
+	return field
+}
+
+// walkProduced returns the first error of a partition, and the bytes of the throttle time;
+// nil: body does not have them.
+func walkProduced(version int16, body []byte) (failed int16, throttle []byte) {
 	r := NewReader(body, Flexible(keyProduce, version))
 	for range r.Array() {
 		if version >= 13 {
@@ -122,7 +137,7 @@ func ProduceOutcome(version int16, body []byte) (failed int16, throttled bool) {
 			r.Int32() // partition
 			code := r.Int16()
 			if r.err != nil {
-				return failed, false
+				return failed, nil
 			}
 			if failed == 0 {
 				failed = code
@@ -131,10 +146,16 @@ func ProduceOutcome(version int16, body []byte) (failed int16, throttled bool) {
 		}
 		r.Tags()
 		if r.err != nil {
-			return failed, false
+			return failed, nil
 		}
 	}
-	return failed, version >= 1 && r.Int32() > 0 && r.err == nil
+	if version < 1 {
+		return failed, nil
+	}
+	if throttle = r.Span(4); r.err != nil {
+		return failed, nil
+	}
+	return failed, throttle
 }
 
 // skipProduced skips the fields behind a partition's error.

@@ -185,6 +185,8 @@ func (r *reconciler) makeKafka(loops int) {
 		AcceptClient: func(v *model.Virtual, state *tls.ConnectionState) bool { return r.kafkaTLS.server(v).Accepts(state) },
 		Permit:       r.permitCluster,
 		Identify:     r.identifyKafka,
+		Limiter:      r.newKafkaLimits,
+		LimitsTopics: func(cluster string) bool { return r.router.Table().LimitsTopics(cluster) },
 		ClientTLS:    r.kafkaTLS.client, HostsChanged: r.brokersChanged,
 	})
 }

@@ -222,12 +222,15 @@ func rateLimits(d *dataplane.Dataplane, to sink) {
 		for _, of := range limit.Dimensions {
 			switch {
 			case !l.Has(of):
-			case of == limit.BytesIn || of == limit.BytesOut:
+			case of != limit.Connections && of != limit.Requests:
 				to.counter(mLimitDecisions, c.Paced[of], l.Name(), of.String(), "paced")
 			default:
 				to.counter(mLimitDecisions, c.Allowed[of], l.Name(), of.String(), "allowed")
 				to.counter(mLimitDecisions, c.Refused[of], l.Name(), of.String(), "refused")
 				to.counter(mLimitDecisions, c.Queued[of], l.Name(), of.String(), "queued")
+				if of == limit.Requests {
+					to.counter(mLimitDecisions, c.Paced[of], l.Name(), of.String(), "paced")
+				}
 			}
 		}
 		if spec.Concurrent != nil {

@@ -184,7 +184,10 @@ func (d *Driver) measure(r *run, now time.Duration) (demands []Demand) {
 }
 
 // chunks are how many units of a dimension come together.
-var chunks = [dimensions]float64{limit.Connections: 1, limit.Requests: 1, limit.BytesIn: 16 << 10, limit.BytesOut: 16 << 10}
+var chunks = [dimensions]float64{
+	limit.Connections: 1, limit.Requests: 1, limit.BytesIn: 16 << 10, limit.BytesOut: 16 << 10,
+	limit.Produce: 16 << 10, limit.Fetch: 16 << 10,
+}
 
 // measureBucket reads the demand for a bucket.
 func (d *Driver) measureBucket(r *run, l *limit.Limit, spec *resource.RateLimit, b *limit.Bucket, dt time.Duration) {

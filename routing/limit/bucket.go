@@ -89,6 +89,9 @@ func (b *Bucket) Charge(d Dimension, n, now int64) (wait time.Duration) {
 		if !b.full[d].CompareAndSwap(full, next) {
 			continue
 		}
+		if d == Requests {
+			b.limit.counts.allowed[d].Add(1)
+		}
 		late := next - cfg.burst[d] - now
 		if late <= 0 {
 			return 0
@@ -97,6 +100,15 @@ func (b *Bucket) Charge(d Dimension, n, now int64) (wait time.Duration) {
 		b.hold(d)
 		return time.Duration(late)
 	}
+}
+
+// Debt returns for how long a bucket must not be used that Charge was called for.
+func (b *Bucket) Debt(d Dimension, now int64) time.Duration {
+	cfg := b.config(now)
+	if cfg.Rates[d].N == 0 {
+		return 0
+	}
+	return time.Duration(max(b.full[d].Load()-cfg.burst[d]-now, 0))
 }
 
 // Bounds reports whether the limit bounds what the bucket counts.

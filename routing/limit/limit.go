@@ -28,13 +28,15 @@ const (
 	Requests
 	BytesIn
 	BytesOut
+	Produce // bytes of Kafka's Produce requests
+	Fetch   // bytes of Kafka's Fetch responses
 	dimensions
 )
 
 // Dimensions lists all dimensions.
-var Dimensions = [dimensions]Dimension{Connections, Requests, BytesIn, BytesOut}
+var Dimensions = [dimensions]Dimension{Connections, Requests, BytesIn, BytesOut, Produce, Fetch}
 
-var names = [dimensions]string{"connections", "requests", "bytes_in", "bytes_out"}
+var names = [dimensions]string{"connections", "requests", "bytes_in", "bytes_out", "produce", "fetch"}
 
 func (d Dimension) String() string { return names[d] }
 
@@ -108,12 +110,16 @@ func newConfig(c *Config, now int64) *config {
 type Key struct {
 	Text    string
 	Network netip.Prefix
+	Cluster string // Kafka's, whose names mean nothing elsewhere
 }
 
 // String returns the key as people read it.
 func (k Key) String() string {
 	if k.Network.IsValid() {
 		return k.Network.String()
+	}
+	if k.Cluster != "" {
+		return k.Cluster + "/" + k.Text
 	}
 	return k.Text
 }
@@ -122,7 +128,7 @@ func (k Key) String() string {
 type Counts struct {
 	Allowed, Refused [dimensions]uint64 // connections and requests; bytes are not counted
 	Queued           [dimensions]uint64 // of Allowed, those that had to wait
-	Paced            [dimensions]uint64 // pauses of bytes
+	Paced            [dimensions]uint64 // pauses of bytes, and of Kafka's requests
 	Concurrent       uint64             // connections refused by Concurrent
 	Keys             int                // buckets that exist
 	Overflows        uint64             // uses of the shared bucket because there was no room for a key

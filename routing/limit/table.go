@@ -103,7 +103,7 @@ func (l *Limit) add(s *shard, k Key, now int64) *Bucket {
 		return &l.overflow
 	}
 	b := new(Bucket)
-	k.Text = strings.Clone(k.Text) // rather than keep what it is a part of
+	k.Text, k.Cluster = strings.Clone(k.Text), strings.Clone(k.Cluster) // rather than keep what they are a part of
 	b.init(l, k, now)
 	if l.Divided() {
 		b.share = new(share)

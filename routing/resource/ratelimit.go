@@ -1,6 +1,9 @@
 package resource
 
-import "reflect"
+import (
+	"reflect"
+	"slices"
+)
 
 // KindRateLimit is the kind of RateLimit.
 const KindRateLimit = "RateLimit"
@@ -13,10 +16,11 @@ type RateLimit struct {
 	// To selects destinations; any entry may match. Default everything.
 	To []TrafficDestination `yaml:"to"`
 	// By says what has a budget of its own: all (everything selected shares one),
-	// network, identity, service (of the client), tag, listener or destination (the
-	// service or virtual cluster). Clients without such a key, which have no
+	// network, identity, service (of the client), tag, listener, destination (the
+	// service or virtual cluster), and for Kafka's requests principal (as the broker
+	// has confirmed it), clientID or topic. Clients without such a key, which have no
 	// identity or tag, share one budget. Default all.
-	By string `yaml:"by" default:"all" oneof:"all network identity service tag listener destination"`
+	By string `yaml:"by" default:"all" oneof:"all network identity service tag listener destination principal clientID topic"`
 	// Tag is the tag of the client's source that by: tag uses. Required there.
 	Tag string `yaml:"tag"`
 	// PrefixIPv4 is the length of the networks that by: network uses for IPv4.
@@ -39,16 +43,21 @@ type RateLimit struct {
 	// Concurrent bounds the connections at once, 1..1000000000. Left out: no bound.
 	Concurrent *int `yaml:"concurrent" range:"1..1000000000"`
 	// Requests bounds the rate of HTTP requests, those that are routed one by one:
-	// the listener can read them, and the listener and the service speak HTTP.
+	// the listener can read them, and the listener and the service speak HTTP. It
+	// bounds those of Kafka clients too.
 	Requests *Rate `yaml:"requests"`
 	// BytesIn bounds the rate of bytes from clients.
 	BytesIn *ByteRate `yaml:"bytesIn"`
 	// BytesOut bounds the rate of bytes to clients.
 	BytesOut *ByteRate `yaml:"bytesOut"`
+	// Produce bounds the rate of bytes in Produce requests of Kafka clients.
+	Produce *ByteRate `yaml:"produce"`
+	// Fetch bounds the rate of bytes in Fetch and ShareFetch responses to Kafka clients.
+	Fetch *ByteRate `yaml:"fetch"`
 	// Over is for connections and requests over their rate: refuse, queue (they wait
 	// for their turn, within Queue) or slow (they wait within the time of Queue,
-	// however many they are). Connections over Concurrent are refused, and bytes
-	// are paced, whatever Over says. Default refuse.
+	// however many they are). Connections over Concurrent are refused, bytes are
+	// paced and Kafka's requests slowed down, whatever Over says. Default refuse.
 	Over string `yaml:"over" default:"refuse" oneof:"refuse queue slow"`
 	// Queue bounds those that wait.
 	Queue RateQueue `yaml:"queue"`
@@ -63,6 +72,19 @@ func (r *RateLimit) FloorPercent() int {
 		return 100
 	}
 	return *r.Floor
+}
+
+// KafkaOnly reports whether the limit is about Kafka's requests alone, as what it
+// selects or counts by is known of nothing else.
+func (r *RateLimit) KafkaOnly() bool {
+	return r.By == "principal" || r.By == "clientID" || r.By == "topic" ||
+		slices.ContainsFunc(r.From, func(s TrafficSource) bool { return len(s.Principals)+len(s.ClientIDs) > 0 })
+}
+
+// BoundsConnections reports whether the limit bounds what connections have, those of
+// Kafka clients included: their number, rate or bytes.
+func (r *RateLimit) BoundsConnections() bool {
+	return r.Connections != nil || r.Concurrent != nil || r.BytesIn != nil || r.BytesOut != nil
 }
 
 // Rate is a number per interval, with a burst: a token bucket.
@@ -104,7 +126,7 @@ func (r *RateLimit) WithDefaults() *RateLimit {
 			rate.Burst = rate.Rate
 		}
 	}
-	for _, rate := range []*ByteRate{out.BytesIn, out.BytesOut} {
+	for _, rate := range []*ByteRate{out.BytesIn, out.BytesOut, out.Produce, out.Fetch} {
 		if rate != nil && rate.Burst == 0 {
 			rate.Burst = rate.Rate
 		}

@@ -17,11 +17,12 @@ type TrafficSource struct {
 	// Networks contain the client's address; a plain address is a network of one.
 	Networks []netip.Prefix `yaml:"networks"`
 	// Principals are Kafka principals ("User:alice") that a broker has confirmed by
-	// SASL; a prefix ends in *. User:ANONYMOUS is a client without SASL. Only where
-	// every destination has kafka.
+	// SASL; a prefix ends in *. User:ANONYMOUS is a client without SASL. In a
+	// TrafficPermission only where every destination has kafka, in a RateLimit only
+	// for requests, produce and fetch, which then are those of Kafka clients.
 	Principals []string `yaml:"principals"`
 	// ClientIDs are client ids of Kafka requests, which nobody proves; a prefix
-	// ends in *. Up to 63 bytes. Only where every destination has kafka.
+	// ends in *. Up to 63 bytes. Only where Principals may be.
 	ClientIDs []string `yaml:"clientIDs"`
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/kafka/filter"
+	"penstock/kafka/filter/topicid"
 	"penstock/kafka/wire"
 )
 
@@ -58,7 +59,7 @@ type Denial struct {
 // Filter is the filter of one virtual cluster.
 type Filter struct {
 	cfg Config
-	ids names
+	ids topicid.Names
 }
 
 // New returns the filter. Its topic ids are known to all that share it.

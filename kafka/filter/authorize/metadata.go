@@ -119,7 +119,7 @@ func (c *call) showTopics(resp *kmsg.MetadataResponse, none bool) {
 			return false
 		}
 		if resp.Version >= firstMetadataWithID && t.ErrorCode == 0 {
-			c.ids.learn(t.TopicID, *t.Topic)
+			c.ids.Learn(t.TopicID, *t.Topic)
 		}
 		c.mask(&t.AuthorizedOperations, Topic, *t.Topic)
 		return true

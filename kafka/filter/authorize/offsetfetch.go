@@ -142,7 +142,7 @@ func (c *call) offsetFetchGroups(r *kmsg.OffsetFetchRequest) error {
 func (c *call) seesGroupTopic(byID bool, t *kmsg.OffsetFetchResponseGroupTopic) bool {
 	name, ok := t.Topic, true
 	if byID {
-		name, ok = c.ids.get(t.TopicID)
+		name, ok = c.ids.Get(t.TopicID)
 	}
 	return ok && c.sees(Topic, name)
 }

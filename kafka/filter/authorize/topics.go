@@ -105,7 +105,7 @@ func (c *call) deleteTopics(r *kmsg.DeleteTopicsRequest) error {
 				return true
 			}
 			one := refusedDelete(nil, t.TopicID, code)
-			if name, ok := c.ids.get(t.TopicID); ok && c.sees(Topic, name) {
+			if name, ok := c.ids.Get(t.TopicID); ok && c.sees(Topic, name) {
 				one.Topic = &name
 			}
 			answers = append(answers, one)

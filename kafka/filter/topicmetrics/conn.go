@@ -6,7 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/kafka/filter"
-	"penstock/kafka/wire"
+	"penstock/kafka/filter/topicid"
 )
 
 // conn counts for one connection. Of each API one message streams at a time.
@@ -70,7 +70,7 @@ func (c *conn) Response(_ *filter.Exchange, m *filter.Message) error {
 	if m.Key != int16(kmsg.Metadata) {
 		return nil
 	}
-	if err := eachTopic(m.Version, m.Body(), c.f.learn); err != nil {
+	if err := topicid.Each(m.Version, m.Body(), c.f.learn); err != nil {
 		return fmt.Errorf("%w: response to Metadata v%d: %w", filter.ErrMalformed, m.Version, err)
 	}
 	return nil
@@ -88,16 +88,3 @@ func (c *conn) Edits(_ filter.Direction, x *filter.Exchange) *filter.Edits {
 
 // Close implements filter.Conn.
 func (c *conn) Close() {}
-
-// eachTopic tells of the topics in the body of a response to Metadata, but for
-// those that have an error. Nothing that is around them is decoded.
-func eachTopic(version int16, body []byte, told func(name []byte, t id)) error {
-	r := wire.NewReader(body, wire.Flexible(int16(kmsg.Metadata), version))
-	wire.SkipMetadataBrokers(&r, version)
-	for range r.Array() {
-		if t := wire.ReadMetadataTopic(&r, version); t.ErrorCode == 0 && !t.NoName && r.Err() == nil {
-			told(t.Name, t.ID)
-		}
-	}
-	return r.Err()
-}

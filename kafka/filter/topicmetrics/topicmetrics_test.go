@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/kafka/filter"
+	"penstock/kafka/filter/topicid"
 	"penstock/kafka/wire"
 )
 
@@ -289,7 +290,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	}
 	again := metadata(12, "orders").AppendTo(nil)
 	if n := testing.AllocsPerRun(100, func() {
-		if err := eachTopic(12, again, f.learn); err != nil {
+		if err := topicid.Each(12, again, f.learn); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 1 { // the function that it is given
@@ -318,7 +319,7 @@ func FuzzEachTopic(f *testing.F) {
 			return
 		}
 		var got []string
-		err := eachTopic(v, body, func(name []byte, t id) { got = append(got, fmt.Sprintf("%q %x", name, t)) })
+		err := topicid.Each(v, body, func(name []byte, t id) { got = append(got, fmt.Sprintf("%q %x", name, t)) })
 		if wire.Check(wire.Response, int16(kmsg.Metadata), v, body) != nil {
 			return
 		}

@@ -135,7 +135,7 @@ func checkList(path string, list []string, check func(string) error, fault Repor
 		}
 	}
 	if len(list) > maxPermissionValues {
-		fault(path, fmt.Sprintf("has %d values, and may have at most %d: divide the permission into several", len(list), maxPermissionValues), nil)
+		fault(path, fmt.Sprintf("has %d values, and may have at most %d: divide it among several resources", len(list), maxPermissionValues), nil)
 	}
 	checkDuplicates(path, list, fault)
 }

@@ -23,13 +23,15 @@ func validateRateLimit(r *resource.RateLimit, fault Report) {
 	Fields(r, fault)
 	checkTrafficSources("from", r.From, fault)
 	checkTrafficDestinations("to", r.To, fault)
-	if r.Connections == nil && r.Concurrent == nil && r.Requests == nil && r.BytesIn == nil && r.BytesOut == nil {
-		fault("", "needs at least one of connections, concurrent, requests, bytesIn and bytesOut", nil)
+	if !r.BoundsConnections() && r.Requests == nil && r.Produce == nil && r.Fetch == nil {
+		fault("", "needs at least one of connections, concurrent, requests, bytesIn, bytesOut, produce and fetch", nil)
 	}
 	checkRate("connections", r.Connections, fault)
 	checkRate("requests", r.Requests, fault)
 	checkByteRate("bytesIn", r.BytesIn, fault)
 	checkByteRate("bytesOut", r.BytesOut, fault)
+	checkByteRate("produce", r.Produce, fault)
+	checkByteRate("fetch", r.Fetch, fault)
 	checkRateKey(r, fault)
 	checkRateScope(r, fault)
 	if r.Over != "" && r.Over != "refuse" && r.Connections == nil && r.Requests == nil {
@@ -41,10 +43,28 @@ func validateRateLimit(r *resource.RateLimit, fault Report) {
 	if r.Over == "slow" && r.Queue.Length != 0 {
 		fault("queue.length", "needs over: queue; over: slow bounds the time alone", r.Queue.Length)
 	}
+	checkKafkaLimit(r, fault)
+}
+
+// checkKafkaLimit reports what can limit nothing, because it is known of Kafka's
+// requests only.
+func checkKafkaLimit(r *resource.RateLimit, fault Report) {
+	if r.KafkaOnly() && r.BoundsConnections() {
+		at := "by"
+		if r.By != "principal" && r.By != "clientID" && r.By != "topic" {
+			at = "from"
+		}
+		fault(at, "names what is known of Kafka's requests only: put connections, concurrent, bytesIn and bytesOut into another RateLimit", nil)
+	}
+	if r.By == "topic" && r.Requests != nil {
+		fault("requests", "must not be given with by: topic, as a request may be about many: limit produce and fetch", nil)
+	}
+	if !r.KafkaOnly() && (r.BoundsConnections() || r.Requests != nil) {
+		return
+	}
 	for i := range r.To {
-		if r.Requests != nil && len(r.To[i].VirtualClusters) > 0 {
-			fault(resource.Item("to", i)+".virtualClusters",
-				"must not be given with requests, which are of HTTP: limit connections and bytes of virtual clusters in another RateLimit", nil)
+		if len(r.To[i].Services) > 0 {
+			fault(resource.Item("to", i)+".services", "can limit nothing here: only virtual clusters have Kafka's requests", nil)
 		}
 	}
 }
@@ -121,8 +141,9 @@ func checkByteRate(path string, r *resource.ByteRate, fault Report) {
 func checkTrafficSources(path string, list []resource.TrafficSource, fault Report) {
 	checkLength(path, len(list), fault)
 	for i := range list {
-		refuseKafkaSource(resource.Item(path, i), &list[i], fault)
 		s, at := &list[i], resource.Item(path, i)
+		checkList(at+".principals", s.Principals, checkPrincipal, fault)
+		checkList(at+".clientIDs", s.ClientIDs, checkClientID, fault)
 		checkLength(at+".identities", len(s.Identities), fault)
 		for k, pattern := range s.Identities {
 			if err := resource.CheckSPIFFEPattern(pattern); err != nil {
