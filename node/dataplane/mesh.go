@@ -9,7 +9,7 @@ import (
 	"penstock/netio/clienthello"
 	"penstock/netio/proxyproto"
 	"penstock/node/accesslog"
-	"penstock/node/trust"
+	"penstock/node/tlsconfig"
 	"penstock/routing"
 	"penstock/routing/resource"
 )
@@ -34,6 +34,28 @@ func (r *reconciler) meshServer(*clienthello.Hello) (*tls.Config, netio.Reason) 
 		return nil, MeshUnavailable
 	}
 	return config, netio.OK
+}
+
+// WithoutMesh returns the services whose connections are closed because this node is
+// in no cluster, sorted by name.
+func (d *Dataplane) WithoutMesh() (services []string) {
+	if d.reconciler.mesh != nil {
+		return nil
+	}
+	for _, s := range d.Services() {
+		if s.Spec().Mesh {
+			services = append(services, s.Name())
+		}
+	}
+	return services
+}
+
+// MeshHandshakes calls f with the counts of handshakes with other nodes of the mesh: side
+// is client or server. It calls it for nothing if the node is in no cluster.
+func (d *Dataplane) MeshHandshakes(f func(side string, resumed bool, n uint64)) {
+	if d.reconciler.mesh != nil {
+		d.reconciler.mesh.Handshakes(f)
+	}
 }
 
 // meshInput returns what routing may know of a connection from a mesh peer: what the
@@ -98,7 +120,7 @@ func joinMesh(c *netio.Conn, p *plan, r *accesslog.Record) {
 		return
 	}
 	r.Via = m.Route
-	if state := c.TLS(); state != nil && len(state.PeerCertificates) > 0 {
-		r.Via = trust.CertificateNode(state.PeerCertificates[0]) + "/" + m.Route
+	if node := tlsconfig.MeshPeer(c.TLS()); node != "" {
+		r.Via = node + "/" + m.Route
 	}
 }

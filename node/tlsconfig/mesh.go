@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"penstock/netio/tlsstream"
 	"penstock/node/trust"
@@ -35,6 +36,8 @@ type Mesh struct {
 	identity func() *trust.Identity
 	departed func(nodeID string) bool
 	tickets  *tlsstream.Tickets
+
+	counts [2][2]atomic.Uint64 // handshakes by side (client, server), full or resumed
 
 	mu      sync.Mutex
 	made    *trust.Identity // that server and clients were made for
@@ -67,7 +70,7 @@ func (m *Mesh) Server() *tls.Config {
 		return nil
 	}
 	if m.server == nil {
-		m.server = m.config(id)
+		m.server = m.config(id, 1)
 		m.server.ClientAuth = tls.RequireAnyClientCert // VerifyConnection verifies it
 		scope := sha256.New()
 		for _, der := range id.Bundle() {
@@ -86,7 +89,7 @@ func (m *Mesh) client(host string) *tls.Config {
 	if c := m.clients[host]; c != nil && id != nil {
 		return c
 	}
-	config := m.config(id)
+	config := m.config(id, 0)
 	config.ServerName = host
 	config.InsecureSkipVerify = true // VerifyConnection does it: nodes have IDs, not host names
 	sessions := config.ClientSessionCache
@@ -121,11 +124,37 @@ func (m *Mesh) current() *trust.Identity {
 	return id
 }
 
-// config returns what both sides have in common. Its callbacks use the identity of
+// MeshPeer returns the node ID of the peer of a mesh connection; "": none.
+func MeshPeer(state *tls.ConnectionState) string {
+	if state == nil || len(state.PeerCertificates) == 0 {
+		return ""
+	}
+	return trust.CertificateNode(state.PeerCertificates[0])
+}
+
+// Handshakes calls f with the number of handshakes in which this side accepted the peer,
+// by its side and whether a session was resumed.
+func (m *Mesh) Handshakes(f func(side string, resumed bool, n uint64)) {
+	for i, side := range []string{"client", "server"} {
+		f(side, false, m.counts[i][0].Load())
+		f(side, true, m.counts[i][1].Load())
+	}
+}
+
+// config returns what both sides have in common; side is 0 for clients and 1 for
+// servers. Its callbacks use the identity of
 // the moment of the handshake, so that an old configuration stays usable.
-func (m *Mesh) config(id *trust.Identity) *tls.Config {
+func (m *Mesh) config(id *trust.Identity, side int) *tls.Config {
 	c := tlsstream.Defaults(&tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{MeshProtocol}})
-	c.VerifyConnection = m.verify
+	c.VerifyConnection = func(state tls.ConnectionState) error {
+		err := m.verify(state)
+		if err == nil && state.DidResume {
+			m.counts[side][1].Add(1)
+		} else if err == nil {
+			m.counts[side][0].Add(1)
+		}
+		return err
+	}
 	if id == nil {
 		return c
 	}
