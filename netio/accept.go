@@ -96,7 +96,7 @@ func (l *listener) admit(spec *Listener, peer netip.Addr, now time.Duration) Rea
 		l.open.Add(-1)
 		return LimitRate
 	}
-	// Behind a trusted proxy the client is known after the PROXY header.
+	// Behind a trusted proxy or a node of the mesh the client is known after the header.
 	if l.countsPeer(spec, peer) && !l.sources.add(peer, spec.MaxPerSource) {
 		l.open.Add(-1)
 		return LimitPerSource
@@ -106,7 +106,7 @@ func (l *listener) admit(spec *Listener, peer netip.Addr, now time.Duration) Rea
 
 // countsPeer tells whether admit counts that peer's address as the source.
 func (l *listener) countsPeer(spec *Listener, peer netip.Addr) bool {
-	return spec.MaxPerSource > 0 && peer.IsValid() && !spec.trusts(peer)
+	return spec.MaxPerSource > 0 && peer.IsValid() && !spec.trusts(peer) && !spec.MeshHeader
 }
 
 // leave takes back what admit counted.

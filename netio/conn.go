@@ -2,6 +2,7 @@ package netio
 
 import (
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"slices"
@@ -35,7 +36,7 @@ type Conn struct {
 	id         uint64
 	at         *socket // that accepted it
 	peer       netip.AddrPort
-	source     *netip.AddrPort // by the PROXY header; nil: peer
+	origin     *origin // by the PROXY header; nil: peer is the client
 	serverName string
 	plan       Plan
 	profile    *Profile    // of the last target
@@ -60,6 +61,7 @@ const (
 	phaseProxy      phase = iota // waits for the PROXY header
 	phaseHello                   // waits for the ClientHello
 	phaseHandshake               // TLS with the client
+	phaseMeshHeader              // waits for the PROXY header inside TLS
 	phaseRouting                 // inside a call to the handler or the plan
 	phaseWaiting                 // for an endpoint to be known
 	phaseConnecting              // to the endpoint, TLS with it included
@@ -68,7 +70,7 @@ const (
 	phaseClosed
 )
 
-var phaseNames = [...]string{"proxy_header", "hello", "handshake", "routing", "waiting", "connecting", "relaying", "refusing", "closed"}
+var phaseNames = [...]string{"proxy_header", "hello", "handshake", "mesh_header", "routing", "waiting", "connecting", "relaying", "refusing", "closed"}
 
 type connFlags uint16
 
@@ -94,12 +96,38 @@ func (c *Conn) Listener() string { return c.listener.name }
 // sockets.
 func (c *Conn) Peer() netip.AddrPort { return c.peer }
 
-// Client returns the client's address: that of the PROXY header, or Peer.
+// Client returns the client's address: that of the PROXY header, or Peer; invalid
+// where that is a unix socket.
 func (c *Conn) Client() netip.AddrPort {
-	if c.source != nil {
-		return *c.source
+	if c.origin != nil {
+		return c.origin.source
 	}
 	return c.peer
+}
+
+// origin is where a connection comes from, by its PROXY header.
+type origin struct {
+	source netip.AddrPort // invalid: by a mesh header of a client on a unix socket
+	mesh   *proxyproto.Mesh
+	id     []byte // with mesh: the header's UniqueID
+}
+
+// Mesh returns what the peer, a node of the mesh, says about the client; nil if the
+// peer is the client. The caller must not modify it.
+func (c *Conn) Mesh() *proxyproto.Mesh {
+	if c.origin == nil {
+		return nil
+	}
+	return c.origin.mesh
+}
+
+// UniqueID returns an ID of the connection that is unique among nodes: that of the
+// mesh header if there is one with an ID.
+func (c *Conn) UniqueID() []byte {
+	if c.origin != nil && len(c.origin.id) > 0 {
+		return c.origin.id
+	}
+	return binary.BigEndian.AppendUint64(c.loop.engine.instance[:], c.id)
 }
 
 // Local returns the address that the peer connected to; invalid for unix
@@ -202,12 +230,20 @@ var (
 func (s *clientSide) Connected() {
 	c := (*Conn)(s)
 	c.leaveHandshakes()
+	if c.spec.MeshHeader && !c.ident.intercepted {
+		c.awaitMeshHeader()
+		return
+	}
 	c.route()
 }
 
 func (s *clientSide) Received(p []byte) {
 	c := (*Conn)(s)
 	c.active = c.loop.Now()
+	if c.phase == phaseMeshHeader {
+		c.readMeshHeader(p)
+		return
+	}
 	if c.phase != phaseRelaying {
 		c.identify(p)
 		return

@@ -1,7 +1,6 @@
 package netio
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -171,6 +170,14 @@ func (c *Conn) beginRelay() {
 	if c.above == nil {
 		first = c.appendProxyHeader(first)
 	}
+	if preface := c.profile.Preface; preface != nil {
+		var err error
+		if first, err = preface(c, first); err != nil {
+			l.failure = err
+			c.abort(MeshHeaderTooLong)
+			return
+		}
+	}
 	fromClient := 0
 	if c.ident != nil {
 		fromClient = len(c.ident.buf)
@@ -202,7 +209,8 @@ func (c *Conn) appendProxyHeader(dst []byte) []byte {
 }
 
 // Describe returns the PROXY header that describes the connection, for callers
-// that send one themselves. It may be called in Handler.Route and Plan.Next.
+// that send one themselves. It may be called in Handler.Route, Plan.Next and
+// Profile.Preface.
 func (c *Conn) Describe() proxyproto.Header {
 	h := proxyproto.Header{Source: c.Client(), Destination: c.Local(), Authority: c.serverName}
 	if c.ident != nil && c.ident.header != nil {
@@ -211,7 +219,7 @@ func (c *Conn) Describe() proxyproto.Header {
 			h.Destination = in.Destination
 		}
 		h.UniqueID, h.SSL, h.ALPN = in.UniqueID, in.SSL, in.ALPN
-		if h.Authority == "" {
+		if h.Authority == "" || in.Mesh != nil {
 			h.Authority = in.Authority
 		}
 	}
@@ -219,9 +227,9 @@ func (c *Conn) Describe() proxyproto.Header {
 		h.ALPN = hello.ALPN[0]
 	}
 	if h.UniqueID == nil {
-		h.UniqueID = binary.BigEndian.AppendUint64(c.loop.engine.instance[:], c.id)
+		h.UniqueID = c.UniqueID()
 	}
-	if state := c.TLS(); state != nil {
+	if state := c.TLS(); state != nil && c.Mesh() == nil {
 		h.ALPN = state.NegotiatedProtocol
 		h.SSL = describeTLS(state)
 	}

@@ -197,16 +197,25 @@ func (c *Conn) readProxyHeader(data []byte) (int, Reason) {
 	if h.Local || !h.Source.IsValid() {
 		return n, OK // the proxy speaks for itself, or cannot tell
 	}
-	source := h.Source // a copy: the header is let go
-	c.source = &source
-	if limit := c.spec.MaxPerSource; limit > 0 {
-		if !c.listener.sources.add(h.Source.Addr(), limit) {
-			c.loop.engine.refused.count(LimitPerSource)
-			return 0, LimitPerSource
-		}
-		c.flags |= sourceCounted
+	c.origin = &origin{source: h.Source} // the header is let go
+	if !c.countSource() {
+		return 0, LimitPerSource
 	}
 	return n, OK
+}
+
+// countSource counts the client that a header named; false: it has its limit.
+func (c *Conn) countSource() bool {
+	limit := c.spec.MaxPerSource
+	if limit <= 0 || !c.Client().IsValid() {
+		return true
+	}
+	if !c.listener.sources.add(c.Client().Addr(), limit) {
+		c.loop.engine.refused.count(LimitPerSource)
+		return false
+	}
+	c.flags |= sourceCounted
+	return true
 }
 
 // readHello does the same for the ClientHello.

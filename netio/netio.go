@@ -105,7 +105,11 @@ type Profile struct {
 	MaxAge            time.Duration // since accepted, up to 10 % earlier by chance or at a quiet moment; 0: none
 	TLS               *tls.Config   // towards the endpoint; nil: plain
 	SendProxy         proxyproto.Version
-	Meter             *Meter // counts for this listener and service; never nil
+	// Preface appends what the endpoint gets before the client's bytes, inside TLS,
+	// or returns why it cannot, with which the connection ends. It is called on the
+	// loop, once connected. nil: nothing. It is ignored for a Session and for Serve.
+	Preface func(c *Conn, dst []byte) ([]byte, error)
+	Meter   *Meter // counts for this listener and service; never nil
 }
 
 // Mode says what a listener reads before it routes.
@@ -146,6 +150,10 @@ type Listener struct {
 	// FIN. nil means an alert. Some clients take any alert for a failed login
 	// and give up, but retry after a FIN. It is called on the loop.
 	Alert func(why Reason) bool
+	// MeshHeader says that clients of ModeTerminate begin with a PROXY header inside
+	// TLS, as proxyproto.ParseMesh reads it. TLSConfig must have verified that they
+	// may say what is in it. ProxyTimeout bounds the wait for it.
+	MeshHeader bool
 	// ProxyFrom lists the sources that must send a PROXY header. Connections
 	// from other sources, and on unix sockets, are never checked for one.
 	ProxyFrom []netip.Prefix

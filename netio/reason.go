@@ -79,6 +79,12 @@ const (
 	// longer be connected.
 	PermissionDenied  Reason = "permission_denied"
 	PermissionRevoked Reason = "permission_revoked"
+	// MeshBadHeader, MeshHeaderTimeout: a peer of the mesh sent no valid header
+	// inside TLS, or none in time. MeshHeaderTooLong: what the endpoint was to be told
+	// of the client exceeds a header.
+	MeshBadHeader     Reason = "mesh_bad_header"
+	MeshHeaderTimeout Reason = "mesh_header_timeout"
+	MeshHeaderTooLong Reason = "mesh_header_too_long"
 	// Internal: a fault in Penstock itself.
 	Internal Reason = "internal_error"
 )

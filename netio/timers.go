@@ -31,6 +31,8 @@ func (c *Conn) Expired(*reactor.Timer) {
 		c.abort(c.unheard(HelloTimeout))
 	case phaseHandshake:
 		c.abort(HandshakeTimeout)
+	case phaseMeshHeader:
+		c.abort(c.unheard(MeshHeaderTimeout))
 	case phaseWaiting:
 		c.connect(nil)
 	case phaseConnecting:

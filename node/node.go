@@ -44,6 +44,7 @@ import (
 	"penstock/node/quota"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
+	"penstock/node/tlsconfig"
 	"penstock/node/trust"
 	"penstock/node/xds"
 	"penstock/routing/provider"
@@ -350,6 +351,7 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 	}
 	if n.cluster != nil {
 		c.Self, c.Revoked = n.id, n.cluster.Identities.Revoked
+		c.Mesh = tlsconfig.NewMesh(n.cluster.Identity, n.cluster.Directory.Departed, n.tickets)
 	}
 	return c
 }

@@ -373,11 +373,18 @@ func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 	return s, l, OK
 }
 
+// meshProtocol is the protocol of listeners whose clients are nodes of the cluster.
+// The server name is the name of the service with mesh to which the client went.
+const meshProtocol = "mesh"
+
 // destination returns the service that a listener has for a connection. Only a
 // valid name without a rule falls through to the listener's service: a name that
 // cannot be interpreted reaches no default, which may belong to someone else.
 func (l *Listener) destination(in *Input, tr *trace) (service string, reason Reason) {
-	if l.spec.Protocol != "tls" {
+	if l.spec.Protocol == meshProtocol && !in.HasServerName {
+		return l.defaultService(tr, "no Service with mesh: true is named")
+	}
+	if l.spec.Protocol != "tls" && l.spec.Protocol != meshProtocol {
 		return l.defaultService(tr, "the listener ignores server names")
 	}
 	if !in.HasServerName {

@@ -340,7 +340,7 @@ func sharesText(list []part, label func(part) string) string {
 func (w *WhatIf) summarizeNames() (sentences []string) {
 	for _, m := range w.nameMoves() {
 		what := "new connections without a server name"
-		if l, _ := w.after.listeners.Get(m.listener); l.spec.Protocol != "tls" {
+		if l, _ := w.after.listeners.Get(m.listener); l.spec.Protocol != "tls" && l.spec.Protocol != meshProtocol {
 			what = "new connections"
 		}
 		if m.hello.name != "" {

@@ -187,7 +187,7 @@ func isHTTP(protocol string) bool { return protocol == "http" || protocol == "ht
 // readable reports whether the proxy can read the plaintext of connections to
 // the listener.
 func (l *Listener) readable() bool {
-	return l.spec.Protocol == "tcp" || l.spec.Protocol == "tls" && l.spec.TLS != nil && l.spec.TLS.Mode == "terminate"
+	return l.spec.Protocol == "tcp" || l.spec.Protocol == meshProtocol || l.spec.Protocol == "tls" && l.spec.TLS != nil && l.spec.TLS.Mode == "terminate"
 }
 
 // routesRequests reports whether the requests of a connection are to be routed

@@ -119,6 +119,9 @@ func (tr *trace) addDestination(name string, s *Service) {
 		step.Result = "a Gateway API route"
 	default:
 		step.Result = fmt.Sprintf("%s service with %s", s.spec.Protocol, count(len(s.Members()), "endpoint"))
+		if s.spec.Mesh {
+			step.Result += " on nodes of the mesh: TLS 1.3, and the client's identity goes along"
+		}
 	}
 	tr.add(step)
 }

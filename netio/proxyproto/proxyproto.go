@@ -85,6 +85,8 @@ type Header struct {
 	UniqueID []byte
 	// SSL describes TLS towards the client (PP2_TYPE_SSL); nil without TLS.
 	SSL *SSL
+	// Mesh is what a node of the mesh says about the client; nil from Parse.
+	Mesh *Mesh
 }
 
 // SSL is the content of PP2_TYPE_SSL.
@@ -114,7 +116,7 @@ type SSL struct {
 // it, or, for addresses and TLVs of version 2, once the header is whole.
 func Parse(b []byte) (h Header, n int, err error) {
 	if len(b) > 0 && b[0] == signature[0] {
-		return parseV2(b)
+		return parseV2(b, MaxV2)
 	}
 	return parseV1(b)
 }

@@ -100,6 +100,10 @@ func (h *Header) readTLVs(b []byte, from int) error {
 			if err != nil {
 				return err
 			}
+		case typeMeshIdentity, typeMeshTag, typeMeshService, typeMeshRoute, typeMeshFlags:
+			if h.Mesh != nil {
+				fault = h.Mesh.read(kind, v)
+			}
 		}
 		if fault != "" {
 			t.off = at

@@ -27,8 +27,9 @@ const (
 	sizeUnix = 2 * 108
 )
 
-// parseV2 reads a binary header.
-func parseV2(b []byte) (h Header, n int, err error) {
+// parseV2 reads a binary header of at most limit bytes: MaxV2, or MaxMesh, with
+// which it reads the TLVs of Mesh too.
+func parseV2(b []byte, limit int) (h Header, n int, err error) {
 	for i := range min(len(b), len(signature)) {
 		if b[i] != signature[i] {
 			return Header{}, 0, fmt.Errorf("%w: byte %d is 0x%02x", ErrNoHeader, i, b[i])
@@ -43,8 +44,8 @@ func parseV2(b []byte) (h Header, n int, err error) {
 	}
 	n = sizeFixed + int(binary.BigEndian.Uint16(b[14:]))
 	switch {
-	case n > MaxV2:
-		return Header{}, 0, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLong, n, MaxV2)
+	case n > limit:
+		return Header{}, 0, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLong, n, limit)
 	case n < sizeFixed+addresses:
 		return Header{}, 0, fmt.Errorf("%w: length %d, the addresses take %d", ErrMalformed, n-sizeFixed, addresses)
 	case len(b) < n:
@@ -53,6 +54,9 @@ func parseV2(b []byte) (h Header, n int, err error) {
 		return Header{Local: true}, n, nil
 	}
 	h.Source, h.Destination = readAddresses(b[13], b[sizeFixed:])
+	if limit == MaxMesh {
+		h.Mesh = new(Mesh)
+	}
 	if err = h.readTLVs(b[:n], sizeFixed+addresses); err != nil {
 		return Header{}, 0, err
 	}
@@ -105,10 +109,21 @@ func readAddresses(family byte, b []byte) (src, dst netip.AddrPort) {
 
 func appendV2(dst []byte, h Header) []byte {
 	start := len(dst)
+	if _, _, ok := h.addresses(); !ok {
+		return append(append(dst, signature...), version2<<4|commandLocal, familyUnspec, 0, 0)
+	}
+	dst = h.appendTLVs(h.appendFixed(dst), start)
+	setLength(dst, start)
+	return dst
+}
+
+// appendFixed writes PROXY and the addresses, which are UNSPEC where h has none.
+// setLength completes it.
+func (h *Header) appendFixed(dst []byte) []byte {
 	dst = append(dst, signature...)
 	src, to, ok := h.addresses()
 	if !ok {
-		return append(dst, version2<<4|commandLocal, familyUnspec, 0, 0)
+		return append(dst, version2<<4|commandProxy, familyUnspec, 0, 0)
 	}
 	family := byte(familyTCP6)
 	if src.Is4() {
@@ -118,8 +133,10 @@ func appendV2(dst []byte, h Header) []byte {
 	dst = append(dst, src.AsSlice()...)
 	dst = append(dst, to.AsSlice()...)
 	dst = binary.BigEndian.AppendUint16(dst, h.Source.Port())
-	dst = binary.BigEndian.AppendUint16(dst, h.Destination.Port())
-	dst = h.appendTLVs(dst, start)
-	binary.BigEndian.PutUint16(dst[start+14:], uint16(len(dst)-start-sizeFixed))
-	return dst
+	return binary.BigEndian.AppendUint16(dst, h.Destination.Port())
+}
+
+// setLength writes the length of the header that begins at that byte and ends b.
+func setLength(b []byte, start int) {
+	binary.BigEndian.PutUint16(b[start+14:], uint16(len(b)-start-sizeFixed))
 }

@@ -52,6 +52,10 @@ type Record struct {
 	// ClientID, Software and Principal are of Kafka clients: the names that
 	// they send, and the user that they authenticated as.
 	ClientID, Software, Principal string
+	// Hop joins the lines of a connection on both nodes of a mesh: the ID of the
+	// connection at the client, in hex. Via is where it came from, on the node behind:
+	// "node/listener/destination".
+	Hop, Via string
 	// Permission is the TrafficPermission that denied it, Shadow the first shadowDeny
 	// that would have.
 	Permission, Shadow string
@@ -231,6 +235,8 @@ func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
 	text("clientID", r.ClientID)
 	text("software", r.Software)
 	text("principal", r.Principal)
+	text("hop", r.Hop)
+	text("via", r.Via)
 	text("reason", r.Reason)
 	text("permission", r.Permission)
 	text("shadowDeny", r.Shadow)

@@ -57,6 +57,9 @@ type Config struct {
 	Self string
 	// Revoked reports whether the cluster has revoked a certificate; nil: none is.
 	Revoked func(*x509.Certificate) bool
+	// Mesh makes the TLS between nodes that carries connections of clients; nil: the
+	// node is in no cluster.
+	Mesh *tlsconfig.Mesh
 	// Discovered has the endpoints that providers found; nil: none.
 	Discovered routing.Discovered
 	// Challenges answers the checks of certificate authorities; nil: none are
@@ -86,7 +89,7 @@ func New(cfg Config) (*Dataplane, error) {
 	d := &Dataplane{log: cfg.Log, reconciler: r, access: cfg.Access, Resolver: r.resolver}
 	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Discovered: cfg.Discovered, Observe: d.observe})
 	handler := &traffic{router: r.router, removed: &r.removed, client: r.clients.of, access: cfg.Access, accessAll: cfg.AccessAll,
-		certs: r.certs}
+		certs: r.certs, mesh: cfg.Mesh}
 	engine, err := netio.New(netio.Config{
 		Handler: handler, Log: cfg.Log, Loops: cfg.Loops,
 		MemoryBudget: cfg.MemoryBudget, MaxHandshakes: cfg.MaxHandshakes,

@@ -54,6 +54,9 @@ func (t *traffic) closedDenied(c *netio.Conn, d *denied, why netio.Reason) {
 
 // inputOf returns what routing may know of a connection.
 func inputOf(c *netio.Conn) routing.Input {
+	if m := c.Mesh(); m != nil {
+		return meshInput(c, m)
+	}
 	state := c.TLS()
 	in := routing.Input{Listener: c.Listener(), Client: c.Client().Addr(), Tags: identity(state)}
 	in.IdentityUndecided = undecided(state, in.Tags)

@@ -48,6 +48,7 @@ type reconciler struct {
 	requests *requests
 	kafka    *kafka.Proxy
 	kafkaTLS *kafkaTLS
+	mesh     *tlsconfig.Mesh // nil: the node is in no cluster
 	// challenges answers certificate authorities; nil: none.
 	challenges Challenges
 
@@ -66,14 +67,14 @@ type reconciler struct {
 // New makes after these.
 func newReconciler(cfg *Config) *reconciler {
 	r := &reconciler{
-		log: cfg.Log, bind: cfg.Bind, certs: tlsconfig.NewStore(), tickets: cfg.Tickets,
+		log: cfg.Log, bind: cfg.Bind, mesh: cfg.Mesh, certs: tlsconfig.NewStore(), tickets: cfg.Tickets,
 		listeners: map[string]netio.Listener{}, servers: map[string]server{},
 		checks: map[string][]health.Target{}, ejecting: map[string]*endpoint.Group{},
 		breaking: map[string]*routing.Service{},
 		checker:  health.New(health.Config{}),
 	}
 	r.certs.Revoked = cfg.Revoked
-	r.clients = &clients{log: cfg.Log, certs: r.certs, m: map[string]client{}}
+	r.clients = &clients{log: cfg.Log, certs: r.certs, mesh: tlsconfig.NewMeshClient(cfg.Mesh), m: map[string]client{}}
 	r.resolver = discovery.New(discovery.Config{Changed: r.resolved, Log: cfg.Log})
 	return r
 }
@@ -271,6 +272,9 @@ func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 	switch {
 	case spec.Protocol == "kafka":
 		return r.withChallenges(r.kafkaListener(out, spec.TLS != nil))
+	case spec.Protocol == "mesh":
+		out.Mode, out.TLSConfig, out.MeshHeader = netio.ModeTerminate, r.meshServer, true
+		return out
 	case spec.Protocol != "tls":
 		out.Mode = netio.ModePlain
 	case spec.TLS == nil || spec.TLS.Mode != "terminate":
@@ -370,6 +374,7 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 type clients struct {
 	log   *slog.Logger
 	certs *tlsconfig.Store
+	mesh  *tlsconfig.Client
 	mu    sync.Mutex
 	m     map[string]client
 }
@@ -382,6 +387,9 @@ type client struct {
 
 // of returns the TLS for a version of a service; nil: none.
 func (c *clients) of(service string, spec *resource.Service) *tlsconfig.Client {
+	if spec.Mesh {
+		return c.mesh
+	}
 	if spec.TLS == nil {
 		return nil
 	}

@@ -141,6 +141,10 @@ func (q *request) Next(ctx context.Context, err error) (web.Target, bool) {
 	if err != nil && requestReason(err) == netio.LimitFiles {
 		return web.Target{}, false
 	}
+	if q.spec.Mesh {
+		q.reason = MeshRequest
+		return web.Target{}, false
+	}
 	now := time.Now()
 	if err != nil && requestReason(err) == netio.LimitPorts {
 		q.decision.RecordLocalFault(health.ErrorText(ports.Explain(err)), now)

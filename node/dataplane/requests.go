@@ -138,7 +138,12 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, tabl
 		in: *in, destination: f.service, id: c.ID(),
 		addr: c.Client(), local: c.Local(), proxy: c.Describe(), since: time.Now(),
 	}
-	if state := c.TLS(); state != nil {
+	if c.Mesh() != nil { // the client of the other node
+		client.tls, client.alpn = client.proxy.SSL != nil, ""
+		if client.tls {
+			client.alpn = client.proxy.ALPN
+		}
+	} else if state := c.TLS(); state != nil {
 		client.tls, client.alpn = true, state.NegotiatedProtocol
 	}
 	h.mu.Lock()

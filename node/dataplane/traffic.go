@@ -28,6 +28,7 @@ type traffic struct {
 	client func(service string, spec *resource.Service) *tlsconfig.Client
 
 	certs *tlsconfig.Store
+	mesh  *tlsconfig.Mesh // nil: the node is in no cluster
 
 	access    *accesslog.Log // nil: off
 	accessAll bool
@@ -93,13 +94,19 @@ func (t *traffic) decide(c *netio.Conn, in *routing.Input, on **routing.Table) (
 	p := f.path.Load()
 	if p == nil || p.spec != s.Spec() {
 		p = newPath(f, s.Spec(), t.client(s.Name(), s.Spec()))
+		if s.Spec().Mesh {
+			p.profile.Preface = t.meshHeader
+		}
 		f.path.Store(p)
 	}
 	q.Service = d.Destination()
 	if d.HTTP() {
 		return t.requests.plan(c, in, f, p, table), q, netio.OK
 	}
-	return &plan{traffic: t, flow: f, path: p, decision: d}, q, netio.OK
+	if p.spec.Mesh && t.mesh == nil {
+		return nil, q, MeshUnavailable
+	}
+	return &plan{traffic: t, flow: f, path: p, decision: d, mesh: p.spec.Mesh}, q, netio.OK
 }
 
 // Closed implements netio.Handler.
@@ -153,6 +160,7 @@ func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why neti
 		r.Service, r.Endpoint = p.flow.service, p.endpoint()
 		r.Attempts, r.Connect = p.decision.Attempts(), p.connectTime
 	}
+	joinMesh(c, p, &r)
 	return r
 }
 
@@ -164,6 +172,7 @@ type plan struct {
 	path        *path // nil once connected
 	decision    routing.Decision
 	connectTime time.Duration // time to connect; 0: not connected
+	mesh        bool          // the service is in the mesh
 }
 
 var (

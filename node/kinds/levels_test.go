@@ -41,6 +41,8 @@ func TestVerifiedIdentitiesRequireFeatureLevel(t *testing.T) {
 		&resource.Listener{TLS: &resource.ListenerTLS{ClientAuth: auth}},
 		&model.VirtualCluster{TLS: &model.VirtualTLS{ClientAuth: auth}},
 		&resource.Service{TLS: verifies},
+		&resource.Service{Mesh: true},
+		&resource.Listener{Protocol: "mesh"},
 		&resource.EndpointProvider{HTTP: &resource.HTTPProvider{TLS: verifies}},
 	} {
 		if got := Level(resource.Object{Spec: spec}); got != record.LevelIdentity {

@@ -29,6 +29,8 @@ var (
 	mEvictions  = desc("evictions_total",
 		"Connections and requests ended to make room for others (docs/settings.md#shares): "+
 			"budget is memory, handshakes or requests.", "budget", "listener")
+	mMeshHandshakes = desc("mesh_handshakes_total",
+		"Handshakes between nodes of the mesh in which the peer was accepted; side is client or server.", "side", "resumed")
 	mHandshakes   = desc("handshakes", "TLS handshakes in progress.")
 	mRefusedTotal = desc("refused_connections_total", "Connections refused by a limit, by reason.", "reason")
 	mRestsTotal   = desc("accept_rests_total", "Times that accepting paused for lack of descriptors or memory.")
@@ -79,6 +81,9 @@ func Dataplane(d *dataplane.Dataplane) prometheus.Collector {
 		endpoints(d.Router.Table(), to)
 		ports(d, to)
 		rateLimits(d, to)
+		d.MeshHandshakes(func(side string, resumed bool, n uint64) {
+			to.counter(mMeshHandshakes, n, side, strconv.FormatBool(resumed))
+		})
 		kafkaMetrics(d.Kafka, to)
 	})
 }

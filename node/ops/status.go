@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,7 +68,7 @@ func (q *status) report() *api.Report {
 		Services:  serviceStatus(q.data, time.Now()),
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
-		Warnings:        append(q.data.PortUse().Warnings(q.peers.self.Name), q.shareWarnings()...),
+		Warnings:        slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name), q.shareWarnings(), q.meshWarnings()),
 		Providers:       providerStatus(q.peers.self.Name, q.providers),
 		Proxies:         q.xds.Status(),
 	}
@@ -92,6 +93,17 @@ func (q *status) shareWarnings() []string {
 	}
 	return []string{fmt.Sprintf("node %s: no leader has answered for %s: rate limits with scope cluster use their floor",
 		q.peers.self.Name, s.Age.Round(time.Second))}
+}
+
+// meshWarnings warns of services that need a mesh where there is none.
+func (q *status) meshWarnings() []string {
+	const shown = 4
+	names := q.data.WithoutMesh()
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("node %s is in no cluster (--dev), so connections to services with mesh: true are closed: %s",
+		q.peers.self.Name, strings.Join(names[:min(len(names), shown)], ", "))}
 }
 
 // reportTimeout bounds the wait for the reports of other nodes.

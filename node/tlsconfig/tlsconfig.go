@@ -208,6 +208,7 @@ type Client struct {
 	base    *tls.Config
 	ref     []string // name of the client certificate
 	configs configs
+	mesh    *Mesh // instead of all others; nil: none
 }
 
 // NewClient makes a Client from settings with their defaults. If it returns an
@@ -235,6 +236,9 @@ func NewClient(t *resource.ServiceTLS, store *Store) (*Client, error) {
 // identities of the service's Verify, or the host's name or address, or the
 // service's ServerName if that is set.
 func (c *Client) For(host string) *tls.Config {
+	if c.mesh != nil {
+		return c.mesh.client(host)
+	}
 	if c.base.ServerName != "" {
 		host = c.base.ServerName
 	}

@@ -134,6 +134,13 @@ func PeerNode(cs tls.ConnectionState) (nodeID string, ok bool) {
 	return nodeID, err == nil
 }
 
+// CertificateNode returns the ID of the node that a certificate names; "": none. It
+// verifies nothing.
+func CertificateNode(cert *x509.Certificate) string {
+	_, nodeID, _ := nodeFromCert(cert)
+	return nodeID
+}
+
 // Peer verifies the peer of a connection against this identity and returns its
 // node ID. wantNode "" accepts any node of the cluster.
 func (id *Identity) Peer(cs tls.ConnectionState, wantNode string) (nodeID string, err error) {

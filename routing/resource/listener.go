@@ -8,9 +8,11 @@ type Listener struct {
 	// "unix:PATH" (a path of at most 107 bytes). With port 0 the system
 	// picks a free one. Required.
 	Address string `yaml:"address"`
-	// Protocol is tcp, tls or kafka. Default tcp. Connections to a kafka listener
-	// go to the virtual brokers that name it.
-	Protocol string `yaml:"protocol" default:"tcp" oneof:"tcp tls kafka"`
+	// Protocol is tcp, tls, kafka or mesh. Default tcp. Connections to a kafka listener
+	// go to the virtual brokers that name it. A mesh listener accepts only nodes of
+	// this cluster, with the connections of their clients to Services with mesh: true;
+	// the names in hosts are those of these Services.
+	Protocol string `yaml:"protocol" default:"tcp" oneof:"tcp tls kafka mesh"`
 	// TLS configures TLS. On a tls listener the default is passthrough. On a kafka
 	// listener {} means TLS: the server name selects the virtual broker, and the
 	// virtual clusters have the certificates; left out there: plain text.

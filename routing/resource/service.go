@@ -44,6 +44,11 @@ type Service struct {
 	EndpointDrain *EndpointDrain `yaml:"endpointDrain"`
 	// ProxyProtocol sends a PROXY header to the endpoints.
 	ProxyProtocol *SendProxy `yaml:"proxyProtocol"`
+	// Mesh says that the endpoints are Listeners with protocol mesh, on nodes of this
+	// cluster. Connections to them use TLS 1.3 with the nodes' certificates, and carry
+	// the client's address, identity and tags. It requires protocol tcp, and a cluster
+	// (not --dev). Default false.
+	Mesh bool `yaml:"mesh"`
 	// TLS configures TLS to the endpoints. Left out: plain text.
 	TLS *ServiceTLS `yaml:"tls"`
 	// Resolve is the interval at which the host names of endpoints are resolved.

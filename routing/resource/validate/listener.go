@@ -18,6 +18,8 @@ func validateListener(l *resource.Listener, fault Report) {
 	switch l.Protocol {
 	case "kafka":
 		validateKafkaListener(l, fault)
+	case "mesh":
+		validateMeshListener(l, fault)
 	case "tcp", "":
 		refuseTLS(l, fault)
 	case "tls":
@@ -36,7 +38,7 @@ func validateListener(l *resource.Listener, fault Report) {
 		fault("proxyProtocol.accept", "is required: the networks whose connections begin with a PROXY header", nil)
 	}
 	if !l.HTTP.IsZero() && !readsRequests(l) {
-		fault("http", "requires a listener that can read requests: protocol: tcp, or protocol: tls with tls.mode: terminate", nil)
+		fault("http", "requires a listener that can read requests: protocol: tcp or mesh, or protocol: tls with tls.mode: terminate", nil)
 	}
 	checkTags("tags", l.Tags, fault)
 	checkTags("nodes", l.Nodes, fault)
@@ -45,7 +47,7 @@ func validateListener(l *resource.Listener, fault Report) {
 
 // readsRequests reports whether the listener sees what its connections carry.
 func readsRequests(l *resource.Listener) bool {
-	return l.Protocol == "tcp" || l.Protocol == "" || l.Protocol == "tls" && l.TLS != nil && l.TLS.Mode == "terminate"
+	return l.Protocol == "tcp" || l.Protocol == "" || l.Protocol == "mesh" || l.Protocol == "tls" && l.TLS != nil && l.TLS.Mode == "terminate"
 }
 
 // refuseTLS reports fields that a tcp listener cannot have.
@@ -59,6 +61,30 @@ func refuseTLS(l *resource.Listener, fault Report) {
 	}
 	if l.NoServerName != "" {
 		fault("noServerName", why, l.NoServerName)
+	}
+}
+
+// validateMeshListener reports fields that a mesh listener cannot have: its clients
+// are nodes of the cluster, which say who theirs are.
+func validateMeshListener(l *resource.Listener, fault Report) {
+	if l.TLS != nil {
+		fault("tls", "is not allowed with protocol: mesh, which always uses TLS 1.3 with the nodes' own certificates", nil)
+	}
+	if l.ProxyProtocol != nil {
+		fault("proxyProtocol", "is not allowed with protocol: mesh, whose header comes inside TLS", nil)
+	}
+	if l.NoServerName != "" {
+		fault("noServerName", "is not allowed with protocol: mesh: connections are routed by the name of their Service, which is always there", l.NoServerName)
+	}
+	for i := range l.Hosts {
+		for j, name := range l.Hosts[i].Names {
+			if strings.HasPrefix(name, "*") {
+				fault(resource.Item(resource.Item("hosts", i)+".names", j), "must be the name of one Service with mesh: true", name)
+			}
+		}
+		if len(l.Hosts[i].ALPN) > 0 {
+			fault(resource.Item("hosts", i)+".alpn", "is not allowed with protocol: mesh", nil)
+		}
 	}
 }
 

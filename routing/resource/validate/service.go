@@ -31,6 +31,9 @@ func validateService(s *resource.Service, fault Report) {
 	if s.TLS != nil {
 		validateServiceTLS(s.TLS, fault)
 	}
+	if s.Mesh {
+		validateMeshService(s, fault)
+	}
 	validateEndpointsFrom(s.EndpointsFrom, fault)
 	if s.Discovery != nil {
 		validateDiscovery(s.Discovery, fault)
@@ -48,6 +51,31 @@ func validateService(s *resource.Service, fault Report) {
 			fault(path+".address", "duplicate with the same tags, first at spec."+resource.Item("endpoints", before), e.Address)
 		}
 		seen[identity] = i
+	}
+}
+
+// validateMeshService reports fields that have no meaning towards mesh listeners:
+// they belong to the Service that such a listener leads to.
+func validateMeshService(s *resource.Service, fault Report) {
+	if s.Protocol != "" && s.Protocol != "tcp" {
+		fault("protocol", "must be tcp with mesh: true: the Service behind the mesh listener has the protocol of the endpoints", s.Protocol)
+	}
+	if s.TLS != nil {
+		fault("tls", "is not allowed with mesh: true, which uses TLS 1.3 with the nodes' own certificates", nil)
+	}
+	if s.ProxyProtocol != nil {
+		fault("proxyProtocol", "is not allowed with mesh: true, which has a header of its own inside TLS; "+
+			"set it on the Service behind the mesh listener", s.ProxyProtocol.Send)
+	}
+	if s.Discovery != nil {
+		fault("discovery", "is not allowed with mesh: true: only nodes of the cluster can connect to a mesh listener", nil)
+	}
+	h := s.HealthCheck
+	if h != nil && h.Type == "http" {
+		fault("healthCheck.type", "must be tcp or tls with mesh: true; check the service itself on the Service behind the mesh listener", h.Type)
+	}
+	if h != nil && h.Send+h.Expect != "" {
+		fault("healthCheck.send", "and expect are not allowed with mesh: true; set them on the Service behind the mesh listener", nil)
 	}
 }
 
