@@ -52,6 +52,9 @@ type Config struct {
 	// Permit returns OK if a client may connect to a virtual cluster, otherwise the
 	// plan and the reason with which it is closed. If it is nil, all may.
 	Permit func(c *netio.Conn, v *model.Virtual) (netio.Plan, netio.Reason)
+	// Denied is told of each denial of a request by a permission, also of those that
+	// only count. It is called on loops and must not block. It may be nil.
+	Denied func(cluster string, d *authorize.Denial)
 	// HostsChanged is called when the hosts to resolve may have changed.
 	HostsChanged func()
 	// Loops is the number of event loops; each has counters of its own.
@@ -101,8 +104,13 @@ func New(cfg Config) *Proxy {
 // newGuard makes the filter of permissions of a virtual cluster.
 func (r *Proxy) newGuard(s *stats) *authorize.Filter {
 	return authorize.New(authorize.Config{
-		Rules:  func() *authorize.Rules { return r.permissions.of(s.name) },
-		Denied: func(d *authorize.Denial) { s.recordDenial(r.cfg.Log, d) },
+		Rules: func() *authorize.Rules { return r.permissions.of(s.name) },
+		Denied: func(d *authorize.Denial) {
+			s.recordDenial(r.cfg.Log, d)
+			if r.cfg.Denied != nil {
+				r.cfg.Denied(s.name, d)
+			}
+		},
 	})
 }
 
