@@ -59,6 +59,9 @@ type Config struct {
 	// LimitsTopics reports whether limiters may limit the bytes of a virtual cluster's
 	// topics. It is called for each request. If it is nil, none does.
 	LimitsTopics func(cluster string) bool
+	// Denied is told of each denial of a request by a permission, also of those that
+	// only count. It is called on loops and must not block. It may be nil.
+	Denied func(cluster string, d *authorize.Denial)
 	// HostsChanged is called when the hosts to resolve may have changed.
 	HostsChanged func()
 	// Loops is the number of event loops; each has counters of its own.
@@ -114,8 +117,13 @@ func New(cfg Config) *Proxy {
 // newGuard makes the filter of permissions of a virtual cluster.
 func (r *Proxy) newGuard(s *stats) *authorize.Filter {
 	return authorize.New(authorize.Config{
-		Rules:  func() *authorize.Rules { return r.permissions.of(s.name) },
-		Denied: func(d *authorize.Denial) { s.recordDenial(r.cfg.Log, d) },
+		Rules: func() *authorize.Rules { return r.permissions.of(s.name) },
+		Denied: func(d *authorize.Denial) {
+			s.recordDenial(r.cfg.Log, d)
+			if r.cfg.Denied != nil {
+				r.cfg.Denied(s.name, d)
+			}
+		},
 	})
 }
 

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"penstock/consensus/store"
 	"penstock/node/api"
+	"penstock/node/audit"
 	"penstock/node/cluster"
 	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/directory"
@@ -21,6 +21,7 @@ import (
 func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 	if n.cfg.Dev {
 		n.store = store.NewMemory(store.Limits{})
+		n.joinAudit()
 		return nil
 	}
 	c, err := cluster.Open(ctx, cluster.Config{
@@ -28,7 +29,7 @@ func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 		Listener: set.cluster, Gossip: n.cfg.Gossip, Advertise: n.cfg.Advertise, HTTP: n.httpAddr,
 		Init: n.cfg.Init, Expect: n.cfg.Expect, Join: n.cfg.Join, Token: n.cfg.Token,
 		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
-		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.setWaiting, Audit: audit(n.log),
+		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.setWaiting, Audit: n.recordAct, Acts: n.audit,
 		IdentitiesRevoked: n.closeRevoked,
 	})
 	set.cluster = nil // owned by the cluster now
@@ -37,6 +38,7 @@ func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 	}
 	n.cluster, n.store, n.id = c, c.Store(), c.ID()
 	n.cfg.Name = c.Name() // a node keeps the name that it joined with
+	n.joinAudit()
 	if line := c.JoinCommand(); line != "" {
 		n.cfg.Announce(line)
 	}
@@ -112,22 +114,41 @@ func (n *Node) handOverLeadership() {
 // handOverTimeout bounds the wait for another node to take the leadership.
 const handOverTimeout = 3 * time.Second
 
-// audit logs who changed what.
-func audit(log *slog.Logger) func(rpc.Event) {
-	return func(e rpc.Event) {
-		args := []any{
-			"who", cmp.Or(e.Principal.Name, "unknown"), "role", cmp.Or(string(e.Principal.Role), "none"),
-			"method", e.Method, "what", e.Summary, "from", e.Peer,
-		}
-		if e.Principal.TokenID != "" {
-			args = append(args, "token", e.Principal.TokenID) // names are not unique
-		}
-		if e.Via != "" {
-			args = append(args, "via", e.Via)
-		}
-		if e.Err != nil {
-			args = append(args, "refused", e.Err)
-		}
-		log.Info("audit", args...)
+// joinAudit gives the audit log the store.
+func (n *Node) joinAudit() {
+	c := audit.Cluster{
+		Node: n.cfg.Name, Store: n.store, Leads: n.leads,
+		ToLeader: func(ctx context.Context, acts *api.AuditActs) error {
+			_, err := n.audit.Add(ctx, acts)
+			return err
+		},
 	}
+	if n.cluster != nil {
+		c.ToLeader = func(ctx context.Context, acts *api.AuditActs) error {
+			return n.cluster.RecordActs(ctx, acts, n.audit.Add)
+		}
+	}
+	n.audit.Join(c)
+}
+
+// leads reports whether this node's store accepts batches.
+func (n *Node) leads() bool { return n.cluster == nil || n.cluster.Store().Leadership().Ready }
+
+// recordAct logs who changed what, and records it in the audit log.
+func (n *Node) recordAct(e rpc.Event) {
+	args := []any{
+		"who", cmp.Or(e.Principal.Name, "unknown"), "role", cmp.Or(string(e.Principal.Role), "none"),
+		"method", e.Method, "what", e.Summary, "from", e.Peer,
+	}
+	if e.Principal.TokenID != "" {
+		args = append(args, "token", e.Principal.TokenID) // names are not unique
+	}
+	if e.Via != "" {
+		args = append(args, "via", e.Via)
+	}
+	if e.Err != nil {
+		args = append(args, "refused", e.Err)
+	}
+	n.log.Info("audit", args...)
+	n.audit.Record(e)
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/node/audit"
 	"penstock/node/xds"
 	"penstock/routing/resource"
 )
@@ -97,6 +99,11 @@ type Config struct {
 	AccessOut  io.Writer
 	AccessJSON bool
 
+	// AuditEntries and AuditAge bound each ring of the audit log; default 5000 and 90
+	// days.
+	AuditEntries int
+	AuditAge     time.Duration
+
 	// Pprof serves /debug/pprof/ at HTTP.
 	Pprof bool
 	// Log receives the node's log lines; default none.
@@ -119,6 +126,7 @@ func (c Config) withDefaults() Config {
 	if c.Voters == 0 {
 		c.Voters = 5
 	}
+	c.AuditEntries, c.AuditAge = cmp.Or(c.AuditEntries, audit.DefaultEntries), cmp.Or(c.AuditAge, audit.DefaultAge)
 	if c.MaxRequests == 0 {
 		c.MaxRequests = 16384
 	}
@@ -203,6 +211,12 @@ func (c Config) Validate() []string {
 	}
 	if c.MaxProxies < 1 || c.MaxProxiesPerIdentity < 1 {
 		fault("--max-proxies %d, --max-proxies-per-identity %d: want 1 or more", c.MaxProxies, c.MaxProxiesPerIdentity)
+	}
+	if c.AuditEntries < 0 || c.AuditEntries > audit.MaxEntries {
+		fault("--audit-entries %d: want 1 to %d", c.AuditEntries, audit.MaxEntries)
+	}
+	if c.AuditAge != 0 && c.AuditAge < time.Hour {
+		fault("--audit-age %v: want 1h or more", c.AuditAge)
 	}
 	if c.MaxRequests < 1 {
 		fault("--max-requests %d: want 1 or more", c.MaxRequests)

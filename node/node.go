@@ -31,6 +31,7 @@ import (
 	"penstock/node/accesslog"
 	"penstock/node/acme"
 	"penstock/node/api"
+	"penstock/node/audit"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/cluster/directory"
@@ -83,6 +84,7 @@ type Node struct {
 	reread          rereader
 	err             error // why the node cannot go on; written before done is closed
 	access          *accesslog.Log
+	audit           *audit.Log
 	catalog         *catalog.Catalog
 	tracker         *rollout.Tracker
 	shares          *quota.Driver
@@ -182,6 +184,7 @@ func (n *Node) run() {
 	n.background.Go(n.follow)
 	n.background.Go(n.followForXDS)
 	n.background.Go(n.housekeep)
+	n.background.Go(func() { n.audit.Run(n.ctx) })
 	n.background.Go(func() { n.providers.Run(n.ctx) })
 	n.background.Go(func() { n.acme.Run(n.ctx) })
 	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
@@ -199,6 +202,7 @@ func newNode(cfg Config) *Node {
 		done:    make(chan struct{}),
 		reread:  rereader{log: cfg.Log, files: cfg.ResourceFiles, requested: make(chan struct{}, 1)},
 		changes: metrics.Changes(),
+		audit:   audit.New(audit.Config{Entries: cfg.AuditEntries, Age: cfg.AuditAge, Log: cfg.Log}),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n
@@ -295,7 +299,7 @@ func (n *Node) newRegistry() *prometheus.Registry {
 	all := []prometheus.Collector{
 		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.ops.Rollouts),
 		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
-		metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes,
+		metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes, metrics.Audit(n.audit),
 		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
 	}
 	if n.access != nil {
@@ -312,7 +316,7 @@ func (n *Node) newRegistry() *prometheus.Registry {
 
 // newAdmin makes the server of the admin methods.
 func newAdmin(n *Node) *rpc.Server {
-	cfg := rpc.Config{Logger: n.log, Authenticate: n.authenticate, Audit: audit(n.log)}
+	cfg := rpc.Config{Logger: n.log, Authenticate: n.authenticate, Audit: n.recordAct}
 	if n.cluster != nil {
 		cfg.Check = n.cluster.Tokens.Check
 	}
@@ -347,7 +351,7 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 	c := dataplane.Config{
 		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
 		MaxHandshakes: n.cfg.MaxHandshakes, MaxRequests: n.cfg.MaxRequests, Tickets: n.tickets,
-		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Discovered: n.providers, Challenges: &n.acme.Challenges,
+		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Audit: n.audit.Denied, Discovered: n.providers, Challenges: &n.acme.Challenges,
 	}
 	if n.cluster != nil {
 		c.Self, c.Revoked = n.id, n.cluster.Identities.Revoked
@@ -364,7 +368,7 @@ func (n *Node) providersConfig() providers.Config {
 		Source: func(spec *resource.EndpointProvider) (provider.Source, error) {
 			return providers.NewSource(spec, n.data.Certificates(), n.log)
 		},
-		Leads: func() bool { return n.cluster == nil || n.cluster.Store().Leadership().Ready },
+		Leads: n.leads,
 		Await: func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
 		Changed: func(refs []provider.Ref) {
 			n.data.Discovered(refs)
@@ -395,7 +399,7 @@ func (n *Node) opsConfig() ops.Config {
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
-		Shares:   n.shares,
+		Shares: n.shares, Audit: n.audit,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }
@@ -403,7 +407,7 @@ func (n *Node) opsConfig() ops.Config {
 // catalogConfig makes the catalog's configuration; a node in a cluster adds
 // encryption, feature checks and the read barrier.
 func (n *Node) catalogConfig() catalog.Config {
-	c := catalog.Config{Store: n.store, Kinds: kinds.All(), Log: n.log, Status: n.resourceStatus}
+	c := catalog.Config{Store: n.store, Kinds: kinds.All(), Log: n.log, Status: n.resourceStatus, Audit: n.audit}
 	if n.cluster == nil {
 		return c
 	}

@@ -39,7 +39,9 @@ func printJSON(w io.Writer, v any) error {
 // printTable writes rows in columns below a heading; "" becomes "-".
 func printTable(w io.Writer, heading []string, rows [][]string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(tw, strings.Join(heading, "\t"))
+	if heading != nil {
+		fmt.Fprintln(tw, strings.Join(heading, "\t"))
+	}
 	for _, row := range rows {
 		for i, cell := range row {
 			if cell == "" {

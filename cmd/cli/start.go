@@ -15,6 +15,7 @@ import (
 	"penstock/netio/web"
 	"penstock/node"
 	"penstock/node/accesslog"
+	"penstock/node/audit"
 	"penstock/node/cluster"
 	"penstock/node/heap"
 	"penstock/node/xds"
@@ -92,6 +93,9 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f.IntVar(&n.MaxProxies, "max-proxies", xds.DefaultMaxStreams, "streams of proxies to the discovery server")
 	f.IntVar(&n.MaxProxiesPerIdentity, "max-proxies-per-identity", xds.DefaultMaxPerIdentity, "those of them with one identity")
 	f.IntVar(&n.MaxRequests, "max-requests", 16384, "concurrent HTTP requests that are routed individually")
+	f.IntVar(&n.AuditEntries, "audit-entries", audit.DefaultEntries, "entries of each ring of the audit log: of changes of resources, of issued "+
+		"certificates, and of everything else")
+	f.DurationVar(&n.AuditAge, "audit-age", audit.DefaultAge, "how long the audit log keeps an entry")
 	f.StringVar(&n.AccessLog, "access-log", node.AccessClosed, "off, closed (one line per connection and per individually routed "+
 		"HTTP request, at its end) or all (at connect, every 5m and at the end)")
 	f.BoolVar(&n.Pprof, "pprof", false, "serve /debug/pprof/ at --http")

@@ -86,6 +86,18 @@ func (v Snapshot) Kind(kind string) iter.Seq[Entry] {
 	return v.withPrefix(Key{Kind: kind}.path())
 }
 
+// Last returns the entry of a kind whose name is the last in order, in time that
+// does not depend on how many there are.
+func (v Snapshot) Last(kind string) (Entry, bool) {
+	if v.entries == nil {
+		return Entry{}, false
+	}
+	it := v.entries.Root().ReverseIterator()
+	it.SeekPrefix(Key{Kind: kind}.path())
+	_, e, ok := it.Previous()
+	return e, ok
+}
+
 func (v Snapshot) withPrefix(prefix []byte) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		if v.entries == nil {

@@ -64,7 +64,17 @@ type Config struct {
 	// a set whose kind has one. since is the time of an object's last change. Nil:
 	// no kind has a status.
 	Status func(*validate.Set) func(o *resource.Object, since time.Time) []byte
+	Audit  Auditor      // nil: none
 	Log    *slog.Logger // nil: none
+}
+
+// Auditor records who changed what, in the same batches as the changes.
+type Auditor interface {
+	// Ops returns the operations to add to a batch. It is called again, for another
+	// batch, if the change is overtaken.
+	Ops(ctx context.Context, changes func() string) []store.Op
+	// Done is called once such a batch was applied.
+	Done(ctx context.Context)
 }
 
 // Catalog holds the resources in force: the store's content as objects. Its

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"penstock/consensus/replica"
@@ -114,11 +115,38 @@ func (p *plan) add(change resource.Change, op store.Op) {
 	p.ops = append(p.ops, op)
 }
 
+// maxNamed is how many resources a summary names of each action.
+const maxNamed = 8
+
+// summary names the resources that the plan puts and deletes, or the first of them.
+func (p *plan) summary() string {
+	var put, deleted []string
+	for _, c := range p.changes {
+		if c.Delete {
+			deleted = append(deleted, c.Key.String())
+		} else {
+			put = append(put, c.Key.String())
+		}
+	}
+	var parts []string
+	for action, keys := range map[string][]string{"": put, "deleted ": deleted} {
+		if rest := len(keys) - maxNamed; rest > 0 {
+			keys = append(keys[:maxNamed:maxNamed], fmt.Sprintf("%d more", rest))
+		}
+		if len(keys) > 0 {
+			parts = append(parts, action+strings.Join(keys, ", "))
+		}
+	}
+	slices.Sort(parts) // resources begin with a capital letter
+	return strings.Join(parts, "; ")
+}
+
 // outcome is the result of a change.
 type outcome struct {
 	index uint64 // in force here
-	// repeated: the change was made earlier, under the same ID.
-	repeated bool
+	// repeated: the change was made earlier, under the same ID. changed: it was made
+	// now.
+	repeated, changed bool
 }
 
 // makeChange makes one change. check turns it into a plan or refuses it, and
@@ -127,6 +155,9 @@ func (c *Catalog) makeChange(ctx context.Context, id store.ID, note store.Note, 
 	for range maxChecks {
 		out, err := c.tryChange(ctx, id, note, check)
 		if !errors.Is(err, errOvertaken) {
+			if c.cfg.Audit != nil && err == nil && (out.changed || out.repeated) {
+				c.cfg.Audit.Done(ctx)
+			}
 			return out, err
 		}
 	}
@@ -150,7 +181,7 @@ func (c *Catalog) tryChange(ctx context.Context, id store.ID, note store.Note, c
 		return outcome{}, err
 	}
 	if index, ok := base.view.Find(id); ok {
-		return outcome{index, true}, nil
+		return outcome{index: index, repeated: true}, nil
 	}
 	if err := c.confirm(ctx, base); err != nil {
 		return outcome{}, err
@@ -187,7 +218,11 @@ func (c *Catalog) admit(
 	if p.note != "" {
 		note.What = p.note
 	}
-	pc, err := c.propose(ctx, base, p, &store.Batch{ID: id, Ops: p.ops, Note: note})
+	ops := p.ops
+	if c.cfg.Audit != nil {
+		ops = slices.Concat(ops, c.cfg.Audit.Ops(ctx, p.summary))
+	}
+	pc, err := c.propose(ctx, base, p, &store.Batch{ID: id, Ops: ops, Note: note})
 	return pc, nil, err
 }
 
@@ -340,7 +375,7 @@ func (c *Catalog) awaitSettled(ctx context.Context, pc *pendingChange) (outcome,
 	if pc.err != nil {
 		return outcome{}, proposeError(pc.err)
 	}
-	return outcome{pc.result.Index, pc.result.Repeated}, nil
+	return outcome{index: pc.result.Index, repeated: pc.result.Repeated, changed: !pc.result.Repeated}, nil
 }
 
 // proposeError converts the store's error into the writer's.

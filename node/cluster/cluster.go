@@ -99,7 +99,7 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 		announceWake: make(chan struct{}, 1),
 	}
 	c.id.Store(id)
-	c.entries = record.Store{Replica: c.replica.Load, Identity: c.id.Load}
+	c.entries = record.Store{Replica: c.replica.Load, Identity: c.id.Load, Audit: cfg.Acts}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.connServers.open = make(chan struct{})
 	address := advertised(cfg.Listener.Addr(), cfg.Advertise)
@@ -216,6 +216,15 @@ func (c *Cluster) ServeConns(s *rpc.Server) { c.connServers.serve(s) }
 // request (leader.Handler).
 func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return leader.Handler(c.requests, act)
+}
+
+// RecordActs has the leader record acts of this node in the audit log; there, add
+// does.
+func (c *Cluster) RecordActs(
+	ctx context.Context, acts *api.AuditActs, add func(context.Context, *api.AuditActs) (*api.Empty, error),
+) error {
+	_, err := leader.Ask(ctx, c.requests, api.MethodAuditRecord, acts, add)
+	return err
 }
 
 // watchLeader records each change of the leader.

@@ -11,6 +11,7 @@ import (
 
 	"penstock/node/cluster/bootstrap"
 	"penstock/node/cluster/directory"
+	"penstock/node/cluster/record"
 	"penstock/node/rpc"
 )
 
@@ -81,6 +82,9 @@ type Config struct {
 	// offering this one a charter, which fixes the nodes that begin the
 	// cluster. May be nil.
 	Audit func(rpc.Event)
+	// Acts records requests in the batches of the changes that they make; nil: none
+	// is.
+	Acts record.Auditor
 	// Stop is called at most once, from its own goroutine, when the node must
 	// stop: ErrCopied, ErrRemoved, or an unknown format in the log, for
 	// example.

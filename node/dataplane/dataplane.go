@@ -26,6 +26,7 @@ import (
 	"penstock/netio"
 	"penstock/netio/tlsstream"
 	"penstock/node/accesslog"
+	"penstock/node/audit"
 	"penstock/node/tlsconfig"
 	"penstock/routing"
 	"penstock/routing/discovery"
@@ -52,6 +53,8 @@ type Config struct {
 	// line for each connection.
 	Access    *accesslog.Log
 	AccessAll bool
+	// Audit takes each denial by a permission; nil: none does. It is called on loops.
+	Audit func(*audit.Denial)
 	// Self is the ID of the node in its cluster, whose nodes share health
 	// checks; "": the node runs all of its checks itself.
 	Self string
@@ -89,7 +92,7 @@ func New(cfg Config) (*Dataplane, error) {
 	d := &Dataplane{log: cfg.Log, reconciler: r, access: cfg.Access, Resolver: r.resolver}
 	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Discovered: cfg.Discovered, Observe: d.observe})
 	handler := &traffic{router: r.router, removed: &r.removed, client: r.clients.of, access: cfg.Access, accessAll: cfg.AccessAll,
-		certs: r.certs, mesh: cfg.Mesh}
+		certs: r.certs, mesh: cfg.Mesh, audit: cfg.Audit}
 	engine, err := netio.New(netio.Config{
 		Handler: handler, Log: cfg.Log, Loops: cfg.Loops,
 		MemoryBudget: cfg.MemoryBudget, MaxHandshakes: cfg.MaxHandshakes,
@@ -109,7 +112,7 @@ func New(cfg Config) (*Dataplane, error) {
 	d.requests = newRequests(&cfg, r)
 	handler.requests, r.requests = d.requests, d.requests
 	r.challenges, d.requests.challenges = cfg.Challenges, cfg.Challenges
-	r.makeKafka(engine.Loops())
+	r.makeKafka(engine.Loops(), cfg.Audit)
 	d.Kafka, handler.kafka = r.kafka, r.kafka
 	return d, nil
 }

@@ -14,6 +14,7 @@ import (
 	"penstock/netio"
 	"penstock/netio/clienthello"
 	"penstock/node/accesslog"
+	"penstock/node/audit"
 	"penstock/node/tlsconfig"
 	"penstock/routing"
 	"penstock/routing/discovery"
@@ -177,13 +178,14 @@ func (r *reconciler) brokersChanged() {
 }
 
 // makeKafka makes the Kafka proxy. It needs r.flows.
-func (r *reconciler) makeKafka(loops int) {
+func (r *reconciler) makeKafka(loops int, denied func(*audit.Denial)) {
 	r.kafkaTLS = newKafkaTLS(r)
 	r.kafka = kafka.New(kafka.Config{
 		Bind: r.bind, Hosts: r.resolver, Loops: loops, Log: r.log,
 		Meter:        func(listener, cluster string) *netio.Meter { return r.flows.get(listener, cluster).meter },
 		AcceptClient: func(v *model.Virtual, state *tls.ConnectionState) bool { return r.kafkaTLS.server(v).Accepts(state) },
 		Permit:       r.permitCluster,
+		Denied:       auditKafka(denied),
 		Identify:     r.identifyKafka,
 		Limiter:      r.newKafkaLimits,
 		LimitsTopics: func(cluster string) bool { return r.router.Table().LimitsTopics(cluster) },

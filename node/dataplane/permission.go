@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,10 +12,12 @@ import (
 	"time"
 
 	"penstock/kafka"
+	"penstock/kafka/filter/authorize"
 	"penstock/kafka/model"
 	"penstock/netio"
 	"penstock/netio/web"
 	"penstock/node/accesslog"
+	"penstock/node/audit"
 	"penstock/node/tlsconfig"
 	"penstock/routing"
 	"penstock/routing/permit"
@@ -45,10 +48,34 @@ func newDenied(service string, v *permit.Verdict) *denied {
 // closedDenied handles Closed for connections that were denied.
 func (t *traffic) closedDenied(c *netio.Conn, d *denied, why netio.Reason) {
 	t.flows.get(c.Listener(), d.service).end(why)
+	if t.audit != nil {
+		in := inputOf(c)
+		t.audit(&audit.Denial{
+			Act: "connect", Who: routing.IdentityOf(&in), From: in.Client.String(), What: d.service + " at " + c.Listener(),
+			Rule: d.rule, Error: d.err.Error(),
+		})
+	}
 	if t.access != nil {
 		r := t.record(c, nil, accesslog.Closed, why)
 		r.Service, r.Permission, r.Error = d.service, d.rule, d.err
 		t.access.Write(r)
+	}
+}
+
+// auditKafka reports a denial of a request to a virtual cluster, which Kafka's own
+// log has a line about.
+func auditKafka(report func(*audit.Denial)) func(cluster string, d *authorize.Denial) {
+	if report == nil {
+		return nil
+	}
+	return func(cluster string, d *authorize.Denial) {
+		if d.Shadow {
+			return
+		}
+		report(&audit.Denial{
+			Act: "kafka", Who: cmp.Or(d.Client.Principal, d.Client.Identity), From: d.Client.Address.String(), Rule: d.Rule, Said: true,
+			What: cluster + ": " + d.Operation.String() + " " + d.Type.String() + " " + d.Name,
+		})
 	}
 }
 

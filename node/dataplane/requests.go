@@ -19,6 +19,7 @@ import (
 	"penstock/netio/proxyproto"
 	"penstock/netio/web"
 	"penstock/node/accesslog"
+	"penstock/node/audit"
 	"penstock/node/tlsconfig"
 	"penstock/routing"
 	"penstock/routing/httprule"
@@ -63,7 +64,8 @@ type requests struct {
 	flows    *flows
 	profiles profiles
 	server   *web.Server
-	access   *accesslog.Log // nil: off
+	access   *accesslog.Log      // nil: off
+	audit    func(*audit.Denial) // nil: none
 	// challenges answers certificate authorities; nil: none.
 	challenges Challenges
 
@@ -115,7 +117,7 @@ var (
 // r.flows.
 func newRequests(cfg *Config, r *reconciler) *requests {
 	h := &requests{
-		router: r.router, flows: r.flows, access: cfg.Access, memory: r.engine,
+		router: r.router, flows: r.flows, access: cfg.Access, audit: cfg.Audit, memory: r.engine,
 		places:   budget.New(budget.Config{Limit: int64(cfg.MaxRequests)}),
 		profiles: profiles{router: r.router, client: r.clients.of, m: map[string]*httpPath{}},
 		clients:  map[string]map[*httpClient]struct{}{},
@@ -235,6 +237,12 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 	case routing.PermissionDenied:
 		v := q.verdict(table)
 		q.rule, q.denial = v.Rule, errors.New(routing.Denial(&v))
+		if h := q.requests; h.audit != nil {
+			h.audit(&audit.Denial{
+				Act: "request", Who: routing.IdentityOf(&q.client.in), From: q.client.in.Client.String(),
+				What: q.client.destination + " at " + q.client.in.Listener, Rule: v.Rule, Error: q.denial.Error(),
+			})
+		}
 		return q.refuse(plan, http.StatusForbidden, netio.PermissionDenied)
 	case routing.BadRequest:
 		return q.refuse(plan, http.StatusBadRequest, BadRequest)

@@ -7,6 +7,7 @@ import (
 	"penstock/netio"
 	"penstock/netio/ports"
 	"penstock/node/accesslog"
+	"penstock/node/audit"
 	"penstock/node/tlsconfig"
 	"penstock/routing"
 	"penstock/routing/endpoint"
@@ -32,6 +33,7 @@ type traffic struct {
 
 	access    *accesslog.Log // nil: off
 	accessAll bool
+	audit     func(*audit.Denial) // nil: none
 }
 
 var _ netio.Handler = (*traffic)(nil)

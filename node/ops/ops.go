@@ -20,6 +20,7 @@ import (
 
 	"penstock/node/acme"
 	"penstock/node/api"
+	"penstock/node/audit"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
@@ -58,6 +59,7 @@ type Config struct {
 	Shares *quota.Driver
 	// Changes counts changes by result: done or refused.
 	Changes *prometheus.CounterVec
+	Audit   *audit.Log
 	// Uploads is the folder for snapshots that are being uploaded.
 	Uploads string
 	Log     *slog.Logger
@@ -74,6 +76,7 @@ type Methods struct {
 	decisions decisions
 	rollouts  *rollouts
 	top       top
+	audit     auditLog
 	endpoints endpoints
 	proxies   proxies
 
@@ -83,7 +86,7 @@ type Methods struct {
 // New makes the methods.
 func New(cfg Config) *Methods {
 	peers := &Peers{self: cfg.Self, cluster: cfg.Cluster, catalog: cfg.Catalog}
-	m := &Methods{Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, endpoints: endpoints{cfg.Data, cfg.Providers}}
+	m := &Methods{Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, audit: auditLog{peers, cfg.Audit}, endpoints: endpoints{cfg.Data, cfg.Providers}}
 	m.changes = &changes{
 		peers: peers, data: cfg.Data, catalog: cfg.Catalog, counter: cfg.Changes,
 		uploads: uploads{dir: cfg.Uploads, open: map[string]*upload{}},
@@ -107,6 +110,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.endpoints.register(s)
 	m.proxies.register(s)
 	m.proxyCertificates.register(s)
+	m.audit.register(s)
 	rpc.HandleStream(s, api.MethodTop, api.RoleReader, m.top.top)
 	rpc.Handle(s, api.MethodVersion, api.RoleReader, m.version)
 }

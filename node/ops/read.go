@@ -19,7 +19,7 @@ func (q *reader) register(s *rpc.Server) {
 	rpc.Handle(s, api.MethodGet, api.RoleReader, q.get)
 	rpc.HandleStream(s, api.MethodWatch, api.RoleReader, q.watch)
 	rpc.Handle(s, api.MethodHistory, api.RoleReader, q.history)
-	rpc.HandleStream(s, api.MethodSave, api.RoleAdmin, q.saveSnapshot)
+	rpc.HandleStream(s, api.MethodSave, api.RoleAdmin, q.saveSnapshot, rpc.Audited())
 }
 
 func (q *reader) get(ctx context.Context, r *api.GetRequest) (*api.GetResult, error) {

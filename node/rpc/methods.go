@@ -11,6 +11,7 @@ type handler struct {
 	role    api.Role // required role
 	stream  bool
 	changes bool // set by Changing
+	audited bool // set by Changing and Audited
 	call    func(ctx context.Context, params []byte, send func(item any) error) (result any, err error)
 }
 
@@ -19,7 +20,11 @@ type Option func(*handler)
 
 // Changing marks a method that changes something. Its calls are audited, and
 // the outcome of a call whose response is lost is unknown.
-func Changing() Option { return func(h *handler) { h.changes = true } }
+func Changing() Option { return func(h *handler) { h.changes, h.audited = true, true } }
+
+// Audited marks a method that changes nothing and whose calls are audited all the
+// same, such as an export of secrets.
+func Audited() Option { return func(h *handler) { h.audited = true } }
 
 // Handle registers a method with one response, for callers of role least or
 // higher. It must be called before Serve.
@@ -68,7 +73,7 @@ func decodeParams(ctx context.Context, method string, params []byte, req any) er
 	if err := decode(params, req); err != nil {
 		return api.Errorf(api.Invalid, "%s: %v", method, err)
 	}
-	if r := requestOf(ctx); r != nil && r.changes {
+	if r := requestOf(ctx); r != nil && r.audited {
 		if s, ok := req.(summarizer); ok {
 			r.summary = s.Summary()
 		}

@@ -19,14 +19,16 @@ type request struct {
 	params  []byte
 	stream  bool
 	changes bool
+	audited bool
 	send    func(item any) error
 
 	limiter      *responseLimiter // the caller's limit for large responses
 	releaseBuild func()           // lets the next caller build a large response; set by LargeResponse, called by sendLarge or at the end
 
-	summary string        // for the audit event; written by the handler, read after it
-	proven  api.Principal // principal that the handler derived from an unauthenticated caller's proof; access as summary
-	partial bool          // one part of a call that is audited as a whole; access as summary
+	summary  string        // for the audit event; written by the handler, read after it
+	proven   api.Principal // principal that the handler derived from an unauthenticated caller's proof; access as summary
+	recorded bool          // set by Recorded; access as summary
+	partial  bool          // one part of a call that is audited as a whole; access as summary
 }
 
 type requestKey struct{}

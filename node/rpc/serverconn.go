@@ -224,7 +224,7 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *api.Er
 		timeout = min(e.Timeout, timeout)
 	}
 	r := &request{
-		caller: caller, peer: c.peer, tls: c.tls, method: e.Method, params: e.Params, stream: h.stream, changes: h.changes,
+		caller: caller, peer: c.peer, tls: c.tls, method: e.Method, params: e.Params, stream: h.stream, changes: h.changes, audited: h.audited,
 		limiter: c.s.others,
 	}
 	if caller.Role.May(api.RoleAdmin) {
@@ -284,7 +284,7 @@ func (c *serverConn) authorize(e *envelope) (api.Principal, handler, *api.Error)
 		return caller, h, api.Errorf(api.Unknown, "unknown method %.40q: the node may run an older version", e.Method)
 	case !caller.Role.May(h.role):
 		refusal := c.forbid("%s requires role %s, %s has role %s", e.Method, h.role, caller, caller.Role)
-		c.s.audit(&request{caller: caller, peer: c.peer, method: e.Method, changes: h.changes}, refusal, time.Now())
+		c.s.audit(&request{caller: caller, peer: c.peer, method: e.Method, audited: h.audited}, refusal, time.Now())
 		return caller, h, refusal
 	}
 	if refusal := c.checkTokenRate(caller); refusal != nil {

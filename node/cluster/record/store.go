@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"time"
 
 	"penstock/consensus/replica"
@@ -15,6 +16,15 @@ import (
 type Store struct {
 	Replica  func() *replica.Replica // nil until the node is in a cluster
 	Identity func() *trust.Identity  // the node's own
+	Audit    Auditor                 // nil: none
+}
+
+// Auditor records who did what, in the same batches as the changes.
+type Auditor interface {
+	// Ops returns the operations to add to a batch, for the request in ctx.
+	Ops(ctx context.Context, changes func() string) []store.Op
+	// Done is called once such a batch was applied.
+	Done(ctx context.Context)
 }
 
 // Snapshot returns the store's latest snapshot.
@@ -26,9 +36,15 @@ func (s Store) Sealer() *trust.Keyring { return s.Identity().Keyring() }
 
 // Commit commits a change of internal entries, on the leader.
 func (s Store) Commit(ctx context.Context, who, what string, ops []store.Op) error {
+	if s.Audit != nil {
+		ops = slices.Concat(ops, s.Audit.Ops(ctx, nil))
+	}
 	b := &store.Batch{Ops: ops, Note: store.Note{Who: who, What: what, At: time.Now().UTC()}}
 	_, _ = rand.Read(b.ID[:]) // never fails
 	_, err := s.Replica().Commit(ctx, b)
+	if err == nil && s.Audit != nil {
+		s.Audit.Done(ctx)
+	}
 	return err
 }
 
