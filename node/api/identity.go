@@ -7,6 +7,9 @@ const (
 	MethodIdentityIssue  = "identity.issue"  // IdentityRequest -> IdentityIssued
 	MethodIdentities     = "identity.list"   // Empty -> Identities
 	MethodIdentityRevoke = "identity.revoke" // IdentityRevokeRequest -> IdentityRevoked
+	// MethodIdentityNode is for nodes, which hold identities of services and of
+	// workloads beside them: IdentityRequest -> IdentityIssued.
+	MethodIdentityNode = "identity.node"
 	// MethodTrustBundle is for readers: Empty -> TrustBundle.
 	MethodTrustBundle = "identity.bundle"
 )
@@ -17,7 +20,10 @@ type IdentityRequest struct {
 	ID  string        `json:"id"`
 	CSR []byte        `json:"csr"`           // PKCS #10, DER; its names are ignored
 	TTL time.Duration `json:"ttl"`           // 5m to 168h; 0: 1h
-	DNS []string      `json:"dns,omitempty"` // DNS SANs, for admins only
+	DNS []string      `json:"dns,omitempty"` // DNS SANs, for admins and nodes only
+	// Reissue requests it although an earlier certificate of the ID was revoked; only
+	// nodes are refused otherwise.
+	Reissue bool `json:"reissue,omitempty"`
 }
 
 // IdentityIssued is an issued X.509 SVID.

@@ -26,6 +26,7 @@ func (c *Cluster) Register(s *rpc.Server) {
 	rpc.Handle(s, api.MethodRead, api.RoleNode, leader.TranslatingErrors(c.handleRead))
 	rpc.Handle(s, api.MethodRenew, api.RoleNode, leader.TranslatingErrors(c.lead.Renew))
 
+	rpc.Handle(s, api.MethodIdentityNode, api.RoleNode, leader.TranslatingErrors(c.Identities.IssueForNode), rpc.Changing())
 	rpc.Handle(s, api.MethodIdentityIssue, api.RoleIssuer, OnLeader(c, c.Identities.Issue), rpc.Changing())
 	rpc.Handle(s, api.MethodIdentityRevoke, api.RoleIssuer, leader.RetryUnknown(OnLeader(c, c.Identities.Revoke)), rpc.Changing())
 	rpc.Handle(s, api.MethodIdentities, api.RoleIssuer, OnLeader(c, c.Identities.List))
@@ -42,6 +43,11 @@ func (c *Cluster) Register(s *rpc.Server) {
 		list := c.Tokens.List()
 		return &list, nil
 	}))
+}
+
+// IssueIdentity gets an X.509 SVID that this node holds itself from the leader.
+func (c *Cluster) IssueIdentity(ctx context.Context, req *api.IdentityRequest) (*api.IdentityIssued, error) {
+	return leader.Ask(ctx, c.requests, api.MethodIdentityNode, req, c.Identities.IssueForNode)
 }
 
 // handleRead returns the index of a current read, on the leader.

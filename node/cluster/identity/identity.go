@@ -71,6 +71,7 @@ type Registry struct {
 	mu       sync.RWMutex
 	serials  map[string]bool   // of all entries
 	revoked  map[string]string // serial -> SPIFFE ID
+	followed uint64            // index of the last snapshot that Follow applied
 	failures uint64            // certificates refused or not recorded, on this node as the leader
 	minted   uint64
 }
@@ -97,6 +98,12 @@ func (g *Registry) Stats() Stats {
 // it.
 func (g *Registry) Issue(ctx context.Context, req *api.IdentityRequest) (*api.IdentityIssued, error) {
 	issued, err := g.issue(ctx, req)
+	g.tally(err)
+	return issued, err
+}
+
+// tally counts a request for a certificate.
+func (g *Registry) tally(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil {
@@ -104,11 +111,10 @@ func (g *Registry) Issue(ctx context.Context, req *api.IdentityRequest) (*api.Id
 	} else {
 		g.minted++
 	}
-	return issued, err
 }
 
 func (g *Registry) issue(ctx context.Context, req *api.IdentityRequest) (*api.IdentityIssued, error) {
-	id, err := g.parse(req.ID)
+	id, err := g.parse(req.ID, reserved)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +125,14 @@ func (g *Registry) issue(ctx context.Context, req *api.IdentityRequest) (*api.Id
 	if len(req.DNS) > 0 && rpc.Caller(ctx).Role == api.RoleIssuer {
 		return nil, api.Errorf(api.Forbidden, "a token of role issuer may not set DNS names: they are not bound to its path")
 	}
+	return g.mint(ctx, id, by, req, func(store.Snapshot) error { return nil })
+}
+
+// mint issues a certificate that the caller may have, unless admit refuses it by the
+// current entries.
+func (g *Registry) mint(
+	ctx context.Context, id resource.SPIFFEID, by string, req *api.IdentityRequest, admit func(store.Snapshot) error,
+) (*api.IdentityIssued, error) {
 	if err := checkDNS(req.DNS); err != nil {
 		return nil, err
 	}
@@ -137,6 +151,9 @@ func (g *Registry) issue(ctx context.Context, req *api.IdentityRequest) (*api.Id
 	defer g.issuing.Unlock()
 	snap, err := g.Entries.Current(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := admit(snap); err != nil {
 		return nil, err
 	}
 	if n := count(snap); n >= MaxIdentities {
@@ -167,8 +184,9 @@ func (g *Registry) issue(ctx context.Context, req *api.IdentityRequest) (*api.Id
 	}, nil
 }
 
-// parse parses an ID of the cluster's trust domain, or its path.
-func (g *Registry) parse(text string) (resource.SPIFFEID, error) {
+// parse parses an ID of the cluster's trust domain, or its path. The path must not
+// begin with one of the taken segments.
+func (g *Registry) parse(text string, taken []string) (resource.SPIFFEID, error) {
 	own := g.Entries.Identity().ClusterID
 	if strings.HasPrefix(text, "/") {
 		text = "spiffe://" + own + text
@@ -183,7 +201,7 @@ func (g *Registry) parse(text string) (resource.SPIFFEID, error) {
 		return id, api.Errorf(api.Invalid, "identity %.80q: its trust domain is not this cluster's, %s", text, own)
 	case id.Path == "":
 		return id, api.Errorf(api.Invalid, "identity %q: it needs a path, such as /ns/shop/web: without one it is the trust domain's own", text)
-	case slices.Contains(reserved, first):
+	case slices.Contains(taken, first):
 		return id, api.Errorf(api.Invalid, "identity %.80q: paths that begin with /%s belong to the cluster itself: "+
 			"proxies get theirs by penstock xds bootstrap", text, first)
 	}
@@ -278,7 +296,7 @@ func state(r record.Identity, now time.Time) string {
 func (g *Registry) Revoke(ctx context.Context, req *api.IdentityRevokeRequest) (*api.IdentityRevoked, error) {
 	serial, id := strings.ToLower(strings.ReplaceAll(req.Identity, ":", "")), ""
 	if strings.Contains(req.Identity, "/") {
-		parsed, err := g.parse(req.Identity)
+		parsed, err := g.parse(req.Identity, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -351,11 +369,12 @@ func Outdated(snap store.Snapshot, now time.Time) (ops []store.Op) {
 // whether a certificate was revoked.
 func (g *Registry) Follow(snap store.Snapshot, last uint64) (revoked bool, err error) {
 	keys := record.Changed(snap, last, record.KindIdentity)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.followed = snap.Index()
 	if len(keys) == 0 {
 		return false, nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if _, known := snap.Changed(last); !known {
 		clear(g.serials) // entries may have been deleted
 		clear(g.revoked)
