@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"strings"
 
 	"penstock/node/tlsconfig"
@@ -26,10 +27,10 @@ const maxIdentityTags = 32
 // is the service. A certificate whose SPIFFE ID violates that standard, as one
 // with a second URI SAN does, yields no tags at all.
 func identity(state *tls.ConnectionState) map[string]string {
-	if state == nil || len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
+	leaf := verifiedLeaf(state)
+	if leaf == nil {
 		return nil
 	}
-	leaf := state.PeerCertificates[0]
 	tags := map[string]string{}
 	put := func(name, value string) {
 		if fitsTag(name) && fitsTag(value) && len(tags) < maxIdentityTags {
@@ -70,4 +71,24 @@ func fitsTag(s string) bool {
 	const longest = 253
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == ',' || r == '=' || r == '"' }
 	return s != "" && len(s) <= longest && strings.IndexFunc(s, odd) < 0
+}
+
+// verifiedLeaf returns the client's certificate if the listener has verified it, or
+// nil.
+func verifiedLeaf(state *tls.ConnectionState) *x509.Certificate {
+	if state == nil || len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	return state.PeerCertificates[0]
+}
+
+// clientCert returns the client's X-Forwarded-Client-Cert.
+func (c *httpClient) clientCert() string {
+	text := c.xfcc.Load()
+	if text == nil { // two requests at once make the same text
+		made := tlsconfig.ForwardedClientCert(c.cert)
+		text = &made
+		c.xfcc.Store(text)
+	}
+	return *text
 }

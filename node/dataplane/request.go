@@ -84,10 +84,11 @@ func isGRPC(r *http.Request) bool {
 }
 
 // forward completes the plan of a request that goes to endpoints.
-func (q *request) forward(plan web.Disposition, path string) web.Disposition {
+func (q *request) forward(plan web.Disposition, path string, rules *resource.ListenerHTTP) web.Disposition {
 	a := &q.decision
 	plan.Upstreams, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
 	plan.Begun, plan.Upgrades = q.begin, q.spec.HTTP.Protocols()
+	forwardCert := q.client.cert != nil && rules.ForwardClientCert
 	plan.Request = func(out *http.Request) {
 		host, newPath := a.Rewrite(path)
 		if host != "" {
@@ -100,6 +101,9 @@ func (q *request) forward(plan web.Disposition, path string) web.Disposition {
 			// The path contains unescaped characters that need escaping: net/url
 			// would escape all of it again, and turn %2F into a slash.
 			setPath(out.URL, path)
+		}
+		if forwardCert {
+			out.Header["X-Forwarded-Client-Cert"] = []string{q.client.clientCert()}
 		}
 		a.RequestHeaders(out.Header)
 	}

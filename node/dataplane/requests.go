@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
@@ -84,8 +85,10 @@ var _ web.Handler = (*requests)(nil)
 type httpClient struct {
 	in          routing.Input
 	destination string
-	tls         bool   // over TLS
-	alpn        string // the protocol that TLS negotiated
+	tls         bool                   // over TLS
+	alpn        string                 // the protocol that TLS negotiated
+	cert        *x509.Certificate      // verified; nil: none
+	xfcc        atomic.Pointer[string] // describes cert in X-Forwarded-Client-Cert; nil: not needed yet
 	id          uint64
 	addr, local netip.AddrPort
 	proxy       proxyproto.Header // for endpoints with PROXY protocol
@@ -139,7 +142,7 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, tabl
 		addr: c.Client(), local: c.Local(), proxy: c.Describe(), since: time.Now(),
 	}
 	if state := c.TLS(); state != nil {
-		client.tls, client.alpn = true, state.NegotiatedProtocol
+		client.tls, client.alpn, client.cert = true, state.NegotiatedProtocol, verifiedLeaf(state)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -249,14 +252,15 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 	if !isGRPC(r) {
 		plan.BodyIdle = q.spec.HTTP.BodyIdleTimeout.D()
 	}
-	return q.forward(plan, path)
+	return q.forward(plan, path, spec)
 }
 
 // Rules implements web.Handler.
 func (h *requests) Rules(known any) web.Rules {
 	c := known.(*httpClient)
 	spec := h.table(c).HTTPRules(c.in.Listener)
-	return web.Rules{Underscores: web.Underscores(spec.Underscores), Trusted: spec.Trusts(c.addr.Addr())}
+	return web.Rules{Underscores: web.Underscores(spec.Underscores), Trusted: spec.Trusts(c.addr.Addr()),
+		ClientCert: spec.ForwardClientCert}
 }
 
 // Refused implements web.Handler.

@@ -41,7 +41,7 @@ func Level(o resource.Object) int {
 func needsIdentity(spec resource.Spec) bool {
 	switch s := spec.(type) {
 	case *resource.Listener:
-		return s.TLS != nil && s.TLS.ClientAuth != nil && len(s.TLS.ClientAuth.SPIFFE) > 0
+		return s.HTTP.ForwardClientCert || s.TLS != nil && s.TLS.ClientAuth != nil && len(s.TLS.ClientAuth.SPIFFE) > 0
 	case *model.VirtualCluster:
 		return s.TLS != nil && s.TLS.ClientAuth != nil && len(s.TLS.ClientAuth.SPIFFE) > 0
 	case *resource.EndpointProvider:
