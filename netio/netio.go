@@ -105,7 +105,10 @@ type Profile struct {
 	MaxAge            time.Duration // since accepted, up to 10 % earlier by chance or at a quiet moment; 0: none
 	TLS               *tls.Config   // towards the endpoint; nil: plain
 	SendProxy         proxyproto.Version
-	Meter             *Meter // counts for this listener and service; never nil
+	// ProxyTLVs returns the Custom TLVs of a PROXY header from the TLS with the
+	// client (nil: none); nil: no such TLVs. It runs on the loop.
+	ProxyTLVs func(*tls.ConnectionState) []proxyproto.TLV
+	Meter     *Meter // counts for this listener and service; never nil
 }
 
 // Mode says what a listener reads before it routes.

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"sync"
 
@@ -33,6 +34,9 @@ func newPath(f *Flow, spec *resource.Service, client *tlsconfig.Client) *path {
 		SendProxy:         proxyVersion(spec),
 		Meter:             f.meter,
 	}}
+	if sendsIdentity(spec) {
+		p.profile.ProxyTLVs = func(state *tls.ConnectionState) []proxyproto.TLV { return identityTLVs(verifiedLeaf(state)) }
+	}
 	if client != nil {
 		p.byHost = map[string]*netio.Profile{}
 	}
@@ -73,6 +77,27 @@ func hostOf(e *endpoint.Endpoint) string {
 		return ""
 	}
 	return host
+}
+
+// typeSPIFFE is the type of the TLV with a client's SPIFFE ID.
+const typeSPIFFE = 0xE1
+
+// sendsIdentity reports whether PROXY headers to a service have identityTLVs.
+func sendsIdentity(spec *resource.Service) bool {
+	return spec.ProxyProtocol != nil && spec.ProxyProtocol.ClientIdentity
+}
+
+// identityTLVs returns the TLV with the SPIFFE ID of a client's verified certificate,
+// or none. leaf may be nil.
+func identityTLVs(leaf *x509.Certificate) []proxyproto.TLV {
+	if leaf == nil {
+		return nil
+	}
+	id, err := tlsconfig.SPIFFEID(leaf)
+	if err != nil {
+		return nil
+	}
+	return []proxyproto.TLV{{Type: typeSPIFFE, Value: id.String()}}
 }
 
 func proxyVersion(spec *resource.Service) proxyproto.Version {

@@ -168,7 +168,11 @@ func (q *request) Next(ctx context.Context, err error) (web.Target, bool) {
 		t.Address = "unix:" + e.Unix
 	}
 	if v := proxyVersion(q.spec); v != proxyproto.None {
-		t.Preface = proxyproto.Append(nil, v, q.client.proxy)
+		h := q.client.proxy
+		if sendsIdentity(q.spec) {
+			h.Custom = identityTLVs(q.client.cert)
+		}
+		t.Preface = proxyproto.Append(nil, v, h)
 	}
 	return t, true
 }

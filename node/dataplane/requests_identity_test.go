@@ -1,11 +1,18 @@
 package dataplane
 
 import (
+	"bufio"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync"
 	"testing"
+
+	pires "github.com/pires/go-proxyproto"
 
 	"penstock/internal/testkit"
 	"penstock/internal/testkit/certs"
@@ -62,6 +69,76 @@ func TestForwardedClientCert(t *testing.T) {
 		n.mustApply(t, listener(false))
 		if got := ask(known); strings.Contains(got, want) {
 			t.Errorf("HTTP/2 %v: turned off, the endpoint got %q", http2, got)
+		}
+	}
+}
+
+// A PROXY header of a service with clientIdentity has the client's SPIFFE ID, for
+// connections and for requests that are routed one by one.
+func TestPROXYHeaderWithSPIFFEID(t *testing.T) {
+	ca := certs.NewCA("test CA")
+	const id = "spiffe://prod.example/ns/shop/web"
+	workload := ca.Sign(&x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "prod.example", Path: "/ns/shop/web"}}}).TLS
+	l := testkit.Listen(t)
+	seen := make(chan []pires.TLV, 1)
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
+	t.Cleanup(func() { l.Close() })
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			in := bufio.NewReader(c)
+			if h, err := pires.Read(in); err == nil {
+				tlvs, _ := h.TLVs()
+				seen <- tlvs
+				_, _ = http.ReadRequest(in)
+				_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\n") // or the request would be tried again
+			}
+			_ = c.Close()
+		}
+	})
+	resources := func(send bool) string {
+		return strings.Replace(nodetest.WebListener, `tags:`, fmt.Sprintf(
+			`protocol: tls, tls: {mode: terminate, certificateRefs: [shop], clientAuth: {mode: request, ca: %q}}, tags:`, ca.PEM), 1) +
+			nodetest.WebService("shop", fmt.Sprintf(", proxyProtocol: {send: v2, clientIdentity: %v}", send), l.Addr().String())
+	}
+	n := start(t, resources(true)+nodetest.Certificate("shop", ca.Issue("shop.example.com")))
+	config := &tls.Config{RootCAs: ca.Pool, ServerName: "shop.example.com"}
+	ask := func(shows ...tls.Certificate) (spiffe, authority string) {
+		mine := config.Clone()
+		mine.Certificates = shows
+		c, err := tls.Dial("tcp", n.at(t, "web"), mine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "GET / HTTP/1.0\r\nHost: shop.example.com\r\n\r\n")
+		for _, tlv := range <-seen {
+			switch tlv.Type {
+			case 0xE1:
+				spiffe = string(tlv.Value)
+			case pires.PP2_TYPE_AUTHORITY:
+				authority = string(tlv.Value)
+			}
+		}
+		return spiffe, authority
+	}
+	for _, routed := range []string{"connections", "requests"} {
+		if routed == "requests" {
+			n.mustApply(t, nodetest.WebRoute(nodetest.Rule("/", ""))[5:])
+		}
+		for _, c := range []struct {
+			send  bool
+			shows []tls.Certificate
+			want  string
+		}{{true, []tls.Certificate{workload}, id}, {true, nil, ""}, {true, []tls.Certificate{ca.Issue("web").TLS}, ""}, {false, []tls.Certificate{workload}, ""}} {
+			n.mustApply(t, resources(c.send))
+			if got, authority := ask(c.shows...); got != c.want || authority != "shop.example.com" {
+				t.Errorf("%s, %d certificates, clientIdentity %v: ID %q and authority %q, want %q", routed, len(c.shows), c.send, got, authority, c.want)
+			}
 		}
 	}
 }

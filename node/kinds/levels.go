@@ -51,7 +51,7 @@ func needsIdentity(spec resource.Spec) bool {
 	case *resource.TrafficPermission, *resource.Mesh, *resource.RateLimit:
 		return true
 	case *resource.Service:
-		return s.CircuitBreaker != nil || s.Balancing.MinHealthy != nil || s.TLS != nil && s.TLS.Verify != nil ||
+		return s.CircuitBreaker != nil || s.ProxyProtocol != nil && s.ProxyProtocol.ClientIdentity || s.Balancing.MinHealthy != nil || s.TLS != nil && s.TLS.Verify != nil ||
 			slices.ContainsFunc(s.Endpoints, func(e resource.Endpoint) bool { return e.Priority != 0 || e.Backup })
 	}
 	return false

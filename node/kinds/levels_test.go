@@ -42,6 +42,7 @@ func TestVerifiedIdentitiesRequireFeatureLevel(t *testing.T) {
 		&resource.Listener{HTTP: resource.ListenerHTTP{ForwardClientCert: true}},
 		&model.VirtualCluster{TLS: &model.VirtualTLS{ClientAuth: auth}},
 		&resource.Service{TLS: verifies},
+		&resource.Service{ProxyProtocol: &resource.SendProxy{ClientIdentity: true}},
 		&resource.EndpointProvider{HTTP: &resource.HTTPProvider{TLS: verifies}},
 	} {
 		if got := Level(resource.Object{Spec: spec}); got != record.LevelIdentity {
