@@ -92,3 +92,20 @@ func (c *httpClient) clientCert() string {
 	}
 	return *text
 }
+
+// versionOf returns a version of TLS as resources write it: "1.3".
+func versionOf(state *tls.ConnectionState) string {
+	return strings.TrimPrefix(tls.VersionName(state.Version), "TLS ")
+}
+
+// identityText returns the SPIFFE ID of a client's verified certificate, or else its
+// subject; "" without one. leaf may be nil.
+func identityText(leaf *x509.Certificate) string {
+	if leaf == nil {
+		return ""
+	}
+	if id, err := tlsconfig.SPIFFEID(leaf); err == nil {
+		return id.String()
+	}
+	return tlsconfig.Subject(leaf)
+}

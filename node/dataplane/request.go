@@ -293,6 +293,7 @@ func (q *request) record(o web.Outcome, now time.Time, took time.Duration) acces
 	}
 	return accesslog.Record{
 		Event: accesslog.Requested, At: now, ID: q.client.id, Listener: q.client.in.Listener, Client: q.client.addr,
+		TLS: q.client.tls, Identity: identityText(q.client.cert),
 		Service: q.flow.service, Endpoint: q.endpoint, Reason: string(q.reason), Error: err,
 		Permission: q.rule, Shadow: shadow,
 		In: uint64(o.In), Out: uint64(o.Out), Duration: took, Attempts: q.decision.Attempts(),

@@ -85,7 +85,7 @@ var _ web.Handler = (*requests)(nil)
 type httpClient struct {
 	in          routing.Input
 	destination string
-	tls         bool                   // over TLS
+	tls         string                 // its version; "": not over TLS
 	alpn        string                 // the protocol that TLS negotiated
 	cert        *x509.Certificate      // verified; nil: none
 	xfcc        atomic.Pointer[string] // describes cert in X-Forwarded-Client-Cert; nil: not needed yet
@@ -142,7 +142,7 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, tabl
 		addr: c.Client(), local: c.Local(), proxy: c.Describe(), since: time.Now(),
 	}
 	if state := c.TLS(); state != nil {
-		client.tls, client.alpn, client.cert = true, state.NegotiatedProtocol, verifiedLeaf(state)
+		client.tls, client.alpn, client.cert = versionOf(state), state.NegotiatedProtocol, verifiedLeaf(state)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,7 +160,7 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, tabl
 // Next implements netio.Plan.
 func (p *httpPlan) Next(*netio.Conn, error) (netio.Target, netio.Reason) {
 	return netio.Target{Profile: &p.path.profile, Serve: func(c *pipe.Conn) {
-		p.requests.server.Serve(c, p.client, p.client.tls, p.client.alpn)
+		p.requests.server.Serve(c, p.client, p.client.tls != "", p.client.alpn)
 	}}, netio.OK
 }
 
@@ -218,7 +218,7 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 		spec.EscapedSlashes == "refuse" && urlpath.HasEscapedSlash(path) {
 		return q.refuse(plan, http.StatusBadRequest, BadPath)
 	}
-	if q.client.tls && table.Misdirected(&q.client.in, r.Host) {
+	if q.client.tls != "" && table.Misdirected(&q.client.in, r.Host) {
 		return q.refuse(plan, http.StatusMisdirectedRequest, Misdirected)
 	}
 	var reason routing.Reason
@@ -287,7 +287,7 @@ func (h *requests) table(c *httpClient) *routing.Table {
 // origin returns the scheme and host that a request is addressed to.
 func (c *httpClient) origin(r *http.Request) httprule.Origin {
 	o := httprule.Origin{Scheme: "http", Host: r.Host}
-	if c.tls {
+	if c.tls != "" {
 		o.Scheme = "https"
 	}
 	if o.Host == "" && c.local.IsValid() { // optional in HTTP/1.0

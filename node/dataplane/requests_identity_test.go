@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"net/http"
@@ -138,6 +139,51 @@ func TestPROXYHeaderWithSPIFFEID(t *testing.T) {
 			n.mustApply(t, resources(c.send))
 			if got, authority := ask(c.shows...); got != c.want || authority != "shop.example.com" {
 				t.Errorf("%s, %d certificates, clientIdentity %v: ID %q and authority %q, want %q", routed, len(c.shows), c.send, got, authority, c.want)
+			}
+		}
+	}
+}
+
+// The access log names the verified client of connections and of requests, admitted
+// or denied, and the version of TLS.
+func TestAccessLogOfIdentities(t *testing.T) {
+	ca := certs.NewCA("test CA")
+	n := start(t, strings.Replace(nodetest.WebListener, `tags:`, fmt.Sprintf(
+		`protocol: tls, tls: {mode: terminate, certificateRefs: [shop], clientAuth: {mode: request, ca: %q}}, tags:`, ca.PEM), 1)+
+		nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", ""))+
+		nodetest.Certificate("shop", ca.Issue("shop.example.com"))+
+		"---\nkind: TrafficPermission\nname: p\nspec: {action: deny, to: [{http: [{methods: [POST]}]}]}\n")
+	workload := ca.Sign(&x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "prod.example", Path: "/web"}}}).TLS
+	person := ca.Sign(&x509.Certificate{Subject: pkix.Name{CommonName: "a\nb"}}).TLS
+	for i, c := range []struct {
+		shows tls.Certificate
+		max   uint16
+		want  string
+	}{
+		{workload, tls.VersionTLS13, "tls=1.3 identity=spiffe://prod.example/web "},
+		{person, tls.VersionTLS12, `tls=1.2 identity="CN=a\\0Ab" `},
+		{tls.Certificate{}, tls.VersionTLS13, "tls=1.3 "},
+	} {
+		for _, denied := range []bool{false, true} {
+			method := "GET"
+			if denied {
+				method = "POST"
+			}
+			client := nodetest.ClientOf(t, "https://"+n.at(t, "web"), &http.Transport{TLSClientConfig: &tls.Config{
+				RootCAs: ca.Pool, ServerName: "shop.example.com", MaxVersion: c.max, Certificates: []tls.Certificate{c.shows},
+			}})
+			before := len(n.lines.String())
+			if got := client.Do(method, "/", ""); (got.StatusCode == http.StatusForbidden) != denied {
+				t.Errorf("%d: %s is answered %d", i, method, got.StatusCode)
+			}
+			client.HTTP.CloseIdleConnections()
+			var lines string
+			testkit.WaitFor(t, "the line of the connection", func() bool {
+				lines = n.lines.String()[before:]
+				return strings.Contains(lines, "connection closed")
+			})
+			if strings.Count(lines, c.want) != 2 || (i == 2) == strings.Contains(lines, "identity=") {
+				t.Errorf("%s, want twice %q:\n%s", method, c.want, lines)
 			}
 		}
 	}

@@ -149,6 +149,9 @@ func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why neti
 		r.Error = c.Failure()
 	}
 	r.In, r.Out = c.Bytes()
+	if state := c.TLS(); state != nil {
+		r.TLS, r.Identity = versionOf(state), identityText(verifiedLeaf(state))
+	}
 	if p != nil {
 		r.Service, r.Endpoint = p.flow.service, p.endpoint()
 		r.Attempts, r.Connect = p.decision.Attempts(), p.connectTime

@@ -34,7 +34,7 @@ func ForwardedClientCert(leaf *x509.Certificate) string {
 			b.WriteString(";" + key + "=" + value)
 		}
 	}
-	put("Subject", `"`+subject(leaf)+`"`)
+	put("Subject", `"`+Subject(leaf)+`"`)
 	for _, u := range leaf.URIs {
 		put("URI", quoteURI(u.String()))
 	}
@@ -88,9 +88,9 @@ var attributeNames = map[string]string{
 	"1.2.840.113549.1.9.1": "emailAddress",
 }
 
-// subject returns a certificate's subject as text (RFC 2253): the last RDN first,
-// bytes outside of ASCII as hexadecimal pairs.
-func subject(leaf *x509.Certificate) string {
+// Subject returns a certificate's subject as text (RFC 2253), such as "CN=web,O=Shop":
+// the last RDN first, bytes outside of printable ASCII as hexadecimal pairs.
+func Subject(leaf *x509.Certificate) string {
 	var rdns pkix.RDNSequence
 	if rest, err := asn1.Unmarshal(leaf.RawSubject, &rdns); err != nil || len(rest) > 0 {
 		return ""
