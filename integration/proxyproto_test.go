@@ -2,10 +2,13 @@ package integration
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -82,7 +85,8 @@ func TestHAProxyAndNginxBehind(t *testing.T) {
 		resources += service("ha-"+version, []string{ha}, send) + listenerAt("ha-"+version, "0.0.0.0:0", "service: ha-"+version) +
 			service("ng-"+version, []string{ng}, send) + listenerAt("ng-"+version, "0.0.0.0:0", "service: ng-"+version)
 	}
-	resources += listener("tls", "protocol: tls", "tls: {mode: terminate, certificateRefs: [web]}", "service: ha-v2")
+	resources += service("ha-tls", []string{ha}, "proxyProtocol: {send: v2, clientIdentity: true}") + listener("tls", "protocol: tls",
+		fmt.Sprintf("tls: {mode: terminate, certificateRefs: [web], clientAuth: {ca: %q}}", ca.file), "service: ha-tls")
 	n := startNode(t, resources)
 	for _, name := range []string{"ha-v1", "ha-v2", "ng-v1", "ng-v2"} {
 		_, port, _ := net.SplitHostPort(n.addr(name))
@@ -92,7 +96,10 @@ func TestHAProxyAndNginxBehind(t *testing.T) {
 			t.Errorf("%s was told %q, want %q", name, got, want)
 		}
 	}
-	client := dialTLS(t, n.addr("tls"), ca.Client("web.example.com"))
+	config := ca.Client("web.example.com")
+	workload := &x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "prod.example", Path: "/web"}}}
+	config.Certificates = []tls.Certificate{ca.Sign(workload).TLS}
+	client := dialTLS(t, n.addr("tls"), config)
 	got := answer(t, client)
 	if want := fmt.Sprintf("%s %s authority=web.example.com id=", client.LocalAddr(), n.addr("tls")); !strings.HasPrefix(got, want) ||
 		strings.HasSuffix(got, "id=0") {

@@ -109,7 +109,9 @@ func (c *Conn) Client() netip.AddrPort {
 type origin struct {
 	source netip.AddrPort // invalid: by a mesh header of a client on a unix socket
 	mesh   *proxyproto.Mesh
-	id     []byte // with mesh: the header's UniqueID
+	id     []byte          // with mesh: the header's UniqueID
+	ssl    *proxyproto.SSL // with mesh: the client's TLS; nil: none
+	alpn   string          // that ssl negotiated
 }
 
 // Mesh returns what the peer, a node of the mesh, says about the client; nil if the
@@ -119,6 +121,15 @@ func (c *Conn) Mesh() *proxyproto.Mesh {
 		return nil
 	}
 	return c.origin.mesh
+}
+
+// MeshTLS returns the TLS of the client with the node of the mesh that Mesh is about,
+// and the protocol that it negotiated; nil: none.
+func (c *Conn) MeshTLS() (ssl *proxyproto.SSL, alpn string) {
+	if c.origin == nil {
+		return nil, ""
+	}
+	return c.origin.ssl, c.origin.alpn
 }
 
 // UniqueID returns an ID of the connection that is unique among nodes: that of the

@@ -205,7 +205,11 @@ func (c *Conn) appendProxyHeader(dst []byte) []byte {
 	if c.profile.SendProxy == proxyproto.None {
 		return dst
 	}
-	return proxyproto.Append(dst, c.profile.SendProxy, c.Describe())
+	h := c.Describe()
+	if add := c.profile.ProxyTLVs; add != nil {
+		h.Custom = add(c)
+	}
+	return proxyproto.Append(dst, c.profile.SendProxy, h)
 }
 
 // Describe returns the PROXY header that describes the connection, for callers

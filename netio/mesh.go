@@ -37,7 +37,7 @@ func (c *Conn) readMeshHeader(p []byte) {
 	}
 	c.tls.SetReading(false)
 	id.header = &h
-	c.origin = &origin{source: h.Source, mesh: h.Mesh, id: h.UniqueID}
+	c.origin = &origin{source: h.Source, mesh: h.Mesh, id: h.UniqueID, ssl: h.SSL, alpn: h.ALPN}
 	c.serverName = h.Authority
 	if !c.countSource() {
 		c.abort(LimitPerSource)

@@ -109,7 +109,10 @@ type Profile struct {
 	// or returns why it cannot, with which the connection ends. It is called on the
 	// loop, once connected. nil: nothing. It is ignored for a Session and for Serve.
 	Preface func(c *Conn, dst []byte) ([]byte, error)
-	Meter   *Meter // counts for this listener and service; never nil
+	// ProxyTLVs returns the Custom TLVs of a connection's PROXY header; nil: none. It
+	// runs on the loop.
+	ProxyTLVs func(c *Conn) []proxyproto.TLV
+	Meter     *Meter // counts for this listener and service; never nil
 }
 
 // Mode says what a listener reads before it routes.

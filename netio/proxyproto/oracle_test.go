@@ -220,3 +220,31 @@ func TestGoProxyprotoReadsTheSameOfDamagedHeaders(t *testing.T) {
 		compareWithPires(t, b)
 	}
 }
+
+// Custom TLVs are written if their type is free for applications, and Parse skips
+// them.
+func TestCustomTLVs(t *testing.T) {
+	h := headers()["all"]
+	h.Custom = []TLV{{0xE1, "spiffe://a/b"}, {0xDF, "registered"}, {0xF0, "experimental"}, {0xE2, ""}, {0xEF, strings.Repeat("x", MaxV2)}}
+	b := Append(nil, V2, h)
+	p, err := pires.Read(bufio.NewReader(bytes.NewReader(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tlvs, err := p.TLVs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var custom []string
+	for _, v := range tlvs {
+		if v.Type > 0x30 {
+			custom = append(custom, string(v.Value))
+		}
+	}
+	if !slices.Equal(custom, []string{"spiffe://a/b"}) {
+		t.Errorf("go-proxyproto reads %q", custom)
+	}
+	if got, n, err := Parse(b); err != nil || n != len(b) || !sameHeader(got, h) || got.Custom != nil {
+		t.Errorf("%+v, %d of %d bytes, %v", got, n, len(b), err)
+	}
+}

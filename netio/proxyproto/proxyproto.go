@@ -87,6 +87,21 @@ type Header struct {
 	SSL *SSL
 	// Mesh is what a node of the mesh says about the client; nil from Parse.
 	Mesh *Mesh
+	// Custom are TLVs of types that the specification leaves to applications,
+	// MinCustom to MaxCustom. Append writes them in version 2; Parse skips them.
+	Custom []TLV
+}
+
+// The types of Header.Custom (PP2_TYPE_MIN_CUSTOM and PP2_TYPE_MAX_CUSTOM).
+const (
+	MinCustom = 0xE0
+	MaxCustom = 0xEF
+)
+
+// TLV is a type and its value. An empty value is not written.
+type TLV struct {
+	Type  byte
+	Value string
 }
 
 // SSL is the content of PP2_TYPE_SSL.

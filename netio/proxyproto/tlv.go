@@ -198,6 +198,11 @@ func (h *Header) appendTLVs(dst []byte, start int) []byte {
 	if len(h.UniqueID) <= MaxUniqueID {
 		dst = appendTLV(dst, start, typeUniqueID, h.UniqueID)
 	}
+	for _, t := range h.Custom {
+		if t.Type >= MinCustom && t.Type <= MaxCustom {
+			dst = appendTLV(dst, start, t.Type, t.Value)
+		}
+	}
 	if h.SSL == nil || h.SSL.Version == "" || !isASCII(h.SSL.Version) {
 		return dst
 	}

@@ -15,6 +15,9 @@ type Rules struct {
 	// Trusted clients are proxies: what they say in X-Forwarded-For and the
 	// like is kept.
 	Trusted bool
+	// ClientCert says that X-Forwarded-Client-Cert is Penstock's to write: even
+	// a trusted client's is removed, and so are names that pass for it in CGI.
+	ClientCert bool
 }
 
 // Underscores is a way to treat names that CGI, WSGI and the like cannot tell
@@ -47,11 +50,8 @@ func (rules Rules) apply(r *http.Request) error {
 			delete(r.Trailer, name)
 		}
 	}
-	if rules.Trusted {
-		return nil
-	}
 	for name := range r.Header {
-		if proxys(name) {
+		if !rules.Trusted && proxys(name) || rules.ClientCert && asInCGI(name) == clientCert {
 			delete(r.Header, name)
 		}
 	}
@@ -71,18 +71,26 @@ func plain(name string) bool {
 // proxys tells of headers that say who a client is or what it has asked for, as
 // a proxy does. Names that pass for such in CGI are among them.
 func proxys(name string) bool {
-	name = strings.Map(func(r rune) rune {
-		if (r < 'a' || r > 'z') && (r < '0' || r > '9') {
-			return '-' // to CGI any of them is an underscore
-		}
-		return r
-	}, strings.ToLower(name))
+	name = asInCGI(name)
 	for _, prefix := range [...]string{"x-forwarded-", "x-original-", "x-rewrite-"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}
 	return slices.Contains(proxyNames, name)
+}
+
+// clientCert is the header by which proxies name a client's certificate.
+const clientCert = "x-forwarded-client-cert"
+
+// asInCGI returns one name for all those that CGI cannot tell from it.
+func asInCGI(name string) string {
+	return strings.Map(func(r rune) rune {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') {
+			return '-' // to CGI any of them is an underscore
+		}
+		return r
+	}, strings.ToLower(name))
 }
 
 var proxyNames = []string{

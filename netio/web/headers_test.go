@@ -24,7 +24,7 @@ func TestWhatAClientSaysOfItself(t *testing.T) {
 	const request = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nTrailer: X-Real-Ip, T_a, Sum\r\n" +
 		"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: gopher\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Client-Cert: By=me\r\n" +
 		"X-Real-IP: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nX-Original-URL: /admin\r\nX-Rewrite-URL: /admin\r\nProxy: http://evil\r\n" +
-		"X_Real_IP: 6.6.6.6\r\nx.forwarded.for: 6.6.6.6\r\nX!Real+IP: 6.6.6.6\r\nA_b: c\r\nA-B: d\r\n\r\n" +
+		"X_Forwarded_Client_Cert: By=me\r\nX_Real_IP: 6.6.6.6\r\nx.forwarded.for: 6.6.6.6\r\nX!Real+IP: 6.6.6.6\r\nA_b: c\r\nA-B: d\r\n\r\n" +
 		"0\r\nX-Real-IP: 6.6.6.6\r\nT_a: b\r\nSum: 1\r\n\r\n"
 	for _, c := range []struct {
 		rules web.Rules
@@ -35,6 +35,9 @@ func TestWhatAClientSaysOfItself(t *testing.T) {
 			"A-B=d A_b=c X-Forwarded-For=127.0.0.1 X-Forwarded-Host=x X-Forwarded-Proto=http Sum=1 T_a=b"},
 		{web.Rules{Trusted: true}, "A-B=d Forwarded=for=6.6.6.6 X-Forwarded-Client-Cert=By=me X-Forwarded-For=6.6.6.6, 127.0.0.1 " +
 			"X-Forwarded-Host=evil X-Forwarded-Proto=gopher X-Original-Url=/admin X-Real-Ip=6.6.6.6 X-Rewrite-Url=/admin Sum=1"},
+		{web.Rules{Trusted: true, ClientCert: true, Underscores: web.AllowUnderscores}, "A-B=d A_b=c Forwarded=for=6.6.6.6 " +
+			"X!real+ip=6.6.6.6 X-Forwarded-For=6.6.6.6, 127.0.0.1 X-Forwarded-Host=evil X-Forwarded-Proto=gopher " +
+			"X-Original-Url=/admin X-Real-Ip=6.6.6.6 X-Rewrite-Url=/admin X.forwarded.for=6.6.6.6 X_real_ip=6.6.6.6 Sum=1 T_a=b"},
 		{web.Rules{Underscores: web.RefuseUnderscores}, "400"},
 	} {
 		t.Run(fmt.Sprint(c.rules), func(t *testing.T) {

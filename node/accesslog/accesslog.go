@@ -41,6 +41,8 @@ type Record struct {
 	Listener string
 	Client   netip.AddrPort
 	SNI      string // as the client sent it
+	TLS      string // version of TLS with the client, such as "1.3"; "": no TLS that the node terminates
+	Identity string // of the client's verified certificate: its SPIFFE ID or its subject
 	Service  string
 	Endpoint string
 	Reason   string // why it ended
@@ -120,6 +122,7 @@ func Seconds(_ []string, a slog.Attr) slog.Attr {
 // r.Request.
 func (l *Log) Write(r Record) {
 	r.SNI = truncate(r.SNI, maxSNI)
+	r.Identity = truncate(r.Identity, maxIdentity)
 	if q := r.Request; q != nil {
 		q.Method = truncate(q.Method, maxMethod)
 		q.Host = truncate(q.Host, maxSNI)
@@ -187,6 +190,9 @@ func (l *Log) finish(h slog.Handler, out *bufio.Writer) {
 // anything; a valid name has at most 253 bytes.
 const maxSNI = 256
 
+// maxIdentity bounds a client's identity, in bytes: a SPIFFE ID has at most so many.
+const maxIdentity = 2048
+
 // maxMethod and maxPath bound the method and path of a request, in bytes.
 const maxMethod, maxPath = 32, 1024
 
@@ -221,6 +227,8 @@ func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
 		}
 	}
 	text("sni", r.SNI)
+	text("tls", r.TLS)
+	text("identity", r.Identity)
 	if q := r.Request; q != nil {
 		text("method", q.Method)
 		text("host", q.Host)

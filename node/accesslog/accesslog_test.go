@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var fullRecord = Record{
 	Event: Closed, At: time.Unix(1700000000, 0).UTC(), ID: 7, Listener: "edge", Client: netip.MustParseAddrPort("192.0.2.1:5000"),
-	SNI: "a b", Service: "apps", Endpoint: "127.0.0.1:7001", Reason: "client_fin",
+	SNI: "a b", TLS: "1.3", Identity: `CN="a`, Service: "apps", Endpoint: "127.0.0.1:7001", Reason: "client_fin",
 	In: 10, Out: 20, Duration: time.Second, Connect: time.Millisecond, Attempts: 1,
 }
 
@@ -28,7 +28,7 @@ func TestLineOmitsEmptyFields(t *testing.T) {
 		want   string
 	}{
 		{fullRecord, `time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=7 listener=edge client=192.0.2.1:5000 ` +
-			`sni="a b" service=apps endpoint=127.0.0.1:7001 reason=client_fin in=10 out=20 duration=1s connect=1ms attempts=1`},
+			`sni="a b" tls=1.3 identity="CN=\"a" service=apps endpoint=127.0.0.1:7001 reason=client_fin in=10 out=20 duration=1s connect=1ms attempts=1`},
 		{Record{
 			Event: Connected, At: fullRecord.At, ID: 8, Listener: "unix", Service: "apps", Endpoint: "e",
 			Connect: time.Millisecond, Attempts: 2,

@@ -2,8 +2,11 @@ package dataplane
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"strings"
 
+	"penstock/netio"
+	"penstock/netio/proxyproto"
 	"penstock/node/tlsconfig"
 )
 
@@ -26,10 +29,10 @@ const maxIdentityTags = 32
 // is the service. A certificate whose SPIFFE ID violates that standard, as one
 // with a second URI SAN does, yields no tags at all.
 func identity(state *tls.ConnectionState) map[string]string {
-	if state == nil || len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
+	leaf := verifiedLeaf(state)
+	if leaf == nil {
 		return nil
 	}
-	leaf := state.PeerCertificates[0]
 	tags := map[string]string{}
 	put := func(name, value string) {
 		if fitsTag(name) && fitsTag(value) && len(tags) < maxIdentityTags {
@@ -70,4 +73,87 @@ func fitsTag(s string) bool {
 	const longest = 253
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == ',' || r == '=' || r == '"' }
 	return s != "" && len(s) <= longest && strings.IndexFunc(s, odd) < 0
+}
+
+// verifiedLeaf returns the client's certificate if the listener has verified it, or
+// nil.
+func verifiedLeaf(state *tls.ConnectionState) *x509.Certificate {
+	if state == nil || len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	return state.PeerCertificates[0]
+}
+
+// clientCert returns the client's X-Forwarded-Client-Cert.
+func (c *httpClient) clientCert() string {
+	text := c.xfcc.Load()
+	if text == nil { // two requests at once make the same text
+		made := tlsconfig.ForwardedClientCert(c.cert)
+		text = &made
+		c.xfcc.Store(text)
+	}
+	return *text
+}
+
+// proven is what a client has shown of itself by TLS: to this node, or to the node of
+// the mesh from which its connection comes.
+type proven struct {
+	tls  string            // version, such as "1.3"; "": no TLS
+	alpn string            // the protocol that TLS negotiated
+	cert *x509.Certificate // verified by this node; nil: none
+	mesh *proxyproto.Mesh  // nil: the client is connected to this node
+}
+
+func provenBy(c *netio.Conn) proven {
+	if m := c.Mesh(); m != nil { // TLS is that of the other node
+		p := proven{mesh: m}
+		if ssl, alpn := c.MeshTLS(); ssl != nil {
+			p.tls, p.alpn = strings.TrimPrefix(ssl.Version, "TLSv"), alpn
+		}
+		return p
+	}
+	state := c.TLS()
+	if state == nil {
+		return proven{}
+	}
+	return proven{
+		tls:  strings.TrimPrefix(tls.VersionName(state.Version), "TLS "),
+		alpn: state.NegotiatedProtocol, cert: verifiedLeaf(state),
+	}
+}
+
+// spiffe returns the client's SPIFFE ID; "": none.
+func (p *proven) spiffe() string {
+	switch {
+	case p.mesh != nil:
+		return p.mesh.SPIFFEID
+	case p.cert == nil:
+		return ""
+	}
+	id, err := tlsconfig.SPIFFEID(p.cert)
+	if err != nil {
+		return ""
+	}
+	return id.String()
+}
+
+// name returns the client's SPIFFE ID, or else the subject of its certificate; ""
+// without one.
+func (p *proven) name() string {
+	if id := p.spiffe(); id != "" || p.cert == nil {
+		return id
+	}
+	return tlsconfig.Subject(p.cert)
+}
+
+// typeSPIFFE is the type of the TLV with a client's SPIFFE ID.
+const typeSPIFFE = 0xE1
+
+// tlvs returns the TLV with the client's SPIFFE ID, or none.
+func (p *proven) tlvs() []proxyproto.TLV {
+	id := p.spiffe()
+	if id == "" {
+		return nil
+	}
+	return []proxyproto.TLV{{Type: typeSPIFFE, Value: id}}
 }

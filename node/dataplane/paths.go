@@ -33,6 +33,12 @@ func newPath(f *Flow, spec *resource.Service, client *tlsconfig.Client) *path {
 		SendProxy:         proxyVersion(spec),
 		Meter:             f.meter,
 	}}
+	if sendsIdentity(spec) {
+		p.profile.ProxyTLVs = func(c *netio.Conn) []proxyproto.TLV {
+			shown := provenBy(c)
+			return shown.tlvs()
+		}
+	}
 	if client != nil {
 		p.byHost = map[string]*netio.Profile{}
 	}
@@ -73,6 +79,11 @@ func hostOf(e *endpoint.Endpoint) string {
 		return ""
 	}
 	return host
+}
+
+// sendsIdentity reports whether PROXY headers to a service have the SPIFFE ID.
+func sendsIdentity(spec *resource.Service) bool {
+	return spec.ProxyProtocol != nil && spec.ProxyProtocol.ClientIdentity
 }
 
 func proxyVersion(spec *resource.Service) proxyproto.Version {

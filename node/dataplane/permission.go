@@ -93,10 +93,8 @@ func inputOf(c *netio.Conn) routing.Input {
 // undecided reports whether a client has proven SPIFFE IDs of which none may be
 // used: several, or one that the standard forbids or that is too long for a tag.
 func undecided(state *tls.ConnectionState, tags map[string]string) bool {
-	if state == nil || len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
-		return false
-	}
-	if !tlsconfig.ClaimsSPIFFE(state.PeerCertificates[0]) {
+	leaf := verifiedLeaf(state)
+	if leaf == nil || !tlsconfig.ClaimsSPIFFE(leaf) {
 		return false
 	}
 	_, err := resource.ParseSPIFFEID(tags[tagSPIFFE])

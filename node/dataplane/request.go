@@ -84,10 +84,11 @@ func isGRPC(r *http.Request) bool {
 }
 
 // forward completes the plan of a request that goes to endpoints.
-func (q *request) forward(plan web.Disposition, path string) web.Disposition {
+func (q *request) forward(plan web.Disposition, path string, rules *resource.ListenerHTTP) web.Disposition {
 	a := &q.decision
 	plan.Upstreams, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
 	plan.Begun, plan.Upgrades = q.begin, q.spec.HTTP.Protocols()
+	forwardCert := q.client.cert != nil && rules.ForwardClientCert
 	plan.Request = func(out *http.Request) {
 		host, newPath := a.Rewrite(path)
 		if host != "" {
@@ -100,6 +101,9 @@ func (q *request) forward(plan web.Disposition, path string) web.Disposition {
 			// The path contains unescaped characters that need escaping: net/url
 			// would escape all of it again, and turn %2F into a slash.
 			setPath(out.URL, path)
+		}
+		if forwardCert {
+			out.Header["X-Forwarded-Client-Cert"] = []string{q.client.clientCert()}
 		}
 		a.RequestHeaders(out.Header)
 	}
@@ -168,7 +172,11 @@ func (q *request) Next(ctx context.Context, err error) (web.Target, bool) {
 		t.Address = "unix:" + e.Unix
 	}
 	if v := proxyVersion(q.spec); v != proxyproto.None {
-		t.Preface = proxyproto.Append(nil, v, q.client.proxy)
+		h := q.client.proxy
+		if sendsIdentity(q.spec) {
+			h.Custom = q.client.tlvs()
+		}
+		t.Preface = proxyproto.Append(nil, v, h)
 	}
 	return t, true
 }
@@ -289,6 +297,7 @@ func (q *request) record(o web.Outcome, now time.Time, took time.Duration) acces
 	}
 	return accesslog.Record{
 		Event: accesslog.Requested, At: now, ID: q.client.id, Listener: q.client.in.Listener, Client: q.client.addr,
+		TLS: q.client.tls, Identity: q.client.name(),
 		Service: q.flow.service, Endpoint: q.endpoint, Reason: string(q.reason), Error: err,
 		Permission: q.rule, Shadow: shadow,
 		In: uint64(o.In), Out: uint64(o.Out), Duration: took, Attempts: q.decision.Attempts(),

@@ -86,8 +86,8 @@ var _ web.Handler = (*requests)(nil)
 type httpClient struct {
 	in          routing.Input
 	destination string
-	tls         bool   // over TLS
-	alpn        string // the protocol that TLS negotiated
+	proven
+	xfcc        atomic.Pointer[string] // describes cert in X-Forwarded-Client-Cert; nil: not needed yet
 	id          uint64
 	addr, local netip.AddrPort
 	proxy       proxyproto.Header // for endpoints with PROXY protocol
@@ -137,16 +137,8 @@ func (h *requests) close() {
 // plan makes the plan of a connection that was routed on table.
 func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, table *routing.Table) *httpPlan {
 	client := &httpClient{
-		in: *in, destination: f.service, id: c.ID(),
+		in: *in, destination: f.service, id: c.ID(), proven: provenBy(c),
 		addr: c.Client(), local: c.Local(), proxy: c.Describe(), since: time.Now(),
-	}
-	if c.Mesh() != nil { // the client of the other node
-		client.tls, client.alpn = client.proxy.SSL != nil, ""
-		if client.tls {
-			client.alpn = client.proxy.ALPN
-		}
-	} else if state := c.TLS(); state != nil {
-		client.tls, client.alpn = true, state.NegotiatedProtocol
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,7 +156,7 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, tabl
 // Next implements netio.Plan.
 func (p *httpPlan) Next(*netio.Conn, error) (netio.Target, netio.Reason) {
 	return netio.Target{Profile: &p.path.profile, Serve: func(c *pipe.Conn) {
-		p.requests.server.Serve(c, p.client, p.client.tls, p.client.alpn)
+		p.requests.server.Serve(c, p.client, p.client.tls != "", p.client.alpn)
 	}}, netio.OK
 }
 
@@ -222,7 +214,7 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 		spec.EscapedSlashes == "refuse" && urlpath.HasEscapedSlash(path) {
 		return q.refuse(plan, http.StatusBadRequest, BadPath)
 	}
-	if q.client.tls && table.Misdirected(&q.client.in, r.Host) {
+	if q.client.tls != "" && table.Misdirected(&q.client.in, r.Host) {
 		return q.refuse(plan, http.StatusMisdirectedRequest, Misdirected)
 	}
 	var reason routing.Reason
@@ -262,14 +254,15 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 	if !isGRPC(r) {
 		plan.BodyIdle = q.spec.HTTP.BodyIdleTimeout.D()
 	}
-	return q.forward(plan, path)
+	return q.forward(plan, path, spec)
 }
 
 // Rules implements web.Handler.
 func (h *requests) Rules(known any) web.Rules {
 	c := known.(*httpClient)
 	spec := h.table(c).HTTPRules(c.in.Listener)
-	return web.Rules{Underscores: web.Underscores(spec.Underscores), Trusted: spec.Trusts(c.addr.Addr())}
+	return web.Rules{Underscores: web.Underscores(spec.Underscores), Trusted: spec.Trusts(c.addr.Addr()),
+		ClientCert: spec.ForwardClientCert}
 }
 
 // Refused implements web.Handler.
@@ -296,7 +289,7 @@ func (h *requests) table(c *httpClient) *routing.Table {
 // origin returns the scheme and host that a request is addressed to.
 func (c *httpClient) origin(r *http.Request) httprule.Origin {
 	o := httprule.Origin{Scheme: "http", Host: r.Host}
-	if c.tls {
+	if c.tls != "" {
 		o.Scheme = "https"
 	}
 	if o.Host == "" && c.local.IsValid() { // optional in HTTP/1.0

@@ -158,6 +158,8 @@ func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why neti
 		r.Error = c.Failure()
 	}
 	r.In, r.Out = c.Bytes()
+	shown := provenBy(c)
+	r.TLS, r.Identity = shown.tls, shown.name()
 	if p != nil {
 		r.Service, r.Endpoint = p.flow.service, p.endpoint()
 		r.Attempts, r.Connect = p.decision.Attempts(), p.connectTime

@@ -39,10 +39,12 @@ func TestVerifiedIdentitiesRequireFeatureLevel(t *testing.T) {
 	verifies := &resource.ServiceTLS{Verify: &resource.Verify{DNS: []string{"a.example"}}}
 	for _, spec := range []resource.Spec{
 		&resource.Listener{TLS: &resource.ListenerTLS{ClientAuth: auth}},
+		&resource.Listener{HTTP: resource.ListenerHTTP{ForwardClientCert: true}},
 		&model.VirtualCluster{TLS: &model.VirtualTLS{ClientAuth: auth}},
 		&resource.Service{TLS: verifies},
 		&resource.Service{Mesh: true},
 		&resource.Listener{Protocol: "mesh"},
+		&resource.Service{ProxyProtocol: &resource.SendProxy{ClientIdentity: true}},
 		&resource.EndpointProvider{HTTP: &resource.HTTPProvider{TLS: verifies}},
 	} {
 		if got := Level(resource.Object{Spec: spec}); got != record.LevelIdentity {

@@ -131,6 +131,11 @@ type ListenerHTTP struct {
 	// EscapedSlashes is for paths with "%2F" or "%5C": keep forwards them as part
 	// of their segment, refuse answers with 400. Default keep.
 	EscapedSlashes string `yaml:"escapedSlashes" default:"keep" oneof:"keep refuse"`
+	// ForwardClientCert tells endpoints the client's verified certificate in
+	// X-Forwarded-Client-Cert, as Envoy does with SANITIZE_SET: Hash, Subject, URI
+	// and DNS. What clients send in that header is removed, trusted proxies
+	// included. Requires tls.clientAuth. Default false.
+	ForwardClientCert bool `yaml:"forwardClientCert"`
 }
 
 // SourceRule adds tags to connections by client network.
@@ -143,7 +148,7 @@ type SourceRule struct {
 
 // IsZero reports whether no field is given.
 func (h *ListenerHTTP) IsZero() bool {
-	return len(h.TrustedProxies) == 0 && h.Underscores == "" && h.PathParameters == "" && h.EscapedSlashes == ""
+	return len(h.TrustedProxies) == 0 && h.Underscores == "" && h.PathParameters == "" && h.EscapedSlashes == "" && !h.ForwardClientCert
 }
 
 // Trusts reports whether a client is one of the trusted proxies.

@@ -221,6 +221,10 @@ func (b CircuitBounds) IsZero() bool {
 type SendProxy struct {
 	// Send is v1 or v2. Required.
 	Send string `yaml:"send" oneof:"v1 v2"`
+	// ClientIdentity adds the SPIFFE ID of the client's verified certificate to
+	// the header, as a TLV of type 0xE1. A client without one has no such TLV. What
+	// else v2 says of TLS is sent in any case. Requires send: v2. Default false.
+	ClientIdentity bool `yaml:"clientIdentity"`
 }
 
 // ServiceTLS configures TLS to the endpoints.

@@ -40,6 +40,9 @@ func validateListener(l *resource.Listener, fault Report) {
 	if !l.HTTP.IsZero() && !readsRequests(l) {
 		fault("http", "requires a listener that can read requests: protocol: tcp or mesh, or protocol: tls with tls.mode: terminate", nil)
 	}
+	if l.HTTP.ForwardClientCert && !verifiesClients(l) {
+		fault("http.forwardClientCert", "requires tls.clientAuth with mode: require or request: only a verified certificate is forwarded", nil)
+	}
 	checkTags("tags", l.Tags, fault)
 	checkTags("nodes", l.Nodes, fault)
 	validateSources(l, fault)
@@ -48,6 +51,11 @@ func validateListener(l *resource.Listener, fault Report) {
 // readsRequests reports whether the listener sees what its connections carry.
 func readsRequests(l *resource.Listener) bool {
 	return l.Protocol == "tcp" || l.Protocol == "" || l.Protocol == "mesh" || l.Protocol == "tls" && l.TLS != nil && l.TLS.Mode == "terminate"
+}
+
+// verifiesClients reports whether the listener asks clients for certificates.
+func verifiesClients(l *resource.Listener) bool {
+	return l.TLS != nil && l.TLS.ClientAuth != nil && l.TLS.ClientAuth.Mode != "none"
 }
 
 // refuseTLS reports fields that a tcp listener cannot have.

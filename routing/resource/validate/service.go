@@ -28,6 +28,9 @@ func validateService(s *resource.Service, fault Report) {
 	if s.ProxyProtocol != nil && s.ProxyProtocol.Send == "" {
 		fault("proxyProtocol.send", "is required: v1 or v2", nil)
 	}
+	if s.ProxyProtocol != nil && s.ProxyProtocol.ClientIdentity && s.ProxyProtocol.Send == "v1" {
+		fault("proxyProtocol.clientIdentity", "requires send: v2; a header of version 1 has only addresses", nil)
+	}
 	if s.TLS != nil {
 		validateServiceTLS(s.TLS, fault)
 	}
