@@ -127,7 +127,7 @@ func isClosed(ch <-chan struct{}) bool {
 
 // pass lets virtual time pass.
 func pass(d time.Duration) {
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 }
 
