@@ -16,6 +16,7 @@ import (
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rpc"
+	"penstock/node/workload"
 	"penstock/node/xds"
 )
 
@@ -32,6 +33,8 @@ type status struct {
 	acme      *acme.Manager
 	xds       *xds.Server // nil: none
 	shares    *quota.Driver
+
+	identities *workload.Source // nil: none
 }
 
 func (q *status) register(s *rpc.Server) {
@@ -67,7 +70,7 @@ func (q *status) report() *api.Report {
 		Services:  serviceStatus(q.data, time.Now()),
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
-		Warnings:        append(q.data.PortUse().Warnings(q.peers.self.Name), q.shareWarnings()...),
+		Warnings:        append(q.data.PortUse().Warnings(q.peers.self.Name), slices.Concat(q.shareWarnings(), q.identityWarnings())...),
 		Providers:       providerStatus(q.peers.self.Name, q.providers),
 		Proxies:         q.xds.Status(),
 	}
@@ -92,6 +95,17 @@ func (q *status) shareWarnings() []string {
 	}
 	return []string{fmt.Sprintf("node %s: no leader has answered for %s: rate limits with scope cluster use their floor",
 		q.peers.self.Name, s.Age.Round(time.Second))}
+}
+
+// identityWarnings warns of certificates that this node holds and cannot renew.
+func (q *status) identityWarnings() (list []string) {
+	if q.identities == nil {
+		return nil
+	}
+	for _, late := range q.identities.Stats().Late {
+		list = append(list, fmt.Sprintf("node %s: the identity %s", q.peers.self.Name, late))
+	}
+	return list
 }
 
 // reportTimeout bounds the wait for the reports of other nodes.
