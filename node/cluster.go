@@ -90,11 +90,12 @@ func (n *Node) authenticate(ctx context.Context, token string) (api.Principal, e
 	return n.cluster.Tokens.Authenticate(ctx, token)
 }
 
-// closeRevoked closes the connections of clients whose certificate was revoked.
-// There are none before the data plane exists.
+// closeRevoked closes the connections of clients whose certificate was revoked, and
+// gives up certificates that this node holds. There are none before the data plane exists.
 func (n *Node) closeRevoked() {
 	if n.componentsReady.Load() {
 		n.data.CloseRevoked()
+		n.identities.Recheck()
 	}
 }
 

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +38,9 @@ type Config struct {
 	// XDS is another listen address of the discovery server for proxies, IP:port;
 	// "": it serves at Cluster alone.
 	XDS string
+	// SPIFFESocket is the path of the unix socket of the SPIFFE Workload API; "": none.
+	// SPIFFESocketMode is the mode of its file, in octal; default 0660.
+	SPIFFESocket, SPIFFESocketMode string
 	// Bind is the IP address of listeners whose address has no host.
 	Bind string
 	// Gossip is the listen address of gossip. Advertise is the host at which
@@ -142,6 +148,7 @@ func (c Config) withDefaults() Config {
 	if c.ForgetAfter == 0 {
 		c.ForgetAfter = 72 * time.Hour
 	}
+	c.SPIFFESocketMode = cmp.Or(c.SPIFFESocketMode, "0660")
 	if c.Zone == "" {
 		c.Zone = c.Tags["zone"]
 	}
@@ -221,8 +228,34 @@ func (c Config) Validate() []string {
 	if c.MaxRequests < 1 {
 		fault("--max-requests %d: want 1 or more", c.MaxRequests)
 	}
+	faults = append(faults, c.checkSPIFFE()...)
 	if c.AccessLog != AccessOff && c.AccessLog != AccessClosed && c.AccessLog != AccessAll {
 		fault("--access-log %s: want off, closed or all", c.AccessLog)
+	}
+	return faults
+}
+
+// spiffeMode returns the mode of the Workload API's socket; 0: invalid.
+func (c Config) spiffeMode() fs.FileMode {
+	mode, err := strconv.ParseUint(c.SPIFFESocketMode, 8, 32)
+	if err != nil || mode > 0o777 {
+		return 0
+	}
+	return fs.FileMode(mode)
+}
+
+// checkSPIFFE lists the faults in the settings of the SPIFFE Workload API.
+func (c Config) checkSPIFFE() (faults []string) {
+	switch {
+	case c.SPIFFESocket == "":
+		return nil
+	case c.Dev:
+		faults = append(faults, "--spiffe-socket: --dev has no CA to issue certificates: start a cluster of one node with --init")
+	case !filepath.IsAbs(c.SPIFFESocket) || len(c.SPIFFESocket) > maxSocketPath:
+		faults = append(faults, fmt.Sprintf("--spiffe-socket %s: want an absolute path of at most %d bytes", c.SPIFFESocket, maxSocketPath))
+	}
+	if mode := c.spiffeMode(); mode&0o600 != 0o600 || mode&0o111 != 0 {
+		faults = append(faults, fmt.Sprintf("--spiffe-socket-mode %s: want an octal mode such as 0660 or 0666", c.SPIFFESocketMode))
 	}
 	return faults
 }

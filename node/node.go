@@ -47,6 +47,7 @@ import (
 	"penstock/node/rpc"
 	"penstock/node/tlsconfig"
 	"penstock/node/trust"
+	"penstock/node/workload"
 	"penstock/node/xds"
 	"penstock/routing/provider"
 	"penstock/routing/resource"
@@ -92,8 +93,10 @@ type Node struct {
 	ops             *ops.Methods
 	admin           *rpc.Server
 	xds             *xds.Server
-	devPort         *mux.Mux // the cluster port with --dev; nil: the cluster has it
-	xdsPort         *mux.Mux // of --xds; nil: none
+	identities      *workload.Source // nil: with --dev
+	spiffe          *workload.API    // of --spiffe-socket; nil: none
+	devPort         *mux.Mux         // the cluster port with --dev; nil: the cluster has it
+	xdsPort         *mux.Mux         // of --xds; nil: none
 	http            *http.Server
 	gate            ops.Gate               // the current HTTP handler
 	changes         *prometheus.CounterVec // configuration changes, by result
@@ -172,6 +175,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	// 6. Operators and proxies come last: they see a complete node.
 	n.serve(&listeners)
 	n.serveXDS()
+	n.serveSPIFFE(&listeners)
 	n.state.Advance(lifecycle.Serving)
 	notifySystemd("READY=1")
 	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version,
@@ -183,6 +187,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 func (n *Node) run() {
 	n.background.Go(n.follow)
 	n.background.Go(n.followForXDS)
+	n.background.Go(n.followTrustBundle)
 	n.background.Go(n.housekeep)
 	n.background.Go(func() { n.audit.Run(n.ctx) })
 	n.background.Go(func() { n.providers.Run(n.ctx) })
@@ -215,10 +220,11 @@ type listenerSet struct {
 	socket  net.Listener // the node's own socket; nil: none
 	http    net.Listener
 	xds     net.Listener // of --xds; nil: none
+	spiffe  net.Listener // of --spiffe-socket; nil: none
 }
 
 func (set *listenerSet) close() {
-	for _, l := range []net.Listener{set.cluster, set.socket, set.http, set.xds} {
+	for _, l := range []net.Listener{set.cluster, set.socket, set.http, set.xds, set.spiffe} {
 		if l != nil {
 			l.Close()
 		}
@@ -249,6 +255,11 @@ func (n *Node) openListeners() (set listenerSet, err error) {
 	if n.cfg.XDS != "" {
 		if set.xds, err = config.Listen(n.ctx, "tcp", n.cfg.XDS); err != nil {
 			return set, fmt.Errorf("--xds: %w", err)
+		}
+	}
+	if n.cfg.SPIFFESocket != "" {
+		if set.spiffe, err = workload.Listen(n.cfg.SPIFFESocket, n.cfg.spiffeMode()); err != nil {
+			return set, fmt.Errorf("--spiffe-socket: %w", err)
 		}
 	}
 	if n.dir != nil {
@@ -284,6 +295,7 @@ func (n *Node) makeComponents() (err error) {
 	n.xds = n.newXDS()
 	n.tracker = new(rollout.Tracker)
 	n.openQuota()
+	n.openWorkloads()
 	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
 	n.componentsReady.Store(true)
@@ -301,6 +313,7 @@ func (n *Node) newRegistry() *prometheus.Registry {
 		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
 		metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes, metrics.Audit(n.audit),
 		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
+		metrics.Workloads(n.identities, n.spiffe),
 	}
 	if n.access != nil {
 		all = append(all, metrics.AccessLog(n.access))
@@ -399,7 +412,7 @@ func (n *Node) opsConfig() ops.Config {
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
-		Shares: n.shares, Audit: n.audit,
+		Shares: n.shares, Audit: n.audit, Identities: n.identities,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }
@@ -432,6 +445,7 @@ func (n *Node) follow() {
 		n.acme.Apply(set, changes)           // to the data plane, with what was issued
 		n.tracker.Apply(changes, time.Now()) // a step begins when it takes effect
 		n.providers.Apply(changes)
+		n.applyWorkloads(changes)
 		return nil
 	})
 	// The store closes when the node has left its cluster and is stopping.
@@ -555,6 +569,7 @@ func (n *Node) close(ctx context.Context) {
 	if n.xds != nil {
 		n.xds.Stop(ctx) // first, so that proxies go on at another node at once
 	}
+	n.closeWorkloads()
 	n.stopStartupServer() // if Start failed while it looked for the cluster
 	if n.admin != nil {
 		_ = n.admin.Shutdown(ctx) // requests still in flight are cut off

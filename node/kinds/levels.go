@@ -48,7 +48,7 @@ func needsIdentity(spec resource.Spec) bool {
 		return s.VerifiesIdentities()
 	case *resource.Certificate:
 		return s.ACME != nil
-	case *resource.TrafficPermission, *resource.Mesh, *resource.RateLimit:
+	case *resource.TrafficPermission, *resource.Mesh, *resource.RateLimit, *resource.WorkloadIdentity:
 		return true
 	case *resource.Service:
 		return s.Mesh || s.CircuitBreaker != nil || s.ProxyProtocol != nil && s.ProxyProtocol.ClientIdentity || s.Balancing.MinHealthy != nil || s.TLS != nil && s.TLS.Verify != nil ||

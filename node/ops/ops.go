@@ -29,6 +29,7 @@ import (
 	"penstock/node/quota"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
+	"penstock/node/workload"
 	"penstock/node/xds"
 )
 
@@ -57,6 +58,8 @@ type Config struct {
 	Gateways *Gateways
 	// Shares has this node's shares of rate limits with scope cluster.
 	Shares *quota.Driver
+	// Identities are the certificates that this node holds; nil with --dev.
+	Identities *workload.Source
 	// Changes counts changes by result: done or refused.
 	Changes *prometheus.CounterVec
 	Audit   *audit.Log
@@ -93,7 +96,7 @@ func New(cfg Config) *Methods {
 	}
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
-	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.XDS, cfg.Shares}
+	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.XDS, cfg.Shares, cfg.Identities}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	return m

@@ -17,6 +17,7 @@ import (
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rpc"
+	"penstock/node/workload"
 	"penstock/node/xds"
 )
 
@@ -33,6 +34,8 @@ type status struct {
 	acme      *acme.Manager
 	xds       *xds.Server // nil: none
 	shares    *quota.Driver
+
+	identities *workload.Source // nil: none
 }
 
 func (q *status) register(s *rpc.Server) {
@@ -68,7 +71,8 @@ func (q *status) report() *api.Report {
 		Services:  serviceStatus(q.data, time.Now()),
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
-		Warnings:        slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name), q.shareWarnings(), q.meshWarnings()),
+		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
+			q.shareWarnings(), q.meshWarnings(), q.identityWarnings()),
 		Providers:       providerStatus(q.peers.self.Name, q.providers),
 		Proxies:         q.xds.Status(),
 	}
@@ -104,6 +108,17 @@ func (q *status) meshWarnings() []string {
 	}
 	return []string{fmt.Sprintf("node %s is in no cluster (--dev), so connections to services with mesh: true are closed: %s",
 		q.peers.self.Name, strings.Join(names[:min(len(names), shown)], ", "))}
+}
+
+// identityWarnings warns of certificates that this node holds and cannot renew.
+func (q *status) identityWarnings() (list []string) {
+	if q.identities == nil {
+		return nil
+	}
+	for _, late := range q.identities.Stats().Late {
+		list = append(list, fmt.Sprintf("node %s: the identity %s", q.peers.self.Name, late))
+	}
+	return list
 }
 
 // reportTimeout bounds the wait for the reports of other nodes.

@@ -161,7 +161,10 @@ func (e *entry) failed(err error, warned bool) bool {
 		return warned
 	}
 	e.source.failures++
-	e.why = err
+	pending := errors.Is(e.why, errPending)
+	if e.why = err; pending {
+		e.set(nil) // those who wait for the first answer have one
+	}
 	if text := e.lateness(time.Now()); text != "" && !warned {
 		e.source.cfg.Log.Warn("cannot renew a workload's certificate", "identity", e.identity.ID, "state", text)
 		return true

@@ -129,6 +129,7 @@ func RoutingKinds() []Kind {
 		{Name: KindMesh, Plural: "meshes", New: func() Spec { return new(Mesh) }},
 		{Name: KindProvider, Plural: "endpointproviders", New: func() Spec { return new(EndpointProvider) }},
 		{Name: KindRateLimit, Plural: "ratelimits", New: func() Spec { return new(RateLimit) }},
+		{Name: KindWorkload, Plural: "workloadidentities", New: func() Spec { return new(WorkloadIdentity) }},
 	}
 }
 

@@ -114,7 +114,7 @@ func (g *Registry) tally(err error) {
 }
 
 func (g *Registry) issue(ctx context.Context, req *api.IdentityRequest) (*api.IdentityIssued, error) {
-	id, err := g.parse(req.ID, reserved)
+	id, err := g.parse(req.ID, resource.ReservedPaths)
 	if err != nil {
 		return nil, err
 	}
@@ -207,10 +207,6 @@ func (g *Registry) parse(text string, taken []string) (resource.SPIFFEID, error)
 	}
 	return id, nil
 }
-
-// reserved are the first segments of the paths by which nodes and the proxies of
-// discovery know each other (trust.ProxyID, trust.ServerID).
-var reserved = []string{"service", "xds", "penstock"}
 
 // authorize returns the caller's name if it may issue or revoke certificates of an
 // ID. A token of role issuer may only do so for its path; its record, not the node

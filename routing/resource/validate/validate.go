@@ -56,6 +56,8 @@ func Spec(spec resource.Spec, fault Report) {
 		validateMesh(s, fault)
 	case *resource.RateLimit:
 		validateRateLimit(s, fault)
+	case *resource.WorkloadIdentity:
+		validateWorkload(s, fault)
 	case *resource.Rollout:
 		Fields(s, fault)
 	default:

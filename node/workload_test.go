@@ -1,0 +1,152 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
+
+	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
+	"penstock/node/api"
+	"penstock/node/nodetest"
+	"penstock/node/ops"
+	"penstock/node/rpc"
+	"penstock/node/trust"
+)
+
+// startSPIFFE starts a cluster of one node with the Workload API at a socket.
+func startSPIFFE(ctx context.Context, t *testing.T) (n *testNode, socket string) {
+	t.Helper()
+	n, socket = &testNode{lines: &testkit.Log{}}, filepath.Join(t.TempDir(), "spiffe.sock")
+	var err error
+	n.Node, err = Start(ctx, Config{
+		Name: "n1", Init: true, DataDir: t.TempDir(), Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0",
+		Loops: 2, Version: "test", AccessLog: AccessClosed, AccessOut: n.lines, SPIFFESocket: socket,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.halt)
+	testkit.WaitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
+	if n.client, err = ops.ConnectLocal(ctx, n.admin, api.Principal{Name: "test", Role: api.RoleAdmin}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.client.Close() })
+	return n, socket
+}
+
+func workloadIdentity(onRevoke string) string {
+	return fmt.Sprintf("kind: WorkloadIdentity\nname: web\nspec: {spiffe: /ns/shop/web, onRevoke: %s, selectors: {unix: {uid: [%d]}}}\n",
+		onRevoke, os.Getuid())
+}
+
+// A program with go-spiffe gets its identity at the socket and is admitted by it.
+// What is revoked is refused; by its WorkloadIdentity it gets none, or another.
+func TestWorkloadConnectsByItsSPIFFEIdentity(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	n, socket := startSPIFFE(ctx, t)
+	bundle, err := n.cluster.Identities.Bundle(ctx, &api.Empty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edge, b := certs.NewCA("test CA"), nodetest.NewBackend(t, "b")
+	n.mustApply(t, nodetest.Certificate("edge", edge.Issue("edge.example"))+"---\n"+nodetest.OneService(b)+"---\n"+workloadIdentity("deny")+
+		fmt.Sprintf(`---
+kind: Listener
+name: secured
+spec:
+  address: "127.0.0.1:0"
+  protocol: tls
+  service: apps
+  tls:
+    mode: terminate
+    certificateRefs: [edge]
+    clientAuth: {mode: require, ca: %q, spiffe: ["spiffe://%s/ns/shop/*"]}
+`, trust.CertificatesPEM(bundle.Roots...), n.cluster.ClusterID()))
+	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr("unix://"+socket)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	dial := func() error {
+		cfg := &tls.Config{RootCAs: edge.Pool, ServerName: "edge.example", GetClientCertificate: tlsconfig.GetClientCertificate(source)}
+		c, _, err := nodetest.DialTLS(t, n.at(t, "secured"), cfg)
+		if err == nil {
+			nodetest.Echo(t, c)
+			c.Close()
+		}
+		return err
+	}
+	if err := dial(); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.metric(t, `penstock_held_identities{state="valid"}`); got != "1" {
+		t.Errorf("%q identities are held", got)
+	}
+	n.revoke(ctx, t)
+	if err := dial(); err == nil {
+		t.Error("the revoked certificate is admitted")
+	}
+	testkit.WaitFor(t, "the warning", func() bool { return strings.Contains(strings.Join(n.mustStatus(t).Warnings, "\n"), "revoked") })
+	if got := n.metric(t, `penstock_held_identities{state="missing"}`); got != "1" {
+		t.Errorf("%q identities are missing", got)
+	}
+
+	n.mustApply(t, workloadIdentity("reissue"))
+	testkit.WaitFor(t, "another certificate", func() bool { return dial() == nil })
+	before := serialOf(t, source)
+	n.revoke(ctx, t)
+	testkit.WaitFor(t, "one after the next revocation", func() bool { return serialOf(t, source) != before })
+	if err := dial(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A rotation of the CA renews what a workload has, before its certificate is due.
+func TestRotationReachesWorkloads(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	n, socket := startSPIFFE(ctx, t)
+	n.mustApply(t, workloadIdentity("deny"))
+	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr("unix://"+socket)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	before := serialOf(t, source)
+	if _, err := rpc.Call[api.Empty](ctx, n.client, api.MethodRotate, api.RotateRequest{What: "ca"}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "another certificate", func() bool { return serialOf(t, source) != before })
+	svid, err := source.GetX509SVID()
+	if err != nil || time.Until(svid.Certificates[0].NotAfter) < 50*time.Minute {
+		t.Errorf("%v, %v", svid, err)
+	}
+}
+
+func serialOf(t *testing.T, source *workloadapi.X509Source) string {
+	t.Helper()
+	svid, err := source.GetX509SVID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return svid.Certificates[0].SerialNumber.String()
+}
+
+// revoke revokes what the workload has.
+func (n *testNode) revoke(ctx context.Context, t *testing.T) {
+	t.Helper()
+	r, err := rpc.Call[api.IdentityRevoked](ctx, n.client, api.MethodIdentityRevoke, api.IdentityRevokeRequest{Identity: "/ns/shop/web"})
+	if err != nil || r.Count == 0 {
+		t.Fatal(r, err)
+	}
+}
