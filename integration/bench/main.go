@@ -64,5 +64,8 @@ func run(o *options) error {
 	if err := runRatios(env); err != nil {
 		return err
 	}
+	if err := runMesh(env); err != nil {
+		return err
+	}
 	return runMemory(env)
 }
