@@ -12,6 +12,7 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
+	"penstock/node/follow"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
 	"penstock/node/quota"
@@ -30,6 +31,7 @@ type status struct {
 
 	providers *providers.Providers
 	acme      *acme.Manager
+	followed  *follow.Manager
 	xds       *xds.Server // nil: none
 	shares    *quota.Driver
 }
@@ -67,7 +69,7 @@ func (q *status) report() *api.Report {
 		Services:  serviceStatus(q.data, time.Now()),
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
-		Warnings:        append(q.data.PortUse().Warnings(q.peers.self.Name), q.shareWarnings()...),
+		Warnings:        slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name), q.shareWarnings(), q.followed.Problems(q.peers.self.Name)),
 		Providers:       providerStatus(q.peers.self.Name, q.providers),
 		Proxies:         q.xds.Status(),
 	}
