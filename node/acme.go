@@ -30,10 +30,7 @@ func (n *Node) acmeConfig() acme.Config {
 			return len(n.catalog.Unreadable()) == 0 // else it would take certificates for gone
 		},
 		Await: func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
-		Apply: func(set *validate.Set, changes []resource.Change) {
-			n.data.Apply(set, changes)
-			n.xds.Changed()
-		},
+		Apply: n.followed.Apply,
 	}
 	if n.cluster != nil {
 		cfg.Sealer, cfg.Settle = n.cluster.Sealer(), n.settleChallenges

@@ -1,16 +1,12 @@
 package node
 
 import (
-	"bytes"
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"slices"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"penstock/node/files"
 	"penstock/routing/resource/codec"
@@ -32,85 +28,44 @@ func (c *Config) checkHTTP(at netip.AddrPort) string {
 // change.
 type certFiles struct {
 	cert, key string
-	log       *slog.Logger
+	current   atomic.Pointer[tls.Certificate]
 
-	mu        sync.Mutex
-	current   *tls.Certificate
-	stamp     time.Time // modification time of the newer file when current was read
-	checkedAt time.Time // when the files were last checked
-	failed    bool      // the files cannot be used; current stays in use
+	mu    sync.Mutex
+	files *files.Followed
+}
+
+func newCertFiles(cert, key string) *certFiles {
+	f := &certFiles{cert: cert, key: key}
+	f.files = files.Follow([]string{cert, key}, codec.MaxPEMFile, func(content [][]byte) error {
+		c, err := tls.X509KeyPair(content[0], content[1])
+		if err == nil {
+			f.current.Store(&c)
+		}
+		return err
+	})
+	return f
 }
 
 // listener wraps l in TLS with the certificate. It returns an error if the files
-// cannot be read.
+// cannot be used.
 func (f *certFiles) listener(l net.Listener) (net.Listener, error) {
-	if _, err := f.get(nil); err != nil {
+	if _, err := f.check(false); err != nil {
 		return l, err
 	}
 	return tls.NewListener(l, &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: f.get,
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.current.Load(), nil },
 	}), nil
 }
 
-// certCheckInterval is the minimum time between two checks of the files.
-const certCheckInterval = 10 * time.Second
-
-// get returns the certificate, and reads the files again if they have changed. If
-// that fails, the last certificate stays in use; get logs the error once.
-func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// check reads the files if they may have changed, or in any case with force, and
+// reports whether there is another certificate. If they cannot be used, the last one
+// stays in use.
+func (f *certFiles) check(force bool) (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.current != nil && time.Since(f.checkedAt) < certCheckInterval {
-		return f.current, nil
+	if changed, err = f.files.Check(force); err != nil {
+		err = fmt.Errorf("--http-cert %s, --http-key %s: %w", f.cert, f.key, err)
 	}
-	f.checkedAt = time.Now()
-	if f.current != nil && f.modTime().Equal(f.stamp) {
-		return f.current, nil
-	}
-	_, err := f.read()
-	switch {
-	case f.current == nil:
-		return nil, err
-	case err != nil && !f.failed:
-		f.log.Error("the certificate of --http cannot be read; the last one stays in use", "error", err)
-	}
-	f.failed = err != nil
-	return f.current, nil
-}
-
-// reread reads the files now and reports whether the certificate changed.
-func (f *certFiles) reread() (changed bool, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	changed, err = f.read()
-	f.checkedAt, f.failed = time.Now(), err != nil
 	return changed, err
-}
-
-// read reads the files and reports whether the certificate changed. mu is held.
-func (f *certFiles) read() (changed bool, err error) {
-	stamp := f.modTime() // before the content: a concurrent write is then seen the next time
-	var pem [2][]byte
-	for i, path := range []string{f.cert, f.key} {
-		if pem[i], err = files.Read(path, codec.MaxPEMFile); err != nil {
-			return false, fmt.Errorf("%s: %w", []string{"--http-cert", "--http-key"}[i], err)
-		}
-	}
-	c, err := tls.X509KeyPair(pem[0], pem[1])
-	if err != nil {
-		return false, fmt.Errorf("--http-cert %s, --http-key %s: %w", f.cert, f.key, err)
-	}
-	changed = f.current == nil || !slices.EqualFunc(f.current.Certificate, c.Certificate, bytes.Equal)
-	f.current, f.stamp = &c, stamp
-	return changed, nil
-}
-
-// modTime returns the modification time of the newer file.
-func (f *certFiles) modTime() (at time.Time) {
-	for _, path := range []string{f.cert, f.key} {
-		if info, err := os.Stat(path); err == nil && info.ModTime().After(at) {
-			at = info.ModTime()
-		}
-	}
-	return at
 }

@@ -36,6 +36,7 @@ import (
 	"penstock/node/cluster"
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
+	"penstock/node/follow"
 	"penstock/node/kinds"
 	"penstock/node/lifecycle"
 	"penstock/node/metrics"
@@ -77,6 +78,7 @@ type Node struct {
 	data            *dataplane.Dataplane
 	providers       *providers.Providers
 	acme            *acme.Manager
+	followed        *follow.Manager
 	componentsReady atomic.Bool // makeComponents has finished
 	left            atomic.Bool // the node left its cluster for good
 	leaveAttempts   leaveAttempts
@@ -210,6 +212,10 @@ func newNode(cfg Config) *Node {
 		audit:   audit.New(audit.Config{Entries: cfg.AuditEntries, Age: cfg.AuditAge, Log: cfg.Log}),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.followed = follow.New(follow.Config{Log: n.log, Apply: func(set *validate.Set, changes []resource.Change) {
+		n.data.Apply(set, changes)
+		n.xds.Changed()
+	}})
 	return n
 }
 
@@ -247,10 +253,11 @@ func (n *Node) openListeners() (set listenerSet, err error) {
 	}
 	n.httpAddr = set.http.Addr().String()
 	if n.cfg.HTTPCert != "" {
-		n.reread.certs = &certFiles{cert: n.cfg.HTTPCert, key: n.cfg.HTTPKey, log: n.log}
+		n.reread.certs = newCertFiles(n.cfg.HTTPCert, n.cfg.HTTPKey)
 		if set.http, err = n.reread.certs.listener(set.http); err != nil {
 			return set, err
 		}
+		n.followed.Watch("--http-cert", n.reread.certs.check)
 	}
 	if n.cfg.XDS != "" {
 		if set.xds, err = config.Listen(n.ctx, "tcp", n.cfg.XDS); err != nil {
@@ -311,7 +318,8 @@ func (n *Node) newRegistry() *prometheus.Registry {
 	all := []prometheus.Collector{
 		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.ops.Rollouts),
 		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
-		metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes, metrics.Audit(n.audit),
+		metrics.Files(n.followed), metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes,
+		metrics.Audit(n.audit),
 		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
 		metrics.Workloads(n.identities, n.spiffe),
 	}
@@ -319,7 +327,7 @@ func (n *Node) newRegistry() *prometheus.Registry {
 		all = append(all, metrics.AccessLog(n.access))
 	}
 	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
-		all = append(all, metrics.Files(&n.reread.synced))
+		all = append(all, metrics.ResourceFiles(&n.reread.synced))
 	}
 	if n.xdsPort != nil {
 		all = append(all, metrics.XDSPort(n.xdsPort))
@@ -412,7 +420,8 @@ func (n *Node) opsConfig() ops.Config {
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
-		Shares: n.shares, Audit: n.audit, Identities: n.identities,
+		Followed: n.followed,
+		Shares:   n.shares, Audit: n.audit, Identities: n.identities,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }
@@ -485,6 +494,7 @@ func (n *Node) serveHTTP(set *listenerSet) {
 	n.http = ops.NewServer(&n.gate, n.log)
 	l := set.http
 	set.http = nil
+	n.background.Go(func() { n.followed.Run(n.ctx) })
 	n.background.Go(func() {
 		if err := n.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			n.log.Error("HTTP server failed", "error", err)

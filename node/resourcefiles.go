@@ -79,9 +79,11 @@ type rereader struct {
 	objects []resource.Object // to be applied; nil: nothing
 }
 
-// Reread reads the node's files again: the certificate of HTTP and the resources.
+// Reread reads the node's files again: the certificate of HTTP, those that resources
+// leave to the nodes, and the resources.
 // It returns at once; the outcome is logged.
 func (n *Node) Reread() {
+	n.followed.Reread()
 	select {
 	case n.reread.requested <- struct{}{}:
 	default: // a reread that has not begun yet covers this one
@@ -135,7 +137,7 @@ func (r *rereader) rereadCertificate() {
 	if r.certs == nil {
 		return
 	}
-	changed, err := r.certs.reread()
+	changed, err := r.certs.check(true)
 	if err != nil {
 		r.log.Error("cannot use the reread certificate of --http; the last one stays in use", "error", err)
 		return

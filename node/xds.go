@@ -46,7 +46,11 @@ func (n *Node) certificate(name string) *resource.Certificate {
 	if !ok {
 		return nil
 	}
-	return n.acme.Filled(name, o.Spec.(*resource.Certificate))
+	spec := o.Spec.(*resource.Certificate)
+	if spec.Follow {
+		return nil // each node has its own files; their keys stay there
+	}
+	return n.acme.Filled(name, spec)
 }
 
 // followForXDS tells the discovery server of everything that has come into force.

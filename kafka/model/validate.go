@@ -41,6 +41,9 @@ func (t *VirtualTLS) validate(fault func(path, message string, value any)) {
 		validate.Ref("tls.certificateRef", t.CertificateRef, fault)
 	}
 	if t.ClientAuth != nil {
+		if t.ClientAuth.CAFile != "" {
+			fault("tls.clientAuth.caFile", "is not supported for virtual clusters: give ca", t.ClientAuth.CAFile)
+		}
 		validate.ClientAuth("tls.clientAuth", t.ClientAuth, fault)
 	}
 }

@@ -20,6 +20,8 @@ import (
 // ErrKind matches the errors about paths that are not regular files.
 var ErrKind = errors.New("not a regular file")
 
+var errEmpty = errors.New("is empty")
+
 // Open opens a regular file for reading. Its error is a *fs.PathError; if the path
 // is something else, the error matches ErrKind and says what it is.
 //

@@ -41,17 +41,19 @@ func Level(o resource.Object) int {
 func needsIdentity(spec resource.Spec) bool {
 	switch s := spec.(type) {
 	case *resource.Listener:
-		return s.Protocol == "mesh" || s.HTTP.ForwardClientCert || s.TLS != nil && s.TLS.ClientAuth != nil && len(s.TLS.ClientAuth.SPIFFE) > 0
+		return s.Protocol == "mesh" || s.HTTP.ForwardClientCert || len(s.Followed()) > 0 ||
+			s.TLS != nil && s.TLS.ClientAuth != nil && len(s.TLS.ClientAuth.SPIFFE) > 0
 	case *model.VirtualCluster:
 		return s.TLS != nil && s.TLS.ClientAuth != nil && len(s.TLS.ClientAuth.SPIFFE) > 0
 	case *resource.EndpointProvider:
 		return s.VerifiesIdentities()
 	case *resource.Certificate:
-		return s.ACME != nil
+		return s.ACME != nil || s.Follow
 	case *resource.TrafficPermission, *resource.Mesh, *resource.RateLimit, *resource.WorkloadIdentity:
 		return true
 	case *resource.Service:
-		return s.Mesh || s.CircuitBreaker != nil || s.ProxyProtocol != nil && s.ProxyProtocol.ClientIdentity || s.Balancing.MinHealthy != nil || s.TLS != nil && s.TLS.Verify != nil ||
+		return s.Mesh || s.CircuitBreaker != nil || len(s.Followed()) > 0 || s.ProxyProtocol != nil && s.ProxyProtocol.ClientIdentity ||
+			s.Balancing.MinHealthy != nil || s.TLS != nil && s.TLS.Verify != nil ||
 			slices.ContainsFunc(s.Endpoints, func(e resource.Endpoint) bool { return e.Priority != 0 || e.Backup })
 	}
 	return false

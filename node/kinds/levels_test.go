@@ -40,6 +40,9 @@ func TestVerifiedIdentitiesRequireFeatureLevel(t *testing.T) {
 	for _, spec := range []resource.Spec{
 		&resource.Listener{TLS: &resource.ListenerTLS{ClientAuth: auth}},
 		&resource.Listener{HTTP: resource.ListenerHTTP{ForwardClientCert: true}},
+		&resource.Listener{TLS: &resource.ListenerTLS{ClientAuth: &resource.ClientAuth{CAFile: "/ca.pem"}}},
+		&resource.Service{TLS: &resource.ServiceTLS{CAFile: "/ca.pem"}},
+		&resource.Certificate{Follow: true},
 		&model.VirtualCluster{TLS: &model.VirtualTLS{ClientAuth: auth}},
 		&resource.Service{TLS: verifies},
 		&resource.Service{Mesh: true},

@@ -55,8 +55,8 @@ func Catalog(c *catalog.Catalog) prometheus.Collector {
 	})
 }
 
-// Files collects whether the resources of the node's files are in force.
-func Files(synced *atomic.Bool) prometheus.Collector {
+// ResourceFiles collects whether the resources of the node's files are in force.
+func ResourceFiles(synced *atomic.Bool) prometheus.Collector {
 	return collector(func(to sink) { to.gauge(mSynced, boolValue(synced.Load())) })
 }
 

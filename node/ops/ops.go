@@ -24,6 +24,7 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
+	"penstock/node/follow"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
 	"penstock/node/quota"
@@ -51,6 +52,8 @@ type Config struct {
 	Providers *providers.Providers
 	// ACME obtains the certificates that an authority issues.
 	ACME *acme.Manager
+	// Followed reads the files that resources leave to the nodes.
+	Followed *follow.Manager
 	// XDS is the discovery server; nil: there is none.
 	XDS   *xds.Server
 	State *lifecycle.State
@@ -96,7 +99,9 @@ func New(cfg Config) *Methods {
 	}
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
-	m.status = &status{peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.XDS, cfg.Shares, cfg.Identities}
+	m.status = &status{
+		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.XDS, cfg.Shares, cfg.Identities,
+	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	return m

@@ -13,6 +13,7 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
+	"penstock/node/follow"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
 	"penstock/node/quota"
@@ -32,6 +33,7 @@ type status struct {
 
 	providers *providers.Providers
 	acme      *acme.Manager
+	followed  *follow.Manager
 	xds       *xds.Server // nil: none
 	shares    *quota.Driver
 
@@ -72,7 +74,7 @@ func (q *status) report() *api.Report {
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
-			q.shareWarnings(), q.meshWarnings(), q.identityWarnings()),
+			q.shareWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name)),
 		Providers:       providerStatus(q.peers.self.Name, q.providers),
 		Proxies:         q.xds.Status(),
 	}

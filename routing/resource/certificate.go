@@ -14,6 +14,9 @@ type Certificate struct {
 	CertFile string `yaml:"certFile"`
 	// KeyFile is the file of Key, read in the same way.
 	KeyFile string `yaml:"keyFile"`
+	// Follow leaves CertFile and KeyFile to the nodes: each reads its own, and
+	// again when they change. Neither content is stored. Default false.
+	Follow bool `yaml:"follow"`
 	// Cert is the chain as PEM, leaf first. Required, unless CertFile or ACME is
 	// given.
 	Cert string `yaml:"cert"`

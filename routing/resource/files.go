@@ -48,6 +48,9 @@ func CAFile(path string, ca *string) []FileRef {
 // Files lists the files of a certificate.
 func (c *Certificate) Files() []FileRef {
 	var files []FileRef
+	if c.Follow {
+		return nil
+	}
 	if c.CertFile != "" {
 		files = append(files, FileRef{"spec.certFile", c.CertFile, func(text string) { c.Cert, c.CertFile = text, "" }})
 	}

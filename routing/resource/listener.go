@@ -63,9 +63,12 @@ type ClientAuth struct {
 	// Mode is none, request (verified when given) or require. Default require.
 	Mode string `yaml:"mode" default:"require" oneof:"none request require"`
 	// CA is a bundle of PEM certificates, or the file that holds it, relative
-	// to the resource's file and read when it is applied. Required unless
-	// mode is none.
+	// to the resource's file and read when it is applied. Required, or caFile,
+	// unless mode is none.
 	CA string `yaml:"ca"`
+	// CAFile is a file with CA on each node, which reads it again when it changes.
+	// Only for listeners.
+	CAFile string `yaml:"caFile"`
 	// SPIFFE lists the SPIFFE IDs that may connect, at most 64, as
 	// spiffe://prod.example/ns/shop/sa/web; "*" stands for any characters of one
 	// segment or for any trust domain, "**" at the end for one or more segments. A

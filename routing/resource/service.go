@@ -233,6 +233,9 @@ type ServiceTLS struct {
 	// relative to the resource's file and read when it is applied. Left out:
 	// the system's.
 	CA string `yaml:"ca"`
+	// CAFile is a file with CA on each node, which reads it again when it changes.
+	// Only for services.
+	CAFile string `yaml:"caFile"`
 	// ServerName is sent as SNI and verified. Default the endpoint's host name or
 	// IP address.
 	ServerName string `yaml:"serverName"`

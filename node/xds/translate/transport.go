@@ -70,7 +70,10 @@ func (sh *shared) upstreamTLS(x *subset, certificate bool) *tlsv3.UpstreamTlsCon
 	names := sh.serverNames(x)
 	if !t.InsecureSkipVerify {
 		v := validation(t.CA, names)
-		if t.Verify != nil {
+		switch {
+		case t.CAFile != "" && t.CA == "": // not read: no endpoint is trusted
+			v = validation("", nil)
+		case t.Verify != nil:
 			v.MatchTypedSubjectAltNames = identities(t.Verify)
 		}
 		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}

@@ -25,6 +25,9 @@ const (
 // validateACME reports the faults of a certificate that an authority issues.
 func validateACME(c *resource.Certificate, fault Report) {
 	Fields(c, fault)
+	if c.Follow {
+		fault("follow", "conflicts with acme: the authority issues the certificate; give only one of them", nil)
+	}
 	given := map[string]bool{"cert": c.Cert != "", "certFile": c.CertFile != "", "key": c.Key != "", "keyFile": c.KeyFile != ""}
 	for _, field := range []string{"cert", "certFile", "key", "keyFile"} {
 		if given[field] {

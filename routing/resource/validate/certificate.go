@@ -20,6 +20,10 @@ func validateCertificate(c *resource.Certificate, fault Report) {
 		validateACME(c, fault)
 		return
 	}
+	if c.Follow {
+		validateFollowed(c, fault)
+		return
+	}
 	either := func(field string, inline, file bool) {
 		switch {
 		case inline && file:
@@ -48,6 +52,32 @@ func validateCertificate(c *resource.Certificate, fault Report) {
 		fault("key", err.Error(), nil)
 	case leaf != nil && !samePublicKey(leaf, key):
 		fault("key", "does not belong to the first certificate of cert", nil)
+	}
+}
+
+// validateFollowed reports the faults of a certificate whose files nodes read.
+func validateFollowed(c *resource.Certificate, fault Report) {
+	for _, f := range []struct {
+		field, file string
+		inline      bool
+	}{{"cert", c.CertFile, c.Cert != ""}, {"key", c.KeyFile, c.Key != ""}} {
+		if f.inline {
+			fault(f.field, "conflicts with follow: the nodes read it from "+f.field+"File", nil)
+		}
+		if f.file == "" {
+			fault(f.field+"File", "is required with follow: a file on each node", nil)
+		}
+		followedPath(f.field+"File", f.file, fault)
+	}
+}
+
+// maxFollowedPath bounds the path of a followed file, in bytes (PATH_MAX of Linux).
+const maxFollowedPath = 4096
+
+// followedPath reports a path that no file can have.
+func followedPath(path, file string, fault Report) {
+	if strings.ContainsRune(file, 0) || len(file) >= maxFollowedPath {
+		fault(path, fmt.Sprintf("must be a path of less than %d bytes, without a zero byte", maxFollowedPath), nil)
 	}
 }
 

@@ -2,6 +2,7 @@ package validate
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -239,6 +240,13 @@ func Admit(objects []resource.Object, now time.Time) resource.Faults {
 		if files, ok := o.Spec.(resource.FileUser); ok {
 			for _, f := range files.Files() {
 				c.fault(o, f.Path, "was not read: the client must send the content, not the file name", f.Name)
+			}
+		}
+		if follower, ok := o.Spec.(resource.Follower); ok {
+			for _, f := range follower.Followed() {
+				if !filepath.IsAbs(f.Name) {
+					c.fault(o, f.Path, "must be an absolute path: each node reads its own file", f.Name)
+				}
 			}
 		}
 		for _, path := range resource.HiddenPaths(o.Spec) {

@@ -21,11 +21,18 @@ func ClientAuth(path string, c *resource.ClientAuth, fault Report) {
 		if len(c.SPIFFE) > 0 {
 			fault(path+".spiffe", "requires mode: request or require", nil)
 		}
+		if c.CAFile != "" {
+			fault(path+".caFile", "requires mode: request or require", nil)
+		}
 		return
 	}
-	if c.CA == "" {
-		fault(path+".ca", "is required: the CA certificates that client certificates are verified against", nil)
+	followedPath(path+".caFile", c.CAFile, fault)
+	switch {
+	case c.CA == "" && c.CAFile == "":
+		fault(path+".ca", "is required, or caFile: the CA certificates that client certificates are verified against", nil)
 		return
+	case c.CA != "" && c.CAFile != "":
+		fault(path+".caFile", "conflicts with ca: give only one of them", c.CAFile)
 	}
 	CA(path+".ca", c.CA, fault)
 }

@@ -223,6 +223,9 @@ func validateProviderURL(path, text string, fault Report, schemes ...string) {
 // validateProviderTLS reports the faults of the TLS settings of a type.
 func validateProviderTLS(kind string, t *resource.ServiceTLS, fault Report) {
 	if t != nil {
+		if t.CAFile != "" {
+			fault(kind+".tls.caFile", "is not supported for providers: give ca", t.CAFile)
+		}
 		validateServiceTLS(t, func(path, message string, value any) { fault(kind+"."+path, message, value) })
 	}
 }

@@ -33,6 +33,7 @@ func validateService(s *resource.Service, fault Report) {
 	}
 	if s.TLS != nil {
 		validateServiceTLS(s.TLS, fault)
+		followedPath("tls.caFile", s.TLS.CAFile, fault)
 	}
 	if s.Mesh {
 		validateMeshService(s, fault)
@@ -198,6 +199,9 @@ func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
 	if t.CA != "" {
 		CA("tls.ca", t.CA, fault)
 	}
+	if t.CA != "" && t.CAFile != "" {
+		fault("tls.caFile", "conflicts with ca: give only one of them", t.CAFile)
+	}
 	if strings.HasPrefix(strings.ToLower(t.ServerName), "spiffe://") {
 		fault("tls.serverName", "is a SPIFFE ID, not a server name: "+
 			"write the DNS name to send as SNI, and the SPIFFE ID in tls.verify.spiffe", t.ServerName)
@@ -214,7 +218,7 @@ func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
 		Ref("tls.certificateRef", t.CertificateRef, fault)
 	}
 	checkALPN("tls.alpn", t.ALPN, fault)
-	if t.InsecureSkipVerify && t.CA != "" {
+	if t.InsecureSkipVerify && (t.CA != "" || t.CAFile != "") {
 		fault("tls.insecureSkipVerify", "accepts any certificate, so ca would have no effect: leave one out", true)
 	}
 	if t.InsecureSkipVerify && t.Verify != nil {

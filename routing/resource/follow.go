@@ -1,0 +1,120 @@
+package resource
+
+import (
+	"crypto/tls"
+	"errors"
+)
+
+// Follower is a spec that may name files which each node reads by itself, and again
+// when they change. They are also the Paths of its PathUser.
+type Follower interface {
+	PathUser
+	Spec
+	// Followed lists the files; none: the spec needs no files.
+	Followed() []FollowedFile
+	// WithContent returns a copy that has the content of the files, in the order of
+	// Followed, or what is wrong with it. The error never contains content.
+	WithContent(content []string) (Spec, error)
+}
+
+// FollowedFile is a file on a node.
+type FollowedFile struct {
+	Path string // "spec.certFile"
+	Name string // absolute
+}
+
+var (
+	_ Follower = (*Certificate)(nil)
+	_ Follower = (*Listener)(nil)
+	_ Follower = (*Service)(nil)
+)
+
+// Paths lists the files of a certificate that nodes read.
+func (c *Certificate) Paths() []*string {
+	if !c.Follow {
+		return nil
+	}
+	return []*string{&c.CertFile, &c.KeyFile}
+}
+
+// Followed implements Follower.
+func (c *Certificate) Followed() []FollowedFile {
+	if !c.Follow {
+		return nil
+	}
+	return []FollowedFile{{"spec.certFile", c.CertFile}, {"spec.keyFile", c.KeyFile}}
+}
+
+// WithContent implements Follower.
+func (c *Certificate) WithContent(content []string) (Spec, error) {
+	if _, err := ParseCertificates(content[0]); err != nil {
+		return nil, errors.New("certFile " + err.Error())
+	}
+	if _, err := tls.X509KeyPair([]byte(content[0]), []byte(content[1])); err != nil {
+		return nil, errors.New("keyFile has no key that belongs to the first certificate of certFile")
+	}
+	made := *c
+	made.Cert, made.Key = content[0], Secret(content[1])
+	return &made, nil
+}
+
+// Paths lists the files of a listener that nodes read.
+func (l *Listener) Paths() []*string {
+	if l.TLS == nil || l.TLS.ClientAuth == nil {
+		return nil
+	}
+	return []*string{&l.TLS.ClientAuth.CAFile}
+}
+
+// Followed implements Follower.
+func (l *Listener) Followed() []FollowedFile {
+	if l.TLS == nil || l.TLS.ClientAuth == nil || l.TLS.ClientAuth.CAFile == "" {
+		return nil
+	}
+	return []FollowedFile{{"spec.tls.clientAuth.caFile", l.TLS.ClientAuth.CAFile}}
+}
+
+// WithContent implements Follower.
+func (l *Listener) WithContent(content []string) (Spec, error) {
+	if err := checkBundle(content[0]); err != nil {
+		return nil, err
+	}
+	made, settings, auth := *l, *l.TLS, *l.TLS.ClientAuth
+	auth.CA = content[0]
+	settings.ClientAuth, made.TLS = &auth, &settings
+	return &made, nil
+}
+
+// Paths lists the files of a service that nodes read.
+func (s *Service) Paths() []*string {
+	if s.TLS == nil {
+		return nil
+	}
+	return []*string{&s.TLS.CAFile}
+}
+
+// Followed implements Follower.
+func (s *Service) Followed() []FollowedFile {
+	if s.TLS == nil || s.TLS.CAFile == "" {
+		return nil
+	}
+	return []FollowedFile{{"spec.tls.caFile", s.TLS.CAFile}}
+}
+
+// WithContent implements Follower.
+func (s *Service) WithContent(content []string) (Spec, error) {
+	if err := checkBundle(content[0]); err != nil {
+		return nil, err
+	}
+	made, settings := *s, *s.TLS
+	settings.CA = content[0]
+	made.TLS = &settings
+	return &made, nil
+}
+
+func checkBundle(text string) error {
+	if _, err := ParseCertificates(text); err != nil {
+		return errors.New("caFile " + err.Error())
+	}
+	return nil
+}
