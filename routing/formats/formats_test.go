@@ -134,7 +134,9 @@ func checkRoundTrip(t interface {
 func has(format string, o *resource.Object) bool {
 	switch format {
 	case "kuma":
-		return (o.Kind == "MeshTCPRoute" || o.Kind == "MeshHTTPRoute") && !hasRollout(o)
+		fromKuma := hasKumaLabels(o.Labels) || o.Labels["k8s.kuma.io/namespace"] != ""
+		return (o.Kind == "MeshTCPRoute" || o.Kind == "MeshHTTPRoute" ||
+			fromKuma && (o.Kind == resource.KindPermission || o.Kind == resource.KindRateLimit)) && !hasRollout(o)
 	case "gateway":
 		return gateway.IsKind(o.Kind)
 	}

@@ -40,7 +40,7 @@ func TestLargePoliciesAreRefused(t *testing.T) {
 		},
 		"a long kind": {
 			"apiVersion: kuma.io/v1alpha1\nkind: " + some("a") + "\n",
-			"x.yaml:2: document kind: is not supported; supported kinds of Kuma are MeshTCPRoute and MeshHTTPRoute (" +
+			"x.yaml:2: document kind: is not supported; supported kinds of Kuma are MeshTCPRoute, MeshHTTPRoute, MeshTrafficPermission, MeshRateLimit (" +
 				strings.Repeat("a", 80) + "... 2000 bytes)",
 		},
 		"deep": {

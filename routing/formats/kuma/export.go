@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
 
@@ -21,22 +20,20 @@ var ErrKind = errors.New("cannot be exported to Kuma")
 // applied in that, otherwise in the universal form. Decoding it yields the same
 // resource; one that did not come from Kuma is then in the mesh "default".
 func Export(o resource.Object) (*yaml.Node, error) {
-	if !slices.Contains(supportedKinds, o.Kind) {
-		return nil, fmt.Errorf("%s %w: only %s can", o.Key, ErrKind, strings.Join(supportedKinds, " and "))
-	}
-	if r, ok := o.Spec.(*resource.MeshTCPRoute); ok && r.Rollout != nil {
-		return nil, fmt.Errorf("%s %w: it has a rollout, which Kuma does not support", o.Key, ErrKind)
+	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	kind, spec, why := exportSpec(root, &o)
+	if why != "" {
+		return nil, fmt.Errorf("%s %w: %s", o.Key, ErrKind, why)
 	}
 	labels := maps.Clone(o.Labels)
 	form := labels[resource.LabelFormat]
 	delete(labels, resource.LabelFormat)
 	delete(labels, document.LabelNamespace)
-	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	out := document.Mapping{Node: root}
 	text := func(s string) *yaml.Node { return document.Text(root, s) }
 	if form == resource.FormatKumaKubernetes {
 		out.Put(root, "apiVersion", text(APIVersion))
-		out.Put(root, "kind", text(o.Kind))
+		out.Put(root, "kind", text(kind))
 		meta := document.NewMapping(root)
 		meta.Put(root, "name", text(o.Name))
 		if namespace, ok := labels[labelNamespace]; ok {
@@ -51,13 +48,35 @@ func Export(o resource.Object) (*yaml.Node, error) {
 			mesh = defaultMesh
 		}
 		delete(labels, resource.LabelMesh)
-		out.Put(root, "type", text(o.Kind))
+		out.Put(root, "type", text(kind))
 		out.Put(root, "mesh", text(mesh))
 		out.Put(root, "name", text(o.Name))
 		putLabels(out, root, labels)
 	}
-	out.Put(root, "spec", codec.SpecNode(o.Spec))
+	out.Put(root, "spec", spec)
 	return root, nil
+}
+
+// exportSpec returns the kind and the spec of Kuma's document; why says what Kuma
+// cannot express.
+func exportSpec(root *yaml.Node, o *resource.Object) (kind string, spec *yaml.Node, why string) {
+	e := exporter{root}
+	switch s := o.Spec.(type) {
+	case *resource.TrafficPermission:
+		spec, why = e.permission(s)
+		return kindPermission, spec, why
+	case *resource.RateLimit:
+		spec, why = e.rateLimit(s)
+		return kindRateLimit, spec, why
+	case *resource.MeshTCPRoute:
+		if s.Rollout != nil {
+			return "", nil, "it has a rollout, which Kuma does not support"
+		}
+	}
+	if !slices.Contains(supportedKinds, o.Kind) {
+		return "", nil, "only MeshTCPRoute, MeshHTTPRoute, TrafficPermission and RateLimit can"
+	}
+	return o.Kind, codec.SpecNode(o.Spec), ""
 }
 
 func putLabels(into document.Mapping, root *yaml.Node, labels map[string]string) {

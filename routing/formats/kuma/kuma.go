@@ -1,5 +1,5 @@
-// Package kuma converts Kuma's MeshTCPRoute and MeshHTTPRoute, unchanged as
-// users have them, to resources and back. The universal form and the Kubernetes
+// Package kuma converts Kuma's MeshTCPRoute, MeshHTTPRoute, MeshTrafficPermission
+// and MeshRateLimit, unchanged as users have them, to resources and back. The universal form and the Kubernetes
 // form,
 //
 //	type: MeshTCPRoute            apiVersion: kuma.io/v1alpha1
@@ -7,7 +7,8 @@
 //	name: route-1                 metadata: {name: route-1, namespace: demo}
 //	spec: ...                     spec: ...
 //
-// become Penstock's resource of the same kind and name, with the same spec. The
+// become Penstock's resource of the same kind and name, with the same spec, and
+// MeshTrafficPermission and MeshRateLimit a TrafficPermission and a RateLimit. The
 // mesh and the namespace are kept as Kuma's own labels, kuma.io/mesh and
 // k8s.kuma.io/namespace, and the form as penstock/format; they have no effect on
 // connections.
@@ -44,9 +45,34 @@ const (
 	defaultMesh    = "default"
 )
 
-// supportedKinds are the supported kinds, which become resources of the same
-// kind.
-var supportedKinds = []string{"MeshTCPRoute", "MeshHTTPRoute"}
+// tagService is the tag by which Kuma's policies name a service.
+const tagService = "kuma.io/service"
+
+// supportedKinds are the supported kinds. Routes become resources of the same kind.
+var supportedKinds = []string{"MeshTCPRoute", "MeshHTTPRoute", kindPermission, kindRateLimit}
+
+// The kinds that become resources of another kind.
+const (
+	kindPermission = "MeshTrafficPermission"
+	kindRateLimit  = "MeshRateLimit"
+)
+
+// convert returns the resource for a document of a supported kind; none after a
+// fault that leaves it without a spec.
+func convert(f *document.Frame, kind string, name, labels, n *yaml.Node) []*yaml.Node {
+	switch kind {
+	case kindPermission:
+		kind, n = resource.KindPermission, permissionSpec(f, n)
+	case kindRateLimit:
+		kind, n = resource.KindRateLimit, rateLimitSpec(f, n)
+	default:
+		return []*yaml.Node{f.Resource(kind, name, labels, spec(f, n))}
+	}
+	if n == nil {
+		return nil
+	}
+	return []*yaml.Node{f.Resource(kind, name, labels, n)}
+}
 
 // Foreign returns Kuma's two formats.
 func Foreign() []codec.Foreign {
@@ -83,7 +109,7 @@ func universal(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 	labels := f.Labels(v["labels"], "labels",
 		document.Label{Key: resource.LabelMesh, Value: mesh, Path: "mesh"},
 		document.Label{Key: resource.LabelFormat, Value: document.Text(root, resource.FormatKuma)})
-	return []*yaml.Node{f.Resource(kind, v["name"], labels, spec(f, v["spec"]))}
+	return convert(f, kind, v["name"], labels, v["spec"])
 }
 
 func universalPath(path string) string {
@@ -114,7 +140,7 @@ func kubernetes(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 		document.Label{Key: resource.LabelMesh, Value: mesh},
 		document.Label{Key: labelNamespace, Value: meta.Namespace, Path: "metadata.namespace"},
 		document.Label{Key: resource.LabelFormat, Value: document.Text(root, resource.FormatKumaKubernetes)})
-	return []*yaml.Node{f.Resource(kind, meta.Name, labels, spec(f, v["spec"]))}
+	return convert(f, kind, meta.Name, labels, v["spec"])
 }
 
 func kubernetesPath(path string) string {
@@ -135,10 +161,10 @@ func checkKind(f *document.Frame, field string) bool {
 		n = f.Root
 	}
 	if word == "" {
-		f.Fault(n, field, "must be "+strings.Join(supportedKinds, " or ")+", the supported kinds of Kuma", nil)
+		f.Fault(n, field, "must be one of "+strings.Join(supportedKinds, ", ")+", the supported kinds of Kuma", nil)
 		return false
 	}
-	known := "supported kinds of Kuma are " + strings.Join(supportedKinds, " and ")
+	known := "supported kinds of Kuma are " + strings.Join(supportedKinds, ", ")
 	f.Fault(n, field, "is not supported; "+known+resource.DidYouMean(word, supportedKinds), word)
 	return false
 }
