@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"penstock/internal/testkit"
+	"penstock/kafka/filter/authorize"
 	"penstock/routing/resource"
 )
 
@@ -84,7 +85,12 @@ func produce(t *testing.T, c *kgo.Client, topic string) error {
 // established connection.
 func TestPermissionsApplyToRequests(t *testing.T) {
 	k := fake(t, kfake.NumBrokers(1), kfake.AllowAutoTopicCreation(), kfake.SeedTopics(1, "orders", "bills", "secret"))
-	s := newStage(t, Config{})
+	var told atomic.Int64
+	s := newStage(t, Config{Denied: func(cluster string, d *authorize.Denial) {
+		if cluster == "t1" && d.Name == "secret" && !d.Shadow {
+			told.Add(1)
+		}
+	}})
 	s.apply(oneBroker(k.ListenAddrs()[0], ""))
 	at := s.listen(nil, "one")["one"]
 	var dials atomic.Int32
@@ -127,6 +133,9 @@ func TestPermissionsApplyToRequests(t *testing.T) {
 		if d.API == "Metadata" && d.Permission == "" && !d.Shadow {
 			denials += d.Count
 		}
+	}
+	if told.Load() == 0 {
+		t.Error("Config.Denied was not told of a denial")
 	}
 	if denials == 0 {
 		t.Errorf("no denial was counted: %+v", s.proxy.Counts()[0].Denials)

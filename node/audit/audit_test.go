@@ -32,6 +32,9 @@ func newLog(name string, shared Store, cfg Config) *Log {
 	return l
 }
 
+// elapse lets time pass in a synctest bubble.
+func elapse(d time.Duration) { <-time.After(d) }
+
 func (l *Log) mustAdd(t *testing.T, act string, what ...string) {
 	t.Helper()
 	acts := &api.AuditActs{ID: fmt.Appendf(nil, "%16x", l.position)}
@@ -120,13 +123,13 @@ func TestOldEntriesAreRemovedButTheLast(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go l.Run(ctx)
 		l.mustAdd(t, api.MethodTokenNew, "1", "2")
-		<-time.After(50 * time.Minute)
+		elapse(50 * time.Minute)
 		l.mustAdd(t, api.MethodTokenNew, "3")
-		<-time.After(15 * time.Minute)
+		elapse(15 * time.Minute)
 		if got := whats(Entries(shared.Snapshot(), 0, time.Time{})); got != "3" {
 			t.Errorf("after an hour: %s", got)
 		}
-		<-time.After(2 * time.Hour) // its number is where another leader goes on
+		elapse(2 * time.Hour) // its number is where another leader goes on
 		newLog("b", shared, Config{}).mustAdd(t, api.MethodTokenNew, "4")
 		if got := whats(Entries(shared.Snapshot(), 0, time.Time{})); got != "3 4" {
 			t.Errorf("at the end: %s", got)
@@ -156,12 +159,12 @@ func TestActsWaitForALeader(t *testing.T) {
 		for i := range maxQueue + 5 {
 			l.Record(rpc.Event{Principal: ops, Method: api.MethodDrain, Summary: fmt.Sprint(i), At: time.Now(), Peer: "192.0.2.1:5"})
 		}
-		<-time.After(time.Minute)
+		elapse(time.Minute)
 		if got := Entries(shared.Snapshot(), 0, time.Time{}); len(got) > 0 {
 			t.Fatalf("recorded without a leader: %v", got)
 		}
 		led.Store(true)
-		<-time.After(10 * time.Second)
+		elapse(10 * time.Second)
 		got := Entries(shared.Snapshot(), 0, time.Time{})
 		if len(got) != maxQueue || l.Stats().Dropped != 5 {
 			t.Fatalf("%d recorded, %d dropped", len(got), l.Stats().Dropped)
@@ -224,7 +227,7 @@ func TestAFloodOfDenialsLeavesTheOtherLines(t *testing.T) {
 		if n := strings.Count(lines.String(), "\n"); n != logged || !strings.Contains(lines.String(), "permission=quiet") {
 			t.Errorf("%d lines of the process's log, want %d:\n%s", n, logged, &lines)
 		}
-		<-time.After(2 * staleAfter) // a later source has its own line
+		elapse(2 * staleAfter) // a later source has its own line
 		l.Denied(&Denial{Act: "connect", From: "192.0.2.10", What: "apps at edge", Rule: "flood"})
 		if !strings.Contains(lines.String(), "unlogged=4991") {
 			t.Errorf("the log does not say how many it left out:\n%s", &lines)
