@@ -120,7 +120,8 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	dir := t.TempDir()
 	n, err := penstocknode.Start(t.Context(), penstocknode.Config{
 		Init: true, DataDir: dir, Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", XDS: "127.0.0.1:0", Resources: objects,
-		AccessLog: penstocknode.AccessClosed, Version: "test",
+		SPIFFESocket: filepath.Join(dir, "spiffe.sock"),
+		AccessLog:    penstocknode.AccessClosed, Version: "test",
 		ResourceFiles: &penstocknode.ResourceFiles{
 			Paths: []string{"/r.yaml"}, Sync: true,
 			Read: func() ([]resource.Object, error) { return objects, nil },

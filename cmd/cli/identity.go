@@ -134,7 +134,7 @@ func identityRevokeCommand(t *target) *cobra.Command {
 		Short: "Revoke a workload's certificate, and close its connections on all nodes",
 		Long: "An ID or path revokes all its certificates that are in force, a serial number one of them. Nodes refuse a revoked " +
 			"certificate at handshakes and close the connections that were made with it (reason identity_revoked). It does not keep the " +
-			"workload from getting another: revoke its token too, or delete what entitles it.",
+			"holder of a token from getting another: revoke the token too. For a WorkloadIdentity its onRevoke says what happens.",
 		Example: "  penstock identity revoke /ns/shop/web",
 		Args:    argRange(1, 1, "ID|PATH|SERIAL"),
 		RunE: func(cmd *cobra.Command, args []string) error {

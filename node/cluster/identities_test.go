@@ -167,12 +167,13 @@ func TestIssuerIsBoundToItsPath(t *testing.T) {
 		}
 		named := requestFor(t, "/ns/shop/web")
 		named.DNS = []string{"bank.example"}
+		_, asNode := rpc.Call[api.IdentityIssued](ctx, client, api.MethodIdentityNode, requestFor(t, "/ns/shop/web"))
 		_, revoke := rpc.Call[api.IdentityRevoked](ctx, client, api.MethodIdentityRevoke, api.IdentityRevokeRequest{Identity: "/ns/bank/web"})
 		_, tokens := rpc.Call[api.Tokens](ctx, client, api.MethodTokens, api.Empty{})
 		_, read := rpc.Call[api.ReadResult](ctx, client, api.MethodRead, api.Empty{})
 		for what, err := range map[string]error{
 			"another path": issue(requestFor(t, "/ns/bank/web")), "a longer name": issue(requestFor(t, "/ns/shopping/web")),
-			"DNS names": issue(named), "a revocation": revoke, "tokens": tokens, "reading": read,
+			"DNS names": issue(named), "as a node": asNode, "a revocation": revoke, "tokens": tokens, "reading": read,
 		} {
 			if !refusedAs(err, api.Forbidden) {
 				t.Errorf("%s, %s: %v", m.cfg.Name, what, err)
@@ -241,5 +242,54 @@ func TestIdentitiesAreBounded(t *testing.T) {
 	_, err := a.c.Identities.Issue(t.Context(), requestFor(t, "/web"))
 	if !refusedAs(err, api.Refused) || !strings.Contains(err.Error(), "20000") {
 		t.Errorf("beyond the bound: %v", err)
+	}
+}
+
+// A node gets identities of services and workloads from the leader, but none by
+// which nodes know each other, and none after a revocation unless it says so.
+func TestNodesHoldIdentities(t *testing.T) {
+	t.Parallel()
+	a := startSingle(t, "a")
+	b := newJoiner(t, "b", a.token(), a).start()
+	waitVoters(t, 1, a)
+	for _, m := range []*machine{a, b} {
+		for _, id := range []string{"/service/web", "/ns/shop/web"} {
+			issued, err := m.c.IssueIdentity(t.Context(), requestFor(t, id))
+			if err != nil || issued.ID != "spiffe://"+a.c.ClusterID()+id {
+				t.Errorf("%s, %s: %+v, %v", m.cfg.Name, id, issued, err)
+			}
+		}
+		for _, id := range []string{"/xds", "/penstock/node/1", "spiffe://example.org/web"} {
+			if _, err := m.c.IssueIdentity(t.Context(), requestFor(t, id)); !refusedAs(err, api.Invalid) {
+				t.Errorf("%s, %s: %v", m.cfg.Name, id, err)
+			}
+		}
+	}
+	list, err := a.c.Identities.List(t.Context(), &api.Empty{})
+	if err != nil || len(*list) != 4 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for _, i := range *list {
+		if i.By != "a" && i.By != "b" {
+			t.Errorf("%s was issued by %q", i.ID, i.By)
+		}
+	}
+	for _, id := range []string{"/ns/shop/web", "/service/web"} {
+		if r, err := a.c.Identities.Revoke(t.Context(), &api.IdentityRevokeRequest{Identity: id}); err != nil || r.Count != 2 {
+			t.Fatalf("%s: %+v, %v", id, r, err)
+		}
+		for _, m := range []*machine{a, b} {
+			again := requestFor(t, id)
+			if _, err := m.c.IssueIdentity(t.Context(), again); !refusedAs(err, api.Forbidden) {
+				t.Errorf("%s, after the revocation: %v", m.cfg.Name, err)
+			}
+			again.Reissue = true
+			if _, err := m.c.IssueIdentity(t.Context(), again); err != nil {
+				t.Errorf("%s, issued again: %v", m.cfg.Name, err)
+			}
+		}
+	}
+	if _, err := b.c.IssueIdentity(t.Context(), requestFor(t, "/ns/shop/other")); err != nil {
+		t.Errorf("another identity: %v", err)
 	}
 }

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"math"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"penstock/node/workload"
@@ -29,9 +31,11 @@ func Workloads(held *workload.Source, served *workload.API) prometheus.Collector
 			to.gauge(mHeldMax, float64(s.Max))
 			to.counter(mHeldRequests, s.Issued, "issued")
 			to.counter(mHeldRequests, s.Failures, "failed")
+			remaining := math.Inf(1)
 			if s.Remaining >= 0 {
-				to.gauge(mHeldExpiry, s.Remaining.Seconds())
+				remaining = s.Remaining.Seconds()
 			}
+			to.gauge(mHeldExpiry, remaining)
 		}
 		if served != nil {
 			s := served.Stats()

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/trust"
 )
@@ -27,7 +28,7 @@ type issuer struct {
 	err     error       // of each request
 	at      []time.Time // of each request
 	revoked map[string]bool
-	log     bytes.Buffer
+	log     testkit.Log
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -185,7 +186,7 @@ func TestLeaderIsLostUntilAfterTheEnd(t *testing.T) {
 		first, changed := mustGet(t, h)
 		i.fail(errors.New("no leader"))
 		pass(44 * time.Minute)
-		if st := s.Stats(); len(st.Late) != 0 || st.Failures == 0 || i.log.Len() > 0 {
+		if st := s.Stats(); len(st.Late) != 0 || st.Failures == 0 || i.log.String() != "" {
 			t.Errorf("more than a quarter is left: %+v, %s", st, &i.log)
 		}
 		pass(15 * time.Minute)
