@@ -149,6 +149,9 @@ spec: {to: [{services: [shop-local]}], from: [{networks: [127.0.0.0/8], tags: {s
 	if reaches(p.near.at(t, "other")) {
 		t.Error("a client without the tag came through")
 	}
+	if got := p.far.metric(t, `penstock_mesh_handshakes_total{resumed="true",side="server"}`); got != "1" {
+		t.Errorf("%s sessions were resumed, want that of the second connection", got)
+	}
 	if denied := line(p.far, "reason=permission_denied"); !strings.Contains(denied, "via="+p.near.id+"/other/shop ") {
 		t.Errorf("the denial is %s", denied)
 	}
