@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -148,6 +149,9 @@ spec: {to: [{services: [shop-local]}], from: [{networks: [127.0.0.0/8], tags: {s
 	if reaches(p.near.at(t, "other")) {
 		t.Error("a client without the tag came through")
 	}
+	if got := p.far.metric(t, `penstock_mesh_handshakes_total{resumed="true",side="server"}`); got != "1" {
+		t.Errorf("%s sessions were resumed, want that of the second connection", got)
+	}
 	if denied := line(p.far, "reason=permission_denied"); !strings.Contains(denied, "via="+p.near.id+"/other/shop ") {
 		t.Errorf("the denial is %s", denied)
 	}
@@ -207,6 +211,40 @@ spec: {to: [{services: [shop-local]}], from: [{identities: [%q]}], action: deny,
 		t.Error(err)
 	}
 	testkit.WaitFor(t, "the revocation", func() bool { return strings.Contains(p.far.lines.String(), "reason=permission_revoked") })
+}
+
+// The node beside the service routes requests one by one, and decides about each by the
+// client of the other node.
+func TestMeshListenerReadsRequests(t *testing.T) {
+	t.Parallel()
+	p := newMeshPair(t, nodetest.NewBackend(t, "b"))
+	p.apply(t, nodetest.WebService("shop-local", "", nodetest.NamedServer(t, "shop"))+
+		nodetest.WebService("cart", "", nodetest.NamedServer(t, "cart"))+`---
+kind: MeshHTTPRoute
+name: local
+spec:
+  to:
+  - targetRef: {kind: MeshService, name: shop-local}
+    rules:
+    - `+nodetest.Rule("/cart", nodetest.To("cart"))+`
+---
+kind: Listener
+name: web
+spec: {address: "127.0.0.1:0", service: shop, nodes: {side: near}, tags: {protocol: http, team: a}}
+---
+kind: TrafficPermission
+name: admin
+spec: {to: [{services: [shop-local], http: [{paths: [/admin]}]}], from: [{tags: {team: a}}], action: deny}
+`)
+	c := nodetest.NewWebClient(t, p.near.at(t, "web"), false)
+	for path, want := range map[string]string{"/": "shop GET ", "/cart": "cart GET "} {
+		if got := c.Do("GET", path, ""); !strings.HasPrefix(got.Text, want) {
+			t.Errorf("%s: %d %q", path, got.StatusCode, got.Text)
+		}
+	}
+	if got := c.Do("GET", "/admin", ""); got.StatusCode != http.StatusForbidden {
+		t.Errorf("/admin: %d %q", got.StatusCode, got.Text)
+	}
 }
 
 // Only a node of the cluster gets in, and only by the protocol of the mesh; what

@@ -20,14 +20,14 @@ type meshNode struct {
 	*Mesh
 }
 
-func newMeshNode(t *testing.T, ca *trust.CA, tickets *tlsstream.Tickets) *meshNode {
+func newMeshNode(t testing.TB, ca *trust.CA, tickets *tlsstream.Tickets) *meshNode {
 	t.Helper()
 	n := &meshNode{id: joined(t, ca)}
 	n.Mesh = NewMesh(func() *trust.Identity { return n.id }, func(id string) bool { return slices.Contains(n.departed, id) }, tickets)
 	return n
 }
 
-func newMeshCA(t *testing.T) *trust.CA {
+func newMeshCA(t testing.TB) *trust.CA {
 	t.Helper()
 	ca, err := trust.NewCA(trust.NewClusterID(), time.Now())
 	if err != nil {
@@ -37,7 +37,7 @@ func newMeshCA(t *testing.T) *trust.CA {
 }
 
 // joined returns the identity of a new node of the CA's cluster.
-func joined(t *testing.T, ca *trust.CA) *trust.Identity {
+func joined(t testing.TB, ca *trust.CA) *trust.Identity {
 	t.Helper()
 	id, err := trust.NewIdentity("n")
 	if err != nil {
@@ -51,7 +51,7 @@ func joined(t *testing.T, ca *trust.CA) *trust.Identity {
 }
 
 // signed returns the identity with a new certificate.
-func signed(t *testing.T, ca *trust.CA, id *trust.Identity, ring *trust.Keyring) *trust.Identity {
+func signed(t testing.TB, ca *trust.CA, id *trust.Identity, ring *trust.Keyring) *trust.Identity {
 	t.Helper()
 	csr, err := id.Request()
 	if err != nil {
@@ -74,7 +74,7 @@ func signed(t *testing.T, ca *trust.CA, id *trust.Identity, ring *trust.Keyring)
 
 // shake connects a client to a server, which sends a byte, and returns the state of
 // the client and the error of the server.
-func shake(t *testing.T, client, server *tls.Config) (tls.ConnectionState, error) {
+func shake(t testing.TB, client, server *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -219,5 +219,24 @@ func TestMeshDuringRotation(t *testing.T) {
 	}
 	if len(certificateOf(after.id).Certificate) < 2 {
 		t.Error("the cross-signed certificate is not sent")
+	}
+}
+
+// The CPU of both sides for a whole handshake and for one that resumes a session.
+func BenchmarkMeshHandshake(b *testing.B) {
+	for name, whole := range map[string]bool{"full": true, "resumed": false} {
+		b.Run(name, func(b *testing.B) {
+			ca, tickets := newMeshCA(b), tlsstream.NewTickets()
+			client, server := newMeshNode(b, ca, tickets), newMeshNode(b, ca, tickets)
+			config := client.client("h").Clone()
+			for b.Loop() {
+				if whole {
+					config.ClientSessionCache = nil
+				}
+				if _, err := shake(b, config, server.Server()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
