@@ -34,10 +34,13 @@ import (
 	"penstock/node/rpc"
 )
 
+// The bounds of each ring unless others are configured.
 const (
-	// DefaultEntries and DefaultAge bound each ring.
 	DefaultEntries = 5000
 	DefaultAge     = 90 * 24 * time.Hour
+)
+
+const (
 	// MaxEntries bounds what may be configured: three rings with entries of at most
 	// 2 KiB stay below the store's limit for internal entries.
 	MaxEntries = 10_000

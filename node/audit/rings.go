@@ -233,7 +233,7 @@ func (l *Log) flush(ctx context.Context) {
 func (l *Log) send(ctx context.Context, acts *api.AuditActs) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, recordTimeout)
-		err := error(store.ErrNotLeader)
+		err := store.ErrNotLeader
 		if c := l.cluster.Load(); c != nil {
 			err = c.ToLeader(attempt, acts)
 		}

@@ -123,9 +123,9 @@ func (p *plan) summary() string {
 	var put, deleted []string
 	for _, c := range p.changes {
 		if c.Delete {
-			deleted = append(deleted, c.Key.String())
+			deleted = append(deleted, c.String())
 		} else {
-			put = append(put, c.Key.String())
+			put = append(put, c.String())
 		}
 	}
 	var parts []string
