@@ -60,11 +60,12 @@ var mayImportInside = map[string][]string{
 	"node/cluster/token":    {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record", "routing"},
 	"node/acme":             {"consensus", "netio/clienthello", "routing"},
 	"node/dataplane":        {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
+	"node/follow":           {"routing", "node/files"},
 	"node/kinds":            {"kafka", "routing", "node/api", "node/cluster/record"},
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/acme", "node/api", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/kinds", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout", "node/xds",
+		"node/follow", "node/kinds", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},
 	"node/providers": {"consensus", "routing", "node/tlsconfig"},
