@@ -61,11 +61,12 @@ var mayImportInside = map[string][]string{
 	"node/acme":             {"consensus", "netio/clienthello", "routing"},
 	"node/audit":            {"consensus/store", "node/api", "node/rpc"},
 	"node/dataplane":        {"kafka", "netio", "routing", "node/accesslog", "node/audit", "node/tlsconfig"},
+	"node/follow":           {"routing", "node/files"},
 	"node/kinds":            {"kafka", "routing", "node/api", "node/cluster/record"},
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/acme", "node/api", "node/audit", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/kinds", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout", "node/workload", "node/xds",
+		"node/follow", "node/kinds", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout", "node/workload", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},
 	"node/providers": {"consensus", "routing", "node/tlsconfig"},

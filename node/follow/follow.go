@@ -139,7 +139,7 @@ func (m *Manager) entry(o resource.Object, spec resource.Follower) *entry {
 	}
 	m.mu.Unlock()
 	e = &entry{object: o, names: names}
-	e.name = o.Key.String()
+	e.name = o.String()
 	group := files.Follow(names, codec.MaxPEMFile, func(content [][]byte) error {
 		texts := make([]string, len(content))
 		for i := range content {
@@ -239,7 +239,7 @@ func (m *Manager) applyChanged(changed []*entry) {
 	}
 	m.mu.Unlock()
 	for i := range changes {
-		m.cfg.Log.Info("read changed files", "of", changes[i].Key.String())
+		m.cfg.Log.Info("read changed files", "of", changes[i].String())
 	}
 	if len(changes) > 0 {
 		m.cfg.Apply(set, changes)
