@@ -67,7 +67,7 @@ func (q *status) report() *api.Report {
 		Services:  serviceStatus(q.data, time.Now()),
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
-		Warnings:        append(q.data.PortUse().Warnings(q.peers.self.Name), q.shareWarnings()...),
+		Warnings:        slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name), q.shareWarnings(), q.limitWarnings()),
 		Providers:       providerStatus(q.peers.self.Name, q.providers),
 		Proxies:         q.xds.Status(),
 	}
