@@ -36,7 +36,7 @@ type Explanation struct {
 // Step is one step of a decision.
 type Step struct {
 	// Name is listener, certificate, name, destination, source, protocol,
-	// permission, policy, rules, rule, redirect, rewrite, headers, backend, endpoint or
+	// permission, limit, policy, rules, rule, redirect, rewrite, headers, backend, endpoint or
 	// outcome.
 	Name   string `json:"name"`
 	Looked string `json:"looked"` // the input of the step
@@ -121,17 +121,23 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 	}
 	if reason == OK {
 		e.Destination = s.name
-		if s.requests != nil || t.permitsRequests(s, l) {
-			src := t.source(in, l)
-			if p, ok := tr.requests(t, l, s, &src); ok {
+		src := t.source(in, l)
+		if s.requests != nil || t.permitsRequests(s, l) || t.limitsRequests(in, &src, s) {
+			if p, ok := tr.requests(t, in, l, s, &src); ok {
 				t.explainRequests(p, in, l, s, q, now, tr)
 				return *e
 			}
 		}
-		var b *backend
 		if t.denies(in, l, s, nil, tr) {
 			reason = PermissionDenied
-		} else if b, reason = t.route(in, l, s, tr); reason == OK {
+		} else {
+			reason = tr.limits(t, in, s.name, false)
+		}
+		var b *backend
+		if reason == OK {
+			b, reason = t.route(in, l, s, tr)
+		}
+		if reason == OK {
 			e.Service = b.name
 			var i int
 			i, reason = b.peek(in, endpoint.Connection, now)

@@ -83,9 +83,13 @@ func (t *Table) ExplainRequest(in *Input, q *Request, now time.Time) Explanation
 // requests. q is nil if the query names no request.
 func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q *Request, now time.Time, tr *trace) {
 	e := &tr.explanation
-	how := "because of permissions for requests"
+	how := "because of permissions or limits for requests"
 	if p != nil {
 		e.Route, how = p.route, "by MeshHTTPRoute "+p.route
+	}
+	if reason := tr.limits(t, in, s.name, false); reason != OK {
+		tr.outcome(reason)
+		return
 	}
 	if q == nil {
 		if p != nil {
@@ -102,6 +106,11 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 	}
 	if t.denies(in, l, s, &full, tr) {
 		e.Status, e.Reason = statusForbidden, PermissionDenied
+		tr.add(Step{Name: "outcome", Looked: "request", Result: fmt.Sprintf("answered %d (%s)", e.Status, e.Reason)})
+		return
+	}
+	if tr.limits(t, in, s.name, true) != OK {
+		e.Status, e.Reason = statusTooManyRequests, RateLimited
 		tr.add(Step{Name: "outcome", Looked: "request", Result: fmt.Sprintf("answered %d (%s)", e.Status, e.Reason)})
 		return
 	}
@@ -148,14 +157,15 @@ func (t *Table) explainedBackend(
 
 // Status codes of the proxy's own answers.
 const (
-	statusBadRequest  = 400
-	statusForbidden   = 403
-	statusUnavailable = 503
+	statusBadRequest      = 400
+	statusForbidden       = 403
+	statusTooManyRequests = 429
+	statusUnavailable     = 503
 )
 
 // requests reports whether a connection's requests are routed individually, and
 // by which MeshHTTPRoute; nil: by none, but permissions look at them.
-func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) (*policy, bool) {
+func (tr *trace) requests(t *Table, in *Input, l *Listener, s *Service, src *source) (*policy, bool) {
 	tr.source(src)
 	step := Step{Name: "protocol", Looked: "listener, source and destination"}
 	client := t.protocol(src)
@@ -172,6 +182,8 @@ func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) (*poli
 	}
 	acts := len(lacking) == 0
 	switch {
+	case acts && s.requests == nil && !t.permitsRequests(s, l):
+		step.Result += ": limits of requests apply"
 	case acts && s.requests == nil:
 		step.Result += ": permissions for requests apply"
 	case acts:
@@ -187,7 +199,7 @@ func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) (*poli
 	if s.requests != nil {
 		tr.httpPolicies(s, src, chosen, acts)
 	}
-	return chosen, chosen != nil || acts && t.permitsRequests(s, l)
+	return chosen, chosen != nil || acts && (t.permitsRequests(s, l) || t.limitsRequests(in, src, s))
 }
 
 // addPermission adds the step that asks the permissions; q is nil for a connection.

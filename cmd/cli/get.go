@@ -37,6 +37,8 @@ const getHelp = "The output includes every change that was acknowledged before t
 	viewsHelp +
 	"`get proxies [SERVICE]` shows the Envoys and other clients of the nodes' discovery servers: who they are, and whether they " +
 	"have accepted all that there is for them; -o wide adds identities, zones, announced endpoints and versions.\n" +
+	"`get limits [LIMIT]` shows what the rate limits have decided on the node at --addr since it knows them, how many keys they " +
+	"have, and the keys that have used most of their burst: over 100 % someone waits.\n" +
 	"`get shares [LIMIT]` shows which node holds what of the rate limits with scope cluster: what its clients want, its share in " +
 	"units per second, and how long its lease lasts; budgets without demand are not listed.\n" +
 	"With --effective, `get routes` shows the combined effect of all routes: for each destination and source the route that " +
@@ -73,6 +75,8 @@ func getCommand(t *target) *cobra.Command {
 				return usagef("-o dot is for topology")
 			case isEndpoints(req.Kind):
 				return getEndpoints(cmd, t, req.Name, g.output)
+			case isLimits(req.Kind):
+				return getLimits(cmd, t, req.Name, g.output)
 			case isShares(req.Kind):
 				return getShares(cmd, t, req.Name, g.output)
 			case isProxies(req.Kind):

@@ -78,8 +78,8 @@ func (s *Session) beginResponse(size, head int, data []byte) int {
 	l, r := &s.upstream, &s.reply
 	*r = reply{inFlightRequest: s.inFlight.pop(), active: true}
 	r.broker = s.now() - r.sent
-	collect := false
-	r.throttle, collect = s.chargeResponse(&r.inFlightRequest, size)
+	throttle, collect := s.chargeResponse(&r.inFlightRequest, size)
+	r.throttle = throttle
 	interest := filter.Nothing
 	var edits *filter.Edits
 	if r.call != nil {

@@ -137,6 +137,19 @@ type ExplainRequest struct {
 	// Request is a request on the connection; nil: only the connection is
 	// explained.
 	Request *HTTPRequest `json:"request,omitempty"`
+	// Kafka is a request to Kafka on the connection; nil: none.
+	Kafka *KafkaRequest `json:"kafka,omitempty"`
+}
+
+// KafkaRequest describes a request to Kafka: one operation on one resource.
+type KafkaRequest struct {
+	Principal string `json:"principal,omitempty"` // "User:alice"; "": not known
+	ClientID  string `json:"clientID,omitempty"`
+	Operation string `json:"operation,omitempty"` // as in a TrafficPermission; "": describe
+	// At most one of these; none: the cluster.
+	Topic           string `json:"topic,omitempty"`
+	Group           string `json:"group,omitempty"`
+	TransactionalID string `json:"transactionalID,omitempty"`
 }
 
 // HTTPRequest describes an HTTP request.

@@ -34,8 +34,10 @@ func (d *decisions) explain(r *api.ExplainRequest) (*routing.Explanation, error)
 	}
 	table := d.data.Router.Table()
 	if d.data.Kafka.Table().HasListener(r.Listener) {
-		e := d.data.Kafka.Explain(r.Listener, in.ServerName, in.HasServerName)
-		return &e, nil
+		return d.explainKafka(&in, r.Kafka)
+	}
+	if r.Kafka != nil {
+		return nil, api.Errorf(api.Invalid, "%q is no listener of Kafka: a request to Kafka goes to a Listener with protocol kafka, or to a port of a VirtualCluster", r.Listener)
 	}
 	if _, ok := table.Listener(r.Listener); !ok {
 		return nil, api.Errorf(api.NotFound, "there is no Listener %q", r.Listener)

@@ -74,7 +74,7 @@ func (q *status) report() *api.Report {
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
-			q.shareWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name)),
+			q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name)),
 		Providers: providerStatus(q.peers.self.Name, q.providers),
 		Proxies:   q.xds.Status(),
 	}

@@ -211,7 +211,7 @@ func (c *call) report(o Operation, t ResourceType, name, rule string, shadow boo
 func (c *call) topic(o Operation, name string) bool { return c.decide(o, Topic, name) }
 func (c *call) group(o Operation, name string) bool { return c.decide(o, Group, name) }
 func (c *call) txn(o Operation, name string) bool   { return c.decide(o, TransactionalID, name) }
-func (c *call) cluster(o Operation) bool            { return c.decide(o, Cluster, clusterName) }
+func (c *call) cluster(o Operation) bool            { return c.decide(o, Cluster, ClusterName) }
 
 // sees reports whether a list shows a resource.
 func (c *conn) sees(t ResourceType, name string) bool { return c.look(Describe, t, name).Allowed }

@@ -69,8 +69,8 @@ func TestDecisions(t *testing.T) {
 		{"User:a", Read, Topic, "orders-secret", Decision{Allowed: true, Rule: "read to[0]"}},
 		{"User:guest", Read, Topic, "orders-secret", Decision{Rule: "secret to[0]"}},
 		{"", Read, Topic, "orders-secret", Decision{Rule: "secret to[0]"}}, // it may be guest
-		{"", Alter, Cluster, clusterName, Decision{}},                      // and not root for certain
-		{"User:root", Alter, Cluster, clusterName, Decision{Allowed: true, Rule: "admin to[0]"}},
+		{"", Alter, Cluster, ClusterName, Decision{}},                      // and not root for certain
+		{"User:root", Alter, Cluster, ClusterName, Decision{Allowed: true, Rule: "admin to[0]"}},
 		{"User:a", Read, Topic, "orders-audit", Decision{Allowed: true, Rule: "read to[0]", Shadow: "audit to[0]"}},
 	} {
 		a := rules.For(&filter.Client{Principal: c.who}, "")

@@ -150,7 +150,7 @@ func (c *call) seesAssigned(a *kmsg.Assignment) bool {
 
 // listGroups lists all with Describe on the cluster, else what Describe on each allows.
 func (c *call) listGroups(*kmsg.ListGroupsRequest) error {
-	if c.look(Describe, Cluster, clusterName).Allowed {
+	if c.look(Describe, Cluster, ClusterName).Allowed {
 		return nil
 	}
 	onResponse(c, func(c *call, resp *kmsg.ListGroupsResponse) error {

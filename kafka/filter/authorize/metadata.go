@@ -92,7 +92,7 @@ func (c *call) describeNamed(t *kmsg.MetadataRequestTopic) *kmsg.MetadataRespons
 // creates returns the topics that a request may create. careful: the broker must not
 // create all that it is asked for.
 func (c *call) creates(r *kmsg.MetadataRequest) (names []string, careful bool) {
-	if r.Version >= firstMetadataCreate && !r.AllowAutoTopicCreation || c.look(Create, Cluster, clusterName).Allowed {
+	if r.Version >= firstMetadataCreate && !r.AllowAutoTopicCreation || c.look(Create, Cluster, ClusterName).Allowed {
 		return nil, false
 	}
 	for i := range r.Topics {
@@ -134,10 +134,10 @@ func (c *call) maskCluster(resp *kmsg.MetadataResponse) {
 
 func (c *call) maskClusterBits(bits *int32) {
 	const notAsked = -1 << 31
-	if *bits != notAsked && !c.look(Describe, Cluster, clusterName).Allowed {
+	if *bits != notAsked && !c.look(Describe, Cluster, ClusterName).Allowed {
 		*bits = 0
 	}
-	c.mask(bits, Cluster, clusterName)
+	c.mask(bits, Cluster, ClusterName)
 }
 
 // createNamed finishes an answer without creation: it asks again for the topics that do

@@ -106,8 +106,8 @@ var typeNames = [resourceTypes]string{"topic", "group", "transactionalID", "clus
 // String returns the name of the type.
 func (t ResourceType) String() string { return typeNames[t] }
 
-// clusterName is the name of the only resource of type Cluster, as Kafka has it.
-const clusterName = "kafka-cluster"
+// ClusterName is the name of the only resource of type Cluster, as Kafka has it.
+const ClusterName = "kafka-cluster"
 
 // The errors by which Kafka refuses.
 const (

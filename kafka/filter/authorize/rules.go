@@ -90,7 +90,7 @@ func compileGrant(k *resource.KafkaRequests) grant {
 	}
 	g.any = len(k.Topics)+len(k.Groups)+len(k.TransactionalIDs) == 0 && !k.Cluster
 	if k.Cluster {
-		g.names[Cluster] = []string{clusterName}
+		g.names[Cluster] = []string{ClusterName}
 	}
 	return g
 }

@@ -24,7 +24,7 @@ func (c *call) listOffsets(r *kmsg.ListOffsetsRequest) error {
 
 // offsetForLeaderEpoch: Describe on each topic, or ClusterAction for replicas.
 func (c *call) offsetForLeaderEpoch(r *kmsg.OffsetForLeaderEpochRequest) error {
-	if c.look(ClusterAction, Cluster, clusterName).Allowed {
+	if c.look(ClusterAction, Cluster, ClusterName).Allowed {
 		return nil
 	}
 	denied := takeOut(&r.Topics, func(t *kmsg.OffsetForLeaderEpochRequestTopic) bool { return c.topic(Describe, t.Topic) })
@@ -48,7 +48,7 @@ func (c *call) offsetForLeaderEpoch(r *kmsg.OffsetForLeaderEpochRequest) error {
 // configuration of a new one (KIP-525).
 func (c *call) createTopics(r *kmsg.CreateTopicsRequest) error {
 	var denied []kmsg.CreateTopicsRequestTopic
-	if !c.look(Create, Cluster, clusterName).Allowed {
+	if !c.look(Create, Cluster, ClusterName).Allowed {
 		denied = takeOut(&r.Topics, func(t *kmsg.CreateTopicsRequestTopic) bool { return c.topic(Create, t.Topic) })
 	}
 	refuse := func(resp *kmsg.CreateTopicsResponse) {
@@ -80,7 +80,7 @@ func message(s string) *string { return &s }
 // deleteTopics: Delete on the cluster or on each topic. The name of one by id is told
 // only to who may describe it.
 func (c *call) deleteTopics(r *kmsg.DeleteTopicsRequest) error {
-	if c.look(Delete, Cluster, clusterName).Allowed {
+	if c.look(Delete, Cluster, ClusterName).Allowed {
 		return nil
 	}
 	return c.resolve(len(r.Topics), func(i int) id { return r.Topics[i].TopicID }, func() error {

@@ -13,10 +13,10 @@ func (c *call) initProducerID(r *kmsg.InitProducerIDRequest) error {
 		if !c.txn(Write, *r.TransactionalID) {
 			code = transactionalIDAuthorizationFailed
 		}
-	case c.look(IdempotentWrite, Cluster, clusterName).Allowed:
+	case c.look(IdempotentWrite, Cluster, ClusterName).Allowed:
 	default:
 		if d := c.applied.Some(Write, Topic); !d.Allowed {
-			c.report(IdempotentWrite, Cluster, clusterName, d.Rule, false)
+			c.report(IdempotentWrite, Cluster, ClusterName, d.Rule, false)
 			code = clusterAuthorizationFailed
 		}
 	}
@@ -97,7 +97,7 @@ func (c *call) endTxn(r *kmsg.EndTxnRequest) error {
 
 // writeMarkers: ClusterAction or Alter on the cluster.
 func (c *call) writeMarkers(r *kmsg.WriteTxnMarkersRequest) error {
-	if c.look(Alter, Cluster, clusterName).Allowed || c.cluster(ClusterAction) {
+	if c.look(Alter, Cluster, ClusterName).Allowed || c.cluster(ClusterAction) {
 		return nil
 	}
 	return answer(c, func(resp *kmsg.WriteTxnMarkersResponse) {
