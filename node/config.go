@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -238,6 +239,8 @@ func (c Config) checkSPIFFE() (faults []string) {
 		return nil
 	case c.Dev:
 		faults = append(faults, "--spiffe-socket: --dev has no CA to issue certificates: start a cluster of one node with --init")
+	case runtime.GOOS != "linux":
+		faults = append(faults, "--spiffe-socket: only Linux says reliably who connects to a socket: leave it out")
 	case !filepath.IsAbs(c.SPIFFESocket) || len(c.SPIFFESocket) > maxSocketPath:
 		faults = append(faults, fmt.Sprintf("--spiffe-socket %s: want an absolute path of at most %d bytes", c.SPIFFESocket, maxSocketPath))
 	}

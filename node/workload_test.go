@@ -150,3 +150,32 @@ func (n *testNode) revoke(ctx context.Context, t *testing.T) {
 		t.Fatal(r, err)
 	}
 }
+
+func TestSPIFFESettingsAreChecked(t *testing.T) {
+	t.Parallel()
+	base := Config{
+		Init: true, DataDir: "/d", Cluster: "127.0.0.1:1", Gossip: "127.0.0.1:2", HTTP: "127.0.0.1:3", SPIFFESocket: "/run/spiffe.sock",
+	}
+	for what, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"as it should be": {func(*Config) {}, ""},
+		"for everyone":    {func(c *Config) { c.SPIFFESocketMode = "0666" }, ""},
+		"with --dev": {func(c *Config) {
+			*c = Config{Dev: true, Cluster: c.Cluster, HTTP: c.HTTP, SPIFFESocket: c.SPIFFESocket}
+		}, "no CA"},
+		"a relative path": {func(c *Config) { c.SPIFFESocket = "spiffe.sock" }, "absolute path"},
+		"a long path":     {func(c *Config) { c.SPIFFESocket = "/" + strings.Repeat("a", 200) }, "absolute path"},
+		"no mode":         {func(c *Config) { c.SPIFFESocketMode = "rw" }, "octal"},
+		"setuid":          {func(c *Config) { c.SPIFFESocketMode = "4660" }, "octal"},
+		"not its own":     {func(c *Config) { c.SPIFFESocketMode = "0060" }, "octal"},
+	} {
+		cfg := base
+		c.change(&cfg)
+		got := strings.Join(cfg.Validate(), "; ")
+		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+	}
+}

@@ -28,8 +28,10 @@ import (
 
 // Bounds of the Workload API.
 const (
-	// MaxConnections bounds the connections, MaxPerUser those of one user ID.
-	MaxConnections, MaxPerUser = 1024, 64
+	// MaxConnections bounds the connections.
+	MaxConnections = 1024
+	// MaxPerUser bounds the connections of one user ID.
+	MaxPerUser = 64
 	// maxStreams bounds the streams of one connection.
 	maxStreams = 8
 	// maxRequest bounds a request, which is empty, and maxHeaders its headers, in bytes.

@@ -99,7 +99,8 @@ func Listen(path string, mode fs.FileMode) (net.Listener, error) {
 	case info.Mode().Type() != fs.ModeSocket:
 		return nil, fmt.Errorf("%s: %w: remove it, or give another path", path, errNoSocket)
 	default:
-		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		dialer := net.Dialer{Timeout: time.Second}
+		if conn, err := dialer.DialContext(context.Background(), "unix", path); err == nil {
 			conn.Close()
 			return nil, fmt.Errorf("%s: another program serves this socket", path)
 		}
