@@ -273,7 +273,12 @@ func TestMeshListenerRefusesOthers(t *testing.T) {
 			t.Errorf("%s: got %q", name, got)
 		}
 		testkit.WaitFor(t, name+": "+reason, func() bool {
-			return strings.Contains(p.far.lines.String(), "client="+raw.LocalAddr().String()+" reason="+reason)
+			for l := range strings.Lines(p.far.lines.String()) {
+				if strings.Contains(l, "client="+raw.LocalAddr().String()+" ") && strings.Contains(l, " reason="+reason+" ") {
+					return true
+				}
+			}
+			return false
 		})
 	}
 	mesh := []string{tlsconfig.MeshProtocol}

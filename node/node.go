@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,7 +49,6 @@ import (
 	"penstock/node/trust"
 	"penstock/node/workload"
 	"penstock/node/xds"
-	"penstock/routing/provider"
 	"penstock/routing/resource"
 	"penstock/routing/resource/validate"
 )
@@ -379,38 +377,6 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 		c.Mesh = tlsconfig.NewMesh(n.cluster.Identity, n.cluster.Directory.Departed, n.tickets)
 	}
 	return c
-}
-
-// providersConfig makes the configuration of the endpoint providers. What it
-// refers to is there before the providers run.
-func (n *Node) providersConfig() providers.Config {
-	cfg := providers.Config{
-		Store: n.store, Log: n.log,
-		Source: func(spec *resource.EndpointProvider) (provider.Source, error) {
-			return providers.NewSource(spec, n.data.Certificates(), n.log)
-		},
-		Leads: n.leads,
-		Await: func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
-		Changed: func(refs []provider.Ref) {
-			n.data.Discovered(refs)
-			n.xds.Changed()
-		},
-		Refuse:  func(ref provider.Ref, at netip.AddrPort) error { return n.data.Loop(ref, at) },
-		Self:    n.id,
-		Leaving: n.state.Leaving,
-	}
-	if n.cluster != nil {
-		cfg.Leader = func() string { leader, _, _ := n.cluster.Leader(); return leader }
-		cfg.Members = n.cluster.Directory.MemberIDs
-		cfg.Tell = func(ctx context.Context, node string, m *providers.Announcements) (*providers.AnnouncementsResult, error) {
-			client, err := n.cluster.Directory.Pool.Get(ctx, node)
-			if err != nil {
-				return nil, err
-			}
-			return rpc.Call[providers.AnnouncementsResult](ctx, client, api.MethodEndpointsAnnounced, m)
-		}
-	}
-	return cfg
 }
 
 // opsConfig makes the configuration of the operators' methods.
