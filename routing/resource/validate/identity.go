@@ -29,7 +29,7 @@ func ClientAuth(path string, c *resource.ClientAuth, fault Report) {
 	followedPath(path+".caFile", c.CAFile, fault)
 	switch {
 	case c.CA == "" && c.CAFile == "":
-		fault(path+".ca", "is required, or caFile: the CA certificates that client certificates are verified against", nil)
+		fault(path+".ca", "is required, or caFile in a Listener: the CA certificates that client certificates are verified against", nil)
 		return
 	case c.CA != "" && c.CAFile != "":
 		fault(path+".caFile", "conflicts with ca: give only one of them", c.CAFile)
