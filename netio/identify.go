@@ -303,7 +303,8 @@ func (c *Conn) refuseLater(why Reason, after time.Duration) {
 // dismiss ends the connection of a client for which there is no way. One whose
 // hello the node answered has got its answer, and ends in order.
 func (c *Conn) dismiss(why Reason) {
-	if id := c.ident; id != nil && id.intercepted {
+	orderly := c.Mesh() != nil && c.spec.Orderly != nil && c.spec.Orderly(why)
+	if id := c.ident; orderly || id != nil && id.intercepted {
 		c.clientStream().Close()
 		c.upstreamStream().Abort()
 		c.finish(why)

@@ -153,6 +153,10 @@ type Listener struct {
 	// FIN. nil means an alert. Some clients take any alert for a failed login
 	// and give up, but retry after a FIN. It is called on the loop.
 	Alert func(why Reason) bool
+	// Orderly reports whether a client with a MeshHeader is refused by the end of the
+	// stream rather than a reset, so that its node does not take this one for broken.
+	// It is called on the loop. nil: none is.
+	Orderly func(why Reason) bool
 	// MeshHeader says that clients of ModeTerminate begin with a PROXY header inside
 	// TLS, as proxyproto.ParseMesh reads it. TLSConfig must have verified that they
 	// may say what is in it. ProxyTimeout bounds the wait for it.

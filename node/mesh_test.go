@@ -157,6 +157,42 @@ spec: {to: [{services: [shop-local]}], from: [{networks: [127.0.0.0/8], tags: {s
 	}
 }
 
+// A client that the other node refuses ends as if the endpoint had closed it: a reset
+// would count as a failure of the endpoint, and eject it for all.
+func TestMeshRefusalIsNoFailureOfTheEndpoint(t *testing.T) {
+	t.Parallel()
+	p := newMeshPair(t, nodetest.NewBackend(t, "b"))
+	p.apply(t, `
+kind: TrafficPermission
+name: web
+spec: {to: [{services: [shop-local]}], from: [{tags: {service: web}}], action: allow}
+`)
+	refused := func(ended string) {
+		t.Helper()
+		conn, err := net.Dial("tcp", p.near.at(t, "other"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "hello\n")
+		_, _ = io.ReadAll(conn)
+		conn.Close()
+		testkit.WaitFor(t, "how it ended", func() bool {
+			return strings.Contains(p.near.lines.String(), "listener=other") && strings.Contains(p.near.lines.String(), ended)
+		})
+	}
+	refused("reason=upstream_fin")
+	p.apply(t, `
+kind: Service
+name: shop-local
+spec: {endpoints: [{address: "127.0.0.1:1"}]}
+---
+kind: TrafficPermission
+name: web
+spec: {to: [{services: [shop-local]}], action: allow}
+`)
+	refused("reason=upstream_reset") // nobody is behind the other node
+}
+
 // A client's proven SPIFFE ID is what the other node's permissions see, and a tag of
 // that name from a listener is not.
 func TestMeshCarriesTheIdentity(t *testing.T) {

@@ -124,3 +124,13 @@ func joinMesh(c *netio.Conn, p *plan, r *accesslog.Record) {
 		r.Via = node + "/" + m.Route
 	}
 }
+
+// refusesClient reports whether a reason to refuse a connection is about its client. It
+// would be refused by any node, so none is ejected for it.
+func refusesClient(why netio.Reason) bool {
+	switch why {
+	case netio.PermissionDenied, RateLimited, netio.LimitPerSource:
+		return true
+	}
+	return false
+}

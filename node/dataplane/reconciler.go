@@ -273,7 +273,7 @@ func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 	case spec.Protocol == "kafka":
 		return r.withChallenges(r.kafkaListener(out, spec.TLS != nil))
 	case spec.Protocol == "mesh":
-		out.Mode, out.TLSConfig, out.MeshHeader = netio.ModeTerminate, r.meshServer, true
+		out.Mode, out.TLSConfig, out.MeshHeader, out.Orderly = netio.ModeTerminate, r.meshServer, true, refusesClient
 		return out
 	case spec.Protocol != "tls":
 		out.Mode = netio.ModePlain
