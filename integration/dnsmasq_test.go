@@ -88,14 +88,14 @@ func TestEndpointsFromDNSMasq(t *testing.T) {
 	sink.Await(t, alias, "10.0.0.1:80; [2001:db8::1]:80")
 	sink.Await(t, absent, "none")
 	sink.Await(t, large, sorted(manyEndpoints))
-	sink.Await(t, services, "10.0.0.1:8080*10; 10.0.0.2:8081*60; [2001:db8::1]:8080*10")
+	sink.Await(t, services, "10.0.0.1:8080*10; 10.0.0.2:8081*60; 10.0.0.3:8082 priority 1; [2001:db8::1]:8080*10")
 
 	write(append(slices.Clone(others), "10.0.0.9 web.example.test")...)
 	if err := server.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	sink.Await(t, web, "10.0.0.9:80")
-	sink.Await(t, services, "10.0.0.2:8081*30; 10.0.0.9:8080*10")
+	sink.Await(t, services, "10.0.0.2:8081*30; 10.0.0.3:8082 priority 1; 10.0.0.9:8080*10")
 
 	server.Kill()
 	sink.AwaitFailure(t, web, "connection refused")
@@ -106,7 +106,7 @@ func TestEndpointsFromDNSMasq(t *testing.T) {
 	write(append(many, "10.0.0.10 web.example.test")...)
 	start()
 	sink.Await(t, web, "10.0.0.10:80")
-	sink.Await(t, services, "10.0.0.10:8080*10")
+	sink.Await(t, services, "10.0.0.10:8080*10; 10.0.0.3:8082 priority 1")
 }
 
 // sorted returns endpoints as a Sink shows them.

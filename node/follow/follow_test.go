@@ -133,3 +133,33 @@ func TestOtherFilesReplaceContent(t *testing.T) {
 		t.Errorf("deleted: %q in force, %v followed", p.cert(), m.State())
 	}
 }
+
+// Files that are unusable at one check may be in the middle of a replacement: only the
+// next check tells of them, except where an administrator asks or nothing is in force.
+func TestAFaultIsToldWhenItLasts(t *testing.T) {
+	t.Parallel()
+	dir, log := t.TempDir(), &testkit.Log{}
+	p := &plane{m: map[resource.Key]resource.Spec{}}
+	m := New(Config{Apply: p.apply, Log: slog.New(slog.NewTextHandler(log, nil))})
+	told := func() bool {
+		t.Helper()
+		if logged := strings.Contains(log.String(), "level=ERROR"); logged != (m.State()[0].Err != nil) {
+			t.Errorf("the log and the state disagree: %v\n%s", m.State(), log)
+		}
+		return m.State()[0].Err != nil
+	}
+	pair := certs.SelfSigned("a.example")
+	write(t, dir, pair)
+	m.Apply(nil, followed(dir))
+	write(t, dir, certs.Pair{Cert: pair.Cert, Key: pair.Key[:len(pair.Key)/2]})
+	if m.poll(false); told() {
+		t.Error("told at the first check")
+	}
+	if m.poll(false); !told() || !m.State()[0].Kept || p.cert() != pair.Cert {
+		t.Errorf("at the second check: %+v, in force %q", m.State(), p.cert())
+	}
+	m.Apply(nil, []resource.Change{resource.Delete(key)})
+	if m.Apply(nil, followed(t.TempDir())); !told() || m.State()[0].Kept {
+		t.Errorf("files that were never there: %+v", m.State())
+	}
+}
