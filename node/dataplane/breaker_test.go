@@ -119,6 +119,9 @@ func TestRequestsWaitForASlotAndAreAnswered503WithoutOne(t *testing.T) {
 	if got := nodetest.NewWebClient(t, addr, false).Do("GET", "/", ""); got.StatusCode != http.StatusServiceUnavailable || got.Text != "penstock: upstream_overflow\n" {
 		t.Errorf("one too many: %d %s", got.StatusCode, got.Text)
 	}
+	testkit.WaitFor(t, "it to be counted", func() bool {
+		return n.metric(t, `penstock_http_refused_total{reason="upstream_overflow"}`) == "1"
+	})
 	close(release)
 	for range 2 {
 		if got := testkit.Receive(t, "an answer", answers); got != http.StatusNoContent {

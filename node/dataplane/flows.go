@@ -36,7 +36,7 @@ var reasons = append([]netio.Reason{
 	netio.Reason(routing.Overflow), netio.Reason(routing.QueueTimeout),
 }, session.Reasons...)
 
-// maxReasons is the size of the array of counters, at least len(reasons).
+// maxReasons is the size of the arrays of counters, at least the number of reasons.
 const maxReasons = 64
 
 // reasonIndex maps each reason to its index in reasons.

@@ -56,6 +56,7 @@ var requestReasons = []netio.Reason{
 	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.LimitFiles, netio.LimitPorts,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoBackend), netio.Reason(routing.NoEndpoint),
 	netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),
+	netio.Reason(routing.Overflow), netio.Reason(routing.QueueTimeout),
 }
 
 // Refusals returns the number of requests that no endpoint answered in full, by
@@ -71,7 +72,7 @@ func (d *Dataplane) Refusals() map[netio.Reason]uint64 {
 }
 
 // refusals counts requests by reason, at the index in requestReasons.
-type refusals [32]atomic.Uint64
+type refusals [maxReasons]atomic.Uint64
 
 func (r *refusals) count(why netio.Reason) {
 	for i, reason := range requestReasons {
