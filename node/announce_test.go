@@ -70,6 +70,18 @@ func member(t *testing.T, cfg Config) *testNode {
 	return n
 }
 
+// founder starts the first node of a cluster, keeps its access log and waits until it
+// leads.
+func founder(t *testing.T, cfg Config) *testNode {
+	t.Helper()
+	lines := &testkit.Log{}
+	cfg.Init, cfg.AccessLog, cfg.AccessOut = true, AccessClosed, lines
+	n := member(t, cfg)
+	n.lines = lines
+	testkit.WaitFor(t, "the node to lead", func() bool { return n.cluster.Store().Leadership().Ready })
+	return n
+}
+
 // A node tells the leader over the cluster port what is announced to it.
 func TestAnnouncedEndpointReachesTheLeader(t *testing.T) {
 	t.Parallel()

@@ -29,23 +29,18 @@ type meshPair struct{ near, far *testNode }
 func newMeshPair(t *testing.T, b *nodetest.Backend) meshPair {
 	t.Helper()
 	var p meshPair
-	start := func(cfg Config) *testNode {
-		lines := &testkit.Log{}
-		cfg.AccessLog, cfg.AccessOut = AccessClosed, lines
-		n := member(t, cfg)
-		n.lines = lines
-		return n
-	}
-	p.near = start(Config{Name: "near", Init: true, Tags: map[string]string{"side": "near"}})
-	testkit.WaitFor(t, "a leader", func() bool { return p.near.cluster.Store().Leadership().Ready })
+	p.near = founder(t, Config{Name: "near", Tags: map[string]string{"side": "near"}})
 	made, err := rpc.Call[api.TokenCreated](t.Context(), p.near.client, api.MethodTokenNew,
 		&api.TokenCreateRequest{Name: "join", Role: api.RoleJoin, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.far = start(Config{
+	lines := &testkit.Log{}
+	p.far = member(t, Config{
 		Name: "far", Join: []string{p.near.AdminAddr()}, Token: made.Token, Tags: map[string]string{"side": "far"},
+		AccessLog: AccessClosed, AccessOut: lines,
 	})
+	p.far.lines = lines
 	p.near.mustApply(t, fmt.Sprintf(`
 kind: Listener
 name: inside

@@ -14,7 +14,6 @@ import (
 	"penstock/internal/testkit/certs"
 	"penstock/node/api"
 	"penstock/node/nodetest"
-	"penstock/node/ops"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
@@ -24,23 +23,7 @@ import (
 func TestRevokedIdentityLosesItsConnections(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	lines := &testkit.Log{}
-	n := &testNode{lines: lines}
-	var err error
-	n.Node, err = Start(ctx, Config{
-		Name: "n1", Init: true, DataDir: t.TempDir(), Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0",
-		Loops: 2, Version: "test", AccessLog: AccessClosed, AccessOut: lines,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.halt)
-	testkit.WaitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
-	if n.client, err = ops.ConnectLocal(ctx, n.admin, api.Principal{Name: "test", Role: api.RoleAdmin}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { n.client.Close() })
-
+	n := founder(t, Config{Name: "n1"})
 	web, ca := issue(ctx, t, n.client, "/ns/shop/web")
 	other, _ := issue(ctx, t, n.client, "/ns/shop/other")
 	edge, b := certs.NewCA("test CA"), nodetest.NewBackend(t, "b")
@@ -74,13 +57,13 @@ spec:
 	if _, err := io.ReadAll(first); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "the access log", func() bool { return strings.Contains(lines.String(), "reason=identity_revoked") })
+	testkit.WaitFor(t, "the access log", func() bool { return strings.Contains(n.lines.String(), "reason=identity_revoked") })
 	nodetest.Echo(t, second)
 	if c, err := dial(web); err == nil {
 		c.Close()
 		t.Error("a revoked identity connects again")
 	}
-	testkit.WaitFor(t, "the refused handshake", func() bool { return strings.Contains(lines.String(), "reason=handshake_bad_certificate") })
+	testkit.WaitFor(t, "the refused handshake", func() bool { return strings.Contains(n.lines.String(), "reason=handshake_bad_certificate") })
 }
 
 // issue issues the certificate of a workload, and returns the trust bundle as well.

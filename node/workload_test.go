@@ -17,31 +17,9 @@ import (
 	"penstock/internal/testkit/certs"
 	"penstock/node/api"
 	"penstock/node/nodetest"
-	"penstock/node/ops"
 	"penstock/node/rpc"
 	"penstock/node/trust"
 )
-
-// startSPIFFE starts a cluster of one node with the Workload API at a socket.
-func startSPIFFE(ctx context.Context, t *testing.T) (n *testNode, socket string) {
-	t.Helper()
-	n, socket = &testNode{lines: &testkit.Log{}}, filepath.Join(t.TempDir(), "spiffe.sock")
-	var err error
-	n.Node, err = Start(ctx, Config{
-		Name: "n1", Init: true, DataDir: t.TempDir(), Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0",
-		Loops: 2, Version: "test", AccessLog: AccessClosed, AccessOut: n.lines, SPIFFESocket: socket,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.halt)
-	testkit.WaitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
-	if n.client, err = ops.ConnectLocal(ctx, n.admin, api.Principal{Name: "test", Role: api.RoleAdmin}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { n.client.Close() })
-	return n, socket
-}
 
 func workloadIdentity(onRevoke string) string {
 	return fmt.Sprintf("kind: WorkloadIdentity\nname: web\nspec: {spiffe: /ns/shop/web, onRevoke: %s, selectors: {unix: {uid: [%d]}}}\n",
@@ -53,7 +31,8 @@ func workloadIdentity(onRevoke string) string {
 func TestWorkloadConnectsByItsSPIFFEIdentity(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	n, socket := startSPIFFE(ctx, t)
+	socket := filepath.Join(t.TempDir(), "spiffe.sock")
+	n := founder(t, Config{Name: "n1", SPIFFESocket: socket})
 	bundle, err := n.cluster.Identities.Bundle(ctx, &api.Empty{})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +94,8 @@ spec:
 func TestRotationReachesWorkloads(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	n, socket := startSPIFFE(ctx, t)
+	socket := filepath.Join(t.TempDir(), "spiffe.sock")
+	n := founder(t, Config{Name: "n1", SPIFFESocket: socket})
 	n.mustApply(t, workloadIdentity("deny"))
 	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr("unix://"+socket)))
 	if err != nil {
