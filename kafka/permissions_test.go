@@ -120,9 +120,16 @@ func TestPermissionsApplyToRequests(t *testing.T) {
 	if got := listed(t, other); len(got) > 0 {
 		t.Errorf("another client sees %v", got)
 	}
+	direct := franz(t, k.ListenAddrs()[0], new(atomic.Int32))
+	if got := listed(t, direct); !slices.Equal(got, []string{"bills", "orders", "secret"}) {
+		t.Errorf("the broker has %v", got)
+	}
+	// The client goes on asking for a topic that it was refused, so the broker may create
+	// it from here on.
 	s.remove(resource.KindPermission, "shop")
 	s.remove(resource.KindPermission, "no-bills")
-	if got := listed(t, c); len(got) != 3 {
+	got := slices.DeleteFunc(listed(t, c), func(topic string) bool { return topic == "new" })
+	if !slices.Equal(got, []string{"bills", "orders", "secret"}) {
 		t.Errorf("without permissions again: %v", got)
 	}
 	if now := dials.Load(); now != before {
@@ -139,10 +146,6 @@ func TestPermissionsApplyToRequests(t *testing.T) {
 	}
 	if denials == 0 {
 		t.Errorf("no denial was counted: %+v", s.proxy.Counts()[0].Denials)
-	}
-	direct := franz(t, k.ListenAddrs()[0], new(atomic.Int32))
-	if got := listed(t, direct); !slices.Equal(got, []string{"bills", "orders", "secret"}) {
-		t.Errorf("the broker has %v", got)
 	}
 }
 
