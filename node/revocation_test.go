@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -64,6 +65,9 @@ spec:
 		t.Error("a revoked identity connects again")
 	}
 	testkit.WaitFor(t, "the refused handshake", func() bool { return strings.Contains(n.lines.String(), "reason=handshake_bad_certificate") })
+	if !regexp.MustCompile(`the certificate was revoked: spiffe://[^ ]*/ns/shop/web, serial [0-9a-f]+`).MatchString(n.lines.String()) {
+		t.Errorf("the log does not name the revoked certificate:\n%s", n.lines.String())
+	}
 }
 
 // issue issues the certificate of a workload, and returns the trust bundle as well.

@@ -95,7 +95,7 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 		if p != nil {
 			tr.rules(p)
 		}
-		tr.add(Step{Name: "outcome", Looked: "decision", Result: "its requests are routed individually, " + how})
+		tr.add(Step{Name: "outcome", Looked: "decision", Result: "its requests are routed individually, " + how + "; name a path to see what happens to one"})
 		return
 	}
 	full, ok := q.described(in, l)

@@ -116,10 +116,11 @@ func provenBy(c *netio.Conn) proven {
 	if state == nil {
 		return proven{}
 	}
-	return proven{
-		tls:  strings.TrimPrefix(tls.VersionName(state.Version), "TLS "),
-		alpn: state.NegotiatedProtocol, cert: verifiedLeaf(state),
+	p := proven{alpn: state.NegotiatedProtocol, cert: verifiedLeaf(state)}
+	if state.Version != 0 { // 0: the handshake failed
+		p.tls = strings.TrimPrefix(tls.VersionName(state.Version), "TLS ")
 	}
+	return p
 }
 
 // spiffe returns the client's SPIFFE ID; "": none.

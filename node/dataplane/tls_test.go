@@ -117,6 +117,10 @@ func TestClientCertificates(t *testing.T) {
 			return n.metric(t, `penstock_connections_total{listener="edge",result="`+reason+`",service=""}`) == "1"
 		})
 	}
+	testkit.WaitFor(t, "the log's lines", func() bool { return strings.Count(n.lines.String(), "reason=handshake_") == 2 })
+	if strings.Contains(n.lines.String(), " tls=0x") {
+		t.Errorf("the log has a version of TLS for handshakes that failed:\n%s", n.lines.String())
+	}
 	if text := n.lines.String(); strings.Contains(text, "protocol violation: tls: client didn't") {
 		t.Errorf("a missing certificate was reported as a protocol violation:\n%s", text)
 	}

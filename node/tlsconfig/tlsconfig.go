@@ -29,7 +29,7 @@ import (
 var errNoPEM = errors.New("contains no PEM certificate")
 
 // ErrRevoked says that the cluster has revoked the peer's certificate.
-var ErrRevoked = errors.New("the certificate was revoked: penstock identity list names it")
+var ErrRevoked = errors.New("the certificate was revoked")
 
 // Store holds the current certificates by name. Its methods are safe for
 // concurrent use.
@@ -48,9 +48,19 @@ func NewStore() *Store { return &Store{m: map[string]*tls.Certificate{}} }
 // checkRevoked is a tls.Config.VerifyConnection, which runs for resumed sessions too.
 func (s *Store) checkRevoked(state tls.ConnectionState) error {
 	if s.IsRevoked(&state) {
-		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: ErrRevoked}
+		return refused(state.PeerCertificates, revoked(state.PeerCertificates[0]))
 	}
 	return nil
+}
+
+// revoked names a revoked certificate as penstock identity list does. The cluster has
+// issued it, so its names are true.
+func revoked(leaf *x509.Certificate) error {
+	id, err := SPIFFEID(leaf)
+	if err != nil {
+		return fmt.Errorf("%w: serial %x", ErrRevoked, leaf.SerialNumber)
+	}
+	return fmt.Errorf("%w: %s, serial %x", ErrRevoked, id, leaf.SerialNumber)
 }
 
 // IsRevoked reports whether the cluster has revoked the peer's certificate; nil is a
