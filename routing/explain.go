@@ -122,7 +122,7 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 	if reason == OK {
 		e.Destination = s.name
 		src := t.source(in, l)
-		if s.requests != nil || t.permitsRequests(s, l) || t.limitsRequests(in, &src, s) {
+		if s.requests != nil || t.readsRequests(s, l) || t.limitsRequests(in, &src, s) {
 			if p, ok := tr.requests(t, in, l, s, &src); ok {
 				t.explainRequests(p, in, l, s, q, now, tr)
 				return *e

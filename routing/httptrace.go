@@ -84,8 +84,11 @@ func (t *Table) ExplainRequest(in *Input, q *Request, now time.Time) Explanation
 func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q *Request, now time.Time, tr *trace) {
 	e := &tr.explanation
 	how := "because of permissions or limits for requests"
-	if p != nil {
+	switch {
+	case p != nil:
 		e.Route, how = p.route, "by MeshHTTPRoute "+p.route
+	case l.spec.HTTP.ForwardClientCert:
+		how = "because of the listener's http.forwardClientCert"
 	}
 	if reason := tr.limits(t, in, s.name, false); reason != OK {
 		tr.outcome(reason)
@@ -164,7 +167,8 @@ const (
 )
 
 // requests reports whether a connection's requests are routed individually, and
-// by which MeshHTTPRoute; nil: by none, but permissions look at them.
+// by which MeshHTTPRoute; nil: by none, but permissions, limits or the listener look at
+// them.
 func (tr *trace) requests(t *Table, in *Input, l *Listener, s *Service, src *source) (*policy, bool) {
 	tr.source(src)
 	step := Step{Name: "protocol", Looked: "listener, source and destination"}
@@ -182,7 +186,9 @@ func (tr *trace) requests(t *Table, in *Input, l *Listener, s *Service, src *sou
 	}
 	acts := len(lacking) == 0
 	switch {
-	case acts && s.requests == nil && !t.permitsRequests(s, l):
+	case acts && s.requests == nil && l.spec.HTTP.ForwardClientCert:
+		step.Result += ": the listener's http.forwardClientCert applies"
+	case acts && s.requests == nil && !t.readsRequests(s, l):
 		step.Result += ": limits of requests apply"
 	case acts && s.requests == nil:
 		step.Result += ": permissions for requests apply"
@@ -199,7 +205,7 @@ func (tr *trace) requests(t *Table, in *Input, l *Listener, s *Service, src *sou
 	if s.requests != nil {
 		tr.httpPolicies(s, src, chosen, acts)
 	}
-	return chosen, chosen != nil || acts && (t.permitsRequests(s, l) || t.limitsRequests(in, src, s))
+	return chosen, chosen != nil || acts && (t.readsRequests(s, l) || t.limitsRequests(in, src, s))
 }
 
 // addPermission adds the step that asks the permissions; q is nil for a connection.

@@ -61,8 +61,8 @@ func (a *RequestDecision) Rewrite(path string) (host, newPath string) {
 
 // HTTP reports that the connection's requests are to be routed individually, by
 // Table.Request: the listener can read them, client and destination speak HTTP,
-// and a MeshHTTPRoute or a permission for requests applies. Such a Decision has a Destination and no
-// endpoints.
+// and a MeshHTTPRoute, a permission or limit for requests or http.forwardClientCert
+// applies. Such a Decision has a Destination and no endpoints.
 func (d *Decision) HTTP() bool { return d.http }
 
 // Request routes one request of a connection to a destination, on this table,

@@ -193,18 +193,19 @@ func (l *Listener) readable() bool {
 // routesRequests reports whether the requests of a connection are to be routed
 // individually.
 func (t *Table) routesRequests(in *Input, l *Listener, s *Service) bool {
-	permits := t.permitsRequests(s, l)
-	if s.requests == nil && !permits && (t.limits == nil || !t.limits.ofRequest) || !l.readable() {
+	reads := t.readsRequests(s, l)
+	if s.requests == nil && !reads && (t.limits == nil || !t.limits.ofRequest) || !l.readable() {
 		return false
 	}
 	src := t.source(in, l)
-	return permits && t.speaksHTTP(s, &src) || t.requestPolicy(s, &src) != nil || t.limitsRequests(in, &src, s)
+	return reads && t.speaksHTTP(s, &src) || t.requestPolicy(s, &src) != nil || t.limitsRequests(in, &src, s)
 }
 
-// permitsRequests reports whether a permission for the destination depends on the
-// requests of a connection.
-func (t *Table) permitsRequests(s *Service, l *Listener) bool {
-	return isHTTP(s.spec.Protocol) && t.permissions().Requests(s.name, l.name)
+// readsRequests reports whether the requests of a connection are to be seen although
+// no route is about them: a permission for the destination depends on them, or the
+// listener tells the endpoint who the client is, in a header that no client may write.
+func (t *Table) readsRequests(s *Service, l *Listener) bool {
+	return isHTTP(s.spec.Protocol) && (l.spec.HTTP.ForwardClientCert || t.permissions().Requests(s.name, l.name))
 }
 
 // speaksHTTP reports whether both sides speak HTTP.

@@ -83,7 +83,7 @@ type node struct {
 	proc     *process.Process // nil: it is down
 }
 
-func startCluster(t *testing.T) *cluster {
+func startCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
 	bin, err := program()
 	if err != nil {
@@ -97,6 +97,7 @@ func startCluster(t *testing.T) *cluster {
 		n.flags = []string{bin, "start", "--name", n.name, "--data-dir", n.dir, "--bind", n.ip, "--gossip", n.ip + ":7946",
 			"--cluster", n.ip + ":7947", "--http", n.ip + ":7948", "--xds", n.ip + ":7950", "--access-log", "off",
 			"--drain-wait", "0s", "--drain-timeout", "0s", "--expect", "3", "--join", network + "1:7947," + network + "2:7947", "--token", token}
+		n.flags = append(n.flags, flags...)
 		c.nodes = append(c.nodes, n)
 		n.start()
 	}

@@ -74,6 +74,31 @@ func TestForwardedClientCert(t *testing.T) {
 	}
 }
 
+// forwardClientCert has the requests of a connection looked at although no route,
+// permission or limit is about them: else a client could write the header itself.
+func TestForwardedClientCertNeedsNoRoute(t *testing.T) {
+	ca := certs.NewCA("test CA")
+	web := ca.Issue("web").TLS
+	echo := testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, strings.Join(r.Header["X-Forwarded-Client-Cert"], " and "))
+	})
+	n := start(t, strings.Replace(nodetest.WebListener, `tags:`, fmt.Sprintf(
+		`protocol: tls, tls: {mode: terminate, certificateRefs: [shop], clientAuth: {mode: request, ca: %q}}, `+
+			`http: {forwardClientCert: true}, tags:`, ca.PEM), 1)+
+		nodetest.WebService("shop", "", echo)+nodetest.Certificate("shop", ca.Issue("shop.example.com")))
+	for _, c := range []struct {
+		shows []tls.Certificate
+		want  string
+	}{{[]tls.Certificate{web}, tlsconfig.ForwardedClientCert(web.Leaf)}, {nil, ""}} {
+		client := nodetest.ClientOf(t, "https://"+n.at(t, "web"), &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: ca.Pool, ServerName: "shop.example.com", Certificates: c.shows}})
+		got := client.Do("GET", "/", "", func(r *http.Request) { r.Header["X-Forwarded-Client-Cert"] = []string{"Hash=0"} }).Text
+		if got != c.want {
+			t.Errorf("%d certificates: the endpoint got %q, want %q", len(c.shows), got, c.want)
+		}
+	}
+}
+
 // A PROXY header of a service with clientIdentity has the client's SPIFFE ID, for
 // connections and for requests that are routed one by one.
 func TestPROXYHeaderWithSPIFFEID(t *testing.T) {

@@ -35,6 +35,9 @@ func ForwardedClientCert(leaf *x509.Certificate) string {
 		}
 	}
 	put("Subject", `"`+Subject(leaf)+`"`)
+	if len(leaf.URIs) == 0 {
+		put("URI", "") // as Envoy does
+	}
 	for _, u := range leaf.URIs {
 		put("URI", quoteURI(u.String()))
 	}

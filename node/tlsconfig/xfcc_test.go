@@ -29,24 +29,24 @@ func TestForwardedClientCert(t *testing.T) {
 		},
 		"a subject that would end its value": {
 			x509.Certificate{Subject: pkix.Name{CommonName: `a";URI=spiffe://evil/b\`}},
-			`Subject="CN=a\"\;URI=spiffe://evil/b\5C"`,
+			`Subject="CN=a\"\;URI=spiffe://evil/b\5C";URI=`,
 		},
 		"characters that RFC 2253 escapes": {
 			x509.Certificate{Subject: pkix.Name{CommonName: "# ü,+<>;\r\n "}},
-			`Subject="CN=\# \C3\BC\,\+\<\>\;\0D\0A\ "`,
+			`Subject="CN=\# \C3\BC\,\+\<\>\;\0D\0A\ ";URI=`,
 		},
 		"attributes without a name": {
 			x509.Certificate{Subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
 				{Type: asn1.ObjectIdentifier{1, 2, 3}, Value: "x"}, {Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 1}, Value: "a@b"},
 			}}},
-			`Subject="emailAddress=a@b,1.2.3=#130178"`,
+			`Subject="emailAddress=a@b,1.2.3=#130178";URI=`,
 		},
-		"no subject": {x509.Certificate{DNSNames: []string{"a"}}, `Subject="";DNS=a`},
+		"no subject": {x509.Certificate{DNSNames: []string{"a"}}, `Subject="";URI=;DNS=a`},
 		"a URI with separators": {
 			x509.Certificate{URIs: []*url.URL{{Scheme: "urn", Opaque: `a;URI=b,"c\`}}},
 			`Subject="";URI="urn:a;URI=b,\"c%5C"`,
 		},
-		"a DNS name with a separator": {x509.Certificate{DNSNames: []string{"a;URI=b", "c"}}, `Subject="";DNS=c`},
+		"a DNS name with a separator": {x509.Certificate{DNSNames: []string{"a;URI=b", "c"}}, `Subject="";URI=;DNS=c`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leaf := certs.Sign(&c.template).TLS.Leaf

@@ -137,7 +137,9 @@ type ListenerHTTP struct {
 	// ForwardClientCert tells endpoints the client's verified certificate in
 	// X-Forwarded-Client-Cert, as Envoy does with SANITIZE_SET: Hash, Subject, URI
 	// and DNS. What clients send in that header is removed, trusted proxies
-	// included. Requires tls.clientAuth. Default false.
+	// included. So requests are routed one by one, if client and service speak HTTP
+	// (see docs/http.md); other connections are passed on as they are. Requires
+	// tls.clientAuth. Default false.
 	ForwardClientCert bool `yaml:"forwardClientCert"`
 }
 
