@@ -40,6 +40,12 @@ func TestDiffCountsTheWholeCluster(t *testing.T) {
 		"spec:\n"+
 		"  to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [{kind: MeshService, "+
 		"name: other}]}}]}]\n")
+	deny := asked.file("deny.yaml", "kind: TrafficPermission\nname: closed\nspec: {to: [{services: [apps]}], action: deny}\n---\n"+
+		"kind: TrafficPermission\nname: useless\nspec: {from: [{networks: [192.0.2.0/24]}], to: [{services: [apps]}], action: allow}\n")
+	deniedSays := func(want ...string) bool {
+		out := asked.must("diff", "-f", deny)
+		return !slices.ContainsFunc(want, func(line string) bool { return !strings.Contains(out, "\n"+line) })
+	}
 	lines := func(n int) []string {
 		return []string{
 			fmt.Sprintf("move: all new connections to apps move from all endpoints of apps to other; %d established connection", n),
@@ -57,10 +63,24 @@ func TestDiffCountsTheWholeCluster(t *testing.T) {
 		t.Errorf("all nodes answer, and diff says\n%s", out)
 	}
 
+	testkit.WaitFor(t, "diff to count what a permission would close on all nodes", func() bool {
+		return deniedSays("permissions: 3 established connections would be closed")
+	})
+	const useless = `TrafficPermission/useless spec.to[0]: allows nobody for from[0]: TrafficPermission "closed" denies`
+	for _, command := range []string{"diff", "simulate"} {
+		if r := asked.run(command, "-f", deny); !strings.Contains(r.err, useless) {
+			t.Errorf("%s warns of %q, want %q", command, r.err, useless)
+		}
+	}
+
 	stopped.signal(syscall.SIGSTOP)
 	t.Cleanup(func() { stopped.signal(syscall.SIGCONT) })
 	testkit.WaitFor(t, "diff to say whose connections it counts", func() bool {
 		return told(append(lines(1), "connections are counted on 2 of 3 nodes; no answer from "+stopped.name)...)
+	})
+	testkit.WaitFor(t, "diff to say on which nodes a permission would close connections", func() bool {
+		return deniedSays("permissions: 1 established connections would be closed",
+			"connections are counted on 2 of 3 nodes; no answer from "+stopped.name)
 	})
 	var r api.SimulateResult
 	if err := json.Unmarshal([]byte(asked.must("simulate", "-f", file, "--connections", "1", "-o", "json")), &r); err != nil {

@@ -20,6 +20,7 @@ type Connection struct {
 	state    *model.VirtualState
 	physical *model.PhysicalState
 	stats    *stats
+	client   *filter.Client
 	tally    *brokerTally // nil until there is an address of the broker
 	listener string
 	broker   string
@@ -89,6 +90,7 @@ func (r *Proxy) begin(c *netio.Conn, route model.Route, s *clusterVersion, stats
 		broker: b.Name(), version: s, loop: c.Loop(), lookup: &brokerLookup{broker: b},
 	}
 	client := r.client(c)
+	p.client = client
 	o := session.Options{Host: p, Settings: s.settings, Info: filter.Info{
 		VirtualCluster: v.Name(), PhysicalCluster: v.Physical().Name(), Broker: b.Name(), Client: client, Log: r.cfg.Log,
 	}}
@@ -98,6 +100,15 @@ func (r *Proxy) begin(c *netio.Conn, route model.Route, s *clusterVersion, stats
 	}
 	p.session = session.New(o)
 	return p.session, netio.OK
+}
+
+// Reidentify takes up the tags that the connection's client has now: permissions
+// decide anew about its next request.
+func (p *Connection) Reidentify(c *netio.Conn) {
+	if identify := p.proxy.cfg.Identify; identify != nil {
+		identify(c, p.client)
+		p.client.Changes++
+	}
 }
 
 // client describes the client of a connection to the filters.

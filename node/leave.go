@@ -73,6 +73,10 @@ func (n *Node) leave(ctx context.Context, r *api.LeaveRequest) (*api.LeaveResult
 	if result.ID, begun = n.leaveAttempts.begin(); !begun {
 		return result, nil
 	}
+	if err := n.audit.Now(ctx); err != nil {
+		n.leaveAttempts.setState(api.LeaveFailed, err)
+		return nil, err
+	}
 	n.background.Go(func() {
 		if err := n.drain(n.ctx, over, true); err != nil {
 			if !errors.Is(err, context.Canceled) {
@@ -82,6 +86,7 @@ func (n *Node) leave(ctx context.Context, r *api.LeaveRequest) (*api.LeaveResult
 			return
 		}
 		n.leaveAttempts.setState(api.LeaveLeaving, nil)
+		n.flushAudit()
 		if err := n.cluster.Leave(n.ctx); err != nil {
 			n.log.Error("cannot leave the cluster; returning to service", "error", err)
 			if err := n.cancelFinalDrain(); err != nil {
@@ -107,4 +112,12 @@ func (n *Node) leaveProgress(ctx context.Context, r *api.LeavingRequest) (*api.L
 		return &api.Leaving{State: api.LeaveUnknown}, nil
 	}
 	return &api.Leaving{State: d.state, Connections: int64(n.data.Engine.Stats().Connections), Why: d.failure}, nil
+}
+
+// flushAudit records what this node has done and not recorded yet, since nobody else
+// knows of it. It waits for a leader no longer than leaving itself may take.
+func (n *Node) flushAudit() {
+	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.DrainTimeout)
+	defer cancel()
+	n.audit.Flush(ctx)
 }

@@ -2,6 +2,8 @@ package routing
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"penstock/routing/permit"
 	"penstock/routing/resource"
@@ -82,6 +84,17 @@ func (t *Table) Shadows() bool { return t.permissions().Shadows() }
 // SamePermissions reports whether both tables have the same permissions, so that
 // nothing they decide can differ by these alone.
 func (t *Table) SamePermissions(other *Table) bool { return t.permissions() == other.permissions() }
+
+// Retagged returns those of the listeners that both tables have and that give some
+// client other tags by the one than by the other.
+func (t *Table) Retagged(other *Table, listeners []string) []string {
+	return slices.DeleteFunc(slices.Clone(listeners), func(name string) bool {
+		a, inOne := t.listeners.Get(name)
+		b, inOther := other.listeners.Get(name)
+		return !inOne || !inOther || a == b ||
+			maps.Equal(a.spec.Tags, b.spec.Tags) && resource.Same(a.spec.Sources, b.spec.Sources)
+	})
+}
 
 // Permission decides whether an established connection to a service may stay. A
 // listener that the table does not have gives the client no tags.

@@ -15,11 +15,12 @@ import (
 //	whatIf.DiffSummary(nil)   // "canary: 10 % of new connections to apps move from v1 to v2"
 //	whatIf.Simulate(ctx, &routing.SimulateRequest{Connections: 10_000})
 type WhatIf struct {
-	table           *Table // in force
-	after           *Table // of the clone
-	newClones       func() (before, after *Router)
-	changedServices []string // services that change or are routed differently, by name
-	routes          []string // changed MeshTCPRoutes, in the order of the changes
+	table            *Table // in force
+	after            *Table // of the clone
+	newClones        func() (before, after *Router)
+	changedListeners []string // their names, sorted
+	changedServices  []string // services that change or are routed differently, by name
+	routes           []string // changed MeshTCPRoutes, in the order of the changes
 	// names are the hellos that may be routed differently, by listener.
 	names map[string][]sentHello
 }
@@ -30,6 +31,9 @@ type sentHello struct {
 	alpn string // "": none
 }
 
+// ChangedListeners returns the sorted names of the listeners that the change affects.
+func (w *WhatIf) ChangedListeners() []string { return w.changedListeners }
+
 // After returns the table with the change, of a clone.
 func (w *WhatIf) After() *Table { return w.after }
 
@@ -38,7 +42,7 @@ func (w *WhatIf) After() *Table { return w.after }
 func (t *Table) WhatIf(changes []resource.Change, hosts Hosts, now time.Time) (*WhatIf, error) {
 	clone := t.clone(hosts, now)
 	done, err := clone.Apply(changes, now)
-	w := &WhatIf{table: t, after: done.Table, changedServices: done.Services, names: map[string][]sentHello{}}
+	w := &WhatIf{table: t, after: done.Table, changedServices: done.Services, changedListeners: done.Listeners, names: map[string][]sentHello{}}
 	w.newClones = func() (before, after *Router) {
 		before, after = t.clone(hosts, now), t.clone(hosts, now)
 		_, _ = after.Apply(changes, now) // clone.Apply has returned its error

@@ -74,9 +74,9 @@ func (a *applyFlags) request(cmd *cobra.Command) (*loaded, *api.ApplyRequest, er
 }
 
 // printResultWarnings prints the warnings in a node's answer.
-func (l *loaded) printResultWarnings(cmd *cobra.Command, r *api.ApplyResult) {
-	warnings := make([]resource.Fault, len(r.Warnings))
-	for i, f := range r.Warnings {
+func (l *loaded) printResultWarnings(cmd *cobra.Command, list []api.Fault) {
+	warnings := make([]resource.Fault, len(list))
+	for i, f := range list {
 		warnings[i] = l.locate(f)
 	}
 	printWarnings(cmd.ErrOrStderr(), warnings)
@@ -107,7 +107,7 @@ func applyCommand(t *target) *cobra.Command {
 			if err != nil {
 				return l.relocate(err)
 			}
-			l.printResultWarnings(cmd, r)
+			l.printResultWarnings(cmd, r.Warnings)
 			if err := printChanges(cmd.OutOrStdout(), r.Changes, a.output); err != nil {
 				return err
 			}

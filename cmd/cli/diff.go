@@ -29,7 +29,7 @@ func diffCommand(t *target) *cobra.Command {
 			if err != nil {
 				return l.relocate(err)
 			}
-			l.printResultWarnings(cmd, r)
+			l.printResultWarnings(cmd, r.Warnings)
 			if a.output == "json" {
 				return printJSON(cmd.OutOrStdout(), r.Changes)
 			}

@@ -32,7 +32,7 @@ func rollbackCommand(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			new(loaded).printResultWarnings(cmd, r)
+			new(loaded).printResultWarnings(cmd, r.Warnings)
 			if err := printChanges(cmd.OutOrStdout(), r.Changes, output); err != nil {
 				return err
 			}

@@ -52,6 +52,7 @@ func simulateCommand(t *target) *cobra.Command {
 			if err != nil {
 				return l.relocate(err)
 			}
+			l.printResultWarnings(cmd, r.Warnings)
 			if s.output == "json" {
 				return printJSON(cmd.OutOrStdout(), r)
 			}

@@ -131,6 +131,8 @@ type Client struct {
 	// Tags are those of its source, Service is its service by these.
 	Tags    map[string]string
 	Service string
+	// Changes counts changes of Identity, Tags and Service.
+	Changes int
 	// Principal is "User:" and the name that the broker has confirmed by SASL,
 	// AnonymousPrincipal without SASL, and "" if it is not known: the mechanism does
 	// not show it. It may change between two requests, but from Anonymous only.

@@ -66,8 +66,27 @@ type SimulateResult struct {
 	Words []string `json:"words"`
 	// Counted names those nodes; nil: there is one, or no Words.
 	Counted *Counted `json:"counted,omitempty"`
+	// Warnings are those that applying the change would give.
+	Warnings []Fault `json:"warnings,omitempty"`
 	// Simulation is the result of the simulation; nil: there was none.
 	Simulation *routing.Simulation `json:"simulation,omitempty"`
+}
+
+// MethodRevoked: RevokedRequest -> Revoked, of the node that is asked.
+const MethodRevoked = "permissions.revoked"
+
+// RevokedRequest asks a node how many of its established connections a change would
+// close, because they are denied then.
+type RevokedRequest struct {
+	// Documents are the resources that the change puts and that permissions depend on.
+	Documents [][]byte `json:"documents"`
+	// Deleted are the names of those that it deletes, by kind.
+	Deleted map[string][]string `json:"deleted,omitempty"`
+}
+
+// Revoked is the answer.
+type Revoked struct {
+	Connections int64 `json:"connections"`
 }
 
 // Counted says which nodes' connections were counted.

@@ -3,8 +3,8 @@
 //
 // What was done is replicated: an entry of the store for each administrative act,
 // written in the same batch as the change where the act changes the store
-// (Log.Ops), else right afterwards through the leader (Log.Run). The entries form
-// rings, bounded in number and age.
+// (Log.Ops), else right afterwards through the leader (Log.Run), or before it where
+// the node may be gone afterwards (Log.Now). The entries form rings, bounded in number and age.
 //
 // What was refused or denied stays on the node that did so, in tables whose size
 // does not depend on how often that happens: a line for each rule and source, with
@@ -90,8 +90,10 @@ type Log struct {
 	lines    *rate.Limiter    // of the process's log
 	unsaid   uint64           // denials without a line since the last one
 
-	wake    chan struct{} // capacity 1: the queue is not empty
-	dropped atomic.Uint64 // entries that were not recorded
+	wake chan struct{} // capacity 1: the queue is not empty
+	// flushing has an element while a goroutine takes entries from the queue.
+	flushing chan struct{} // capacity 1
+	dropped  atomic.Uint64 // entries that were not recorded
 }
 
 // New returns the log of a node.
@@ -99,7 +101,7 @@ func New(cfg Config) *Log {
 	cfg.Entries, cfg.Age = cmp.Or(cfg.Entries, DefaultEntries), cmp.Or(cfg.Age, DefaultAge)
 	return &Log{
 		cfg: cfg, refused: newTable(), denied: newTable(), position: uint64(time.Now().UnixNano()), //nolint:gosec // positive until 2262
-		lines: rate.NewLimiter(logged, logged), wake: make(chan struct{}, 1),
+		lines: rate.NewLimiter(logged, logged), wake: make(chan struct{}, 1), flushing: make(chan struct{}, 1),
 	}
 }
 

@@ -201,21 +201,52 @@ func (l *Log) Run(ctx context.Context) {
 	}
 }
 
+// Now records the request in ctx, of a node that may be gone by the end of it: before
+// it is carried out. It waits for a leader until ctx ends.
+func (l *Log) Now(ctx context.Context) error {
+	e, ok := rpc.ToRecord(ctx)
+	if !ok {
+		return nil
+	}
+	acts := &api.AuditActs{Entries: []api.AuditEntry{l.entryOf(&e)}, ID: newID()}
+	if err := l.send(ctx, acts, false); isUnknown(err) {
+		return nil // the leader is of an earlier version: Record takes it
+	} else if err != nil {
+		return fmt.Errorf("it cannot be recorded in the audit log, so it is not done: %w", err)
+	}
+	rpc.Recorded(ctx)
+	return nil
+}
+
+// Flush waits until the acts that wait are recorded, or ctx ends.
+func (l *Log) Flush(ctx context.Context) { l.flush(ctx) }
+
+func newID() []byte {
+	id := make([]byte, len(store.ID{}))
+	_, _ = rand.Read(id) // never fails
+	return id
+}
+
 // flush records the acts that wait. It tries again while there is no leader, under
 // the same ID, so that an entry whose acknowledgement was lost is not repeated.
 func (l *Log) flush(ctx context.Context) {
+	select {
+	case l.flushing <- struct{}{}:
+		defer func() { <-l.flushing }()
+	case <-ctx.Done():
+		return
+	}
 	for {
 		l.mu.Lock()
-		part := &api.AuditActs{Entries: slices.Clone(l.queue[:min(len(l.queue), maxBatch)]), ID: make([]byte, len(store.ID{}))}
+		part := &api.AuditActs{Entries: slices.Clone(l.queue[:min(len(l.queue), maxBatch)]), ID: newID()}
 		l.mu.Unlock()
 		if len(part.Entries) == 0 {
 			return
 		}
-		_, _ = rand.Read(part.ID)     // never fails
 		for i := range part.Entries { // those of before Join have none yet
 			part.Entries[i].Node = cmp.Or(part.Entries[i].Node, l.node())
 		}
-		err := l.send(ctx, part)
+		err := l.send(ctx, part, true)
 		if ctx.Err() != nil {
 			return
 		}
@@ -229,8 +260,9 @@ func (l *Log) flush(ctx context.Context) {
 	}
 }
 
-// send has the leader record acts, and returns an error that will not pass.
-func (l *Log) send(ctx context.Context, acts *api.AuditActs) error {
+// send has the leader record acts, and returns an error that will not pass. upgrade:
+// it waits for a leader that knows how to.
+func (l *Log) send(ctx context.Context, acts *api.AuditActs, upgrade bool) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, recordTimeout)
 		err := store.ErrNotLeader
@@ -238,7 +270,7 @@ func (l *Log) send(ctx context.Context, acts *api.AuditActs) error {
 			err = c.ToLeader(attempt, acts)
 		}
 		cancel()
-		if err == nil || !passes(err) || ctx.Err() != nil {
+		if err == nil || !passes(err) || !upgrade && isUnknown(err) || ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -260,6 +292,13 @@ func passes(err error) bool {
 		return false
 	}
 	return true // the connection, or the store while it has no leader
+}
+
+// isUnknown reports whether the leader does not know the method, since it is of an
+// earlier version.
+func isUnknown(err error) bool {
+	var refused *api.Error
+	return errors.As(err, &refused) && refused.Code == api.Unknown
 }
 
 // cleanUp removes entries beyond the bounds, on the leader: those that are too old,

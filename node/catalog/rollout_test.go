@@ -149,7 +149,7 @@ func TestResultsOmitTheDeletedRolloutState(t *testing.T) {
 	}
 	mustApply(t, w.Catalog, canary(rolloutBy(both)))
 	w.storeState(t)
-	changes, err := w.Preview(Change{Prune: map[string]string{"team": "a"}})
+	changes, _, err := w.Preview(Change{Prune: map[string]string{"team": "a"}})
 	if err != nil || len(changes) != 2 || changes[1].Key != canaryState || !changes[1].Delete {
 		t.Errorf("tried: %v, %v", changes, err)
 	}

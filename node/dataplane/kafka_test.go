@@ -165,3 +165,26 @@ func TestKafkaPermissionsKnowIdentities(t *testing.T) {
 		t.Errorf("batch sees %v", got)
 	}
 }
+
+// A listener that gives its clients other tags changes what established connections
+// may do.
+func TestKafkaPermissionsKnowTheTagsOfTheListener(t *testing.T) {
+	n := startKafka(t, `---
+kind: TrafficPermission
+name: no-guests
+spec: {from: [{tags: {group: guests}}], to: [{virtualClusters: [shop], kafka: [{topics: ["secret-*"]}]}], action: deny}
+`, "secret-1")
+	c := n.client(t, "spiffe://corp.example/ns/a/web")
+	if err := produceTo(t, c, "secret-1", 1); err != nil {
+		t.Fatal(err)
+	}
+	const connections = `penstock_connections{listener="kafka",service="shop"}`
+	before := n.metric(t, connections)
+	n.mustApply(t, "kind: Listener\nname: kafka\nspec: {address: \"127.0.0.1:0\", protocol: kafka, tls: {}, tags: {group: guests}}\n")
+	testkit.WaitFor(t, "the topic to be closed to established connections", func() bool {
+		return errors.Is(produceTo(t, c, "secret-1", 1), kerr.TopicAuthorizationFailed)
+	})
+	if after := n.metric(t, connections); after != before {
+		t.Errorf("%s connections, and %s before", after, before)
+	}
+}

@@ -128,13 +128,31 @@ func (t *traffic) shadow(c *netio.Conn, service string) string {
 	return v.Shadow
 }
 
-// permissionChange says which established connections a change of the permissions
-// denies.
-type permissionChange struct{ before, after *routing.Table }
+// permissionChange says which established connections a change denies: of the
+// permissions, or of the tags by which these know clients.
+type permissionChange struct {
+	before, after *routing.Table
+	retagged      []string // the listeners with other tags
+}
+
+// newPermissionChange returns the change from one table to another that changes these
+// listeners, and whether it may deny anything.
+func newPermissionChange(before, after *routing.Table, listeners []string) (p permissionChange, any bool) {
+	p = permissionChange{before, after, before.Retagged(after, listeners)}
+	return p, !before.SamePermissions(after) || len(p.retagged) > 0 && after.Restricts()
+}
+
+// concerns reports whether the change may deny connections of a listener.
+func (p *permissionChange) concerns(listener string) bool {
+	return !p.before.SamePermissions(p.after) || slices.Contains(p.retagged, listener)
+}
 
 // connection returns whether a connection is denied now and was allowed before,
 // and the window over which it is to be closed. It runs on the connection's loop.
-func (p permissionChange) connection(c *netio.Conn) (over time.Duration, leave bool) {
+func (p *permissionChange) connection(c *netio.Conn) (over time.Duration, leave bool) {
+	if !p.concerns(c.Listener()) {
+		return 0, false
+	}
 	switch routed := c.Plan().(type) {
 	case *plan:
 		destination := routed.decision.Destination()
@@ -148,7 +166,7 @@ func (p permissionChange) connection(c *netio.Conn) (over time.Duration, leave b
 	}
 }
 
-func (p permissionChange) ask(
+func (p *permissionChange) ask(
 	c *netio.Conn, of func(*routing.Table, *routing.Input) permit.Verdict,
 ) (over time.Duration, leave bool) {
 	in := inputOf(c)
@@ -183,32 +201,39 @@ func revocation(before, after *permit.Verdict) (over time.Duration, leave bool) 
 }
 
 // reviewPermissions closes the connections and requests that a new table denies
-// and the old one allowed.
-func (r *reconciler) reviewPermissions(before, after *routing.Table) {
-	if before.SamePermissions(after) {
+// and the old one allowed. listeners are those that have changed.
+func (r *reconciler) reviewPermissions(before, after *routing.Table, listeners []string) {
+	change, any := newPermissionChange(before, after, listeners)
+	if !any && len(change.retagged) == 0 {
 		return
 	}
-	change := permissionChange{before, after}
 	r.engine.Review(netio.PermissionRevoked, func(c *netio.Conn) (time.Duration, bool) {
-		now := r.router.Table()
+		if k, ok := kafka.Of(c.Plan()); ok && slices.Contains(change.retagged, c.Listener()) {
+			k.Reidentify(c) // permissions for requests know the client by these tags
+		}
 		if p, ok := c.Plan().(*httpPlan); ok {
-			p.client.revoke(change)
+			if change.concerns(c.Listener()) {
+				p.client.revoke(&change)
+			}
 			return 0, false
 		}
-		if now != change.after { // it may have been permitted again meanwhile
-			return permissionChange{change.before, now}.connection(c)
+		if now := r.router.Table(); now != change.after { // it may have been permitted again meanwhile
+			later := change
+			later.after = now
+			return later.connection(c)
 		}
 		return change.connection(c)
 	}, nil)
 }
 
 // CountRevoked returns how many connections of this node a change from one table
-// to another would close. Requests that are routed one by one are not counted.
-func (d *Dataplane) CountRevoked(ctx context.Context, before, after *routing.Table) int64 {
-	if before.SamePermissions(after) {
-		return 0
+// to another would close, of which these listeners are changed. It fails if ctx ends
+// before all are counted. Requests that are routed one by one are not counted.
+func (d *Dataplane) CountRevoked(ctx context.Context, before, after *routing.Table, listeners []string) (int64, error) {
+	change, any := newPermissionChange(before, after, listeners)
+	if !any {
+		return 0, nil
 	}
-	change := permissionChange{before, after}
 	var n atomic.Int64
 	var wg sync.WaitGroup
 	wg.Add(d.Engine.Loops())
@@ -222,9 +247,17 @@ func (d *Dataplane) CountRevoked(ctx context.Context, before, after *routing.Tab
 	go func() { wg.Wait(); close(done) }()
 	select {
 	case <-done:
+		return n.Load(), nil
 	case <-ctx.Done():
+		return 0, ctx.Err()
 	}
-	return n.Load()
+}
+
+// MayRevoke reports whether a change from one table to another, of which these
+// listeners are changed, may close connections that are denied then.
+func MayRevoke(before, after *routing.Table, listeners []string) bool {
+	_, any := newPermissionChange(before, after, listeners)
+	return any
 }
 
 // forwarded are the requests of a client that endpoints are answering.
@@ -255,7 +288,7 @@ func (f *forwarded) all() []*request {
 
 // revoke ends the client's requests that the change denies: each at a random
 // moment of the window. Most end by themselves before.
-func (c *httpClient) revoke(change permissionChange) {
+func (c *httpClient) revoke(change *permissionChange) {
 	for _, q := range c.forwarded.all() {
 		before, after := q.verdict(change.before), q.verdict(change.after)
 		over, leave := revocation(&before, &after)

@@ -75,6 +75,40 @@ func TestChangesOfPermissionsCloseConnections(t *testing.T) {
 	}
 }
 
+// A listener that gives its clients other tags denies established connections as a
+// change of the permissions does.
+func TestChangesOfTagsCloseConnections(t *testing.T) {
+	const permission = `---
+kind: TrafficPermission
+name: no-guests
+spec: {from: [{tags: {group: guests}}], action: deny, onChange: close}
+`
+	for name, tags := range map[string]string{
+		"of the listener": "tags: {group: %s}", "of the client's network": "sources: [{from: [127.0.0.0/8], tags: {group: %s}}]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener := func(group string) string {
+				return "---\nkind: Listener\nname: front\nspec: {address: \"127.0.0.1:0\", service: apps, " + fmt.Sprintf(tags, group) + "}\n"
+			}
+			b := nodetest.NewBackend(t, "a")
+			n := start(t, oneService(b)+permission)
+			n.mustApply(t, listener("staff"))
+			c, err := net.Dial("tcp", n.at(t, "front"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			testkit.WaitFor(t, "the connection to be established", func() bool {
+				return n.metric(t, `penstock_connections{listener="front",service="apps"}`) == "1"
+			})
+			n.mustApply(t, listener("guests"))
+			testkit.WaitFor(t, "the connection to be closed", func() bool {
+				return n.metric(t, `penstock_connections_total{listener="front",result="permission_revoked",service="apps"}`) == "1"
+			})
+		})
+	}
+}
+
 // What a certificate claims without a single valid SPIFFE ID is undecided.
 func TestSeveralIdentitiesAreUndecided(t *testing.T) {
 	for _, c := range []struct {

@@ -128,7 +128,7 @@ func (d *Dataplane) Apply(set *validate.Set, changes []resource.Change) {
 		done.Hosts = true
 	}
 	r.update(before, done, rekeyed, ports)
-	r.reviewPermissions(before, done.Table)
+	r.reviewPermissions(before, done.Table, done.Listeners)
 }
 
 // resolved applies new addresses of host names.

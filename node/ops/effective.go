@@ -22,6 +22,7 @@ func (d *decisions) register(s *rpc.Server) {
 	rpc.Handle(s, api.MethodEffective, api.RoleReader, d.effective)
 	rpc.Handle(s, api.MethodTopology, api.RoleReader, d.topology)
 	rpc.Handle(s, api.MethodSimulate, api.RoleReader, d.simulate)
+	rpc.Handle(s, api.MethodRevoked, api.RoleNode, d.revoked)
 	rpc.Handle(s, api.MethodLimits, api.RoleReader, d.limits)
 	rpc.Handle(s, api.MethodExplain, api.RoleReader, d.explainHere)
 }

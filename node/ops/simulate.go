@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -38,7 +37,7 @@ func (d *decisions) simulate(ctx context.Context, r *api.SimulateRequest) (*api.
 	if err != nil {
 		return nil, err
 	}
-	changes, err := d.catalog.Preview(catalog.Change{Objects: objects, Prune: r.Prune})
+	changes, warnings, err := d.catalog.Preview(catalog.Change{Objects: objects, Prune: r.Prune})
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +45,7 @@ func (d *decisions) simulate(ctx context.Context, r *api.SimulateRequest) (*api.
 	if err != nil {
 		return nil, api.Errorf(api.Invalid, "%v", err)
 	}
-	result := &api.SimulateResult{Node: d.peers.self.Name}
+	result := &api.SimulateResult{Node: d.peers.self.Name, Warnings: warnings}
 	summarize := func(h *connectionCounts) []string {
 		return append(whatIf.DiffSummary(h.endpoint), d.data.Kafka.DiffSummary(changes, h.cluster)...)
 	}
@@ -57,10 +56,7 @@ func (d *decisions) simulate(ctx context.Context, r *api.SimulateRequest) (*api.
 	} else {
 		result.Words = []string{}
 	}
-	if n := d.data.CountRevoked(ctx, table, whatIf.After()); n > 0 {
-		result.Words = append(result.Words, fmt.Sprintf(
-			"permissions: %d of this node's established connections would be closed", n))
-	}
+	d.summarizeRevoked(ctx, changes, table, whatIf, result)
 	if simulation == nil {
 		return result, nil
 	}

@@ -114,6 +114,7 @@ type conn struct {
 	rules     *Rules
 	principal string
 	clientID  string
+	changes   int // filter.Client.Changes
 	applied   Applicable
 	decisions map[question]Decision
 	all       [2]bool // produce on all topics and transactional ids
@@ -142,8 +143,9 @@ func (c *conn) refresh(clientID string) (off bool) {
 		c.ready = false
 		return true
 	}
-	if !c.ready || c.rules != now || c.principal != c.client.Principal || c.clientID != clientID {
+	if !c.ready || c.rules != now || c.principal != c.client.Principal || c.clientID != clientID || c.changes != c.client.Changes {
 		c.rules, c.principal, c.clientID, c.ready = now, c.client.Principal, clientID, true
+		c.changes = c.client.Changes
 		c.applied = now.For(c.client, knownClientID(clientID))
 		clear(c.decisions)
 		c.all = [2]bool{c.applied.All(Write, Topic), c.applied.All(Write, TransactionalID)}

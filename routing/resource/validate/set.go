@@ -194,6 +194,7 @@ func (s *Set) With(changes []resource.Change) (*Set, resource.Faults, resource.W
 		delete(c.pending, once[i].Key)
 		c.check(&once[i])
 	}
+	c.checkCovered(once)
 	return c.set, c.faults, c.warnings
 }
 
