@@ -46,8 +46,8 @@ type pacedSide struct {
 	timer reactor.Timer // armed while the side is held
 	from  relay.Side
 	paced bool
-	wants bool // the relay or session wants to read
-	held  bool // the Pacer does not let it
+	wants bool          // the relay or session wants to read
+	held  bool          // the Pacer does not let it
 	until time.Duration // of the loop's time: it is held until then, or shorter
 }
 
