@@ -61,6 +61,7 @@ bench: setup build
 	$(GO) run ./integration/bench -rounds $(ROUNDS)
 	$(GO) run ./integration/bench -rounds $(ROUNDS) -workers 2 -only "round trip|bulk|connection"
 	$(GO) run ./integration/xdsbench -rounds $(ROUNDS)
+	$(GO) test -run '^$$' -bench '^Benchmark(Permission|ChangeOneOf10000|Limit|MutualTLS)$$' -benchmem ./routing/permit ./routing/limit ./node/tlsconfig
 
 bench-cluster: build
 	$(GO) run ./integration/clusterbench -rounds $(ROUNDS) -v
@@ -73,6 +74,7 @@ bench-kafka: setup build
 # Packages without a benchmark need not be linked.
 bench-smoke: setup build
 	$(GO) test -vet=off -short -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs dirname | sort -u | sed 's,^,./,')
+	$(GO) run ./integration/bench -only '^(permission|rate limit|mutual TLS):' -rounds 1 -window 100ms
 	$(GO) run ./integration/kafkabench -short
 
 setup:

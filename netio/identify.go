@@ -354,8 +354,7 @@ func (c *Conn) route() {
 	switch {
 	case c.phase != phaseRouting:
 	case c.flags&pacedConn != 0 && c.pacing().delay > 0:
-		c.phase = phaseWaiting
-		c.loop.Arm(&c.timer, c.pacing().delay)
+		c.wait()
 	default:
 		c.connect(nil)
 	}

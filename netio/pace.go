@@ -22,6 +22,10 @@ type Pacer interface {
 	// Charge counts n bytes that came from a side, and returns for how long it must
 	// not be read.
 	Charge(from relay.Side, n int) time.Duration
+	// Owed returns for how long everything that was charged for a side keeps it held at
+	// the rates of now, which may have changed. Delay does for the connection's delay.
+	Owed(from relay.Side) time.Duration
+	Delay() time.Duration
 	// Room returns how many bytes a side may bring at once.
 	Room(from relay.Side) int64
 }
@@ -30,6 +34,7 @@ type Pacer interface {
 type pacing struct {
 	pacer Pacer
 	delay time.Duration // before the plan is asked for an endpoint
+	until time.Duration // of the loop's time: the end of the delay
 	sides [2]pacedSide
 }
 
@@ -41,9 +46,14 @@ type pacedSide struct {
 	timer reactor.Timer // armed while the side is held
 	from  relay.Side
 	paced bool
-	wants bool // the relay or session wants to read
-	held  bool // the Pacer does not let it
+	wants bool          // the relay or session wants to read
+	held  bool          // the Pacer does not let it
+	until time.Duration // of the loop's time: it is held until then, or shorter
 }
+
+// recheck is how often who is held or delayed is looked at again: a rate may have risen
+// meanwhile, as it does when the cluster begins to give a node what it has demand for.
+const recheck = 200 * time.Millisecond
 
 // SetPacer gives the connection a Pacer, and makes it wait for delay before its plan
 // is asked for an endpoint. It may be called in Handler.Route only. A connection
@@ -133,19 +143,48 @@ func (c *Conn) pace(from relay.Side, n int) {
 	if wait <= 0 {
 		return
 	}
-	p.held = true
+	p.held, p.until = true, c.loop.Now()+wait
 	p.Stream.SetReading(false)
-	c.loop.Arm(&p.timer, wait)
+	c.loop.Arm(&p.timer, min(wait, recheck))
 }
 
-// Expired implements reactor.Expirer: the side may be read again.
+// Expired implements reactor.Expirer: the side may be read again, if it owes nothing.
 func (p *pacedSide) Expired(*reactor.Timer) {
+	c := p.conn
+	if c.phase == phaseRelaying {
+		if rest := min(p.until-c.loop.Now(), c.pacing().pacer.Owed(p.from)); rest > 0 {
+			c.loop.Arm(&p.timer, min(rest, recheck))
+			return
+		}
+	}
 	p.held = false
 	if p.conn.phase == phaseRelaying {
 		p.conn.active = p.conn.loop.Now()
 		p.allow()
 		p.Stream.SetReading(p.wants)
 	}
+}
+
+// wait begins the delay of a connection.
+func (c *Conn) wait() {
+	p := c.pacing()
+	p.until = c.loop.Now() + p.delay
+	c.phase = phaseWaiting
+	c.loop.Arm(&c.timer, min(p.delay, recheck))
+}
+
+// waits goes on with the delay, and reports whether it is not over.
+func (c *Conn) waits() bool {
+	p := c.pacing()
+	if p == nil {
+		return false
+	}
+	rest := min(p.until-c.loop.Now(), p.pacer.Delay())
+	if rest <= 0 {
+		return false
+	}
+	c.loop.Arm(&c.timer, min(rest, recheck))
+	return true
 }
 
 func (c *Conn) isPaced(from relay.Side) bool {

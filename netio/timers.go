@@ -34,7 +34,9 @@ func (c *Conn) Expired(*reactor.Timer) {
 	case phaseMeshHeader:
 		c.abort(c.unheard(MeshHeaderTimeout))
 	case phaseWaiting:
-		c.connect(nil)
+		if !c.waits() {
+			c.connect(nil)
+		}
 	case phaseConnecting:
 		c.connectTimedOut()
 	case phaseRefusing:

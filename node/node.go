@@ -49,6 +49,7 @@ import (
 	"penstock/node/trust"
 	"penstock/node/workload"
 	"penstock/node/xds"
+	"penstock/routing/limit"
 	"penstock/routing/resource"
 	"penstock/routing/resource/validate"
 )
@@ -194,6 +195,9 @@ func (n *Node) run() {
 	n.background.Go(func() { n.acme.Run(n.ctx) })
 	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
 	n.background.Go(func() { n.shares.Run(n.ctx) })
+	if n.leases != nil {
+		n.background.Go(func() { n.leases.Run(n.ctx) })
+	}
 	if n.cfg.AccessLog == AccessAll {
 		n.background.Go(func() { n.data.LogOngoing(n.ctx) })
 	}
@@ -374,6 +378,7 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 	}
 	if n.cluster != nil {
 		c.Self, c.Revoked = n.id, n.cluster.Identities.Revoked
+		c.LimitPlace = func() limit.Place { return quota.Place(n.id, n.cluster.Directory.MemberIDs()) }
 		c.Mesh = tlsconfig.NewMesh(n.cluster.Identity, n.cluster.Directory.Departed, n.tickets)
 	}
 	return c

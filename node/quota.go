@@ -13,7 +13,7 @@ import (
 
 // openQuota makes what divides rate limits with scope cluster among the nodes.
 func (n *Node) openQuota() {
-	cfg := quota.Config{Limits: n.data.RateLimits, Clock: routing.LimitClock, Log: n.log}
+	cfg := quota.Config{Self: n.id, Limits: n.data.RateLimits, Clock: routing.LimitClock, Log: n.log}
 	if n.cluster != nil {
 		n.leases = quota.NewLeader(quota.LeaderConfig{
 			Limits: n.data.RateLimits, Members: n.cluster.Directory.MemberIDs,
@@ -21,6 +21,7 @@ func (n *Node) openQuota() {
 				l := n.cluster.Store().Leadership()
 				return l.Term, l.Ready
 			},
+			Changes: func() <-chan struct{} { return n.cluster.Store().Changes() },
 			Verify: func(ctx context.Context) error {
 				_, err := n.cluster.Store().ReadIndex(ctx)
 				return err

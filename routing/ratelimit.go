@@ -321,7 +321,7 @@ func (c *compiler) makeRateLimits() *rateLimits {
 			if !changed {
 				list = append(list, r)
 			} else if spec != nil && sameKeys(spec, r.spec) && !c.cfg.isolated {
-				r.state.Configure(limitConfig(spec), now)
+				r.state.Configure(c.limitConfig(spec), now)
 				list = append(list, &rateLimit{spec, r.state})
 				c.rateLimits[r.state.Name()] = nil
 			} else if !c.cfg.isolated {
@@ -331,7 +331,7 @@ func (c *compiler) makeRateLimits() *rateLimits {
 	}
 	for name, spec := range c.rateLimits {
 		if spec != nil {
-			list = append(list, &rateLimit{spec, limit.New(name, limitConfig(spec), now)})
+			list = append(list, &rateLimit{spec, limit.New(name, c.limitConfig(spec), now)})
 		}
 	}
 	slices.SortFunc(list, func(a, b *rateLimit) int { return cmp.Compare(a.state.Name(), b.state.Name()) })
@@ -383,6 +383,14 @@ func indexRateLimits(list []*rateLimit) *rateLimits {
 }
 
 // limitConfig returns the configuration of a limit's buckets.
+func (c *compiler) limitConfig(r *resource.RateLimit) limit.Config {
+	of := limitConfig(r)
+	if of.Place = (limit.Place{Of: 1}); of.Divided && c.cfg.LimitPlace != nil {
+		of.Place = c.cfg.LimitPlace()
+	}
+	return of
+}
+
 func limitConfig(r *resource.RateLimit) limit.Config {
 	c := limit.Config{MaxKeys: r.MaxKeys, Divided: r.Scope == resource.ScopeCluster}
 	if r.Concurrent != nil {

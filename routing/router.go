@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"penstock/routing/endpoint"
+	"penstock/routing/limit"
 	"penstock/routing/resource"
 )
 
@@ -27,6 +28,9 @@ type Config struct {
 	// Observe, if set, receives ejections and changes of health. It runs on the
 	// goroutine that caused them and must not block.
 	Observe func(endpoint.Event)
+	// LimitPlace returns this node's place among those that share the budgets of rate
+	// limits with scope cluster. With nil it is alone.
+	LimitPlace func() limit.Place
 
 	isolated bool // a clone, which shares no state that it would change
 }

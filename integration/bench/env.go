@@ -23,6 +23,9 @@ type env struct {
 	source *backend
 	hello  *backend
 	added  map[*process.Process][]string
+
+	clientCA *certs.CA       // of clients that show a certificate; nil: not made yet
+	client   tls.Certificate // theirs
 }
 
 func newEnv(o *options, dir string) (*env, error) {

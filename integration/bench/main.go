@@ -67,5 +67,8 @@ func run(o *options) error {
 	if err := runMesh(env); err != nil {
 		return err
 	}
+	if err := runGuards(env); err != nil {
+		return err
+	}
 	return runMemory(env)
 }

@@ -89,6 +89,7 @@ func measures() []measure {
 		{"leader killed", measureFailover},
 		{"wide", measureWide},
 		{"data path", measureDataPath},
+		{"quota", measureQuota},
 		{"idle", measureIdle},
 	}
 }

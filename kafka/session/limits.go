@@ -2,7 +2,6 @@ package session
 
 import (
 	"encoding/binary"
-	"math"
 	"time"
 
 	"penstock/kafka/wire"
@@ -19,6 +18,8 @@ type Limiter interface {
 	Response(key int16, size int)
 	// Wait returns for how long no request may be read; 0: it may be read now.
 	Wait() time.Duration
+	// Throttle returns for how long the client is to keep still: Wait or less.
+	Throttle() time.Duration
 	// Close is called once, when the session ends.
 	Close()
 }
@@ -27,9 +28,14 @@ type Limiter interface {
 // authenticated is not yet who it will be; what it needs for that is small and bounded.
 func (s *Session) chargeRequest(h *wire.RequestHeader) {
 	if s.limiter != nil && (s.peer.trusted || !inspects(h.Key)) {
+		s.charged = true
 		s.limiter.Request(h.Key, s.peer.clientID, h.FrameLen())
 	}
 }
+
+// limited reports whether the client may be held back: one that has neither authenticated
+// nor been charged is not yet who it will be.
+func (s *Session) limited() bool { return s.limiter != nil && (s.peer.trusted || s.charged) }
 
 // limitCheck is how often a client that is held back is looked at again: its limits may
 // have changed.
@@ -39,7 +45,7 @@ const limitCheck = time.Second
 // has begun goes on.
 func (s *Session) holdBack() {
 	l := &s.client
-	if s.limiter == nil || s.closed || l.state != readingHeader || l.buf != nil || s.request.active {
+	if !s.limited() || s.closed || l.state != readingHeader || l.buf != nil || s.request.active {
 		return
 	}
 	if wait := s.limiter.Wait(); wait > 0 {
@@ -53,13 +59,20 @@ func (s *Session) holdBack() {
 // Holds implements netio.HoldingSession.
 func (s *Session) Holds() bool { return s.client.block&blockedByLimit != 0 }
 
+// MaxThrottle is the longest time that a client is told to keep still. Clients sleep for as
+// long as they are told: one large message over a small quota must not stop a client for
+// hours that nothing can end. It is a few of the windows over which brokers measure (11
+// samples of 1 s). What is owed beyond it stays owed: the client's next request is not read
+// before.
+const MaxThrottle = time.Minute
+
 // throttle returns for how long the client is held back, in ms, for its response.
 func (s *Session) throttle() int32 {
-	if s.limiter == nil {
+	if !s.limited() {
 		return 0
 	}
-	ms := (s.limiter.Wait() + time.Millisecond - 1) / time.Millisecond
-	return int32(min(max(ms, 0), math.MaxInt32))
+	ms := (min(s.limiter.Throttle(), MaxThrottle) + time.Millisecond - 1) / time.Millisecond
+	return int32(max(ms, 0))
 }
 
 // throttleEnd returns how many bytes of a response are needed to tell the client of its

@@ -20,9 +20,10 @@ func (c *costs) charge(d time.Duration) { c.until = max(c.until, c.w.now) + d }
 func (c *costs) Request(_ int16, _ string, size int) {
 	c.charge(c.request + c.kib*time.Duration(size)/1024)
 }
-func (c *costs) Response(int16, int) { c.charge(c.response) }
-func (c *costs) Wait() time.Duration { return max(c.until-c.w.now, 0).Round(time.Millisecond) }
-func (c *costs) Close()              { c.closed++ }
+func (c *costs) Response(int16, int)     { c.charge(c.response) }
+func (c *costs) Wait() time.Duration     { return max(c.until-c.w.now, 0).Round(time.Millisecond) }
+func (c *costs) Throttle() time.Duration { return c.Wait() }
+func (c *costs) Close()                  { c.closed++ }
 
 func (s *story) setCosts(d *datadriven.TestData) {
 	s.costs = new(costs)
@@ -39,6 +40,7 @@ func (s *story) setCosts(d *datadriven.TestData) {
 func TestLimitsAllocateNothing(t *testing.T) {
 	w := newWorld(Limits{})
 	w.limiter = &costs{w: w, request: time.Second}
+	w.charged = true
 	body := make([]byte, 64)
 	if n := testing.AllocsPerRun(100, func() {
 		w.limiter.Request(keyMetadata, "client", 100)

@@ -192,6 +192,7 @@ type Session struct {
 	leave       leave
 	dueAnswer   dueAnswer
 	pending     [2]bool // a side has not taken all that was sent to it
+	charged     bool    // the limiter was asked for a request
 	inEvent     bool    // inside an event: finishEvent follows
 	closed      bool
 	ownID       int32

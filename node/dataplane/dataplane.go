@@ -31,6 +31,7 @@ import (
 	"penstock/routing"
 	"penstock/routing/discovery"
 	"penstock/routing/endpoint"
+	"penstock/routing/limit"
 )
 
 // Config is the configuration of a Dataplane.
@@ -55,6 +56,8 @@ type Config struct {
 	AccessAll bool
 	// Audit takes each denial by a permission; nil: none does. It is called on loops.
 	Audit func(*audit.Denial)
+	// LimitPlace is passed to routing.Config.
+	LimitPlace func() limit.Place
 	// Self is the ID of the node in its cluster, whose nodes share health
 	// checks; "": the node runs all of its checks itself.
 	Self string
@@ -90,7 +93,8 @@ type Dataplane struct {
 func New(cfg Config) (*Dataplane, error) {
 	r := newReconciler(&cfg)
 	d := &Dataplane{log: cfg.Log, reconciler: r, access: cfg.Access, Resolver: r.resolver}
-	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Discovered: cfg.Discovered, Observe: d.observe})
+	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Discovered: cfg.Discovered, Observe: d.observe,
+		LimitPlace: cfg.LimitPlace})
 	handler := &traffic{router: r.router, removed: &r.removed, client: r.clients.of, access: cfg.Access, accessAll: cfg.AccessAll,
 		certs: r.certs, mesh: cfg.Mesh, audit: cfg.Audit}
 	engine, err := netio.New(netio.Config{

@@ -117,6 +117,21 @@ func (l *connLimits) Charge(from relay.Side, n int) time.Duration {
 	return wait
 }
 
+// Owed implements netio.Pacer.
+func (l *connLimits) Owed(from relay.Side) time.Duration { return debt(l.buckets, dimensionOf(from)) }
+
+// Delay implements netio.Pacer.
+func (l *connLimits) Delay() time.Duration { return debt(l.buckets, limit.Connections) }
+
+// debt returns the longest time that any bucket owes.
+func debt(buckets []*limit.Bucket, d limit.Dimension) (most time.Duration) {
+	now := routing.LimitClock()
+	for _, b := range buckets {
+		most = max(most, b.Debt(d, now))
+	}
+	return most
+}
+
 // Room implements netio.Pacer.
 func (l *connLimits) Room(from relay.Side) int64 {
 	room, now := int64(math.MaxInt64), routing.LimitClock()
@@ -138,19 +153,25 @@ func (q *request) takeBudget(ctx context.Context, table *routing.Table) (retry t
 	buckets := table.Limits(few[:0], &routing.LimitQuery{
 		Input: &q.client.in, Service: q.client.destination, Requests: true, Now: now,
 	})
+	defer releaseAll(buckets)
 	wait, ok := takeAll(buckets, limit.Requests, now)
-	releaseAll(buckets)
-	if !ok || wait <= 0 {
-		return wait, ok
+	if !ok {
+		return wait, false
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done(): // the request fails where it is forwarded
+	// A rate may rise meanwhile.
+	for until := now + int64(wait); wait > 0; wait = min(time.Duration(until-routing.LimitClock()), debt(buckets, limit.Requests)) {
+		select {
+		case <-time.After(min(wait, turnCheck)):
+		case <-ctx.Done(): // the request fails where it is forwarded
+			return 0, true
+		}
 	}
 	return 0, true
 }
+
+// turnCheck is how often a request that waits for its turn looks whether that has come
+// nearer.
+const turnCheck = 200 * time.Millisecond
 
 // RateLimits iterates over the rate limits in force, by name.
 func (d *Dataplane) RateLimits() iter.Seq2[*limit.Limit, *resource.RateLimit] {

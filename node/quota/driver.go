@@ -19,6 +19,8 @@ import (
 
 // Config has what a Driver needs.
 type Config struct {
+	// Self is this node's ID.
+	Self string
 	// Limits iterates over all rate limits in force on this node, and Clock is the
 	// clock of their buckets.
 	Limits func() iter.Seq2[*limit.Limit, *resource.RateLimit]
@@ -36,6 +38,7 @@ type Driver struct {
 	Config
 	start  time.Time
 	known  map[bucketKey]*measured // Run's
+	place  limit.Place             // Run's
 	answer chan answered           // capacity 1
 
 	mu     sync.Mutex
@@ -81,11 +84,12 @@ type Status struct {
 // New makes the Driver of a node.
 func New(cfg Config) *Driver {
 	d := &Driver{Config: cfg, start: time.Now().Add(-time.Hour), known: map[bucketKey]*measured{}, answer: make(chan answered, 1)}
-	members := 1
+	members := []string{cfg.Self}
 	if cfg.Members != nil {
-		members = len(cfg.Members())
+		members = cfg.Members()
 	}
-	d.holder = NewHolder(rand.Uint64()|1, d.now(), members)
+	d.place = Place(cfg.Self, members)
+	d.holder = NewHolder(rand.Uint64()|1, d.now(), len(members))
 	return d
 }
 
@@ -248,7 +252,9 @@ func (d *Driver) due(now time.Duration, demands []Demand) bool {
 // ask sends a report. Its answer comes to Run.
 func (d *Driver) ask(ctx context.Context, now time.Duration, demands []Demand) {
 	d.mu.Lock()
-	asked := d.holder.Ask(now, len(d.Members()), demands)
+	members := d.Members()
+	d.place = Place(d.Self, members)
+	asked := d.holder.Ask(now, len(members), demands)
 	d.mu.Unlock()
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, LeaseTime/2)
@@ -277,10 +283,6 @@ func (d *Driver) apply(r *run) {
 	now, clock := d.now(), d.Clock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	members := 1
-	if d.Members != nil {
-		members = d.holder.Members()
-	}
 	for l, spec := range d.Limits() {
 		if !l.Divided() {
 			continue
@@ -289,7 +291,7 @@ func (d *Driver) apply(r *run) {
 		if d.Members != nil {
 			part = d.holder.Rate(now, Key{}, Budget{1, float64(spec.FloorPercent())})
 		}
-		l.Divide(part, members, clock)
+		l.Divide(part, d.place, clock)
 	}
 	if d.Members == nil {
 		return

@@ -12,6 +12,7 @@ type Holder struct {
 	term    uint64        // of the last answer
 	last    time.Duration // Answer.At of the last answer
 	before  time.Duration // last, when it asked what was last answered
+	proven  bool          // the leader of term knows that there is contact
 	leases  map[Key]lease
 
 	asked    time.Duration // last report; 0: none
@@ -90,6 +91,7 @@ func (h *Holder) Accept(now time.Duration, a *Asked, ans *Answer) bool {
 	if ans.Term != h.term {
 		h.term, h.before = ans.Term, 0
 	}
+	h.proven = a.Report.Term == h.term && a.Report.Contact != 0
 	h.answered, h.again, h.short, h.wait = true, ans.Again, ans.Short, 0
 	if ans.Wait > 0 {
 		h.wait = now + ans.Wait
@@ -143,8 +145,8 @@ func (h *Holder) Due(now time.Duration, demands []Demand) bool {
 	case !h.answered:
 		return since >= Interval/4
 	case h.wait > 0:
-		return now >= h.wait || since >= Interval/4 && h.before == 0
-	case h.again || h.short || h.before == 0: // without h.before the leader does not know that there is contact
+		return now >= h.wait || since >= Interval/4 && !h.proven
+	case h.again || h.short || !h.proven: // until it is, the leader reserves the node's floor
 		return true
 	}
 	heavy := 0

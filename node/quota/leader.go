@@ -25,6 +25,8 @@ type LeaderConfig struct {
 	// Term returns the term in which this node leads and knows all that was agreed
 	// before; not ok if it does not lead.
 	Term func() (term uint64, ok bool)
+	// Changes returns a channel that is closed when Term may have changed.
+	Changes func() <-chan struct{}
 	// Verify makes sure that no other node was elected before the call.
 	Verify func(context.Context) error
 }
@@ -74,18 +76,42 @@ func (l *Leader) allocate(term uint64, node string, r *Report) (Answer, bool) {
 	members := l.Members()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
-	if l.alloc == nil || l.alloc.Term() != term {
-		if l.alloc != nil {
-			l.given += l.alloc.Given()
-		}
-		l.alloc = NewAllocator(term, now)
-	}
+	l.begin(term)
 	l.reports++
-	return l.alloc.Report(now, node, r, members, func(name string, dimension uint8) (Budget, bool) {
+	return l.alloc.Report(l.now(), node, r, members, func(name string, dimension uint8) (Budget, bool) {
 		b, ok := budgets[budgetKey{name, dimension}]
 		return b, ok
 	})
+}
+
+// begin makes the Allocator of a term, unless there is one. The caller holds l.mu.
+func (l *Leader) begin(term uint64) {
+	if l.alloc != nil && l.alloc.Term() == term {
+		return
+	}
+	if l.alloc != nil {
+		l.given += l.alloc.Given()
+	}
+	l.alloc = NewAllocator(term, l.now())
+}
+
+// Run notes when the node begins to lead, until ctx ends. What predecessors have given
+// ends counted after that, whether anybody reports or not: so the first limit of a
+// cluster that has had its leader for longer has its shares at once.
+func (l *Leader) Run(ctx context.Context) {
+	for {
+		changes := l.Changes()
+		if term, ok := l.Term(); ok {
+			l.mu.Lock()
+			l.begin(term)
+			l.mu.Unlock()
+		}
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 type budgetKey struct {

@@ -8,7 +8,11 @@
 // DESIGN.md has the bounds and their proof.
 package quota
 
-import "time"
+import (
+	"time"
+
+	"penstock/routing/limit"
+)
 
 const (
 	// LeaseTime is how long a node may use a share, from when it asked for it and by
@@ -46,6 +50,18 @@ const (
 	// maxTracked bounds the budgets that the leader remembers.
 	maxTracked = 1_000_000
 )
+
+// Place returns a node's place among the members of a cluster. All nodes that know the
+// same members divide a burst in the same way.
+func Place(self string, members []string) limit.Place {
+	p := limit.Place{Of: len(members)}
+	for _, id := range members {
+		if id < self {
+			p.Index++
+		}
+	}
+	return p
+}
 
 // Key names a budget.
 type Key struct {

@@ -76,10 +76,13 @@ type Config struct {
 	// MaxQueue bounds how many wait in one bucket; 0: only MaxWait does.
 	MaxWait  time.Duration
 	MaxQueue int64
-	// Divided: this node has a part only (share.go).
+	// Divided: this node has a part only (share.go). Place is its place until Divide is
+	// called: a limit that is new has no more than the node's part from its beginning.
 	Divided bool
+	Place   Place
 
 	whole [dimensions]Rate // with Divided, the rates of all nodes together
+	place Place            // that the bursts are of
 }
 
 // config is a Config in force.

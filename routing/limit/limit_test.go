@@ -212,6 +212,14 @@ func BenchmarkLimit(b *testing.B) {
 			})
 		}
 	}
+	b.Run("one loop", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			bucket := l.Bucket(keys[i%len(keys)], int64(i)*1000)
+			bucket.Take(Connections, 1, int64(i)*1000)
+			bucket.Release()
+		}
+	})
 	b.Run("keys", run(func(i int) Key { return keys[i%len(keys)] }))
 	b.Run("one key", run(func(int) Key { return keys[0] }))
 }

@@ -14,14 +14,28 @@ import (
 // A node's part of the burst is the same whatever its part of the rate. So rates that
 // move between nodes make no burst: together they are never more than the whole.
 
-// division is this node's part of a limit.
-type division struct {
-	part    float64 // of each rate, for a bucket without one of its own
-	members int     // nodes that share the burst
+// Place is a node's among those that share a burst: Index, from 0, of Of.
+type Place struct{ Index, Of int }
+
+// burst returns the node's part of a burst: the parts of all nodes add up to it, but that
+// each has one unit at least.
+func (p Place) burst(whole int64) int64 {
+	of := int64(max(p.Of, 1))
+	own := whole / of
+	if int64(p.Index) < whole%of {
+		own++
+	}
+	return max(own, 1)
 }
 
-// undivided is the part until Divide is called: nobody knows it yet.
-var undivided = division{part: 0.01, members: 1}
+// division is this node's part of a limit.
+type division struct {
+	part  float64 // of each rate, for a bucket without one of its own
+	place Place
+}
+
+// undivided is the part until Divide is called: that of a node without demand.
+func undivided(p Place) *division { return &division{part: 0.01 / float64(max(p.Of, 1)), place: p} }
 
 // share is what a bucket of a divided limit has beside others.
 type share struct {
@@ -49,9 +63,9 @@ func unitsPerSecond(r *Rate) float64 {
 }
 
 // Divide sets this node's part of each rate, of 0 to 1, for buckets for which SetRates
-// has set none, and its part of the burst, as one of members.
-func (l *Limit) Divide(part float64, members int, now int64) {
-	next := division{part, max(members, 1)}
+// has set none, and its part of the burst.
+func (l *Limit) Divide(part float64, place Place, now int64) {
+	next := division{part, place}
 	if was := l.division.Swap(&next); was != nil && *was == next {
 		return
 	}
@@ -66,23 +80,28 @@ func (l *Limit) divide() *Config {
 	if !c.Divided {
 		return &c
 	}
-	by := l.division.Load()
-	if by == nil {
-		by = &undivided
-	}
+	by := l.divided()
 	for d := range dimensions {
 		if r := &c.Rates[d]; r.N > 0 {
-			*r = part(r, unitsPerSecond(r)*by.part, by.members)
+			*r = part(r, unitsPerSecond(r)*by.part, by.place)
 		}
 	}
-	c.whole = l.base.Rates
+	c.whole, c.place = l.base.Rates, by.place
 	return &c
 }
 
-// part returns a rate of some units per second, with one member's part of the burst
-// of whole.
-func part(whole *Rate, rate float64, members int) Rate {
-	burst := max(whole.Burst/int64(members), 1)
+// divided returns this node's part.
+func (l *Limit) divided() *division {
+	if by := l.division.Load(); by != nil {
+		return by
+	}
+	return undivided(l.base.Place)
+}
+
+// part returns a rate of some units per second, with the node's part of the burst of
+// whole.
+func part(whole *Rate, rate float64, place Place) Rate {
+	burst := place.burst(whole.Burst)
 	rate = max(rate, leastRate)
 	// N is large where Per would be too short to be exact.
 	n := max(int64(1), int64(math.Ceil(rate)))
@@ -100,14 +119,11 @@ func (b *Bucket) SetRates(rates *[dimensions]float64, now int64) {
 		return
 	}
 	s.of, s.rates = cfg, *rates
-	by := b.limit.division.Load()
-	if by == nil {
-		by = &undivided
-	}
+	place := cfg.place
 	c := cfg.Config
 	for d := range dimensions {
 		if c.Rates[d].N > 0 && rates[d] > 0 {
-			c.Rates[d] = part(&cfg.whole[d], rates[d], by.members)
+			c.Rates[d] = part(&cfg.whole[d], rates[d], place)
 		}
 	}
 	s.own.Store(newConfig(&c, now))
@@ -126,6 +142,20 @@ func near(a, b *[dimensions]float64) bool {
 
 // Rate returns what the bucket may have now of a dimension, in units per second.
 func (b *Bucket) Rate(d Dimension) float64 { return unitsPerSecond(&b.inForce().Rates[d]) }
+
+// EqualDebt returns Debt; if the bucket has less than an equal share of a divided budget, as
+// it has until demand for it is known, what Debt would be with such a share.
+func (b *Bucket) EqualDebt(d Dimension, now int64) time.Duration {
+	debt, cfg := b.Debt(d, now), b.inForce()
+	if !cfg.Divided || debt == 0 {
+		return debt
+	}
+	has, equal := unitsPerSecond(&cfg.Rates[d]), unitsPerSecond(&cfg.whole[d])/float64(max(cfg.place.Of, 1))
+	if has >= equal {
+		return debt
+	}
+	return time.Duration(float64(debt) * has / equal)
+}
 
 // inForce returns the bucket's configuration.
 func (b *Bucket) inForce() *config {

@@ -4,7 +4,7 @@
 //
 // Newer versions have ids in place of names. Responses to Metadata, which every client
 // asks for before it uses a topic, tell which names these are. The bytes of an id of which
-// this node has seen no such response are charged to the name "".
+// this node has seen no such response are charged to the name "", and so are those of names that no topic can have.
 package topiclimit
 
 import (
@@ -73,9 +73,15 @@ type meter struct {
 	current   string // the topic that the message is at
 }
 
+// maxName is the length of the longest name that a topic can have. A client may send up to
+// 32 KiB, which would be remembered as the key of a budget.
+const maxName = 249
+
 // topic begins a topic with a name, and returns that unchanged.
 func (m *meter) topic(dst, name []byte) ([]byte, error) {
-	if m.current != string(name) { // mostly it is the one of the last message
+	if len(name) > maxName {
+		m.current = ""
+	} else if m.current != string(name) { // mostly it is the one of the last message
 		m.current = string(name)
 	}
 	return append(dst, name...), nil
