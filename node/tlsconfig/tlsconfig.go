@@ -63,6 +63,17 @@ func revoked(leaf *x509.Certificate) error {
 	return fmt.Errorf("%w: %s, serial %x", ErrRevoked, id, leaf.SerialNumber)
 }
 
+// alsoRevoked returns a tls.Config.VerifyConnection that makes another check, and then
+// that the certificate was not revoked.
+func (s *Store) alsoRevoked(check func(tls.ConnectionState) error) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		if err := check(state); err != nil {
+			return err
+		}
+		return s.checkRevoked(state)
+	}
+}
+
 // IsRevoked reports whether the cluster has revoked the peer's certificate; nil is a
 // connection without TLS.
 func (s *Store) IsRevoked(state *tls.ConnectionState) bool {
@@ -181,7 +192,7 @@ func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *
 	// A session must not be resumed under other client authentication settings.
 	s.scope += fmt.Sprintf("\x00%d %x", s.template.ClientAuth, sha256.Sum256([]byte(t.ClientAuth.CA)))
 	if s.spiffe = t.ClientAuth.SPIFFE; len(s.spiffe) > 0 {
-		s.template.VerifyConnection = checkClient(s.spiffe)
+		s.template.VerifyConnection = store.alsoRevoked(checkClient(s.spiffe))
 		s.scope += fmt.Sprintf(" %x", sha256.Sum256([]byte(strings.Join(s.spiffe, "\x00"))))
 	}
 	var err error
@@ -237,7 +248,7 @@ func NewClient(t *resource.ServiceTLS, store *Store) (*Client, error) {
 	}
 	if t.Verify != nil {
 		// VerifyConnection verifies the chain too.
-		c.base.InsecureSkipVerify, c.base.VerifyConnection = true, checkEndpoint(c.base.RootCAs, t.Verify)
+		c.base.InsecureSkipVerify, c.base.VerifyConnection = true, store.alsoRevoked(checkEndpoint(c.base.RootCAs, t.Verify))
 	}
 	return c, err
 }

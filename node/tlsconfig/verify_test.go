@@ -5,9 +5,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -252,6 +254,45 @@ func TestEndpointsAreVerifiedByTheirIdentities(t *testing.T) {
 			if c.why == "" && err != nil || c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {
 				t.Errorf("%s: %v, want %q", c.what, err, c.why)
 			}
+		}
+	}
+}
+
+// Settings that verify identities in their own way refuse revoked certificates like all
+// others, in resumed sessions too.
+func TestRevokedIdentitiesAreRefused(t *testing.T) {
+	t.Parallel()
+	ca := certs.NewCA("ours")
+	shown := ca.Sign(workload(t, "spiffe://prod.example/web")).TLS
+	patterns := []string{"spiffe://prod.example/*"}
+	var revoked atomic.Bool
+	store := NewStore()
+	store.Revoked = func(leaf *x509.Certificate) bool { return revoked.Load() && leaf.Equal(shown.Leaf) }
+	if err := store.Set("a", selfSigned("edge.example")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewServer("edge", &resource.ListenerTLS{
+		ClientAuth: &resource.ClientAuth{Mode: "require", CA: ca.PEM, SPIFFE: patterns},
+	}, store, tlsstream.NewTickets())
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := NewClient(&resource.ServiceTLS{CA: ca.PEM, Verify: &resource.Verify{SPIFFE: patterns}}, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, endpoint := s.For([]string{"a"}), &tls.Config{Certificates: []tls.Certificate{shown}}
+	workload := &tls.Config{
+		InsecureSkipVerify: true, ServerName: "edge.example", ClientSessionCache: tls.NewLRUClientSessionCache(1),
+		Certificates: []tls.Certificate{shown},
+	}
+	for _, step := range []bool{false, true} {
+		revoked.Store(step)
+		if _, err, _ := connect(t, listener, workload); errors.Is(err, ErrRevoked) != step {
+			t.Errorf("a client with a certificate, revoked: %t: %v", step, err)
+		}
+		if _, _, err := connect(t, endpoint, made.For("host.example")); errors.Is(err, ErrRevoked) != step {
+			t.Errorf("an endpoint with a certificate, revoked: %t: %v", step, err)
 		}
 	}
 }
