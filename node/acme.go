@@ -76,6 +76,20 @@ func (n *Node) awaitChallenges(ctx context.Context, r *api.AwaitRequest) (*api.A
 	return &api.AwaitResult{Index: r.Index}, nil
 }
 
+// certificateStatus returns the status of a Certificate whose content is not in its
+// spec; not ok: it is. That of files is what this node has.
+func (n *Node) certificateStatus(o *resource.Object, now time.Time) (s acme.Status, ok bool) {
+	spec, ok := o.Spec.(*resource.Certificate)
+	if !ok || !spec.Follow {
+		return n.acme.StatusOf(o, now)
+	}
+	s = acme.Status{Source: "files", State: "missing"}
+	if have, ok := n.expiry.Of(o.Key, now); ok {
+		s.State, s.NotAfter = have.Trouble.String(), have.Until.UTC()
+	}
+	return s, true
+}
+
 // resourceStatus returns the function that gives the status of the objects of a
 // set whose kind has one.
 func (n *Node) resourceStatus(set *validate.Set) func(o *resource.Object, since time.Time) []byte {
@@ -84,7 +98,7 @@ func (n *Node) resourceStatus(set *validate.Set) func(o *resource.Object, since 
 		if o.Kind != "Certificate" {
 			return gateways()(o, since)
 		}
-		status, ok := n.acme.StatusOf(o, time.Now())
+		status, ok := n.certificateStatus(o, time.Now())
 		if !ok {
 			return nil
 		}

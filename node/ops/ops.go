@@ -24,6 +24,7 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
+	"penstock/node/expiry"
 	"penstock/node/follow"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
@@ -54,6 +55,8 @@ type Config struct {
 	ACME *acme.Manager
 	// Followed reads the files that resources leave to the nodes.
 	Followed *follow.Manager
+	// Expiry knows how long the certificates in force are valid.
+	Expiry *expiry.Tracker
 	// XDS is the discovery server; nil: there is none.
 	XDS   *xds.Server
 	State *lifecycle.State
@@ -100,7 +103,7 @@ func New(cfg Config) *Methods {
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{
-		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.XDS, cfg.Shares, cfg.Identities,
+		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.XDS, cfg.Shares, cfg.Identities,
 	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
