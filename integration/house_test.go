@@ -67,11 +67,13 @@ var mayImportInside = map[string][]string{
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/acme", "node/api", "node/audit", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/expiry", "node/follow", "node/kinds", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout", "node/workload", "node/xds",
+		"node/expiry", "node/follow", "node/kinds", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout", "node/svid",
+		"node/workload", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},
 	"node/providers": {"consensus", "routing", "node/tlsconfig"},
 	"node/quota":     {"routing", "node/api"},
+	"node/svid":      {"routing", "node/workload"},
 	"node/workload":  {"routing", "node/api", "node/trust"},
 
 	"node/xds":              {"routing", "node/api", "node/xds/snapshot", "node/xds/stream"},

@@ -30,7 +30,7 @@ func (n *Node) acmeConfig() acme.Config {
 			return len(n.catalog.Unreadable()) == 0 // else it would take certificates for gone
 		},
 		Await: func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
-		Apply: n.followed.Apply,
+		Apply: func(set *validate.Set, changes []resource.Change) { n.svids.Apply(set, changes) },
 	}
 	if n.cluster != nil {
 		cfg.Sealer, cfg.Settle = n.cluster.Sealer(), n.settleChallenges
@@ -77,13 +77,17 @@ func (n *Node) awaitChallenges(ctx context.Context, r *api.AwaitRequest) (*api.A
 }
 
 // certificateStatus returns the status of a Certificate whose content is not in its
-// spec; not ok: it is. That of files is what this node has.
+// spec; not ok: it is. That of files, and of what each node gets, is what this node has.
 func (n *Node) certificateStatus(o *resource.Object, now time.Time) (s acme.Status, ok bool) {
-	spec, ok := o.Spec.(*resource.Certificate)
-	if !ok || !spec.Follow {
+	spec, _ := o.Spec.(*resource.Certificate)
+	s = acme.Status{Source: "files", State: "missing"}
+	if have, ok := n.svids.Of(o.Name); ok {
+		if s.Source = have.Source; have.Fault != nil {
+			s.Fault = have.Fault.Error()
+		}
+	} else if spec == nil || !spec.Follow {
 		return n.acme.StatusOf(o, now)
 	}
-	s = acme.Status{Source: "files", State: "missing"}
 	if have, ok := n.expiry.Of(o.Key, now); ok {
 		s.State, s.NotAfter = have.Trouble.String(), have.Until.UTC()
 	}

@@ -46,6 +46,7 @@ import (
 	"penstock/node/quota"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
+	"penstock/node/svid"
 	"penstock/node/tlsconfig"
 	"penstock/node/trust"
 	"penstock/node/workload"
@@ -96,9 +97,10 @@ type Node struct {
 	admin           *rpc.Server
 	xds             *xds.Server
 	identities      *workload.Source // nil: with --dev
-	spiffe          *workload.API    // of --spiffe-socket; nil: none
-	devPort         *mux.Mux         // the cluster port with --dev; nil: the cluster has it
-	xdsPort         *mux.Mux         // of --xds; nil: none
+	svids           *svid.Manager
+	spiffe          *workload.API // of --spiffe-socket; nil: none
+	devPort         *mux.Mux      // the cluster port with --dev; nil: the cluster has it
+	xdsPort         *mux.Mux      // of --xds; nil: none
 	http            *http.Server
 	gate            ops.Gate               // the current HTTP handler
 	changes         *prometheus.CounterVec // configuration changes, by result
@@ -325,7 +327,7 @@ func (n *Node) newRegistry() *prometheus.Registry {
 		metrics.Files(n.followed), metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes,
 		metrics.Audit(n.audit), metrics.Expiry(n.expiry),
 		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
-		metrics.Workloads(n.identities, n.spiffe),
+		metrics.Workloads(n.identities, n.spiffe), metrics.Sources(n.svids),
 	}
 	if n.access != nil {
 		all = append(all, metrics.AccessLog(n.access))
@@ -393,7 +395,7 @@ func (n *Node) opsConfig() ops.Config {
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
 		Followed: n.followed, Expiry: n.expiry,
-		Shares: n.shares, Audit: n.audit, Identities: n.identities,
+		Shares: n.shares, Audit: n.audit, Identities: n.identities, Sources: n.svids,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }

@@ -21,7 +21,7 @@ const (
 // Status is the state of one certificate, the status field of its resource.
 type Status struct {
 	Name     string    `json:"-"`
-	Source   string    `json:"source"` // acme; files, with a State of package expiry or missing
+	Source   string    `json:"source"` // acme; or files, identity, workloadAPI, with a State of package expiry or missing
 	State    string    `json:"state"`
 	NotAfter time.Time `json:"notAfter,omitzero"`
 	Renewal  time.Time `json:"renewal,omitzero"`

@@ -92,16 +92,33 @@ func (t *Tracker) Apply(changes []resource.Change) {
 				trusted = append(trusted, parse(text)...)
 			}
 		}
-		local := !ch.Delete && isLocal(ch.Spec)
-		t.put(key{ch.String(), Presented}, entry{certs: shown, local: local})
-		t.put(key{ch.String(), Trusted}, entry{certs: trusted, local: local})
+		e := entry{}
+		if !ch.Delete {
+			e = source(ch.Spec)
+		}
+		e.certs = shown
+		t.put(key{ch.String(), Presented}, e)
+		e.certs = trusted
+		t.put(key{ch.String(), Trusted}, e)
 	}
 }
 
-// isLocal reports whether each node has its own certificates for a spec.
-func isLocal(spec resource.Spec) bool {
-	f, ok := spec.(resource.Follower)
-	return ok && len(f.Followed()) > 0
+// source returns an entry without certificates for a spec: whether each node has its
+// own, and whether somebody renews them.
+func source(spec resource.Spec) (e entry) {
+	if f, ok := spec.(resource.Follower); ok && len(f.Followed()) > 0 {
+		e.local = true
+	}
+	c, isCert := spec.(*resource.Certificate)
+	u, isUser := spec.(resource.BundleUser)
+	if isUser {
+		name, _ := u.BundleRef()
+		isUser = name != ""
+	}
+	if isCert && c.HasBundle() || isUser {
+		e.local, e.since = true, time.Now()
+	}
+	return e
 }
 
 // put records what is in force under a key. The caller holds t.mu.
@@ -109,6 +126,9 @@ func (t *Tracker) put(k key, e entry) {
 	if len(e.certs) == 0 {
 		delete(t.entries, k)
 		return
+	}
+	if old := t.entries[k]; !e.since.IsZero() && slices.Equal(old.certs, e.certs) {
+		e.since = old.since
 	}
 	t.entries[k] = e
 }
@@ -157,10 +177,11 @@ type State struct {
 	From     time.Time
 	// Until is when the first of a chain expires. Of CAs it is the first that has not
 	// expired, since one that has is often left in place on purpose; the last, if all
-	// have.
+	// have, and of a trust bundle in which somebody replaces CAs before their end.
 	Until   time.Time
 	Trouble Trouble
 	Local   bool // other nodes may have other certificates
+	Renewed bool // somebody is to renew them without being asked
 }
 
 // State returns all certificates in force, sorted by resource and role.
@@ -194,8 +215,8 @@ func (t *Tracker) Of(k resource.Key, now time.Time) (s State, ok bool) {
 
 // state judges certificates at a time.
 func state(k key, e entry, now time.Time) State {
-	counts := decisive(k.role, e.certs, now)
-	s := State{Resource: k.resource, Role: k.role, From: counts.from, Until: counts.until, Local: e.local}
+	counts := decisive(k, e, now)
+	s := State{Resource: k.resource, Role: k.role, From: counts.from, Until: counts.until, Local: e.local, Renewed: !e.since.IsZero()}
 	begin := counts.from
 	if e.since.After(begin) {
 		begin = e.since
@@ -213,11 +234,14 @@ func state(k key, e entry, now time.Time) State {
 }
 
 // decisive returns the certificate whose end counts; see State.Until.
-func decisive(role Role, certs []validity, now time.Time) validity {
-	counts := certs[0]
-	for _, c := range certs[1:] {
+func decisive(k key, e entry, now time.Time) validity {
+	counts := e.certs[0]
+	for _, c := range e.certs[1:] {
 		sooner := c.until.Before(counts.until)
-		if role == Trusted {
+		switch {
+		case k.role == Trusted && !e.since.IsZero():
+			sooner = c.until.After(counts.until)
+		case k.role == Trusted:
 			ended, endedBefore := now.After(c.until), now.After(counts.until)
 			if ended != endedBefore {
 				sooner = endedBefore
@@ -271,6 +295,9 @@ func (s *State) problem() string {
 		return fmt.Sprintf("%s: %s expired at %s", s.Resource, what, at(s.Until))
 	case Early:
 		return fmt.Sprintf("%s: %s is not valid before %s: are the clocks right?", s.Resource, what, at(s.From))
+	}
+	if s.Renewed {
+		return fmt.Sprintf("%s: %s expires soon, at %s, and was not renewed", s.Resource, what, at(s.Until))
 	}
 	return fmt.Sprintf("%s: %s expires soon, at %s: renew it", s.Resource, what, at(s.Until))
 }

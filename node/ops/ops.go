@@ -31,6 +31,7 @@ import (
 	"penstock/node/quota"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
+	"penstock/node/svid"
 	"penstock/node/workload"
 	"penstock/node/xds"
 )
@@ -66,6 +67,8 @@ type Config struct {
 	Shares *quota.Driver
 	// Identities are the certificates that this node holds; nil with --dev.
 	Identities *workload.Source
+	// Sources have the certificates that come from SPIFFE.
+	Sources *svid.Manager
 	// Changes counts changes by result: done or refused.
 	Changes *prometheus.CounterVec
 	Audit   *audit.Log
@@ -103,7 +106,7 @@ func New(cfg Config) *Methods {
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{
-		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.XDS, cfg.Shares, cfg.Identities,
+		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.XDS, cfg.Shares, cfg.Identities, cfg.Sources,
 	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}

@@ -19,6 +19,7 @@ import (
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rpc"
+	"penstock/node/svid"
 	"penstock/node/workload"
 	"penstock/node/xds"
 )
@@ -40,6 +41,7 @@ type status struct {
 	shares    *quota.Driver
 
 	identities *workload.Source // nil: none
+	sources    *svid.Manager
 }
 
 func (q *status) register(s *rpc.Server) {
@@ -77,7 +79,7 @@ func (q *status) report() *api.Report {
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
 			q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name),
-			q.expiry.Problems(q.peers.self.Name, time.Now())),
+			q.sources.Problems(q.peers.self.Name), q.expiry.Problems(q.peers.self.Name, time.Now())),
 		Providers: providerStatus(q.peers.self.Name, q.providers),
 		Proxies:   q.xds.Status(),
 	}
