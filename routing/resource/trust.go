@@ -99,7 +99,7 @@ func (l *Listener) WithBundle(b *Bundle) Spec {
 	made, settings, auth := *l, *l.TLS, *l.TLS.ClientAuth
 	auth.CA = ""
 	if b != nil {
-		// A CA vouches for the IDs of its own trust domain alone (X509-SVID, section 5).
+		// A CA signs for the IDs of its own trust domain alone (X509-SVID, section 5).
 		if auth.SPIFFE = b.restrict(auth.SPIFFE, true); len(auth.SPIFFE) > 0 {
 			auth.CA = b.PEM
 		}
