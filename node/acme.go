@@ -30,7 +30,7 @@ func (n *Node) acmeConfig() acme.Config {
 			return len(n.catalog.Unreadable()) == 0 // else it would take certificates for gone
 		},
 		Await: func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
-		Apply: n.followed.Apply,
+		Apply: func(set *validate.Set, changes []resource.Change) { n.svids.Apply(set, changes) },
 	}
 	if n.cluster != nil {
 		cfg.Sealer, cfg.Settle = n.cluster.Sealer(), n.settleChallenges
@@ -76,6 +76,24 @@ func (n *Node) awaitChallenges(ctx context.Context, r *api.AwaitRequest) (*api.A
 	return &api.AwaitResult{Index: r.Index}, nil
 }
 
+// certificateStatus returns the status of a Certificate whose content is not in its
+// spec; not ok: it is. That of files, and of what each node gets, is what this node has.
+func (n *Node) certificateStatus(o *resource.Object, now time.Time) (s acme.Status, ok bool) {
+	spec, _ := o.Spec.(*resource.Certificate)
+	s = acme.Status{Source: "files", State: "missing"}
+	if have, ok := n.svids.Of(o.Name); ok {
+		if s.Source = have.Source; have.Fault != nil {
+			s.Fault = have.Fault.Error()
+		}
+	} else if spec == nil || !spec.Follow {
+		return n.acme.StatusOf(o, now)
+	}
+	if have, ok := n.expiry.Of(o.Key, now); ok {
+		s.State, s.NotAfter = have.Trouble.String(), have.Until.UTC()
+	}
+	return s, true
+}
+
 // resourceStatus returns the function that gives the status of the objects of a
 // set whose kind has one.
 func (n *Node) resourceStatus(set *validate.Set) func(o *resource.Object, since time.Time) []byte {
@@ -84,7 +102,7 @@ func (n *Node) resourceStatus(set *validate.Set) func(o *resource.Object, since 
 		if o.Kind != "Certificate" {
 			return gateways()(o, since)
 		}
-		status, ok := n.acme.StatusOf(o, time.Now())
+		status, ok := n.certificateStatus(o, time.Now())
 		if !ok {
 			return nil
 		}

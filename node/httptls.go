@@ -2,6 +2,7 @@ package node
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/netip"
@@ -56,6 +57,16 @@ func (f *certFiles) listener(l net.Listener) (net.Listener, error) {
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.current.Load(), nil },
 	}), nil
+}
+
+// chain returns the certificates that are served.
+func (f *certFiles) chain() (chain []*x509.Certificate) {
+	for _, der := range f.current.Load().Certificate {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			chain = append(chain, c)
+		}
+	}
+	return chain
 }
 
 // check reads the files if they may have changed, or in any case with force, and

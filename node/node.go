@@ -35,6 +35,7 @@ import (
 	"penstock/node/cluster"
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
+	"penstock/node/expiry"
 	"penstock/node/follow"
 	"penstock/node/kinds"
 	"penstock/node/lifecycle"
@@ -45,6 +46,7 @@ import (
 	"penstock/node/quota"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
+	"penstock/node/svid"
 	"penstock/node/tlsconfig"
 	"penstock/node/trust"
 	"penstock/node/workload"
@@ -78,6 +80,7 @@ type Node struct {
 	providers       *providers.Providers
 	acme            *acme.Manager
 	followed        *follow.Manager
+	expiry          *expiry.Tracker
 	componentsReady atomic.Bool // makeComponents has finished
 	left            atomic.Bool // the node left its cluster for good
 	leaveAttempts   leaveAttempts
@@ -95,9 +98,10 @@ type Node struct {
 	admin           *rpc.Server
 	xds             *xds.Server
 	identities      *workload.Source // nil: with --dev
-	spiffe          *workload.API    // of --spiffe-socket; nil: none
-	devPort         *mux.Mux         // the cluster port with --dev; nil: the cluster has it
-	xdsPort         *mux.Mux         // of --xds; nil: none
+	svids           *svid.Manager
+	spiffe          *workload.API // of --spiffe-socket; nil: none
+	devPort         *mux.Mux      // the cluster port with --dev; nil: the cluster has it
+	xdsPort         *mux.Mux      // of --xds; nil: none
 	http            *http.Server
 	gate            ops.Gate               // the current HTTP handler
 	changes         *prometheus.CounterVec // configuration changes, by result
@@ -212,10 +216,12 @@ func newNode(cfg Config) *Node {
 		reread:  rereader{log: cfg.Log, files: cfg.ResourceFiles, requested: make(chan struct{}, 1)},
 		changes: metrics.Changes(),
 		audit:   audit.New(audit.Config{Entries: cfg.AuditEntries, Age: cfg.AuditAge, Log: cfg.Log}),
+		expiry:  expiry.New(),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.followed = follow.New(follow.Config{Log: n.log, Apply: func(set *validate.Set, changes []resource.Change) {
 		n.data.Apply(set, changes)
+		n.expiry.Apply(changes)
 		n.xds.Changed()
 	}})
 	return n
@@ -260,6 +266,7 @@ func (n *Node) openListeners() (set listenerSet, err error) {
 			return set, err
 		}
 		n.followed.Watch("--http-cert", n.reread.certs.check)
+		n.expiry.Watch("--http-cert", expiry.Presented, n.reread.certs.chain)
 	}
 	if n.cfg.XDS != "" {
 		if set.xds, err = config.Listen(n.ctx, "tcp", n.cfg.XDS); err != nil {
@@ -295,6 +302,7 @@ func (n *Node) makeComponents() (err error) {
 	if n.cfg.AccessLog != AccessOff {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
 	}
+	n.watchOwnExpiry()
 	n.providers = providers.New(n.providersConfig())
 	n.acme = acme.New(n.acmeConfig())
 	if n.data, err = dataplane.New(n.dataplaneConfig()); err != nil {
@@ -321,9 +329,9 @@ func (n *Node) newRegistry() *prometheus.Registry {
 		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.ops.Rollouts),
 		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
 		metrics.Files(n.followed), metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes,
-		metrics.Audit(n.audit),
+		metrics.Audit(n.audit), metrics.Expiry(n.expiry),
 		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
-		metrics.Workloads(n.identities, n.spiffe),
+		metrics.Workloads(n.identities, n.spiffe), metrics.Sources(n.svids),
 	}
 	if n.access != nil {
 		all = append(all, metrics.AccessLog(n.access))
@@ -391,8 +399,8 @@ func (n *Node) opsConfig() ops.Config {
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
-		Followed: n.followed,
-		Shares:   n.shares, Audit: n.audit, Identities: n.identities,
+		Followed: n.followed, Expiry: n.expiry,
+		Shares: n.shares, Audit: n.audit, Identities: n.identities, Sources: n.svids,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }

@@ -2,18 +2,22 @@ package node
 
 import (
 	"penstock/node/cluster/record"
+	"penstock/node/svid"
 	"penstock/node/trust"
 	"penstock/node/workload"
 	"penstock/routing/resource"
 )
 
-// openWorkloads makes what keeps the SVIDs that this node holds, and what serves
-// them at --spiffe-socket. A --dev node has no CA, and so neither.
+// openWorkloads makes what keeps the SVIDs that this node holds, what puts those of
+// Certificates in force, and what serves them at --spiffe-socket. A --dev node has no CA.
 func (n *Node) openWorkloads() {
+	defer func() { n.svids = svid.New(svid.Config{Held: n.identities, Apply: n.followed.Apply, Log: n.log}) }()
 	if n.cluster == nil {
 		return
 	}
-	n.identities = workload.New(workload.Config{Issue: n.cluster.IssueIdentity, Revoked: n.cluster.Identities.Revoked, Log: n.log})
+	n.identities = workload.New(workload.Config{
+		Issue: n.cluster.IssueIdentity, TrustDomain: n.cluster.ClusterID(), Revoked: n.cluster.Identities.Revoked, Log: n.log,
+	})
 	if n.cfg.SPIFFESocket != "" {
 		n.spiffe = workload.NewAPI(n.identities, n.cluster.ClusterID(), n.log)
 	}
@@ -23,6 +27,9 @@ func (n *Node) openWorkloads() {
 func (n *Node) closeWorkloads() {
 	if n.spiffe != nil {
 		n.spiffe.Stop()
+	}
+	if n.svids != nil {
+		n.svids.Close()
 	}
 	if n.identities != nil {
 		n.identities.Close()

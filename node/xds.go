@@ -47,8 +47,8 @@ func (n *Node) certificate(name string) *resource.Certificate {
 		return nil
 	}
 	spec := o.Spec.(*resource.Certificate)
-	if spec.Follow {
-		return nil // each node has its own files; their keys stay there
+	if spec.Follow || spec.HasBundle() {
+		return nil // each node has its own; the keys stay there
 	}
 	return n.acme.Filled(name, spec)
 }

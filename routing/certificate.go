@@ -8,6 +8,9 @@ import (
 	"penstock/routing/resource"
 )
 
+// anyName stands for all server names among those of a certificate. It is no pattern.
+const anyName = "*"
+
 // putCertificate records a certificate's new resource; a nil spec removes it.
 func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 	c.dirtyCertificates[name] = true
@@ -22,7 +25,7 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 		}
 		return nil
 	}
-	if cert.ACME != nil && cert.Cert == "" {
+	if (cert.ACME != nil || cert.HasBundle()) && cert.Cert == "" {
 		return nil // not issued yet: the listener has no certificate for these names
 	}
 	leaf, err := cert.Leaf()
@@ -30,6 +33,9 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 		return err
 	}
 	names := make([]string, 0, len(leaf.DNSNames))
+	if cert.ForAnyName(leaf) {
+		names = append(names, anyName)
+	}
 	for _, s := range leaf.DNSNames {
 		if pattern, err := hostname.ParsePattern(s); err == nil { // a name that is no valid pattern never matches an SNI
 			names = append(names, pattern)
@@ -69,9 +75,14 @@ func (c *compiler) hasOtherCertificates(l *Listener) bool {
 // references, so that each client gets one that it supports.
 func (c *compiler) withCertificates(l *Listener) *Listener {
 	edit := hostname.Matcher[[]string]{}.Edit()
+	var forAny []string
 	for _, ref := range l.spec.TLS.CertificateRefs {
 		names, _ := c.certificates.Get(ref)
 		for _, name := range names {
+			if name == anyName {
+				forAny = append(forAny, ref)
+				continue
+			}
 			before, _ := edit.Get(name)
 			if !slices.Contains(before, ref) {
 				edit.Set(name, append(slices.Clip(before), ref))
@@ -79,13 +90,14 @@ func (c *compiler) withCertificates(l *Listener) *Listener {
 		}
 	}
 	next := *l
-	next.certificates = edit.Matcher()
+	next.certificates, next.certificatesForAny = edit.Matcher(), forAny
 	return &next
 }
 
 // Certificates returns the names of the Certificates to offer a client, the
 // best first, or the reason to refuse it. The rules are those of routing: a
-// name without a certificate does not get another name's, and without a name
+// name without a certificate does not get another name's, only one that has no
+// names but a SPIFFE ID. Without a name
 // the listener's noServerName applies.
 func (l *Listener) Certificates(serverName string, hasServerName bool) ([]string, Reason) {
 	if !hasServerName {
@@ -101,9 +113,11 @@ func (l *Listener) Certificates(serverName string, hasServerName bool) ([]string
 	if !ok {
 		return nil, BadServerName
 	}
-	m, ok := l.certificates.Match(name)
-	if !ok {
-		return nil, NoCertificate
+	if m, ok := l.certificates.Match(name); ok {
+		return m.Value, OK
 	}
-	return m.Value, OK
+	if len(l.certificatesForAny) > 0 {
+		return l.certificatesForAny, OK
+	}
+	return nil, NoCertificate
 }

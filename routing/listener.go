@@ -15,7 +15,9 @@ type Listener struct {
 	runsHere     bool
 	hosts        hostname.Matcher[*target]
 	certificates hostname.Matcher[[]string]
-	sources      networks
+	// certificatesForAny are presented for names that have none of these.
+	certificatesForAny []string
+	sources            networks
 }
 
 // Name returns the resource's name.

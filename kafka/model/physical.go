@@ -127,6 +127,19 @@ func (p *PhysicalCluster) Files() []resource.FileRef {
 	return files
 }
 
+// TrustedCAs implements resource.Truster: what verifies brokers.
+func (p *PhysicalCluster) TrustedCAs() (list []string) {
+	if p.TLS != nil {
+		list = append(list, p.TLS.CA)
+	}
+	for i := range p.Brokers {
+		if t := p.Brokers[i].TLS; t != nil {
+			list = append(list, t.CA)
+		}
+	}
+	return list
+}
+
 // maxBrokers bounds the brokers of one cluster.
 const maxBrokers = 1000
 

@@ -44,6 +44,9 @@ func (t *VirtualTLS) validate(fault func(path, message string, value any)) {
 		if t.ClientAuth.CAFile != "" {
 			fault("tls.clientAuth.caFile", "is not supported for virtual clusters: give ca", t.ClientAuth.CAFile)
 		}
+		if t.ClientAuth.CARef != "" {
+			fault("tls.clientAuth.caRef", "is not supported for virtual clusters: give ca", t.ClientAuth.CARef)
+		}
 		validate.ClientAuth("tls.clientAuth", t.ClientAuth, fault)
 	}
 }

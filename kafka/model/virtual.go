@@ -237,6 +237,14 @@ func (c *VirtualCluster) Refs() []resource.Ref {
 	return refs
 }
 
+// TrustedCAs implements resource.Truster: what verifies clients.
+func (c *VirtualCluster) TrustedCAs() []string {
+	if c.TLS == nil {
+		return nil
+	}
+	return c.TLS.ClientAuth.TrustedCAs()
+}
+
 // Files lists the bundle of the clients' certificates, if it is a file.
 func (c *VirtualCluster) Files() []resource.FileRef {
 	if c.TLS == nil || c.TLS.ClientAuth == nil {

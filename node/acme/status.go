@@ -21,7 +21,7 @@ const (
 // Status is the state of one certificate, the status field of its resource.
 type Status struct {
 	Name     string    `json:"-"`
-	Source   string    `json:"source"` // acme
+	Source   string    `json:"source"` // acme; or files, identity, workloadAPI, with a State of package expiry or missing
 	State    string    `json:"state"`
 	NotAfter time.Time `json:"notAfter,omitzero"`
 	Renewal  time.Time `json:"renewal,omitzero"`
@@ -92,16 +92,13 @@ func (m *Manager) StatusOf(o *resource.Object, now time.Time) (s Status, ok bool
 	return statusOf(o.Name, spec.ACME, m.states[o.Name], now), true
 }
 
-// Problems describes the certificates whose last attempt failed, or that expired.
+// Problems describes the certificates whose last attempt failed.
 func (m *Manager) Problems(now time.Time) (list []string) {
 	for _, s := range m.Status(now) {
-		switch {
-		case s.Failures > 0:
+		if s.Failures > 0 {
 			text := fmt.Sprintf("Certificate/%s: %s, %d attempts failed, the next one is at %s: %s",
 				s.Name, s.State, s.Failures, s.NextAttempt.UTC().Format(time.RFC3339), s.Fault)
 			list = append(list, text)
-		case s.State == StateExpired:
-			list = append(list, fmt.Sprintf("Certificate/%s: expired at %s", s.Name, s.NotAfter.Format(time.RFC3339)))
 		}
 	}
 	return list

@@ -39,6 +39,11 @@ func Level(o resource.Object) int {
 
 // needsIdentity reports whether a spec has what LevelIdentity brought.
 func needsIdentity(spec resource.Spec) bool {
+	if u, ok := spec.(resource.BundleUser); ok {
+		if name, _ := u.BundleRef(); name != "" {
+			return true
+		}
+	}
 	switch s := spec.(type) {
 	case *resource.Listener:
 		return s.Protocol == "mesh" || s.HTTP.ForwardClientCert || len(s.Followed()) > 0 ||
@@ -48,7 +53,7 @@ func needsIdentity(spec resource.Spec) bool {
 	case *resource.EndpointProvider:
 		return s.VerifiesIdentities()
 	case *resource.Certificate:
-		return s.ACME != nil || s.Follow
+		return s.ACME != nil || s.Follow || s.HasBundle()
 	case *resource.TrafficPermission, *resource.Mesh, *resource.RateLimit, *resource.WorkloadIdentity:
 		return true
 	case *resource.Service:

@@ -24,12 +24,14 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
+	"penstock/node/expiry"
 	"penstock/node/follow"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rollout"
 	"penstock/node/rpc"
+	"penstock/node/svid"
 	"penstock/node/workload"
 	"penstock/node/xds"
 )
@@ -54,6 +56,8 @@ type Config struct {
 	ACME *acme.Manager
 	// Followed reads the files that resources leave to the nodes.
 	Followed *follow.Manager
+	// Expiry knows how long the certificates in force are valid.
+	Expiry *expiry.Tracker
 	// XDS is the discovery server; nil: there is none.
 	XDS   *xds.Server
 	State *lifecycle.State
@@ -63,6 +67,8 @@ type Config struct {
 	Shares *quota.Driver
 	// Identities are the certificates that this node holds; nil with --dev.
 	Identities *workload.Source
+	// Sources have the certificates that come from SPIFFE.
+	Sources *svid.Manager
 	// Changes counts changes by result: done or refused.
 	Changes *prometheus.CounterVec
 	Audit   *audit.Log
@@ -100,7 +106,7 @@ func New(cfg Config) *Methods {
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{
-		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.XDS, cfg.Shares, cfg.Identities,
+		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.XDS, cfg.Shares, cfg.Identities, cfg.Sources,
 	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}

@@ -13,11 +13,13 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
+	"penstock/node/expiry"
 	"penstock/node/follow"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rpc"
+	"penstock/node/svid"
 	"penstock/node/workload"
 	"penstock/node/xds"
 )
@@ -34,10 +36,12 @@ type status struct {
 	providers *providers.Providers
 	acme      *acme.Manager
 	followed  *follow.Manager
+	expiry    *expiry.Tracker
 	xds       *xds.Server // nil: none
 	shares    *quota.Driver
 
 	identities *workload.Source // nil: none
+	sources    *svid.Manager
 }
 
 func (q *status) register(s *rpc.Server) {
@@ -74,7 +78,8 @@ func (q *status) report() *api.Report {
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
-			q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name)),
+			q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name),
+			q.sources.Problems(q.peers.self.Name), q.expiry.Problems(q.peers.self.Name, time.Now())),
 		Providers: providerStatus(q.peers.self.Name, q.providers),
 		Proxies:   q.xds.Status(),
 	}
@@ -183,7 +188,11 @@ func (q *status) status(ctx context.Context) *api.Status {
 		case r != nil:
 			one = r.Node
 			s.Listeners = append(s.Listeners, failing(r.Listeners)...)
-			s.Warnings = append(s.Warnings, r.Warnings...)
+			for _, w := range r.Warnings { // what nodes have in common, each of them says
+				if !slices.Contains(s.Warnings, w) {
+					s.Warnings = append(s.Warnings, w)
+				}
+			}
 			s.Providers = append(s.Providers, r.Providers...)
 			if r.Proxies != nil {
 				s.Proxies = append(s.Proxies, *r.Proxies)

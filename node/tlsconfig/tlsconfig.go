@@ -243,7 +243,7 @@ func NewClient(t *resource.ServiceTLS, store *Store) (*Client, error) {
 		c.ref = []string{t.CertificateRef}
 	}
 	var err error
-	if t.CA != "" || t.CAFile != "" { // without CA the file was not read: no endpoint is trusted
+	if t.CA != "" || t.CAFile != "" || t.CARef != "" { // without CA it was not read: no endpoint is trusted
 		c.base.RootCAs, err = certPool(t.CA)
 	}
 	if t.Verify != nil {

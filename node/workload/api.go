@@ -323,7 +323,7 @@ func (w *svidWatch) look(list []entitled) (*svidView, error) {
 			return nil, status.Error(codes.Unavailable, "the node stops")
 		case err != nil:
 			v.errs = append(v.errs, err)
-			v.settled = v.settled && !errors.Is(err, errPending)
+			v.settled = v.settled && !errors.Is(err, ErrPending)
 		default:
 			v.svids = append(v.svids, labeled{svid, list[i].hint})
 		}

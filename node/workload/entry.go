@@ -31,12 +31,9 @@ type entry struct {
 	changed chan struct{} // closed at each change of svid, and at the end
 }
 
-// errPending is the reason before the first answer.
-var errPending = errors.New("it was not issued yet")
-
 // newEntry makes an entry. The caller holds s.mu.
 func (s *Source) newEntry(i Identity) *entry {
-	e := &entry{source: s, identity: i, wake: make(chan struct{}, 1), why: errPending, changed: make(chan struct{})}
+	e := &entry{source: s, identity: i, wake: make(chan struct{}, 1), why: ErrPending, changed: make(chan struct{})}
 	e.ctx, e.cancel = context.WithCancel(s.ctx)
 	return e
 }
@@ -161,7 +158,7 @@ func (e *entry) failed(err error, warned bool) bool {
 		return warned
 	}
 	e.source.failures++
-	pending := errors.Is(e.why, errPending)
+	pending := errors.Is(e.why, ErrPending)
 	if e.why = err; pending {
 		e.set(nil) // those who wait for the first answer have one
 	}
@@ -176,7 +173,7 @@ func (e *entry) failed(err error, warned bool) bool {
 // failure; "": neither. The caller holds Source.mu.
 func (e *entry) lateness(now time.Time) string {
 	switch {
-	case e.why == nil || errors.Is(e.why, errPending):
+	case e.why == nil || errors.Is(e.why, ErrPending):
 		return ""
 	case e.svid == nil || !now.Before(e.svid.Expires):
 		return fmt.Sprintf("%s has no certificate: %v", e.identity.ID, e.why)

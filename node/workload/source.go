@@ -37,6 +37,8 @@ var (
 	ErrFull = errors.New("too many identities are held on this node")
 	// ErrNone wraps why there is no valid SVID now.
 	ErrNone = errors.New("no certificate")
+	// ErrPending is why there is none before the first answer.
+	ErrPending = errors.New("it was not issued yet")
 	// ErrReleased means that the hold was released or the Source closed.
 	ErrReleased = errors.New("the identity is not held any more")
 )
@@ -60,6 +62,8 @@ const (
 type Config struct {
 	// Issue gets a certificate from the leader. Required.
 	Issue func(ctx context.Context, req *api.IdentityRequest) (*api.IdentityIssued, error)
+	// TrustDomain is the cluster's. Required.
+	TrustDomain string
 	// Revoked reports whether a certificate was revoked. Required.
 	Revoked func(leaf *x509.Certificate) bool
 	// Max bounds the identities; 0: DefaultMax.
@@ -245,6 +249,9 @@ func (s *Source) Roots() (ders [][]byte, changed <-chan struct{}) {
 	defer s.mu.Unlock()
 	return s.bundle.ders, s.bundle.changed
 }
+
+// TrustDomain returns the trust domain of all identities.
+func (s *Source) TrustDomain() string { return s.cfg.TrustDomain }
 
 // Recheck gives up the SVIDs that were revoked. It does not block.
 func (s *Source) Recheck() {

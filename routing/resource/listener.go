@@ -69,6 +69,10 @@ type ClientAuth struct {
 	// CAFile is a file with CA on each node, which reads it again when it changes.
 	// Only for listeners.
 	CAFile string `yaml:"caFile"`
+	// CARef names a Certificate with identity or workloadAPI whose trust bundle is
+	// used in place of CA, as it changes. Clients must have a SPIFFE ID of its trust
+	// domain then. Only for listeners.
+	CARef string `yaml:"caRef"`
 	// SPIFFE lists the SPIFFE IDs that may connect, at most 64, as
 	// spiffe://prod.example/ns/shop/sa/web; "*" stands for any characters of one
 	// segment or for any trust domain, "**" at the end for one or more segments. A
@@ -189,5 +193,5 @@ func (l *Listener) Refs() []Ref {
 			refs = append(refs, Ref{Key: Key{"Certificate", name}, Path: Item("spec.tls.certificateRefs", i)})
 		}
 	}
-	return refs
+	return appendBundleRef(refs, l)
 }

@@ -236,6 +236,10 @@ type ServiceTLS struct {
 	// CAFile is a file with CA on each node, which reads it again when it changes.
 	// Only for services.
 	CAFile string `yaml:"caFile"`
+	// CARef names a Certificate with identity or workloadAPI whose trust bundle is
+	// used in place of CA, as it changes. SPIFFE IDs of verify must be of its trust
+	// domain then. Only for services.
+	CARef string `yaml:"caRef"`
 	// ServerName is sent as SNI and verified. Default the endpoint's host name or
 	// IP address.
 	ServerName string `yaml:"serverName"`
@@ -308,6 +312,7 @@ func (s *Service) Refs() []Ref {
 	if s.TLS != nil && s.TLS.CertificateRef != "" {
 		refs = append(refs, Ref{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"})
 	}
+	refs = appendBundleRef(refs, s)
 	for i := range s.EndpointsFrom {
 		if name := s.EndpointsFrom[i].Provider; name != "" {
 			refs = append(refs, Ref{Key: Key{KindProvider, name}, Path: Item("spec.endpointsFrom", i) + ".provider"})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -121,7 +122,7 @@ func TestFilesAreRelativeToTheResource(t *testing.T) {
 	o, faults := load("Certificate", "{certFile: a.crt, keyFile: a.key}")
 	wantFaults(t, faults)
 	want := resource.Certificate{Cert: files["/conf/a.crt"], Key: resource.Secret(files["/conf/a.key"])}
-	if got := *o.Spec.(*resource.Certificate); got != want {
+	if got := *o.Spec.(*resource.Certificate); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	if again := LoadFiles(&o, "/conf", read); len(again) > 0 || len(validate.Admit([]resource.Object{o}, time.Now())) > 0 {

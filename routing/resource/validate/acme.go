@@ -24,16 +24,7 @@ const (
 
 // validateACME reports the faults of a certificate that an authority issues.
 func validateACME(c *resource.Certificate, fault Report) {
-	Fields(c, fault)
-	if c.Follow {
-		fault("follow", "conflicts with acme: the authority issues the certificate; give only one of them", nil)
-	}
-	given := map[string]bool{"cert": c.Cert != "", "certFile": c.CertFile != "", "key": c.Key != "", "keyFile": c.KeyFile != ""}
-	for _, field := range []string{"cert", "certFile", "key", "keyFile"} {
-		if given[field] {
-			fault(field, "conflicts with acme: the authority issues the certificate; give only one of them", nil)
-		}
-	}
+	checkOnlySource(c, "acme: the authority issues the certificate", fault)
 	a := c.ACME
 	if a.Directory == "" {
 		fault("acme.directory", "is required: the URL of the authority's directory", nil)

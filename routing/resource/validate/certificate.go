@@ -16,8 +16,16 @@ import (
 // time is not considered, so that an expiring certificate does not make stored objects
 // invalid; Admit checks it when the certificate is applied.
 func validateCertificate(c *resource.Certificate, fault Report) {
-	if c.ACME != nil {
+	Fields(c, fault)
+	if c.Identity == "" {
+		checkNoIdentity(c, fault)
+	}
+	switch {
+	case c.ACME != nil:
 		validateACME(c, fault)
+		return
+	case c.HasBundle():
+		validateSVID(c, fault)
 		return
 	}
 	if c.Follow {

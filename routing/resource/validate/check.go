@@ -66,6 +66,9 @@ func (c *checker) check(change *resource.Change) {
 			c.fault(&m.Object, r.Path, "there is no such "+r.Kind, r.Name)
 		}
 	}
+	if u, ok := m.Spec.(resource.BundleUser); ok {
+		c.checkBundle(m, u)
+	}
 	switch spec := m.Spec.(type) {
 	case *resource.Listener:
 		c.checkListener(m, spec)
@@ -87,6 +90,9 @@ func (c *checker) check(change *resource.Change) {
 			c.checkACME(m, spec.ACME)
 		}
 		c.set.eachUser(m.Key, func(user *member) {
+			if u, ok := user.Spec.(resource.BundleUser); ok && !c.pending[user.Key] {
+				c.checkBundle(user, u)
+			}
 			if l, ok := user.Spec.(*resource.Listener); ok {
 				c.checkCoverage(user, l)
 			}

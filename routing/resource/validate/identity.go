@@ -24,17 +24,33 @@ func ClientAuth(path string, c *resource.ClientAuth, fault Report) {
 		if c.CAFile != "" {
 			fault(path+".caFile", "requires mode: request or require", nil)
 		}
+		if c.CARef != "" {
+			fault(path+".caRef", "requires mode: request or require", nil)
+		}
 		return
 	}
-	followedPath(path+".caFile", c.CAFile, fault)
-	switch {
-	case c.CA == "" && c.CAFile == "":
-		fault(path+".ca", "is required, or caFile in a Listener: the CA certificates that client certificates are verified against", nil)
+	if c.CA == "" && c.CAFile == "" && c.CARef == "" {
+		fault(path+".ca", "is required, or caFile or caRef in a Listener: the CA certificates that client certificates are verified against", nil)
 		return
-	case c.CA != "" && c.CAFile != "":
-		fault(path+".caFile", "conflicts with ca: give only one of them", c.CAFile)
 	}
-	CA(path+".ca", c.CA, fault)
+	checkCA(path, c.CA, c.CAFile, c.CARef, fault)
+}
+
+// checkCA reports the faults of a bundle that is given in one of three ways.
+func checkCA(path, ca, file, ref string, fault Report) {
+	followedPath(path+".caFile", file, fault)
+	if ca != "" && file != "" {
+		fault(path+".caFile", "conflicts with ca: give only one of them", file)
+	}
+	if ref != "" {
+		Ref(path+".caRef", ref, fault)
+		if ca != "" || file != "" {
+			fault(path+".caRef", "conflicts with ca and caFile: give only one of them", ref)
+		}
+	}
+	if ca != "" {
+		CA(path+".ca", ca, fault)
+	}
 }
 
 // checkSPIFFE reports faults in a list of patterns of SPIFFE IDs.

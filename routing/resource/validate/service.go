@@ -33,7 +33,6 @@ func validateService(s *resource.Service, fault Report) {
 	}
 	if s.TLS != nil {
 		validateServiceTLS(s.TLS, fault)
-		followedPath("tls.caFile", s.TLS.CAFile, fault)
 	}
 	if s.Mesh {
 		validateMeshService(s, fault)
@@ -196,12 +195,7 @@ func validateHealthCheck(h *resource.HealthCheck, fault Report) {
 }
 
 func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
-	if t.CA != "" {
-		CA("tls.ca", t.CA, fault)
-	}
-	if t.CA != "" && t.CAFile != "" {
-		fault("tls.caFile", "conflicts with ca: give only one of them", t.CAFile)
-	}
+	checkCA("tls", t.CA, t.CAFile, t.CARef, fault)
 	if strings.HasPrefix(strings.ToLower(t.ServerName), "spiffe://") {
 		fault("tls.serverName", "is a SPIFFE ID, not a server name: "+
 			"write the DNS name to send as SNI, and the SPIFFE ID in tls.verify.spiffe", t.ServerName)
@@ -218,7 +212,7 @@ func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
 		Ref("tls.certificateRef", t.CertificateRef, fault)
 	}
 	checkALPN("tls.alpn", t.ALPN, fault)
-	if t.InsecureSkipVerify && (t.CA != "" || t.CAFile != "") {
+	if t.InsecureSkipVerify && (t.CA != "" || t.CAFile != "" || t.CARef != "") {
 		fault("tls.insecureSkipVerify", "accepts any certificate, so ca would have no effect: leave one out", true)
 	}
 	if t.InsecureSkipVerify && t.Verify != nil {

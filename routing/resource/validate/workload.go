@@ -27,13 +27,7 @@ func validateWorkload(w *resource.WorkloadIdentity, fault Report) {
 	if message := workloadIDFault(w.SPIFFE); message != "" {
 		fault("spiffe", message, orNil(w.SPIFFE))
 	}
-	checkCount("dns", len(w.DNS), maxWorkloadDNS, fault)
-	for i, name := range w.DNS {
-		if message := dnsFault(name); message != "" {
-			fault(resource.Item("dns", i), message, orNil(name))
-		}
-	}
-	checkDuplicates("dns", w.DNS, fault)
+	checkWorkloadDNS("dns", w.DNS, fault)
 	if len(w.Hint) > maxHint {
 		fault("hint", fmt.Sprintf("must have at most %d bytes", maxHint), nil)
 	}
@@ -43,6 +37,17 @@ func validateWorkload(w *resource.WorkloadIdentity, fault Report) {
 	}
 	checkUnixIDs("selectors.unix.uid", unix.UID, fault)
 	checkUnixIDs("selectors.unix.gid", unix.GID, fault)
+}
+
+// checkWorkloadDNS reports the faults in the DNS names of a workload's certificate.
+func checkWorkloadDNS(path string, names []string, fault Report) {
+	checkCount(path, len(names), maxWorkloadDNS, fault)
+	for i, name := range names {
+		if message := dnsFault(name); message != "" {
+			fault(resource.Item(path, i), message, orNil(name))
+		}
+	}
+	checkDuplicates(path, names, fault)
 }
 
 // workloadIDFault returns what is wrong with the ID of a workload, or with its path.

@@ -1,0 +1,149 @@
+package resource
+
+import "strings"
+
+// Truster is a spec that may have CAs by which peers are verified.
+type Truster interface {
+	// TrustedCAs lists the bundles, as PEM. Some may be empty, or the name of a file
+	// that was not read.
+	TrustedCAs() []string
+}
+
+var (
+	_ Truster = (*Listener)(nil)
+	_ Truster = (*Service)(nil)
+	_ Truster = (*EndpointProvider)(nil)
+	_ Truster = (*Certificate)(nil)
+)
+
+// TrustedCAs implements Truster: what verifies clients.
+func (l *Listener) TrustedCAs() []string {
+	if l.TLS == nil {
+		return nil
+	}
+	return l.TLS.ClientAuth.TrustedCAs()
+}
+
+// TrustedCAs implements Truster; none if clients are not asked for certificates.
+func (c *ClientAuth) TrustedCAs() []string {
+	if c == nil || c.Mode == "none" {
+		return nil
+	}
+	return []string{c.CA}
+}
+
+// TrustedCAs implements Truster: what verifies endpoints.
+func (s *Service) TrustedCAs() []string {
+	if s.TLS == nil {
+		return nil
+	}
+	return []string{s.TLS.CA}
+}
+
+// TrustedCAs implements Truster: what verifies the servers that are asked.
+func (p *EndpointProvider) TrustedCAs() (list []string) {
+	for _, t := range p.tls() {
+		list = append(list, t.CA)
+	}
+	return list
+}
+
+// TrustedCAs implements Truster: what verifies the authority's directory.
+func (c *Certificate) TrustedCAs() []string {
+	if c.ACME == nil {
+		return nil
+	}
+	return []string{c.ACME.CA}
+}
+
+// Bundle is a trust bundle in the sense of SPIFFE: the CAs of a trust domain.
+type Bundle struct {
+	TrustDomain string
+	PEM         string
+}
+
+// BundleUser is a spec that may verify peers by the trust bundle of a Certificate.
+type BundleUser interface {
+	Spec
+	// BundleRef returns the name of the Certificate, and the path of the field; "":
+	// there is none.
+	BundleRef() (name, path string)
+	// WithBundle returns a copy that verifies by a bundle; nil: it trusts nobody.
+	WithBundle(b *Bundle) Spec
+}
+
+var (
+	_ BundleUser = (*Listener)(nil)
+	_ BundleUser = (*Service)(nil)
+)
+
+// appendBundleRef appends the reference to a Certificate for its bundle, if there is one.
+func appendBundleRef(refs []Ref, u BundleUser) []Ref {
+	name, path := u.BundleRef()
+	if name == "" {
+		return refs
+	}
+	return append(refs, Ref{Key: Key{"Certificate", name}, Path: path})
+}
+
+// BundleRef implements BundleUser.
+func (l *Listener) BundleRef() (name, path string) {
+	if l.TLS == nil || l.TLS.ClientAuth == nil {
+		return "", ""
+	}
+	return l.TLS.ClientAuth.CARef, "spec.tls.clientAuth.caRef"
+}
+
+// WithBundle implements BundleUser.
+func (l *Listener) WithBundle(b *Bundle) Spec {
+	made, settings, auth := *l, *l.TLS, *l.TLS.ClientAuth
+	auth.CA = ""
+	if b != nil {
+		// A CA signs for the IDs of its own trust domain alone (X509-SVID, section 5).
+		if auth.SPIFFE = b.restrict(auth.SPIFFE, true); len(auth.SPIFFE) > 0 {
+			auth.CA = b.PEM
+		}
+	}
+	settings.ClientAuth, made.TLS = &auth, &settings
+	return &made
+}
+
+// BundleRef implements BundleUser.
+func (s *Service) BundleRef() (name, path string) {
+	if s.TLS == nil {
+		return "", ""
+	}
+	return s.TLS.CARef, "spec.tls.caRef"
+}
+
+// WithBundle implements BundleUser.
+func (s *Service) WithBundle(b *Bundle) Spec {
+	made, settings := *s, *s.TLS
+	settings.CA = ""
+	if b != nil {
+		settings.CA = b.PEM
+		if settings.Verify != nil {
+			verify := *settings.Verify
+			verify.SPIFFE = b.restrict(verify.SPIFFE, false)
+			settings.Verify = &verify
+		}
+	}
+	made.TLS = &settings
+	return &made
+}
+
+// restrict returns those of the patterns that can match an ID of the trust domain,
+// limited to it. Where there is no pattern and all are meant, it is one for all of its
+// IDs.
+func (b *Bundle) restrict(patterns []string, noneIsAll bool) (list []string) {
+	if len(patterns) == 0 && noneIsAll {
+		patterns = []string{spiffeScheme + "*/**"}
+	}
+	for _, p := range patterns {
+		domain, path, _ := strings.Cut(strings.TrimPrefix(p, spiffeScheme), "/")
+		if domain == "*" || domain == b.TrustDomain {
+			list = append(list, spiffeScheme+b.TrustDomain+"/"+path)
+		}
+	}
+	return list
+}
