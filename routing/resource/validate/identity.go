@@ -24,15 +24,24 @@ func ClientAuth(path string, c *resource.ClientAuth, fault Report) {
 		if c.CAFile != "" {
 			fault(path+".caFile", "requires mode: request or require", nil)
 		}
+		if len(c.TrustDomains) > 0 {
+			fault(path+".trustDomains", "requires mode: request or require", nil)
+		}
 		return
 	}
+	checkTrustDomains(path+".trustDomains", c.TrustDomains, fault)
 	followedPath(path+".caFile", c.CAFile, fault)
 	switch {
 	case c.CA == "" && c.CAFile == "":
-		fault(path+".ca", "is required, or caFile in a Listener: the CA certificates that client certificates are verified against", nil)
+		if len(c.TrustDomains) == 0 {
+			fault(path+".ca", "is required, or trustDomains, or caFile in a Listener: what client certificates are verified against", nil)
+		}
 		return
 	case c.CA != "" && c.CAFile != "":
 		fault(path+".caFile", "conflicts with ca: give only one of them", c.CAFile)
+	}
+	if len(c.TrustDomains) > 0 && len(c.SPIFFE) > 0 {
+		fault(path+".spiffe", "refuses certificates without a SPIFFE ID, and beside trustDomains ca is for these alone: leave out ca or spiffe", nil)
 	}
 	CA(path+".ca", c.CA, fault)
 }

@@ -226,6 +226,9 @@ func validateProviderTLS(kind string, t *resource.ServiceTLS, fault Report) {
 		if t.CAFile != "" {
 			fault(kind+".tls.caFile", "is not supported for providers: give ca", t.CAFile)
 		}
+		if len(t.TrustDomains) > 0 {
+			fault(kind+".tls.trustDomains", "is not supported for providers: give ca", nil)
+		}
 		validateServiceTLS(t, func(path, message string, value any) { fault(kind+"."+path, message, value) })
 	}
 }
