@@ -24,6 +24,7 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
+	"penstock/node/federation"
 	"penstock/node/follow"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
@@ -52,6 +53,8 @@ type Config struct {
 	Providers *providers.Providers
 	// ACME obtains the certificates that an authority issues.
 	ACME *acme.Manager
+	// Federation keeps the bundles of other trust domains.
+	Federation *federation.Manager
 	// Followed reads the files that resources leave to the nodes.
 	Followed *follow.Manager
 	// XDS is the discovery server; nil: there is none.
@@ -100,7 +103,8 @@ func New(cfg Config) *Methods {
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{
-		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.XDS, cfg.Shares, cfg.Identities,
+		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Federation, cfg.XDS,
+		cfg.Shares, cfg.Identities,
 	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}

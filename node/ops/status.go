@@ -13,6 +13,7 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
+	"penstock/node/federation"
 	"penstock/node/follow"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
@@ -34,8 +35,10 @@ type status struct {
 	providers *providers.Providers
 	acme      *acme.Manager
 	followed  *follow.Manager
-	xds       *xds.Server // nil: none
-	shares    *quota.Driver
+
+	federation *federation.Manager
+	xds        *xds.Server // nil: none
+	shares     *quota.Driver
 
 	identities *workload.Source // nil: none
 }
@@ -74,7 +77,8 @@ func (q *status) report() *api.Report {
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
-			q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name)),
+			q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name),
+			q.federation.Faults()),
 		Providers: providerStatus(q.peers.self.Name, q.providers),
 		Proxies:   q.xds.Status(),
 	}
@@ -159,7 +163,7 @@ func (q *status) status(ctx context.Context) *api.Status {
 		Rollouts: q.rollouts.unfinished(), NotAccepted: q.gateways.problems(set), Warnings: own.Warnings,
 		Providers: own.Providers,
 	}
-	s.Warnings = append(s.Warnings, q.acme.Problems(time.Now())...) // the same on every node
+	s.Warnings = slices.Concat(s.Warnings, q.acme.Problems(time.Now()), q.federation.Unusable(time.Now())) // the same on every node
 	if own.Proxies != nil {
 		s.Proxies = append(s.Proxies, *own.Proxies)
 	}

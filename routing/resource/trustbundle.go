@@ -73,7 +73,7 @@ func (b *TrustBundle) Refs() []Ref { return nil }
 // Files lists the files of a trust bundle.
 func (b *TrustBundle) Files() []FileRef {
 	var files []FileRef
-	if !isBundleText(b.Bundle) {
+	if !IsJWKSet(b.Bundle) {
 		files = CAFile("spec.bundle", &b.Bundle)
 	}
 	if b.Endpoint != nil {
@@ -82,11 +82,12 @@ func (b *TrustBundle) Files() []FileRef {
 	return files
 }
 
-// isBundleText reports whether text is a JWK set rather than PEM or a file name.
-func isBundleText(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "{") }
+// IsJWKSet reports whether text is a JWK set, or tries to be, rather than PEM or a file
+// name.
+func IsJWKSet(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "{") }
 
 // IsBundle reports whether text is a bundle rather than a file name.
-func IsBundle(text string) bool { return isBundleText(text) || IsPEM(text) }
+func IsBundle(text string) bool { return IsJWKSet(text) || IsPEM(text) }
 
 // trustDomainRefs returns the references of a list of trust domains.
 func trustDomainRefs(path string, names []string) (refs []Ref) {
@@ -133,7 +134,7 @@ func ParseBundle(text string) (*Bundle, error) {
 		return nil, fmt.Errorf("must have at most %d bytes", MaxBundle)
 	}
 	b, err := &Bundle{}, error(nil)
-	if isBundleText(text) {
+	if IsJWKSet(text) {
 		b, err = parseJWKSet(text)
 	} else {
 		b.Authorities, err = ParseCertificates(text)
