@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"time"
 
 	"penstock/node/api"
 	"penstock/node/cluster/identity"
@@ -16,6 +17,10 @@ import (
 	"penstock/node/workload"
 	"penstock/routing/resource"
 )
+
+// svidTimeout bounds the wait of a handshake for the node's certificate. It is less than
+// the HTTP server gives a request.
+const svidTimeout = 3 * time.Second
 
 var errNoTrustDomain = errors.New("a --dev node has no CA, and so no trust bundle")
 
@@ -99,13 +104,7 @@ func (n *Node) serveBundle(set *listenerSet) error {
 	n.bundleHTTP = ops.NewServer(&gate, n.log)
 	secured := tls.NewListener(l, &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			svid, _, err := hold.Get()
-			if err != nil {
-				return nil, err
-			}
-			return &svid.Cert, nil
-		},
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return awaitSVID(hello.Context(), hold) },
 	})
 	n.background.Go(func() {
 		defer hold.Release()
@@ -114,6 +113,26 @@ func (n *Node) serveBundle(set *listenerSet) error {
 		}
 	})
 	return nil
+}
+
+// awaitSVID returns the certificate of a hold. Soon after the start it waits for it.
+func awaitSVID(ctx context.Context, hold *workload.Hold) (*tls.Certificate, error) {
+	ctx, cancel := context.WithTimeout(ctx, svidTimeout)
+	defer cancel()
+	for {
+		svid, changed, err := hold.Get()
+		switch {
+		case err == nil:
+			return &svid.Cert, nil
+		case changed == nil:
+			return nil, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // closeBundleEndpoint ends the server of --bundle-endpoint.

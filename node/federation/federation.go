@@ -41,9 +41,8 @@ const (
 	// or defaultRefresh, which the standard recommends (section 4.1).
 	minRefresh, maxRefresh = time.Minute, 24 * time.Hour
 	defaultRefresh         = 5 * time.Minute
-	// firstPause is the pause after a fetch that failed while no bundle is in force; it
-	// doubles up to defaultRefresh. With a bundle the next one is at its time (section
-	// 6.2).
+	// firstPause is the pause after a fetch that failed while none has succeeded; it
+	// doubles up to defaultRefresh. Later ones are repeated at their time (section 6.2).
 	firstPause = 5 * time.Second
 	// spread is the largest part of a wait by which it is longer or shorter.
 	spread = 0.1
@@ -323,8 +322,8 @@ func (m *Manager) note(name string, r *relation, got *resource.Bundle, err error
 	r.fault, r.failed = fault, now
 	r.failures++
 	pause := min(firstPause<<min(r.failures-1, 10), defaultRefresh)
-	if b := r.inForce(); b != nil {
-		pause = refreshOf(b)
+	if r.usesStored() {
+		pause = refreshOf(r.inForce())
 	}
 	r.next = now.Add(jitter(pause))
 }
