@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"penstock/cmd/cli"
 	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	penstocknode "penstock/node"
 	"penstock/node/kinds"
 	"penstock/routing/resource"
@@ -79,6 +81,19 @@ func parseMetrics(text string) (types map[string]string, labels map[string][]str
 	return types, labels
 }
 
+// partnerSpec returns the spec of a TrustBundle whose endpoint answers.
+func partnerSpec(t *testing.T) string {
+	t.Helper()
+	ca := certs.NewCA("web")
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"keys": [], "spiffe_sequence": 1}`)
+	}))
+	s.TLS = ca.Server("127.0.0.1")
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return fmt.Sprintf("spec: {trustDomain: partner.example, endpoint: {url: %q, profile: https_web, ca: %q}}\n", s.URL, ca.PEM)
+}
+
 // scrape starts a node, opens a connection of each kind through it, and reads
 // /metrics until whole accepts the text or a deadline passes: some values are
 // counted shortly after the answer.
@@ -112,6 +127,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 		"kind: TrafficPermission\n" +
 		"name: watched\n" +
 		"spec: {action: shadowDeny}\n"
+	text += "---\nkind: TrustBundle\nname: partner\n" + partnerSpec(t)
 	kafkaText, bootstrap := kafkaExample(t)
 	httpText, web := httpExample(t)
 	text += kafkaText + httpText

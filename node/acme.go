@@ -99,10 +99,16 @@ func (n *Node) certificateStatus(o *resource.Object, now time.Time) (s acme.Stat
 func (n *Node) resourceStatus(set *validate.Set) func(o *resource.Object, since time.Time) []byte {
 	gateways := sync.OnceValue(func() func(o *resource.Object, since time.Time) []byte { return n.gateways().Status(set) })
 	return func(o *resource.Object, since time.Time) []byte {
-		if o.Kind != "Certificate" {
+		var status any
+		var ok bool
+		switch o.Kind {
+		case "Certificate":
+			status, ok = n.certificateStatus(o, time.Now())
+		case resource.KindTrustBundle:
+			status, ok = n.federation.StatusOf(o)
+		default:
 			return gateways()(o, since)
 		}
-		status, ok := n.certificateStatus(o, time.Now())
 		if !ok {
 			return nil
 		}

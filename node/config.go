@@ -39,6 +39,9 @@ type Config struct {
 	// XDS is another listen address of the discovery server for proxies, IP:port;
 	// "": it serves at Cluster alone.
 	XDS string
+	// BundleEndpoint is the listen address at which the cluster's trust bundle is served
+	// by the profile https_spiffe, IP:port; "": it is not.
+	BundleEndpoint string
 	// SPIFFESocket is the path of the unix socket of the SPIFFE Workload API; "": none.
 	// SPIFFESocketMode is the mode of its file, in octal; default 0660.
 	SPIFFESocket, SPIFFESocketMode string
@@ -186,6 +189,9 @@ func (c Config) Validate() []string {
 	if c.XDS != "" {
 		addresses = append(addresses, struct{ flag, address string }{"--xds", c.XDS})
 	}
+	if c.BundleEndpoint != "" {
+		addresses = append(addresses, struct{ flag, address string }{bundleFlag, c.BundleEndpoint})
+	}
 	for _, a := range addresses {
 		at, err := netip.ParseAddrPort(a.address)
 		switch {
@@ -197,7 +203,7 @@ func (c Config) Validate() []string {
 			if why := c.checkHTTP(at); why != "" {
 				fault("%s", why)
 			}
-		case !c.Dev && at.Addr().IsUnspecified() && c.Advertise == "" && a.flag != "--xds":
+		case !c.Dev && at.Addr().IsUnspecified() && c.Advertise == "" && a.flag != "--xds" && a.flag != bundleFlag:
 			fault("%s %s: binds to all addresses: set --advertise to the address at which others reach this node", a.flag, a.address)
 		}
 	}
@@ -245,11 +251,17 @@ func (c Config) spiffeMode() fs.FileMode {
 	return fs.FileMode(mode)
 }
 
-// checkSPIFFE lists the faults in the settings of the SPIFFE Workload API.
+const bundleFlag = "--bundle-endpoint"
+
+// checkSPIFFE lists the faults in the settings of the SPIFFE Workload API and of the bundle
+// endpoint.
 func (c Config) checkSPIFFE() (faults []string) {
+	if c.BundleEndpoint != "" && c.Dev {
+		faults = append(faults, bundleFlag+": --dev has no CA, and so no trust bundle: start a cluster of one node with --init")
+	}
 	switch {
 	case c.SPIFFESocket == "":
-		return nil
+		return faults
 	case c.Dev:
 		faults = append(faults, "--spiffe-socket: --dev has no CA to issue certificates: start a cluster of one node with --init")
 	case runtime.GOOS != "linux":

@@ -36,6 +36,7 @@ import (
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
 	"penstock/node/expiry"
+	"penstock/node/federation"
 	"penstock/node/follow"
 	"penstock/node/kinds"
 	"penstock/node/lifecycle"
@@ -79,6 +80,9 @@ type Node struct {
 	data            *dataplane.Dataplane
 	providers       *providers.Providers
 	acme            *acme.Manager
+	bundles         *trust.Bundles
+	federation      *federation.Manager
+	bundle          *federation.Endpoint // serves the cluster's own
 	followed        *follow.Manager
 	expiry          *expiry.Tracker
 	componentsReady atomic.Bool // makeComponents has finished
@@ -103,10 +107,11 @@ type Node struct {
 	devPort         *mux.Mux      // the cluster port with --dev; nil: the cluster has it
 	xdsPort         *mux.Mux      // of --xds; nil: none
 	http            *http.Server
+	bundleHTTP      *http.Server           // of --bundle-endpoint; nil: none
 	gate            ops.Gate               // the current HTTP handler
 	changes         *prometheus.CounterVec // configuration changes, by result
 
-	adminAddr, httpAddr string
+	adminAddr, httpAddr, bundleAddr string
 
 	ctx        context.Context // ends when the node stops
 	cancel     context.CancelFunc
@@ -181,6 +186,9 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n.serve(&listeners)
 	n.serveXDS()
 	n.serveSPIFFE(&listeners)
+	if err = n.serveBundle(&listeners); err != nil {
+		return nil, fmt.Errorf("--bundle-endpoint: %w", err)
+	}
 	n.state.Advance(lifecycle.Serving)
 	notifySystemd("READY=1")
 	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version,
@@ -197,6 +205,7 @@ func (n *Node) run() {
 	n.background.Go(func() { n.audit.Run(n.ctx) })
 	n.background.Go(func() { n.providers.Run(n.ctx) })
 	n.background.Go(func() { n.acme.Run(n.ctx) })
+	n.background.Go(func() { n.federation.Run(n.ctx) })
 	n.background.Go(func() { n.ops.Rollouts.Run(n.ctx) })
 	n.background.Go(func() { n.shares.Run(n.ctx) })
 	if n.leases != nil {
@@ -235,10 +244,11 @@ type listenerSet struct {
 	http    net.Listener
 	xds     net.Listener // of --xds; nil: none
 	spiffe  net.Listener // of --spiffe-socket; nil: none
+	bundle  net.Listener // of --bundle-endpoint; nil: none
 }
 
 func (set *listenerSet) close() {
-	for _, l := range []net.Listener{set.cluster, set.socket, set.http, set.xds, set.spiffe} {
+	for _, l := range []net.Listener{set.cluster, set.socket, set.http, set.xds, set.spiffe, set.bundle} {
 		if l != nil {
 			l.Close()
 		}
@@ -273,6 +283,11 @@ func (n *Node) openListeners() (set listenerSet, err error) {
 			return set, fmt.Errorf("--xds: %w", err)
 		}
 	}
+	if n.cfg.BundleEndpoint != "" {
+		if set.bundle, err = n.listenBundle(&config); err != nil {
+			return set, fmt.Errorf("--bundle-endpoint: %w", err)
+		}
+	}
 	if n.cfg.SPIFFESocket != "" {
 		if set.spiffe, err = workload.Listen(n.cfg.SPIFFESocket, n.cfg.spiffeMode()); err != nil {
 			return set, fmt.Errorf("--spiffe-socket: %w", err)
@@ -305,6 +320,7 @@ func (n *Node) makeComponents() (err error) {
 	n.watchOwnExpiry()
 	n.providers = providers.New(n.providersConfig())
 	n.acme = acme.New(n.acmeConfig())
+	n.openFederation()
 	if n.data, err = dataplane.New(n.dataplaneConfig()); err != nil {
 		return err
 	}
@@ -318,6 +334,7 @@ func (n *Node) makeComponents() (err error) {
 	n.componentsReady.Store(true)
 	handlers := ops.HTTP{
 		Admin: n.admin, Metrics: n.newRegistry(), Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
+		Bundle: n.bundle,
 	}
 	n.gate.Set(handlers.Handler())
 	return nil
@@ -331,7 +348,7 @@ func (n *Node) newRegistry() *prometheus.Registry {
 		metrics.Files(n.followed), metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes,
 		metrics.Audit(n.audit), metrics.Expiry(n.expiry),
 		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
-		metrics.Workloads(n.identities, n.spiffe), metrics.Sources(n.svids),
+		metrics.Workloads(n.identities, n.spiffe), metrics.Sources(n.svids), metrics.Federation(n.bundles, n.federation, n.bundle),
 	}
 	if n.access != nil {
 		all = append(all, metrics.AccessLog(n.access))
@@ -383,6 +400,7 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
 		MaxHandshakes: n.cfg.MaxHandshakes, MaxRequests: n.cfg.MaxRequests, Tickets: n.tickets,
 		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Audit: n.audit.Denied, Discovered: n.providers, Challenges: &n.acme.Challenges,
+		Bundles: n.bundles,
 	}
 	if n.cluster != nil {
 		c.Self, c.Revoked = n.id, n.cluster.Identities.Revoked
@@ -399,7 +417,7 @@ func (n *Node) opsConfig() ops.Config {
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
-		Followed: n.followed, Expiry: n.expiry,
+		Followed: n.followed, Expiry: n.expiry, Federation: n.federation,
 		Shares: n.shares, Audit: n.audit, Identities: n.identities, Sources: n.svids,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
@@ -413,7 +431,12 @@ func (n *Node) catalogConfig() catalog.Config {
 		return c
 	}
 	c.Sealer = n.cluster.Sealer()
-	c.Admit = func(o resource.Object) error { return kinds.CheckSupported(o, n.cluster.Directory.MembersBelow) }
+	c.Admit = func(o resource.Object) error {
+		if err := n.admitTrustBundle(o); err != nil {
+			return err
+		}
+		return kinds.CheckSupported(o, n.cluster.Directory.MembersBelow)
+	}
 	c.Barrier = func(ctx context.Context) error {
 		index, err := n.cluster.Store().ReadIndex(ctx)
 		if err != nil {
@@ -430,6 +453,7 @@ func (n *Node) catalogConfig() catalog.Config {
 // with an older configuration as if nothing had happened.
 func (n *Node) follow() {
 	err := n.catalog.Follow(n.ctx, func(set *validate.Set, changes []resource.Change) error {
+		n.federation.Apply(changes)
 		n.acme.Apply(set, changes)           // to the data plane, with what was issued
 		n.tracker.Apply(changes, time.Now()) // a step begins when it takes effect
 		n.providers.Apply(changes)
@@ -558,6 +582,7 @@ func (n *Node) close(ctx context.Context) {
 	if n.xds != nil {
 		n.xds.Stop(ctx) // first, so that proxies go on at another node at once
 	}
+	n.closeBundleEndpoint(ctx)
 	n.closeWorkloads()
 	n.stopStartupServer() // if Start failed while it looked for the cluster
 	if n.admin != nil {

@@ -19,7 +19,7 @@ func (n *Node) openWorkloads() {
 		Issue: n.cluster.IssueIdentity, TrustDomain: n.cluster.ClusterID(), Revoked: n.cluster.Identities.Revoked, Log: n.log,
 	})
 	if n.cfg.SPIFFESocket != "" {
-		n.spiffe = workload.NewAPI(n.identities, n.cluster.ClusterID(), n.log)
+		n.spiffe = workload.NewAPI(n.identities, n.cluster.ClusterID(), n.bundles, n.log)
 	}
 }
 
@@ -52,6 +52,7 @@ func (n *Node) followTrustBundle() {
 	for view := n.store.Snapshot(); ; {
 		if e, ok := view.Get(record.KeyCluster); ok && e.Version != version {
 			version = e.Version
+			n.useTrustBundle()
 			r, err := record.Unmarshal[record.Cluster](record.KeyCluster, e.Value)
 			if err == nil {
 				err = n.identities.SetRoots(trust.SelfSigned(r.CAs))

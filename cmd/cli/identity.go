@@ -9,6 +9,8 @@ import (
 
 	"penstock/node/api"
 	"penstock/node/trust"
+	"penstock/routing/resource"
+	"penstock/routing/resource/codec"
 )
 
 func identityCommand(t *target) *cobra.Command {
@@ -154,25 +156,33 @@ func identityBundleCommand(t *target) *cobra.Command {
 		Use:   "bundle",
 		Short: "Print the trust bundle, which verifies the certificates of the cluster's workloads",
 		Long: "The format spiffe is that of SPIFFE federation, a JWK set, for programs and other trust domains that are to accept this " +
-			"cluster's workloads. Print it again after `penstock rotate ca`.",
-		Example: "  penstock identity bundle > ca.pem\n  penstock identity bundle -o spiffe > cluster.json",
-		Args:    noArgs,
+			"cluster's workloads. Print it again after `penstock rotate ca`.\nThe format resource is a TrustBundle for another Penstock " +
+			"cluster, with the name of this cluster's trust domain: give it a name there, and an endpoint.",
+		Example: "  penstock identity bundle > ca.pem\n  penstock identity bundle -o spiffe > cluster.json\n" +
+			"  penstock identity bundle -o resource > blue.yaml",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, err := ask[api.TrustBundle](cmd, t, api.MethodTrustBundle, api.Empty{})
 			if err != nil {
 				return err
 			}
 			text := trust.CertificatesPEM(b.Roots...)
-			if output == "spiffe" {
+			switch output {
+			case "spiffe":
 				if text, err = trust.SPIFFEBundle(b.Roots, b.Sequence); err != nil {
 					return err
 				}
 				text = append(text, '\n')
+			case "resource":
+				text = codec.EncodeYAML(resource.Object{
+					Key:  resource.Key{Kind: resource.KindTrustBundle, Name: "partner"},
+					Spec: &resource.TrustBundle{TrustDomain: b.TrustDomain, Bundle: string(text)},
+				})
 			}
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
 		},
 	}
-	outputFlag(cmd, &output, "pem", "spiffe")
+	outputFlag(cmd, &output, "pem", "spiffe", "resource")
 	return cmd
 }

@@ -78,6 +78,8 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f.StringVar(&n.Cluster, "cluster", "127.0.0.1:7947", "address for other nodes and for commands")
 	f.StringVar(&n.HTTP, "http", "127.0.0.1:7948", "address of /healthz, /readyz, /metrics and /v1")
 	f.StringVar(&n.XDS, "xds", "", "another address of the discovery server for Envoy and gRPC, which also serves at --cluster")
+	f.StringVar(&n.BundleEndpoint, "bundle-endpoint", "", "address where other SPIFFE trust domains get the cluster's trust bundle by the "+
+		"profile https_spiffe; by https_web it is at --http, /v1/bundle")
 	f.StringVar(&n.SPIFFESocket, "spiffe-socket", "", "unix socket of the SPIFFE Workload API, by which programs on this machine get "+
 		"the identities of WorkloadIdentity resources")
 	f.StringVar(&n.SPIFFESocketMode, "spiffe-socket-mode", "0660", "mode of its file; a folder with the setgid bit sets its group")

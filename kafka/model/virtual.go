@@ -223,6 +223,7 @@ func (c *VirtualCluster) Refs() []resource.Ref {
 	add(KindPhysical, c.PhysicalClusterRef, "spec.physicalClusterRef")
 	if c.TLS != nil {
 		add(kindCertificate, c.TLS.CertificateRef, "spec.tls.certificateRef")
+		refs = append(refs, c.TLS.ClientAuth.TrustDomainRefs("spec.tls.clientAuth")...)
 	}
 	for i := range c.Brokers.List {
 		b, at := &c.Brokers.List[i], resource.Item("spec.brokers", i)

@@ -28,6 +28,7 @@ import (
 	"penstock/node/accesslog"
 	"penstock/node/audit"
 	"penstock/node/tlsconfig"
+	"penstock/node/trust"
 	"penstock/routing"
 	"penstock/routing/discovery"
 	"penstock/routing/endpoint"
@@ -66,6 +67,8 @@ type Config struct {
 	// Mesh makes the TLS between nodes that carries connections of clients; nil: the
 	// node is in no cluster.
 	Mesh *tlsconfig.Mesh
+	// Bundles are those of the trust domains whose workloads peers may be; nil: none.
+	Bundles *trust.Bundles
 	// Discovered has the endpoints that providers found; nil: none.
 	Discovered routing.Discovered
 	// Challenges answers the checks of certificate authorities; nil: none are

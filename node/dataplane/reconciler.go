@@ -73,7 +73,7 @@ func newReconciler(cfg *Config) *reconciler {
 		breaking: map[string]*routing.Service{},
 		checker:  health.New(health.Config{}),
 	}
-	r.certs.Revoked = cfg.Revoked
+	r.certs.Revoked, r.certs.Bundles = cfg.Revoked, cfg.Bundles
 	r.clients = &clients{log: cfg.Log, certs: r.certs, mesh: tlsconfig.NewMeshClient(cfg.Mesh), m: map[string]client{}}
 	r.resolver = discovery.New(discovery.Config{Changed: r.resolved, Log: cfg.Log})
 	return r

@@ -47,21 +47,27 @@ func needsIdentity(spec resource.Spec) bool {
 	switch s := spec.(type) {
 	case *resource.Listener:
 		return s.Protocol == "mesh" || s.HTTP.ForwardClientCert || len(s.Followed()) > 0 ||
-			s.TLS != nil && s.TLS.ClientAuth != nil && len(s.TLS.ClientAuth.SPIFFE) > 0
+			s.TLS != nil && verifiesIdentities(s.TLS.ClientAuth)
 	case *model.VirtualCluster:
-		return s.TLS != nil && s.TLS.ClientAuth != nil && len(s.TLS.ClientAuth.SPIFFE) > 0
+		return s.TLS != nil && verifiesIdentities(s.TLS.ClientAuth)
 	case *resource.EndpointProvider:
 		return s.VerifiesIdentities()
 	case *resource.Certificate:
 		return s.ACME != nil || s.Follow || s.HasBundle()
-	case *resource.TrafficPermission, *resource.Mesh, *resource.RateLimit, *resource.WorkloadIdentity:
+	case *resource.TrafficPermission, *resource.Mesh, *resource.RateLimit, *resource.WorkloadIdentity,
+		*resource.TrustBundle:
 		return true
 	case *resource.Service:
 		return s.Mesh || s.CircuitBreaker != nil || len(s.Followed()) > 0 || s.ProxyProtocol != nil && s.ProxyProtocol.ClientIdentity ||
-			s.Balancing.MinHealthy != nil || s.TLS != nil && s.TLS.Verify != nil ||
+			s.Balancing.MinHealthy != nil || s.TLS != nil && (s.TLS.Verify != nil || len(s.TLS.TrustDomains) > 0) ||
 			slices.ContainsFunc(s.Endpoints, func(e resource.Endpoint) bool { return e.Priority != 0 || e.Backup })
 	}
 	return false
+}
+
+// verifiesIdentities reports whether clients' SPIFFE IDs are verified.
+func verifiesIdentities(c *resource.ClientAuth) bool {
+	return c != nil && len(c.SPIFFE)+len(c.TrustDomains) > 0
 }
 
 // CheckSupported returns an error for a resource that some members do not support, and

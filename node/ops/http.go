@@ -37,6 +37,7 @@ type HTTP struct {
 	Metrics *prometheus.Registry
 	Ready   Readiness
 	Peers   *Peers
+	Bundle  http.Handler // serves the cluster's trust bundle; nil: nothing does
 	Log     *slog.Logger
 	Dev     bool // loopback hosts only, with all permissions
 	Pprof   bool // also /debug/pprof/
@@ -62,6 +63,9 @@ func (f *HTTP) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/effective-routes", serveV1(f, api.MethodEffective, effectiveRequest, wholeResult[api.EffectiveResult]))
 	mux.HandleFunc("GET /v1/topology", serveV1(f, api.MethodTopology, topologyRequest, wholeResult[api.TopologyResult]))
 	mux.HandleFunc("GET /v1/topology/{service}", serveV1(f, api.MethodTopology, topologyRequest, wholeResult[api.TopologyResult]))
+	if f.Bundle != nil {
+		mux.HandleFunc("GET /v1/bundle", f.serveBundle)
+	}
 	mux.HandleFunc("GET /v1/{kind}", serveV1(f, api.MethodGet, getRequest, documents))
 	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(f, api.MethodGet, getRequest, document))
 	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(f, api.MethodApply, putRequest, wholeResult[api.ApplyResult]))
@@ -132,6 +136,15 @@ func (f *HTTP) serveReady(w http.ResponseWriter, _ *http.Request) {
 		text += "warning: " + why + "\n"
 	}
 	_, _ = w.Write([]byte(text))
+}
+
+// serveBundle serves the trust bundle, without a token: other trust domains fetch it.
+func (f *HTTP) serveBundle(w http.ResponseWriter, r *http.Request) {
+	if !secured(r) {
+		reply(w, nil, errInsecure)
+		return
+	}
+	f.Bundle.ServeHTTP(w, r)
 }
 
 // loopbackOnly refuses requests whose Host is not localhost or a loopback address.

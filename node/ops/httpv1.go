@@ -52,6 +52,14 @@ func serveV1[Resp any](f *HTTP, method string, request func(*http.Request) (any,
 // v1Timeout bounds a request to /v1.
 const v1Timeout = 30 * time.Second
 
+var errInsecure = api.Errorf(api.Forbidden, "/v1 requires TLS, except from this machine: see --http-cert")
+
+// secured reports whether a request came by TLS, or from this machine.
+func secured(r *http.Request) bool {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	return r.TLS != nil || err == nil && at.Addr().Unmap().IsLoopback()
+}
+
 // bearer returns the caller's principal: with --dev an admin, otherwise the one
 // of the token in the Authorization header (RFC 6750). It refuses tokens sent in
 // the clear, except from this machine.
@@ -59,10 +67,8 @@ func (f *HTTP) bearer(ctx context.Context, r *http.Request) (api.Principal, erro
 	if f.Dev {
 		return api.Principal{Name: "dev", Role: api.RoleAdmin, From: r.RemoteAddr}, nil
 	}
-	if r.TLS == nil {
-		if at, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !at.Addr().Unmap().IsLoopback() {
-			return api.Principal{}, api.Errorf(api.Forbidden, "/v1 requires TLS, except from this machine: see --http-cert")
-		}
+	if !secured(r) {
+		return api.Principal{}, errInsecure
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {

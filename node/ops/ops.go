@@ -25,6 +25,7 @@ import (
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
 	"penstock/node/expiry"
+	"penstock/node/federation"
 	"penstock/node/follow"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
@@ -54,6 +55,8 @@ type Config struct {
 	Providers *providers.Providers
 	// ACME obtains the certificates that an authority issues.
 	ACME *acme.Manager
+	// Federation keeps the bundles of other trust domains.
+	Federation *federation.Manager
 	// Followed reads the files that resources leave to the nodes.
 	Followed *follow.Manager
 	// Expiry knows how long the certificates in force are valid.
@@ -106,7 +109,8 @@ func New(cfg Config) *Methods {
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{
-		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.XDS, cfg.Shares, cfg.Identities, cfg.Sources,
+		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.Federation, cfg.XDS,
+		cfg.Shares, cfg.Identities, cfg.Sources,
 	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}

@@ -14,6 +14,7 @@ import (
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
 	"penstock/node/expiry"
+	"penstock/node/federation"
 	"penstock/node/follow"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
@@ -37,8 +38,10 @@ type status struct {
 	acme      *acme.Manager
 	followed  *follow.Manager
 	expiry    *expiry.Tracker
-	xds       *xds.Server // nil: none
-	shares    *quota.Driver
+
+	federation *federation.Manager
+	xds        *xds.Server // nil: none
+	shares     *quota.Driver
 
 	identities *workload.Source // nil: none
 	sources    *svid.Manager
@@ -79,7 +82,7 @@ func (q *status) report() *api.Report {
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
 			q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name),
-			q.sources.Problems(q.peers.self.Name), q.expiry.Problems(q.peers.self.Name, time.Now())),
+			q.sources.Problems(q.peers.self.Name), q.expiry.Problems(q.peers.self.Name, time.Now()), q.federation.Faults()),
 		Providers: providerStatus(q.peers.self.Name, q.providers),
 		Proxies:   q.xds.Status(),
 	}
@@ -164,7 +167,7 @@ func (q *status) status(ctx context.Context) *api.Status {
 		Rollouts: q.rollouts.unfinished(), NotAccepted: q.gateways.problems(set), Warnings: own.Warnings,
 		Providers: own.Providers,
 	}
-	s.Warnings = append(s.Warnings, q.acme.Problems(time.Now())...) // the same on every node
+	s.Warnings = slices.Concat(s.Warnings, q.acme.Problems(time.Now()), q.federation.Unusable(time.Now())) // the same on every node
 	if own.Proxies != nil {
 		s.Proxies = append(s.Proxies, *own.Proxies)
 	}

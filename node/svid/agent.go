@@ -111,7 +111,7 @@ func take(want *resource.WorkloadAPI, x *workloadapi.X509Context, now time.Time)
 	if _, _, err := x509svid.Verify(svid.Certificates, bundle, x509svid.WithTime(now)); err != nil {
 		return nil, err
 	}
-	c := &content{until: leaf.NotAfter, bundle: &resource.Bundle{TrustDomain: svid.ID.TrustDomain().Name(), PEM: bundlePEM(bundle)}}
+	c := &content{until: leaf.NotAfter, bundle: &resource.CertificateBundle{TrustDomain: svid.ID.TrustDomain().Name(), PEM: bundlePEM(bundle)}}
 	chain, key, err := svid.Marshal()
 	if err != nil {
 		return nil, errors.New("its key cannot be used")

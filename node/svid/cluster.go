@@ -39,7 +39,7 @@ func (e *entry) followCluster() {
 		}
 		c := &content{}
 		if len(roots) > 0 {
-			c.bundle = &resource.Bundle{TrustDomain: held.TrustDomain(), PEM: certificates(roots)}
+			c.bundle = &resource.CertificateBundle{TrustDomain: held.TrustDomain(), PEM: certificates(roots)}
 		}
 		if err == nil {
 			c.chain, c.until = certificates(svid.Cert.Certificate), svid.Expires

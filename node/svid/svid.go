@@ -98,7 +98,7 @@ type entry struct {
 type content struct {
 	chain, key string    // PEM; "": there is no certificate
 	until      time.Time // the end of the certificate
-	bundle     *resource.Bundle
+	bundle     *resource.CertificateBundle
 }
 
 func (c *content) equal(other *content) bool {
@@ -220,7 +220,7 @@ func (e *entry) fill() resource.Change {
 func (m *Manager) fillUser(o resource.Object) resource.Change {
 	u := o.Spec.(resource.BundleUser)
 	name, _ := u.BundleRef()
-	var bundle *resource.Bundle
+	var bundle *resource.CertificateBundle
 	if e := m.entries[name]; e != nil {
 		bundle = e.now.bundle
 	}

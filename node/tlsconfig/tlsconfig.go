@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"penstock/netio/tlsstream"
+	"penstock/node/trust"
 	"penstock/routing/resource"
 )
 
@@ -37,6 +38,8 @@ type Store struct {
 	// Revoked reports whether the cluster has revoked a certificate, which is then
 	// refused from clients and from endpoints; nil: none is. It is set before use.
 	Revoked func(*x509.Certificate) bool
+	// Bundles are those of the trust domains; nil: none. It is set before use.
+	Bundles *trust.Bundles
 
 	mu sync.RWMutex
 	m  map[string]*tls.Certificate
@@ -61,17 +64,6 @@ func revoked(leaf *x509.Certificate) error {
 		return fmt.Errorf("%w: serial %x", ErrRevoked, leaf.SerialNumber)
 	}
 	return fmt.Errorf("%w: %s, serial %x", ErrRevoked, id, leaf.SerialNumber)
-}
-
-// alsoRevoked returns a tls.Config.VerifyConnection that makes another check, and then
-// that the certificate was not revoked.
-func (s *Store) alsoRevoked(check func(tls.ConnectionState) error) func(tls.ConnectionState) error {
-	return func(state tls.ConnectionState) error {
-		if err := check(state); err != nil {
-			return err
-		}
-		return s.checkRevoked(state)
-	}
 }
 
 // IsRevoked reports whether the cluster has revoked the peer's certificate; nil is a
@@ -114,10 +106,12 @@ func (s *Store) find(names []string) []*tls.Certificate {
 	return found
 }
 
-// cachedConfig is a configuration with the certificates it was made from.
+// cachedConfig is a configuration with the certificates and the trust bundles it was
+// made from.
 type cachedConfig struct {
 	config *tls.Config
 	certs  []*tls.Certificate
+	scope  string // trusted.scope
 }
 
 // configs caches the variants of one configuration.
@@ -127,13 +121,13 @@ type configs struct {
 	m     map[string]cachedConfig
 }
 
-// get returns the variant with that name. It calls make if the variant is missing or
-// one of its certificates changed.
-func (c *configs) get(name string, certs []string, make func([]tls.Certificate) *tls.Config) *tls.Config {
+// get returns the variant with that name. It calls make if the variant is missing,
+// one of its certificates changed, or the trust did.
+func (c *configs) get(name string, certs []string, scope string, make func([]tls.Certificate) *tls.Config) *tls.Config {
 	now := c.store.find(certs)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old, ok := c.m[name]; ok && slices.Equal(old.certs, now) {
+	if old, ok := c.m[name]; ok && old.scope == scope && slices.Equal(old.certs, now) {
 		return old.config
 	}
 	list := []tls.Certificate{}
@@ -144,7 +138,7 @@ func (c *configs) get(name string, certs []string, make func([]tls.Certificate) 
 		c.m = map[string]cachedConfig{}
 	}
 	config := make(list)
-	c.m[name] = cachedConfig{config, now}
+	c.m[name] = cachedConfig{config, now, scope}
 	return config
 }
 
@@ -155,36 +149,80 @@ type Server struct {
 	tickets  *tlsstream.Tickets
 	scope    string // scope of session tickets
 	configs  configs
-	roots    map[string]bool // the client CA's certificates (DER); nil: no client certificates
-	spiffe   []string        // patterns of the clients' SPIFFE IDs; none: any certificate of the CA
+	store    *Store
+	roots    map[string]bool     // the client CA's certificates (DER); nil: no client certificates
+	cas      []*x509.Certificate // of roots
+	spiffe   []string            // patterns of the clients' SPIFFE IDs; none: any certificate of the CA
+	domains  *domains            // of clients with a SPIFFE ID; nil: roots verifies these too
+	trusted  trustCache
 }
 
 // Accepts reports whether a client passes these settings, although its handshake may
 // have used another version of them: a client certificate must have a chain to the
-// CA and one of the SPIFFE IDs, and must be present if it is required.
+// CA, or to its own trust domain, and one of the SPIFFE IDs, and must be present if it
+// is required.
 func (s *Server) Accepts(state *tls.ConnectionState) bool {
 	switch {
 	case s.template.ClientAuth == tls.NoClientCert:
 		return true
 	case len(state.PeerCertificates) == 0:
 		return s.template.ClientAuth == tls.VerifyClientCertIfGiven
-	case len(s.spiffe) > 0 && matchSPIFFE(s.spiffe, state.PeerCertificates[0]) != nil:
+	case s.checkIdentity(state) != nil:
 		return false
 	}
-	return slices.ContainsFunc(state.VerifiedChains, func(chain []*x509.Certificate) bool {
-		return len(chain) > 0 && s.roots[string(chain[len(chain)-1].Raw)]
-	})
+	return s.byDomain(state) || endsAt(state.VerifiedChains, s.isRoot)
+}
+
+func (s *Server) isRoot(cert *x509.Certificate) bool { return s.roots[string(cert.Raw)] }
+
+// byDomain reports whether the trust domain of the client's ID decides, not the CA.
+func (s *Server) byDomain(state *tls.ConnectionState) bool {
+	return s.domains != nil && (len(s.roots) == 0 || ClaimsSPIFFE(state.PeerCertificates[0]))
+}
+
+// checkIdentity returns why a client's certificate, whose chain is verified, has the
+// wrong identity.
+func (s *Server) checkIdentity(state *tls.ConnectionState) error {
+	switch {
+	case s.domains == nil:
+	case s.byDomain(state):
+		if err := s.domains.checkChains(state); err != nil {
+			return err
+		}
+	case !endsAt(state.VerifiedChains, s.isRoot):
+		return errNoSPIFFE // an authority of a trust domain has signed it
+	}
+	if len(s.spiffe) > 0 {
+		return matchSPIFFE(s.spiffe, state.PeerCertificates[0])
+	}
+	return nil
+}
+
+// verify is the tls.Config.VerifyConnection, which runs for resumed sessions too. A
+// missing certificate has been refused before if one is required.
+func (s *Server) verify(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	if err := s.store.checkRevoked(state); err != nil {
+		return err
+	}
+	if err := s.checkIdentity(&state); err != nil {
+		return refused(state.PeerCertificates, err)
+	}
+	return nil
 }
 
 // NewServer makes a Server from settings with their defaults. If it returns an
 // error, the Server is usable but accepts no client.
 func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *tlsstream.Tickets) (*Server, error) {
-	s := &Server{tickets: tickets, scope: listener, configs: configs{store: store}}
+	s := &Server{tickets: tickets, scope: listener, configs: configs{store: store}, store: store}
 	s.template = tlsstream.Defaults(&tls.Config{MinVersion: minVersion(t.MinVersion), NextProtos: t.ALPN})
 	s.template.VerifyConnection = store.checkRevoked
 	if t.ClientAuth == nil || t.ClientAuth.Mode == "none" {
 		return s, nil
 	}
+	s.template.VerifyConnection = s.verify
 	s.template.ClientAuth = tls.RequireAndVerifyClientCert
 	if t.ClientAuth.Mode == "request" {
 		s.template.ClientAuth = tls.VerifyClientCertIfGiven
@@ -192,12 +230,17 @@ func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *
 	// A session must not be resumed under other client authentication settings.
 	s.scope += fmt.Sprintf("\x00%d %x", s.template.ClientAuth, sha256.Sum256([]byte(t.ClientAuth.CA)))
 	if s.spiffe = t.ClientAuth.SPIFFE; len(s.spiffe) > 0 {
-		s.template.VerifyConnection = store.alsoRevoked(checkClient(s.spiffe))
 		s.scope += fmt.Sprintf(" %x", sha256.Sum256([]byte(strings.Join(s.spiffe, "\x00"))))
+	}
+	if len(t.ClientAuth.TrustDomains) > 0 {
+		s.domains = &domains{store.Bundles, t.ClientAuth.TrustDomains}
+		if t.ClientAuth.CA == "" { // a caFile that was not read admits nobody either
+			return s, nil
+		}
 	}
 	var err error
 	s.template.ClientCAs, err = certPool(t.ClientAuth.CA)
-	s.roots = roots(t.ClientAuth.CA)
+	s.roots, s.cas = roots(t.ClientAuth.CA)
 	return s, err
 }
 
@@ -211,10 +254,14 @@ func (s *Server) For(certs []string) *tls.Config {
 	if len(certs) > 1 {
 		key = strings.Join(certs, "\x00")
 	}
-	config := s.configs.get(key, certs, func(list []tls.Certificate) *tls.Config {
+	now := &trusted{pool: s.template.ClientCAs}
+	if s.domains != nil {
+		now = s.trusted.get(s.domains, s.cas)
+	}
+	config := s.configs.get(key, certs, now.scope, func(list []tls.Certificate) *tls.Config {
 		c := s.template.Clone()
-		c.Certificates = list
-		s.tickets.Share(c, s.scope)
+		c.Certificates, c.ClientCAs = list, now.pool
+		s.tickets.Share(c, s.scope+now.scope)
 		return c
 	})
 	if len(config.Certificates) == 0 {
@@ -229,6 +276,8 @@ type Client struct {
 	base    *tls.Config
 	ref     []string // name of the client certificate
 	configs configs
+	domains *domains // of the endpoints; nil: others verify them
+	trusted trustCache
 	mesh    *Mesh // instead of all others; nil: none
 }
 
@@ -246,9 +295,26 @@ func NewClient(t *resource.ServiceTLS, store *Store) (*Client, error) {
 	if t.CA != "" || t.CAFile != "" || t.CARef != "" { // without CA it was not read: no endpoint is trusted
 		c.base.RootCAs, err = certPool(t.CA)
 	}
-	if t.Verify != nil {
-		// VerifyConnection verifies the chain too.
-		c.base.InsecureSkipVerify, c.base.VerifyConnection = true, store.alsoRevoked(checkEndpoint(c.base.RootCAs, t.Verify))
+	var check func(tls.ConnectionState) error // of the chain and of the identity
+	switch {
+	case len(t.TrustDomains) > 0:
+		c.domains = &domains{store.Bundles, t.TrustDomains}
+		patterns := []string{}
+		if t.Verify != nil {
+			patterns = t.Verify.SPIFFE
+		}
+		check = checkMember(c.domains, patterns)
+	case t.Verify != nil:
+		check = checkEndpoint(c.base.RootCAs, t.Verify)
+	}
+	if check != nil {
+		c.base.InsecureSkipVerify = true
+		c.base.VerifyConnection = func(state tls.ConnectionState) error {
+			if err := store.checkRevoked(state); err != nil {
+				return err
+			}
+			return check(state)
+		}
 	}
 	return c, err
 }
@@ -263,12 +329,17 @@ func (c *Client) For(host string) *tls.Config {
 	if c.base.ServerName != "" {
 		host = c.base.ServerName
 	}
-	return c.configs.get(host, c.ref, func(list []tls.Certificate) *tls.Config {
+	now := &trusted{}
+	if c.domains != nil {
+		now = c.trusted.get(c.domains, nil)
+	}
+	return c.configs.get(host, c.ref, now.scope, func(list []tls.Certificate) *tls.Config {
 		config := c.base.Clone()
 		config.ServerName = host
 		config.Certificates = list
-		if len(list) > 0 {
-			// Resuming a session of the previous certificate would keep its identity.
+		if len(list) > 0 || c.domains != nil {
+			// Resuming a session of the previous certificate would keep its identity, and one
+			// of a previous bundle would be refused.
 			config.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		}
 		return config
@@ -283,14 +354,15 @@ func minVersion(s string) uint16 {
 }
 
 // roots returns the certificates of a bundle that pool accepts, by their DER.
-func roots(ca string) map[string]bool {
-	all := map[string]bool{}
+func roots(ca string) (ders map[string]bool, certs []*x509.Certificate) {
+	ders = map[string]bool{}
 	for block, rest := pem.Decode([]byte(ca)); block != nil; block, rest = pem.Decode(rest) {
 		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
-			all[string(c.Raw)] = true
+			ders[string(c.Raw)] = true
+			certs = append(certs, c)
 		}
 	}
-	return all
+	return ders, certs
 }
 
 func certPool(ca string) (*x509.CertPool, error) {

@@ -69,13 +69,19 @@ func matchSPIFFE(patterns []string, leaf *x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	text := id.String()
-	for _, p := range patterns {
-		if resource.MatchSPIFFE(p, text) {
-			return nil
-		}
+	if !matchesAny(patterns, id) {
+		return notAllowed(id)
 	}
-	return fmt.Errorf("the SPIFFE ID %s is not one of those allowed", text)
+	return nil
+}
+
+func matchesAny(patterns []string, id resource.SPIFFEID) bool {
+	text := id.String()
+	return slices.ContainsFunc(patterns, func(p string) bool { return resource.MatchSPIFFE(p, text) })
+}
+
+func notAllowed(id resource.SPIFFEID) error {
+	return fmt.Errorf("the SPIFFE ID %s is not one of those allowed", id)
 }
 
 // refused is the error by which a handshake tells that a certificate whose chain is
@@ -83,21 +89,6 @@ func matchSPIFFE(patterns []string, leaf *x509.Certificate) error {
 // crypto/tls sends the alert bad_certificate.
 func refused(certs []*x509.Certificate, why error) error {
 	return &tls.CertificateVerificationError{UnverifiedCertificates: certs, Err: why}
-}
-
-// checkClient returns the check of a client's identity for a handshake. crypto/tls
-// calls it in resumed handshakes too. A missing certificate has been refused before
-// if one is required.
-func checkClient(patterns []string) func(tls.ConnectionState) error {
-	return func(state tls.ConnectionState) error {
-		if len(state.PeerCertificates) == 0 {
-			return nil
-		}
-		if err := matchSPIFFE(patterns, state.PeerCertificates[0]); err != nil {
-			return refused(state.PeerCertificates, err)
-		}
-		return nil
-	}
 }
 
 // checkEndpoint returns the check of an endpoint's certificate that replaces that of
@@ -109,11 +100,7 @@ func checkEndpoint(roots *x509.CertPool, v *resource.Verify) func(tls.Connection
 		if len(certs) == 0 {
 			return refused(nil, errors.New("the endpoint showed no certificate"))
 		}
-		opts := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
-		for _, c := range certs[1:] {
-			opts.Intermediates.AddCert(c)
-		}
-		if _, err := certs[0].Verify(opts); err != nil {
+		if err := verifyServer(certs, roots); err != nil {
 			return refused(certs, err)
 		}
 		if err := matchEndpoint(v, certs[0]); err != nil {
@@ -121,6 +108,17 @@ func checkEndpoint(roots *x509.CertPool, v *resource.Verify) func(tls.Connection
 		}
 		return nil
 	}
+}
+
+// verifyServer verifies the chain of a server's certificate, the leaf first, to roots
+// (nil: the system's).
+func verifyServer(certs []*x509.Certificate, roots *x509.CertPool) error {
+	opts := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
+	for _, c := range certs[1:] {
+		opts.Intermediates.AddCert(c)
+	}
+	_, err := certs[0].Verify(opts)
+	return err
 }
 
 // matchEndpoint returns why a certificate has none of the identities.

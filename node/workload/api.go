@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"penstock/node/api"
+	"penstock/node/trust"
 	"penstock/routing/resource"
 )
 
@@ -56,6 +58,7 @@ type API struct {
 
 	source      *Source
 	trustDomain string
+	bundles     *trust.Bundles // of other trust domains, by TrustBundle
 	log         *slog.Logger
 	grpc        *grpc.Server
 	stopping    chan struct{}
@@ -76,10 +79,11 @@ type APIStats struct {
 	Refused              uint64 // connections beyond a bound
 }
 
-// NewAPI returns an API that serves nobody before Apply and Serve.
-func NewAPI(source *Source, trustDomain string, log *slog.Logger) *API {
+// NewAPI returns an API that serves nobody before Apply and Serve. bundles are those of
+// other trust domains.
+func NewAPI(source *Source, trustDomain string, bundles *trust.Bundles, log *slog.Logger) *API {
 	a := &API{
-		source: source, trustDomain: trustDomain, log: log, stopping: make(chan struct{}),
+		source: source, trustDomain: trustDomain, bundles: bundles, log: log, stopping: make(chan struct{}),
 		identities: map[string]*resource.WorkloadIdentity{}, changed: make(chan struct{}), conns: map[uint32]int{},
 	}
 	a.grpc = grpc.NewServer(
@@ -169,8 +173,9 @@ func (a *API) count(change func(*APIStats)) {
 
 // entitled is an identity that a caller may have.
 type entitled struct {
-	identity Identity
-	hint     string
+	identity  Identity
+	hint      string
+	federates []string // TrustBundles
 }
 
 // entitlements returns the identities of a caller in the order of their names, at
@@ -185,11 +190,30 @@ func (a *API) entitlements(c credentials) ([]entitled, <-chan struct{}) {
 			continue
 		}
 		list = append(list, entitled{
-			Identity{ID: w.SPIFFE, DNS: w.DNS, TTL: time.Duration(w.TTL), Reissue: w.OnRevoke == "reissue"}, w.Hint,
+			Identity{ID: w.SPIFFE, DNS: w.DNS, TTL: time.Duration(w.TTL), Reissue: w.OnRevoke == "reissue"}, w.Hint, w.FederatesWith,
 		})
 	}
 	return list, a.changed
 }
+
+// federated returns the trust bundles of the identities of a caller, by the SPIFFE ID
+// of their trust domain, as DER; and a channel that is closed when they may have
+// changed. Those that are not there yet are left out.
+func (a *API) federated(list []entitled) (bundles map[string][]byte, changed <-chan struct{}) {
+	set, changed := a.bundles.Current()
+	bundles = map[string][]byte{}
+	for i := range list {
+		for _, name := range list[i].federates {
+			if b := set.Get(name); b != nil && name != resource.OwnTrustDomain {
+				bundles["spiffe://"+b.TrustDomain] = b.DER()
+			}
+		}
+	}
+	return bundles, changed
+}
+
+// sameBundles reports whether two results of federated are equal.
+func sameBundles(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }
 
 // selects reports whether a selector matches a process. An empty one matches none.
 func selects(u *resource.UnixSelector, c credentials) bool {
@@ -242,18 +266,19 @@ func (a *API) FetchX509SVID(_ *spiffe.X509SVIDRequest, ss grpc.ServerStreamingSe
 		case lacking == nil:
 			lacking = time.After(patience)
 		}
-		if next.settled && len(next.svids) > 0 && !slices.Equal(next.svids, w.sent) {
-			resp, err := response(next.svids)
+		federated, replaced := a.federated(list)
+		if next.settled && len(next.svids) > 0 && (!slices.Equal(next.svids, w.sent) || !sameBundles(federated, w.federated)) {
+			resp, err := response(next.svids, federated)
 			if err != nil {
 				return status.Error(codes.Internal, err.Error())
 			}
 			if err := ss.Send(resp); err != nil {
 				return err
 			}
-			w.sent = next.svids
+			w.sent, w.federated = next.svids, federated
 			a.count(func(s *APIStats) { s.Sent++ })
 		}
-		if expired := wait(lacking, append(next.changed, changed, ss.Context().Done(), a.stopping)); expired {
+		if expired := wait(lacking, append(next.changed, changed, replaced, ss.Context().Done(), a.stopping)); expired {
 			return next.missing()
 		}
 		select {
@@ -281,6 +306,8 @@ type svidWatch struct {
 	api   *API
 	holds map[string]*Hold // by Identity.key
 	sent  []labeled
+
+	federated map[string][]byte // sent with it
 }
 
 func (w *svidWatch) close() {
@@ -351,9 +378,9 @@ func (v *svidView) missing() error {
 	return status.Error(code, strings.Join(reasons, "; "))
 }
 
-// response makes the message with SVIDs.
-func response(svids []labeled) (*spiffe.X509SVIDResponse, error) {
-	resp := &spiffe.X509SVIDResponse{}
+// response makes the message with SVIDs and the bundles of other trust domains.
+func response(svids []labeled, federated map[string][]byte) (*spiffe.X509SVIDResponse, error) {
+	resp := &spiffe.X509SVIDResponse{FederatedBundles: federated}
 	for _, svid := range svids {
 		key, err := x509.MarshalPKCS8PrivateKey(svid.Cert.PrivateKey)
 		if err != nil {
@@ -367,32 +394,34 @@ func response(svids []labeled) (*spiffe.X509SVIDResponse, error) {
 	return resp, nil
 }
 
-// FetchX509Bundles sends the trust bundle, and again after each change. It is for
-// those who have an identity.
+// FetchX509Bundles sends the trust bundle and those of other trust domains, and again
+// after each change. It is for those who have an identity.
 func (a *API) FetchX509Bundles(_ *spiffe.X509BundlesRequest, ss grpc.ServerStreamingServer[spiffe.X509BundlesResponse]) error {
 	c, end, err := a.begin(ss.Context())
 	if err != nil {
 		return err
 	}
 	defer end()
-	var sent [][]byte
+	var sent map[string][]byte
 	for {
 		list, changed := a.entitlements(c)
 		if len(list) == 0 {
 			return a.denied(c)
 		}
 		roots, replaced := a.source.Roots()
-		if len(roots) > 0 && !slices.EqualFunc(roots, sent, slices.Equal) {
-			bundles := map[string][]byte{"spiffe://" + a.trustDomain: slices.Concat(roots...)}
+		bundles, others := a.federated(list)
+		bundles["spiffe://"+a.trustDomain] = slices.Concat(roots...)
+		if len(roots) > 0 && !sameBundles(bundles, sent) {
 			if err := ss.Send(&spiffe.X509BundlesResponse{Bundles: bundles}); err != nil {
 				return err
 			}
-			sent = roots
+			sent = bundles
 			a.count(func(s *APIStats) { s.Sent++ })
 		}
 		select {
 		case <-changed:
 		case <-replaced:
+		case <-others:
 		case <-ss.Context().Done():
 			return status.FromContextError(ss.Context().Err()).Err()
 		case <-a.stopping:

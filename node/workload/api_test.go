@@ -25,22 +25,24 @@ import (
 	"google.golang.org/grpc/status"
 
 	"penstock/internal/testkit"
+	"penstock/node/trust"
 	"penstock/routing/resource"
 )
 
 // served is an API at a socket.
 type served struct {
 	*API
-	source *Source
-	issuer *issuer
-	path   string
+	source  *Source
+	issuer  *issuer
+	bundles *trust.Bundles
+	path    string
 }
 
 func serve(t *testing.T) *served {
 	t.Helper()
 	i := newIssuer(t)
-	s := &served{issuer: i, source: i.newSource(t, 0), path: filepath.Join(t.TempDir(), "api.sock")}
-	s.API = NewAPI(s.source, i.ca.ClusterID(), slog.New(slog.DiscardHandler))
+	s := &served{issuer: i, source: i.newSource(t, 0), bundles: trust.NewBundles(), path: filepath.Join(t.TempDir(), "api.sock")}
+	s.API = NewAPI(s.source, i.ca.ClusterID(), s.bundles, slog.New(slog.DiscardHandler))
 	l, err := Listen(s.path, 0o660)
 	if err != nil {
 		t.Fatal(err)

@@ -63,8 +63,8 @@ type ClientAuth struct {
 	// Mode is none, request (verified when given) or require. Default require.
 	Mode string `yaml:"mode" default:"require" oneof:"none request require"`
 	// CA is a bundle of PEM certificates, or the file that holds it, relative
-	// to the resource's file and read when it is applied. Required, or caFile,
-	// unless mode is none.
+	// to the resource's file and read when it is applied. Required, or caFile or
+	// trustDomains, unless mode is none.
 	CA string `yaml:"ca"`
 	// CAFile is a file with CA on each node, which reads it again when it changes.
 	// Only for listeners.
@@ -73,6 +73,12 @@ type ClientAuth struct {
 	// used in place of CA, as it changes. Clients must have a SPIFFE ID of its trust
 	// domain then. Only for listeners.
 	CARef string `yaml:"caRef"`
+	// TrustDomains lists the SPIFFE trust domains whose workloads may connect, at most
+	// 64: names of TrustBundles, and cluster for the cluster's own. A certificate is
+	// verified by the bundle of the trust domain of its own SPIFFE ID alone; it must
+	// have that ID as its only URI SAN. With CA as well, only certificates without a
+	// SPIFFE ID are verified by CA.
+	TrustDomains []string `yaml:"trustDomains"`
 	// SPIFFE lists the SPIFFE IDs that may connect, at most 64, as
 	// spiffe://prod.example/ns/shop/sa/web; "*" stands for any characters of one
 	// segment or for any trust domain, "**" at the end for one or more segments. A
@@ -192,6 +198,7 @@ func (l *Listener) Refs() []Ref {
 		for i, name := range l.TLS.CertificateRefs {
 			refs = append(refs, Ref{Key: Key{"Certificate", name}, Path: Item("spec.tls.certificateRefs", i)})
 		}
+		refs = append(refs, l.TLS.ClientAuth.TrustDomainRefs("spec.tls.clientAuth")...)
 	}
 	return appendBundleRef(refs, l)
 }

@@ -130,6 +130,7 @@ func RoutingKinds() []Kind {
 		{Name: KindProvider, Plural: "endpointproviders", New: func() Spec { return new(EndpointProvider) }},
 		{Name: KindRateLimit, Plural: "ratelimits", New: func() Spec { return new(RateLimit) }},
 		{Name: KindWorkload, Plural: "workloadidentities", New: func() Spec { return new(WorkloadIdentity) }},
+		{Name: KindTrustBundle, Plural: "trustbundles", Status: true, New: func() Spec { return new(TrustBundle) }},
 	}
 }
 

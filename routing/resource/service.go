@@ -240,6 +240,12 @@ type ServiceTLS struct {
 	// used in place of CA, as it changes. SPIFFE IDs of verify must be of its trust
 	// domain then. Only for services.
 	CARef string `yaml:"caRef"`
+	// TrustDomains lists the SPIFFE trust domains of the endpoints, at most 64: names
+	// of TrustBundles, and cluster for the cluster's own. A certificate is verified by
+	// the bundle of the trust domain of its own SPIFFE ID alone; it must have that ID
+	// as its only URI SAN. Requires verify.spiffe, and excludes CA and CAFile. Only for
+	// services.
+	TrustDomains []string `yaml:"trustDomains"`
 	// ServerName is sent as SNI and verified. Default the endpoint's host name or
 	// IP address.
 	ServerName string `yaml:"serverName"`
@@ -311,6 +317,9 @@ func (s *Service) Refs() []Ref {
 	var refs []Ref
 	if s.TLS != nil && s.TLS.CertificateRef != "" {
 		refs = append(refs, Ref{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"})
+	}
+	if s.TLS != nil {
+		refs = append(refs, trustDomainRefs("spec.tls.trustDomains", s.TLS.TrustDomains)...)
 	}
 	refs = appendBundleRef(refs, s)
 	for i := range s.EndpointsFrom {

@@ -56,8 +56,9 @@ func (c *Certificate) TrustedCAs() []string {
 	return []string{c.ACME.CA}
 }
 
-// Bundle is a trust bundle in the sense of SPIFFE: the CAs of a trust domain.
-type Bundle struct {
+// CertificateBundle is the trust bundle that comes with a Certificate: the CAs of its
+// trust domain, in the sense of SPIFFE.
+type CertificateBundle struct {
 	TrustDomain string
 	PEM         string
 }
@@ -69,7 +70,7 @@ type BundleUser interface {
 	// there is none.
 	BundleRef() (name, path string)
 	// WithBundle returns a copy that verifies by a bundle; nil: it trusts nobody.
-	WithBundle(b *Bundle) Spec
+	WithBundle(b *CertificateBundle) Spec
 }
 
 var (
@@ -95,7 +96,7 @@ func (l *Listener) BundleRef() (name, path string) {
 }
 
 // WithBundle implements BundleUser.
-func (l *Listener) WithBundle(b *Bundle) Spec {
+func (l *Listener) WithBundle(b *CertificateBundle) Spec {
 	made, settings, auth := *l, *l.TLS, *l.TLS.ClientAuth
 	auth.CA = ""
 	if b != nil {
@@ -117,7 +118,7 @@ func (s *Service) BundleRef() (name, path string) {
 }
 
 // WithBundle implements BundleUser.
-func (s *Service) WithBundle(b *Bundle) Spec {
+func (s *Service) WithBundle(b *CertificateBundle) Spec {
 	made, settings := *s, *s.TLS
 	settings.CA = ""
 	if b != nil {
@@ -135,7 +136,7 @@ func (s *Service) WithBundle(b *Bundle) Spec {
 // restrict returns those of the patterns that can match an ID of the trust domain,
 // limited to it. Where there is no pattern and all are meant, it is one for all of its
 // IDs.
-func (b *Bundle) restrict(patterns []string, noneIsAll bool) (list []string) {
+func (b *CertificateBundle) restrict(patterns []string, noneIsAll bool) (list []string) {
 	if len(patterns) == 0 && noneIsAll {
 		patterns = []string{spiffeScheme + "*/**"}
 	}

@@ -25,6 +25,9 @@ type WorkloadIdentity struct {
 	// deny (none is issued for this ID as long as a revoked one is recorded) or
 	// reissue (the program gets another one, for a new key). Default deny.
 	OnRevoke string `yaml:"onRevoke" default:"deny" oneof:"deny reissue"`
+	// FederatesWith names the TrustBundles that the programs get beside the cluster's
+	// own, to verify peers of those trust domains. At most 64.
+	FederatesWith []string `yaml:"federatesWith"`
 	// Selectors say which programs get the identity. Required.
 	Selectors WorkloadSelectors `yaml:"selectors"`
 }
@@ -56,5 +59,7 @@ func (w *WorkloadIdentity) WithDefaults() *WorkloadIdentity {
 	return &out
 }
 
-// Refs returns nothing: a workload identity refers to no other resource.
-func (w *WorkloadIdentity) Refs() []Ref { return nil }
+// Refs lists the trust bundles.
+func (w *WorkloadIdentity) Refs() []Ref {
+	return trustDomainRefs("spec.federatesWith", w.FederatesWith)
+}

@@ -15,6 +15,10 @@ import (
 // another way.
 var reservedOfNodes = []string{"xds", "penstock"}
 
+// BundlePath is the path of the identity by which nodes serve the trust bundle to other
+// trust domains. It is the only reserved one that they get here.
+const BundlePath = "/penstock/bundle"
+
 // IssueForNode issues a certificate to a node that holds the identity itself, for
 // its own connections or for a workload beside it; on the leader. Unless the request
 // says otherwise it is refused with api.Forbidden while a revoked certificate of the
@@ -26,7 +30,11 @@ func (g *Registry) IssueForNode(ctx context.Context, req *api.IdentityRequest) (
 }
 
 func (g *Registry) issueForNode(ctx context.Context, req *api.IdentityRequest) (*api.IdentityIssued, error) {
-	id, err := g.parse(req.ID, reservedOfNodes)
+	reserved := reservedOfNodes
+	if req.ID == BundlePath {
+		reserved = nil
+	}
+	id, err := g.parse(req.ID, reserved)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func (sh *shared) upstreamTLS(x *subset, certificate bool) *tlsv3.UpstreamTlsCon
 	if !t.InsecureSkipVerify {
 		v := validation(t.CA, names)
 		switch {
-		case (t.CAFile != "" || t.CARef != "") && t.CA == "": // not read: no endpoint is trusted
+		case (t.CAFile != "" || t.CARef != "") && t.CA == "", len(t.TrustDomains) > 0: // not read, or not for proxies: no endpoint is trusted
 			v = validation("", nil)
 		case t.Verify != nil:
 			v.MatchTypedSubjectAltNames = identities(t.Verify)

@@ -97,6 +97,8 @@ func (c *checker) check(change *resource.Change) {
 				c.checkCoverage(user, l)
 			}
 		})
+	case *resource.TrustBundle:
+		c.checkTrustDomain(m, spec)
 	case SetChecker:
 		c.checkInSet(m, spec)
 	}

@@ -27,11 +27,23 @@ func ClientAuth(path string, c *resource.ClientAuth, fault Report) {
 		if c.CARef != "" {
 			fault(path+".caRef", "requires mode: request or require", nil)
 		}
+		if len(c.TrustDomains) > 0 {
+			fault(path+".trustDomains", "requires mode: request or require", nil)
+		}
 		return
 	}
+	checkTrustDomains(path+".trustDomains", c.TrustDomains, fault)
 	if c.CA == "" && c.CAFile == "" && c.CARef == "" {
-		fault(path+".ca", "is required, or caFile or caRef in a Listener: the CA certificates that client certificates are verified against", nil)
+		if len(c.TrustDomains) == 0 {
+			fault(path+".ca", "is required, or trustDomains, or caFile or caRef in a Listener: what client certificates are verified against", nil)
+		}
 		return
+	}
+	if len(c.TrustDomains) > 0 && c.CARef != "" {
+		fault(path+".caRef", "conflicts with trustDomains: name its trust domain there, by a TrustBundle", c.CARef)
+	}
+	if len(c.TrustDomains) > 0 && len(c.SPIFFE) > 0 {
+		fault(path+".spiffe", "refuses certificates without a SPIFFE ID, and beside trustDomains ca is for these alone: leave out ca or spiffe", nil)
 	}
 	checkCA(path, c.CA, c.CAFile, c.CARef, fault)
 }

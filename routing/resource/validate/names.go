@@ -24,6 +24,9 @@ func Name(kind, name string) string {
 	if kind == resource.KindMesh && name != "default" {
 		return "must be default: there is one mesh"
 	}
+	if kind == resource.KindTrustBundle && name == resource.OwnTrustDomain {
+		return "must not be cluster, which stands for the cluster's own trust domain"
+	}
 	if isName(name, marks) {
 		return ""
 	}

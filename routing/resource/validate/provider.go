@@ -229,6 +229,9 @@ func validateProviderTLS(kind string, t *resource.ServiceTLS, fault Report) {
 		if t.CARef != "" {
 			fault(kind+".tls.caRef", "is not supported for providers: give ca", t.CARef)
 		}
+		if len(t.TrustDomains) > 0 {
+			fault(kind+".tls.trustDomains", "is not supported for providers: give ca", nil)
+		}
 		validateServiceTLS(t, func(path, message string, value any) { fault(kind+"."+path, message, value) })
 	}
 }

@@ -221,4 +221,23 @@ func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
 	if t.Verify != nil {
 		checkVerify("tls.verify", t.Verify, fault)
 	}
+	if len(t.TrustDomains) > 0 {
+		validateEndpointDomains(t, fault)
+	}
+}
+
+// validateEndpointDomains reports the faults of trustDomains towards endpoints.
+func validateEndpointDomains(t *resource.ServiceTLS, fault Report) {
+	checkTrustDomains("tls.trustDomains", t.TrustDomains, fault)
+	if t.CA != "" || t.CAFile != "" || t.CARef != "" {
+		fault("tls.trustDomains", "conflicts with ca, caFile and caRef: give only one of them", nil)
+	}
+	if t.InsecureSkipVerify {
+		fault("tls.insecureSkipVerify", "accepts any certificate, so trustDomains would have no effect: leave one out", true)
+	}
+	if t.Verify == nil || len(t.Verify.SPIFFE) == 0 {
+		fault("tls.trustDomains", "requires verify.spiffe: without it every workload of these trust domains could pose as the endpoint", nil)
+	} else if len(t.Verify.DNS)+len(t.Verify.URI) > 0 {
+		fault("tls.verify", "must have spiffe alone with trustDomains: an endpoint is known by its SPIFFE ID then", nil)
+	}
 }

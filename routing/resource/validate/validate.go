@@ -58,6 +58,8 @@ func Spec(spec resource.Spec, fault Report) {
 		validateRateLimit(s, fault)
 	case *resource.WorkloadIdentity:
 		validateWorkload(s, fault)
+	case *resource.TrustBundle:
+		validateTrustBundle(s, fault)
 	case *resource.Rollout:
 		Fields(s, fault)
 	default:

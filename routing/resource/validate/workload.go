@@ -31,6 +31,10 @@ func validateWorkload(w *resource.WorkloadIdentity, fault Report) {
 	if len(w.Hint) > maxHint {
 		fault("hint", fmt.Sprintf("must have at most %d bytes", maxHint), nil)
 	}
+	checkTrustDomains("federatesWith", w.FederatesWith, fault)
+	if i := slices.Index(w.FederatesWith, resource.OwnTrustDomain); i >= 0 {
+		fault(resource.Item("federatesWith", i), "is the cluster's own trust domain, whose bundle every program gets: leave it out", nil)
+	}
 	unix := &w.Selectors.Unix
 	if len(unix.UID)+len(unix.GID) == 0 {
 		fault("selectors.unix", "requires uid or gid: without one every program on the machine would have the identity", nil)
