@@ -38,7 +38,7 @@ func seen(w http.ResponseWriter, r *http.Request) {
 func startPeers(t *testing.T) *peers {
 	t.Helper()
 	requireEnvoy(t)
-	p := &peers{cluster: startCluster(t, "--access-log", "closed"), ca: certs.NewCA("clients"), at: map[string]string{}, dir: filepath.Join(scratch, "identities")}
+	p := &peers{cluster: startCluster(t, "--access-log", "closed"), ca: certs.NewCA("clients"), at: map[string]string{}, dir: t.TempDir()}
 	onNode := []string{"node xfcc", "node mtls", "to envoy", "to envoy as batch", "to envoy expecting other"}
 	names := append([]string{"admin", "envoy xfcc", "envoy mtls", "as web", "as batch", "expecting other"}, onNode...)
 	ports, err := process.FreePorts(len(names))
