@@ -33,8 +33,9 @@ type destination struct {
 	patterns   []keyed[shape]  // of identities
 	networks   []keyed[length] // by their length
 	tags       []keyed[string] // by the name of the first tag
-	// undecided are the clauses with identities that do not allow: they apply to a
-	// client of whom several identities may be true.
+	// undecided are the clauses by identities, services or tags that do not allow: they
+	// apply to a client of whom several of these may be true. Those found by a network
+	// are not among them.
 	undecided []*entry
 }
 
@@ -81,9 +82,9 @@ func (s *search) search(d *destination) {
 		}
 	}
 	if s.q.Undecided {
-		s.each(d.undecided, byIdentity)
+		s.each(d.undecided, byNothing)
 	}
-	if s.q.ClientService != "" {
+	if s.q.ClientService != "" && !s.q.Undecided {
 		s.each(lookup(&d.services, s.q.ClientService), byService)
 	}
 	for i := range d.networks {
@@ -95,6 +96,9 @@ func (s *search) search(d *destination) {
 		}
 	}
 	for i := range d.tags {
+		if s.q.Undecided {
+			break
+		}
 		if v, ok := s.tag(d.tags[i].how); ok {
 			s.each(lookup(&d.tags[i].table, v), byTag)
 		}
@@ -289,14 +293,13 @@ func (d *destination) put(c clause, add bool) {
 			d.count(p, add)
 			d.patterns = withKey(d.patterns, sh, string(key[:]), p, add)
 		}
-		if c.rule.action != resource.ActionAllow {
-			d.undecided = withEntry(d.undecided, e, add)
-		}
+		d.putUndecided(e, add)
 	case len(from.Services) > 0:
 		for _, name := range from.Services {
 			d.count(e, add)
 			d.services = with(d.services, name, e, add)
 		}
+		d.putUndecided(e, add)
 	case len(from.Networks) > 0:
 		for _, p := range from.Networks {
 			p = Network(p)
@@ -308,9 +311,16 @@ func (d *destination) put(c clause, add bool) {
 		name := slices.Min(slices.Collect(maps.Keys(from.Tags)))
 		d.count(e, add)
 		d.tags = withKey(d.tags, name, from.Tags[name], e, add)
+		d.putUndecided(e, add)
 	default:
 		d.count(e, add)
 		d.everyone = withEntry(d.everyone, e, add)
+	}
+}
+
+func (d *destination) putUndecided(e *entry, add bool) {
+	if e.rule.action != resource.ActionAllow {
+		d.undecided = withEntry(d.undecided, e, add)
 	}
 }
 

@@ -27,7 +27,8 @@ type Query struct {
 	Service, Cluster string
 	Listener         string
 	// Identity is the client's verified SPIFFE ID; "": none. Undecided says that the
-	// client has proven something from which no single ID follows.
+	// client has proven something from which no single ID follows, and so no service
+	// and no tags either.
 	Identity  string
 	Undecided bool
 	// ClientService is the client's service by its tags, Layers are its tags; of
@@ -312,6 +313,10 @@ func (s *search) consider(e *entry, skip field) {
 // from reports whether the client matches the fields that the key did not decide.
 func (s *search) from(e *entry, skip field) bool {
 	from := e.from
+	if s.q.Undecided && len(from.Identities)+len(from.Services)+len(from.Tags) > 0 {
+		return e.rule.action != resource.ActionAllow &&
+			(skip == byNetwork || len(from.Networks) == 0 || s.within(from.Networks))
+	}
 	switch {
 	case skip == byPattern:
 		if !resource.MatchSPIFFE(e.pattern, s.q.Identity) {
@@ -364,8 +369,9 @@ func (s *search) http(e *entry) bool {
 	}
 	for i := range e.http {
 		t := &e.http[i]
-		if len(t.Methods) > 0 && !contains(t.Methods, s.q.Method) {
-			continue
+		if len(t.Methods) > 0 && !contains(t.Methods, s.q.Method) &&
+			(e.rule.action == resource.ActionAllow || !contains(t.Methods, strings.ToUpper(s.q.Method))) {
+			continue // what denies GET denies get too, which some servers take for it
 		}
 		if len(t.Paths) == 0 || matchPath(t.Paths, s.q.Path) {
 			return true
@@ -378,7 +384,7 @@ func (s *search) http(e *entry) bool {
 }
 
 // plainPath returns the path as servers may read it that merge slashes, decode
-// escaped ones and drop parameters of segments. What denies applies to it too.
+// escaped ones and semicolons, and drop parameters of segments. What denies applies to it too.
 func (s *search) plainPath() string {
 	if s.plain == "" {
 		s.plain = plainPath(s.q.Path)
@@ -390,7 +396,7 @@ func plainPath(path string) string {
 	if !strings.ContainsAny(path, "%;\\") && !strings.Contains(path, "//") {
 		return path
 	}
-	path = strings.NewReplacer("%2F", "/", "%5C", "/", "\\", "/").Replace(path)
+	path = strings.NewReplacer("%2F", "/", "%5C", "/", "\\", "/", "%3B", ";").Replace(path)
 	var b strings.Builder
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment, _, _ = strings.Cut(segment, ";"); segment != "" {

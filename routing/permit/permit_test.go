@@ -59,7 +59,10 @@ func TestRequestsAreDecidedByMethodAndPath(t *testing.T) {
 	to.HTTP = []resource.TrafficRequest{{Methods: []string{"GET"}, Paths: []string{"/a", "/a/*"}}}
 	admin := services("orders")
 	admin.HTTP = []resource.TrafficRequest{{Paths: []string{"/a/admin", "/a/admin/*"}}}
-	x := new(Index).With("read", permission("allow", nil, to)).With("admin", permission("deny", nil, admin))
+	noDelete := services("orders")
+	noDelete.HTTP = []resource.TrafficRequest{{Methods: []string{"DELETE"}}}
+	x := new(Index).With("read", permission("allow", nil, to)).With("admin", permission("deny", nil, admin)).
+		With("no-delete", permission("deny", nil, noDelete))
 	for _, c := range []struct {
 		method, path string
 		why          Why
@@ -67,6 +70,8 @@ func TestRequestsAreDecidedByMethodAndPath(t *testing.T) {
 		{"GET", "/a", ByAllow}, {"GET", "/a/b", ByAllow}, {"GET", "/ab", NoneAllows}, {"POST", "/a", NoneAllows},
 		{"GET", "/a/admin", ByDeny}, {"GET", "/a/admin/x", ByDeny}, {"GET", "/a/administer", ByAllow},
 		{"GET", "/a//admin", ByDeny}, {"GET", "/a%2Fadmin%2Fx", ByDeny}, {"GET", "/a/admin;v=1", ByDeny},
+		{"GET", "/a/admin%3Bv=1", ByDeny}, {"get", "/a", NoneAllows}, {"GET", "/a/delete", ByAllow}, {"DELETE", "/a/b", ByDeny},
+		{"Delete", "/a/b", ByDeny},
 	} {
 		if v := x.Decide(&Query{Service: "orders", Request: true, Method: c.method, Path: c.path}); v.Why != c.why {
 			t.Errorf("%s %s: %v, want %v", c.method, c.path, v.Why, c.why)
@@ -141,7 +146,7 @@ func drawQuery(t *rapid.T) Query {
 		q.Layers[rapid.IntRange(0, 3).Draw(t, "layer")] = map[string]string{"zone": zone, "team": "x"}
 	}
 	if q.Request = rapid.Bool().Draw(t, "request"); q.Request {
-		q.Method, q.Path = one("method", "GET", "PUT"), one("path", "/a", "/a/b", "/c", "//a", "/a%2Fb")
+		q.Method, q.Path = one("method", "GET", "PUT", "put"), one("path", "/a", "/a/b", "/c", "//a", "/a%2Fb")
 	}
 	return q
 }
@@ -192,16 +197,15 @@ func oracle(all map[string]*resource.TrafficPermission, q *Query) (why Why, rule
 }
 
 func naiveFrom(s *resource.TrafficSource, q *Query, action string) bool {
-	if len(s.Identities) > 0 {
-		match := slices.ContainsFunc(s.Identities, func(p string) bool { return resource.MatchSPIFFE(p, q.Identity) })
-		if q.Undecided {
-			match = action != "allow"
-		}
-		if !match {
-			return false
-		}
+	unknown := q.Undecided && len(s.Identities)+len(s.Services)+len(s.Tags) > 0
+	if unknown && action == "allow" {
+		return false
 	}
-	if len(s.Services) > 0 && !slices.Contains(s.Services, q.ClientService) {
+	if len(s.Identities) > 0 && !unknown &&
+		!slices.ContainsFunc(s.Identities, func(p string) bool { return resource.MatchSPIFFE(p, q.Identity) }) {
+		return false
+	}
+	if len(s.Services) > 0 && !unknown && !slices.Contains(s.Services, q.ClientService) {
 		return false
 	}
 	inside := func(p netip.Prefix) bool { return p.Contains(q.Client.Unmap()) }
@@ -209,6 +213,9 @@ func naiveFrom(s *resource.TrafficSource, q *Query, action string) bool {
 		return false
 	}
 	for k, v := range s.Tags {
+		if unknown {
+			break
+		}
 		have := ""
 		for _, layer := range q.Layers {
 			if x, ok := layer[k]; ok {
@@ -235,7 +242,8 @@ func naiveHTTP(list []resource.TrafficRequest, q *Query, action string) bool {
 		paths = append(paths, strings.ReplaceAll(strings.ReplaceAll(q.Path, "%2F", "/"), "//", "/"))
 	}
 	return slices.ContainsFunc(list, func(r resource.TrafficRequest) bool {
-		return (len(r.Methods) == 0 || slices.Contains(r.Methods, q.Method)) &&
+		return (len(r.Methods) == 0 || slices.Contains(r.Methods, q.Method) ||
+			action != "allow" && slices.Contains(r.Methods, strings.ToUpper(q.Method))) &&
 			(len(r.Paths) == 0 || slices.ContainsFunc(paths, func(path string) bool {
 				return slices.Contains(r.Paths, path) || slices.Contains(r.Paths, "/a/*") && strings.HasPrefix(path, "/a/")
 			}))
@@ -328,5 +336,25 @@ func BenchmarkChangeOneOf10000(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		x.With("p-5003", p)
+	}
+}
+
+// Of a client that has proven several identities nobody knows which service it is, nor
+// its tags: what denies by these denies it, and what allows by them does not allow it.
+func TestUndecidedClientsHaveNoServiceAndNoTags(t *testing.T) {
+	for name, from := range map[string]resource.TrafficSource{
+		"services": {Services: []string{"web"}}, "tags": {Tags: map[string]string{"team": "x"}},
+		"tags in a network": {Tags: map[string]string{"team": "x"}, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+	} {
+		q := Query{Service: "orders", Undecided: true, Client: netip.MustParseAddr("10.1.2.3")}
+		deny := new(Index).With("p", permission("deny", []resource.TrafficSource{from}, services("orders")))
+		if v := deny.Decide(&q); v.Why != ByDeny {
+			t.Errorf("a deny by %s: %v", name, v.Why)
+		}
+		q.ClientService, q.Layers[2] = "web", map[string]string{"team": "x"} // of the listener
+		allow := new(Index).With("p", permission("allow", []resource.TrafficSource{from}, services("orders")))
+		if v := allow.Decide(&q); v.Why != NoneAllows {
+			t.Errorf("an allow by %s: %v", name, v.Why)
+		}
 	}
 }

@@ -134,21 +134,15 @@ func (r *rule) matches(c *filter.Client, clientID string) match {
 }
 
 func matchSource(s *resource.TrafficSource, c *filter.Client, clientID string) match {
+	undecided := c.IdentityUndecided && len(s.Identities)+len(s.Services)+len(s.Tags) > 0
 	switch {
 	case len(s.Networks) > 0 && !containsAddress(s.Networks, c.Address),
-		len(s.Identities) > 0 && !c.IdentityUndecided &&
-			!slices.ContainsFunc(s.Identities, func(p string) bool { return resource.MatchSPIFFE(p, c.Identity) }),
-		len(s.Services) > 0 && !slices.Contains(s.Services, c.Service),
+		!undecided && !matchesClaims(s, c),
 		len(s.ClientIDs) > 0 && !slices.ContainsFunc(s.ClientIDs, func(p string) bool { return matchesName(p, clientID) }):
 		return no
 	}
-	for key, value := range s.Tags {
-		if have, ok := c.Tags[key]; !ok || have != value {
-			return no
-		}
-	}
 	known := yes
-	if len(s.Identities) > 0 && c.IdentityUndecided {
+	if undecided {
 		known = maybe
 	}
 	switch {
@@ -160,6 +154,22 @@ func matchSource(s *resource.TrafficSource, c *filter.Client, clientID string) m
 		return known
 	}
 	return no
+}
+
+// matchesClaims reports whether a client is what a source says by what certificates
+// prove, and by other tags.
+func matchesClaims(s *resource.TrafficSource, c *filter.Client) bool {
+	if len(s.Identities) > 0 &&
+		!slices.ContainsFunc(s.Identities, func(p string) bool { return resource.MatchSPIFFE(p, c.Identity) }) ||
+		len(s.Services) > 0 && !slices.Contains(s.Services, c.Service) {
+		return false
+	}
+	for key, value := range s.Tags {
+		if have, ok := c.Tags[key]; !ok || have != value {
+			return false
+		}
+	}
+	return true
 }
 
 func containsAddress(networks []netip.Prefix, a netip.Addr) bool {
