@@ -20,17 +20,8 @@ import (
 // together they never get more than it.
 func TestABudgetOfTheClusterFollowsClientsFromNodeToNode(t *testing.T) {
 	const rate, burst = 200, 30
-	first := member(t, Config{Name: "n1", Init: true})
-	testkit.WaitFor(t, "a leader", func() bool { return first.cluster.Store().Leadership().Ready })
-	made, err := rpc.Call[api.TokenCreated](t.Context(), first.client, api.MethodTokenNew,
-		&api.TokenCreateRequest{Name: "join", Role: api.RoleJoin, TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	nodes := []*testNode{first}
-	for _, name := range []string{"n2", "n3"} {
-		nodes = append(nodes, member(t, Config{Name: name, Join: []string{first.AdminAddr()}, Token: made.Token}))
-	}
+	nodes := threeMembers(t)
+	first := nodes[0]
 	first.mustApply(t, nodetest.OneService(nodetest.NewBackend(t, "ok"))+fmt.Sprintf(`
 ---
 kind: RateLimit
@@ -59,6 +50,23 @@ spec: {scope: cluster, floor: 50, connections: {rate: %d, burst: %d}}
 	if got := first.metric(t, "penstock_rate_limit_leases_given_total"); got == "0" {
 		t.Error("no leases are counted")
 	}
+}
+
+// threeMembers starts a cluster of three nodes.
+func threeMembers(t *testing.T) []*testNode {
+	t.Helper()
+	first := member(t, Config{Name: "n1", Init: true})
+	testkit.WaitFor(t, "a leader", func() bool { return first.cluster.Store().Leadership().Ready })
+	made, err := rpc.Call[api.TokenCreated](t.Context(), first.client, api.MethodTokenNew,
+		&api.TokenCreateRequest{Name: "join", Role: api.RoleJoin, TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := []*testNode{first}
+	for _, name := range []string{"n2", "n3"} {
+		nodes = append(nodes, member(t, Config{Name: name, Join: []string{first.AdminAddr()}, Token: made.Token}))
+	}
+	return nodes
 }
 
 // shareOf returns what the leader last gave a node of the only budget.
