@@ -20,6 +20,9 @@ const (
 	firstPause = 2 * time.Minute
 	// maxPause is the longest pause after a failure.
 	maxPause = 6 * time.Hour
+	// maxOrderAge is the age at which a failed attempt gives up its order, whatever
+	// holds that up.
+	maxOrderAge = 24 * time.Hour
 	// maxLimit bounds the pause that an authority asks for.
 	maxLimit = 7 * 24 * time.Hour
 	// maxFault bounds the text of a fault, which the authority has a part in, in
@@ -68,7 +71,7 @@ func due(a *resource.ACME, st *State) time.Time {
 	}
 	at := time.Time{}
 	if st.Issued != nil && st.Issued.For == contentDigest(a) {
-		at = renewal(st.Issued)
+		at = later(renewal(st.Issued), afterIssue(st.Issued))
 	}
 	if st.Order != nil && st.Order.For == settingsDigest(a) {
 		at = time.Time{}
@@ -94,6 +97,28 @@ func renewal(i *Issued) time.Time {
 	return leaf.NotBefore.Add(life/3*2 - early)
 }
 
+// minRenewal is the shortest time from one certificate to the next order.
+const minRenewal = time.Minute
+
+// afterIssue returns before when a certificate is not renewed: a third of the life that
+// it had when it was issued. One that was late in its life even then, as the clocks of
+// this cluster and its authority differ or the authority is at fault, would otherwise be
+// ordered again without a pause.
+func afterIssue(i *Issued) time.Time {
+	leaf, err := leafOf(i)
+	if err != nil {
+		return i.At.Add(minRenewal)
+	}
+	return i.At.Add(max(leaf.NotAfter.Sub(i.At)/3, minRenewal))
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // leafOf parses the first certificate of a chain.
 func leafOf(i *Issued) (*x509.Certificate, error) {
 	block, _ := pem.Decode([]byte(i.Chain))
@@ -112,7 +137,7 @@ func failed(st *State, settings string, first time.Duration, now time.Time, faul
 	}
 	next.Tried, next.Fault, next.Failed = settings, boundedText(fault), now.UTC().Round(0)
 	next.Failures++
-	if dropOrder {
+	if dropOrder || next.Order != nil && now.Sub(next.Order.At) > maxOrderAge {
 		next.Order = nil
 	}
 	next.Limited = wait > 0

@@ -77,6 +77,34 @@ func TestRenewalIsDueAtTwoThirdsOfLife(t *testing.T) {
 	}
 }
 
+// An order that an authority never completes gives way to another one.
+func TestOldOrderIsGivenUp(t *testing.T) {
+	now := time.Now()
+	for age, kept := range map[time.Duration]bool{maxOrderAge - time.Hour: true, maxOrderAge + time.Hour: false} {
+		st := failed(&State{Order: &Order{At: now.Add(-age)}}, "settings", firstPause, now, "processing", false, 0)
+		if (st.Order != nil) != kept {
+			t.Errorf("after %v the order is kept: %t", age, st.Order != nil)
+		}
+	}
+}
+
+// An authority that issues what is almost over is not asked again without a pause.
+func TestLateCertificateIsNotOrderedAgainAtOnce(t *testing.T) {
+	now := time.Now()
+	for _, left := range []time.Duration{time.Second, 30 * time.Minute} {
+		i := issuedUntil(t, now.Add(left))
+		i.At = now
+		leaf, err := leafOf(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := now.Add(max(leaf.NotAfter.Sub(now)/3, minRenewal))
+		if at := due(spec, &State{Issued: i}); at.Before(want) {
+			t.Errorf("with %v left the next order is due %v after the certificate", left, at.Sub(now))
+		}
+	}
+}
+
 func TestAttemptsAreDue(t *testing.T) {
 	now := time.Now()
 	later, fresh := now.Add(time.Hour), issuedUntil(t, now.Add(90*24*time.Hour))
@@ -109,7 +137,7 @@ func TestAttemptsAreDue(t *testing.T) {
 }
 
 func TestPausesDoubleAndEnd(t *testing.T) {
-	now, st := time.Now(), &State{Issued: &Issued{Chain: "chain"}, Order: &Order{URL: "u"}}
+	now, st := time.Now(), &State{Issued: &Issued{Chain: "chain"}, Order: &Order{URL: "u", At: time.Now()}}
 	for i, want := range []time.Duration{2, 4, 8, 16, 32, 64, 128, 256, 360, 360} {
 		st = failed(st, "settings", firstPause, now, "because", false, 0)
 		want *= time.Minute

@@ -53,7 +53,7 @@ func TestRevocationReachesAllNodes(t *testing.T) {
 	if a.c.Identities.Revoked(web) {
 		t.Error("revoked before")
 	}
-	for what, want := range map[string]int{"/ns/shop/web": 2, identity.SerialText(single.SerialNumber): 1} {
+	for what, want := range map[string]int{"/ns/shop/web": 2, fmt.Sprintf("%X", single.SerialNumber.Bytes()): 1} {
 		r, err := a.c.Identities.Revoke(t.Context(), &api.IdentityRevokeRequest{Identity: what})
 		if err != nil || r.Count != want {
 			t.Fatalf("%s: %+v, %v", what, r, err)

@@ -66,7 +66,7 @@ type Config struct {
 // Registry is the workload certificates of a cluster, as one node sees them.
 type Registry struct {
 	Config
-	issuing sync.Mutex // serializes Issue, so that the bound holds
+	issuing sync.Mutex // serializes Issue and Revoke, so that the bound holds and each sees what the other did
 
 	mu       sync.RWMutex
 	serials  map[string]bool   // of all entries
@@ -290,7 +290,8 @@ func state(r record.Identity, now time.Time) string {
 // Revoke revokes the certificate of a serial number, or all of an ID, on the
 // leader.
 func (g *Registry) Revoke(ctx context.Context, req *api.IdentityRevokeRequest) (*api.IdentityRevoked, error) {
-	serial, id := strings.ToLower(strings.ReplaceAll(req.Identity, ":", "")), ""
+	// Other programs write whole bytes, as 01:AB:...
+	serial, id := strings.TrimLeft(strings.ToLower(strings.ReplaceAll(req.Identity, ":", "")), "0"), ""
 	if strings.Contains(req.Identity, "/") {
 		parsed, err := g.parse(req.Identity, nil)
 		if err != nil {
@@ -298,6 +299,8 @@ func (g *Registry) Revoke(ctx context.Context, req *api.IdentityRevokeRequest) (
 		}
 		id = parsed.String()
 	}
+	g.issuing.Lock() // a certificate that is being issued would escape
+	defer g.issuing.Unlock()
 	snap, err := g.Entries.Current(ctx)
 	if err != nil {
 		return nil, err
