@@ -3,7 +3,6 @@ package svid
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"log/slog"
 	"net"
 	"net/url"
@@ -284,8 +283,10 @@ func TestWhatCannotBeUsedChangesNothing(t *testing.T) {
 			old, _ := issue(ca, web, time.Now().Add(-hour))
 			s.X509Svid, s.X509SvidKey = old.X509Svid, old.X509SvidKey
 		}), "expired"},
-		"no SPIFFE ID":       {mixed(func(s *spiffe.X509SVID) { s.X509Svid = ca.Issue("a.example").TLS.Certificate[0] }), "the agent at"},
-		"a stream that ends": {func(spiffe.SpiffeWorkloadAPI_FetchX509SVIDServer) error { return errors.New("bye\x1b[2J\n") }, `bye\x1b[2J\n`},
+		"no SPIFFE ID": {mixed(func(s *spiffe.X509SVID) { s.X509Svid = ca.Issue("a.example").TLS.Certificate[0] }), "the agent at"},
+		"a stream that ends": {func(spiffe.SpiffeWorkloadAPI_FetchX509SVIDServer) error {
+			return status.Error(codes.Unavailable, "bye\x1b[2J\n")
+		}, `bye\x1b[2J\n`},
 		"a refusal": {func(spiffe.SpiffeWorkloadAPI_FetchX509SVIDServer) error {
 			return status.Error(codes.PermissionDenied, "no identity")
 		}, "no identity"},
