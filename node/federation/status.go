@@ -78,7 +78,7 @@ func (m *Manager) StatusOf(o *resource.Object) (s Status, ok bool) {
 // node.
 func (m *Manager) Unusable(now time.Time) (list []string) {
 	for _, s := range m.Status() {
-		why := ""
+		var why string
 		switch {
 		case s.trustDomain == m.cfg.TrustDomain:
 			why = "it is the cluster's own"

@@ -133,7 +133,8 @@ func ParseBundle(text string) (*Bundle, error) {
 	if len(text) > MaxBundle {
 		return nil, fmt.Errorf("must have at most %d bytes", MaxBundle)
 	}
-	b, err := &Bundle{}, error(nil)
+	b := &Bundle{}
+	var err error
 	if IsJWKSet(text) {
 		b, err = parseJWKSet(text)
 	} else {
