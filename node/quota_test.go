@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -19,7 +17,7 @@ import (
 // Clients move from one node of three to another; the budget goes with them, and
 // together they never get more than it.
 func TestABudgetOfTheClusterFollowsClientsFromNodeToNode(t *testing.T) {
-	const rate, burst = 200, 30
+	const rate, burst = 40, 10 // a busy machine can make as many connections in a second
 	first := member(t, Config{Name: "n1", Init: true})
 	testkit.WaitFor(t, "a leader", func() bool { return first.cluster.Store().Leadership().Ready })
 	made, err := rpc.Call[api.TokenCreated](t.Context(), first.client, api.MethodTokenNew,
@@ -35,7 +33,7 @@ func TestABudgetOfTheClusterFollowsClientsFromNodeToNode(t *testing.T) {
 ---
 kind: RateLimit
 name: all
-spec: {scope: cluster, floor: 50, connections: {rate: %d, burst: %d}}
+spec: {scope: cluster, floor: 10, connections: {rate: %d, burst: %d}}
 `, rate, burst))
 	began := time.Now()
 	var served atomic.Int64
@@ -85,7 +83,7 @@ func connectUntil(ctx context.Context, address string, served *atomic.Int64) {
 		if err != nil {
 			continue
 		}
-		if _, err := conn.Read(make([]byte, 1)); err == nil || !errors.Is(err, io.EOF) && ctx.Err() != nil {
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
 			served.Add(1)
 		}
 		conn.Close()
