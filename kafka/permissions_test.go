@@ -189,8 +189,8 @@ func TestFetchSessionsEndWithTheirRules(t *testing.T) {
 	s.permit("all", kafkaRule("allow", resource.TrafficSource{}, orders, resource.KafkaRequests{Groups: []string{"*"}}))
 	var dials atomic.Int32
 	hook := new(fetched)
-	c := franz(t, at, &dials, kgo.WithHooks(hook), kgo.ConsumeTopics("orders"), kgo.FetchMaxWait(50*time.Millisecond), kgo.DisableIdempotentWrite(),
-		kgo.KeepRetryableFetchErrors())
+	c := franz(t, at, &dials, kgo.WithHooks(hook), kgo.ConsumeTopics("orders"), kgo.FetchMaxWait(50*time.Millisecond),
+		kgo.DisableIdempotentWrite(), kgo.KeepRetryableFetchErrors())
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	if err := produce(t, c, "orders"); err != nil {
