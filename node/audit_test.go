@@ -114,6 +114,7 @@ spec: {to: [{services: [shop], http: [{paths: [/admin]}]}], action: deny}
 	if e := found["connect"]; e.What != "apps at edge" || e.Rule != "no-apps" && !strings.HasPrefix(e.Rule, "no-apps ") {
 		t.Errorf("a connection: %+v", e)
 	}
+	testkit.WaitFor(t, "the lines of the log", func() bool { return strings.Count(log.String(), "msg=denied") >= 3 }) // after they count
 	if got := log.String(); strings.Count(got, "msg=denied") != 3 || !strings.Contains(got, "no-admin") || !strings.Contains(got, "act=connect") {
 		t.Errorf("the node's log:\n%s", got)
 	}

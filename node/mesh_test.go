@@ -133,7 +133,7 @@ spec: {to: [{services: [shop-local]}], from: [{networks: [127.0.0.0/8], tags: {s
 		})
 		return found
 	}
-	near, far := line(p.near, "client="+client), line(p.far, "client="+client)
+	near, far := line(p.near, "client="+client+" "), line(p.far, "client="+client+" ")
 	hop := regexp.MustCompile(` hop=[0-9a-f]{32} `)
 	if h := hop.FindString(near); h == "" || h != hop.FindString(far) {
 		t.Errorf("the lines do not join:\n%s%s", near, far)
@@ -144,9 +144,15 @@ spec: {to: [{services: [shop-local]}], from: [{networks: [127.0.0.0/8], tags: {s
 	if reaches(p.near.at(t, "other")) {
 		t.Error("a client without the tag came through")
 	}
-	if got := p.far.metric(t, `penstock_mesh_handshakes_total{resumed="true",side="server"}`); got != "1" {
-		t.Errorf("%s sessions were resumed, want that of the second connection", got)
-	}
+	testkit.WaitFor(t, "a session to be resumed", func() bool {
+		if got := p.far.metric(t, `penstock_mesh_handshakes_total{resumed="true",side="server"}`); got != "" && got != "0" {
+			return true
+		}
+		if reaches(p.near.at(t, "other")) { // one more, should the first one's ticket have been of another key
+			t.Error("a client without the tag came through")
+		}
+		return false
+	})
 	if denied := line(p.far, "reason=permission_denied"); !strings.Contains(denied, "via="+p.near.id+"/other/shop ") {
 		t.Errorf("the denial is %s", denied)
 	}
@@ -164,13 +170,11 @@ spec: {to: [{services: [shop-local]}], from: [{tags: {service: web}}], action: a
 `)
 	refused := func(ended string) {
 		t.Helper()
-		conn, err := net.Dial("tcp", p.near.at(t, "other"))
-		if err != nil {
-			t.Fatal(err)
+		if conn, err := net.Dial("tcp", p.near.at(t, "other")); err == nil { // a reset may come before Dial returns
+			_, _ = io.WriteString(conn, "hello\n")
+			_, _ = io.ReadAll(conn)
+			conn.Close()
 		}
-		_, _ = io.WriteString(conn, "hello\n")
-		_, _ = io.ReadAll(conn)
-		conn.Close()
 		testkit.WaitFor(t, "how it ended", func() bool {
 			return strings.Contains(p.near.lines.String(), "listener=other") && strings.Contains(p.near.lines.String(), ended)
 		})

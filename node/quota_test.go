@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -19,14 +17,14 @@ import (
 // Clients move from one node of three to another; the budget goes with them, and
 // together they never get more than it.
 func TestABudgetOfTheClusterFollowsClientsFromNodeToNode(t *testing.T) {
-	const rate, burst = 200, 30
+	const rate, burst = 40, 10 // a busy machine can make as many connections in a second
 	nodes := threeMembers(t)
 	first := nodes[0]
 	first.mustApply(t, nodetest.OneService(nodetest.NewBackend(t, "ok"))+fmt.Sprintf(`
 ---
 kind: RateLimit
 name: all
-spec: {scope: cluster, floor: 50, connections: {rate: %d, burst: %d}}
+spec: {scope: cluster, floor: 10, connections: {rate: %d, burst: %d}}
 `, rate, burst))
 	began := time.Now()
 	var served atomic.Int64
@@ -93,7 +91,7 @@ func connectUntil(ctx context.Context, address string, served *atomic.Int64) {
 		if err != nil {
 			continue
 		}
-		if _, err := conn.Read(make([]byte, 1)); err == nil || !errors.Is(err, io.EOF) && ctx.Err() != nil {
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
 			served.Add(1)
 		}
 		conn.Close()

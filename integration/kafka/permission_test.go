@@ -3,7 +3,9 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -110,6 +112,23 @@ func seedAuthorized(ctx context.Context, t *testing.T, c *realkafka.Cluster) {
 	}
 	_, err = admin.CreateACLs(ctx, kadm.NewACLs().Topics("pre-x").Operations(kadm.OpRead).Deny("User:alice").DenyHosts("*"))
 	must(t, err)
+	// The controller has all of it; the broker acts on it a little later.
+	testkit.WaitFor(t, "the broker to have the last ACL", func() bool {
+		found, err := admin.DescribeACLs(ctx, kadm.NewACLs().Topics("pre-x").ResourcePatternType(kadm.ACLPatternLiteral).
+			Operations(kadm.OpRead).Deny("User:alice").DenyHosts("*"))
+		must(t, err)
+		return len(found) == 1 && found[0].Err == nil && len(found[0].Described) == 1
+	})
+	testkit.WaitFor(t, "all topics to have leaders", func() bool {
+		topics, err := admin.ListTopics(ctx, slices.Collect(maps.Keys(created))...)
+		must(t, err)
+		for _, topic := range topics {
+			if topic.Err != nil || len(topic.Partitions) != 1 || topic.Partitions[0].Err != nil {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 var permissionTopics = []string{"ok", "no", "pre-1", "pre-x", "seen", "changed", "missing"}

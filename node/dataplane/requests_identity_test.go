@@ -203,9 +203,9 @@ func TestAccessLogOfIdentities(t *testing.T) {
 			}
 			client.HTTP.CloseIdleConnections()
 			var lines string
-			testkit.WaitFor(t, "the line of the connection", func() bool {
+			testkit.WaitFor(t, "the lines of the connection and the request", func() bool {
 				lines = n.lines.String()[before:]
-				return strings.Contains(lines, "connection closed")
+				return strings.Contains(lines, `msg="connection closed"`) && strings.Contains(lines, "msg=request ")
 			})
 			if strings.Count(lines, c.want) != 2 || (i == 2) == strings.Contains(lines, "identity=") {
 				t.Errorf("%s, want twice %q:\n%s", method, c.want, lines)

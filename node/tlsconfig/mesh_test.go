@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/internal/testkit"
 	"penstock/netio/tlsstream"
 	"penstock/node/trust"
 )
@@ -89,7 +90,7 @@ func shake(t testing.TB, client, server *tls.Config) (tls.ConnectionState, error
 			return
 		}
 		defer raw.Close()
-		raw.SetDeadline(time.Now().Add(10 * time.Second))
+		raw.SetDeadline(time.Now().Add(testkit.Patience))
 		s := tls.Server(raw, server)
 		if _, err = s.Write([]byte("x")); err == nil {
 			_, _ = s.Read(make([]byte, 1)) // until the client closes
@@ -100,7 +101,7 @@ func shake(t testing.TB, client, server *tls.Config) (tls.ConnectionState, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw.SetDeadline(time.Now().Add(10 * time.Second))
+	raw.SetDeadline(time.Now().Add(testkit.Patience))
 	c := tls.Client(raw, client)
 	_, readErr := io.ReadFull(c, make([]byte, 1))
 	raw.Close()

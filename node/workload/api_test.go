@@ -281,8 +281,15 @@ func TestCallersLearnWhyThereIsNone(t *testing.T) {
 		t.Errorf("without a leader: %v", err)
 	}
 	s.issuer.fail(nil)
-	stream := mustFetch(t, s)
-	chain, err := x509.ParseCertificates(mustRecv(t, stream).Svids[0].X509Svid)
+	var stream grpc.ServerStreamingClient[spiffe.X509SVIDResponse]
+	var resp *spiffe.X509SVIDResponse
+	testkit.WaitFor(t, "the next request to the leader", func() bool { // which may come after the patience with one caller
+		stream = mustFetch(t, s)
+		var err error
+		resp, err = stream.Recv()
+		return err == nil
+	})
+	chain, err := x509.ParseCertificates(resp.Svids[0].X509Svid)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,12 +155,13 @@ func TestZonesArePreferredWithinALevel(t *testing.T) {
 		members[i].Tags = map[string]string{"zone": []string{"a", "b"}[i%2]}
 	}
 	p := New(Config{MinHealthy: 71, ZoneTag: "zone", Zone: "a", ZoneMinHealthy: 50}, members, nil)
+	const n = 50_000 // two points are eight standard deviations
 	counts := map[string]int{}
-	for range 10_000 {
+	for range n {
 		i := p.Pick(&Query{Now: t0})
 		counts[fmt.Sprintf("%d%s", i/4, members[i].Tags["zone"])]++
 	}
-	if counts["0b"]+counts["1b"] != 0 || math.Abs(float64(counts["0a"])/10_000-0.704) > 0.02 {
+	if counts["0b"]+counts["1b"] != 0 || math.Abs(float64(counts["0a"])/n-0.704) > 0.02 {
 		t.Errorf("%v", counts)
 	}
 }
