@@ -173,6 +173,8 @@ func (a *attempt) failed(err error) error {
 		return fmt.Errorf("%w: %w", ErrConnect, err)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("%w: %w", ErrHeaderTimeout, err)
+	case a.conn != nil && a.conn.ended.Load() && !a.roundTrip.answered.Load():
+		return fmt.Errorf("%w: %w: %w", ErrNoAnswer, ErrLeft, err)
 	}
 	return fmt.Errorf("%w: %w", ErrNoAnswer, err)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -28,11 +29,17 @@ type Profile struct {
 	// MaxIdle bounds the connections to one endpoint that are kept; 0: 64,
 	// negative: none is.
 	MaxIdle int
+	// MaxIdleAll bounds those of HTTP/1 to all endpoints together; 0: MaxIdle alone
+	// does.
+	MaxIdleAll int
 	// HTTP2 speaks HTTP/2, without TLS by prior knowledge.
 	HTTP2 bool
 	// TLS towards the endpoint; nil: plain. Its ServerName is asked for and
 	// verified; "": the endpoint's own.
 	TLS *tls.Config
+	// Tunnel leads to endpoints behind another proxy; nil: straight to them. TLS
+	// must be nil with it.
+	Tunnel *Tunnel
 	// Ports counts the connections by endpoint, from when they are connected until
 	// they are closed; nil: nobody does.
 	Ports *ports.Count
@@ -147,11 +154,15 @@ func (p *Profile) open() *http.Transport {
 		ResponseHeaderTimeout:  p.HeaderTimeout,
 		IdleConnTimeout:        orDefault(p.IdleTimeout, time.Minute),
 		MaxIdleConnsPerHost:    orDefault(p.MaxIdle, 64),
+		MaxIdleConns:           p.MaxIdleAll,
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		DisableCompression:     true, // what the client has not asked for
 		Protocols:              protocols,
 	}
-	if !p.HTTP2 {
+	switch {
+	case p.Tunnel != nil:
+		t.DialContext = p.dialTunnel
+	case !p.HTTP2:
 		t.DialContext, t.DialTLSContext = p.dialStrict, p.dialStrictTLS
 	}
 	return t
@@ -248,6 +259,7 @@ type upstream struct {
 	net.Conn
 	profile   *Profile
 	heard     atomic.Uint64 // how often something came
+	ended     atomic.Bool   // the endpoint has ended its direction, without a reset
 	roundTrip atomic.Pointer[roundTrip]
 }
 
@@ -265,6 +277,9 @@ func (c *upstream) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.heard.Add(1)
+	}
+	if err == io.EOF {
+		c.ended.Store(true)
 	}
 	return n, err
 }

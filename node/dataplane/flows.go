@@ -29,7 +29,7 @@ var reasons = append([]netio.Reason{
 	netio.LimitMemory, netio.LimitHandshakes, netio.LimitFiles, netio.LimitPorts,
 	RateLimited, netio.Drained, netio.Shutdown, netio.EndpointRemoved,
 	netio.IdentityRevoked, netio.PermissionDenied, netio.PermissionRevoked, netio.Internal,
-	netio.MeshBadHeader, netio.MeshHeaderTimeout, netio.MeshHeaderTooLong, MeshUnavailable, MeshRequest,
+	netio.MeshBadHeader, netio.MeshHeaderTimeout, netio.MeshHeaderTooLong, MeshUnavailable,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoServerName), netio.Reason(routing.BadServerName),
 	netio.Reason(routing.NoCertificate), netio.Reason(routing.NoRoute), netio.Reason(routing.NoBackend),
 	netio.Reason(routing.NoEndpoint), netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),

@@ -88,7 +88,12 @@ func verifiedLeaf(state *tls.ConnectionState) *x509.Certificate {
 func (c *httpClient) clientCert() string {
 	text := c.xfcc.Load()
 	if text == nil { // two requests at once make the same text
-		made := tlsconfig.ForwardedClientCert(c.cert)
+		var made string
+		if c.cert != nil {
+			made = tlsconfig.ForwardedClientCert(c.cert)
+		} else { // a client of another node, which has told no more of the certificate
+			made = tlsconfig.ForwardedSPIFFEID(c.spiffe())
+		}
 		text = &made
 		c.xfcc.Store(text)
 	}

@@ -14,15 +14,9 @@ import (
 	"penstock/routing/resource"
 )
 
-const (
-	// MeshUnavailable is the reason of connections that were to go through the mesh of
-	// a node that is in no cluster.
-	MeshUnavailable netio.Reason = "mesh_unavailable"
-	// MeshRequest is the reason of HTTP requests, routed individually, whose backend is
-	// in the mesh: their connections are shared by clients, and the mesh carries one
-	// client on each.
-	MeshRequest netio.Reason = "mesh_request"
-)
+// MeshUnavailable is the reason of connections and requests that were to go through the
+// mesh of a node that is in no cluster.
+const MeshUnavailable netio.Reason = "mesh_unavailable"
 
 // meshServer returns the TLS of mesh listeners.
 func (r *reconciler) meshServer(*clienthello.Hello) (*tls.Config, netio.Reason) {
@@ -84,6 +78,9 @@ func meshInput(c *netio.Conn, m *proxyproto.Mesh) routing.Input {
 // meshHeader appends the header that tells a mesh endpoint who the client is. It is a
 // netio.Profile.Preface.
 func (t *traffic) meshHeader(c *netio.Conn, dst []byte) ([]byte, error) {
+	if _, ok := c.Plan().(*httpPlan); ok {
+		return dst, nil // its endpoint is this process; each hop of its requests has a header
+	}
 	in := inputOf(c)
 	table := t.router.Table()
 	if last := t.removed.table(in.Listener); last != nil {
@@ -91,7 +88,21 @@ func (t *traffic) meshHeader(c *netio.Conn, dst []byte) ([]byte, error) {
 			table = last
 		}
 	}
-	tags, service := table.ClientTags(&in)
+	h := c.Describe()
+	// Not that of a PROXY header from a balancer before this node: the logs of both
+	// nodes join by this one.
+	h.UniqueID = c.UniqueID()
+	h.Mesh = meshOf(&in, table)
+	if p, ok := c.Plan().(*plan); ok {
+		h.Mesh.Service = p.flow.service
+		h.Mesh.Route = in.Listener + "/" + p.decision.Destination()
+	}
+	return proxyproto.AppendMesh(dst, h)
+}
+
+// meshOf returns what a mesh endpoint is told of the source of connections.
+func meshOf(in *routing.Input, table *routing.Table) *proxyproto.Mesh {
+	tags, service := table.ClientTags(in)
 	tags = maps.Clone(tags)
 	delete(tags, tagSPIFFE)
 	if service != "" {
@@ -99,13 +110,7 @@ func (t *traffic) meshHeader(c *netio.Conn, dst []byte) ([]byte, error) {
 		// that of a closer layer under Kuma's name.
 		tags[tagService] = service
 	}
-	h := c.Describe()
-	h.Mesh = &proxyproto.Mesh{SPIFFEID: routing.IdentityOf(&in), Undecided: in.IdentityUndecided, Tags: tags}
-	if p, ok := c.Plan().(*plan); ok {
-		h.Mesh.Service = p.flow.service
-		h.Mesh.Route = in.Listener + "/" + p.decision.Destination()
-	}
-	return proxyproto.AppendMesh(dst, h)
+	return &proxyproto.Mesh{SPIFFEID: routing.IdentityOf(in), Undecided: in.IdentityUndecided, Tags: tags}
 }
 
 // joinMesh completes the record of a connection to or from the mesh, so that it can be
@@ -115,14 +120,20 @@ func joinMesh(c *netio.Conn, p *plan, r *accesslog.Record) {
 	if m == nil && (p == nil || !p.mesh) {
 		return
 	}
-	r.Hop = hex.EncodeToString(c.UniqueID())
+	r.Hop, r.Via = hex.EncodeToString(c.UniqueID()), via(c)
+}
+
+// via returns where a connection from the mesh came from: "NODE-ID/listener/destination";
+// "": it did not.
+func via(c *netio.Conn) string {
+	m := c.Mesh()
 	if m == nil {
-		return
+		return ""
 	}
-	r.Via = m.Route
 	if node := tlsconfig.MeshPeer(c.TLS()); node != "" {
-		r.Via = node + "/" + m.Route
+		return node + "/" + m.Route
 	}
+	return m.Route
 }
 
 // refusesClient reports whether a reason to refuse a connection is about its client. It

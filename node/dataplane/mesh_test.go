@@ -9,21 +9,21 @@ import (
 	"penstock/node/nodetest"
 )
 
-// A request that is routed individually does not go to a mesh endpoint, where it would
-// arrive without its client: nor in the clear.
-func TestRequestsDoNotGoToTheMesh(t *testing.T) {
+// Without a cluster a request for a mesh endpoint goes nowhere: in particular not in the
+// clear.
+func TestRequestsDoNotGoToTheMeshWithoutACluster(t *testing.T) {
 	end := nodetest.NamedServer(t, "cart")
 	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+
 		fmt.Sprintf("---\nkind: Service\nname: cart\nspec: {mesh: true, endpoints: [{address: %q}]}\n", end)+
 		nodetest.WebRoute(nodetest.Rule("/cart", nodetest.To("cart"))))
 	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
-	if got := c.Do("GET", "/cart", ""); got.StatusCode != http.StatusServiceUnavailable || !strings.Contains(got.Text, "mesh_request") {
+	if got := c.Do("GET", "/cart", ""); got.StatusCode != http.StatusServiceUnavailable || !strings.Contains(got.Text, "mesh_unavailable") {
 		t.Errorf("%d %q", got.StatusCode, got.Text)
 	}
 	if got := c.Do("GET", "/", ""); !strings.HasPrefix(got.Text, "shop ") {
 		t.Errorf("%d %q", got.StatusCode, got.Text)
 	}
-	if got := n.metric(t, `penstock_http_refused_total{reason="mesh_request"}`); got != "1" {
+	if got := n.metric(t, `penstock_http_refused_total{reason="mesh_unavailable"}`); got != "1" {
 		t.Errorf("counted %q", got)
 	}
 }

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"net"
 	"net/http"
@@ -88,7 +89,7 @@ func (q *request) forward(plan web.Disposition, path string, rules *resource.Lis
 	a := &q.decision
 	plan.Upstreams, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
 	plan.Begun, plan.Upgrades = q.begin, q.spec.HTTP.Protocols()
-	forwardCert := q.client.cert != nil && rules.ForwardClientCert
+	forwardCert := rules.ForwardClientCert && (q.client.cert != nil || q.client.spiffe() != "")
 	plan.Request = func(out *http.Request) {
 		host, newPath := a.Rewrite(path)
 		if host != "" {
@@ -145,13 +146,11 @@ func (q *request) Next(ctx context.Context, err error) (web.Target, bool) {
 	if err != nil && requestReason(err) == netio.LimitFiles {
 		return web.Target{}, false
 	}
-	if q.spec.Mesh {
-		q.reason = MeshRequest
-		return web.Target{}, false
-	}
 	now := time.Now()
 	if err != nil && requestReason(err) == netio.LimitPorts {
 		q.decision.RecordLocalFault(health.ErrorText(ports.Explain(err)), now)
+	} else if q.refusedByMesh(err) {
+		q.decision.RecordLocalFault(health.ErrorText(err), now)
 	} else if err != nil {
 		q.decision.RecordFault(requestFailure(err), health.ErrorText(err), now)
 	}
@@ -167,7 +166,14 @@ func (q *request) Next(ctx context.Context, err error) (web.Target, bool) {
 	}
 	q.endpoint = EndpointName(e)
 	q.at.Store(e)
-	t := web.Target{Address: e.Addr.String(), Profile: q.requests.profiles.of(q.decision.Service(), q.spec, hostOf(e))}
+	t := web.Target{Address: e.Addr.String()}
+	if q.spec.Mesh {
+		if t.Profile, q.reason = q.requests.hop(q); q.reason != netio.OK {
+			return web.Target{}, false
+		}
+		return t, true
+	}
+	t.Profile = q.requests.profiles.of(q.decision.Service(), q.spec, hostOf(e))
 	if e.Unix != "" {
 		t.Address = "unix:" + e.Unix
 	}
@@ -257,7 +263,7 @@ func (q *request) done(o web.Outcome) {
 		q.reason = requestReason(o.Err)
 	}
 	defer q.client.requests.end(q.reason == netio.ClientGone || q.reason == netio.ClientReset)
-	if !q.responded && countsAgainstEndpoint(q.reason) {
+	if !q.responded && countsAgainstEndpoint(q.reason) && !q.refusedByMesh(o.Err) {
 		q.decision.RecordFault(requestFailure(o.Err), health.ErrorText(o.Err), now)
 	}
 	q.decision.Closed()
@@ -295,7 +301,7 @@ func (q *request) record(o web.Outcome, now time.Time, took time.Duration) acces
 	if q.denial != nil {
 		err = q.denial
 	}
-	return accesslog.Record{
+	r := accesslog.Record{
 		Event: accesslog.Requested, At: now, ID: q.client.id, Listener: q.client.in.Listener, Client: q.client.addr,
 		TLS: q.client.tls, Identity: q.client.name(),
 		Service: q.flow.service, Endpoint: q.endpoint, Reason: string(q.reason), Error: err,
@@ -305,4 +311,8 @@ func (q *request) record(o web.Outcome, now time.Time, took time.Duration) acces
 			Method: q.method, Host: q.host, Path: q.path, Status: o.Status, Route: q.decision.Route, Rule: q.decision.Rule,
 		},
 	}
+	if q.client.mesh != nil || q.endpoint != "" && q.spec.Mesh {
+		r.Hop, r.Via = hex.EncodeToString(q.client.hopID), q.client.via
+	}
+	return r
 }

@@ -66,6 +66,7 @@ type requests struct {
 	server   *web.Server
 	access   *accesslog.Log      // nil: off
 	audit    func(*audit.Denial) // nil: none
+	mesh     *tlsconfig.Mesh     // nil: the node is in no cluster
 	// challenges answers certificate authorities; nil: none.
 	challenges Challenges
 
@@ -75,6 +76,8 @@ type requests struct {
 
 	// departing ends the requests whose endpoint was removed.
 	departing departingRequests
+
+	hanging sync.WaitGroup // those who close the hops of clients that have left
 
 	mu      sync.Mutex
 	clients map[string]map[*httpClient]struct{} // by listener
@@ -94,6 +97,9 @@ type httpClient struct {
 	since       time.Time
 	count       atomic.Int64 // requests so far
 	requests    inFlight
+	hops        hops
+	hopID       []byte // joins the logs of both nodes of a hop
+	via         string // where in the mesh it came from; "": nowhere
 	forwarded   forwarded
 	// pinned is the table for its requests once the listener is removed: the
 	// last one that contains the listener. nil: the current table.
@@ -117,7 +123,7 @@ var (
 // r.flows.
 func newRequests(cfg *Config, r *reconciler) *requests {
 	h := &requests{
-		router: r.router, flows: r.flows, access: cfg.Access, audit: cfg.Audit, memory: r.engine,
+		router: r.router, flows: r.flows, access: cfg.Access, audit: cfg.Audit, memory: r.engine, mesh: cfg.Mesh,
 		places:   budget.New(budget.Config{Limit: int64(cfg.MaxRequests)}),
 		profiles: profiles{router: r.router, client: r.clients.of, m: map[string]*httpPath{}},
 		clients:  map[string]map[*httpClient]struct{}{},
@@ -131,6 +137,7 @@ func newRequests(cfg *Config, r *reconciler) *requests {
 func (h *requests) close() {
 	h.departing.close()
 	h.server.Close()
+	h.hanging.Wait()
 	h.profiles.close()
 }
 
@@ -139,6 +146,7 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *Flow, p *path, tabl
 	client := &httpClient{
 		in: *in, destination: f.service, id: c.ID(), proven: provenBy(c),
 		addr: c.Client(), local: c.Local(), proxy: c.Describe(), since: time.Now(),
+		hopID: c.UniqueID(), via: via(c),
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -51,7 +51,7 @@ func (f *Flow) Requests() (active int64, ended map[string]uint64) {
 var requestReasons = []netio.Reason{
 	BadPath, BadMethod, BadRequest, BadBody, Misdirected, TooManyFields,
 	LimitRequests, RateLimited, netio.LimitMemory, BodyTimeout, RequestTimeout, ResponseTimeout, NoAnswer, netio.Internal,
-	netio.PermissionDenied, netio.PermissionRevoked, MeshRequest,
+	netio.PermissionDenied, netio.PermissionRevoked, MeshUnavailable, netio.MeshHeaderTooLong, netio.MeshBadHeader,
 	netio.ClientGone, netio.ClientReset, netio.UpstreamReset, netio.UpstreamTLS,
 	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.LimitFiles, netio.LimitPorts,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoBackend), netio.Reason(routing.NoEndpoint),

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"encoding/hex"
 	"sync"
 	"time"
 
@@ -68,6 +69,7 @@ const abandonWindow = 2 * time.Second
 // reason.
 func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 	p.requests.removeClient(p.client)
+	p.requests.hangUp(p.client)
 	if why == netio.UpstreamReset && c.ClientEnded() {
 		// The upstream is this process, which resets the pipe when a client has
 		// left in the middle of a request.
@@ -75,6 +77,9 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 	}
 	r := t.record(c, nil, accesslog.Closed, why)
 	r.Service = p.flow.service
+	if p.client.hops.used.Load() {
+		r.Hop = hex.EncodeToString(c.UniqueID())
+	}
 	if why != netio.ClientReset && why != netio.ClientFIN {
 		t.endHTTP(p, r)
 		return

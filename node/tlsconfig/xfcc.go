@@ -49,6 +49,10 @@ func ForwardedClientCert(leaf *x509.Certificate) string {
 	return b.String()
 }
 
+// ForwardedSPIFFEID returns the header for a client of which no more is known than the
+// SPIFFE ID that it has proven to another node.
+func ForwardedSPIFFEID(id string) string { return "URI=" + quoteURI(id) }
+
 // quoteURI returns a URI as a value of the header.
 func quoteURI(uri string) string {
 	var b strings.Builder

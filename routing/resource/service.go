@@ -46,8 +46,8 @@ type Service struct {
 	ProxyProtocol *SendProxy `yaml:"proxyProtocol"`
 	// Mesh says that the endpoints are Listeners with protocol mesh, on nodes of this
 	// cluster. Connections to them use TLS 1.3 with the nodes' certificates, and carry
-	// the client's address, identity and tags. It requires protocol tcp, and a cluster
-	// (not --dev). Default false.
+	// the client's address, identity and tags. It requires protocol tcp, http or http2,
+	// and a cluster (not --dev). Default false.
 	Mesh bool `yaml:"mesh"`
 	// TLS configures TLS to the endpoints. Left out: plain text.
 	TLS *ServiceTLS `yaml:"tls"`

@@ -40,7 +40,7 @@ func validateListener(l *resource.Listener, fault Report) {
 	if !l.HTTP.IsZero() && !readsRequests(l) {
 		fault("http", "requires a listener that can read requests: protocol: tcp or mesh, or protocol: tls with tls.mode: terminate", nil)
 	}
-	if l.HTTP.ForwardClientCert && !verifiesClients(l) {
+	if l.HTTP.ForwardClientCert && !verifiesClients(l) && l.Protocol != "mesh" {
 		fault("http.forwardClientCert", "requires tls.clientAuth with mode: require or request: only a verified certificate is forwarded", nil)
 	}
 	checkTags("tags", l.Tags, fault)

@@ -60,8 +60,8 @@ func validateService(s *resource.Service, fault Report) {
 // validateMeshService reports fields that have no meaning towards mesh listeners:
 // they belong to the Service that such a listener leads to.
 func validateMeshService(s *resource.Service, fault Report) {
-	if s.Protocol != "" && s.Protocol != "tcp" {
-		fault("protocol", "must be tcp with mesh: true: the Service behind the mesh listener has the protocol of the endpoints", s.Protocol)
+	if s.Protocol == "kafka" {
+		fault("protocol", "must be tcp, http or http2 with mesh: true; Kafka's connections go there as tcp", s.Protocol)
 	}
 	if s.TLS != nil {
 		fault("tls", "is not allowed with mesh: true, which uses TLS 1.3 with the nodes' own certificates", nil)
