@@ -133,6 +133,7 @@ func TestMeshRequestsKeepTheirConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
 	}
 	open := `penstock_connections{listener="inside",service="shop-local"}`
 	if now, all := p.far.metric(t, open), p.far.metric(t, `penstock_routed_connections_total{listener="inside",service="shop-local"}`); now != "1" || all != "1" {
@@ -191,8 +192,12 @@ spec: {to: [{services: [shop-local], http: [{paths: [/talk]}]}], action: allow}
 	_, _ = io.WriteString(conn, "GET /talk HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	in := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(in, nil)
-	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("%+v %v", resp, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%+v", resp)
 	}
 	_, _ = io.WriteString(conn, "hello\n")
 	if line, err := in.ReadString('\n'); line != "hello\n" {

@@ -278,7 +278,7 @@ func (c *upstream) Read(p []byte) (int, error) {
 	if n > 0 {
 		c.heard.Add(1)
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		c.ended.Store(true)
 	}
 	return n, err

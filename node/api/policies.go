@@ -72,7 +72,7 @@ type SimulateResult struct {
 	Simulation *routing.Simulation `json:"simulation,omitempty"`
 }
 
-// MethodRevoked: RevokedRequest -> Revoked, of the node that is asked.
+// MethodRevoked takes a RevokedRequest to the node that is asked, and returns Revoked.
 const MethodRevoked = "permissions.revoked"
 
 // RevokedRequest asks a node how many of its established connections a change would
