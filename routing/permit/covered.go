@@ -13,7 +13,8 @@ import (
 // Entry is one entry of a permission's from together with one of its to.
 type Entry struct {
 	Permission string
-	From, To   int // -1: the permission has no from, or no to
+	Rule       int // of rules, which From is in; -1: the permission has none
+	From, To   int // -1: there is no from, or no to
 }
 
 // Covered says that an entry never decides who may connect, because another one
@@ -23,6 +24,8 @@ type Covered struct {
 	By    Entry
 	// Denied: By denies what the entry allows. Otherwise both do the same.
 	Denied bool
+	// Action is that of By.
+	Action string
 }
 
 const (
@@ -47,7 +50,12 @@ const (
 func FindCovered(all iter.Seq2[string, *resource.TrafficPermission], changed func(name string) bool) []Covered {
 	s := &coverSearch{steps: coverSteps}
 	for name, p := range all {
-		s.add(name, p, changed(name))
+		for i, one := range p.Split() {
+			if len(p.Rules) == 0 {
+				i = -1
+			}
+			s.add(name, one, changed(name), i)
+		}
 	}
 	slices.SortStableFunc(s.entries, func(a, b coverEntry) int { return strings.Compare(a.name, b.name) })
 	s.by = make([]int, len(s.entries))
@@ -63,7 +71,7 @@ func FindCovered(all iter.Seq2[string, *resource.TrafficPermission], changed fun
 	for b, a := range s.by {
 		if a >= 0 {
 			x, y := &s.entries[b], &s.entries[a]
-			found = append(found, Covered{x.id(), y.id(), x.spec.Action != y.spec.Action})
+			found = append(found, Covered{x.id(), y.id(), x.spec.Action != y.spec.Action, y.spec.Action})
 		}
 	}
 	return found
@@ -84,11 +92,12 @@ type coverEntry struct {
 	from    *resource.TrafficSource
 	to      *resource.PermissionDestination
 	changed bool
+	rule    int // of rules; -1: none
 	i, j    int // of from and to
 }
 
 func (e *coverEntry) id() Entry {
-	id := Entry{e.name, e.i, e.j}
+	id := Entry{e.name, e.rule, e.i, e.j}
 	if len(e.spec.From) == 0 {
 		id.From = -1
 	}
@@ -98,7 +107,7 @@ func (e *coverEntry) id() Entry {
 	return id
 }
 
-func (s *coverSearch) add(name string, p *resource.TrafficPermission, changed bool) {
+func (s *coverSearch) add(name string, p *resource.TrafficPermission, changed bool, rule int) {
 	from, to := p.From, p.To
 	if len(from) == 0 {
 		from = anySource
@@ -111,7 +120,7 @@ func (s *coverSearch) add(name string, p *resource.TrafficPermission, changed bo
 			if len(s.entries) == coverEntries {
 				return
 			}
-			s.entries = append(s.entries, coverEntry{name, p, &from[i], &to[j], changed, i, j})
+			s.entries = append(s.entries, coverEntry{name, p, &from[i], &to[j], changed, rule, i, j})
 			if changed {
 				s.changed++
 			}

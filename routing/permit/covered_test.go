@@ -87,7 +87,7 @@ func TestOfTwoEqualPermissionsTheSecondIsCovered(t *testing.T) {
 	p := permission("deny", identities("spiffe://corp/a"), services("x"))
 	all := map[string]*resource.TrafficPermission{"a": p, "b": p, "c": permission("allow", nil, services("y"))}
 	found := FindCovered(sorted(all), func(name string) bool { return name == "a" })
-	if len(found) != 1 || found[0].Entry != (Entry{"b", 0, 0}) || found[0].By != (Entry{"a", 0, 0}) {
+	if len(found) != 1 || found[0].Entry != (Entry{"b", -1, 0, 0}) || found[0].By != (Entry{"a", -1, 0, 0}) {
 		t.Errorf("%+v", found)
 	}
 	if found := FindCovered(sorted(all), func(name string) bool { return name == "c" }); len(found) > 0 {
@@ -158,8 +158,8 @@ func TestCoveredEntriesAreTheSameByScanAndByIndex(t *testing.T) {
 		scan, index := &coverSearch{steps: coverSteps}, &coverSearch{steps: coverSteps}
 		for i := range rapid.IntRange(2, 8).Draw(t, "permissions") {
 			p := drawPermission(t)
-			scan.add(fmt.Sprint(i), p, true)
-			index.add(fmt.Sprint(i), p, true)
+			scan.add(fmt.Sprint(i), p, true, -1)
+			index.add(fmt.Sprint(i), p, true, -1)
 		}
 		for _, s := range []*coverSearch{scan, index} {
 			s.by = slices.Repeat([]int{-1}, len(s.entries))
@@ -178,7 +178,7 @@ func TestSearchForCoveredEntriesIsBounded(t *testing.T) {
 	for i := range 3000 { // in one bucket of the index
 		to := services("orders")
 		to.HTTP = []resource.TrafficRequest{{Paths: []string{fmt.Sprintf("/%d", i)}}}
-		s.add(fmt.Sprint(i), permission("allow", nil, to), true)
+		s.add(fmt.Sprint(i), permission("allow", nil, to), true, -1)
 	}
 	s.by = slices.Repeat([]int{-1}, len(s.entries))
 	s.lookup()
@@ -190,8 +190,8 @@ func TestSearchForCoveredEntriesIsBounded(t *testing.T) {
 func BenchmarkCovered(b *testing.B) {
 	x := many(10_000)
 	all := func(yield func(string, *resource.TrafficPermission) bool) {
-		for name, r := range x.rules.All() {
-			if !yield(name, r.spec) {
+		for name, rules := range x.rules.All() {
+			if !yield(name, rules[0].spec) {
 				return
 			}
 		}

@@ -372,8 +372,8 @@ func withEntry(list []*entry, e *entry, add bool) []*entry {
 	if add {
 		return slices.Insert(slices.Clone(list), i, e)
 	}
-	for ; i < len(list) && list[i].rule == e.rule; i++ {
-		if list[i].from == e.from && list[i].pattern == e.pattern && sameRequests(list[i].http, e.http) {
+	for ; i < len(list) && list[i].rule.name == e.rule.name; i++ {
+		if list[i].rule == e.rule && list[i].from == e.from && list[i].pattern == e.pattern && sameRequests(list[i].http, e.http) {
 			return slices.Delete(slices.Clone(list), i, i+1)
 		}
 	}

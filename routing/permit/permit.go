@@ -13,6 +13,7 @@ package permit
 import (
 	"iter"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -71,7 +72,8 @@ type Verdict struct {
 	shadow *rule
 }
 
-// Counters count what a permission decided on this node, over all its versions.
+// Counters count what a permission decided on this node with one action, over all its
+// versions.
 type Counters struct {
 	// Denied counts denials, of connections and requests; of a shadowDeny what it
 	// would have denied.
@@ -92,9 +94,12 @@ func (v *Verdict) Count() {
 // and counters.
 func (x *Index) Denials() iter.Seq2[string, Denial] {
 	return func(yield func(string, Denial) bool) {
-		for name, r := range x.rules.All() {
-			if n := r.Denied.Load(); n > 0 && !yield(name, Denial{r.action, n}) {
-				return
+		for name, rules := range x.rules.All() {
+			for i, r := range rules {
+				shared := slices.ContainsFunc(rules[:i], func(other *rule) bool { return other.Counters == r.Counters })
+				if n := r.Denied.Load(); n > 0 && !shared && !yield(name, Denial{r.action, n}) {
+					return
+				}
 			}
 		}
 	}
@@ -134,7 +139,7 @@ const defaultWindow = 30 * time.Second
 
 // Index holds permissions. The zero Index is empty and allows everything.
 type Index struct {
-	rules    hamt.Map[*rule]
+	rules    hamt.Map[[]*rule] // those of each permission, by its name
 	services hamt.Map[*group]
 	clusters hamt.Map[*group]
 	all      *group // permissions for any service and cluster; nil: none
@@ -161,19 +166,26 @@ func (x *Index) WithDefault(deny bool) *Index {
 func (x *Index) With(name string, spec *resource.TrafficPermission) *Index {
 	next := *x
 	rules := x.rules.Edit()
-	counters := new(Counters)
-	next.shadows = x.shadows
-	if old, ok := x.rules.Get(name); ok {
-		counters = old.Counters
-		next.shadows -= old.isShadow()
-		next.place(old, false)
-		rules.Delete(name)
+	counters := map[string]*Counters{} // by action
+	old, _ := x.rules.Get(name)
+	for _, r := range old {
+		counters[r.action] = r.Counters
+		next.shadows -= r.isShadow()
+		next.place(r, false)
 	}
+	rules.Delete(name)
 	if spec != nil {
-		r := newRule(name, spec, counters)
-		next.shadows += r.isShadow()
-		next.place(r, true)
-		rules.Set(name, r)
+		var list []*rule
+		for _, one := range spec.Split() {
+			if counters[one.Action] == nil {
+				counters[one.Action] = new(Counters)
+			}
+			r := newRule(name, one, counters[one.Action])
+			next.shadows += r.isShadow()
+			next.place(r, true)
+			list = append(list, r)
+		}
+		rules.Set(name, list)
 	}
 	next.rules = rules.Map()
 	return &next
@@ -256,7 +268,8 @@ func (x *Index) find(q *Query, found *[4]*destination) []*destination {
 	return list
 }
 
-// rule is one permission.
+// rule is what a permission says with one action for some clients: all of it, or one
+// of its rules.
 type rule struct {
 	*Counters
 	name     string

@@ -27,14 +27,40 @@ type TrafficPermission struct {
 	From []TrafficSource `yaml:"from"`
 	// To selects destinations; any entry may match. Default everything.
 	To []PermissionDestination `yaml:"to"`
-	// Action is allow, deny or shadowDeny. Required.
+	// Action is allow, deny or shadowDeny. Required, or Rules.
 	Action string `yaml:"action" oneof:"allow deny shadowDeny"`
+	// Rules are for several actions, in place of Action and From. Their order has no
+	// effect: a deny beats every allow here too.
+	Rules []PermissionRule `yaml:"rules"`
 	// OnChange is for established connections that a change of the permissions
 	// denies: keep, drain (closed over Window, evenly) or close (at once). Default
 	// drain.
 	OnChange string `yaml:"onChange" default:"drain" oneof:"keep drain close"`
 	// Window is the time over which drain closes connections. Default 30s, 1s to 24h.
 	Window Duration `yaml:"window" default:"30s" range:"1s..24h"`
+}
+
+// PermissionRule is an action for some clients.
+type PermissionRule struct {
+	// Action is allow, deny or shadowDeny. Required.
+	Action string `yaml:"action" oneof:"allow deny shadowDeny"`
+	// From selects clients; any entry may match. Default everyone.
+	From []TrafficSource `yaml:"from"`
+}
+
+// Split returns a permission with Rules as one for each of them, and any other as it
+// is.
+func (p *TrafficPermission) Split() []*TrafficPermission {
+	if len(p.Rules) == 0 {
+		return []*TrafficPermission{p}
+	}
+	list := make([]*TrafficPermission, len(p.Rules))
+	for i := range p.Rules {
+		one := *p
+		one.Rules, one.Action, one.From = nil, p.Rules[i].Action, p.Rules[i].From
+		list[i] = &one
+	}
+	return list
 }
 
 // PermissionDestination is a destination, down to requests.

@@ -55,28 +55,35 @@ type Permission struct {
 func Compile(cluster string, permissions []Permission) *Rules {
 	r := &Rules{}
 	for _, p := range permissions {
-		for i := range p.Spec.To {
-			to := &p.Spec.To[i]
-			if len(to.Kafka) == 0 || len(to.VirtualClusters) > 0 && !slices.Contains(to.VirtualClusters, cluster) {
-				continue
-			}
-			one := rule{name: resource.Item(p.Name+" to", i), from: p.Spec.From, listeners: to.Listeners}
-			switch p.Spec.Action {
-			case "allow":
-				one.action, r.Closed = allow, true
-			case "shadowDeny":
-				one.action = shadowDeny
-			}
-			for j := range to.Kafka {
-				one.grants = append(one.grants, compileGrant(&to.Kafka[j]))
-			}
-			r.rules = append(r.rules, one)
+		for _, spec := range p.Spec.Split() {
+			r.add(cluster, p.Name, spec)
 		}
 	}
 	if len(r.rules) == 0 {
 		return nil
 	}
 	return r
+}
+
+// add adds the entries of a permission with one action that are for the cluster.
+func (r *Rules) add(cluster, name string, spec *resource.TrafficPermission) {
+	for i := range spec.To {
+		to := &spec.To[i]
+		if len(to.Kafka) == 0 || len(to.VirtualClusters) > 0 && !slices.Contains(to.VirtualClusters, cluster) {
+			continue
+		}
+		one := rule{name: resource.Item(name+" to", i), from: spec.From, listeners: to.Listeners}
+		switch spec.Action {
+		case resource.ActionAllow:
+			one.action, r.Closed = allow, true
+		case resource.ActionShadowDeny:
+			one.action = shadowDeny
+		}
+		for j := range to.Kafka {
+			one.grants = append(one.grants, compileGrant(&to.Kafka[j]))
+		}
+		r.rules = append(r.rules, one)
+	}
 }
 
 func compileGrant(k *resource.KafkaRequests) grant {

@@ -42,6 +42,9 @@ func (e exporter) targetRef(services []string) *yaml.Node {
 // permission returns the spec of a MeshTrafficPermission; why says what Kuma
 // cannot.
 func (e exporter) permission(p *resource.TrafficPermission) (spec *yaml.Node, why string) {
+	if len(p.Rules) > 0 {
+		return nil, "Kuma has one action for each destination: write one permission for each rule"
+	}
 	var services []string
 	if len(p.To) > 0 {
 		services = p.To[0].Services

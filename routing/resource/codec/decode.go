@@ -475,6 +475,7 @@ func (d *decoder) decodeSpec(object, n *yaml.Node, kind resource.Kind, o *resour
 		d.failAt(object, kind.ReadOnly, nil)
 		return
 	}
+	expandShort(kind.Name, n)
 	o.Spec = kind.New()
 	d.spec = o.Spec
 	d.inField("spec", func() { d.decodeValue(n, reflect.ValueOf(o.Spec).Elem(), nil) })

@@ -67,14 +67,14 @@ var suggestions = map[string]string{
 	"servicetls.cert":          "write certificateRef: NAME, the name of a Certificate",
 	"servicetls.key":           "a key belongs in a Certificate, which certificateRef names",
 	"servicetls.insecure":      "write insecureSkipVerify: true, which accepts any certificate",
-	"servicetls.verify":        "certificates are verified; insecureSkipVerify: true accepts any",
-	"servicetls.spiffeid":      "endpoints are verified by the name in their certificate: write serverName, and ca for its issuer",
+	"servicetls.spiffeid":      "write verify: {spiffe: [spiffe://DOMAIN/PATH]}, and ca or trustDomains for its issuer",
 	"endpoint.port":            "the port is part of address: \"host:port\"",
 	"endpoint.host":            "write address: \"host:port\"",
 	"endpoint.ip":              "write address: \"IP:port\"",
-	"endpoint.priority":        suggestionBackup,
 	"endpoint.zone":            "write tags: {zone: NAME}, and balancing: {zone: zone} in the Service",
 	"endpoint.labels":          "write tags: {k: v}",
+
+	"ratelimit.burst": "each rate has its own burst: connections: {rate: 100, burst: 200}",
 
 	"backendref.port":       "a backend is a Service, whose endpoints have the ports: leave it out",
 	"backendref.subset":     "write kind: MeshServiceSubset with tags: {k: v}",
@@ -114,11 +114,9 @@ const (
 	suggestionRetries             = "write connect: {attempts: N}; retryBudget there bounds retries"
 	suggestionBalancing           = "write balancing: {policy: roundRobin}, or leastConnections, random, maglev"
 	suggestionWeight              = "weights belong to a Service's endpoints, or to the backendRefs of a MeshTCPRoute"
-	suggestionAccess              = "access lists are not supported: a Listener's limits bound clients, " +
-		"its tls.clientAuth requests their certificates, and the host's firewall can filter networks"
-	suggestionBackup = "backup endpoints are not supported: balancing: {zone: TAG} prefers near endpoints and spills over to others; " +
-		"or make the backup a Service of its own and move weight to it with a MeshTCPRoute"
-	suggestionMirror = "mirroring is not supported; a MeshTCPRoute sends a share of traffic elsewhere by weighted backendRefs, " +
+	suggestionAccess              = "write a TrafficPermission: from selects clients, to selects services and listeners, action is allow or deny"
+	suggestionBackup              = "backup and priority belong to each endpoint of a Service: endpoints: [{address: ..., backup: true}]"
+	suggestionMirror              = "mirroring is not supported; a MeshTCPRoute sends a share of traffic elsewhere by weighted backendRefs, " +
 		"and penstock simulate tries a change without traffic"
 )
 

@@ -2,6 +2,7 @@ package validate
 
 import (
 	"fmt"
+	"strings"
 
 	"penstock/routing/permit"
 	"penstock/routing/resource"
@@ -42,7 +43,7 @@ func (c *checker) checkCovered(changes []resource.Change) {
 		}
 		m, _ := group.Get(f.Entry.Permission)
 		last = &m.Object
-		c.warn(last, coveredPath(f.Entry), coveredText(&f, m.Spec.(*resource.TrafficPermission).Action), nil)
+		c.warn(last, coveredPath(f.Entry), coveredText(&f), nil)
 		said++
 	}
 	if rest := len(found) - said; rest > 0 {
@@ -56,36 +57,48 @@ func coveredPath(e permit.Entry) string {
 	case e.To >= 0:
 		return resource.Item("spec.to", e.To)
 	case e.From >= 0:
-		return resource.Item("spec.from", e.From)
+		return "spec." + fromText(e)
+	case e.Rule >= 0:
+		return "spec." + resource.Item("rules", e.Rule)
 	}
 	return "spec"
 }
 
 // coveredText says what never happens, and because of what.
-func coveredText(f *permit.Covered, action string) string {
+func coveredText(f *permit.Covered) string {
 	what := "decides nothing"
 	if f.Denied {
 		what = "allows nobody"
 	}
-	if f.Entry.From >= 0 && f.Entry.To >= 0 {
-		what += fmt.Sprintf(" for from[%d]", f.Entry.From)
+	if from := fromText(f.Entry); from != "" && f.Entry.To >= 0 {
+		what += " for " + from
 	}
-	verb := map[string]string{resource.ActionAllow: "allows", resource.ActionDeny: "denies", resource.ActionShadowDeny: "counts"}[action]
-	if f.Denied {
-		verb = "denies"
-	}
+	verb := map[string]string{resource.ActionAllow: "allows", resource.ActionDeny: "denies", resource.ActionShadowDeny: "counts"}[f.Action]
 	return fmt.Sprintf("%s: TrafficPermission %q %s the same or more%s", what, f.By.Permission, verb, entryText(f.By))
 }
 
 // entryText names the entries of from and to; "" if there are none.
 func entryText(e permit.Entry) string {
+	from := fromText(e)
 	switch {
-	case e.From >= 0 && e.To >= 0:
-		return fmt.Sprintf(" (from[%d] with to[%d])", e.From, e.To)
-	case e.From >= 0:
-		return fmt.Sprintf(" (from[%d])", e.From)
+	case from != "" && e.To >= 0:
+		return fmt.Sprintf(" (%s with to[%d])", from, e.To)
+	case from != "":
+		return " (" + from + ")"
 	case e.To >= 0:
 		return fmt.Sprintf(" (to[%d])", e.To)
 	}
 	return ""
+}
+
+// fromText names an entry of from, or the rule that has none; "": neither.
+func fromText(e permit.Entry) string {
+	text := ""
+	if e.From >= 0 {
+		text = resource.Item("from", e.From)
+	}
+	if e.Rule < 0 {
+		return text
+	}
+	return strings.TrimSuffix(resource.Item("rules", e.Rule)+"."+text, ".")
 }

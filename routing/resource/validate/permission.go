@@ -17,16 +17,22 @@ const (
 
 func validatePermission(p *resource.TrafficPermission, fault Report) {
 	Fields(p, fault)
-	if p.Action == "" {
-		fault("action", "is required: allow, deny or shadowDeny", nil)
-	}
-	clients, destinations := 0, 0
 	requests := onlyKafka(p)
-	for i := range p.From {
-		if !requests {
-			refuseKafkaSource(resource.Item("from", i), &p.From[i], fault)
+	clients, destinations := validatePermissionSources("from", p.From, requests, fault), 0
+	switch {
+	case len(p.Rules) == 0 && p.Action == "":
+		fault("action", "is required, or rules: allow, deny or shadowDeny", nil)
+	case len(p.Rules) > 0 && p.Action != "":
+		fault("action", "conflicts with rules, which have their own: give one of the two", p.Action)
+	case len(p.Rules) > 0 && len(p.From) > 0:
+		fault("from", "conflicts with rules, which have their own: give one of the two", nil)
+	}
+	for i := range p.Rules {
+		path := resource.Item("rules", i)
+		if p.Rules[i].Action == "" {
+			fault(path+".action", "is required: allow, deny or shadowDeny", nil)
 		}
-		clients += validateSource(resource.Item("from", i), &p.From[i], fault)
+		clients += max(validatePermissionSources(path+".from", p.Rules[i].From, requests, fault), 1)
 	}
 	for i := range p.To {
 		destinations += validateDestination(resource.Item("to", i), &p.To[i], fault)
@@ -34,6 +40,18 @@ func validatePermission(p *resource.TrafficPermission, fault Report) {
 	if pairs := max(clients, 1) * max(destinations, 1); pairs > maxPermissionPairs {
 		fault("", fmt.Sprintf("has %d pairs of a client and a destination, and may have at most %d: divide it into several", pairs, maxPermissionPairs), nil)
 	}
+}
+
+// validatePermissionSources checks a from, and returns the number of its keys. requests says
+// that the permission is about requests of Kafka alone.
+func validatePermissionSources(path string, list []resource.TrafficSource, requests bool, fault Report) (keys int) {
+	for i := range list {
+		if !requests {
+			refuseKafkaSource(resource.Item(path, i), &list[i], fault)
+		}
+		keys += validateSource(resource.Item(path, i), &list[i], fault)
+	}
+	return keys
 }
 
 // validateSource checks one entry of from, and returns the number of its keys.
