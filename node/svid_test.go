@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -31,27 +32,29 @@ func spiffeSocket(t *testing.T) string {
 	return filepath.Join(dir, "api.sock")
 }
 
-// spiffeClient dials listeners as a program with go-spiffe does.
+// spiffeClient dials listeners as a program with go-spiffe does. It does not use
+// go-spiffe's X509Source, which reads its bundles without a lock (v2.8.1).
 type spiffeClient struct {
-	t      *testing.T
-	source *workloadapi.X509Source
+	t    *testing.T
+	held contexts
 }
 
 func newSPIFFEClient(t *testing.T, socket string) *spiffeClient {
 	t.Helper()
-	source, err := workloadapi.NewX509Source(t.Context(), workloadapi.WithClientOptions(workloadapi.WithAddr("unix://"+socket)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { source.Close() })
-	return &spiffeClient{t, source}
+	c, ended := &spiffeClient{t: t}, make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- workloadapi.WatchX509Context(ctx, &c.held, workloadapi.WithAddr("unix://"+socket)) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	testkit.WaitFor(t, "an SVID", func() bool { return c.held.last.Load() != nil })
+	return c
 }
 
 // dial connects to a listener that must have an ID, with that server name, and returns
 // the serial number of what it presents.
 func (c *spiffeClient) dial(addr, id, serverName string) (serial string, err error) {
 	c.t.Helper()
-	config := tlsconfig.MTLSClientConfig(c.source, c.source, tlsconfig.AuthorizeID(spiffeid.RequireFromString(id)))
+	now := c.held.last.Load()
+	config := tlsconfig.MTLSClientConfig(now.DefaultSVID(), now.Bundles, tlsconfig.AuthorizeID(spiffeid.RequireFromString(id)))
 	config.ServerName = serverName
 	conn, _, err := nodetest.DialTLS(c.t, addr, config)
 	if err != nil {

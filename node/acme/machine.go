@@ -98,7 +98,7 @@ func renewal(i *Issued) time.Time {
 }
 
 // minRenewal is the shortest time from one certificate to the next order.
-const minRenewal = time.Minute
+const minRenewal = 10 * time.Second
 
 // afterIssue returns before when a certificate is not renewed: a third of the life that
 // it had when it was issued. One that was late in its life even then, as the clocks of

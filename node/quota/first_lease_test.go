@@ -41,7 +41,7 @@ func newOffice(t *testing.T, nodes int) *office {
 		d := New(Config{
 			Self: id, Limits: o.of(i), Clock: o.clock, Members: func() []string { return o.ids }, Log: slog.New(slog.DiscardHandler),
 			Ask: func(ctx context.Context, r *Report) (*Answer, error) {
-				time.Sleep(2 * time.Millisecond)
+				<-time.After(2 * time.Millisecond)
 				return o.leader.Report(ctx, id, r)
 			},
 		})
@@ -50,7 +50,7 @@ func newOffice(t *testing.T, nodes int) *office {
 	}
 	t.Cleanup(func() {
 		cancel()
-		time.Sleep(time.Second) // what goes on ends
+		<-time.After(time.Second) // what goes on ends
 	})
 	return o
 }
@@ -94,7 +94,7 @@ func TestANewLimitOfTheClusterAdmitsItsBurstAtOnce(t *testing.T) {
 	for _, nodes := range []int{1, 2, 3, 7, 10} {
 		synctest.Test(t, func(t *testing.T) {
 			o := newOffice(t, nodes)
-			time.Sleep(10 * time.Second) // the leader has led for some time
+			<-time.After(10 * time.Second) // the leader has led for some time
 			const burst = 17
 			o.apply(limit.Connections, limit.Rate{N: 17, Per: time.Hour, Burst: burst})
 			got := 0
@@ -109,7 +109,7 @@ func TestANewLimitOfTheClusterAdmitsItsBurstAtOnce(t *testing.T) {
 				t.Errorf("%d nodes admit %d at once, want the burst of %d", nodes, got, burst)
 			}
 			for range 100 {
-				time.Sleep(100 * time.Millisecond)
+				<-time.After(100 * time.Millisecond)
 				for i := range nodes {
 					got += o.take(i, 1)
 				}
@@ -127,11 +127,11 @@ func TestTheFirstLimitOfAClusterLeasesAtOnce(t *testing.T) {
 	for _, nodes := range []int{1, 3, 10} {
 		synctest.Test(t, func(t *testing.T) {
 			o := newOffice(t, nodes)
-			time.Sleep(10 * time.Second)
+			<-time.After(10 * time.Second)
 			o.apply(limit.Connections, limit.Rate{N: 1000, Per: time.Second, Burst: 100})
 			got, began := 0, time.Now()
 			for time.Since(began) < time.Second {
-				time.Sleep(time.Millisecond)
+				<-time.After(time.Millisecond)
 				got += o.take(nodes-1, 2)
 			}
 			// Other nodes have their floor until the leader knows that they have contact.
@@ -147,7 +147,7 @@ func TestTheFirstLimitOfAClusterLeasesAtOnce(t *testing.T) {
 func TestDebtFromBeforeTheFirstLeaseShrinksWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOffice(t, 3)
-		time.Sleep(10 * time.Second)
+		<-time.After(10 * time.Second)
 		o.apply(limit.Produce, limit.Rate{N: 1_000_000, Per: time.Second, Burst: 30_000})
 		b := o.limits[1].Load().Bucket(limit.Key{Text: "tenant"}, o.clock())
 		defer b.Release()
@@ -155,7 +155,7 @@ func TestDebtFromBeforeTheFirstLeaseShrinksWithIt(t *testing.T) {
 		if told := b.EqualDebt(limit.Produce, o.clock()).Round(time.Second); told != 3*time.Second {
 			t.Errorf("at an equal share it would be in debt for %v, want 3s", told)
 		}
-		time.Sleep(1500 * time.Millisecond)
+		<-time.After(1500 * time.Millisecond)
 		if debt := b.Debt(limit.Produce, o.clock()); debt > 0 {
 			t.Errorf("a second's worth is not paid back after 1.5 s, but after %v more", debt)
 		}
