@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"penstock/node/api"
 	"penstock/node/trust"
@@ -29,16 +31,23 @@ func identityIssueCommand(t *target) *cobra.Command {
 	var req api.IdentityRequest
 	var o identityFiles
 	cmd := &cobra.Command{
-		Use:   "issue ID|PATH",
+		Use:   "issue {ID|PATH | --id ID}",
 		Short: "Issue a workload's certificate, and write it with its key and the trust bundle",
 		Long: "The private key is made here and never sent. Each file is replaced in one step. The certificate is not renewed: run " +
 			"this again well before it ends, at half of its life for example.\n" +
 			"DNS names are for programs that verify a server by name; they need the role admin. Paths that begin with /service, /xds " +
 			"or /penstock belong to the cluster itself.",
-		Example: "  penstock identity issue /ns/shop/web --out-dir /etc/web/tls\n" +
+		Example: "  penstock identity issue --id spiffe://CLUSTER-ID/ns/shop/web --out web\n" +
+			"  penstock identity issue /ns/shop/web --out-dir /etc/web/tls\n" +
 			"  penstock identity issue /ns/shop/web --ttl 24h --dns web.example --cert web.pem --key web.key --bundle ca.pem",
-		Args: argRange(1, 1, "ID|PATH"),
+		Args: argRange(0, 1, "ID|PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && req.ID != "" {
+				return usagef("two identities are given, %s and --id %s: give one", args[0], req.ID)
+			}
+			if req.ID += strings.Join(args, ""); req.ID == "" {
+				return usagef("say which identity: a SPIFFE ID or its path, such as /ns/shop/web")
+			}
 			if err := o.complete(); err != nil {
 				return err
 			}
@@ -49,7 +58,7 @@ func identityIssueCommand(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			req.ID, req.CSR = args[0], csr
+			req.CSR = csr
 			issued, err := ask[api.IdentityIssued](cmd, t, api.MethodIdentityIssue, req)
 			if err != nil {
 				return err
@@ -63,6 +72,7 @@ func identityIssueCommand(t *target) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar(&req.ID, "id", "", "the SPIFFE ID, or its path")
 	f.DurationVar(&req.TTL, "ttl", trust.SVIDLifetime, "how long the certificate is valid, 5m to 168h")
 	f.StringSliceVar(&req.DNS, "dns", nil, "DNS names of the certificate, at most 16")
 	f.StringVar(&o.dir, "out-dir", "", "folder for svid.pem, svid_key.pem and bundle.pem")
@@ -70,6 +80,12 @@ func identityIssueCommand(t *target) *cobra.Command {
 	f.StringVar(&o.key, "key", "", "file for the private key, which only its owner can read (default svid_key.pem in --out-dir)")
 	f.StringVar(&o.bundle, "bundle", "", "file for the trust bundle, which verifies peers (default bundle.pem in --out-dir)")
 	_ = cmd.MarkFlagDirname("out-dir")
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "out" {
+			name = "out-dir"
+		}
+		return pflag.NormalizedName(name)
+	})
 	return cmd
 }
 

@@ -95,6 +95,17 @@ func TestOfTwoEqualPermissionsTheSecondIsCovered(t *testing.T) {
 	}
 }
 
+// Entries of rules are named by their rule.
+func TestRulesOfOnePermissionMayCoverEachOther(t *testing.T) {
+	p := permission("", nil, services("x"))
+	p.Rules = []resource.PermissionRule{{Action: "deny", From: identities("spiffe://corp/**")}, {Action: "allow", From: identities("spiffe://corp/a")}}
+	found := FindCovered(sorted(map[string]*resource.TrafficPermission{"r": p}), everyOne)
+	want := Covered{Entry: Entry{"r", 1, 0, 0}, By: Entry{"r", 0, 0, 0}, Denied: true, Action: "deny"}
+	if len(found) != 1 || found[0] != want {
+		t.Errorf("%+v, want %+v", found, want)
+	}
+}
+
 // single returns permissions that say together what p says, one for each pair of its
 // entries.
 func single(p *resource.TrafficPermission) (list []*resource.TrafficPermission) {

@@ -95,6 +95,51 @@ func TestIndexForgetsRemovedPermissions(t *testing.T) {
 	}
 }
 
+// A permission with rules decides as one permission for each of them does, counts each
+// action by itself, and leaves nothing behind.
+func TestRulesDecideAsPermissionsDo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		one := permission("", nil, drawPermission(t).To...)
+		apart, together := new(Index), new(Index).With("other", drawPermission(t))
+		apart = apart.With("other", permissionOf(together))
+		for i := range rapid.IntRange(1, 4).Draw(t, "rules") {
+			p := drawPermission(t)
+			one.Rules = append(one.Rules, resource.PermissionRule{Action: p.Action, From: p.From})
+			p.To = one.To
+			apart = apart.With(fmt.Sprintf("rules-%d", i), p)
+		}
+		together = together.With("rules", drawPermission(t)).With("rules", one)
+		for range 16 {
+			q := drawQuery(t)
+			a, b := apart.Decide(&q), together.Decide(&q)
+			name := func(s string) string { s, _, _ = strings.Cut(s, "-"); return s }
+			if a.Why != b.Why || name(a.Rule) != b.Rule || name(a.Shadow) != b.Shadow {
+				t.Fatalf("%+v: %+v, apart %+v", q, b, a)
+			}
+			b.Count()
+		}
+		seen := map[string]bool{}
+		for name, d := range together.Denials() {
+			if key := name + " " + d.Action; seen[key] {
+				t.Errorf("%s is counted twice", key)
+			} else {
+				seen[key] = true
+			}
+		}
+		if x := together.With("rules", nil).With("other", nil); x.Len() != 0 || x.services.Len() != 0 || x.clusters.Len() != 0 || x.all != nil || x.shadows != 0 {
+			t.Errorf("something is left: %+v", x)
+		}
+	})
+}
+
+// permissionOf returns the only permission of an index.
+func permissionOf(x *Index) *resource.TrafficPermission {
+	for _, rules := range x.rules.All() {
+		return rules[0].spec
+	}
+	return nil
+}
+
 // draw draws permissions and questions from few values, so that they often meet.
 func drawPermission(t *rapid.T) *resource.TrafficPermission {
 	some := func(label string, of ...string) []string {

@@ -49,6 +49,10 @@ func TestDecisions(t *testing.T) {
 		permission("secret", "deny", []resource.TrafficSource{{Principals: []string{"User:guest"}}}, requests(nil, "orders-secret")),
 		permission("audit", "shadowDeny", nil, requests(nil, "orders-audit")),
 	}
+	to := []resource.PermissionDestination{{VirtualClusters: []string{"shop"}, Kafka: []resource.KafkaRequests{requests(nil, "rules")}}}
+	list = append(list, Permission{"rules", &resource.TrafficPermission{To: to, Rules: []resource.PermissionRule{
+		{Action: "allow"}, {Action: "deny", From: []resource.TrafficSource{{Principals: []string{"User:guest"}}}},
+	}}})
 	if Compile("other", list) != nil {
 		t.Error("another cluster has rules")
 	}
@@ -70,6 +74,8 @@ func TestDecisions(t *testing.T) {
 		{"User:guest", Read, Topic, "orders-secret", Decision{Rule: "secret to[0]"}},
 		{"", Read, Topic, "orders-secret", Decision{Rule: "secret to[0]"}}, // it may be guest
 		{"", Alter, Cluster, ClusterName, Decision{}},                      // and not root for certain
+		{"User:a", Write, Topic, "rules", Decision{Allowed: true, Rule: "rules to[0]"}},
+		{"User:guest", Write, Topic, "rules", Decision{Rule: "rules to[0]"}},
 		{"User:root", Alter, Cluster, ClusterName, Decision{Allowed: true, Rule: "admin to[0]"}},
 		{"User:a", Read, Topic, "orders-audit", Decision{Allowed: true, Rule: "read to[0]", Shadow: "audit to[0]"}},
 	} {
