@@ -18,6 +18,8 @@ type Bucket struct {
 	concurrent atomic.Int64             // connections at once
 	users      atomic.Int64             // that hold the pointer; raised under the table's lock
 	next, prev *Bucket                  // in its shard, the oldest first
+	hash       uint64                   // of key
+	chain      *Bucket                  // the next one of the same hash
 }
 
 func (b *Bucket) init(l *Limit, k Key, now int64) {
