@@ -84,3 +84,22 @@ func TestUnitsThatRaceAChangeOfRateCountOnce(t *testing.T) {
 		}
 	}
 }
+
+// Who has the configuration from before a change counts nothing by it afterwards, whether
+// it looked at the bucket before or after.
+func TestNobodyCountsByARateThatIsGone(t *testing.T) {
+	for _, taken := range []int64{0, 5} {
+		l := New("l", connections(Rate{N: 1, Per: time.Second, Burst: 10}), 0)
+		b := l.Bucket(Key{}, 0)
+		b.Take(Connections, max(taken, 1), 0)
+		now := (max(taken, 1) - taken) * int64(2*time.Second) // with 0 all has come back
+		was, full := b.config(now), b.full[Connections].Load()
+		l.Configure(connections(Rate{N: 100, Per: time.Second, Burst: 10}), now)
+		b.config(now)
+		for _, seen := range []int64{full, b.full[Connections].Load()} {
+			if b.move(Connections, was, seen, now+int64(time.Second)) {
+				t.Errorf("with %d taken, a unit counts by the rate from before", taken)
+			}
+		}
+	}
+}
