@@ -2,6 +2,7 @@ package limit
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -13,11 +14,14 @@ type Bucket struct {
 	limit      *Limit
 	key        Key
 	share      *share                   // nil: the limit is not divided, or the bucket has no key
-	cfg        atomic.Pointer[config]   // by which full was counted
+	cfg        atomic.Pointer[config]   // by which full is counted; nil: it is being converted
+	converting sync.Mutex               // held meanwhile
 	full       [dimensions]atomic.Int64 // TAT, ns
 	concurrent atomic.Int64             // connections at once
 	users      atomic.Int64             // that hold the pointer; raised under the table's lock
 	next, prev *Bucket                  // in its shard, the oldest first
+	hash       uint64                   // of key
+	chain      *Bucket                  // the next one of the same hash
 }
 
 func (b *Bucket) init(l *Limit, k Key, now int64) {
@@ -39,23 +43,20 @@ func (b *Bucket) Key() Key { return b.key }
 // later wait behind it. Without ok nothing is taken, and wait says after which time
 // it would have been.
 func (b *Bucket) Take(d Dimension, n, now int64) (wait time.Duration, ok bool) {
-	cfg := b.config(now)
-	if cfg.Rates[d].N == 0 {
-		return 0, true
-	}
-	b.want(d, n)
-	cost, count := cfg.Rates[d].cost(n), &b.limit.counts
-	for {
+	count := &b.limit.counts
+	for cfg := b.config(now); cfg.Rates[d].N > 0; cfg = b.config(now) {
 		full := b.full[d].Load()
-		next := max(full, now) + cost
+		next := ahead(full, now, cfg.Rates[d].cost(n))
 		late := next - cfg.burst[d] - now
 		if late > cfg.wait[d] {
+			b.want(d, n)
 			count.refused[d].Add(1)
 			return time.Duration(late), false
 		}
-		if !b.full[d].CompareAndSwap(full, next) {
+		if !b.move(d, cfg, full, next) {
 			continue
 		}
+		b.want(d, n)
 		count.allowed[d].Add(1)
 		if late <= 0 {
 			return 0, true
@@ -63,13 +64,29 @@ func (b *Bucket) Take(d Dimension, n, now int64) (wait time.Duration, ok bool) {
 		count.queued[d].Add(1)
 		return time.Duration(late), true
 	}
+	return 0, true
+}
+
+// ahead returns a bucket's number after a cost. It is bounded to maxAhead, so that debts
+// that add up end there: past the end of int64 the bucket would be full.
+func ahead(full, now, cost int64) int64 { return min(max(full, now)+cost, now+maxAhead) }
+
+// maxAhead is how far a bucket may lie ahead: 146 years.
+const maxAhead = 4 * maxCost
+
+// move sets a bucket's number, unless another has moved it or it has been converted from
+// cfg meanwhile. The caller has loaded full after cfg.
+func (b *Bucket) move(d Dimension, cfg *config, full, next int64) bool {
+	return b.cfg.Load() == cfg && b.full[d].CompareAndSwap(full, next)
 }
 
 // Return gives units back that Take took, because another limit refused them. They
 // count as refused.
 func (b *Bucket) Return(d Dimension, n, now int64) {
-	if cfg := b.config(now); cfg.Rates[d].N > 0 {
-		b.full[d].Add(-cfg.Rates[d].cost(n))
+	for cfg := b.config(now); cfg.Rates[d].N > 0; cfg = b.config(now) {
+		if full := b.full[d].Load(); b.move(d, cfg, full, full-cfg.Rates[d].cost(n)) {
+			return
+		}
 	}
 }
 
@@ -77,18 +94,13 @@ func (b *Bucket) Return(d Dimension, n, now int64) {
 // before more are used. The bucket may owe units meanwhile; others that charge it
 // wait behind.
 func (b *Bucket) Charge(d Dimension, n, now int64) (wait time.Duration) {
-	cfg := b.config(now)
-	if cfg.Rates[d].N == 0 {
-		return 0
-	}
-	b.want(d, n)
-	cost := cfg.Rates[d].cost(n)
-	for {
+	for cfg := b.config(now); cfg.Rates[d].N > 0; cfg = b.config(now) {
 		full := b.full[d].Load()
-		next := max(full, now) + cost
-		if !b.full[d].CompareAndSwap(full, next) {
+		next := ahead(full, now, cfg.Rates[d].cost(n))
+		if !b.move(d, cfg, full, next) {
 			continue
 		}
+		b.want(d, n)
 		if d == Requests {
 			b.limit.counts.allowed[d].Add(1)
 		}
@@ -100,6 +112,7 @@ func (b *Bucket) Charge(d Dimension, n, now int64) (wait time.Duration) {
 		b.hold(d)
 		return time.Duration(late)
 	}
+	return 0
 }
 
 // Debt returns for how long a bucket must not be used that Charge was called for.
@@ -144,12 +157,20 @@ func (b *Bucket) Leave() { b.concurrent.Add(-1) }
 // Concurrent returns the number of connections at once.
 func (b *Bucket) Concurrent() int64 { return b.concurrent.Load() }
 
-// config returns the configuration in force, and converts the bucket to it first.
-// Who comes in the very moment of the conversion may count by either.
+// config returns the configuration in force, and converts the bucket to it first. While
+// that goes on no unit is counted: who has the configuration before fails in move, as
+// convert changes each number whose cost changes, and who wants the new one waits here.
 func (b *Bucket) config(now int64) *config {
-	cfg := b.inForce()
-	if was := b.cfg.Load(); was != cfg && b.cfg.CompareAndSwap(was, cfg) {
+	if was := b.cfg.Load(); was == b.inForce() {
+		return was
+	}
+	b.converting.Lock()
+	defer b.converting.Unlock()
+	was, cfg := b.cfg.Load(), b.inForce() // in this order: a bucket never goes back
+	if was != cfg {
+		b.cfg.Store(nil)
 		b.convert(was, cfg, now)
+		b.cfg.Store(cfg)
 	}
 	return cfg
 }
@@ -169,8 +190,11 @@ func (b *Bucket) convert(was, cfg *config, now int64) {
 		for {
 			full := b.full[d].Load()
 			owed := full - cfg.since
-			if owed <= 0 {
-				break
+			if owed <= 0 { // a number in the past is as good as any other there
+				if b.full[d].CompareAndSwap(full, full-1) {
+					break
+				}
+				continue
 			}
 			ns := float64(owed) * (float64(before.N) / float64(before.Per)) * (float64(after.Per) / float64(after.N))
 			if b.full[d].CompareAndSwap(full, cfg.since+int64(min(ns, maxCost))) {

@@ -203,7 +203,7 @@ func (l *Limit) Buckets() iter.Seq[*Bucket] {
 			s := &l.table.shards[i]
 			all = all[:0]
 			s.mu.Lock()
-			for _, b := range s.m {
+			for b := s.head; b != nil; b = b.next {
 				b.users.Add(1)
 				all = append(all, b)
 			}

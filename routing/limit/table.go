@@ -2,6 +2,7 @@ package limit
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,9 +30,10 @@ type table struct {
 // were made or last looked at.
 type shard struct {
 	mu         sync.Mutex
-	m          map[Key]*Bucket
+	m          map[uint64]*Bucket // by hash of key; those of the same hash are a chain
+	n          int                // buckets
 	head, tail *Bucket
-	room       int // bound of m
+	room       int // bound of n
 	_          [64]byte
 }
 
@@ -39,7 +41,7 @@ func (t *table) init(keys int) {
 	t.seed = maphash.MakeSeed()
 	t.shards = make([]shard, min(max(keys/shardKeys, 1), maxShards))
 	for i := range t.shards {
-		t.shards[i].m = map[Key]*Bucket{}
+		t.shards[i].m = map[uint64]*Bucket{}
 	}
 	t.setMax(keys)
 }
@@ -56,21 +58,39 @@ func (t *table) setMax(keys int) {
 
 func (t *table) len() int { return int(t.keys.Load()) }
 
-func (t *table) shard(k Key) *shard {
-	if len(t.shards) == 1 {
-		return &t.shards[0]
+// shard returns the part that has a key, and the key's hash. The key is hashed once, and
+// only what it has is: that costs most of finding a bucket. The seed is secret, so nobody
+// can choose keys of one hash; those that meet by chance are a chain.
+func (t *table) shard(k *Key) (*shard, uint64) {
+	h := maphash.String(t.seed, k.Text)
+	if k.Network.IsValid() { // all of a limit have a length for each family, so the address tells them apart
+		a := k.Network.Addr().As16()
+		h = maphash.Bytes(t.seed, a[:])
 	}
-	return &t.shards[maphash.Comparable(t.seed, k)%uint64(len(t.shards))]
+	if k.Cluster != "" {
+		h = bits.RotateLeft64(h, 32) ^ maphash.String(t.seed, k.Cluster)
+	}
+	// The upper half chooses, as the map within the shard goes by its own hash of all of it.
+	return &t.shards[(h>>32)*uint64(len(t.shards))>>32], h
+}
+
+// find returns the bucket of a key; nil: it has none. The caller holds the lock.
+func (s *shard) find(k *Key, hash uint64) *Bucket {
+	b := s.m[hash]
+	for b != nil && b.key != *k {
+		b = b.chain
+	}
+	return b
 }
 
 // Bucket returns the bucket of a key, which the caller must Release. A key for
 // which there is no room gets the bucket that all such keys share.
 func (l *Limit) Bucket(k Key, now int64) *Bucket {
-	s := l.table.shard(k)
+	s, hash := l.table.shard(&k)
 	s.mu.Lock()
-	b := s.m[k]
+	b := s.find(&k, hash)
 	if b == nil {
-		b = l.add(s, k, now)
+		b = l.add(s, k, hash, now)
 	}
 	b.users.Add(1)
 	s.mu.Unlock()
@@ -81,25 +101,25 @@ func (l *Limit) Bucket(k Key, now int64) *Bucket {
 }
 
 // add makes the bucket of a key, if there is room.
-func (l *Limit) add(s *shard, k Key, now int64) *Bucket {
+func (l *Limit) add(s *shard, k Key, hash uint64, now int64) *Bucket {
 	looks := 0
 	switch {
-	case len(s.m) >= s.room:
+	case s.n >= s.room:
 		looks = searchFull
-	case len(s.m) > s.room/2: // below, a key that comes again finds its bucket
+	case s.n > s.room/2: // below, a key that comes again finds its bucket
 		looks = tidyEach
 	}
-	for range min(looks, len(s.m)) {
+	for range min(looks, s.n) {
 		old := s.head
 		s.unlink(old)
 		if old.idle(now) {
-			delete(s.m, old.key)
+			s.remove(old)
 			l.table.keys.Add(-1)
 			continue
 		}
 		s.append(old)
 	}
-	if len(s.m) >= s.room {
+	if s.n >= s.room {
 		return &l.overflow
 	}
 	b := new(Bucket)
@@ -108,10 +128,28 @@ func (l *Limit) add(s *shard, k Key, now int64) *Bucket {
 	if l.Divided() {
 		b.share = new(share)
 	}
-	s.m[k] = b
+	b.hash, b.chain = hash, s.m[hash]
+	s.m[hash] = b
+	s.n++
 	s.append(b)
 	l.table.keys.Add(1)
 	return b
+}
+
+// remove takes a bucket out of the map.
+func (s *shard) remove(b *Bucket) {
+	s.n--
+	switch first := s.m[b.hash]; {
+	case first != b:
+		for first.chain != b {
+			first = first.chain
+		}
+		first.chain = b.chain
+	case b.chain != nil:
+		s.m[b.hash] = b.chain
+	default:
+		delete(s.m, b.hash)
+	}
 }
 
 func (s *shard) append(b *Bucket) {

@@ -46,14 +46,15 @@ func (l *Limit) Fullest(most int, now int64) (list []Use) {
 // Find returns the bucket that a key has of its own, which the caller must Release; false:
 // it has none, as nobody has used it.
 func (l *Limit) Find(k Key) (*Bucket, bool) {
-	s := l.table.shard(k)
+	s, hash := l.table.shard(&k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b, ok := s.m[k]
-	if ok {
-		b.users.Add(1)
+	b := s.find(&k, hash)
+	if b == nil {
+		return nil, false
 	}
-	return b, ok
+	b.users.Add(1)
+	return b, true
 }
 
 // Would reports whether Take would take a unit now, at once or after a wait. It takes none.
