@@ -18,11 +18,11 @@ type Certificate struct {
 	// Follow leaves CertFile and KeyFile to the nodes: each reads its own, and
 	// again when they change. Neither content is stored. Default false.
 	Follow bool `yaml:"follow"`
-	// Cert is the chain as PEM, leaf first. Required, unless CertFile or ACME is
-	// given.
+	// Cert is the chain as PEM, leaf first. Required, unless CertFile, ACME, Identity
+	// or WorkloadAPI is given.
 	Cert string `yaml:"cert"`
 	// Key is the private key as PEM, not encrypted. It is never shown.
-	// Required, unless KeyFile or ACME is given.
+	// Required, unless KeyFile, ACME, Identity or WorkloadAPI is given.
 	Key Secret `yaml:"key"`
 	// ACME obtains the chain and the key from a certificate authority, in place of
 	// all other fields.

@@ -63,8 +63,8 @@ type ClientAuth struct {
 	// Mode is none, request (verified when given) or require. Default require.
 	Mode string `yaml:"mode" default:"require" oneof:"none request require"`
 	// CA is a bundle of PEM certificates, or the file that holds it, relative
-	// to the resource's file and read when it is applied. Required, or caFile or
-	// trustDomains, unless mode is none.
+	// to the resource's file and read when it is applied. Required, or caFile,
+	// caRef or trustDomains, unless mode is none.
 	CA string `yaml:"ca"`
 	// CAFile is a file with CA on each node, which reads it again when it changes.
 	// Only for listeners.

@@ -8,8 +8,9 @@ import (
 // KindRateLimit is the kind of RateLimit.
 const KindRateLimit = "RateLimit"
 
-// RateLimit bounds connections, requests and bytes on each node. Each key that By
-// makes has a budget of its own; all limits that match a connection apply to it.
+// RateLimit bounds connections, requests and bytes, on each node or over the whole
+// cluster. Each key of By has a budget of its own; all limits that match a connection
+// apply to it.
 type RateLimit struct {
 	// From selects clients; any entry may match. Default everyone.
 	From []TrafficSource `yaml:"from"`
