@@ -225,7 +225,7 @@ func newNode(cfg Config) *Node {
 		expiry:  expiry.New(),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.followed = follow.New(follow.Config{Log: n.log, Apply: func(set *validate.Set, changes []resource.Change) {
+	n.followed = follow.New(follow.Config{Log: n.log, DataDir: cfg.DataDir, Apply: func(set *validate.Set, changes []resource.Change) {
 		n.data.Apply(set, changes)
 		n.expiry.Apply(changes)
 		n.xds.Changed()

@@ -17,7 +17,7 @@ func (n *Node) providersConfig() providers.Config {
 	cfg := providers.Config{
 		Store: n.store, Log: n.log,
 		Source: func(spec *resource.EndpointProvider) (provider.Source, error) {
-			return providers.NewSource(spec, n.data.Certificates(), n.log)
+			return providers.NewSource(spec, n.data.Certificates(), n.cfg.DataDir, n.log)
 		},
 		Leads: n.leads,
 		Await: func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },

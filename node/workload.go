@@ -11,7 +11,9 @@ import (
 // openWorkloads makes what keeps the SVIDs that this node holds, what puts those of
 // Certificates in force, and what serves them at --spiffe-socket. A --dev node has no CA.
 func (n *Node) openWorkloads() {
-	defer func() { n.svids = svid.New(svid.Config{Held: n.identities, Apply: n.followed.Apply, Log: n.log}) }()
+	defer func() {
+		n.svids = svid.New(svid.Config{Held: n.identities, Apply: n.followed.Apply, DataDir: n.cfg.DataDir, Log: n.log})
+	}()
 	if n.cluster == nil {
 		return
 	}

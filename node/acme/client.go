@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"golang.org/x/crypto/acme"
@@ -50,7 +51,7 @@ func newClient(a *resource.ACME, key crypto.Signer, uri, userAgent string) (clie
 	}
 	client = &acme.Client{
 		Key: key, KID: acme.KeyID(uri), DirectoryURL: a.Directory, UserAgent: userAgent, RetryBackoff: backoff,
-		HTTPClient: &http.Client{Timeout: requestTimeout, Transport: guarded{transport}},
+		HTTPClient: &http.Client{Timeout: requestTimeout, Transport: guarded{transport, strings.HasPrefix(a.Directory, "http:")}},
 	}
 	return client, transport.CloseIdleConnections, nil
 }
@@ -77,12 +78,15 @@ func backoff(n int, _ *http.Request, res *http.Response) time.Duration {
 }
 
 // guarded refuses requests to URLs without TLS, wherever a directory or a redirect
-// leads, except at a loopback address; and it bounds answers.
-type guarded struct{ next http.RoundTripper }
+// leads, except at a loopback address if the directory is at one; and it bounds answers.
+type guarded struct {
+	next  http.RoundTripper
+	plain bool // the directory itself is at a loopback address, without TLS
+}
 
 // RoundTrip implements http.RoundTripper.
 func (g guarded) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !safeURL(r.URL) {
+	if !safeURL(r.URL, g.plain) {
 		return nil, fmt.Errorf("%w: %.200s", errUnsafeURL, r.URL.Redacted())
 	}
 	res, err := g.next.RoundTrip(r)
@@ -93,12 +97,12 @@ func (g guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-func safeURL(u *url.URL) bool {
+func safeURL(u *url.URL, plain bool) bool {
 	if u.Scheme == "https" {
 		return true
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
-	return u.Scheme == "http" && err == nil && ip.IsLoopback()
+	return plain && u.Scheme == "http" && err == nil && ip.IsLoopback()
 }
 
 // boundedBody is a body that ends at maxBody.

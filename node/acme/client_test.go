@@ -58,3 +58,19 @@ func TestRequestsAreRepeatedABoundedNumberOfTimes(t *testing.T) {
 		t.Error("requests are repeated for ever, or against the authority's limit")
 	}
 }
+
+// A directory with TLS cannot lead to a service of this machine without it.
+func TestDirectoriesWithTLSLeadNowhereWithoutIt(t *testing.T) {
+	client, done, err := newClient(&resource.ACME{Directory: "https://ca.example/directory"}, nil, "", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	res, err := client.HTTPClient.Get("http://127.0.0.1:1/")
+	if err == nil {
+		res.Body.Close()
+	}
+	if !errors.Is(err, errUnsafeURL) {
+		t.Errorf("%v, want %v", err, errUnsafeURL)
+	}
+}

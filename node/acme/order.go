@@ -385,6 +385,11 @@ func (a *attempt) check(chain [][]byte) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: it cannot be read: %w", errChain, err)
 	}
+	for _, der := range chain[1:] { // they are presented as they are
+		if _, err := x509.ParseCertificate(der); err != nil {
+			return nil, fmt.Errorf("%w: its chain cannot be read: %w", errChain, err)
+		}
+	}
 	key, err := parseKey(a.state.Order.Key)
 	if err != nil {
 		return nil, err

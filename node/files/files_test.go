@@ -42,6 +42,37 @@ func TestReadRefusesIrregularFiles(t *testing.T) {
 	}
 }
 
+// A path that a resource names leads neither into the node's data folder, by whatever
+// links, nor to what a process has open or in its environment.
+func TestResourcesNameNoPrivateFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	if err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(filepath.Join(data, "node.key"), []byte("secret"), 0o600),
+		os.WriteFile(filepath.Join(dir, "tls.key"), []byte("key"), 0o600),
+		os.Symlink(filepath.Join(data, "node.key"), filepath.Join(dir, "file.key")), os.Symlink(data, filepath.Join(dir, "folder")),
+		os.Symlink("/proc/self/environ", filepath.Join(dir, "environ"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{
+		filepath.Join(data, "node.key"), filepath.Join(dir, "file.key"), filepath.Join(dir, "folder", "node.key"), data,
+		dir + "/x/../data/node.key", "/proc/self/root" + filepath.Join(data, "node.key"),
+		"/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/proc/self/environ", filepath.Join(dir, "environ"),
+	} {
+		for _, folder := range []string{data, filepath.Join(dir, "folder")} { // --data-dir may be a link
+			f := files.FollowNamed([]string{path}, folder, 100, func([][]byte) error { return nil })
+			if _, err := f.Check(false); !errors.Is(err, files.ErrPrivate) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s beside %s: %v", path, folder, err)
+			}
+		}
+	}
+	got := ""
+	f := files.FollowNamed([]string{filepath.Join(dir, "tls.key")}, data, 100, func(c [][]byte) error { got = string(c[0]); return nil })
+	if _, err := f.Check(false); err != nil || got != "key" {
+		t.Errorf("a file beside the data folder: %q, %v", got, err)
+	}
+}
+
 // At most limit+1 bytes are read, even of a huge sparse file.
 func TestReadIsBounded(t *testing.T) {
 	t.Parallel()

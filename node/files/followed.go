@@ -19,6 +19,7 @@ type Followed struct {
 	paths []string
 	limit int
 	use   func(content [][]byte) error
+	open  func(path string, limit int) ([]byte, error)
 
 	read    bool          // the last attempt found usable content
 	stamps  []fs.FileInfo // at the last attempt; nil: no such file
@@ -37,7 +38,14 @@ const timestampStep = 2 * time.Second
 // error means that the content is of no use, for example in the middle of a
 // replacement.
 func Follow(paths []string, limit int, use func(content [][]byte) error) *Followed {
-	return &Followed{paths: paths, limit: limit, use: use, stamps: make([]fs.FileInfo, len(paths))}
+	return &Followed{paths: paths, limit: limit, use: use, open: Read, stamps: make([]fs.FileInfo, len(paths))}
+}
+
+// FollowNamed is Follow for paths that a resource names, which Resolve may refuse.
+func FollowNamed(paths []string, dataDir string, limit int, use func(content [][]byte) error) *Followed {
+	f := Follow(paths, limit, use)
+	f.open = func(path string, limit int) ([]byte, error) { return readNamed(path, dataDir, limit) }
+	return f
 }
 
 // Check reads the files if one of them may have changed since the last call, if they
@@ -88,7 +96,7 @@ func sameFile(a, b fs.FileInfo) bool {
 func (f *Followed) load() (content [][]byte, sum [sha256.Size]byte, err error) {
 	all := sha256.New()
 	for _, path := range f.paths {
-		data, err := Read(path, f.limit)
+		data, err := f.open(path, f.limit)
 		switch {
 		case err != nil:
 			return nil, sum, err

@@ -38,6 +38,9 @@ type Config struct {
 	Apply func(set *validate.Set, changes []resource.Change)
 	// Log gets each fault once, and that it is gone. Required.
 	Log *slog.Logger
+	// DataDir is the node's data folder, whose files resources must not name; "": there
+	// is none.
+	DataDir string
 	// Interval is the time between two checks of the files; 0: DefaultInterval.
 	Interval time.Duration
 }
@@ -140,7 +143,7 @@ func (m *Manager) entry(o resource.Object, spec resource.Follower) *entry {
 	m.mu.Unlock()
 	e = &entry{object: o, names: names}
 	e.name = o.String()
-	group := files.Follow(names, codec.MaxPEMFile, func(content [][]byte) error {
+	group := files.FollowNamed(names, m.cfg.DataDir, codec.MaxPEMFile, func(content [][]byte) error {
 		texts := make([]string, len(content))
 		for i := range content {
 			texts[i] = string(content[i])

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 
+	"penstock/node/files"
 	"penstock/node/tlsconfig"
 	"penstock/routing/provider"
 	"penstock/routing/provider/consul"
@@ -22,15 +23,17 @@ import (
 )
 
 // NewSource returns the source of a provider, whose spec has its defaults. TLS
-// takes client certificates from certs.
-func NewSource(spec *resource.EndpointProvider, certs *tlsconfig.Store, log *slog.Logger) (provider.Source, error) {
+// takes client certificates from certs. Files in dataDir, the node's data folder, are
+// refused; "": there is none.
+func NewSource(spec *resource.EndpointProvider, certs *tlsconfig.Store, dataDir string, log *slog.Logger) (provider.Source, error) {
+	resolve := func(path string) (string, error) { return files.Resolve(path, dataDir) }
 	switch spec.Type {
 	case "dns":
 		return newDNS(spec)
 	case "file":
 		return file.New(file.Config{
 			Path: spec.File.Path, PollInterval: spec.File.PollInterval.D(), MaxBytes: int64(spec.File.MaxBytes), MaxFiles: spec.File.MaxFiles,
-			MaxEndpoints: totalEndpoints(spec), Log: log,
+			MaxEndpoints: totalEndpoints(spec), Resolve: resolve, Log: log,
 		})
 	case "http":
 		return newHTTP(spec, certs)
@@ -39,7 +42,7 @@ func NewSource(spec *resource.EndpointProvider, certs *tlsconfig.Store, log *slo
 	case "etcd":
 		return newEtcd(spec, certs)
 	case "kubernetes":
-		return newKubernetes(spec)
+		return newKubernetes(spec, resolve)
 	case "xds":
 		return newXDS(spec, certs)
 	}
@@ -111,7 +114,7 @@ func newEtcd(spec *resource.EndpointProvider, certs *tlsconfig.Store) (provider.
 	})
 }
 
-func newKubernetes(spec *resource.EndpointProvider) (provider.Source, error) {
+func newKubernetes(spec *resource.EndpointProvider, resolve func(string) (string, error)) (provider.Source, error) {
 	k := spec.Kubernetes
 	if k == nil {
 		k = (&resource.EndpointProvider{Kubernetes: &resource.KubernetesProvider{}}).WithDefaults().Kubernetes
@@ -123,7 +126,7 @@ func newKubernetes(spec *resource.EndpointProvider) (provider.Source, error) {
 	return kubernetes.New(kubernetes.Config{
 		Kubeconfig: k.Kubeconfig, Context: k.Context, AllowExec: k.AllowExec, Namespace: k.Namespace, Namespaces: namespaces,
 		LabelSelector: k.LabelSelector, Family: kubernetes.Family(k.Family), Timeout: k.Timeout.D(), MaxBytes: int64(k.MaxBytes),
-		MaxObjects: k.MaxObjects, Rate: float64(k.Rate),
+		MaxObjects: k.MaxObjects, Rate: float64(k.Rate), Resolve: resolve,
 	})
 }
 

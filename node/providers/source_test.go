@@ -35,7 +35,7 @@ func sourceOf(t *testing.T, spec string) (provider.Source, error) {
 	if len(faults) > 0 {
 		t.Fatalf("%s: %v", spec, faults)
 	}
-	return NewSource(objects[0].Spec.(*resource.EndpointProvider).WithDefaults(), tlsconfig.NewStore(), slog.New(slog.DiscardHandler))
+	return NewSource(objects[0].Spec.(*resource.EndpointProvider).WithDefaults(), tlsconfig.NewStore(), "", slog.New(slog.DiscardHandler))
 }
 
 func TestEachTypeOfProviderHasASource(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
+	"penstock/node/files"
 	"penstock/routing/resource"
 )
 
@@ -33,6 +34,13 @@ const (
 // ends. The client of go-spiffe reconnects; it gives up on an answer that says that the
 // call itself is wrong, which an agent that is being replaced may give.
 func (e *entry) followAgent() {
+	if path, ok := strings.CutPrefix(e.spec.WorkloadAPI.Socket, "unix:"); ok {
+		// The node's own socket takes every command of whoever connects to it.
+		if _, err := files.Resolve(strings.TrimPrefix(path, "//"), e.m.cfg.DataDir); errors.Is(err, files.ErrPrivate) {
+			e.learn(nil, e.agentFault(err))
+			return
+		}
+	}
 	connect := grpc.ConnectParams{Backoff: backoff.DefaultConfig}
 	connect.Backoff.MaxDelay = longestConnect
 	opts := []workloadapi.ClientOption{

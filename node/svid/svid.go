@@ -57,6 +57,8 @@ type Config struct {
 	Apply func(set *validate.Set, changes []resource.Change)
 	// Log gets each fault once, and that it is gone. Required.
 	Log *slog.Logger
+	// DataDir is the node's data folder, whose sockets no agent has; "": there is none.
+	DataDir string
 	// Backoff is how an agent is tried again; nil: after 1 s, 2 s, up to 30 s.
 	Backoff workloadapi.BackoffStrategy
 }

@@ -68,6 +68,9 @@ type Config struct {
 	// MaxEndpoints bounds the endpoints of all services together. 1 to 1,000,000,
 	// default 100,000.
 	MaxEndpoints int
+	// Resolve returns a path without symbolic links before it is read, or why it must
+	// not be; nil: everything may.
+	Resolve func(path string) (string, error)
 	// Log gets a line when changes are polled, because inotify is not available;
 	// nil: none.
 	Log *slog.Logger
@@ -85,6 +88,9 @@ func New(cfg Config) (*Source, error) {
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	cfg.MaxFiles = cmp.Or(cfg.MaxFiles, DefaultMaxFiles)
 	cfg.MaxEndpoints = cmp.Or(cfg.MaxEndpoints, DefaultMaxEndpoints)
+	if cfg.Resolve == nil {
+		cfg.Resolve = func(path string) (string, error) { return path, nil }
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}

@@ -68,7 +68,7 @@ func (s *Source) read() (*content, error) {
 		return nil, explain(err)
 	}
 	if !info.IsDir() {
-		list, err := readFile(s.cfg.Path, &limits)
+		list, err := s.readFile(s.cfg.Path, &limits)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +84,7 @@ func (s *Source) read() (*content, error) {
 	}
 	for _, name := range names {
 		base := strings.TrimSuffix(name, filepath.Ext(name))
-		list, err := readFile(filepath.Join(s.cfg.Path, name), &limits)
+		list, err := s.readFile(filepath.Join(s.cfg.Path, name), &limits)
 		switch {
 		case limits.exceeded != nil:
 			return nil, limits.exceeded
@@ -144,9 +144,13 @@ type limits struct {
 }
 
 // readFile reads one file.
-func readFile(path string, limits *limits) ([]service, error) {
+func (s *Source) readFile(path string, limits *limits) ([]service, error) {
+	real, err := s.cfg.Resolve(path)
+	if err != nil {
+		return nil, explain(err)
+	}
 	// A pipe would make the source wait for its writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(real, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, explain(err)
 	}

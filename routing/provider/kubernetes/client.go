@@ -113,6 +113,11 @@ func (s *Source) load() (cfg *rest.Config, namespace, origin string, err error) 
 		return cfg, strings.TrimSpace(string(text)), "the pod's service account", nil
 	}
 	origin = "kubeconfig " + s.cfg.Kubeconfig
+	if s.cfg.Resolve != nil {
+		if _, err := s.cfg.Resolve(s.cfg.Kubeconfig); err != nil {
+			return nil, "", "", fmt.Errorf("kubernetes: %w", err)
+		}
+	}
 	file, err := clientcmd.LoadFromFile(s.cfg.Kubeconfig)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
