@@ -55,12 +55,18 @@ func (t *Table) Decide(in *Input) (Decision, Reason) {
 		return Decision{}, reason
 	}
 	if t.routesRequests(in, l, s) {
+		if l.spec.Originates() != nil {
+			return Decision{destination: s.serviceState}, OriginateConflict
+		}
 		return Decision{destination: s.serviceState, http: true}, OK
 	}
 	if t.denies(in, l, s, nil, nil) {
 		return Decision{destination: s.serviceState}, PermissionDenied
 	}
 	b, reason := t.route(in, l, s, nil)
+	if reason == OK {
+		reason = l.conflict(b)
+	}
 	if reason != OK {
 		return Decision{destination: s.serviceState}, reason
 	}

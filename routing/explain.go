@@ -123,7 +123,10 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 		e.Destination = s.name
 		src := t.source(in, l)
 		if s.requests != nil || t.readsRequests(s, l) || t.limitsRequests(in, &src, s) {
-			if p, ok := tr.requests(t, in, l, s, &src); ok {
+			if p, ok := tr.requests(t, in, l, s, &src); ok && l.spec.Originates() != nil {
+				tr.outcome(OriginateConflict)
+				return *e
+			} else if ok {
 				t.explainRequests(p, in, l, s, q, now, tr)
 				return *e
 			}
@@ -136,6 +139,9 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 		var b *backend
 		if reason == OK {
 			b, reason = t.route(in, l, s, tr)
+		}
+		if reason == OK {
+			reason = l.conflict(b)
 		}
 		if reason == OK {
 			e.Service = b.name

@@ -29,6 +29,15 @@ func (l *Listener) Spec() *resource.Listener { return l.spec }
 // RunsHere reports whether this node's tags select it to run the listener.
 func (l *Listener) RunsHere() bool { return l.runsHere }
 
+// conflict returns why connections of the listener cannot go to a backend: both would
+// have the TLS that goes there.
+func (l *Listener) conflict(b *backend) Reason {
+	if l.spec.Originates() != nil && b.spec.Mesh {
+		return OriginateConflict
+	}
+	return OK
+}
+
 // Names returns the number of server names and wildcards.
 func (l *Listener) Names() int { return l.hosts.Len() }
 

@@ -121,6 +121,9 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (R
 		return RequestDecision{}, NoListener
 	}
 	a := RequestDecision{Decision: Decision{destination: s.serviceState, request: true}}
+	if l.spec.Originates() != nil { // since the connection began
+		return a, OriginateConflict
+	}
 	if t.denies(in, l, s, q, tr) {
 		return a, PermissionDenied
 	}

@@ -38,6 +38,9 @@ const (
 	// NoBackend: the destination does not exist, or no backend of the policy has
 	// both a weight and endpoints.
 	NoBackend Reason = "no_backend"
+	// OriginateConflict: the listener has TLS of its own towards endpoints, and the
+	// connection would go to a service of the mesh, or its requests one by one.
+	OriginateConflict Reason = "originate_conflict"
 	// NoEndpoint: the backend has no endpoint.
 	NoEndpoint Reason = "no_endpoint"
 	// NoHealthyEndpoint: the backend has endpoints, but none is usable.

@@ -33,6 +33,9 @@ func (tr *trace) addListener(in *Input, l *Listener) {
 	default:
 		s.Result = fmt.Sprintf("%s at %s, not on this node", l.spec.Protocol, l.spec.Address)
 	}
+	if l != nil && l.spec.Originates() != nil {
+		s.Result += "; TLS to the endpoints by tls.originate, in place of the Service's own"
+	}
 	tr.add(s)
 	if l != nil {
 		tr.add(Step{Name: "name", Looked: sentName(in)})

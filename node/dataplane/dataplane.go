@@ -98,7 +98,7 @@ func New(cfg Config) (*Dataplane, error) {
 	d := &Dataplane{log: cfg.Log, reconciler: r, access: cfg.Access, Resolver: r.resolver}
 	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Discovered: cfg.Discovered, Observe: d.observe,
 		LimitPlace: cfg.LimitPlace})
-	handler := &traffic{router: r.router, removed: &r.removed, client: r.clients.of, access: cfg.Access, accessAll: cfg.AccessAll,
+	handler := &traffic{router: r.router, removed: &r.removed, clients: r.clients, access: cfg.Access, accessAll: cfg.AccessAll,
 		certs: r.certs, mesh: cfg.Mesh, audit: cfg.Audit}
 	engine, err := netio.New(netio.Config{
 		Handler: handler, Log: cfg.Log, Loops: cfg.Loops,

@@ -32,6 +32,7 @@ var reasons = append([]netio.Reason{
 	netio.MeshBadHeader, netio.MeshHeaderTimeout, netio.MeshHeaderTooLong, MeshUnavailable,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoServerName), netio.Reason(routing.BadServerName),
 	netio.Reason(routing.NoCertificate), netio.Reason(routing.NoRoute), netio.Reason(routing.NoBackend),
+	netio.Reason(routing.OriginateConflict),
 	netio.Reason(routing.NoEndpoint), netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),
 	netio.Reason(routing.Overflow), netio.Reason(routing.QueueTimeout),
 }, session.Reasons...)

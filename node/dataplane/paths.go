@@ -15,9 +15,11 @@ import (
 // path holds the netio profiles for the connections of a flow, by one version of
 // its service.
 type path struct {
-	spec    *resource.Service
-	profile netio.Profile
-	client  *tlsconfig.Client // nil: no TLS
+	spec *resource.Service
+	// originate is the TLS of the listener in place of the service's; nil: none.
+	originate *resource.ServiceTLS
+	profile   netio.Profile
+	client    *tlsconfig.Client // nil: no TLS
 
 	mu     sync.Mutex
 	byHost map[string]*netio.Profile // with TLS: by host of the endpoint

@@ -74,7 +74,7 @@ func newReconciler(cfg *Config) *reconciler {
 		checker:  health.New(health.Config{}),
 	}
 	r.certs.Revoked, r.certs.Bundles = cfg.Revoked, cfg.Bundles
-	r.clients = &clients{log: cfg.Log, certs: r.certs, mesh: tlsconfig.NewMeshClient(cfg.Mesh), m: map[string]client{}}
+	r.clients = &clients{log: cfg.Log, certs: r.certs, mesh: tlsconfig.NewMeshClient(cfg.Mesh), m: map[resource.Key]client{}}
 	r.resolver = discovery.New(discovery.Config{Changed: r.resolved, Log: cfg.Log})
 	return r
 }
@@ -175,7 +175,7 @@ func (r *reconciler) update(before *routing.Table, done routing.Applied, rekeyed
 			r.clients.of(name, s.Spec()) // made here, so that no loop has to make it
 			targets = r.healthTargets(s)
 		} else {
-			r.clients.remove(name)
+			r.clients.remove(resource.Key{Kind: "Service", Name: name})
 		}
 		delete(r.ejecting, name)
 		delete(r.breaking, name)
@@ -200,8 +200,10 @@ func (r *reconciler) update(before *routing.Table, done routing.Applied, rekeyed
 		if !ok || !l.RunsHere() {
 			delete(r.listeners, name)
 			delete(r.servers, name)
+			r.clients.originate(name, nil)
 			continue
 		}
+		r.clients.originate(name, l.Spec().Originates()) // made here, so that no loop has to make it
 		r.listeners[name] = r.listener(l)
 	}
 	if len(done.Listeners) > 0 || relisten {
@@ -367,48 +369,4 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 		targets = append(targets, health.Target{Group: s.Group(), Endpoint: m.Endpoint, Check: check})
 	}
 	return targets
-}
-
-// clients makes and caches the TLS of services towards their endpoints. Its
-// methods are safe for concurrent use.
-type clients struct {
-	log   *slog.Logger
-	certs *tlsconfig.Store
-	mesh  *tlsconfig.Client
-	mu    sync.Mutex
-	m     map[string]client
-}
-
-// client is the TLS of one version of a service.
-type client struct {
-	spec   *resource.Service
-	config *tlsconfig.Client
-}
-
-// of returns the TLS for a version of a service; nil: none.
-func (c *clients) of(service string, spec *resource.Service) *tlsconfig.Client {
-	if spec.Mesh {
-		return c.mesh
-	}
-	if spec.TLS == nil {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	old, ok := c.m[service]
-	if ok && old.spec == spec {
-		return old.config
-	}
-	made, err := tlsconfig.NewClient(spec.TLS, c.certs)
-	if err != nil {
-		c.log.Error("invalid tls of a service: it trusts no endpoint", "service", service, "error", err)
-	}
-	c.m[service] = client{spec, made}
-	return made
-}
-
-func (c *clients) remove(service string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.m, service)
 }

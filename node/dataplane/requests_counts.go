@@ -54,7 +54,7 @@ var requestReasons = []netio.Reason{
 	netio.PermissionDenied, netio.PermissionRevoked, MeshUnavailable, netio.MeshHeaderTooLong, netio.MeshBadHeader,
 	netio.ClientGone, netio.ClientReset, netio.UpstreamReset, netio.UpstreamTLS,
 	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.LimitFiles, netio.LimitPorts,
-	netio.Reason(routing.NoListener), netio.Reason(routing.NoBackend), netio.Reason(routing.NoEndpoint),
+	netio.Reason(routing.NoListener), netio.Reason(routing.OriginateConflict), netio.Reason(routing.NoBackend), netio.Reason(routing.NoEndpoint),
 	netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),
 	netio.Reason(routing.Overflow), netio.Reason(routing.QueueTimeout),
 }

@@ -25,8 +25,7 @@ type traffic struct {
 	kafka   *kafka.Proxy
 	// requests serves the connections whose requests are routed individually.
 	requests *requests
-	// client returns the TLS towards a service's endpoints; nil: none.
-	client func(service string, spec *resource.Service) *tlsconfig.Client
+	clients  *clients
 
 	certs *tlsconfig.Store
 	mesh  *tlsconfig.Mesh // nil: the node is in no cluster
@@ -94,8 +93,13 @@ func (t *traffic) decide(c *netio.Conn, in *routing.Input, on **routing.Table) (
 	}
 	f := t.flows.get(c.Listener(), s.Name())
 	p := f.path.Load()
-	if p == nil || p.spec != s.Spec() {
-		p = newPath(f, s.Spec(), t.client(s.Name(), s.Spec()))
+	var originate *resource.ServiceTLS
+	if l, ok := table.Listener(in.Listener); ok {
+		originate = l.Spec().Originates()
+	}
+	if p == nil || p.spec != s.Spec() || p.originate != originate {
+		p = newPath(f, s.Spec(), t.clients.towards(in.Listener, originate, s))
+		p.originate = originate
 		if s.Spec().Mesh {
 			p.profile.Preface = t.meshHeader
 		}

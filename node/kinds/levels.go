@@ -47,7 +47,7 @@ func needsIdentity(spec resource.Spec) bool {
 	switch s := spec.(type) {
 	case *resource.Listener:
 		return s.Protocol == "mesh" || s.HTTP.ForwardClientCert || len(s.Followed()) > 0 ||
-			s.TLS != nil && verifiesIdentities(s.TLS.ClientAuth)
+			s.Originates() != nil || s.TLS != nil && verifiesIdentities(s.TLS.ClientAuth)
 	case *model.VirtualCluster:
 		return s.TLS != nil && verifiesIdentities(s.TLS.ClientAuth)
 	case *resource.EndpointProvider:

@@ -41,6 +41,7 @@ func TestVerifiedIdentitiesRequireFeatureLevel(t *testing.T) {
 		&resource.Listener{TLS: &resource.ListenerTLS{ClientAuth: auth}},
 		&resource.Listener{HTTP: resource.ListenerHTTP{ForwardClientCert: true}},
 		&resource.Listener{TLS: &resource.ListenerTLS{ClientAuth: &resource.ClientAuth{CAFile: "/ca.pem"}}},
+		&resource.Listener{TLS: &resource.ListenerTLS{Originate: &resource.ServiceTLS{}}},
 		&resource.Service{TLS: &resource.ServiceTLS{CAFile: "/ca.pem"}},
 		&resource.Certificate{Follow: true},
 		&model.VirtualCluster{TLS: &model.VirtualTLS{ClientAuth: auth}},

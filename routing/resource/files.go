@@ -22,10 +22,14 @@ type PathUser interface {
 
 // Files lists the files of a listener.
 func (l *Listener) Files() []FileRef {
-	if l.TLS == nil || l.TLS.ClientAuth == nil {
-		return nil
+	var files []FileRef
+	if t := l.Originates(); t != nil {
+		files = CAFile(originatePath+".ca", &t.CA)
 	}
-	return CAFile("spec.tls.clientAuth.ca", &l.TLS.ClientAuth.CA)
+	if l.TLS != nil && l.TLS.ClientAuth != nil {
+		files = append(files, CAFile("spec.tls.clientAuth.ca", &l.TLS.ClientAuth.CA)...)
+	}
+	return files
 }
 
 // Files lists the files of a service.

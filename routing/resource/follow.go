@@ -60,14 +60,21 @@ func (c *Certificate) WithContent(content []string) (Spec, error) {
 
 // Paths lists the files of a listener that nodes read.
 func (l *Listener) Paths() []*string {
-	if l.TLS == nil || l.TLS.ClientAuth == nil {
-		return nil
+	var paths []*string
+	if t := l.Originates(); t != nil {
+		paths = append(paths, &t.CAFile)
 	}
-	return []*string{&l.TLS.ClientAuth.CAFile}
+	if l.TLS != nil && l.TLS.ClientAuth != nil {
+		paths = append(paths, &l.TLS.ClientAuth.CAFile)
+	}
+	return paths
 }
 
 // Followed implements Follower.
 func (l *Listener) Followed() []FollowedFile {
+	if t := l.Originates(); t != nil && t.CAFile != "" {
+		return []FollowedFile{{originatePath + ".caFile", t.CAFile}}
+	}
 	if l.TLS == nil || l.TLS.ClientAuth == nil || l.TLS.ClientAuth.CAFile == "" {
 		return nil
 	}
@@ -78,6 +85,11 @@ func (l *Listener) Followed() []FollowedFile {
 func (l *Listener) WithContent(content []string) (Spec, error) {
 	if err := checkBundle(content[0]); err != nil {
 		return nil, err
+	}
+	if t := l.Originates(); t != nil {
+		settings := *t
+		settings.CA = content[0]
+		return l.withOriginate(&settings), nil
 	}
 	made, settings, auth := *l, *l.TLS, *l.TLS.ClientAuth
 	auth.CA = content[0]

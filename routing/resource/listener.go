@@ -13,7 +13,8 @@ type Listener struct {
 	// this cluster, with the connections of their clients to Services with mesh: true;
 	// the names in hosts are those of these Services.
 	Protocol string `yaml:"protocol" default:"tcp" oneof:"tcp tls kafka mesh"`
-	// TLS configures TLS. On a tls listener the default is passthrough. On a kafka
+	// TLS configures TLS. On a tls listener the default is passthrough. A tcp listener
+	// can have originate alone. On a kafka
 	// listener {} means TLS: the server name selects the virtual broker, and the
 	// virtual clusters have the certificates; left out there: plain text.
 	TLS *ListenerTLS `yaml:"tls"`
@@ -56,6 +57,21 @@ type ListenerTLS struct {
 	MinVersion string `yaml:"minVersion" default:"1.2" oneof:"1.2 1.3"`
 	// ClientAuth requests client certificates.
 	ClientAuth *ClientAuth `yaml:"clientAuth"`
+	// Originate is the TLS to the endpoints for what plain clients of this listener
+	// send, whichever Service it goes to, in place of that Service's own tls. Health
+	// checks stay as the Service says. Only with protocol tcp, and without all other
+	// fields of tls. Connections that would go to a Service with mesh: true, or whose
+	// requests would be routed one by one, are closed.
+	Originate *ServiceTLS `yaml:"originate"`
+}
+
+// Originates returns the TLS to the endpoints in place of the services' own; nil: there
+// is none.
+func (l *Listener) Originates() *ServiceTLS {
+	if l.TLS == nil {
+		return nil
+	}
+	return l.TLS.Originate
 }
 
 // ClientAuth requests a certificate from clients.
@@ -199,6 +215,7 @@ func (l *Listener) Refs() []Ref {
 			refs = append(refs, Ref{Key: Key{"Certificate", name}, Path: Item("spec.tls.certificateRefs", i)})
 		}
 		refs = append(refs, l.TLS.ClientAuth.TrustDomainRefs("spec.tls.clientAuth")...)
+		refs = append(refs, l.TLS.Originate.refs(originatePath)...)
 	}
 	return appendBundleRef(refs, l)
 }

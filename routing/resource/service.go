@@ -234,17 +234,17 @@ type ServiceTLS struct {
 	// the system's.
 	CA string `yaml:"ca"`
 	// CAFile is a file with CA on each node, which reads it again when it changes.
-	// Only for services.
+	// Only for services and listeners.
 	CAFile string `yaml:"caFile"`
 	// CARef names a Certificate with identity or workloadAPI whose trust bundle is
 	// used in place of CA, as it changes. SPIFFE IDs of verify must be of its trust
-	// domain then. Only for services.
+	// domain then. Only for services and listeners.
 	CARef string `yaml:"caRef"`
 	// TrustDomains lists the SPIFFE trust domains of the endpoints, at most 64: names
 	// of TrustBundles, and cluster for the cluster's own. A certificate is verified by
 	// the bundle of the trust domain of its own SPIFFE ID alone; it must have that ID
 	// as its only URI SAN. Requires verify.spiffe, and excludes CA and CAFile. Only for
-	// services.
+	// services and listeners.
 	TrustDomains []string `yaml:"trustDomains"`
 	// ServerName is sent as SNI and verified. Default the endpoint's host name or
 	// IP address.
@@ -311,17 +311,21 @@ func NeverUpgrade(protocol string) bool {
 	return slices.Contains([]string{"h2", "h2c", "h3", "http", "https", "spdy", "tls", "quic"}, name)
 }
 
+// refs lists the client certificate and the trust domains; path is that of the settings.
+func (t *ServiceTLS) refs(path string) (refs []Ref) {
+	if t == nil {
+		return nil
+	}
+	if t.CertificateRef != "" {
+		refs = append(refs, Ref{Key: Key{"Certificate", t.CertificateRef}, Path: path + ".certificateRef"})
+	}
+	return append(refs, trustDomainRefs(path+".trustDomains", t.TrustDomains)...)
+}
+
 // Refs lists the client certificate of a service, its providers, and what its
 // proxies may see. Upstreams may be missing, as backends of routes may.
 func (s *Service) Refs() []Ref {
-	var refs []Ref
-	if s.TLS != nil && s.TLS.CertificateRef != "" {
-		refs = append(refs, Ref{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"})
-	}
-	if s.TLS != nil {
-		refs = append(refs, trustDomainRefs("spec.tls.trustDomains", s.TLS.TrustDomains)...)
-	}
-	refs = appendBundleRef(refs, s)
+	refs := appendBundleRef(s.TLS.refs("spec.tls"), s)
 	for i := range s.EndpointsFrom {
 		if name := s.EndpointsFrom[i].Provider; name != "" {
 			refs = append(refs, Ref{Key: Key{KindProvider, name}, Path: Item("spec.endpointsFrom", i) + ".provider"})

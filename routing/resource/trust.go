@@ -16,10 +16,16 @@ var (
 	_ Truster = (*Certificate)(nil)
 )
 
-// TrustedCAs implements Truster: what verifies clients.
+// originatePath is the path of a listener's TLS to the endpoints.
+const originatePath = "spec.tls.originate"
+
+// TrustedCAs implements Truster: what verifies clients, or endpoints.
 func (l *Listener) TrustedCAs() []string {
 	if l.TLS == nil {
 		return nil
+	}
+	if t := l.Originates(); t != nil {
+		return []string{t.CA}
 	}
 	return l.TLS.ClientAuth.TrustedCAs()
 }
@@ -89,6 +95,9 @@ func appendBundleRef(refs []Ref, u BundleUser) []Ref {
 
 // BundleRef implements BundleUser.
 func (l *Listener) BundleRef() (name, path string) {
+	if t := l.Originates(); t != nil {
+		return t.CARef, originatePath + ".caRef"
+	}
 	if l.TLS == nil || l.TLS.ClientAuth == nil {
 		return "", ""
 	}
@@ -97,6 +106,9 @@ func (l *Listener) BundleRef() (name, path string) {
 
 // WithBundle implements BundleUser.
 func (l *Listener) WithBundle(b *CertificateBundle) Spec {
+	if t := l.Originates(); t != nil {
+		return l.withOriginate(t.withBundle(b))
+	}
 	made, settings, auth := *l, *l.TLS, *l.TLS.ClientAuth
 	auth.CA = ""
 	if b != nil {
@@ -119,17 +131,30 @@ func (s *Service) BundleRef() (name, path string) {
 
 // WithBundle implements BundleUser.
 func (s *Service) WithBundle(b *CertificateBundle) Spec {
-	made, settings := *s, *s.TLS
-	settings.CA = ""
+	made := *s
+	made.TLS = s.TLS.withBundle(b)
+	return &made
+}
+
+// withBundle returns a copy that verifies endpoints by a bundle; nil: it trusts nobody.
+func (t *ServiceTLS) withBundle(b *CertificateBundle) *ServiceTLS {
+	made := *t
+	made.CA = ""
 	if b != nil {
-		settings.CA = b.PEM
-		if settings.Verify != nil {
-			verify := *settings.Verify
+		made.CA = b.PEM
+		if made.Verify != nil {
+			verify := *made.Verify
 			verify.SPIFFE = b.restrict(verify.SPIFFE, false)
-			settings.Verify = &verify
+			made.Verify = &verify
 		}
 	}
-	made.TLS = &settings
+	return &made
+}
+
+// withOriginate returns a copy with other TLS to the endpoints.
+func (l *Listener) withOriginate(t *ServiceTLS) *Listener {
+	made, settings := *l, *l.TLS
+	settings.Originate, made.TLS = t, &settings
 	return &made
 }
 

@@ -72,11 +72,13 @@ func (c *checker) check(change *resource.Change) {
 	switch spec := m.Spec.(type) {
 	case *resource.Listener:
 		c.checkListener(m, spec)
+		c.checkOriginate(m, spec)
 		c.checkListenerLoops(m, spec)
 	case *resource.Host:
 		c.checkHost(m, spec)
 	case *resource.Service:
 		c.checkIdentities(m, spec)
+		c.checkOriginators(m, spec)
 		c.checkServiceLoops(m, spec)
 	case *resource.MeshTCPRoute:
 		c.checkWeights(m, spec)

@@ -22,6 +22,9 @@ func validateListener(l *resource.Listener, fault Report) {
 		validateMeshListener(l, fault)
 	case "tcp", "":
 		refuseTLS(l, fault)
+		if t := l.Originates(); t != nil {
+			validateOriginate(l, t, fault)
+		}
 	case "tls":
 		if l.TLS != nil {
 			validateListenerTLS(l.TLS, fault)
@@ -61,8 +64,8 @@ func verifiesClients(l *resource.Listener) bool {
 // refuseTLS reports fields that a tcp listener cannot have.
 func refuseTLS(l *resource.Listener, fault Report) {
 	const why = "requires protocol: tls"
-	if l.TLS != nil {
-		fault("tls", why, nil)
+	if l.TLS != nil && l.TLS.Originate == nil {
+		fault("tls", why+"; a tcp listener can have originate alone", nil)
 	}
 	if len(l.Hosts) > 0 {
 		fault("hosts", why+"; without TLS there is no server name", nil)
@@ -109,12 +112,15 @@ func validateKafkaListener(l *resource.Listener, fault Report) {
 	if l.NoServerName != "" {
 		fault("noServerName", "is not allowed with protocol: kafka: connections without a server name are never served", l.NoServerName)
 	}
-	if t := l.TLS; t != nil && (t.Mode != "" || len(t.CertificateRefs) > 0 || len(t.ALPN) > 0 || t.MinVersion != "" || t.ClientAuth != nil) {
+	if t := l.TLS; t != nil && (t.Mode != "" || len(t.CertificateRefs) > 0 || len(t.ALPN) > 0 || t.MinVersion != "" || t.ClientAuth != nil || t.Originate != nil) {
 		fault("tls", "must be {} with protocol: kafka; certificates and clientAuth belong in the tls of virtual clusters", nil)
 	}
 }
 
 func validateListenerTLS(t *resource.ListenerTLS, fault Report) {
+	if t.Originate != nil {
+		fault("tls.originate", "requires protocol: tcp; for TLS to the endpoints of a tls listener set tls of the Service", nil)
+	}
 	if t.Mode != "terminate" {
 		const why = "requires mode: terminate"
 		if len(t.CertificateRefs) > 0 {
