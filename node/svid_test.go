@@ -33,25 +33,27 @@ func spiffeSocket(t *testing.T) string {
 
 // spiffeClient dials listeners as a program with go-spiffe does.
 type spiffeClient struct {
-	t      *testing.T
-	source *workloadapi.X509Source
+	t    *testing.T
+	sent *contexts
 }
 
 func newSPIFFEClient(t *testing.T, socket string) *spiffeClient {
 	t.Helper()
-	source, err := workloadapi.NewX509Source(t.Context(), workloadapi.WithClientOptions(workloadapi.WithAddr("unix://"+socket)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { source.Close() })
-	return &spiffeClient{t, source}
+	c, ended := &spiffeClient{t, &contexts{}}, make(chan error, 1)
+	go func() {
+		ended <- workloadapi.WatchX509Context(t.Context(), c.sent, workloadapi.WithAddr("unix://"+socket))
+	}()
+	t.Cleanup(func() { <-ended })
+	testkit.WaitFor(t, "the first certificate of the client", func() bool { return c.sent.last.Load() != nil })
+	return c
 }
 
 // dial connects to a listener that must have an ID, with that server name, and returns
 // the serial number of what it presents.
 func (c *spiffeClient) dial(addr, id, serverName string) (serial string, err error) {
 	c.t.Helper()
-	config := tlsconfig.MTLSClientConfig(c.source, c.source, tlsconfig.AuthorizeID(spiffeid.RequireFromString(id)))
+	last := c.sent.last.Load()
+	config := tlsconfig.MTLSClientConfig(last.DefaultSVID(), last.Bundles, tlsconfig.AuthorizeID(spiffeid.RequireFromString(id)))
 	config.ServerName = serverName
 	conn, _, err := nodetest.DialTLS(c.t, addr, config)
 	if err != nil {
