@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -346,7 +345,7 @@ func TestWorkloadGetsTheBundlesOfOtherTrustDomains(t *testing.T) {
 	outside.StartTLS()
 	defer outside.Close()
 
-	socket := filepath.Join(t.TempDir(), "spiffe.sock")
+	socket := spiffeSocket(t)
 	n := founder(t, Config{Name: "n1", SPIFFESocket: socket})
 	bundle := func(label string) string {
 		return fmt.Sprintf("kind: TrustBundle\nname: partner\nlabels: {n: %s}\nspec:\n  trustDomain: partner.example\n"+

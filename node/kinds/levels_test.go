@@ -50,6 +50,14 @@ func TestVerifiedIdentitiesRequireFeatureLevel(t *testing.T) {
 		&resource.Listener{Protocol: "mesh"},
 		&resource.Service{ProxyProtocol: &resource.SendProxy{ClientIdentity: true}},
 		&resource.EndpointProvider{HTTP: &resource.HTTPProvider{TLS: verifies}},
+		&resource.TrustBundle{TrustDomain: "partner.example"},
+		&resource.Certificate{Identity: "/web"},
+		&resource.Certificate{WorkloadAPI: &resource.WorkloadAPI{}},
+		&resource.Listener{TLS: &resource.ListenerTLS{ClientAuth: &resource.ClientAuth{TrustDomains: []string{"a"}}}},
+		&resource.Listener{TLS: &resource.ListenerTLS{ClientAuth: &resource.ClientAuth{CARef: "a"}}},
+		&resource.Service{TLS: &resource.ServiceTLS{TrustDomains: []string{"a"}}},
+		&resource.Service{TLS: &resource.ServiceTLS{CARef: "a"}},
+		&model.VirtualCluster{TLS: &model.VirtualTLS{ClientAuth: &resource.ClientAuth{TrustDomains: []string{"a"}}}},
 	} {
 		if got := Level(resource.Object{Spec: spec}); got != record.LevelIdentity {
 			t.Errorf("%T is of level %d, want %d", spec, got, record.LevelIdentity)
