@@ -72,9 +72,9 @@ var mayImportInside = map[string][]string{
 		"node/svid", "node/trust", "node/workload", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},
-	"node/providers": {"consensus", "routing", "node/tlsconfig"},
+	"node/providers": {"consensus", "routing", "node/files", "node/tlsconfig"},
 	"node/quota":     {"routing", "node/api"},
-	"node/svid":      {"routing", "node/workload"},
+	"node/svid":      {"routing", "node/files", "node/workload"},
 	"node/workload":  {"routing", "node/api", "node/trust"},
 
 	"node/xds":              {"routing", "node/api", "node/xds/snapshot", "node/xds/stream"},

@@ -109,6 +109,9 @@ type Config struct {
 	AccessOut  io.Writer
 	AccessJSON bool
 
+	// withClients says that clients of SPIFFESocket are in this process, as in tests.
+	withClients bool
+
 	// AuditEntries and AuditAge bound each ring of the audit log; default 5000 and 90
 	// days.
 	AuditEntries int

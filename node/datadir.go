@@ -142,7 +142,39 @@ func (d *dataDir) listen() (net.Listener, error) {
 		}
 		return err
 	}}
-	return config.Listen(context.Background(), "unix", path)
+	l, err := config.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return ownSocket{l.(*net.UnixListener)}, nil
+}
+
+// ownSocket is the listener of the node's socket. It refuses the node's own process:
+// an endpoint of a Service may lead to the socket by any path, and the clients of that
+// Service would have all rights.
+type ownSocket struct{ *net.UnixListener }
+
+// Accept accepts a connection of another process.
+func (s ownSocket) Accept() (net.Conn, error) {
+	for {
+		conn, err := s.AcceptUnix()
+		if err != nil || !fromItself(conn) {
+			return conn, err
+		}
+		conn.Close()
+	}
+}
+
+// fromItself reports whether this process has made a connection to a unix socket, or
+// whether that cannot be told.
+func fromItself(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	var peer *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return cerr != nil || err != nil || int(peer.Pid) == os.Getpid()
 }
 
 // close releases the lock. A nil dataDir is valid.

@@ -346,7 +346,7 @@ func TestWorkloadGetsTheBundlesOfOtherTrustDomains(t *testing.T) {
 	defer outside.Close()
 
 	socket := spiffeSocket(t)
-	n := founder(t, Config{Name: "n1", SPIFFESocket: socket})
+	n := founder(t, Config{Name: "n1", SPIFFESocket: socket, withClients: true})
 	bundle := func(label string) string {
 		return fmt.Sprintf("kind: TrustBundle\nname: partner\nlabels: {n: %s}\nspec:\n  trustDomain: partner.example\n"+
 			"  endpoint: {url: %q, profile: https_web, ca: %q}\n", label, outside.URL, web.PEM)

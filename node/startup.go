@@ -57,7 +57,7 @@ func (n *Node) stopStartupServer() {
 	// deadline is reset, it would go on beside the next server and close the
 	// connections that it accepts.
 	<-n.startup.served
-	if l, ok := n.socket.(*net.UnixListener); ok {
+	if l, ok := n.socket.(ownSocket); ok {
 		_ = l.SetDeadline(time.Time{})
 	}
 }
@@ -78,7 +78,7 @@ func (p pausable) Accept() (net.Conn, error) {
 
 // Close makes Accept return.
 func (p pausable) Close() error {
-	if l, ok := p.Listener.(*net.UnixListener); ok {
+	if l, ok := p.Listener.(ownSocket); ok {
 		return l.SetDeadline(time.Unix(1, 0))
 	}
 	return p.Listener.Close()

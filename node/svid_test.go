@@ -138,7 +138,7 @@ spec:
 // it, and endpoints know the node by it. A rotation of the CA and a revocation reach it.
 func TestListenerAndServiceHaveAWorkloadIdentity(t *testing.T) {
 	socket := spiffeSocket(t)
-	n := founder(t, Config{Name: "n1", SPIFFESocket: socket})
+	n := founder(t, Config{Name: "n1", SPIFFESocket: socket, withClients: true})
 	b := backendOf(t, n, "/ns/shop/backend")
 	n.mustApply(t, mutual("{identity: /ns/shop/edge}", b)+"---\n"+workloadIdentity("deny"))
 	client, addr := newSPIFFEClient(t, socket), n.at(t, "secured")
@@ -219,7 +219,7 @@ func TestClientsOfOtherIdentitiesAreRefused(t *testing.T) {
 // another cluster's node, and goes on with them while the agent is away.
 func TestCertificateComesFromAnAgent(t *testing.T) {
 	socket := spiffeSocket(t)
-	agent := founder(t, Config{Name: "n1", SPIFFESocket: socket})
+	agent := founder(t, Config{Name: "n1", SPIFFESocket: socket, withClients: true})
 	agent.mustApply(t, strings.Replace(workloadIdentity("deny"), "/ns/shop/web", "/ns/shop/edge", 1))
 	b := backendOf(t, agent, "/ns/shop/backend")
 	n := startNode(t, mutual(fmt.Sprintf("{workloadAPI: {socket: %q}}", "unix://"+socket), b)+

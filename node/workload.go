@@ -1,6 +1,8 @@
 package node
 
 import (
+	"os"
+
 	"penstock/node/cluster/record"
 	"penstock/node/svid"
 	"penstock/node/trust"
@@ -22,6 +24,9 @@ func (n *Node) openWorkloads() {
 	})
 	if n.cfg.SPIFFESocket != "" {
 		n.spiffe = workload.NewAPI(n.identities, n.cluster.ClusterID(), n.bundles, n.log)
+		if !n.cfg.withClients {
+			n.spiffe.Self = os.Getpid()
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ func TestWorkloadConnectsByItsSPIFFEIdentity(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	socket := filepath.Join(t.TempDir(), "spiffe.sock")
-	n := founder(t, Config{Name: "n1", SPIFFESocket: socket})
+	n := founder(t, Config{Name: "n1", SPIFFESocket: socket, withClients: true})
 	bundle, err := n.cluster.Identities.Bundle(ctx, &api.Empty{})
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestRotationReachesWorkloads(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	socket := filepath.Join(t.TempDir(), "spiffe.sock")
-	n := founder(t, Config{Name: "n1", SPIFFESocket: socket})
+	n := founder(t, Config{Name: "n1", SPIFFESocket: socket, withClients: true})
 	n.mustApply(t, workloadIdentity("deny"))
 	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr("unix://"+socket)))
 	if err != nil {

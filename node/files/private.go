@@ -64,7 +64,12 @@ func Resolve(path, dataDir string) (string, error) {
 	}
 }
 
+// ofProcesses reports whether a path is below /proc or /dev. In /dev/shm are files as
+// elsewhere.
 func ofProcesses(path string) bool {
+	if strings.HasPrefix(path, "/dev/shm/") {
+		return false
+	}
 	return strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/dev/")
 }
 

@@ -56,6 +56,11 @@ const securityHeader = "workload.spiffe.io"
 type API struct {
 	spiffe.UnimplementedSpiffeWorkloadAPIServer
 
+	// Self is a process that is refused, 0: none. A node that serves connections to
+	// endpoints sets its own: an endpoint may be the socket by any path, and clients of
+	// it would have the identities of the node's user.
+	Self int
+
 	source      *Source
 	trustDomain string
 	bundles     *trust.Bundles // of other trust domains, by TrustBundle

@@ -15,6 +15,7 @@ import (
 )
 
 var (
+	errItself    = errors.New("the node itself has connected, for a client of an endpoint")
 	errBound     = errors.New("too many connections")
 	errNotClient = errors.New("these credentials are for servers")
 	errNoSocket  = errors.New("not a unix socket")
@@ -40,6 +41,9 @@ func (p peerCredentials) ServerHandshake(raw net.Conn) (net.Conn, grpccreds.Auth
 		return nil, nil, err
 	}
 	a := p.api
+	if a.Self != 0 && int(c.pid) == a.Self {
+		return nil, nil, errItself
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	total := 0

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,9 @@ func Spec(spec resource.Spec, fault Report) {
 	}
 }
 
+// nodeSocket is the name of a node's own socket in its data folder.
+const nodeSocket = "penstock.sock"
+
 // maxUnixPath is the longest path that fits in sockaddr_un with its closing zero.
 const maxUnixPath = 107
 
@@ -81,6 +85,8 @@ func checkAddress(s string, listener bool) string {
 			return fmt.Sprintf("the path of a unix socket must have at most %d bytes, not %d", maxUnixPath, len(path))
 		case strings.ContainsRune(path, 0):
 			return "the path of a unix socket must not contain a zero byte"
+		case !listener && filepath.Base(path) == nodeSocket:
+			return "is a node's own socket, which gives all rights: no endpoint can be one"
 		}
 		return ""
 	}
