@@ -14,7 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/cmd/cli"
 	"penstock/internal/testkit"
 	"penstock/internal/testkit/certs"
 	penstocknode "penstock/node"
@@ -152,12 +151,9 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	t.Cleanup(cancel)
 	defer n.Stop(ctx)
 	// This apply counts in metrics of requests.
-	var out strings.Builder
-	if code := cli.Run(
-		[]string{"apply", "-f", "-", "--addr", "unix:" + filepath.Join(dir, "penstock.sock")},
-		cli.Streams{In: strings.NewReader(text), Out: &out, Err: &out},
-	); code != 0 {
-		t.Fatal(out.String())
+	apply := commandOf(t, program(t), nil, text, "apply", "-f", "-", "--addr", "unix:"+filepath.Join(dir, "penstock.sock"))
+	if apply.code != 0 {
+		t.Fatal(apply.err)
 	}
 	exchangeOnce(t, strings.TrimPrefix(front, "unix:"))
 	kafkaOnce(ctx, t, bootstrap)
