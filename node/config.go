@@ -109,7 +109,8 @@ type Config struct {
 	AccessOut  io.Writer
 	AccessJSON bool
 
-	// withClients says that clients of SPIFFESocket are in this process, as in tests.
+	// withClients says that clients of the node's sockets are in this process, as in
+	// tests.
 	withClients bool
 
 	// AuditEntries and AuditAge bound each ring of the audit log; default 5000 and 90

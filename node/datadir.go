@@ -123,8 +123,8 @@ func openLock(path string) (*os.File, error) {
 
 // listen opens the node's socket, with access for its owner only. It replaces the
 // socket file that a killed node left behind: holding the lock proves that no
-// other node runs here.
-func (d *dataDir) listen() (net.Listener, error) {
+// other node runs here. withClients is that of Config.
+func (d *dataDir) listen(withClients bool) (net.Listener, error) {
 	path := filepath.Join(d.path, SocketName)
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("%s: the path has %d bytes, the limit for a socket is %d: use a shorter --data-dir",
@@ -146,19 +146,23 @@ func (d *dataDir) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ownSocket{l.(*net.UnixListener)}, nil
+	return ownSocket{l.(*net.UnixListener), withClients}, nil
 }
 
 // ownSocket is the listener of the node's socket. It refuses the node's own process:
 // an endpoint of a Service may lead to the socket by any path, and the clients of that
 // Service would have all rights.
-type ownSocket struct{ *net.UnixListener }
+type ownSocket struct {
+	*net.UnixListener
+
+	withClients bool // of Config: the process is not refused
+}
 
 // Accept accepts a connection of another process.
 func (s ownSocket) Accept() (net.Conn, error) {
 	for {
 		conn, err := s.AcceptUnix()
-		if err != nil || !fromItself(conn) {
+		if err != nil || s.withClients || !fromItself(conn) {
 			return conn, err
 		}
 		conn.Close()

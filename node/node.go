@@ -291,7 +291,7 @@ func (n *Node) openListeners() (set listenerSet, err error) {
 		}
 	}
 	if n.dir != nil {
-		if set.socket, err = n.dir.listen(); err != nil {
+		if set.socket, err = n.dir.listen(n.cfg.withClients); err != nil {
 			return set, fmt.Errorf("own socket: %w", err)
 		}
 	}

@@ -292,7 +292,7 @@ func TestDrainCommandKeepsProcessRunning(t *testing.T) {
 
 func TestDataDirIsLockedAndPrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	n := startNode(t, "", func(c *Config) { c.DataDir = dir })
+	n := startNode(t, "", func(c *Config) { c.DataDir, c.withClients = dir, true })
 	info, err := os.Stat(filepath.Join(dir, SocketName))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket: %v, %v; want mode 0600", info, err)
