@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"text/tabwriter"
@@ -187,7 +188,7 @@ func startGuardedPenstock(e *env, of *guard, with bool) (subject, error) {
 	if err != nil {
 		return subject{}, err
 	}
-	proc, err := process.Start(guardName("penstock", with), g.dir, []string{e.o.penstock, "start", "--dev", "--data-dir", g.dir,
+	proc, err := process.Start(guardName("penstock", with), g.dir, []string{e.o.penstock, "start", "--dev", "--data-dir", filepath.Join(g.dir, "data"),
 		"--resources", file, "--loops", fmt.Sprint(e.o.workers), "--access-log", "off",
 		"--cluster", process.Loopback(ports[1]), "--http", process.Loopback(ports[2])}, ports[0])
 	return subject{proc, places{tcp: ports[0], tls: ports[0]}}, err
