@@ -262,7 +262,9 @@ func startSingle(t *testing.T, name string) *machine {
 	t.Helper()
 	m := newMachine(t, name)
 	m.cfg.Init = true
-	return m.start()
+	m.start()
+	waitLeader(t, m) // start returns before the node has heard of its own election
+	return m
 }
 
 // token returns the token of the join command.
