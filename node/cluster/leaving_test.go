@@ -81,9 +81,12 @@ func TestOnlyVoterLeavesIfAnotherNodeCanVote(t *testing.T) {
 	b := newJoiner(t, "b", a.token(), a).start()
 	waitVoters(t, 1, a, b)
 	put(t, b, "x", "before")
-	if err := a.c.MayLeave(); err != nil {
-		t.Errorf("a may not leave: %v", err)
-	}
+	eventually(t, "a to know that b is up, so that it may leave", func() string {
+		if err := a.c.MayLeave(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := leave(ctx, a); err != nil {

@@ -184,6 +184,13 @@ func (m *machine) log() string {
 	return m.logged.String()
 }
 
+// ticketKeys returns the session ticket keys that Config.Tickets received last.
+func (m *machine) ticketKeys() [][32]byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tickets
+}
+
 // endsWith waits until the node reports that it must stop, because of want.
 func (m *machine) endsWith(want error) {
 	m.t.Helper()

@@ -149,6 +149,9 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := lookUpToken(t, b, made.Token); err != nil {
+		t.Fatal(err)
+	}
 	var open []*rpc.Client
 	for _, m := range []*machine{a, b} {
 		c, err := rpc.DialConfig{TLS: trust.TokenConfig(token), Token: made.Token}.Dial(ctx, m.addr())
