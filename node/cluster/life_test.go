@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,14 +130,14 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 	all := startThree(t)
 	done := make(chan error, 2)
 	ctx, cancel := context.WithCancel(context.Background())
-	written, doubtful := make([]int, 2), make([][]string, 2)
+	written, doubtful := make([]atomic.Int64, 2), make([][]string, 2)
 	for w := range 2 {
 		go func() {
 			m := all[w]
 			for ctx.Err() == nil {
-				if err := tryPut(m, fmt.Sprint(w), fmt.Sprint(written[w])); err != nil {
+				if err := tryPut(m, fmt.Sprint(w), fmt.Sprint(written[w].Load())); err != nil {
 					if isUnknown(err) { // it may be written again, and may still act, after later writes
-						doubtful[w] = append(doubtful[w], fmt.Sprint(written[w]))
+						doubtful[w] = append(doubtful[w], fmt.Sprint(written[w].Load()))
 						continue
 					}
 					if leader.RefusedAs(err, api.NoLeader) { // a busy machine had no leader for long; the write has not acted
@@ -145,7 +146,7 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 					done <- fmt.Errorf("%s: %w", m.cfg.Name, err)
 					return
 				}
-				written[w]++
+				written[w].Add(1)
 			}
 			done <- nil
 		}()
@@ -159,17 +160,25 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 			return fmt.Sprintf("%s leads: %v", lead.cfg.Name, lead.transfer())
 		})
 	}
+	eventually(t, "both to have written", func() string {
+		if len(done) > 0 { // a writer has failed
+			return ""
+		}
+		for w := range written {
+			if written[w].Load() == 0 {
+				return fmt.Sprintf("%s has not", all[w].cfg.Name)
+			}
+		}
+		return ""
+	})
 	cancel()
 	for range 2 {
 		if err := <-done; err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
 	}
-	for w, n := range written {
-		if n == 0 {
-			t.Error("nothing was written")
-			continue
-		}
+	for w := range written {
+		n := written[w].Load()
 		may := append(doubtful[w], fmt.Sprint(n-1))
 		eventually(t, "what was written last to be at all", func() string {
 			var at []string
