@@ -176,6 +176,7 @@ func TestDeadAndLeftMembers(t *testing.T) {
 		testkit.WaitFor(t, n.id+" sees that c left", n.sees("c", Left))
 	}
 	all[2].Close()
+	testkit.WaitFor(t, "a sees b", all[0].sees("b", Alive)) // a busy machine may have taken it for dead meanwhile
 	before := time.Now()
 	all[1].Close()
 	testkit.WaitFor(t, "a sees that b is dead", all[0].sees("b", Dead))
@@ -228,7 +229,7 @@ func TestCopiedDataFolderIsNoticed(t *testing.T) {
 			if m.ID != "a" || (who == "the original") != (m.Addr == copied.Addr()) || who == "the original" && !younger {
 				t.Errorf("%s: conflict reported with %+v", who, m)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(testkit.Patience):
 			t.Errorf("%s: no conflict reported", who)
 		}
 	}
