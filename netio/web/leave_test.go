@@ -125,8 +125,8 @@ func TestARequestThatWaitsIsUnderWay(t *testing.T) {
 		<-begun
 	}
 	drained := make(chan error)
-	go func() { drained <- r.engine.Drain(t.Context(), 2*time.Second) }()
-	time.AfterFunc(time.Second, func() { close(end) }) // half of them are due by then
+	go func() { drained <- r.engine.Drain(t.Context(), 6*time.Second) }()
+	time.AfterFunc(3*time.Second, func() { close(end) }) // half of them are due by then
 	waiting.Wait()
 	if err := <-drained; err != nil {
 		t.Error(err)
