@@ -289,7 +289,7 @@ func TestRequestsAreBounded(t *testing.T) {
 func TestRequestsWithAPROXYHeader(t *testing.T) {
 	l := testkit.Listen(t)
 	seen := make(chan string, 10)
-	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Second}
+	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: testkit.Patience}
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.Serve(proxyLines{l, seen}) }()
 	t.Cleanup(func() { s.Close(); <-ended })

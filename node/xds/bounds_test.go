@@ -110,7 +110,7 @@ func cdsRequest() *discoveryv3.DiscoveryRequest {
 // of an answer.
 func (ts *testServer) ask(conn *grpc.ClientConn, r *discoveryv3.DiscoveryRequest) error {
 	ts.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	ts.t.Cleanup(cancel)
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err == nil {
@@ -186,7 +186,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil {

@@ -12,12 +12,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"penstock/internal/testkit"
 	"penstock/node/xds/snapshot"
 	"penstock/node/xds/snapshottest"
 )
-
-// patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
 
 // testServer is a server on loopback that serves a World.
 type testServer struct {
@@ -82,7 +80,7 @@ func testNode() *corev3.Node { return &corev3.Node{Id: "envoy-1", Cluster: "web"
 // ads opens an aggregated stream in the state of the world.
 func (ts *testServer) ads() discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient {
 	ts.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	ts.t.Cleanup(cancel)
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(ts.dial()).StreamAggregatedResources(ctx)
 	if err != nil {
