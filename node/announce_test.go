@@ -41,12 +41,8 @@ spec: {discovery: {announce: {port: 80}}}
 	withdraw := n.providers.Announce("shop", provider.Endpoint{Address: backend, Weight: 1})
 	want := []string{backend + " announced"}
 	testkit.WaitFor(t, "the endpoint", func() bool { return slices.Equal(n.endpointsOf(t, "shop"), want) })
-	if got := nodetest.Attempt(n.at(t, "shop")); got != "ok" {
-		t.Errorf("the connection got %q", got)
-	}
-	if got := n.metric(t, "penstock_announced_endpoints"); got != "1" {
-		t.Errorf("%s endpoints are counted", got)
-	}
+	testkit.WaitFor(t, "a connection to reach it", func() bool { return nodetest.Attempt(n.at(t, "shop")) == "ok" })
+	n.waitMetric(t, "penstock_announced_endpoints", "1")
 	withdraw()
 	testkit.WaitFor(t, "no endpoint", func() bool { return len(n.endpointsOf(t, "shop")) == 0 })
 }

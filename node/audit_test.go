@@ -118,7 +118,5 @@ spec: {to: [{services: [shop], http: [{paths: [/admin]}]}], action: deny}
 	if got := log.String(); strings.Count(got, "msg=denied") != 3 || !strings.Contains(got, "no-admin") || !strings.Contains(got, "act=connect") {
 		t.Errorf("the node's log:\n%s", got)
 	}
-	if got := n.metric(t, "penstock_audit_lines"); got != "2" {
-		t.Errorf("%s lines are counted", got)
-	}
+	n.waitMetric(t, "penstock_audit_lines", "2")
 }

@@ -217,9 +217,7 @@ spec: {address: "127.0.0.1:0", service: impostor}
 	if w := strings.Join(append(near.mustStatus(t).Warnings, far.mustStatus(t).Warnings...), "\n"); strings.Contains(w, "TrustBundle") {
 		t.Errorf("warnings: %s", w)
 	}
-	if got := far.metric(t, `penstock_trust_bundle_authorities{bundle="near"}`); got != "1" {
-		t.Errorf("%q authorities", got)
-	}
+	far.waitMetric(t, `penstock_trust_bundle_authorities{bundle="near"}`, "1")
 }
 
 // fetched returns the authorities of a TrustBundle, and whether they come from its

@@ -133,6 +133,15 @@ func (n *testNode) getAs(t *testing.T, path, host string) (status int, body stri
 	return resp.StatusCode, string(text)
 }
 
+// waitMetric waits until a series has a value.
+func (n *testNode) waitMetric(t *testing.T, series, want string) {
+	t.Helper()
+	got := ""
+	if !testkit.Poll(testkit.Patience, func() bool { got = n.metric(t, series); return got == want }) {
+		t.Errorf("%s is %q, want %s", series, got, want)
+	}
+}
+
 // metric returns the value of a series; "": there is none.
 func (n *testNode) metric(t *testing.T, series string) string {
 	t.Helper()

@@ -80,18 +80,14 @@ func TestMetricsCountTraffic(t *testing.T) {
 		`penstock_ready`:                                                          "1",
 		`penstock_build_info{version="test"}`:                                     "1",
 	} {
-		if got := n.metric(t, series); got != want {
-			t.Errorf("%s is %q, want %s", series, got, want)
-		}
+		n.waitMetric(t, series, want) // a loop counts bytes after it has written them
 	}
 	if err := n.apply(t, strings.Replace(nodetest.OneService(b), "service: apps}", "service: nobody}", 1)); err == nil {
 		t.Fatal("a reference to nothing was applied")
 	}
 	n.mustApply(t, nodetest.OneService(nodetest.NewBackend(t, "c")))
 	for result, want := range map[string]string{"refused": "1", "done": "1"} {
-		if got := n.metric(t, `penstock_configuration_changes_total{result="`+result+`"}`); got != want {
-			t.Errorf("changes %s: %q, want %s", result, got, want)
-		}
+		n.waitMetric(t, `penstock_configuration_changes_total{result="`+result+`"}`, want)
 	}
 }
 

@@ -145,9 +145,7 @@ spec: {address: "0.0.0.0:%s", service: shop}
 	if want := edge + " is the listener edge of this node: it would connect to itself"; q.Unused != 1 || q.Endpoints != 3 || q.Fault != want {
 		t.Errorf("%+v", q)
 	}
-	if got := n.metric(t, `penstock_provider_unused_endpoints{provider="registry"}`); got != "1" {
-		t.Errorf("penstock_provider_unused_endpoints is %s", got)
-	}
+	n.waitMetric(t, `penstock_provider_unused_endpoints{provider="registry"}`, "1")
 
 	route := `kind: MeshTCPRoute
 name: reroute
@@ -253,9 +251,7 @@ func TestOddAnswersOfProviders(t *testing.T) {
 	if q := n.query(t, "many"); q.Unused != 90_000 || q.Endpoints != 10_000 {
 		t.Errorf("%+v", q)
 	}
-	if got := n.metric(t, `penstock_provider_endpoints{provider="registry"}`); got != "10003" {
-		t.Errorf("penstock_provider_endpoints is %s", got)
-	}
+	n.waitMetric(t, `penstock_provider_endpoints{provider="registry"}`, "10003")
 }
 
 // A provider that answers differently each time changes no more endpoints than

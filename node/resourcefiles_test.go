@@ -108,9 +108,7 @@ func TestSyncedFilesAreAppliedAndPruned(t *testing.T) {
 	if got := n.services(t); !slices.Equal(got, []string{"b", "by-hand", "c"}) {
 		t.Errorf("services %v", got)
 	}
-	if got := n.metric(t, "penstock_resources_synced"); got != "1" {
-		t.Errorf("penstock_resources_synced %s", got)
-	}
+	n.waitMetric(t, "penstock_resources_synced", "1")
 }
 
 // A fault in the files changes nothing; the log has the file and the line.
@@ -121,9 +119,7 @@ func TestFaultyFilesChangeNothing(t *testing.T) {
 	f.write(serviceB + "---\nkind: Service\nname: a\nspec:\n  endpoint: []\n")
 	n.Reread()
 	testkit.WaitFor(t, "the fault", func() bool { return log.has("have faults; nothing was changed", f.path+":8: Service/a spec.endpoint") })
-	if got := n.metric(t, "penstock_resources_synced"); got != "0" {
-		t.Errorf("penstock_resources_synced %s", got)
-	}
+	n.waitMetric(t, "penstock_resources_synced", "0")
 	// Faults that only the cluster finds are located too.
 	f.write(serviceA + "---\nkind: Listener\nname: l\nspec:\n  address: \":0\"\n  service: nobody\n")
 	n.Reread()
@@ -199,9 +195,7 @@ func TestFaultsAtStartAreLogged(t *testing.T) {
 		c.Log = slog.New(slog.NewTextHandler(log, nil))
 	})
 	testkit.WaitFor(t, "the fault", func() bool { return log.has("were not applied", "x.yaml:3: Service/a: is odd") })
-	if got := n.metric(t, "penstock_resources_synced"); got != "0" {
-		t.Errorf("penstock_resources_synced %s", got)
-	}
+	n.waitMetric(t, "penstock_resources_synced", "0")
 }
 
 // Only transient errors are retried.

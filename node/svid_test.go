@@ -156,9 +156,7 @@ func TestListenerAndServiceHaveAWorkloadIdentity(t *testing.T) {
 	if strings.Contains(text, "BEGIN") || !strings.Contains(text, `"source": "identity"`) || !strings.Contains(text, `"state": "valid"`) {
 		t.Errorf("get has %s", text)
 	}
-	if got := n.metric(t, `penstock_certificate_source_usable{certificate="edge",source="identity"}`); got != "1" {
-		t.Errorf("the source is usable: %q", got)
-	}
+	n.waitMetric(t, `penstock_certificate_source_usable{certificate="edge",source="identity"}`, "1")
 	if n.warns(t, "edge") {
 		t.Error(n.mustStatus(t).Warnings)
 	}
@@ -241,7 +239,5 @@ func TestCertificateComesFromAnAgent(t *testing.T) {
 	if err := dial(); err != nil {
 		t.Errorf("without the agent: %v", err)
 	}
-	if got := n.metric(t, `penstock_certificate_source_usable{certificate="edge",source="workloadAPI"}`); got != "0" {
-		t.Errorf("the source is usable: %q", got)
-	}
+	n.waitMetric(t, `penstock_certificate_source_usable{certificate="edge",source="workloadAPI"}`, "0")
 }

@@ -67,15 +67,11 @@ spec:
 	if err := dial(); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.metric(t, `penstock_held_identities{state="valid"}`); got != "1" {
-		t.Errorf("%q identities are held", got)
-	}
+	n.waitMetric(t, `penstock_held_identities{state="valid"}`, "1")
 	n.revoke(ctx, t)
 	testkit.WaitFor(t, "the revoked certificate to be refused", func() bool { return dial() != nil })
 	testkit.WaitFor(t, "the warning", func() bool { return strings.Contains(strings.Join(n.mustStatus(t).Warnings, "\n"), "revoked") })
-	if got := n.metric(t, `penstock_held_identities{state="missing"}`); got != "1" {
-		t.Errorf("%q identities are missing", got)
-	}
+	n.waitMetric(t, `penstock_held_identities{state="missing"}`, "1")
 
 	n.mustApply(t, workloadIdentity("reissue"))
 	testkit.WaitFor(t, "another certificate", func() bool { return dial() == nil })
