@@ -29,7 +29,8 @@ func drained(listener, more string, endpoints ...string) string {
 		"---\nkind: Service\nname: shop\nspec: {endpoints: [%s]%s}\n", listener, strings.Join(list, ", "), more)
 }
 
-const closing = ", endpointDrain: {timeout: 1s}"
+// The test's own steps on a busy machine take less than the timeout.
+const closing = ", endpointDrain: {timeout: 5s}"
 
 // mustClose waits for the end of a connection that has nothing more to say.
 func mustClose(t *testing.T, c net.Conn) {
@@ -113,7 +114,7 @@ func TestConnectionsStayIfTheEndpointIsBackInTime(t *testing.T) {
 	}
 	write(a)
 	n := startNode(t, "kind: EndpointProvider\nname: files\nspec: {type: file, hold: {for: 0}, file: {path: "+file+"}}\n"+
-		drained("", ", endpointDrain: {timeout: 2s}, endpointsFrom: [{provider: files}]"))
+		drained("", ", endpointDrain: {timeout: 10s}, endpointsFrom: [{provider: files}]"))
 	uses := func(name string) {
 		t.Helper()
 		testkit.WaitFor(t, "new connections to "+name, func() bool { return nodetest.Attempt(n.at(t, "shop")) == name+"\n" })
@@ -125,7 +126,7 @@ func TestConnectionsStayIfTheEndpointIsBackInTime(t *testing.T) {
 	write(a)
 	uses("a")
 	begun := time.Now()
-	testkit.WaitFor(t, "the window to pass", func() bool { return time.Since(begun) > 2500*time.Millisecond })
+	testkit.WaitFor(t, "the window to pass", func() bool { return time.Since(begun) > 10500*time.Millisecond })
 	nodetest.Echo(t, conn)
 	write(b)
 	mustClose(t, conn)

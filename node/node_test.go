@@ -131,9 +131,7 @@ spec:
 			t.Errorf("came to %q", name)
 		}
 	}
-	if got := n.metric(t, fmt.Sprintf(`penstock_endpoint_ejected{endpoint="%s",service="apps"}`, bad)); got != "1" {
-		t.Errorf("endpoint_ejected is %q, want 1", got)
-	}
+	n.waitMetric(t, fmt.Sprintf(`penstock_endpoint_ejected{endpoint="%s",service="apps"}`, bad), "1")
 }
 
 func TestAddressInUseFailsOnlyItsListener(t *testing.T) {
@@ -149,9 +147,7 @@ spec: {address: "%s", service: apps}
 	if len(status) != 2 || status[0].State != "failed" || !strings.Contains(status[0].Error, "in use") || status[1].State != "listening" {
 		t.Errorf("status %+v", status)
 	}
-	if got := n.metric(t, `penstock_listener_up{listener="blocked"}`); got != "0" {
-		t.Errorf("listener_up of the blocked one is %q", got)
-	}
+	n.waitMetric(t, `penstock_listener_up{listener="blocked"}`, "0")
 	if _, name := nodetest.Dial(t, n.at(t, "edge")); name != "b" {
 		t.Errorf("the other listener came to %q", name)
 	}
@@ -227,7 +223,7 @@ spec: {address: ":0", service: apps, nodes: {zone: a}}
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	b := nodetest.NewBackend(t, "b")
-	n := startNode(t, nodetest.OneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = 3*time.Second, 200*time.Millisecond })
+	n := startNode(t, nodetest.OneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = 10*time.Second, 200*time.Millisecond })
 	edge := n.at(t, "edge")
 	conn, _ := nodetest.Dial(t, edge)
 	if code, body := n.get(t, "/readyz"); code != 200 {
@@ -239,9 +235,7 @@ func TestDrain(t *testing.T) {
 	if code, body := n.get(t, "/readyz"); code != 503 || !strings.Contains(body, "draining") {
 		t.Errorf("readyz while draining: %d %s", code, body)
 	}
-	if got := n.metric(t, `penstock_state{state="draining"}`); got != "1" {
-		t.Errorf("state draining is %q", got)
-	}
+	n.waitMetric(t, `penstock_state{state="draining"}`, "1")
 	nodetest.Dial(t, edge) // still accepted
 	nodetest.Echo(t, conn) // still relayed
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
