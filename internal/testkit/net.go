@@ -1,10 +1,10 @@
 package testkit
 
 import (
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"sync"
 	"syscall"
 	"testing"
@@ -93,6 +93,13 @@ func ServeHTTP(t testing.TB, h http.HandlerFunc) (addr string) {
 // the kernel gives it to nobody else; SO_REUSEADDR lets the test listen anyway.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
+	return FreeAddressOf(t, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+}
+
+// FreeAddressOf is FreeAddress for another IPv4 address. A test that listens
+// again after it has closed a listener gets the same port back.
+func FreeAddressOf(t testing.TB, ip netip.Addr) string {
+	t.Helper()
 	syscall.ForkLock.RLock() // no process of the test inherits the socket
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err == nil {
@@ -106,12 +113,12 @@ func FreeAddress(t testing.TB) string {
 	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: ip.As4()}); err != nil {
 		t.Fatal(err)
 	}
 	addr, err := syscall.Getsockname(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("127.0.0.1:%d", addr.(*syscall.SockaddrInet4).Port)
+	return netip.AddrPortFrom(ip, uint16(addr.(*syscall.SockaddrInet4).Port)).String()
 }

@@ -6,7 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"penstock/consensus/store"
+	"penstock/internal/testkit"
 	"penstock/node/api"
 	"penstock/node/cluster/directory"
 	"penstock/node/cluster/leader"
@@ -96,16 +97,12 @@ func newMachine(t *testing.T, name string) *machine {
 	return m
 }
 
-// listen gives the machine another address.
+// listen gives the machine another address, which nobody else gets while its
+// node is down.
 func (m *machine) listen(ip string) {
 	m.t.Helper()
-	var config net.ListenConfig
-	ln, err := config.Listen(context.Background(), "tcp", ip+":0")
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	m.cfg.Listener, m.cfg.Gossip = ln, ip+":0"
-	m.t.Cleanup(func() { ln.Close() })
+	m.cfg.Listener = testkit.ListenOn(m.t, "tcp", testkit.FreeAddressOf(m.t, netip.MustParseAddr(ip)))
+	m.cfg.Gossip = ip + ":0"
 }
 
 func (m *machine) addr() string { return m.cfg.Listener.Addr().String() }
