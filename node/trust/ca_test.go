@@ -85,7 +85,7 @@ func TestCertificatesOfNodes(t *testing.T) {
 		"node ID":   func() error { _, err := ca.Issue(&id.key.PublicKey, "a/b", "x", now); return err }(),
 		"name":      func() error { _, err := ca.Issue(&id.key.PublicKey, "aa", "a\nb", now); return err }(),
 		"long name": func() error { _, err := ca.Issue(&id.key.PublicKey, "aa", strings.Repeat("x", 256), now); return err }(),
-		"cluster":   func() error { _, err := NewCA("a b", now); return err }(),
+		"cluster":   func() error { _, err := NewCA("a b", "", now); return err }(),
 	} {
 		if !errors.Is(err, ErrID) {
 			t.Errorf("an invalid %s: %v, want ErrID", name, err)

@@ -105,6 +105,9 @@ func (b *Bootstrap) joinAt(ctx context.Context, addr string, token trust.Token) 
 	if err != nil {
 		return fmt.Errorf("%s: %w", addr, err)
 	}
+	if err := CheckTrustDomain(joined, b.TrustDomain); err != nil {
+		return final(err)
+	}
 	// First remove an unfinished founding: it must not be resumed. Then save
 	// the peers: a node that restarts before it has heard from its leader has
 	// no other addresses. The identity is last, since it makes the node a

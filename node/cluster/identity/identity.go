@@ -187,7 +187,7 @@ func (g *Registry) mint(
 // parse parses an ID of the cluster's trust domain, or its path. The path must not
 // begin with one of the taken segments.
 func (g *Registry) parse(text string, taken []string) (resource.SPIFFEID, error) {
-	own := g.Entries.Identity().ClusterID
+	own := g.Entries.Identity().TrustDomain()
 	if strings.HasPrefix(text, "/") {
 		text = "spiffe://" + own + text
 	}
@@ -221,7 +221,7 @@ func (g *Registry) authorize(ctx context.Context, id resource.SPIFFEID) (by stri
 	if !ok {
 		return "", api.Errorf(api.Unauthenticated, "the token no longer exists")
 	}
-	if !resource.MatchSPIFFE("spiffe://"+g.Entries.Identity().ClusterID+pattern, id.String()) {
+	if !resource.MatchSPIFFE("spiffe://"+g.Entries.Identity().TrustDomain()+pattern, id.String()) {
 		return "", api.Errorf(api.Forbidden, "the token %q may issue for %s only, not for %s", p.Name, pattern, id.Path)
 	}
 	return by, nil
@@ -422,5 +422,5 @@ func (g *Registry) Bundle(context.Context, *api.Empty) (*api.TrustBundle, error)
 	if err != nil {
 		return nil, err
 	}
-	return &api.TrustBundle{TrustDomain: r.ID, Sequence: e.Version, Roots: trust.SelfSigned(r.CAs)}, nil
+	return &api.TrustBundle{TrustDomain: g.Entries.Identity().TrustDomain(), Sequence: e.Version, Roots: trust.SelfSigned(r.CAs)}, nil
 }
