@@ -73,6 +73,9 @@ func (c *Cluster) handleJoin(ctx context.Context, req *bootstrap.JoinRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	if err := bootstrap.CheckTrustDomain(c.id.Load(), req.TrustDomain); err != nil {
+		return nil, api.Errorf(api.Refused, "%v", err) // before it is a member
+	}
 	res, err := leader.Ask(ctx, c.requests, leader.MethodAdmit, &leader.AdmitRequest{Node: req.Node, Token: token.Name}, c.lead.Admit)
 	if err != nil {
 		return nil, err

@@ -156,7 +156,7 @@ func (b *Bootstrap) AskToJoin(ctx context.Context, addr string, token trust.Toke
 	if err != nil {
 		return nil, err
 	}
-	req := &JoinRequest{TokenID: token.ID, Proof: proof, Node: b.Directory.Candidate(csr)}
+	req := &JoinRequest{TokenID: token.ID, Proof: proof, Node: b.Directory.Candidate(csr), TrustDomain: b.TrustDomain}
 	res, err := rpc.Call[JoinResult](ctx, client, api.MethodJoin, req)
 	if err != nil {
 		return nil, refusedJoin(addr, err)
@@ -192,6 +192,8 @@ type JoinRequest struct {
 	// this connection alone.
 	Proof []byte              `json:"proof"`
 	Node  directory.Candidate `json:"node"`
+	// TrustDomain is the sender's --trust-domain; "": any.
+	TrustDomain string `json:"trustDomain,omitempty"`
 }
 
 // JoinResult makes a node a member. It is sent only to a node that has proven
