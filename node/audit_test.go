@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,9 +13,11 @@ import (
 	"testing"
 
 	"penstock/internal/testkit"
+	"penstock/internal/testkit/certs"
 	"penstock/node/api"
 	"penstock/node/nodetest"
 	"penstock/node/rpc"
+	"penstock/node/trust"
 )
 
 // audited returns the lines of the audit log.
@@ -119,4 +122,73 @@ spec: {to: [{services: [shop], http: [{paths: [/admin]}]}], action: deny}
 		t.Errorf("the node's log:\n%s", got)
 	}
 	n.waitMetric(t, "penstock_audit_lines", "2")
+}
+
+// No secret gets into the audit log: not those of resources that are applied or refused,
+// nor the tokens that are made, used and revoked, nor the keys of certificates.
+func TestAuditLogHasNoSecrets(t *testing.T) {
+	n := founder(t, Config{Name: "n1"})
+	secrets := map[string]string{"a password": "correct-horse-battery", "a provider's token": "provider-bearer-token"}
+	pair := certs.NewCA("audited").Issue("audited.example")
+	for _, line := range strings.Split(pair.Key, "\n") {
+		if len(line) > 40 {
+			secrets["a private key"] = line
+			break
+		}
+	}
+	text := nodetest.Certificate("edge", pair) + `---
+kind: EndpointProvider
+name: etcd
+spec: {type: etcd, etcd: {endpoints: ["http://127.0.0.1:1"], prefix: /shop/, username: u, password: correct-horse-battery}}
+---
+kind: EndpointProvider
+name: consul
+spec: {type: consul, consul: {address: "http://127.0.0.1:1", token: provider-bearer-token}}
+`
+	n.mustApply(t, text)
+	// The leader refuses all of them for one.
+	own := fmt.Sprintf("---\nkind: TrustBundle\nname: own\nspec: {trustDomain: %q, bundle: %q}\n", n.cluster.TrustDomain(), n.bundlePEM(t))
+	if err := n.apply(t, strings.ReplaceAll(text, "/shop/", "/other/")+own); err == nil {
+		t.Error("a bundle for the cluster's own trust domain is applied")
+	}
+	for _, role := range []api.Role{api.RoleAdmin, api.RoleJoin, api.RoleReader} {
+		made, err := rpc.Call[api.TokenCreated](t.Context(), n.client, api.MethodTokenNew, &api.TokenCreateRequest{Name: string(role), Role: role})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets["a token of role "+string(role)] = made.Token
+		parsed, err := trust.ParseToken(made.Token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := rpc.DialConfig{TLS: trust.TokenConfig(parsed), Token: made.Token}.Dial(t.Context(), n.AdminAddr())
+		if err == nil { // join is no role for commands
+			_, _ = rpc.Call[api.Empty](t.Context(), client, api.MethodRotate, api.RotateRequest{What: "nothing"})
+			client.Close()
+		}
+		// By its text, as someone does who has just found it in a file.
+		_, _ = rpc.Call[api.Token](t.Context(), n.client, api.MethodRevoke, &api.TokenRevokeRequest{Token: made.Token})
+	}
+	issue(t.Context(), t, n.client, "/ns/web")
+	n.mustDelete(t, "EndpointProvider", "etcd")
+
+	var log bytes.Buffer
+	acts := map[string]bool{}
+	for _, e := range n.audited(t) {
+		acts[e.Act] = true
+		if err := json.NewEncoder(&log).Encode(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(acts) < 4 {
+		t.Errorf("the log has only %v", acts)
+	}
+	for what, secret := range secrets {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("the audit log has %s:\n%s", what, log.String())
+		}
+	}
+	if t.Failed() {
+		t.Log(log.String())
+	}
 }

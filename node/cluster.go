@@ -27,7 +27,7 @@ func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 	c, err := cluster.Open(ctx, cluster.Config{
 		Dir: n.cfg.DataDir, Name: n.cfg.Name, Version: n.cfg.Version, Zone: n.cfg.Zone,
 		Listener: set.cluster, Gossip: n.cfg.Gossip, Advertise: n.cfg.Advertise, HTTP: n.httpAddr,
-		Init: n.cfg.Init, Expect: n.cfg.Expect, Join: n.cfg.Join, Token: n.cfg.Token,
+		Init: n.cfg.Init, Expect: n.cfg.Expect, Join: n.cfg.Join, Token: n.cfg.Token, TrustDomain: n.cfg.TrustDomain,
 		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
 		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.setWaiting, Audit: n.recordAct, Acts: n.audit,
 		IdentitiesRevoked: n.closeRevoked,

@@ -59,6 +59,9 @@ type Config struct {
 	Expect int
 	Join   []string
 	Token  string
+	// TrustDomain names the SPIFFE trust domain of the cluster that Init or Expect
+	// forms; "": the cluster's ID. It cannot be changed later.
+	TrustDomain string
 	// Announce receives the command line with which other nodes join the
 	// cluster that Init bootstrapped.
 	Announce func(line string)
@@ -284,13 +287,18 @@ func (c Config) checkCluster() []string {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	if c.Dev {
-		if c.Init || c.Expect != 0 || len(c.Join) > 0 || c.Token != "" {
-			fault("--dev runs a single node: leave out --init, --expect, --join and --token")
+		if c.Init || c.Expect != 0 || len(c.Join) > 0 || c.Token != "" || c.TrustDomain != "" {
+			fault("--dev runs a single node: leave out --init, --expect, --join, --token and --trust-domain")
 		}
 		return faults
 	}
 	if c.DataDir == "" {
 		fault("--data-dir is required")
+	}
+	if c.TrustDomain != "" {
+		if err := resource.CheckTrustDomain(c.TrustDomain); err != nil {
+			fault("--trust-domain %.80q: %v: use a name such as prod.example.com", c.TrustDomain, err)
+		}
 	}
 	if c.Init && (c.Expect != 0 || len(c.Join) > 0) {
 		fault("--init starts a new cluster: leave out --expect and --join")

@@ -36,7 +36,7 @@ func (n *Node) openFederation() {
 		Await: func(ctx context.Context, index uint64) error { return n.catalog.Await(ctx, index) },
 	}
 	if n.cluster != nil {
-		cfg.TrustDomain = n.cluster.ClusterID()
+		cfg.TrustDomain = n.cluster.TrustDomain()
 	}
 	n.federation = federation.New(cfg)
 	n.bundle = &federation.Endpoint{Bundle: n.ownBundle, Log: n.log}
@@ -45,7 +45,7 @@ func (n *Node) openFederation() {
 // admitTrustBundle refuses a bundle for the cluster's own trust domain.
 func (n *Node) admitTrustBundle(o resource.Object) error {
 	b, ok := o.Spec.(*resource.TrustBundle)
-	if ok && n.cluster != nil && b.TrustDomain == n.cluster.ClusterID() {
+	if ok && n.cluster != nil && b.TrustDomain == n.cluster.TrustDomain() {
 		return api.Errorf(api.Invalid, "%v: spec.trustDomain: is the cluster's own, whose bundle it has: refer to it as %s (%s)",
 			o.Key, resource.OwnTrustDomain, b.TrustDomain)
 	}
@@ -77,7 +77,7 @@ func (n *Node) useTrustBundle() {
 	if err != nil {
 		return // the cluster stops the node for it
 	}
-	own, err := trust.ParseBundle(r.ID, trust.SelfSigned(r.CAs))
+	own, err := trust.ParseBundle(n.cluster.TrustDomain(), trust.SelfSigned(r.CAs))
 	if err != nil {
 		n.log.Error("cannot use the trust bundle", "error", err)
 		return

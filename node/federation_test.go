@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -100,6 +101,12 @@ func (n *testNode) awaitBundle(t *testing.T, name string) {
 // workload of one connects to a service behind the other, towards which that one acts
 // in the name of its own; and nobody gets further by an ID that the wrong CA signed.
 func TestTwoClustersFederate(t *testing.T) {
+	t.Run("by their IDs", func(t *testing.T) { federate(t, "", "") })
+	t.Run("by the names of their trust domains", func(t *testing.T) { federate(t, "prod.example.com", "partner_2.example") })
+}
+
+func federate(t *testing.T, nearDomain, farDomain string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	web := certs.NewCA("web")
@@ -107,9 +114,9 @@ func TestTwoClustersFederate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near := founder(t, Config{Name: "near", HTTPCert: certFile, HTTPKey: keyFile})
-	far := founder(t, Config{Name: "far", BundleEndpoint: "127.0.0.1:0"})
-	us, them := near.cluster.ClusterID(), far.cluster.ClusterID()
+	near := founder(t, Config{Name: "near", TrustDomain: nearDomain, HTTPCert: certFile, HTTPKey: keyFile})
+	far := founder(t, Config{Name: "far", TrustDomain: farDomain, BundleEndpoint: "127.0.0.1:0"})
+	us, them := cmp.Or(nearDomain, near.cluster.ClusterID()), cmp.Or(farDomain, far.cluster.ClusterID())
 
 	edge, apps := certs.NewCA("edge"), nodetest.NewBackend(t, "apps")
 	near.mustApply(t, nodetest.Certificate("edge", edge.Issue("edge.example"))+"---\n"+nodetest.OneService(apps)+fmt.Sprintf(`---

@@ -20,10 +20,10 @@ func (n *Node) openWorkloads() {
 		return
 	}
 	n.identities = workload.New(workload.Config{
-		Issue: n.cluster.IssueIdentity, TrustDomain: n.cluster.ClusterID(), Revoked: n.cluster.Identities.Revoked, Log: n.log,
+		Issue: n.cluster.IssueIdentity, TrustDomain: n.cluster.TrustDomain(), Revoked: n.cluster.Identities.Revoked, Log: n.log,
 	})
 	if n.cfg.SPIFFESocket != "" {
-		n.spiffe = workload.NewAPI(n.identities, n.cluster.ClusterID(), n.bundles, n.log)
+		n.spiffe = workload.NewAPI(n.identities, n.cluster.TrustDomain(), n.bundles, n.log)
 		if !n.cfg.withClients {
 			n.spiffe.Self = os.Getpid()
 		}

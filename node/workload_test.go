@@ -143,6 +143,14 @@ func TestSPIFFESettingsAreChecked(t *testing.T) {
 		"no mode":         {func(c *Config) { c.SPIFFESocketMode = "rw" }, "octal"},
 		"setuid":          {func(c *Config) { c.SPIFFESocketMode = "4660" }, "octal"},
 		"not its own":     {func(c *Config) { c.SPIFFESocketMode = "0060" }, "octal"},
+		"a trust domain":  {func(c *Config) { c.TrustDomain = "prod_1.example-2.com" }, ""},
+		"in upper case":   {func(c *Config) { c.TrustDomain = "Prod.example" }, `--trust-domain "Prod.example": the trust domain must consist of lower-case`},
+		"an ID":           {func(c *Config) { c.TrustDomain = "spiffe://prod" }, "use a name such as prod.example.com"},
+		"a port":          {func(c *Config) { c.TrustDomain = "prod.example:443" }, "it has no port"},
+		"a long one":      {func(c *Config) { c.TrustDomain = strings.Repeat("a", 256) }, "1 to 255 bytes"},
+		"one with --dev": {func(c *Config) {
+			*c = Config{Dev: true, Cluster: c.Cluster, HTTP: c.HTTP, TrustDomain: "prod"}
+		}, "leave out --init, --expect, --join, --token and --trust-domain"},
 	} {
 		cfg := base
 		c.change(&cfg)

@@ -16,7 +16,7 @@ func (n *Node) newXDS() *xds.Server {
 		Discovered: &n.providers.Directory, Local: n.runsOnEachNode, Certificate: n.certificate,
 	}
 	if n.cluster != nil {
-		cfg.TrustDomain = n.cluster.ClusterID()
+		cfg.TrustDomain = n.cluster.TrustDomain()
 	}
 	builder := translate.New(cfg)
 	return xds.New(xds.Config{

@@ -19,7 +19,7 @@ func identityCommand(t *target) *cobra.Command {
 	return commandGroup(&cobra.Command{
 		Use:   "identity",
 		Short: "Issue, list and revoke the certificates of workloads (SPIFFE X.509 SVIDs)",
-		Long: "A workload's identity is a SPIFFE ID, spiffe://CLUSTER-ID/PATH, in a short-lived certificate of the cluster's CA. " +
+		Long: "A workload's identity is a SPIFFE ID, spiffe://TRUST-DOMAIN/PATH, in a short-lived certificate of the cluster's CA. " +
 			"These commands need the role admin, or issuer for the path of its token; bundle needs the role reader.",
 	}, identityIssueCommand(t), identityListCommand(t), identityRevokeCommand(t), identityBundleCommand(t))
 }
@@ -37,7 +37,7 @@ func identityIssueCommand(t *target) *cobra.Command {
 			"this again well before it ends, at half of its life for example.\n" +
 			"DNS names are for programs that verify a server by name; they need the role admin. Paths that begin with /service, /xds " +
 			"or /penstock belong to the cluster itself.",
-		Example: "  penstock identity issue --id spiffe://CLUSTER-ID/ns/shop/web --out web\n" +
+		Example: "  penstock identity issue --id spiffe://TRUST-DOMAIN/ns/shop/web --out web\n" +
 			"  penstock identity issue /ns/shop/web --out-dir /etc/web/tls\n" +
 			"  penstock identity issue /ns/shop/web --ttl 24h --dns web.example --cert web.pem --key web.key --bundle ca.pem",
 		Args: argRange(0, 1, "ID|PATH"),

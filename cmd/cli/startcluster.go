@@ -19,7 +19,7 @@ import (
 
 // clusterFlagNames are the settings that --dev excludes.
 var clusterFlagNames = []string{
-	"init", "expect", "join", "token", "gossip", "advertise", "zone", "voters", "dead-voter-after", "forget-after",
+	"init", "expect", "join", "token", "trust-domain", "gossip", "advertise", "zone", "voters", "dead-voter-after", "forget-after",
 }
 
 // clusterFlags adds the flags that say which cluster a node belongs to.
@@ -32,6 +32,8 @@ func (s *settings) clusterFlags(cmd *cobra.Command) {
 	// This flag shadows the global --token, so that a settings file can set it.
 	f.StringVar(&n.Token, "token", "", "token to join with: from token create or the command that --init printed, or for --expect "+
 		"from token new; set it in PENSTOCK_TOKEN or the file to hide it from process lists")
+	f.StringVar(&n.TrustDomain, "trust-domain", "", "with --init or --expect: the SPIFFE trust domain of the cluster's workloads, such as "+
+		"prod.example.com (default the cluster's ID); it cannot be changed later")
 	f.StringVar(&n.Gossip, "gossip", "127.0.0.1:7946", "gossip address, TCP and UDP")
 	f.StringVar(&n.Advertise, "advertise", "", "host at which other nodes reach this one (default that of --cluster; required if "+
 		"that is a wildcard)")

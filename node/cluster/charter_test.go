@@ -388,7 +388,7 @@ func withAcceptedCharter(t *testing.T) ([]*machine, *bootstrap.Founding) {
 	}
 	by := members[0].ID
 	slices.SortFunc(members, func(a, b directory.Candidate) int { return strings.Compare(a.ID, b.ID) })
-	made, err := bootstrap.NewFounding(token, by, members, 5)
+	made, err := bootstrap.NewFounding(token, "", by, members, 5)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	})
 	c.bootstrap = &bootstrap.Bootstrap{Config: bootstrap.Config{
 		Entries: c.entries, Directory: c.Directory, Dir: cfg.Dir,
-		Expect: cfg.Expect, Join: cfg.Join, Token: cfg.Token, Voters: cfg.Voters,
+		Expect: cfg.Expect, Join: cfg.Join, Token: cfg.Token, TrustDomain: cfg.TrustDomain, Voters: cfg.Voters,
 		Retry: cfg.Timing.Retry, NewIdentity: fresh, Opened: time.Now(),
 		SetIdentity: c.id.Store, OpenStore: c.openStore, Serve: c.connServers.serve,
 		AnnounceTo: func(ctx context.Context, id string) error { return c.announceTo(ctx, id, c.announcement()) },
@@ -143,6 +143,9 @@ func (c *Cluster) Name() string { return c.id.Load().Name }
 
 // ClusterID returns the cluster's ID.
 func (c *Cluster) ClusterID() string { return c.id.Load().ClusterID }
+
+// TrustDomain returns the SPIFFE trust domain of the cluster's workloads.
+func (c *Cluster) TrustDomain() string { return c.id.Load().TrustDomain() }
 
 // New reports whether this start brought the node into its cluster, or the node
 // has not yet received the cluster's record.

@@ -56,6 +56,11 @@ type Config struct {
 	// node that is in a cluster refuses a token of another one.
 	Token string
 
+	// TrustDomain is the SPIFFE trust domain of the workloads of a cluster that is
+	// founded or formed; "": the cluster's ID. It never changes, so a node that is in a
+	// cluster, or joins one, refuses to start with another one than the cluster's.
+	TrustDomain string
+
 	// Voters bounds the number of voters; default 5.
 	Voters int
 	// ReplaceAfter is how long a voter may be down before another node votes in

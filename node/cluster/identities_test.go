@@ -8,6 +8,8 @@ import (
 	"math/big"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -247,6 +249,82 @@ func TestIdentitiesAreBounded(t *testing.T) {
 
 // A node gets identities of services and workloads from the leader, but none by
 // which nodes know each other, and none after a revocation unless it says so.
+// Nodes renew an identity while it is revoked: in whichever order the leader takes the
+// requests, no certificate of it stays in force, and none is issued afterwards.
+func TestRevocationRacesRenewals(t *testing.T) {
+	t.Parallel()
+	a := startSingle(t, "a")
+	for round := range 20 {
+		id := fmt.Sprintf("/ns/shop/w%d", round)
+		if _, err := a.c.IssueIdentity(t.Context(), requestFor(t, id)); err != nil {
+			t.Fatal(err)
+		}
+		requests := make([]*api.IdentityRequest, 8) // keys take time
+		for i := range requests {
+			requests[i] = requestFor(t, id)
+		}
+		var all sync.WaitGroup
+		start := make(chan struct{})
+		for _, r := range requests {
+			all.Go(func() {
+				<-start
+				if _, err := a.c.IssueIdentity(t.Context(), r); err != nil && !refusedAs(err, api.Forbidden) {
+					t.Error(err)
+				}
+			})
+		}
+		all.Go(func() {
+			<-start
+			if _, err := a.c.Identities.Revoke(t.Context(), &api.IdentityRevokeRequest{Identity: id}); err != nil {
+				t.Error(err)
+			}
+		})
+		close(start)
+		all.Wait()
+		list, err := a.c.Identities.List(t.Context(), &api.Empty{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range *list {
+			if strings.HasSuffix(i.ID, id) && i.State != "revoked" {
+				t.Errorf("%s, serial %s, is %s after the revocation", i.ID, i.Serial, i.State)
+			}
+		}
+		if _, err := a.c.IssueIdentity(t.Context(), requestFor(t, id)); !refusedAs(err, api.Forbidden) {
+			t.Errorf("a renewal after the revocation: %v", err)
+		}
+	}
+}
+
+// A list opens the token of its caller once, whatever it lists.
+func TestListOpensTheTokenOnce(t *testing.T) {
+	t.Parallel()
+	a := startSingle(t, "a")
+	made, err := a.c.Tokens.Create(t.Context(), &api.TokenCreateRequest{Role: api.RoleIssuer, Path: "/ns/shop/**"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		mustIssue(t, a, fmt.Sprintf("/ns/shop/w%d", i))
+	}
+	token, err := trust.ParseToken(made.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rpc.DialConfig{TLS: trust.TokenConfig(token), Token: made.Token}.Dial(t.Context(), a.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var opened atomic.Int32
+	path := a.c.Identities.Path
+	a.c.Identities.Path = func(id string) (string, bool) { opened.Add(1); return path(id) }
+	list, err := rpc.Call[api.Identities](t.Context(), client, api.MethodIdentities, api.Empty{})
+	if err != nil || len(*list) != 5 || opened.Load() != 1 {
+		t.Errorf("%v, %v; the token was opened %d times", list, err, opened.Load())
+	}
+}
+
 func TestNodesHoldIdentities(t *testing.T) {
 	t.Parallel()
 	a := startSingle(t, "a")

@@ -44,8 +44,8 @@ func (c *Cluster) IssueProxy(ctx context.Context, req *api.ProxyCertificateReque
 		return nil, err
 	}
 	return &api.ProxyCertificate{
-		Certificate: leaf.Raw, CAs: ca.Bundle(), ID: trust.ProxyID(c.ClusterID(), req.Service),
-		ServerID: trust.ServerID(c.ClusterID()), Expires: leaf.NotAfter,
+		Certificate: leaf.Raw, CAs: ca.Bundle(), ID: trust.ProxyID(ca.TrustDomain(), req.Service),
+		ServerID: trust.ServerID(ca.TrustDomain()), Expires: leaf.NotAfter,
 	}, nil
 }
 

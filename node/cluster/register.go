@@ -29,7 +29,7 @@ func (c *Cluster) Register(s *rpc.Server) {
 	rpc.Handle(s, api.MethodIdentityNode, api.RoleNode, leader.TranslatingErrors(c.Identities.IssueForNode), rpc.Changing())
 	rpc.Handle(s, api.MethodIdentityIssue, api.RoleIssuer, OnLeader(c, c.Identities.Issue), rpc.Changing())
 	rpc.Handle(s, api.MethodIdentityRevoke, api.RoleIssuer, leader.RetryUnknown(OnLeader(c, c.Identities.Revoke)), rpc.Changing())
-	rpc.Handle(s, api.MethodIdentities, api.RoleIssuer, OnLeader(c, c.Identities.List))
+	rpc.Handle(s, api.MethodIdentities, api.RoleIssuer, large(OnLeader(c, c.Identities.List)))
 	rpc.Handle(s, api.MethodTrustBundle, api.RoleReader, c.Identities.Bundle)
 	rpc.Handle(s, api.MethodTransfer, api.RoleOperator, OnLeader(c, c.handOver.Transfer), rpc.Changing())
 	rpc.Handle(s, api.MethodRemove, api.RoleAdmin, leader.RetryUnknown(OnLeader(c, c.lead.Remove), api.NotFound), rpc.Changing())
@@ -43,6 +43,18 @@ func (c *Cluster) Register(s *rpc.Server) {
 		list := c.Tokens.List()
 		return &list, nil
 	}))
+}
+
+// large marks the responses of a handler as large, also on a node that has them from the
+// leader.
+func large[Req, Resp any](act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
+	return func(ctx context.Context, req *Req) (*Resp, error) {
+		resp, err := act(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return resp, rpc.LargeResponse(ctx)
+	}
 }
 
 // IssueIdentity gets an X.509 SVID that this node holds itself from the leader.
@@ -72,6 +84,9 @@ func (c *Cluster) handleJoin(ctx context.Context, req *bootstrap.JoinRequest) (*
 	proof, err := trust.Prove(key, trust.Acceptor, rpc.TLS(ctx))
 	if err != nil {
 		return nil, err
+	}
+	if err := bootstrap.CheckTrustDomain(c.id.Load(), req.TrustDomain); err != nil {
+		return nil, api.Errorf(api.Refused, "%v", err) // before it is a member
 	}
 	res, err := leader.Ask(ctx, c.requests, leader.MethodAdmit, &leader.AdmitRequest{Node: req.Node, Token: token.Name}, c.lead.Admit)
 	if err != nil {

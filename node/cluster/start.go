@@ -121,9 +121,12 @@ func (c *Cluster) reopen(ctx context.Context) error {
 	return c.openStore()
 }
 
-// checkSameCluster refuses to start a node of one cluster with a token of
-// another.
+// checkSameCluster refuses to start a node of one cluster with a token or a trust
+// domain of another.
 func (c *Cluster) checkSameCluster() error {
+	if err := bootstrap.CheckTrustDomain(c.id.Load(), c.cfg.TrustDomain); err != nil {
+		return err
+	}
 	if c.cfg.Token == "" {
 		return nil
 	}

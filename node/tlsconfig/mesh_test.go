@@ -30,7 +30,7 @@ func newMeshNode(t testing.TB, ca *trust.CA, tickets *tlsstream.Tickets) *meshNo
 
 func newMeshCA(t testing.TB) *trust.CA {
 	t.Helper()
-	ca, err := trust.NewCA(trust.NewClusterID(), time.Now())
+	ca, err := trust.NewCA(trust.NewClusterID(), "", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,30 +49,37 @@ const (
 // which all TLS 1.3 peers support, operators' tools included.
 type CA struct {
 	clusterID string
-	cert      *x509.Certificate
-	key       *ecdsa.PrivateKey
-	previous  []*x509.Certificate // of earlier generations, newest first
+	// trustDomain is that of workloads: the cluster's ID, unless it was named when
+	// the cluster was formed. The certificates have the name.
+	trustDomain string
+	cert        *x509.Certificate
+	key         *ecdsa.PrivateKey
+	previous    []*x509.Certificate // of earlier generations, newest first
 }
 
-// NewCA returns a new CA for a cluster, valid for ten years.
-func NewCA(clusterID string, now time.Time) (*CA, error) {
-	if err := checkID("cluster", clusterID); err != nil {
+// NewCA returns a new CA for a cluster, valid for ten years. trustDomain is the
+// SPIFFE trust domain of the cluster's workloads, for good; "": the cluster's ID.
+func NewCA(clusterID, trustDomain string, now time.Time) (*CA, error) {
+	if trustDomain == "" {
+		trustDomain = clusterID
+	}
+	if err := errors.Join(checkID("cluster", clusterID), checkTrustDomain(trustDomain)); err != nil {
 		return nil, err
 	}
 	key, err := newKey()
 	if err != nil {
 		return nil, err
 	}
-	template := caTemplate(clusterID, now)
+	template := caTemplate(clusterID, trustDomain, now)
 	cert, err := sign(template, template, &key.PublicKey, key)
 	if err != nil {
 		return nil, err
 	}
-	return &CA{clusterID: clusterID, cert: cert, key: key}, nil
+	return &CA{clusterID: clusterID, trustDomain: trustDomain, cert: cert, key: key}, nil
 }
 
-func caTemplate(clusterID string, now time.Time) *x509.Certificate {
-	return &x509.Certificate{
+func caTemplate(clusterID, trustDomain string, now time.Time) *x509.Certificate {
+	template := &x509.Certificate{
 		SerialNumber: serial(),
 		// The serial number distinguishes the generations of a cluster's CA.
 		Subject:               pkix.Name{CommonName: "Penstock CA", Organization: []string{clusterID}, SerialNumber: randomHex(8)},
@@ -82,6 +89,11 @@ func caTemplate(clusterID string, now time.Time) *x509.Certificate {
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
+	if trustDomain != clusterID {
+		// The SPIFFE ID of a signing certificate is the trust domain's (X509-SVID, section 3).
+		template.URIs = []*url.URL{{Scheme: "spiffe", Host: trustDomain}}
+	}
+	return template
 }
 
 // Next returns the next generation of the CA: a new key, with a self-signed
@@ -93,11 +105,11 @@ func (c *CA) Next(now time.Time) (*CA, error) {
 		return nil, fmt.Errorf("%w: %d certificates are in use, the limit is %d; wait until all nodes have renewed",
 			ErrRotating, len(c.previous)+1, maxGenerations)
 	}
-	next, err := NewCA(c.clusterID, now)
+	next, err := NewCA(c.clusterID, c.trustDomain, now)
 	if err != nil {
 		return nil, err
 	}
-	template := caTemplate(c.clusterID, now)
+	template := caTemplate(c.clusterID, c.trustDomain, now)
 	template.Subject = next.cert.Subject
 	template.SubjectKeyId = next.cert.SubjectKeyId
 	cross, err := sign(template, c.cert, &next.key.PublicKey, c.key)
@@ -110,10 +122,15 @@ func (c *CA) Next(now time.Time) (*CA, error) {
 
 // Retire returns the CA without its predecessors, which invalidates everything
 // that they signed and the tokens that name them.
-func (c *CA) Retire() *CA { return &CA{clusterID: c.clusterID, cert: c.cert, key: c.key} }
+func (c *CA) Retire() *CA {
+	return &CA{clusterID: c.clusterID, trustDomain: c.trustDomain, cert: c.cert, key: c.key}
+}
 
 // ClusterID returns the ID of its cluster.
 func (c *CA) ClusterID() string { return c.clusterID }
+
+// TrustDomain returns the SPIFFE trust domain of its workloads.
+func (c *CA) TrustDomain() string { return c.trustDomain }
 
 // Certificate returns its self-signed certificate.
 func (c *CA) Certificate() *x509.Certificate { return c.cert }
@@ -181,14 +198,14 @@ func ParseCA(b []byte) (*CA, error) {
 		return nil, fmt.Errorf("%w: the CA has %d certificates and %d keys, want at least 1 and exactly 1", ErrCertificate, len(certs), len(keys))
 	}
 	cert := certs[0]
-	clusterID, err := checkBundle(certs)
+	clusterID, trustDomain, err := checkBundle(certs)
 	if err != nil {
 		return nil, err
 	}
 	if !selfSigned(cert) || !keys[0].PublicKey.Equal(cert.PublicKey) {
 		return nil, fmt.Errorf("%w: the CA's key does not match its certificate", ErrCertificate)
 	}
-	return &CA{clusterID: clusterID, cert: cert, key: keys[0], previous: certs[1:]}, nil
+	return &CA{clusterID: clusterID, trustDomain: trustDomain, cert: cert, key: keys[0], previous: certs[1:]}, nil
 }
 
 // Format hides the key.
@@ -202,25 +219,49 @@ func (c *CA) Format(f fmt.State, _ rune) {
 func Digest(cert *x509.Certificate) [32]byte { return sha256.Sum256(cert.RawSubjectPublicKeyInfo) }
 
 // checkBundle checks the certificates of one cluster's CA, newest first, and
-// returns the cluster's ID.
-func checkBundle(certs []*x509.Certificate) (clusterID string, err error) {
+// returns the cluster's ID and its trust domain.
+func checkBundle(certs []*x509.Certificate) (clusterID, trustDomain string, err error) {
 	if len(certs) == 0 || len(certs) > maxBundle {
-		return "", fmt.Errorf("%w: the bundle has %d certificates, want 1 to %d", ErrCertificate, len(certs), maxBundle)
+		return "", "", fmt.Errorf("%w: the bundle has %d certificates, want 1 to %d", ErrCertificate, len(certs), maxBundle)
 	}
 	for i, cert := range certs {
 		if !cert.IsCA || !cert.BasicConstraintsValid || len(cert.Subject.Organization) != 1 {
-			return "", fmt.Errorf("%w: certificate %d of the bundle is not a cluster CA", ErrCertificate, i+1)
+			return "", "", fmt.Errorf("%w: certificate %d of the bundle is not a cluster CA", ErrCertificate, i+1)
 		}
 		switch id := cert.Subject.Organization[0]; {
 		case i == 0 && !selfSigned(cert):
-			return "", fmt.Errorf("%w: the first certificate of the bundle is not self-signed", ErrCertificate)
+			return "", "", fmt.Errorf("%w: the first certificate of the bundle is not self-signed", ErrCertificate)
 		case i == 0:
 			clusterID = id
 		case id != clusterID:
-			return "", fmt.Errorf("%w: the bundle mixes clusters %q and %q", ErrCertificate, clusterID, id)
+			return "", "", fmt.Errorf("%w: the bundle mixes clusters %q and %q", ErrCertificate, clusterID, id)
+		}
+		domain, err := domainOf(cert, clusterID)
+		switch {
+		case err != nil:
+			return "", "", err
+		case i == 0:
+			trustDomain = domain
+		case domain != trustDomain:
+			return "", "", fmt.Errorf("%w: the bundle mixes the trust domains %q and %q", ErrCertificate, trustDomain, domain)
 		}
 	}
-	return clusterID, checkID("cluster", clusterID)
+	return clusterID, trustDomain, checkID("cluster", clusterID)
+}
+
+// domainOf returns the trust domain that a CA's certificate names; the cluster's ID
+// if it names none.
+func domainOf(ca *x509.Certificate, clusterID string) (string, error) {
+	switch len(ca.URIs) {
+	case 0:
+		return clusterID, nil
+	case 1:
+		u := ca.URIs[0]
+		if spiffeURI(u.Host, "").String() == u.String()+"/" && checkTrustDomain(u.Host) == nil {
+			return u.Host, nil
+		}
+	}
+	return "", fmt.Errorf("%w: the CA's certificate names no trust domain, but %d URIs", ErrCertificate, len(ca.URIs))
 }
 
 func selfSigned(cert *x509.Certificate) bool {

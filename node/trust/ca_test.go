@@ -85,7 +85,7 @@ func TestCertificatesOfNodes(t *testing.T) {
 		"node ID":   func() error { _, err := ca.Issue(&id.key.PublicKey, "a/b", "x", now); return err }(),
 		"name":      func() error { _, err := ca.Issue(&id.key.PublicKey, "aa", "a\nb", now); return err }(),
 		"long name": func() error { _, err := ca.Issue(&id.key.PublicKey, "aa", strings.Repeat("x", 256), now); return err }(),
-		"cluster":   func() error { _, err := NewCA("a b", now); return err }(),
+		"cluster":   func() error { _, err := NewCA("a b", "", now); return err }(),
 	} {
 		if !errors.Is(err, ErrID) {
 			t.Errorf("an invalid %s: %v, want ErrID", name, err)
@@ -164,3 +164,34 @@ func TestIdentityRejectsMismatches(t *testing.T) {
 }
 
 func errOf(_ *Identity, err error) error { return err }
+
+// The name of a trust domain is in the certificates of the CA, of all generations.
+func TestCANamesItsTrustDomain(t *testing.T) {
+	now := time.Now()
+	first := must(NewCA("c1", "prod.example.com", now))(t)
+	next := must(first.Next(now))(t)
+	for what, ca := range map[string]*CA{"first": first, "next": next, "retired": next.Retire()} {
+		parsed := must(ParseCA(must(ca.Marshal())(t)))(t)
+		if ca.TrustDomain() != "prod.example.com" || parsed.TrustDomain() != "prod.example.com" {
+			t.Errorf("%s: %q, %q when it is read", what, ca.TrustDomain(), parsed.TrustDomain())
+		}
+		if id := join(t, ca, "a", now); id.TrustDomain() != "prod.example.com" || id.ClusterID != "c1" {
+			t.Errorf("%s: a node has %q", what, id.TrustDomain())
+		}
+	}
+	unnamed := must(NewCA("c1", "", now))(t)
+	if got := join(t, unnamed, "a", now).TrustDomain(); got != "c1" || len(unnamed.Certificate().URIs) > 0 {
+		t.Errorf("without a name it is %q", got)
+	}
+	// A cluster's CA never gets another name.
+	id := join(t, first, "a", now)
+	mixed := append(first.Bundle(), unnamed.Bundle()...)
+	if _, err := id.WithBundle(mixed); !errors.Is(err, ErrCertificate) || !strings.Contains(err.Error(), "mixes the trust domains") {
+		t.Errorf("a bundle of two trust domains: %v", err)
+	}
+	for _, bad := range []string{"Prod.example", "a/b", "a b", "a:1", "bücher", strings.Repeat("a", 256)} {
+		if _, err := NewCA("c1", bad, now); !errors.Is(err, ErrID) {
+			t.Errorf("%.20q: %v, want ErrID", bad, err)
+		}
+	}
+}

@@ -11,7 +11,7 @@
 // returns a new value. So they can be shared freely, and the TLS configurations
 // load the current identity at each handshake.
 //
-//	ca, err := trust.NewCA(trust.NewClusterID(), time.Now())
+//	ca, err := trust.NewCA(trust.NewClusterID(), "", time.Now())
 //	id, err := trust.NewIdentity("edge-1")
 //	request, err := id.Request()                     // to a member, over JoinConfig and Prove
 //	r, err := trust.CheckRequest(request)            // on the member

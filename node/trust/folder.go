@@ -135,7 +135,7 @@ func (id *Identity) parseClusterFiles(keys []*ecdsa.PrivateKey, crt, ca, ring []
 	if id.ring, err = ParseKeyring(ring); err != nil {
 		return damaged(ringFile, err)
 	}
-	if _, err := checkBundle(id.cas); err != nil {
+	if _, _, err := checkBundle(id.cas); err != nil {
 		return damaged(caFile, err)
 	}
 	for _, key := range keys {

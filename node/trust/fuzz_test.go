@@ -88,7 +88,7 @@ func FuzzParseKeyring(f *testing.F) {
 }
 
 func FuzzParseCA(f *testing.F) {
-	ca, err := NewCA("c1", time.Now())
+	ca, err := NewCA("c1", "", time.Now())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func FuzzParseTokenRecord(f *testing.F) {
 
 // FuzzLoadIdentity corrupts one of a node's files.
 func FuzzLoadIdentity(f *testing.F) {
-	ca, err := NewCA("c1", time.Now())
+	ca, err := NewCA("c1", "", time.Now())
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func must[T any](v T, err error) func(t *testing.T) T {
 
 func newCA(t *testing.T, clusterID string) *CA {
 	t.Helper()
-	return must(NewCA(clusterID, time.Now()))(t)
+	return must(NewCA(clusterID, "", time.Now()))(t)
 }
 
 func newRing(t *testing.T) *Keyring {

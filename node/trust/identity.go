@@ -36,6 +36,7 @@ type Identity struct {
 
 	tlsCert tls.Certificate // leaf, then the bundle
 	roots   *x509.CertPool  // the self-signed certificates of the bundle
+	domain  string          // the trust domain that the bundle names
 }
 
 // NewIdentity returns the identity of a new node, in no cluster.
@@ -147,7 +148,7 @@ func (id *Identity) validate() error {
 	if id.ring == nil {
 		return fmt.Errorf("%w: node %s has no keyring", ErrKeyring, id.NodeID)
 	}
-	clusterID, err := checkBundle(id.cas)
+	clusterID, domain, err := checkBundle(id.cas)
 	if err != nil {
 		return err
 	}
@@ -157,6 +158,10 @@ func (id *Identity) validate() error {
 	if !id.key.PublicKey.Equal(id.leaf.PublicKey) {
 		return fmt.Errorf("%w: the key does not match the certificate", ErrCertificate)
 	}
+	if id.domain != "" && id.domain != domain {
+		return fmt.Errorf("%w: the CA's trust domain is %s, the node's %s", ErrCertificate, domain, id.domain)
+	}
+	id.domain = domain
 	id.roots = x509.NewCertPool()
 	id.tlsCert = tls.Certificate{Certificate: [][]byte{id.leaf.Raw}, PrivateKey: id.key, Leaf: id.leaf}
 	signed := false
@@ -206,6 +211,10 @@ func (id *Identity) CADigests() [][32]byte {
 	}
 	return digests
 }
+
+// TrustDomain returns the SPIFFE trust domain of the cluster's workloads, which never
+// changes; "" in no cluster. Whatever names it gets it from here, or from the CA.
+func (id *Identity) TrustDomain() string { return id.domain }
 
 // Keyring returns the keys that seal values; nil in no cluster.
 func (id *Identity) Keyring() *Keyring { return id.ring }

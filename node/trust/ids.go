@@ -14,10 +14,12 @@ import (
 // digits, '-' and '_', and begins and ends with a letter or digit.
 var ErrID = errors.New("invalid identifier")
 
-// maxID and maxName are in bytes. A longer ID could not be part of a host name.
+// The longest ID, name and trust domain, in bytes. A longer ID could not be part of a
+// host name.
 const (
-	maxID   = 63
-	maxName = 255
+	maxID          = 63
+	maxName        = 255
+	maxTrustDomain = 255
 )
 
 // NewNodeID returns a random node ID: 16 hex digits.
@@ -57,6 +59,19 @@ func checkID(what, s string) error {
 func checkName(s string) error {
 	if len(s) > maxName || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) {
 		return fmt.Errorf("name %.80q: %w: at most %d bytes of printable text", s, ErrID, maxName)
+	}
+	return nil
+}
+
+// checkTrustDomain checks the name of a trust domain (SPIFFE-ID, section 2.1).
+func checkTrustDomain(s string) error {
+	ok := s != "" && len(s) <= maxTrustDomain
+	for i := 0; ok && i < len(s); i++ {
+		c := s[i]
+		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '-' || c == '_'
+	}
+	if !ok {
+		return fmt.Errorf("trust domain %.80q: %w: want 1 to %d lower-case letters, digits, dots, hyphens and underscores", s, ErrID, maxTrustDomain)
 	}
 	return nil
 }

@@ -34,16 +34,16 @@ const (
 const maxCommonName = 64
 
 // ProxyID returns the SPIFFE ID of the proxies of a service.
-func ProxyID(clusterID, service string) string {
-	return spiffeURI(clusterID, "service/"+service).String()
+func ProxyID(trustDomain, service string) string {
+	return spiffeURI(trustDomain, "service/"+service).String()
 }
 
 // ServerID returns the SPIFFE ID of the cluster's discovery servers, which is the
 // same for all nodes.
-func ServerID(clusterID string) string { return spiffeURI(clusterID, "xds").String() }
+func ServerID(trustDomain string) string { return spiffeURI(trustDomain, "xds").String() }
 
-func spiffeURI(clusterID, path string) *url.URL {
-	return &url.URL{Scheme: "spiffe", Host: clusterID, Path: "/" + path}
+func spiffeURI(trustDomain, path string) *url.URL {
+	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: "/" + path}
 }
 
 // NewProxyRequest returns a proxy's certificate request (PKCS #10, DER). It says
@@ -80,7 +80,7 @@ func (c *CA) IssueProxy(pub *ecdsa.PublicKey, service string, ttl time.Duration,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-		URIs:                  []*url.URL{spiffeURI(c.clusterID, "service/"+service)},
+		URIs:                  []*url.URL{spiffeURI(c.trustDomain, "service/"+service)},
 	}, c.cert, pub, c.key)
 }
 
@@ -106,7 +106,7 @@ func isPathSegment(s string) bool {
 
 // checkProxyCert checks the name in a proxy's certificate whose chain and dates are
 // verified.
-func checkProxyCert(cert *x509.Certificate, clusterID string) error {
+func checkProxyCert(cert *x509.Certificate, trustDomain string) error {
 	if cert.IsCA || len(cert.URIs) != 1 {
 		return fmt.Errorf("%w: its certificate has no SPIFFE ID", ErrProxy)
 	}
@@ -114,11 +114,11 @@ func checkProxyCert(cert *x509.Certificate, clusterID string) error {
 	service := strings.TrimPrefix(uri.Path, "/service/")
 	// Only the canonical spelling is valid, so that no two parsers read it as
 	// different services.
-	if !isPathSegment(service) || checkID("cluster", uri.Host) != nil || ProxyID(uri.Host, service) != uri.String() {
+	if !isPathSegment(service) || checkTrustDomain(uri.Host) != nil || ProxyID(uri.Host, service) != uri.String() {
 		return fmt.Errorf("%w: its certificate names no service: %.120q", ErrProxy, uri.String())
 	}
-	if uri.Host != clusterID {
-		return fmt.Errorf("%w: its cluster is %.80s, not %s", ErrProxy, uri.Host, clusterID)
+	if uri.Host != trustDomain {
+		return fmt.Errorf("%w: its trust domain is %.80s, not %s", ErrProxy, uri.Host, trustDomain)
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (s *ProxyServer) Config() *tls.Config {
 			if cs.NegotiatedProtocol != ProxyProtocol {
 				return fmt.Errorf("%w: it does not offer ALPN %q", ErrProxy, ProxyProtocol)
 			}
-			return checkProxyCert(cs.PeerCertificates[0], id.ClusterID)
+			return checkProxyCert(cs.PeerCertificates[0], id.TrustDomain())
 		}
 		return config, nil
 	}
@@ -263,7 +263,7 @@ func (c *CA) issueServer(pub *ecdsa.PublicKey, host string, at serverAddress, no
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		URIs:                  []*url.URL{spiffeURI(c.clusterID, "xds")},
+		URIs:                  []*url.URL{spiffeURI(c.trustDomain, "xds")},
 	}
 	names := []string{host, at.name}
 	if at.ip.IsLoopback() {

@@ -233,7 +233,7 @@ func FuzzCheckProxyRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	ca, err := NewCA("c1", time.Now())
+	ca, err := NewCA("c1", "", time.Now())
 	if err != nil {
 		f.Fatal(err)
 	}

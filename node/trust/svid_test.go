@@ -39,7 +39,7 @@ func mustIssueSVID(t *testing.T, ca *CA, ttl time.Duration, now time.Time) (leaf
 func TestSVIDConformsToTheStandard(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	first, err := NewCA(NewClusterID(), now)
+	first, err := NewCA(NewClusterID(), "", now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestSVIDConformsToTheStandard(t *testing.T) {
 func TestTrustBundleConformsToTheStandard(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	first, err := NewCA(NewClusterID(), now)
+	first, err := NewCA(NewClusterID(), "", now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,11 +109,11 @@ func TestTrustBundleConformsToTheStandard(t *testing.T) {
 func TestSVIDIsForALeafOfOneCluster(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	ca, err := NewCA(NewClusterID(), now)
+	ca, err := NewCA(NewClusterID(), "", now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := NewCA(NewClusterID(), now)
+	other, err := NewCA(NewClusterID(), "", now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestSVIDIsForALeafOfOneCluster(t *testing.T) {
 func TestSVIDIsValidUnderSkewedClocks(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	ca, err := NewCA(NewClusterID(), now)
+	ca, err := NewCA(NewClusterID(), "", now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestSVIDIsValidUnderSkewedClocks(t *testing.T) {
 func TestSVIDLifetimeIsBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	ca, err := NewCA(NewClusterID(), now)
+	ca, err := NewCA(NewClusterID(), "", now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -355,7 +355,7 @@ func TestRenewalAppliesWithoutRestart(t *testing.T) {
 
 func TestClocksMayBeAnHourApart(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
-		ca := must(NewCA("c1", time.Now().Add(skew)))(t)
+		ca := must(NewCA("c1", "", time.Now().Add(skew)))(t)
 		mustAuthenticate(t, skew.String(), join(t, ca, "a", time.Now().Add(skew)), join(t, ca, "b", time.Now()))
 	}
 }

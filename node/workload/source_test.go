@@ -33,7 +33,7 @@ type issuer struct {
 
 func newIssuer(t *testing.T) *issuer {
 	t.Helper()
-	ca, err := trust.NewCA(trust.NewClusterID(), time.Now())
+	ca, err := trust.NewCA(trust.NewClusterID(), "", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

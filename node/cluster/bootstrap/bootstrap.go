@@ -34,11 +34,14 @@ type Config struct {
 	Entries   record.Store
 	Directory *directory.Directory
 	Dir       string // the data folder
-	// Expect, Join, Token and Voters are those of the node's configuration.
+	// Expect, Join, Token, TrustDomain and Voters are those of the node's configuration.
 	Expect int
 	Join   []string
 	Token  string
-	Voters int
+	// TrustDomain is the SPIFFE trust domain of a cluster that is founded or formed, and
+	// must be that of one that is joined; "": the cluster's ID, or any.
+	TrustDomain string
+	Voters      int
 	// Retry is the first pause between attempts to join, and the pause between
 	// rounds of --expect.
 	Retry time.Duration
@@ -81,12 +84,25 @@ var (
 	// ErrExpect: the nodes that are to form a cluster disagree on --expect, or
 	// this node is bound to form another one.
 	ErrExpect = errors.New("--expect mismatch")
+	// ErrTrustDomain: the cluster has another trust domain than --trust-domain says.
+	ErrTrustDomain = errors.New("--trust-domain mismatch")
 	// ErrRemoved: the cluster has removed this node.
 	ErrRemoved = errors.New("the cluster has removed this node")
 )
 
 // ErrRemovedFrom is ErrRemoved with advice for the operator.
 var ErrRemovedFrom = fmt.Errorf("%w: to add this machine again, start it with an empty data folder and join", ErrRemoved)
+
+// CheckTrustDomain returns an error if the cluster that id belongs to has another trust
+// domain than wanted, the node's --trust-domain; "" wants none.
+func CheckTrustDomain(id *trust.Identity, wanted string) error {
+	if own := id.TrustDomain(); wanted != "" && own != wanted {
+		return fmt.Errorf("%w: --trust-domain %s, but cluster %s has the trust domain %s, which cannot be changed: "+
+			"leave the flag out or give that name; for another name form a new cluster with an empty data folder",
+			ErrTrustDomain, wanted, id.ClusterID, own)
+	}
+	return nil
+}
 
 // FoundingFile holds the secrets of a cluster from when they are minted until
 // its store has them.
@@ -142,7 +158,7 @@ func (b *Bootstrap) Found(ctx context.Context, expect trust.Token) error {
 	if err := b.checkUnbound(); err != nil {
 		return err
 	}
-	f, ca, err := mint(expect)
+	f, ca, err := mint(expect, b.TrustDomain)
 	if err != nil {
 		return err
 	}
@@ -172,11 +188,11 @@ func (b *Bootstrap) checkUnbound() error {
 }
 
 // mint makes a cluster's secrets. Without a token of --expect it also makes a
-// join token.
-func mint(expect trust.Token) (*Founding, *trust.CA, error) {
+// join token. The trust domain may be "".
+func mint(expect trust.Token, trustDomain string) (*Founding, *trust.CA, error) {
 	now := time.Now()
 	clusterID := trust.NewClusterID()
-	ca, err := trust.NewCA(clusterID, now)
+	ca, err := trust.NewCA(clusterID, trustDomain, now)
 	if err != nil {
 		return nil, nil, err
 	}

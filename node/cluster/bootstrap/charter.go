@@ -140,7 +140,7 @@ func (f *formation) createCharter(ids []string) error {
 		}
 		members = append(members, m)
 	}
-	made, err := NewFounding(f.token, f.b.Directory.ID(), members, f.b.Voters)
+	made, err := NewFounding(f.token, f.b.TrustDomain, f.b.Directory.ID(), members, f.b.Voters)
 	if err != nil {
 		return err
 	}
@@ -153,8 +153,8 @@ func (f *formation) createCharter(ids []string) error {
 
 // NewFounding mints the cluster that the node by begins with the members, sorted
 // by ID, at most voters of which vote. The certificate is that of by.
-func NewFounding(token trust.Token, by string, members []directory.Candidate, voters int) (*Founding, error) {
-	made, ca, err := mint(token)
+func NewFounding(token trust.Token, trustDomain, by string, members []directory.Candidate, voters int) (*Founding, error) {
+	made, ca, err := mint(token, trustDomain)
 	if err != nil {
 		return nil, err
 	}

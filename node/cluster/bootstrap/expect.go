@@ -18,14 +18,16 @@ import (
 
 // FormView is what a node of --expect publishes about itself.
 type FormView struct {
-	ID        string   `json:"id"`
-	Name      string   `json:"name"`
-	Addr      string   `json:"addr"` // of its cluster port
-	Expect    int      `json:"expect"`
-	Formed    bool     `json:"formed,omitempty"`
-	Cluster   string   `json:"cluster,omitempty"` // the ID, if Formed
-	PledgedTo string   `json:"pledgedTo,omitempty"`
-	Seen      []string `json:"seen,omitempty"`
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Addr   string `json:"addr"` // of its cluster port
+	Expect int    `json:"expect"`
+	// TrustDomain is the node's --trust-domain; "": it has none.
+	TrustDomain string   `json:"trustDomain,omitempty"`
+	Formed      bool     `json:"formed,omitempty"`
+	Cluster     string   `json:"cluster,omitempty"` // the ID, if Formed
+	PledgedTo   string   `json:"pledgedTo,omitempty"`
+	Seen        []string `json:"seen,omitempty"`
 	// Addrs are the addresses of the nodes in Seen, in any order, so that join
 	// lists need not name all nodes.
 	Addrs []string `json:"addrs,omitempty"`
@@ -186,7 +188,7 @@ func (f *formation) otherToken() *api.Error {
 // ownView returns this node's view. The caller holds f.mu.
 func (f *formation) ownView(now time.Time) FormView {
 	v := FormView{
-		ID: f.b.Directory.ID(), Name: f.b.Entries.Identity().Name, Addr: f.b.Directory.Address, Expect: f.b.Expect,
+		ID: f.b.Directory.ID(), Name: f.b.Entries.Identity().Name, Addr: f.b.Directory.Address, Expect: f.b.Expect, TrustDomain: f.b.TrustDomain,
 		PledgedTo: f.pledged, Formed: f.formed != "", Cluster: f.formed, Renounced: f.renounced,
 	}
 	if f.bound != nil {
@@ -239,11 +241,20 @@ func (f *formation) addAddresses(v FormView) {
 	}
 }
 
-// checkExpect ends the forming if another node expects a different number. The
+// checkExpect ends the forming if another node expects a different number or trust
+// domain: which of them counts must not depend on which node begins the cluster. The
 // caller holds f.mu.
 func (f *formation) checkExpect(v FormView) {
 	own := f.b.Expect
-	if v.Formed || v.Expect == own || f.fatal != nil || v.ID == f.b.Directory.ID() {
+	switch {
+	case v.Formed || f.fatal != nil || v.ID == f.b.Directory.ID():
+		return
+	case v.Expect == own && v.TrustDomain != f.b.TrustDomain:
+		f.fatal = fmt.Errorf("%w: this node (%s) was started with --trust-domain %q, %s at %s with %q: start all with the same name",
+			ErrTrustDomain, f.b.Entries.Identity().Name, f.b.TrustDomain, v.Name, v.Addr, v.TrustDomain)
+		f.notify()
+		return
+	case v.Expect == own:
 		return
 	}
 	f.fatal = fmt.Errorf("%w: this node (%s) was started with --expect %d, %s at %s with --expect %d: start all with the same number",

@@ -105,6 +105,9 @@ func (b *Bootstrap) joinAt(ctx context.Context, addr string, token trust.Token) 
 	if err != nil {
 		return fmt.Errorf("%s: %w", addr, err)
 	}
+	if err := CheckTrustDomain(joined, b.TrustDomain); err != nil {
+		return final(err)
+	}
 	// First remove an unfinished founding: it must not be resumed. Then save
 	// the peers: a node that restarts before it has heard from its leader has
 	// no other addresses. The identity is last, since it makes the node a
@@ -153,7 +156,7 @@ func (b *Bootstrap) AskToJoin(ctx context.Context, addr string, token trust.Toke
 	if err != nil {
 		return nil, err
 	}
-	req := &JoinRequest{TokenID: token.ID, Proof: proof, Node: b.Directory.Candidate(csr)}
+	req := &JoinRequest{TokenID: token.ID, Proof: proof, Node: b.Directory.Candidate(csr), TrustDomain: b.TrustDomain}
 	res, err := rpc.Call[JoinResult](ctx, client, api.MethodJoin, req)
 	if err != nil {
 		return nil, refusedJoin(addr, err)
@@ -189,6 +192,8 @@ type JoinRequest struct {
 	// this connection alone.
 	Proof []byte              `json:"proof"`
 	Node  directory.Candidate `json:"node"`
+	// TrustDomain is the sender's --trust-domain; "": any.
+	TrustDomain string `json:"trustDomain,omitempty"`
 }
 
 // JoinResult makes a node a member. It is sent only to a node that has proven

@@ -187,7 +187,7 @@ func (g *Registry) mint(
 // parse parses an ID of the cluster's trust domain, or its path. The path must not
 // begin with one of the taken segments.
 func (g *Registry) parse(text string, taken []string) (resource.SPIFFEID, error) {
-	own := g.Entries.Identity().ClusterID
+	own := g.Entries.Identity().TrustDomain()
 	if strings.HasPrefix(text, "/") {
 		text = "spiffe://" + own + text
 	}
@@ -212,19 +212,42 @@ func (g *Registry) parse(text string, taken []string) (resource.SPIFFEID, error)
 // ID. A token of role issuer may only do so for its path; its record, not the node
 // that forwarded the request, says which that is.
 func (g *Registry) authorize(ctx context.Context, id resource.SPIFFEID) (by string, err error) {
+	may, err := g.permission(ctx)
+	if err != nil {
+		return "", err
+	}
+	return may.by, may.check(id)
+}
+
+// permission is what a caller may issue, list and revoke.
+type permission struct {
+	by      string // the caller
+	pattern string // of SPIFFE IDs; "": all
+	path    string // that of the token, for errors
+}
+
+// permission returns that of the caller. It opens the token's record: callers with many
+// IDs ask once.
+func (g *Registry) permission(ctx context.Context) (permission, error) {
 	p := rpc.Caller(ctx)
-	by = cmp.Or(p.Name, g.Entries.Identity().Name)
+	may := permission{by: cmp.Or(p.Name, g.Entries.Identity().Name)}
 	if p.Role != api.RoleIssuer {
-		return by, nil
+		return may, nil
 	}
-	pattern, ok := g.Path(p.TokenID)
+	path, ok := g.Path(p.TokenID)
 	if !ok {
-		return "", api.Errorf(api.Unauthenticated, "the token no longer exists")
+		return permission{}, api.Errorf(api.Unauthenticated, "the token no longer exists")
 	}
-	if !resource.MatchSPIFFE("spiffe://"+g.Entries.Identity().ClusterID+pattern, id.String()) {
-		return "", api.Errorf(api.Forbidden, "the token %q may issue for %s only, not for %s", p.Name, pattern, id.Path)
+	may.path, may.pattern = path, "spiffe://"+g.Entries.Identity().TrustDomain()+path
+	return may, nil
+}
+
+// check returns an error if the caller may not have certificates of an ID.
+func (m permission) check(id resource.SPIFFEID) error {
+	if m.pattern != "" && !resource.MatchSPIFFE(m.pattern, id.String()) {
+		return api.Errorf(api.Forbidden, "the token %q may issue for %s only, not for %s", m.by, m.path, id.Path)
 	}
-	return by, nil
+	return nil
 }
 
 // checkDNS checks the DNS names of a certificate.
@@ -258,16 +281,23 @@ func (g *Registry) List(ctx context.Context, _ *api.Empty) (*api.Identities, err
 	if err != nil {
 		return nil, err
 	}
+	may, err := g.permission(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := rpc.LargeResponse(ctx); err != nil {
+		return nil, err
+	}
 	now, list := time.Now(), api.Identities{}
 	for e := range snap.Kind(record.KindIdentity) {
 		r, err := record.Unmarshal[record.Identity](e.Key, e.Value)
 		if err != nil {
 			continue
 		}
-		if id, err := resource.ParseSPIFFEID(r.ID); err == nil {
-			if _, err := g.authorize(ctx, id); err != nil {
-				continue
-			}
+		// An issuer does not see what its pattern cannot be compared with.
+		id, err := resource.ParseSPIFFEID(r.ID)
+		if may.pattern != "" && (err != nil || may.check(id) != nil) {
+			continue
 		}
 		list = append(list, api.Identity{
 			Serial: r.Serial, ID: r.ID, State: state(r, now), By: r.By, Issued: r.Issued, Expires: r.Expires, Revoked: r.Revoked,
@@ -330,6 +360,10 @@ func (g *Registry) revocations(
 	ctx context.Context, snap store.Snapshot, id, serial string,
 ) (ops []store.Op, found bool, by string, err error) {
 	now := time.Now().UTC()
+	may, err := g.permission(ctx)
+	if err != nil {
+		return nil, false, "", err
+	}
 	for e := range snap.Kind(record.KindIdentity) {
 		r, err := record.Unmarshal[record.Identity](e.Key, e.Value)
 		if err != nil || id != "" && r.ID != id || id == "" && r.Serial != serial {
@@ -339,7 +373,7 @@ func (g *Registry) revocations(
 		if err != nil {
 			continue
 		}
-		if by, err = g.authorize(ctx, parsed); err != nil {
+		if err := may.check(parsed); err != nil {
 			return nil, false, "", err
 		}
 		found = true
@@ -349,7 +383,7 @@ func (g *Registry) revocations(
 		r.Revoked = now
 		ops = append(ops, store.Op{Key: e.Key, Value: record.Marshal(r), IfVersion: &e.Version})
 	}
-	return ops, found, by, nil
+	return ops, found, may.by, nil
 }
 
 // Outdated returns the changes that delete the entries whose certificates no clock
@@ -422,5 +456,5 @@ func (g *Registry) Bundle(context.Context, *api.Empty) (*api.TrustBundle, error)
 	if err != nil {
 		return nil, err
 	}
-	return &api.TrustBundle{TrustDomain: r.ID, Sequence: e.Version, Roots: trust.SelfSigned(r.CAs)}, nil
+	return &api.TrustBundle{TrustDomain: g.Entries.Identity().TrustDomain(), Sequence: e.Version, Roots: trust.SelfSigned(r.CAs)}, nil
 }
