@@ -18,6 +18,9 @@ import (
 // maxName is the length of the longest name of a service, in bytes.
 const maxName = 253
 
+// maxPath is the length of the longest path in an error, in bytes.
+const maxPath = 2 * maxName
+
 // suggestions say what to write for fields that others have.
 var suggestions = map[string]string{
 	"host": `write address: "host:port"`, "ip": `write address: "IP:port"`, "port": `write address: "host:port"`,
@@ -75,7 +78,8 @@ func badUTF8(data []byte) int {
 	return line
 }
 
-// fail records a fault of a value.
+// fail records a fault of a value. It says the line and the key, never the value: the
+// path may lead to a file that is no list of endpoints and holds secrets.
 func (d *decoder) fail(n *yaml.Node, path, format string, args ...any) {
 	d.faults++
 	if d.first != nil {
@@ -83,9 +87,9 @@ func (d *decoder) fail(n *yaml.Node, path, format string, args ...any) {
 	}
 	where := fmt.Sprintf("%s:%d: ", d.file, n.Line)
 	if path != "" {
-		where += path + ": "
+		where += shorten(path) + ": "
 	}
-	d.first = errors.New(where + fmt.Sprintf(format, args...) + show(n))
+	d.first = errors.New(where + fmt.Sprintf(format, args...))
 }
 
 func (d *decoder) document(root *yaml.Node) {
@@ -157,7 +161,7 @@ func (d *decoder) endpoint(n *yaml.Node, path string) provider.Endpoint {
 			if suggestion == "" {
 				suggestion = "the fields are address, weight, priority, tags and state"
 			}
-			d.fail(f.key, path, "unknown field: %s", suggestion)
+			d.fail(f.key, path, "unknown field %.40q: %s", f.name, suggestion)
 		}
 	}
 	if !known {
@@ -229,7 +233,7 @@ func (d *decoder) fields(n *yaml.Node, path string) []field {
 			continue
 		}
 		if line, twice := seen[key.Value]; twice {
-			d.fail(key, path, "is there twice, first in line %d: remove one", line)
+			d.fail(key, path, "%.40q is there twice, first in line %d: remove one", key.Value, line)
 			continue
 		}
 		seen[key.Value] = key.Line
@@ -252,10 +256,10 @@ func (d *decoder) plain(n *yaml.Node, path string) bool {
 	return false
 }
 
-// show returns the value of a node for an error.
-func show(n *yaml.Node) string {
-	if n.Kind != yaml.ScalarNode || n.Value == "" {
-		return ""
+// shorten cuts a path that is longer than an error should be.
+func shorten(path string) string {
+	if len(path) <= maxPath {
+		return path
 	}
-	return fmt.Sprintf(" (%.40q)", n.Value)
+	return strings.ToValidUTF8(path[:maxPath], "") + "..."
 }

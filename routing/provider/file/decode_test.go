@@ -41,27 +41,27 @@ func TestDecode(t *testing.T) {
 		{"empty", "", "f.yaml:1: is empty: write [] if there are no endpoints"},
 		{"comment", "# nothing\n", "f.yaml:1: is empty: write [] if there are no endpoints"},
 		{"null", "---\n", `f.yaml:2: must be a list of endpoints, as in [{address: "host:port"}], or [] if there are none`},
-		{"text", "web", `f.yaml:1: must be a list of endpoints, as in [{address: "host:port"}], or [] if there are none ("web")`},
+		{"text", "web", `f.yaml:1: must be a list of endpoints, as in [{address: "host:port"}], or [] if there are none`},
 		{"no list", "web:\n  address: x:1",
 			`f.yaml:2: web: must be a list of endpoints, as in [{address: "host:port"}], or [] if there are none`},
-		{"no endpoint", "web:\n- 10.0.0.1:80", `f.yaml:2: web[0]: must be an endpoint, as in {address: "host:port"} ("10.0.0.1:80")`},
+		{"no endpoint", "web:\n- 10.0.0.1:80", `f.yaml:2: web[0]: must be an endpoint, as in {address: "host:port"}`},
 		{"no address", "web:\n- {weight: 1}", `f.yaml:2: web[0]: address is required: write address: "host:port"`},
-		{"no port", "- address: 10.0.0.1", `f.yaml:1: [0].address: must be host:port ("10.0.0.1")`},
-		{"large port", `- address: "10.0.0.1:65536"`, `f.yaml:1: [0].address: the port must be 1 to 65535 ("10.0.0.1:65536")`},
-		{"address of another type", "- address: 12", `f.yaml:1: [0].address: must be text: put it in quotes ("12") (and 1 more faults)`},
-		{"unknown field", "- {address: \"a:1\",\n   port: 80}", `f.yaml:2: [0]: unknown field: write address: "host:port" ("port")`},
+		{"no port", "- address: 10.0.0.1", `f.yaml:1: [0].address: must be host:port`},
+		{"large port", `- address: "10.0.0.1:65536"`, `f.yaml:1: [0].address: the port must be 1 to 65535`},
+		{"address of another type", "- address: 12", `f.yaml:1: [0].address: must be text: put it in quotes (and 1 more faults)`},
+		{"unknown field", "- {address: \"a:1\",\n   port: 80}", `f.yaml:2: [0]: unknown field "port": write address: "host:port"`},
 		{"another unknown field", "- {address: \"a:1\", colour: red}",
-			`f.yaml:1: [0]: unknown field: the fields are address, weight, priority, tags and state ("colour")`},
-		{"weight", "- {address: \"a:1\", weight: 1.5}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("1.5")`},
-		{"negative weight", "- {address: \"a:1\", weight: -1}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("-1")`},
-		{"large weight", "- {address: \"a:1\", weight: 1000001}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("1000001")`},
-		{"large priority", "- {address: \"a:1\", priority: 128}", `f.yaml:1: [0].priority: must be a whole number from 0 to 127 ("128")`},
-		{"weight as text", "- {address: \"a:1\", weight: \"1\"}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000 ("1")`},
+			`f.yaml:1: [0]: unknown field "colour": the fields are address, weight, priority, tags and state`},
+		{"weight", "- {address: \"a:1\", weight: 1.5}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000`},
+		{"negative weight", "- {address: \"a:1\", weight: -1}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000`},
+		{"large weight", "- {address: \"a:1\", weight: 1000001}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000`},
+		{"large priority", "- {address: \"a:1\", priority: 128}", `f.yaml:1: [0].priority: must be a whole number from 0 to 127`},
+		{"weight as text", "- {address: \"a:1\", weight: \"1\"}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000`},
 		{"weight as a list", "- {address: \"a:1\", weight: [1]}", `f.yaml:1: [0].weight: must be a whole number from 0 to 1000000`},
 		{"tags", "- {address: \"a:1\", tags: [v1]}", `f.yaml:1: [0].tags: must be a map, as in {version: v1}`},
-		{"tag of another type", "- {address: \"a:1\", tags: {version: 1}}", `f.yaml:1: [0].tags.version: must be text: put it in quotes ("1")`},
-		{"all faults are counted", "- {address: a, weight: -1}\n- {}", `f.yaml:1: [0].address: must be host:port ("a") (and 2 more faults)`},
-		{"a service twice", "web: []\nweb: []", `f.yaml:2: is there twice, first in line 1: remove one ("web")`},
+		{"tag of another type", "- {address: \"a:1\", tags: {version: 1}}", `f.yaml:1: [0].tags.version: must be text: put it in quotes`},
+		{"all faults are counted", "- {address: a, weight: -1}\n- {}", `f.yaml:1: [0].address: must be host:port (and 2 more faults)`},
+		{"a service twice", "web: []\nweb: []", `f.yaml:2: "web" is there twice, first in line 1: remove one`},
 		{"a service without a name", `"": []`, "f.yaml:1: the name of a service has 1 to 253 bytes"},
 		{"a list as a name", "[a]: []", "f.yaml:1: has a name that is not text"},
 		{"too many", "web:\n" + strings.Repeat("- {address: \"a:1\"}\n", 6), "f.yaml:7: has more endpoints than maxEndpoints allows: raise it"},
@@ -91,13 +91,13 @@ func TestDecodeJSON(t *testing.T) {
 		{"empty", " \n", "f.json:1: is empty: write [] if there are no endpoints"},
 		{"cut", "{\"web\": [\n{\"address\"", "f.json:2: is not JSON: it ends too early"},
 		{"cut after an endpoint", "[{\"address\": \"a:1\"},\n", "f.json:2: is not JSON: it ends too early"},
-		{"not JSON", "[\n[],\n}", "f.json:3: is not JSON: invalid character '}' looking for beginning of value"},
-		{"a comma at the end", "[\n[],]", "f.json:2: is not JSON: invalid character ']' looking for beginning of value"},
+		{"not JSON", "[\n[],\n}", "f.json:3: is not JSON: invalid character looking for beginning of value"},
+		{"a comma at the end", "[\n[],]", "f.json:2: is not JSON: invalid character looking for beginning of value"},
 		{"text after the end", "[]\n[]", "f.json:2: has text after the end of the list or map: remove it"},
-		{"no text", `[{"address": null}]`, `f.json:1: [0].address: must be text: put it in quotes ("null") (and 1 more faults)`},
-		{"a fraction", "[{\"address\": \"a:1\",\n\"weight\": 1.0}]", `f.json:2: [0].weight: must be a whole number from 0 to 1000000 ("1.0")`},
+		{"no text", `[{"address": null}]`, `f.json:1: [0].address: must be text: put it in quotes (and 1 more faults)`},
+		{"a fraction", "[{\"address\": \"a:1\",\n\"weight\": 1.0}]", `f.json:2: [0].weight: must be a whole number from 0 to 1000000`},
 		{"a field twice", "[{\"address\": \"a:1\",\n\"address\": \"b:1\"}]",
-			`f.json:2: [0]: is there twice, first in line 1: remove one ("address")`},
+			`f.json:2: [0]: "address" is there twice, first in line 1: remove one`},
 		{"deep", strings.Repeat("[", 100), "f.json:1: is nested deeper than 8 levels"},
 		{"too many values", "[" + strings.Repeat("0,", maxNodes) + "0]", "f.json:1: has more than 1000000 values: split it"},
 	} {
@@ -143,6 +143,31 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("accepted %d endpoints", n)
 		}
 	})
+}
+
+// A path may lead to any file that the node can read. What its errors say is in the log
+// and in the status.
+func TestErrorsDoNotQuoteValues(t *testing.T) {
+	const secret = "hunter2"
+	for _, data := range []string{
+		secret, "- " + secret, "web: " + secret, "web: [" + secret + "]", "- {address: " + secret + "}", "- {address: \"a:1\", weight: " + secret + "}",
+		"- {address: \"a:1\", priority: " + secret + "}", "- {address: \"a:1\", state: " + secret + "}", "- {address: \"a:1\", tags: " + secret + "}",
+		"- {address: \"a:1\", password: " + secret + "}", "- {address: \"a:1\", address: " + secret + "}", "- {weight: 1, address: &" + secret + " x}",
+		"*" + secret, "!" + secret + " x", "!!" + secret + "!" + secret + " x", "- {address: \"" + secret + ":99999\"}", "%TAG " + secret, "a: b: " + secret,
+		"\"" + secret, "'" + secret, "\"\\" + secret + "\"", "- |9" + secret, "{\"web\": " + secret + "}", "{\"web\": \"" + secret + "\"}", "[1" + secret + "]",
+		"root:x:" + secret + ":0\nb:y:1\n", "@" + secret,
+	} {
+		for _, file := range []string{"f.yaml", "f.json"} {
+			limits := &limits{endpoints: 5}
+			if _, err := decode(file, []byte(data), limits); err == nil || strings.Contains(err.Error(), secret) {
+				t.Errorf("%s %q: %v", file, data, err)
+			}
+		}
+	}
+	_, err := decode("f.json", []byte("[S]"), &limits{endpoints: 5})
+	if err == nil || strings.Contains(err.Error(), "S]") || strings.Contains(err.Error(), "'S'") {
+		t.Errorf("a single character is quoted: %v", err)
+	}
 }
 
 // BenchmarkDecode decodes a file of 10,000 endpoints.

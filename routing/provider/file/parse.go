@@ -24,6 +24,8 @@ var (
 	errEmpty   = errors.New("1: is empty: write [] if there are no endpoints")
 	errTooMany = fmt.Errorf("1: has more than %d values: split it", maxNodes)
 	yamlError  = regexp.MustCompile(`^yaml: (?:line (\d+): )?((?s).*)$`)
+	// quoted is what errors of the parsers quote of a file, which may hold secrets.
+	quoted = regexp.MustCompile(`(?s) *('.*'|".*") *`)
 )
 
 // parseYAML parses the one document of a file. Errors begin with a line.
@@ -45,11 +47,16 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	if err != nil {
 		parts := yamlError.FindStringSubmatch(err.Error())
 		if parts == nil || parts[1] == "" {
-			return nil, fmt.Errorf("1: is not YAML: %w", err)
+			return nil, fmt.Errorf("1: is not YAML: %s", withoutQuotes(err.Error()))
 		}
-		return nil, fmt.Errorf("%s: is not YAML: %s", parts[1], parts[2])
+		return nil, fmt.Errorf("%s: is not YAML: %s", parts[1], withoutQuotes(parts[2]))
 	}
 	return nil, fmt.Errorf("%d: begins a second document: put one list or one map into a file", more.Line)
+}
+
+// withoutQuotes removes what the text of a parser's error quotes.
+func withoutQuotes(text string) string {
+	return strings.TrimSpace(quoted.ReplaceAllString(text, " "))
 }
 
 // tooManyNodes estimates the nodes of a YAML document from above, without
@@ -116,9 +123,9 @@ func (p *jsonParser) token() (json.Token, int, error) {
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, line, fmt.Errorf("%d: is not JSON: it ends too early", p.lineAt(int64(len(p.data))))
 	case errors.As(err, &syntax):
-		return nil, line, fmt.Errorf("%d: is not JSON: %w", p.lineAt(syntax.Offset), err)
+		return nil, line, fmt.Errorf("%d: is not JSON: %s", p.lineAt(syntax.Offset), withoutQuotes(syntax.Error()))
 	case err != nil:
-		return nil, line, fmt.Errorf("%d: is not JSON: %w", line, err)
+		return nil, line, fmt.Errorf("%d: is not JSON: %s", line, withoutQuotes(err.Error()))
 	}
 	return token, line, nil
 }

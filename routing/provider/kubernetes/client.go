@@ -21,6 +21,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // The types that answers may have. The scheme of all of Kubernetes' types would
@@ -51,6 +52,9 @@ type client struct {
 	// credentials are those of the last request, which a file or a command may
 	// have given.
 	credentials atomic.Pointer[string]
+	// allowed says why a file that the configuration names must not be read. client-go
+	// reads some of them again later, so that it is asked before each request.
+	allowed func() error
 }
 
 // connect returns a client. It reads files, and sends nothing yet.
@@ -62,7 +66,10 @@ func (s *Source) connect() (*client, error) {
 	c := &client{
 		origin: origin, namespace: cmp.Or(namespace, metav1.NamespaceDefault),
 		groups: map[schema.GroupVersion]*rest.RESTClient{}, limiter: rate.NewLimiter(rate.Limit(s.cfg.Rate), burst),
-		secrets: redact(cfg),
+		secrets: redact(cfg), allowed: func() error { return nil },
+	}
+	if s.cfg.Kubeconfig != "" {
+		c.allowed = func() error { return s.allow(origin, filesOf(cfg)) }
 	}
 	server, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
@@ -113,24 +120,16 @@ func (s *Source) load() (cfg *rest.Config, namespace, origin string, err error) 
 		return cfg, strings.TrimSpace(string(text)), "the pod's service account", nil
 	}
 	origin = "kubeconfig " + s.cfg.Kubeconfig
-	if s.cfg.Resolve != nil {
-		if _, err := s.cfg.Resolve(s.cfg.Kubeconfig); err != nil {
-			return nil, "", "", fmt.Errorf("kubernetes: %w", err)
-		}
-	}
-	file, err := clientcmd.LoadFromFile(s.cfg.Kubeconfig)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-		return nil, "", "", fmt.Errorf("kubernetes: %w", err)
-	case err != nil: // its text may quote the file
-		return nil, "", "", fmt.Errorf("kubernetes: %s is not valid: \"kubectl --kubeconfig FILE config view\" says where", origin)
-	}
-	if err := clientcmd.ResolveLocalPaths(file); err != nil {
-		return nil, "", "", fmt.Errorf("kubernetes: %s: %w", origin, err)
+	file, err := s.loadFile(origin)
+	if err != nil {
+		return nil, "", "", err
 	}
 	name := cmp.Or(s.cfg.Context, file.CurrentContext)
 	if file.Contexts[name] == nil {
 		return nil, "", "", fmt.Errorf("kubernetes: %s has no context %.80q", origin, name)
+	}
+	if err := s.allow(origin, filesOfContext(file, name)); err != nil {
+		return nil, "", "", err
 	}
 	loader := clientcmd.NewNonInteractiveClientConfig(*file, name, &clientcmd.ConfigOverrides{}, nil)
 	if cfg, err = loader.ClientConfig(); err != nil {
@@ -141,6 +140,66 @@ func (s *Source) load() (cfg *rest.Config, namespace, origin string, err error) 
 			origin, name, cfg.ExecProvider.Command)
 	}
 	return cfg, file.Contexts[name].Namespace, fmt.Sprintf("%s, context %q", origin, name), nil
+}
+
+// loadFile reads the kubeconfig. It makes the paths in it absolute.
+func (s *Source) loadFile(origin string) (*clientcmdapi.Config, error) {
+	if s.cfg.Resolve != nil {
+		if _, err := s.cfg.Resolve(s.cfg.Kubeconfig); err != nil {
+			return nil, fmt.Errorf("kubernetes: %w", err)
+		}
+	}
+	file, err := clientcmd.LoadFromFile(s.cfg.Kubeconfig)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	case err != nil: // its text may quote the file
+		return nil, fmt.Errorf("kubernetes: %s is not valid: \"kubectl --kubeconfig FILE config view\" says where", origin)
+	}
+	if err := clientcmd.ResolveLocalPaths(file); err != nil {
+		return nil, fmt.Errorf("kubernetes: %s: %w", origin, err)
+	}
+	return file, nil
+}
+
+// namedFile is a file that a kubeconfig names.
+type namedFile struct{ field, path string }
+
+// filesOfContext returns the files that a context of a kubeconfig names.
+func filesOfContext(file *clientcmdapi.Config, context string) []namedFile {
+	var list []namedFile
+	if cluster := file.Clusters[file.Contexts[context].Cluster]; cluster != nil {
+		list = append(list, namedFile{"certificate-authority", cluster.CertificateAuthority})
+	}
+	if user := file.AuthInfos[file.Contexts[context].AuthInfo]; user != nil {
+		list = append(list, namedFile{"client-certificate", user.ClientCertificate}, namedFile{"client-key", user.ClientKey},
+			namedFile{"tokenFile", user.TokenFile})
+	}
+	return list
+}
+
+// filesOf returns the files that a configuration names.
+func filesOf(cfg *rest.Config) []namedFile {
+	return []namedFile{
+		{"certificate-authority", cfg.CAFile}, {"client-certificate", cfg.CertFile}, {"client-key", cfg.KeyFile}, {"tokenFile", cfg.BearerTokenFile},
+	}
+}
+
+// allow returns an error if a file must not be read. A file that is missing is not its
+// business: reading it says so.
+func (s *Source) allow(origin string, named []namedFile) error {
+	if s.cfg.Resolve == nil {
+		return nil
+	}
+	for _, f := range named {
+		if f.path == "" {
+			continue
+		}
+		if _, err := s.cfg.Resolve(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("kubernetes: %s: %s: %w", origin, f.field, err)
+		}
+	}
+	return nil
 }
 
 // removed stands for a credential in a text.
@@ -185,6 +244,9 @@ type transport struct {
 }
 
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := t.client.allowed(); err != nil {
+		return nil, err
+	}
 	if _, credentials, ok := strings.Cut(request.Header.Get("Authorization"), " "); ok && credentials != "" {
 		t.client.credentials.Store(&credentials)
 	}

@@ -257,6 +257,76 @@ func TestKubeconfigs(t *testing.T) {
 	}
 }
 
+// A kubeconfig that may be read names files that may not, such as the node's own key.
+func TestFilesOfAKubeconfigAreResolved(t *testing.T) {
+	dir, private := t.TempDir(), t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(private, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(private, "f"), []byte("s3cret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ field, cluster, user string }{
+		{"certificate-authority", "certificate-authority: link/f", "token: x"},
+		{"client-certificate", "", "client-certificate: link/f, client-key-data: czNjcmV0"},
+		{"client-key", "", "client-certificate-data: czNjcmV0, client-key: link/f"},
+		{"tokenFile", "", "tokenFile: link/f"},
+		{"tokenFile", "", "token: x, tokenFile: link/f"},
+	} {
+		path := filepath.Join(dir, "kubeconfig")
+		writeKubeconfig(t, path, "server: https://a:6443, "+test.cluster, test.user)
+		source := newSource(t, path, func(c *Config) { c.Resolve = outside(private) })
+		_, err := source.connect()
+		if err == nil || !strings.Contains(err.Error(), test.field+": ") || !errors.Is(err, errPrivate) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s, %s: %v", test.cluster, test.user, err)
+		}
+	}
+}
+
+// client-go reads the file of a token again, which may have become a link since.
+func TestFilesOfAKubeconfigAreResolvedAgain(t *testing.T) {
+	server, dir, private := start(t), t.TempDir(), t.TempDir()
+	path, file := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "token")
+	if err := os.WriteFile(file, []byte(server.token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writeKubeconfig(t, path, server.cluster(), "tokenFile: token")
+	client, err := newSource(t, path, func(c *Config) { c.Resolve = outside(private) }).connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.close()
+	get := func() error {
+		return client.groups[kinds[0].group].Get().AbsPath("/api/v1/services").Do(t.Context()).Error()
+	}
+	if err := get(); err != nil && errors.Is(err, errPrivate) {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file, filepath.Join(private, "token")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(private, "token"), file); err != nil {
+		t.Fatal(err)
+	}
+	if err := get(); !errors.Is(err, errPrivate) {
+		t.Errorf("the token's file has become a link to a private one: %v", err)
+	}
+}
+
+var errPrivate = errors.New("is private")
+
+// outside returns a Config.Resolve that refuses a folder.
+func outside(private string) func(string) (string, error) {
+	return func(path string) (string, error) {
+		real, err := filepath.EvalSymlinks(path)
+		if err == nil && strings.HasPrefix(real, private+"/") {
+			err = &os.PathError{Op: "open", Path: path, Err: errPrivate}
+		}
+		return real, err
+	}
+}
+
 func TestConfigs(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		`context "a" needs a kubeconfig`:       {Context: "a"},

@@ -92,8 +92,8 @@ type Config struct {
 	// Rate bounds the requests per second, beyond a burst of 50. Default 20, at
 	// most 10,000.
 	Rate float64
-	// Resolve returns the path of Kubeconfig without symbolic links, or why it must not
-	// be read; nil: everything may.
+	// Resolve returns the path of Kubeconfig, or of a file that it names, without
+	// symbolic links, or why it must not be read; nil: everything may.
 	Resolve func(path string) (string, error)
 }
 
