@@ -183,6 +183,13 @@ func TestCANamesItsTrustDomain(t *testing.T) {
 	if got := join(t, unnamed, "a", now).TrustDomain(); got != "c1" || len(unnamed.Certificate().URIs) > 0 {
 		t.Errorf("without a name it is %q", got)
 	}
+	proxy := must(first.IssueProxy(&must(newKey())(t).PublicKey, "web", ProxyLifetime, now))(t)
+	if err := checkProxyCert(proxy, "prod.example.com"); err != nil || proxy.URIs[0].String() != "spiffe://prod.example.com/service/web" {
+		t.Errorf("a proxy: %v, %v", proxy.URIs, err)
+	}
+	if err := checkProxyCert(proxy, "c1"); !errors.Is(err, ErrProxy) {
+		t.Errorf("a proxy of another trust domain: %v", err)
+	}
 	// A cluster's CA never gets another name.
 	id := join(t, first, "a", now)
 	mixed := append(first.Bundle(), unnamed.Bundle()...)
