@@ -53,7 +53,7 @@ func runMesh(e *env) error {
 		return nil
 	}
 	var pairs []*pair
-	for _, start := range []func(*env, *pair) error{startHAProxyPair, startPenstockPair} {
+	for _, start := range []func(*env, *pair) error{startHAProxyPair, startMeshPair, startClearPair} {
 		p := new(pair)
 		defer p.kill()
 		if err := start(e, p); err != nil {
@@ -61,31 +61,53 @@ func runMesh(e *env) error {
 		}
 		pairs = append(pairs, p)
 	}
-	fmt.Printf("%-45s %12s %10s %6s\n", "two proxies, mutual TLS 1.3 between them", pairs[0].name, pairs[1].name, "goal")
+	fmt.Printf("%-45s %12s", "two proxies, mutual TLS 1.3 between them", pairs[0].name)
+	for _, p := range pairs[1:] {
+		fmt.Printf(" %14s", p.name)
+	}
+	fmt.Printf(" %7s\n", "goal")
 	for _, m := range todo {
-		var base, ratios []float64
-		for round := -1; round < e.o.rounds; round++ { // round -1 warms up
-			var costs [2]float64
-			for i := range pairs {
-				at := (i + max(round, 0)) % len(pairs)
-				p := pairs[at]
-				before := p.cpu()
-				units, err := m.load(e, places{tcp: p.plain}, e.o.window)
-				if err != nil || units == 0 {
-					return fmt.Errorf("%s, %s: %v units: %w\n%s", m.name, p.name, units, err, p.both[1].Output())
-				}
-				costs[at] = m.scale(float64(p.cpu()-before) / units)
-				if e.o.verbose {
-					fmt.Fprintf(os.Stderr, "%s\tround %d\t%s\t%.3f %s (%.0f units)\n", m.name, round+1, p.name, costs[at], m.unit, units)
-				}
-			}
-			if round >= 0 {
-				base, ratios = append(base, costs[0]), append(ratios, costs[1]/costs[0])
-			}
+		if err := measurePairs(e, &m, pairs); err != nil {
+			return err
 		}
-		fmt.Printf("%-45s %9.3g %s %10.2f <= %.2f\n", m.name, median(base), m.unit, median(ratios), m.goal)
 	}
 	fmt.Println()
+	return nil
+}
+
+// measurePairs prints a line: what the first pair costs, and the others as multiples of
+// it. The goal is that of the second one.
+func measurePairs(e *env, m *measure, pairs []*pair) error {
+	var base []float64
+	ratios := make([][]float64, len(pairs))
+	for round := -1; round < e.o.rounds; round++ { // round -1 warms up
+		costs := make([]float64, len(pairs))
+		for i := range pairs {
+			at := (i + max(round, 0)) % len(pairs)
+			p := pairs[at]
+			before := p.cpu()
+			units, err := m.load(e, places{tcp: p.plain}, e.o.window)
+			if err != nil || units == 0 {
+				return fmt.Errorf("%s, %s: %v units: %w\n%s", m.name, p.name, units, err, p.both[1].Output())
+			}
+			costs[at] = m.scale(float64(p.cpu()-before) / units)
+			if e.o.verbose {
+				fmt.Fprintf(os.Stderr, "%s\tround %d\t%s\t%.3f %s (%.0f units)\n", m.name, round+1, p.name, costs[at], m.unit, units)
+			}
+		}
+		if round < 0 {
+			continue
+		}
+		base = append(base, costs[0])
+		for i := range pairs {
+			ratios[i] = append(ratios[i], costs[i]/costs[0])
+		}
+	}
+	fmt.Printf("%-45s %9.3g %s", m.name, median(base), m.unit)
+	for _, r := range ratios[1:] {
+		fmt.Printf(" %14.2f", median(r))
+	}
+	fmt.Printf(" <= %.2f\n", m.goal)
 	return nil
 }
 
@@ -148,9 +170,22 @@ backend mesh
 	return nil
 }
 
-// startPenstockPair starts a cluster of two nodes with a mesh between them.
-func startPenstockPair(e *env, p *pair) error {
+// startMeshPair starts a cluster of two nodes with a mesh between them.
+func startMeshPair(e *env, p *pair) error {
 	p.name = "penstock"
+	return startNodes(e, p, `"mesh": true`, `"protocol": "mesh"`)
+}
+
+// startClearPair does the same without TLS: what is left of the cost of a hop if a new
+// connection needs no handshake.
+func startClearPair(e *env, p *pair) error {
+	p.name = "in the clear"
+	return startNodes(e, p, `"proxyProtocol": {"send": "v2"}`, `"proxyProtocol": {"accept": ["127.0.0.0/8"]}`)
+}
+
+// startNodes starts a cluster of two nodes. service and listener are the settings of the
+// connection between them.
+func startNodes(e *env, p *pair, service, listener string) error {
 	ports, err := process.FreePorts(8)
 	if err != nil {
 		return err
@@ -197,9 +232,9 @@ func startPenstockPair(e *env, p *pair) error {
 	var documents [][]byte
 	for _, text := range []string{
 		fmt.Sprintf(`{"kind": "Service", "name": "local", "spec": {"endpoints": [{"address": %q}]}}`, e.echo.addr()),
-		fmt.Sprintf(`{"kind": "Service", "name": "echo", "spec": {"mesh": true, "endpoints": [{"address": "127.0.0.1:%d"}]}}`, mesh),
-		fmt.Sprintf(`{"kind": "Listener", "name": "mesh", "spec": {"address": "127.0.0.1:%d", "protocol": "mesh", `+
-			`"service": "local", "nodes": {"side": "b"}}}`, mesh),
+		fmt.Sprintf(`{"kind": "Service", "name": "echo", "spec": {%s, "endpoints": [{"address": "127.0.0.1:%d"}]}}`, service, mesh),
+		fmt.Sprintf(`{"kind": "Listener", "name": "mesh", "spec": {"address": "127.0.0.1:%d", %s, `+
+			`"service": "local", "nodes": {"side": "b"}}}`, mesh, listener),
 		fmt.Sprintf(`{"kind": "Listener", "name": "plain", "spec": {"address": "127.0.0.1:%d", "service": "echo", `+
 			`"nodes": {"side": "a"}}}`, p.plain),
 	} {
