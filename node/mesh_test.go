@@ -184,7 +184,7 @@ spec: {address: "127.0.0.1:0", service: shop, nodes: {side: near}, proxyProtocol
 			t.Fatal(err)
 		}
 		conn.Close()
-		line := regexp.MustCompile(` client=` + regexp.QuoteMeta(client) + ` .* hop=([0-9a-f]{32}) `)
+		line := regexp.MustCompile(` client=` + regexp.QuoteMeta(client) + ` .* hop=([0-9a-f]+) `)
 		var near, far []string
 		testkit.WaitFor(t, "the line of "+client+" in both logs", func() bool {
 			near, far = line.FindStringSubmatch(p.near.lines.String()), line.FindStringSubmatch(p.far.lines.String())
