@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -155,6 +156,47 @@ spec: {to: [{services: [shop-local]}], from: [{networks: [127.0.0.0/8], tags: {s
 	})
 	if denied := line(p.far, "reason=permission_denied"); !strings.Contains(denied, "via="+p.near.id+"/other/shop ") {
 		t.Errorf("the denial is %s", denied)
+	}
+}
+
+// The lines join also if a balancer before the first node has an ID of its own for the
+// connection, even one that it gives to two connections.
+func TestMeshLinesJoinBehindABalancer(t *testing.T) {
+	t.Parallel()
+	p := newMeshPair(t, nodetest.NewBackend(t, "b"))
+	p.apply(t, `
+kind: Listener
+name: balanced
+spec: {address: "127.0.0.1:0", service: shop, nodes: {side: near}, proxyProtocol: {accept: [127.0.0.0/8]}}
+`)
+	hops := map[string]bool{}
+	for _, client := range []string{"192.0.2.1:4711", "192.0.2.2:4712"} {
+		conn, err := net.Dial("tcp", p.near.at(t, "balanced"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = conn.Write(proxyproto.Append(nil, proxyproto.V2, proxyproto.Header{
+			Source: netip.MustParseAddrPort(client), Destination: netip.MustParseAddrPort("192.0.2.9:80"), UniqueID: []byte("of the balancer"),
+		}))
+		_, _ = io.WriteString(conn, "hello\n")
+		if _, err := io.ReadFull(conn, make([]byte, len("b\nhello\n"))); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		line := regexp.MustCompile(` client=` + regexp.QuoteMeta(client) + ` .* hop=([0-9a-f]+) `)
+		var near, far []string
+		testkit.WaitFor(t, "the line of "+client+" in both logs", func() bool {
+			near, far = line.FindStringSubmatch(p.near.lines.String()), line.FindStringSubmatch(p.far.lines.String())
+			return near != nil && far != nil
+		})
+		if near[1] != far[1] {
+			t.Errorf("%s has %s in one log and %s in the other", client, near[1], far[1])
+		}
+		hops[near[1]] = true
+	}
+	if len(hops) != 2 {
+		t.Errorf("two connections share %v", hops)
 	}
 }
 
