@@ -110,11 +110,11 @@ func (d *Driver) Status() Status {
 // run is the state of Run.
 type run struct {
 	turn    uint64
-	last    time.Duration // of the last turn
+	last    time.Duration      // of the last turn
 	asked   *Asked             // waits for its answer; nil: none
 	drop    context.CancelFunc // ends the wait
-	floor   bool // as logged
-	expired bool // as counted
+	floor   bool               // as logged
+	expired bool               // as counted
 }
 
 // Run measures demand, asks for shares and sets the rates of buckets until ctx ends.
@@ -122,6 +122,7 @@ func (d *Driver) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	r := run{last: d.now()}
+	var demands []Demand
 	for {
 		select {
 		case <-timer.C:
@@ -133,12 +134,15 @@ func (d *Driver) Run(ctx context.Context) {
 			r.drop()
 			r.asked = nil
 			d.apply(&r)
+			if now := d.now(); d.confirms(now) {
+				d.ask(ctx, &r, now, demands)
+			}
 			continue
 		case <-ctx.Done():
 			return
 		}
 		began := d.now()
-		demands := d.measure(&r, began)
+		demands = d.measure(&r, began)
 		if d.Members != nil && d.due(began, demands) {
 			d.ask(ctx, &r, began, demands)
 		}
@@ -218,6 +222,7 @@ func (d *Driver) measureBucket(r *run, l *limit.Limit, spec *resource.RateLimit,
 		if of.Key.Limit == "" && units > 0 {
 			of.Key = Key{l.Name(), uint8(dim), wireKey(b.Key().String())}
 		}
+		m.meters[dim].owes = b.Debt(dim, d.Clock()) > 0
 		m.meters[dim].Add(float64(units), chunks[dim], dt, held, b.Rate(dim))
 	}
 	if m != nil {
@@ -251,6 +256,13 @@ func (d *Driver) due(now time.Duration, demands []Demand) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.status.Limits > 0 && d.holder.Due(now, demands)
+}
+
+// confirms reports whether the last answer is to be confirmed at once.
+func (d *Driver) confirms(now time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status.Limits > 0 && d.holder.Confirms(now)
 }
 
 // ask sends a report, and drops the one before it if that still waits. Its answer comes to

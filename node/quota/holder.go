@@ -18,6 +18,7 @@ type Holder struct {
 	asked    time.Duration // last report; 0: none
 	answered bool          // it was
 	failed   bool          // it will not be
+	lowered  bool          // the answer lowered a share: others can have the rest once it is confirmed
 	open     int           // reports since the last one that was answered
 	again    bool          // Answer.Again of the last answer
 	short    bool          // Answer.Short
@@ -98,7 +99,7 @@ func (h *Holder) Accept(now time.Duration, a *Asked, ans *Answer) bool {
 		h.term, h.before = ans.Term, 0
 	}
 	h.proven = a.Report.Term == h.term && a.Report.Contact != 0
-	h.answered, h.open, h.again, h.short, h.wait = true, 0, ans.Again, ans.Short, 0
+	h.answered, h.open, h.again, h.short, h.wait, h.lowered = true, 0, ans.Again, ans.Short, 0, false
 	if ans.Wait > 0 {
 		h.wait = now + ans.Wait
 		return true // what it has ends as it would have
@@ -109,6 +110,7 @@ func (h *Holder) Accept(now time.Duration, a *Asked, ans *Answer) bool {
 		for _, text := range l.Keys {
 			if i < len(ans.Shares) {
 				key := Key{l.Limit, l.Dimension, text}
+				h.lowered = h.lowered || ans.Shares[i]*margin < h.leases[key].rate
 				h.leases[key] = lease{max(ans.Shares[i], 0), until, l.Want[i-first], h.leases[key].heavy}
 			}
 			i++
@@ -146,6 +148,8 @@ func (h *Holder) Due(now time.Duration, demands []Demand) bool {
 	switch {
 	case h.asked == 0:
 		return true
+	case h.Confirms(now):
+		return true
 	case since < tick+time.Duration(len(h.leases))*perKey:
 		return false
 	case !h.answered && !h.failed:
@@ -167,6 +171,12 @@ func (h *Holder) Due(now time.Duration, demands []Demand) bool {
 		}
 	}
 	return h.ended(demands)
+}
+
+// Confirms reports whether the last answer lowered a share, which nobody can use until the
+// next report confirms that.
+func (h *Holder) Confirms(now time.Duration) bool {
+	return h.answered && h.lowered && now-h.asked >= tick/5
 }
 
 // moved reports whether demand has changed so much that the next report does not wait for

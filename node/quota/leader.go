@@ -38,7 +38,7 @@ type Leader struct {
 	start time.Time
 
 	mu      sync.Mutex
-	alloc   *Allocator // of the last term in which the node led; nil: none
+	alloc   *Allocator    // of the last term in which the node led; nil: none
 	moved   chan struct{} // closed when answers that are held may be different
 	reports uint64
 	given   uint64 // leases, of earlier terms

@@ -32,10 +32,10 @@ const (
 	floorAfter = 3 * LeaseTime
 	// idlePercent is what a node in contact may use of a budget without a lease, in
 	// percent of an equal share.
-	idlePercent = 1.0
+	idlePercent = 0.25
 	// margin is what a node keeps, and is given where demand exceeds the budget,
 	// relative to its demand; headroom is how much more it gets where there is room.
-	margin   = 1.03
+	margin   = 1.01
 	headroom = 1.25
 	// Demand that has changed by significant, as a part of the budget, is reported
 	// soon.
