@@ -187,7 +187,8 @@ func (h *Holder) moved(now time.Duration, demands []Demand) bool {
 	for i := range demands {
 		d := &demands[i]
 		l, rate, change := h.leases[d.Key], h.Rate(now, d.Key, d.Budget), d.Budget.Rate*urgent
-		if rate-d.Want*margin > change || l.want <= rate && d.Want-rate > change {
+		short := l.want > rate
+		if rate-d.Want*margin > change || short && d.Want < rate || !short && d.Want-rate > change {
 			return true
 		}
 	}

@@ -31,7 +31,7 @@ func TestDriversUseTheBudgetWhereverClientsAre(t *testing.T) {
 				if rng.IntN(4) > 0 {
 					return time.Duration(1+rng.IntN(10)) * time.Millisecond
 				}
-				return time.Duration(50+rng.IntN(100)) * time.Millisecond
+				return time.Duration(50+rng.IntN(50)) * time.Millisecond
 			}
 			o := newOffice(t, nodes)
 			o.late.Store(&late)
