@@ -23,9 +23,10 @@ type Pacer interface {
 	// not be read.
 	Charge(from relay.Side, n int) time.Duration
 	// Owed returns for how long everything that was charged for a side keeps it held at
-	// the rates of now, which may have changed. Delay does for the connection's delay.
+	// the rates of now, which may have changed. Delay does for the connection's delay; a
+	// reason refuses the connection.
 	Owed(from relay.Side) time.Duration
-	Delay() time.Duration
+	Delay() (time.Duration, Reason)
 	// Room returns how many bytes a side may bring at once.
 	Room(from relay.Side) int64
 }
@@ -173,14 +174,19 @@ func (c *Conn) wait() {
 	c.loop.Arm(&c.timer, min(p.delay, recheck))
 }
 
-// waits goes on with the delay, and reports whether it is not over.
+// waits goes on with the delay, and reports whether the connection still waits or is
+// refused.
 func (c *Conn) waits() bool {
 	p := c.pacing()
 	if p == nil {
 		return false
 	}
-	rest := min(p.until-c.loop.Now(), p.pacer.Delay())
-	if rest <= 0 {
+	rest, why := p.pacer.Delay()
+	if why != OK {
+		c.turnAway(why)
+		return true
+	}
+	if rest = min(rest, p.until-c.loop.Now()); rest <= 0 {
 		return false
 	}
 	c.loop.Arm(&c.timer, min(rest, recheck))

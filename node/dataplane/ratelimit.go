@@ -21,6 +21,7 @@ const RateLimited netio.Reason = "rate_limited"
 type connLimits struct {
 	buckets []*limit.Bucket
 	few     [4]*limit.Bucket // backs buckets
+	queued  *turns           // while it waits; nil: it need not
 }
 
 var _ netio.Pacer = (*connLimits)(nil)
@@ -36,7 +37,7 @@ func (t *traffic) limit(c *netio.Conn, table *routing.Table, q *routing.LimitQue
 	if l.buckets = table.Limits(l.few[:0], q); len(l.buckets) == 0 {
 		return netio.OK
 	}
-	wait, ok := takeAll(l.buckets, limit.Connections, q.Now)
+	turns, wait, ok := takeAll(l.buckets, limit.Connections, q.Now)
 	if !ok {
 		releaseAll(l.buckets)
 		return RateLimited
@@ -54,24 +55,69 @@ func (t *traffic) limit(c *netio.Conn, table *routing.Table, q *routing.LimitQue
 		releaseAll(l.buckets)
 		return RateLimited
 	}
+	l.queued = turns
 	c.SetPacer(l, wait)
 	return netio.OK
 }
 
 // takeAll takes one unit from each bucket, or none from any. wait is the longest
-// wait of them; without ok it is that of the one which refused.
-func takeAll(buckets []*limit.Bucket, d limit.Dimension, now int64) (wait time.Duration, ok bool) {
+// wait of them, for which there are turns; without ok it is that of the one which refused.
+func takeAll(buckets []*limit.Bucket, d limit.Dimension, now int64) (t *turns, wait time.Duration, ok bool) {
 	for i, b := range buckets {
 		w, ok := b.Take(d, 1, now)
 		if !ok {
 			for _, taken := range buckets[:i] {
 				taken.Return(d, 1, now)
 			}
-			return w, false
+			return nil, w, false
 		}
-		wait = max(wait, w)
+		if wait = max(wait, w); w > 0 {
+			if t == nil {
+				t = &turns{last: now}
+			}
+			t.last = max(t.last, now+int64(b.MaxWait()))
+			t.of = append(t.of, turn{b, now + int64(w), b.Rate(d)})
+		}
 	}
-	return wait, true
+	return t, wait, true
+}
+
+// turns are what a connection or request waits for. By the rate at which it began to wait
+// that may take longer than it may: a node's part of a limit of the cluster grows.
+type turns struct {
+	of   []turn
+	last int64 // routing.LimitClock when it gives up
+}
+
+// turn is a place in the queue of a bucket: that of a unit which has been taken.
+type turn struct {
+	*limit.Bucket
+	at   int64   // by the highest rate since
+	rate float64 // that rate
+}
+
+// wait returns for how long the turns are still to be waited for. A rate may have risen: they
+// come earlier then, and at the latest when the bucket owes nothing. Without ok the time to
+// wait is over, and the units of all buckets are returned.
+func (t *turns) wait(d limit.Dimension, buckets []*limit.Bucket) (wait time.Duration, ok bool) {
+	if t == nil {
+		return 0, true
+	}
+	now := routing.LimitClock()
+	for i := range t.of {
+		b := &t.of[i]
+		if rate := b.Rate(d); rate > b.rate {
+			b.at, b.rate = now+int64(float64(b.at-now)*b.rate/rate), rate
+		}
+		wait = max(wait, min(time.Duration(b.at-now), b.Debt(d, now)))
+	}
+	if wait <= 0 || now < t.last {
+		return wait, true
+	}
+	for _, b := range buckets {
+		b.GiveUp(d, 1, now)
+	}
+	return wait, false
 }
 
 func releaseAll(buckets []*limit.Bucket) {
@@ -121,7 +167,13 @@ func (l *connLimits) Charge(from relay.Side, n int) time.Duration {
 func (l *connLimits) Owed(from relay.Side) time.Duration { return debt(l.buckets, dimensionOf(from)) }
 
 // Delay implements netio.Pacer.
-func (l *connLimits) Delay() time.Duration { return debt(l.buckets, limit.Connections) }
+func (l *connLimits) Delay() (time.Duration, netio.Reason) {
+	wait, ok := l.queued.wait(limit.Connections, l.buckets)
+	if !ok {
+		return wait, RateLimited
+	}
+	return wait, netio.OK
+}
 
 // debt returns the longest time that any bucket owes.
 func debt(buckets []*limit.Bucket, d limit.Dimension) (most time.Duration) {
@@ -154,12 +206,14 @@ func (q *request) takeBudget(ctx context.Context, table *routing.Table) (retry t
 		Input: &q.client.in, Service: q.client.destination, Requests: true, Now: now,
 	})
 	defer releaseAll(buckets)
-	wait, ok := takeAll(buckets, limit.Requests, now)
+	turns, wait, ok := takeAll(buckets, limit.Requests, now)
 	if !ok {
 		return wait, false
 	}
-	// A rate may rise meanwhile.
-	for until := now + int64(wait); wait > 0; wait = min(time.Duration(until-routing.LimitClock()), debt(buckets, limit.Requests)) {
+	for ; wait > 0; wait, ok = turns.wait(limit.Requests, buckets) {
+		if !ok {
+			return wait, false
+		}
 		select {
 		case <-time.After(min(wait, turnCheck)):
 		case <-ctx.Done(): // the request fails where it is forwarded

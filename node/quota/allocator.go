@@ -16,6 +16,8 @@ type Allocator struct {
 	budgets map[Key]*shares
 	members []*member // of the report at hand; nil: one that has not reported
 	given   uint64    // leases
+	moved   bool      // what nodes want or hold has changed since Moved was called
+	kept    int       // keys of the report at hand that the node's last report had too
 }
 
 // member is what the Allocator knows of a node.
@@ -27,6 +29,7 @@ type member struct {
 	at          time.Duration
 	contact     time.Duration // Report.Contact; 0: none in this term
 	members     int
+	holds       int // keys of the last report
 }
 
 // shares are the parts of one budget.
@@ -54,20 +57,23 @@ func NewAllocator(term uint64, now time.Duration) *Allocator {
 // Term returns the term.
 func (a *Allocator) Term() uint64 { return a.term }
 
-// Report takes a report of a member, and returns what it is given. members are the
-// IDs of all members. budget returns the budget of a key; not ok if there is no such
-// limit here. ok is false for a report that is older than another of the node; it has
-// no answer.
+// Budgets returns the budget of a limit's dimension; not ok if there is none here.
+type Budgets func(limit string, dimension uint8) (b Budget, ok bool)
+
+// Report takes a report of a member, and returns what it is given. members are the IDs
+// of all members. ok is false for a report that is older than another of the node; it
+// has no answer. With hold the answer would change nothing for a node that is short. It
+// may be held for HoldTime at most: by Hold, and Retry when Moved.
 func (a *Allocator) Report(
-	now time.Duration, id string, r *Report, members []string, budget func(limit string, dimension uint8) (Budget, bool),
-) (ans Answer, ok bool) {
+	now time.Duration, id string, r *Report, members []string, budget Budgets,
+) (ans Answer, hold, ok bool) {
 	n := a.nodes[id]
 	if n == nil {
 		n = &member{index: len(a.nodes)}
 		a.nodes[id] = n
 	}
 	if r.Run == n.before || r.Run == n.run && r.Seq <= n.seq {
-		return Answer{}, false
+		return Answer{}, false, false
 	}
 	if r.Run != n.run {
 		n.run, n.before = r.Run, n.run
@@ -77,32 +83,79 @@ func (a *Allocator) Report(
 	if r.Term == a.term {
 		n.contact = r.Contact
 	}
-	ans = Answer{Term: a.term, At: now}
+	a.sweep(now)
+	had := n.holds
+	a.kept = 0
+	ans, hold = a.decide(now, n, r, members, budget)
+	a.moved = a.moved || a.kept < had // what it does not name any more it has given back
+	return ans, hold, true
+}
+
+// Retry decides again about a report whose answer was held; ok is false if the node has
+// sent another since.
+func (a *Allocator) Retry(
+	now time.Duration, id string, r *Report, members []string, budget Budgets,
+) (ans Answer, hold, ok bool) {
+	n := a.nodes[id]
+	if n == nil || n.run != r.Run || n.seq != r.Seq {
+		return Answer{}, false, false
+	}
+	ans, hold = a.decide(now, n, r, members, budget)
+	return ans, hold, true
+}
+
+// Moved reports whether what nodes want or hold has changed since the last call.
+func (a *Allocator) Moved() bool {
+	was := a.moved
+	a.moved = false
+	return was
+}
+
+// decide answers the last report of a node.
+func (a *Allocator) decide(now time.Duration, n *member, r *Report, members []string, budget Budgets) (ans Answer, hold bool) {
+	ans = Answer{Term: a.term, At: n.at}
 	a.resolve(members)
 	if wait := a.since + counted - now; wait > 0 {
 		ans.Wait = wait
 	}
-	a.sweep(now)
-	count := 0
+	changes := false
+	n.holds = 0
 	for i := range r.Keys {
 		l := &r.Keys[i]
 		b, known := budget(l.Limit, l.Dimension)
 		for j, text := range l.Keys {
-			count++
+			n.holds++
 			share := 0.0
-			if known && count <= MaxKeys && j < len(l.Want) && j < len(l.Keep) && len(text) <= maxKeyLength {
+			if known && n.holds <= MaxKeys && j < len(l.Want) && j < len(l.Keep) && len(text) <= maxKeyLength {
 				key := Key{l.Limit, l.Dimension, text}
+				keep := amount(l.Keep[j])
 				var target float64
-				share, target = a.give(now, n, key, b, amount(l.Want[j]), amount(l.Keep[j]), ans.Wait == 0)
+				share, target = a.give(now, n, key, b, amount(l.Want[j]), keep, ans.Wait == 0)
 				ans.Again = ans.Again || target > share*margin
 				ans.Short = ans.Short || l.Want[j] > share*margin
+				changes = changes || math.Abs(share-keep) > b.Rate*significant
 			}
 			if ans.Wait == 0 {
 				ans.Shares = append(ans.Shares, share)
 			}
 		}
 	}
-	return ans, true
+	return ans, ans.Short && !changes && ans.Wait == 0 && !lost(now, n) && n.holds <= maxHeldKeys
+}
+
+// Hold takes back what the answer to the node's last report has given, as it is not sent.
+func (a *Allocator) Hold(id string, r *Report) {
+	n := a.nodes[id]
+	for i := range r.Keys {
+		l := &r.Keys[i]
+		for j, text := range l.Keys {
+			if s := a.budgets[Key{l.Limit, l.Dimension, text}]; s != nil && s.find(n) != nil {
+				h := s.find(n)
+				h.count = amount(l.Keep[j])
+				h.share = h.count
+			}
+		}
+	}
 }
 
 // resolve looks up the members once for all keys of a report.
@@ -137,6 +190,12 @@ func (a *Allocator) give(
 	}
 	s.budget = b
 	h := s.hold(n)
+	if h.report == n.report-1 {
+		a.kept++
+	}
+	if change := b.Rate * significant; math.Abs(h.want-want) > change || h.count > keep {
+		a.moved = true
+	}
 	h.report, h.want, h.count, h.share = n.report, want, keep, 0
 	if !known {
 		return 0, 0

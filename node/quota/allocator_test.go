@@ -36,7 +36,7 @@ func (c *cell) send(id string, seq uint64, want, keep float64) (float64, bool) {
 	if want != 0 || keep != 0 {
 		r.Keys = []LimitDemand{{Limit: "api", Keys: []string{"tenant"}, Want: []float64{want}, Keep: []float64{keep}}}
 	}
-	ans, ok := c.a.Report(c.now, id, r, []string{"a", "b", "c"}, func(string, uint8) (Budget, bool) { return Budget{100, 100}, true })
+	ans, _, ok := c.a.Report(c.now, id, r, []string{"a", "b", "c"}, func(string, uint8) (Budget, bool) { return Budget{100, 100}, true })
 	if len(ans.Shares) == 0 {
 		return 0, ok
 	}

@@ -39,7 +39,7 @@ type Driver struct {
 	start  time.Time
 	known  map[bucketKey]*measured // Run's
 	place  limit.Place             // Run's
-	answer chan answered           // capacity 1
+	answer chan answered           // one for each report
 
 	mu     sync.Mutex
 	holder *Holder
@@ -83,7 +83,7 @@ type Status struct {
 
 // New makes the Driver of a node.
 func New(cfg Config) *Driver {
-	d := &Driver{Config: cfg, start: time.Now().Add(-time.Hour), known: map[bucketKey]*measured{}, answer: make(chan answered, 1)}
+	d := &Driver{Config: cfg, start: time.Now().Add(-time.Hour), known: map[bucketKey]*measured{}, answer: make(chan answered)}
 	members := []string{cfg.Self}
 	if cfg.Members != nil {
 		members = cfg.Members()
@@ -110,10 +110,11 @@ func (d *Driver) Status() Status {
 // run is the state of Run.
 type run struct {
 	turn    uint64
-	last    time.Duration // of the last turn
-	asking  bool
-	floor   bool // as logged
-	expired bool // as counted
+	last    time.Duration      // of the last turn
+	asked   *Asked             // waits for its answer; nil: none
+	drop    context.CancelFunc // ends the wait
+	floor   bool               // as logged
+	expired bool               // as counted
 }
 
 // Run measures demand, asks for shares and sets the rates of buckets until ctx ends.
@@ -121,22 +122,29 @@ func (d *Driver) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	r := run{last: d.now()}
+	var demands []Demand
 	for {
 		select {
 		case <-timer.C:
 		case a := <-d.answer:
+			if a.asked != r.asked {
+				continue // another has overtaken it
+			}
 			d.accept(a)
-			r.asking = false
+			r.drop()
+			r.asked = nil
 			d.apply(&r)
+			if now := d.now(); d.confirms(now) {
+				d.ask(ctx, &r, now, demands)
+			}
 			continue
 		case <-ctx.Done():
 			return
 		}
 		began := d.now()
-		demands := d.measure(&r, began)
-		if d.Members != nil && !r.asking && d.due(began, demands) {
-			r.asking = true
-			d.ask(ctx, began, demands)
+		demands = d.measure(&r, began)
+		if d.Members != nil && d.due(began, demands) {
+			d.ask(ctx, &r, began, demands)
 		}
 		d.apply(&r)
 		// A turn takes at most a twentieth of the time.
@@ -214,6 +222,7 @@ func (d *Driver) measureBucket(r *run, l *limit.Limit, spec *resource.RateLimit,
 		if of.Key.Limit == "" && units > 0 {
 			of.Key = Key{l.Name(), uint8(dim), wireKey(b.Key().String())}
 		}
+		m.meters[dim].owes = b.Debt(dim, d.Clock()) > 0
 		m.meters[dim].Add(float64(units), chunks[dim], dt, held, b.Rate(dim))
 	}
 	if m != nil {
@@ -249,18 +258,32 @@ func (d *Driver) due(now time.Duration, demands []Demand) bool {
 	return d.status.Limits > 0 && d.holder.Due(now, demands)
 }
 
-// ask sends a report. Its answer comes to Run.
-func (d *Driver) ask(ctx context.Context, now time.Duration, demands []Demand) {
+// confirms reports whether the last answer is to be confirmed at once.
+func (d *Driver) confirms(now time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status.Limits > 0 && d.holder.Confirms(now)
+}
+
+// ask sends a report, and drops the one before it if that still waits. Its answer comes to
+// Run.
+func (d *Driver) ask(ctx context.Context, r *run, now time.Duration, demands []Demand) {
 	d.mu.Lock()
 	members := d.Members()
 	d.place = Place(d.Self, members)
 	asked := d.holder.Ask(now, len(members), demands)
 	d.mu.Unlock()
+	if r.asked != nil {
+		r.drop()
+	}
+	wait, drop := context.WithTimeout(ctx, LeaseTime/2)
+	r.asked, r.drop = asked, drop
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, LeaseTime/2)
-		defer cancel()
-		ans, err := d.Ask(ctx, &asked.Report)
-		d.answer <- answered{asked, ans, err}
+		ans, err := d.Ask(wait, &asked.Report)
+		select {
+		case d.answer <- answered{asked, ans, err}:
+		case <-ctx.Done():
+		}
 	}()
 }
 
@@ -273,6 +296,7 @@ func (d *Driver) accept(a answered) {
 		return
 	}
 	d.status.Failed++
+	d.holder.Fail(a.asked)
 	if a.err != nil {
 		d.Log.Debug("no answer to a report of demand for rate limits", "error", a.err)
 	}

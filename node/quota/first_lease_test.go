@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,11 +17,24 @@ import (
 
 // office is a cluster in virtual time whose nodes have Drivers; the first one leads.
 type office struct {
+	mu      sync.Mutex // of late
 	began   time.Time
 	ids     []string
 	leader  *Leader
 	limits  []atomic.Pointer[limit.Limit] // of each node; nil: there is none yet
 	drivers []*Driver
+	late    atomic.Pointer[func() time.Duration] // delay of a message; nil: 1 ms
+}
+
+// message takes as long as a message.
+func (o *office) message() {
+	d := time.Millisecond
+	if late := o.late.Load(); late != nil {
+		o.mu.Lock()
+		d = (*late)()
+		o.mu.Unlock()
+	}
+	<-time.After(d)
 }
 
 func (o *office) clock() int64 { return int64(time.Since(o.began)) }
@@ -34,15 +48,17 @@ func newOffice(t *testing.T, nodes int) *office {
 	never := make(chan struct{})
 	o.leader = NewLeader(LeaderConfig{
 		Limits: o.of(0), Members: func() []string { return o.ids }, Term: func() (uint64, bool) { return 7, true },
-		Changes: func() <-chan struct{} { return never }, Verify: func(context.Context) error { return nil },
+		Changes: func() <-chan struct{} { return never }, Verify: func(context.Context) error { o.message(); return nil },
 	})
 	go o.leader.Run(ctx)
 	for i, id := range o.ids {
 		d := New(Config{
 			Self: id, Limits: o.of(i), Clock: o.clock, Members: func() []string { return o.ids }, Log: slog.New(slog.DiscardHandler),
 			Ask: func(ctx context.Context, r *Report) (*Answer, error) {
-				<-time.After(2 * time.Millisecond)
-				return o.leader.Report(ctx, id, r)
+				o.message()
+				ans, err := o.leader.Report(ctx, id, r)
+				o.message()
+				return ans, err
 			},
 		})
 		o.drivers = append(o.drivers, d)

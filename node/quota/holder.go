@@ -17,6 +17,9 @@ type Holder struct {
 
 	asked    time.Duration // last report; 0: none
 	answered bool          // it was
+	failed   bool          // it will not be
+	lowered  bool          // the answer lowered a share: others can have the rest once it is confirmed
+	open     int           // reports since the last one that was answered
 	again    bool          // Answer.Again of the last answer
 	short    bool          // Answer.Short
 	heavy    int           // leases that are
@@ -77,9 +80,13 @@ func (h *Holder) Ask(now time.Duration, members int, demands []Demand) *Asked {
 		l := &r.Keys[len(r.Keys)-1]
 		l.Keys, l.Want, l.Keep = append(l.Keys, d.Key.Text), append(l.Want, d.Want), append(l.Keep, keep)
 	}
-	h.leases, h.heavy, h.asked, h.answered = kept, heavy, now, false
+	h.leases, h.heavy, h.asked, h.answered, h.failed = kept, heavy, now, false, false
+	h.open++
 	return a
 }
+
+// Fail notes that the report will not be answered.
+func (h *Holder) Fail(a *Asked) { h.failed = h.failed || a.Report.Seq == h.seq }
 
 // Accept takes the answer to the last report, and reports whether it came in time.
 func (h *Holder) Accept(now time.Duration, a *Asked, ans *Answer) bool {
@@ -92,7 +99,7 @@ func (h *Holder) Accept(now time.Duration, a *Asked, ans *Answer) bool {
 		h.term, h.before = ans.Term, 0
 	}
 	h.proven = a.Report.Term == h.term && a.Report.Contact != 0
-	h.answered, h.again, h.short, h.wait = true, ans.Again, ans.Short, 0
+	h.answered, h.open, h.again, h.short, h.wait, h.lowered = true, 0, ans.Again, ans.Short, 0, false
 	if ans.Wait > 0 {
 		h.wait = now + ans.Wait
 		return true // what it has ends as it would have
@@ -103,6 +110,7 @@ func (h *Holder) Accept(now time.Duration, a *Asked, ans *Answer) bool {
 		for _, text := range l.Keys {
 			if i < len(ans.Shares) {
 				key := Key{l.Limit, l.Dimension, text}
+				h.lowered = h.lowered || ans.Shares[i]*margin < h.leases[key].rate
 				h.leases[key] = lease{max(ans.Shares[i], 0), until, l.Want[i-first], h.leases[key].heavy}
 			}
 			i++
@@ -138,10 +146,16 @@ func (h *Holder) Contact(now time.Duration) time.Duration { return max(now-h.con
 func (h *Holder) Due(now time.Duration, demands []Demand) bool {
 	since := now - h.asked
 	switch {
-	case h.asked == 0 || since >= Interval:
+	case h.asked == 0:
+		return true
+	case h.Confirms(now):
 		return true
 	case since < tick+time.Duration(len(h.leases))*perKey:
 		return false
+	case !h.answered && !h.failed:
+		return since >= LeaseTime/2 || since >= tick<<min(h.open-1, 5) && h.moved(now, demands)
+	case since >= Interval:
+		return true
 	case !h.answered:
 		return since >= Interval/4
 	case h.wait > 0:
@@ -149,19 +163,47 @@ func (h *Holder) Due(now time.Duration, demands []Demand) bool {
 	case h.again || h.short || !h.proven: // until it is, the leader reserves the node's floor
 		return true
 	}
-	heavy := 0
 	for i := range demands {
 		d := &demands[i]
-		l := h.leases[d.Key]
-		if l.heavy {
-			heavy++
-		}
-		change := d.Budget.Rate * significant
+		l, change := h.leases[d.Key], d.Budget.Rate*significant
 		if d.Want > h.Rate(now, d.Key, d.Budget) && d.Want-l.want > change || l.want-d.Want > change {
 			return true
 		}
 	}
-	return heavy < h.heavy // there is no demand any more
+	return h.ended(demands)
+}
+
+// Confirms reports whether the last answer lowered a share, which nobody can use until the
+// next report confirms that.
+func (h *Holder) Confirms(now time.Duration) bool {
+	return h.answered && h.lowered && now-h.asked >= tick/5
+}
+
+// moved reports whether demand has changed so much that the next report does not wait for
+// the answer to the last one: others can have what is not wanted here any more, or there
+// is a want that the leader does not know. An answer that comes later is dropped; so that
+// one comes in time at last, each report that overtakes waits twice as long.
+func (h *Holder) moved(now time.Duration, demands []Demand) bool {
+	for i := range demands {
+		d := &demands[i]
+		l, rate, change := h.leases[d.Key], h.Rate(now, d.Key, d.Budget), d.Budget.Rate*urgent
+		short := l.want > rate
+		if rate-d.Want*margin > change || short && d.Want < rate || !short && d.Want-rate > change {
+			return true
+		}
+	}
+	return h.ended(demands)
+}
+
+// ended reports whether there is no demand any more where it was significant.
+func (h *Holder) ended(demands []Demand) bool {
+	heavy := 0
+	for i := range demands {
+		if h.leases[demands[i].Key].heavy {
+			heavy++
+		}
+	}
+	return heavy < h.heavy
 }
 
 // perKey is by how much each key of a report defers the next one that is not due yet.

@@ -38,32 +38,49 @@ type Leader struct {
 	start time.Time
 
 	mu      sync.Mutex
-	alloc   *Allocator // of the last term in which the node led; nil: none
+	alloc   *Allocator    // of the last term in which the node led; nil: none
+	moved   chan struct{} // closed when answers that are held may be different
 	reports uint64
 	given   uint64 // leases, of earlier terms
 }
 
 // NewLeader makes the Leader of a node.
 func NewLeader(cfg LeaderConfig) *Leader {
-	return &Leader{LeaderConfig: cfg, start: time.Now().Add(-time.Second)}
+	return &Leader{LeaderConfig: cfg, start: time.Now().Add(-time.Second), moved: make(chan struct{})}
 }
 
 func (l *Leader) now() time.Duration { return time.Since(l.start) }
 
-// Report answers a report of a member. What it gives is given only if the node led
-// until then: a leader that was stalled, and does not know of the next one yet, gives
-// nothing.
+// Report answers a report of a member. What it gives is given only if no other node had
+// been elected when the report came: a lease runs from before then, so it ends before any
+// that a new leader gives. An answer that would change nothing for a node that is short
+// waits until it would, for HoldTime at most: no time passes then between what others give
+// back and the answer.
 func (l *Leader) Report(ctx context.Context, node string, r *Report) (*Answer, error) {
 	term, ok := l.Term()
 	if !ok {
 		return nil, ErrNotLeader
 	}
-	ans, ok := l.allocate(term, node, r)
+	until := time.NewTimer(HoldTime)
+	defer until.Stop()
+	ans, hold, moved, ok := l.allocate(term, node, r, (*Allocator).Report, true)
 	if !ok {
 		return nil, errOvertaken
 	}
 	if err := l.Verify(ctx); err != nil {
 		return nil, err
+	}
+	for last := false; hold && !last; {
+		select {
+		case <-moved:
+		case <-until.C:
+			last = true
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if ans, hold, moved, ok = l.allocate(term, node, r, (*Allocator).Retry, !last); !ok {
+			return nil, errOvertaken
+		}
 	}
 	if now, ok := l.Term(); !ok || now != term {
 		return nil, ErrNotLeader
@@ -71,22 +88,42 @@ func (l *Leader) Report(ctx context.Context, node string, r *Report) (*Answer, e
 	return &ans, nil
 }
 
-func (l *Leader) allocate(term uint64, node string, r *Report) (Answer, bool) {
+// decision is Report or Retry of an Allocator.
+type decision func(*Allocator, time.Duration, string, *Report, []string, Budgets) (ans Answer, hold, ok bool)
+
+// allocate decides about a report. hold is false unless the answer may be held; moved is
+// closed when another decision may be different.
+func (l *Leader) allocate(
+	term uint64, node string, r *Report, decide decision, mayHold bool,
+) (ans Answer, hold bool, moved <-chan struct{}, ok bool) {
 	budgets := l.budgets()
 	members := l.Members()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begin(term)
-	l.reports++
-	return l.alloc.Report(l.now(), node, r, members, func(name string, dimension uint8) (Budget, bool) {
+	if l.begin(term); l.alloc.Term() != term {
+		return Answer{}, false, nil, false
+	}
+	ans, hold, ok = decide(l.alloc, l.now(), node, r, members, func(name string, dimension uint8) (Budget, bool) {
 		b, ok := budgets[budgetKey{name, dimension}]
 		return b, ok
 	})
+	hold = hold && mayHold
+	if hold {
+		l.alloc.Hold(node, r)
+	} else {
+		l.reports++
+	}
+	if l.alloc.Moved() {
+		close(l.moved)
+		l.moved = make(chan struct{})
+	}
+	return ans, hold, l.moved, ok
 }
 
-// begin makes the Allocator of a term, unless there is one. The caller holds l.mu.
+// begin makes the Allocator of a term, unless there is one of it or of a later one. The
+// caller holds l.mu.
 func (l *Leader) begin(term uint64) {
-	if l.alloc != nil && l.alloc.Term() == term {
+	if l.alloc != nil && l.alloc.Term() >= term {
 		return
 	}
 	if l.alloc != nil {

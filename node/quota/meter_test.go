@@ -21,6 +21,34 @@ func TestAMeterFollowsAChangeOfManyWithinATenthOfASecond(t *testing.T) {
 	}
 }
 
+// What clients wanted before they left is soon nobody's, whether all of them leave or most.
+func TestAMeterFollowsClientsThatLeaveAtOnce(t *testing.T) {
+	for _, left := range []float64{0, 1} { // in each tick
+		var m Meter
+		for range 40 {
+			m.Add(10, 1, tick, false, 0)
+		}
+		for range 3 {
+			m.Add(left, 1, tick, false, 0)
+		}
+		if got, want := m.Rate(), left/tick.Seconds(); got > want+10 || got < want/2 {
+			t.Errorf("150 ms after 200 in a second became %v they are estimated as %v", want, got)
+		}
+	}
+}
+
+// Clients that wait for what they have taken do not take more meanwhile.
+func TestAMeterOfClientsInDebtFallsSlowly(t *testing.T) {
+	m := Meter{owes: true}
+	for range 40 {
+		m.Add(10, 1, tick, false, 0)
+	}
+	m.Add(0, 1, tick, false, 0)
+	if got := m.Rate(); got < 100 {
+		t.Errorf("50 ms after the last of 200 in a second, in debt, it is %v", got)
+	}
+}
+
 func TestAMeterOfFewIsSteady(t *testing.T) {
 	var m Meter
 	least, most := math.Inf(1), 0.0

@@ -32,18 +32,26 @@ const (
 	floorAfter = 3 * LeaseTime
 	// idlePercent is what a node in contact may use of a budget without a lease, in
 	// percent of an equal share.
-	idlePercent = 1.0
+	idlePercent = 0.25
 	// margin is what a node keeps, and is given where demand exceeds the budget,
 	// relative to its demand; headroom is how much more it gets where there is room.
-	margin   = 1.03
+	margin   = 1.01
 	headroom = 1.25
 	// Demand that has changed by significant, as a part of the budget, is reported
 	// soon.
 	significant = 0.01
+	// With urgent it is even while another report is under way.
+	urgent = 0.05
 	// MaxKeys bounds the keys in a report. Others have no lease.
 	MaxKeys = 10_000
 	// maxKeyLength bounds a key in a report, in bytes. Longer ones are hashed.
 	maxKeyLength = 128
+	// HoldTime is how long the leader may hold an answer that would change nothing. The
+	// answer is then still much younger than a lease.
+	HoldTime = Interval / 2
+	// maxHeldKeys bounds the keys of a report whose answer is held, which is decided anew
+	// whenever others report.
+	maxHeldKeys = 128
 	// tick is how often a node looks at its demand, and the least time between two
 	// reports.
 	tick = LeaseTime / 40

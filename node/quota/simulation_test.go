@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -38,8 +39,8 @@ type simNode struct {
 	until   time.Duration // true time until which its process is stalled
 	demand  float64
 	asking  *Asked
-	asked   time.Duration
 	demands []Demand
+	held    []func(last bool) bool // of answers that the leader holds: sends one, or reports false
 }
 
 type event struct {
@@ -100,11 +101,11 @@ func (w *world) ask(n *simNode) {
 		n.demands = append(n.demands, Demand{Key: simKey, Budget: w.budget, Want: n.demand})
 	}
 	now := n.clock(w.now)
-	if w.now < n.until || n.asking != nil && w.now < n.asked+LeaseTime/2 || !n.holder.Due(now, n.demands) {
+	if w.now < n.until || !n.holder.Due(now, n.demands) {
 		return
 	}
 	asked := n.holder.Ask(now, len(w.nodes), n.demands)
-	n.asking, n.asked = asked, w.now
+	n.asking = asked
 	to := w.believes(n)
 	if to < 0 {
 		return
@@ -124,31 +125,67 @@ func (w *world) believes(n *simNode) int {
 	return best
 }
 
-// serve is a leader that gets a report: it decides, makes sure that it led until
-// then, and only then answers.
+// serve is a leader that gets a report. As a Leader does, it decides, makes sure that it
+// led until then, and answers, or holds the answer for a while.
 func (w *world) serve(to int, n *simNode, asked *Asked, r *Report) {
-	a := w.nodes[to].alloc
+	leader := w.nodes[to]
+	a := leader.alloc
 	if a == nil {
 		return
 	}
-	ans, ok := a.Report(w.nodes[to].clock(w.now), w.ids[n.i], r, w.ids, func(string, uint8) (Budget, bool) { return w.budget, true })
+	budgets := func(string, uint8) (Budget, bool) { return w.budget, true }
+	send := func(ans Answer) {
+		w.send(to, n.i, func() {
+			if n.asking == asked && n.holder.Accept(n.clock(w.now), asked, &ans) {
+				n.asking = nil
+			}
+		})
+	}
+	ans, hold, ok := a.Report(leader.clock(w.now), w.ids[n.i], r, w.ids, budgets)
 	if !ok {
 		return
 	}
+	if hold {
+		a.Hold(w.ids[n.i], r)
+	}
+	w.retry(leader)
+	until := w.now + HoldTime
 	w.after(w.delay(), func() {
 		w.deliver(to, func() {
-			if a.Term() != w.term {
-				w.nodes[to].alloc = nil // it learns that it does not lead
-				return
-			}
-			w.send(to, n.i, func() {
-				if n.asking == asked {
-					n.holder.Accept(n.clock(w.now), asked, &ans)
-					n.asking = nil
+			switch {
+			case a.Term() != w.term:
+				leader.alloc = nil // it learns that it does not lead
+			case !hold:
+				send(ans)
+			default:
+				answered := false
+				again := func(last bool) bool {
+					if answered {
+						return true
+					}
+					ans, hold, ok := a.Retry(leader.clock(w.now), w.ids[n.i], r, w.ids, budgets)
+					if ok && hold && !last {
+						a.Hold(w.ids[n.i], r)
+						return false
+					}
+					if answered = true; ok && leader.alloc == a {
+						send(ans)
+					}
+					return true
 				}
-			})
+				leader.held = append(leader.held, again)
+				w.after(max(until-w.now, 0), func() { w.deliver(to, func() { again(true) }) })
+				again(false)
+			}
 		})
 	})
+}
+
+// retry decides anew about the answers that a leader holds, as long as that changes others.
+func (w *world) retry(leader *simNode) {
+	for leader.alloc != nil && leader.alloc.Moved() {
+		leader.held = slices.DeleteFunc(leader.held, func(again func(bool) bool) bool { return again(false) })
+	}
 }
 
 // run lets time pass. demand sets what clients want on each node at a time since the

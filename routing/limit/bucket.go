@@ -39,7 +39,7 @@ func (b *Bucket) Release() { b.users.Add(-1) }
 func (b *Bucket) Key() Key { return b.key }
 
 // Take takes n units, at once or after a wait that the limit's configuration
-// allows. What waits has its place: the units are taken now, so those that come
+// allows. Who waits for longer than MaxWait calls GiveUp. What waits has its place: the units are taken now, so those that come
 // later wait behind it. Without ok nothing is taken, and wait says after which time
 // it would have been.
 func (b *Bucket) Take(d Dimension, n, now int64) (wait time.Duration, ok bool) {
@@ -89,6 +89,16 @@ func (b *Bucket) Return(d Dimension, n, now int64) {
 		}
 	}
 }
+
+// GiveUp returns n units that Take took, by one that waited for its turn and is refused as
+// MaxWait has passed.
+func (b *Bucket) GiveUp(d Dimension, n, now int64) {
+	b.Return(d, n, now)
+	b.limit.counts.refused[d].Add(1)
+}
+
+// MaxWait returns how long one may wait.
+func (b *Bucket) MaxWait() time.Duration { return b.inForce().MaxWait }
 
 // Charge takes n units that have been used already, and returns how long to wait
 // before more are used. The bucket may owe units meanwhile; others that charge it

@@ -101,12 +101,24 @@ func newConfig(c *Config, now int64) *config {
 			continue
 		}
 		made.burst[d] = r.cost(max(r.Burst, 1))
-		made.wait[d] = int64(c.MaxWait)
+		made.wait[d] = c.longestWait(d)
 		if c.MaxQueue > 0 {
 			made.wait[d] = min(made.wait[d], r.cost(c.MaxQueue))
 		}
 	}
 	return made
+}
+
+// longestWait returns how long one may have to wait by the rate of now to be let wait. A
+// part of a divided limit that is less than an equal share grows to one where there is
+// demand, as before the first lease: so it is judged by the wait at an equal share. Who
+// waits gives up after MaxWait.
+func (c *Config) longestWait(d Dimension) int64 {
+	if !c.Divided {
+		return int64(c.MaxWait)
+	}
+	has, equal := unitsPerSecond(&c.Rates[d]), unitsPerSecond(&c.whole[d])/float64(max(c.place.Of, 1))
+	return int64(min(float64(c.MaxWait)*max(1, equal/has), maxCost))
 }
 
 // Key is what has a bucket of its own.

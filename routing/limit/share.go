@@ -35,7 +35,7 @@ type division struct {
 }
 
 // undivided is the part until Divide is called: that of a node without demand.
-func undivided(p Place) *division { return &division{part: 0.01 / float64(max(p.Of, 1)), place: p} }
+func undivided(p Place) *division { return &division{part: 0.0025 / float64(max(p.Of, 1)), place: p} }
 
 // share is what a bucket of a divided limit has beside others.
 type share struct {
