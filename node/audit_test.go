@@ -88,7 +88,7 @@ name: no-admin
 spec: {to: [{services: [shop], http: [{paths: [/admin]}]}], action: deny}
 `, func(c *Config) { c.AccessLog, c.Log = AccessOff, slog.New(slog.NewTextHandler(&log, nil)) })
 	for range 2 {
-		resp, err := http.Get("http://" + n.at(t, "web") + "/admin")
+		resp, err := http.Get("http://" + n.at(t, "web") + "/admin?token=secret")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,14 +111,15 @@ spec: {to: [{services: [shop], http: [{paths: [/admin]}]}], action: deny}
 		return found["request"].Count == 2 && found["connect"].Count == 1
 	})
 	if e := found["request"]; e.What != "shop at web" || e.From != "127.0.0.1" || !strings.HasPrefix(e.Rule, "no-admin") || e.First.IsZero() ||
-		!strings.Contains(e.Error, "TrafficPermission no-admin") {
+		e.Request != "GET /admin" || !strings.Contains(e.Error, "TrafficPermission no-admin") {
 		t.Errorf("a request: %+v", e)
 	}
 	if e := found["connect"]; e.What != "apps at edge" || e.Rule != "no-apps" && !strings.HasPrefix(e.Rule, "no-apps ") {
 		t.Errorf("a connection: %+v", e)
 	}
 	testkit.WaitFor(t, "the lines of the log", func() bool { return strings.Count(log.String(), "msg=denied") >= 3 }) // after they count
-	if got := log.String(); strings.Count(got, "msg=denied") != 3 || !strings.Contains(got, "no-admin") || !strings.Contains(got, "act=connect") {
+	if got := log.String(); strings.Count(got, "msg=denied") != 3 || !strings.Contains(got, "no-admin") || !strings.Contains(got, "act=connect") ||
+		!strings.Contains(got, `request="GET /admin"`) || strings.Contains(got, "secret") {
 		t.Errorf("the node's log:\n%s", got)
 	}
 	n.waitMetric(t, "penstock_audit_lines", "2")

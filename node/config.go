@@ -78,7 +78,11 @@ type Config struct {
 	// them HTTPInsecure permits an address that is not loopback; /v1 is then
 	// not served there.
 	HTTPCert, HTTPKey string
-	HTTPInsecure      bool
+	// HTTPCA is a PEM file with the CAs of the certificates that every client of HTTP
+	// must then show, beside the token that /v1 needs. It requires HTTPCert. "": clients
+	// need no certificate.
+	HTTPCA       string
+	HTTPInsecure bool
 
 	// Tags are part of the source of every connection to this node.
 	Tags map[string]string

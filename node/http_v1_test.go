@@ -146,6 +146,7 @@ func TestValidateRefusesUnsafeSettings(t *testing.T) {
 		{"others in the clear", func(c *Config) { c.HTTP = "10.0.0.1:2" }, "--http-insecure"},
 		{"others in the clear, meant", func(c *Config) { c.HTTP, c.HTTPInsecure = "10.0.0.1:2", true }, ""},
 		{"others by TLS", func(c *Config) { c.HTTP, c.HTTPCert, c.HTTPKey = "10.0.0.1:2", "c", "k" }, ""},
+		{"client certificates without TLS", func(c *Config) { c.HTTPCA = "ca" }, "--http-ca: requires --http-cert"},
 		{"half of TLS", func(c *Config) { c.HTTPCert = "c" }, "give both"},
 		{"all addresses", func(c *Config) { c.Cluster = "0.0.0.0:1" }, "--advertise"},
 		{"no gossip", func(c *Config) { c.Gossip = "" }, "--gossip"},

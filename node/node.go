@@ -269,8 +269,15 @@ func (n *Node) openListeners() (set listenerSet, err error) {
 	n.httpAddr = set.http.Addr().String()
 	if n.cfg.HTTPCert != "" {
 		n.reread.certs = newCertFiles(n.cfg.HTTPCert, n.cfg.HTTPKey)
-		if set.http, err = n.reread.certs.listener(set.http); err != nil {
+		if n.cfg.HTTPCA != "" {
+			n.reread.clients = newClientCAFile(n.cfg.HTTPCA)
+		}
+		if set.http, err = n.reread.certs.listener(set.http, n.reread.clients); err != nil {
 			return set, err
+		}
+		if clients := n.reread.clients; clients != nil {
+			n.followed.Watch("--http-ca", clients.check)
+			n.expiry.Watch("--http-ca", expiry.Trusted, clients.trusted)
 		}
 		n.followed.Watch("--http-cert", n.reread.certs.check)
 		n.expiry.Watch("--http-cert", expiry.Presented, n.reread.certs.chain)

@@ -71,7 +71,9 @@ type rereader struct {
 	log   *slog.Logger
 	files *ResourceFiles // nil: none
 	certs *certFiles     // of HTTP; nil: none
-	admin *rpc.Server    // applies resources; set before run
+	// clients has the CAs of HTTP's clients; nil: they need no certificate.
+	clients *clientCAFile
+	admin   *rpc.Server // applies resources; set before run
 
 	requested chan struct{} // buffers one request; more at once count as one
 	synced    atomic.Bool   // the resources of the files are in force
@@ -124,6 +126,7 @@ func (r *rereader) run(ctx context.Context, first []resource.Object) {
 		case <-retry:
 		case <-r.requested:
 			r.rereadCertificate()
+			r.rereadClientCAs()
 			r.rereadResources(ctx)
 			wait, logged = minSyncBackoff, ""
 		case <-ctx.Done():
@@ -143,6 +146,19 @@ func (r *rereader) rereadCertificate() {
 		return
 	}
 	r.log.Info("reread the certificate of --http", "changed", changed)
+}
+
+// rereadClientCAs reads the file of --http-ca.
+func (r *rereader) rereadClientCAs() {
+	if r.clients == nil {
+		return
+	}
+	changed, err := r.clients.check(true)
+	if err != nil {
+		r.log.Error("cannot use the reread CAs of the clients of --http; the last ones stay in use", "error", err)
+		return
+	}
+	r.log.Info("reread the CAs of the clients of --http", "changed", changed)
 }
 
 // rereadResources reads the files of --resources. If they have faults, it logs these

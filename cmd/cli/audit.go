@@ -115,11 +115,19 @@ func (p *auditPrinter) table(entries []api.AuditEntry) {
 	for i := range entries {
 		e := &entries[i]
 		rows = append(rows, []string{
-			timeText(e.At), sanitize(e.Node), sanitize(e.Who), sanitize(e.Role), sanitize(e.From), sanitize(e.Act), sanitize(e.What),
+			timeText(e.At), sanitize(e.Node), sanitize(e.Who), sanitize(e.Role), sanitize(e.From), sanitize(e.Act), whatText(e),
 			outcomeText(e), strconv.FormatUint(e.Count, 10),
 		})
 	}
 	printTable(p.w, header, rows)
+}
+
+// whatText returns the destination, with the last request of those that the line counts.
+func whatText(e *api.AuditEntry) string {
+	if e.Request == "" {
+		return sanitize(e.What)
+	}
+	return sanitize(e.What) + ": " + sanitize(e.Request)
 }
 
 // outcomeText returns the outcome with its reason.

@@ -32,6 +32,7 @@ func deleteCommand(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			new(loaded).printResultWarnings(cmd, r.Warnings)
 			fmt.Fprintf(cmd.OutOrStdout(), "%s/%s deleted\n", r.Kind, r.Name)
 			return w.report(cmd.ErrOrStderr(), committed(r.Index), r.Reached)
 		},

@@ -43,7 +43,7 @@ func startCommand() *cobra.Command {
 			"--print-token), --join and --token join one, --expect N with the same --token on all nodes forms one of N nodes. After " +
 			"that, --data-dir is enough.\n" +
 			"The node runs until SIGTERM or SIGINT, which drains it; a second signal stops it at once. SIGHUP reloads the files of " +
-			"--http-cert and --resources, and closes no connections.\n" +
+			"--http-cert, --http-ca and --resources, and closes no connections.\n" +
 			"Each setting can also be set in --config FILE (YAML, the same names) or in the environment (PENSTOCK_DRAIN_WAIT for " +
 			"--drain-wait); flags override the environment, which overrides the file.",
 		Example: "  penstock start --dev --resources penstock.yaml\n" +

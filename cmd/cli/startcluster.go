@@ -45,9 +45,12 @@ func (s *settings) clusterFlags(cmd *cobra.Command) {
 		"this long")
 	f.StringVar(&n.HTTPCert, "http-cert", "", "PEM file with the certificate of --http")
 	f.StringVar(&n.HTTPKey, "http-key", "", "PEM file with the key of --http-cert")
+	f.StringVar(&n.HTTPCA, "http-ca", "", "PEM file with the CAs of the certificates that all clients of --http must show, beside their tokens "+
+		"(requires --http-cert)")
 	f.BoolVar(&n.HTTPInsecure, "http-insecure", false, "allow --http without TLS on a non-loopback address; /v1 is not served there")
 	_ = cmd.MarkFlagFilename("http-cert", "pem", "crt")
 	_ = cmd.MarkFlagFilename("http-key", "pem", "key")
+	_ = cmd.MarkFlagFilename("http-ca", "pem", "crt")
 }
 
 // newFolderHelp lists the options for a node whose data folder is new.

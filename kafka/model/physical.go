@@ -48,6 +48,11 @@ type PhysicalTLS struct {
 	// relative to the resource's file and read when it is applied. Left out:
 	// the system's.
 	CA string `yaml:"ca"`
+	// CAFile is a file with CA on each node, which reads it again when it changes.
+	CAFile string `yaml:"caFile"`
+	// CARef names a Certificate with identity or workloadAPI whose trust bundle is
+	// used in place of CA, as it changes. Only for the cluster's TLS.
+	CARef string `yaml:"caRef"`
 	// ServerName to ask for and to verify. Default the broker's host name or IP address.
 	ServerName string `yaml:"serverName"`
 	// CertificateRef names the Certificate to show as a client.
@@ -96,6 +101,9 @@ func (p *PhysicalCluster) WithDefaults() *PhysicalCluster {
 // Refs lists the client certificates.
 func (p *PhysicalCluster) Refs() []resource.Ref {
 	refs := p.TLS.refs(nil, "spec.tls")
+	if name, path := p.BundleRef(); name != "" {
+		refs = append(refs, ref(kindCertificate, name, path))
+	}
 	for i := range p.Brokers {
 		refs = p.Brokers[i].TLS.refs(refs, resource.Item("spec.brokers", i)+".tls")
 	}
@@ -201,6 +209,9 @@ func (p *PhysicalCluster) validateBrokers(fault func(path, message string, value
 			checkDuplicate(advertised, path, strings.ToLower(b.advertised()), b.advertised(), fault)
 		}
 		b.TLS.validate(at+".tls", fault)
+		if b.TLS != nil && b.TLS.CARef != "" {
+			fault(at+".tls.caRef", "is for the cluster's tls alone: give it there, or ca or caFile here", b.TLS.CARef)
+		}
 	}
 }
 
@@ -216,7 +227,7 @@ func (t *PhysicalTLS) validate(path string, fault func(path, message string, val
 	if t == nil {
 		return
 	}
-	validate.CA(path+".ca", t.CA, fault)
+	t.validateCA(path, fault)
 	if t.CertificateRef != "" {
 		validate.Ref(path+".certificateRef", t.CertificateRef, fault)
 	}

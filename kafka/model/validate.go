@@ -41,12 +41,6 @@ func (t *VirtualTLS) validate(fault func(path, message string, value any)) {
 		validate.Ref("tls.certificateRef", t.CertificateRef, fault)
 	}
 	if t.ClientAuth != nil {
-		if t.ClientAuth.CAFile != "" {
-			fault("tls.clientAuth.caFile", "is not supported for virtual clusters: give ca", t.ClientAuth.CAFile)
-		}
-		if t.ClientAuth.CARef != "" {
-			fault("tls.clientAuth.caRef", "is not supported for virtual clusters: give ca", t.ClientAuth.CARef)
-		}
 		validate.ClientAuth("tls.clientAuth", t.ClientAuth, fault)
 	}
 }

@@ -223,6 +223,8 @@ func (c *VirtualCluster) Refs() []resource.Ref {
 	add(KindPhysical, c.PhysicalClusterRef, "spec.physicalClusterRef")
 	if c.TLS != nil {
 		add(kindCertificate, c.TLS.CertificateRef, "spec.tls.certificateRef")
+		name, path := c.BundleRef()
+		add(kindCertificate, name, path)
 		refs = append(refs, c.TLS.ClientAuth.TrustDomainRefs("spec.tls.clientAuth")...)
 	}
 	for i := range c.Brokers.List {

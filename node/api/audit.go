@@ -41,8 +41,11 @@ type AuditEntry struct {
 	Via   string `json:"via,omitempty"`   // ID of the node that forwarded the act
 	// Act is the admin method ("apply", "token.create"), or connect, request or
 	// kafka for traffic.
-	Act     string `json:"act"`
-	What    string `json:"what"`           // on what: a summary of at most 512 bytes
+	Act  string `json:"act"`
+	What string `json:"what"` // on what: a summary of at most 512 bytes
+	// Request is the method and the path, without its query, of the last HTTP request
+	// that the line counts, in at most 256 bytes; "": it counts none.
+	Request string `json:"request,omitempty"`
 	Rule    string `json:"rule,omitempty"` // the permission that denies it, or that names the destination
 	Outcome string `json:"outcome"`
 	Error   string `json:"error,omitempty"`

@@ -102,7 +102,8 @@ type DeleteResult struct {
 	Kind  string `json:"kind"` // the canonical spelling
 	Name  string `json:"name"`
 
-	Reached Reached `json:"reached"`
+	Warnings []Fault `json:"warnings,omitempty"`
+	Reached  Reached `json:"reached"`
 }
 
 // GetRequest reads all resources of a kind, or one by name. The kind may be in

@@ -193,12 +193,15 @@ func (l *Log) entryOf(e *rpc.Event) api.AuditEntry {
 
 // Denial is traffic that a permission denied, or would have.
 type Denial struct {
-	Act   string // connect, request or kafka
-	Who   string // SPIFFE ID or Kafka's principal; "": none
-	From  string // the client's address without its port
-	What  string // the destination
-	Rule  string // the permission that denies it, or that names the destination; "": none
-	Error string
+	Act  string // connect, request or kafka
+	Who  string // SPIFFE ID or Kafka's principal; "": none
+	From string // the client's address without its port
+	What string // the destination
+	// Method and Path are those of an HTTP request, the path without its query; "": it is
+	// none.
+	Method, Path string
+	Rule         string // the permission that denies it, or that names the destination; "": none
+	Error        string
 	// Said: the process's log has a line about it already.
 	Said bool
 }
@@ -207,7 +210,7 @@ type Denial struct {
 // never waits.
 func (l *Log) Denied(d *Denial) {
 	e := api.AuditEntry{
-		At: time.Now().UTC(), Count: 1, Node: l.node(), Who: cut(d.Who), From: d.From, Act: d.Act, What: cut(d.What),
+		At: time.Now().UTC(), Count: 1, Node: l.node(), Who: cut(d.Who), From: d.From, Act: d.Act, What: cut(d.What), Request: d.request(),
 		Rule: d.Rule, Outcome: api.AuditDenied, Error: cut(d.Error),
 	}
 	l.mu.Lock()
@@ -223,8 +226,22 @@ func (l *Log) Denied(d *Denial) {
 	l.mu.Unlock()
 	if say {
 		l.cfg.Log.Info("denied", "permission", cmp.Or(d.Rule, "none allows it"), "who", e.Who, "from", e.From, "act", e.Act,
-			"what", e.What, "error", e.Error, "unlogged", unsaid)
+			"what", e.What, "request", e.Request, "error", e.Error, "unlogged", unsaid)
 	}
+}
+
+// Bounds of a request in a line, in bytes.
+const (
+	maxMethod  = 32
+	maxRequest = 256
+)
+
+// request returns the method and the path of a line.
+func (d *Denial) request() string {
+	if d.Method == "" {
+		return ""
+	}
+	return cutTo(cutTo(d.Method, maxMethod)+" "+cutTo(d.Path, maxRequest), maxRequest)
 }
 
 // Kept returns the lines about what this node refused and denied that have changed

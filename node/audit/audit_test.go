@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -245,6 +246,26 @@ func TestAFloodOfDenialsLeavesTheOtherLines(t *testing.T) {
 			t.Errorf("%d lines are new since, want %d", len(fresh), maxLines+1)
 		}
 	})
+}
+
+// A line about requests has the last one, cut, and another path makes no other line.
+func TestPathsMakeNoLines(t *testing.T) {
+	l := newLog("a", store.NewMemory(store.Limits{}), Config{})
+	for i := range 100 {
+		l.Denied(&Denial{Act: "request", From: "192.0.2.9", What: "apps at edge", Rule: "r", Method: "GET", Path: fmt.Sprint("/", i)})
+	}
+	lines, _ := l.kept(t, 0)
+	if len(lines) != 1 || lines[0].Count != 100 || lines[0].Request != "GET /99" {
+		t.Errorf("%+v", lines)
+	}
+	l.Denied(&Denial{
+		Act: "request", From: "192.0.2.9", What: "apps at edge", Rule: "r", Method: strings.Repeat("M", 1000), Path: strings.Repeat("/\u00e9", 1000),
+	})
+	lines, _ = l.kept(t, 0)
+	if got := lines[0].Request; len(got) > maxRequest || len(got) < maxRequest-2 || !strings.HasPrefix(got, "MMM") || !strings.Contains(got, " /") ||
+		!utf8.ValidString(got) {
+		t.Errorf("%q", got)
+	}
 }
 
 // TestTablesAreBounded: whatever is denied, a table keeps to its bounds, loses only

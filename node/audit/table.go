@@ -76,7 +76,8 @@ func (k *kept) count(e *api.AuditEntry, position uint64) {
 	if k.entry.First.IsZero() {
 		k.entry.First = k.entry.At
 	}
-	k.entry.At, k.entry.Error, k.position = e.At, e.Error, position
+	// The path of a request does not make a line, or a client could fill the table.
+	k.entry.At, k.entry.Error, k.entry.Request, k.position = e.At, e.Error, e.Request, position
 	k.entry.Count++
 }
 
@@ -84,12 +85,12 @@ func (k *kept) count(e *api.AuditEntry, position uint64) {
 func (g *group) addOther(e *api.AuditEntry, position uint64) {
 	if g.others == nil {
 		first := *e
-		first.Who, first.From, first.Via, first.What, first.Error = "", "", "", "other sources or destinations", ""
+		first.Who, first.From, first.Via, first.What, first.Request, first.Error = "", "", "", "other sources or destinations", "", ""
 		g.others = &kept{first, position}
 		return
 	}
 	g.others.count(e, position)
-	g.others.entry.Error = ""
+	g.others.entry.Request, g.others.entry.Error = "", ""
 }
 
 // newGroup adds a group, in place of the one that changed last longest ago if there
@@ -188,9 +189,12 @@ func hostOf(address string) string {
 }
 
 // cut returns at most maxText bytes of a text, whole characters.
-func cut(s string) string {
-	if len(s) <= maxText {
+func cut(s string) string { return cutTo(s, maxText) }
+
+// cutTo is cut for another number of bytes.
+func cutTo(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(strings.Clone(s[:maxText]), "")
+	return strings.ToValidUTF8(strings.Clone(s[:most]), "")
 }

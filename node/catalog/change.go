@@ -38,6 +38,7 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*api.DeleteResult, erro
 	if err != nil {
 		return nil, err
 	}
+	var warnings []api.Fault
 	out, err := c.makeChange(ctx, t.ID, completeNote(t.Note, "delete"), func(base *baseline) (*plan, error) {
 		if _, exists, _ := base.get(key); !exists {
 			return nil, notFound(key)
@@ -53,17 +54,17 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*api.DeleteResult, erro
 		p := new(plan)
 		p.add(resource.Delete(key), store.Op{Key: store.Key(key)})
 		p.endRollouts(base.set)
-		next, faults, _ := base.set.With(p.changes)
+		next, faults, warned := base.set.With(p.changes)
 		if len(faults) > 0 {
 			return nil, api.Errorf(api.Refused, "%s %s; change or delete those first", strings.TrimSpace(faults[0].Path), faults[0].Message)
 		}
-		p.next = next
+		p.next, warnings = next, faultsOf(warned)
 		return p, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &api.DeleteResult{Index: out.index, Kind: key.Kind, Name: key.Name}, nil
+	return &api.DeleteResult{Index: out.index, Kind: key.Kind, Name: key.Name, Warnings: warnings}, nil
 }
 
 // Rollback restores the content that a resource had at a version, secrets

@@ -58,7 +58,7 @@ func (k *kafkaTLS) client(cluster, host string, t *model.PhysicalTLS) *tls.Confi
 	if !ok {
 		var err error
 		made, err = tlsconfig.NewClient(&resource.ServiceTLS{
-			CA: t.CA, ServerName: t.ServerName, CertificateRef: t.CertificateRef,
+			CA: t.CA, CAFile: t.CAFile, CARef: t.CARef, ServerName: t.ServerName, CertificateRef: t.CertificateRef,
 			MinVersion: t.MinVersion, InsecureSkipVerify: t.InsecureSkipVerify,
 		}, k.reconciler.certs)
 		if err != nil {

@@ -187,4 +187,8 @@ spec: {from: [{tags: {group: guests}}], to: [{virtualClusters: [shop], kafka: [{
 	if after := n.metric(t, connections); after != before {
 		t.Errorf("%s connections, and %s before", after, before)
 	}
+	// A client that came again would be known by the new tags anyway.
+	if ended := n.metric(t, `penstock_connections_total{listener="kafka",result="client_fin",service="shop"}`); ended != "" {
+		t.Errorf("%s connections ended", ended)
+	}
 }

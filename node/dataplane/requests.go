@@ -240,7 +240,7 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 		if h := q.requests; h.audit != nil {
 			h.audit(&audit.Denial{
 				Act: "request", Who: routing.IdentityOf(&q.client.in), From: q.client.in.Client.String(),
-				What: q.client.destination + " at " + q.client.in.Listener, Rule: v.Rule, Error: q.denial.Error(),
+				What: q.client.destination + " at " + q.client.in.Listener, Method: q.method, Path: q.path, Rule: v.Rule, Error: q.denial.Error(),
 			})
 		}
 		return q.refuse(plan, http.StatusForbidden, netio.PermissionDenied)

@@ -49,7 +49,9 @@ func needsIdentity(spec resource.Spec) bool {
 		return s.Protocol == "mesh" || s.HTTP.ForwardClientCert || len(s.Followed()) > 0 ||
 			s.Originates() != nil || s.TLS != nil && verifiesIdentities(s.TLS.ClientAuth)
 	case *model.VirtualCluster:
-		return s.TLS != nil && verifiesIdentities(s.TLS.ClientAuth)
+		return len(s.Followed()) > 0 || s.TLS != nil && verifiesIdentities(s.TLS.ClientAuth)
+	case *model.PhysicalCluster:
+		return len(s.Followed()) > 0
 	case *resource.EndpointProvider:
 		return s.VerifiesIdentities()
 	case *resource.Certificate:

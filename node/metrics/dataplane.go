@@ -42,7 +42,7 @@ var (
 	mEndpointConns = desc("endpoint_connections", "Connections at the endpoint, including those being established.", "service", "endpoint")
 
 	mPermissionDenials = desc("permission_denials_total",
-		"Connections and requests that a TrafficPermission denied, or would deny (shadowDeny).", "permission", "action")
+		"Connections and requests that a TrafficPermission denied, or would deny (shadowDeny), or that none allows.", "permission", "action")
 	mBreakerUsed = desc("circuit_breaker_used",
 		"Connections, requests and pending ones at the endpoints of a service with a circuit breaker.", "service", "kind")
 	mBreakerBound = desc("circuit_breaker_bound", "Bounds of the circuit breaker; scope is service or endpoint.", "service", "scope", "kind")
@@ -199,7 +199,7 @@ func refusals(d *dataplane.Dataplane, to sink) {
 	}
 }
 
-// permissions sends what permissions with deny or shadowDeny denied.
+// permissions sends what permissions with deny or shadowDeny denied, and what none allows.
 func permissions(table *routing.Table, to sink) {
 	for name, d := range table.Permissions().Denials() {
 		to.counter(mPermissionDenials, d.Count, name, d.Action)

@@ -7,7 +7,7 @@ import (
 )
 
 var mFilesUsable = desc("followed_files_usable",
-	"Whether the files of a resource, or of --http-cert, can be used as they are on this node (1) or not (0).", "resource")
+	"Whether the files of a resource, or of --http-cert and --http-ca, can be used as they are on this node (1) or not (0).", "resource")
 
 // Files collects the state of the files that the node follows.
 func Files(m *follow.Manager) prometheus.Collector {

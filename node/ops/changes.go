@@ -62,21 +62,26 @@ func (c *changes) apply(ctx context.Context, r *api.ApplyRequest) (*api.ApplyRes
 		result.Warnings = append(result.Warnings, c.unplacedWarnings(objects)...)
 	}
 	if err == nil && !r.DryRun {
-		c.awaitNodes(ctx, result, r.Wait)
+		c.awaitResult(ctx, result, r.Wait)
 	}
 	return result, err
 }
 
-// awaitNodes waits for the change to take effect on the other nodes, and adds their
+// awaitResult waits for the change to take effect on the other nodes, and adds their
 // warnings to the result.
-func (c *changes) awaitNodes(ctx context.Context, result *api.ApplyResult, wait api.Wait) {
-	var warnings []api.Fault
-	result.Reached, warnings = c.awaitIndex(ctx, result.Index, wait, result.Changes)
-	result.Warnings = append(result.Warnings, warnings...)
+func (c *changes) awaitResult(ctx context.Context, result *api.ApplyResult, wait api.Wait) {
+	reached, warnings := c.awaitNodes(ctx, result.Index, wait, result.Changes)
+	result.Reached, result.Warnings = reached, append(result.Warnings, warnings...)
+}
+
+// awaitNodes waits for the changes of an index to take effect on the other nodes. It
+// returns the warnings that any such change may have.
+func (c *changes) awaitNodes(ctx context.Context, index uint64, wait api.Wait, changes []api.Change) (api.Reached, []api.Fault) {
+	reached, warnings := c.awaitIndex(ctx, index, wait, changes)
 	if c.peers.cluster != nil { // a --dev node has nothing on disk
-		result.Warnings = append(result.Warnings,
-			singleVoterWarning(c.peers.self.Name, c.peers.cluster.Store().Leadership().Voters, result.Changes)...)
+		warnings = append(warnings, singleVoterWarning(c.peers.self.Name, c.peers.cluster.Store().Leadership().Voters, changes)...)
 	}
+	return reached, warnings
 }
 
 // singleVoterWarning warns that a change is durable on one node only, if the cluster has a
@@ -102,7 +107,7 @@ func (c *changes) rollback(ctx context.Context, r *api.RollbackRequest) (*api.Ap
 	result, err := c.catalog.Rollback(ctx, catalog.Target{Kind: r.Kind, Name: r.Name, Version: r.Version, ID: id, Note: note(ctx)})
 	c.count(err, false)
 	if err == nil {
-		c.awaitNodes(ctx, result, r.Wait)
+		c.awaitResult(ctx, result, r.Wait)
 	}
 	return result, err
 }
@@ -118,7 +123,8 @@ func (c *changes) delete(ctx context.Context, r *api.DeleteRequest) (*api.Delete
 	result, err := c.catalog.Delete(ctx, catalog.Target{Kind: r.Kind, Name: r.Name, Version: r.Version, ID: id, Note: note(ctx)})
 	c.count(err, false)
 	if err == nil {
-		result.Reached, _ = c.awaitIndex(ctx, result.Index, r.Wait, nil)
+		reached, warnings := c.awaitNodes(ctx, result.Index, r.Wait, []api.Change{{Kind: result.Kind, Name: result.Name, Action: api.Deleted}})
+		result.Reached, result.Warnings = reached, append(result.Warnings, warnings...)
 	}
 	return result, err
 }

@@ -70,6 +70,8 @@ type Verdict struct {
 	Shadow string
 	rule   *rule // Rule; nil: none
 	shadow *rule
+	// unallowed counts it if no permission allows it; nil otherwise.
+	unallowed *Counters
 }
 
 // Counters count what a permission decided on this node with one action, over all its
@@ -82,18 +84,27 @@ type Counters struct {
 
 // Count counts a verdict that takes effect.
 func (v *Verdict) Count() {
-	if v.Why == ByDeny {
+	switch {
+	case v.Why == ByDeny:
 		v.rule.Denied.Add(1)
+	case v.unallowed != nil:
+		v.unallowed.Denied.Add(1)
 	}
 	if v.shadow != nil {
 		v.shadow.Denied.Add(1)
 	}
 }
 
-// Denials iterates over the permissions with deny or shadowDeny, with their actions
-// and counters.
+// Denials iterates over the permissions with deny or shadowDeny that have denied
+// something, with their actions and counters. What was denied because no permission
+// allows it has the name "" and the action ActionDefault.
 func (x *Index) Denials() iter.Seq2[string, Denial] {
 	return func(yield func(string, Denial) bool) {
+		if x.unallowed != nil {
+			if n := x.unallowed.Denied.Load(); n > 0 && !yield("", Denial{ActionDefault, n}) {
+				return
+			}
+		}
 		for name, rules := range x.rules.All() {
 			for i, r := range rules {
 				shared := slices.ContainsFunc(rules[:i], func(other *rule) bool { return other.Counters == r.Counters })
@@ -105,7 +116,10 @@ func (x *Index) Denials() iter.Seq2[string, Denial] {
 	}
 }
 
-// Denial is how often a permission with deny or shadowDeny has matched.
+// ActionDefault is the Action of denials because no permission allows what is denied.
+const ActionDefault = "default"
+
+// Denial is how often a permission with deny or shadowDeny has matched, or none has.
 type Denial struct {
 	Action string
 	Count  uint64
@@ -145,6 +159,8 @@ type Index struct {
 	all      *group // permissions for any service and cluster; nil: none
 	shadows  int    // permissions with shadowDeny
 	closed   bool   // the mesh's default is deny
+	// unallowed counts what no permission allows; nil in the zero Index.
+	unallowed *Counters
 }
 
 // Len returns the number of permissions.
@@ -156,15 +172,24 @@ func (x *Index) Unused() bool { return x.rules.Len() == 0 && !x.closed }
 
 // WithDefault returns the index with the mesh's default.
 func (x *Index) WithDefault(deny bool) *Index {
-	next := *x
+	next := x.clone()
 	next.closed = deny
 	return &next
+}
+
+// clone returns a copy that shares the counters.
+func (x *Index) clone() Index {
+	next := *x
+	if next.unallowed == nil {
+		next.unallowed = new(Counters)
+	}
+	return next
 }
 
 // With returns the index with a permission, whose defaults are filled in; nil
 // removes it.
 func (x *Index) With(name string, spec *resource.TrafficPermission) *Index {
-	next := *x
+	next := x.clone()
 	rules := x.rules.Edit()
 	counters := map[string]*Counters{} // by action
 	old, _ := x.rules.Get(name)
@@ -227,9 +252,10 @@ func (x *Index) Decide(q *Query) Verdict {
 	case s.allow != nil:
 		v.Why, v.rule = ByAllow, s.allow
 	case naming != nil:
-		v.Why, v.rule = NoneAllows, naming
+		v.Why, v.rule, v.unallowed = NoneAllows, naming, x.unallowed
 	default:
-		v.Why = x.unnamed().Why
+		unnamed := x.unnamed()
+		v.Why, v.unallowed = unnamed.Why, unnamed.unallowed
 	}
 	if v.rule != nil {
 		v.Rule = v.rule.name
@@ -239,7 +265,7 @@ func (x *Index) Decide(q *Query) Verdict {
 
 func (x *Index) unnamed() Verdict {
 	if x.closed {
-		return Verdict{Why: Closed}
+		return Verdict{Why: Closed, unallowed: x.unallowed}
 	}
 	return Verdict{Why: Open}
 }

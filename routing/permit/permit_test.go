@@ -54,6 +54,28 @@ func TestDenyBeatsAllowAndNamedDestinationsAreClosed(t *testing.T) {
 	}
 }
 
+// What no permission allows counts as well, over all versions of the index.
+func TestDefaultsThatDenyAreCounted(t *testing.T) {
+	x := new(Index).WithDefault(true)
+	count := func(q Query) {
+		v := x.Decide(&q)
+		v.Count()
+	}
+	count(Query{Service: "other"}) // Closed
+	x = x.With("web", permission("allow", identities("spiffe://corp/web"), services("orders")))
+	count(Query{Service: "orders"}) // NoneAllows
+	count(Query{Service: "orders", Identity: "spiffe://corp/web"})
+	x = x.With("not-b", permission("deny", nil, services("db")))
+	count(Query{Service: "db"}) // ByDeny
+	got := map[string]Denial{}
+	for name, d := range x.Denials() {
+		got[name] = d
+	}
+	if len(got) != 2 || got[""] != (Denial{ActionDefault, 2}) || got["not-b"] != (Denial{"deny", 1}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestRequestsAreDecidedByMethodAndPath(t *testing.T) {
 	to := services("orders")
 	to.HTTP = []resource.TrafficRequest{{Methods: []string{"GET"}, Paths: []string{"/a", "/a/*"}}}

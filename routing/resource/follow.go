@@ -83,7 +83,7 @@ func (l *Listener) Followed() []FollowedFile {
 
 // WithContent implements Follower.
 func (l *Listener) WithContent(content []string) (Spec, error) {
-	if err := checkBundle(content[0]); err != nil {
+	if err := CheckBundle(content[0]); err != nil {
 		return nil, err
 	}
 	if t := l.Originates(); t != nil {
@@ -115,7 +115,7 @@ func (s *Service) Followed() []FollowedFile {
 
 // WithContent implements Follower.
 func (s *Service) WithContent(content []string) (Spec, error) {
-	if err := checkBundle(content[0]); err != nil {
+	if err := CheckBundle(content[0]); err != nil {
 		return nil, err
 	}
 	made, settings := *s, *s.TLS
@@ -124,7 +124,9 @@ func (s *Service) WithContent(content []string) (Spec, error) {
 	return &made, nil
 }
 
-func checkBundle(text string) error {
+// CheckBundle returns what is wrong with the content of a caFile, which it does not
+// contain.
+func CheckBundle(text string) error {
 	if _, err := ParseCertificates(text); err != nil {
 		return errors.New("caFile " + err.Error())
 	}

@@ -83,11 +83,10 @@ type ClientAuth struct {
 	// caRef or trustDomains, unless mode is none.
 	CA string `yaml:"ca"`
 	// CAFile is a file with CA on each node, which reads it again when it changes.
-	// Only for listeners.
 	CAFile string `yaml:"caFile"`
 	// CARef names a Certificate with identity or workloadAPI whose trust bundle is
 	// used in place of CA, as it changes. Clients must have a SPIFFE ID of its trust
-	// domain then. Only for listeners.
+	// domain then.
 	CARef string `yaml:"caRef"`
 	// TrustDomains lists the SPIFFE trust domains whose workloads may connect, at most
 	// 64: names of TrustBundles, and cluster for the cluster's own. A certificate is

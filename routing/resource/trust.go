@@ -109,15 +109,21 @@ func (l *Listener) WithBundle(b *CertificateBundle) Spec {
 	if t := l.Originates(); t != nil {
 		return l.withOriginate(t.withBundle(b))
 	}
-	made, settings, auth := *l, *l.TLS, *l.TLS.ClientAuth
-	auth.CA = ""
+	made, settings := *l, *l.TLS
+	settings.ClientAuth, made.TLS = l.TLS.ClientAuth.WithBundle(b), &settings
+	return &made
+}
+
+// WithBundle returns a copy that verifies clients by a bundle; nil: it admits nobody.
+func (c *ClientAuth) WithBundle(b *CertificateBundle) *ClientAuth {
+	made := *c
+	made.CA = ""
 	if b != nil {
 		// A CA signs for the IDs of its own trust domain alone (X509-SVID, section 5).
-		if auth.SPIFFE = b.restrict(auth.SPIFFE, true); len(auth.SPIFFE) > 0 {
-			auth.CA = b.PEM
+		if made.SPIFFE = b.restrict(made.SPIFFE, true); len(made.SPIFFE) > 0 {
+			made.CA = b.PEM
 		}
 	}
-	settings.ClientAuth, made.TLS = &auth, &settings
 	return &made
 }
 

@@ -35,7 +35,7 @@ func ClientAuth(path string, c *resource.ClientAuth, fault Report) {
 	checkTrustDomains(path+".trustDomains", c.TrustDomains, fault)
 	if c.CA == "" && c.CAFile == "" && c.CARef == "" {
 		if len(c.TrustDomains) == 0 {
-			fault(path+".ca", "is required, or trustDomains, or caFile or caRef in a Listener: what client certificates are verified against", nil)
+			fault(path+".ca", "is required, or caFile, caRef or trustDomains: what client certificates are verified against", nil)
 		}
 		return
 	}
@@ -45,11 +45,11 @@ func ClientAuth(path string, c *resource.ClientAuth, fault Report) {
 	if len(c.TrustDomains) > 0 && len(c.SPIFFE) > 0 {
 		fault(path+".spiffe", "refuses certificates without a SPIFFE ID, and beside trustDomains ca is for these alone: leave out ca or spiffe", nil)
 	}
-	checkCA(path, c.CA, c.CAFile, c.CARef, fault)
+	CheckCA(path, c.CA, c.CAFile, c.CARef, fault)
 }
 
-// checkCA reports the faults of a bundle that is given in one of three ways.
-func checkCA(path, ca, file, ref string, fault Report) {
+// CheckCA reports the faults of a bundle that is given in one of three ways.
+func CheckCA(path, ca, file, ref string, fault Report) {
 	followedPath(path+".caFile", file, fault)
 	if ca != "" && file != "" {
 		fault(path+".caFile", "conflicts with ca: give only one of them", file)

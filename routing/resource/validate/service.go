@@ -195,7 +195,7 @@ func validateHealthCheck(h *resource.HealthCheck, fault Report) {
 }
 
 func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
-	checkCA("tls", t.CA, t.CAFile, t.CARef, fault)
+	CheckCA("tls", t.CA, t.CAFile, t.CARef, fault)
 	if strings.HasPrefix(strings.ToLower(t.ServerName), "spiffe://") {
 		fault("tls.serverName", "is a SPIFFE ID, not a server name: "+
 			"write the DNS name to send as SNI, and the SPIFFE ID in tls.verify.spiffe", t.ServerName)
