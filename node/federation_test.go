@@ -101,8 +101,8 @@ func (n *testNode) awaitBundle(t *testing.T, name string) {
 // workload of one connects to a service behind the other, towards which that one acts
 // in the name of its own; and nobody gets further by an ID that the wrong CA signed.
 func TestTwoClustersFederate(t *testing.T) {
-	t.Run("by their IDs", func(t *testing.T) { federate(t, "", "") })
-	t.Run("by the names of their trust domains", func(t *testing.T) { federate(t, "prod.example.com", "partner_2.example") })
+	t.Run("IDs", func(t *testing.T) { federate(t, "", "") })
+	t.Run("names", func(t *testing.T) { federate(t, "prod.example.com", "partner_2.example") })
 }
 
 func federate(t *testing.T, nearDomain, farDomain string) {

@@ -175,9 +175,9 @@ func TestListenerAndServiceHaveAWorkloadIdentity(t *testing.T) {
 	}
 	testkit.WaitFor(t, "the end of the revoked certificate", func() bool { _, err := client.dial(addr, id, ""); return err != nil })
 	testkit.WaitFor(t, "the warning", func() bool { return n.warns(t, "node n1: Certificate/edge: there is no certificate: ") })
-	if text := n.documents(t, "Certificate"); !strings.Contains(text, `"state": "missing"`) {
-		t.Errorf("get has %s", text)
-	}
+	testkit.WaitFor(t, "get to show that it is missing", func() bool {
+		return strings.Contains(n.documents(t, "Certificate"), `"state": "missing"`)
+	})
 }
 
 // Only clients of the bundle's trust domain are admitted, and only with an ID that the
