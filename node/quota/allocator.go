@@ -78,6 +78,7 @@ func (a *Allocator) Report(
 	if r.Run != n.run {
 		n.run, n.before = r.Run, n.run
 	}
+	wasLost := lost(now, n)
 	n.seq, n.at, n.contact, n.members = r.Seq, now, 0, r.Members
 	n.report++
 	if r.Term == a.term {
@@ -87,7 +88,8 @@ func (a *Allocator) Report(
 	had := n.holds
 	a.kept = 0
 	ans, hold = a.decide(now, n, r, members, budget)
-	a.moved = a.moved || a.kept < had // what it does not name any more it has given back
+	// What it does not name any more it has given back, and so the floor that it does not need.
+	a.moved = a.moved || a.kept < had || wasLost != lost(now, n)
 	return ans, hold, true
 }
 
@@ -219,8 +221,8 @@ func (s *shares) hold(n *member) *hold {
 // and what the node should have.
 func (a *Allocator) target(now time.Duration, s *shares, asks *member) (others, target float64) {
 	var room [16]float64
-	wants := room[:0] // of all who share, what each wants with headroom
-	own := 0.0
+	wants := room[:0]     // of all who share, what each wants with headroom
+	own := 0.0            // 0: the node that asks is no member
 	free := s.budget.Rate // without what is reserved for those that do not share
 	for _, n := range a.members {
 		if n == nil {
@@ -242,6 +244,9 @@ func (a *Allocator) target(now time.Duration, s *shares, asks *member) (others, 
 			own = want
 		}
 		wants = append(wants, want)
+	}
+	if own == 0 {
+		return others, 0
 	}
 	return others, divide(wants, own, free)
 }
