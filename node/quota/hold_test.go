@@ -46,8 +46,12 @@ func TestAnAnswerThatIsHeldComesWhenAnotherGivesBack(t *testing.T) {
 			t.Fatalf("the only busy node was given %v of 100", all)
 		}
 		began := time.Now()
-		if got := ask(1, 300, 0.1).Shares[0]; got > 1 {
+		got := ask(1, 300, 0.1).Shares[0]
+		if got > 1 {
 			t.Fatalf("b was given %v while a holds everything", got)
+		}
+		if count := leader.alloc.budgets[Key{"api", 0, "k"}].find(leader.alloc.nodes["b"]).count; count < got || got <= 0.1 {
+			t.Errorf("b is counted with %v, though it was given %v at last", count, got)
 		}
 		if held := time.Since(began); held < HoldTime || held > HoldTime+10*time.Millisecond {
 			t.Errorf("b's answer was held for %v, want %v", held, HoldTime)
@@ -128,5 +132,18 @@ func TestWhoIsNoMemberIsGivenNothing(t *testing.T) {
 	}
 	if got := c.report("a", 200, 0); got < 98 {
 		t.Errorf("afterwards a was given %v of 100", got)
+	}
+}
+
+// Others may have what was reserved for a node until it had proven its contact.
+func TestContactThatIsProvenMovesWhatOthersMayHave(t *testing.T) {
+	c := newCell(t)
+	c.report("a", 0, 0)
+	if !c.a.Moved() {
+		t.Error("a node's first contact moved nothing")
+	}
+	c.report("a", 0, 0)
+	if c.a.Moved() {
+		t.Error("a report that says nothing new moved something")
 	}
 }
