@@ -235,7 +235,7 @@ func TestCertificateComesFromAnAgent(t *testing.T) {
 		t.Errorf("without a CA: %q", n.mustStatus(t).Warnings)
 	}
 	agent.spiffe.Stop()
-	testkit.WaitFor(t, "the warning", func() bool { return n.warns(t, "node n2: Certificate/edge: the one of before stays in use until ") })
+	testkit.WaitFor(t, "the warning", func() bool { return n.warns(t, "node n2: Certificate/edge: the previous one stays in use until ") })
 	if err := dial(); err != nil {
 		t.Errorf("without the agent: %v", err)
 	}

@@ -39,8 +39,8 @@ func startPeers(t *testing.T) *peers {
 	t.Helper()
 	requireEnvoy(t)
 	p := &peers{cluster: startCluster(t, "--access-log", "closed"), ca: certs.NewCA("clients"), at: map[string]string{}, dir: t.TempDir()}
-	onNode := []string{"node xfcc", "node mtls", "to envoy", "to envoy as batch", "to envoy expecting other"}
-	names := append([]string{"admin", "envoy xfcc", "envoy mtls", "as web", "as batch", "expecting other"}, onNode...)
+	onNode := []string{"node xfcc", "node append", "node forward", "node mtls", "to envoy", "to envoy as batch", "to envoy expecting other"}
+	names := append([]string{"admin", "envoy xfcc", "envoy append", "envoy forward", "envoy mtls", "as web", "as batch", "expecting other"}, onNode...)
 	ports, err := process.FreePorts(len(names))
 	if err != nil {
 		t.Fatal(err)
@@ -91,11 +91,15 @@ func (p *peers) applyPeers() {
 		}
 		fmt.Fprintf(&b, "---\nkind: Certificate\nname: peers-%s\nspec:\n  cert: %q\n  key: %q\n", who, cert, key)
 	}
-	for name, ca := range map[string]string{"xfcc": p.ca.PEM, "mtls": string(bundle)} {
+	for name, c := range map[string]struct{ ca, auth, mode string }{
+		"xfcc": {p.ca.PEM, "require", "set"}, "append": {p.ca.PEM, "request", "append"}, "forward": {p.ca.PEM, "request", "forward"},
+		"mtls": {string(bundle), "require", "set"},
+	} {
 		fmt.Fprintf(&b, "---\nkind: Listener\nname: peers-%s\nspec:\n  address: %q\n  protocol: tls\n  service: peers-%s\n  tags: {protocol: http}\n"+
-			"  http: {forwardClientCert: true}\n  tls: {mode: terminate, certificateRefs: [peers-server], clientAuth: {mode: require, ca: %q}}\n"+
+			"  http: {forwardClientCert: true, forwardClientCertMode: %s}\n"+
+			"  tls: {mode: terminate, certificateRefs: [peers-server], clientAuth: {mode: %s, ca: %q}}\n"+
 			"---\nkind: Service\nname: peers-%s\nspec: {protocol: http, endpoints: [{address: %q}]}\n",
-			name, p.port("node "+name), name, ca, name, p.at["service"])
+			name, p.port("node "+name), name, c.mode, c.auth, c.ca, name, p.at["service"])
 	}
 	fmt.Fprintf(&b, "---\nkind: TrafficPermission\nname: peers-web\nspec:\n  from: [{identities: [%q]}]\n  to: [{services: [peers-mtls]}]\n"+
 		"  action: allow\n", p.id("web"))
@@ -110,7 +114,7 @@ func (p *peers) applyPeers() {
 	p.apply(strings.TrimPrefix(b.String(), "---\n"))
 }
 
-// startEnvoy starts an Envoy with two listeners for clients with certificates, and
+// startEnvoy starts an Envoy with listeners for clients with certificates, and
 // three for plain clients that it passes on to the node.
 func (p *peers) startEnvoy() {
 	p.t.Helper()
@@ -119,8 +123,8 @@ func (p *peers) startEnvoy() {
 		p.t.Fatal(err)
 	}
 	var listeners, clusters []any
-	listen := func(name, cluster string, transport object) {
-		chain := object{"filters": []any{object{"name": "http", "typed_config": passOn(cluster)}}}
+	listen := func(name, cluster, details string, transport object) {
+		chain := object{"filters": []any{object{"name": "http", "typed_config": passOn(cluster, details)}}}
 		if transport != nil {
 			chain["transport_socket"] = transport
 		}
@@ -135,11 +139,16 @@ func (p *peers) startEnvoy() {
 		clusters = append(clusters, c)
 	}
 	send("service", "service", nil)
-	listen("envoy xfcc", "service", p.transport("Downstream", "public", clients, ""))
-	listen("envoy mtls", "service", p.transport("Downstream", "envoy", p.file("envoy", "bundle.pem"), p.id("proxy")))
+	listen("envoy xfcc", "service", "SANITIZE_SET", p.transport("Downstream", "public", clients, ""))
+	for name, details := range map[string]string{"envoy append": "APPEND_FORWARD", "envoy forward": "FORWARD_ONLY"} {
+		transport := p.transport("Downstream", "public", clients, "")
+		transport["typed_config"].(object)["require_client_certificate"] = false
+		listen(name, "service", details, transport)
+	}
+	listen("envoy mtls", "service", "SANITIZE_SET", p.transport("Downstream", "envoy", p.file("envoy", "bundle.pem"), p.id("proxy")))
 	for name, c := range map[string][2]string{"as web": {"web", "server"}, "as batch": {"batch", "server"}, "expecting other": {"web", "other"}} {
 		send(name, "node mtls", p.transport("Upstream", c[0], p.file(c[0], "bundle.pem"), p.id(c[1])))
-		listen(name, name, nil)
+		listen(name, name, "SANITIZE_SET", nil)
 	}
 	config := filepath.Join(scratch, "peers.json")
 	text, err := json.Marshal(object{"admin": object{"address": address(p.at["admin"])},
@@ -169,13 +178,13 @@ func (p *peers) startEnvoy() {
 }
 
 // passOn sends all requests to a cluster, with a header that says who the client is.
-func passOn(cluster string) object {
+func passOn(cluster, details string) object {
 	const types = "type.googleapis.com/envoy.extensions.filters."
 	route := object{"match": object{"prefix": "/"}, "route": object{"cluster": cluster}}
 	return object{
 		"@type":                           types + "network.http_connection_manager.v3.HttpConnectionManager",
 		"stat_prefix":                     "in",
-		"forward_client_cert_details":     "SANITIZE_SET",
+		"forward_client_cert_details":     details,
 		"set_current_client_cert_details": object{"subject": true, "uri": true, "dns": true},
 		"http_filters":                    []any{object{"name": "router", "typed_config": object{"@type": types + "http.router.v3.Router"}}},
 		"route_config":                    object{"virtual_hosts": []any{object{"name": "all", "domains": []any{"*"}, "routes": []any{route}}}},
@@ -239,6 +248,7 @@ func TestEnvoyAsPeerOfMutualTLS(t *testing.T) {
 		logged("the wrong ID", "listener=peers-to-envoy-expecting-other", "reason=upstream_tls", p.id("envoy"))
 	})
 	t.Run("the header", p.compareHeaders)
+	t.Run("modes of the header", p.compareModes)
 }
 
 type object = map[string]any

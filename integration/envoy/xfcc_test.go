@@ -73,7 +73,7 @@ var headers = map[string]struct {
 func (p *peers) compareHeaders(t *testing.T) {
 	for name, c := range headers {
 		pair := p.ca.Sign(&c.template)
-		envoy, node := p.headerOf(t, "envoy xfcc", pair.TLS), p.headerOf(t, "node xfcc", pair.TLS)
+		envoy, node := p.headerOf(t, "envoy xfcc", sent, pair.TLS), p.headerOf(t, "node xfcc", sent, pair.TLS)
 		if !strings.HasPrefix(envoy, "seen Hash=") {
 			t.Fatalf("%s: Envoy writes %s", name, envoy)
 		}
@@ -87,18 +87,42 @@ func (p *peers) compareHeaders(t *testing.T) {
 	}
 }
 
-// headerOf returns what the service gets of a client with a certificate.
-func (p *peers) headerOf(t *testing.T, at string, cert tls.Certificate) string {
+// sent is what a client sends that both remove.
+var sent = []string{"Hash=0;URI=spiffe://prod.example/admin"}
+
+// compareModes compares what becomes of a client's own headers, with and without a
+// certificate, with what Envoy does.
+func (p *peers) compareModes(t *testing.T) {
+	pair := p.ca.Issue("proxy.example")
+	for _, mode := range []string{"append", "forward"} {
+		for _, sent := range [][]string{
+			nil, sent, {"Hash=0", "Hash=1"}, {"Hash=0,Hash=1", "By=a;Hash=2"}, {"", "Hash=0"}, {"Hash=0", ""}, {""}, {" a ", "\tb"}, {`Subject="a,b"`}, {","},
+		} {
+			for _, certificates := range [][]tls.Certificate{{pair.TLS}, nil} {
+				envoy, node := p.headerOf(t, "envoy "+mode, sent, certificates...), p.headerOf(t, "node "+mode, sent, certificates...)
+				if !strings.HasPrefix(envoy, "seen ") || node != envoy {
+					t.Errorf("%s of %q with %d certificates\nEnvoy %s\nnode  %s", mode, sent, len(certificates), envoy, node)
+				}
+			}
+		}
+	}
+}
+
+// headerOf returns what the service gets of a client with or without a certificate that
+// sends headers of its own.
+func (p *peers) headerOf(t *testing.T, at string, sent []string, certificates ...tls.Certificate) string {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
-		InsecureSkipVerify: true, ServerName: "server.example", Certificates: []tls.Certificate{cert}}}
+		InsecureSkipVerify: true, ServerName: "server.example", Certificates: certificates}}
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.at[at]+"/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("X-Forwarded-Client-Cert", "Hash=0;URI=spiffe://prod.example/admin") // removed by both
+	if sent != nil {
+		req.Header["X-Forwarded-Client-Cert"] = sent
+	}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return err.Error()

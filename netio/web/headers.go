@@ -18,6 +18,9 @@ type Rules struct {
 	// ClientCert says that X-Forwarded-Client-Cert is Penstock's to write: even
 	// a trusted client's is removed, and so are names that pass for it in CGI.
 	ClientCert bool
+	// KeepClientCert keeps X-Forwarded-Client-Cert itself although ClientCert is set: the
+	// client is authenticated, and may name others.
+	KeepClientCert bool
 }
 
 // Underscores is a way to treat names that CGI, WSGI and the like cannot tell
@@ -51,6 +54,9 @@ func (rules Rules) apply(r *http.Request) error {
 		}
 	}
 	for name := range r.Header {
+		if rules.KeepClientCert && strings.EqualFold(name, clientCert) {
+			continue
+		}
 		if !rules.Trusted && proxys(name) || rules.ClientCert && asInCGI(name) == clientCert {
 			delete(r.Header, name)
 		}

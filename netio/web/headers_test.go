@@ -38,6 +38,8 @@ func TestWhatAClientSaysOfItself(t *testing.T) {
 		{web.Rules{Trusted: true, ClientCert: true, Underscores: web.AllowUnderscores}, "A-B=d A_b=c Forwarded=for=6.6.6.6 " +
 			"X!real+ip=6.6.6.6 X-Forwarded-For=6.6.6.6, 127.0.0.1 X-Forwarded-Host=evil X-Forwarded-Proto=gopher " +
 			"X-Original-Url=/admin X-Real-Ip=6.6.6.6 X-Rewrite-Url=/admin X.forwarded.for=6.6.6.6 X_real_ip=6.6.6.6 Sum=1 T_a=b"},
+		{web.Rules{ClientCert: true, KeepClientCert: true, Underscores: web.AllowUnderscores}, "A-B=d A_b=c X-Forwarded-Client-Cert=By=me " +
+			"X-Forwarded-For=127.0.0.1 X-Forwarded-Host=x X-Forwarded-Proto=http Sum=1 T_a=b"},
 		{web.Rules{Underscores: web.RefuseUnderscores}, "400"},
 	} {
 		t.Run(fmt.Sprint(c.rules), func(t *testing.T) {

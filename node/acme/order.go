@@ -72,7 +72,9 @@ func (m *Manager) attempt(ctx context.Context, name string, spec *resource.ACME)
 func (m *Manager) count(certificate, result string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.orders[OrderCount{certificate, result}]++
+	if m.specs[certificate] != nil { // otherwise it was deleted meanwhile
+		m.orders[OrderCount{certificate, result}]++
+	}
 }
 
 // run takes the order from where it is to the certificate.
@@ -435,7 +437,9 @@ func (a *attempt) fail(cause error) {
 	if _, err := a.put(ctx, next, "failed"); err != nil {
 		a.m.cfg.Log.Warn("cannot store that an order failed", "certificate", a.name, "error", err)
 		a.m.mu.Lock()
-		a.m.held[a.name] = next.Next
+		if a.m.specs[a.name] != nil {
+			a.m.held[a.name] = next.Next
+		}
 		a.m.mu.Unlock()
 	}
 }

@@ -44,6 +44,8 @@ func (m *Manager) overlay(set *validate.Set, changes []resource.Change) []resour
 			}
 			delete(m.specs, ch.Name)
 			delete(m.filled, ch.Name)
+			delete(m.held, ch.Name)
+			maps.DeleteFunc(m.orders, func(of OrderCount, _ uint64) bool { return of.Certificate == ch.Name })
 			continue
 		}
 		m.specs[ch.Name] = spec

@@ -106,6 +106,28 @@ func certificate(name string, a *resource.ACME) resource.Change {
 	return resource.Put(resource.Object{Key: resource.Key{Kind: kindCertificate, Name: name}, Spec: &resource.Certificate{ACME: a}})
 }
 
+// Nothing is kept of a certificate that is gone, or for which no authority is asked any
+// more, not even by an attempt that ends afterwards.
+func TestDeletedCertificatesAreNotCounted(t *testing.T) {
+	m := New(Config{Store: store.NewMemory(store.Limits{}), Sealer: sealer{}, Apply: func(*validate.Set, []resource.Change) {}})
+	changed := certificate("changed", spec)
+	m.Apply(nil, []resource.Change{certificate("gone", spec), certificate("kept", spec), changed})
+	for _, name := range []string{"gone", "kept", "changed"} {
+		m.count(name, "ok")
+		m.count(name, "failed")
+		m.held[name] = time.Now()
+	}
+	changed.Spec = &resource.Certificate{Cert: "cert", Key: "key"}
+	m.Apply(nil, []resource.Change{resource.Delete(certificate("gone", spec).Key), changed})
+	m.count("gone", "failed")
+	if got := m.Orders(); len(got) != 2 || got[OrderCount{"kept", "ok"}] != 1 || got[OrderCount{"kept", "failed"}] != 1 {
+		t.Errorf("counts are %v", got)
+	}
+	if len(m.held) != 1 || m.held["kept"].IsZero() {
+		t.Errorf("attempts are held of %v", m.held)
+	}
+}
+
 // What was issued reaches the data plane over the resource, whichever comes first.
 func TestIssuedCertificatesReachTheDataPlane(t *testing.T) {
 	st := store.NewMemory(store.Limits{})

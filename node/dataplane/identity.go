@@ -3,11 +3,14 @@ package dataplane
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"net/http"
+	"slices"
 	"strings"
 
 	"penstock/netio"
 	"penstock/netio/proxyproto"
 	"penstock/node/tlsconfig"
+	"penstock/routing/resource"
 )
 
 // The tags from a verified client certificate.
@@ -82,6 +85,23 @@ func verifiedLeaf(state *tls.ConnectionState) *x509.Certificate {
 		return nil
 	}
 	return state.PeerCertificates[0]
+}
+
+// forwardClientCert is the header that tells endpoints a client's certificate.
+const forwardClientCert = "X-Forwarded-Client-Cert"
+
+// forwardCert sets X-Forwarded-Client-Cert for a client with a verified certificate. With
+// set, the client's own header has been removed before.
+func (c *httpClient) forwardCert(h http.Header, mode string) {
+	list := slices.DeleteFunc(slices.Clone(h[forwardClientCert]), func(text string) bool { return text == "" })
+	if mode != resource.ClientCertForward {
+		list = append(list, c.clientCert())
+	}
+	if len(list) == 0 {
+		delete(h, forwardClientCert)
+		return
+	}
+	h[forwardClientCert] = []string{strings.Join(list, ",")}
 }
 
 // clientCert returns the client's X-Forwarded-Client-Cert.

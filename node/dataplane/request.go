@@ -104,7 +104,7 @@ func (q *request) forward(plan web.Disposition, path string, rules *resource.Lis
 			setPath(out.URL, path)
 		}
 		if forwardCert {
-			out.Header["X-Forwarded-Client-Cert"] = []string{q.client.clientCert()}
+			q.client.forwardCert(out.Header, rules.ForwardClientCertMode)
 		}
 		a.RequestHeaders(out.Header)
 	}

@@ -270,7 +270,7 @@ func (h *requests) Rules(known any) web.Rules {
 	c := known.(*httpClient)
 	spec := h.table(c).HTTPRules(c.in.Listener)
 	return web.Rules{Underscores: web.Underscores(spec.Underscores), Trusted: spec.Trusts(c.addr.Addr()),
-		ClientCert: spec.ForwardClientCert}
+		ClientCert: spec.ForwardClientCert, KeepClientCert: spec.KeepsClientCert() && c.cert != nil}
 }
 
 // Refused implements web.Handler.

@@ -74,6 +74,59 @@ func TestForwardedClientCert(t *testing.T) {
 	}
 }
 
+// Clients with a verified certificate may name others, in the modes that say so; all
+// others may not, trusted proxies included.
+func TestModesOfForwardedClientCert(t *testing.T) {
+	ca := certs.NewCA("test CA")
+	web := ca.Issue("web").TLS
+	own := tlsconfig.ForwardedClientCert(web.Leaf)
+	echo := testkit.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		for name, values := range r.Header {
+			if strings.Contains(strings.ToLower(name), "client") {
+				_, _ = fmt.Fprintln(w, name, strings.Join(values, " and "))
+			}
+		}
+	})
+	listener := func(mode string) string {
+		return strings.Replace(nodetest.WebListener, `tags:`, fmt.Sprintf(
+			`protocol: tls, tls: {mode: terminate, certificateRefs: [shop], clientAuth: {mode: request, ca: %q}}, http: {forwardClientCert: true, `+
+				`forwardClientCertMode: %s, underscores: allow, trustedProxies: [127.0.0.0/8]}, tags:`, ca.PEM, mode), 1)
+	}
+	n := start(t, listener("set")+nodetest.WebService("shop", "", echo)+nodetest.Certificate("shop", ca.Issue("shop.example.com")))
+	for _, c := range []struct {
+		mode  string
+		sends []string
+		want  string
+	}{
+		{"set", []string{"Hash=0"}, own},
+		{"append", []string{"Hash=0", "", "Hash=1"}, "Hash=0,Hash=1," + own},
+		{"append", nil, own},
+		{"forward", []string{"Hash=0", "Hash=1"}, "Hash=0,Hash=1"},
+		{"forward", nil, ""},
+	} {
+		n.mustApply(t, listener(c.mode))
+		ask := func(shows ...tls.Certificate) string {
+			client := nodetest.ClientOf(t, "https://"+n.at(t, "web"), &http.Transport{
+				TLSClientConfig: &tls.Config{RootCAs: ca.Pool, ServerName: "shop.example.com", Certificates: shows}})
+			return client.Do("GET", "/", "", func(r *http.Request) {
+				if c.sends != nil {
+					r.Header["X-Forwarded-Client-Cert"], r.Header["X_Forwarded_Client_Cert"] = c.sends, c.sends
+				}
+			}).Text
+		}
+		want := ""
+		if c.want != "" {
+			want = "X-Forwarded-Client-Cert " + c.want + "\n"
+		}
+		if got := ask(web); got != want {
+			t.Errorf("%s, %q: the endpoint got %q, want %q", c.mode, c.sends, got, want)
+		}
+		if got := ask(); got != "" {
+			t.Errorf("%s, %q: without a certificate the endpoint got %q", c.mode, c.sends, got)
+		}
+	}
+}
+
 // forwardClientCert has the requests of a connection looked at although no route,
 // permission or limit is about them: else a client could write the header itself.
 func TestForwardedClientCertNeedsNoRoute(t *testing.T) {

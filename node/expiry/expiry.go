@@ -1,13 +1,13 @@
-// Package expiry knows how long the certificates that a node presents are valid, and
-// those of the CAs by which it verifies its peers. It looks at what is in force on this
-// node, wherever it comes from: resources, files, certificate authorities.
+// Package expiry tracks how long the certificates that a node presents are valid, and the
+// CAs that it verifies its peers by. It covers all that are in force on this node,
+// wherever they come from: resources, files, certificate authorities.
 //
 //	t := expiry.New()
 //	t.Watch("--http-cert", expiry.Presented, func() []*x509.Certificate { ... })
 //	t.Apply(changes)                     // as the data plane gets them
 //	list := t.Problems("n1", time.Now()) // what has expired, or will soon
 //
-// It parses what changes, and nothing else; the cost of State is that of its result.
+// It parses only what changes; State costs as much as its result is long.
 package expiry
 
 import (
@@ -57,13 +57,13 @@ type key struct {
 // entry is a group of certificates as it came into force.
 type entry struct {
 	certs []validity
-	// since is when certificates came into force that whoever gives them renews: their
-	// life counts from then. Zero: from their first day.
+	// since is when certificates came into force that their source renews: their life
+	// counts from then. Zero: it counts from NotBefore.
 	since time.Time
 	local bool // other nodes may have others
 }
 
-// validity is what is kept of one certificate.
+// validity is the time in which one certificate is valid.
 type validity struct{ from, until time.Time }
 
 // New returns a Tracker that knows of no certificate.
@@ -71,8 +71,7 @@ func New() *Tracker {
 	return &Tracker{entries: map[key]entry{}, watched: map[key]func() []*x509.Certificate{}}
 }
 
-// Watch adds certificates that are no resource's: get returns those in force, which may
-// be none. It is called before all other methods.
+// Watch adds certificates that belong to no resource: get returns those in force, if any. It is called before all other methods.
 func (t *Tracker) Watch(name string, role Role, get func() []*x509.Certificate) {
 	t.watched[key{name, role}] = get
 }
@@ -133,8 +132,8 @@ func (t *Tracker) put(k key, e entry) {
 	t.entries[k] = e
 }
 
-// parse returns how long the certificates of a chain or bundle are valid. What cannot
-// be parsed is not in use either, which is told elsewhere.
+// parse returns how long the certificates of a chain or bundle are valid. It skips what
+// cannot be parsed: that is not in use, and reported elsewhere.
 func parse(text string) []validity {
 	if !resource.IsPEM(text) {
 		return nil
@@ -181,7 +180,7 @@ type State struct {
 	Until   time.Time
 	Trouble Trouble
 	Local   bool // other nodes may have other certificates
-	Renewed bool // somebody is to renew them without being asked
+	Renewed bool // their source renews them
 }
 
 // State returns all certificates in force, sorted by resource and role.
@@ -284,7 +283,7 @@ func (t *Tracker) Problems(node string, now time.Time) (list []string) {
 	return list
 }
 
-// Metric is the name of the metric that has them all.
+// Metric is the name of the metric with the end of each.
 const Metric = "penstock_certificate_expiry_timestamp_seconds"
 
 func (s *State) problem() string {

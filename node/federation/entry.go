@@ -15,12 +15,12 @@ import (
 	"penstock/routing/resource"
 )
 
-// kind is that of the store's entries, one for each TrustBundle with an endpoint, by
+// kind is the kind of the store's entries, one for each TrustBundle with an endpoint, by
 // its name. It is internal to the cluster: it has no history, and the catalog ignores
 // it.
 const kind = "_bundle"
 
-// format is that of the entries. Fields may be added without a new one.
+// format is the format of the entries. Fields may be added without a new one.
 const format = 1
 
 // commitTimeout bounds the wait for one change.
@@ -29,8 +29,8 @@ const commitTimeout = 10 * time.Second
 // entry is a bundle that was fetched.
 type entry struct {
 	Format int `json:"format"`
-	// For is the digest of what it belongs to (origin): it is of no use for another
-	// trust domain, nor once the user has given another first bundle.
+	// For is the digest of what it belongs to (origin): it is invalid for another trust
+	// domain, and once the user has given another first bundle.
 	For         string        `json:"for"`
 	Authorities [][]byte      `json:"authorities"` // DER
 	Sequence    *uint64       `json:"sequence,omitempty"`
@@ -78,13 +78,13 @@ func decode(value []byte) (*entry, error) {
 	return e, nil
 }
 
-// same reports whether two entries say the same about the same trust domain.
+// same reports whether two entries have the same bundle of the same trust domain.
 func (e *entry) same(other *entry) bool {
 	return e.For == other.For && e.RefreshHint == other.RefreshHint && sequence(e.Sequence) == sequence(other.Sequence) &&
 		slices.EqualFunc(e.Authorities, other.Authorities, slices.Equal)
 }
 
-// sequence returns a sequence number that may be missing as one that can be compared.
+// sequence returns a sequence number, which may be missing, as a number to compare.
 func sequence(n *uint64) string {
 	if n == nil {
 		return ""
@@ -92,7 +92,7 @@ func sequence(n *uint64) string {
 	return fmt.Sprint(*n)
 }
 
-// adopt stores a bundle that was fetched for a spec, if it is another one.
+// adopt stores a bundle that was fetched for a spec, if it differs from the stored one.
 func (m *Manager) adopt(ctx context.Context, name string, spec *resource.TrustBundle, b *resource.Bundle) error {
 	next := newEntry(spec, b, time.Now())
 	m.mu.Lock()

@@ -2,17 +2,17 @@
 // the cluster's own (SPIFFE Federation).
 //
 //	m := federation.New(federation.Config{Store: st, Bundles: bundles, Leads: leads, Await: await, Log: log})
-//	m.Apply(changes)   // of resources in force: what TrustBundles say is in bundles now
+//	m.Apply(changes)   // of resources in force: Bundles has those of TrustBundles
 //	go m.Run(ctx)      // fetches, while this node leads, and follows what a leader stored
 //
 // The leader alone fetches bundles, and stores each change as an entry of the store.
 // So all nodes accept the same peers, a publisher is asked once and not by each node,
-// nodes need no way out, and what was fetched last is there after a restart and for
-// the next leader. An entry holds certificates only and is not encrypted.
+// other nodes need no access to it, and the last bundle survives a restart and a change
+// of leader. An entry holds certificates only and is not encrypted.
 //
-// A bundle that was fetched stays in force until another one replaces it, however old
-// it is: its authorities end by themselves. It is given up if the user writes another
-// TrustBundle.bundle, another trust domain, or no endpoint.
+// A fetched bundle stays in force until another one replaces it, however old it is: its
+// authorities expire by themselves. It is dropped when the user changes
+// TrustBundle.bundle or the trust domain, or removes the endpoint.
 package federation
 
 import (
@@ -46,13 +46,13 @@ const (
 	firstPause = 5 * time.Second
 	// spread is the largest part of a wait by which it is longer or shorter.
 	spread = 0.1
-	// maxFault bounds the text of a fault, which the publisher has a part in, in bytes.
+	// maxFault bounds the text of a fault, which may quote the publisher, in bytes.
 	maxFault = 400
 )
 
 // Errors of a fetch.
 var (
-	// errOlder says that a publisher has gone back.
+	// errOlder is the error of a bundle that is older than the one in use.
 	errOlder = errors.New("has an earlier spiffe_sequence than the bundle in use: to accept it, change spec.bundle")
 	// errReplaced says that the resource or the leader has changed meanwhile.
 	errReplaced = errors.New("the TrustBundle has changed meanwhile")
@@ -157,7 +157,8 @@ func (m *Manager) Apply(changes []resource.Change) {
 	m.wakeUp()
 }
 
-// relation returns that of a TrustBundle, and makes it. m.mu is held.
+// relation returns the relation of a TrustBundle, and makes it if there is none. m.mu is
+// held.
 func (m *Manager) relation(name string) *relation {
 	r := m.relations[name]
 	if r == nil {
@@ -167,8 +168,7 @@ func (m *Manager) relation(name string) *relation {
 	return r
 }
 
-// put puts in force what a relation says, and forgets one that says nothing. m.mu is
-// held.
+// put puts the bundle of a relation in force, and drops an empty relation. m.mu is held.
 func (m *Manager) put(name string, r *relation) {
 	b := r.inForce()
 	if r.spec != nil && r.spec.TrustDomain == m.cfg.TrustDomain {
@@ -258,7 +258,7 @@ func (m *Manager) start(ctx context.Context, work *sync.WaitGroup, now time.Time
 	}
 }
 
-// forget drops what a node knows while it leads.
+// forget drops the state that a node has only while it leads.
 func (m *Manager) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -328,15 +328,15 @@ func (m *Manager) note(name string, r *relation, got *resource.Bundle, err error
 	r.next = now.Add(jitter(pause))
 }
 
-// kept says what is in force in spite of a fault.
+// kept says what is in force despite a fault.
 func (r *relation) kept() string {
 	if r.inForce() != nil {
 		return "the last one stays in use"
 	}
-	return "there is none, so nobody of the trust domain is accepted"
+	return "there is none, so no peer of the trust domain is accepted"
 }
 
-// refreshOf returns how often a bundle is to be fetched.
+// refreshOf returns the interval at which a bundle is fetched.
 func refreshOf(b *resource.Bundle) time.Duration {
 	if b.RefreshHint == 0 {
 		return defaultRefresh
@@ -350,7 +350,7 @@ func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((2*rand.Float64()-1)*spread*float64(d))
 }
 
-// boundedText bounds a text that a publisher has a part in, and replaces what is not
+// boundedText bounds a text that may quote a publisher, and replaces what is not
 // printable.
 func boundedText(text string) string {
 	text = strings.Map(func(r rune) rune {

@@ -56,7 +56,7 @@ func fetch(ctx context.Context, spec *resource.TrustBundle, held func(domain str
 		return nil, err
 	}
 	if !resource.IsJWKSet(string(text)) {
-		return nil, errors.New("the endpoint's answer is no SPIFFE bundle, which is a JSON object")
+		return nil, errors.New("the endpoint's answer is not a SPIFFE bundle, which is a JSON object")
 	}
 	b, err := resource.ParseBundle(string(text))
 	if err != nil {
@@ -76,8 +76,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// withoutURL drops the URL of an error, which the resource has and a redirect may have
-// made longer.
+// withoutURL removes the URL from an error: the resource has it, and a redirect may have
+// made it long.
 func withoutURL(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {
@@ -86,7 +86,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// clientConfig returns what verifies an endpoint.
+// clientConfig returns the TLS configuration that verifies an endpoint.
 func clientConfig(e *resource.BundleEndpoint, held func(domain string) *trust.Bundle) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if e.Profile == resource.ProfileWeb {

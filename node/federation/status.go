@@ -19,7 +19,7 @@ type Status struct {
 	Sequence    *uint64   `json:"sequence,omitempty"`
 	Changed     time.Time `json:"changed,omitzero"` // when these authorities were fetched first
 	Expires     time.Time `json:"expires,omitzero"` // the end of the last authority
-	// The rest is known to the leader alone. Fetched is the last fetch that succeeded,
+	// Only the leader knows the rest. Fetched is the last fetch that succeeded,
 	// Failures how many have failed since, with Fault, that of the last one.
 	Fetched   time.Time `json:"fetched,omitzero"`
 	Failures  int       `json:"failures,omitempty"`
@@ -63,7 +63,7 @@ func (m *Manager) Status() []Status {
 	return all
 }
 
-// StatusOf returns the state of a resource; not ok: it is none of a TrustBundle.
+// StatusOf returns the state of a resource; not ok: it is not a TrustBundle.
 func (m *Manager) StatusOf(o *resource.Object) (s Status, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,8 +74,7 @@ func (m *Manager) StatusOf(o *resource.Object) (s Status, ok bool) {
 	return r.status(o.Name), true
 }
 
-// Unusable describes the bundles by which nobody is accepted. It is the same on every
-// node.
+// Unusable describes the bundles that verify nobody. It is the same on every node.
 func (m *Manager) Unusable(now time.Time) (list []string) {
 	for _, s := range m.Status() {
 		var why string

@@ -26,16 +26,16 @@ const (
 	longestConnect = 5 * time.Second
 	// messagePause is the least time between two messages that are looked at.
 	messagePause = 100 * time.Millisecond
-	// maxFault bounds what is told of an agent's fault, in bytes.
+	// maxFault bounds the text of an agent's fault, in bytes.
 	maxFault = 400
 )
 
-// followAgent keeps what an agent gives by the SPIFFE Workload API, until the entry
-// ends. The client of go-spiffe reconnects; it gives up on an answer that says that the
-// call itself is wrong, which an agent that is being replaced may give.
+// followAgent keeps the SVID and bundle that an agent gives through the SPIFFE Workload
+// API, until the entry ends. The client of go-spiffe reconnects; it gives up when the
+// answer says that the call itself is invalid, as an agent may while it is replaced.
 func (e *entry) followAgent() {
 	if path, ok := strings.CutPrefix(e.spec.WorkloadAPI.Socket, "unix:"); ok {
-		// The node's own socket takes every command of whoever connects to it.
+		// Whoever connects to the node's own socket may give any command.
 		if _, err := files.Resolve(strings.TrimPrefix(path, "//"), e.m.cfg.DataDir); errors.Is(err, files.ErrPrivate) {
 			e.learn(nil, e.agentFault(err))
 			return
@@ -73,13 +73,13 @@ type agentWatcher struct{ e *entry }
 func (w agentWatcher) OnX509ContextUpdate(x *workloadapi.X509Context) {
 	c, err := take(w.e.spec.WorkloadAPI, x, time.Now())
 	if err != nil {
-		err = w.e.agentFault(fmt.Errorf("what it gives cannot be used: %w", err))
+		err = w.e.agentFault(fmt.Errorf("its answer cannot be used: %w", err))
 	}
 	w.e.learn(c, err)
 	w.pause()
 }
 
-// OnX509ContextWatchError takes the end of a stream, or a message that is none.
+// OnX509ContextWatchError takes the end of a stream, or an invalid message.
 func (w agentWatcher) OnX509ContextWatchError(err error) {
 	if w.e.ctx.Err() == nil {
 		w.e.learn(nil, w.e.agentFault(err))
@@ -87,7 +87,7 @@ func (w agentWatcher) OnX509ContextWatchError(err error) {
 	}
 }
 
-// pause makes an agent that sends without end wait, by the flow control of its stream.
+// pause slows an agent that sends without end, by the flow control of its stream.
 func (w agentWatcher) pause() {
 	select {
 	case <-time.After(messagePause):
@@ -114,7 +114,7 @@ func take(want *resource.WorkloadAPI, x *workloadapi.X509Context, now time.Time)
 	}
 	leaf := svid.Certificates[0]
 	if at := leaf.NotBefore; now.Before(at) {
-		now = at // an agent's clock that is ahead is no reason to do without
+		now = at // the agent's clock may be ahead
 	}
 	if _, _, err := x509svid.Verify(svid.Certificates, bundle, x509svid.WithTime(now)); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func pick(want *resource.WorkloadAPI, svids []*x509svid.SVID) (*x509svid.SVID, e
 	return nil, fmt.Errorf("no SVID is %s; there are %s", cmp.Or(want.SPIFFEID, "for the hint "+want.Hint), strings.Join(given, ", "))
 }
 
-// bundlePEM returns a bundle in an order that does not change as long as it does not.
+// bundlePEM returns a bundle as PEM, sorted, so that the same bundle gives the same text.
 func bundlePEM(b *x509bundle.Bundle) string {
 	var ders [][]byte
 	for _, c := range b.X509Authorities() {

@@ -246,7 +246,7 @@ func TestLastCertificateStaysWhileTheAgentIsAway(t *testing.T) {
 	d.use(resource.WorkloadAPI{Socket: "unix://" + a.socket})
 	d.waitFor("the certificate", pair.Cert)
 	a.server.Stop()
-	d.waitProblem("without an agent", "node n1: Certificate/a: the one of before stays in use until "+
+	d.waitProblem("without an agent", "node n1: Certificate/a: the previous one stays in use until "+
 		pair.TLS.Leaf.NotAfter.Format(time.RFC3339)+": the agent at unix://"+a.socket)
 	if d.chain() != pair.Cert {
 		t.Error("the certificate is gone")

@@ -11,8 +11,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// holdPause is the pause before an identity is tried again that the node has no place
-// for.
+// holdPause is the pause before another attempt to hold an identity for which the node
+// has no room.
 const holdPause = 30 * time.Second
 
 // followCluster keeps the certificate that the cluster's CA issues to this node, and

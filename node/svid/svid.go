@@ -1,18 +1,18 @@
 // Package svid puts Certificates in force that come from SPIFFE: those that the
-// cluster's CA issues to this node for a workload identity, and those that an agent
-// beside it gives by the SPIFFE Workload API. Each comes with a trust bundle, which
+// cluster's CA issues to this node for a workload identity, and those that an agent on
+// its machine gives through the SPIFFE Workload API. Each comes with a trust bundle, which
 // Listeners and Services verify their peers by (caRef).
 //
 //	m := svid.New(svid.Config{Held: source, Apply: followed.Apply, Log: log})
-//	m.Apply(set, changes) // of resources in force: they go on with what is there for them
+//	m.Apply(set, changes) // of resources; passes them on with certificates and bundles
 //	...
 //	m.Close()
 //
-// A resource is never changed: certificates, keys and bundles are put over its spec on
-// the way to the data plane of this node, and are nowhere else. What was learned last
-// stays in force, until the certificate expires, while its source is away or gives
-// nothing that can be used; Problems says so. Without a certificate the data plane has
-// none, and without a bundle it trusts nobody.
+// A resource is never changed: certificates, keys and bundles are added to a copy of its
+// spec on the way to the data plane of this node, and are stored nowhere else. While its
+// source is away or gives nothing usable, the last certificate stays in force until it
+// expires; Problems reports that. Without a certificate the data plane has none, and
+// without a bundle it trusts nobody.
 package svid
 
 import (
@@ -33,7 +33,7 @@ import (
 	"penstock/routing/resource/validate"
 )
 
-// kindCertificate is the kind of what has a source.
+// kindCertificate is the kind of the resources with a source.
 const kindCertificate = "Certificate"
 
 // applyPause is the least time between two contents of a Certificate in force: a
@@ -57,9 +57,9 @@ type Config struct {
 	Apply func(set *validate.Set, changes []resource.Change)
 	// Log gets each fault once, and that it is gone. Required.
 	Log *slog.Logger
-	// DataDir is the node's data folder, whose sockets no agent has; "": there is none.
+	// DataDir is the node's data folder, in which a socket is not an agent's; "": there is none.
 	DataDir string
-	// Backoff is how an agent is tried again; nil: after 1 s, 2 s, up to 30 s.
+	// Backoff gives the pauses between attempts to reach an agent; nil: 1 s, 2 s, up to 30 s.
 	Backoff workloadapi.BackoffStrategy
 }
 
@@ -114,7 +114,8 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Close ends what talks to sources, and waits for it. Nothing is put in force after it.
+// Close stops the goroutines that talk to sources, and waits for them. Nothing is put in
+// force afterwards.
 func (m *Manager) Close() {
 	m.mu.Lock() // so that start, which holds it too, adds nothing to running meanwhile
 	m.cancel()
@@ -230,7 +231,7 @@ func (m *Manager) fillUser(o resource.Object) resource.Change {
 	return resource.Put(o)
 }
 
-// learn takes what a source gave, or why it gives nothing, and logs what is new.
+// learn records what a source gave, or why it gives nothing, and logs changes.
 func (e *entry) learn(c *content, fault error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
@@ -254,12 +255,12 @@ func (e *entry) learn(c *content, fault error) {
 	}
 }
 
-// inForce says what holds in spite of a fault. The caller holds Manager.mu.
+// inForce says what is in force despite a fault. The caller holds Manager.mu.
 func (e *entry) inForce() string {
 	if e.next.chain == "" {
 		return "there is none"
 	}
-	return "the one of before stays in use until it expires at " + e.next.until.UTC().Format(time.RFC3339)
+	return "the previous one stays in use until it expires at " + e.next.until.UTC().Format(time.RFC3339)
 }
 
 func (e *entry) wakeUp() {
@@ -293,12 +294,12 @@ func (e *entry) apply() {
 	}
 }
 
-// longestWait bounds the wait for the end of a certificate, so that a clock that is set
+// longestWait bounds the wait for the end of a certificate, so that a change of the clock
 // is noticed.
 const longestWait = time.Minute
 
-// expire takes a certificate that has expired out of what is next, and returns when to
-// look again. The bundle stays: it verifies others.
+// expire removes an expired certificate from next, and returns when to look again. The
+// bundle stays: it verifies others.
 func (e *entry) expire(now time.Time) time.Duration {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
@@ -309,9 +310,9 @@ func (e *entry) expire(now time.Time) time.Duration {
 		return min(left, longestWait)
 	}
 	e.next.chain, e.next.key = "", ""
-	e.m.cfg.Log.Error("a certificate has expired, and its source gave no other", "certificate", e.object.Name, "expired", e.next.until.UTC())
+	e.m.cfg.Log.Error("a certificate has expired, and its source gave no new one", "certificate", e.object.Name, "expired", e.next.until.UTC())
 	if e.fault == nil {
-		e.fault = fmt.Errorf("it expired at %s, and its source gave no other", e.next.until.UTC().Format(time.RFC3339))
+		e.fault = fmt.Errorf("it expired at %s, and its source gave no new one", e.next.until.UTC().Format(time.RFC3339))
 	}
 	e.wakeUp()
 	return longestWait
@@ -349,7 +350,7 @@ const (
 	SourceWorkloadAPI = "workloadAPI"
 )
 
-// State is what there is of a Certificate.
+// State is the state of a Certificate with a source.
 type State struct {
 	Name   string
 	Source string // SourceIdentity or SourceWorkloadAPI
@@ -405,7 +406,7 @@ func (m *Manager) Problems(node string) (list []string) {
 		}
 		held := "there is no certificate"
 		if !s.Until.IsZero() {
-			held = "the one of before stays in use until " + s.Until.UTC().Format(time.RFC3339)
+			held = "the previous one stays in use until " + s.Until.UTC().Format(time.RFC3339)
 		}
 		list = append(list, fmt.Sprintf("node %s: Certificate/%s: %s: %v", node, s.Name, held, s.Fault))
 	}

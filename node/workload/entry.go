@@ -97,7 +97,11 @@ func (e *entry) run() {
 			notBefore = time.Now().Add(firstPause) // if the bundle is newer than what the leader signs with
 			continue
 		}
-		pause = min(max(firstPause, 2*pause), longestPause)
+		longest := longestPause
+		if clock := (clockError{}); errors.As(err, &clock) {
+			longest = longestClockPause
+		}
+		pause = min(max(firstPause, 2*pause), longest)
 		notBefore = time.Now().Add(jitter(pause))
 		warned = e.failed(err, warned)
 	}
@@ -162,6 +166,11 @@ func (e *entry) failed(err error, warned bool) bool {
 	if e.why = err; pending {
 		e.set(nil) // those who wait for the first answer have one
 	}
+	if clock := (clockError{}); errors.As(err, &clock) && !warned {
+		e.source.cfg.Log.Warn("this node's clock is ahead: the certificates that it gets have ended when they arrive; set the clock",
+			"identity", e.identity.ID, "ahead", clock.ahead, "expired", clock.expires.UTC())
+		return true
+	}
 	if text := e.lateness(time.Now()); text != "" && !warned {
 		e.source.cfg.Log.Warn("cannot renew a workload's certificate", "identity", e.identity.ID, "state", text)
 		return true
@@ -211,12 +220,23 @@ func (e *entry) renew() error {
 	return e.adopt(issued, cert)
 }
 
+// clockError is the error of a certificate that ended before it arrived.
+type clockError struct {
+	ahead   time.Duration // of this node's clock, by when the leader issued the certificate
+	expires time.Time
+}
+
+func (e clockError) Error() string {
+	return fmt.Sprintf("the certificate ended at %s already: the clock of this node is %v ahead of the leader's: set it",
+		e.expires.Format(time.RFC3339), e.ahead)
+}
+
 // adopt puts a certificate in force.
 func (e *entry) adopt(issued *api.IdentityIssued, cert tls.Certificate) error {
 	s := e.source
 	now := time.Now()
 	if !now.Before(issued.Expires) {
-		return fmt.Errorf("the certificate ended at %v already: are the clocks right?", issued.Expires.Format(time.RFC3339))
+		return clockError{now.Sub(cert.Leaf.NotBefore.Add(trust.SVIDSkew)).Round(10 * time.Second), issued.Expires}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,6 +53,10 @@ const (
 	issueTimeout = 15 * time.Second
 	// The pause after a failed request, which doubles, and the longest.
 	firstPause, longestPause = time.Second, time.Minute
+	// longestClockPause is the longest pause while this node's clock is so far ahead that
+	// certificates have ended when they arrive: each is recorded by the cluster until
+	// long after its end.
+	longestClockPause = 16 * time.Minute
 	// spread is the largest part of a wait by which it is longer or shorter, so that
 	// nodes that started together do not ask together.
 	spread = 0.1

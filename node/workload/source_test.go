@@ -23,6 +23,8 @@ import (
 // issuer stands for the leader. Its fields are for one goroutine at a time, except
 // during Issue.
 type issuer struct {
+	behind time.Duration // of the issuer's clock
+
 	mu      sync.Mutex
 	ca      *trust.CA
 	err     error       // of each request
@@ -59,7 +61,7 @@ func (i *issuer) issue(_ context.Context, req *api.IdentityRequest) (*api.Identi
 	if ttl == 0 {
 		ttl = trust.SVIDLifetime
 	}
-	leaf, err := i.ca.IssueSVID(key, trust.SVID{ID: id, DNS: req.DNS, TTL: ttl}, time.Now())
+	leaf, err := i.ca.IssueSVID(key, trust.SVID{ID: id, DNS: req.DNS, TTL: ttl}, time.Now().Add(-i.behind))
 	if err != nil {
 		return nil, err
 	}
@@ -173,6 +175,32 @@ func TestRenewalIsAtHalfOfTheLife(t *testing.T) {
 		if st := s.Stats(); st.Held != n || st.Issued != 2*n || st.Missing != 0 || len(st.Late) != 0 || st.Remaining < 80*time.Minute {
 			t.Errorf("%+v", st)
 		}
+	})
+}
+
+// A node whose clock is ahead by more than the life of a certificate asks ever more rarely,
+// since the cluster records each of them, and says by how much the clock is off.
+func TestAClockThatIsAheadIsToldAndAsksRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newIssuer(t)
+		i.behind = 3*time.Hour + 2*time.Second // certificates have whole seconds
+		s := i.newSource(t, 0)
+		h := mustHold(t, s, Identity{ID: "/web"})
+		pass(3 * time.Hour)
+		if n := len(i.requests()); n < 10 || n > 25 {
+			t.Errorf("%d requests in three hours", n)
+		}
+		if _, _, err := h.Get(); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "the clock of this node is 3h0m0s ahead") {
+			t.Errorf("%v", err)
+		}
+		if text := i.log.String(); strings.Count(text, "clock is ahead") != 1 || !strings.Contains(text, "ahead=3h0m0s") {
+			t.Errorf("the log says %s", text)
+		}
+		i.mu.Lock()
+		i.behind = 0
+		i.mu.Unlock()
+		pass(longestClockPause + longestClockPause/10 + time.Second)
+		mustGet(t, h)
 	})
 }
 

@@ -29,7 +29,7 @@ type Covered struct {
 }
 
 const (
-	// coverSteps bounds the comparisons of one search, of values; some tens of
+	// coverSteps bounds the comparisons of values in one search, which take tens of
 	// milliseconds.
 	coverSteps = 2_000_000
 	// coverEntries bounds the entries of one search; further ones are left out.
@@ -38,14 +38,14 @@ const (
 	coverScan = 100_000
 )
 
-// FindCovered finds the entries that never decide who may connect: what they allow, another entry
-// denies, or another entry with the same action is for all their clients and
-// destinations. It compares those of the permissions for which changed is true with
-// all. Specs must be valid and need no defaults.
+// FindCovered finds the entries that never decide who may connect: either another entry
+// denies what they allow, or another entry with the same action covers all their clients
+// and destinations. It compares the entries of the permissions for which changed is true
+// with all entries. Specs must be valid and need no defaults.
 //
-// What it finds is so. It does not find an entry that only several others cover
-// together, and it gives up after coverSteps and coverEntries. Of several that cover
-// an entry, the first is named. Results are in order of the permissions and their
+// Every result is right, but not all are found: an entry that only several others cover
+// together is not, and the search ends after coverSteps and coverEntries. Of several
+// entries that cover one, the first is named. Results are in order of the permissions and their
 // entries.
 func FindCovered(all iter.Seq2[string, *resource.TrafficPermission], changed func(name string) bool) []Covered {
 	s := &coverSearch{steps: coverSteps}
@@ -327,10 +327,10 @@ func coversIdentity(a, b string) bool {
 	return resource.MatchSPIFFE(a, b)
 }
 
-// coverIndex finds entries by what those have in common that they may cover.
+// coverIndex finds the entries that may cover another one, by what they share with it.
 type coverIndex struct {
 	entries map[coverKey][]int
-	// What the keys have of identity patterns, of networks, and of prefixes of names.
+	// The parts of identity patterns, networks and prefixes of names that are in keys.
 	shapes            []shape
 	lengths, prefixes []int
 }

@@ -162,10 +162,31 @@ type ListenerHTTP struct {
 	// ForwardClientCert tells endpoints the client's verified certificate in
 	// X-Forwarded-Client-Cert, as Envoy does with SANITIZE_SET: Hash, Subject, URI
 	// and DNS. What clients send in that header is removed, trusted proxies
-	// included. So requests are routed one by one, if client and service speak HTTP
+	// included, unless forwardClientCertMode says otherwise. So requests are routed one by one, if client and service speak HTTP
 	// (see docs/http.md); other connections are passed on as they are. Requires
 	// tls.clientAuth. Default false.
 	ForwardClientCert bool `yaml:"forwardClientCert"`
+	// ForwardClientCertMode says what becomes of X-Forwarded-Client-Cert as a client
+	// with a verified certificate sends it, with forwardClientCert: set replaces it by
+	// the client's certificate (Envoy's SANITIZE_SET); append adds the client's
+	// certificate after it (APPEND_FORWARD); forward passes it on as it is
+	// (FORWARD_ONLY). That of a client without a verified certificate is removed in any
+	// case. Use append and forward only where every client with a certificate is a proxy
+	// that is trusted to name other clients. Default set; the others need tls.clientAuth.
+	ForwardClientCertMode string `yaml:"forwardClientCertMode" default:"set" oneof:"set append forward"`
+}
+
+// Modes of ListenerHTTP.ForwardClientCertMode.
+const (
+	ClientCertSet     = "set"
+	ClientCertAppend  = "append"
+	ClientCertForward = "forward"
+)
+
+// KeepsClientCert reports whether what clients with a verified certificate send in
+// X-Forwarded-Client-Cert is passed on.
+func (h *ListenerHTTP) KeepsClientCert() bool {
+	return h.ForwardClientCert && (h.ForwardClientCertMode == ClientCertAppend || h.ForwardClientCertMode == ClientCertForward)
 }
 
 // SourceRule adds tags to connections by client network.
@@ -178,7 +199,8 @@ type SourceRule struct {
 
 // IsZero reports whether no field is given.
 func (h *ListenerHTTP) IsZero() bool {
-	return len(h.TrustedProxies) == 0 && h.Underscores == "" && h.PathParameters == "" && h.EscapedSlashes == "" && !h.ForwardClientCert
+	return len(h.TrustedProxies) == 0 && h.Underscores == "" && h.PathParameters == "" && h.EscapedSlashes == "" &&
+		!h.ForwardClientCert && h.ForwardClientCertMode == ""
 }
 
 // Trusts reports whether a client is one of the trusted proxies.

@@ -29,11 +29,11 @@ type TrafficPermission struct {
 	To []PermissionDestination `yaml:"to"`
 	// Action is allow, deny or shadowDeny. Required, or Rules.
 	Action string `yaml:"action" oneof:"allow deny shadowDeny"`
-	// Rules are for several actions, in place of Action and From. Their order has no
+	// Rules give several actions, in place of Action and From. Their order has no
 	// effect: a deny beats every allow here too.
 	Rules []PermissionRule `yaml:"rules"`
-	// OnChange is for established connections that a change of the permissions
-	// denies: keep, drain (closed over Window, evenly) or close (at once). Default
+	// OnChange says what happens to established connections that a change of the
+	// permissions denies: keep, drain (closed over Window, evenly) or close (at once). Default
 	// drain.
 	OnChange string `yaml:"onChange" default:"drain" oneof:"keep drain close"`
 	// Window is the time over which drain closes connections. Default 30s, 1s to 24h.
@@ -63,7 +63,7 @@ func (p *TrafficPermission) Split() []*TrafficPermission {
 	return list
 }
 
-// PermissionDestination is a destination, down to requests.
+// PermissionDestination selects destinations, and optionally some of their requests.
 type PermissionDestination struct {
 	// Services are the destinations of connections and requests, before routes
 	// send them elsewhere.

@@ -58,7 +58,7 @@ type Service struct {
 	// connections are closed until it has entries.
 	Endpoints []Endpoint `yaml:"endpoints"`
 	// EndpointsFrom adds the endpoints that providers find. An address that is
-	// listed several times counts once, as Endpoints has it or the first provider.
+	// listed several times counts once: that of Endpoints, or else of the first provider.
 	EndpointsFrom []EndpointsFrom `yaml:"endpointsFrom"`
 	// Discovery lets proxies beside the service's instances, such as Envoy, take
 	// their configuration from Penstock by xDS. Left out: none may.
@@ -222,8 +222,8 @@ type SendProxy struct {
 	// Send is v1 or v2. Required.
 	Send string `yaml:"send" oneof:"v1 v2"`
 	// ClientIdentity adds the SPIFFE ID of the client's verified certificate to
-	// the header, as a TLV of type 0xE1. A client without one has no such TLV. What
-	// else v2 says of TLS is sent in any case. Requires send: v2. Default false.
+	// the header, as a TLV of type 0xE1; without one there is no such TLV. The other
+	// TLVs about TLS are sent in any case. Requires send: v2. Default false.
 	ClientIdentity bool `yaml:"clientIdentity"`
 }
 

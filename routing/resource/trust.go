@@ -2,7 +2,7 @@ package resource
 
 import "strings"
 
-// Truster is a spec that may have CAs by which peers are verified.
+// Truster is a spec that may have CAs to verify peers by.
 type Truster interface {
 	// TrustedCAs lists the bundles, as PEM. Some may be empty, or the name of a file
 	// that was not read.
@@ -164,9 +164,9 @@ func (l *Listener) withOriginate(t *ServiceTLS) *Listener {
 	return &made
 }
 
-// restrict returns those of the patterns that can match an ID of the trust domain,
-// limited to it. Where there is no pattern and all are meant, it is one for all of its
-// IDs.
+// restrict limits patterns to the trust domain, and leaves out those that match none of
+// its IDs. With noneIsAll, no pattern means all: it returns one that matches every ID of
+// the trust domain.
 func (b *CertificateBundle) restrict(patterns []string, noneIsAll bool) (list []string) {
 	if len(patterns) == 0 && noneIsAll {
 		patterns = []string{spiffeScheme + "*/**"}

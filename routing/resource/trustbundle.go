@@ -32,8 +32,8 @@ type TrustBundle struct {
 	TrustDomain string `yaml:"trustDomain"`
 	// Bundle has the authorities: PEM certificates or a SPIFFE bundle (a JWK set), as
 	// text or as the file that holds it, relative to the resource's file and read when
-	// it is applied. With endpoint it is used until the first bundle was fetched, and
-	// again when it is changed. Required, unless endpoint is given; required with
+	// it is applied. With endpoint it is in use until a fetch succeeds, and again
+	// after a change of this field. Required, unless endpoint is given; required with
 	// profile https_spiffe where the endpoint's ID is of the same trust domain.
 	Bundle string `yaml:"bundle"`
 	// Endpoint is where the trust domain publishes its bundle. Left out: only bundle
@@ -42,9 +42,9 @@ type TrustBundle struct {
 }
 
 // BundleEndpoint is where a trust domain publishes its bundle (SPIFFE Federation).
-// The cluster's leader fetches it as often as the bundle says, every 5 minutes if it
-// says nothing, and stores it for all nodes. What cannot be fetched or used changes
-// nothing.
+// The cluster's leader fetches it at the refresh hint of the bundle, or every 5 minutes
+// without one, and stores it for all nodes. A bundle that cannot be fetched or used
+// changes nothing.
 type BundleEndpoint struct {
 	// URL is an https URL without user and fragment. Required.
 	URL string `yaml:"url"`
@@ -82,7 +82,7 @@ func (b *TrustBundle) Files() []FileRef {
 	return files
 }
 
-// IsJWKSet reports whether text is a JWK set, or tries to be, rather than PEM or a file
+// IsJWKSet reports whether text looks like a JWK set (JSON) rather than PEM or a file
 // name.
 func IsJWKSet(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "{") }
 
@@ -115,20 +115,20 @@ const (
 	maxAuthorities = 100
 )
 
-// Bundle is what a bundle's text says.
+// Bundle is a parsed trust bundle.
 type Bundle struct {
 	// Authorities sign X.509 SVIDs of the trust domain; none: no such SVID is valid.
 	Authorities []*x509.Certificate
 	// Sequence grows with each change; nil: the bundle has none.
 	Sequence *uint64
-	// RefreshHint is how often the publisher wants it to be fetched; 0: not said.
+	// RefreshHint is the interval at which the publisher wants it to be fetched; 0: none given.
 	RefreshHint time.Duration
 }
 
-// ParseBundle parses PEM certificates, or a JWK set as SPIFFE has it (SPIFFE Trust
-// Domain and Bundle, section 4). Keys of other uses than X.509 SVIDs are ignored, as
-// the standard wants; a key for X.509 SVIDs that is no certificate of an authority is
-// a fault of the whole bundle. Errors never contain content.
+// ParseBundle parses PEM certificates, or a JWK set in SPIFFE's format (SPIFFE Trust
+// Domain and Bundle, section 4). Keys for other uses than X.509 SVIDs are ignored, as
+// the standard requires; a key for X.509 SVIDs that is not a CA certificate makes the
+// whole bundle invalid. Errors never contain content.
 func ParseBundle(text string) (*Bundle, error) {
 	if len(text) > MaxBundle {
 		return nil, fmt.Errorf("must have at most %d bytes", MaxBundle)
@@ -148,7 +148,7 @@ func ParseBundle(text string) (*Bundle, error) {
 	}
 	for i, cert := range b.Authorities {
 		if !cert.BasicConstraintsValid || !cert.IsCA {
-			return nil, fmt.Errorf("certificate %d may not sign others, so it is no authority", i+1)
+			return nil, fmt.Errorf("certificate %d may not sign others, so it is not a CA", i+1)
 		}
 	}
 	return b, nil
@@ -167,14 +167,14 @@ type jwk struct {
 	Chain []string `json:"x5c"` // standard base64 of DER (RFC 7517, section 4.7)
 }
 
-// usesX509 says that a key signs X.509 SVIDs.
+// usesX509 is the use of keys that sign X.509 SVIDs.
 const usesX509 = "x509-svid"
 
 func parseJWKSet(text string) (*Bundle, error) {
 	var set jwkSet
 	if json.Unmarshal([]byte(text), &set) != nil { // its error may quote content
-		return nil, errors.New("is no SPIFFE bundle: want a JSON object with keys, a list, and if any spiffe_sequence and " +
-			"spiffe_refresh_hint, integers that are not negative")
+		return nil, errors.New("is not a SPIFFE bundle: want a JSON object with the list keys and, optionally, the integers spiffe_sequence and " +
+			"spiffe_refresh_hint, not negative")
 	}
 	if set.Keys == nil {
 		return nil, errors.New("has no keys: a SPIFFE bundle has a list of them, even if it is empty")

@@ -8,7 +8,7 @@ import (
 const KindWorkload = "WorkloadIdentity"
 
 // WorkloadIdentity is a SPIFFE ID for the programs beside a node that its selectors
-// match. They get it by the SPIFFE Workload API, at the socket of --spiffe-socket.
+// match. They get it through the SPIFFE Workload API, at the socket of --spiffe-socket.
 type WorkloadIdentity struct {
 	// SPIFFE is the ID: a path such as /ns/shop/web, in the cluster's trust domain, or
 	// the ID in full. At most 512 bytes. Required.
@@ -34,12 +34,12 @@ type WorkloadIdentity struct {
 
 // WorkloadSelectors select programs.
 type WorkloadSelectors struct {
-	// Unix selects processes by what the kernel says of their end of the socket. Required.
+	// Unix selects processes by the credentials that the kernel reports. Required.
 	Unix UnixSelector `yaml:"unix"`
 }
 
-// UnixSelector selects processes. Each list that is given must have the process's
-// number; at least one is required.
+// UnixSelector selects processes. Each list that is given must contain the process's
+// ID; at least one list is required.
 type UnixSelector struct {
 	// UID lists user IDs as numbers, at most 64.
 	UID []int `yaml:"uid"`

@@ -46,6 +46,14 @@ func validateListener(l *resource.Listener, fault Report) {
 	if l.HTTP.ForwardClientCert && !verifiesClients(l) && l.Protocol != "mesh" {
 		fault("http.forwardClientCert", "requires tls.clientAuth with mode: require or request: only a verified certificate is forwarded", nil)
 	}
+	if mode := l.HTTP.ForwardClientCertMode; mode != "" && mode != resource.ClientCertSet {
+		switch {
+		case !l.HTTP.ForwardClientCert:
+			fault("http.forwardClientCertMode", "requires http.forwardClientCert: true", mode)
+		case l.Protocol == "mesh":
+			fault("http.forwardClientCertMode", "must be set in a mesh listener: its clients are nodes, which forward no such header", mode)
+		}
+	}
 	checkTags("tags", l.Tags, fault)
 	checkTags("nodes", l.Nodes, fault)
 	validateSources(l, fault)
