@@ -39,9 +39,9 @@ func (b *Bucket) Release() { b.users.Add(-1) }
 func (b *Bucket) Key() Key { return b.key }
 
 // Take takes n units, at once or after a wait that the limit's configuration
-// allows. Who waits for longer than MaxWait calls GiveUp. What waits has its place: the units are taken now, so those that come
-// later wait behind it. Without ok nothing is taken, and wait says after which time
-// it would have been.
+// allows. What waits has its place: the units are taken now, so those that come later
+// wait behind it. Who has waited for MaxWait calls GiveUp. Without ok nothing is taken,
+// and wait says after which time it would have been.
 func (b *Bucket) Take(d Dimension, n, now int64) (wait time.Duration, ok bool) {
 	count := &b.limit.counts
 	for cfg := b.config(now); cfg.Rates[d].N > 0; cfg = b.config(now) {
@@ -80,8 +80,8 @@ func (b *Bucket) move(d Dimension, cfg *config, full, next int64) bool {
 	return b.cfg.Load() == cfg && b.full[d].CompareAndSwap(full, next)
 }
 
-// Return gives units back that Take took, because another limit refused them. They
-// count as refused.
+// Return gives units back that Take took, because another limit refused them. They stay
+// counted as allowed: by this limit they were.
 func (b *Bucket) Return(d Dimension, n, now int64) {
 	for cfg := b.config(now); cfg.Rates[d].N > 0; cfg = b.config(now) {
 		if full := b.full[d].Load(); b.move(d, cfg, full, full-cfg.Rates[d].cost(n)) {
@@ -91,7 +91,7 @@ func (b *Bucket) Return(d Dimension, n, now int64) {
 }
 
 // GiveUp returns n units that Take took, by one that waited for its turn and is refused as
-// MaxWait has passed.
+// MaxWait has passed. It counts as refused, beside what Take has counted.
 func (b *Bucket) GiveUp(d Dimension, n, now int64) {
 	b.Return(d, n, now)
 	b.limit.counts.refused[d].Add(1)
