@@ -9,9 +9,11 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"penstock/internal/testkit"
 	"penstock/node/nodetest"
+	"penstock/routing/resource"
 )
 
 // oneService has a listener "front" with a service "apps".
@@ -101,6 +103,15 @@ spec: {from: [{tags: {group: guests}}], action: deny, onChange: close}
 			testkit.WaitFor(t, "the connection to be established", func() bool {
 				return n.metric(t, `penstock_connections{listener="front",service="apps"}`) == "1"
 			})
+			guests := nodetest.Objects(t, listener("guests"))
+			table := n.Router.Table()
+			whatIf, err := table.WhatIf([]resource.Change{resource.Put(guests[0])}, n.Resolver, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if count, err := n.CountRevoked(t.Context(), table, whatIf.After(), whatIf.ChangedListeners()); err != nil || count != 1 {
+				t.Errorf("the change would close %d connections, %v", count, err)
+			}
 			n.mustApply(t, listener("guests"))
 			testkit.WaitFor(t, "the connection to be closed", func() bool {
 				return n.metric(t, `penstock_connections_total{listener="front",result="permission_revoked",service="apps"}`) == "1"
