@@ -85,7 +85,7 @@ func TestClientsOfHTTPShowCertificates(t *testing.T) {
 	testkit.WaitFor(t, "the fault", func() bool {
 		return strings.Contains(strings.Join(n.mustStatus(t).Warnings, "\n"), "--http-ca: cannot use its files; what was read before stays in use: ")
 	})
-	if !log.has("cannot use the reread CAs of the clients of --http; the last ones stay in use", "must be PEM") {
+	if !log.has("cannot use the reread files of --http; the last ones stay in use", "CAs of clients", "must be PEM") {
 		t.Error("the log does not tell of the fault")
 	}
 	if got := get("/healthz", "", second); got != http.StatusOK {

@@ -125,8 +125,7 @@ func (r *rereader) run(ctx context.Context, first []resource.Object) {
 		select {
 		case <-retry:
 		case <-r.requested:
-			r.rereadCertificate()
-			r.rereadClientCAs()
+			r.rereadHTTP()
 			r.rereadResources(ctx)
 			wait, logged = minSyncBackoff, ""
 		case <-ctx.Done():
@@ -135,30 +134,22 @@ func (r *rereader) run(ctx context.Context, first []resource.Object) {
 	}
 }
 
-// rereadCertificate reads the files of --http-cert.
-func (r *rereader) rereadCertificate() {
-	if r.certs == nil {
-		return
+// rereadHTTP reads the files of --http-cert and of --http-ca.
+func (r *rereader) rereadHTTP() {
+	reread := func(what string, check func(force bool) (changed bool, err error)) {
+		changed, err := check(true)
+		if err != nil {
+			r.log.Error("cannot use the reread files of --http; the last ones stay in use", "what", what, "error", err)
+			return
+		}
+		r.log.Info("reread files of --http", "what", what, "changed", changed)
 	}
-	changed, err := r.certs.check(true)
-	if err != nil {
-		r.log.Error("cannot use the reread certificate of --http; the last one stays in use", "error", err)
-		return
+	if r.certs != nil {
+		reread("certificate", r.certs.check)
 	}
-	r.log.Info("reread the certificate of --http", "changed", changed)
-}
-
-// rereadClientCAs reads the file of --http-ca.
-func (r *rereader) rereadClientCAs() {
-	if r.clients == nil {
-		return
+	if r.clients != nil {
+		reread("CAs of clients", r.clients.check)
 	}
-	changed, err := r.clients.check(true)
-	if err != nil {
-		r.log.Error("cannot use the reread CAs of the clients of --http; the last ones stay in use", "error", err)
-		return
-	}
-	r.log.Info("reread the CAs of the clients of --http", "changed", changed)
 }
 
 // rereadResources reads the files of --resources. If they have faults, it logs these

@@ -255,11 +255,11 @@ func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
 	n.Reread()
 	// The log says changed=true only if the periodic check was not faster.
 	testkit.WaitFor(t, "the renewed certificate", func() bool { return serves("second.example") })
-	testkit.WaitFor(t, "the log of the reread", func() bool { return log.has("reread the certificate of --http") })
+	testkit.WaitFor(t, "the log of the reread", func() bool { return log.has("reread files of --http", "what=certificate") })
 	put("nothing", "nothing")
 	n.Reread()
 	testkit.WaitFor(t, "the fault", func() bool {
-		return log.has("cannot use the reread certificate of --http; the last one stays in use", certFile)
+		return log.has("cannot use the reread files of --http; the last ones stay in use", certFile)
 	})
 	if !serves("second.example") {
 		t.Error("the last usable certificate is not served any more")
