@@ -24,6 +24,7 @@ func (n *Node) openWorkloads() {
 	})
 	if n.cfg.SPIFFESocket != "" {
 		n.spiffe = workload.NewAPI(n.identities, n.cluster.TrustDomain(), n.bundles, n.log)
+		n.spiffe.Tokens = n.cluster.Tokens
 		if !n.cfg.withClients {
 			n.spiffe.Self = os.Getpid()
 		}

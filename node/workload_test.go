@@ -12,6 +12,9 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"penstock/internal/testkit"
 	"penstock/internal/testkit/certs"
@@ -82,6 +85,50 @@ spec:
 		t.Error(err)
 	}
 }
+
+// A program with go-spiffe gets an identity by the token that it shows, until that is
+// revoked.
+func TestWorkloadShowsAToken(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	socket := filepath.Join(t.TempDir(), "spiffe.sock")
+	n := founder(t, Config{Name: "n1", SPIFFESocket: socket, withClients: true})
+	n.mustApply(t, "kind: WorkloadIdentity\nname: web\nspec: {spiffe: /ns/shop/web, selectors: {token: true}}\n")
+	made, err := rpc.Call[api.TokenCreated](ctx, n.client, api.MethodTokenNew,
+		&api.TokenCreateRequest{Name: "shop", Role: api.RoleIssuer, Path: "/ns/shop/**", TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetch := func(options ...grpc.DialOption) (string, error) {
+		svid, err := workloadapi.FetchX509SVID(ctx, workloadapi.WithAddr("unix://"+socket), workloadapi.WithDialOptions(options...))
+		if err != nil {
+			return "", err
+		}
+		return svid.ID.String(), nil
+	}
+	shown := grpc.WithPerRPCCredentials(bearer(made.Token))
+	if id, err := fetch(shown); err != nil || id != "spiffe://"+n.cluster.ClusterID()+"/ns/shop/web" {
+		t.Errorf("with the token: %q, %v", id, err)
+	}
+	if _, err := fetch(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("without one: %v", err)
+	}
+	if _, err := rpc.Call[api.Empty](ctx, n.client, api.MethodRevoke, &api.TokenRevokeRequest{Token: made.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fetch(shown); status.Code(err) != codes.Unauthenticated || strings.Contains(err.Error(), made.Token) {
+		t.Errorf("with the revoked token: %v", err)
+	}
+}
+
+// bearer shows a token with each call.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false } // the socket is local
 
 // A rotation of the CA renews what a workload has, before its certificate is due.
 func TestRotationReachesWorkloads(t *testing.T) {

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"penstock/node/api"
@@ -51,8 +50,8 @@ const (
 const securityHeader = "workload.spiffe.io"
 
 // API serves the SPIFFE Workload API to the processes beside a node. A caller is
-// known by the user and group that the kernel says it has (SO_PEERCRED), and gets the
-// identities whose WorkloadIdentity selects it.
+// known by the user and group that the kernel says it has (SO_PEERCRED), or by a token
+// that it shows, and gets the identities whose WorkloadIdentity selects it.
 type API struct {
 	spiffe.UnimplementedSpiffeWorkloadAPIServer
 
@@ -60,6 +59,8 @@ type API struct {
 	// endpoints sets its own: an endpoint may be the socket by any path, and clients of
 	// it would have the identities of the node's user.
 	Self int
+	// Tokens verify what callers show as a token; nil: none is accepted.
+	Tokens Tokens
 
 	source      *Source
 	trustDomain string
@@ -80,7 +81,7 @@ type API struct {
 type APIStats struct {
 	Connections, Streams int
 	Sent                 uint64 // messages with SVIDs or bundles
-	Denied               uint64 // calls of processes that no identity selects
+	Denied               uint64 // calls of those that no identity selects, or with a wrong token
 	Refused              uint64 // connections beyond a bound
 }
 
@@ -185,13 +186,14 @@ type entitled struct {
 
 // entitlements returns the identities of a caller in the order of their names, at
 // most maxSVIDs, and a channel that is closed when they may have changed.
-func (a *API) entitlements(c credentials) ([]entitled, <-chan struct{}) {
+func (a *API) entitlements(c *caller) ([]entitled, <-chan struct{}) {
+	selected := a.selector(c)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var list []entitled
 	for _, name := range slices.Sorted(maps.Keys(a.identities)) {
 		w := a.identities[name]
-		if !selects(&w.Selectors.Unix, c) || len(list) == maxSVIDs {
+		if !selected(w) || len(list) == maxSVIDs {
 			continue
 		}
 		list = append(list, entitled{
@@ -226,29 +228,9 @@ func selects(u *resource.UnixSelector, c credentials) bool {
 	return len(u.UID)+len(u.GID) > 0 && has(u.UID, c.uid) && has(u.GID, c.gid)
 }
 
-// begin counts a stream and returns its caller; end must be called.
-func (a *API) begin(ctx context.Context) (c credentials, end func(), err error) {
-	p, _ := peer.FromContext(ctx)
-	if p != nil {
-		if known, ok := p.AuthInfo.(credentials); ok {
-			a.count(func(s *APIStats) { s.Streams++ })
-			return known, func() { a.count(func(s *APIStats) { s.Streams-- }) }, nil
-		}
-	}
-	return c, nil, status.Error(codes.Internal, "the caller is not known")
-}
-
-// denied refuses a caller that no identity selects.
-func (a *API) denied(c credentials) error {
-	a.count(func(s *APIStats) { s.Denied++ })
-	a.log.Debug("no workload identity", "uid", c.uid, "gid", c.gid, "pid", c.pid)
-	return status.Errorf(codes.PermissionDenied,
-		"no WorkloadIdentity selects uid %d, gid %d on this node: see penstock get workloadidentities", c.uid, c.gid)
-}
-
 // FetchX509SVID sends the caller's SVIDs, and again after each change.
 func (a *API) FetchX509SVID(_ *spiffe.X509SVIDRequest, ss grpc.ServerStreamingServer[spiffe.X509SVIDResponse]) error {
-	c, end, err := a.begin(ss.Context())
+	c, ctx, end, err := a.begin(ss.Context())
 	if err != nil {
 		return err
 	}
@@ -257,9 +239,9 @@ func (a *API) FetchX509SVID(_ *spiffe.X509SVIDRequest, ss grpc.ServerStreamingSe
 	defer w.close()
 	var lacking <-chan time.Time // nil: there is an SVID
 	for {
-		list, changed := a.entitlements(c)
+		list, changed := a.entitlements(&c)
 		if len(list) == 0 {
-			return a.denied(c)
+			return a.denied(&c)
 		}
 		next, err := w.look(list)
 		if err != nil {
@@ -283,12 +265,12 @@ func (a *API) FetchX509SVID(_ *spiffe.X509SVIDRequest, ss grpc.ServerStreamingSe
 			w.sent, w.federated = next.svids, federated
 			a.count(func(s *APIStats) { s.Sent++ })
 		}
-		if expired := wait(lacking, append(next.changed, changed, replaced, ss.Context().Done(), a.stopping)); expired {
+		if expired := wait(lacking, append(next.changed, changed, replaced, ctx.Done(), a.stopping)); expired {
 			return next.missing()
 		}
 		select {
-		case <-ss.Context().Done():
-			return status.FromContextError(ss.Context().Err()).Err()
+		case <-ctx.Done():
+			return ended(ctx)
 		case <-a.stopping:
 			return status.Error(codes.Unavailable, "the node stops")
 		default:
@@ -402,16 +384,16 @@ func response(svids []labeled, federated map[string][]byte) (*spiffe.X509SVIDRes
 // FetchX509Bundles sends the trust bundle and those of other trust domains, and again
 // after each change. It is for those who have an identity.
 func (a *API) FetchX509Bundles(_ *spiffe.X509BundlesRequest, ss grpc.ServerStreamingServer[spiffe.X509BundlesResponse]) error {
-	c, end, err := a.begin(ss.Context())
+	c, ctx, end, err := a.begin(ss.Context())
 	if err != nil {
 		return err
 	}
 	defer end()
 	var sent map[string][]byte
 	for {
-		list, changed := a.entitlements(c)
+		list, changed := a.entitlements(&c)
 		if len(list) == 0 {
-			return a.denied(c)
+			return a.denied(&c)
 		}
 		roots, replaced := a.source.Roots()
 		bundles, others := a.federated(list)
@@ -427,8 +409,8 @@ func (a *API) FetchX509Bundles(_ *spiffe.X509BundlesRequest, ss grpc.ServerStrea
 		case <-changed:
 		case <-replaced:
 		case <-others:
-		case <-ss.Context().Done():
-			return status.FromContextError(ss.Context().Err()).Err()
+		case <-ctx.Done():
+			return ended(ctx)
 		case <-a.stopping:
 			return status.Error(codes.Unavailable, "the node stops")
 		}

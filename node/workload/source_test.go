@@ -56,7 +56,7 @@ func (i *issuer) issue(_ context.Context, req *api.IdentityRequest) (*api.Identi
 	if err != nil {
 		return nil, err
 	}
-	id := &url.URL{Scheme: "spiffe", Host: i.ca.ClusterID(), Path: req.ID}
+	id := &url.URL{Scheme: "spiffe", Host: i.ca.ClusterID(), Path: strings.TrimPrefix(req.ID, "spiffe://"+i.ca.ClusterID())}
 	ttl := req.TTL
 	if ttl == 0 {
 		ttl = trust.SVIDLifetime

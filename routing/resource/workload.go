@@ -34,12 +34,16 @@ type WorkloadIdentity struct {
 
 // WorkloadSelectors select programs.
 type WorkloadSelectors struct {
-	// Unix selects processes by the credentials that the kernel reports. Required.
+	// Unix selects processes by the credentials that the kernel reports. Required without
+	// token.
 	Unix UnixSelector `yaml:"unix"`
+	// Token gives the identity to callers that show a token of role issuer whose path
+	// covers the ID, from any process that may connect.
+	Token bool `yaml:"token"`
 }
 
 // UnixSelector selects processes. Each list that is given must contain the process's
-// ID; at least one list is required.
+// ID; at least one list is required, unless the identity is for tokens.
 type UnixSelector struct {
 	// UID lists user IDs as numbers, at most 64.
 	UID []int `yaml:"uid"`

@@ -36,8 +36,8 @@ func validateWorkload(w *resource.WorkloadIdentity, fault Report) {
 		fault(resource.Item("federatesWith", i), "is the cluster's own trust domain, whose bundle every program gets: leave it out", nil)
 	}
 	unix := &w.Selectors.Unix
-	if len(unix.UID)+len(unix.GID) == 0 {
-		fault("selectors.unix", "requires uid or gid: without one every program on the machine would have the identity", nil)
+	if len(unix.UID)+len(unix.GID) == 0 && !w.Selectors.Token {
+		fault("selectors.unix", "requires uid or gid, or token beside it: without one every program on the machine would have the identity", nil)
 	}
 	checkUnixIDs("selectors.unix.uid", unix.UID, fault)
 	checkUnixIDs("selectors.unix.gid", unix.GID, fault)
