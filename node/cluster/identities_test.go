@@ -296,26 +296,33 @@ func TestRevocationRacesRenewals(t *testing.T) {
 	}
 }
 
+// dialAsIssuer returns a client with a new token of role issuer, for the paths of a pattern.
+func (m *machine) dialAsIssuer(path string) *rpc.Client {
+	m.t.Helper()
+	made, err := m.c.Tokens.Create(m.t.Context(), &api.TokenCreateRequest{Role: api.RoleIssuer, Path: path})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	token, err := trust.ParseToken(made.Token)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	client, err := rpc.DialConfig{TLS: trust.TokenConfig(token), Token: made.Token}.Dial(m.t.Context(), m.addr())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { client.Close() })
+	return client
+}
+
 // A list opens the token of its caller once, whatever it lists.
 func TestListOpensTheTokenOnce(t *testing.T) {
 	t.Parallel()
 	a := startSingle(t, "a")
-	made, err := a.c.Tokens.Create(t.Context(), &api.TokenCreateRequest{Role: api.RoleIssuer, Path: "/ns/shop/**"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range 5 {
 		mustIssue(t, a, fmt.Sprintf("/ns/shop/w%d", i))
 	}
-	token, err := trust.ParseToken(made.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := rpc.DialConfig{TLS: trust.TokenConfig(token), Token: made.Token}.Dial(t.Context(), a.addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := a.dialAsIssuer("/ns/shop/**")
 	var opened atomic.Int32
 	path := a.c.Identities.Path
 	a.c.Identities.Path = func(id string) (string, bool) { opened.Add(1); return path(id) }

@@ -10,7 +10,6 @@ import (
 	"penstock/node/api"
 	"penstock/node/cluster/bootstrap"
 	"penstock/node/rpc"
-	"penstock/node/trust"
 )
 
 // named starts the first node of a cluster whose trust domain has a name.
@@ -85,19 +84,7 @@ func proxyRequest(t *testing.T) *api.ProxyCertificateRequest {
 func TestIssuerIsBoundToItsPathInANamedTrustDomain(t *testing.T) {
 	t.Parallel()
 	a := named(t)
-	made, err := a.c.Tokens.Create(t.Context(), &api.TokenCreateRequest{Name: "shop", Role: api.RoleIssuer, Path: "/shop/**"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := trust.ParseToken(made.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := rpc.DialConfig{TLS: trust.TokenConfig(token), Token: made.Token}.Dial(t.Context(), a.addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := a.dialAsIssuer("/shop/**")
 	issue := func(id string) error {
 		_, err := rpc.Call[api.IdentityIssued](t.Context(), client, api.MethodIdentityIssue, requestFor(t, id))
 		return err
