@@ -186,15 +186,15 @@ func (p *Process) RSS() int64 {
 	return sum
 }
 
-// SettledRSS waits, for at most 10 seconds, until the resident memory is
-// stable: a garbage collector or an allocator may return memory for some
-// seconds after the last work.
+// SettledRSS waits, for at most 20 seconds, until the resident memory has been
+// stable for five: a garbage collector or an allocator may return memory some
+// seconds after the last work, and be still until then.
 func (p *Process) SettledRSS() int64 {
 	last := p.RSS()
 	still := 0
 	sample := time.NewTicker(250 * time.Millisecond)
 	defer sample.Stop()
-	for i := 0; i < 40 && still < 5; i++ {
+	for i := 0; i < 80 && still < 20; i++ {
 		<-sample.C
 		now := p.RSS()
 		if d := now - last; d < 128<<10 && d > -(128<<10) {
