@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -43,7 +44,7 @@ type Conn struct {
 	meter      *meterShard // nil until there is a target
 	ident      *ident      // nil while there is nothing to remember
 	tls        *tlsstream.Stream
-	above      stream.Stream // TLS on upstream, or a pipe instead of it; nil: upstream itself
+	above      stream.Stream // TLS on upstream, or a pipe or an adopted standby instead of it; nil: upstream itself
 
 	born   time.Duration
 	active time.Duration // the last byte; while connecting: the attempt's begin
@@ -63,6 +64,7 @@ const (
 	phaseHandshake               // TLS with the client
 	phaseMeshHeader              // waits for the PROXY header inside TLS
 	phaseRouting                 // inside a call to the handler or the plan
+	phaseGreeting                // a Greeter speaks with the client
 	phaseWaiting                 // for an endpoint to be known
 	phaseConnecting              // to the endpoint, TLS with it included
 	phaseRelaying
@@ -70,7 +72,7 @@ const (
 	phaseClosed
 )
 
-var phaseNames = [...]string{"proxy_header", "hello", "handshake", "mesh_header", "routing", "waiting", "connecting", "relaying", "refusing", "closed"}
+var phaseNames = [...]string{"proxy_header", "hello", "handshake", "mesh_header", "routing", "greeting", "waiting", "connecting", "relaying", "refusing", "closed"}
 
 type connFlags uint16
 
@@ -112,6 +114,8 @@ type origin struct {
 	id     []byte          // with mesh: the header's UniqueID
 	ssl    *proxyproto.SSL // with mesh: the client's TLS; nil: none
 	alpn   string          // that ssl negotiated
+
+	header *proxyproto.Header // of a Greeter, which connects more than once
 }
 
 // Mesh returns what the peer, a node of the mesh, says about the client; nil if the
@@ -226,6 +230,14 @@ func (c *Conn) upstreamStream() stream.Stream {
 	return &c.upstream
 }
 
+// upstreamSocket is the socket that the endpoint is reached by.
+func (c *Conn) upstreamSocket() *reactor.Socket {
+	if a, ok := c.above.(*adopted); ok {
+		return &a.of.socket
+	}
+	return &c.upstream
+}
+
 // clientSide and upstreamSide are the connection as the owner of its streams.
 type (
 	clientSide   Conn
@@ -241,6 +253,10 @@ var (
 func (s *clientSide) Connected() {
 	c := (*Conn)(s)
 	c.leaveHandshakes()
+	if c.flags&sessioned != 0 {
+		c.clientSecured()
+		return
+	}
 	if c.spec.MeshHeader && !c.ident.intercepted {
 		c.awaitMeshHeader()
 		return
@@ -256,7 +272,7 @@ func (s *clientSide) Received(p []byte) {
 		return
 	}
 	if c.phase != phaseRelaying {
-		c.identify(p)
+		c.receivedEarly(p)
 		return
 	}
 	c.meter.fromPeer.Add(uint64(len(p)))
@@ -276,7 +292,7 @@ func (s *clientSide) Sent() { (*Conn)(s).sent(relay.Client) }
 func (s *clientSide) Ended() {
 	c := (*Conn)(s)
 	if c.phase != phaseRelaying {
-		c.abort(ClientGone)
+		c.endedEarly()
 		return
 	}
 	c.ended(relay.Client)
@@ -285,6 +301,12 @@ func (s *clientSide) Ended() {
 func (s *clientSide) Failed(err error) {
 	c := (*Conn)(s)
 	c.loop.failure = err
+	if errors.Is(err, tlsstream.ErrBusy) {
+		c.loop.engine.refused.count(LimitHandshakes)
+	}
+	if c.phase != phaseRelaying && c.tellFailedEarly(err) {
+		return
+	}
 	switch {
 	case c.phase == phaseRelaying:
 		c.failed(relay.Client, err)
@@ -293,7 +315,6 @@ func (s *clientSide) Failed(err error) {
 	case errors.Is(err, reactor.ErrPanic):
 		c.abort(Internal)
 	case errors.Is(err, tlsstream.ErrBusy):
-		c.loop.engine.refused.count(LimitHandshakes)
 		c.abort(LimitHandshakes)
 	case c.phase == phaseHandshake:
 		c.abort(handshakeReason(err))
@@ -302,7 +323,14 @@ func (s *clientSide) Failed(err error) {
 	}
 }
 
-func (s *upstreamSide) Connected() { (*Conn)(s).connected() }
+func (s *upstreamSide) Connected() {
+	c := (*Conn)(s)
+	if c.phase == phaseRelaying { // TLS that a Greeter began
+		c.must(func() { c.plan.(Greeter).Secured(relay.Upstream) })
+		return
+	}
+	c.connected()
+}
 
 func (s *upstreamSide) Received(p []byte) {
 	s.active = s.loop.Now()
@@ -325,6 +353,9 @@ func (s *upstreamSide) Ended() { (*Conn)(s).ended(relay.Upstream) }
 func (s *upstreamSide) Failed(err error) {
 	c := (*Conn)(s)
 	if c.phase == phaseRelaying {
+		if over, ok := c.above.(*tlsstream.Stream); ok && isShaking(over) {
+			err = fmt.Errorf("%w: %w", ErrUpstreamTLS, err)
+		}
 		c.loop.failure = err
 		c.failed(relay.Upstream, err)
 		return

@@ -25,6 +25,13 @@ var (
 
 const defaultConnectTimeout = time.Second
 
+func (p *Profile) connectTimeout() time.Duration {
+	if p.ConnectTimeout <= 0 {
+		return defaultConnectTimeout
+	}
+	return p.ConnectTimeout
+}
+
 // connect makes the next attempt; err is how the one before ended. In
 // ModePlain the client is not read meanwhile: what it says waits in the
 // kernel. One that resets is noticed all the same.
@@ -50,12 +57,8 @@ func (c *Conn) connect(err error) {
 	}
 	c.phase = phaseConnecting
 	c.setProfile(to.Profile)
-	timeout := to.Profile.ConnectTimeout
-	if timeout <= 0 {
-		timeout = defaultConnectTimeout
-	}
 	c.active = l.Now()
-	l.Arm(&c.timer, timeout)
+	l.Arm(&c.timer, to.Profile.connectTimeout())
 	c.above = nil
 	c.upstream.Init(l.Loop, (*upstreamSide)(c))
 	switch {
@@ -73,7 +76,7 @@ func (c *Conn) connect(err error) {
 func (c *Conn) Wake() {
 	c.loop.Post(func() {
 		if c.phase == phaseWaiting {
-			c.connect(nil)
+			c.proceed()
 		}
 	})
 }
@@ -111,6 +114,9 @@ func (c *Conn) countRouted() {
 	if c.flags&routedCounted == 0 {
 		c.flags |= routedCounted
 		c.meter.accepted.Add(1)
+		if c.flags&sessioned != 0 { // what a Greeter was told before
+			c.meter.fromPeer.Add(c.relay.Bytes(relay.Client))
+		}
 	}
 }
 
@@ -136,9 +142,9 @@ func (c *Conn) connectTimedOut() {
 // connected is called when the endpoint's socket is connected, and again when
 // TLS on it stands, if the profile wants that.
 func (c *Conn) connected() {
-	if c.profile.TLS != nil && c.above == nil {
+	if c.profile.TLS != nil && c.above == nil && c.flags&sessioned == 0 {
 		// A PROXY header goes before TLS, in the clear.
-		if header := c.appendProxyHeader(c.loop.scratch[:0]); len(header) > 0 {
+		if header := c.appendProxyHeader(c.loop.scratch[:0], c.profile); len(header) > 0 {
 			c.upstream.Send(header)
 			c.loop.scratch = header
 		}
@@ -168,7 +174,7 @@ func (c *Conn) beginRelay() {
 	l := c.loop
 	first := l.scratch[:0]
 	if c.above == nil {
-		first = c.appendProxyHeader(first)
+		first = c.appendProxyHeader(first, c.profile)
 	}
 	if preface := c.profile.Preface; preface != nil {
 		var err error
@@ -200,16 +206,16 @@ func (c *Conn) beginRelay() {
 	c.startTimers()
 }
 
-// appendProxyHeader appends the header that the profile wants sent.
-func (c *Conn) appendProxyHeader(dst []byte) []byte {
-	if c.profile.SendProxy == proxyproto.None {
+// appendProxyHeader appends the header that a profile wants sent.
+func (c *Conn) appendProxyHeader(dst []byte, p *Profile) []byte {
+	if p.SendProxy == proxyproto.None {
 		return dst
 	}
 	h := c.Describe()
-	if add := c.profile.ProxyTLVs; add != nil {
+	if add := p.ProxyTLVs; add != nil {
 		h.Custom = add(c)
 	}
-	return proxyproto.Append(dst, c.profile.SendProxy, h)
+	return proxyproto.Append(dst, p.SendProxy, h)
 }
 
 // Describe returns the PROXY header that describes the connection, for callers
@@ -217,8 +223,7 @@ func (c *Conn) appendProxyHeader(dst []byte) []byte {
 // Profile.Preface.
 func (c *Conn) Describe() proxyproto.Header {
 	h := proxyproto.Header{Source: c.Client(), Destination: c.Local(), Authority: c.serverName}
-	if c.ident != nil && c.ident.header != nil {
-		in := c.ident.header
+	if in := c.proxyHeader(); in != nil {
 		if in.Destination.IsValid() && !in.Local {
 			h.Destination = in.Destination
 		}

@@ -279,7 +279,14 @@ var (
 
 // turnAway ends a connection for which there is no way to go.
 func (c *Conn) turnAway(why Reason) {
+	if c.phase == phaseClosed {
+		return // in this very call
+	}
 	c.loop.engine.refused.count(why) // where it is a limit's
+	if c.flags&sessioned != 0 {
+		c.refuse(why)
+		return
+	}
 	if p, ok := c.plan.(RetryDelayer); ok {
 		if d := p.RetryDelay(why); d > 0 {
 			c.refuseLater(why, d)
@@ -356,6 +363,6 @@ func (c *Conn) route() {
 	case c.flags&pacedConn != 0 && c.pacing().delay > 0:
 		c.wait()
 	default:
-		c.connect(nil)
+		c.proceed()
 	}
 }

@@ -36,7 +36,7 @@ type pacing struct {
 	pacer Pacer
 	delay time.Duration // before the plan is asked for an endpoint
 	until time.Duration // of the loop's time: the end of the delay
-	sides [2]pacedSide
+	sides [2]*pacedSide
 }
 
 // pacedSide is one side of it. It stands between the side's stream and the relay or
@@ -61,7 +61,8 @@ const recheck = 200 * time.Millisecond
 // without a Pacer has no field for one: that keeps it small.
 func (c *Conn) SetPacer(p Pacer, delay time.Duration) {
 	c.flags |= pacedConn
-	c.loop.paced[c] = &pacing{pacer: p, delay: delay}
+	both := new([2]pacedSide)
+	c.loop.paced[c] = &pacing{pacer: p, delay: delay, sides: [2]*pacedSide{&both[0], &both[1]}}
 }
 
 // pacing returns the state of a connection with a Pacer, or nil.
@@ -87,13 +88,18 @@ func (c *Conn) pacedStreams() (client, upstream stream.Stream) {
 	if state == nil {
 		return client, upstream
 	}
-	wrap := func(from relay.Side, s stream.Stream) stream.Stream {
-		p := &state.sides[from]
-		p.Stream, p.conn, p.from, p.paced = s, c, from, state.pacer.Paces(from)
+	return state.wrap(c, relay.Client, client), state.wrap(c, relay.Upstream, upstream)
+}
+
+// wrap puts a side's pacing on its stream, at first and whenever that is replaced.
+func (state *pacing) wrap(c *Conn, from relay.Side, s stream.Stream) *pacedSide {
+	p := state.sides[from]
+	if p.conn == nil {
+		p.conn, p.from, p.paced = c, from, state.pacer.Paces(from)
 		p.timer.Init(p)
-		return p
 	}
-	return wrap(relay.Client, client), wrap(relay.Upstream, upstream)
+	p.Stream, p.wants = s, false
+	return p
 }
 
 // SetReading implements stream.Stream.
@@ -138,7 +144,7 @@ func (c *Conn) pace(from relay.Side, n int) {
 	if state == nil || n == 0 || !state.sides[from].paced || c.phase != phaseRelaying {
 		return
 	}
-	p := &state.sides[from]
+	p := state.sides[from]
 	wait := state.pacer.Charge(from, n)
 	p.allow()
 	if wait <= 0 {

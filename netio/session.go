@@ -63,9 +63,8 @@ func (c *Conn) session() Session { return c.plan.(Session) }
 func (c *Conn) beginSession(s Session) {
 	l := c.loop
 	c.flags |= sessioned
-	c.relay = relay.Relay{}
 	if c.above == nil {
-		if header := c.appendProxyHeader(l.scratch[:0]); len(header) > 0 {
+		if header := c.appendProxyHeader(l.scratch[:0], c.profile); len(header) > 0 {
 			l.scratch = header
 			c.upstream.Send(header)
 		}
@@ -75,13 +74,18 @@ func (c *Conn) beginSession(s Session) {
 	c.active = l.Now()
 	c.startTimers()
 	client, upstream := c.pacedStreams()
+	if c.spec != nil { // not a second time
+		c.pace(relay.Client, int(c.relay.Bytes(relay.Client)))
+	}
 	s.Start(c, client, upstream)
 	if c.phase == phaseRelaying && c.ident != nil && len(c.ident.buf) > 0 {
-		c.meter.fromPeer.Add(uint64(len(c.ident.buf)))
-		c.received(relay.Client, c.ident.buf)
-		c.pace(relay.Client, len(c.ident.buf))
+		early := c.ident.takeBuffer()
+		c.meter.fromPeer.Add(uint64(len(early)))
+		c.received(relay.Client, early)
+		c.pace(relay.Client, len(early))
 	}
-	if c.phase == phaseRelaying { // or finish has done it
+	if c.phase == phaseRelaying { // or finish has done it, or a next attempt needs it
+		c.keepProxyHeader(s)
 		c.releaseIdent()
 		c.spec = nil
 	}
@@ -144,7 +148,7 @@ func (c *Conn) closeSession(why Reason) {
 // after their pending bytes are sent, otherwise both are reset. End calls the
 // session's Closed before it returns.
 func (c *Conn) End(why Reason, clean bool) {
-	if c.phase != phaseRelaying {
+	if c.phase == phaseClosed || c.flags&sessioned == 0 {
 		return
 	}
 	if !clean {
@@ -161,7 +165,7 @@ func (c *Conn) End(why Reason, clean bool) {
 // that nobody waits for its answers, and so that a client's faults leave no
 // local ports in TIME_WAIT.
 func (c *Conn) Fail(why Reason, err error, clean bool) {
-	if c.phase == phaseRelaying {
+	if c.phase != phaseClosed && c.flags&sessioned != 0 {
 		c.loop.failure = err
 		c.upstreamStream().Abort()
 		c.End(why, clean)
@@ -176,13 +180,21 @@ func (c *Conn) Fail(why Reason, err error, clean bool) {
 // With an allowance, a side is read only while the other one can take bytes.
 // What is sent to the other side goes behind the bytes that moved.
 func (c *Conn) MayMove(from relay.Side, n int) bool {
-	if c.tls != nil || c.above != nil || c.phase != phaseRelaying || c.isPaced(from) {
+	if c.tls != nil || c.phase != phaseRelaying || c.isPaced(from) {
 		return false
 	}
-	if from == relay.Client {
-		return c.client.PipeUpTo(&c.upstream, n)
+	upstream := &c.upstream
+	if c.above != nil {
+		a, ok := c.above.(*adopted)
+		if !ok || a.of.tls != nil {
+			return false
+		}
+		upstream = &a.of.socket
 	}
-	return c.upstream.PipeUpTo(&c.client, n)
+	if from == relay.Client {
+		return c.client.PipeUpTo(upstream, n)
+	}
+	return upstream.PipeUpTo(&c.client, n)
 }
 
 // Arm arms a timer on the connection's loop. A session must disarm its timers
@@ -213,6 +225,12 @@ func (c *Conn) guard(fn func()) {
 	if c.phase == phaseClosed {
 		return
 	}
+	c.must(fn)
+	c.leaveIfIdle()
+}
+
+// must calls fn; if that panics, the connection ends before the panic goes on.
+func (c *Conn) must(fn func()) {
 	done := false
 	defer func() {
 		if !done {
@@ -221,7 +239,4 @@ func (c *Conn) guard(fn func()) {
 	}()
 	fn()
 	done = true
-	if c.phase == phaseRelaying {
-		c.leaveIfIdle()
-	}
 }

@@ -35,7 +35,7 @@ func (c *Conn) Expired(*reactor.Timer) {
 		c.abort(c.unheard(MeshHeaderTimeout))
 	case phaseWaiting:
 		if !c.waits() {
-			c.connect(nil)
+			c.proceed()
 		}
 	case phaseConnecting:
 		c.connectTimedOut()
@@ -54,17 +54,21 @@ func (c *Conn) Expired(*reactor.Timer) {
 func (c *Conn) keepAlive() {
 	if c.flags&probing == 0 {
 		c.flags |= probing
-		c.upstream.SetKeepAlive(c.loop.engine.tcp.KeepAlive)
+		c.upstreamSocket().SetKeepAlive(c.loop.engine.tcp.KeepAlive)
 	}
 }
 
 // startTimers sets what ends the connection by time.
 func (c *Conn) startTimers() {
 	c.loop.Disarm(&c.timer)
+	c.setExpiry()
+	c.checkTimers()
+}
+
+func (c *Conn) setExpiry() {
 	if age := c.profile.MaxAge; age > 0 {
 		c.expiry = c.born + age - jitter(age)
 	}
-	c.checkTimers()
 }
 
 // checkTimers closes a relayed connection that is due, and sets the timer for
@@ -113,7 +117,7 @@ func (c *Conn) checkTimers() {
 // still; so a reader that is stuck may get the time twice.
 func (c *Conn) moves() bool {
 	was := c.unsent
-	c.unsent = uint32(c.client.Unsent() + c.upstream.Unsent())
+	c.unsent = uint32(c.client.Unsent() + c.upstreamSocket().Unsent())
 	return c.unsent != 0 && c.unsent != was
 }
 
@@ -136,7 +140,7 @@ func (c *Conn) leaveSoon() {
 // isIdle tells that nothing is under way as far as can be known.
 func (c *Conn) isIdle() bool {
 	if c.flags&sessioned != 0 {
-		return c.phase == phaseRelaying && c.settled() && c.session().Idle()
+		return (c.phase == phaseRelaying || c.phase == phaseGreeting) && c.settled() && c.session().Idle()
 	}
 	return c.phase == phaseRelaying && !c.isHeld() && c.relay.Idle() && c.settled() && c.loop.Now()-c.active >= quietTime
 }
@@ -147,17 +151,17 @@ func (c *Conn) settled() bool {
 	if d, ok := c.above.(*pipe.Pipe); ok && !d.Settled() {
 		return false
 	}
-	return c.client.Settled() && c.upstream.Settled()
+	return c.client.Settled() && c.upstreamSocket().Settled()
 }
 
 // stop ends the connection from here; clean as in relay.Stop.
 func (c *Conn) stop(why Reason, clean bool) {
-	if c.phase != phaseRelaying {
-		c.abort(why)
+	if c.flags&sessioned != 0 {
+		c.stopSession(why, clean && c.isIdle())
 		return
 	}
-	if c.flags&sessioned != 0 {
-		c.End(why, clean && c.isIdle())
+	if c.phase != phaseRelaying {
+		c.abort(why)
 		return
 	}
 	c.relay.Stop(clean && c.settled())
@@ -173,6 +177,8 @@ func (c *Conn) sent(s relay.Side) {
 		}
 		c.session().Sent(s)
 		c.leaveIfIdle()
+	} else if c.flags&sessioned != 0 && s == relay.Client {
+		c.session().Sent(s)
 	}
 }
 
@@ -204,7 +210,9 @@ func (c *Conn) failed(s relay.Side, err error) {
 		return
 	}
 	if c.flags&sessioned != 0 {
-		if c.session().Failed(s, err); c.phase != phaseRelaying {
+		c.must(func() { c.session().Failed(s, err) })
+		if c.phase != phaseRelaying {
+			c.loop.failure = nil
 			return
 		}
 	}

@@ -184,6 +184,9 @@ func (s *Socket) unpipeTo() {
 	}
 }
 
+// Piping reports whether bytes from s are on their way to where PipeTo leads.
+func (s *Socket) Piping() bool { return s.pipe != nil }
+
 // unpipe takes s out of both directions.
 func (s *Socket) unpipe() {
 	s.unpipeTo()

@@ -160,6 +160,10 @@ func (r *Relay) Abort() {
 // passes bytes on by itself (see netio.Session).
 func (r *Relay) NoteEnded(from Side) { r.ends[from].ended = true }
 
+// Renew records that a side's stream was replaced by another one: what the old one has
+// left unsent or ended concerns nobody any more. Bytes continue to count.
+func (r *Relay) Renew(side Side) { r.ends[side].full, r.ends[side].ended = false, false }
+
 // Idle reports whether neither side has bytes pending.
 func (r *Relay) Idle() bool { return !r.ends[Client].full && !r.ends[Upstream].full }
 
