@@ -14,6 +14,7 @@ import (
 
 	"penstock/internal/testkit"
 	"penstock/internal/testkit/certs"
+	"penstock/netio/reactor"
 	"penstock/netio/relay"
 	"penstock/netio/stream"
 )
@@ -52,7 +53,19 @@ type lineSession struct {
 	name    string
 	open    bool
 	standby *lineStandby
+	timer   reactor.Timer
+	expired chan struct{} // closed when the timer has fired
 }
+
+// onLoop calls fn on the connection's loop and waits for it.
+func (s *lineSession) onLoop(fn func()) {
+	done := make(chan struct{})
+	s.conn.Post(func() { defer close(done); fn() })
+	<-done
+}
+
+// Expired implements reactor.Expirer.
+func (s *lineSession) Expired(*reactor.Timer) { close(s.expired) }
 
 func (s *lineSession) may(panicIn string) {
 	if s.bad == panicIn {
@@ -63,6 +76,7 @@ func (s *lineSession) may(panicIn string) {
 func (s *lineSession) Greet(c *Conn, client stream.Stream) {
 	s.may("Greet")
 	s.conn, s.streams[relay.Client] = c, client
+	s.timer.Init(s)
 	client.Send([]byte("hello\n"))
 	client.SetReading(true)
 }
@@ -209,6 +223,7 @@ func (s *lineSession) MemoryAvailable() {}
 func (s *lineSession) Idle() bool       { return s.open || s.idle.Load() }
 func (s *lineSession) Closed(Reason) {
 	s.closed.Add(1)
+	s.conn.Disarm(&s.timer)
 	if s.standby != nil {
 		s.standby.link.Abort()
 	}
@@ -223,7 +238,9 @@ type lineStandby struct {
 	stop   bool // do not adopt
 	buf    []byte
 	events chan string
-	bad    string
+
+	bad     string // the event at which it panics
+	abortAt string // the event at which it is aborted
 }
 
 // move has a session dial another server, on its loop.
@@ -232,13 +249,10 @@ func (s *lineSession) move(to Target, change func(*lineStandby)) *lineStandby {
 	if change != nil {
 		change(b)
 	}
-	done := make(chan struct{})
-	s.conn.Post(func() {
-		defer close(done)
+	s.onLoop(func() {
 		b.link = s.conn.DialStandby(to, b)
 		s.standby = b
 	})
-	<-done
 	return b
 }
 
@@ -247,10 +261,15 @@ func (b *lineStandby) tell(event string) {
 	if b.bad == event {
 		panic("on purpose, in " + event)
 	}
+	if b.abortAt == event {
+		b.link.Abort()
+	}
 }
 
 func (b *lineStandby) Connected() {
-	b.tell("connected")
+	if b.tell("connected"); b.abortAt == "connected" {
+		return
+	}
 	b.link.Stream().SetReading(true)
 	if b.link.tls != nil {
 		b.link.Stream().Send([]byte("login " + b.s.name + "\n"))
@@ -263,6 +282,8 @@ func (b *lineStandby) Received(p []byte) {
 		b.buf = append([]byte(nil), rest...)
 		b.tell(string(line))
 		switch {
+		case b.abortAt == string(line):
+			return
 		case string(line) == "welcome" && b.config != nil:
 			b.link.Stream().Send([]byte("tls\n"))
 		case string(line) == "welcome":
@@ -348,6 +369,14 @@ func (v lineServer) serve(t testing.TB) string {
 			if err != nil {
 				return
 			}
+			switch line {
+			case "end\n":
+				_ = c.(interface{ CloseWrite() error }).CloseWrite()
+				return
+			case "reset\n":
+				_ = tcp.SetLinger(0)
+				return
+			}
 			n := 0
 			if _, err := fmt.Sscanf(line, "bulk %d", &n); err == nil {
 				_, _ = c.Write(make([]byte, n))
@@ -368,7 +397,7 @@ func greeted(t testing.TB, r *rig, change func(*lineSession), targets ...Target)
 		}
 	}
 	r.route = func(*Conn) (Plan, Reason) {
-		s := &lineSession{plan: plan{targets: targets}, t: t, opened: make(chan struct{})}
+		s := &lineSession{plan: plan{targets: targets}, t: t, opened: make(chan struct{}), expired: make(chan struct{})}
 		if change != nil {
 			change(s)
 		}
