@@ -120,6 +120,9 @@ func (s *lineSession) pass(from relay.Side, p []byte) {
 }
 
 func (s *lineSession) fromClient(line string) {
+	if s.bad == "line" && line != "tls" {
+		panic("on purpose, in a line")
+	}
 	switch {
 	case line == "tls":
 		s.streams[relay.Client].Send([]byte("go\n"))

@@ -435,6 +435,39 @@ func TestPanicsOfAGreeter(t *testing.T) {
 	}
 }
 
+// That holds for bytes which are told behind a handshake too, where no socket has an
+// event of its own.
+func TestAPanicBehindAHandshake(t *testing.T) {
+	server, client := secure("db.example.com")
+	server.ClientAuth, client.Certificates = tls.RequestClientCert, server.Certificates // too much for a step within the event
+	r := newRig(t, Config{Log: quiet}, "", Profile{})
+	greeted(t, r, func(s *lineSession) { s.tls = server; s.bad = "line" }, r.at(testkit.FreeAddress(t)))
+	raw := dial(t, r.serve(t, Listener{}))
+	mustRead(t, raw, "hello\n")
+	mustWrite(t, raw, "tls\n")
+	mustRead(t, raw, "go\n")
+	mustWrite(t, tls.Client(&coalescing{Conn: raw}, client), "login me\n")
+	mustBeReset(t, raw)
+	r.wantEnd(t, Internal)
+}
+
+// coalescing holds the second write back until the third.
+type coalescing struct {
+	net.Conn
+	writes int
+	held   []byte
+}
+
+func (c *coalescing) Write(p []byte) (int, error) {
+	if c.writes++; c.writes == 2 {
+		c.held = append(c.held, p...)
+		return len(p), nil
+	}
+	_, err := c.Conn.Write(append(c.held, p...))
+	c.held = nil
+	return len(p), err
+}
+
 // The node closes a connection in any of its phases, and the session has the last
 // word where there is a client to hear it.
 func TestTheNodeEndsAGreeter(t *testing.T) {

@@ -1,7 +1,6 @@
 package reactor
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -13,7 +12,7 @@ import (
 
 // ErrPanic is the error that an owner's Failed gets after one of its callbacks
 // panicked (see Config.OnPanic).
-var ErrPanic = errors.New("panic in a callback")
+var ErrPanic = stream.ErrPanic
 
 // A Socket is one stream socket on a loop. Embed it by value, so that several
 // share one allocation. It must not be copied. After it was closed or aborted,

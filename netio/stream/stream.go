@@ -27,6 +27,8 @@ var (
 	ErrReset = errors.New("connection reset by peer")
 	// ErrProtocol means that the peer violated the protocol of the layer.
 	ErrProtocol = errors.New("protocol violation")
+	// ErrPanic means that a callback of the owner panicked.
+	ErrPanic = errors.New("panic in a callback")
 )
 
 // A Stream is one direction pair of bytes to a peer.

@@ -149,7 +149,7 @@ func (l *Local) turn() {
 	begin := time.Now()
 	h.run()
 	l.pace(time.Since(begin))
-	h.s.stepped()
+	h.s.guard((*Stream).stepped)
 }
 
 // pace notes how long a step took. What makes one long is not known before: an
@@ -172,7 +172,7 @@ func (h *handshake) step() {
 		h.run()
 	}
 	if h.state.CompareAndSwap(running, parked) {
-		if h.s.local.loop.Post(h.s.stepped) || !h.state.CompareAndSwap(parked, cancelled) {
+		if h.s.post((*Stream).stepped) || !h.state.CompareAndSwap(parked, cancelled) {
 			return
 		}
 	}

@@ -345,7 +345,20 @@ func (s *Stream) die() {
 	s.held = nil
 }
 
-// post has fn called from the loop.
-func (s *Stream) post(fn func(*Stream)) {
-	s.local.loop.Post(func() { fn(s) })
+// post has fn called from the loop; false: it has ended.
+func (s *Stream) post(fn func(*Stream)) bool {
+	return s.local.loop.Post(func() { s.guard(fn) })
+}
+
+// guard calls fn, which is no event of the stream below. So nobody else would end the
+// stream if the owner panics in it.
+func (s *Stream) guard(fn func(*Stream)) {
+	done := false
+	defer func() {
+		if !done && s.phase != dead {
+			s.fail(stream.ErrPanic, stream.Stream.Abort)
+		}
+	}()
+	fn(s)
+	done = true
 }
