@@ -85,6 +85,7 @@ const (
 	sessioned                           // plan is a Session and has the streams
 	leaving                             // a session that ends at its next quiet moment
 	pacedConn                           // loop.paced has its pacing
+	asked                               // the endpoint was asked for TLS, behind the PROXY header
 	owed                                // the client failed before it had all that was sent to it
 )
 

@@ -60,7 +60,12 @@ func (c *Conn) connect(err error) {
 	c.active = l.Now()
 	l.Arm(&c.timer, to.Profile.connectTimeout())
 	c.above = nil
-	c.upstream.Init(l.Loop, (*upstreamSide)(c))
+	c.flags &^= asked
+	if c.asksForTLS(&to) {
+		c.upstream.Init(l.Loop, (*askingSide)(c))
+	} else {
+		c.upstream.Init(l.Loop, (*upstreamSide)(c))
+	}
 	switch {
 	case to.Serve != nil:
 		c.serveInside(to.Serve)
@@ -144,7 +149,7 @@ func (c *Conn) connectTimedOut() {
 func (c *Conn) connected() {
 	if c.profile.TLS != nil && c.above == nil && c.flags&sessioned == 0 {
 		// A PROXY header goes before TLS, in the clear.
-		if header := c.appendProxyHeader(c.loop.scratch[:0], c.profile); len(header) > 0 {
+		if header := c.appendProxyHeader(c.loop.scratch[:0], c.profile); len(header) > 0 && c.flags&asked == 0 {
 			c.upstream.Send(header)
 			c.loop.scratch = header
 		}
@@ -173,11 +178,16 @@ func (c *Conn) connected() {
 func (c *Conn) beginRelay() {
 	l := c.loop
 	first := l.scratch[:0]
-	if c.above == nil {
+	if c.above == nil && c.flags&asked == 0 {
 		first = c.appendProxyHeader(first, c.profile)
 	}
 	if preface := c.profile.Preface; preface != nil {
 		var err error
+		if c.spec.StartTLS != NoStartTLS && c.tls == nil {
+			l.failure = fmt.Errorf("%w: beyond the mesh nobody asks it for TLS before the hello of a client that is passed through", ErrUpstreamTLS)
+			c.abort(UpstreamTLS)
+			return
+		}
 		if first, err = preface(c, first); err != nil {
 			l.failure = err
 			c.abort(MeshHeaderTooLong)

@@ -17,13 +17,15 @@ type ident struct {
 	next, prev *ident // in loop.silent
 	silent     bool   // in loop.silent: nothing came yet
 
-	buf    []byte // what was read and is not used up: it goes to the endpoint
-	need   int    // length of buf before it is worth looking at again
-	charge int64  // to the memory budget
-	hold   budget.Holder
-	place  budget.Holder // among the handshakes with clients
-	header *proxyproto.Header
-	hello  clienthello.Hello
+	buf        []byte // what was read and is not used up: it goes to the endpoint
+	need       int    // length of buf before it is worth looking at again
+	charge     int64  // to the memory budget
+	hold       budget.Holder
+	place      budget.Holder // among the handshakes with clients
+	header     *proxyproto.Header
+	hello      clienthello.Hello
+	helloNext  bool // the client has asked for TLS (Listener.StartTLS), or needs not
+	gssRefused bool // its GSSENCRequest was refused
 	// intercepted: the node answers the hello itself (Listener.Intercept).
 	intercepted bool
 
@@ -137,6 +139,9 @@ func (c *Conn) identify(p []byte) {
 		c.keep(nil)
 		c.loop.silent.add(id)
 		c.listen()
+		return
+	}
+	if c.spec.StartTLS != NoStartTLS && !c.beforeTLS(data) {
 		return
 	}
 	if n, why := c.readHello(data); n == 0 {

@@ -139,6 +139,9 @@ type Listener struct {
 	// families (as is "[::]:port"), or a path ("@name": an abstract one).
 	Address string
 	Mode    Mode
+	// StartTLS says what precedes the hello in ModeHello and ModeTerminate.
+	// HelloTimeout includes it.
+	StartTLS StartTLS
 	// TLSConfig returns the configuration for a hello in ModeTerminate, or the
 	// reason to refuse the client. It is called on the loop.
 	TLSConfig func(h *clienthello.Hello) (*tls.Config, Reason)

@@ -36,6 +36,9 @@ func (tr *trace) addListener(in *Input, l *Listener) {
 	if l != nil && l.spec.Originates() != nil {
 		s.Result += "; TLS to the endpoints by tls.originate, in place of the Service's own"
 	}
+	if l != nil && l.spec.TLS != nil && l.spec.TLS.StartTLS != "" {
+		s.Result += "; clients and endpoints begin with PostgreSQL's SSLRequest"
+	}
 	tr.add(s)
 	if l != nil {
 		tr.add(Step{Name: "name", Looked: sentName(in)})

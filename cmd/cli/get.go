@@ -216,6 +216,9 @@ func listenerRow(o resource.Object) []string {
 	}
 	if l.TLS != nil {
 		mode = orElse(l.TLS.Mode, "passthrough")
+		if l.TLS.StartTLS != "" {
+			mode += "," + l.TLS.StartTLS
+		}
 	}
 	return []string{l.Address, orElse(l.Protocol, "tcp"), mode, fmt.Sprint(names), l.Service}
 }

@@ -271,6 +271,9 @@ func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 	if spec.ProxyProtocol != nil {
 		out.ProxyFrom = spec.ProxyProtocol.Accept
 	}
+	if spec.TLS != nil && spec.TLS.StartTLS == "postgres" {
+		out.StartTLS = netio.StartTLSPostgres
+	}
 	switch {
 	case spec.Protocol == "kafka":
 		return r.withChallenges(r.kafkaListener(out, spec.TLS != nil))
@@ -305,7 +308,7 @@ func (r *reconciler) server(name string, t *resource.ListenerTLS) *tlsconfig.Ser
 // sameTLS reports whether two settings are equal apart from the certificates,
 // which are looked up for each connection anyway.
 func sameTLS(a, b *resource.ListenerTLS) bool {
-	if a.MinVersion != b.MinVersion || !slices.Equal(a.ALPN, b.ALPN) || (a.ClientAuth == nil) != (b.ClientAuth == nil) {
+	if a.MinVersion != b.MinVersion || a.StartTLS != b.StartTLS || !slices.Equal(a.ALPN, b.ALPN) || (a.ClientAuth == nil) != (b.ClientAuth == nil) {
 		return false
 	}
 	return a.ClientAuth == nil || resource.Same(a.ClientAuth, b.ClientAuth)

@@ -218,6 +218,9 @@ func (s *Server) verify(state tls.ConnectionState) error {
 func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *tlsstream.Tickets) (*Server, error) {
 	s := &Server{tickets: tickets, scope: listener, configs: configs{store: store}, store: store}
 	s.template = tlsstream.Defaults(&tls.Config{MinVersion: minVersion(t.MinVersion), NextProtos: t.ALPN})
+	if t.StartTLS == "postgres" && len(t.ALPN) == 0 {
+		s.template.NextProtos = []string{"postgresql"} // without it sslnegotiation=direct is refused by its client
+	}
 	s.template.VerifyConnection = store.checkRevoked
 	if t.ClientAuth == nil || t.ClientAuth.Mode == "none" {
 		return s, nil

@@ -57,6 +57,12 @@ type ListenerTLS struct {
 	MinVersion string `yaml:"minVersion" default:"1.2" oneof:"1.2 1.3"`
 	// ClientAuth requests client certificates.
 	ClientAuth *ClientAuth `yaml:"clientAuth"`
+	// StartTLS is postgres for clients of PostgreSQL, which ask for TLS by an
+	// SSLRequest. Endpoints are asked in the same way, with passthrough always and with
+	// terminate where the Service has tls; those of a Service with mesh: true cannot
+	// be reached with passthrough. A client that does not use TLS is refused.
+	// The default of alpn is [postgresql] then. Only with protocol tls.
+	StartTLS string `yaml:"startTLS" oneof:"postgres"`
 	// Originate is the TLS to the endpoints for what plain clients of this listener
 	// send, whichever Service it goes to, in place of that Service's own tls. Health
 	// checks stay as the Service says. Only with protocol tcp, and without all other

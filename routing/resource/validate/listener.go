@@ -120,7 +120,7 @@ func validateKafkaListener(l *resource.Listener, fault Report) {
 	if l.NoServerName != "" {
 		fault("noServerName", "is not allowed with protocol: kafka: connections without a server name are never served", l.NoServerName)
 	}
-	if t := l.TLS; t != nil && (t.Mode != "" || len(t.CertificateRefs) > 0 || len(t.ALPN) > 0 || t.MinVersion != "" || t.ClientAuth != nil || t.Originate != nil) {
+	if t := l.TLS; t != nil && (t.Mode != "" || len(t.CertificateRefs) > 0 || len(t.ALPN) > 0 || t.MinVersion != "" || t.ClientAuth != nil || t.StartTLS != "" || t.Originate != nil) {
 		fault("tls", "must be {} with protocol: kafka; certificates and clientAuth belong in the tls of virtual clusters", nil)
 	}
 }

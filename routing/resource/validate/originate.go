@@ -15,6 +15,7 @@ func validateOriginate(l *resource.Listener, t *resource.ServiceTLS, fault Repor
 	}{
 		{"mode", l.TLS.Mode != ""}, {"certificateRefs", len(l.TLS.CertificateRefs) > 0}, {"alpn", len(l.TLS.ALPN) > 0},
 		{"minVersion", l.TLS.MinVersion != ""}, {"clientAuth", l.TLS.ClientAuth != nil},
+		{"startTLS", l.TLS.StartTLS != ""},
 	} {
 		if other.given {
 			fault("tls."+other.field, why, nil)
