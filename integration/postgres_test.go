@@ -1,0 +1,133 @@
+package integration
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"penstock/internal/testkit"
+)
+
+// nobody is who runs a server that refuses to be run by root.
+const nobody = 65534
+
+// startPostgres starts a PostgreSQL server with the certificate on a free port, in a
+// folder of its own, and returns its address. Every user of 127.0.0.1 is trusted.
+func startPostgres(t *testing.T, p pair) string {
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(found) == 0 {
+		testkit.NotTested(t, "PostgreSQL's server is missing; make setup installs it")
+	}
+	bin, dir := filepath.Dir(found[len(found)-1]), t.TempDir()
+	var as *syscall.Credential
+	if os.Getuid() == 0 {
+		as = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	cert, key := filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")
+	for to, from := range map[string]string{cert: p.certFile, key: p.keyFile} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, text, 0o600)
+		}
+		if err == nil && as != nil {
+			err = os.Chown(to, nobody, nobody)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if as != nil {
+		if err := os.Chown(dir, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // the user must get to it
+			t.Fatal(err)
+		}
+	}
+	run := func(name string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, name), args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir, "LC_ALL=C")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGKILL}
+		return cmd
+	}
+	data := filepath.Join(dir, "data")
+	if out, err := run("initdb", "-D", data, "-U", "me", "-A", "trust", "-N").CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	addr := testkit.FreeAddress(t)
+	host, port, _ := net.SplitHostPort(addr)
+	server := run("postgres", "-D", data, "-h", host, "-p", port, "-k", "", "-c", "fsync=off",
+		"-c", "ssl=on", "-c", "ssl_cert_file="+cert, "-c", "ssl_key_file="+key)
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Stdout, server.Stderr = log, log
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Signal(syscall.SIGINT) // fast shutdown, which ends its processes
+		_ = server.Wait()
+		log.Close()
+	})
+	testkit.WaitFor(t, "PostgreSQL", func() bool {
+		return exec.CommandContext(t.Context(), filepath.Join(bin, "pg_isready"), "-q", "-h", host, "-p", port).Run() == nil
+	})
+	return addr
+}
+
+// TestPostgres routes clients of PostgreSQL by the server name, with their own TLS and
+// with the node's.
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	requirePeer(t, "psql")
+	ca := newAuthority(t, "ca")
+	inside, outside := ca.issue("db.example.com"), ca.issue("db.example.com", "plain.example.com")
+	to := []string{startPostgres(t, inside)}
+	hosts := []string{"hosts:", "- {names: [db.example.com], service: db}", "- {names: [plain.example.com], service: plain}"}
+	n := startNode(t, certificate("db", outside)+
+		service("db", to, fmt.Sprintf("tls: {ca: %q, serverName: db.example.com}", ca.file))+service("plain", to)+
+		listener("pass", append([]string{"protocol: tls", "tls: {startTLS: postgres}"}, hosts...)...)+
+		listener("end", append([]string{"protocol: tls", "tls: {mode: terminate, startTLS: postgres, certificateRefs: [db]}"}, hosts...)...))
+	psql := func(at, host, mode string, sql string) result {
+		_, port, _ := net.SplitHostPort(n.addr(at))
+		return peer(t, "", "psql", "-X", "-A", "-t", "-c", sql, fmt.Sprintf(
+			"host=%s hostaddr=127.0.0.1 port=%s user=me dbname=postgres sslmode=%s sslrootcert=%s", host, port, mode, ca.file))
+	}
+	// What the server says of its own connection, and a result of some MB.
+	const sql = "select ssl, length(repeat('x', 5000000)) from pg_stat_ssl where pid = pg_backend_pid()"
+	for _, c := range []struct{ at, host, ssl string }{
+		{"pass", "db.example.com", "t"}, {"end", "db.example.com", "t"}, {"end", "plain.example.com", "f"},
+	} {
+		for _, mode := range []string{"require", "verify-full"} {
+			if r := psql(c.at, c.host, mode, sql); r.out != c.ssl+"|5000000\n" {
+				t.Errorf("%s, %s, %s: %+v", c.at, c.host, mode, r)
+			}
+		}
+	}
+	// The endpoint's own certificate shows: it lacks that name.
+	if r := psql("pass", "plain.example.com", "verify-full", sql); r.code == 0 || !strings.Contains(r.err, "does not match host name") {
+		t.Errorf("a name that the endpoint has no certificate for: %+v", r)
+	}
+	for _, at := range []string{"pass", "end"} {
+		if r := psql(at, "other.example.com", "require", sql); r.code == 0 {
+			t.Errorf("%s: a name without a route: %+v", at, r)
+		}
+		if r := psql(at, "db.example.com", "disable", sql); r.code == 0 || !strings.Contains(r.err, "sslmode=require") {
+			t.Errorf("%s, without TLS: %+v", at, r)
+		}
+		c := dial(t, n.addr(at))
+		mustWrite(t, c, "\x00\x00\x00\x11\x00\x03\x00\x00user\x00me\x00\x00")
+		n.wantEnd(c, "tls_required")
+	}
+	if got := n.run("explain", "--listener", "pass", "--sni", "db.example.com"); !strings.Contains(got.out, "PostgreSQL's SSLRequest") {
+		t.Errorf("explain: %+v", got)
+	}
+}
