@@ -207,7 +207,7 @@ type ConnectionInfo struct {
 	ServerName string
 	// Label is the plan's description (see Described).
 	Label string
-	// Phase is proxy_header, hello, handshake, connecting or relaying.
+	// Phase is proxy_header, hello, handshake, greeting, connecting or relaying.
 	Phase             string
 	BytesIn, BytesOut uint64 // from the client, from the endpoint
 	Age, Idle         time.Duration

@@ -18,6 +18,7 @@
 //	identify.go  PROXY header and ClientHello, bounded by the memory budget;
 //	             in ModeTerminate the TLS handshake
 //	             -> Handler.Route
+//	greet.go     a Greeter speaks with the client, and asks for an endpoint
 //	dial.go      attempts, until one connects or the plan gives up
 //	             -> Plan.Next, Plan.Connected
 //	relay        bytes, ends and resets from one side to the other
