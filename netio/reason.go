@@ -44,7 +44,7 @@ const (
 	BadHello     Reason = "bad_hello"
 	HelloTooLong Reason = "hello_too_long"
 	HelloTimeout Reason = "hello_timeout"
-	// TLSRequired: a client of PostgreSQL logs in in the clear where TLS is due.
+	// TLSRequired: a client of PostgreSQL does not use TLS, which is due.
 	TLSRequired Reason = "tls_required"
 	// HandshakeFailed, HandshakeTimeout: the TLS handshake with the client
 	// failed, or was not complete in time.

@@ -14,9 +14,9 @@ import (
 type StartTLS uint8
 
 const (
-	// NoStartTLS: connections begin with the ClientHello.
+	// NoStartTLS means that connections begin with the ClientHello.
 	NoStartTLS StartTLS = iota
-	// StartTLSPostgres: PostgreSQL's SSLRequest, which a client may leave out
+	// StartTLSPostgres is PostgreSQL's SSLRequest, which a client may leave out
 	// (sslnegotiation=direct). A GSSENCRequest before it is refused, and so is a
 	// client that goes on in the clear.
 	StartTLSPostgres
@@ -75,9 +75,10 @@ func (c *Conn) answerRequest(data []byte, answer byte) {
 }
 
 // asksForTLS reports whether the endpoint that is connected next has to be asked for
-// TLS before it gets a hello. A peer of the mesh is none that could be asked.
+// TLS before it gets a hello. A peer of the mesh is none that could be asked, and a
+// session, which may connect again when spec is gone, speaks for itself.
 func (c *Conn) asksForTLS(to *Target) bool {
-	return c.spec.StartTLS != NoStartTLS && to.Serve == nil && to.Profile.Preface == nil &&
+	return c.flags&sessioned == 0 && c.spec.StartTLS != NoStartTLS && to.Serve == nil && to.Profile.Preface == nil &&
 		(c.tls == nil || to.Profile.TLS != nil)
 }
 

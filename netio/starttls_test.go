@@ -96,13 +96,10 @@ func TestPostgresBeforeTLS(t *testing.T) {
 			if test.upstream {
 				to.Profile.TLS = client
 			}
-			addr := ""
+			to.Addr = mustAddr(postgresServer(t, server, header, "S"))
 			if test.terminate && !test.upstream {
-				addr = testkit.Serve(t, echo)
-			} else {
-				addr = postgresServer(t, server, header, "S")
+				to.Addr = mustAddr(testkit.Serve(t, echo))
 			}
-			to.Addr = mustAddr(addr)
 			var own *tls.Config
 			if test.terminate {
 				own = server

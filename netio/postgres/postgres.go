@@ -34,8 +34,10 @@ const (
 	// Size is the number of bytes that Parse needs at most, and the length of an
 	// SSLRequest and a GSSENCRequest.
 	Size = 8
-	// Accepted and Refused are a server's answers to SSLRequest and GSSENCRequest.
-	Accepted, Refused = 'S', 'N'
+	// Accepted is how a server agrees to SSLRequest.
+	Accepted = 'S'
+	// Refused is how it declines SSLRequest and GSSENCRequest.
+	Refused = 'N'
 
 	maxStartup  = 10000 // as in the server
 	cancelSize  = 16    // without the longer keys of protocol 3.2
