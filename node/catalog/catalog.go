@@ -67,8 +67,8 @@ type Config struct {
 	// Reserved is the resource.LabelAppliedBy of resources that only the writer with
 	// that Change.Owner may change; "": none.
 	Reserved string
-	Audit  Auditor      // nil: none
-	Log    *slog.Logger // nil: none
+	Audit    Auditor      // nil: none
+	Log      *slog.Logger // nil: none
 }
 
 // Auditor records who changed what, in the same batches as the changes.
