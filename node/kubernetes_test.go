@@ -132,7 +132,8 @@ func (s *apiServer) await(what string, met func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); !met(); <-time.After(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("not in time: %s", what)
+			_, text := s.request("GET", kubeShop+"listeners/edge", "")
+			s.t.Fatalf("not in time: %s\n%s", what, text)
 		}
 	}
 }
@@ -220,7 +221,7 @@ func TestResourcesFromKubernetes(t *testing.T) {
 		c.Kubernetes = KubernetesResources{Enabled: true, Kubeconfig: filepath.Join(s.dir, "kubeconfig")}
 	})
 	s.await("the listener without a service is refused", func() bool {
-		return strings.HasPrefix(s.condition(kubeShop+"listeners/edge", "Accepted"), "False Invalid Listener/shop.edge spec.service: no such Service (shop.web)")
+		return strings.HasPrefix(s.condition(kubeShop+"listeners/edge", "Accepted"), "False Invalid Listener/shop.edge spec.service: there is no such Service (shop.web)")
 	})
 	s.do(http.MethodPost, kubeShop+"services", service)
 	for _, path := range []string{"services/web", "listeners/edge"} {
