@@ -248,9 +248,14 @@ func TestResourcesFromKubernetes(t *testing.T) {
 		return strings.HasPrefix(s.condition(kubeShop+"services/web", "Accepted"), "False Invalid Service/shop.web spec.endpoints[0].address: ")
 	})
 	s.await("the other object", func() bool { return has("Service", "shop.other") })
-	if !has("Service", "shop.web") {
+	s.do(http.MethodPatch, kubeShop+"services/other", `{"spec": {"endpoints": [{"address": "nonsense"}]}}`)
+	s.await("the other bad change is told", func() bool {
+		return strings.HasPrefix(s.condition(kubeShop+"services/other", "Accepted"), "False Invalid ")
+	})
+	if !has("Service", "shop.web") || !has("Service", "shop.other") {
 		t.Error("a bad change deleted the resource")
 	}
+	s.do(http.MethodPatch, kubeShop+"services/other", `{"spec": {"endpoints": [{"address": "127.0.0.1:7003"}]}}`)
 	// While the API server is away, nothing is deleted; what was deleted meanwhile is then.
 	s.stop()
 	s.await("its absence is told", func() bool { return len(n.kubernetes.State().Problems) > 1 })

@@ -169,7 +169,7 @@ func (r *raw) UnmarshalJSON(text []byte) error {
 // DeepCopyObject implements runtime.Object. Nobody changes the texts.
 func (r *raw) DeepCopyObject() runtime.Object {
 	c := *r
-	r.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	c.ObjectMeta = *r.ObjectMeta.DeepCopy() //nolint:staticcheck // of the embedded type
 	return &c
 }
 

@@ -316,9 +316,9 @@ func refusalText(refusal *api.Error, of *item) (text string) {
 func (s *session) logTroubles() {
 	for _, list := range s.objects {
 		for _, o := range list {
-			switch text := o.trouble(); {
-			case text == o.logged:
-			case text == "":
+			switch text := o.trouble(); text {
+			case o.logged:
+			case "":
 				s.cfg.Log.Info("an object of Kubernetes is accepted now", "object", o.String())
 			default:
 				s.cfg.Log.Warn("an object of Kubernetes is not accepted; its last accepted version stays", "object", o.String(), "fault", text)
