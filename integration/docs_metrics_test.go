@@ -139,6 +139,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 		Init: true, DataDir: dir, Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", XDS: "127.0.0.1:0", Resources: objects,
 		SPIFFESocket: filepath.Join(dir, "spiffe.sock"),
 		AccessLog:    penstocknode.AccessClosed, Version: "test",
+		Kubernetes: penstocknode.KubernetesResources{Enabled: true, Kubeconfig: filepath.Join(dir, "kubeconfig")}, // there is none
 		ResourceFiles: &penstocknode.ResourceFiles{
 			Paths: []string{"/r.yaml"}, Sync: true,
 			Read: func() ([]resource.Object, error) { return objects, nil },

@@ -65,10 +65,11 @@ var mayImportInside = map[string][]string{
 	"node/federation":       {"consensus", "routing", "node/tlsconfig", "node/trust"},
 	"node/follow":           {"routing", "node/files"},
 	"node/kinds":            {"kafka", "routing", "node/api", "node/cluster/record"},
+	"node/kubernetes":       {"routing", "node/api", "node/kinds"},
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/acme", "node/api", "node/audit", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/expiry", "node/federation", "node/follow", "node/kinds", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout",
+		"node/expiry", "node/federation", "node/follow", "node/kinds", "node/kubernetes", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout",
 		"node/svid", "node/trust", "node/workload", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},

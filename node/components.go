@@ -39,6 +39,7 @@ func (n *Node) makeComponents() (err error) {
 	n.tracker = new(rollout.Tracker)
 	n.openQuota()
 	n.openWorkloads()
+	n.openKubernetes()
 	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
 	n.componentsReady.Store(true)
@@ -65,6 +66,9 @@ func (n *Node) newRegistry() *prometheus.Registry {
 	}
 	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
 		all = append(all, metrics.ResourceFiles(&n.reread.synced))
+	}
+	if n.kubernetes != nil {
+		all = append(all, metrics.Kubernetes(n.kubernetes))
 	}
 	if n.xdsPort != nil {
 		all = append(all, metrics.XDSPort(n.xdsPort))
@@ -128,7 +132,7 @@ func (n *Node) opsConfig() ops.Config {
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
 		Followed: n.followed, Expiry: n.expiry, Federation: n.federation,
-		Shares: n.shares, Audit: n.audit, Identities: n.identities, Sources: n.svids,
+		Shares: n.shares, Audit: n.audit, Identities: n.identities, Sources: n.svids, Kubernetes: n.kubernetes,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }
@@ -137,6 +141,9 @@ func (n *Node) opsConfig() ops.Config {
 // encryption, feature checks and the read barrier.
 func (n *Node) catalogConfig() catalog.Config {
 	c := catalog.Config{Store: n.store, Kinds: kinds.All(), Log: n.log, Status: n.resourceStatus, Audit: n.audit}
+	if n.cfg.Kubernetes.Enabled {
+		c.Reserved = resource.AppliedByKubernetes
+	}
 	if n.cluster == nil {
 		return c
 	}

@@ -16,6 +16,7 @@ import (
 
 	"penstock/node/audit"
 	"penstock/node/xds"
+	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
 
@@ -94,6 +95,9 @@ type Config struct {
 	Resources     []resource.Object
 	ResourceFiles *ResourceFiles
 
+	// Kubernetes says whether resources are applied from there.
+	Kubernetes KubernetesResources
+
 	// DrainWait is how long a draining node goes on accepting, DrainTimeout
 	// the window over which it then closes its connections.
 	DrainWait, DrainTimeout time.Duration
@@ -163,6 +167,7 @@ func (c Config) withDefaults() Config {
 	if c.ForgetAfter == 0 {
 		c.ForgetAfter = 72 * time.Hour
 	}
+	c.Kubernetes.Controller = cmp.Or(c.Kubernetes.Controller, gateway.Controller)
 	c.SPIFFESocketMode = cmp.Or(c.SPIFFESocketMode, "0660")
 	if c.Zone == "" {
 		c.Zone = c.Tags["zone"]
@@ -246,7 +251,7 @@ func (c Config) Validate() []string {
 	if c.MaxRequests < 1 {
 		fault("--max-requests %d: want 1 or more", c.MaxRequests)
 	}
-	faults = append(faults, c.checkSPIFFE()...)
+	faults = append(append(faults, c.checkSPIFFE()...), c.Kubernetes.check()...)
 	if c.AccessLog != AccessOff && c.AccessLog != AccessClosed && c.AccessLog != AccessAll {
 		fault("--access-log %s: want off, closed or all", c.AccessLog)
 	}

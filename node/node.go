@@ -38,6 +38,7 @@ import (
 	"penstock/node/expiry"
 	"penstock/node/federation"
 	"penstock/node/follow"
+	"penstock/node/kubernetes"
 	"penstock/node/lifecycle"
 	"penstock/node/metrics"
 	"penstock/node/mux"
@@ -100,9 +101,10 @@ type Node struct {
 	xds             *xds.Server
 	identities      *workload.Source // nil: with --dev
 	svids           *svid.Manager
-	spiffe          *workload.API // of --spiffe-socket; nil: none
-	devPort         *mux.Mux      // the cluster port with --dev; nil: the cluster has it
-	xdsPort         *mux.Mux      // of --xds; nil: none
+	kubernetes      *kubernetes.Manager // nil: none
+	spiffe          *workload.API       // of --spiffe-socket; nil: none
+	devPort         *mux.Mux            // the cluster port with --dev; nil: the cluster has it
+	xdsPort         *mux.Mux            // of --xds; nil: none
 	http            *http.Server
 	bundleHTTP      *http.Server           // of --bundle-endpoint; nil: none
 	gate            ops.Gate               // the current HTTP handler
@@ -207,6 +209,9 @@ func (n *Node) run() {
 	n.background.Go(func() { n.shares.Run(n.ctx) })
 	if n.leases != nil {
 		n.background.Go(func() { n.leases.Run(n.ctx) })
+	}
+	if n.kubernetes != nil {
+		n.background.Go(func() { n.kubernetes.Run(n.ctx) })
 	}
 	if n.cfg.AccessLog == AccessAll {
 		n.background.Go(func() { n.data.LogOngoing(n.ctx) })

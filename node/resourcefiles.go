@@ -23,7 +23,7 @@ import (
 // AppliedBy is the label of resources that a node applied from its files. Its
 // value is ResourceFiles.Description. A sync deletes resources with the label that
 // the files no longer contain; it never deletes resources without it.
-const AppliedBy = "penstock.io/applied-by"
+const AppliedBy = resource.LabelAppliedBy
 
 // ResourceFiles describes the files of --resources.
 type ResourceFiles struct {

@@ -107,6 +107,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 
+	s.kubernetesFlags(cmd)
 	s.clusterFlags(cmd)
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")

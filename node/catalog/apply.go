@@ -21,6 +21,12 @@ type Change struct {
 	// Prune, if not empty, deletes the resources that have all of these labels and
 	// are not among Objects.
 	Prune map[string]string
+	// Delete are resources to delete; those that do not exist are ignored.
+	Delete []resource.Key
+	// Owner is the resource.LabelAppliedBy of the writer if it is Config.Reserved,
+	// whose resources nobody else may change; it changes no others. Empty for all
+	// other writers.
+	Owner string
 	// DryRun reports what would change and changes nothing.
 	DryRun bool
 	// ID makes it safe to repeat a request whose result was lost. A change that
@@ -91,6 +97,9 @@ func (a *applyCheck) check() (*plan, error) {
 	if len(a.change.Prune) > 0 {
 		a.prune(admitted)
 	}
+	if len(a.change.Delete) > 0 {
+		a.delete()
+	}
 	a.all = append(a.all, a.plan.endRollouts(a.base.set)...)
 	next, wrong, warnings := a.base.set.With(a.all)
 	a.faults = append(append(a.faults, wrong...), validate.Admit(admitted, time.Now())...)
@@ -123,6 +132,7 @@ func (a *applyCheck) put(given *resource.Object) (resource.Object, error) {
 	if exists && known {
 		a.checkOrigin(&o, &stored)
 	}
+	a.checkOwner(&o, &stored, exists)
 	a.setTimestamp(&o, &stored)
 	done := api.Change{Kind: o.Kind, Name: o.Name, Action: api.Created}
 	switch {
@@ -204,8 +214,30 @@ func (a *applyCheck) prune(objects []resource.Object) {
 			leave = append(leave, o)
 		}
 	}
-	a.pruned = make(map[resource.Key]bool, len(leave))
+	a.remove(leave)
+}
+
+// delete adds the deletions that the change names.
+func (a *applyCheck) delete() {
+	var leave []resource.Object
+	for _, k := range a.change.Delete {
+		if o, exists := a.base.set.Get(k); exists {
+			leave = append(leave, o)
+		}
+	}
+	a.remove(leave)
+}
+
+// remove adds the deletions of objects.
+func (a *applyCheck) remove(leave []resource.Object) {
+	if a.pruned == nil {
+		a.pruned = make(map[resource.Key]bool, len(leave))
+	}
 	for _, o := range referrersFirst(a.base.set, leave) {
+		if fault := a.catalog.ownerFault(&o, a.change.Owner); fault != "" {
+			a.faults = append(a.faults, o.Fault("", fault, nil))
+			continue
+		}
 		a.pruned[o.Key] = true
 		change := resource.Delete(o.Key)
 		a.all = append(a.all, change)
@@ -257,7 +289,9 @@ func (a *applyCheck) faultsError() error {
 		f := &a.faults[i]
 		kind, name, _ := strings.Cut(f.Path, "/")
 		if a.pruned[resource.Key{Kind: kind, Name: name}] {
-			f.Message += "; prune would delete it"
+			if len(a.change.Prune) > 0 {
+				f.Message += "; prune would delete it"
+			}
 		} else {
 			inUse = false
 		}

@@ -64,8 +64,11 @@ type Config struct {
 	// a set whose kind has one. since is the time of an object's last change. Nil:
 	// no kind has a status.
 	Status func(*validate.Set) func(o *resource.Object, since time.Time) []byte
-	Audit  Auditor      // nil: none
-	Log    *slog.Logger // nil: none
+	// Reserved is the resource.LabelAppliedBy of resources that only the writer with
+	// that Change.Owner may change; "": none.
+	Reserved string
+	Audit    Auditor      // nil: none
+	Log      *slog.Logger // nil: none
 }
 
 // Auditor records who changed what, in the same batches as the changes.

@@ -40,8 +40,12 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*api.DeleteResult, erro
 	}
 	var warnings []api.Fault
 	out, err := c.makeChange(ctx, t.ID, completeNote(t.Note, "delete"), func(base *baseline) (*plan, error) {
-		if _, exists, _ := base.get(key); !exists {
+		stored, exists, _ := base.get(key)
+		if !exists {
 			return nil, notFound(key)
+		}
+		if err := c.refuseOwned(&stored); err != nil {
+			return nil, err
 		}
 		if t.Version != 0 {
 			switch fault, err := base.versionFault(key, t.Version); {

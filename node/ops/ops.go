@@ -27,6 +27,7 @@ import (
 	"penstock/node/expiry"
 	"penstock/node/federation"
 	"penstock/node/follow"
+	"penstock/node/kubernetes"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
 	"penstock/node/quota"
@@ -72,6 +73,8 @@ type Config struct {
 	Identities *workload.Source
 	// Sources have the certificates that come from SPIFFE.
 	Sources *svid.Manager
+	// Kubernetes applies resources from there; nil: none does.
+	Kubernetes *kubernetes.Manager
 	// Changes counts changes by result: done or refused.
 	Changes *prometheus.CounterVec
 	Audit   *audit.Log
@@ -110,7 +113,7 @@ func New(cfg Config) *Methods {
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{
 		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.Federation, cfg.XDS,
-		cfg.Shares, cfg.Identities, cfg.Sources,
+		cfg.Shares, cfg.Identities, cfg.Sources, cfg.Kubernetes,
 	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}

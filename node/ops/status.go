@@ -16,6 +16,7 @@ import (
 	"penstock/node/expiry"
 	"penstock/node/federation"
 	"penstock/node/follow"
+	"penstock/node/kubernetes"
 	"penstock/node/lifecycle"
 	"penstock/node/providers"
 	"penstock/node/quota"
@@ -45,6 +46,7 @@ type status struct {
 
 	identities *workload.Source // nil: none
 	sources    *svid.Manager
+	kubernetes *kubernetes.Manager // nil: none
 }
 
 func (q *status) register(s *rpc.Server) {
@@ -82,7 +84,7 @@ func (q *status) report() *api.Report {
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
 			q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name),
-			q.sources.Problems(q.peers.self.Name), q.expiry.Problems(q.peers.self.Name, time.Now()), q.federation.Faults()),
+			q.sources.Problems(q.peers.self.Name), q.expiry.Problems(q.peers.self.Name, time.Now()), q.federation.Faults(), q.kubernetes.State().Problems),
 		Providers: providerStatus(q.peers.self.Name, q.providers),
 		Proxies:   q.xds.Status(),
 	}

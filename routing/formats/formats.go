@@ -17,6 +17,7 @@ import (
 
 	yaml "go.yaml.in/yaml/v3"
 
+	"penstock/routing/formats/crd"
 	"penstock/routing/formats/document"
 	"penstock/routing/formats/kuma"
 	"penstock/routing/formats/smi"
@@ -31,6 +32,7 @@ func All() []codec.Foreign {
 	all = append(all, kuma.Foreign()...)
 	all = append(all, smi.Foreign()...)
 	all = append(all, gateway.Foreign()...)
+	all = append(all, crd.Foreign()...)
 	return append(all, codec.Foreign{Name: "another system", Is: isVersioned, Convert: unknown})
 }
 
@@ -71,7 +73,7 @@ func isVersioned(root *yaml.Node) bool { return document.Child(root, "apiVersion
 
 // Versions returns the known values of apiVersion.
 func Versions() []string {
-	return slices.Concat([]string{kuma.APIVersion}, smi.APIVersions(), gateway.APIVersions())
+	return slices.Concat([]string{kuma.APIVersion, crd.APIVersion}, smi.APIVersions(), gateway.APIVersions())
 }
 
 // unknown refuses a document with an apiVersion that no format has.

@@ -13,6 +13,13 @@ const (
 	FormatSMI            = "smi"
 )
 
+// LabelAppliedBy is the label of resources that a node applies from a source of
+// its own: its files, or Kubernetes. Its value names the source.
+const LabelAppliedBy = "penstock.io/applied-by"
+
+// AppliedByKubernetes is the value of LabelAppliedBy for resources from Kubernetes.
+const AppliedByKubernetes = "kubernetes"
+
 // HasLabels reports whether an object has all of the labels.
 func (o *Object) HasLabels(labels map[string]string) bool {
 	for k, want := range labels {

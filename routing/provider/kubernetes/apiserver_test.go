@@ -24,6 +24,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"penstock/internal/testkit"
+	"penstock/routing/kubeapi"
 	"penstock/routing/provider"
 	"penstock/routing/provider/providertest"
 )
@@ -257,7 +258,7 @@ func TestRealAPIServer(t *testing.T) {
 // pages reads a list of several pages.
 func (c *cluster) pages(t *testing.T) {
 	t.Helper()
-	const n = pageSize + 3
+	const n = kubeapi.PageSize + 3
 	for i := range n {
 		c.put(aSlice(fmt.Sprintf("many-%d", i), fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)))
 	}

@@ -17,6 +17,7 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"penstock/routing/kubeapi"
 	"penstock/routing/provider"
 )
 
@@ -70,12 +71,12 @@ func pagesOf(b *testing.B, mediaType string) (pages [][]byte, bytes int) {
 		b.Fatal(mediaType)
 	}
 	encoder := codecs.EncoderForVersion(info.Serializer, discoveryv1.SchemeGroupVersion)
-	for from := 0; from < benchSlices; from += pageSize {
+	for from := 0; from < benchSlices; from += kubeapi.PageSize {
 		list := discoveryv1.EndpointSliceList{ListMeta: metav1.ListMeta{ResourceVersion: "99999"}}
-		for n := from; n < min(from+pageSize, benchSlices); n++ {
+		for n := from; n < min(from+kubeapi.PageSize, benchSlices); n++ {
 			list.Items = append(list.Items, recorded(n))
 		}
-		if from+pageSize < benchSlices {
+		if from+kubeapi.PageSize < benchSlices {
 			list.Continue = strconv.Itoa(len(pages) + 1)
 		}
 		page, err := kruntime.Encode(encoder, &list)
@@ -106,11 +107,11 @@ func BenchmarkRelist(b *testing.B) {
 			var peak uint64
 			before := liveBytes()
 			for b.Loop() {
-				if _, err := f.list(b.Context()); err != nil {
+				if _, err := f.List(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 				catalog = newCatalog()
-				catalog.replace(endpointSlices, (<-updates).objects)
+				catalog.replace(endpointSlices, (<-updates).Objects)
 			}
 			peak = max(peak, liveBytes()-before)
 			if len(catalog.slices) != benchSlices {
@@ -130,7 +131,7 @@ func liveBytes() uint64 {
 	return m.HeapAlloc
 }
 
-func benchFollower(b *testing.B, url string) (*follower, <-chan update) {
+func benchFollower(b *testing.B, url string) (*following, <-chan update) {
 	path := filepath.Join(b.TempDir(), "kubeconfig")
 	writeKubeconfig(b, path, "server: "+url, "token: x")
 	source, err := New(Config{Kubeconfig: path, Rate: maxRate})
@@ -141,9 +142,9 @@ func benchFollower(b *testing.B, url string) (*follower, <-chan update) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(client.close)
+	b.Cleanup(client.Close)
 	updates := make(chan update, 1)
-	return &follower{source: source, client: client, kind: endpointSlices, namespace: "shop", updates: updates}, updates
+	return source.follow(client, endpointSlices, "shop", updates), updates
 }
 
 // BenchmarkOneOfTenThousandChanges reports a service with 10,000 endpoints in 100

@@ -26,6 +26,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"penstock/routing/kubeapi"
 	"penstock/routing/provider"
 )
 
@@ -55,8 +56,6 @@ const (
 	maxRate       = 10_000
 
 	maxNamespaces = 100
-	burst         = 50  // requests beyond Config.Rate
-	pageSize      = 250 // objects of one answer to a list
 )
 
 // Config configures New.
@@ -165,12 +164,12 @@ type run struct {
 // scope is a namespace, or all of them.
 type scope struct {
 	catalog   catalog
-	followers []*follower // one of each kind
+	followers []*following // one of each kind
 }
 
 // synced reports whether there was a list of each kind.
 func (s *scope) synced() bool {
-	return !slices.ContainsFunc(s.followers, func(f *follower) bool { return !f.synced })
+	return !slices.ContainsFunc(s.followers, func(f *following) bool { return !f.synced })
 }
 
 // err returns why what is known of the namespace is not up to date, or nil.
@@ -189,19 +188,20 @@ func (s *Source) Run(ctx context.Context, sink provider.Sink) error {
 	if err != nil {
 		return err
 	}
-	defer client.close()
+	defer client.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	r := &run{source: s, sink: sink, namespace: cmp.Or(s.cfg.Namespace, client.namespace), scopes: map[string]*scope{}}
+	r := &run{source: s, sink: sink, namespace: cmp.Or(s.cfg.Namespace, client.Namespace), scopes: map[string]*scope{}}
 	updates := make(chan update, 100)
 	for _, namespace := range r.namespaces() {
 		sc := &scope{catalog: newCatalog()}
 		for _, k := range kinds {
-			f := &follower{source: s, client: client, kind: k, namespace: namespace, scope: sc, updates: updates}
+			f := s.follow(client, k, namespace, updates)
+			f.scope = sc
 			sc.followers = append(sc.followers, f)
-			wg.Go(func() { f.run(ctx) })
+			wg.Go(func() { f.Run(ctx) })
 		}
 		r.scopes[namespace] = sc
 	}
@@ -282,21 +282,21 @@ func (r *run) apply(u update, more <-chan update) error {
 	touched := map[key]bool{}
 	relisted, confirmed := map[*scope]bool{}, map[*scope]bool{}
 	for waiting := len(more); ; waiting-- {
-		f, sc := u.from, u.from.scope
-		f.err = u.err
+		f, sc := u.of, u.of.scope
+		f.err = u.Err
 		switch {
-		case errors.Is(u.err, errCredentials):
-			return u.err // the next run reads the kubeconfig again
-		case u.err != nil:
+		case errors.Is(u.Err, kubeapi.ErrCredentials):
+			return u.Err // the next run reads the kubeconfig again
+		case u.Err != nil:
 			r.failScope(sc)
-		case u.relisted:
-			sc.catalog.replace(f.kind, u.objects)
+		case u.Relisted:
+			sc.catalog.replace(f.kind, u.Objects)
 			f.synced = true
 			relisted[sc] = true
-		case len(u.objects) == 0:
+		case len(u.Objects) == 0:
 			confirmed[sc] = true
 		default:
-			for _, o := range u.objects {
+			for _, o := range u.Objects {
 				sc.catalog.put(f.kind, o, touched)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"penstock/routing/kubeapi"
 	"penstock/routing/provider"
 	"penstock/routing/provider/providertest"
 )
@@ -161,7 +162,7 @@ func TestSelectorIsTheServers(t *testing.T) {
 }
 
 func TestLongListsAreReadInPages(t *testing.T) {
-	const n = 2*pageSize + 7
+	const n = 2*kubeapi.PageSize + 7
 	s := start(t)
 	s.put(aService("web", "http:80"))
 	for i := range n {

@@ -1,4 +1,12 @@
-package kubernetes
+// Package kubeapi speaks to the API server of a Kubernetes cluster: it finds the
+// server and the credentials, and lists and watches objects within bounds.
+//
+//	client, err := kubeapi.Connect(cfg, kubeapi.Group{Version: gv, Codecs: codecs})
+//	f := &kubeapi.Follower[object]{Client: client, Kind: kind, Send: send}
+//	f.Run(ctx)
+//
+// It knows no kind of object; those who use it do.
+package kubeapi
 
 import (
 	"cmp"
@@ -10,10 +18,9 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/time/rate"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,27 +31,62 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The types that answers may have. The scheme of all of Kubernetes' types would
-// double what client-go adds to the binary.
+// burst is how many requests may exceed Config.Rate at once.
+const burst = 50
+
+// Config configures Connect and the followers of its client.
+type Config struct {
+	// Kubeconfig is the path of a kubeconfig file, Context the context in it
+	// (default: its current one). Without a path the service account of the pod
+	// that the process runs in is used.
+	Kubeconfig, Context string
+	// AllowExec permits a kubeconfig that runs a command to get credentials.
+	AllowExec bool
+	// Timeout bounds each answer to a list, and the time until a watch begins.
+	Timeout time.Duration
+	// MaxBytes bounds the bytes of each answer to a list, and of each event of a
+	// watch. Events have a bound of 16 MiB besides.
+	MaxBytes int64
+	// MaxObjects bounds what a follower counts, in the units of Kind.Size.
+	MaxObjects int
+	// Rate bounds the requests per second, beyond a burst of 50.
+	Rate float64
+	// FirstRetry is the pause after the first failure of a list or watch.
+	FirstRetry time.Duration
+	// Resolve returns the path of Kubeconfig, or of a file that it names, without
+	// symbolic links, or why it must not be read; nil: everything may.
+	Resolve func(path string) (string, error)
+	// For errors: what to do about an answer that is too large, the whole text for
+	// too many objects, and since when servers have the kinds.
+	TooLarge, TooMany, NoKind string
+}
+
+// Group is a group of an API server with the types that its answers may have.
+type Group struct {
+	Version schema.GroupVersion
+	Codecs  serializer.CodecFactory
+	// Protobuf says that the types have that encoding, which the server then uses.
+	Protobuf bool
+}
+
 var (
-	codecs     serializer.CodecFactory
+	v1         = schema.GroupVersion{Version: "v1"}
 	parameters runtime.ParameterCodec
 )
 
 func init() {
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{})
-	scheme.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
-	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
-	metav1.AddToGroupVersion(scheme, discoveryv1.SchemeGroupVersion)
-	codecs, parameters = serializer.NewCodecFactory(scheme), runtime.NewParameterCodec(scheme)
+	metav1.AddToGroupVersion(scheme, v1)
+	parameters = runtime.NewParameterCodec(scheme)
 }
 
-// client speaks to one API server.
-type client struct {
-	host      string // for errors
-	origin    string // of the credentials, for errors
-	namespace string // of the kubeconfig's context or of the pod
+// Client speaks to one API server. Create it with Connect.
+type Client struct {
+	cfg    Config
+	host   string // for errors
+	origin string // of the credentials, for errors
+	// Namespace is that of the kubeconfig's context or of the pod, otherwise "default".
+	Namespace string
 	transport *http.Transport
 	groups    map[schema.GroupVersion]*rest.RESTClient
 	limiter   *rate.Limiter // of all requests
@@ -57,59 +99,63 @@ type client struct {
 	allowed func() error
 }
 
-// connect returns a client. It reads files, and sends nothing yet.
-func (s *Source) connect() (*client, error) {
-	cfg, namespace, origin, err := s.load()
+// Connect returns a client. It reads files, and sends nothing yet.
+func Connect(cfg Config, groups ...Group) (*Client, error) {
+	from, namespace, origin, err := cfg.load()
 	if err != nil {
 		return nil, err
 	}
-	c := &client{
-		origin: origin, namespace: cmp.Or(namespace, metav1.NamespaceDefault),
-		groups: map[schema.GroupVersion]*rest.RESTClient{}, limiter: rate.NewLimiter(rate.Limit(s.cfg.Rate), burst),
-		secrets: redact(cfg), allowed: func() error { return nil },
+	c := &Client{
+		cfg: cfg, origin: origin, Namespace: cmp.Or(namespace, metav1.NamespaceDefault),
+		groups: map[schema.GroupVersion]*rest.RESTClient{}, limiter: rate.NewLimiter(rate.Limit(cfg.Rate), burst),
+		secrets: redact(from), allowed: func() error { return nil },
 	}
-	if s.cfg.Kubeconfig != "" {
-		c.allowed = func() error { return s.allow(origin, filesOf(cfg)) }
+	if cfg.Kubeconfig != "" {
+		c.allowed = func() error { return cfg.allow(origin, filesOf(from)) }
 	}
-	server, _, err := rest.DefaultServerUrlFor(cfg)
+	server, _, err := rest.DefaultServerUrlFor(from)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %s: the server is not a URL", origin)
 	}
 	c.host = server.Host
 	// client-go's own transports are kept for the life of the process.
-	tlsConfig, err := rest.TLSConfigFor(cfg)
+	tlsConfig, err := rest.TLSConfigFor(from)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %s: the certificates cannot be used: %w", origin, err)
 	}
-	c.transport = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, Proxy: cfg.Proxy})
-	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &transport{rt, c} })
-	wrapped, err := rest.HTTPWrappersForConfig(cfg, c.transport)
+	c.transport = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, Proxy: from.Proxy})
+	from.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &transport{rt, c} })
+	wrapped, err := rest.HTTPWrappersForConfig(from, c.transport)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %s: the credentials cannot be used: %w", origin, err)
 	}
-	for _, k := range kinds {
-		of := rest.CopyConfig(cfg)
-		of.GroupVersion, of.APIPath = &k.group, "/apis"
-		if k.group.Group == "" {
+	for _, g := range groups {
+		of := rest.CopyConfig(from)
+		of.GroupVersion, of.APIPath = &g.Version, "/apis"
+		if g.Version.Group == "" {
 			of.APIPath = "/api"
 		}
-		of.NegotiatedSerializer = codecs.WithoutConversion()
-		of.AcceptContentTypes, of.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeJSON
+		of.NegotiatedSerializer = g.Codecs.WithoutConversion()
+		of.AcceptContentTypes, of.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+		if g.Protobuf {
+			of.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+		}
 		of.QPS = -1 // limiter counts the watches too
 		of.WarningHandler = rest.NoWarnings{}
-		if c.groups[k.group], err = rest.RESTClientForConfigAndClient(of, &http.Client{Transport: wrapped}); err != nil {
+		if c.groups[g.Version], err = rest.RESTClientForConfigAndClient(of, &http.Client{Transport: wrapped}); err != nil {
 			return nil, fmt.Errorf("kubernetes: %s: %w", origin, err)
 		}
 	}
 	return c, nil
 }
 
-func (c *client) close() { c.transport.CloseIdleConnections() }
+// Close closes the connections that are idle.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // load returns what the kubeconfig or the pod's service account says, and where
 // that is from.
-func (s *Source) load() (cfg *rest.Config, namespace, origin string, err error) {
-	if s.cfg.Kubeconfig == "" {
+func (c *Config) load() (cfg *rest.Config, namespace, origin string, err error) {
+	if c.Kubeconfig == "" {
 		if cfg, err = rest.InClusterConfig(); err != nil {
 			if errors.Is(err, rest.ErrNotInCluster) {
 				err = errors.New("this process does not run in a pod: give a kubeconfig")
@@ -119,23 +165,23 @@ func (s *Source) load() (cfg *rest.Config, namespace, origin string, err error) 
 		text, _ := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 		return cfg, strings.TrimSpace(string(text)), "the pod's service account", nil
 	}
-	origin = "kubeconfig " + s.cfg.Kubeconfig
-	file, err := s.loadFile(origin)
+	origin = "kubeconfig " + c.Kubeconfig
+	file, err := c.loadFile(origin)
 	if err != nil {
 		return nil, "", "", err
 	}
-	name := cmp.Or(s.cfg.Context, file.CurrentContext)
+	name := cmp.Or(c.Context, file.CurrentContext)
 	if file.Contexts[name] == nil {
 		return nil, "", "", fmt.Errorf("kubernetes: %s has no context %.80q", origin, name)
 	}
-	if err := s.allow(origin, filesOfContext(file, name)); err != nil {
+	if err := c.allow(origin, filesOfContext(file, name)); err != nil {
 		return nil, "", "", err
 	}
 	loader := clientcmd.NewNonInteractiveClientConfig(*file, name, &clientcmd.ConfigOverrides{}, nil)
 	if cfg, err = loader.ClientConfig(); err != nil {
 		return nil, "", "", fmt.Errorf("kubernetes: %s, context %q: %w", origin, name, err)
 	}
-	if cfg.ExecProvider != nil && !s.cfg.AllowExec {
+	if cfg.ExecProvider != nil && !c.AllowExec {
 		return nil, "", "", fmt.Errorf("kubernetes: %s, context %q, runs the command %.80q for its credentials: set allowExec if it may",
 			origin, name, cfg.ExecProvider.Command)
 	}
@@ -143,13 +189,13 @@ func (s *Source) load() (cfg *rest.Config, namespace, origin string, err error) 
 }
 
 // loadFile reads the kubeconfig. It makes the paths in it absolute.
-func (s *Source) loadFile(origin string) (*clientcmdapi.Config, error) {
-	if s.cfg.Resolve != nil {
-		if _, err := s.cfg.Resolve(s.cfg.Kubeconfig); err != nil {
+func (c *Config) loadFile(origin string) (*clientcmdapi.Config, error) {
+	if c.Resolve != nil {
+		if _, err := c.Resolve(c.Kubeconfig); err != nil {
 			return nil, fmt.Errorf("kubernetes: %w", err)
 		}
 	}
-	file, err := clientcmd.LoadFromFile(s.cfg.Kubeconfig)
+	file, err := clientcmd.LoadFromFile(c.Kubeconfig)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("kubernetes: %w", err)
@@ -187,15 +233,15 @@ func filesOf(cfg *rest.Config) []namedFile {
 
 // allow returns an error if a file must not be read. A file that is missing is not its
 // business: reading it says so.
-func (s *Source) allow(origin string, named []namedFile) error {
-	if s.cfg.Resolve == nil {
+func (c *Config) allow(origin string, named []namedFile) error {
+	if c.Resolve == nil {
 		return nil
 	}
 	for _, f := range named {
 		if f.path == "" {
 			continue
 		}
-		if _, err := s.cfg.Resolve(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if _, err := c.Resolve(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("kubernetes: %s: %s: %w", origin, f.field, err)
 		}
 	}
@@ -240,7 +286,7 @@ func (m *meter) reset() { m.left.Store(m.limit) }
 // transport bounds the bodies of answers by the meters of their requests.
 type transport struct {
 	http.RoundTripper
-	client *client
+	client *Client
 }
 
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {

@@ -1,4 +1,4 @@
-package kubernetes
+package kubeapi
 
 import (
 	"context"
@@ -19,8 +19,9 @@ var (
 	errSilent = errors.New("no answer in time")
 	// errShortWatch is that of a watch that ends at once.
 	errShortWatch = errors.New("each watch ends at once: check what is between Penstock and the API server")
-	// errCredentials is part of the error after which credentials are read again.
-	errCredentials = errors.New("the server refuses the credentials")
+	// ErrCredentials is part of the error after which the credentials must be read
+	// again, by another Connect.
+	ErrCredentials = errors.New("the server refuses the credentials")
 )
 
 // wrongType is the error of an answer of a type that was not asked for.
@@ -29,18 +30,18 @@ func wrongType(got runtime.Object) error {
 }
 
 // explain says where an error occurred, and what to do about it.
-func (f *follower) explain(err error) error {
+func (f *Follower[O]) explain(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	at := fmt.Sprintf("kubernetes at %s, %s", f.client.host, f.kind.resource)
+	at := fmt.Sprintf("kubernetes at %s, %s", f.Client.host, f.Kind.Resource)
 	in := "in all namespaces (ClusterRole)"
-	if f.namespace != "" {
-		at += " in namespace " + f.namespace
-		in = fmt.Sprintf("in namespace %s (Role)", f.namespace)
+	if f.Namespace != "" {
+		at += " in namespace " + f.Namespace
+		in = fmt.Sprintf("in namespace %s (Role)", f.Namespace)
 	}
 	group := "the core API group"
-	if g := f.kind.group.Group; g != "" {
+	if g := f.Kind.Group.Group; g != "" {
 		group = "the API group " + g
 	}
 	var (
@@ -50,35 +51,34 @@ func (f *follower) explain(err error) error {
 	)
 	switch {
 	case errors.Is(err, errTooLarge):
-		return fmt.Errorf("%s: an answer has more than %d bytes: narrow it by namespaces or a labelSelector, or raise maxBytes",
-			at, f.source.cfg.MaxBytes)
+		return fmt.Errorf("%s: an answer has more than %d bytes: %s", at, f.Client.cfg.MaxBytes, f.Client.cfg.TooLarge)
 	case errors.Is(err, errSilent):
-		return fmt.Errorf("%s: no answer within %v: check the address, and what is in between", at, f.source.cfg.Timeout)
+		return fmt.Errorf("%s: no answer within %v: check the address, and what is in between", at, f.Client.cfg.Timeout)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s: %w (401 Unauthorized): renew those of %s", at, errCredentials, f.client.origin)
+		return fmt.Errorf("%s: %w (401 Unauthorized): renew those of %s", at, ErrCredentials, f.Client.origin)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%s: 403 Forbidden: allow the verbs list and watch on %s of %s %s; the server says: %s",
-			at, f.kind.resource, group, in, f.client.clean(err))
+			at, f.Kind.Resource, group, in, f.Client.Clean(err))
 	case apierrors.IsBadRequest(err):
-		return fmt.Errorf("%s: 400 Bad Request: check whether its URL begins with https://; the server says: %s", at, f.client.clean(err))
+		return fmt.Errorf("%s: 400 Bad Request: check whether its URL begins with https://; the server says: %s", at, f.Client.Clean(err))
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%s: 404 Not Found: this is no API server with %s, which Kubernetes has since 1.21", at, f.kind.group)
+		return fmt.Errorf("%s: 404 Not Found: this is no API server with %s, which %s", at, f.Kind.Group, f.Client.cfg.NoKind)
 	case apierrors.IsTooManyRequests(err):
 		return fmt.Errorf("%s: the server is busy (429 Too Many Requests)", at)
 	case errors.As(err, &certificate):
 		return fmt.Errorf("%s: its certificate is not accepted: check certificate-authority and tls-server-name of %s: %s",
-			at, f.client.origin, f.client.clean(certificate.Err))
+			at, f.Client.origin, f.Client.Clean(certificate.Err))
 	case errors.As(err, &lookup):
-		return fmt.Errorf("%s: the host name cannot be looked up: %s", at, f.client.clean(lookup))
+		return fmt.Errorf("%s: the host name cannot be looked up: %s", at, f.Client.Clean(lookup))
 	case errors.As(err, &request): // without the URL, which is long
 		err = request.Err
 	}
-	return fmt.Errorf("%s: %s", at, f.client.clean(err))
+	return fmt.Errorf("%s: %s", at, f.Client.Clean(err))
 }
 
-// clean returns the text of an error that may have text of the server: printable,
+// Clean returns the text of an error that may have text of the server: printable,
 // not long, and without our credentials.
-func (c *client) clean(err error) string {
+func (c *Client) Clean(err error) string {
 	const most = 300
 	text := c.secrets.Replace(err.Error())
 	if sent := c.credentials.Load(); sent != nil {
