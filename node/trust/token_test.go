@@ -148,7 +148,7 @@ func TestTokenExpiryAndRevocation(t *testing.T) {
 	if again := revoked.Revoke(now.Add(time.Hour)); !again.Revoked.Equal(now) {
 		t.Errorf("revoked twice at %s, first at %s", again.Revoked, now)
 	}
-	for _, ttl := range []time.Duration{0, -time.Second, maxTTL + 1} {
+	for _, ttl := range []time.Duration{0, -time.Second, MaxTTL + 1} {
 		if _, _, err := Mint(Admin, "admin", "x", "y", ttl, "c1", [32]byte{}, now); err == nil {
 			t.Errorf("a lifetime of %s was taken", ttl)
 		}
