@@ -198,3 +198,24 @@ func TestStoredRecordRoundTripDetectsTampering(t *testing.T) {
 		}
 	}
 }
+
+// A token of random letters forms a cluster as one of NewExpectToken does, and has the
+// usual form from then on.
+func TestTokenOfLetters(t *testing.T) {
+	letters := strings.Repeat("aZ0", 15)
+	a, err := ParseToken(" pst1e." + letters + "\n")
+	if err != nil || a.Kind != Expect || a.ID != a.expectID() {
+		t.Fatal(a, err)
+	}
+	if again, err := ParseToken(a.Reveal()); err != nil || again != a {
+		t.Errorf("in its usual form it is %v, %v", again, err)
+	}
+	if other, err := ParseToken("pst1e." + letters + "b"); err != nil || other.Secret == a.Secret {
+		t.Errorf("other letters are %v, %v", other, err)
+	}
+	for _, bad := range []string{"", letters[:42], letters + "-", letters + "é", strings.Repeat("a", 301)} {
+		if _, err := ParseToken("pst1e." + bad); !errors.Is(err, ErrToken) || bad != "" && strings.Contains(err.Error(), bad) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
