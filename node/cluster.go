@@ -28,6 +28,7 @@ func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 		Dir: n.cfg.DataDir, Name: n.cfg.Name, Version: n.cfg.Version, Zone: n.cfg.Zone,
 		Listener: set.cluster, Gossip: n.cfg.Gossip, Advertise: n.cfg.Advertise, HTTP: n.httpAddr,
 		Init: n.cfg.Init, Expect: n.cfg.Expect, Join: n.cfg.Join, Token: n.cfg.Token, TrustDomain: n.cfg.TrustDomain,
+		TokenTTL: n.cfg.TokenTTL, Rejoin: n.cfg.Rejoin,
 		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
 		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.setWaiting, Audit: n.recordAct, Acts: n.audit,
 		IdentitiesRevoked: n.closeRevoked,
@@ -69,6 +70,19 @@ func (n *Node) awaitContent(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// catchUp waits until this node has applied what its cluster had committed when it
+// started.
+func (n *Node) catchUp() {
+	for n.ops.Peers.ReadBarrier(n.ctx) != nil {
+		select { // ReadBarrier has waited already
+		case <-time.After(time.Second):
+		case <-n.ctx.Done():
+			return
+		}
+	}
+	n.caughtUp.Store(true)
 }
 
 // facts returns what this node gossips about itself.

@@ -45,7 +45,7 @@ func (n *Node) makeComponents() (err error) {
 	n.componentsReady.Store(true)
 	handlers := ops.HTTP{
 		Admin: n.admin, Metrics: n.newRegistry(), Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
-		Bundle: n.bundle,
+		Bundle: n.bundle, CaughtUp: &n.caughtUp, Started: n.started,
 	}
 	n.gate.Set(handlers.Handler())
 	return nil

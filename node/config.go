@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"penstock/node/audit"
+	"penstock/node/cluster/bootstrap"
+	"penstock/node/trust"
 	"penstock/node/xds"
 	"penstock/routing/gateway"
 	"penstock/routing/resource"
@@ -60,6 +62,12 @@ type Config struct {
 	Expect int
 	Join   []string
 	Token  string
+	// TokenTTL is how long the first token of the cluster that Init or Expect forms
+	// lets nodes join; default 24h.
+	TokenTTL time.Duration
+	// Rejoin empties the data folder of a node that has left its cluster or was
+	// removed, so that it joins again as a new node. Otherwise such a folder is refused.
+	Rejoin bool
 	// TrustDomain names the SPIFFE trust domain of the cluster that Init or Expect
 	// forms; "": the cluster's ID. It cannot be changed later.
 	TrustDomain string
@@ -151,6 +159,7 @@ func (c Config) withDefaults() Config {
 	if c.Voters == 0 {
 		c.Voters = 5
 	}
+	c.TokenTTL = cmp.Or(c.TokenTTL, bootstrap.DefaultTokenTTL)
 	c.AuditEntries, c.AuditAge = cmp.Or(c.AuditEntries, audit.DefaultEntries), cmp.Or(c.AuditAge, audit.DefaultAge)
 	if c.MaxRequests == 0 {
 		c.MaxRequests = 16384
@@ -308,6 +317,9 @@ func (c Config) checkCluster() []string {
 		if err := resource.CheckTrustDomain(c.TrustDomain); err != nil {
 			fault("--trust-domain %.80q: %v: use a name such as prod.example.com", c.TrustDomain, err)
 		}
+	}
+	if c.TokenTTL < 0 || c.TokenTTL > trust.MaxTTL {
+		fault("--token-ttl %v: want more than 0s, up to %v", c.TokenTTL, trust.MaxTTL)
 	}
 	if c.Init && (c.Expect != 0 || len(c.Join) > 0) {
 		fault("--init starts a new cluster: leave out --expect and --join")

@@ -84,6 +84,7 @@ type Node struct {
 	followed        *follow.Manager
 	expiry          *expiry.Tracker
 	componentsReady atomic.Bool // makeComponents has finished
+	caughtUp        atomic.Bool // this start has applied all that the cluster had committed
 	left            atomic.Bool // the node left its cluster for good
 	leaveAttempts   leaveAttempts
 	startup         startupStatus
@@ -201,6 +202,7 @@ func (n *Node) run() {
 	n.background.Go(n.followForXDS)
 	n.background.Go(n.followTrustBundle)
 	n.background.Go(n.housekeep)
+	n.background.Go(n.catchUp)
 	n.background.Go(func() { n.audit.Run(n.ctx) })
 	n.background.Go(func() { n.providers.Run(n.ctx) })
 	n.background.Go(func() { n.acme.Run(n.ctx) })

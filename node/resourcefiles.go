@@ -36,6 +36,9 @@ type ResourceFiles struct {
 	// Read reads and checks the files. Its error lists every fault, by file
 	// and line.
 	Read func() ([]resource.Object, error)
+	// Changed reports whether the files have changed since it last said so; with Sync
+	// they are then read and applied. nil: only Reread does that.
+	Changed func() bool
 	// Fault is the error of Read at the start of the node. With it the node
 	// serves the configuration that its cluster already has.
 	Fault error
@@ -96,7 +99,10 @@ func (n *Node) Reread() {
 // attempts to apply the files while the cluster cannot commit.
 const minSyncBackoff, maxSyncBackoff = time.Second, 30 * time.Second
 
-// run applies the files of --resources-mode sync and reads all files again at
+// checkInterval is how often files that are followed are checked.
+const checkInterval = 5 * time.Second
+
+// run applies the files of --resources-mode sync or follow and reads all files again at
 // each Reread, until ctx ends.
 func (r *rereader) run(ctx context.Context, first []resource.Object) {
 	switch f := r.files; {
@@ -105,6 +111,12 @@ func (r *rereader) run(ctx context.Context, first []resource.Object) {
 			f.Fault)
 	case f != nil && f.Sync:
 		r.objects = first
+	}
+	var check <-chan time.Time // nil: never
+	if f := r.files; f != nil && f.Changed != nil {
+		ticker := time.NewTicker(checkInterval)
+		defer ticker.Stop()
+		check = ticker.C
 	}
 	wait, logged := minSyncBackoff, ""
 	for {
@@ -124,6 +136,11 @@ func (r *rereader) run(ctx context.Context, first []resource.Object) {
 		}
 		select {
 		case <-retry:
+		case <-check:
+			if r.files.Changed() {
+				r.rereadResources(ctx)
+				wait, logged = minSyncBackoff, ""
+			}
 		case <-r.requested:
 			r.rereadHTTP()
 			r.rereadResources(ctx)

@@ -80,7 +80,8 @@ func New(s Streams) *cobra.Command {
 		historyCommand(&t), auditCommand(&t), rollbackCommand(&t), rolloutCommand(&t),
 		explainCommand(&t), membersCommand(&t), statusCommand(&t), topCommand(&t),
 		drainCommand(&t), leaveCommand(&t), removeCommand(&t),
-		snapshotCommand(&t), tokenCommand(&t), identityCommand(&t), rotateCommand(&t), xdsCommand(&t), kubernetesCommand(), versionCommand(&t),
+		snapshotCommand(&t), tokenCommand(&t), identityCommand(&t), rotateCommand(&t), xdsCommand(&t),
+		kubernetesCommand(&t), versionCommand(&t),
 	)
 	return root
 }

@@ -88,7 +88,8 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f.BoolVar(&n.Dev, "dev", false, "run a single node in memory, without TLS and tokens, for experiments")
 	f.StringSliceVar(&s.resources, "resources", nil, "files or folders to apply; --resources-mode says when")
 	f.StringVar(&s.mode, "resources-mode", seedMode, "seed: apply --resources once, when the cluster is new; sync: apply them at "+
-		"each start and SIGHUP, and delete what an earlier sync of the same files applied and they no longer contain")
+		"each start and SIGHUP, and delete what an earlier sync of the same files applied and they no longer contain; "+
+		"follow: sync, also when the files change")
 	f.DurationVar(&n.DrainWait, "drain-wait", 5*time.Second, "on SIGTERM: report not ready, but keep accepting for this long")
 	f.DurationVar(&n.DrainTimeout, "drain-timeout", 30*time.Second, "on SIGTERM, after --drain-wait: close connections over this window")
 	f.IntVar(&n.Loops, "loops", 0, "event loops (default the number of cores)")

@@ -19,7 +19,8 @@ import (
 
 // clusterFlagNames are the settings that --dev excludes.
 var clusterFlagNames = []string{
-	"init", "expect", "join", "token", "trust-domain", "gossip", "advertise", "zone", "voters", "dead-voter-after", "forget-after",
+	"init", "expect", "join", "token", "token-ttl", "rejoin", "trust-domain", "gossip", "advertise", "zone", "voters", "dead-voter-after",
+	"forget-after",
 }
 
 // clusterFlags adds the flags that say which cluster a node belongs to.
@@ -32,6 +33,10 @@ func (s *settings) clusterFlags(cmd *cobra.Command) {
 	// This flag shadows the global --token, so that a settings file can set it.
 	f.StringVar(&n.Token, "token", "", "token to join with: from token create or the command that --init printed, or for --expect "+
 		"from token new; set it in PENSTOCK_TOKEN or the file to hide it from process lists")
+	f.DurationVar(&n.TokenTTL, "token-ttl", 24*time.Hour, "with --init or --expect: how long the first token of the cluster "+
+		"lets nodes join")
+	f.BoolVar(&n.Rejoin, "rejoin", false, "if the node of --data-dir has left its cluster or was removed: empty the folder and join again "+
+		"as a new node, with --join and --token")
 	f.StringVar(&n.TrustDomain, "trust-domain", "", "with --init or --expect: the SPIFFE trust domain of the cluster's workloads, such as "+
 		"prod.example.com (default the cluster's ID); it cannot be changed later")
 	f.StringVar(&n.Gossip, "gossip", "127.0.0.1:7946", "gossip address, TCP and UDP")

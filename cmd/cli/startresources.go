@@ -20,22 +20,24 @@ import (
 const (
 	seedMode = "seed" // once, when the cluster is new
 	syncMode = "sync" // at each start and SIGHUP
+	// followMode is syncMode, and also when the files change.
+	followMode = "follow"
 )
 
 // readResources reads the files of --resources for the node. Faults stop only a
 // new node from starting: a node that has a cluster serves the replicated
 // configuration, and logs the faults.
 func (s *settings) readResources(stdin io.Reader, stderr io.Writer) error {
-	sync := s.mode == syncMode
+	sync := s.mode == syncMode || s.mode == followMode
 	switch {
-	case s.mode != seedMode && s.mode != syncMode:
-		return usagef("--resources-mode %s: want seed or sync", s.mode)
+	case s.mode != seedMode && !sync:
+		return usagef("--resources-mode %s: want seed, sync or follow", s.mode)
 	case sync && len(s.resources) == 0:
-		return usagef("--resources-mode sync: needs --resources")
+		return usagef("--resources-mode %s: needs --resources", s.mode)
 	case len(s.resources) == 0:
 		return nil
 	case sync && slices.Contains(s.resources, "-"):
-		return usagef("--resources -: standard input cannot be read again; use files with --resources-mode sync")
+		return usagef("--resources -: standard input cannot be read again; use files with --resources-mode %s", s.mode)
 	}
 	f := &node.ResourceFiles{Sync: sync}
 	for _, p := range s.resources {
@@ -43,6 +45,9 @@ func (s *settings) readResources(stdin io.Reader, stderr io.Writer) error {
 			p = abs
 		}
 		f.Paths = append(f.Paths, p)
+	}
+	if s.mode == followMode {
+		f.Changed = changes(f.Paths)
 	}
 	isNew := s.node.Dev || emptyFolder(s.node.DataDir)
 	objects, err := readObjects(s.resources, stdin, stderr, sync, isNew)
@@ -90,6 +95,16 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 		return nil, errors.New(strings.Join(paths, ", ") + ": contains no resources")
 	}
 	return l.objects, nil
+}
+
+// changes returns a function that reports whether files have changed since the last call.
+func changes(paths []string) func() bool {
+	last := fingerprints(paths)
+	return func() bool {
+		before := last
+		last = fingerprints(paths)
+		return !slices.Equal(before, last)
+	}
 }
 
 // maxConsistentReads bounds the attempts to read files that keep changing.

@@ -126,7 +126,7 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	})
 	c.bootstrap = &bootstrap.Bootstrap{Config: bootstrap.Config{
 		Entries: c.entries, Directory: c.Directory, Dir: cfg.Dir,
-		Expect: cfg.Expect, Join: cfg.Join, Token: cfg.Token, TrustDomain: cfg.TrustDomain, Voters: cfg.Voters,
+		Expect: cfg.Expect, Join: cfg.Join, Token: cfg.Token, TokenTTL: cfg.TokenTTL, TrustDomain: cfg.TrustDomain, Voters: cfg.Voters,
 		Retry: cfg.Timing.Retry, NewIdentity: fresh, Opened: time.Now(),
 		SetIdentity: c.id.Store, OpenStore: c.openStore, Serve: c.connServers.serve,
 		AnnounceTo: func(ctx context.Context, id string) error { return c.announceTo(ctx, id, c.announcement()) },

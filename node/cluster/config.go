@@ -56,6 +56,12 @@ type Config struct {
 	// node that is in a cluster refuses a token of another one.
 	Token string
 
+	// TokenTTL is how long the first token of a cluster that is founded or formed lets
+	// nodes join; default bootstrap.DefaultTokenTTL.
+	TokenTTL time.Duration
+	// Rejoin has a node start over in the folder of one that is no longer a member.
+	Rejoin bool
+
 	// TrustDomain is the SPIFFE trust domain of the workloads of a cluster that is
 	// founded or formed; "": the cluster's ID. It never changes, so a node that is in a
 	// cluster, or joins one, refuses to start with another one than the cluster's.
@@ -130,6 +136,7 @@ func (c Config) withDefaults() Config {
 	if c.Voters == 0 {
 		c.Voters = 5
 	}
+	wait(&c.TokenTTL, bootstrap.DefaultTokenTTL)
 	wait(&c.ReplaceAfter, time.Minute)
 	wait(&c.ForgetAfter, 72*time.Hour)
 	wait(&c.Timing.Tick, time.Second)

@@ -53,14 +53,7 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 // openIdentity loads the folder's identity, or creates one; fresh reports that
 // it was created.
 func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
-	if why, err := os.ReadFile(filepath.Join(cfg.Dir, datadir.LeftFile)); err == nil {
-		// An earlier process may have been killed between marking the folder and removing its keys.
-		if err := datadir.RemoveLeftIdentity(cfg.Dir); err != nil {
-			cfg.Log.Warn("cannot delete the keys of a node that has left", "error", err)
-		}
-		return nil, false, fmt.Errorf("%w (%s): to use this machine in a cluster again, start it with another or an empty --data-dir",
-			ErrLeft, strings.TrimSpace(string(why)))
-	} else if !errors.Is(err, os.ErrNotExist) {
+	if err := checkNotLeft(cfg); err != nil {
 		return nil, false, err
 	}
 	id, err = trust.LoadIdentity(cfg.Dir)
@@ -85,6 +78,28 @@ func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 		id, err = id.WithName(cfg.Name)
 	}
 	return id, false, err
+}
+
+// checkNotLeft refuses the folder of a node that is no longer a member. With
+// Config.Rejoin it empties the folder instead.
+func checkNotLeft(cfg Config) error {
+	text, err := os.ReadFile(filepath.Join(cfg.Dir, datadir.LeftFile))
+	switch why := strings.TrimSpace(string(text)); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case cfg.Rejoin:
+		cfg.Log.Warn("the node of this data folder is no longer a member: emptying the folder, and starting over as a new node", "why", why)
+		return bootstrap.StartOver(cfg.Dir)
+	default:
+		// An earlier process may have been killed between marking the folder and removing its keys.
+		if err := datadir.RemoveLeftIdentity(cfg.Dir); err != nil {
+			cfg.Log.Warn("cannot delete the keys of a node that has left", "error", err)
+		}
+		return fmt.Errorf("%w (%s): to use this machine in a cluster again, start it with another or an empty --data-dir, or with --rejoin",
+			ErrLeft, why)
+	}
 }
 
 // begin opens the store, after the node has founded, formed or joined a cluster

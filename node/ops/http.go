@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"net/http"
@@ -37,10 +38,14 @@ type HTTP struct {
 	Metrics *prometheus.Registry
 	Ready   Readiness
 	Peers   *Peers
-	Bundle  http.Handler // serves the cluster's trust bundle; nil: nothing does
-	Log     *slog.Logger
-	Dev     bool // loopback hosts only, with all permissions
-	Pprof   bool // also /debug/pprof/
+	// CaughtUp is set once this start of the node has applied all that its cluster had
+	// committed. Started is when the node started.
+	CaughtUp *atomic.Bool
+	Started  time.Time
+	Bundle   http.Handler // serves the cluster's trust bundle; nil: nothing does
+	Log      *slog.Logger
+	Dev      bool // loopback hosts only, with all permissions
+	Pprof    bool // also /debug/pprof/
 }
 
 // Handler makes the handler.
@@ -125,8 +130,23 @@ func limitConns(all *mux.UnauthenticatedPool) func(net.Conn, http.ConnState) {
 
 // serveReady answers /readyz. A node that is cut off from its cluster is ready: it
 // serves its last configuration, and adds a warning.
-func (f *HTTP) serveReady(w http.ResponseWriter, _ *http.Request) {
-	if why := f.Ready.NotReady(); why != "" {
+//
+// With ?leader=DURATION a node that has just started is ready once it has caught up with
+// its leader, or has tried for that long: a rolling update then stops at a node that does
+// not find its cluster again, and a node that is alone serves all the same.
+func (f *HTTP) serveReady(w http.ResponseWriter, r *http.Request) {
+	why := f.Ready.NotReady()
+	if text := r.URL.Query().Get("leader"); text != "" && why == "" {
+		wait, err := time.ParseDuration(text)
+		if err != nil || wait < 0 {
+			http.Error(w, "leader: want a duration such as 10m", http.StatusBadRequest)
+			return
+		}
+		if !f.CaughtUp.Load() && time.Since(f.Started) < wait {
+			why = "this node has not caught up with its cluster since it started: " + cmp.Or(f.Peers.ReadOnlyReason(), "waiting for the leader")
+		}
+	}
+	if why != "" {
 		http.Error(w, why, http.StatusServiceUnavailable)
 		return
 	}

@@ -23,8 +23,8 @@ var (
 	ErrRecord = errors.New("unreadable token record")
 )
 
-// maxTTL bounds the lifetime of a token to that of the CA that it names.
-const maxTTL = caLifetime
+// MaxTTL bounds the lifetime of a token to that of the CA that it names.
+const MaxTTL = caLifetime
 
 // recordFormat is the format of stored records.
 const recordFormat = 1
@@ -73,8 +73,8 @@ func (t Token) Record(role, name, by string, ttl time.Duration, now time.Time) (
 	if err := checkName(name); err != nil {
 		return TokenRecord{}, err
 	}
-	if ttl <= 0 || ttl > maxTTL {
-		return TokenRecord{}, fmt.Errorf("lifetime %s: must be above 0 and at most %s", ttl, maxTTL)
+	if ttl <= 0 || ttl > MaxTTL {
+		return TokenRecord{}, fmt.Errorf("lifetime %s: must be above 0 and at most %s", ttl, MaxTTL)
 	}
 	r := TokenRecord{ID: t.ID, Kind: t.Kind, Name: name, Role: role, Created: now.UTC(), By: by, Expires: now.Add(ttl).UTC()}
 	if t.Kind == Admin {

@@ -68,6 +68,12 @@ type Token struct {
 const (
 	tokenPrefix = "pst1."
 	maxToken    = 300 // bytes of text
+
+	// lettersPrefix begins an Expect token of random letters and digits, for programs
+	// that cannot compute a checksum, such as Helm's templates. minLetters of them have
+	// 256 bits.
+	lettersPrefix = "pst1e."
+	minLetters    = 43
 )
 
 // NewExpectToken returns a new token for nodes that will bootstrap a cluster.
@@ -104,6 +110,9 @@ func (t Token) Reveal() string {
 // of a newer build. They repeat nothing of the text.
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
+	if letters, ok := strings.CutPrefix(text, lettersPrefix); ok {
+		return parseLetters(letters)
+	}
 	body, ok := strings.CutPrefix(text, tokenPrefix)
 	switch {
 	case text == "":
@@ -126,6 +135,21 @@ func ParseToken(text string) (Token, error) {
 		return Token{}, mistyped
 	}
 	return parseToken(raw)
+}
+
+// parseLetters derives an Expect token from random letters and digits.
+func parseLetters(letters string) (Token, error) {
+	other := strings.IndexFunc(letters, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
+	if len(letters) < minLetters || len(letters) > maxToken || other >= 0 {
+		return Token{}, fmt.Errorf("%w: %q is followed by %d to %d random letters and digits: it was truncated or mistyped",
+			ErrToken, lettersPrefix, minLetters, maxToken)
+	}
+	secret := sha256.Sum256([]byte("penstock expect letters\x00" + letters))
+	t := Token{Kind: Expect, Secret: newSecret(secret[:])}
+	t.ID = t.expectID()
+	return t, nil
 }
 
 // parseToken parses the payload of a token whose checksum is right.

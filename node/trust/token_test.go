@@ -148,7 +148,7 @@ func TestTokenExpiryAndRevocation(t *testing.T) {
 	if again := revoked.Revoke(now.Add(time.Hour)); !again.Revoked.Equal(now) {
 		t.Errorf("revoked twice at %s, first at %s", again.Revoked, now)
 	}
-	for _, ttl := range []time.Duration{0, -time.Second, maxTTL + 1} {
+	for _, ttl := range []time.Duration{0, -time.Second, MaxTTL + 1} {
 		if _, _, err := Mint(Admin, "admin", "x", "y", ttl, "c1", [32]byte{}, now); err == nil {
 			t.Errorf("a lifetime of %s was taken", ttl)
 		}
@@ -195,6 +195,27 @@ func TestStoredRecordRoundTripDetectsTampering(t *testing.T) {
 		}
 		if plain := must(json.Marshal(record))(t); strings.Contains(string(plain), "erifier") {
 			t.Errorf("JSON without Marshal has the verifier: %s", plain)
+		}
+	}
+}
+
+// A token of random letters forms a cluster as one of NewExpectToken does, and has the
+// usual form from then on.
+func TestTokenOfLetters(t *testing.T) {
+	letters := strings.Repeat("aZ0", 15)
+	a, err := ParseToken(" pst1e." + letters + "\n")
+	if err != nil || a.Kind != Expect || a.ID != a.expectID() {
+		t.Fatal(a, err)
+	}
+	if again, err := ParseToken(a.Reveal()); err != nil || again != a {
+		t.Errorf("in its usual form it is %v, %v", again, err)
+	}
+	if other, err := ParseToken("pst1e." + letters + "b"); err != nil || other.Secret == a.Secret {
+		t.Errorf("other letters are %v, %v", other, err)
+	}
+	for _, bad := range []string{"", letters[:42], letters + "-", letters + "é", strings.Repeat("a", 301)} {
+		if _, err := ParseToken("pst1e." + bad); !errors.Is(err, ErrToken) || bad != "" && strings.Contains(err.Error(), bad) {
+			t.Errorf("%q: %v", bad, err)
 		}
 	}
 }

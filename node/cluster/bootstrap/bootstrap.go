@@ -34,10 +34,11 @@ type Config struct {
 	Entries   record.Store
 	Directory *directory.Directory
 	Dir       string // the data folder
-	// Expect, Join, Token, TrustDomain and Voters are those of the node's configuration.
-	Expect int
-	Join   []string
-	Token  string
+	// Expect, Join, Token, TokenTTL, TrustDomain and Voters are those of the node's configuration.
+	Expect   int
+	Join     []string
+	Token    string
+	TokenTTL time.Duration
 	// TrustDomain is the SPIFFE trust domain of a cluster that is founded or formed, and
 	// must be that of one that is joined; "": the cluster's ID, or any.
 	TrustDomain string
@@ -142,8 +143,8 @@ func (m *Founding) Save(dir string) error {
 // expectName is the name of the token of --expect.
 const expectName = "expect"
 
-// firstTTL is how long the first token is valid.
-const firstTTL = 24 * time.Hour
+// DefaultTokenTTL is how long the first token is valid unless Config says otherwise.
+const DefaultTokenTTL = 24 * time.Hour
 
 // Found founds a cluster of this node alone. Others join with the token of
 // --expect if there is one, else with a token that is minted.
@@ -158,7 +159,7 @@ func (b *Bootstrap) Found(ctx context.Context, expect trust.Token) error {
 	if err := b.checkUnbound(); err != nil {
 		return err
 	}
-	f, ca, err := mint(expect, b.TrustDomain)
+	f, ca, err := mint(expect, b.TrustDomain, b.TokenTTL)
 	if err != nil {
 		return err
 	}
@@ -188,8 +189,8 @@ func (b *Bootstrap) checkUnbound() error {
 }
 
 // mint makes a cluster's secrets. Without a token of --expect it also makes a
-// join token. The trust domain may be "".
-func mint(expect trust.Token, trustDomain string) (*Founding, *trust.CA, error) {
+// join token, valid for ttl. The trust domain may be "".
+func mint(expect trust.Token, trustDomain string, ttl time.Duration) (*Founding, *trust.CA, error) {
 	now := time.Now()
 	clusterID := trust.NewClusterID()
 	ca, err := trust.NewCA(clusterID, trustDomain, now)
@@ -201,7 +202,7 @@ func mint(expect trust.Token, trustDomain string) (*Founding, *trust.CA, error) 
 		return nil, nil, err
 	}
 	if expect.Kind == "" {
-		t, _, err := trust.Mint(trust.Join, string(api.RoleJoin), "first", "init", firstTTL, clusterID, ca.Digest(), now)
+		t, _, err := trust.Mint(trust.Join, string(api.RoleJoin), "first", "init", ttl, clusterID, ca.Digest(), now)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -389,7 +390,7 @@ func (b *Bootstrap) firstEntries(f *Founding, ca *trust.CA, token trust.Token) (
 	if token.Kind != trust.Join { // made in advance and given to all nodes
 		name, by = expectName, b.Entries.Identity().Name
 	}
-	r, err := token.Record(string(api.RoleJoin), name, by, firstTTL, now)
+	r, err := token.Record(string(api.RoleJoin), name, by, b.TokenTTL, now)
 	if err != nil {
 		return nil, err
 	}

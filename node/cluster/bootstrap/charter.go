@@ -154,7 +154,7 @@ func (f *formation) createCharter(ids []string) error {
 // NewFounding mints the cluster that the node by begins with the members, sorted
 // by ID, at most voters of which vote. The certificate is that of by.
 func NewFounding(token trust.Token, trustDomain, by string, members []directory.Candidate, voters int) (*Founding, error) {
-	made, ca, err := mint(token, trustDomain)
+	made, ca, err := mint(token, trustDomain, 0) // the token exists already
 	if err != nil {
 		return nil, err
 	}
@@ -482,10 +482,25 @@ func RemoveBegun(dir string) error {
 	if made, err := loadFounding(dir); err != nil || made == nil || made.Charter == nil {
 		return err
 	}
+	return removeState(dir, FoundingFile)
+}
+
+// StartOver empties the folder of a node that is no longer a member. The mark that it is
+// one goes last, so that a process that is killed before starts over again.
+func StartOver(dir string) error {
+	if err := trust.Forget(dir); err != nil {
+		return err
+	}
+	return removeState(dir, FoundingFile, datadir.LeftFile)
+}
+
+// removeState removes all that a node keeps in its folder beside its identity, and then
+// the files last.
+func removeState(dir string, last ...string) error {
 	if err := os.RemoveAll(filepath.Join(dir, datadir.RaftDir)); err != nil {
 		return err
 	}
-	for _, name := range []string{datadir.LogFile, directory.PeersFile, renouncedFile, FoundingFile} {
+	for _, name := range append([]string{datadir.LogFile, directory.PeersFile, renouncedFile}, last...) {
 		if err := datadir.RemoveFile(filepath.Join(dir, name)); err != nil {
 			return err
 		}

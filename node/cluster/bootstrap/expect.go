@@ -90,15 +90,18 @@ type peerView struct {
 	when time.Time
 }
 
-// Form finds the other nodes, and forms a cluster with them or joins theirs.
+// Form finds the other nodes, and forms a cluster with them or joins theirs. With a
+// token of a cluster that exists it joins that one.
 func (b *Bootstrap) Form(ctx context.Context) error {
 	token, err := trust.ParseToken(b.Token)
 	switch {
 	case err != nil:
 		return fmt.Errorf("--token: %w: --expect needs the same token on all nodes: create one with penstock token new", err)
+	case token.Kind == trust.Join && len(b.Join) > 0:
+		return b.JoinCluster(ctx)
 	case token.Kind != trust.Expect:
 		return fmt.Errorf("--token: %w: %s is not an --expect token: create one with penstock token new; "+
-			"to join an existing cluster, omit --expect", ErrToken, token)
+			"to join an existing cluster, add --join and a token of role join", ErrToken, token)
 	}
 	f := newFormation(b, token)
 	if err := f.restore(); err != nil {
