@@ -42,7 +42,9 @@ func ParseSSLRequest(p []byte) (Login, bool, error) {
 
 // AppendSSLRequest appends the request for TLS that goes before l. The
 // capabilities of both are the same; SSL is set here.
-func AppendSSLRequest(dst []byte, l *Login) []byte { return appendLoginStart(dst, l, l.Capabilities|SSL) }
+func AppendSSLRequest(dst []byte, l *Login) []byte {
+	return appendLoginStart(dst, l, l.Capabilities|SSL)
+}
 
 // loginStart reads the part that a login and a request for TLS share.
 func (f *fields) loginStart() Login {
