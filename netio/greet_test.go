@@ -197,14 +197,17 @@ func TestStartTLSThatFails(t *testing.T) {
 // A STARTTLS handshake takes a place among those with clients.
 func TestStartTLSTakesAPlace(t *testing.T) {
 	server, client := secure("db.example.com")
-	r := newRig(t, Config{MaxHandshakes: 1}, "", Profile{})
+	r := newRig(t, Config{MaxHandshakes: 8}, "", Profile{}) // 7 of them with clients
 	greeted(t, r, func(s *lineSession) { s.tls = server }, r.at(lineServer{name: "a"}.serve(t)))
 	addr := r.serve(t, Listener{})
-	holder := dial(t, addr)
-	mustRead(t, holder, "hello\n")
-	mustWrite(t, holder, "tls\n")
-	mustRead(t, holder, "go\n")
-	r.waitPhase(t, "handshake")
+	var holder *net.TCPConn
+	for range 7 {
+		holder = dial(t, addr)
+		mustRead(t, holder, "hello\n")
+		mustWrite(t, holder, "tls\n")
+		mustRead(t, holder, "go\n")
+	}
+	testkit.WaitFor(t, "the handshakes", func() bool { return r.Stats().Handshakes == 7 })
 	other := dial(t, addr)
 	mustRead(t, other, "hello\n")
 	mustWrite(t, other, "tls\n")
