@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"penstock/mysql/wire"
+	"penstock/netio"
 	"penstock/netio/relay"
 )
 
@@ -15,7 +16,7 @@ func (s *Session) fromServer(p []byte) {
 		s.mover.fromServer(p)
 		return
 	}
-	busy := s.answer != idle
+	busy := !s.settled()
 	for rest := p; ; {
 		first, length, seq, behind := s.server.next(rest)
 		if length < 0 {
@@ -32,18 +33,16 @@ func (s *Session) fromServer(p []byte) {
 	if left := s.server.left; left >= minMove {
 		s.conn.MayMove(relay.Upstream, int(left))
 	}
-	if busy && s.answer == idle {
+	if busy && s.settled() {
 		s.answered()
 	}
 }
 
 // answered is called when a command has been answered.
 func (s *Session) answered() {
-	if s.server.left > 0 || s.server.continued {
-		return // the rest of its last packet is on the way
-	}
 	if s.ended && len(s.held) == 0 {
-		return // the server's end follows
+		s.conn.End(netio.ClientFIN, true)
+		return
 	}
 	if s.tryMove() {
 		return

@@ -34,14 +34,55 @@ func (s *Session) fromClient(p []byte) {
 		return
 	}
 	for len(p) > 0 && s.phase == open {
+		between := s.client.between()
 		switch {
-		case s.mover != nil && s.mover.begun != 0,
-			s.answer != idle && s.answer != infile && s.answer != stream && s.answer != turns && s.client.between():
+		case s.mover != nil, between && s.answer != infile && s.answer != stream && s.answer != turns && !s.settled():
 			s.held = append(s.held, p...) // until the answer is complete
 			return
+		case between && s.answer == idle && (len(s.change) > 0 || len(p) <= wire.HeaderSize || wire.Command(p[wire.HeaderSize]) == wire.ComChangeUser):
+			p = s.collect(p)
+		default:
+			p = s.feedClient(p)
 		}
-		p = s.feedClient(p)
 	}
+}
+
+// settled reports whether the last command has been answered completely.
+func (s *Session) settled() bool { return s.answer == idle && s.server.between() }
+
+// collect collects a command that has to be seen whole, and returns what is behind it:
+// COM_CHANGE_USER, and any command of which the first byte has not come.
+func (s *Session) collect(p []byte) []byte {
+	s.change = append(s.change, p...)
+	if len(s.change) <= wire.HeaderSize {
+		return nil
+	}
+	if wire.Command(s.change[wire.HeaderSize]) != wire.ComChangeUser {
+		p, s.change = s.change, nil
+		return s.feedClient(p)
+	}
+	payload, seq, rest, err := packet(s.change)
+	if payload == nil && err == nil {
+		return nil
+	}
+	var c wire.ChangeUser
+	if err == nil && seq != 0 {
+		err = fmt.Errorf("a command with packet number %d instead of 0", seq)
+	}
+	if err == nil {
+		c, err = wire.ParseChangeUser(payload, s.caps)
+	}
+	if err != nil {
+		s.badPacket(relay.Client, err)
+		return nil
+	}
+	s.change = nil
+	s.command, s.answer, s.seq, s.user = wire.ComChangeUser, turns, 0, c.User
+	// The client answers the salt of its first greeting, which the server does not
+	// know: with this plugin the server sends its own.
+	c.Plugin = unknownPlugin
+	s.send(relay.Upstream, wire.AppendPacket(nil, 0, wire.AppendChangeUser(nil, &c, s.caps)))
+	return rest
 }
 
 // feedClient relays bytes up to the end of one command, and returns those behind.
@@ -54,7 +95,7 @@ func (s *Session) feedClient(p []byte) []byte {
 			s.relayCommand(p)
 			return nil
 		}
-		if begun && s.answer == idle || s.command == wire.ComChangeUser && s.answer == idle {
+		if begun && s.answer == idle {
 			if seq != 0 {
 				s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
 				return nil
@@ -127,8 +168,6 @@ func (s *Session) begin(first []byte, length int) bool {
 		s.answer = fields
 	case wire.ComStmtPrepare:
 		s.answer = prepare
-	case wire.ComChangeUser:
-		s.answer = turns
 	case wire.ComBinlogDump, wire.ComBinlogDumpGTID, wire.ComTableDump, wire.ComRegisterSlave:
 		s.answer, s.stuck = single, true
 		if s.command != wire.ComRegisterSlave {

@@ -344,7 +344,7 @@ func (s *Session) readAuth(payload []byte) bool {
 // opened is called when the server has accepted the client.
 func (s *Session) opened() {
 	early := s.login.client
-	s.phase, s.login = open, nil
+	s.phase, s.moveTimeout, s.login = open, s.login.settings.MoveTimeout, nil
 	s.conn.Disarm(&s.timer)
 	s.host.LoggedIn(s.conn)
 	if len(early) > 0 && s.phase == open {

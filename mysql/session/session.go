@@ -93,12 +93,12 @@ const (
 type phase uint8
 
 const (
-	wantLogin   phase = iota // from the client: SSLRequest or login
-	wantHello                // the ClientHello that follows an SSLRequest
-	securing                 // TLS with the client
-	connecting               // to a server
-	wantGreeting             // from the server
-	wantAnswer               // the server answered SSLRequest by TLS
+	wantLogin    phase = iota // from the client: SSLRequest or login
+	wantHello                 // the ClientHello that follows an SSLRequest
+	securing                  // TLS with the client
+	connecting                // to a server
+	wantGreeting              // from the server
+	wantAnswer                // the server answered SSLRequest by TLS
 	authenticating
 	open
 	closed
@@ -107,32 +107,34 @@ const (
 // Session carries one connection. Only the loop of that connection may call its
 // methods.
 type Session struct {
-	host    Host
-	conn    *netio.Conn
-	streams [2]stream.Stream
-	login   *login // nil once open
-	mover   *mover // nil but during a move
-	user    string
-	held    []byte // of the client, behind the command that is being answered
-	waiting []waiting
-	timer   reactor.Timer
-	client  packets
-	server  packets
-	count   uint32 // packets of definitions that are still to come
-	caps    wire.Capabilities
-	status  wire.Status
-	stmt    uint32 // the statement of the command that is being answered
-	phase   phase
-	answer  answer
-	command wire.Command
-	seq     byte // the last number that either side used
-	collation byte
-	pending [2]bool // a side has not taken all that was sent to it
-	tls     bool    // towards the server
-	wanted  bool    // a move
-	stuck   bool    // it can never move again
-	quit    bool    // COM_QUIT was seen
-	ended   bool    // the client has sent its end
+	host        Host
+	conn        *netio.Conn
+	streams     [2]stream.Stream
+	login       *login // nil once open
+	mover       *mover // nil but during a move
+	user        string
+	held        []byte // of the client, behind the command that is being answered
+	change      []byte // of the client, a command that is not relayed until it is whole
+	waiting     []waiting
+	timer       reactor.Timer
+	client      packets
+	server      packets
+	count       uint32 // packets of definitions that are still to come
+	caps        wire.Capabilities
+	status      wire.Status
+	stmt        uint32 // the statement of the command that is being answered
+	phase       phase
+	answer      answer
+	command     wire.Command
+	seq         byte // the last number that either side used
+	collation   byte
+	pending     [2]bool // a side has not taken all that was sent to it
+	tls         bool    // towards the server
+	wanted      bool    // a move
+	moveTimeout time.Duration
+	stuck       bool // it can never move again
+	quit        bool // COM_QUIT was seen
+	ended       bool // the client has sent its end
 }
 
 // waiting is a statement that is not at rest.
@@ -204,6 +206,8 @@ func (s *Session) Moved(from relay.Side, n int) {
 	d.left -= uint32(n)
 	if d.left == 0 && from == relay.Client {
 		s.commandSent()
+	} else if d.left == 0 && s.answer == idle {
+		s.answered()
 	}
 	s.pause()
 }
@@ -219,7 +223,7 @@ func (s *Session) pause() {
 	if s.phase < authenticating || s.phase == closed {
 		return
 	}
-	s.streams[relay.Client].SetReading(!s.pending[relay.Upstream] && len(s.held) == 0 && (s.mover == nil || s.mover.begun == 0))
+	s.streams[relay.Client].SetReading(!s.pending[relay.Upstream] && len(s.held) == 0 && s.mover == nil)
 	s.streams[relay.Upstream].SetReading(!s.pending[relay.Client])
 }
 
@@ -240,10 +244,8 @@ func (s *Session) Ended(from relay.Side) {
 		s.end(map[bool]netio.Reason{true: netio.ClientGone, false: netio.UpstreamFIN}[from == relay.Client], nil)
 	case from == relay.Client:
 		s.ended = true
-		if s.answer == idle && s.mover == nil {
+		if s.answer == idle || s.stuck {
 			s.conn.End(netio.ClientFIN, true)
-		} else if s.mover == nil {
-			s.streams[relay.Upstream].CloseWrite()
 		}
 	case s.quit:
 		s.conn.End(netio.ClientFIN, true)
@@ -272,7 +274,7 @@ func (s *Session) serverGone(why netio.Reason, err error) {
 		return
 	}
 	whole := s.server.left == 0 && s.server.n == 0
-	if whole {
+	if whole && s.phase != closed {
 		s.sayError(&wire.Error{Code: codeLost, State: "08S01", Message: "Penstock: the server closed the connection"})
 	}
 	s.conn.Fail(why, err, whole)
@@ -341,7 +343,7 @@ func (s *Session) Safe() error {
 		return ErrNotOpen
 	case s.stuck || s.quit:
 		return ErrStuck
-	case s.answer != idle || s.client.n > 0 || s.client.left > 0 || len(s.held) > 0:
+	case s.answer != idle || !s.client.between() || !s.server.between() || len(s.held) > 0 || len(s.change) > 0:
 		return ErrBusy
 	case s.status&wire.InTransaction != 0:
 		return ErrInTransaction
