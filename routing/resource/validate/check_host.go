@@ -18,7 +18,8 @@ func (c *checker) checkHost(m *member, h *resource.Host) {
 	if !ok || c.pending[at.Key] || c.hostsRefused[at.Key] {
 		return // reported when the listener is checked
 	}
-	if l.Protocol != "tls" {
+	c.checkProtocols(m, "spec.service", h.Service, l)
+	if !hasServerNames(l) {
 		c.fault(&m.Object, "spec.listener", "is not a listener with protocol: tls; without TLS there is no server name", h.Listener)
 	} else if l.TLS != nil && l.TLS.Mode == "terminate" && !c.coverageChecked[m.Key] {
 		c.coverageChecked[m.Key] = true
@@ -26,9 +27,22 @@ func (c *checker) checkHost(m *member, h *resource.Host) {
 	}
 }
 
+// hasServerNames reports whether clients of a listener can send server names that it
+// routes by.
+func hasServerNames(l *resource.Listener) bool {
+	return l.Protocol == "tls" || l.Protocol == resource.ProtocolMySQL && l.TLS != nil
+}
+
 // checkHostsOf checks a listener that has Hosts.
 func (c *checker) checkHostsOf(m *member, l *resource.Listener) {
-	if l.Protocol != "tls" {
+	if c.concernsMySQL(m) {
+		c.set.eachUser(m.Key, func(user *member) {
+			if h, ok := user.Spec.(*resource.Host); ok && !c.pending[user.Key] {
+				c.checkProtocols(user, "spec.service", h.Service, l)
+			}
+		})
+	}
+	if !hasServerNames(l) {
 		c.hostsRefused[m.Key] = true
 		c.fault(
 			&m.Object, "spec.protocol",
