@@ -347,7 +347,7 @@ func (w *WhatIf) summarizeNames() (sentences []string) {
 		switch {
 		case m.hello.user != "":
 			what = "new connections of user " + strings.Replace(m.hello.user, anyUser, "*", 1)
-		case l.speaksMySQL() && m.hello.name == "":
+		case len(l.spec.MySQL.Users) > 0 && m.hello.name == "":
 			what = "new connections of other users"
 		}
 		if m.hello.name != "" {

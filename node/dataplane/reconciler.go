@@ -341,7 +341,7 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 		return nil
 	}
 	check := &health.Check{
-		Interval: h.Interval.D(), Timeout: h.Timeout.D(), Rise: h.Rise, Fall: h.Fall,
+		Port: uint16(h.Port), Interval: h.Interval.D(), Timeout: h.Timeout.D(), Rise: h.Rise, Fall: h.Fall,
 		// Cloned because a running probe keeps its check, and with it these strings.
 		Path: strings.Clone(h.Path), Host: strings.Clone(h.Host), Status: h.Status,
 	}
@@ -350,6 +350,8 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 		check.Type = health.TLS
 	case "http":
 		check.Type = health.HTTP
+	case "mysql":
+		check.Type = health.MySQL
 	}
 	// Validation has checked that both can be decoded.
 	if b, err := resource.Unescape(h.Send); err == nil {
@@ -358,10 +360,11 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 	if b, err := resource.Unescape(h.Expect); err == nil {
 		check.Expect = string(b)
 	}
-	if v := proxyVersion(s.Spec()); v != proxyproto.None {
+	if v := proxyVersion(s.Spec()); v != proxyproto.None && h.Port == 0 {
 		check.Preface = string(proxyproto.Append(nil, v, proxyproto.Header{Local: true}))
 	}
-	if c := r.clients.of(s.Name(), s.Spec()); c != nil {
+	// The TLS of a mysql service begins after the greeting, and not at another port.
+	if c := r.clients.of(s.Name(), s.Spec()); c != nil && s.Spec().Protocol != resource.ProtocolMySQL {
 		check.TLS = c.For("")
 	}
 	var targets []health.Target
