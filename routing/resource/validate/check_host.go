@@ -15,10 +15,12 @@ func (c *checker) checkHost(m *member, h *resource.Host) {
 		return // reported as a missing reference
 	}
 	l, ok := at.Spec.(*resource.Listener)
+	if ok {
+		c.checkProtocols(m, "spec.service", h.Service, l)
+	}
 	if !ok || c.pending[at.Key] || c.hostsRefused[at.Key] {
 		return // reported when the listener is checked
 	}
-	c.checkProtocols(m, "spec.service", h.Service, l)
 	if !hasServerNames(l) {
 		c.fault(&m.Object, "spec.listener", "is not a listener with protocol: tls; without TLS there is no server name", h.Listener)
 	} else if l.TLS != nil && l.TLS.Mode == "terminate" && !c.coverageChecked[m.Key] {
@@ -37,18 +39,19 @@ func hasServerNames(l *resource.Listener) bool {
 func (c *checker) checkHostsOf(m *member, l *resource.Listener) {
 	if c.concernsMySQL(m) {
 		c.set.eachUser(m.Key, func(user *member) {
-			if h, ok := user.Spec.(*resource.Host); ok && !c.pending[user.Key] {
+			if h, ok := user.Spec.(*resource.Host); ok && c.unchanged(user) {
 				c.checkProtocols(user, "spec.service", h.Service, l)
 			}
 		})
 	}
 	if !hasServerNames(l) {
 		c.hostsRefused[m.Key] = true
-		c.fault(
-			&m.Object, "spec.protocol",
-			"must be tls: without TLS there is no server name, and it is in use by "+formatUsers(c.set.Users(m.Key)),
-			orNil(l.Protocol),
-		)
+		why := "without TLS there is no server name, and it is in use by " + formatUsers(c.set.Users(m.Key))
+		if l.Protocol == resource.ProtocolMySQL {
+			c.fault(&m.Object, "spec.tls", "is required: "+why, nil)
+		} else {
+			c.fault(&m.Object, "spec.protocol", "must be tls: "+why, orNil(l.Protocol))
+		}
 	}
 	for i := range l.Hosts {
 		for j, name := range l.Hosts[i].Names {

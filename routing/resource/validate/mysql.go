@@ -86,8 +86,11 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
+// Only mysql listeners lead to mysql services, and to no others. A fault is reported
+// where the service is named if that is part of the change, and else at what changes.
+
 // checkListenerProtocol reports the services of a listener that do not speak its
-// protocol: those of mysql listeners alone speak MySQL's.
+// protocol.
 func (c *checker) checkListenerProtocol(m *member, l *resource.Listener) {
 	for _, r := range m.references() {
 		if r.Kind == "Service" {
@@ -96,27 +99,46 @@ func (c *checker) checkListenerProtocol(m *member, l *resource.Listener) {
 	}
 }
 
-// checkProtocols reports that a listener's service does not speak its protocol. m is what
-// names the service: the listener or a Host.
+// checkProtocols reports a service that does not speak the protocol of the listener that
+// leads to it. m is what names the service: the listener or a Host.
 func (c *checker) checkProtocols(m *member, path, name string, l *resource.Listener) {
 	to := c.set.member(resource.Key{Kind: "Service", Name: name})
-	if to == nil || c.pending[to.Key] {
-		return // reported as missing, or checked from the service's side
+	if to == nil {
+		return // reported as missing
 	}
-	s, ok := to.Spec.(*resource.Service)
-	if !ok || fits(l, s) {
-		return
+	if s, ok := to.Spec.(*resource.Service); ok && !fits(l, s) {
+		c.fault(&m.Object, path, protocolFault(l, s), name)
 	}
-	c.fault(&m.Object, path, protocolFault(l, s), name)
 }
 
-// concernsMySQL reports whether a listener or service speaks MySQL's protocol, or did so
-// before the change. Otherwise those that refer to it fit, and are not visited.
-func (c *checker) concernsMySQL(m *member) bool {
-	if speaksMySQL(m) {
-		return true
+// checkServiceProtocol reports the listeners and Hosts that lead to a service and do not
+// speak its protocol.
+func (c *checker) checkServiceProtocol(m *member, s *resource.Service) {
+	if !c.concernsMySQL(m) {
+		return
 	}
-	return c.before != nil && speaksMySQL(c.before.member(m.Key))
+	c.set.eachUser(m.Key, func(user *member) {
+		at := user
+		if h, ok := user.Spec.(*resource.Host); ok {
+			at = c.set.member(resource.Key{Kind: "Listener", Name: h.Listener})
+		}
+		if at == nil || !c.unchanged(user) || !c.unchanged(at) {
+			return
+		}
+		if l, ok := at.Spec.(*resource.Listener); ok && !fits(l, s) {
+			c.fault(&m.Object, "spec.protocol", "does not fit "+user.String()+": it "+protocolFault(l, s), orNil(s.Protocol))
+		}
+	})
+}
+
+// unchanged reports whether the object is not part of the change.
+func (c *checker) unchanged(m *member) bool { return c.before.member(m.Key) == m }
+
+// concernsMySQL reports whether a listener or service speaks MySQL's protocol, or did so
+// before the change. Otherwise the unchanged ones that refer to it fit, and are not
+// visited.
+func (c *checker) concernsMySQL(m *member) bool {
+	return speaksMySQL(m) || speaksMySQL(c.before.member(m.Key))
 }
 
 func speaksMySQL(m *member) bool {
@@ -148,23 +170,4 @@ func orTCP(protocol string) string {
 		return "tcp"
 	}
 	return protocol
-}
-
-// checkServiceProtocol reports the listeners and Hosts that lead to a service and do not
-// speak its protocol, other than those that are checked by themselves.
-func (c *checker) checkServiceProtocol(m *member, s *resource.Service) {
-	if !c.concernsMySQL(m) {
-		return
-	}
-	c.set.eachUser(m.Key, func(user *member) {
-		l, ok := user.Spec.(*resource.Listener)
-		if h, isHost := user.Spec.(*resource.Host); isHost {
-			if at := c.set.member(resource.Key{Kind: "Listener", Name: h.Listener}); at != nil {
-				l, ok = at.Spec.(*resource.Listener)
-			}
-		}
-		if ok && !fits(l, s) && !c.pending[user.Key] {
-			c.fault(&m.Object, "spec.protocol", "does not fit "+user.String()+": it "+protocolFault(l, s), orNil(s.Protocol))
-		}
-	})
 }
