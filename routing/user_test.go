@@ -59,7 +59,7 @@ func TestUsersAgreeWithOracle(t *testing.T) {
 			}))
 		}
 		for range 2 { // the second listener replaces the first
-			l := &resource.Listener{Protocol: "mysql", Service: draw(append(services, ""), "service"), 
+			l := &resource.Listener{Protocol: "mysql", Service: draw(append(services, ""), "service"),
 				TLS: &resource.ListenerTLS{Mode: "terminate", CertificateRefs: []string{"a"}}}
 			for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(patterns), rapid.ID).Draw(t, "patterns") {
 				l.MySQL.Users = append(l.MySQL.Users, resource.UserRule{Names: []string{name}, Service: draw(services, "user's")})
