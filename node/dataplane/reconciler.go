@@ -341,7 +341,7 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 		return nil
 	}
 	check := &health.Check{
-		Port: uint16(h.Port), Interval: h.Interval.D(), Timeout: h.Timeout.D(), Rise: h.Rise, Fall: h.Fall,
+		Interval: h.Interval.D(), Timeout: h.Timeout.D(), Rise: h.Rise, Fall: h.Fall,
 		// Cloned because a running probe keeps its check, and with it these strings.
 		Path: strings.Clone(h.Path), Host: strings.Clone(h.Host), Status: h.Status,
 	}
@@ -360,16 +360,26 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 	if b, err := resource.Unescape(h.Expect); err == nil {
 		check.Expect = string(b)
 	}
-	if v := proxyVersion(s.Spec()); v != proxyproto.None && h.Port == 0 {
-		check.Preface = string(proxyproto.Append(nil, v, proxyproto.Header{Local: true}))
+	preface := ""
+	if v := proxyVersion(s.Spec()); v != proxyproto.None {
+		preface = string(proxyproto.Append(nil, v, proxyproto.Header{Local: true}))
 	}
 	// The TLS of a mysql service begins after the greeting, and not at another port.
 	if c := r.clients.of(s.Name(), s.Spec()); c != nil && s.Spec().Protocol != resource.ProtocolMySQL {
 		check.TLS = c.For("")
 	}
 	var targets []health.Target
+	byPort := map[uint16]*health.Check{}
 	for _, m := range s.Members() {
-		targets = append(targets, health.Target{Group: s.Group(), Endpoint: m.Endpoint, Check: check})
+		port := h.PortOf(m.Tags)
+		if byPort[port] == nil {
+			one := *check
+			if one.Port = port; port == 0 { // another port takes no PROXY header
+				one.Preface = preface
+			}
+			byPort[port] = &one
+		}
+		targets = append(targets, health.Target{Group: s.Group(), Endpoint: m.Endpoint, Check: byPort[port]})
 	}
 	return targets
 }

@@ -47,7 +47,7 @@ func needsMySQL(spec resource.Spec) bool {
 		return s.Protocol == resource.ProtocolMySQL
 	case *resource.Service:
 		h := s.HealthCheck
-		return s.Protocol == resource.ProtocolMySQL || s.Balancing.MatchTag != "" || h != nil && (h.Type == "mysql" || h.Port != 0)
+		return s.Protocol == resource.ProtocolMySQL || s.Balancing.MatchTag != "" || h != nil && (h.Type == "mysql" || h.Port != 0 || h.PortTag != "")
 	}
 	return false
 }

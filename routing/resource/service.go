@@ -157,6 +157,9 @@ type HealthCheck struct {
 	// own, 1..65,535. Such a check sends no PROXY header. Endpoints that are unix
 	// sockets are checked where they are.
 	Port int `yaml:"port" range:"1..65535"`
+	// PortTag names a tag of endpoints whose value is that port, such as status_port of
+	// an etcd provider with format tidb. Endpoints without the tag are checked at port.
+	PortTag string `yaml:"portTag"`
 	// Interval is the time between checks of one endpoint, 10 % shorter or longer
 	// at random. Default 2s, 100ms to 1h.
 	Interval Duration `yaml:"interval" default:"2s" range:"100ms..1h"`

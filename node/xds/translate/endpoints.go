@@ -126,8 +126,8 @@ func merge(list []routing.Known) (merged []routing.Known, scale func(weight int)
 
 func (sh *shared) endpoint(e *routing.Known, weight uint32) *endpointv3.LbEndpoint {
 	of := &endpointv3.Endpoint{Address: addressOf(e.Address)}
-	if h := sh.spec.HealthCheck; h != nil && !isUnix(e.Address) && (h.Port != 0 || h.Type == "http" && h.Host == "") {
-		of.HealthCheckConfig = &endpointv3.Endpoint_HealthCheckConfig{PortValue: uint32(h.Port)}
+	if h := sh.spec.HealthCheck; h != nil && !isUnix(e.Address) && (h.PortOf(e.Tags) != 0 || h.Type == "http" && h.Host == "") {
+		of.HealthCheckConfig = &endpointv3.Endpoint_HealthCheckConfig{PortValue: uint32(h.PortOf(e.Tags))}
 		if h.Type == "http" && h.Host == "" {
 			of.HealthCheckConfig.Hostname = e.Address
 		}

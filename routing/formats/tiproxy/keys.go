@@ -197,7 +197,7 @@ func (c *converter) unknown(name *yaml.Node, path, at string) {
 
 func (c *converter) readValue(k key, n *yaml.Node, at string) {
 	if !k.form.fits(n) {
-		c.fault(n, at, "must be "+formNames[k.form], orNil(n.Value))
+		c.fault(n, at, "must be "+formNames[k.form], shown(at, n))
 		return
 	}
 	switch {
@@ -214,8 +214,29 @@ func (c *converter) readValue(k key, n *yaml.Node, at string) {
 	}
 	c.values[at] = n
 	if k.instead != "" && !isNothing(n) {
-		c.warn(n, at, k.instead, nil)
+		c.warn(n, at, k.instead+flagValue(at, n.Value), nil)
 	}
+}
+
+// flagValue returns what follows the flag that stands in place of a setting.
+func flagValue(at, value string) string {
+	switch at {
+	case "proxy.graceful-wait-before-shutdown", "proxy.graceful-close-conn-timeout":
+		return " " + value + "s"
+	case "api.addr", "log.level":
+		return " " + value
+	}
+	return ""
+}
+
+// secretPath is the one key whose value is never shown.
+const secretPath = "api.password"
+
+func shown(at string, n *yaml.Node) any {
+	if at == secretPath || n.Value == "" {
+		return nil
+	}
+	return n.Value
 }
 
 // isNothing reports whether a value says that there is nothing to do.
@@ -292,11 +313,4 @@ func quoted(words []string) string {
 		list[i] = strconv.Quote(w)
 	}
 	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
-}
-
-func orNil(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
 }

@@ -53,7 +53,8 @@ const (
 const (
 	defaultAddr     = "0.0.0.0:6000"
 	defaultPD       = "127.0.0.1:2379"
-	defaultFailover = 60 // seconds
+	defaultFailover = 60    // seconds
+	statusPort      = 10080 // of TiDB
 	maxPorts        = 256
 )
 
@@ -70,6 +71,7 @@ type converter struct {
 	root        *yaml.Node
 	fault, warn codec.ForeignFault
 	values      map[string]*yaml.Node // by path; those with a fault are missing
+	clusterTLS  bool                  // cluster-tls is in use
 	sqlTLS      *tlsOnce              // nil: not converted yet
 	resources   []*yaml.Node
 }
@@ -236,6 +238,9 @@ func (c *converter) listener(a address, several bool, tls *yaml.Node) {
 		limits := newMapping(n)
 		limits.whole(n, "connections", int(number(n)))
 		spec.Put(n, "limits", limits.Node)
+		if several {
+			c.warn(n, "proxy.max-connections", "bounds the connections of Listener "+name+" alone", n.Value)
+		}
 	}
 	c.add("Listener", name, spec)
 }
@@ -267,6 +272,7 @@ func (c *converter) provider() {
 	etcd.text(c.root, "format", "tidb")
 	if tls := c.clientTLS("cluster-tls", "ca", "tiproxy-cluster"); tls != nil {
 		etcd.Put(tls, "tls", tls)
+		c.clusterTLS = true
 	}
 	spec := newMapping(n)
 	spec.text(c.root, "type", "etcd")
@@ -368,10 +374,19 @@ func (c *converter) failed() *yaml.Node {
 	return list
 }
 
-// healthCheck returns the check of the servers: every 3 s for 2 s, as TiProxy's.
+// healthCheck returns the check of the servers: every 3 s for 2 s, as TiProxy's. It asks
+// for their status, which tells of a shutdown before it happens; with cluster-tls the port
+// of that has TLS of its own, and the greeting at the port for SQL has to do.
 func (c *converter) healthCheck() *yaml.Node {
 	h := newMapping(c.root)
-	h.text(c.root, "type", "mysql")
+	if c.clusterTLS {
+		h.text(c.root, "type", "mysql")
+	} else {
+		h.text(c.root, "type", "http")
+		h.text(c.root, "path", "/status")
+		h.text(c.root, "portTag", "status_port")
+		h.whole(c.root, "port", statusPort)
+	}
 	h.text(c.root, "interval", "3s")
 	h.text(c.root, "timeout", "2s")
 	return h.Node

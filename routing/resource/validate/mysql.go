@@ -76,7 +76,7 @@ func validateMySQLService(s *resource.Service, fault Report) {
 	if s.MySQL.RequireTLS && s.TLS == nil {
 		fault("mysql.requireTLS", "requires tls, which says how the servers are verified", true)
 	}
-	if h := s.HealthCheck; h != nil && h.Type == "tls" && h.Port == 0 {
+	if h := s.HealthCheck; h != nil && h.Type == "tls" && h.Port == 0 && h.PortTag == "" {
 		fault("healthCheck.type", "must be tcp, http or mysql with protocol: mysql, whose servers speak before TLS begins", h.Type)
 	}
 }

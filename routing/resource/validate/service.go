@@ -184,6 +184,11 @@ func validateHealthCheck(h *resource.HealthCheck, fault Report) {
 			fault("healthCheck.status", "requires type: http", nil)
 		}
 	}
+	if h.PortTag != "" {
+		if message := tagFault(h.PortTag, "any"); message != "" {
+			fault("healthCheck.portTag", message, h.PortTag)
+		}
+	}
 	blank := func(s string) bool {
 		return strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 	}
