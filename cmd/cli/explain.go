@@ -71,18 +71,24 @@ func explainCommand(t *target) *cobra.Command {
 	f.StringToStringVar(&req.Tags, "source", nil, "additional tags of its source, k=v,...")
 	f.StringVar(&identity, "identity", "", "SPIFFE ID that the client proves in its TLS handshake")
 	requestFlags(cmd, &request, "")
-	f.StringVar(&kafkaRequest.Principal, "principal", "User:ANONYMOUS", "Kafka principal of the client, as a broker confirms it")
-	f.StringVar(&kafkaRequest.ClientID, "client-id", "", "client id of a request to Kafka")
-	f.StringVar(&kafkaRequest.Operation, "operation", "", "operation of a request to Kafka (default describe)")
-	f.StringVar(&kafkaRequest.Topic, "topic", "", "topic of a request to Kafka")
-	f.StringVar(&kafkaRequest.Group, "group", "", "group of a request to Kafka")
-	f.StringVar(&kafkaRequest.TransactionalID, "transactional-id", "", "transactional id of a request to Kafka")
+	kafkaFlags(cmd, &kafkaRequest)
 	f.StringVar(&req.Node, "node", "", "node that accepts the connection, by name or ID (default the node at --addr)")
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		return t.nodeNames(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	outputFlag(cmd, &output, "text", "json")
 	return cmd
+}
+
+// kafkaFlags adds the flags that describe a request to Kafka.
+func kafkaFlags(cmd *cobra.Command, r *api.KafkaRequest) {
+	f := cmd.Flags()
+	f.StringVar(&r.Principal, "principal", "User:ANONYMOUS", "Kafka principal of the client, as a broker confirms it")
+	f.StringVar(&r.ClientID, "client-id", "", "client id of a request to Kafka")
+	f.StringVar(&r.Operation, "operation", "", "operation of a request to Kafka (default describe)")
+	f.StringVar(&r.Topic, "topic", "", "topic of a request to Kafka")
+	f.StringVar(&r.Group, "group", "", "group of a request to Kafka")
+	f.StringVar(&r.TransactionalID, "transactional-id", "", "transactional id of a request to Kafka")
 }
 
 // requestFlags adds the flags that describe an HTTP request; when prefixes

@@ -1,6 +1,7 @@
 package tiproxy
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -33,8 +34,8 @@ type key struct {
 	form form
 	// words are the allowed strings; nil: any.
 	words []string
-	// low and high bound a number; both 0: 0 and more.
-	low, high float64
+	// high bounds a number from above; 0: nothing does.
+	high float64
 	// allowed says what a number may be.
 	allowed string
 	// instead says what to do in place of a setting without a meaning here; "": it has one.
@@ -55,71 +56,74 @@ const (
 	insteadHTTP    = "is a setting of the node here: give --http-cert, --http-key and, to verify clients, --http-ca; the files are followed"
 )
 
+// plainKeys are those that have no siblings with the same fields.
+var plainKeys = map[string]key{
+	"workdir":               {instead: insteadNode + "--data-dir"},
+	"enable-traffic-replay": {form: boolean, instead: "has no effect: traffic is not captured or replayed"},
+	"labels":                {form: pairs},
+
+	"proxy.addr":                               {},
+	"proxy.port-range":                         {form: wholes},
+	"proxy.advertise-addr":                     {instead: "has no effect: no server is told the proxy's address; nodes tell one another theirs by --advertise"},
+	"proxy.pd-addrs":                           {},
+	"proxy.proxy-protocol":                     {words: []string{"", "v2"}},
+	"proxy.max-connections":                    {form: whole, high: 1e9, allowed: "0 to 1000000000"},
+	"proxy.fail-backend-list":                  {form: texts},
+	"proxy.failover-timeout":                   {form: whole, high: 86400, allowed: "0 to 86400, in seconds"},
+	"proxy.graceful-wait-before-shutdown":      {form: whole, instead: insteadNode + "--drain-wait"},
+	"proxy.graceful-close-conn-timeout":        {form: whole, instead: insteadNode + "--drain-timeout"},
+	"proxy.conn-buffer-size":                   {form: whole, high: 16 << 20, allowed: "0, or 1024 to 16777216", instead: insteadMemory},
+	"proxy.high-memory-usage-reject-threshold": {form: decimal, high: 1, allowed: "0 to 1", instead: insteadMemory},
+	"proxy.tcp-keep-alive":                     {form: boolean, instead: insteadOld},
+
+	"api.addr":              {instead: insteadNode + "--http"},
+	"api.proxy-protocol":    {words: []string{"", "v2"}, instead: "has no effect: the --http address takes no PROXY header"},
+	"api.enable-basic-auth": {form: boolean, instead: insteadOld},
+	"api.user":              {instead: insteadOld},
+	"api.password":          {instead: insteadOld},
+
+	"advance.ignore-wrong-namespace": {form: boolean, instead: insteadOld},
+	"metrics.metrics-addr":           {instead: insteadMetrics},
+	"metrics.metrics-interval":       {form: whole, instead: insteadMetrics},
+	"metering.region":                {instead: insteadMetrics},
+	"metering.bucket":                {instead: insteadMetrics},
+	"metering.prefix":                {instead: insteadMetrics},
+
+	"log.level":                {words: []string{"debug", "info", "warn", "error", "panic", ""}, instead: insteadNode + "--log-level"},
+	"log.encoder":              {words: []string{"tidb", "json", "console", "newtidb", ""}, instead: insteadNode + "--log-format"},
+	"log.log-file.filename":    {instead: insteadLog},
+	"log.log-file.max-size":    {form: whole, instead: insteadLog},
+	"log.log-file.max-days":    {form: whole, instead: insteadLog},
+	"log.log-file.max-backups": {form: whole, instead: insteadLog},
+	"log.log-file.compression": {instead: insteadLog},
+
+	"ha.virtual-ip":         {instead: insteadHA},
+	"ha.interface":          {instead: insteadHA},
+	"ha.garp-burst-count":   {form: whole, instead: insteadHA},
+	"ha.garp-refresh-count": {form: whole, instead: insteadHA},
+
+	"balance.label-name":                       {},
+	"balance.routing-rule":                     {words: []string{"", "port", "client_cidr", "proxy_cidr"}},
+	"balance.policy":                           {words: []string{"resource", "location", "connection", ""}},
+	"balance.routing-policy":                   {words: []string{"prefer-idle", "random", "idlest", ""}},
+	"balance.status.migrations-per-second":     {form: decimal, high: 10000, allowed: "0 to 10000"},
+	"balance.health.enabled":                   {form: boolean, instead: "has no effect: healthCheck of Service " + serviceName + " decides"},
+	"balance.memory.enabled":                   {form: boolean, instead: insteadLoad},
+	"balance.cpu.enabled":                      {form: boolean, instead: insteadLoad},
+	"balance.cpu.min-balance-usage":            {form: decimal, high: 1, allowed: "0 to 1", instead: insteadLoad},
+	"balance.cpu.max-usage-gap":                {form: decimal, high: 1, allowed: "0, or 0.05 to 1", instead: insteadLoad},
+	"balance.location.enabled":                 {form: boolean},
+	"balance.conn-count.count-ratio-threshold": {form: decimal, high: math.MaxInt32, allowed: "0, or above 1", instead: insteadLoad},
+
+	"security.require-backend-tls": {form: boolean},
+	"security.encryption.key-path": {instead: "has no effect: traffic is not captured"},
+}
+
 // keys are those of TiProxy's releases up to 1.4, by their path.
 var keys = makeKeys()
 
 func makeKeys() map[string]key {
-	all := map[string]key{
-		"workdir":               {instead: insteadNode + "--data-dir"},
-		"enable-traffic-replay": {form: boolean, instead: "has no effect: traffic is not captured or replayed"},
-		"labels":                {form: pairs},
-
-		"proxy.addr":                               {},
-		"proxy.port-range":                         {form: wholes},
-		"proxy.advertise-addr":                     {instead: "has no effect: no server is told the proxy's address; nodes tell one another theirs by --advertise"},
-		"proxy.pd-addrs":                           {},
-		"proxy.proxy-protocol":                     {words: []string{"", "v2"}},
-		"proxy.max-connections":                    {form: whole, high: 1e9, allowed: "0 to 1000000000"},
-		"proxy.fail-backend-list":                  {form: texts},
-		"proxy.failover-timeout":                   {form: whole, high: 86400, allowed: "0 to 86400, in seconds"},
-		"proxy.graceful-wait-before-shutdown":      {form: whole, instead: insteadNode + "--drain-wait"},
-		"proxy.graceful-close-conn-timeout":        {form: whole, instead: insteadNode + "--drain-timeout"},
-		"proxy.conn-buffer-size":                   {form: whole, high: 16 << 20, allowed: "0, or 1024 to 16777216", instead: insteadMemory},
-		"proxy.high-memory-usage-reject-threshold": {form: decimal, high: 1, allowed: "0 to 1", instead: insteadMemory},
-		"proxy.tcp-keep-alive":                     {form: boolean, instead: insteadOld},
-
-		"api.addr":              {instead: insteadNode + "--http"},
-		"api.proxy-protocol":    {words: []string{"", "v2"}, instead: "has no effect: the --http address takes no PROXY header"},
-		"api.enable-basic-auth": {form: boolean, instead: insteadOld},
-		"api.user":              {instead: insteadOld},
-		"api.password":          {instead: insteadOld},
-
-		"advance.ignore-wrong-namespace": {form: boolean, instead: insteadOld},
-		"metrics.metrics-addr":           {instead: insteadMetrics},
-		"metrics.metrics-interval":       {form: whole, instead: insteadMetrics},
-		"metering.region":                {instead: insteadMetrics},
-		"metering.bucket":                {instead: insteadMetrics},
-		"metering.prefix":                {instead: insteadMetrics},
-
-		"log.level":                {words: []string{"debug", "info", "warn", "error", "panic", ""}, instead: insteadNode + "--log-level"},
-		"log.encoder":              {words: []string{"tidb", "json", "console", "newtidb", ""}, instead: insteadNode + "--log-format"},
-		"log.log-file.filename":    {instead: insteadLog},
-		"log.log-file.max-size":    {form: whole, instead: insteadLog},
-		"log.log-file.max-days":    {form: whole, instead: insteadLog},
-		"log.log-file.max-backups": {form: whole, instead: insteadLog},
-		"log.log-file.compression": {instead: insteadLog},
-
-		"ha.virtual-ip":         {instead: insteadHA},
-		"ha.interface":          {instead: insteadHA},
-		"ha.garp-burst-count":   {form: whole, instead: insteadHA},
-		"ha.garp-refresh-count": {form: whole, instead: insteadHA},
-
-		"balance.label-name":                       {},
-		"balance.routing-rule":                     {words: []string{"", "port", "client_cidr", "proxy_cidr"}},
-		"balance.policy":                           {words: []string{"resource", "location", "connection", ""}},
-		"balance.routing-policy":                   {words: []string{"prefer-idle", "random", "idlest", ""}},
-		"balance.status.migrations-per-second":     {form: decimal, high: 10000, allowed: "0 to 10000"},
-		"balance.health.enabled":                   {form: boolean, instead: "has no effect: healthCheck of Service " + serviceName + " decides"},
-		"balance.memory.enabled":                   {form: boolean, instead: insteadLoad},
-		"balance.cpu.enabled":                      {form: boolean, instead: insteadLoad},
-		"balance.cpu.min-balance-usage":            {form: decimal, high: 1, allowed: "0 to 1", instead: insteadLoad},
-		"balance.cpu.max-usage-gap":                {form: decimal, high: 1, allowed: "0, or 0.05 to 1", instead: insteadLoad},
-		"balance.location.enabled":                 {form: boolean},
-		"balance.conn-count.count-ratio-threshold": {form: decimal, high: math.MaxInt32, allowed: "0, or above 1", instead: insteadLoad},
-
-		"security.require-backend-tls": {form: boolean},
-		"security.encryption.key-path": {instead: "has no effect: traffic is not captured"},
-	}
+	all := maps.Clone(plainKeys)
 	for _, factor := range []string{"health", "memory", "cpu", "location", "conn-count"} {
 		all["balance."+factor+".migrations-per-second"] = key{form: decimal, high: math.MaxInt32, allowed: "0 and more", instead: insteadPace}
 	}
