@@ -353,6 +353,8 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 		check.Type = health.TLS
 	case "http":
 		check.Type = health.HTTP
+	case "mysql":
+		check.Type = health.MySQL
 	}
 	// Validation has checked that both can be decoded.
 	if b, err := resource.Unescape(h.Send); err == nil {
@@ -361,15 +363,26 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 	if b, err := resource.Unescape(h.Expect); err == nil {
 		check.Expect = string(b)
 	}
+	preface := ""
 	if v := proxyVersion(s.Spec()); v != proxyproto.None {
-		check.Preface = string(proxyproto.Append(nil, v, proxyproto.Header{Local: true}))
+		preface = string(proxyproto.Append(nil, v, proxyproto.Header{Local: true}))
 	}
-	if c := r.clients.of(s.Name(), s.Spec()); c != nil {
+	// The TLS of a mysql service begins after the greeting, and not at another port.
+	if c := r.clients.of(s.Name(), s.Spec()); c != nil && s.Spec().Protocol != resource.ProtocolMySQL {
 		check.TLS = c.For("")
 	}
 	var targets []health.Target
+	byPort := map[uint16]*health.Check{}
 	for _, m := range s.Members() {
-		targets = append(targets, health.Target{Group: s.Group(), Endpoint: m.Endpoint, Check: check})
+		port := h.PortOf(m.Tags)
+		if byPort[port] == nil {
+			one := *check
+			if one.Port = port; port == 0 { // another port takes no PROXY header
+				one.Preface = preface
+			}
+			byPort[port] = &one
+		}
+		targets = append(targets, health.Target{Group: s.Group(), Endpoint: m.Endpoint, Check: byPort[port]})
 	}
 	return targets
 }

@@ -95,6 +95,9 @@ func (t *traffic) decide(c *netio.Conn, in *routing.Input, on **routing.Table) (
 	p := f.path.Load()
 	var originate *resource.ServiceTLS
 	if l, ok := table.Listener(in.Listener); ok {
+		if l.Spec().Protocol == resource.ProtocolMySQL {
+			return nil, q, netio.Reason(routing.NoBackend)
+		}
 		originate = l.Spec().Originates()
 	}
 	if p == nil || p.spec != s.Spec() || p.originate != originate {
