@@ -66,7 +66,7 @@ func (s *Session) read(first []byte, length int) error {
 		if !wire.IsError(first) {
 			return errors.New("a packet that answers no command")
 		}
-	case stream:
+	case replication:
 	case single:
 		s.answer = idle
 		return s.readSingle(first, length)

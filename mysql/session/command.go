@@ -14,17 +14,17 @@ import (
 type answer uint8
 
 const (
-	idle    answer = iota // nothing: no command is being answered
-	single                // one packet: OK, EOF, an error, or text
-	result                // the first packet of a result
-	columns               // definitions of columns, and then rows
-	rows                  // rows up to their end
-	fields                // definitions up to EOF
-	prepare               // the first packet of a prepared statement
-	defined               // its definitions
-	infile                // the client sends a file
-	turns                 // turns of authentication
-	stream                // everything: a stream without an end
+	idle        answer = iota // nothing: no command is being answered
+	single                    // one packet: OK, EOF, an error, or text
+	result                    // the first packet of a result
+	columns                   // definitions of columns, and then rows
+	rows                      // rows up to their end
+	fields                    // definitions up to EOF
+	prepare                   // the first packet of a prepared statement
+	defined                   // its definitions
+	infile                    // the client sends a file
+	turns                     // turns of authentication
+	replication               // everything: a stream without an end
 )
 
 // fromClient takes bytes of an open session's client.
@@ -36,7 +36,7 @@ func (s *Session) fromClient(p []byte) {
 	for len(p) > 0 && s.phase == open {
 		between := s.client.between()
 		switch {
-		case s.mover != nil, between && s.answer != infile && s.answer != stream && s.answer != turns && !s.settled():
+		case s.mover != nil, between && s.answer != infile && s.answer != replication && s.answer != turns && !s.settled():
 			s.held = append(s.held, p...) // until the answer is complete
 			return
 		case between && s.answer == idle && (len(s.change) > 0 || len(p) <= wire.HeaderSize || wire.Command(p[wire.HeaderSize]) == wire.ComChangeUser):
@@ -114,7 +114,7 @@ func (s *Session) feedClient(p []byte) []byte {
 		if s.client.left > 0 || s.client.continued {
 			continue
 		}
-		if s.answer != infile && s.answer != turns && s.answer != stream {
+		if s.answer != infile && s.answer != turns && s.answer != replication {
 			s.relayCommand(p[:len(p)-len(rest)])
 			return rest
 		}
@@ -171,7 +171,7 @@ func (s *Session) begin(first []byte, length int) bool {
 	case wire.ComBinlogDump, wire.ComBinlogDumpGTID, wire.ComTableDump, wire.ComRegisterSlave:
 		s.answer, s.stuck = single, true
 		if s.command != wire.ComRegisterSlave {
-			s.answer = stream
+			s.answer = replication
 		}
 	case wire.ComInitDB, wire.ComCreateDB, wire.ComDropDB, wire.ComRefresh, wire.ComShutdown, wire.ComStatistics, wire.ComConnect,
 		wire.ComProcessKill, wire.ComDebug, wire.ComPing, wire.ComTime, wire.ComDelayedInsert, wire.ComStmtReset, wire.ComSetOption,

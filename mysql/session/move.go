@@ -8,7 +8,7 @@ import (
 	"penstock/mysql/wire"
 	"penstock/netio"
 	"penstock/netio/relay"
-	"penstock/netio/stream"
+	streams "penstock/netio/stream"
 )
 
 // Errors of moves, which leave the session where it is.
@@ -273,7 +273,7 @@ func (m *mover) Ended() { m.fail(errors.New("the new server closed the connectio
 // Failed implements stream.Owner.
 func (m *mover) Failed(err error) { m.fail(fmt.Errorf("the new server: %w", err)) }
 
-var _ stream.Owner = (*mover)(nil)
+var _ streams.Owner = (*mover)(nil)
 
 // fail leaves the session where it is, once its server has answered.
 func (m *mover) fail(err error) {

@@ -48,6 +48,7 @@ type reconciler struct {
 	requests *requests
 	kafka    *kafka.Proxy
 	kafkaTLS *kafkaTLS
+	sessions *mysqlSessions
 	mesh     *tlsconfig.Mesh // nil: the node is in no cluster
 	// challenges answers certificate authorities; nil: none.
 	challenges Challenges
@@ -200,6 +201,7 @@ func (r *reconciler) update(before *routing.Table, done routing.Applied, rekeyed
 		if !ok || !l.RunsHere() {
 			delete(r.listeners, name)
 			delete(r.servers, name)
+			r.sessions.forget(name)
 			r.clients.originate(name, nil)
 			continue
 		}
@@ -277,6 +279,13 @@ func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 	switch {
 	case spec.Protocol == "kafka":
 		return r.withChallenges(r.kafkaListener(out, spec.TLS != nil))
+	case spec.Protocol == resource.ProtocolMySQL: // TLS begins within it
+		out.Mode = netio.ModePlain
+		r.sessions.tls.Delete(l.Name())
+		if spec.TLS != nil {
+			r.sessions.tls.Store(l.Name(), r.chooser(l.Name(), r.server(l.Name(), spec.TLS)))
+		}
+		return out
 	case spec.Protocol == "mesh":
 		out.Mode, out.TLSConfig, out.MeshHeader, out.Orderly = netio.ModeTerminate, r.meshServer, true, refusesClient
 		return out
