@@ -190,7 +190,7 @@ func everything(t *testing.T, s *mysqltest.Server, c *sql.Conn) {
 	for multi.NextResultSet() {
 		results++
 	}
-	if results != 3 || multi.Err() != nil {
+	if results != 2 || multi.Err() != nil { // the driver passes over results without rows
 		t.Errorf("%d results, %v", results, multi.Err())
 	}
 	multi.Close()
