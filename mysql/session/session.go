@@ -257,7 +257,10 @@ func (s *Session) Ended(from relay.Side) {
 // Failed implements netio.Session.
 func (s *Session) Failed(from relay.Side, err error) {
 	switch {
-	case from == relay.Client || s.phase == closed:
+	case s.phase == closed:
+	case from == relay.Client && s.quit: // many close TLS without close_notify
+		s.conn.End(netio.ClientFIN, true)
+	case from == relay.Client:
 	case s.phase == wantAnswer || s.phase == wantGreeting:
 		s.conn.Connect(err)
 		s.phase = connecting
