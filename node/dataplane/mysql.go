@@ -6,8 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -43,9 +43,10 @@ type mysqlConn struct {
 	next    *plan // during a move
 	denied  *denied
 	user    string
-	failed  time.Time // when the last move failed
-	moves   bool      // the service moves sessions
-	secure  bool      // the service requires TLS
+	failed  time.Time                         // when the last move failed
+	at      atomic.Pointer[endpoint.Endpoint] // where the session is; nil: nowhere yet
+	moves   bool                              // the service moves sessions
+	secure  bool                              // the service requires TLS
 }
 
 var _ session.Host = (*mysqlConn)(nil)
@@ -161,6 +162,7 @@ func (h *mysqlConn) Greeted(version string) {
 // LoggedIn implements session.Host.
 func (h *mysqlConn) LoggedIn(c *netio.Conn) {
 	h.plan.Connected(c, h.plan.connectTime)
+	h.at.Store(h.plan.decision.Endpoint())
 	h.traffic.mysql.add(h)
 }
 
@@ -195,6 +197,7 @@ func (h *mysqlConn) Moved(c *netio.Conn, err error, held time.Duration) {
 		h.plan = next
 		next.path = nil
 		next.decision.Connected(time.Now())
+		h.at.Store(next.decision.Endpoint())
 		m.log.Debug("a session has moved", "connection", c.ID(), "service", next.flow.service, "from", from, "to", next.endpoint())
 	default:
 		h.failed = time.Now()
@@ -253,26 +256,48 @@ func (m *mysqlSessions) remove(h *mysqlConn) {
 }
 
 // move asks the sessions of a service to move whose endpoint leaves, perSecond of them
-// in a second. leaves is called on their loops.
+// in a second. leaves may be called from any goroutine.
 func (m *mysqlSessions) move(service string, perSecond int, leaves func(*endpoint.Endpoint) bool) {
+	var list []*mysqlConn
 	m.mu.Lock()
-	all := slices.Collect(maps.Keys(m.all))
+	for h := range m.all {
+		if at := h.at.Load(); at != nil && leaves(at) {
+			list = append(list, h)
+		}
+	}
 	m.mu.Unlock()
-	if len(all) == 0 || m.ctx.Err() != nil {
+	if len(list) == 0 || m.ctx.Err() != nil {
 		return
 	}
-	limiter := rate.NewLimiter(rate.Limit(perSecond), max(perSecond/20, 1))
 	ask := func(h *mysqlConn) {
-		if h.plan.flow.service == service && h.moves && !h.session.Wanted() && leaves(h.plan.decision.Endpoint()) {
+		p := h.plan
+		if p.decision.Service() == service && h.moves && leaves(p.decision.Endpoint()) && time.Since(h.failed) >= moveRetry {
 			h.session.Move()
 		}
 	}
+	limiter := rate.NewLimiter(rate.Limit(perSecond), max(perSecond/20, 1))
 	go func() {
-		for _, h := range all {
+		for _, h := range list {
 			if limiter.Wait(m.ctx) != nil {
 				return
 			}
 			h.conn.Post(func() { ask(h) })
 		}
 	}()
+}
+
+// moveDeparted asks the sessions again that are still at an endpoint which has left:
+// their move has failed, or they had not arrived there when it left.
+func (r *reconciler) moveDeparted(table *routing.Table) {
+	for service, all := range r.departed.m {
+		s, ok := table.Service(service)
+		if !ok || s.Spec().Protocol != resource.ProtocolMySQL {
+			continue
+		}
+		left := maps.Clone(all)
+		r.sessions.move(service, s.Spec().MySQL.MovesPerSecond, func(e *endpoint.Endpoint) bool {
+			one := left[idOf(e)]
+			return one != nil && !one.back.Load()
+		})
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -185,7 +186,10 @@ func TestMySQLBusySessionsMove(t *testing.T) {
 	}()
 	for turn := 1; ; turn++ {
 		p.mustApply(t, mysqlService("tidb", "", servers[turn%3]))
-		testkit.WaitFor(t, "all sessions have moved", func() bool { return servers[turn%3].Conns() >= sessions && servers[(turn+2)%3].Conns() == 0 })
+		testkit.WaitFor(t, "all sessions have moved", func() bool {
+			p.Sweep(time.Now())
+			return servers[turn%3].Conns() >= sessions && servers[(turn+2)%3].Conns() == 0
+		})
 		if turn < 4 {
 			continue
 		}

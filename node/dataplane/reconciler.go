@@ -242,6 +242,7 @@ func (d *Dataplane) Sweep(now time.Time) {
 	r.departed.sweep(now)
 	r.prune = r.removed.sweep(now) || r.prune // late clients may have made flows again
 	table := r.router.Table()
+	r.moveDeparted(table)
 	if r.prune {
 		r.prune = r.flows.prune(
 			func(name string) bool { _, ok := table.Listener(name); return ok || r.ports[name] },
