@@ -20,17 +20,18 @@ const module = "penstock"
 // mayImport lists, for each top-level folder, the other ones that its packages
 // may import (drawn in docs/architecture.md). Tests may also import internal.
 var mayImport = map[string][]string{
-	"cmd":       {"node", "consensus", "gossip", "kafka", "netio", "routing", "deploy"},
+	"cmd":       {"node", "consensus", "gossip", "kafka", "mysql", "netio", "routing", "deploy"},
 	"deploy":    {},
-	"node":      {"consensus", "gossip", "kafka", "netio", "routing"},
+	"node":      {"consensus", "gossip", "kafka", "mysql", "netio", "routing"},
 	"kafka":     {"netio", "routing"},
+	"mysql":     {"netio", "routing"},
 	"netio":     {},
 	"routing":   {},
 	"consensus": {},
 	"gossip":    {},
 	"internal":  {},
 	// Tests and measurements use everything.
-	"integration": {"cmd", "node", "consensus", "gossip", "kafka", "netio", "routing"},
+	"integration": {"cmd", "node", "consensus", "gossip", "kafka", "mysql", "netio", "routing"},
 }
 
 // mayImportInside lists what packages inside a top-level folder may import from
@@ -41,6 +42,9 @@ var mayImportInside = map[string][]string{
 	"consensus/replica":    {"consensus/snapshot", "consensus/store"},
 	"consensus/snapshot":   {"consensus/store"},
 	"consensus/store":      {},
+
+	"mysql/mysqltest": {"mysql/wire"},
+	"mysql/wire":      {},
 
 	"node/api": {"routing"},
 	"node/cluster/bootstrap": {
@@ -61,7 +65,7 @@ var mayImportInside = map[string][]string{
 	"node/cluster/token":    {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record", "routing"},
 	"node/acme":             {"consensus", "netio/clienthello", "routing"},
 	"node/audit":            {"consensus/store", "node/api", "node/rpc"},
-	"node/dataplane":        {"kafka", "netio", "routing", "node/accesslog", "node/audit", "node/tlsconfig", "node/trust"},
+	"node/dataplane":        {"kafka", "mysql", "netio", "routing", "node/accesslog", "node/audit", "node/tlsconfig", "node/trust"},
 	"node/expiry":           {"routing"},
 	"node/federation":       {"consensus", "routing", "node/tlsconfig", "node/trust"},
 	"node/follow":           {"routing", "node/files"},
@@ -88,6 +92,9 @@ var mayImportInside = map[string][]string{
 
 var forTests = []string{"node/kinds", "node/nodetest", "node/xds/snapshottest"}
 
+// onlyTests are packages that nothing but tests and measurements imports.
+var onlyTests = []string{"mysql/mysqltest", "node/nodetest"}
+
 // Packages with a list import only what it allows, and only tests import
 // packages for tests.
 func TestPackagesKeepToTheirImports(t *testing.T) {
@@ -100,7 +107,7 @@ func TestPackagesKeepToTheirImports(t *testing.T) {
 			target, inside := strings.CutPrefix(strings.Trim(imp.Path.Value, `"`), module+"/")
 			switch {
 			case !inside:
-			case target == "node/nodetest" && !test:
+			case slices.Contains(onlyTests, target) && !test && !strings.HasPrefix(path, "integration/"):
 				t.Errorf("%s imports %s, which is for tests", path, target)
 			case strings.HasPrefix(target, "internal/"): // TestImportsPointOneWay checks it
 			case !listed || target == from || test && slices.Contains(forTests, target):

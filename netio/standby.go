@@ -183,3 +183,11 @@ func (s *Standby) fail(err error) {
 	s.end()
 	s.conn.must(func() { s.owner.Failed(err) })
 }
+
+// TLS returns the Profile.TLS of the standby's target.
+func (s *Standby) TLS() *tls.Config { return s.profile.TLS }
+
+// Secured reports whether TLS that StartTLS began stands.
+func (s *Standby) Secured() bool {
+	return s.tls != nil && (s.phase == standbyReady || s.phase == standbyAdopted)
+}

@@ -45,7 +45,7 @@ func (n *Node) makeComponents() (err error) {
 	n.componentsReady.Store(true)
 	handlers := ops.HTTP{
 		Admin: n.admin, Metrics: n.newRegistry(), Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
-		Bundle: n.bundle, CaughtUp: &n.caughtUp, Started: n.started,
+		Bundle: n.bundle, CaughtUp: &n.caughtUp, Started: n.started, NoServer: ops.NoMySQLServer(n.data),
 	}
 	n.gate.Set(handlers.Handler())
 	return nil

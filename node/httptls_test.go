@@ -59,8 +59,10 @@ func TestClientsOfHTTPShowCertificates(t *testing.T) {
 	if got := get("/v1/services", made.Token, first); got != http.StatusOK {
 		t.Errorf("with a certificate and a token: %d", got)
 	}
-	if got := get("/v1/services", "", first); got != http.StatusUnauthorized {
-		t.Errorf("with a certificate alone: %d", got)
+	for _, path := range []string{"/v1/services", "/api/admin/config/", "/api/admin/namespace/"} {
+		if got := get(path, "", first); got != http.StatusUnauthorized {
+			t.Errorf("%s with a certificate alone: %d", path, got)
+		}
 	}
 	if got := get("/v1/services", made.Token, second); got != 0 {
 		t.Errorf("with a token and a certificate of another CA: %d", got)

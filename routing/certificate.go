@@ -97,11 +97,13 @@ func (c *compiler) withCertificates(l *Listener) *Listener {
 // Certificates returns the names of the Certificates to offer a client, the
 // best first, or the reason to refuse it. The rules are those of routing: a
 // name without a certificate does not get another name's, only one that has no
-// names but a SPIFFE ID. Without a name
-// the listener's noServerName applies.
+// names but a SPIFFE ID. Without a name the listener's noServerName applies.
+//
+// A mysql listener presents its first certificate where none covers the name, or there
+// is no name: its clients rarely send one, and many verify the CA alone.
 func (l *Listener) Certificates(serverName string, hasServerName bool) ([]string, Reason) {
 	if !hasServerName {
-		if l.spec.NoServerName != "service" {
+		if l.spec.NoServerName != "service" && !l.speaksMySQL() {
 			return nil, NoServerName
 		}
 		if l.spec.TLS == nil || len(l.spec.TLS.CertificateRefs) == 0 {
@@ -118,6 +120,9 @@ func (l *Listener) Certificates(serverName string, hasServerName bool) ([]string
 	}
 	if len(l.certificatesForAny) > 0 {
 		return l.certificatesForAny, OK
+	}
+	if l.speaksMySQL() && l.spec.TLS != nil && len(l.spec.TLS.CertificateRefs) > 0 {
+		return l.spec.TLS.CertificateRefs[:1], OK
 	}
 	return nil, NoCertificate
 }

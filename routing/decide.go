@@ -387,6 +387,10 @@ const meshProtocol = "mesh"
 // valid name without a rule falls through to the listener's service: a name that
 // cannot be interpreted reaches no default, which may belong to someone else.
 func (l *Listener) destination(in *Input, tr *trace) (service string, reason Reason) {
+	if l.speaksMySQL() {
+		return l.mysqlDestination(in, tr)
+	}
+	tr.name(in)
 	if l.spec.Protocol == meshProtocol && !in.HasServerName {
 		return l.defaultService(tr, "no Service with mesh: true is named")
 	}
@@ -400,6 +404,11 @@ func (l *Listener) destination(in *Input, tr *trace) (service string, reason Rea
 		tr.nameRefused(NoServerName, "no server name was sent, and noServerName is close")
 		return "", NoServerName
 	}
+	return l.byName(in, tr)
+}
+
+// byName returns the service for the server name of a connection, which has one.
+func (l *Listener) byName(in *Input, tr *trace) (service string, reason Reason) {
 	name, ok := hostname.CheckSNI(in.ServerName)
 	if !ok {
 		tr.nameRefused(BadServerName, "not a valid server name")

@@ -340,8 +340,15 @@ func sharesText(list []part, label func(part) string) string {
 func (w *WhatIf) summarizeNames() (sentences []string) {
 	for _, m := range w.nameMoves() {
 		what := "new connections without a server name"
-		if l, _ := w.after.listeners.Get(m.listener); l.spec.Protocol != "tls" && l.spec.Protocol != meshProtocol {
+		l, _ := w.after.listeners.Get(m.listener)
+		if l.spec.Protocol != "tls" && l.spec.Protocol != meshProtocol {
 			what = "new connections"
+		}
+		switch {
+		case m.hello.user != "":
+			what = "new connections of user " + strings.Replace(m.hello.user, anyUser, "*", 1)
+		case len(l.spec.MySQL.Users) > 0 && m.hello.name == "":
+			what = "new connections of other users"
 		}
 		if m.hello.name != "" {
 			what = "new connections for " + strings.Replace(m.hello.name, anyLabel, "*", 1)

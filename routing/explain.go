@@ -35,7 +35,7 @@ type Explanation struct {
 
 // Step is one step of a decision.
 type Step struct {
-	// Name is listener, certificate, name, destination, source, protocol,
+	// Name is listener, certificate, user, name, destination, source, protocol,
 	// permission, limit, policy, rules, rule, redirect, rewrite, headers, backend, endpoint or
 	// outcome.
 	Name   string `json:"name"`
@@ -141,7 +141,9 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 			b, reason = t.route(in, l, s, tr)
 		}
 		if reason == OK {
-			reason = l.conflict(b)
+			if reason = l.conflict(b); reason == NoBackend {
+				tr.misfit(l, b)
+			}
 		}
 		if reason == OK {
 			e.Service = b.name
@@ -181,7 +183,7 @@ func (b *backend) peek(in *Input, kind endpoint.Kind, now time.Time) (int, Reaso
 // server name.
 func (t *Table) handshake(in *Input, tr *trace) Reason {
 	l, ok := t.listeners.Get(in.Listener)
-	if !ok || l.spec.TLS == nil || l.spec.TLS.Mode != "terminate" {
+	if !ok || l.spec.TLS == nil || l.spec.TLS.Mode != "terminate" || l.speaksMySQL() && !in.HasServerName {
 		return OK
 	}
 	refs, reason := l.Certificates(in.ServerName, in.HasServerName)
@@ -310,7 +312,7 @@ func (b *backend) state(i int, now time.Time) EndpointState {
 	x := EndpointState{
 		Address: m.Address, Tags: tagList(m.Tags), Weight: m.Weight, Health: string(c.State),
 		Used: b.pool.Uses(i, now), Error: c.Error,
-		Active: m.Active(), SlowStart: int(b.pool.SlowStartShare(i, now) * 100), Near: m.Weight == 0 || b.pool.Near(i),
+		Active: m.Active(), SlowStart: int(b.pool.SlowStartShare(i, now) * 100), Near: m.Weight == 0 || !b.pool.Matches(i) || b.pool.Near(i),
 	}
 	if at := m.Addr.String(); m.Addr.IsValid() && at != m.Address {
 		x.At = at
@@ -327,6 +329,9 @@ func (b *backend) state(i int, now time.Time) EndpointState {
 		x.LevelShare = &share
 	}
 	x.Why = c.Reason
+	if !b.pool.Matches(i) {
+		x.Why = b.mismatch(m.Tags)
+	}
 	if m.Weight == 0 {
 		x.Why = "its weight is 0"
 	}

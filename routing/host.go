@@ -162,6 +162,7 @@ func (c *compiler) makeListener(name string, n *listenerChange) {
 			spec:     n.spec.WithDefaults(),
 			runsHere: hasTags(c.cfg.NodeTags, n.spec.Nodes),
 			sources:  newNetworks(n.spec.Sources),
+			users:    newUsers(n.spec.MySQL.Users),
 		}
 		if n.before != nil && n.before.spec.TLS != nil {
 			next.certificates = n.before.certificates

@@ -18,6 +18,7 @@ type Listener struct {
 	// certificatesForAny are presented for names that have none of these.
 	certificatesForAny []string
 	sources            networks
+	users              users // of a mysql listener
 }
 
 // Name returns the resource's name.
@@ -30,10 +31,13 @@ func (l *Listener) Spec() *resource.Listener { return l.spec }
 func (l *Listener) RunsHere() bool { return l.runsHere }
 
 // conflict returns why connections of the listener cannot go to a backend: both would
-// have the TLS that goes there.
+// have the TLS that goes there, or only one of them speaks MySQL's protocol.
 func (l *Listener) conflict(b *backend) Reason {
-	if l.spec.Originates() != nil && b.spec.Mesh {
+	switch {
+	case l.spec.Originates() != nil && b.spec.Mesh:
 		return OriginateConflict
+	case l.speaksMySQL() != (b.spec.Protocol == resource.ProtocolMySQL):
+		return NoBackend
 	}
 	return OK
 }

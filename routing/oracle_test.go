@@ -104,13 +104,20 @@ func (o *oracle) alive(service string, tags map[string]string) (is, there bool) 
 		return false, false
 	}
 	for _, e := range s.Endpoints {
-		has := true
+		has := o.takes(s, e.Tags)
 		for k, v := range tags {
 			has = has && e.Tags[k] == v
 		}
 		is = is || has && *e.Weight > 0
 	}
 	return is, true
+}
+
+// takes reports whether this node may use an endpoint with these tags: by matchTag, if it
+// has that tag itself.
+func (o *oracle) takes(s *resource.Service, tags map[string]string) bool {
+	own, has := o.node[s.Balancing.MatchTag]
+	return !has || tags[s.Balancing.MatchTag] == own
 }
 
 func (o *oracle) decide(in *Input) verdict {
@@ -212,6 +219,7 @@ func (m mesh) name(kind string) string {
 
 func (m mesh) service() *resource.Service {
 	s := &resource.Service{}
+	s.Balancing.MatchTag = rapid.SampledFrom([]string{"", "", "version"}).Draw(m.t, "match")
 	for i := range rapid.IntRange(0, 6).Draw(m.t, "endpoints") {
 		s.Endpoints = append(s.Endpoints, resource.Endpoint{
 			Address: fmt.Sprintf("10.0.0.%d:1", i), Weight: new(rapid.IntRange(0, 2).Draw(m.t, "weight")), Tags: m.subset(0),
@@ -305,7 +313,7 @@ func (m mesh) change(o *oracle) resource.Change {
 func TestPoliciesAgreeWithOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := mesh{t}
-		o := &oracle{node: m.tags(0, 2, sourceTags...), services: map[string]*resource.Service{}, routes: map[string]*resource.MeshTCPRoute{}}
+		o := &oracle{node: m.tags(0, 2, append(slices.Clone(sourceTags), "version")...), services: map[string]*resource.Service{}, routes: map[string]*resource.MeshTCPRoute{}}
 		o.listener = &resource.Listener{Service: "s-0", Tags: m.tags(0, 2, sourceTags...)}
 		for _, bits := range []int{8, 16, 24} {
 			o.listener.Sources = append(o.listener.Sources, resource.SourceRule{
@@ -385,6 +393,10 @@ func compareWith(t *rapid.T, o *oracle, r *Router, in *Input) {
 		}
 		if n >= period {
 			got[backendText(d.backend.name, d.backend.tags)]++
+		}
+		name, subset := d.backend.name, d.backend.tags
+		if e, reason := d.Next(t0); reason == OK && (!o.takes(o.services[name], e.Tags) || !hasTags(e.Tags, subset)) {
+			t.Fatalf("%v: %s goes to an endpoint with %v on a node with %v", in, name, e.Tags, o.node)
 		}
 		d.Closed()
 	}

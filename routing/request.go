@@ -137,6 +137,9 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (R
 	}
 	if b != nil {
 		a.service, a.backend, a.outcomes, a.hash = b.serviceState, b, b.outcomes, b.hash(in)
+		if reason == OK {
+			reason = l.conflict(b)
+		}
 	}
 	return a, reason
 }

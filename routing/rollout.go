@@ -198,8 +198,8 @@ func (t *Table) RolloutCounts(route string, now time.Time) (counts RolloutCounts
 	counts.Connects, counts.Failed, counts.Resets = o.outcomes.connects.Load(), o.outcomes.failed.Load(), o.outcomes.resets.Load()
 	counts.Counting = max(0, now.Sub(o.outcomes.since))
 	if b := s.policies[i].refs[o.at].backend; b != nil {
-		for _, m := range b.pool.Members() {
-			if m.Weight == 0 {
+		for i, m := range b.pool.Members() {
+			if m.Weight == 0 || !b.pool.Matches(i) {
 				continue
 			}
 			counts.Endpoints++

@@ -63,6 +63,8 @@ type Input struct {
 	ServerName    string
 	HasServerName bool
 	ALPN          []string
+	// User is the user name as which a mysql client logs in; "" for other clients.
+	User string
 	// Client is the client's address, after the PROXY header.
 	Client netip.Addr
 	// Tags describe the connection in addition to those of the table (node,

@@ -390,6 +390,8 @@ func parseInput(t *testing.T, args []datadriven.CmdArg) *Input {
 			}
 		case "alpn":
 			in.ALPN = a.Vals
+		case "user":
+			in.User = a.SingleVal(t)
 		case "from":
 			in.Client = netip.MustParseAddr(a.SingleVal(t))
 		case "tags":

@@ -138,6 +138,7 @@ func (c *compiler) balancing(s *resource.Service) balance.Config {
 		Policy:    policy,
 		SlowStart: b.SlowStart.D(),
 		ZoneTag:   b.Zone, Zone: c.cfg.NodeTags[b.Zone], ZoneMinHealthy: *b.ZoneMinHealthy,
+		MatchTag: b.MatchTag, MatchValue: c.cfg.NodeTags[b.MatchTag],
 		MinHealthy: *b.MinHealthy,
 		Panic:      s.AllUnhealthy == "panic",
 	}
@@ -156,6 +157,15 @@ func (c *compiler) subset(s *Service, tags map[string]string, old *backend) *bac
 		pool = old.pool
 	}
 	return &backend{serviceState: s.serviceState, tags: tags, spec: s.spec, pool: balance.New(c.balancing(s.spec), members, pool)}
+}
+
+// mismatch says why balancing.matchTag excludes an endpoint with these tags.
+func (b *backend) mismatch(tags map[string]string) string {
+	cfg := b.pool.Config()
+	if v, ok := tags[cfg.MatchTag]; ok {
+		return fmt.Sprintf("its tag %s=%s differs from this node's, %s (balancing.matchTag)", cfg.MatchTag, v, cfg.MatchValue)
+	}
+	return fmt.Sprintf("it has no tag %s, which is %s on this node (balancing.matchTag)", cfg.MatchTag, cfg.MatchValue)
 }
 
 // hasTags reports whether tags include all of want.

@@ -60,6 +60,7 @@ type SimulatedRun struct {
 	Listener   string `json:"listener,omitempty"`
 	ServerName string `json:"serverName,omitempty"`
 	ALPN       string `json:"alpn,omitempty"`
+	User       string `json:"user,omitempty"` // of mysql clients
 	// Destination is their service; "" if the listener determines it.
 	Destination string             `json:"destination,omitempty"`
 	Source      string             `json:"source,omitempty"`  // as in EffectiveSource, or tags
@@ -166,7 +167,7 @@ func (w *WhatIf) runs(r *SimulateRequest) (runs []simulationRun) {
 	switch {
 	case r.Input != nil:
 		run := simulationRun{in: *r.Input, report: SimulatedRun{
-			Listener: r.Input.Listener, ServerName: r.Input.ServerName, Source: tagList(r.Input.Tags),
+			Listener: r.Input.Listener, ServerName: r.Input.ServerName, User: r.Input.User, Source: tagList(r.Input.Tags),
 		}}
 		run.report.ALPN = strings.Join(r.Input.ALPN, ",")
 		return withRequest([]simulationRun{run}, r.Request)
@@ -187,7 +188,7 @@ func (w *WhatIf) runs(r *SimulateRequest) (runs []simulationRun) {
 		in := m.input()
 		in.Tags = r.Source
 		runs = append(runs, simulationRun{in: *in, report: SimulatedRun{
-			Listener: m.listener, ServerName: m.hello.name, ALPN: m.hello.alpn, Source: tagList(r.Source),
+			Listener: m.listener, ServerName: m.hello.name, ALPN: m.hello.alpn, User: m.hello.user, Source: tagList(r.Source),
 		}})
 	}
 	return runs

@@ -78,6 +78,14 @@ func (s *Service) Members() []balance.Member { return s.whole.pool.Members() }
 // Uses reports whether member i gets connections to the whole service.
 func (s *Service) Uses(i int, now time.Time) bool { return s.whole.pool.Uses(i, now) }
 
+// Mismatch says why balancing.matchTag excludes member i on this node; "": it does not.
+func (s *Service) Mismatch(i int) string {
+	if s.whole.pool.Matches(i) {
+		return ""
+	}
+	return s.whole.mismatch(s.Members()[i].Tags)
+}
+
 // LevelShare returns the fraction of these connections that the members of member
 // i's priority get together; 1 if all have the same.
 func (s *Service) LevelShare(i int, now time.Time) float64 { return s.whole.pool.LevelShare(i, now) }

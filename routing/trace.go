@@ -40,9 +40,31 @@ func (tr *trace) addListener(in *Input, l *Listener) {
 		s.Result += "; clients and endpoints begin with PostgreSQL's SSLRequest"
 	}
 	tr.add(s)
-	if l != nil {
-		tr.add(Step{Name: "name", Looked: sentName(in)})
+}
+
+func (tr *trace) addName(in *Input) { tr.add(Step{Name: "name", Looked: sentName(in)}) }
+
+// misfit adds that only one of a listener and a backend speaks MySQL's protocol.
+func (tr *trace) misfit(l *Listener, b *backend) {
+	tr.add(Step{Name: "backend", Looked: b.text(), Result: fmt.Sprintf("a service with protocol %s, "+
+		"which a listener with protocol %s does not lead to: closed (%s)", b.spec.Protocol, l.spec.Protocol, NoBackend)})
+}
+
+// addUser adds the step of a mysql listener with users; pattern is "" if none matches.
+func (tr *trace) addUser(in *Input, l *Listener, pattern, service string) {
+	if len(l.spec.MySQL.Users) == 0 {
+		return
 	}
+	step := Step{Name: "user", Looked: fmt.Sprintf("%q", in.User)}
+	switch {
+	case service == "":
+		step.Result = "no rule matches the user name"
+	case pattern == in.User:
+		step.Result = "exact name: " + service
+	default:
+		step.Result = fmt.Sprintf("longest pattern %s: %s", pattern, service)
+	}
+	tr.add(step)
 }
 
 // certificate inserts the certificate step after the listener. Without a
@@ -218,6 +240,9 @@ func (tr *trace) endpoints(b *backend, chosen int, now time.Time) {
 	step := Step{Name: "endpoint", Looked: b.text() + " by " + cfg.Policy.String()}
 	if share := b.pool.NearShare(now); cfg.ZoneTag != "" && cfg.Zone != "" {
 		step.Looked += fmt.Sprintf(", %.4g %% in zone %s=%s", share*100, cfg.ZoneTag, cfg.Zone)
+	}
+	if cfg.MatchTag != "" && cfg.MatchValue != "" {
+		step.Looked += fmt.Sprintf(", only those with %s=%s", cfg.MatchTag, cfg.MatchValue)
 	}
 	eligible := 0
 	var origins map[string]Origin

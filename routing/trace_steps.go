@@ -20,6 +20,18 @@ func (tr *trace) listener(in *Input, l *Listener) {
 	}
 }
 
+func (tr *trace) name(in *Input) {
+	if tr != nil {
+		tr.addName(in)
+	}
+}
+
+func (tr *trace) user(in *Input, l *Listener, pattern, service string) {
+	if tr != nil {
+		tr.addUser(in, l, pattern, service)
+	}
+}
+
 func (tr *trace) permission(service string, q *Request, v *permit.Verdict) {
 	if tr != nil {
 		tr.addPermission(service, q, v)

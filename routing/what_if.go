@@ -29,6 +29,7 @@ type WhatIf struct {
 type sentHello struct {
 	name string // "": none
 	alpn string // "": none
+	user string // of a mysql client
 }
 
 // ChangedListeners returns the sorted names of the listeners that the change affects.
@@ -75,6 +76,7 @@ func (w *WhatIf) addHellosOf(ch *resource.Change) {
 			for i := range l.spec.Hosts {
 				w.addHellos(ch.Name, l.spec.Hosts[i].Names, l.spec.Hosts[i].ALPN)
 			}
+			w.addUsers(l)
 		}
 	case "Host":
 		for _, t := range []*Table{w.table, w.after} {
@@ -102,7 +104,22 @@ func (w *WhatIf) addHellos(listener string, names, alpn []string) {
 		if rest, ok := strings.CutPrefix(name, "*."); ok {
 			name = anyLabel + "." + rest
 		}
-		w.names[listener] = append(w.names[listener], sentHello{name, protocol})
+		w.names[listener] = append(w.names[listener], sentHello{name: name, alpn: protocol})
+	}
+}
+
+// anyUser stands for the end of a user name that a pattern matches.
+const anyUser = "any-user"
+
+// addUsers records the user names of a mysql listener's rules.
+func (w *WhatIf) addUsers(l *Listener) {
+	for i := range l.spec.MySQL.Users {
+		for _, user := range l.spec.MySQL.Users[i].Names {
+			if prefix, isPattern := resource.UserPrefix(user); isPattern {
+				user = prefix + anyUser
+			}
+			w.names[l.name] = append(w.names[l.name], sentHello{user: user})
+		}
 	}
 }
 
@@ -116,7 +133,7 @@ type nameMove struct {
 
 // input returns a connection that sends the hello.
 func (m *nameMove) input() *Input {
-	in := &Input{Listener: m.listener, ServerName: m.hello.name, HasServerName: m.hello.name != ""}
+	in := &Input{Listener: m.listener, ServerName: m.hello.name, HasServerName: m.hello.name != "", User: m.hello.user}
 	if m.hello.alpn != "" {
 		in.ALPN = []string{m.hello.alpn}
 	}
@@ -154,7 +171,7 @@ func (w *WhatIf) nameMoves() (list []nameMove) {
 		if c := strings.Compare(a.listener, b.listener); c != 0 {
 			return c
 		}
-		return strings.Compare(a.hello.name+a.hello.alpn, b.hello.name+b.hello.alpn)
+		return strings.Compare(a.hello.user+a.hello.name+a.hello.alpn, b.hello.user+b.hello.name+b.hello.alpn)
 	})
 	return list
 }

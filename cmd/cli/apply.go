@@ -14,7 +14,7 @@ import (
 
 // filesFlag adds -f.
 func filesFlag(cmd *cobra.Command, into *[]string) {
-	cmd.Flags().StringSliceVarP(into, "filename", "f", nil, "files, folders (*.yaml, *.yml, *.json at any depth), or - for standard input")
+	cmd.Flags().StringSliceVarP(into, "filename", "f", nil, "files, folders (*.yaml, *.yml, *.json, *.toml at any depth), or - for standard input")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 }
 

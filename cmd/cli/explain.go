@@ -25,11 +25,13 @@ func explainCommand(t *target) *cobra.Command {
 			"one found.\n" +
 			"Without --sni the ClientHello has no server name. With --path, --method, --host or --header the decision is about one " +
 			"HTTP request: its rule, match, backend and endpoint, or the direct response.\n" +
+			"With --user the client of a mysql listener logs in as that user; without it, as none.\n" +
 			"With --principal, --client-id, --operation, --topic, --group or --transactional-id it is about one request to Kafka: the " +
 			"permissions and rate limits that apply. --operation is a word of a TrafficPermission, such as produce; without a topic, " +
 			"group or transactional id it is on the cluster.",
 		Example: "  penstock explain --listener edge --sni api.example.com\n" +
 			"  penstock explain --listener web --method GET --path /cart?page=2 --header x-beta=yes\n" +
+			"  penstock explain --listener db --user report_daily --sni db.example.com\n" +
 			"  penstock explain --listener edge --identity spiffe://example.org/ns/a/sa/web\n" +
 			"  penstock explain --listener kafka --sni bootstrap.shop.example --principal User:alice --operation produce --topic orders",
 		Args: noArgs,
@@ -64,22 +66,29 @@ func explainCommand(t *target) *cobra.Command {
 	f.StringVar(&req.Listener, "listener", "", "listener that accepts the connection")
 	f.StringVar(&sni, "sni", "", "server name in its ClientHello")
 	f.StringSliceVar(&req.ALPN, "alpn", nil, "ALPN protocols in its ClientHello")
+	f.StringVar(&req.User, "user", "", "user name as which a client of a mysql listener logs in")
 	f.StringVar(&req.Client, "client", "", "IP address of the client")
 	f.StringToStringVar(&req.Tags, "source", nil, "additional tags of its source, k=v,...")
 	f.StringVar(&identity, "identity", "", "SPIFFE ID that the client proves in its TLS handshake")
 	requestFlags(cmd, &request, "")
-	f.StringVar(&kafkaRequest.Principal, "principal", "User:ANONYMOUS", "Kafka principal of the client, as a broker confirms it")
-	f.StringVar(&kafkaRequest.ClientID, "client-id", "", "client id of a request to Kafka")
-	f.StringVar(&kafkaRequest.Operation, "operation", "", "operation of a request to Kafka (default describe)")
-	f.StringVar(&kafkaRequest.Topic, "topic", "", "topic of a request to Kafka")
-	f.StringVar(&kafkaRequest.Group, "group", "", "group of a request to Kafka")
-	f.StringVar(&kafkaRequest.TransactionalID, "transactional-id", "", "transactional id of a request to Kafka")
+	kafkaFlags(cmd, &kafkaRequest)
 	f.StringVar(&req.Node, "node", "", "node that accepts the connection, by name or ID (default the node at --addr)")
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		return t.nodeNames(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	outputFlag(cmd, &output, "text", "json")
 	return cmd
+}
+
+// kafkaFlags adds the flags that describe a request to Kafka.
+func kafkaFlags(cmd *cobra.Command, r *api.KafkaRequest) {
+	f := cmd.Flags()
+	f.StringVar(&r.Principal, "principal", "User:ANONYMOUS", "Kafka principal of the client, as a broker confirms it")
+	f.StringVar(&r.ClientID, "client-id", "", "client id of a request to Kafka")
+	f.StringVar(&r.Operation, "operation", "", "operation of a request to Kafka (default describe)")
+	f.StringVar(&r.Topic, "topic", "", "topic of a request to Kafka")
+	f.StringVar(&r.Group, "group", "", "group of a request to Kafka")
+	f.StringVar(&r.TransactionalID, "transactional-id", "", "transactional id of a request to Kafka")
 }
 
 // requestFlags adds the flags that describe an HTTP request; when prefixes

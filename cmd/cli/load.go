@@ -113,13 +113,13 @@ func expand(path string) ([]string, error) {
 					"elsewhere", p)
 			}
 		}
-		if slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(p))) {
+		if slices.Contains([]string{".yaml", ".yml", ".json", ".toml"}, strings.ToLower(filepath.Ext(p))) {
 			names = append(names, p)
 		}
 		return nil
 	})
 	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("%s: contains no .yaml, .yml or .json files", path)
+		err = fmt.Errorf("%s: contains no .yaml, .yml, .json or .toml files", path)
 	}
 	return names, err
 }

@@ -20,6 +20,7 @@ type simulateFlags struct {
 	node, to    string
 	listener    string
 	sni, from   string
+	user        string
 	alpn        []string
 	source      map[string]string
 	request     api.HTTPRequest
@@ -67,6 +68,7 @@ func simulateCommand(t *target) *cobra.Command {
 	f.StringVar(&s.listener, "listener", "", "simulate connections to this listener")
 	f.StringVar(&s.sni, "sni", "", "with --listener: server name in their ClientHello (default none)")
 	f.StringSliceVar(&s.alpn, "alpn", nil, "with --listener: ALPN protocols in their ClientHello")
+	f.StringVar(&s.user, "user", "", "with --listener: user name as which clients of a mysql listener log in")
 	f.StringVar(&s.from, "from", "", "with --listener: IP address of the client (default many)")
 	f.StringToStringVar(&s.source, "source", nil, "tags of their source, k=v,...")
 	requestFlags(cmd, &s.request, "with --listener or --to: ")
@@ -84,8 +86,8 @@ func (s *simulateFlags) read(cmd *cobra.Command) (*loaded, *api.SimulateRequest,
 		return nil, nil, usagef("--connections %d: want 1 to %d", s.connections, routing.MaxSimulatedConnections)
 	case s.listener != "" && s.to != "":
 		return nil, nil, usagef("--listener simulates connections to a listener, --to connections to a service; use one of them")
-	case s.listener == "" && (changed("sni") || changed("alpn") || changed("from")):
-		return nil, nil, usagef("--sni, --alpn and --from require --listener")
+	case s.listener == "" && (changed("sni") || changed("alpn") || changed("from") || changed("user")):
+		return nil, nil, usagef("--sni, --alpn, --from and --user require --listener")
 	case s.listener == "" && s.to == "" && requestGiven(cmd):
 		return nil, nil, usagef("--path, --method, --host and --header require --listener or --to")
 	}
@@ -101,7 +103,7 @@ func (s *simulateFlags) read(cmd *cobra.Command) (*loaded, *api.SimulateRequest,
 		req.Request = &s.request
 	}
 	if s.listener != "" {
-		req.Connection = &api.ExplainRequest{Listener: s.listener, ALPN: s.alpn, Client: s.from, Tags: s.source}
+		req.Connection = &api.ExplainRequest{Listener: s.listener, ALPN: s.alpn, User: s.user, Client: s.from, Tags: s.source}
 		if cmd.Flags().Changed("sni") {
 			req.Connection.SNI = &s.sni
 		}
@@ -162,6 +164,9 @@ func simulatedText(p *routing.SimulatedRun) string {
 	}
 	if p.Listener != "" {
 		parts = append(parts, "at "+p.Listener)
+	}
+	if p.User != "" {
+		parts = append(parts, "of user "+p.User)
 	}
 	if p.ServerName != "" {
 		parts = append(parts, "for "+p.ServerName)

@@ -133,6 +133,7 @@ type ExplainRequest struct {
 	// SNI is the server name; nil: the ClientHello has none.
 	SNI    *string           `json:"sni,omitempty"`
 	ALPN   []string          `json:"alpn,omitempty"`
+	User   string            `json:"user,omitempty"`   // as which a mysql client logs in
 	Client string            `json:"client,omitempty"` // IP address
 	Tags   map[string]string `json:"tags,omitempty"`
 	// Request is a request on the connection; nil: only the connection is

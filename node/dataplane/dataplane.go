@@ -100,6 +100,8 @@ func New(cfg Config) (*Dataplane, error) {
 		LimitPlace: cfg.LimitPlace})
 	handler := &traffic{router: r.router, removed: &r.removed, clients: r.clients, access: cfg.Access, accessAll: cfg.AccessAll,
 		certs: r.certs, mesh: cfg.Mesh, audit: cfg.Audit}
+	handler.mysql.init(cfg.Log)
+	r.sessions = &handler.mysql
 	engine, err := netio.New(netio.Config{
 		Handler: handler, Log: cfg.Log, Loops: cfg.Loops,
 		MemoryBudget: cfg.MemoryBudget, MaxHandshakes: cfg.MaxHandshakes,
@@ -144,6 +146,7 @@ func (d *Dataplane) Shutdown() {
 // Close stops health checks, Kafka and DNS resolution. No method may be called
 // after it.
 func (d *Dataplane) Close() {
+	d.reconciler.sessions.stop()
 	d.reconciler.checker.Close()
 	d.Kafka.Close()
 	d.Resolver.Close()

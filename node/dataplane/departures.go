@@ -119,9 +119,10 @@ func (r *reconciler) drainRemoved(before *routing.Table, s *routing.Service) {
 		one := left[idOf(e)]
 		return one != nil && !one.back.Load()
 	}
+	r.sessions.move(service, s.Spec().MySQL.MovesPerSecond, leaves)
 	r.engine.DrainSome(over, netio.EndpointRemoved, func(c *netio.Conn) bool {
-		p, ok := c.Plan().(*plan)
-		return ok && p.flow.service == service && leaves(p.decision.Endpoint())
+		p := planOf(c.Plan())
+		return p != nil && p.flow.service == service && leaves(p.decision.Endpoint())
 	})
 	r.requests.departing.drain(service, over, leaves)
 }

@@ -93,7 +93,7 @@ func (t *traffic) meshHeader(c *netio.Conn, dst []byte) ([]byte, error) {
 	// nodes join by this one.
 	h.UniqueID = c.UniqueID()
 	h.Mesh = meshOf(&in, table)
-	if p, ok := c.Plan().(*plan); ok {
+	if p := planOf(c.Plan()); p != nil {
 		h.Mesh.Service = p.flow.service
 		h.Mesh.Route = in.Listener + "/" + p.decision.Destination()
 	}

@@ -48,6 +48,7 @@ type reconciler struct {
 	requests *requests
 	kafka    *kafka.Proxy
 	kafkaTLS *kafkaTLS
+	sessions *mysqlSessions
 	mesh     *tlsconfig.Mesh // nil: the node is in no cluster
 	// challenges answers certificate authorities; nil: none.
 	challenges Challenges
@@ -200,6 +201,7 @@ func (r *reconciler) update(before *routing.Table, done routing.Applied, rekeyed
 		if !ok || !l.RunsHere() {
 			delete(r.listeners, name)
 			delete(r.servers, name)
+			r.sessions.forget(name)
 			r.clients.originate(name, nil)
 			continue
 		}
@@ -240,6 +242,7 @@ func (d *Dataplane) Sweep(now time.Time) {
 	r.departed.sweep(now)
 	r.prune = r.removed.sweep(now) || r.prune // late clients may have made flows again
 	table := r.router.Table()
+	r.moveDeparted(table)
 	if r.prune {
 		r.prune = r.flows.prune(
 			func(name string) bool { _, ok := table.Listener(name); return ok || r.ports[name] },
@@ -277,6 +280,13 @@ func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 	switch {
 	case spec.Protocol == "kafka":
 		return r.withChallenges(r.kafkaListener(out, spec.TLS != nil))
+	case spec.Protocol == resource.ProtocolMySQL: // TLS begins within it
+		out.Mode = netio.ModePlain
+		r.sessions.tls.Delete(l.Name())
+		if spec.TLS != nil {
+			r.sessions.tls.Store(l.Name(), r.chooser(l.Name(), r.server(l.Name(), spec.TLS)))
+		}
+		return out
 	case spec.Protocol == "mesh":
 		out.Mode, out.TLSConfig, out.MeshHeader, out.Orderly = netio.ModeTerminate, r.meshServer, true, refusesClient
 		return out
@@ -353,6 +363,8 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 		check.Type = health.TLS
 	case "http":
 		check.Type = health.HTTP
+	case "mysql":
+		check.Type = health.MySQL
 	}
 	// Validation has checked that both can be decoded.
 	if b, err := resource.Unescape(h.Send); err == nil {
@@ -361,15 +373,26 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 	if b, err := resource.Unescape(h.Expect); err == nil {
 		check.Expect = string(b)
 	}
+	preface := ""
 	if v := proxyVersion(s.Spec()); v != proxyproto.None {
-		check.Preface = string(proxyproto.Append(nil, v, proxyproto.Header{Local: true}))
+		preface = string(proxyproto.Append(nil, v, proxyproto.Header{Local: true}))
 	}
-	if c := r.clients.of(s.Name(), s.Spec()); c != nil {
+	// The TLS of a mysql service begins after the greeting, and not at another port.
+	if c := r.clients.of(s.Name(), s.Spec()); c != nil && s.Spec().Protocol != resource.ProtocolMySQL {
 		check.TLS = c.For("")
 	}
 	var targets []health.Target
+	byPort := map[uint16]*health.Check{}
 	for _, m := range s.Members() {
-		targets = append(targets, health.Target{Group: s.Group(), Endpoint: m.Endpoint, Check: check})
+		port := h.PortOf(m.Tags)
+		if byPort[port] == nil {
+			one := *check
+			if one.Port = port; port == 0 { // another port takes no PROXY header
+				one.Preface = preface
+			}
+			byPort[port] = &one
+		}
+		targets = append(targets, health.Target{Group: s.Group(), Endpoint: m.Endpoint, Check: byPort[port]})
 	}
 	return targets
 }

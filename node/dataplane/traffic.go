@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"penstock/kafka"
+	"penstock/mysql/session"
 	"penstock/netio"
 	"penstock/netio/ports"
 	"penstock/node/accesslog"
@@ -23,6 +24,7 @@ type traffic struct {
 	removed *removedListeners
 	flows   *flows
 	kafka   *kafka.Proxy
+	mysql   mysqlSessions
 	// requests serves the connections whose requests are routed individually.
 	requests *requests
 	clients  *clients
@@ -44,6 +46,9 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 	}
 	if t.certs.IsRevoked(c.TLS()) { // between its handshake and now, perhaps after CloseRevoked saw it
 		return nil, netio.IdentityRevoked
+	}
+	if l, ok := t.router.Table().Listener(c.Listener()); ok && l.Spec().Protocol == resource.ProtocolMySQL {
+		return t.routeMySQL(c), netio.OK
 	}
 	in := inputOf(c)
 	if h := c.Hello(); h != nil {
@@ -130,7 +135,15 @@ func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 		t.closedDenied(c, d, why)
 		return
 	}
-	p, _ := c.Plan().(*plan)
+	if s, ok := c.Plan().(*session.Session); ok {
+		h := s.Host().(*mysqlConn)
+		t.mysql.remove(h)
+		if h.denied != nil && h.plan == nil {
+			t.closedDenied(c, h.denied, why)
+			return
+		}
+	}
+	p := planOf(c.Plan())
 	if p == nil {
 		t.flows.get(c.Listener(), "").end(why)
 		if t.access != nil {

@@ -14,6 +14,9 @@ import (
 
 // Level returns the feature level that a node needs for a resource; 0: none.
 func Level(o resource.Object) int {
+	if needsMySQL(o.Spec) {
+		return record.LevelMySQL
+	}
 	if needsIdentity(o.Spec) {
 		return record.LevelIdentity
 	}
@@ -35,6 +38,18 @@ func Level(o resource.Object) int {
 		return record.LevelPolicies
 	}
 	return 0
+}
+
+// needsMySQL reports whether a spec has what LevelMySQL brought.
+func needsMySQL(spec resource.Spec) bool {
+	switch s := spec.(type) {
+	case *resource.Listener:
+		return s.Protocol == resource.ProtocolMySQL
+	case *resource.Service:
+		h := s.HealthCheck
+		return s.Protocol == resource.ProtocolMySQL || s.Balancing.MatchTag != "" || h != nil && (h.Type == "mysql" || h.Port != 0 || h.PortTag != "")
+	}
+	return false
 }
 
 // needsIdentity reports whether a spec has what LevelIdentity brought.

@@ -31,6 +31,28 @@ func TestHTTPFieldsRequireFeatureLevel(t *testing.T) {
 	}
 }
 
+// A node of the previous release would relay these connections as they are, or use
+// endpoints that it must not.
+func TestMySQLRequiresFeatureLevel(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"kind: Listener\nname: a\nspec: {address: \":1\", service: a, protocol: mysql}\n":   record.LevelMySQL,
+		"kind: Service\nname: a\nspec: {protocol: mysql, endpointsFrom: [{provider: a}]}\n": record.LevelMySQL,
+		"kind: Service\nname: a\nspec: {balancing: {matchTag: group}}\n":                    record.LevelMySQL,
+		"kind: Service\nname: a\nspec: {healthCheck: {type: mysql}}\n":                      record.LevelMySQL,
+		"kind: Service\nname: a\nspec: {healthCheck: {port: 80}}\n":                         record.LevelMySQL,
+		"kind: Service\nname: a\nspec: {healthCheck: {}}\n":                                 0,
+	} {
+		objects, faults := codec.Decode("test.yaml", []byte(text), All())
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		if got := Level(objects[0]); got != want {
+			t.Errorf("%s is of level %d, want %d", text, got, want)
+		}
+	}
+}
+
 // A node of the previous release would admit clients, or trust endpoints, that these
 // fields refuse.
 func TestVerifiedIdentitiesRequireFeatureLevel(t *testing.T) {

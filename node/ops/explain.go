@@ -7,11 +7,12 @@ import (
 
 	"penstock/node/api"
 	"penstock/routing"
+	"penstock/routing/resource"
 )
 
 // inputOf returns the connection that a request describes.
 func inputOf(r *api.ExplainRequest) (routing.Input, error) {
-	in := routing.Input{Listener: r.Listener, ALPN: r.ALPN, Tags: r.Tags}
+	in := routing.Input{Listener: r.Listener, ALPN: r.ALPN, User: r.User, Tags: r.Tags}
 	if r.SNI != nil {
 		in.ServerName, in.HasServerName = *r.SNI, true
 	}
@@ -23,6 +24,14 @@ func inputOf(r *api.ExplainRequest) (routing.Input, error) {
 		in.Client = addr
 	}
 	return in, nil
+}
+
+// checkUser returns an error for a user name at a listener whose clients have none.
+func checkUser(r *api.ExplainRequest, l *routing.Listener) error {
+	if r.User != "" && l.Spec().Protocol != resource.ProtocolMySQL {
+		return api.Errorf(api.Invalid, "user %q: clients of listener %q have no user name, which is for listeners with protocol: mysql", r.User, r.Listener)
+	}
+	return nil
 }
 
 // explain returns how this node's routing table decides about a connection or
@@ -39,8 +48,12 @@ func (d *decisions) explain(r *api.ExplainRequest) (*routing.Explanation, error)
 	if r.Kafka != nil {
 		return nil, api.Errorf(api.Invalid, "%q is no listener of Kafka: a request to Kafka goes to a Listener with protocol kafka, or to a port of a VirtualCluster", r.Listener)
 	}
-	if _, ok := table.Listener(r.Listener); !ok {
+	l, ok := table.Listener(r.Listener)
+	if !ok {
 		return nil, api.Errorf(api.NotFound, "there is no Listener %q", r.Listener)
+	}
+	if err := checkUser(r, l); err != nil {
+		return nil, err
 	}
 	if q := requestOf(r.Request); q != nil {
 		e := table.ExplainRequest(&in, q, time.Now())

@@ -32,7 +32,7 @@ func (f *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*f.h.Load())
 // ServeAlive answers /healthz: the process is alive.
 func ServeAlive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
-// HTTP serves a node's HTTP endpoints: /healthz, /readyz, /metrics and /v1.
+// HTTP serves a node's HTTP endpoints: /healthz, /readyz, /metrics, /v1 and TiProxy's /api.
 type HTTP struct {
 	Admin   *rpc.Server // answers the requests of /v1
 	Metrics *prometheus.Registry
@@ -43,6 +43,9 @@ type HTTP struct {
 	CaughtUp *atomic.Bool
 	Started  time.Time
 	Bundle   http.Handler // serves the cluster's trust bundle; nil: nothing does
+	// NoServer says why clients of mysql listeners cannot be served; "": they can. Nil:
+	// nothing does.
+	NoServer func() string
 	Log      *slog.Logger
 	Dev      bool // loopback hosts only, with all permissions
 	Pprof    bool // also /debug/pprof/
@@ -76,6 +79,7 @@ func (f *HTTP) Handler() http.Handler {
 	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(f, api.MethodApply, putRequest, wholeResult[api.ApplyResult]))
 	mux.HandleFunc("POST /v1/apply", serveV1(f, api.MethodApply, postRequest, wholeResult[api.ApplyResult]))
 	mux.HandleFunc("DELETE /v1/{kind}/{name}", serveV1(f, api.MethodDelete, deleteRequest, wholeResult[api.DeleteResult]))
+	f.handleTiProxy(mux)
 	if f.Pprof { // without cmdline: the command line may hold a token
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

@@ -20,7 +20,9 @@ func serviceStatus(d *dataplane.Dataplane, now time.Time) []api.ServiceStatus {
 		for i, e := range svc.Members() {
 			one := endpointStatus(d, svc.Group(), e.Endpoint, now)
 			one.Used = svc.Uses(i, now)
-			if e.Usable(now) {
+			if why := svc.Mismatch(i); why != "" {
+				one.Reason = why
+			} else if e.Usable(now) {
 				usable++
 			}
 			s.Connections += one.Connections

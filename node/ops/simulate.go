@@ -85,6 +85,11 @@ func (d *decisions) simulateRequest(r *api.SimulateRequest, table *routing.Table
 	if d.data.Kafka.Table().HasListener(in.Listener) {
 		return nil, api.Errorf(api.Invalid, "listener %q serves Kafka, which has no routes to simulate", in.Listener)
 	}
+	if l, ok := table.Listener(in.Listener); ok {
+		if err := checkUser(r.Connection, l); err != nil {
+			return nil, err
+		}
+	}
 	simulation.Input = &in
 	return simulation, nil
 }

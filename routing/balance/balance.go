@@ -58,6 +58,9 @@ type Config struct {
 	// all connections to stay near. Below it a proportional share goes far, so
 	// that the remaining near endpoints are not overloaded.
 	ZoneMinHealthy int
+	// MatchTag and MatchValue: endpoints without this value of this tag are never
+	// picked. "" for either: all may be.
+	MatchTag, MatchValue string
 	// MinHealthy is the percentage of a level's endpoints that must be usable for it
 	// to take all the connections that it can. Below it a proportional share goes to
 	// the next level.
@@ -106,8 +109,19 @@ func (p *Pool) Members() []Member { return p.members }
 // Config returns the configuration.
 func (p *Pool) Config() Config { return p.cfg }
 
-// Empty reports whether no endpoint has a weight above 0.
+// Empty reports whether no endpoint with a weight above 0 matches.
 func (p *Pool) Empty() bool { return len(p.levels[0].near.members) == 0 }
+
+// Matches reports whether a member has the value of MatchTag that it must have.
+func (p *Pool) Matches(i int) bool {
+	if p.cfg.MatchTag == "" || p.cfg.MatchValue == "" {
+		return true
+	}
+	return p.members[i].Tags[p.cfg.MatchTag] == p.cfg.MatchValue
+}
+
+// takes reports whether a member may ever be picked.
+func (p *Pool) takes(i int) bool { return p.members[i].Weight > 0 && p.Matches(i) }
 
 // Query describes one connection.
 type Query struct {
@@ -209,9 +223,9 @@ func (s Source) Text() string {
 // Source returns which members get connections at that time.
 func (p *Pool) Source(now time.Time) Source {
 	source := FromNone
-	for _, m := range p.members {
+	for i, m := range p.members {
 		switch {
-		case m.Weight <= 0:
+		case !p.takes(i):
 		case m.Ready(now):
 			return FromReady
 		case m.Usable(now):
@@ -226,7 +240,7 @@ func (p *Pool) Source(now time.Time) Source {
 // Uses reports whether a member gets connections at that time.
 func (p *Pool) Uses(i int, now time.Time) bool {
 	m := p.members[i]
-	if m.Weight <= 0 {
+	if !p.takes(i) {
 		return false
 	}
 	from, ok := p.Source(now).candidates()
@@ -303,7 +317,7 @@ func (p *Pool) weight(i int32, now time.Time) float64 {
 // tier is the members of one zone and the policy's state for them.
 type tier struct {
 	pool    *Pool
-	members []int32 // indices into pool.members, without weight 0
+	members []int32 // indices into pool.members that are ever picked
 	total   float64 // sum of the weights
 	turns   *turns  // RoundRobin
 	sums    []uint64

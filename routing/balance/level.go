@@ -18,11 +18,11 @@ type level struct {
 	far    *tier // nil if there is none
 }
 
-// makeLevels sorts the members with a weight into levels and zones.
+// makeLevels sorts the members that may be picked into levels and zones.
 func (p *Pool) makeLevels(old *Pool) {
 	byLevel := map[int][]int32{}
 	for i, m := range p.members {
-		if m.Weight > 0 {
+		if p.takes(i) {
 			byLevel[m.Level] = append(byLevel[m.Level], int32(i))
 		}
 	}

@@ -166,6 +166,41 @@ func TestZonesArePreferredWithinALevel(t *testing.T) {
 	}
 }
 
+// An endpoint of another group is never picked: neither in a panic, nor as a backup, nor
+// because no other is left untried.
+func TestEndpointsThatDoNotMatchAreNeverPicked(t *testing.T) {
+	for _, policy := range []Policy{RoundRobin, LeastConnections, Random, Maglev} {
+		members := levels(6, []int{0, 1}, []int{0, 0}) // none is usable
+		for i := range members {
+			members[i].Tags = map[string]string{"group": []string{"a", "b"}[i%2]}
+		}
+		members[4].Tags = nil
+		cfg := Config{Policy: policy, MinHealthy: 71, Panic: true, MatchTag: "group", MatchValue: "a"}
+		p := New(cfg, members, nil)
+		tried := &Set{}
+		for n := range 1000 {
+			i := p.Pick(&Query{Now: t0, Hash: Mix(uint64(n)), Tried: tried})
+			if members[i].Tags["group"] != "a" {
+				t.Fatalf("%v picked %v", policy, members[i].Tags)
+			}
+			tried.Add(i)
+		}
+		for i := range members {
+			if is := members[i].Tags["group"] == "a"; p.Matches(i) != is || p.Uses(i, t0) && !is {
+				t.Errorf("%v: member %d with %v matches: %t, is used: %t", policy, i, members[i].Tags, p.Matches(i), p.Uses(i, t0))
+			}
+		}
+		cfg.MatchValue = "c"
+		if p = New(cfg, members, p); !p.Empty() || p.Pick(&Query{Now: t0}) != None {
+			t.Errorf("%v: a node of another group has endpoints", policy)
+		}
+		cfg.MatchValue = ""
+		if p = New(cfg, members, p); p.Empty() || !p.Matches(4) {
+			t.Errorf("%v: a node without the tag is restricted", policy)
+		}
+	}
+}
+
 func TestPicksAmongLevelsAllocateNothing(t *testing.T) {
 	p := New(Config{MinHealthy: 71}, levels(4, []int{0, 1, 2}, []int{50, 50, 100}), nil)
 	if n := testing.AllocsPerRun(100, func() { p.Pick(&Query{Now: t0}) }); n != 0 {

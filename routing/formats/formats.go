@@ -1,4 +1,4 @@
-// Package formats converts documents of Kuma, SMI and the Gateway API to
+// Package formats converts documents of Kuma, SMI, the Gateway API and TiProxy to
 // Penstock's resources, keeping their lines, and writes resources in these
 // formats.
 //
@@ -21,6 +21,7 @@ import (
 	"penstock/routing/formats/document"
 	"penstock/routing/formats/kuma"
 	"penstock/routing/formats/smi"
+	"penstock/routing/formats/tiproxy"
 	"penstock/routing/gateway"
 	"penstock/routing/resource/codec"
 )
@@ -29,6 +30,7 @@ import (
 // their documents by anything else than apiVersion.
 func All() []codec.Foreign {
 	all := []codec.Foreign{{Name: "a list", Is: isList, Items: items}}
+	all = append(all, tiproxy.Foreign()...)
 	all = append(all, kuma.Foreign()...)
 	all = append(all, smi.Foreign()...)
 	all = append(all, gateway.Foreign()...)

@@ -21,9 +21,11 @@ const (
 	// HTTP: its response to a GET has a passing status; over TLS if Check.TLS is
 	// set.
 	HTTP
+	// MySQL: it greets its client, in protocol 10.
+	MySQL
 )
 
-func (t Type) String() string { return [...]string{"tcp", "tls", "http"}[t] }
+func (t Type) String() string { return [...]string{"tcp", "tls", "http", "mysql"}[t] }
 
 // MinInterval is the shortest interval of a check.
 const MinInterval = 10 * time.Millisecond
@@ -32,6 +34,7 @@ const MinInterval = 10 * time.Millisecond
 // Target holds it. Its fields are effective values, with defaults filled in.
 type Check struct {
 	Type     Type
+	Port     uint16        // in place of the endpoint's own; 0: its own. Unix sockets have none.
 	Interval time.Duration // between the starts of two probes, +-10 % at random; at least MinInterval
 	Timeout  time.Duration // of one probe, including the connect; 0: Interval
 	// Rise is the number of consecutive successes that make an unhealthy endpoint
@@ -67,8 +70,12 @@ func (c *Check) key() string {
 	if tlsKey == "" && c.TLS != nil {
 		tlsKey = fmt.Sprintf("%p", c.TLS)
 	}
-	return fmt.Sprintf("%d %d %d %d %d %q %q %v %q %q %q %t %q", c.Type, c.Interval, c.Timeout, c.Rise, c.Fall,
+	key := fmt.Sprintf("%d %d %d %d %d %q %q %v %q %q %q %t %q", c.Type, c.Interval, c.Timeout, c.Rise, c.Fall,
 		c.Path, c.Host, c.Status, c.Send, c.Expect, c.Preface, c.TLS != nil, tlsKey)
+	if c.Port != 0 { // other keys are those of the releases before, which share them
+		key += fmt.Sprintf(" port %d", c.Port)
+	}
+	return key
 }
 
 func (c *Check) interval() time.Duration { return max(c.Interval, MinInterval) }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/textproto"
 	"net/url"
 	"os"
@@ -62,12 +63,12 @@ type probe struct {
 }
 
 func keyOf(t Target, check string) probeKey {
-	key := probeKey{network: "tcp", address: t.Endpoint.Addr.String(), check: check}
+	key := probeKey{network: "tcp", address: t.Check.at(t.Endpoint.Addr).String(), check: check}
 	if t.Endpoint.Unix != "" {
 		key.network, key.address = "unix", t.Endpoint.Unix
 	}
 	if t.Check.Type == HTTP || t.Check.TLS != nil {
-		key.host = t.Endpoint.Address
+		key.host = t.Check.hostPort(t.Endpoint.Address)
 	}
 	return key
 }
@@ -75,13 +76,29 @@ func keyOf(t Target, check string) probeKey {
 func newProbe(key probeKey, t Target) *probe {
 	p := &probe{key: key, id: idOf(key, t.Check), check: t.Check, host: t.Check.Host, subscribers: map[targetKey]*subscriber{}}
 	if p.host == "" {
-		p.host = t.Endpoint.Address
+		p.host = t.Check.hostPort(t.Endpoint.Address)
 		if t.Endpoint.Unix != "" {
 			p.host = "localhost"
 		}
 	}
 	p.tls = t.Check.clientTLS(t.Endpoint.Address)
 	return p
+}
+
+// at returns the address that the check of an endpoint connects to.
+func (c *Check) at(endpoint netip.AddrPort) netip.AddrPort {
+	if c.Port == 0 {
+		return endpoint
+	}
+	return netip.AddrPortFrom(endpoint.Addr(), c.Port)
+}
+
+// hostPort is at for an address as configured, which may have a host name.
+func (c *Check) hostPort(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil && c.Port != 0 {
+		return net.JoinHostPort(host, strconv.Itoa(int(c.Port)))
+	}
+	return address
 }
 
 // clientTLS returns the configuration for a probe of that address, or nil.
@@ -91,7 +108,7 @@ func (c *Check) clientTLS(address string) *tls.Config {
 		// With TLS passthrough only the endpoint's clients can verify its
 		// certificate.
 		return &tls.Config{ServerName: c.Host, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
-	case c.TLS == nil || c.Type == TCP:
+	case c.TLS == nil || c.Type == TCP || c.Type == MySQL:
 		return nil
 	}
 	cfg := c.TLS.Clone()
@@ -140,8 +157,11 @@ func (p *probe) steps(ctx context.Context, dial func(ctx context.Context, networ
 		defer secure.Close()
 		conn = secure
 	}
-	if p.check.Type == HTTP {
+	switch p.check.Type {
+	case HTTP:
 		return "http", p.get(conn)
+	case MySQL:
+		return "greeting", p.greeting(conn)
 	}
 	if _, err := io.WriteString(conn, p.check.Send); p.check.Send != "" && err != nil {
 		return "send", err

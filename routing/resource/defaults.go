@@ -44,6 +44,16 @@ func (h *HealthCheck) StatusOK(status int) bool {
 	return false
 }
 
+// PortOf returns the port to check of an endpoint with these tags; 0: the endpoint's own.
+func (h *HealthCheck) PortOf(tags map[string]string) uint16 {
+	if h.PortTag != "" {
+		if n, err := strconv.ParseUint(tags[h.PortTag], 10, 16); err == nil && n > 0 {
+			return uint16(n)
+		}
+	}
+	return uint16(h.Port)
+}
+
 // WithDefaults returns a copy of a route with all defaults filled in.
 // BackendRefs that are left out become the destination itself.
 func (r *MeshTCPRoute) WithDefaults() *MeshTCPRoute {

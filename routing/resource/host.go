@@ -5,7 +5,8 @@ package resource
 // their number. A Host and a rule of its listener have equal rank; neither may
 // have a name that the other has.
 type Host struct {
-	// Listener is the tls listener that gets the names. Required.
+	// Listener is the tls listener, or the mysql listener with tls, that gets the names.
+	// Required.
 	Listener string `yaml:"listener"`
 	// Names are exact names or wildcards ("*.example.com": one or more
 	// labels, never the apex). IDNs are converted to A-labels. Required.

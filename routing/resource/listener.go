@@ -8,20 +8,24 @@ type Listener struct {
 	// "unix:PATH" (a path of at most 107 bytes). With port 0 the system
 	// picks a free one. Required.
 	Address string `yaml:"address"`
-	// Protocol is tcp, tls, kafka or mesh. Default tcp. Connections to a kafka listener
-	// go to the virtual brokers that name it. A mesh listener accepts only nodes of
+	// Protocol is tcp, tls, kafka, mesh or mysql. Default tcp. Connections to a kafka
+	// listener go to the virtual brokers that name it. A mesh listener accepts only nodes of
 	// this cluster, with the connections of their clients to Services with mesh: true;
-	// the names in hosts are those of these Services.
-	Protocol string `yaml:"protocol" default:"tcp" oneof:"tcp tls kafka mesh"`
+	// the names in hosts are those of these Services. A mysql listener leads to Services
+	// with protocol mysql only.
+	Protocol string `yaml:"protocol" default:"tcp" oneof:"tcp tls kafka mesh mysql"`
 	// TLS configures TLS. On a tls listener the default is passthrough. A tcp listener
 	// can have originate alone. On a kafka
 	// listener {} means TLS: the server name selects the virtual broker, and the
-	// virtual clusters have the certificates; left out there: plain text.
+	// virtual clusters have the certificates; left out there: plain text. On a mysql
+	// listener it must have mode terminate, and clients choose whether they use TLS;
+	// left out there: they cannot.
 	TLS *ListenerTLS `yaml:"tls"`
 	// Hosts maps server names to destinations.
 	Hosts []HostRule `yaml:"hosts"`
 	// Service is the destination of a valid name that no host rule matches (on a
-	// tcp listener, of every connection). Left out: the connection is closed.
+	// tcp listener, of every connection; on a mysql listener, of those that no user
+	// and no host rule matches). Left out: the connection is closed.
 	Service string `yaml:"service"`
 	// NoServerName is what a ClientHello without a server name gets: close or the
 	// listener's service. Default close.
@@ -35,6 +39,9 @@ type Listener struct {
 	// HTTP sets how requests are read that a MeshHTTPRoute routes one by one. It
 	// requires protocol tcp, or tls with mode terminate.
 	HTTP ListenerHTTP `yaml:"http"`
+	// MySQL sets how the clients of a mysql listener are served. It requires protocol
+	// mysql.
+	MySQL ListenerMySQL `yaml:"mysql"`
 	// Tags are part of the source of every connection to this listener.
 	Tags map[string]string `yaml:"tags"`
 	// Sources adds tags by client network; the longest prefix that contains the
@@ -228,13 +235,18 @@ func (h *ListenerHTTP) Trusts(client netip.Addr) bool {
 
 // Refs lists the services and certificates of a listener.
 func (l *Listener) Refs() []Ref {
-	refs := make([]Ref, 0, len(l.Hosts)+2)
+	refs := make([]Ref, 0, len(l.Hosts)+len(l.MySQL.Users)+2)
 	if l.Service != "" {
 		refs = append(refs, Ref{Key: Key{"Service", l.Service}, Path: "spec.service"})
 	}
 	for i := range l.Hosts {
 		if l.Hosts[i].Service != "" {
 			refs = append(refs, Ref{Key: Key{"Service", l.Hosts[i].Service}, Path: Item("spec.hosts", i) + ".service"})
+		}
+	}
+	for i := range l.MySQL.Users {
+		if name := l.MySQL.Users[i].Service; name != "" {
+			refs = append(refs, Ref{Key: Key{"Service", name}, Path: Item("spec.mysql.users", i) + ".service"})
 		}
 	}
 	if l.TLS != nil {

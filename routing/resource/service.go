@@ -11,14 +11,18 @@ import (
 
 // Service is a destination: a set of endpoints and how to use them.
 type Service struct {
-	// Protocol is tcp, http, http2 or kafka. Default tcp.
-	Protocol string `yaml:"protocol" default:"tcp" oneof:"tcp http http2 kafka"`
+	// Protocol is tcp, http, http2, kafka or mysql. Default tcp. Only mysql listeners
+	// lead to a mysql service.
+	Protocol string `yaml:"protocol" default:"tcp" oneof:"tcp http http2 kafka mysql"`
 	// Balancing picks an endpoint for each connection.
 	Balancing Balancing `yaml:"balancing"`
 	// Connect bounds how an endpoint is reached.
 	Connect Connect `yaml:"connect"`
 	// HTTP sets how requests are forwarded that a MeshHTTPRoute routes one by one.
 	HTTP ServiceHTTP `yaml:"http"`
+	// MySQL sets how the servers of a mysql service are used. It requires protocol
+	// mysql.
+	MySQL ServiceMySQL `yaml:"mysql"`
 	// HealthCheck probes endpoints actively. Left out: no probes.
 	HealthCheck *HealthCheck `yaml:"healthCheck"`
 	// Ejection takes endpoints that fail in use out of balancing. Left out: none.
@@ -49,7 +53,8 @@ type Service struct {
 	// the client's address, identity and tags. It requires protocol tcp, http or http2,
 	// and a cluster (not --dev). Default false.
 	Mesh bool `yaml:"mesh"`
-	// TLS configures TLS to the endpoints. Left out: plain text.
+	// TLS configures TLS to the endpoints. Left out: plain text. A mysql service uses it
+	// for clients that have TLS, too, and with mysql.requireTLS for all.
 	TLS *ServiceTLS `yaml:"tls"`
 	// Resolve is the interval at which the host names of endpoints are resolved.
 	// Default 10s, 1s to 24h.
@@ -87,6 +92,10 @@ type Balancing struct {
 	// ZoneMinHealthy is the share of the zone's endpoints, in percent, below which
 	// connections spill over to other zones. Default 70, 0..100.
 	ZoneMinHealthy *int `yaml:"zoneMinHealthy" default:"70" range:"0..100"`
+	// MatchTag restricts the service to endpoints whose tag of this name equals the
+	// node's own: others, and those without it, are never used, whatever their health.
+	// A node that does not have the tag uses all endpoints. Empty: no restriction.
+	MatchTag string `yaml:"matchTag"`
 	// MinHealthy is the share of the endpoints of a priority, in percent, below
 	// which connections spill over to the next priority. Default 71, 1..100.
 	MinHealthy *int `yaml:"minHealthy" default:"71" range:"1..100"`
@@ -141,8 +150,16 @@ type ServiceHTTP struct {
 
 // HealthCheck probes endpoints actively.
 type HealthCheck struct {
-	// Type is tcp, tls or http. Default tcp.
-	Type string `yaml:"type" default:"tcp" oneof:"tcp tls http"`
+	// Type is tcp, tls, http or mysql. Default tcp. A mysql check passes when the server
+	// greets its client.
+	Type string `yaml:"type" default:"tcp" oneof:"tcp tls http mysql"`
+	// Port is the port to check, at each endpoint's IP address, in place of the endpoint's
+	// own, 1..65,535. Such a check sends no PROXY header. Endpoints that are unix
+	// sockets are checked where they are.
+	Port int `yaml:"port" range:"1..65535"`
+	// PortTag names a tag of endpoints whose value is that port, such as status_port of
+	// an etcd provider with format tidb. Endpoints without the tag are checked at port.
+	PortTag string `yaml:"portTag"`
 	// Interval is the time between checks of one endpoint, 10 % shorter or longer
 	// at random. Default 2s, 100ms to 1h.
 	Interval Duration `yaml:"interval" default:"2s" range:"100ms..1h"`

@@ -19,7 +19,10 @@ const (
 	// LevelIdentity adds TrafficPermissions, RateLimits, workload identities, and
 	// the fields of other kinds that came with them.
 	LevelIdentity = 5
+	// LevelMySQL adds the protocol mysql, balancing.matchTag, and port, portTag and type
+	// mysql of healthCheck.
+	LevelMySQL = 6
 	// OwnLevel is the level of this version. A change that brings a kind, a
 	// field or a value which the previous release refuses adds a level.
-	OwnLevel = LevelIdentity
+	OwnLevel = LevelMySQL
 )

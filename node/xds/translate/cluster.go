@@ -130,10 +130,11 @@ func outlierDetection(e *resource.Ejection) *clusterv3.OutlierDetection {
 const checkJitter = 10
 
 // healthChecks returns the Service's check. A check by TLS of an endpoint that
-// serves plain text is left out: Envoy checks as it connects.
+// serves plain text is left out: Envoy checks as it connects. So is one of MySQL's
+// greeting, which Envoy cannot end so that the server does not block it.
 func (sh *shared) healthChecks() []*corev3.HealthCheck {
 	h := sh.spec.HealthCheck
-	if h == nil || h.Type == "tls" && sh.spec.TLS == nil {
+	if h == nil || h.Type == "tls" && sh.spec.TLS == nil || h.Type == "mysql" {
 		return nil
 	}
 	check := &corev3.HealthCheck{

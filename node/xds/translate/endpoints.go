@@ -126,8 +126,11 @@ func merge(list []routing.Known) (merged []routing.Known, scale func(weight int)
 
 func (sh *shared) endpoint(e *routing.Known, weight uint32) *endpointv3.LbEndpoint {
 	of := &endpointv3.Endpoint{Address: addressOf(e.Address)}
-	if h := sh.spec.HealthCheck; h != nil && h.Type == "http" && h.Host == "" && !isUnix(e.Address) {
-		of.HealthCheckConfig = &endpointv3.Endpoint_HealthCheckConfig{Hostname: e.Address}
+	if h := sh.spec.HealthCheck; h != nil && !isUnix(e.Address) && (h.PortOf(e.Tags) != 0 || h.Type == "http" && h.Host == "") {
+		of.HealthCheckConfig = &endpointv3.Endpoint_HealthCheckConfig{PortValue: uint32(h.PortOf(e.Tags))}
+		if h.Type == "http" && h.Host == "" {
+			of.HealthCheckConfig.Hostname = e.Address
+		}
 	}
 	return &endpointv3.LbEndpoint{
 		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: of},

@@ -25,10 +25,11 @@ const systemCAs = "/etc/ssl/certs/ca-certificates.crt"
 // accept any name.
 const noName = "none.invalid"
 
-// transportSocket says how an endpoint is connected to; nil: in plain text.
+// transportSocket says how an endpoint is connected to; nil: in plain text. TLS with a
+// server of MySQL's protocol begins after its greeting, by the client's own wish.
 func (sh *shared) transportSocket(x *subset, certificate bool) *corev3.TransportSocket {
 	var socket *corev3.TransportSocket
-	if sh.spec.TLS != nil {
+	if sh.spec.TLS != nil && sh.spec.Protocol != resource.ProtocolMySQL {
 		socket = socketOf("envoy.transport_sockets.tls", sh.upstreamTLS(x, certificate))
 	}
 	if sh.spec.ProxyProtocol == nil {

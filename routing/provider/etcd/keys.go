@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"penstock/routing/provider"
@@ -112,21 +113,25 @@ func parseJSON(data []byte) (provider.Endpoint, error) {
 }
 
 // parseTiDB reads what a TiDB server publishes about itself. Its labels become
-// tags, and so does its version.
+// tags, and so do its version and status_port.
 func parseTiDB(address string, data []byte) (provider.Endpoint, error) {
 	var v struct {
-		Version string            `json:"version"`
-		Labels  map[string]string `json:"labels"`
+		Version    string            `json:"version"`
+		StatusPort uint16            `json:"status_port"`
+		Labels     map[string]string `json:"labels"`
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
 		return provider.Endpoint{}, fmt.Errorf("not TiDB's topology as JSON: %w", err)
 	}
 	e := provider.Endpoint{Address: address, Weight: 1, Tags: v.Labels}
+	if e.Tags == nil {
+		e.Tags = map[string]string{}
+	}
 	if v.Version != "" && e.Tags["version"] == "" {
-		if e.Tags == nil {
-			e.Tags = map[string]string{}
-		}
 		e.Tags["version"] = v.Version
+	}
+	if v.StatusPort != 0 && e.Tags["status_port"] == "" {
+		e.Tags["status_port"] = strconv.Itoa(int(v.StatusPort))
 	}
 	return e, nil
 }

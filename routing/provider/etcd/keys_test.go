@@ -75,13 +75,13 @@ func TestTiDBServersLiveWhileTheirTTLDoes(t *testing.T) {
 	apply("10.0.0.1:4000/info", info, false)
 	sink.Await(t, q, "none")
 	apply("10.0.0.1:4000/ttl", "1700000000000000000", false)
-	sink.Await(t, q, "10.0.0.1:4000{version=8.0.11-TiDB-v8.5.0 zone=a}")
+	sink.Await(t, q, "10.0.0.1:4000{status_port=10080 version=8.0.11-TiDB-v8.5.0 zone=a}")
 	apply("10.0.0.1:4000/ttl", "", true) // its lease ended
 	sink.Await(t, q, "none")
 	apply("10.0.0.1:4000/ttl", "1700000030000000000", false)
 	apply("10.0.0.1:4000/info", "not JSON", false)
 	sink.AwaitWarning(t, q, "key /topology/tidb/10.0.0.1:4000/info: not TiDB's topology")
-	sink.Await(t, q, "10.0.0.1:4000{version=8.0.11-TiDB-v8.5.0 zone=a}")
+	sink.Await(t, q, "10.0.0.1:4000{status_port=10080 version=8.0.11-TiDB-v8.5.0 zone=a}")
 }
 
 // Any keys and values, in any order: the lists agree with what is there.

@@ -150,6 +150,10 @@ func (d *decoder) decodeFile(data []byte) {
 			return
 		}
 	}
+	if strings.HasSuffix(strings.ToLower(d.file), ".toml") || looksTOML(data) {
+		d.decodeTOML(data)
+		return
+	}
 	for line := 0; len(data) > 0; {
 		chunk, rest := cutDocument(data)
 		d.offset = line

@@ -73,12 +73,14 @@ func (c *checker) check(change *resource.Change) {
 	case *resource.Listener:
 		c.checkListener(m, spec)
 		c.checkOriginate(m, spec)
+		c.checkListenerProtocol(m, spec)
 		c.checkListenerLoops(m, spec)
 	case *resource.Host:
 		c.checkHost(m, spec)
 	case *resource.Service:
 		c.checkIdentities(m, spec)
 		c.checkOriginators(m, spec)
+		c.checkServiceProtocol(m, spec)
 		c.checkServiceLoops(m, spec)
 	case *resource.MeshTCPRoute:
 		c.checkWeights(m, spec)

@@ -15,10 +15,13 @@ func (c *checker) checkHost(m *member, h *resource.Host) {
 		return // reported as a missing reference
 	}
 	l, ok := at.Spec.(*resource.Listener)
+	if ok {
+		c.checkProtocols(m, "spec.service", h.Service, l)
+	}
 	if !ok || c.pending[at.Key] || c.hostsRefused[at.Key] {
 		return // reported when the listener is checked
 	}
-	if l.Protocol != "tls" {
+	if !hasServerNames(l) {
 		c.fault(&m.Object, "spec.listener", "is not a listener with protocol: tls; without TLS there is no server name", h.Listener)
 	} else if l.TLS != nil && l.TLS.Mode == "terminate" && !c.coverageChecked[m.Key] {
 		c.coverageChecked[m.Key] = true
@@ -26,15 +29,29 @@ func (c *checker) checkHost(m *member, h *resource.Host) {
 	}
 }
 
+// hasServerNames reports whether clients of a listener can send server names that it
+// routes by.
+func hasServerNames(l *resource.Listener) bool {
+	return l.Protocol == "tls" || l.Protocol == resource.ProtocolMySQL && l.TLS != nil
+}
+
 // checkHostsOf checks a listener that has Hosts.
 func (c *checker) checkHostsOf(m *member, l *resource.Listener) {
-	if l.Protocol != "tls" {
+	if c.concernsMySQL(m) {
+		c.set.eachUser(m.Key, func(user *member) {
+			if h, ok := user.Spec.(*resource.Host); ok && c.unchanged(user) {
+				c.checkProtocols(user, "spec.service", h.Service, l)
+			}
+		})
+	}
+	if !hasServerNames(l) {
 		c.hostsRefused[m.Key] = true
-		c.fault(
-			&m.Object, "spec.protocol",
-			"must be tls: without TLS there is no server name, and it is in use by "+formatUsers(c.set.Users(m.Key)),
-			orNil(l.Protocol),
-		)
+		why := "without TLS there is no server name, and it is in use by " + formatUsers(c.set.Users(m.Key))
+		if l.Protocol == resource.ProtocolMySQL {
+			c.fault(&m.Object, "spec.tls", "is required: "+why, nil)
+		} else {
+			c.fault(&m.Object, "spec.protocol", "must be tls: "+why, orNil(l.Protocol))
+		}
 	}
 	for i := range l.Hosts {
 		for j, name := range l.Hosts[i].Names {

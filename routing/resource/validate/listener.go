@@ -20,6 +20,8 @@ func validateListener(l *resource.Listener, fault Report) {
 		validateKafkaListener(l, fault)
 	case "mesh":
 		validateMeshListener(l, fault)
+	case resource.ProtocolMySQL:
+		validateMySQLListener(l, fault)
 	case "tcp", "":
 		refuseTLS(l, fault)
 		if t := l.Originates(); t != nil {
@@ -53,6 +55,9 @@ func validateListener(l *resource.Listener, fault Report) {
 		case l.Protocol == "mesh":
 			fault("http.forwardClientCertMode", "must be set in a mesh listener: its clients are nodes, which forward no such header", mode)
 		}
+	}
+	if l.Protocol != resource.ProtocolMySQL && !l.MySQL.IsZero() {
+		fault("mysql", "requires protocol: mysql", nil)
 	}
 	checkTags("tags", l.Tags, fault)
 	checkTags("nodes", l.Nodes, fault)

@@ -19,6 +19,12 @@ func validateService(s *resource.Service, fault Report) {
 		fault("balancing.minHealthy", "requires an endpoint with a priority above 0", *s.Balancing.MinHealthy)
 	}
 	validateServiceHTTP(&s.HTTP, fault)
+	switch {
+	case s.Protocol == resource.ProtocolMySQL:
+		validateMySQLService(s, fault)
+	case !s.MySQL.IsZero():
+		fault("mysql", "requires protocol: mysql", nil)
+	}
 	if s.HealthCheck != nil {
 		validateHealthCheck(s.HealthCheck, fault)
 	}
@@ -60,8 +66,11 @@ func validateService(s *resource.Service, fault Report) {
 // validateMeshService reports fields that have no meaning towards mesh listeners:
 // they belong to the Service that such a listener leads to.
 func validateMeshService(s *resource.Service, fault Report) {
-	if s.Protocol == "kafka" {
+	switch s.Protocol {
+	case "kafka":
 		fault("protocol", "must be tcp, http or http2 with mesh: true; Kafka's connections go there as tcp", s.Protocol)
+	case resource.ProtocolMySQL:
+		fault("protocol", "must be tcp, http or http2 with mesh: true; a mysql listener leads to the servers themselves", s.Protocol)
 	}
 	if s.TLS != nil {
 		fault("tls", "is not allowed with mesh: true, which uses TLS 1.3 with the nodes' own certificates", nil)
@@ -74,7 +83,7 @@ func validateMeshService(s *resource.Service, fault Report) {
 		fault("discovery", "is not allowed with mesh: true: only nodes of the cluster can connect to a mesh listener", nil)
 	}
 	h := s.HealthCheck
-	if h != nil && h.Type == "http" {
+	if h != nil && (h.Type == "http" || h.Type == "mysql") {
 		fault("healthCheck.type", "must be tcp or tls with mesh: true; check the service itself on the Service behind the mesh listener", h.Type)
 	}
 	if h != nil && h.Send+h.Expect != "" {
@@ -144,9 +153,12 @@ func validateBalancing(b *resource.Balancing, fault Report) {
 	if b.ZoneMinHealthy != nil && b.Zone == "" {
 		fault("balancing.zoneMinHealthy", "requires balancing.zone", *b.ZoneMinHealthy)
 	}
-	if b.Zone != "" {
-		if message := tagFault(b.Zone, "any"); message != "" {
-			fault("balancing.zone", message, b.Zone)
+	for _, f := range []struct{ path, tag string }{{"balancing.zone", b.Zone}, {"balancing.matchTag", b.MatchTag}} {
+		if f.tag == "" {
+			continue
+		}
+		if message := tagFault(f.tag, "any"); message != "" {
+			fault(f.path, message, f.tag)
 		}
 	}
 }
@@ -155,13 +167,14 @@ func validateBalancing(b *resource.Balancing, fault Report) {
 const maxProbe = 1024
 
 func validateHealthCheck(h *resource.HealthCheck, fault Report) {
-	if h.Type == "http" {
+	if h.Type == "http" || h.Type == "mysql" {
 		for _, f := range []struct{ path, value string }{{"healthCheck.send", h.Send}, {"healthCheck.expect", h.Expect}} {
 			if f.value != "" {
 				fault(f.path, "requires type: tcp or tls", f.value)
 			}
 		}
-	} else {
+	}
+	if h.Type != "http" {
 		for _, f := range []struct{ path, value string }{{"healthCheck.path", h.Path}, {"healthCheck.host", h.Host}} {
 			if f.value != "" {
 				fault(f.path, "requires type: http", f.value)
@@ -169,6 +182,11 @@ func validateHealthCheck(h *resource.HealthCheck, fault Report) {
 		}
 		if len(h.Status) > 0 {
 			fault("healthCheck.status", "requires type: http", nil)
+		}
+	}
+	if h.PortTag != "" {
+		if message := tagFault(h.PortTag, "any"); message != "" {
+			fault("healthCheck.portTag", message, h.PortTag)
 		}
 	}
 	blank := func(s string) bool {

@@ -1,0 +1,322 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"penstock/mysql/wire"
+	"penstock/netio"
+	"penstock/netio/relay"
+	streams "penstock/netio/stream"
+)
+
+// Errors of moves, which leave the session where it is.
+var (
+	errMoveTimeout = errors.New("the move took too long")
+	errNoStates    = errors.New("the server has no session states")
+)
+
+// mover is one move: the present server is asked for the session's states while the
+// new one is connected; the client's commands wait meanwhile.
+//
+//	present server   SHOW SESSION_STATES ──> states and token
+//	new server       connect, greeting, TLS ──────┴──> login with the token ──> SET SESSION_STATES ──> swap
+type mover struct {
+	s       *Session
+	standby *netio.Standby
+	began   time.Duration
+	in      []byte // of the new server
+	answers []byte // of the present one
+	rows    int    // of its answer that have come
+	defs    int
+	states  string
+	token   string
+	step    moveStep
+	seq     byte
+	greeted bool
+	asked   bool  // the present server owes its answer
+	lost    bool  // the present server has gone
+	failure error // the move has failed; the present server's answer is still awaited
+	greets  wire.Greeting
+}
+
+type moveStep uint8
+
+const (
+	movePreparing moveStep = iota
+	moveLogin
+	moveStates
+)
+
+// Move moves the session to another server, at its next safe point. Host.Moved follows,
+// unless the connection ends before. Another call before then does nothing.
+func (s *Session) Move() {
+	s.wanted = true
+	s.tryMove()
+}
+
+// Stay takes Move back, if the move has not begun.
+func (s *Session) Stay() { s.wanted = false }
+
+// Wanted reports whether the session is to move.
+func (s *Session) Wanted() bool { return s.wanted || s.mover != nil }
+
+// tryMove begins the move if one is wanted and this is a safe point.
+func (s *Session) tryMove() bool {
+	if !s.wanted || s.mover != nil || s.ended {
+		return s.mover != nil
+	}
+	if err := s.Safe(); err != nil && !(errors.Is(err, ErrBusy) && s.answer == idle && s.settled() && s.client.between() && s.status&wire.InTransaction == 0 && len(s.waiting) == 0 && !s.stuck && !s.quit) {
+		return false
+	}
+	s.wanted = false
+	m := &mover{s: s, began: s.conn.Now()}
+	target, err := s.host.MoveTarget(s.conn)
+	if err != nil {
+		s.host.Moved(s.conn, err, 0)
+		return false
+	}
+	s.mover = m
+	s.pause()
+	s.conn.Arm(&s.timer, s.moveTimeout)
+	m.asked = true
+	s.send(relay.Upstream, wire.AppendPacket(nil, 0, wire.AppendShowStates(nil)))
+	m.standby = s.conn.DialStandby(target, m)
+	return true
+}
+
+// fromServer takes the present server's answer to SHOW SESSION_STATES.
+func (m *mover) fromServer(p []byte) {
+	m.answers = append(m.answers, p...)
+	for m.asked {
+		if len(m.answers) < wire.HeaderSize {
+			return
+		}
+		n, _ := wire.ParseHeader(m.answers)
+		if n > maxStates || n == wire.MaxPayload {
+			m.s.badPacket(relay.Upstream, errors.New("session states of more than 16 MiB"))
+			return
+		}
+		if len(m.answers) < wire.HeaderSize+n {
+			return
+		}
+		payload := m.answers[wire.HeaderSize : wire.HeaderSize+n]
+		done, err := m.readStates(payload)
+		m.answers = m.answers[wire.HeaderSize+n:]
+		if !done {
+			if err != nil {
+				m.s.badPacket(relay.Upstream, err)
+				return
+			}
+			continue
+		}
+		m.asked, m.answers = false, nil
+		switch {
+		case m.failure != nil:
+			m.finish(m.failure)
+		case err != nil:
+			m.fail(err)
+		case m.token == "":
+			m.fail(errNoStates)
+		default:
+			m.logIn()
+		}
+	}
+}
+
+// readStates reads a packet of the answer; done: it was the last.
+func (m *mover) readStates(p []byte) (done bool, err error) {
+	switch {
+	case wire.IsError(p):
+		e, err := wire.ParseError(p)
+		if err == nil {
+			err = fmt.Errorf("SHOW SESSION_STATES: error %d", e.Code)
+		}
+		return true, err
+	case m.defs == 0: // the number of columns
+		n, _, ok := wire.Int(p)
+		if !ok || n != 2 {
+			return false, errors.New("SHOW SESSION_STATES has other columns than two")
+		}
+		m.defs = 1 + 2
+		if m.s.caps&wire.DeprecateEOF == 0 {
+			m.defs++
+		}
+	case m.defs > 1:
+		m.defs--
+	case len(p) > 0 && wire.IsRowsEnd(p[0], len(p), m.s.caps):
+		return true, m.s.readStatus(p[:min(len(p), peek)], len(p))
+	default:
+		if m.rows++; m.rows > 1 {
+			return false, errors.New("SHOW SESSION_STATES has more than one row")
+		}
+		states, n, ok := wire.String(p)
+		if !ok {
+			return false, errors.New("a bad row of SHOW SESSION_STATES")
+		}
+		token, _, ok := wire.String(p[n:])
+		if ok { // NULL where there is none
+			m.states, m.token = string(states), string(token)
+		}
+	}
+	return false, nil
+}
+
+// Connected implements stream.Owner for the standby: it is connected, or TLS stands.
+func (m *mover) Connected() {
+	if m.greeted {
+		m.logIn()
+	}
+	m.standby.Stream().SetReading(true)
+}
+
+// Received implements stream.Owner for the standby.
+func (m *mover) Received(p []byte) {
+	m.in = append(m.in, p...)
+	payload, seq, rest, err := packet(m.in)
+	if payload == nil && err == nil {
+		return
+	}
+	if err == nil && len(rest) > 0 {
+		err = errors.New("the new server speaks out of turn")
+	}
+	if err != nil {
+		m.fail(err)
+		return
+	}
+	m.in, m.seq = nil, seq
+	switch {
+	case wire.IsError(payload):
+		e, err := wire.ParseError(payload)
+		if err == nil {
+			err = fmt.Errorf("the new server refused the session: error %d", e.Code)
+		}
+		m.fail(err)
+	case !m.greeted:
+		m.readGreeting(payload)
+	case !wire.IsOK(payload):
+		m.fail(errors.New("the new server does not take the token"))
+	case m.step == moveLogin:
+		m.step = moveStates
+		m.send(wire.AppendPacket(nil, 0, wire.AppendSetStates(nil, m.states)))
+	case m.step == moveStates:
+		ok, err := wire.ParseOK(payload, m.s.caps)
+		if err != nil {
+			m.fail(err)
+			return
+		}
+		m.s.status = ok.Status
+		m.finish(nil)
+	default:
+		m.fail(errors.New("the new server speaks out of turn"))
+	}
+}
+
+// readGreeting reads the new server's greeting and goes on with TLS if the present
+// server has it.
+func (m *mover) readGreeting(payload []byte) {
+	g, err := wire.ParseGreeting(payload)
+	s := m.s
+	switch missing := s.caps & mustHave &^ g.Capabilities; {
+	case err != nil:
+		m.fail(err)
+		return
+	case missing != 0:
+		m.fail(fmt.Errorf("the new server lacks what the client uses: %s", missing))
+		return
+	}
+	m.greets, m.greeted = g, true
+	if !s.tls {
+		m.logIn()
+		return
+	}
+	config := m.standby.TLS()
+	if config == nil || g.Capabilities&wire.SSL == 0 {
+		m.fail(errors.New("the new server does not offer TLS"))
+		return
+	}
+	m.seq++
+	m.send(wire.AppendPacket(nil, m.seq, wire.AppendSSLRequest(nil, m.login())))
+	m.standby.StartTLS(config, nil)
+}
+
+// login returns the login with the token.
+func (m *mover) login() *wire.Login {
+	return &wire.Login{
+		Capabilities: (m.s.caps & m.greets.Capabilities &^ (wire.ConnectWithDB | wire.ConnectAttrs)) | wire.PluginAuth | wire.PluginAuthLenencClientData,
+		MaxPacket:    wire.MaxPayload, Collation: m.s.collation, User: m.s.user, Plugin: wire.TokenPlugin, Auth: []byte(m.token),
+	}
+}
+
+// logIn sends the login once the token is there and the new server has greeted.
+func (m *mover) logIn() {
+	if m.token == "" || !m.greeted || m.step != movePreparing || m.s.tls && !m.standby.Secured() {
+		return
+	}
+	m.step = moveLogin
+	m.seq++
+	m.send(wire.AppendPacket(nil, m.seq, wire.AppendLogin(nil, m.login())))
+}
+
+func (m *mover) send(p []byte) { m.standby.Stream().Send(p) }
+
+// Moved, Sent and Ended implement stream.Owner for the standby.
+func (m *mover) Moved(int) {}
+
+// Sent implements stream.Owner.
+func (m *mover) Sent() {}
+
+// Ended implements stream.Owner.
+func (m *mover) Ended() { m.fail(errors.New("the new server closed the connection")) }
+
+// Failed implements stream.Owner.
+func (m *mover) Failed(err error) { m.fail(fmt.Errorf("the new server: %w", err)) }
+
+var _ streams.Owner = (*mover)(nil)
+
+// fail leaves the session where it is, once its server has answered.
+func (m *mover) fail(err error) {
+	if m.s.mover != m || m.failure != nil {
+		return
+	}
+	m.failure = err
+	m.abort()
+	if !m.asked {
+		m.finish(err)
+	}
+}
+
+func (m *mover) abort() {
+	if m.standby != nil {
+		m.standby.Abort()
+	}
+}
+
+// finish ends the move: the new server takes over, or the present one stays.
+func (m *mover) finish(err error) {
+	s := m.s
+	s.mover = nil
+	s.conn.Disarm(&s.timer)
+	if err == nil {
+		old := s.streams[relay.Upstream]
+		if !m.lost {
+			old.Send(wire.AppendPacket(nil, 0, []byte{byte(wire.ComQuit)}))
+		}
+		s.pending[relay.Upstream] = false
+		s.conn.Adopt(m.standby)
+		s.streams[relay.Upstream] = m.standby.Stream()
+		s.server = packets{}
+		s.streams[relay.Upstream].SetReading(true)
+	}
+	s.host.Moved(s.conn, err, s.conn.Now()-m.began)
+	if err != nil && m.lost {
+		s.serverGone(netio.UpstreamFIN, err)
+		return
+	}
+	if s.ended && len(s.held) == 0 {
+		s.conn.End(netio.ClientFIN, true)
+		return
+	}
+	s.resume()
+}

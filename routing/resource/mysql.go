@@ -1,0 +1,55 @@
+package resource
+
+import "strings"
+
+// ProtocolMySQL is the protocol of Listeners and Services that speak MySQL's protocol.
+const ProtocolMySQL = "mysql"
+
+// ListenerMySQL sets how clients of a mysql listener are served.
+type ListenerMySQL struct {
+	// RequireTLS refuses logins without TLS, with MySQL's error 3159, before any
+	// password is asked for. It requires tls. Default false.
+	RequireTLS bool `yaml:"requireTLS"`
+	// Users maps user names to services; they precede hosts.
+	Users []UserRule `yaml:"users"`
+	// ServerVersion is the version that the listener sends in its greeting, as in
+	// 8.0.11-TiDB-v8.5.0: three numbers, and at most 60 characters in all. Left out:
+	// that of an endpoint, as it was last seen.
+	ServerVersion string `yaml:"serverVersion"`
+}
+
+// IsZero reports whether no field is given.
+func (m *ListenerMySQL) IsZero() bool {
+	return !m.RequireTLS && len(m.Users) == 0 && m.ServerVersion == ""
+}
+
+// UserRule sends user names to a service.
+type UserRule struct {
+	// Names are user names as clients log in with them, case-sensitive. A "*" at the
+	// end stands for any characters, or none. An exact name precedes all patterns,
+	// and a longer pattern a shorter one. Required.
+	Names []string `yaml:"names"`
+	// Service is the destination. Required.
+	Service string `yaml:"service"`
+}
+
+// UserPrefix returns what user names must begin with to match a pattern, or false if
+// the pattern is a whole name.
+func UserPrefix(pattern string) (string, bool) { return strings.CutSuffix(pattern, "*") }
+
+// ServiceMySQL sets how the servers of a mysql service are used.
+type ServiceMySQL struct {
+	// RequireTLS uses tls for every connection to the servers. Without it, tls is used
+	// where the client has TLS, too. It requires tls. Default false.
+	RequireTLS bool `yaml:"requireTLS"`
+	// Move says how a session moves to another server when its own drains, leaves or
+	// is overloaded: states (with the session states of TiDB 6.5 or newer), or never.
+	// Default states.
+	Move string `yaml:"move" default:"states" oneof:"states never"`
+	// MovesPerSecond bounds how many sessions of the service each node begins to move
+	// in a second. Default 500, 1..10,000.
+	MovesPerSecond int `yaml:"movesPerSecond" default:"500" range:"1..10000"`
+}
+
+// IsZero reports whether no field is given.
+func (m *ServiceMySQL) IsZero() bool { return *m == ServiceMySQL{} }
