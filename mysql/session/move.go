@@ -64,11 +64,8 @@ func (s *Session) Wanted() bool { return s.wanted || s.mover != nil }
 
 // tryMove begins the move if one is wanted and this is a safe point.
 func (s *Session) tryMove() bool {
-	if !s.wanted || s.mover != nil || s.ended {
+	if s.mover != nil || !s.wanted || s.ended || s.bound() != nil {
 		return s.mover != nil
-	}
-	if err := s.Safe(); err != nil && !(errors.Is(err, ErrBusy) && s.answer == idle && s.settled() && s.client.between() && s.status&wire.InTransaction == 0 && len(s.waiting) == 0 && !s.stuck && !s.quit) {
-		return false
 	}
 	s.wanted = false
 	m := &mover{s: s, began: s.conn.Now()}

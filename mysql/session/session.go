@@ -341,12 +341,23 @@ var (
 // Safe returns nil at a safe point, where the session holds nothing that is bound to its
 // server, and otherwise what it holds.
 func (s *Session) Safe() error {
+	if err := s.bound(); err != nil {
+		return err
+	}
+	if len(s.held) > 0 || len(s.change) > 0 {
+		return ErrBusy
+	}
+	return nil
+}
+
+// bound is Safe but for commands that no server has seen: these can wait for a move.
+func (s *Session) bound() error {
 	switch {
 	case s.phase != open:
 		return ErrNotOpen
 	case s.stuck || s.quit:
 		return ErrStuck
-	case s.answer != idle || !s.client.between() || !s.server.between() || len(s.held) > 0 || len(s.change) > 0:
+	case !s.settled() || !s.client.between():
 		return ErrBusy
 	case s.status&wire.InTransaction != 0:
 		return ErrInTransaction
