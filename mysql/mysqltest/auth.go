@@ -1,6 +1,7 @@
 package mysqltest
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha1"
@@ -9,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -65,8 +67,7 @@ func (c *conn) connect() error {
 	}
 	if c.login, err = wire.ParseLogin(payload); err != nil {
 		c.writeError(&wire.Error{Code: 1043, State: "08S01", Message: "Bad handshake: " + err.Error()})
-		c.flush()
-		return err
+		return errors.Join(err, c.flush())
 	}
 	c.caps, c.user = c.login.Capabilities&c.server.config.Capabilities, c.login.User
 	if _, replaced, err := c.step(Event{Step: OnLogin, Payload: payload}); replaced || err != nil {
@@ -103,8 +104,7 @@ func (c *conn) authenticate(changeUser bool) error {
 			Code: 1045, State: "28000",
 			Message: fmt.Sprintf("Access denied for user '%s'@'127.0.0.1' (using password: %s)", c.login.User, using),
 		})
-		c.flush()
-		return errEnded
+		return errors.Join(errEnded, c.flush())
 	}
 	c.user, c.db = c.login.User, c.login.Database
 	c.writeOK(&wire.OK{Status: c.status()})
@@ -134,19 +134,15 @@ func (c *conn) verify(decides *string) (bool, error) {
 		}
 	}
 	*decides = user.Plugin
-	ok := false
 	switch user.Plugin {
 	case nativePlugin:
-		ok = matches(auth, nativeProof(c.salt, user.Password))
+		return known && matches(auth, nativeProof(c.salt, user.Password)), nil
 	case sha2Plugin:
-		var err error
-		if ok, err = c.sha2(auth, user.Password); err != nil {
-			return false, err
-		}
-	default: // an opaque plugin: the data is the password
-		ok = matches(auth, []byte(user.Password))
+		ok, err := c.sha2(auth, user.Password)
+		return known && ok, err
 	}
-	return ok && known, nil
+	// An opaque plugin: its data is the password, with a NUL or without.
+	return known && matches(bytes.TrimSuffix(auth, []byte{0}), []byte(user.Password)), nil
 }
 
 // turn sends what has been written and reads the client's turn.

@@ -73,7 +73,9 @@ func (c *conn) step(e Event) (a Action, replaced bool, err error) {
 		return a, true, c.drain()
 	}
 	if a.Raw != nil {
-		c.flush()
+		if err := c.flush(); err != nil {
+			return a, true, err
+		}
 		if _, err := c.net.Write(a.Raw); err != nil {
 			return a, true, err
 		}

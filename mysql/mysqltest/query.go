@@ -356,7 +356,7 @@ func (c *conn) selectRows(p *parser, e *env) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	source := func() map[string]any { return nil }
+	var source func() map[string]any
 	from := ""
 	if p.accept("from") {
 		if from, err = p.name(); err != nil {

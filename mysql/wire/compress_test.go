@@ -168,6 +168,9 @@ func TestFrameBomb(t *testing.T) {
 			if err != nil {
 				break
 			}
+			if plain == 0 && taken == 0 {
+				t.Fatalf("%s: the frame is taken", name)
+			}
 		}
 		if total > 100_000 {
 			t.Errorf("%s: %d bytes of a frame that announces 100000", name, total)
