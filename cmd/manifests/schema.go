@@ -8,13 +8,9 @@ import (
 	"strings"
 )
 
-// keywords are those of JSON Schema (draft 7) that check knows; the chart's schema uses no
-// others. Helm checks it with a complete implementation.
-var keywords = []string{
-	"$schema", "description", "type", "enum", "pattern", "minimum", "maximum", "maxLength", "properties", "additionalProperties", "required",
-	"items", "propertyNames",
-}
-
+// check knows the keywords of JSON Schema (draft 7) that the chart's schema uses. Helm
+// checks it with a complete implementation.
+//
 // check returns the faults of a value, each with its path.
 func check(schema map[string]any, value any, path string) (faults []string) {
 	fault := func(format string, args ...any) {

@@ -189,8 +189,7 @@ func (h *mysqlConn) MoveTarget(c *netio.Conn) (netio.Target, error) {
 func (h *mysqlConn) Moved(c *netio.Conn, err error, held time.Duration) {
 	m, next := &h.traffic.mysql, h.next
 	h.next = nil
-	switch {
-	case err == nil:
+	if err == nil {
 		next.connectTime = max(held, 1)
 		from := h.plan.endpoint()
 		h.plan.decision.Closed()
@@ -199,16 +198,16 @@ func (h *mysqlConn) Moved(c *netio.Conn, err error, held time.Duration) {
 		next.decision.Connected(time.Now())
 		h.at.Store(next.decision.Endpoint())
 		m.log.Debug("a session has moved", "connection", c.ID(), "service", next.flow.service, "from", from, "to", next.endpoint())
-	default:
-		h.failed = time.Now()
-		if next != nil {
-			if netio.ConnectReason(err) != netio.ConnectError {
-				next.decision.RecordFault(connectFailure(err), health.ErrorText(err), h.failed)
-			}
-			next.decision.Closed()
-		}
-		m.log.Info("a session stays where it is", "connection", c.ID(), "service", h.plan.flow.service, "error", err)
+		return
 	}
+	h.failed = time.Now()
+	if next != nil {
+		if netio.ConnectReason(err) != netio.ConnectError {
+			next.decision.RecordFault(connectFailure(err), health.ErrorText(err), h.failed)
+		}
+		next.decision.Closed()
+	}
+	m.log.Info("a session stays where it is", "connection", c.ID(), "service", h.plan.flow.service, "error", err)
 }
 
 // Description implements netio.Described.
