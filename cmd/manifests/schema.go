@@ -8,10 +8,8 @@ import (
 	"strings"
 )
 
-// check knows the keywords of JSON Schema (draft 7) that the chart's schema uses. Helm
-// checks it with a complete implementation.
-//
-// check returns the faults of a value, each with its path.
+// check returns the faults of a value, each with its path. It knows the keywords of JSON
+// Schema (draft 7) that the chart's schema uses; Helm has a complete implementation.
 func check(schema map[string]any, value any, path string) (faults []string) {
 	fault := func(format string, args ...any) {
 		at := path

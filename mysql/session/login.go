@@ -144,8 +144,7 @@ func (s *Session) readLogin(payload []byte) {
 			s.end(why, &wire.Error{Code: codeAccessDenied, State: "28000", Message: "Penstock: no server for this login (" + string(why) + ")"})
 			return
 		}
-		s.phase = connecting
-		s.conn.Connect(nil)
+		s.tryNext(nil)
 	}
 }
 
@@ -221,8 +220,7 @@ func (s *Session) serverLogin(p []byte) {
 		err = fmt.Errorf("%w: the server does not offer TLS", netio.ErrUpstreamTLS)
 	}
 	if err != nil {
-		s.phase = connecting
-		s.conn.Connect(fmt.Errorf("greeting: %w", err))
+		s.tryNext(fmt.Errorf("greeting: %w", err))
 		return
 	}
 	s.host.Greeted(l.greeting.ServerVersion)

@@ -240,8 +240,12 @@ func (s *Session) MemoryAvailable() {}
 // Ended implements netio.Session.
 func (s *Session) Ended(from relay.Side) {
 	switch {
+	case s.phase != open && from == relay.Client:
+		s.end(netio.ClientGone, nil)
+	case s.phase == wantGreeting:
+		s.tryNext(errors.New("the server closed the connection before its greeting"))
 	case s.phase != open:
-		s.end(map[bool]netio.Reason{true: netio.ClientGone, false: netio.UpstreamFIN}[from == relay.Client], nil)
+		s.serverGone(netio.UpstreamFIN, nil)
 	case from == relay.Client:
 		s.ended = true
 		if s.answer == idle || s.stuck {
@@ -262,11 +266,17 @@ func (s *Session) Failed(from relay.Side, err error) {
 		s.conn.End(netio.ClientFIN, true)
 	case from == relay.Client:
 	case s.phase == wantAnswer || s.phase == wantGreeting:
-		s.conn.Connect(err)
-		s.phase = connecting
+		s.tryNext(err)
 	default:
 		s.serverGone(netio.UpstreamReset, err)
 	}
+}
+
+// tryNext asks for a server, after err with the one before, if there was one: it has
+// got nothing of the client.
+func (s *Session) tryNext(err error) {
+	s.phase = connecting
+	s.conn.Connect(err)
 }
 
 // serverGone ends the session of a server that has died. A client that waits for an

@@ -295,3 +295,41 @@ func TestMySQLRequiresTLS(t *testing.T) {
 		t.Errorf("the server saw %d logins, want 1", n)
 	}
 }
+
+// A server that refuses its clients before their login, or dies then, is passed over.
+func TestMySQLNextServer(t *testing.T) {
+	for name, a := range map[string]mysqltest.Action{
+		"error": {Error: &wire.Error{Code: 1040, State: "08004", Message: "Too many connections"}}, "closes": {Close: true},
+		"garbage": {Raw: []byte("220 mail.test ESMTP\r\n")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := mysqlServers(t, 2, nil)
+			p := start(t, mysqlListener+mysqlService("tidb", "", servers...))
+			servers[0].SetHook(stepHook(mysqltest.OnConnect, a))
+			for range 2 { // each server is first once
+				mustQuery(t, mustOpenMySQL(t, p, nil), "SELECT 1", "1")
+			}
+			servers[1].SetHook(stepHook(mysqltest.OnConnect, a))
+			if _, err := openMySQL(t, p, nil); a.Error != nil && !hasMySQLError(err, 1040) || a.Error == nil && !hasMySQLError(err, 1105) {
+				t.Errorf("no server takes it: %v", err)
+			}
+		})
+	}
+}
+
+// A server that dies under a session is an error that the client can read.
+func TestMySQLServerDies(t *testing.T) {
+	servers := mysqlServers(t, 1, nil)
+	p := start(t, mysqlListener+mysqlService("tidb", "", servers[0]))
+	c := mustOpenMySQL(t, p, nil)
+	failed := make(chan error, 1)
+	go func() {
+		var got string
+		failed <- c.QueryRowContext(t.Context(), "SELECT SLEEP('s')").Scan(&got)
+	}()
+	testkit.WaitFor(t, "the query is there", func() bool { return servers[0].Sleeping("s") == 1 })
+	servers[0].CloseConns()
+	if err := <-failed; !hasMySQLError(err, 1105) {
+		t.Errorf("%v, want error 1105", err)
+	}
+}
