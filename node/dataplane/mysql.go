@@ -197,6 +197,7 @@ func (h *mysqlConn) Moved(c *netio.Conn, err error, held time.Duration) {
 		next.path = nil
 		next.decision.Connected(time.Now())
 		h.at.Store(next.decision.Endpoint())
+		m.moved.Add(1)
 		m.log.Debug("a session has moved", "connection", c.ID(), "service", next.flow.service, "from", from, "to", next.endpoint())
 		return
 	}
@@ -207,6 +208,7 @@ func (h *mysqlConn) Moved(c *netio.Conn, err error, held time.Duration) {
 		}
 		next.decision.Closed()
 	}
+	m.stayed.Add(1)
 	m.log.Info("a session stays where it is", "connection", c.ID(), "service", h.plan.flow.service, "error", err)
 }
 
@@ -225,6 +227,8 @@ type mysqlSessions struct {
 	versions sync.Map // listener -> what a server said last
 	tls      sync.Map // listener -> func(*clienthello.Hello) (*tls.Config, netio.Reason)
 
+	moved, stayed atomic.Uint64 // moves that succeeded, and that failed
+
 	mu   sync.Mutex
 	all  map[*mysqlConn]struct{}
 	stop context.CancelFunc // of the moves that wait for their turn
@@ -234,6 +238,15 @@ type mysqlSessions struct {
 func (m *mysqlSessions) init(log *slog.Logger) {
 	m.log, m.all = log, map[*mysqlConn]struct{}{}
 	m.ctx, m.stop = context.WithCancel(context.Background())
+}
+
+// Sessions returns the number of MySQL sessions that are logged in, and how many moves to
+// another server have succeeded and failed.
+func (d *Dataplane) Sessions() (open int, moved, stayed uint64) {
+	m := d.reconciler.sessions
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.all), m.moved.Load(), m.stayed.Load()
 }
 
 // forget forgets a listener that has been removed.

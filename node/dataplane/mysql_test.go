@@ -150,6 +150,9 @@ func TestMySQLSessionsMove(t *testing.T) {
 			}
 			testkit.WaitFor(t, "the other one has moved after its transaction", func() bool { return servers[1].Conns() == 2 && servers[0].Conns() == 0 })
 			mustQuery(t, held, "SELECT value FROM counter WHERE name = 't'", "1")
+			if open, moved, stayed := p.Sessions(); open != 2 || moved != 2 || stayed != 0 {
+				t.Errorf("%d sessions, %d moved, %d stayed; want 2, 2 and 0", open, moved, stayed)
+			}
 		})
 	}
 }
@@ -243,6 +246,9 @@ func TestMySQLMoveThatFails(t *testing.T) {
 			p.mustApply(t, mysqlService("tidb", "", servers[1]))
 			<-reached
 			mustQuery(t, c, "SELECT @a", "kept")
+			if _, moved, stayed := p.Sessions(); moved != 0 || stayed == 0 {
+				t.Errorf("%d moves succeeded and %d failed, want 0 and at least one", moved, stayed)
+			}
 			if n := servers[0].Conns(); n != 1 {
 				t.Errorf("%d connections at the server that the session did not leave, want 1", n)
 			}

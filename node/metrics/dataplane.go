@@ -31,6 +31,9 @@ var (
 			"budget is memory, handshakes or requests.", "budget", "listener")
 	mMeshHandshakes = desc("mesh_handshakes_total",
 		"Handshakes between nodes of the mesh in which the peer was accepted; side is client or server.", "side", "resumed")
+	mSessions = desc("mysql_sessions", "Sessions of MySQL clients that have logged in.")
+	mMoves    = desc("mysql_moves_total",
+		"Moves of MySQL sessions to another server; result is moved, or stayed where the move failed.", "result")
 	mHandshakes   = desc("handshakes", "TLS handshakes in progress.")
 	mRefusedTotal = desc("refused_connections_total", "Connections refused by a limit, by reason.", "reason")
 	mRestsTotal   = desc("accept_rests_total", "Times that accepting paused for lack of descriptors or memory.")
@@ -84,6 +87,10 @@ func Dataplane(d *dataplane.Dataplane) prometheus.Collector {
 		d.MeshHandshakes(func(side string, resumed bool, n uint64) {
 			to.counter(mMeshHandshakes, n, side, strconv.FormatBool(resumed))
 		})
+		open, moved, stayed := d.Sessions()
+		to.gauge(mSessions, float64(open))
+		to.counter(mMoves, moved, "moved")
+		to.counter(mMoves, stayed, "stayed")
 		kafkaMetrics(d.Kafka, to)
 	})
 }
