@@ -9,7 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"penstock/kafka/session"
+	kafkasession "penstock/kafka/session"
+	"penstock/mysql/session"
 	"penstock/netio"
 	"penstock/routing"
 	"penstock/routing/hamt"
@@ -17,7 +18,7 @@ import (
 
 // reasons lists all reasons for which a connection can end. The index of a reason
 // is its index in Flow.ended.
-var reasons = append([]netio.Reason{
+var reasons = slices.Concat([]netio.Reason{
 	netio.ClientFIN, netio.UpstreamFIN, netio.ClientReset, netio.UpstreamReset,
 	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.UpstreamTLS,
 	netio.IdleTimeout, netio.HalfClosedTimeout, netio.MaxAge,
@@ -29,16 +30,16 @@ var reasons = append([]netio.Reason{
 	netio.LimitMemory, netio.LimitHandshakes, netio.LimitFiles, netio.LimitPorts,
 	RateLimited, netio.Drained, netio.Shutdown, netio.EndpointRemoved,
 	netio.IdentityRevoked, netio.PermissionDenied, netio.PermissionRevoked, netio.Internal,
-	netio.MeshBadHeader, netio.MeshHeaderTimeout, netio.MeshHeaderTooLong, MeshUnavailable,
+	netio.MeshBadHeader, netio.MeshHeaderTimeout, netio.MeshHeaderTooLong, MeshUnavailable, netio.TLSRequired,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoServerName), netio.Reason(routing.BadServerName),
 	netio.Reason(routing.NoCertificate), netio.Reason(routing.NoRoute), netio.Reason(routing.NoBackend),
 	netio.Reason(routing.OriginateConflict),
 	netio.Reason(routing.NoEndpoint), netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),
 	netio.Reason(routing.Overflow), netio.Reason(routing.QueueTimeout),
-}, session.Reasons...)
+}, kafkasession.Reasons, session.Reasons)
 
 // maxReasons is the size of the arrays of counters, at least the number of reasons.
-const maxReasons = 64
+const maxReasons = 80
 
 // reasonIndex maps each reason to its index in reasons.
 var reasonIndex = func() map[netio.Reason]int {

@@ -42,11 +42,11 @@ spec: {address: "127.0.0.1:0", service: apps}
 	testkit.WaitFor(t, "a connection to be counted", func() bool { v := n.metric(t, series); return v != "" && v != before })
 }
 
-// TestEveryReasonIsCounted: every reason of netio, routing and Kafka sessions has
-// a counter.
+// TestEveryReasonIsCounted: every reason of netio, routing and the sessions of Kafka and
+// MySQL has a counter.
 func TestEveryReasonIsCounted(t *testing.T) {
 	found := 0
-	for _, file := range []string{"../../netio/reason.go", "../../routing/routing.go", "../../kafka/session/reasons.go"} {
+	for _, file := range []string{"../../netio/reason.go", "../../routing/routing.go", "../../kafka/session/reasons.go", "../../mysql/session/reasons.go"} {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
