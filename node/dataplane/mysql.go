@@ -72,27 +72,13 @@ func planOf(p netio.Plan) *plan {
 	return nil
 }
 
-// listener returns the listener's resource, also after its removal; nil: unknown.
-func (h *mysqlConn) listener() *resource.Listener {
-	name := h.conn.Listener()
-	if l, ok := h.traffic.router.Table().Listener(name); ok {
-		return l.Spec()
-	}
-	if last := h.traffic.removed.table(name); last != nil {
-		if l, ok := last.Listener(name); ok {
-			return l.Spec()
-		}
-	}
-	return nil
-}
-
 // Settings implements session.Host.
 func (h *mysqlConn) Settings() session.Settings {
 	s := session.Settings{ServerVersion: defaultServerVersion, LoginTimeout: 10 * time.Second, MoveTimeout: moveTimeout}
 	if version, ok := h.traffic.mysql.versions.Load(h.conn.Listener()); ok {
 		s.ServerVersion = version.(string)
 	}
-	if l := h.listener(); l != nil {
+	if l := h.traffic.listener(h.conn.Listener()); l != nil {
 		s.TLS, s.RequireTLS, s.LoginTimeout = l.TLS != nil, l.MySQL.RequireTLS, l.Timeouts.Handshake.D()
 		if l.MySQL.ServerVersion != "" {
 			s.ServerVersion = l.MySQL.ServerVersion

@@ -339,3 +339,28 @@ func TestMySQLServerDies(t *testing.T) {
 		t.Errorf("%v, want error 1105", err)
 	}
 }
+
+// A permission that is taken away ends sessions that it let in, and no others.
+func TestMySQLPermissionRevoked(t *testing.T) {
+	servers := mysqlServers(t, 2, nil)
+	p := start(t, strings.Replace(mysqlListener, "service: tidb", `service: tidb, mysql: {users: [{names: [root], service: other}]}`, 1)+
+		mysqlService("tidb", "", servers[0])+mysqlService("other", "", servers[1]))
+	denied := mustOpenMySQL(t, p, func(c *mysql.Config) { c.User, c.Passwd = "root", "" })
+	kept := mustOpenMySQL(t, p, nil)
+	p.mustApply(t, `---
+kind: TrafficPermission
+name: none
+spec:
+  to: {service: other}
+  rules: [{action: deny, from: [{networks: [127.0.0.0/8]}]}]
+  onChange: close
+`)
+	testkit.WaitFor(t, "the session has ended", func() bool { return servers[1].Conns() == 0 })
+	if err := denied.PingContext(t.Context()); err == nil {
+		t.Error("the denied session is still there")
+	}
+	mustQuery(t, kept, "SELECT 1", "1")
+	if _, err := openMySQL(t, p, func(c *mysql.Config) { c.User, c.Passwd = "root", "" }); !hasMySQLError(err, 1045) {
+		t.Errorf("a new login: %v, want error 1045", err)
+	}
+}

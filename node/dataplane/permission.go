@@ -153,17 +153,15 @@ func (p *permissionChange) connection(c *netio.Conn) (over time.Duration, leave 
 	if !p.concerns(c.Listener()) {
 		return 0, false
 	}
-	switch routed := c.Plan().(type) {
-	case *plan:
+	if routed := planOf(c.Plan()); routed != nil {
 		destination := routed.decision.Destination()
 		return p.ask(c, func(t *routing.Table, in *routing.Input) permit.Verdict { return t.Permission(in, destination) })
-	default:
-		k, ok := kafka.Of(c.Plan())
-		if !ok {
-			return 0, false
-		}
-		return p.ask(c, func(t *routing.Table, in *routing.Input) permit.Verdict { return t.ClusterPermission(in, k.Cluster()) })
 	}
+	k, ok := kafka.Of(c.Plan())
+	if !ok {
+		return 0, false
+	}
+	return p.ask(c, func(t *routing.Table, in *routing.Input) permit.Verdict { return t.ClusterPermission(in, k.Cluster()) })
 }
 
 func (p *permissionChange) ask(

@@ -47,7 +47,7 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 	if t.certs.IsRevoked(c.TLS()) { // between its handshake and now, perhaps after CloseRevoked saw it
 		return nil, netio.IdentityRevoked
 	}
-	if l, ok := t.router.Table().Listener(c.Listener()); ok && l.Spec().Protocol == resource.ProtocolMySQL {
+	if l := t.listener(c.Listener()); l != nil && l.Protocol == resource.ProtocolMySQL {
 		return t.routeMySQL(c), netio.OK
 	}
 	in := inputOf(c)
@@ -60,6 +60,20 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 		reason = t.limit(c, table, &q)
 	}
 	return p, reason
+}
+
+// listener returns the resource of a listener, also for a while after its removal; nil:
+// unknown.
+func (t *traffic) listener(name string) *resource.Listener {
+	if l, ok := t.router.Table().Listener(name); ok {
+		return l.Spec()
+	}
+	if last := t.removed.table(name); last != nil {
+		if l, ok := last.Listener(name); ok {
+			return l.Spec()
+		}
+	}
+	return nil
 }
 
 // decide returns the plan of a connection, and its destination for rate limits. It
