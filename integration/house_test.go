@@ -46,7 +46,7 @@ var mayImportInside = map[string][]string{
 	"mysql/mysqltest": {"mysql/wire"},
 	"mysql/wire":      {},
 
-	"node/api": {"routing"},
+	"node/api": {"routing", "node/telemetry"},
 	"node/cluster/bootstrap": {
 		"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/datadir", "node/cluster/directory", "node/cluster/record",
 		"node/cluster/rotation",
@@ -75,12 +75,13 @@ var mayImportInside = map[string][]string{
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/acme", "node/api", "node/audit", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
 		"node/expiry", "node/federation", "node/follow", "node/kinds", "node/kubernetes", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout",
-		"node/svid", "node/trust", "node/workload", "node/xds",
+		"node/svid", "node/telemetry", "node/trust", "node/workload", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},
 	"node/providers": {"consensus", "routing", "node/files", "node/tlsconfig"},
 	"node/quota":     {"routing", "node/api"},
 	"node/svid":      {"routing", "node/files", "node/workload"},
+	"node/telemetry": {},
 	"node/workload":  {"routing", "node/api", "node/trust"},
 
 	"node/xds":              {"routing", "node/api", "node/xds/snapshot", "node/xds/stream"},

@@ -42,22 +42,23 @@ func (n *Node) makeComponents() (err error) {
 	n.openKubernetes()
 	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
+	n.metrics = n.newMetrics()
 	n.componentsReady.Store(true)
 	handlers := ops.HTTP{
-		Admin: n.admin, Metrics: n.newRegistry(), Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
+		Admin: n.admin, Metrics: n.metrics.Registry, Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
 		Bundle: n.bundle, CaughtUp: &n.caughtUp, Started: n.started, NoServer: ops.NoMySQLServer(n.data),
 	}
 	n.gate.Set(handlers.Handler())
 	return nil
 }
 
-// newRegistry makes the registry of all collectors that /metrics serves.
-func (n *Node) newRegistry() *prometheus.Registry {
+// newMetrics makes the metrics that /metrics serves, and of which there is a history.
+func (n *Node) newMetrics() *metrics.Metrics {
 	all := []prometheus.Collector{
 		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.ops.Rollouts),
 		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
 		metrics.Files(n.followed), metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes,
-		metrics.Audit(n.audit), metrics.Expiry(n.expiry),
+		metrics.Audit(n.audit), metrics.History(n.history), metrics.Expiry(n.expiry),
 		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
 		metrics.Workloads(n.identities, n.spiffe), metrics.Sources(n.svids), metrics.Federation(n.bundles, n.federation, n.bundle),
 	}
@@ -73,7 +74,7 @@ func (n *Node) newRegistry() *prometheus.Registry {
 	if n.xdsPort != nil {
 		all = append(all, metrics.XDSPort(n.xdsPort))
 	}
-	return metrics.NewRegistry(append(append(all, n.data.Histograms()...), metrics.XDS(n.xds)...)...)
+	return metrics.New(append(append(all, n.data.Histograms()...), metrics.XDS(n.xds)...)...)
 }
 
 // newAdmin makes the server of the admin methods.
@@ -132,7 +133,7 @@ func (n *Node) opsConfig() ops.Config {
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
 		Followed: n.followed, Expiry: n.expiry, Federation: n.federation,
-		Shares: n.shares, Audit: n.audit, Identities: n.identities, Sources: n.svids, Kubernetes: n.kubernetes,
+		Shares: n.shares, Audit: n.audit, History: n.history, Identities: n.identities, Sources: n.svids, Kubernetes: n.kubernetes,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}
 }

@@ -22,6 +22,12 @@ import (
 	"penstock/routing/resource"
 )
 
+// DefaultHistory is the default of Config.HistoryBudget.
+const DefaultHistory resource.Size = 16 << 20
+
+// minHistory is the least that Config.HistoryBudget may be.
+const minHistory resource.Size = 1 << 20
+
 // The values of Config.AccessLog.
 const (
 	AccessOff    = "off"
@@ -122,6 +128,10 @@ type Config struct {
 	// 1,000.
 	MaxProxies, MaxProxiesPerIdentity int
 
+	// HistoryBudget bounds the memory of the history of the node's metrics, in bytes;
+	// default DefaultHistory.
+	HistoryBudget resource.Size
+
 	// AccessLog is AccessOff (default), AccessClosed or AccessAll. Lines go to
 	// AccessOut, as JSON with AccessJSON.
 	AccessLog  string
@@ -207,6 +217,48 @@ func (c Config) Validate() []string {
 	if _, err := netip.ParseAddr(c.Bind); err != nil {
 		fault("--bind %s: want an IP address", c.Bind)
 	}
+	faults = append(faults, c.checkAddresses()...)
+	faults = append(faults, c.checkCluster()...)
+	if c.DrainWait < 0 {
+		fault("--drain-wait %v: want 0s or more", c.DrainWait)
+	}
+	if c.DrainTimeout < 0 {
+		fault("--drain-timeout %v: want 0s or more", c.DrainTimeout)
+	}
+	if c.Loops < 0 || c.Loops > 1024 {
+		fault("--loops %d: want 1 to 1024, or 0 for one per core", c.Loops)
+	}
+	if c.HistoryBudget != 0 && c.HistoryBudget < minHistory {
+		fault("--history-budget %v: want %v or more", c.HistoryBudget, minHistory)
+	}
+	if c.MemoryBudget != 0 && c.MemoryBudget < 1<<20 {
+		fault("--memory-budget %d: want 1 MiB or more", c.MemoryBudget>>20)
+	}
+	if c.MaxHandshakes < 0 {
+		fault("--max-handshakes %d: want 1 or more", c.MaxHandshakes)
+	}
+	if c.MaxProxies < 1 || c.MaxProxiesPerIdentity < 1 {
+		fault("--max-proxies %d, --max-proxies-per-identity %d: want 1 or more", c.MaxProxies, c.MaxProxiesPerIdentity)
+	}
+	if c.AuditEntries < 0 || c.AuditEntries > audit.MaxEntries {
+		fault("--audit-entries %d: want 1 to %d", c.AuditEntries, audit.MaxEntries)
+	}
+	if c.AuditAge != 0 && c.AuditAge < time.Hour {
+		fault("--audit-age %v: want 1h or more", c.AuditAge)
+	}
+	if c.MaxRequests < 1 {
+		fault("--max-requests %d: want 1 or more", c.MaxRequests)
+	}
+	faults = append(append(faults, c.checkSPIFFE()...), c.Kubernetes.check()...)
+	if c.AccessLog != AccessOff && c.AccessLog != AccessClosed && c.AccessLog != AccessAll {
+		fault("--access-log %s: want off, closed or all", c.AccessLog)
+	}
+	return faults
+}
+
+// checkAddresses lists the faults of the addresses where the node listens.
+func (c Config) checkAddresses() (faults []string) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	addresses := []struct{ flag, address string }{{"--cluster", c.Cluster}, {"--http", c.HTTP}}
 	if !c.Dev {
 		addresses = append(addresses, struct{ flag, address string }{"--gossip", c.Gossip})
@@ -231,38 +283,6 @@ func (c Config) Validate() []string {
 		case !c.Dev && at.Addr().IsUnspecified() && c.Advertise == "" && a.flag != "--xds" && a.flag != bundleFlag:
 			fault("%s %s: binds to all addresses: set --advertise to the address at which others reach this node", a.flag, a.address)
 		}
-	}
-	faults = append(faults, c.checkCluster()...)
-	if c.DrainWait < 0 {
-		fault("--drain-wait %v: want 0s or more", c.DrainWait)
-	}
-	if c.DrainTimeout < 0 {
-		fault("--drain-timeout %v: want 0s or more", c.DrainTimeout)
-	}
-	if c.Loops < 0 || c.Loops > 1024 {
-		fault("--loops %d: want 1 to 1024, or 0 for one per core", c.Loops)
-	}
-	if c.MemoryBudget != 0 && c.MemoryBudget < 1<<20 {
-		fault("--memory-budget %d: want 1 MiB or more", c.MemoryBudget>>20)
-	}
-	if c.MaxHandshakes < 0 {
-		fault("--max-handshakes %d: want 1 or more", c.MaxHandshakes)
-	}
-	if c.MaxProxies < 1 || c.MaxProxiesPerIdentity < 1 {
-		fault("--max-proxies %d, --max-proxies-per-identity %d: want 1 or more", c.MaxProxies, c.MaxProxiesPerIdentity)
-	}
-	if c.AuditEntries < 0 || c.AuditEntries > audit.MaxEntries {
-		fault("--audit-entries %d: want 1 to %d", c.AuditEntries, audit.MaxEntries)
-	}
-	if c.AuditAge != 0 && c.AuditAge < time.Hour {
-		fault("--audit-age %v: want 1h or more", c.AuditAge)
-	}
-	if c.MaxRequests < 1 {
-		fault("--max-requests %d: want 1 or more", c.MaxRequests)
-	}
-	faults = append(append(faults, c.checkSPIFFE()...), c.Kubernetes.check()...)
-	if c.AccessLog != AccessOff && c.AccessLog != AccessClosed && c.AccessLog != AccessAll {
-		fault("--access-log %s: want off, closed or all", c.AccessLog)
 	}
 	return faults
 }

@@ -48,6 +48,7 @@ import (
 	"penstock/node/rollout"
 	"penstock/node/rpc"
 	"penstock/node/svid"
+	"penstock/node/telemetry"
 	"penstock/node/trust"
 	"penstock/node/workload"
 	"penstock/node/xds"
@@ -95,6 +96,8 @@ type Node struct {
 	audit           *audit.Log
 	catalog         *catalog.Catalog
 	tracker         *rollout.Tracker
+	history         *telemetry.History // what this node has measured
+	metrics         *metrics.Metrics
 	shares          *quota.Driver
 	leases          *quota.Leader // nil: with --dev
 	ops             *ops.Methods
@@ -202,6 +205,7 @@ func (n *Node) run() {
 	n.background.Go(n.followForXDS)
 	n.background.Go(n.followTrustBundle)
 	n.background.Go(n.housekeep)
+	n.background.Go(n.recordHistory)
 	n.background.Go(n.catchUp)
 	n.background.Go(func() { n.audit.Run(n.ctx) })
 	n.background.Go(func() { n.providers.Run(n.ctx) })
@@ -230,6 +234,7 @@ func newNode(cfg Config) *Node {
 		changes: metrics.Changes(),
 		audit:   audit.New(audit.Config{Entries: cfg.AuditEntries, Age: cfg.AuditAge, Log: cfg.Log}),
 		expiry:  expiry.New(),
+		history: telemetry.New(telemetry.Config{Budget: int(cmp.Or(cfg.HistoryBudget, DefaultHistory))}),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.followed = follow.New(follow.Config{Log: n.log, DataDir: cfg.DataDir, Apply: func(set *validate.Set, changes []resource.Change) {
@@ -401,6 +406,20 @@ func (n *Node) housekeep() {
 			if n.cluster != nil {
 				n.data.UpdateHealthGossip(gossipedHealth(n.cluster.Directory.Members()))
 			}
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// recordHistory records the metrics once a second.
+func (n *Node) recordHistory() {
+	ticker := time.NewTicker(telemetry.FineStep)
+	defer ticker.Stop()
+	for {
+		n.history.Record(time.Now(), n.metrics.Record)
+		select {
+		case <-ticker.C:
 		case <-n.ctx.Done():
 			return
 		}

@@ -102,6 +102,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f.IntVar(&n.AuditEntries, "audit-entries", audit.DefaultEntries, "entries of each ring of the audit log: of changes of resources, of issued "+
 		"certificates, and of everything else")
 	f.DurationVar(&n.AuditAge, "audit-age", audit.DefaultAge, "how long the audit log keeps an entry")
+	f.TextVar(&n.HistoryBudget, "history-budget", node.DefaultHistory, "memory for the history of the node's metrics: the last hour, or less if it does not fit")
 	f.StringVar(&n.AccessLog, "access-log", node.AccessClosed, "off, closed (one line per connection and per individually routed "+
 		"HTTP request, at its end) or all (at connect, every 5m and at the end)")
 	f.BoolVar(&n.Pprof, "pprof", false, "serve /debug/pprof/ at --http")

@@ -14,28 +14,28 @@ import (
 
 // The metrics of the data plane.
 var (
-	mConnectionsTotal = desc("connections_total",
+	mConnectionsTotal = traffic("connections_total",
 		"Ended connections, by reason (docs/reasons.md); service is empty if none was found.", "listener", "service", "result")
-	mConnections = desc("connections", "Current connections with a service.", "listener", "service")
-	mRoutedTotal = desc("routed_connections_total", "Connections routed to a service.", "listener", "service")
-	mBytesTotal  = desc("bytes_total", "Bytes relayed: in from clients, out from endpoints.", "listener", "service", "direction")
+	mConnections = traffic("connections", "Current connections with a service.", "listener", "service")
+	mRoutedTotal = traffic("routed_connections_total", "Connections routed to a service.", "listener", "service")
+	mBytesTotal  = traffic("bytes_total", "Bytes relayed: in from clients, out from endpoints.", "listener", "service", "direction")
 
-	mAccepted = desc("accepted_connections", "Open accepted connections, including those without a service.")
-	mLoop     = desc("loop_connections", "Open accepted connections on each event loop.", "loop")
-	mPending  = desc("pending_bytes", "Bytes written to sockets that the kernel has not accepted yet.")
+	mAccepted = traffic("accepted_connections", "Open accepted connections, including those without a service.")
+	mLoop     = traffic("loop_connections", "Open accepted connections on each event loop.", "loop")
+	mPending  = traffic("pending_bytes", "Bytes written to sockets that the kernel has not accepted yet.")
 	mBudget   = desc("memory_budget_bytes",
 		"Memory budget for connections that are not relayed yet, Kafka frames and headers of HTTP requests.")
-	mBudgetUsed = desc("memory_budget_used_bytes", "Memory budget in use.")
+	mBudgetUsed = traffic("memory_budget_used_bytes", "Memory budget in use.")
 	mEvictions  = desc("evictions_total",
 		"Connections and requests ended to make room for others (docs/settings.md#shares): "+
 			"budget is memory, handshakes or requests.", "budget", "listener")
 	mMeshHandshakes = desc("mesh_handshakes_total",
 		"Handshakes between nodes of the mesh in which the peer was accepted; side is client or server.", "side", "resumed")
-	mSessions = desc("mysql_sessions", "Sessions of MySQL clients that have logged in.")
+	mSessions = traffic("mysql_sessions", "Sessions of MySQL clients that have logged in.")
 	mMoves    = desc("mysql_moves_total",
 		"Moves of MySQL sessions to another server; result is moved, or stayed where the move failed.", "result")
-	mHandshakes   = desc("handshakes", "TLS handshakes in progress.")
-	mRefusedTotal = desc("refused_connections_total", "Connections refused by a limit, by reason.", "reason")
+	mHandshakes   = traffic("handshakes", "TLS handshakes in progress.")
+	mRefusedTotal = traffic("refused_connections_total", "Connections refused by a limit, by reason.", "reason")
 	mRestsTotal   = desc("accept_rests_total", "Times that accepting paused for lack of descriptors or memory.")
 	mListenerUp   = desc("listener_up", "1 if the listener listens, 0 if its address cannot be bound.", "listener")
 	mHealthy      = desc("endpoint_healthy",
@@ -66,11 +66,11 @@ var (
 	mLimitOverflows = desc("rate_limit_overflows_total",
 		"Connections and requests that shared a budget because there was no room for their key.", "limit")
 
-	mRequestsTotal = desc("http_requests_total",
+	mRequestsTotal = traffic("http_requests_total",
 		"Ended HTTP requests that were routed individually, by status class; none: the client did not wait for a response.",
 		"listener", "service", "code")
-	mRequests        = desc("http_requests", "HTTP requests in flight.", "listener", "service")
-	mRequestsRefused = desc("http_refused_total",
+	mRequests        = traffic("http_requests", "HTTP requests in flight.", "listener", "service")
+	mRequestsRefused = traffic("http_refused_total",
 		"HTTP requests without a complete response from an endpoint, by reason (docs/reasons.md).", "reason")
 )
 

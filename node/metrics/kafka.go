@@ -3,8 +3,6 @@ package metrics
 import (
 	"cmp"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"penstock/kafka"
 )
 
@@ -12,14 +10,14 @@ import (
 // list), and with the filter TopicMetrics of topics that the brokers have
 // reported, up to the configured number.
 var (
-	mKafkaRequests = desc("kafka_requests_total", "Requests with a response, or that need none.", "virtual_cluster", "api")
-	mKafkaErrors   = desc("kafka_errors_total",
+	mKafkaRequests = traffic("kafka_requests_total", "Requests with a response, or that need none.", "virtual_cluster", "api")
+	mKafkaErrors   = traffic("kafka_errors_total",
 		"Responses with a top-level error code, for APIs where the proxy reads it.", "virtual_cluster", "api")
 	mKafkaBytes = desc("kafka_bytes_total",
 		"Bytes of clients' frames: in are requests, out are responses.", "virtual_cluster", "api", "direction")
-	mKafkaBroker = desc("kafka_broker_duration_seconds",
+	mKafkaBroker = buckets(kafka.Buckets[:], "kafka_broker_duration_seconds",
 		"Time from the last byte of a request sent to the broker until its response begins.", "virtual_cluster", "api")
-	mKafkaProxy = desc("kafka_proxy_duration_seconds",
+	mKafkaProxy = buckets(kafka.Buckets[:], "kafka_proxy_duration_seconds",
 		"The rest of a request's time: in the proxy and in streaming.", "virtual_cluster", "api")
 	mKafkaHidden = desc("kafka_addresses_hidden_total",
 		"Broker addresses hidden from clients because they have no virtual address.", "virtual_cluster")
@@ -48,8 +46,8 @@ func kafkaMetrics(p *kafka.Proxy, to sink) {
 			to.counter(mKafkaErrors, a.Errors, s.Cluster, a.API)
 			to.counter(mKafkaBytes, a.In, s.Cluster, a.API, "in")
 			to.counter(mKafkaBytes, a.Out, s.Cluster, a.API, "out")
-			to.ch <- histogram(mKafkaBroker, &a.Broker, s.Cluster, a.API)
-			to.ch <- histogram(mKafkaProxy, &a.Proxy, s.Cluster, a.API)
+			to.histogram(mKafkaBroker, a.Broker.Counts[:], a.Broker.Sum.Seconds(), s.Cluster, a.API)
+			to.histogram(mKafkaProxy, a.Proxy.Counts[:], a.Proxy.Sum.Seconds(), s.Cluster, a.API)
 		}
 		for _, d := range s.Denials {
 			to.counter(mKafkaForbidden, d.Count, s.Cluster, d.API, cmp.Or(d.Permission, "-"), denialMode(d.Shadow))
@@ -78,16 +76,4 @@ func denialMode(shadow bool) string {
 		return "shadow"
 	}
 	return "deny"
-}
-
-// histogram makes a histogram metric from the counts of h.
-func histogram(d *prometheus.Desc, h *kafka.Histogram, labels ...string) prometheus.Metric {
-	buckets := make(map[float64]uint64, len(kafka.Buckets))
-	total := uint64(0)
-	for i, bound := range kafka.Buckets {
-		total += h.Counts[i]
-		buckets[bound] = total
-	}
-	total += h.Counts[len(kafka.Buckets)]
-	return prometheus.MustNewConstHistogram(d, total, h.Sum.Seconds(), buckets, labels...)
 }

@@ -45,7 +45,7 @@ type auditReader struct {
 // read sends the audit log in order of time: the replicated entries, and what each
 // node keeps to itself.
 func (a auditLog) read(ctx context.Context, r *api.AuditRequest, send func(*api.AuditItem) error) error {
-	if r.Node != "" && !slices.ContainsFunc(a.members(), func(m directory.Member) bool { return m.Name == r.Node || m.ID == r.Node }) {
+	if r.Node != "" && !slices.ContainsFunc(a.peers.members(), func(m directory.Member) bool { return m.Name == r.Node || m.ID == r.Node }) {
 		return api.Errorf(api.NotFound, "there is no node %q: see penstock members", r.Node)
 	}
 	if err := a.peers.ReadBarrier(ctx); err != nil && !r.Follow {
@@ -114,17 +114,7 @@ func (a *auditReader) next(ctx context.Context) (entries []api.AuditEntry, missi
 // wants reports whether the entries of a node are asked for, by name.
 func (a *auditReader) wants(node string) bool {
 	return a.r.Node == "" || node == a.r.Node ||
-		slices.ContainsFunc(a.members(), func(m directory.Member) bool { return m.ID == a.r.Node && m.Name == node })
-}
-
-// members returns the members, this node among them.
-func (a auditLog) members() []directory.Member {
-	if a.peers.cluster == nil {
-		self := directory.Member{Self: true}
-		self.ID, self.Name = a.peers.self.ID, a.peers.self.Name
-		return []directory.Member{self}
-	}
-	return a.peers.cluster.Directory.Members()
+		slices.ContainsFunc(a.peers.members(), func(m directory.Member) bool { return m.ID == a.r.Node && m.Name == node })
 }
 
 // keptAnswer is the answer of one node.
@@ -139,7 +129,7 @@ type keptAnswer struct {
 func (a *auditReader) kept(ctx context.Context) (entries []api.AuditEntry, missing []string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	members := slices.DeleteFunc(a.members(), func(m directory.Member) bool { return !a.wants(m.Name) })
+	members := slices.DeleteFunc(a.peers.members(), func(m directory.Member) bool { return !a.wants(m.Name) })
 	answers := make(chan keptAnswer, len(members))
 	for _, m := range members {
 		r := &api.AuditKeptRequest{After: a.at[m.ID]}

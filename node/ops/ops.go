@@ -34,6 +34,7 @@ import (
 	"penstock/node/rollout"
 	"penstock/node/rpc"
 	"penstock/node/svid"
+	"penstock/node/telemetry"
 	"penstock/node/workload"
 	"penstock/node/xds"
 )
@@ -78,6 +79,8 @@ type Config struct {
 	// Changes counts changes by result: done or refused.
 	Changes *prometheus.CounterVec
 	Audit   *audit.Log
+	// History is what this node has measured.
+	History *telemetry.History
 	// Uploads is the folder for snapshots that are being uploaded.
 	Uploads string
 	Log     *slog.Logger
@@ -95,6 +98,7 @@ type Methods struct {
 	rollouts  *rollouts
 	top       top
 	audit     auditLog
+	history   history
 	endpoints endpoints
 	proxies   proxies
 
@@ -104,7 +108,7 @@ type Methods struct {
 // New makes the methods.
 func New(cfg Config) *Methods {
 	peers := &Peers{self: cfg.Self, cluster: cfg.Cluster, catalog: cfg.Catalog}
-	m := &Methods{Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, audit: auditLog{peers, cfg.Audit}, endpoints: endpoints{cfg.Data, cfg.Providers}}
+	m := &Methods{Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, audit: auditLog{peers, cfg.Audit}, history: history{peers, cfg.History}, endpoints: endpoints{cfg.Data, cfg.Providers}}
 	m.changes = &changes{
 		peers: peers, data: cfg.Data, catalog: cfg.Catalog, counter: cfg.Changes,
 		uploads: uploads{dir: cfg.Uploads, open: map[string]*upload{}},
@@ -132,6 +136,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.proxies.register(s)
 	m.proxyCertificates.register(s)
 	m.audit.register(s)
+	m.history.register(s)
 	rpc.HandleStream(s, api.MethodTop, api.RoleReader, m.top.top)
 	rpc.Handle(s, api.MethodVersion, api.RoleReader, m.version)
 }

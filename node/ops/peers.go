@@ -73,6 +73,16 @@ func (p *Peers) others() []directory.Member {
 	return slices.DeleteFunc(p.cluster.Directory.Members(), func(m directory.Member) bool { return m.Self || !m.Up() })
 }
 
+// members returns all members, this node among them.
+func (p *Peers) members() []directory.Member {
+	if p.cluster == nil {
+		self := directory.Member{Self: true}
+		self.ID, self.Name = p.self.ID, p.self.Name
+		return []directory.Member{self}
+	}
+	return p.cluster.Directory.Members()
+}
+
 // upCheckInterval is the interval at which whileUp checks the node.
 const upCheckInterval = 500 * time.Millisecond
 
