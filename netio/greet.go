@@ -244,7 +244,7 @@ func (c *Conn) stopSession(why Reason, clean bool) {
 			c.abort(Internal)
 		}
 	}()
-	c.flags &^= leaving
+	c.stay()
 	g.Leaving(why, clean)
 	c.End(why, clean)
 }

@@ -47,6 +47,7 @@ func (s *Session) answered() {
 	if s.tryMove() {
 		return
 	}
+	s.done = s.command != wire.ComStmtPrepare && !s.setting
 	s.resume()
 }
 

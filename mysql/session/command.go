@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -76,7 +77,7 @@ func (s *Session) collect(p []byte) []byte {
 		s.badPacket(relay.Client, err)
 		return nil
 	}
-	s.change = nil
+	s.change, s.setting = nil, false
 	s.command, s.answer, s.seq, s.user = wire.ComChangeUser, turns, 0, c.User
 	// The client answers the salt of its first greeting, which the server does not
 	// know: with this plugin the server sends its own.
@@ -149,7 +150,7 @@ func (s *Session) begin(first []byte, length int) bool {
 		s.badPacket(relay.Client, errors.New("a command without a byte"))
 		return false
 	}
-	s.command, s.stmt = wire.Command(first[0]), 0
+	s.command, s.stmt, s.setting, s.done = wire.Command(first[0]), 0, isSet(first), false
 	if len(first) >= 5 {
 		s.stmt = binary.LittleEndian.Uint32(first[1:])
 	}
@@ -185,6 +186,11 @@ func (s *Session) begin(first []byte, length int) bool {
 		return false
 	}
 	return true
+}
+
+// isSet reports whether a command is SET as drivers write it.
+func isSet(first []byte) bool {
+	return wire.Command(first[0]) == wire.ComQuery && len(first) > 4 && bytes.EqualFold(first[1:5], []byte("SET "))
 }
 
 // wait notes that a statement waits for its execution or for being fetched.

@@ -52,7 +52,7 @@ const (
 // Move moves the session to another server, at its next safe point. Host.Moved follows,
 // unless the connection ends before. Another call before then does nothing.
 func (s *Session) Move() {
-	s.wanted = true
+	s.wanted, s.done = true, false
 	s.tryMove()
 }
 

@@ -119,6 +119,8 @@ type Session struct {
 	stuck       bool // it can never move again
 	quit        bool // COM_QUIT was seen
 	ended       bool // the client has sent its end
+	setting     bool // the command is SET: a first step of something
+	done        bool // see Answered
 }
 
 // waiting is a statement that is not at rest.
@@ -128,8 +130,10 @@ type waiting struct {
 }
 
 var (
-	_ netio.Greeter   = (*Session)(nil)
-	_ reactor.Expirer = (*Session)(nil)
+	_ netio.Greeter = (*Session)(nil)
+
+	_ netio.AnsweringSession = (*Session)(nil)
+	_ reactor.Expirer        = (*Session)(nil)
 )
 
 // New returns a session, which is the plan of its connection.
@@ -163,6 +167,7 @@ func (s *Session) User() string { return s.user }
 
 // Received implements netio.Session.
 func (s *Session) Received(from relay.Side, p []byte) {
+	s.done = false
 	switch {
 	case s.phase == closed:
 	case from == relay.Client && s.phase < authenticating:
@@ -183,6 +188,7 @@ func (s *Session) Received(from relay.Side, p []byte) {
 
 // Moved implements netio.Session.
 func (s *Session) Moved(from relay.Side, n int) {
+	s.done = false
 	d := &s.client
 	if from == relay.Upstream {
 		d = &s.server
@@ -291,7 +297,12 @@ const (
 )
 
 // sayError sends the client an error packet of the proxy, behind the last number.
+// Between two commands it gets the number of an answer to the next one: that is how
+// the client will read it, and PyMySQL takes no other.
 func (s *Session) sayError(e *wire.Error) {
+	if s.phase == open && s.settled() {
+		s.seq = 0
+	}
 	s.seq++
 	s.send(relay.Client, wire.AppendPacket(nil, s.seq, wire.AppendError(nil, e)))
 }
@@ -361,11 +372,27 @@ func (s *Session) bound() error {
 	return nil
 }
 
-// Leaving implements netio.Greeter: drivers connect anew on this error.
-func (s *Session) Leaving(_ netio.Reason, clean bool) {
-	if s.phase == open && (clean || s.server.left == 0 && s.server.n == 0) {
-		s.sayError(&wire.Error{Code: codeShutdown, State: "08S01", Message: "Server shutdown in progress"})
+// Answered implements netio.AnsweringSession. What drivers send within one call of
+// the program does not end in the middle: COM_STMT_PREPARE is followed by the
+// execution, SET TRANSACTION by the transaction, and after COM_STMT_CLOSE, which has no
+// answer, the next command may be on its way.
+func (s *Session) Answered() bool { return s.done }
+
+// Leaving implements netio.Greeter: drivers connect anew on this error. Where the
+// client has a part of a packet it gets none, and the connection is reset. Otherwise
+// the error completes whatever answer was under way, so the client's end is a clean one.
+func (s *Session) Leaving(why netio.Reason, _ bool) {
+	if s.phase != open || !s.server.between() {
+		return
 	}
+	s.sayError(&wire.Error{Code: codeShutdown, State: "08S01", Message: "Server shutdown in progress"})
+	if s.answer != idle || !s.client.between() || s.mover != nil {
+		s.conn.Fail(why, nil, true)
+		return
+	}
+	// Without it, MySQL counts and logs an aborted client.
+	s.send(relay.Upstream, wire.AppendPacket(nil, 0, []byte{byte(wire.ComQuit)}))
+	s.conn.End(why, true)
 }
 
 // Expired implements reactor.Expirer.
