@@ -17,17 +17,9 @@ func (s *Session) fromServer(p []byte) {
 		return
 	}
 	busy := !s.settled()
-	for rest := p; ; {
-		first, length, seq, behind := s.server.next(rest)
-		if length < 0 {
-			break
-		}
-		s.seq = seq
-		if err := s.read(first, length); err != nil {
-			s.badPacket(relay.Upstream, err)
-			return
-		}
-		rest = behind
+	if err := s.scan(p); err != nil {
+		s.badPacket(relay.Upstream, err)
+		return
 	}
 	s.send(relay.Client, p)
 	if left := s.server.left; left >= minMove {
@@ -35,6 +27,21 @@ func (s *Session) fromServer(p []byte) {
 	}
 	if busy && s.settled() {
 		s.answered()
+	}
+}
+
+// scan reads the packets that begin in bytes of the server.
+func (s *Session) scan(p []byte) error {
+	for {
+		first, length, seq, behind := s.server.next(p)
+		if length < 0 {
+			return nil
+		}
+		s.seq = seq
+		if err := s.read(first, length); err != nil {
+			return err
+		}
+		p = behind
 	}
 }
 

@@ -266,7 +266,7 @@ func (s *Session) tryNext(err error) {
 // serverGone ends the session of a server that has died. A client that waits for an
 // answer gets an error in its place, unless it has got a part of a packet.
 func (s *Session) serverGone(why netio.Reason, err error) {
-	if s.mover != nil && s.mover.states != "" {
+	if s.mover != nil && !s.mover.asked {
 		s.mover.lost = true // the states have been given: the move may still succeed
 		return
 	}
@@ -290,8 +290,12 @@ const (
 	codeAccessDenied = 1045 // ER_ACCESS_DENIED_ERROR
 )
 
-// sayError sends the client an error packet of the proxy, behind the last number.
+// sayError sends the client an error packet of the proxy, behind the last number. While
+// the server answers nothing, it answers the command that the client sends next.
 func (s *Session) sayError(e *wire.Error) {
+	if s.phase == open && s.client.between() && (s.answer == idle || s.mover != nil) {
+		s.seq = 0
+	}
 	s.seq++
 	s.send(relay.Client, wire.AppendPacket(nil, s.seq, wire.AppendError(nil, e)))
 }
