@@ -16,13 +16,17 @@ func (s *Session) fromServer(p []byte) {
 		s.mover.fromServer(p)
 		return
 	}
+	if s.commit != nil {
+		s.fromCommit(p)
+		return
+	}
 	busy := !s.settled()
 	if err := s.scan(p); err != nil {
 		s.badPacket(relay.Upstream, err)
 		return
 	}
 	s.send(relay.Client, p)
-	if left := s.server.left; left >= minMove {
+	if left := s.server.left; left >= minMove && s.compressed == nil {
 		s.conn.MayMove(relay.Upstream, int(left))
 	}
 	if busy && s.settled() {
@@ -47,23 +51,33 @@ func (s *Session) scan(p []byte) error {
 
 // answered is called when a command has been answered.
 func (s *Session) answered() {
-	if s.ended && len(s.held) == 0 {
-		s.conn.End(netio.ClientFIN, true)
-		return
-	}
-	if s.tryMove() {
+	if s.endIfDone() || s.tryMove() {
 		return
 	}
 	s.resume()
 }
 
+// endIfDone ends the session of a client that has sent its end, once its commands are
+// answered.
+func (s *Session) endIfDone() bool {
+	done := s.ended && s.answer == idle && s.mover == nil && !s.holds()
+	if done {
+		s.conn.End(netio.ClientFIN, true)
+	}
+	return done
+}
+
 // resume goes on with what the client sent in the meantime.
 func (s *Session) resume() {
 	if p := s.held; len(p) > 0 {
-		s.held = nil
+		s.held, s.owned = nil, true
 		s.fromClient(p)
+		s.owned = false
+	} else {
+		s.held = nil
 	}
 	s.pause()
+	s.endIfDone()
 }
 
 // read looks at the beginning of a packet of the server.

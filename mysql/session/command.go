@@ -30,21 +30,38 @@ const (
 // fromClient takes bytes of an open session's client.
 func (s *Session) fromClient(p []byte) {
 	if len(s.held) > 0 {
-		s.held = append(s.held, p...)
+		s.hold(p)
 		return
 	}
 	for len(p) > 0 && s.phase == open {
-		between := s.client.between()
 		switch {
-		case s.mover != nil, between && s.answer != infile && s.answer != replication && s.answer != turns && !s.settled():
-			s.held = append(s.held, p...) // until the answer is complete
+		case s.mustWait():
+			s.hold(p)
 			return
-		case between && s.answer == idle && (len(s.change) > 0 || len(p) <= wire.HeaderSize || wire.Command(p[wire.HeaderSize]) == wire.ComChangeUser):
+		case s.client.between() && s.answer == idle && s.commitsFirst(p):
+			return
+		case s.client.between() && s.answer == idle && (len(s.change) > 0 || len(p) <= wire.HeaderSize || wire.Command(p[wire.HeaderSize]) == wire.ComChangeUser):
 			p = s.collect(p)
 		default:
 			p = s.feedClient(p)
 		}
 	}
+}
+
+// hold keeps bytes until the last command is answered.
+func (s *Session) hold(p []byte) {
+	if s.owned && len(s.held) == 0 {
+		s.held = p // a part of what was held: many commands may come at once
+		return
+	}
+	s.held = append(s.held, p...)
+}
+
+// mustWait reports whether the client's next byte has to wait: for the end of a move, or
+// if it begins a command, for the answer to the last one.
+func (s *Session) mustWait() bool {
+	return s.mover != nil ||
+		s.client.between() && s.answer != infile && s.answer != replication && s.answer != turns && !s.settled()
 }
 
 // settled reports whether the last command has been answered completely.
@@ -128,7 +145,7 @@ func (s *Session) feedClient(p []byte) []byte {
 // relayCommand sends a part of a command to the server.
 func (s *Session) relayCommand(p []byte) {
 	s.send(relay.Upstream, p)
-	if left := s.client.left; left >= minMove {
+	if left := s.client.left; left >= minMove && s.compressed == nil {
 		s.conn.MayMove(relay.Client, int(left))
 	}
 	if s.client.left == 0 {
@@ -149,7 +166,7 @@ func (s *Session) begin(first []byte, length int) bool {
 		s.badPacket(relay.Client, errors.New("a command without a byte"))
 		return false
 	}
-	s.command, s.stmt = wire.Command(first[0]), 0
+	s.command, s.stmt, s.committed = wire.Command(first[0]), 0, false
 	if len(first) >= 5 {
 		s.stmt = binary.LittleEndian.Uint32(first[1:])
 	}

@@ -73,7 +73,6 @@ func (s *Session) tryMove() bool {
 		return false
 	}
 	s.mover = m
-	s.pause()
 	s.conn.Arm(&s.timer, s.moveTimeout)
 	m.asked = true
 	s.command, s.answer, s.stmt = wire.ComQuery, result, 0
@@ -303,10 +302,6 @@ func (m *mover) finish(err error) {
 	s.host.Moved(s.conn, err, s.conn.Now()-m.began)
 	if err != nil && m.lost {
 		s.serverGone(netio.UpstreamFIN, err)
-		return
-	}
-	if s.ended && len(s.held) == 0 {
-		s.conn.End(netio.ClientFIN, true)
 		return
 	}
 	s.resume()

@@ -70,6 +70,8 @@ const (
 	// maxWaiting is the number of statements of which it is known that they wait. A
 	// session with more does not move until it resets its statements.
 	maxWaiting = 1024
+	// maxRead is what one read of a stream brings at most.
+	maxRead = 64 << 10
 	// minMove is the size from which the rest of a packet may go through splice.
 	minMove = 64 << 10
 )
@@ -94,8 +96,10 @@ type Session struct {
 	host        Host
 	conn        *netio.Conn
 	streams     [2]stream.Stream
-	login       *login // nil once open
-	mover       *mover // nil but during a move
+	login       *login       // nil once open
+	mover       *mover       // nil but during a move
+	compressed  *compression // with the client; nil: none
+	commit      *commit      // of the proxy; nil but while it is being answered
 	user        string
 	held        []byte // of the client, behind the command that is being answered
 	change      []byte // of the client, a command that is not relayed until it is whole
@@ -115,6 +119,8 @@ type Session struct {
 	pending     [2]bool // a side has not taken all that was sent to it
 	tls         bool    // towards the server
 	wanted      bool    // a move
+	committed   bool    // for the command that comes next
+	owned       bool    // what fromClient takes is memory of the session
 	moveTimeout time.Duration
 	stuck       bool // it can never move again
 	quit        bool // COM_QUIT was seen
@@ -169,6 +175,8 @@ func (s *Session) Received(from relay.Side, p []byte) {
 		s.clientLogin(p)
 	case from == relay.Client && s.phase == authenticating:
 		s.relayAuth(relay.Client, p)
+	case from == relay.Client && s.compressed != nil:
+		s.decompress(p)
 	case from == relay.Client:
 		s.fromClient(p)
 	case s.phase < authenticating:
@@ -200,22 +208,41 @@ func (s *Session) Moved(from relay.Side, n int) {
 func (s *Session) Sent(to relay.Side) {
 	s.pending[to] = false
 	s.pause()
+	s.endIfDone()
 }
 
-// pause reads from a side while the other one takes what comes.
+// pause reads from a side while the other one takes what comes, and from the client
+// while it has sent nothing that waits.
 func (s *Session) pause() {
+	if s.phase == open && s.compressed.waits() {
+		s.decompress(nil)
+	}
 	if s.phase < authenticating || s.phase == closed {
 		return
 	}
-	s.streams[relay.Client].SetReading(!s.pending[relay.Upstream] && len(s.held) == 0 && s.mover == nil)
+	s.streams[relay.Client].SetReading(!s.pending[relay.Upstream] && !s.holds())
 	s.streams[relay.Upstream].SetReading(!s.pending[relay.Client])
 }
 
 // send sends bytes to a side.
 func (s *Session) send(to relay.Side, p []byte) {
-	if len(p) > 0 && s.streams[to].Send(p) > 0 {
+	if len(p) == 0 {
+		return
+	}
+	pending := 0
+	if to == relay.Client && s.compressed != nil {
+		pending = s.sendFrames(p)
+	} else {
+		pending = s.streams[to].Send(p)
+	}
+	if pending > 0 {
 		s.pending[to] = true
 	}
+}
+
+// holds reports whether bytes of the client wait until its last command is answered.
+func (s *Session) holds() bool {
+	return len(s.held) > 0 || s.compressed != nil && len(s.compressed.frames) > 0
 }
 
 // MemoryAvailable implements netio.Session: the session reserves nothing.
@@ -232,7 +259,7 @@ func (s *Session) Ended(from relay.Side) {
 		s.serverGone(netio.UpstreamFIN, nil)
 	case from == relay.Client:
 		s.ended = true
-		if s.answer == idle || s.stuck {
+		if !s.endIfDone() && s.stuck {
 			s.conn.End(netio.ClientFIN, true)
 		}
 	case s.quit:
@@ -293,8 +320,11 @@ const (
 // sayError sends the client an error packet of the proxy, behind the last number. While
 // the server answers nothing, it answers the command that the client sends next.
 func (s *Session) sayError(e *wire.Error) {
-	if s.phase == open && s.client.between() && (s.answer == idle || s.mover != nil) {
+	if s.phase == open && s.client.between() && (s.answer == idle || s.mover != nil || s.commit != nil) {
 		s.seq = 0
+		if s.compressed != nil {
+			s.compressed.restart()
+		}
 	}
 	s.seq++
 	s.send(relay.Client, wire.AppendPacket(nil, s.seq, wire.AppendError(nil, e)))
@@ -342,7 +372,7 @@ func (s *Session) Safe() error {
 	if err := s.bound(); err != nil {
 		return err
 	}
-	if len(s.held) > 0 || len(s.change) > 0 {
+	if s.holds() || len(s.change) > 0 || !s.compressed.between() {
 		return ErrBusy
 	}
 	return nil
@@ -392,6 +422,9 @@ func (s *Session) Closed(netio.Reason) {
 		s.mover = nil
 		m.abort()
 		s.host.Moved(s.conn, ErrNotOpen, 0)
+	}
+	if s.compressed != nil {
+		s.compressed.reader.Close()
 	}
 	s.login, s.held, s.waiting = nil, nil, nil
 }
