@@ -16,7 +16,7 @@ func (s *Session) fromServer(p []byte) {
 		s.mover.fromServer(p)
 		return
 	}
-	if s.commit != nil {
+	if s.committing() {
 		s.fromCommit(p)
 		return
 	}
@@ -223,7 +223,7 @@ func (s *Session) readColumn(first []byte) error {
 		return err
 	}
 	if s.status&wire.CursorExists != 0 && s.command == wire.ComStmtExecute {
-		s.wait(s.stmt, waiting{fetch: true})
+		s.wait(s.stmt, false, true)
 		s.answer = idle // the rows are fetched later
 	}
 	return nil
@@ -248,7 +248,7 @@ func (s *Session) readRow(first []byte, length int) error {
 		}
 	case wire.ComStmtExecute:
 		if s.status&wire.CursorExists != 0 && s.status&wire.LastRowSent == 0 {
-			s.wait(s.stmt, waiting{fetch: true})
+			s.wait(s.stmt, false, true)
 		}
 	}
 	if s.command == wire.ComStmtFetch {

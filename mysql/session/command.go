@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"penstock/mysql/wire"
 	"penstock/netio/relay"
@@ -40,7 +39,7 @@ func (s *Session) fromClient(p []byte) {
 			return
 		case s.client.between() && s.answer == idle && s.commitsFirst(p):
 			return
-		case s.client.between() && s.answer == idle && (len(s.change) > 0 || len(p) <= wire.HeaderSize || wire.Command(p[wire.HeaderSize]) == wire.ComChangeUser):
+		case s.client.between() && s.answer == idle && (s.part != nil || len(p) <= wire.HeaderSize || wire.Command(p[wire.HeaderSize]) == wire.ComChangeUser):
 			p = s.collect(p)
 		default:
 			p = s.feedClient(p)
@@ -70,15 +69,19 @@ func (s *Session) settled() bool { return s.answer == idle && s.server.between()
 // collect collects a command that has to be seen whole, and returns what is behind it:
 // COM_CHANGE_USER, and any command of which the first byte has not come.
 func (s *Session) collect(p []byte) []byte {
-	s.change = append(s.change, p...)
-	if len(s.change) <= wire.HeaderSize {
+	if s.part == nil {
+		s.part = new(part)
+	}
+	s.part.command = append(s.part.command, p...)
+	whole := s.part.command
+	if len(whole) <= wire.HeaderSize {
 		return nil
 	}
-	if wire.Command(s.change[wire.HeaderSize]) != wire.ComChangeUser {
-		p, s.change = s.change, nil
-		return s.feedClient(p)
+	if wire.Command(whole[wire.HeaderSize]) != wire.ComChangeUser {
+		s.part = nil
+		return s.feedClient(whole)
 	}
-	payload, seq, rest, err := packet(s.change)
+	payload, seq, rest, err := packet(whole)
 	if payload == nil && err == nil {
 		return nil
 	}
@@ -93,7 +96,7 @@ func (s *Session) collect(p []byte) []byte {
 		s.badPacket(relay.Client, err)
 		return nil
 	}
-	s.change = nil
+	s.part = nil
 	s.command, s.answer, s.seq, s.user = wire.ComChangeUser, turns, 0, c.User
 	// The client answers the salt of its first greeting, which the server does not
 	// know: with this plugin the server sends its own.
@@ -176,7 +179,7 @@ func (s *Session) begin(first []byte, length int) bool {
 	case wire.ComStmtClose:
 		s.rest(s.stmt)
 	case wire.ComStmtSendLongData:
-		s.wait(s.stmt, waiting{longData: true})
+		s.wait(s.stmt, true, false)
 	case wire.ComQuery, wire.ComStmtExecute, wire.ComProcessInfo, wire.ComStmtBulkExecute:
 		s.answer = result
 	case wire.ComStmtFetch:
@@ -205,25 +208,28 @@ func (s *Session) begin(first []byte, length int) bool {
 }
 
 // wait notes that a statement waits for its execution or for being fetched.
-func (s *Session) wait(id uint32, w waiting) {
-	w.id = id
-	for i := range s.waiting {
-		if o := &s.waiting[i]; o.id == id {
-			o.longData, o.fetch = o.longData || w.longData, o.fetch || w.fetch
+func (s *Session) wait(id uint32, longData, fetch bool) {
+	n := 0
+	for w := s.waiting; w != nil; w = w.next {
+		if w.id == id {
+			w.longData, w.fetch = w.longData || longData, w.fetch || fetch
 			return
 		}
+		n++
 	}
-	if len(s.waiting) >= maxWaiting {
+	if n >= maxWaiting {
 		s.stuck = true
 		return
 	}
-	s.waiting = append(s.waiting, w)
+	s.waiting = &waiting{next: s.waiting, id: id, longData: longData, fetch: fetch}
 }
 
 // rest notes that a statement waits for nothing any more.
 func (s *Session) rest(id uint32) {
-	s.waiting = slices.DeleteFunc(s.waiting, func(w waiting) bool { return w.id == id })
-	if len(s.waiting) == 0 {
-		s.waiting = nil
+	for at := &s.waiting; *at != nil; at = &(*at).next {
+		if (*at).id == id {
+			*at = (*at).next
+			return
+		}
 	}
 }

@@ -16,29 +16,27 @@ import (
 // commitStatement commits whatever completion_type says, which would not concern BEGIN.
 const commitStatement = "COMMIT AND NO CHAIN NO RELEASE"
 
-// commit is the answer to the proxy's own COMMIT, as far as it has come.
-type commit struct {
-	answer []byte
-}
-
 var errCommitAnswer = errors.New("a bad answer to COMMIT")
 
 // commitsFirst commits the transaction if p has a whole command that would, while the
 // session waits for a safe point to move at; false: it does not.
 func (s *Session) commitsFirst(p []byte) bool {
-	if !s.wanted || s.committed || s.status&wire.InTransaction == 0 || len(s.waiting) > 0 || s.ended || !beginsTransaction(p) {
+	if !s.wanted || s.committed || s.status&wire.InTransaction == 0 || s.waiting != nil || s.ended || !beginsTransaction(p) {
 		return false
 	}
 	s.hold(p)
-	s.commit = new(commit)
+	s.part = &part{commits: true}
 	s.command, s.answer, s.stmt = wire.ComQuery, result, 0
 	s.send(relay.Upstream, wire.AppendPacket(nil, 0, append([]byte{byte(wire.ComQuery)}, commitStatement...)))
 	return true
 }
 
+// committing reports whether the server answers the proxy's COMMIT.
+func (s *Session) committing() bool { return s.part != nil && s.part.commits }
+
 // fromCommit takes the answer to the proxy's COMMIT.
 func (s *Session) fromCommit(p []byte) {
-	c := s.commit
+	c := s.part
 	c.answer = append(c.answer, p...)
 	err := s.scan(p)
 	if err == nil && (s.answer != idle && s.answer != result || len(c.answer) > maxLogin) {
@@ -51,7 +49,7 @@ func (s *Session) fromCommit(p []byte) {
 	if !s.settled() {
 		return
 	}
-	s.commit, s.committed = nil, true
+	s.part, s.committed = nil, true
 	if wire.IsError(c.answer[wire.HeaderSize:]) {
 		n, _ := wire.ParseHeader(s.held)
 		s.held = s.held[wire.HeaderSize+n:]

@@ -346,7 +346,7 @@ func (s *Session) readAuth(payload []byte) bool {
 func (s *Session) opened() {
 	early := s.login.client
 	s.compress(&s.login.Login)
-	s.phase, s.moveTimeout, s.login = open, s.login.settings.MoveTimeout, nil
+	s.phase, s.login = open, nil
 	s.conn.Disarm(&s.timer)
 	s.host.LoggedIn(s.conn)
 	if len(early) > 0 && s.phase == open {

@@ -14,6 +14,7 @@ import (
 // Errors of moves, which leave the session where it is.
 var (
 	errMoveTimeout = errors.New("the move took too long")
+	errMoveMemory  = errors.New("no memory for the session states")
 	errNoToken     = errors.New("the server gives no token for the session")
 	errStatesSize  = fmt.Errorf("session states of more than %d MiB", maxStates>>20)
 )
@@ -73,7 +74,7 @@ func (s *Session) tryMove() bool {
 		return false
 	}
 	s.mover = m
-	s.conn.Arm(&s.timer, s.moveTimeout)
+	s.conn.Arm(&s.timer, s.host.Settings().MoveTimeout)
 	m.asked = true
 	s.command, s.answer, s.stmt = wire.ComQuery, result, 0
 	s.send(relay.Upstream, wire.AppendPacket(nil, 0, wire.AppendShowStates(nil)))
@@ -90,7 +91,9 @@ func (m *mover) fromServer(p []byte) {
 	case len(m.answers)+len(p) > maxStates:
 		m.fail(errStatesSize)
 	default:
-		m.answers = append(m.answers, p...)
+		if m.answers = append(m.answers, p...); !s.charge() {
+			m.fail(errMoveMemory)
+		}
 	}
 	if err := s.scan(p); err != nil {
 		s.badPacket(relay.Upstream, err)
@@ -270,7 +273,7 @@ func (m *mover) fail(err error) {
 	if m.s.mover != m || m.failure != nil {
 		return
 	}
-	m.failure = err
+	m.failure, m.answers = err, nil
 	m.abort()
 	if !m.asked {
 		m.finish(err)

@@ -26,7 +26,8 @@ import (
 type Host interface {
 	// Plan finds the server: Next and Connected, after Login.
 	netio.Plan
-	// Settings returns how the client is greeted. It is called once.
+	// Settings returns how the client is greeted. It is called at the greeting, and when a
+	// move begins.
 	Settings() Settings
 	// TLSConfig returns the configuration for a client's ClientHello, or the reason to
 	// refuse it.
@@ -93,44 +94,52 @@ const (
 // Session carries one connection. Only the loop of that connection may call its
 // methods.
 type Session struct {
-	host        Host
-	conn        *netio.Conn
-	streams     [2]stream.Stream
-	login       *login       // nil once open
-	mover       *mover       // nil but during a move
-	compressed  *compression // with the client; nil: none
-	commit      *commit      // of the proxy; nil but while it is being answered
-	user        string
-	held        []byte // of the client, behind the command that is being answered
-	change      []byte // of the client, a command that is not relayed until it is whole
-	waiting     []waiting
-	timer       reactor.Timer
-	client      packets
-	server      packets
-	count       uint32 // packets of definitions that are still to come
-	caps        wire.Capabilities
-	status      wire.Status
-	stmt        uint32 // the statement of the command that is being answered
-	phase       phase
-	answer      answer
-	command     wire.Command
-	seq         byte // the last number that either side used
-	collation   byte
-	pending     [2]bool // a side has not taken all that was sent to it
-	tls         bool    // towards the server
-	wanted      bool    // a move
-	committed   bool    // for the command that comes next
-	owned       bool    // what fromClient takes is memory of the session
-	moveTimeout time.Duration
-	stuck       bool // it can never move again
-	quit        bool // COM_QUIT was seen
-	ended       bool // the client has sent its end
+	host       Host
+	conn       *netio.Conn
+	streams    [2]stream.Stream
+	login      *login       // nil once open
+	mover      *mover       // nil but during a move
+	compressed *compression // with the client; nil: none
+	part       *part        // of a packet that has to be seen whole; nil: none
+	user       string
+	held       []byte   // of the client, behind the command that is being answered
+	waiting    *waiting // statements that wait
+	timer      reactor.Timer
+	client     packets
+	server     packets
+	count      uint32 // packets of definitions that are still to come
+	charged    uint32 // bytes that the session is charged for
+	caps       wire.Capabilities
+	status     wire.Status
+	stmt       uint32 // the statement of the command that is being answered
+	phase      phase
+	answer     answer
+	command    wire.Command
+	seq        byte // the last number that either side used
+	collation  byte
+	pending    [2]bool // a side has not taken all that was sent to it
+	tls        bool    // towards the server
+	unpaid     bool    // the session waits for memory
+	wanted     bool    // a move
+	committed  bool    // for the command that comes next
+	owned      bool    // what fromClient takes is memory of the session
+	stuck      bool    // it can never move again
+	quit       bool    // COM_QUIT was seen
+	ended      bool    // the client has sent its end
 }
 
-// waiting is a statement that is not at rest.
+// waiting is a list of the statements that are not at rest.
 type waiting struct {
+	next            *waiting
 	id              uint32
 	longData, fetch bool
+}
+
+// part is what has come of a packet that has to be seen whole.
+type part struct {
+	command []byte // of the client, which is not relayed until it is whole
+	answer  []byte // of the server to the proxy's own COMMIT
+	commits bool   // that is awaited
 }
 
 var (
@@ -211,19 +220,6 @@ func (s *Session) Sent(to relay.Side) {
 	s.endIfDone()
 }
 
-// pause reads from a side while the other one takes what comes, and from the client
-// while it has sent nothing that waits.
-func (s *Session) pause() {
-	if s.phase == open && s.compressed.waits() {
-		s.decompress(nil)
-	}
-	if s.phase < authenticating || s.phase == closed {
-		return
-	}
-	s.streams[relay.Client].SetReading(!s.pending[relay.Upstream] && !s.holds())
-	s.streams[relay.Upstream].SetReading(!s.pending[relay.Client])
-}
-
 // send sends bytes to a side.
 func (s *Session) send(to relay.Side, p []byte) {
 	if len(p) == 0 {
@@ -244,9 +240,6 @@ func (s *Session) send(to relay.Side, p []byte) {
 func (s *Session) holds() bool {
 	return len(s.held) > 0 || s.compressed != nil && len(s.compressed.frames) > 0
 }
-
-// MemoryAvailable implements netio.Session: the session reserves nothing.
-func (s *Session) MemoryAvailable() {}
 
 // Ended implements netio.Session.
 func (s *Session) Ended(from relay.Side) {
@@ -315,12 +308,13 @@ const (
 	codeOutOfOrder   = 1156 // ER_NET_PACKETS_OUT_OF_ORDER
 	codeUnknownCom   = 1047 // ER_UNKNOWN_COM_ERROR
 	codeAccessDenied = 1045 // ER_ACCESS_DENIED_ERROR
+	codeNoMemory     = 1041 // ER_OUT_OF_RESOURCES
 )
 
 // sayError sends the client an error packet of the proxy, behind the last number. While
 // the server answers nothing, it answers the command that the client sends next.
 func (s *Session) sayError(e *wire.Error) {
-	if s.phase == open && s.client.between() && (s.answer == idle || s.mover != nil || s.commit != nil) {
+	if s.phase == open && s.client.between() && (s.answer == idle || s.mover != nil || s.committing()) {
 		s.seq = 0
 		if s.compressed != nil {
 			s.compressed.restart()
@@ -372,7 +366,7 @@ func (s *Session) Safe() error {
 	if err := s.bound(); err != nil {
 		return err
 	}
-	if s.holds() || len(s.change) > 0 || !s.compressed.between() {
+	if s.holds() || s.part != nil || !s.compressed.between() {
 		return ErrBusy
 	}
 	return nil
@@ -389,7 +383,7 @@ func (s *Session) bound() error {
 		return ErrBusy
 	case s.status&wire.InTransaction != 0:
 		return ErrInTransaction
-	case len(s.waiting) > 0:
+	case s.waiting != nil:
 		return ErrWaiting
 	}
 	return nil
@@ -426,5 +420,5 @@ func (s *Session) Closed(netio.Reason) {
 	if s.compressed != nil {
 		s.compressed.reader.Close()
 	}
-	s.login, s.held, s.waiting = nil, nil, nil
+	s.login, s.held, s.part, s.waiting = nil, nil, nil, nil
 }
