@@ -21,6 +21,8 @@ type compression struct {
 	writer wire.CompressedWriter
 	frames []byte // of the client, that wait until its last command is answered
 	left   uint32 // bytes that are still to come of the client's packet
+	seq    byte   // its number for the server
+	more   bool   // the next packet continues it
 	n      uint8  // bytes in header
 	header [wire.HeaderSize - 1]byte
 	busy   bool // in decompress
@@ -45,7 +47,7 @@ func (s *Session) compress(l *wire.Login) {
 
 // between reports whether nothing of a packet or a frame has come.
 func (z *compression) between() bool {
-	return z == nil || z.reader.Between() && z.left == 0 && z.n == 0
+	return z == nil || z.reader.Between() && z.left == 0 && z.n == 0 && !z.more
 }
 
 // waits reports whether there are bytes that decompress has left.
@@ -94,12 +96,12 @@ func (s *Session) decompress(p []byte) {
 }
 
 // fromFrames takes plain bytes, of which the first z.n are those in z.header. Headers of
-// packets are passed on whole: among the client's answers within a command they get the
-// number that the server expects. Clients number them as the frames, whose number the
-// server does not know.
+// packets are passed on whole: those that continue a packet, and the client's answers
+// within a command, get the number that the server expects. Clients go by the numbers of
+// the frames, which the server does not know.
 func (s *Session) fromFrames(p []byte) {
 	z := s.compressed
-	number, seq := s.answer == infile || s.answer == turns, s.seq+1
+	answers, seq := s.answer == infile || s.answer == turns, s.seq+1
 	at := 0
 	for {
 		n := min(int(z.left), len(p)-at)
@@ -108,13 +110,19 @@ func (s *Session) fromFrames(p []byte) {
 			break
 		}
 		length, _ := wire.ParseHeader(p[at:])
-		if number {
-			p[at+wire.HeaderSize-1] = seq
-			seq++
-			number = length > 0 // behind the end of a file
-		}
-		z.left = uint32(length)
 		at += wire.HeaderSize
+		switch {
+		case z.more:
+			seq = z.seq + 1
+			p[at-1] = seq
+		case answers:
+			p[at-1] = seq
+			answers = length > 0 // behind the end of a file
+		default:
+			seq = p[at-1]
+		}
+		z.seq, z.more, z.left = seq, length == wire.MaxPayload, uint32(length)
+		seq++
 	}
 	z.n = uint8(copy(z.header[:], p[at:]))
 	if at > 0 {

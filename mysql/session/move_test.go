@@ -147,22 +147,31 @@ func TestBeginIsLeftAlone(t *testing.T) {
 // Commands that come during a move wait for its end, however many they are, and more are
 // not read than one read brings.
 func TestCommandsWaitForTheMove(t *testing.T) {
-	for name, a := range map[string]wire.Capabilities{"plain": 0, "zlib": wire.Compress} {
+	for name, tt := range map[string]struct {
+		a    wire.Capabilities
+		step mysqltest.Step
+	}{
+		"states": {0, mysqltest.OnShowStates}, "new server": {0, mysqltest.OnSetStates},
+		"states, zlib": {wire.Compress, mysqltest.OnShowStates}, "new server, zlib": {wire.Compress, mysqltest.OnSetStates},
+	} {
 		t.Run(name, func(t *testing.T) {
+			a := tt.a
 			here, there := pair(t, nil)
 			r := newRig(t, nil, here.Addr())
 			c := mustLogIn(t, r.addr(), compressed(a))
 			asked, goOn := make(chan struct{}, 1), make(chan struct{})
-			here.SetHook(func(e mysqltest.Event) mysqltest.Action {
-				if e.Step != mysqltest.OnShowStates {
+			hook := func(e mysqltest.Event) mysqltest.Action {
+				if e.Step != tt.step {
 					return mysqltest.Action{}
 				}
 				asked <- struct{}{}
 				return mysqltest.Action{Wait: goOn}
-			})
+			}
+			here.SetHook(hook)
+			there.SetHook(hook)
 			h := r.last()
 			h.move(there.Addr())
-			testkit.Receive(t, "SHOW SESSION_STATES", asked)
+			testkit.Receive(t, "the step of the move", asked)
 			in := func() (n uint64) { h.do(func() { n, _ = h.conn.Bytes() }); return n }
 			before := in()
 			const pings = 400_000
