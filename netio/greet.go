@@ -202,7 +202,11 @@ func (c *Conn) Connect(err error) {
 	c.loop.Disarm(&c.timer)
 	c.phase = phaseConnecting
 	c.Post(func() {
-		if c.phase == phaseConnecting {
+		switch {
+		case c.phase != phaseConnecting:
+		case c.isDelayed():
+			c.wait()
+		default:
 			c.connect(err)
 		}
 	})

@@ -16,21 +16,17 @@ func (s *Session) fromServer(p []byte) {
 		s.mover.fromServer(p)
 		return
 	}
+	if s.committing() {
+		s.fromCommit(p)
+		return
+	}
 	busy := !s.settled()
-	for rest := p; ; {
-		first, length, seq, behind := s.server.next(rest)
-		if length < 0 {
-			break
-		}
-		s.seq = seq
-		if err := s.read(first, length); err != nil {
-			s.badPacket(relay.Upstream, err)
-			return
-		}
-		rest = behind
+	if err := s.scan(p); err != nil {
+		s.badPacket(relay.Upstream, err)
+		return
 	}
 	s.send(relay.Client, p)
-	if left := s.server.left; left >= minMove {
+	if left := s.server.left; left >= minMove && s.compressed == nil {
 		s.conn.MayMove(relay.Upstream, int(left))
 	}
 	if busy && s.settled() {
@@ -38,26 +34,51 @@ func (s *Session) fromServer(p []byte) {
 	}
 }
 
+// scan reads the packets that begin in bytes of the server.
+func (s *Session) scan(p []byte) error {
+	for {
+		first, length, seq, behind := s.server.next(p)
+		if length < 0 {
+			return nil
+		}
+		s.seq = seq
+		if err := s.read(first, length); err != nil {
+			return err
+		}
+		p = behind
+	}
+}
+
 // answered is called when a command has been answered.
 func (s *Session) answered() {
-	if s.ended && len(s.held) == 0 {
-		s.conn.End(netio.ClientFIN, true)
-		return
-	}
-	if s.tryMove() {
+	if s.endIfDone() || s.tryMove() {
 		return
 	}
 	s.done = s.command != wire.ComStmtPrepare && !s.setting
 	s.resume()
 }
 
+// endIfDone ends the session of a client that has sent its end, once its commands are
+// answered.
+func (s *Session) endIfDone() bool {
+	done := s.ended && s.answer == idle && s.mover == nil && !s.holds()
+	if done {
+		s.conn.End(netio.ClientFIN, true)
+	}
+	return done
+}
+
 // resume goes on with what the client sent in the meantime.
 func (s *Session) resume() {
 	if p := s.held; len(p) > 0 {
-		s.held = nil
+		s.held, s.owned = nil, true
 		s.fromClient(p)
+		s.owned = false
+	} else {
+		s.held = nil
 	}
 	s.pause()
+	s.endIfDone()
 }
 
 // read looks at the beginning of a packet of the server.
@@ -203,7 +224,7 @@ func (s *Session) readColumn(first []byte) error {
 		return err
 	}
 	if s.status&wire.CursorExists != 0 && s.command == wire.ComStmtExecute {
-		s.wait(s.stmt, waiting{fetch: true})
+		s.wait(s.stmt, false, true)
 		s.answer = idle // the rows are fetched later
 	}
 	return nil
@@ -228,7 +249,7 @@ func (s *Session) readRow(first []byte, length int) error {
 		}
 	case wire.ComStmtExecute:
 		if s.status&wire.CursorExists != 0 && s.status&wire.LastRowSent == 0 {
-			s.wait(s.stmt, waiting{fetch: true})
+			s.wait(s.stmt, false, true)
 		}
 	}
 	if s.command == wire.ComStmtFetch {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"penstock/mysql/wire"
 	"penstock/netio/relay"
@@ -31,21 +30,38 @@ const (
 // fromClient takes bytes of an open session's client.
 func (s *Session) fromClient(p []byte) {
 	if len(s.held) > 0 {
-		s.held = append(s.held, p...)
+		s.hold(p)
 		return
 	}
 	for len(p) > 0 && s.phase == open {
-		between := s.client.between()
 		switch {
-		case s.mover != nil, between && s.answer != infile && s.answer != replication && s.answer != turns && !s.settled():
-			s.held = append(s.held, p...) // until the answer is complete
+		case s.mustWait():
+			s.hold(p)
 			return
-		case between && s.answer == idle && (len(s.change) > 0 || len(p) <= wire.HeaderSize || wire.Command(p[wire.HeaderSize]) == wire.ComChangeUser):
+		case s.client.between() && s.answer == idle && s.commitsFirst(p):
+			return
+		case s.client.between() && s.answer == idle && (s.part != nil || len(p) <= wire.HeaderSize || wire.Command(p[wire.HeaderSize]) == wire.ComChangeUser):
 			p = s.collect(p)
 		default:
 			p = s.feedClient(p)
 		}
 	}
+}
+
+// hold keeps bytes until the last command is answered.
+func (s *Session) hold(p []byte) {
+	if s.owned && len(s.held) == 0 {
+		s.held = p // a part of what was held: many commands may come at once
+		return
+	}
+	s.held = append(s.held, p...)
+}
+
+// mustWait reports whether the client's next byte has to wait: for the end of a move, or
+// if it begins a command, for the answer to the last one.
+func (s *Session) mustWait() bool {
+	return s.mover != nil ||
+		s.client.between() && s.answer != infile && s.answer != replication && s.answer != turns && !s.settled()
 }
 
 // settled reports whether the last command has been answered completely.
@@ -54,15 +70,19 @@ func (s *Session) settled() bool { return s.answer == idle && s.server.between()
 // collect collects a command that has to be seen whole, and returns what is behind it:
 // COM_CHANGE_USER, and any command of which the first byte has not come.
 func (s *Session) collect(p []byte) []byte {
-	s.change = append(s.change, p...)
-	if len(s.change) <= wire.HeaderSize {
+	if s.part == nil {
+		s.part = new(part)
+	}
+	s.part.command = append(s.part.command, p...)
+	whole := s.part.command
+	if len(whole) <= wire.HeaderSize {
 		return nil
 	}
-	if wire.Command(s.change[wire.HeaderSize]) != wire.ComChangeUser {
-		p, s.change = s.change, nil
-		return s.feedClient(p)
+	if wire.Command(whole[wire.HeaderSize]) != wire.ComChangeUser {
+		s.part = nil
+		return s.feedClient(whole)
 	}
-	payload, seq, rest, err := packet(s.change)
+	payload, seq, rest, err := packet(whole)
 	if payload == nil && err == nil {
 		return nil
 	}
@@ -77,7 +97,7 @@ func (s *Session) collect(p []byte) []byte {
 		s.badPacket(relay.Client, err)
 		return nil
 	}
-	s.change, s.setting = nil, false
+	s.part, s.setting = nil, false
 	s.command, s.answer, s.seq, s.user = wire.ComChangeUser, turns, 0, c.User
 	// The client answers the salt of its first greeting, which the server does not
 	// know: with this plugin the server sends its own.
@@ -129,7 +149,7 @@ func (s *Session) feedClient(p []byte) []byte {
 // relayCommand sends a part of a command to the server.
 func (s *Session) relayCommand(p []byte) {
 	s.send(relay.Upstream, p)
-	if left := s.client.left; left >= minMove {
+	if left := s.client.left; left >= minMove && s.compressed == nil {
 		s.conn.MayMove(relay.Client, int(left))
 	}
 	if s.client.left == 0 {
@@ -150,7 +170,8 @@ func (s *Session) begin(first []byte, length int) bool {
 		s.badPacket(relay.Client, errors.New("a command without a byte"))
 		return false
 	}
-	s.command, s.stmt, s.setting, s.done = wire.Command(first[0]), 0, isSet(first), false
+	s.command, s.stmt = wire.Command(first[0]), 0
+	s.setting, s.done, s.committed = isSet(first), false, false
 	if len(first) >= 5 {
 		s.stmt = binary.LittleEndian.Uint32(first[1:])
 	}
@@ -160,7 +181,7 @@ func (s *Session) begin(first []byte, length int) bool {
 	case wire.ComStmtClose:
 		s.rest(s.stmt)
 	case wire.ComStmtSendLongData:
-		s.wait(s.stmt, waiting{longData: true})
+		s.wait(s.stmt, true, false)
 	case wire.ComQuery, wire.ComStmtExecute, wire.ComProcessInfo, wire.ComStmtBulkExecute:
 		s.answer = result
 	case wire.ComStmtFetch:
@@ -194,25 +215,28 @@ func isSet(first []byte) bool {
 }
 
 // wait notes that a statement waits for its execution or for being fetched.
-func (s *Session) wait(id uint32, w waiting) {
-	w.id = id
-	for i := range s.waiting {
-		if o := &s.waiting[i]; o.id == id {
-			o.longData, o.fetch = o.longData || w.longData, o.fetch || w.fetch
+func (s *Session) wait(id uint32, longData, fetch bool) {
+	n := 0
+	for w := s.waiting; w != nil; w = w.next {
+		if w.id == id {
+			w.longData, w.fetch = w.longData || longData, w.fetch || fetch
 			return
 		}
+		n++
 	}
-	if len(s.waiting) >= maxWaiting {
+	if n >= maxWaiting {
 		s.stuck = true
 		return
 	}
-	s.waiting = append(s.waiting, w)
+	s.waiting = &waiting{next: s.waiting, id: id, longData: longData, fetch: fetch}
 }
 
 // rest notes that a statement waits for nothing any more.
 func (s *Session) rest(id uint32) {
-	s.waiting = slices.DeleteFunc(s.waiting, func(w waiting) bool { return w.id == id })
-	if len(s.waiting) == 0 {
-		s.waiting = nil
+	for at := &s.waiting; *at != nil; at = &(*at).next {
+		if (*at).id == id {
+			*at = (*at).next
+			return
+		}
 	}
 }

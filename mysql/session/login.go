@@ -13,12 +13,15 @@ import (
 )
 
 // offered are the capabilities of the greeting. What changes the layout of answers
-// and needs to be understood here is left out, as are compression and the tracking of
-// sessions, because a server that is chosen later may not have them.
+// and needs to be understood here is left out, as is the tracking of sessions, because a
+// server that is chosen later may not have it.
 const offered = wire.LongPassword | wire.FoundRows | wire.LongFlag | wire.ConnectWithDB | wire.NoSchema | wire.ODBC | wire.LocalFiles |
 	wire.IgnoreSpace | wire.Protocol41 | wire.Interactive | wire.Transactions | wire.SecureConnection | wire.MultiStatements |
 	wire.MultiResults | wire.PSMultiResults | wire.PluginAuth | wire.ConnectAttrs | wire.PluginAuthLenencClientData |
 	wire.CanHandleExpiredPasswords | wire.DeprecateEOF
+
+// compressions are offered besides, and not asked of the server; see compression.
+const compressions = wire.Compress | wire.ZstdCompressionAlgorithm
 
 // unknownPlugin makes the server say which plugin the account has, with a salt of its own.
 const unknownPlugin = "auth_unknown_plugin"
@@ -46,7 +49,7 @@ func (s *Session) Greet(c *netio.Conn, client stream.Stream) {
 	s.login = l
 	g := wire.Greeting{
 		ServerVersion: l.settings.ServerVersion, ConnectionID: uint32(c.ID()), Salt: newSalt(),
-		Capabilities: offered, Collation: 45, Status: wire.Autocommit, Plugin: "mysql_native_password",
+		Capabilities: offered | compressions, Collation: 45, Status: wire.Autocommit, Plugin: "mysql_native_password",
 	}
 	if l.settings.TLS {
 		g.Capabilities |= wire.SSL
@@ -342,11 +345,12 @@ func (s *Session) readAuth(payload []byte) bool {
 // opened is called when the server has accepted the client.
 func (s *Session) opened() {
 	early := s.login.client
-	s.phase, s.moveTimeout, s.login = open, s.login.settings.MoveTimeout, nil
+	s.compress(&s.login.Login)
+	s.phase, s.login = open, nil
 	s.conn.Disarm(&s.timer)
 	s.host.LoggedIn(s.conn)
 	if len(early) > 0 && s.phase == open {
-		s.fromClient(early)
+		s.Received(relay.Client, early)
 	}
 	s.tryMove()
 }

@@ -26,7 +26,8 @@ import (
 type Host interface {
 	// Plan finds the server: Next and Connected, after Login.
 	netio.Plan
-	// Settings returns how the client is greeted. It is called once.
+	// Settings returns how the client is greeted. It is called at the greeting, and when a
+	// move begins.
 	Settings() Settings
 	// TLSConfig returns the configuration for a client's ClientHello, or the reason to
 	// refuse it.
@@ -70,6 +71,8 @@ const (
 	// maxWaiting is the number of statements of which it is known that they wait. A
 	// session with more does not move until it resets its statements.
 	maxWaiting = 1024
+	// maxRead is what one read of a stream brings at most.
+	maxRead = 64 << 10
 	// minMove is the size from which the rest of a packet may go through splice.
 	minMove = 64 << 10
 )
@@ -91,42 +94,54 @@ const (
 // Session carries one connection. Only the loop of that connection may call its
 // methods.
 type Session struct {
-	host        Host
-	conn        *netio.Conn
-	streams     [2]stream.Stream
-	login       *login // nil once open
-	mover       *mover // nil but during a move
-	user        string
-	held        []byte // of the client, behind the command that is being answered
-	change      []byte // of the client, a command that is not relayed until it is whole
-	waiting     []waiting
-	timer       reactor.Timer
-	client      packets
-	server      packets
-	count       uint32 // packets of definitions that are still to come
-	caps        wire.Capabilities
-	status      wire.Status
-	stmt        uint32 // the statement of the command that is being answered
-	phase       phase
-	answer      answer
-	command     wire.Command
-	seq         byte // the last number that either side used
-	collation   byte
-	pending     [2]bool // a side has not taken all that was sent to it
-	tls         bool    // towards the server
-	wanted      bool    // a move
-	moveTimeout time.Duration
-	stuck       bool // it can never move again
-	quit        bool // COM_QUIT was seen
-	ended       bool // the client has sent its end
-	setting     bool // the command is SET: a first step of something
-	done        bool // see Answered
+	host       Host
+	conn       *netio.Conn
+	streams    [2]stream.Stream
+	login      *login       // nil once open
+	mover      *mover       // nil but during a move
+	compressed *compression // with the client; nil: none
+	part       *part        // of a packet that has to be seen whole; nil: none
+	user       string
+	held       []byte   // of the client, behind the command that is being answered
+	waiting    *waiting // statements that wait
+	timer      reactor.Timer
+	client     packets
+	server     packets
+	count      uint32 // packets of definitions that are still to come
+	charged    uint32 // bytes that the session is charged for
+	caps       wire.Capabilities
+	status     wire.Status
+	stmt       uint32 // the statement of the command that is being answered
+	phase      phase
+	answer     answer
+	command    wire.Command
+	seq        byte // the last number that either side used
+	collation  byte
+	pending    [2]bool // a side has not taken all that was sent to it
+	tls        bool    // towards the server
+	unpaid     bool    // the session waits for memory
+	wanted     bool    // a move
+	committed  bool    // for the command that comes next
+	owned      bool    // what fromClient takes is memory of the session
+	stuck      bool    // it can never move again
+	quit       bool    // COM_QUIT was seen
+	ended      bool    // the client has sent its end
+	setting    bool    // the command is SET: a first step of something
+	done       bool    // see Answered
 }
 
-// waiting is a statement that is not at rest.
+// waiting is a list of the statements that are not at rest.
 type waiting struct {
+	next            *waiting
 	id              uint32
 	longData, fetch bool
+}
+
+// part is what has come of a packet that has to be seen whole.
+type part struct {
+	command []byte // of the client, which is not relayed until it is whole
+	answer  []byte // of the server to the proxy's own COMMIT
+	commits bool   // that is awaited
 }
 
 var (
@@ -174,6 +189,8 @@ func (s *Session) Received(from relay.Side, p []byte) {
 		s.clientLogin(p)
 	case from == relay.Client && s.phase == authenticating:
 		s.relayAuth(relay.Client, p)
+	case from == relay.Client && s.compressed != nil:
+		s.decompress(p)
 	case from == relay.Client:
 		s.fromClient(p)
 	case s.phase < authenticating:
@@ -206,26 +223,29 @@ func (s *Session) Moved(from relay.Side, n int) {
 func (s *Session) Sent(to relay.Side) {
 	s.pending[to] = false
 	s.pause()
-}
-
-// pause reads from a side while the other one takes what comes.
-func (s *Session) pause() {
-	if s.phase < authenticating || s.phase == closed {
-		return
-	}
-	s.streams[relay.Client].SetReading(!s.pending[relay.Upstream] && len(s.held) == 0 && s.mover == nil)
-	s.streams[relay.Upstream].SetReading(!s.pending[relay.Client])
+	s.endIfDone()
 }
 
 // send sends bytes to a side.
 func (s *Session) send(to relay.Side, p []byte) {
-	if len(p) > 0 && s.streams[to].Send(p) > 0 {
+	if len(p) == 0 {
+		return
+	}
+	pending := 0
+	if to == relay.Client && s.compressed != nil {
+		pending = s.sendFrames(p)
+	} else {
+		pending = s.streams[to].Send(p)
+	}
+	if pending > 0 {
 		s.pending[to] = true
 	}
 }
 
-// MemoryAvailable implements netio.Session: the session reserves nothing.
-func (s *Session) MemoryAvailable() {}
+// holds reports whether bytes of the client wait until its last command is answered.
+func (s *Session) holds() bool {
+	return len(s.held) > 0 || s.compressed != nil && len(s.compressed.frames) > 0
+}
 
 // Ended implements netio.Session.
 func (s *Session) Ended(from relay.Side) {
@@ -238,7 +258,7 @@ func (s *Session) Ended(from relay.Side) {
 		s.serverGone(netio.UpstreamFIN, nil)
 	case from == relay.Client:
 		s.ended = true
-		if s.answer == idle || s.stuck {
+		if !s.endIfDone() && s.stuck {
 			s.conn.End(netio.ClientFIN, true)
 		}
 	case s.quit:
@@ -272,7 +292,7 @@ func (s *Session) tryNext(err error) {
 // serverGone ends the session of a server that has died. A client that waits for an
 // answer gets an error in its place, unless it has got a part of a packet.
 func (s *Session) serverGone(why netio.Reason, err error) {
-	if s.mover != nil && s.mover.states != "" {
+	if s.mover != nil && !s.mover.asked {
 		s.mover.lost = true // the states have been given: the move may still succeed
 		return
 	}
@@ -294,14 +314,18 @@ const (
 	codeOutOfOrder   = 1156 // ER_NET_PACKETS_OUT_OF_ORDER
 	codeUnknownCom   = 1047 // ER_UNKNOWN_COM_ERROR
 	codeAccessDenied = 1045 // ER_ACCESS_DENIED_ERROR
+	codeNoMemory     = 1041 // ER_OUT_OF_RESOURCES
 )
 
-// sayError sends the client an error packet of the proxy, behind the last number.
-// Between two commands it gets the number of an answer to the next one: that is how
-// the client will read it, and PyMySQL takes no other.
+// sayError sends the client an error packet of the proxy, behind the last number. While
+// the server answers nothing, it answers the command that the client sends next: that is
+// how the client will read it, and PyMySQL takes no other number.
 func (s *Session) sayError(e *wire.Error) {
-	if s.phase == open && s.settled() {
+	if s.phase == open && s.client.between() && (s.settled() || s.mover != nil || s.committing()) {
 		s.seq = 0
+		if s.compressed != nil {
+			s.compressed.restart()
+		}
 	}
 	s.seq++
 	s.send(relay.Client, wire.AppendPacket(nil, s.seq, wire.AppendError(nil, e)))
@@ -349,7 +373,7 @@ func (s *Session) Safe() error {
 	if err := s.bound(); err != nil {
 		return err
 	}
-	if len(s.held) > 0 || len(s.change) > 0 {
+	if s.holds() || s.part != nil || !s.compressed.between() {
 		return ErrBusy
 	}
 	return nil
@@ -366,7 +390,7 @@ func (s *Session) bound() error {
 		return ErrBusy
 	case s.status&wire.InTransaction != 0:
 		return ErrInTransaction
-	case len(s.waiting) > 0:
+	case s.waiting != nil:
 		return ErrWaiting
 	}
 	return nil
@@ -416,5 +440,8 @@ func (s *Session) Closed(netio.Reason) {
 		m.abort()
 		s.host.Moved(s.conn, ErrNotOpen, 0)
 	}
-	s.login, s.held, s.waiting = nil, nil, nil
+	if s.compressed != nil {
+		s.compressed.reader.Close()
+	}
+	s.login, s.held, s.part, s.waiting = nil, nil, nil, nil
 }
