@@ -216,8 +216,11 @@ func (b *busyCluster) pooled(db *sql.DB, insert *sql.Stmt, name string) error {
 	}
 	b.wrote(0, "alone-"+name)
 	var zone string
-	if err := db.QueryRowContext(ctx, "SELECT @@time_zone").Scan(&zone); err != nil || zone != "+03:00" {
-		return fmt.Errorf("the session's time zone is %q, %w", zone, err)
+	if err := db.QueryRowContext(ctx, "SELECT @@time_zone").Scan(&zone); err != nil {
+		return fmt.Errorf("a query: %w", err)
+	}
+	if zone != "+03:00" {
+		return fmt.Errorf("the session's time zone is %q, want %q", zone, "+03:00")
 	}
 	return nil
 }

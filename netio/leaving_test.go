@@ -141,7 +141,7 @@ func TestADrainWaitsForAQuietClient(t *testing.T) {
 		conn.client.SetReading(false)
 		mustWrite(t, c, "crossing\n")
 		testkit.WaitFor(t, "the bytes to be there", func() bool { return conn.client.Unread() > 0 })
-		if conn.active = 0; d.closeQuiet(conn) {
+		if conn.active = d.loop.Now() - maxQuiet; d.closeQuiet(conn) {
 			t.Error("closed although the client's command has arrived")
 		}
 		conn.client.SetReading(true)

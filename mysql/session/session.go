@@ -145,8 +145,7 @@ type part struct {
 }
 
 var (
-	_ netio.Greeter = (*Session)(nil)
-
+	_ netio.Greeter          = (*Session)(nil)
 	_ netio.AnsweringSession = (*Session)(nil)
 	_ reactor.Expirer        = (*Session)(nil)
 )
@@ -182,7 +181,6 @@ func (s *Session) User() string { return s.user }
 
 // Received implements netio.Session.
 func (s *Session) Received(from relay.Side, p []byte) {
-	s.done = false
 	switch {
 	case s.phase == closed:
 	case from == relay.Client && s.phase < authenticating:
@@ -205,7 +203,6 @@ func (s *Session) Received(from relay.Side, p []byte) {
 
 // Moved implements netio.Session.
 func (s *Session) Moved(from relay.Side, n int) {
-	s.done = false
 	d := &s.client
 	if from == relay.Upstream {
 		d = &s.server
