@@ -96,8 +96,8 @@ func (s *Session) collect(p []byte) []byte {
 		s.badPacket(relay.Client, err)
 		return nil
 	}
-	s.part = nil
-	s.command, s.answer, s.seq, s.user = wire.ComChangeUser, turns, 0, c.User
+	s.part = &part{change: &wire.ChangeUser{User: c.User, Collation: c.Collation}}
+	s.command, s.answer, s.seq = wire.ComChangeUser, turns, 0
 	// The client answers the salt of its first greeting, which the server does not
 	// know: with this plugin the server sends its own.
 	c.Plugin = unknownPlugin
