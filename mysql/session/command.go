@@ -74,10 +74,14 @@ func (s *Session) collect(p []byte) []byte {
 	}
 	s.part.command = append(s.part.command, p...)
 	whole := s.part.command
-	if len(whole) <= wire.HeaderSize {
+	if len(whole) < wire.HeaderSize {
 		return nil
 	}
-	if wire.Command(whole[wire.HeaderSize]) != wire.ComChangeUser {
+	length, _ := wire.ParseHeader(whole)
+	if length > 0 && len(whole) == wire.HeaderSize {
+		return nil
+	}
+	if length == 0 || wire.Command(whole[wire.HeaderSize]) != wire.ComChangeUser {
 		s.part = nil
 		return s.feedClient(whole)
 	}

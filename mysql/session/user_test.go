@@ -172,7 +172,10 @@ func TestResetLetsMove(t *testing.T) {
 		"COM_RESET_CONNECTION": func(c *client) error { return c.run(wire.ComResetConnection, "") },
 		"COM_CHANGE_USER":      func(c *client) error { return c.changeUser("native", "secret") },
 		"COM_STMT_RESET":       func(c *client) error { return c.run(wire.ComStmtReset, "\x01\x00\x00\x00") },
-		"COM_STMT_CLOSE":       func(c *client) error { c.command(wire.ComStmtClose, "\x01\x00\x00\x00"); return c.run(wire.ComPing, "") },
+		"COM_STMT_CLOSE": func(c *client) error {
+			c.command(wire.ComStmtClose, "\x01\x00\x00\x00")
+			return c.run(wire.ComPing, "")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here, there := pair(t, accounts)
@@ -197,4 +200,28 @@ func TestResetLetsMove(t *testing.T) {
 			h.mustMove(there.Addr())
 		})
 	}
+}
+
+// A session of which more statements wait than can be known does not move until all are
+// reset.
+func TestManyStatementsWait(t *testing.T) {
+	here, there := pair(t, accounts)
+	r := newRig(t, nil, here.Addr())
+	c := mustLogIn(t, r.addr(), nil)
+	for id := range uint32(1025) {
+		c.command(wire.ComStmtSendLongData, string(append(binary.LittleEndian.AppendUint32(nil, id), 0, 0, 'x')))
+	}
+	c.mustRun(wire.ComPing, "")
+	for id := range uint32(1025) {
+		c.command(wire.ComStmtClose, string(binary.LittleEndian.AppendUint32(nil, id)))
+	}
+	c.mustRun(wire.ComPing, "")
+	h := r.last()
+	h.do(func() {
+		if err := h.session.Safe(); err != session.ErrStuck {
+			t.Errorf("%v, want %v", err, session.ErrStuck)
+		}
+	})
+	c.mustRun(wire.ComResetConnection, "")
+	h.mustMove(there.Addr())
 }
