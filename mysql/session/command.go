@@ -113,13 +113,12 @@ func (s *Session) collect(p []byte) []byte {
 func (s *Session) feedClient(p []byte) []byte {
 	rest := p
 	for {
-		begun := s.client.between()
 		first, length, seq, behind := s.client.next(rest)
 		if length < 0 { // all bytes belong to packets that were told, or to the beginning of one
 			s.relayCommand(p)
 			return nil
 		}
-		if begun && s.answer == idle {
+		if s.answer == idle { // a command begins, of which bytes may have been relayed
 			if seq != 0 {
 				s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
 				return nil

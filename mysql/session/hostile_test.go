@@ -329,3 +329,23 @@ func TestHostileMoves(t *testing.T) {
 		})
 	}
 }
+
+// A command may come in pieces of any size.
+func TestCommandsInPieces(t *testing.T) {
+	here, _ := pair(t, nil)
+	r := newRig(t, nil, here.Addr())
+	c := mustLogIn(t, r.addr(), nil)
+	c.mustRun(wire.ComPing, "")
+	h := r.last()
+	command := wire.AppendPacket(nil, 0, []byte("\x03SELECT 'a value'"))
+	in := func() (n uint64) { h.do(func() { n, _ = h.conn.Bytes() }); return n }
+	for n := 1; n < len(command); n++ {
+		before := in()
+		c.send(command[:n])
+		testkit.WaitFor(t, "the first piece", func() bool { return in() == before+uint64(n) })
+		c.send(command[n:])
+		if all, err := c.rows(); err != nil || len(all) != 1 || all[0] != "a value" {
+			t.Fatalf("cut after %d bytes: %q, %v", n, all, err)
+		}
+	}
+}
