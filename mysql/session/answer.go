@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"penstock/mysql/wire"
 	"penstock/netio"
@@ -21,7 +22,12 @@ func (s *Session) fromServer(p []byte) {
 		return
 	}
 	busy := !s.settled()
-	if err := s.scan(p); err != nil {
+	switch err := s.scan(p); {
+	case errors.Is(err, errMixedTLS):
+		s.seq-- // nothing has gone to the client
+		s.refuseMixedTLS()
+		return
+	case err != nil:
 		s.badPacket(relay.Upstream, err)
 		return
 	}
@@ -130,13 +136,21 @@ func (s *Session) readSingle(first []byte, length int) error {
 
 // readTurn reads a packet of the authentication for COM_CHANGE_USER.
 func (s *Session) readTurn(first []byte) error {
+	change := s.part
 	switch {
 	case wire.IsError(first):
-		s.answer = idle
+		s.answer, s.part = idle, nil // MariaDB goes on with the user of before
 	case wire.IsOK(first):
-		s.answer = idle
-		s.waiting, s.stuck = nil, false
+		s.answer, s.part = idle, nil
+		s.waiting, s.stuck, s.user = nil, false, change.change.User
+		if c := change.change.Collation; c != 0 {
+			s.collation = byte(c)
+		}
 		return s.readStatus(first, len(first))
+	case len(first) > 1 && first[0] == 0xfe:
+		change.sha2 = strings.HasPrefix(cachingSHA2, string(first[1:])) && len(first) == peek
+	case string(first) == sha2Full && change.sha2 && (s.conn.TLS() != nil) != s.tls:
+		return errMixedTLS
 	}
 	return nil
 }

@@ -75,10 +75,14 @@ func (s *Session) collect(p []byte) []byte {
 	}
 	s.part.command = append(s.part.command, p...)
 	whole := s.part.command
-	if len(whole) <= wire.HeaderSize {
+	if len(whole) < wire.HeaderSize {
 		return nil
 	}
-	if wire.Command(whole[wire.HeaderSize]) != wire.ComChangeUser {
+	length, _ := wire.ParseHeader(whole)
+	if length > 0 && len(whole) == wire.HeaderSize {
+		return nil
+	}
+	if length == 0 || wire.Command(whole[wire.HeaderSize]) != wire.ComChangeUser {
 		s.part = nil
 		return s.feedClient(whole)
 	}
@@ -97,8 +101,8 @@ func (s *Session) collect(p []byte) []byte {
 		s.badPacket(relay.Client, err)
 		return nil
 	}
-	s.part, s.setting = nil, false
-	s.command, s.answer, s.seq, s.user = wire.ComChangeUser, turns, 0, c.User
+	s.part, s.setting = &part{change: &wire.ChangeUser{User: c.User, Collation: c.Collation}}, false
+	s.command, s.answer, s.seq = wire.ComChangeUser, turns, 0
 	// The client answers the salt of its first greeting, which the server does not
 	// know: with this plugin the server sends its own.
 	c.Plugin = unknownPlugin
@@ -110,13 +114,12 @@ func (s *Session) collect(p []byte) []byte {
 func (s *Session) feedClient(p []byte) []byte {
 	rest := p
 	for {
-		begun := s.client.between()
 		first, length, seq, behind := s.client.next(rest)
 		if length < 0 { // all bytes belong to packets that were told, or to the beginning of one
 			s.relayCommand(p)
 			return nil
 		}
-		if begun && s.answer == idle {
+		if s.answer == idle { // a command begins, of which bytes may have been relayed
 			if seq != 0 {
 				s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
 				return nil

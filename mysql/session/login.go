@@ -29,6 +29,12 @@ const unknownPlugin = "auth_unknown_plugin"
 // cachingSHA2 is the plugin whose full authentication depends on whether there is TLS.
 const cachingSHA2 = "caching_sha2_password"
 
+// sha2Full is its request for full authentication.
+const sha2Full = "\x01\x04"
+
+// errMixedTLS is that request where only one side has TLS.
+var errMixedTLS = errors.New("full authentication with TLS on one side only")
+
 // login is what a session needs until the server has accepted its client.
 type login struct {
 	settings       Settings
@@ -332,14 +338,20 @@ func (s *Session) readAuth(payload []byte) bool {
 		if a, err := wire.ParseAuthSwitch(payload); err == nil {
 			l.plugin = a.Plugin
 		}
-	case len(payload) == 2 && payload[0] == 1 && payload[1] == 4 && l.plugin == cachingSHA2 && l.clientTLS != s.tls:
+	case string(payload) == sha2Full && l.plugin == cachingSHA2 && l.clientTLS != s.tls:
 		// The client would send its password in the form for its own side.
 		l.clientSeq-- // nothing has gone to it
 		s.seq = l.clientSeq
-		s.end(LoginRefused, &wire.Error{Code: codeAuthMode, State: "08004", Message: "Penstock: caching_sha2_password needs TLS on both sides or on none"})
+		s.refuseMixedTLS()
 		return false
 	}
 	return true
+}
+
+// refuseMixedTLS ends a session whose client would send its password in the form for a
+// server with TLS to one without, or the other way round.
+func (s *Session) refuseMixedTLS() {
+	s.end(LoginRefused, &wire.Error{Code: codeAuthMode, State: "08004", Message: "Penstock: caching_sha2_password needs TLS on both sides or on none"})
 }
 
 // opened is called when the server has accepted the client.

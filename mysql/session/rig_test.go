@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { testkit.VerifyTestMain(m) }
 // rig is a listener whose connections are sessions with the servers of targets.
 type rig struct {
 	*netio.Engine
-	t         *testing.T
+	t         testing.TB
 	settings  session.Settings
 	clientTLS *tls.Config
 	profile   netio.Profile
@@ -43,7 +43,7 @@ type end struct {
 }
 
 // newRig starts an engine with a listener in front of the servers at targets.
-func newRig(t *testing.T, change func(*rig, *netio.Config), targets ...string) *rig {
+func newRig(t testing.TB, change func(*rig, *netio.Config), targets ...string) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, targets: targets, ends: make(chan end, 1000),
@@ -203,7 +203,7 @@ func (h *host) mustMove(to string) {
 
 // client speaks the protocol with package wire, compressed if its login says so.
 type client struct {
-	t      *testing.T
+	t      testing.TB
 	net    net.Conn
 	caps   wire.Capabilities
 	reader *wire.CompressedReader
@@ -217,7 +217,7 @@ const clientCaps = wire.LongPassword | wire.Protocol41 | wire.SecureConnection |
 	wire.MultiResults | wire.MultiStatements | wire.PluginAuthLenencClientData | wire.PSMultiResults | wire.LocalFiles | wire.ConnectWithDB
 
 // connect connects to an address.
-func connect(t *testing.T, addr string) *client {
+func connect(t testing.TB, addr string) *client {
 	t.Helper()
 	nc, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -228,7 +228,7 @@ func connect(t *testing.T, addr string) *client {
 }
 
 // logIn logs root in, with what change makes of its login.
-func logIn(t *testing.T, addr string, change func(*wire.Login)) (*client, error) {
+func logIn(t testing.TB, addr string, change func(*wire.Login)) (*client, error) {
 	t.Helper()
 	c := connect(t, addr)
 	if _, err := wire.ParseGreeting(c.mustRead()); err != nil {
@@ -255,7 +255,7 @@ func logIn(t *testing.T, addr string, change func(*wire.Login)) (*client, error)
 	return c, nil
 }
 
-func mustLogIn(t *testing.T, addr string, change func(*wire.Login)) *client {
+func mustLogIn(t testing.TB, addr string, change func(*wire.Login)) *client {
 	t.Helper()
 	c, err := logIn(t, addr, change)
 	if err != nil {

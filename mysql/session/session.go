@@ -142,6 +142,9 @@ type part struct {
 	command []byte // of the client, which is not relayed until it is whole
 	answer  []byte // of the server to the proxy's own COMMIT
 	commits bool   // that is awaited
+
+	change *wire.ChangeUser // that the server answers; nil: none
+	sha2   bool             // it has asked for caching_sha2_password
 }
 
 var (
