@@ -128,7 +128,7 @@ func (m *mover) readStates(p []byte) (done bool, err error) {
 	case wire.IsError(p):
 		e, err := wire.ParseError(p)
 		if err == nil {
-			err = fmt.Errorf("SHOW SESSION_STATES: error %d", e.Code)
+			err = fmt.Errorf("%w: error %d", errNoStates, e.Code)
 		}
 		return true, err
 	case m.defs == 0: // the number of columns
@@ -187,13 +187,13 @@ func (m *mover) Received(p []byte) {
 	case wire.IsError(payload):
 		e, err := wire.ParseError(payload)
 		if err == nil {
-			err = fmt.Errorf("the new server refused the session: error %d", e.Code)
+			err = fmt.Errorf("%w: error %d", errMoveRefused, e.Code)
 		}
 		m.fail(err)
 	case !m.greeted:
 		m.readGreeting(payload)
 	case !wire.IsOK(payload):
-		m.fail(errors.New("the new server does not take the token"))
+		m.fail(fmt.Errorf("%w: it does not take the token", errMoveRefused))
 	case m.step == moveLogin:
 		m.step = moveStates
 		m.send(wire.AppendPacket(nil, 0, wire.AppendSetStates(nil, m.states)))
