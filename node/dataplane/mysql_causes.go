@@ -46,8 +46,8 @@ func (m *mysqlSessions) findCauses(now time.Time) (stay []*mysqlConn) {
 			s.moves, s.excess, svc = false, nil, nil
 		} else {
 			s.moves = svc.Spec().MySQL.Move != "never"
-			setPace(s.pace, svc.Spec().MySQL.MovesPerSecond)
-			setPace(s.slowly, *svc.Spec().MySQL.Rebalance.MovesPerSecond)
+			s.pace = paced(s.pace, svc.Spec().MySQL.MovesPerSecond)
+			s.slowly = paced(s.slowly, *svc.Spec().MySQL.Rebalance.MovesPerSecond)
 		}
 		stay = s.findCauses(svc, now, stay)
 	}

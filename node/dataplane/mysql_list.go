@@ -39,13 +39,26 @@ const maxUser = 128
 // first, the longest wanted before the others. With stuck it lists only these. total counts
 // all that match. It asks the loops, a few sessions at a time, and fails if ctx ends before.
 func (d *Dataplane) ListSessions(ctx context.Context, f SessionFilter, stuck bool, limit int) (list []SessionInfo, total int, err error) {
-	l := sessionLister{sessions: d.reconciler.sessions, filter: f, stuck: stuck, limit: limit, now: time.Now()}
+	l := sessionLister{sessions: d.reconciler.sessions, filter: f, stuck: stuck, limit: limit}
+	if err := d.eachSession(ctx, l.visit); err != nil {
+		return nil, 0, err
+	}
+	l.mu.Lock() // if ctx has ended just now
+	defer l.mu.Unlock()
+	list = slices.Concat(l.wanted, l.others)
+	sortSessions(list)
+	return list[:min(len(list), limit)], l.total, nil
+}
+
+// eachSession calls visit for each session, on its loop. It fails if ctx ends before all
+// were visited; then visit may still be called a few times.
+func (d *Dataplane) eachSession(ctx context.Context, visit func(*mysqlConn)) error {
 	var loops sync.WaitGroup
 	loops.Add(d.Engine.Loops())
 	d.Engine.Review(netio.OK, func(c *netio.Conn) (time.Duration, bool) {
 		if s, ok := c.Plan().(*session.Session); ok && ctx.Err() == nil {
 			if h, ok := s.Host().(*mysqlConn); ok {
-				l.visit(h)
+				visit(h)
 			}
 		}
 		return 0, false
@@ -54,17 +67,15 @@ func (d *Dataplane) ListSessions(ctx context.Context, f SessionFilter, stuck boo
 	go func() { loops.Wait(); close(done) }()
 	select {
 	case <-done:
+		return nil
 	case <-ctx.Done():
-		return nil, 0, ctx.Err()
+		return ctx.Err()
 	}
-	list = slices.Concat(l.wanted, l.others)
-	SortSessions(list)
-	return list[:min(len(list), limit)], l.total, nil
 }
 
-// SortSessions puts those that are to move first, the longest wanted before the others,
+// sortSessions puts those that are to move first, the longest wanted before the others,
 // and then by ID.
-func SortSessions(list []SessionInfo) {
+func sortSessions(list []SessionInfo) {
 	slices.SortFunc(list, func(a, b SessionInfo) int {
 		if (a.Cause == "") != (b.Cause == "") {
 			return cmp.Compare(b.Cause, a.Cause)
@@ -79,7 +90,6 @@ type sessionLister struct {
 	filter   SessionFilter
 	stuck    bool
 	limit    int
-	now      time.Time
 
 	mu             sync.Mutex
 	total          int

@@ -85,19 +85,13 @@ func delayOf(err error) string {
 	return delayBusy
 }
 
-// newPace returns a limiter of moves. Twice a tick's worth may begin at once.
-func newPace(perSecond int) *rate.Limiter {
-	return rate.NewLimiter(rate.Limit(perSecond), burstOf(perSecond))
-}
-
-func burstOf(perSecond int) int { return max(perSecond/20, 1) }
-
-// setPace changes a limiter.
-func setPace(l *rate.Limiter, perSecond int) {
-	if l.Limit() != rate.Limit(perSecond) {
-		l.SetLimit(rate.Limit(perSecond))
-		l.SetBurst(burstOf(perSecond))
+// paced returns a limiter of moves with this pace: old if that has it. A part of what a
+// second allows may begin at once, which is more than a tick's worth.
+func paced(old *rate.Limiter, perSecond int) *rate.Limiter {
+	if old != nil && old.Limit() == rate.Limit(perSecond) {
+		return old
 	}
+	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond/20, 1))
 }
 
 // run starts the goroutine that orders the moves.

@@ -1,7 +1,10 @@
 package dataplane
 
 import (
+	"context"
+	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"penstock/routing"
@@ -179,24 +182,64 @@ func (q *orderQueue) take(s *serviceSessions, t *moveTurn) bool {
 }
 
 // OrderOutcome returns what has become of an order: as soon as no session is open, or
-// when done is closed. It returns false if the order is too old.
-func (d *Dataplane) OrderOutcome(id uint64, done <-chan struct{}) (MoveOutcome, bool) {
+// when ctx ends. It fails if the order is too old.
+func (d *Dataplane) OrderOutcome(ctx context.Context, id uint64) (MoveOutcome, error) {
 	m := d.reconciler.sessions
 	m.mu.Lock()
 	order := m.orders[id]
 	m.mu.Unlock()
 	if order == nil {
-		return MoveOutcome{}, false
+		return MoveOutcome{}, fmt.Errorf("order %d is not known any more", id)
 	}
 	select {
 	case <-order.done:
-	case <-done:
+	case <-ctx.Done():
+	}
+	var waiting []string
+	if !order.isDone() {
+		var mu sync.Mutex
+		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLook)
+		defer cancel()
+		_ = d.eachSession(look, func(h *mysqlConn) { // those that do not answer have no reason
+			if why, open := m.whyOpen(h, order); open {
+				mu.Lock()
+				defer mu.Unlock()
+				waiting = append(waiting, why)
+			}
+		})
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := order.result
 	r.Why = maps.Clone(r.Why)
-	return r, true
+	for _, why := range waiting[:min(len(waiting), r.Open)] {
+		r.count(why)
+	}
+	return r, nil
+}
+
+// maxLook bounds the time in which the loops say why sessions have not moved.
+const maxLook = time.Second
+
+func (o *moveOrder) isDone() bool {
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// whyOpen returns why a session has not followed an order yet, on its loop; false: it is
+// none of the order's.
+func (m *mysqlSessions) whyOpen(h *mysqlConn, order *moveOrder) (string, bool) {
+	state := stateOf(h)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h.entry.place == nil || h.entry.order != order {
+		return "", false
+	}
+	return m.whyNotMoved(h, state), true
 }
 
 // MovesNever returns whether a service keeps its sessions where they are; ok is false if

@@ -54,7 +54,7 @@ type serviceSessions struct {
 	name     string
 	moves    bool // as mysql.move says
 	places   map[endpointID]*mysqlPlace
-	pace     *rate.Limiter // of all moves but those for balance
+	pace     *rate.Limiter // of all moves but those for balance; nil while moves is false
 	slowly   *rate.Limiter // of these
 	leaving  []*mysqlPlace // with a cause, the most urgent first
 	excess   []excess      // to be moved for balance
@@ -186,7 +186,7 @@ func (m *mysqlSessions) rouse() {
 func (m *mysqlSessions) place(service string, e *endpoint.Endpoint) *mysqlPlace {
 	s := m.services[service]
 	if s == nil {
-		s = &serviceSessions{name: service, places: map[endpointID]*mysqlPlace{}, pace: newPace(0), slowly: newPace(0)}
+		s = &serviceSessions{name: service, places: map[endpointID]*mysqlPlace{}}
 		m.services[service] = s
 	}
 	p := s.places[idOf(e)]
