@@ -15,8 +15,9 @@ import (
 var (
 	errMoveTimeout = errors.New("the move took too long")
 	errMoveMemory  = errors.New("no memory for the session states")
-	errNoToken     = errors.New("the server gives no token for the session")
-	errStatesSize  = fmt.Errorf("session states of more than %d MiB", maxStates>>20)
+	errNoStates    = errors.New("the server does not give the session's states")
+	errNoToken     = fmt.Errorf("%w: no token", errNoStates)
+	errStatesSize  = fmt.Errorf("%w: they have more than %d MiB", errNoStates, maxStates>>20)
 )
 
 // mover is one move: the present server is asked for the session's states while the
@@ -149,9 +150,9 @@ func stateError(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refusal):
-		return fmt.Errorf("SHOW SESSION_STATES: error %d", refusal.Code)
+		return fmt.Errorf("%w: error %d", errNoStates, refusal.Code)
 	}
-	return fmt.Errorf("SHOW SESSION_STATES: %w", err)
+	return fmt.Errorf("%w: SHOW SESSION_STATES: %w", errNoStates, err)
 }
 
 // Connected implements stream.Owner for the standby: it is connected, or TLS stands.
@@ -181,13 +182,13 @@ func (m *mover) Received(p []byte) {
 	case wire.IsError(payload):
 		e, err := wire.ParseError(payload)
 		if err == nil {
-			err = fmt.Errorf("the new server refused the session: error %d", e.Code)
+			err = fmt.Errorf("%w: error %d", errMoveRefused, e.Code)
 		}
 		m.fail(err)
 	case !m.greeted:
 		m.readGreeting(payload)
 	case !wire.IsOK(payload):
-		m.fail(errors.New("the new server does not take the token"))
+		m.fail(fmt.Errorf("%w: it does not take the token", errMoveRefused))
 	case m.step == moveLogin:
 		m.step = moveStates
 		m.send(wire.AppendPacket(nil, 0, wire.AppendSetStates(nil, m.states.JSON)))

@@ -141,15 +141,24 @@ func TestMySQLAnswersBehindWhichMoreFollows(t *testing.T) {
 func (p *testPlane) answered(t *testing.T) (answered, busy bool) {
 	t.Helper()
 	m := p.reconciler.sessions
+	var all []*mysqlConn
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	done := make(chan struct{})
-	for h := range m.all {
-		h.conn.Post(func() {
-			answered, busy = h.session.Answered(), !h.session.Idle()
-			close(done)
-		})
+	for _, s := range m.services {
+		for _, place := range s.places {
+			for h := place.calm.head; h != nil; h = h.entry.next {
+				all = append(all, h)
+			}
+		}
 	}
+	m.mu.Unlock()
+	if len(all) != 1 {
+		t.Fatalf("%d sessions, want one", len(all))
+	}
+	done := make(chan struct{})
+	all[0].conn.Post(func() {
+		answered, busy = all[0].session.Answered(), !all[0].session.Idle()
+		close(done)
+	})
 	<-done
 	return answered, busy
 }

@@ -118,14 +118,7 @@ func (a *auditReader) wants(node string) bool {
 }
 
 // members returns the members, this node among them.
-func (a auditLog) members() []directory.Member {
-	if a.peers.cluster == nil {
-		self := directory.Member{Self: true}
-		self.ID, self.Name = a.peers.self.ID, a.peers.self.Name
-		return []directory.Member{self}
-	}
-	return a.peers.cluster.Directory.Members()
-}
+func (a auditLog) members() []directory.Member { return a.peers.members() }
 
 // keptAnswer is the answer of one node.
 type keptAnswer struct {

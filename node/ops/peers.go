@@ -65,6 +65,16 @@ func (p *Peers) ReadBarrier(ctx context.Context) error {
 	return p.catalog.Await(ctx, index)
 }
 
+// members returns the members, this node among them.
+func (p *Peers) members() []directory.Member {
+	if p.cluster == nil {
+		self := directory.Member{Self: true}
+		self.ID, self.Name = p.self.ID, p.self.Name
+		return []directory.Member{self}
+	}
+	return p.cluster.Directory.Members()
+}
+
 // others returns the members that are up, without this node.
 func (p *Peers) others() []directory.Member {
 	if p.cluster == nil {

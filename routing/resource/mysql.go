@@ -49,6 +49,21 @@ type ServiceMySQL struct {
 	// MovesPerSecond bounds how many sessions of the service each node begins to move
 	// in a second. Default 500, 1..10,000.
 	MovesPerSecond int `yaml:"movesPerSecond" default:"500" range:"1..10000"`
+	// Rebalance evens out how many sessions the servers have, with balancing.policy
+	// leastConnections.
+	Rebalance Rebalance `yaml:"rebalance"`
+}
+
+// Rebalance moves sessions from the servers that have many to those that have few. Each
+// node compares the sessions that it has itself.
+type Rebalance struct {
+	// MovesPerSecond bounds how many sessions of the service each node begins to move
+	// for this in a second; 0: none. Slowly, because a server that has just started
+	// loads its statistics first. Default 10, 0..10,000.
+	MovesPerSecond *int `yaml:"movesPerSecond" default:"10" range:"0..10000"`
+	// Ratio is how many sessions a server may have in percent of those of another one
+	// of the same priority and zone, each by its weight. Default 120, 101..1000.
+	Ratio int `yaml:"ratio" default:"120" range:"101..1000"`
 }
 
 // IsZero reports whether no field is given.
