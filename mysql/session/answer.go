@@ -23,6 +23,9 @@ func (s *Session) fromServer(p []byte) {
 			break
 		}
 		s.seq = seq
+		if s.keeps != nil {
+			s.keeps.answered(first)
+		}
 		if err := s.read(first, length); err != nil {
 			s.badPacket(relay.Upstream, err)
 			return
@@ -101,7 +104,7 @@ func (s *Session) readSingle(first []byte, length int) error {
 	case s.command == wire.ComStmtReset:
 		s.rest(s.stmt)
 	case s.command == wire.ComResetConnection:
-		s.waiting, s.stuck = nil, false
+		s.forget()
 	}
 	return s.readStatus(first, length)
 }
@@ -113,10 +116,24 @@ func (s *Session) readTurn(first []byte) error {
 		s.answer = idle
 	case wire.IsOK(first):
 		s.answer = idle
-		s.waiting, s.stuck = nil, false
+		s.forget()
 		return s.readStatus(first, len(first))
 	}
 	return nil
+}
+
+// forget forgets what the session held: its server has reset it.
+func (s *Session) forget() {
+	s.waiting, s.stuck = nil, false
+	if s.keeps == nil {
+		return
+	}
+	if s.command == wire.ComChangeUser {
+		s.collation = byte(s.keeps.next)
+		s.keeps.reset(s.keeps.next)
+		return
+	}
+	s.keeps.reset(uint16(s.collation))
 }
 
 // readStatus reads the status of an OK or EOF packet.
@@ -143,6 +160,11 @@ func (s *Session) readStatus(first []byte, length int) error {
 		return errors.New("an OK packet without its status")
 	}
 	s.status = wire.Status(binary.LittleEndian.Uint16(first[at:]))
+	if s.keeps != nil && at == 3 && length == 5 {
+		s.keeps.warned(first[1:])
+	} else if s.keeps != nil {
+		s.keeps.warned(first[at+2:])
+	}
 	return nil
 }
 
@@ -246,6 +268,9 @@ func (s *Session) readPrepare(first []byte) error {
 	}
 	if len(first) < 9 || first[0] != 0 {
 		return errors.New("a bad answer to COM_STMT_PREPARE")
+	}
+	if s.keeps != nil {
+		s.keeps.opened(binary.LittleEndian.Uint32(first[1:]))
 	}
 	s.count = 0
 	for _, n := range []uint16{binary.LittleEndian.Uint16(first[5:]), binary.LittleEndian.Uint16(first[7:])} {

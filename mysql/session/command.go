@@ -78,6 +78,9 @@ func (s *Session) collect(p []byte) []byte {
 	}
 	s.change = nil
 	s.command, s.answer, s.seq, s.user = wire.ComChangeUser, turns, 0, c.User
+	if s.keeps != nil {
+		s.keeps.next = c.Collation
+	}
 	// The client answers the salt of its first greeting, which the server does not
 	// know: with this plugin the server sends its own.
 	c.Plugin = unknownPlugin
@@ -89,13 +92,17 @@ func (s *Session) collect(p []byte) []byte {
 func (s *Session) feedClient(p []byte) []byte {
 	rest := p
 	for {
+		if s.keeps != nil {
+			s.keeps.more(rest)
+		}
 		begun := s.client.between()
 		first, length, seq, behind := s.client.next(rest)
 		if length < 0 { // all bytes belong to packets that were told, or to the beginning of one
 			s.relayCommand(p)
 			return nil
 		}
-		if begun && s.answer == idle {
+		isCommand := begun && s.answer == idle
+		if isCommand {
 			if seq != 0 {
 				s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
 				return nil
@@ -109,6 +116,9 @@ func (s *Session) feedClient(p []byte) []byte {
 			s.answer = single // what follows answers the file
 		}
 		n := min(uint32(len(behind)), s.client.left)
+		if s.keeps != nil && isCommand {
+			s.keeps.command(first, behind[:n], length, s.status)
+		}
 		s.client.left -= n
 		rest = behind[n:]
 		if s.client.left > 0 || s.client.continued {
@@ -127,8 +137,12 @@ func (s *Session) feedClient(p []byte) []byte {
 
 // relayCommand sends a part of a command to the server.
 func (s *Session) relayCommand(p []byte) {
+	if s.keeps != nil && s.keeps.lost {
+		s.rowsLost()
+		return
+	}
 	s.send(relay.Upstream, p)
-	if left := s.client.left; left >= minMove {
+	if left := s.client.left; left >= minMove && (s.keeps == nil || !s.keeps.reading) {
 		s.conn.MayMove(relay.Client, int(left))
 	}
 	if s.client.left == 0 {
@@ -140,6 +154,8 @@ func (s *Session) relayCommand(p []byte) {
 func (s *Session) commandSent() {
 	if s.quit && s.client.between() {
 		s.streams[relay.Upstream].CloseWrite()
+	} else if s.command == wire.ComStmtClose && s.keeps != nil && s.client.between() {
+		s.tryMove() // no answer follows
 	}
 }
 
@@ -209,4 +225,11 @@ func (s *Session) rest(id uint32) {
 	if len(s.waiting) == 0 {
 		s.waiting = nil
 	}
+}
+
+// rowsLost ends the session: it would get the number of rows of another statement.
+func (s *Session) rowsLost() {
+	s.seq = 0
+	s.sayError(&wire.Error{Code: codeUnknown, State: "HY000", Message: "Penstock: the session has moved since the statement of which FOUND_ROWS() or ROW_COUNT() would tell"})
+	s.conn.Fail(RowsLost, errors.New("FOUND_ROWS() or ROW_COUNT() behind a move"), true)
 }

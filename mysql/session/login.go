@@ -344,6 +344,9 @@ func (s *Session) opened() {
 	early := s.login.client
 	s.phase, s.moveTimeout, s.login = open, s.login.settings.MoveTimeout, nil
 	s.conn.Disarm(&s.timer)
+	if s.host.Reconnects() {
+		s.keeps = newKeeper(uint16(s.collation))
+	}
 	s.host.LoggedIn(s.conn)
 	if len(early) > 0 && s.phase == open {
 		s.fromClient(early)

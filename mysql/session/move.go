@@ -25,6 +25,7 @@ var (
 type mover struct {
 	s       *Session
 	standby *netio.Standby
+	rejoin  *rejoin // in place of states and token; nil: with these
 	began   time.Duration
 	in      []byte // of the new server
 	answers []byte // of the present one
@@ -74,17 +75,32 @@ func (s *Session) tryMove() bool {
 		s.host.Moved(s.conn, err, 0)
 		return false
 	}
+	question := wire.AppendShowStates(nil)
+	if s.keeps != nil {
+		password, ok := s.host.Password(s.user)
+		if !ok {
+			s.host.Moved(s.conn, ErrNoPassword, 0)
+			return false
+		}
+		m.rejoin = newRejoin(m, password)
+		question = appendQuestion(nil)
+		s.keeps.asked()
+	}
 	s.mover = m
 	s.pause()
 	s.conn.Arm(&s.timer, s.moveTimeout)
 	m.asked = true
-	s.send(relay.Upstream, wire.AppendPacket(nil, 0, wire.AppendShowStates(nil)))
+	s.send(relay.Upstream, wire.AppendPacket(nil, 0, question))
 	m.standby = s.conn.DialStandby(target, m)
 	return true
 }
 
 // fromServer takes the present server's answer to SHOW SESSION_STATES.
 func (m *mover) fromServer(p []byte) {
+	if m.rejoin != nil {
+		m.rejoin.fromServer(p)
+		return
+	}
 	m.answers = append(m.answers, p...)
 	for m.asked {
 		if len(m.answers) < wire.HeaderSize {
@@ -170,6 +186,10 @@ func (m *mover) Connected() {
 
 // Received implements stream.Owner for the standby.
 func (m *mover) Received(p []byte) {
+	if m.rejoin != nil && m.greeted {
+		m.rejoin.received(p)
+		return
+	}
 	m.in = append(m.in, p...)
 	payload, seq, rest, err := packet(m.in)
 	if payload == nil && err == nil {
@@ -240,6 +260,9 @@ func (m *mover) readGreeting(payload []byte) {
 
 // login returns the login with the token.
 func (m *mover) login() *wire.Login {
+	if m.rejoin != nil {
+		return m.rejoin.login()
+	}
 	return &wire.Login{
 		Capabilities: (m.s.caps & m.greets.Capabilities &^ (wire.ConnectWithDB | wire.ConnectAttrs)) | wire.PluginAuth | wire.PluginAuthLenencClientData,
 		MaxPacket:    wire.MaxPayload, Collation: m.s.collation, User: m.s.user, Plugin: wire.TokenPlugin, Auth: []byte(m.token),
@@ -248,6 +271,10 @@ func (m *mover) login() *wire.Login {
 
 // logIn sends the login once the token is there and the new server has greeted.
 func (m *mover) logIn() {
+	if m.rejoin != nil {
+		m.rejoin.logIn()
+		return
+	}
 	if m.token == "" || !m.greeted || m.step != movePreparing || m.s.tls && !m.standby.Secured() {
 		return
 	}

@@ -42,6 +42,12 @@ type Host interface {
 	LoggedIn(c *netio.Conn)
 	// MoveTarget returns the server to which the session is to move, or why there is none.
 	MoveTarget(c *netio.Conn) (netio.Target, error)
+	// Reconnects reports whether the session moves by a login of its own in place of
+	// session states. It is called after the client's login.
+	Reconnects() bool
+	// Password returns the user's password for such a login, after MoveTarget; false:
+	// there is none.
+	Password(user string) (string, bool)
 	// Moved reports that the session is at the last MoveTarget, or why it is not. Until
 	// then it counts at both. held is how long commands of the client had to wait at most.
 	Moved(c *netio.Conn, err error, held time.Duration)
@@ -94,8 +100,9 @@ type Session struct {
 	host        Host
 	conn        *netio.Conn
 	streams     [2]stream.Stream
-	login       *login // nil once open
-	mover       *mover // nil but during a move
+	login       *login  // nil once open
+	mover       *mover  // nil but during a move
+	keeps       *keeper // nil: the session does not move by a login of its own
 	user        string
 	held        []byte // of the client, behind the command that is being answered
 	change      []byte // of the client, a command that is not relayed until it is whole
@@ -266,7 +273,7 @@ func (s *Session) tryNext(err error) {
 // serverGone ends the session of a server that has died. A client that waits for an
 // answer gets an error in its place, unless it has got a part of a packet.
 func (s *Session) serverGone(why netio.Reason, err error) {
-	if s.mover != nil && s.mover.states != "" {
+	if s.mover != nil && (s.mover.states != "" || s.mover.rejoin.knows()) {
 		s.mover.lost = true // the states have been given: the move may still succeed
 		return
 	}
@@ -357,6 +364,8 @@ func (s *Session) bound() error {
 		return ErrInTransaction
 	case len(s.waiting) > 0:
 		return ErrWaiting
+	case s.keeps != nil:
+		return s.keeps.holds()
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ type mysqlConn struct {
 	failed  time.Time                         // when the last move failed
 	at      atomic.Pointer[endpoint.Endpoint] // where the session is; nil: nowhere yet
 	moves   bool                              // the service moves sessions
+	rejoins bool                              // by a login of their own
 	secure  bool                              // the service requires TLS
 }
 
@@ -120,7 +121,8 @@ func (h *mysqlConn) decide(limited bool) (*plan, netio.Reason) {
 	p, _ := decided.(*plan)
 	h.denied, _ = decided.(*denied)
 	if p != nil {
-		h.moves, h.secure = p.path.spec.MySQL.Move != "never", p.path.spec.MySQL.RequireTLS
+		m := &p.path.spec.MySQL
+		h.moves, h.rejoins, h.secure = m.Move != "never", m.Move == "reconnect", m.RequireTLS
 	}
 	return p, reason
 }
@@ -169,6 +171,17 @@ func (h *mysqlConn) MoveTarget(c *netio.Conn) (netio.Target, error) {
 	}
 	h.next = p
 	return to, nil
+}
+
+// Reconnects implements session.Host.
+func (h *mysqlConn) Reconnects() bool { return h.rejoins }
+
+// Password implements session.Host.
+func (h *mysqlConn) Password(user string) (string, bool) {
+	if h.next == nil || !h.rejoins {
+		return "", false
+	}
+	return h.next.path.spec.MySQL.Password(user)
 }
 
 // Moved implements session.Host.
