@@ -74,9 +74,10 @@ type MySQLCredential struct {
 	// Required.
 	PasswordFile string `yaml:"passwordFile"`
 
-	// content is behind a pointer so that printing the spec does not show it; nil: the
-	// file is not read.
-	content *Secret
+	// content is the password; nil: the file is not read. It is behind a pointer so that
+	// printing the spec does not show it, and no Secret, since it is never stored: with
+	// one, Services would be sealed.
+	content *string
 }
 
 // Password returns the password of a user; false: there is none, or its file cannot be
@@ -84,7 +85,7 @@ type MySQLCredential struct {
 func (m *ServiceMySQL) Password(user string) (string, bool) {
 	for i := range m.Credentials {
 		if c := &m.Credentials[i]; c.User == user && c.content != nil {
-			return string(*c.content), true
+			return *c.content, true
 		}
 	}
 	return "", false
@@ -99,8 +100,7 @@ func (m *ServiceMySQL) withPasswords(content []string) (ServiceMySQL, error) {
 		if text == "" || strings.ContainsAny(text, "\x00\n\r") {
 			return ServiceMySQL{}, errors.New("passwordFile of mysql.credentials must have one line, the password")
 		}
-		secret := Secret(text)
-		made.Credentials[i].content = &secret
+		made.Credentials[i].content = &text
 	}
 	return made, nil
 }
