@@ -71,7 +71,7 @@ func startRejoinServer(t *testing.T, p pair) (addr string, root *rawSession) {
 	run := func(path string, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), path, append([]string{"--no-defaults", "--datadir=" + filepath.Join(dir, "data"),
 			"--innodb-flush-method=nosync", "--innodb-log-file-size=4M", "--innodb-buffer-pool-size=24M", "--skip-name-resolve"}, args...)...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir, "LC_ALL=C")
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir, "TMPDIR="+dir, "LC_ALL=C")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGKILL}
 		return cmd
 	}

@@ -164,11 +164,13 @@ func (f facts) movable() error {
 
 func (f facts) database() string { return f[".DATABASE"].session }
 
-// differences returns the variables that a new session must be given to be like f, or
-// why none can be: set are those that the client has set.
-func (f facts) differences(now facts, set []string) (restore []string, err error) {
+// differences returns the variables that a new session must be given to be like f, and
+// another one that differs, which may be a second name of one of these; "": there is
+// none. set are those that the client has set. An error says why the sessions can never
+// be alike.
+func (f facts) differences(now facts, set []string) (restore []string, other string, err error) {
 	if err := now.movable(); err != nil {
-		return nil, fmt.Errorf("at the new server: %w", err)
+		return nil, "", fmt.Errorf("at the new server: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		was := f[name]
@@ -176,16 +178,16 @@ func (f facts) differences(now facts, set []string) (restore []string, err error
 		switch {
 		case perConnection[name], exists && is.session == was.session:
 		case strings.HasPrefix(name, "."):
-			return nil, fmt.Errorf("the session has another %s at the new server", strings.ToLower(name[1:]))
+			return nil, "", fmt.Errorf("the session has another %s at the new server", strings.ToLower(name[1:]))
 		case exists && (restored[name] || slices.Contains(set, name)):
 			restore = append(restore, name)
 		case was.known && was.session == was.global && !slices.Contains(set, name):
 			// The servers have different defaults: the session gets those of its server.
 		default:
-			return nil, fmt.Errorf("%w: %s", HoldVariable, strings.ToLower(name))
+			other = name
 		}
 	}
-	return restore, nil
+	return restore, other, nil
 }
 
 // appendSet appends the command that gives a new session the values of f.

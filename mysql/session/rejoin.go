@@ -242,7 +242,10 @@ func (r *rejoin) authenticate(p []byte) {
 // compare compares the answers of both servers.
 func (r *rejoin) compare() {
 	m, now := r.m, r.question
-	restore, err := r.was.differences(now.facts, m.s.keeps.set)
+	restore, other, err := r.was.differences(now.facts, m.s.keeps.set)
+	if err == nil && other != "" && (len(restore) == 0 || r.step == rejoinVerify) {
+		err = fmt.Errorf("%w: %s", HoldVariable, strings.ToLower(other))
+	}
 	switch {
 	case err != nil:
 		m.fail(err)
