@@ -29,7 +29,7 @@ type statement struct {
 	quote   byte
 	text    [maxToken]byte
 	n       int
-	tooLong bool
+	tooLong bool // not all of it is kept
 	spaced  bool // a blank or a comment has followed the last token
 
 	// The grammar.
@@ -110,9 +110,19 @@ func (s *statement) feed(p []byte) {
 	}
 }
 
-// skip returns how many bytes of p do not matter, in long strings and comments.
+// skip reads the bytes at the beginning of p that change nothing but the text of a token,
+// and returns their number.
 func (s *statement) skip(p []byte) int {
 	switch s.state {
+	case lexWord:
+		n := 0
+		for n < len(p) && isWord(p[n]) {
+			n++
+		}
+		kept := copy(s.text[s.n:], p[:n])
+		s.n += kept
+		s.tooLong = s.tooLong || kept < n
+		return n
 	case lexQuoted:
 		if !s.tooLong {
 			return 0
@@ -143,10 +153,6 @@ func (s *statement) next(c byte) {
 	case lexBlank:
 		s.start(c)
 	case lexWord:
-		if isWord(c) {
-			s.keep(c)
-			return
-		}
 		s.endWord()
 		s.start(c)
 	case lexQuoted, lexEscape, lexQuoteEnd:
@@ -187,7 +193,8 @@ func (s *statement) start(c byte) {
 		s.state, s.n, s.tooLong = lexWord, 0, false
 		s.keep(c)
 	case c == '\'' || c == '"' || c == '`':
-		s.state, s.quote, s.n, s.tooLong = lexQuoted, c, 0, false
+		s.state, s.quote, s.n = lexQuoted, c, 0
+		s.tooLong = s.set == setNone // the text matters to SET alone
 	case c == '-':
 		s.state = lexDash
 	case c == '/':
