@@ -243,7 +243,7 @@ func (r *rejoinPair) testHolds(t *testing.T) {
 func (r *rejoinPair) testFound(*testing.T) {
 	for name, tt := range map[string]struct{ do, why string }{
 		"trigger":  {"INSERT INTO d.triggered VALUES (1)", "a user variable"},
-		"view-set": {"SELECT a FROM d.setting", "sql_select_limit"},
+		"view-set": {"SELECT a FROM d.setting", "lock_wait_timeout"},
 		"view-tmp": {"SELECT a FROM d.tabling", "a temporary table"},
 	} {
 		r.listen(name)
