@@ -67,10 +67,14 @@ func TestBadAnswersToQuestions(t *testing.T) {
 	for i := range maxFacts + 1 {
 		many = append(many, [3]string{fmt.Sprint(i), "", ""})
 	}
+	var large [][3]string
+	for i := range maxAnswer/60000 + 1 {
+		large = append(large, [3]string{fmt.Sprint(i), strings.Repeat("x", 60000), ""})
+	}
 	for name, p := range map[string][]byte{
 		"columns": wire.AppendPacket(nil, 1, []byte{4}), "empty": wire.AppendPacket(nil, 1, nil), "short row": row("\x01a\x01b"), "long row": row("\x01a\x01b\x01c\x01d"),
 		"cut row": row("\x01a\x01b\x05c"), "many rows": answerTo(0, 0, many...), "bytes behind": append(answerTo(0, 0), 1),
-		"large": append(answerTo(0, 0), make([]byte, maxAnswer)...), "large packet": wire.AppendHeader(nil, maxLogin+1, 1),
+		"large": answerTo(0, 0, large...), "large packet": wire.AppendHeader(nil, maxLogin+1, 1),
 	} {
 		var q question
 		if done, err := q.read(p, 0); done || err == nil {
