@@ -222,8 +222,10 @@ func (r *rejoinPair) testHolds(t *testing.T) {
 			sessions[i].waitAt(fmt.Sprintf("%q to move after %q", c.do, c.until), r.b)
 			continue
 		}
-		if !strings.HasSuffix(r.a, ":"+sessions[i].at()) || !strings.HasSuffix(r.a, ":"+sessions[i].at()) {
-			t.Errorf("%q: the session has moved", c.do)
+		for range 2 { // it would move behind an answer
+			if !strings.HasSuffix(r.a, ":"+sessions[i].at()) {
+				t.Errorf("%q: the session has moved", c.do)
+			}
 		}
 		if sessions[i].reset(); c.until == "never" {
 			r.waitLog("holds", "another role")

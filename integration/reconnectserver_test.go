@@ -206,7 +206,7 @@ func (s *rawSession) query(text string) (value string, err error) {
 	s.send(append([]byte{byte(wire.ComQuery)}, text...))
 	for {
 		p := s.read()
-		status := wire.Status(0)
+		var status wire.Status
 		switch {
 		case wire.IsError(p):
 			e, err := wire.ParseError(p)

@@ -100,10 +100,10 @@ func (s *statement) setQuoted(kind tokenKind) {
 
 // setChar handles a character of SET.
 func (s *statement) setChar(c byte) {
-	switch {
-	case c == '(':
+	switch c {
+	case '(':
 		s.depth++
-	case c == ')':
+	case ')':
 		s.depth--
 	}
 	switch s.set {
