@@ -48,6 +48,9 @@ func (s *Session) scan(p []byte) error {
 			return nil
 		}
 		s.seq = seq
+		if s.keeps != nil {
+			s.keeps.answered(first)
+		}
 		if err := s.read(first, length); err != nil {
 			return err
 		}
@@ -129,7 +132,7 @@ func (s *Session) readSingle(first []byte, length int) error {
 	case s.command == wire.ComStmtReset:
 		s.rest(s.stmt)
 	case s.command == wire.ComResetConnection:
-		s.waiting, s.stuck = nil, false
+		s.forget(uint16(s.collation))
 	}
 	return s.readStatus(first, length)
 }
@@ -141,11 +144,12 @@ func (s *Session) readTurn(first []byte) error {
 	case wire.IsError(first):
 		s.answer, s.part = idle, nil // MariaDB goes on with the user of before
 	case wire.IsOK(first):
-		s.answer, s.part = idle, nil
-		s.waiting, s.stuck, s.user = nil, false, change.change.User
-		if c := change.change.Collation; c != 0 {
+		s.answer, s.part, s.user = idle, nil, change.change.User
+		c := change.change.Collation
+		if c != 0 {
 			s.collation = byte(c)
 		}
+		s.forget(c)
 		return s.readStatus(first, len(first))
 	case len(first) > 1 && first[0] == 0xfe:
 		change.sha2 = strings.HasPrefix(cachingSHA2, string(first[1:])) && len(first) == peek
@@ -153,6 +157,14 @@ func (s *Session) readTurn(first []byte) error {
 		return errMixedTLS
 	}
 	return nil
+}
+
+// forget forgets what the session held: its server has reset it, with a collation.
+func (s *Session) forget(collation uint16) {
+	s.waiting, s.stuck = nil, false
+	if s.keeps != nil {
+		s.keeps.reset(collation)
+	}
 }
 
 // readStatus reads the status of an OK or EOF packet.
@@ -179,6 +191,11 @@ func (s *Session) readStatus(first []byte, length int) error {
 		return errors.New("an OK packet without its status")
 	}
 	s.status = wire.Status(binary.LittleEndian.Uint16(first[at:]))
+	if s.keeps != nil && at == 3 && length == 5 {
+		s.keeps.warned(first[1:])
+	} else if s.keeps != nil {
+		s.keeps.warned(first[at+2:])
+	}
 	return nil
 }
 
@@ -282,6 +299,9 @@ func (s *Session) readPrepare(first []byte) error {
 	}
 	if len(first) < 9 || first[0] != 0 {
 		return errors.New("a bad answer to COM_STMT_PREPARE")
+	}
+	if s.keeps != nil {
+		s.keeps.opened(binary.LittleEndian.Uint32(first[1:]))
 	}
 	s.count = 0
 	for _, n := range []uint16{binary.LittleEndian.Uint16(first[5:]), binary.LittleEndian.Uint16(first[7:])} {

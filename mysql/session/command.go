@@ -114,12 +114,16 @@ func (s *Session) collect(p []byte) []byte {
 func (s *Session) feedClient(p []byte) []byte {
 	rest := p
 	for {
+		if s.keeps != nil {
+			s.keeps.more(rest)
+		}
 		first, length, seq, behind := s.client.next(rest)
 		if length < 0 { // all bytes belong to packets that were told, or to the beginning of one
 			s.relayCommand(p)
 			return nil
 		}
-		if s.answer == idle { // a command begins, of which bytes may have been relayed
+		isCommand := s.answer == idle // bytes of it may have been relayed
+		if isCommand {
 			if seq != 0 {
 				s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
 				return nil
@@ -133,6 +137,9 @@ func (s *Session) feedClient(p []byte) []byte {
 			s.answer = single // what follows answers the file
 		}
 		n := min(uint32(len(behind)), s.client.left)
+		if s.keeps != nil && isCommand {
+			s.keeps.command(first, behind[:n], length, s.status)
+		}
 		s.client.left -= n
 		rest = behind[n:]
 		if s.client.left > 0 || s.client.continued {
@@ -151,8 +158,12 @@ func (s *Session) feedClient(p []byte) []byte {
 
 // relayCommand sends a part of a command to the server.
 func (s *Session) relayCommand(p []byte) {
+	if s.keeps != nil && s.keeps.lost {
+		s.rowsLost()
+		return
+	}
 	s.send(relay.Upstream, p)
-	if left := s.client.left; left >= minMove && s.compressed == nil {
+	if left := s.client.left; left >= minMove && s.compressed == nil && (s.keeps == nil || !s.keeps.reading) {
 		s.conn.MayMove(relay.Client, int(left))
 	}
 	if s.client.left == 0 {
@@ -164,6 +175,8 @@ func (s *Session) relayCommand(p []byte) {
 func (s *Session) commandSent() {
 	if s.quit && s.client.between() {
 		s.streams[relay.Upstream].CloseWrite()
+	} else if s.command == wire.ComStmtClose && s.keeps != nil && s.client.between() {
+		s.tryMove() // no answer follows
 	}
 }
 
@@ -242,4 +255,11 @@ func (s *Session) rest(id uint32) {
 			return
 		}
 	}
+}
+
+// rowsLost ends the session: it would get the number of rows of another statement.
+func (s *Session) rowsLost() {
+	s.seq = 0
+	s.sayError(&wire.Error{Code: codeUnknown, State: "HY000", Message: "Penstock: the session has moved since the statement of which FOUND_ROWS() or ROW_COUNT() would tell"})
+	s.conn.Fail(RowsLost, errors.New("FOUND_ROWS() or ROW_COUNT() behind a move"), true)
 }

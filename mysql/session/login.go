@@ -360,6 +360,9 @@ func (s *Session) opened() {
 	s.compress(&s.login.Login)
 	s.phase, s.login = open, nil
 	s.conn.Disarm(&s.timer)
+	if s.host.Reconnects() {
+		s.keeps = newKeeper(uint16(s.collation))
+	}
 	s.host.LoggedIn(s.conn)
 	if len(early) > 0 && s.phase == open {
 		s.Received(relay.Client, early)

@@ -28,6 +28,7 @@ var (
 type mover struct {
 	s       *Session
 	standby *netio.Standby
+	rejoin  *rejoin // in place of states and token; nil: with these
 	began   time.Duration
 	in      []byte // of the new server
 	answers []byte // of the present one; nil once they are too many
@@ -74,11 +75,23 @@ func (s *Session) tryMove() bool {
 		s.host.Moved(s.conn, err, 0)
 		return false
 	}
+	question := wire.AppendShowStates(nil)
+	if s.keeps != nil {
+		password, ok := s.host.Password(s.user)
+		if !ok {
+			s.host.Moved(s.conn, ErrNoPassword, 0)
+			return false
+		}
+		m.rejoin = newRejoin(m, password)
+		question = appendQuestion(nil)
+		s.keeps.asked()
+	} else {
+		s.command, s.answer, s.stmt = wire.ComQuery, result, 0
+	}
 	s.mover = m
 	s.conn.Arm(&s.timer, s.host.Settings().MoveTimeout)
 	m.asked = true
-	s.command, s.answer, s.stmt = wire.ComQuery, result, 0
-	s.send(relay.Upstream, wire.AppendPacket(nil, 0, wire.AppendShowStates(nil)))
+	s.send(relay.Upstream, wire.AppendPacket(nil, 0, question))
 	m.standby = s.conn.DialStandby(target, m)
 	return true
 }
@@ -86,6 +99,10 @@ func (s *Session) tryMove() bool {
 // fromServer takes the present server's answer to SHOW SESSION_STATES. Where it ends
 // is read as in every answer, so that the session can stay whatever is in it.
 func (m *mover) fromServer(p []byte) {
+	if m.rejoin != nil {
+		m.rejoin.fromServer(p)
+		return
+	}
 	s := m.s
 	switch {
 	case m.failure != nil:
@@ -165,6 +182,10 @@ func (m *mover) Connected() {
 
 // Received implements stream.Owner for the standby.
 func (m *mover) Received(p []byte) {
+	if m.rejoin != nil && m.greeted {
+		m.rejoin.received(p)
+		return
+	}
 	m.in = append(m.in, p...)
 	payload, seq, rest, err := packet(m.in)
 	if payload == nil && err == nil {
@@ -236,6 +257,9 @@ func (m *mover) readGreeting(payload []byte) {
 
 // login returns the login with the token.
 func (m *mover) login() *wire.Login {
+	if m.rejoin != nil {
+		return m.rejoin.login()
+	}
 	l := wire.TokenLogin(wire.Login{
 		Capabilities: m.s.caps & m.greets.Capabilities &^ (wire.ConnectWithDB | wire.ConnectAttrs),
 		MaxPacket:    wire.MaxPayload, Collation: m.s.collation, User: m.s.user,
@@ -245,6 +269,10 @@ func (m *mover) login() *wire.Login {
 
 // logIn sends the login once the token is there and the new server has greeted.
 func (m *mover) logIn() {
+	if m.rejoin != nil {
+		m.rejoin.logIn()
+		return
+	}
 	if m.asked || !m.greeted || m.step != movePreparing || m.s.tls && !m.standby.Secured() {
 		return
 	}

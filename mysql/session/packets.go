@@ -3,8 +3,8 @@ package session
 import "penstock/mysql/wire"
 
 // peek is how many bytes of a payload may be looked at: those of an OK packet up to its
-// status.
-const peek = 1 + 9 + 9 + 2
+// warnings.
+const peek = 1 + 9 + 9 + 2 + 2
 
 // packets finds the headers in one direction of bytes. A packet is told once its header
 // and the first bytes of its payload have come; the rest passes.

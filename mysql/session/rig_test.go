@@ -415,3 +415,9 @@ func code(err error) uint16 {
 	errors.As(err, &e)
 	return e.Code
 }
+
+// Reconnects implements session.Host.
+func (*host) Reconnects() bool { return false }
+
+// Password implements session.Host.
+func (*host) Password(string) (string, bool) { return "", false }

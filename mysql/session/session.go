@@ -43,6 +43,12 @@ type Host interface {
 	LoggedIn(c *netio.Conn)
 	// MoveTarget returns the server to which the session is to move, or why there is none.
 	MoveTarget(c *netio.Conn) (netio.Target, error)
+	// Reconnects reports whether the session moves by a login of its own in place of
+	// session states. It is called after the client's login.
+	Reconnects() bool
+	// Password returns the user's password for such a login, after MoveTarget; false:
+	// there is none.
+	Password(user string) (string, bool)
 	// Moved reports that the session is at the last MoveTarget, or why it is not. Until
 	// then it counts at both. held is how long commands of the client had to wait at most.
 	Moved(c *netio.Conn, err error, held time.Duration)
@@ -99,6 +105,7 @@ type Session struct {
 	streams    [2]stream.Stream
 	login      *login       // nil once open
 	mover      *mover       // nil but during a move
+	keeps      *keeper      // nil: the session does not move by a login of its own
 	compressed *compression // with the client; nil: none
 	part       *part        // of a packet that has to be seen whole; nil: none
 	user       string
@@ -392,6 +399,8 @@ func (s *Session) bound() error {
 		return ErrInTransaction
 	case s.waiting != nil:
 		return ErrWaiting
+	case s.keeps != nil:
+		return s.keeps.holds()
 	}
 	return nil
 }

@@ -43,6 +43,7 @@ type mysqlConn struct {
 	denied  *denied
 	user    string
 	at      atomic.Pointer[endpoint.Endpoint] // where the session is; nil: nowhere yet
+	rejoins bool                              // its sessions move by a login of their own
 	secure  bool                              // the service requires TLS
 	entry   mysqlEntry                        // its place in the index; guarded by mysqlSessions.mu
 }
@@ -118,7 +119,8 @@ func (h *mysqlConn) decide(limited bool) (*plan, netio.Reason) {
 	p, _ := decided.(*plan)
 	h.denied, _ = decided.(*denied)
 	if p != nil {
-		h.secure = p.path.spec.MySQL.RequireTLS
+		m := &p.path.spec.MySQL
+		h.rejoins, h.secure = m.Move == "reconnect", m.RequireTLS
 	}
 	return p, reason
 }
@@ -186,6 +188,17 @@ func (h *mysqlConn) MoveTarget(c *netio.Conn) (netio.Target, error) {
 	}
 	h.next = p
 	return netio.Target{Addr: e.Addr, Unix: e.Unix, Profile: p.path.profileFor(e)}, nil
+}
+
+// Reconnects implements session.Host.
+func (h *mysqlConn) Reconnects() bool { return h.rejoins }
+
+// Password implements session.Host.
+func (h *mysqlConn) Password(user string) (string, bool) {
+	if h.next == nil || !h.rejoins {
+		return "", false
+	}
+	return h.next.path.spec.MySQL.Password(user)
 }
 
 // Moved implements session.Host.
