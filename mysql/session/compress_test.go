@@ -86,12 +86,12 @@ func everything(t *testing.T, c *client) {
 		t.Errorf("a value of %d bytes", len(got))
 	}
 	// Clients number packets that continue another one as the frame that they are in.
-	long := wire.AppendPacket(nil, 0, []byte("\x03SELECT LENGTH('"+strings.Repeat("x", 17<<20)+"') AS n"))
+	long := wire.AppendPacket(nil, 0, append([]byte{byte(wire.ComPing)}, make([]byte, 17<<20)...))
 	long[wire.HeaderSize+wire.MaxPayload+3] = 77
 	c.writer.Seq = 0
 	c.send(long)
-	if all, err := c.rows(); err != nil || len(all) != 1 || all[0] != fmt.Sprint(17<<20) {
-		t.Errorf("a command of 17 MiB: %q, %v", all, err)
+	if err := c.parseOK(c.mustRead()); err != nil {
+		t.Errorf("a command of 17 MiB: %v", err)
 	}
 	c.command(wire.ComQuery, "SELECT id FROM rows(300, 5000)")
 	if all, err := c.rows(); err != nil || len(all) != 300 {
@@ -190,7 +190,7 @@ func TestCompressedErrors(t *testing.T) {
 
 // A frame is decompressed no further than the server takes its bytes.
 func TestCompressedBomb(t *testing.T) {
-	plain := wire.AppendPacket(nil, 0, append([]byte{byte(wire.ComQuery)}, make([]byte, 8*wire.MaxPayload-100)...))
+	plain := wire.AppendPacket(nil, 0, append([]byte{byte(wire.ComQuery)}, make([]byte, 2*wire.MaxPayload-100)...))
 	size := int64(len(plain))
 	read, whole := make(chan struct{}), make(chan error, 1)
 	stop := sync.OnceFunc(func() { close(read) })
@@ -200,7 +200,7 @@ func TestCompressedBomb(t *testing.T) {
 		<-read
 		n, err := io.CopyN(io.Discard, c, size)
 		if n == size {
-			_, err = c.Write(wire.AppendPacket(nil, 8, wire.AppendOK(nil, &wire.OK{}, 0)))
+			_, err = c.Write(wire.AppendPacket(nil, 2, wire.AppendOK(nil, &wire.OK{}, 0)))
 		}
 		whole <- err
 		_, _ = io.Copy(io.Discard, c)

@@ -175,12 +175,12 @@ func TestCommandsWaitForTheMove(t *testing.T) {
 			in := func() (n uint64) { h.do(func() { n, _ = h.conn.Bytes() }); return n }
 			before := in()
 			const pings = 400_000
+			ping, w := wire.AppendPacket(nil, 0, []byte{byte(wire.ComPing)}), c.writer
 			go func() {
-				ping := wire.AppendPacket(nil, 0, []byte{byte(wire.ComPing)})
 				for range pings / 1000 {
 					if a != 0 {
-						c.writer.Seq = 0
-						_, _ = c.net.Write(c.writer.Append(nil, slices.Repeat(ping, 1000)))
+						w.Seq = 0
+						_, _ = c.net.Write(w.Append(nil, slices.Repeat(ping, 1000)))
 						continue
 					}
 					_, _ = c.net.Write(slices.Repeat(ping, 1000))
