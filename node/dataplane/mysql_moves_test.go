@@ -234,7 +234,7 @@ func TestMySQLSlowTarget(t *testing.T) {
 	testkit.WaitFor(t, "the others wait for the server", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return m.services["tidb"].deferred.n == sessions-maxIncoming
+		return m.services["tidb"].deferred.n == sessions-maxIncoming && under.Load() == maxIncoming
 	})
 	close(gate)
 	testkit.WaitFor(t, "all have moved", func() bool { return servers[1].Conns() == sessions && servers[0].Conns() == 0 })
