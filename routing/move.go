@@ -48,11 +48,12 @@ func (d *Decision) NextAt(address string, now time.Time) (*endpoint.Endpoint, Re
 	if !d.backend.group.Acquire(e, d.kind()) {
 		return nil, Overflow
 	}
-	claimed := false
-	if d.probe, claimed = e.Claim(now, d.backend.spec.Connect.Timeout.D()+probeGrace); !claimed {
+	probe, claimed := e.Claim(now, d.backend.spec.Connect.Timeout.D()+probeGrace)
+	if !claimed {
 		d.backend.group.Release(e, d.kind(), true)
 		return nil, NoHealthyEndpoint
 	}
+	d.probe = probe
 	d.take(best)
 	return d.endpoint, OK
 }

@@ -234,7 +234,7 @@ func TestMySQLSlowTarget(t *testing.T) {
 	testkit.WaitFor(t, "the others wait for the server", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return m.services["tidb"].deferred.n == sessions-maxIncoming
+		return m.services["tidb"].deferred.n == sessions-maxIncoming && under.Load() == maxIncoming
 	})
 	close(gate)
 	testkit.WaitFor(t, "all have moved", func() bool { return servers[1].Conns() == sessions && servers[0].Conns() == 0 })
@@ -341,5 +341,32 @@ func TestMySQLFailuresAreCounted(t *testing.T) {
 				t.Errorf("listed %+v, %v; want the failure", list, err)
 			}
 		})
+	}
+}
+
+// A session that was asked to move for balance stays if there is nothing to even out any
+// more at its next safe point.
+func TestMySQLBalanceIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	const sessions = 4
+	servers := mysqlServers(t, 2, nil)
+	fields := "balancing: {policy: leastConnections}, mysql: {rebalance: {movesPerSecond: 1000}}, "
+	p := start(t, mysqlListener+mysqlService("tidb", fields, servers[0]))
+	var busy sync.WaitGroup
+	for _, c := range openMany(t, p, sessions) {
+		busy.Go(func() { _, _ = c.ExecContext(t.Context(), "SELECT SLEEP('s')") })
+	}
+	testkit.WaitFor(t, "all are busy", func() bool { return servers[0].Sleeping("s") == sessions })
+	p.mustApply(t, mysqlService("tidb", fields, servers...))
+	testkit.WaitFor(t, "half of them are asked", func() bool { return p.MoveCounts().Delayed[delayBusy] == sessions/2 })
+	openMany(t, p, sessions)
+	if n := servers[1].Conns(); n != sessions {
+		t.Fatalf("%d new sessions at the new server, want %d", n, sessions)
+	}
+	servers[0].Release("s")
+	busy.Wait()
+	testkit.WaitFor(t, "nobody is to move", func() bool { return p.MoveCounts().Wanted["balance"] == 0 })
+	if c := p.MoveCounts(); c.Moved != 0 || c.Stayed != 0 {
+		t.Errorf("%d have moved and %d failed, want none", c.Moved, c.Stayed)
 	}
 }
