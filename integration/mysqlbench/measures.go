@@ -47,6 +47,8 @@ func measures() []measure {
 		{"text query, 50 connections", plain, queries(50, textQuery, textRows), 1.05, 0},
 		{"text query, 1 connection", plain, queries(1, textQuery, textRows), 0, 0},
 		{"row of 60 KB, 50 connections", plain, queries(50, longQuery, longRows), 0.7, 0},
+		{"row of 1 MB, 4 connections", plain, queries(4, hugeQuery, hugeRows), 0, 0},
+		{"10,000 rows of 100 B, 4 connections", plain, queries(4, manyQuery, manyRows), 0, 0},
 		{"new session", plain, newSessions, 0, 0},
 		{"TLS text query, 50 connections", secured, queries(50, textQuery, textRows), 0, 0},
 		{"TLS new session", secured, newSessions, 1, 60},

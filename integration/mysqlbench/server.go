@@ -34,11 +34,15 @@ type departure struct {
 // The queries of the clients, and what they are answered.
 var (
 	textQuery = wire.AppendPacket(nil, 0, append([]byte{byte(wire.ComQuery)}, "SELECT name FROM accounts WHERE id = 4711"...))
-	textRows  = rows("name", bytes.Repeat([]byte("p"), 20))
+	textRows  = rows(1, "name", bytes.Repeat([]byte("p"), 20))
 	longQuery = wire.AppendPacket(nil, 0, append([]byte{byte(wire.ComQuery)}, "SELECT long_text FROM documents WHERE id = 1"...))
-	longRows  = rows("long_text", bytes.Repeat([]byte("q"), 60_000))
+	longRows  = rows(1, "long_text", bytes.Repeat([]byte("q"), 60_000))
+	hugeQuery = wire.AppendPacket(nil, 0, append([]byte{byte(wire.ComQuery)}, "SELECT huge_text FROM documents WHERE id = 1"...))
+	hugeRows  = rows(1, "huge_text", bytes.Repeat([]byte("r"), 1_000_000))
+	manyQuery = wire.AppendPacket(nil, 0, append([]byte{byte(wire.ComQuery)}, "SELECT line FROM lines"...))
+	manyRows  = rows(10_000, "line", bytes.Repeat([]byte("s"), 95))
 	showQuery = wire.AppendShowStates(nil)
-	states    = rows("Session_states", []byte(`{"sys-vars":{}}`), "Session_token", []byte("token"))
+	states    = rows(1, "Session_states", []byte(`{"sys-vars":{}}`), "Session_token", []byte("token"))
 	quit      = wire.AppendPacket(nil, 0, []byte{byte(wire.ComQuit)})
 	okPacket  = wire.AppendPacket(nil, 1, wire.AppendOK(nil, &wire.OK{Status: wire.Autocommit}, capabilities))
 )
@@ -51,8 +55,8 @@ const (
 	version      = "8.0.11-TiDB-v8.5.0"
 )
 
-// rows returns an answer of one row; columns are pairs of a name and a value.
-func rows(columns ...any) []byte {
+// rows returns an answer of n equal rows; columns are pairs of a name and a value.
+func rows(n int, columns ...any) []byte {
 	seq := byte(1)
 	var all []byte
 	add := func(payload []byte) {
@@ -65,7 +69,9 @@ func rows(columns ...any) []byte {
 		add(definition(columns[i].(string)))
 		row = wire.AppendString(row, columns[i+1].([]byte))
 	}
-	add(row)
+	for range n {
+		add(row)
+	}
 	add(wire.AppendOK(nil, &wire.OK{Status: wire.Autocommit, EndsRows: true}, capabilities))
 	return all
 }
@@ -162,6 +168,10 @@ func (s *server) serve(c net.Conn) {
 			answer = textRows
 		case bytes.Equal(payload, longQuery[wire.HeaderSize:]):
 			answer = longRows
+		case bytes.Equal(payload, hugeQuery[wire.HeaderSize:]):
+			answer = hugeRows
+		case bytes.Equal(payload, manyQuery[wire.HeaderSize:]):
+			answer = manyRows
 		case bytes.Equal(payload, showQuery):
 			asked, answer = time.Now(), states
 		case bytes.HasPrefix(query, []byte("SET SESSION_STATES ")):

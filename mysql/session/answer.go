@@ -18,6 +18,9 @@ func (s *Session) fromServer(p []byte) {
 	}
 	busy := !s.settled()
 	for rest := p; ; {
+		if s.answer == rows {
+			s.seq, rest = s.server.skipRows(rest, s.seq)
+		}
 		first, length, seq, behind := s.server.next(rest)
 		if length < 0 {
 			break
