@@ -74,6 +74,7 @@ bench-kafka: setup build
 
 bench-mysql: setup build
 	$(GO) run ./integration/mysqlbench -rounds $(ROUNDS) -v
+	$(GO) test -run '^$$' -bench '^BenchmarkQuery$$' -benchmem ./mysql/session
 
 # Packages without a benchmark need not be linked.
 bench-smoke: setup build
