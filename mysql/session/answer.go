@@ -43,6 +43,9 @@ func (s *Session) fromServer(p []byte) {
 // scan reads the packets that begin in bytes of the server.
 func (s *Session) scan(p []byte) error {
 	for {
+		if s.answer == rows {
+			s.seq, p = s.server.skipRows(p, s.seq)
+		}
 		first, length, seq, behind := s.server.next(p)
 		if length < 0 {
 			return nil
