@@ -106,7 +106,7 @@ func (s *Session) feedClient(p []byte) []byte {
 		}
 		s.seq = seq
 		if s.answer == infile && length == 0 {
-			s.answer = single // what follows answers the file
+			s.answer = result // what follows answers the file, and other results may follow that
 		}
 		n := min(uint32(len(behind)), s.client.left)
 		s.client.left -= n

@@ -246,7 +246,7 @@ func (s *Session) Ended(from relay.Side) {
 func (s *Session) Failed(from relay.Side, err error) {
 	switch {
 	case s.phase == closed:
-	case from == relay.Client && s.quit: // many close TLS without close_notify
+	case s.quit: // many close TLS without close_notify, which the other side answers with a reset
 		s.conn.End(netio.ClientFIN, true)
 	case from == relay.Client:
 	case s.phase == wantAnswer || s.phase == wantGreeting:
