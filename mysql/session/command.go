@@ -89,38 +89,36 @@ func (s *Session) collect(p []byte) []byte {
 func (s *Session) feedClient(p []byte) []byte {
 	rest := p
 	for {
-		begun := s.client.between()
-		first, length, seq, behind := s.client.next(rest)
-		if length < 0 { // all bytes belong to packets that were told, or to the beginning of one
+		if s.client.begun() {
+			rest = s.client.finish(rest)
+		} else {
+			first, length, seq, behind := s.client.next(rest)
+			if length < 0 { // only the beginning of a packet
+				s.relayCommand(p)
+				return nil
+			}
+			if s.answer == idle {
+				if seq != 0 {
+					s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
+					return nil
+				}
+				if !s.begin(first, length) {
+					return nil
+				}
+			}
+			s.seq = seq
+			if s.answer == infile && length == 0 {
+				s.answer = result // what follows answers the file, and other results may follow that
+			}
+			rest = s.client.finish(behind)
+		}
+		switch {
+		case !s.client.between() || len(rest) == 0:
 			s.relayCommand(p)
 			return nil
-		}
-		if begun && s.answer == idle {
-			if seq != 0 {
-				s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
-				return nil
-			}
-			if !s.begin(first, length) {
-				return nil
-			}
-		}
-		s.seq = seq
-		if s.answer == infile && length == 0 {
-			s.answer = result // what follows answers the file, and other results may follow that
-		}
-		n := min(uint32(len(behind)), s.client.left)
-		s.client.left -= n
-		rest = behind[n:]
-		if s.client.left > 0 || s.client.continued {
-			continue
-		}
-		if s.answer != infile && s.answer != turns && s.answer != replication {
+		case s.answer != infile && s.answer != turns && s.answer != replication:
 			s.relayCommand(p[:len(p)-len(rest)])
 			return rest
-		}
-		if len(rest) == 0 {
-			s.relayCommand(p)
-			return nil
 		}
 	}
 }

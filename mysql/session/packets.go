@@ -42,6 +42,29 @@ func (d *packets) next(p []byte) (first []byte, length int, seq byte, rest []byt
 	return nil, -1, 0, nil
 }
 
+// begun reports whether bytes are still to come of a packet that was told, or one that
+// continues it.
+func (d *packets) begun() bool { return d.left > 0 || d.continued }
+
+// finish takes the bytes of the packet that was told, with all that continues it, and
+// returns those behind.
+func (d *packets) finish(p []byte) []byte {
+	for len(p) > 0 && d.begun() {
+		if d.left > 0 {
+			n := min(uint32(len(p)), d.left)
+			d.left -= n
+			p = p[n:]
+			continue
+		}
+		var head []byte
+		if head, p = d.beginning(p); head != nil {
+			length, _ := wire.ParseHeader(head)
+			d.left, d.continued = uint32(length-(len(head)-wire.HeaderSize)), length == wire.MaxPayload
+		}
+	}
+	return p
+}
+
 // beginning returns the header and the first bytes of a packet, in place where p has
 // them; nil: there are not enough yet.
 func (d *packets) beginning(p []byte) (head, rest []byte) {
