@@ -27,6 +27,8 @@ const (
 	replication               // everything: a stream without an end
 )
 
+var errNoCommand = errors.New("a command without a byte")
+
 // fromClient takes bytes of an open session's client.
 func (s *Session) fromClient(p []byte) {
 	if len(s.held) > 0 {
@@ -55,6 +57,11 @@ func (s *Session) settled() bool { return s.answer == idle && s.server.between()
 func (s *Session) collect(p []byte) []byte {
 	s.change = append(s.change, p...)
 	if len(s.change) <= wire.HeaderSize {
+		if len(s.change) == wire.HeaderSize {
+			if length, _ := wire.ParseHeader(s.change); length == 0 {
+				s.badPacket(relay.Client, errNoCommand)
+			}
+		}
 		return nil
 	}
 	if wire.Command(s.change[wire.HeaderSize]) != wire.ComChangeUser {
@@ -144,7 +151,7 @@ func (s *Session) commandSent() {
 // begin notes a command, of which first is the beginning; false: it is not relayed.
 func (s *Session) begin(first []byte, length int) bool {
 	if length == 0 {
-		s.badPacket(relay.Client, errors.New("a command without a byte"))
+		s.badPacket(relay.Client, errNoCommand)
 		return false
 	}
 	s.command, s.stmt = wire.Command(first[0]), 0

@@ -105,3 +105,16 @@ func TestMySQLCommandsInAnyPieces(t *testing.T) {
 		}
 	}
 }
+
+// A command without a byte ends the connection at once.
+func TestMySQLCommandWithoutAByte(t *testing.T) {
+	servers := mysqlServers(t, 1, nil)
+	c := dialRawMySQL(t, start(t, mysqlListener+mysqlService("tidb", "", servers[0])).at(t, "db"))
+	c.write(make([]byte, wire.HeaderSize))
+	if p, _ := c.read(); !wire.IsError(p) {
+		t.Errorf("%q in place of an error", p)
+	}
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		t.Error(err)
+	}
+}
