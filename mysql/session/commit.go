@@ -51,8 +51,10 @@ func (s *Session) fromCommit(p []byte) {
 	}
 	s.part, s.committed = nil, true
 	if wire.IsError(c.answer[wire.HeaderSize:]) {
-		n, _ := wire.ParseHeader(s.held)
-		s.held = s.held[wire.HeaderSize+n:]
+		n, _ := wire.ParseHeader(*s.held)
+		if *s.held = (*s.held)[wire.HeaderSize+n:]; len(*s.held) == 0 {
+			s.held = nil
+		}
 		s.committed = false
 		s.send(relay.Client, c.answer)
 	}

@@ -71,7 +71,7 @@ func (s *Session) decompress(p []byte) {
 	}
 	chunk := chunks.Get().(*[]byte)
 	defer chunks.Put(chunk)
-	for s.phase == open && !s.pending[relay.Upstream] && len(s.held) == 0 && (!z.between() || !s.mustWait()) {
+	for s.phase == open && !s.pending[relay.Upstream] && s.held == nil && (!z.between() || !s.mustWait()) {
 		if z.between() && s.answer == idle {
 			z.reader.Seq = 0 // a command begins
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // query tells a keeper a query, in pieces of n bytes.
-func query(k *keeper, text string, n int, status wire.Status) {
+func feedQuery(k *keeper, text string, n int, status wire.Status) {
 	payload := append([]byte{byte(wire.ComQuery)}, text...)
 	first := payload[:min(len(payload), peek)]
 	rest := payload[len(first):]
@@ -24,7 +24,7 @@ func query(k *keeper, text string, n int, status wire.Status) {
 // held returns what a session holds after a query.
 func held(text string, n int, status wire.Status) Hold {
 	k := newKeeper(45)
-	query(k, text, n, status)
+	feedQuery(k, text, n, status)
 	h, _ := k.holds().(Hold)
 	if k.reading {
 		return "reading"
@@ -228,23 +228,23 @@ func TestHoldsEnd(t *testing.T) {
 		}
 	}
 	want("a new session", nil)
-	query(k, "SET @a = 1", 100, 0)
-	query(k, "SELECT 1", 100, 0)
+	feedQuery(k, "SET @a = 1", 100, 0)
+	feedQuery(k, "SELECT 1", 100, 0)
 	want("after a variable", HoldUserVariable)
 	k.reset(45)
 	want("after a reset", nil)
 
-	query(k, "SELECT SQL_CALC_FOUND_ROWS 1", 100, 0)
-	query(k, "COMMIT", 100, 0)
+	feedQuery(k, "SELECT SQL_CALC_FOUND_ROWS 1", 100, 0)
+	feedQuery(k, "COMMIT", 100, 0)
 	want("after COMMIT", HoldFoundRows)
-	query(k, "SELECT 1", 100, 0)
+	feedQuery(k, "SELECT 1", 100, 0)
 	want("after another SELECT", nil)
 
 	k.warned([]byte{1, 0})
 	want("with a warning", HoldWarnings)
-	query(k, "SHOW WARNINGS", 100, 0)
+	feedQuery(k, "SHOW WARNINGS", 100, 0)
 	want("after SHOW WARNINGS", HoldWarnings)
-	query(k, "COMMIT", 100, 0)
+	feedQuery(k, "COMMIT", 100, 0)
 	want("after the next statement", nil)
 	k.answered([]byte{0xff, 1, 2})
 	want("with an error", HoldWarnings)
@@ -289,7 +289,7 @@ func TestRowsAreNotMistaken(t *testing.T) {
 		k := newKeeper(45)
 		k.asked()
 		for _, q := range tt.queries {
-			query(k, q, 100, 0)
+			feedQuery(k, q, 100, 0)
 		}
 		if k.lost != tt.lost {
 			t.Errorf("%q: lost %t, want %t", tt.queries, k.lost, tt.lost)
@@ -326,7 +326,7 @@ func BenchmarkQueries(b *testing.B) {
 		b.Run("", func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for range b.N {
-				query(k, text, 1<<20, 0)
+				feedQuery(k, text, 1<<20, 0)
 			}
 			if k.holds() != nil {
 				b.Fatal(k.holds())

@@ -19,7 +19,10 @@ const (
 
 // holding returns how many bytes the session holds.
 func (s *Session) holding() int {
-	n := cap(s.held)
+	n := 0
+	if s.held != nil {
+		n = cap(*s.held)
+	}
 	if s.part != nil {
 		n += cap(s.part.command) + cap(s.part.answer)
 	}

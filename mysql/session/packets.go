@@ -7,8 +7,8 @@ import (
 )
 
 // peek is how many bytes of a payload may be looked at: those of an OK packet up to its
-// warnings.
-const peek = 1 + 9 + 9 + 2 + 2
+// status.
+const peek = 1 + 9 + 9 + 2
 
 // packets finds the headers in one direction of bytes. A packet is told once its header
 // and the first bytes of its payload have come; the rest passes.
@@ -67,6 +67,29 @@ func (d *packets) skipRows(p []byte, seq byte) (last byte, rest []byte) {
 		seq, p = byte(head>>24), p[wire.HeaderSize+length:]
 	}
 	return seq, p
+}
+
+// begun reports whether bytes are still to come of a packet that was told, or one that
+// continues it.
+func (d *packets) begun() bool { return d.left > 0 || d.continued }
+
+// finish takes the bytes of the packet that was told, with all that continues it, and
+// returns those behind.
+func (d *packets) finish(p []byte) []byte {
+	for len(p) > 0 && d.begun() {
+		if d.left > 0 {
+			n := min(uint32(len(p)), d.left)
+			d.left -= n
+			p = p[n:]
+			continue
+		}
+		var head []byte
+		if head, p = d.beginning(p); head != nil {
+			length, _ := wire.ParseHeader(head)
+			d.left, d.continued = uint32(length-(len(head)-wire.HeaderSize)), length == wire.MaxPayload
+		}
+	}
+	return p
 }
 
 // beginning returns the header and the first bytes of a packet, in place where p has

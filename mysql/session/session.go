@@ -109,7 +109,7 @@ type Session struct {
 	compressed *compression // with the client; nil: none
 	part       *part        // of a packet that has to be seen whole; nil: none
 	user       string
-	held       []byte   // of the client, behind the command that is being answered
+	held       *[]byte  // of the client, behind the command that is being answered; nil: nothing
 	waiting    *waiting // statements that wait
 	timer      reactor.Timer
 	client     packets
@@ -251,7 +251,7 @@ func (s *Session) send(to relay.Side, p []byte) {
 
 // holds reports whether bytes of the client wait until its last command is answered.
 func (s *Session) holds() bool {
-	return len(s.held) > 0 || s.compressed != nil && len(s.compressed.frames) > 0
+	return s.held != nil || s.compressed != nil && len(s.compressed.frames) > 0
 }
 
 // Ended implements netio.Session.
@@ -279,7 +279,7 @@ func (s *Session) Ended(from relay.Side) {
 func (s *Session) Failed(from relay.Side, err error) {
 	switch {
 	case s.phase == closed:
-	case from == relay.Client && s.quit: // many close TLS without close_notify
+	case s.quit: // many close TLS without close_notify, which the other side answers with a reset
 		s.conn.End(netio.ClientFIN, true)
 	case from == relay.Client:
 	case s.phase == wantAnswer || s.phase == wantGreeting:

@@ -15,8 +15,8 @@ import (
 	"penstock/netio"
 )
 
-// rawMySQL returns a session and the connection below it.
-func rawMySQL(t *testing.T, p *testPlane) (c *sql.Conn, raw net.Conn) {
+// openRawMySQL returns a session and the connection below it.
+func openRawMySQL(t *testing.T, p *testPlane) (c *sql.Conn, raw net.Conn) {
 	t.Helper()
 	c = mustOpenMySQL(t, p, func(m *mysql.Config) {
 		m.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -52,7 +52,7 @@ func query(text string) []byte {
 func TestMySQLCommandThatCrossesTheEnd(t *testing.T) {
 	servers := mysqlServers(t, 1, nil)
 	p := start(t, mysqlListener+mysqlService("tidb", "", servers[0]))
-	c, raw := rawMySQL(t, p)
+	c, raw := openRawMySQL(t, p)
 	mustExec(t, c, "INSERT INTO counter VALUES ('before', 1)")
 	p.Engine.DrainSome(0, netio.Drained, func(*netio.Conn) bool {
 		// The loop reads nothing while it is here.
@@ -77,10 +77,10 @@ func TestMySQLCommandThatCrossesTheEnd(t *testing.T) {
 func TestMySQLSessionsAtTheEndOfADrain(t *testing.T) {
 	servers := mysqlServers(t, 1, nil)
 	p := start(t, mysqlListener+mysqlService("tidb", "", servers[0]))
-	inside, rawInside := rawMySQL(t, p)
+	inside, rawInside := openRawMySQL(t, p)
 	mustExec(t, inside, "BEGIN")
 	mustExec(t, inside, "INSERT INTO counter VALUES ('half', 1)")
-	_, rawWaiting := rawMySQL(t, p)
+	_, rawWaiting := openRawMySQL(t, p)
 	if _, err := rawWaiting.Write(query("SELECT SLEEP('s')")); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestMySQLSessionsAtTheEndOfADrain(t *testing.T) {
 func TestMySQLAnswersBehindWhichMoreFollows(t *testing.T) {
 	servers := mysqlServers(t, 1, nil)
 	p := start(t, mysqlListener+mysqlService("tidb", "", servers[0]))
-	_, raw := rawMySQL(t, p)
+	_, raw := openRawMySQL(t, p)
 	prepare := wire.AppendPacket(nil, 0, append([]byte{byte(wire.ComStmtPrepare)}, "DO 1"...))
 	execute := wire.AppendPacket(nil, 0, append([]byte{byte(wire.ComStmtExecute), 1, 0, 0, 0, 0}, 1, 0, 0, 0))
 	done := wire.AppendPacket(nil, 0, []byte{byte(wire.ComStmtClose), 1, 0, 0, 0})
