@@ -30,7 +30,9 @@ type catalogue struct {
 	fail    error // of Apply
 }
 
-func newCatalogue() *catalogue { return &catalogue{set: new(validate.Set), changed: make(chan struct{})} }
+func newCatalogue() *catalogue {
+	return &catalogue{set: new(validate.Set), changed: make(chan struct{})}
+}
 
 func (c *catalogue) Apply(put []resource.Object, remove []resource.Key) error {
 	c.mu.Lock()

@@ -279,7 +279,9 @@ func TestSecretsWithTheNameOfOthers(t *testing.T) {
 	s.gateway("shop", "edge", `[{"name": "web"}]`)
 	m := c.start(t, s)
 	testkit.WaitFor(t, "it to be told", problem(m, "Secret default/shop.web, which Gateway default/evil refers to, is not read"))
-	testkit.WaitFor(t, "the others", func() bool { return c.certificate("example.com-tls") == theirs.Cert && c.certificate("shop.web") == ours.Cert })
+	testkit.WaitFor(t, "the others", func() bool {
+		return c.certificate("example.com-tls") == theirs.Cert && c.certificate("shop.web") == ours.Cert
+	})
 }
 
 func asJSON(v any) string {

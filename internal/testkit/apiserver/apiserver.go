@@ -95,14 +95,22 @@ func root(t testing.TB) string {
 	}
 }
 
-// Start starts etcd and an API server, and waits until it is ready.
+// Start starts etcd and an API server at 127.0.0.1, and waits until it is ready.
 func Start(t testing.TB) *Server {
+	t.Helper()
+	return StartAt(t, "127.0.0.1")
+}
+
+// StartAt is Start at another address of the machine, which pods reach.
+func StartAt(t testing.TB, host string) *Server {
 	t.Helper()
 	s := &Server{t: t, Dir: t.TempDir(), program: Program(t, "kube-apiserver")}
 	if _, err := exec.LookPath("etcd"); err != nil {
 		testkit.NotTested(t, "%v: run integration/setup.sh kube-apiserver", err)
 	}
-	s.etcd, s.Address = FreeAddress(t), FreeAddress(t)
+	s.etcd = FreeAddress(t)
+	_, port, _ := net.SplitHostPort(FreeAddress(t))
+	s.Address = net.JoinHostPort(host, port)
 	peer := FreeAddress(t)
 	s.Run("etcd", "--data-dir="+filepath.Join(s.Dir, "etcd"), "--unsafe-no-fsync", "--name=one",
 		"--listen-client-urls=http://"+s.etcd, "--advertise-client-urls=http://"+s.etcd,
@@ -165,9 +173,9 @@ func (s *Server) Stop() { s.stop() }
 // Restart starts the API server again after Stop, and waits until it is ready.
 func (s *Server) Restart() {
 	s.t.Helper()
-	_, port, _ := net.SplitHostPort(s.Address)
+	host, port, _ := net.SplitHostPort(s.Address)
 	key := s.file("sa.key")
-	s.stop = s.Run(s.program, "--etcd-servers=http://"+s.etcd, "--bind-address=127.0.0.1", "--secure-port="+port,
+	s.stop = s.Run(s.program, "--etcd-servers=http://"+s.etcd, "--bind-address="+host, "--advertise-address="+host, "--secure-port="+port,
 		"--cert-dir="+s.file("certs"), "--token-auth-file="+s.file("tokens.csv"),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+key,
 		"--service-account-signing-key-file="+key, "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16",
