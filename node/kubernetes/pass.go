@@ -63,7 +63,7 @@ func (s *session) pass(ctx context.Context) (again bool, err error) {
 	s.logTroubles()
 	if failed != nil {
 		s.publish(pending)
-		return false, nil // the status of what is not decided does not change
+		return false, nil //nolint:nilerr // it is in status; what is not decided keeps its status
 	}
 	if s.due.IsZero() {
 		s.failures = 0

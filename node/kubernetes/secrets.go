@@ -173,7 +173,9 @@ func (s *session) wantedSecrets() map[kubeapi.Key]bool {
 			switch {
 			case o.secret != nil:
 				if gateway.PermitsSecret(grants, crd.Group, kindCertificate, o.meta.Namespace, o.secret.Namespace, o.secret.Name) {
-					wanted[*o.secret] = wanted[*o.secret] // resolveSecrets tells of the others
+					if !wanted[*o.secret] {
+						wanted[*o.secret] = false // no Gateway refers to it yet; resolveSecrets tells of those left out
+					}
 				}
 			case src.kind == gateway.KindGateway && s.isOurObject(o):
 				refs := secretRefs(&o.decoded)

@@ -76,7 +76,7 @@ func (s *session) writeStatuses(ctx context.Context) (left bool, err error) {
 			if written++; written > maxStatus {
 				return true, nil
 			}
-			if !s.cfg.Leads() || ctx.Err() != nil {
+			if !s.cfg.Leads() || s.stopped(ctx) {
 				return false, nil
 			}
 			if err := s.writeStatus(ctx, o, patch); err != nil {
@@ -86,6 +86,8 @@ func (s *session) writeStatuses(ctx context.Context) (left bool, err error) {
 	}
 	return false, nil
 }
+
+func (s *session) stopped(ctx context.Context) bool { return ctx.Err() != nil }
 
 // writeStatus writes one status. After a conflict the watch brings what changed, and with
 // it another pass.
@@ -103,9 +105,9 @@ func (s *session) writeStatus(ctx context.Context, o *object, patch []byte) erro
 		return nil
 	case apierrors.IsConflict(err):
 		s.update(func(st *State) { st.StatusConflicts++ })
-		return nil
-	case apierrors.IsNotFound(err), ctx.Err() != nil:
-		return nil // it was deleted
+		return nil //nolint:nilerr // the watch brings the object
+	case apierrors.IsNotFound(err), s.stopped(ctx):
+		return nil //nolint:nilerr // it was deleted
 	case apierrors.IsUnauthorized(err):
 		return s.client.Explain("patch "+o.source.name()+"/status", err)
 	case apierrors.IsForbidden(err):
