@@ -38,6 +38,7 @@ type kubelet struct {
 
 	mu      sync.Mutex
 	pods    map[string]*runningPod // by UID
+	gone    map[string]bool        // UIDs of pods that ended, which an older list may still have
 	volumes map[string]string      // by claim
 	last    int                    // host that was taken last
 	// fewest is the least number of other pods that were ready when one was told to end.
@@ -91,7 +92,7 @@ func startKubelet(t *testing.T, s *apiserver.Server, h *testLab) *kubelet {
 	t.Helper()
 	k := &kubelet{
 		t: t, s: s, lab: h, program: imageProgram(t), hosts: filepath.Join(t.TempDir(), "hosts"),
-		pods: map[string]*runningPod{}, volumes: map[string]string{}, fewest: 1 << 10,
+		pods: map[string]*runningPod{}, gone: map[string]bool{}, volumes: map[string]string{}, fewest: 1 << 10,
 	}
 	k.writeHosts()
 	config := filepath.Join(t.TempDir(), "dnsmasq.conf")
@@ -154,6 +155,7 @@ func (k *kubelet) sync() {
 	for _, pod := range list.Items {
 		p := k.pods[string(pod.UID)]
 		switch {
+		case k.gone[string(pod.UID)]:
 		case p == nil && pod.DeletionTimestamp == nil:
 			k.start(pod)
 		case p == nil, p.ends:
@@ -351,6 +353,7 @@ func (k *kubelet) stop(p *runningPod) {
 // forget removes what is left of a pod.
 func (k *kubelet) forget(p *runningPod) {
 	delete(k.pods, string(p.UID))
+	k.gone[string(p.UID)] = true
 	os.RemoveAll(p.root)
 	k.writeHosts()
 	k.s.Request(http.MethodDelete, podPath+"/"+p.Name, fmt.Sprintf(`{"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": %q}}`, p.UID))

@@ -217,13 +217,15 @@ func TestSecretsOfOtherNamespacesNeedAGrant(t *testing.T) {
 		return strings.Contains(s.accepted("certificates", "shop", "web"),
 			"no ReferenceGrant in namespace infra lets a Certificate of namespace shop refer to the Secret for-certificates")
 	})
-	m.settle(t, s)
-	if len(*reads.Load()) != 0 {
-		t.Errorf("read %v", *reads.Load())
-	}
 	grant := func(group, kind, name string) {
 		s.put(gatewayV1, "referencegrants", "infra", strings.ToLower(kind), fmt.Sprintf(`{"spec": {"from": [{"group": %q, "kind": %q, "namespace": "shop"}],
 			"to": [{"group": "", "kind": "Secret", "name": %q}]}}`, group, kind, name))
+	}
+	grant("example.com", "Gateway", "for-gateways") // kinds of another group
+	grant("example.com", "Certificate", "for-certificates")
+	m.settle(t, s)
+	if len(*reads.Load()) != 0 {
+		t.Errorf("read %v", *reads.Load())
 	}
 	grant("gateway.networking.k8s.io", "Gateway", "for-gateways")
 	testkit.WaitFor(t, "that of the Gateway", func() bool { return c.certificate("infra.for-gateways") == pair.Cert })
