@@ -267,6 +267,15 @@ func TestSecretsThatMayNotBeRead(t *testing.T) {
 	if c.certificate("shop.web") != pair.Cert {
 		t.Error("the Certificate went with the right to read its Secret")
 	}
+	m.leads.Store(false) // the next leader never knows the Secret
+	testkit.WaitFor(t, "it to stop", func() bool { return !m.State().Leading })
+	next := c.start(t, s)
+	testkit.WaitFor(t, "the refusal", problem(next, "403 Forbidden"))
+	s.remove(crd.APIVersion, "services", "shop", "web") // a removal takes two passes
+	testkit.WaitFor(t, "another removal", func() bool { return !c.has("Service", "shop.web") })
+	if c.certificate("shop.web") != pair.Cert {
+		t.Error("the Certificate went though its Secret is not known")
+	}
 }
 
 // A Secret of the namespace default is not taken for one of another namespace.
