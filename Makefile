@@ -11,7 +11,7 @@ FUZZTIME      ?= 500000x
 ROUNDS        ?= 5
 SOAK          ?= 10m
 
-.PHONY: help build test test-kafka test-long lint vet fuzz bench bench-cluster bench-kafka bench-smoke setup soak
+.PHONY: help build test test-kafka test-long lint vet fuzz bench bench-cluster bench-kafka bench-mysql bench-smoke setup soak
 help:
 	@echo 'make build        bin/penstock'
 	@echo 'make test         every test, with the race detector'
@@ -22,6 +22,7 @@ help:
 	@echo 'make bench        against HAProxy, nginx and go-control-plane, ROUNDS rounds (default 5)'
 	@echo 'make bench-cluster clusters of 3, 5 and 50 nodes, beside plain Raft; needs root'
 	@echo 'make bench-kafka  a real Kafka broker direct, behind HAProxy and behind Penstock'
+	@echo 'make bench-mysql  MySQL sessions beside HAProxy: queries, logins, moves, memory'
 	@echo 'make bench-smoke  each Go benchmark once'
 	@echo 'make soak         2,000 connections and a change a second for SOAK (default 10m)'
 	@echo 'make setup        install the peers that integration tests and benchmarks use'
@@ -71,11 +72,16 @@ bench-kafka: setup build
 	$(GO) run ./integration/clusterbench -rounds $(ROUNDS) -only "virtual clusters"
 	$(GO) test -run '^$$' -bench '^BenchmarkMetadata' -benchmem ./kafka/wire ./kafka/filter/brokeraddress ./kafka/filter/multitenant
 
+bench-mysql: setup build
+	$(GO) run ./integration/mysqlbench -rounds $(ROUNDS) -v
+	$(GO) test -run '^$$' -bench '^BenchmarkQuery$$' -benchmem ./mysql/session
+
 # Packages without a benchmark need not be linked.
 bench-smoke: setup build
 	$(GO) test -vet=off -short -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs dirname | sort -u | sed 's,^,./,')
 	$(GO) run ./integration/bench -only '^(permission|rate limit|mutual TLS):' -rounds 1 -window 100ms
 	$(GO) run ./integration/kafkabench -short
+	$(GO) run ./integration/mysqlbench -short
 
 setup:
 	bash integration/setup.sh

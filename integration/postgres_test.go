@@ -16,6 +16,54 @@ import (
 // nobody is who runs a server that refuses to be run by root.
 const nobody = 65534
 
+// serverHome is the folder of a server that refuses to be run by root, with a
+// certificate that the server may read.
+type serverHome struct {
+	dir, cert, key string
+	as             *syscall.Credential // nil: the user of the test
+}
+
+func newServerHome(t *testing.T, name string, p pair) serverHome {
+	t.Helper()
+	// Not t.TempDir, whose parents may be closed to the server's user.
+	dir, err := os.MkdirTemp("/tmp", "penstock-"+name+"-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	h := serverHome{dir: dir, cert: filepath.Join(dir, "server.crt"), key: filepath.Join(dir, "server.key")}
+	if os.Getuid() == 0 {
+		h.as = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	own := func(path string, err error) {
+		t.Helper()
+		if err == nil && h.as != nil {
+			err = os.Chown(path, nobody, nobody)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	own(dir, nil)
+	for to, from := range map[string]string{h.cert: p.certFile, h.key: p.keyFile} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, text, 0o600)
+		}
+		own(to, err)
+	}
+	return h
+}
+
+// command returns a command that runs as the server's user and ends with the test.
+func (h serverHome) command(t *testing.T, path string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Dir, cmd.Env = h.dir, append(os.Environ(), "HOME="+h.dir, "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: h.as, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
 // startPostgres starts a PostgreSQL server with the certificate on a free port, in a
 // folder of its own, and returns its address. Every user of 127.0.0.1 is trusted.
 func startPostgres(t *testing.T, p pair) string {
@@ -25,49 +73,19 @@ func startPostgres(t *testing.T, p pair) string {
 		testkit.NotTested(t, "PostgreSQL's server is missing; make setup installs it")
 	}
 	bin := filepath.Dir(found[len(found)-1])
-	// Not t.TempDir, whose parents may be closed to the server's user.
-	dir, err := os.MkdirTemp("/tmp", "penstock-postgres-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	var as *syscall.Credential
-	if os.Getuid() == 0 {
-		as = &syscall.Credential{Uid: nobody, Gid: nobody}
-	}
-	cert, key := filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")
-	for to, from := range map[string]string{cert: p.certFile, key: p.keyFile} {
-		text, err := os.ReadFile(from)
-		if err == nil {
-			err = os.WriteFile(to, text, 0o600)
-		}
-		if err == nil && as != nil {
-			err = os.Chown(to, nobody, nobody)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if as != nil {
-		if err := os.Chown(dir, nobody, nobody); err != nil {
-			t.Fatal(err)
-		}
-	}
+	home := newServerHome(t, "postgres", p)
 	run := func(name string, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, name), args...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir, "LC_ALL=C")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGKILL}
-		return cmd
+		return home.command(t, filepath.Join(bin, name), args...)
 	}
-	data := filepath.Join(dir, "data")
+	data := filepath.Join(home.dir, "data")
 	if out, err := run("initdb", "-D", data, "-U", "me", "-A", "trust", "-N").CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
 	addr := testkit.FreeAddress(t)
 	host, port, _ := net.SplitHostPort(addr)
 	server := run("postgres", "-D", data, "-h", host, "-p", port, "-k", "", "-c", "fsync=off",
-		"-c", "ssl=on", "-c", "ssl_cert_file="+cert, "-c", "ssl_key_file="+key)
-	log, err := os.Create(filepath.Join(dir, "log"))
+		"-c", "ssl=on", "-c", "ssl_cert_file="+home.cert, "-c", "ssl_key_file="+home.key)
+	log, err := os.Create(filepath.Join(home.dir, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}

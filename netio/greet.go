@@ -202,7 +202,11 @@ func (c *Conn) Connect(err error) {
 	c.loop.Disarm(&c.timer)
 	c.phase = phaseConnecting
 	c.Post(func() {
-		if c.phase == phaseConnecting {
+		switch {
+		case c.phase != phaseConnecting:
+		case c.isDelayed():
+			c.wait()
+		default:
 			c.connect(err)
 		}
 	})
@@ -244,7 +248,7 @@ func (c *Conn) stopSession(why Reason, clean bool) {
 			c.abort(Internal)
 		}
 	}()
-	c.flags &^= leaving
+	c.stay()
 	g.Leaving(why, clean)
 	c.End(why, clean)
 }

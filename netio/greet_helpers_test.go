@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"penstock/internal/testkit"
 	"penstock/internal/testkit/certs"
@@ -36,6 +37,7 @@ type lineSession struct {
 	plan
 	t       testing.TB
 	tls     *tls.Config   // towards clients
+	pacer   Pacer         // with a delay, from the login on
 	bad     string        // the callback that panics
 	idle    atomic.Bool   // Idle, in the greeting
 	goOn    bool          // a client that ends before its login is known gets an endpoint
@@ -131,6 +133,9 @@ func (s *lineSession) fromClient(line string) {
 		s.streams[relay.Client] = s.conn.StartTLS(relay.Client, s.tls, early)
 	case strings.HasPrefix(line, "login "):
 		s.name = line[len("login "):]
+		if s.pacer != nil {
+			s.conn.SetPacer(s.pacer, time.Hour)
+		}
 		s.conn.Connect(nil)
 	case line == "bye":
 		s.conn.End("told", true)

@@ -526,7 +526,7 @@ func TestADrainTakesAGreetingsQuietMoment(t *testing.T) {
 	mustRead(t, c, "hello\n")
 	s := testkit.Receive(t, "a session", all)
 	r.onLoops(func(l *loop) { l.drain(time.Hour, make(chan struct{})) })
-	r.onConns(func(c *Conn) { c.leaveSoon() }) // as the drain does in its window
+	r.onConns(func(c *Conn) { c.leaveSoon(c.loop.draining) }) // as the drain does in its window
 	s.idle.Store(true)
 	mustWrite(t, c, "x")
 	mustEnd(t, c, "leave\n")

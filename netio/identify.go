@@ -365,7 +365,7 @@ func (c *Conn) route() {
 	})
 	switch {
 	case c.phase != phaseRouting:
-	case c.flags&pacedConn != 0 && c.pacing().delay > 0:
+	case c.isDelayed():
 		c.wait()
 	default:
 		c.proceed()

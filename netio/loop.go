@@ -29,6 +29,7 @@ type loop struct {
 	feeding  atomic.Bool          // feed is on its way
 	retry    reactor.Timer        // has them try again; armed while there are some
 	draining *drain
+	leavers  map[*Conn]*drain // sessions that a drain has told to leave
 	closed   bool
 	spare    []*ident // to be used again
 	scratch  []byte   // where what goes to an endpoint first is put together
@@ -44,7 +45,7 @@ const (
 )
 
 func newLoop(e *Engine, index int) (*loop, error) {
-	l := &loop{engine: e, index: index, sockets: make(map[*socket]struct{}), paced: make(map[*Conn]*pacing)}
+	l := &loop{engine: e, index: index, sockets: make(map[*socket]struct{}), paced: make(map[*Conn]*pacing), leavers: make(map[*Conn]*drain)}
 	r, err := reactor.NewLoop(reactor.Config{CloseTimeout: e.cfg.CloseTimeout, OnPanic: l.panicked})
 	if err != nil {
 		return nil, err

@@ -57,8 +57,9 @@ type pacedSide struct {
 const recheck = 200 * time.Millisecond
 
 // SetPacer gives the connection a Pacer, and makes it wait for delay before its plan
-// is asked for an endpoint. It may be called in Handler.Route only. A connection
-// without a Pacer has no field for one: that keeps it small.
+// is asked for an endpoint. It may be called in Handler.Route, and by a Greeter before
+// its first Conn.Connect. A connection without a Pacer has no field for one: that keeps
+// it small.
 func (c *Conn) SetPacer(p Pacer, delay time.Duration) {
 	c.flags |= pacedConn
 	both := new([2]pacedSide)
@@ -172,12 +173,16 @@ func (p *pacedSide) Expired(*reactor.Timer) {
 	}
 }
 
-// wait begins the delay of a connection.
+// isDelayed reports whether the connection has a delay that has not begun.
+func (c *Conn) isDelayed() bool { return c.flags&pacedConn != 0 && c.pacing().delay > 0 }
+
+// wait begins the delay of a connection, which has it once.
 func (c *Conn) wait() {
 	p := c.pacing()
 	p.until = c.loop.Now() + p.delay
 	c.phase = phaseWaiting
 	c.loop.Arm(&c.timer, min(p.delay, recheck))
+	p.delay = 0
 }
 
 // waits goes on with the delay, and reports whether the connection still waits or is

@@ -66,10 +66,9 @@ func (r *review) step() {
 	}
 	for over, queue := range r.leave {
 		slices.SortStableFunc(queue, func(a, b drained) int { return cmp.Compare(a.active, b.active) })
-		d := &drain{loop: r.loop, why: r.why, match: r.stillLeaves, queue: queue, total: len(queue), listed: true}
+		d := &drain{loop: r.loop, why: r.why, match: r.stillLeaves, queue: queue, listed: true}
 		d.timer.Init(d)
-		d.begun, d.over = r.loop.Now(), over
-		d.Expired(&d.timer)
+		d.start(over)
 	}
 	r.done()
 }

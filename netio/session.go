@@ -56,6 +56,16 @@ type HoldingSession interface {
 	Holds() bool
 }
 
+// An AnsweringSession knows at which of its idle moments a client expects its
+// connection to go on.
+type AnsweringSession interface {
+	Session
+	// Answered reports whether the event at hand has completed an answer with which
+	// the client may be done. A session that is to leave ends behind such an answer,
+	// or once it has been quiet for a while.
+	Answered() bool
+}
+
 // session is the plan as a Session; only where the flag says that it is one.
 func (c *Conn) session() Session { return c.plan.(Session) }
 
@@ -98,8 +108,19 @@ func (c *Conn) received(from relay.Side, p []byte) {
 		return
 	}
 	c.relay.Moved(from, len(p))
+	if c.flags&leaving == 0 || from != relay.Upstream {
+		c.session().Received(from, p)
+		c.leaveIfIdle()
+		return
+	}
+	// If this is the end of the last answer, it leaves in one segment with the end of
+	// the connection: a client that has read the one can see the other, and does not
+	// send a command in between.
+	c.client.SetCork(true)
 	c.session().Received(from, p)
-	c.leaveIfIdle()
+	if c.leaveIfIdle(); c.phase != phaseClosed {
+		c.client.SetCork(false)
+	}
 }
 
 // moved does the same for bytes that the session has not seen.
@@ -117,9 +138,16 @@ func (c *Conn) leaveIfIdle() {
 	if c.flags&leaving == 0 || !c.isIdle() {
 		return
 	}
+	if s, ok := c.plan.(AnsweringSession); ok && !s.Answered() {
+		return
+	}
 	why := MaxAge
-	if c.loop.draining != nil {
-		why = Drained
+	if d := c.loop.leavers[c]; d != nil {
+		if !d.matches(c) {
+			c.stay()
+			return
+		}
+		why = d.why
 	}
 	c.stop(why, true)
 }

@@ -92,11 +92,11 @@ func (c *Conn) checkTimers() {
 		left := c.expiry - now
 		if left <= 0 {
 			// From here to the maximum age, a quiet moment is waited for.
-			if left = c.born + age - now; left <= 0 || c.isIdle() {
+			if left = c.born + age - now; left <= 0 || now-c.active >= quietTime && c.isIdle() {
 				c.stop(MaxAge, c.isIdle())
 				return
 			}
-			c.leaveSoon()
+			c.leaveSoon(nil)
 			left = min(left, quietPoll)
 		}
 		if next == 0 || left < next {
@@ -129,11 +129,23 @@ func (c *Conn) idleLimit() (time.Duration, Reason) {
 	return c.profile.IdleTimeout, IdleTimeout
 }
 
-// leaveSoon has a session end as soon as it is quiet. A relay is looked at
-// again and again: it cannot know.
-func (c *Conn) leaveSoon() {
-	if c.flags&sessioned != 0 {
-		c.flags |= leaving
+// leaveSoon has a session end as soon as it is quiet, by the drain, or by its age
+// without one. A relay is looked at again and again: it cannot know.
+func (c *Conn) leaveSoon(by *drain) {
+	if c.flags&sessioned == 0 {
+		return
+	}
+	c.flags |= leaving
+	if by != nil {
+		c.loop.leavers[c] = by
+	}
+}
+
+// stay takes leaveSoon back.
+func (c *Conn) stay() {
+	if c.flags&leaving != 0 {
+		c.flags &^= leaving
+		delete(c.loop.leavers, c)
 	}
 }
 

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"strings"
+
 	yaml "go.yaml.in/yaml/v3"
 
 	"github.com/spf13/cobra"
@@ -24,17 +26,24 @@ func (s *settings) kubernetesFlags(cmd *cobra.Command) {
 
 func kubernetesCRDsCommand() *cobra.Command {
 	namespace, account := "penstock", "penstock"
+	var secrets []string
 	cmd := &cobra.Command{
 		Use:   "crds",
 		Short: "Print the custom resource definitions and the rights for --kubernetes-resources",
 		Long: "The definitions are those of Penstock's kinds; those of the Gateway API and of Kuma come from there. The rights are a " +
-			"ClusterRole and its binding to the service account of the nodes.",
-		Example: "  penstock kubernetes crds | kubectl apply --server-side -f -",
-		Args:    noArgs,
+			"ClusterRole and its binding to the service account of the nodes. They do not include Secrets: --secret adds a Role for one.",
+		Example: "  penstock kubernetes crds | kubectl apply --server-side -f -\n" +
+			"  penstock kubernetes crds --secret shop/web-tls --secret blog/* | kubectl apply --server-side -f -",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			named, err := parseSecrets(secrets)
+			if err != nil {
+				return err
+			}
+			objects := append(crd.Definitions(kinds.All()), crd.Rights(kinds.All(), namespace, account)...)
 			e := yaml.NewEncoder(cmd.OutOrStdout())
 			e.SetIndent(2)
-			for _, o := range append(crd.Definitions(kinds.All()), crd.Rights(kinds.All(), namespace, account)...) {
+			for _, o := range append(objects, crd.SecretRights(named, namespace, account)...) {
 				if err := e.Encode(o); err != nil {
 					return err
 				}
@@ -44,5 +53,25 @@ func kubernetesCRDsCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&namespace, "namespace", namespace, "namespace of the service account")
 	cmd.Flags().StringVar(&account, "service-account", account, "service account of the nodes")
+	cmd.Flags().StringArrayVar(&secrets, "secret", nil, "Secret that the nodes may read, NAMESPACE/NAME, or NAMESPACE/* for all; may be repeated")
 	return cmd
+}
+
+// parseSecrets returns the names of --secret by namespace; none: all of the namespace.
+func parseSecrets(list []string) (map[string][]string, error) {
+	named, all := map[string][]string{}, map[string]bool{}
+	for _, text := range list {
+		namespace, name, ok := strings.Cut(text, "/")
+		if !ok || namespace == "" || name == "" || strings.ContainsAny(namespace, "*/") || name != "*" && strings.ContainsAny(name, "*/") {
+			return nil, usagef("--secret %s: want NAMESPACE/NAME or NAMESPACE/*, such as shop/web-tls", text)
+		}
+		all[namespace] = all[namespace] || name == "*"
+		named[namespace] = append(named[namespace], name)
+	}
+	for namespace := range all {
+		if all[namespace] {
+			named[namespace] = nil
+		}
+	}
+	return named, nil
 }

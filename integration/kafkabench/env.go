@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"penstock/integration/realkafka"
+	"penstock/internal/testkit/figures"
 	"penstock/internal/testkit/process"
 )
 
@@ -23,7 +24,7 @@ type env struct {
 	dir     string
 	cluster *realkafka.Cluster
 	proxies []*proxy
-	goals   [][]string // rows of the table of goals
+	goals   figures.Goals
 }
 
 // proxy is one path to the broker.

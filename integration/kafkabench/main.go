@@ -109,7 +109,7 @@ func run(o *options) error {
 	if err := runMemory(e); err != nil {
 		return err
 	}
-	e.printGoals()
+	e.goals.Print()
 	fmt.Printf("in all: %v\n", time.Since(began).Round(time.Second))
 	return nil
 }

@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
+
+	"penstock/internal/testkit/figures"
 )
 
 // sample is the result of one proxy in one window.
@@ -27,7 +28,7 @@ type measure struct {
 	// sign and goal bound Penstock's value as a ratio to direct. cpu is the
 	// maximum CPU time per unit; tenant is how much MultiTenant may add, as a
 	// fraction of it if the unit is perGB. 0: no goal.
-	sign              sign
+	sign              figures.Sign
 	goal, cpu, tenant float64
 }
 
@@ -61,12 +62,12 @@ func measures() []measure {
 		return n / time.Since(began).Seconds(), n, err
 	}
 	return []measure{
-		{name: "new connection, p50", unit: "us each", cold: true, workers: 1, load: latency(connections), sign: atMost, goal: 1.7, cpu: 150},
-		{name: "new connections, 8 at once, rate", unit: "us each", workers: 8, load: rate, sign: atLeast, goal: 0.65},
+		{name: "new connection, p50", unit: "us each", cold: true, workers: 1, load: latency(connections), sign: figures.AtMost, goal: 1.7, cpu: 150},
+		{name: "new connections, 8 at once, rate", unit: "us each", workers: 8, load: rate, sign: figures.AtLeast, goal: 0.65},
 		{name: "one synchronous 1 KB produce, p50", unit: "us each", workers: 1, load: latency(oneByOne),
-			sign: atMost, goal: 1.3, cpu: 20, tenant: 8},
-		{name: "produce throughput", unit: perGB, workers: 2, load: bulk(produce), sign: atLeast, goal: 0.95, cpu: 0.3, tenant: 0.05},
-		{name: "consume throughput", unit: perGB, workers: 2, load: bulk(consume), sign: atLeast, goal: 0.92, cpu: 0.3, tenant: 0.05},
+			sign: figures.AtMost, goal: 1.3, cpu: 20, tenant: 8},
+		{name: "produce throughput", unit: perGB, workers: 2, load: bulk(produce), sign: figures.AtLeast, goal: 0.95, cpu: 0.3, tenant: 0.05},
+		{name: "consume throughput", unit: perGB, workers: 2, load: bulk(consume), sign: figures.AtLeast, goal: 0.92, cpu: 0.3, tenant: 0.05},
 	}
 }
 
@@ -146,7 +147,7 @@ func (m *measure) absolute(v float64) string {
 }
 
 func (m *measure) print(e *env, got map[string][]sample) {
-	t := newTable(m.name, "absolute", "times direct", "CPU, "+m.unit)
+	t := figures.NewTable(m.name, "absolute", "times direct", "CPU, "+m.unit)
 	direct := got["direct"]
 	for _, p := range e.proxies {
 		var values, ratios, cpu []float64
@@ -155,21 +156,9 @@ func (m *measure) print(e *env, got map[string][]sample) {
 		}
 		charge := "-"
 		if p.proc != nil {
-			charge = fmt.Sprintf("%.3g", median(cpu))
+			charge = fmt.Sprintf("%.3g", figures.Median(cpu))
 		}
-		t.cells(p.name, m.absolute(median(values)), fmt.Sprintf("%.2f", median(ratios)), charge)
+		t.Cells(p.name, m.absolute(figures.Median(values)), fmt.Sprintf("%.2f", figures.Median(ratios)), charge)
 	}
-	t.print()
-}
-
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	s := slices.Clone(v)
-	slices.Sort(s)
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
+	t.Print()
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"net"
+
+	"penstock/internal/testkit/figures"
 )
 
 // runMemory prints the resident memory of each proxy: initially, after the
@@ -11,7 +13,7 @@ func runMemory(e *env) error {
 	if !e.o.only.MatchString("memory") {
 		return nil
 	}
-	t := newTable("memory, MiB resident", "idle", "after the load", fmt.Sprintf("with %d idle sessions", e.o.sessions), "KiB each")
+	t := figures.NewTable("memory, MiB resident", "idle", "after the load", fmt.Sprintf("with %d idle sessions", e.o.sessions), "KiB each")
 	for _, p := range e.proxies {
 		if p.proc == nil {
 			continue
@@ -21,15 +23,15 @@ func runMemory(e *env) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		t.row(p.name, "%.1f", mib(p.idle), mib(after), mib(full), each/1024)
+		t.Row(p.name, "%.1f", mib(p.idle), mib(after), mib(full), each/1024)
 		if p.name == "penstock" {
-			e.goal("RSS idle", mib(p.idle), atMost, 30, "MiB")
-			e.goal("RSS after all of this", mib(after), atMost, 64, "MiB")
-			e.goal("memory of an idle session", each/1024, atMost, 4, "KiB")
-			e.goal(fmt.Sprintf("RSS with %d of them", e.o.sessions), mib(full), atMost, 60, "MiB")
+			e.goals.Add("RSS idle", mib(p.idle), figures.AtMost, 30, "MiB")
+			e.goals.Add("RSS after all of this", mib(after), figures.AtMost, 64, "MiB")
+			e.goals.Add("memory of an idle session", each/1024, figures.AtMost, 4, "KiB")
+			e.goals.Add(fmt.Sprintf("RSS with %d of them", e.o.sessions), mib(full), figures.AtMost, 60, "MiB")
 		}
 	}
-	t.print()
+	t.Print()
 	return nil
 }
 

@@ -67,6 +67,7 @@ func (c *conn) simple(verb string, p *parser, e *env) (*result, error) {
 		c.commit()
 		c.inTx = true
 	case "commit":
+		p.skip() // AND NO CHAIN and the like
 		c.commit()
 	case "rollback":
 		c.rollback()

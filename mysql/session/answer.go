@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"penstock/mysql/wire"
 	"penstock/netio"
@@ -16,21 +17,22 @@ func (s *Session) fromServer(p []byte) {
 		s.mover.fromServer(p)
 		return
 	}
+	if s.committing() {
+		s.fromCommit(p)
+		return
+	}
 	busy := !s.settled()
-	for rest := p; ; {
-		first, length, seq, behind := s.server.next(rest)
-		if length < 0 {
-			break
-		}
-		s.seq = seq
-		if err := s.read(first, length); err != nil {
-			s.badPacket(relay.Upstream, err)
-			return
-		}
-		rest = behind
+	switch err := s.scan(p); {
+	case errors.Is(err, errMixedTLS):
+		s.seq-- // nothing has gone to the client
+		s.refuseMixedTLS()
+		return
+	case err != nil:
+		s.badPacket(relay.Upstream, err)
+		return
 	}
 	s.send(relay.Client, p)
-	if left := s.server.left; left >= minMove {
+	if left := s.server.left; left >= minMove && s.compressed == nil {
 		s.conn.MayMove(relay.Upstream, int(left))
 	}
 	if busy && s.settled() {
@@ -38,25 +40,55 @@ func (s *Session) fromServer(p []byte) {
 	}
 }
 
+// scan reads the packets that begin in bytes of the server.
+func (s *Session) scan(p []byte) error {
+	for {
+		if s.answer == rows {
+			s.seq, p = s.server.skipRows(p, s.seq)
+		}
+		first, length, seq, behind := s.server.next(p)
+		if length < 0 {
+			return nil
+		}
+		s.seq = seq
+		if s.keeps != nil {
+			s.keeps.answered(first)
+		}
+		if err := s.read(first, length); err != nil {
+			return err
+		}
+		p = behind
+	}
+}
+
 // answered is called when a command has been answered.
 func (s *Session) answered() {
-	if s.ended && len(s.held) == 0 {
-		s.conn.End(netio.ClientFIN, true)
+	if s.endIfDone() || s.tryMove() {
 		return
 	}
-	if s.tryMove() {
-		return
-	}
+	s.done = s.command != wire.ComStmtPrepare && !s.setting
 	s.resume()
+}
+
+// endIfDone ends the session of a client that has sent its end, once its commands are
+// answered.
+func (s *Session) endIfDone() bool {
+	done := s.ended && s.answer == idle && s.mover == nil && !s.holds()
+	if done {
+		s.conn.End(netio.ClientFIN, true)
+	}
+	return done
 }
 
 // resume goes on with what the client sent in the meantime.
 func (s *Session) resume() {
-	if p := s.held; len(p) > 0 {
-		s.held = nil
-		s.fromClient(p)
+	if p := s.held; p != nil {
+		s.held, s.owned = nil, true
+		s.fromClient(*p)
+		s.owned = false
 	}
 	s.pause()
+	s.endIfDone()
 }
 
 // read looks at the beginning of a packet of the server.
@@ -101,22 +133,39 @@ func (s *Session) readSingle(first []byte, length int) error {
 	case s.command == wire.ComStmtReset:
 		s.rest(s.stmt)
 	case s.command == wire.ComResetConnection:
-		s.waiting, s.stuck = nil, false
+		s.forget(uint16(s.collation))
 	}
 	return s.readStatus(first, length)
 }
 
 // readTurn reads a packet of the authentication for COM_CHANGE_USER.
 func (s *Session) readTurn(first []byte) error {
+	change := s.part
 	switch {
 	case wire.IsError(first):
-		s.answer = idle
+		s.answer, s.part = idle, nil // MariaDB goes on with the user of before
 	case wire.IsOK(first):
-		s.answer = idle
-		s.waiting, s.stuck = nil, false
+		s.answer, s.part, s.user = idle, nil, change.change.User
+		c := change.change.Collation
+		if c != 0 {
+			s.collation = byte(c)
+		}
+		s.forget(c)
 		return s.readStatus(first, len(first))
+	case len(first) > 1 && first[0] == 0xfe:
+		change.sha2 = strings.HasPrefix(cachingSHA2, string(first[1:])) && len(first) == peek
+	case string(first) == sha2Full && change.sha2 && (s.conn.TLS() != nil) != s.tls:
+		return errMixedTLS
 	}
 	return nil
+}
+
+// forget forgets what the session held: its server has reset it, with a collation.
+func (s *Session) forget(collation uint16) {
+	s.waiting, s.stuck = nil, false
+	if s.keeps != nil {
+		s.keeps.reset(collation)
+	}
 }
 
 // readStatus reads the status of an OK or EOF packet.
@@ -143,6 +192,11 @@ func (s *Session) readStatus(first []byte, length int) error {
 		return errors.New("an OK packet without its status")
 	}
 	s.status = wire.Status(binary.LittleEndian.Uint16(first[at:]))
+	if s.keeps != nil && at == 3 && length == 5 {
+		s.keeps.warned(first[1:])
+	} else if s.keeps != nil {
+		s.keeps.warned(first[at+2:])
+	}
 	return nil
 }
 
@@ -202,7 +256,7 @@ func (s *Session) readColumn(first []byte) error {
 		return err
 	}
 	if s.status&wire.CursorExists != 0 && s.command == wire.ComStmtExecute {
-		s.wait(s.stmt, waiting{fetch: true})
+		s.wait(s.stmt, false, true)
 		s.answer = idle // the rows are fetched later
 	}
 	return nil
@@ -227,7 +281,7 @@ func (s *Session) readRow(first []byte, length int) error {
 		}
 	case wire.ComStmtExecute:
 		if s.status&wire.CursorExists != 0 && s.status&wire.LastRowSent == 0 {
-			s.wait(s.stmt, waiting{fetch: true})
+			s.wait(s.stmt, false, true)
 		}
 	}
 	if s.command == wire.ComStmtFetch {
@@ -246,6 +300,9 @@ func (s *Session) readPrepare(first []byte) error {
 	}
 	if len(first) < 9 || first[0] != 0 {
 		return errors.New("a bad answer to COM_STMT_PREPARE")
+	}
+	if s.keeps != nil {
+		s.keeps.opened(binary.LittleEndian.Uint32(first[1:]))
 	}
 	s.count = 0
 	for _, n := range []uint16{binary.LittleEndian.Uint16(first[5:]), binary.LittleEndian.Uint16(first[7:])} {

@@ -1,10 +1,10 @@
 package session
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"penstock/mysql/wire"
 	"penstock/netio/relay"
@@ -27,24 +27,46 @@ const (
 	replication               // everything: a stream without an end
 )
 
+var errNoCommand = errors.New("a command without a byte")
+
 // fromClient takes bytes of an open session's client.
 func (s *Session) fromClient(p []byte) {
-	if len(s.held) > 0 {
-		s.held = append(s.held, p...)
+	if s.held != nil {
+		s.hold(p)
 		return
 	}
 	for len(p) > 0 && s.phase == open {
-		between := s.client.between()
 		switch {
-		case s.mover != nil, between && s.answer != infile && s.answer != replication && s.answer != turns && !s.settled():
-			s.held = append(s.held, p...) // until the answer is complete
+		case s.mustWait():
+			s.hold(p)
 			return
-		case between && s.answer == idle && (len(s.change) > 0 || len(p) <= wire.HeaderSize || wire.Command(p[wire.HeaderSize]) == wire.ComChangeUser):
+		case s.client.between() && s.answer == idle && s.commitsFirst(p):
+			return
+		case s.client.between() && s.answer == idle && (s.part != nil || len(p) <= wire.HeaderSize || wire.Command(p[wire.HeaderSize]) == wire.ComChangeUser):
 			p = s.collect(p)
 		default:
 			p = s.feedClient(p)
 		}
 	}
+}
+
+// hold keeps bytes until the last command is answered.
+func (s *Session) hold(p []byte) {
+	if s.held == nil {
+		s.held = new([]byte)
+		if s.owned {
+			*s.held = p // a part of what was held: many commands may come at once
+			return
+		}
+	}
+	*s.held = append(*s.held, p...)
+}
+
+// mustWait reports whether the client's next byte has to wait: for the end of a move, or
+// if it begins a command, for the answer to the last one.
+func (s *Session) mustWait() bool {
+	return s.mover != nil ||
+		s.client.between() && s.answer != infile && s.answer != replication && s.answer != turns && !s.settled()
 }
 
 // settled reports whether the last command has been answered completely.
@@ -53,15 +75,23 @@ func (s *Session) settled() bool { return s.answer == idle && s.server.between()
 // collect collects a command that has to be seen whole, and returns what is behind it:
 // COM_CHANGE_USER, and any command of which the first byte has not come.
 func (s *Session) collect(p []byte) []byte {
-	s.change = append(s.change, p...)
-	if len(s.change) <= wire.HeaderSize {
+	if s.part == nil {
+		s.part = new(part)
+	}
+	s.part.command = append(s.part.command, p...)
+	whole := s.part.command
+	if len(whole) < wire.HeaderSize {
 		return nil
 	}
-	if wire.Command(s.change[wire.HeaderSize]) != wire.ComChangeUser {
-		p, s.change = s.change, nil
-		return s.feedClient(p)
+	length, _ := wire.ParseHeader(whole)
+	if length > 0 && len(whole) == wire.HeaderSize {
+		return nil
 	}
-	payload, seq, rest, err := packet(s.change)
+	if length == 0 || wire.Command(whole[wire.HeaderSize]) != wire.ComChangeUser {
+		s.part = nil
+		return s.feedClient(whole)
+	}
+	payload, seq, rest, err := packet(whole)
 	if payload == nil && err == nil {
 		return nil
 	}
@@ -76,8 +106,8 @@ func (s *Session) collect(p []byte) []byte {
 		s.badPacket(relay.Client, err)
 		return nil
 	}
-	s.change = nil
-	s.command, s.answer, s.seq, s.user = wire.ComChangeUser, turns, 0, c.User
+	s.part, s.setting = &part{change: &wire.ChangeUser{User: c.User, Collation: c.Collation}}, false
+	s.command, s.answer, s.seq = wire.ComChangeUser, turns, 0
 	// The client answers the salt of its first greeting, which the server does not
 	// know: with this plugin the server sends its own.
 	c.Plugin = unknownPlugin
@@ -89,46 +119,55 @@ func (s *Session) collect(p []byte) []byte {
 func (s *Session) feedClient(p []byte) []byte {
 	rest := p
 	for {
-		begun := s.client.between()
-		first, length, seq, behind := s.client.next(rest)
-		if length < 0 { // all bytes belong to packets that were told, or to the beginning of one
+		if s.client.begun() {
+			if s.keeps != nil {
+				s.keeps.more(rest)
+			}
+			rest = s.client.finish(rest)
+		} else {
+			first, length, seq, behind := s.client.next(rest)
+			if length < 0 { // only the beginning of a packet
+				s.relayCommand(p)
+				return nil
+			}
+			isCommand := s.answer == idle
+			if isCommand {
+				if seq != 0 {
+					s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
+					return nil
+				}
+				if !s.begin(first, length) {
+					return nil
+				}
+			}
+			s.seq = seq
+			if s.answer == infile && length == 0 {
+				s.answer = result // what follows answers the file, and other results may follow that
+			}
+			if s.keeps != nil && isCommand {
+				s.keeps.command(first, behind[:min(uint32(len(behind)), s.client.left)], length, s.status)
+			}
+			rest = s.client.finish(behind)
+		}
+		switch {
+		case !s.client.between() || len(rest) == 0:
 			s.relayCommand(p)
 			return nil
-		}
-		if begun && s.answer == idle {
-			if seq != 0 {
-				s.badPacket(relay.Client, fmt.Errorf("a command with packet number %d instead of 0", seq))
-				return nil
-			}
-			if !s.begin(first, length) {
-				return nil
-			}
-		}
-		s.seq = seq
-		if s.answer == infile && length == 0 {
-			s.answer = single // what follows answers the file
-		}
-		n := min(uint32(len(behind)), s.client.left)
-		s.client.left -= n
-		rest = behind[n:]
-		if s.client.left > 0 || s.client.continued {
-			continue
-		}
-		if s.answer != infile && s.answer != turns && s.answer != replication {
+		case s.answer != infile && s.answer != turns && s.answer != replication:
 			s.relayCommand(p[:len(p)-len(rest)])
 			return rest
-		}
-		if len(rest) == 0 {
-			s.relayCommand(p)
-			return nil
 		}
 	}
 }
 
 // relayCommand sends a part of a command to the server.
 func (s *Session) relayCommand(p []byte) {
+	if s.keeps != nil && s.keeps.lost {
+		s.rowsLost()
+		return
+	}
 	s.send(relay.Upstream, p)
-	if left := s.client.left; left >= minMove {
+	if left := s.client.left; left >= minMove && s.compressed == nil && (s.keeps == nil || !s.keeps.reading) {
 		s.conn.MayMove(relay.Client, int(left))
 	}
 	if s.client.left == 0 {
@@ -140,16 +179,19 @@ func (s *Session) relayCommand(p []byte) {
 func (s *Session) commandSent() {
 	if s.quit && s.client.between() {
 		s.streams[relay.Upstream].CloseWrite()
+	} else if s.command == wire.ComStmtClose && s.keeps != nil && s.client.between() {
+		s.tryMove() // no answer follows
 	}
 }
 
 // begin notes a command, of which first is the beginning; false: it is not relayed.
 func (s *Session) begin(first []byte, length int) bool {
 	if length == 0 {
-		s.badPacket(relay.Client, errors.New("a command without a byte"))
+		s.badPacket(relay.Client, errNoCommand)
 		return false
 	}
 	s.command, s.stmt = wire.Command(first[0]), 0
+	s.setting, s.done, s.committed = isSet(first), false, false
 	if len(first) >= 5 {
 		s.stmt = binary.LittleEndian.Uint32(first[1:])
 	}
@@ -159,7 +201,7 @@ func (s *Session) begin(first []byte, length int) bool {
 	case wire.ComStmtClose:
 		s.rest(s.stmt)
 	case wire.ComStmtSendLongData:
-		s.wait(s.stmt, waiting{longData: true})
+		s.wait(s.stmt, true, false)
 	case wire.ComQuery, wire.ComStmtExecute, wire.ComProcessInfo, wire.ComStmtBulkExecute:
 		s.answer = result
 	case wire.ComStmtFetch:
@@ -187,26 +229,41 @@ func (s *Session) begin(first []byte, length int) bool {
 	return true
 }
 
+// isSet reports whether a command is SET as drivers write it.
+func isSet(first []byte) bool {
+	return wire.Command(first[0]) == wire.ComQuery && len(first) > 4 && bytes.EqualFold(first[1:5], []byte("SET "))
+}
+
 // wait notes that a statement waits for its execution or for being fetched.
-func (s *Session) wait(id uint32, w waiting) {
-	w.id = id
-	for i := range s.waiting {
-		if o := &s.waiting[i]; o.id == id {
-			o.longData, o.fetch = o.longData || w.longData, o.fetch || w.fetch
+func (s *Session) wait(id uint32, longData, fetch bool) {
+	n := 0
+	for w := s.waiting; w != nil; w = w.next {
+		if w.id == id {
+			w.longData, w.fetch = w.longData || longData, w.fetch || fetch
 			return
 		}
+		n++
 	}
-	if len(s.waiting) >= maxWaiting {
+	if n >= maxWaiting {
 		s.stuck = true
 		return
 	}
-	s.waiting = append(s.waiting, w)
+	s.waiting = &waiting{next: s.waiting, id: id, longData: longData, fetch: fetch}
 }
 
 // rest notes that a statement waits for nothing any more.
 func (s *Session) rest(id uint32) {
-	s.waiting = slices.DeleteFunc(s.waiting, func(w waiting) bool { return w.id == id })
-	if len(s.waiting) == 0 {
-		s.waiting = nil
+	for at := &s.waiting; *at != nil; at = &(*at).next {
+		if (*at).id == id {
+			*at = (*at).next
+			return
+		}
 	}
+}
+
+// rowsLost ends the session: it would get the number of rows of another statement.
+func (s *Session) rowsLost() {
+	s.seq = 0
+	s.sayError(&wire.Error{Code: codeUnknown, State: "HY000", Message: "Penstock: the session has moved since the statement of which FOUND_ROWS() or ROW_COUNT() would tell"})
+	s.conn.Fail(RowsLost, errors.New("FOUND_ROWS() or ROW_COUNT() behind a move"), true)
 }

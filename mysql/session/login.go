@@ -13,18 +13,27 @@ import (
 )
 
 // offered are the capabilities of the greeting. What changes the layout of answers
-// and needs to be understood here is left out, as are compression and the tracking of
-// sessions, because a server that is chosen later may not have them.
+// and needs to be understood here is left out, as is the tracking of sessions, because a
+// server that is chosen later may not have it.
 const offered = wire.LongPassword | wire.FoundRows | wire.LongFlag | wire.ConnectWithDB | wire.NoSchema | wire.ODBC | wire.LocalFiles |
 	wire.IgnoreSpace | wire.Protocol41 | wire.Interactive | wire.Transactions | wire.SecureConnection | wire.MultiStatements |
 	wire.MultiResults | wire.PSMultiResults | wire.PluginAuth | wire.ConnectAttrs | wire.PluginAuthLenencClientData |
 	wire.CanHandleExpiredPasswords | wire.DeprecateEOF
+
+// compressions are offered besides, and not asked of the server; see compression.
+const compressions = wire.Compress | wire.ZstdCompressionAlgorithm
 
 // unknownPlugin makes the server say which plugin the account has, with a salt of its own.
 const unknownPlugin = "auth_unknown_plugin"
 
 // cachingSHA2 is the plugin whose full authentication depends on whether there is TLS.
 const cachingSHA2 = "caching_sha2_password"
+
+// sha2Full is its request for full authentication.
+const sha2Full = "\x01\x04"
+
+// errMixedTLS is that request where only one side has TLS.
+var errMixedTLS = errors.New("full authentication with TLS on one side only")
 
 // login is what a session needs until the server has accepted its client.
 type login struct {
@@ -46,7 +55,7 @@ func (s *Session) Greet(c *netio.Conn, client stream.Stream) {
 	s.login = l
 	g := wire.Greeting{
 		ServerVersion: l.settings.ServerVersion, ConnectionID: uint32(c.ID()), Salt: newSalt(),
-		Capabilities: offered, Collation: 45, Status: wire.Autocommit, Plugin: "mysql_native_password",
+		Capabilities: offered | compressions, Collation: 45, Status: wire.Autocommit, Plugin: "mysql_native_password",
 	}
 	if l.settings.TLS {
 		g.Capabilities |= wire.SSL
@@ -329,24 +338,34 @@ func (s *Session) readAuth(payload []byte) bool {
 		if a, err := wire.ParseAuthSwitch(payload); err == nil {
 			l.plugin = a.Plugin
 		}
-	case len(payload) == 2 && payload[0] == 1 && payload[1] == 4 && l.plugin == cachingSHA2 && l.clientTLS != s.tls:
+	case string(payload) == sha2Full && l.plugin == cachingSHA2 && l.clientTLS != s.tls:
 		// The client would send its password in the form for its own side.
 		l.clientSeq-- // nothing has gone to it
 		s.seq = l.clientSeq
-		s.end(LoginRefused, &wire.Error{Code: codeAuthMode, State: "08004", Message: "Penstock: caching_sha2_password needs TLS on both sides or on none"})
+		s.refuseMixedTLS()
 		return false
 	}
 	return true
 }
 
+// refuseMixedTLS ends a session whose client would send its password in the form for a
+// server with TLS to one without, or the other way round.
+func (s *Session) refuseMixedTLS() {
+	s.end(LoginRefused, &wire.Error{Code: codeAuthMode, State: "08004", Message: "Penstock: caching_sha2_password needs TLS on both sides or on none"})
+}
+
 // opened is called when the server has accepted the client.
 func (s *Session) opened() {
 	early := s.login.client
-	s.phase, s.moveTimeout, s.login = open, s.login.settings.MoveTimeout, nil
+	s.compress(&s.login.Login)
+	s.phase, s.login = open, nil
 	s.conn.Disarm(&s.timer)
+	if s.host.Reconnects() {
+		s.keeps = newKeeper(uint16(s.collation))
+	}
 	s.host.LoggedIn(s.conn)
 	if len(early) > 0 && s.phase == open {
-		s.fromClient(early)
+		s.Received(relay.Client, early)
 	}
 	s.tryMove()
 }

@@ -14,7 +14,10 @@ import (
 // Errors of moves, which leave the session where it is.
 var (
 	errMoveTimeout = errors.New("the move took too long")
-	errNoStates    = errors.New("the server has no session states")
+	errMoveMemory  = errors.New("no memory for the session states")
+	errNoStates    = errors.New("the server does not give the session's states")
+	errNoToken     = fmt.Errorf("%w: no token", errNoStates)
+	errStatesSize  = fmt.Errorf("%w: they have more than %d MiB", errNoStates, maxStates>>20)
 )
 
 // mover is one move: the present server is asked for the session's states while the
@@ -25,17 +28,15 @@ var (
 type mover struct {
 	s       *Session
 	standby *netio.Standby
+	rejoin  *rejoin // in place of states and token; nil: with these
 	began   time.Duration
 	in      []byte // of the new server
-	answers []byte // of the present one
-	rows    int    // of its answer that have come
-	defs    int
-	states  string
-	token   string
+	answers []byte // of the present one; nil once they are too many
+	states  wire.States
 	step    moveStep
 	seq     byte
 	greeted bool
-	asked   bool  // the present server owes its answer
+	asked   bool  // the present server owes its answer; then states have it
 	lost    bool  // the present server has gone
 	failure error // the move has failed; the present server's answer is still awaited
 	greets  wire.Greeting
@@ -52,7 +53,7 @@ const (
 // Move moves the session to another server, at its next safe point. Host.Moved follows,
 // unless the connection ends before. Another call before then does nothing.
 func (s *Session) Move() {
-	s.wanted = true
+	s.wanted, s.done = true, false
 	s.tryMove()
 }
 
@@ -74,90 +75,101 @@ func (s *Session) tryMove() bool {
 		s.host.Moved(s.conn, err, 0)
 		return false
 	}
+	question := wire.AppendShowStates(nil)
+	if s.keeps != nil {
+		password, ok := s.host.Password(s.user)
+		if !ok {
+			s.host.Moved(s.conn, ErrNoPassword, 0)
+			return false
+		}
+		m.rejoin = newRejoin(m, password)
+		question = appendQuestion(nil)
+		s.keeps.asked()
+	} else {
+		s.command, s.answer, s.stmt = wire.ComQuery, result, 0
+	}
 	s.mover = m
-	s.pause()
-	s.conn.Arm(&s.timer, s.moveTimeout)
+	s.conn.Arm(&s.timer, s.host.Settings().MoveTimeout)
 	m.asked = true
-	s.send(relay.Upstream, wire.AppendPacket(nil, 0, wire.AppendShowStates(nil)))
+	s.send(relay.Upstream, wire.AppendPacket(nil, 0, question))
 	m.standby = s.conn.DialStandby(target, m)
 	return true
 }
 
-// fromServer takes the present server's answer to SHOW SESSION_STATES.
+// fromServer takes the present server's answer to SHOW SESSION_STATES. Where it ends
+// is read as in every answer, so that the session can stay whatever is in it.
 func (m *mover) fromServer(p []byte) {
-	m.answers = append(m.answers, p...)
-	for m.asked {
-		if len(m.answers) < wire.HeaderSize {
-			return
+	if m.rejoin != nil {
+		m.rejoin.fromServer(p)
+		return
+	}
+	s := m.s
+	switch {
+	case m.failure != nil:
+	case len(m.answers)+len(p) > maxStates:
+		m.fail(errStatesSize)
+	default:
+		if m.answers = append(m.answers, p...); !s.charge() {
+			m.fail(errMoveMemory)
 		}
-		n, _ := wire.ParseHeader(m.answers)
-		if n > maxStates || n == wire.MaxPayload {
-			m.s.badPacket(relay.Upstream, errors.New("session states of more than 16 MiB"))
-			return
-		}
-		if len(m.answers) < wire.HeaderSize+n {
-			return
-		}
-		payload := m.answers[wire.HeaderSize : wire.HeaderSize+n]
-		done, err := m.readStates(payload)
-		m.answers = m.answers[wire.HeaderSize+n:]
-		if !done {
-			if err != nil {
-				m.s.badPacket(relay.Upstream, err)
-				return
-			}
-			continue
-		}
-		m.asked, m.answers = false, nil
-		switch {
-		case m.failure != nil:
-			m.finish(m.failure)
-		case err != nil:
-			m.fail(err)
-		case m.token == "":
-			m.fail(errNoStates)
-		default:
-			m.logIn()
-		}
+	}
+	if err := s.scan(p); err != nil {
+		s.badPacket(relay.Upstream, err)
+		return
+	}
+	if s.answer == infile {
+		s.badPacket(relay.Upstream, errors.New("a request for a file in answer to SHOW SESSION_STATES"))
+		return
+	}
+	if !s.settled() {
+		return
+	}
+	m.asked = false
+	if m.failure != nil {
+		m.finish(m.failure)
+		return
+	}
+	states, err := readStates(m.answers, s.caps)
+	m.answers = nil
+	switch {
+	case err != nil:
+		m.fail(err)
+	case len(states.Token) == 0:
+		m.fail(errNoToken)
+	default:
+		m.states = states
+		m.logIn()
 	}
 }
 
-// readStates reads a packet of the answer; done: it was the last.
-func (m *mover) readStates(p []byte) (done bool, err error) {
-	switch {
-	case wire.IsError(p):
-		e, err := wire.ParseError(p)
-		if err == nil {
-			err = fmt.Errorf("SHOW SESSION_STATES: error %d", e.Code)
+// readStates reads the whole answer to SHOW SESSION_STATES.
+func readStates(answer []byte, caps wire.Capabilities) (wire.States, error) {
+	var r wire.StatesReader
+	for len(answer) >= wire.HeaderSize {
+		n, _ := wire.ParseHeader(answer)
+		if n > len(answer)-wire.HeaderSize {
+			break
 		}
-		return true, err
-	case m.defs == 0: // the number of columns
-		n, _, ok := wire.Int(p)
-		if !ok || n != 2 {
-			return false, errors.New("SHOW SESSION_STATES has other columns than two")
-		}
-		m.defs = 1 + 2
-		if m.s.caps&wire.DeprecateEOF == 0 {
-			m.defs++
-		}
-	case m.defs > 1:
-		m.defs--
-	case len(p) > 0 && wire.IsRowsEnd(p[0], len(p), m.s.caps):
-		return true, m.s.readStatus(p[:min(len(p), peek)], len(p))
-	default:
-		if m.rows++; m.rows > 1 {
-			return false, errors.New("SHOW SESSION_STATES has more than one row")
-		}
-		states, n, ok := wire.String(p)
-		if !ok {
-			return false, errors.New("a bad row of SHOW SESSION_STATES")
-		}
-		token, _, ok := wire.String(p[n:])
-		if ok { // NULL where there is none
-			m.states, m.token = string(states), string(token)
+		payload := answer[wire.HeaderSize:][:n]
+		answer = answer[wire.HeaderSize+n:]
+		if done, err := r.Add(payload, caps); done || err != nil {
+			return r.States, stateError(err)
 		}
 	}
-	return false, nil
+	return wire.States{}, errors.New("SHOW SESSION_STATES: the answer has no end")
+}
+
+// stateError leaves the message out of a server's error: it may have parts of a
+// statement.
+func stateError(err error) error {
+	var refusal wire.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refusal):
+		return fmt.Errorf("%w: error %d", errNoStates, refusal.Code)
+	}
+	return fmt.Errorf("%w: SHOW SESSION_STATES: %w", errNoStates, err)
 }
 
 // Connected implements stream.Owner for the standby: it is connected, or TLS stands.
@@ -170,6 +182,10 @@ func (m *mover) Connected() {
 
 // Received implements stream.Owner for the standby.
 func (m *mover) Received(p []byte) {
+	if m.rejoin != nil && m.greeted {
+		m.rejoin.received(p)
+		return
+	}
 	m.in = append(m.in, p...)
 	payload, seq, rest, err := packet(m.in)
 	if payload == nil && err == nil {
@@ -187,16 +203,17 @@ func (m *mover) Received(p []byte) {
 	case wire.IsError(payload):
 		e, err := wire.ParseError(payload)
 		if err == nil {
-			err = fmt.Errorf("the new server refused the session: error %d", e.Code)
+			err = fmt.Errorf("%w: error %d", errMoveRefused, e.Code)
 		}
 		m.fail(err)
 	case !m.greeted:
 		m.readGreeting(payload)
 	case !wire.IsOK(payload):
-		m.fail(errors.New("the new server does not take the token"))
+		m.fail(fmt.Errorf("%w: it does not take the token", errMoveRefused))
 	case m.step == moveLogin:
 		m.step = moveStates
-		m.send(wire.AppendPacket(nil, 0, wire.AppendSetStates(nil, m.states)))
+		m.send(wire.AppendPacket(nil, 0, wire.AppendSetStates(nil, m.states.JSON)))
+		m.states = wire.States{}
 	case m.step == moveStates:
 		ok, err := wire.ParseOK(payload, m.s.caps)
 		if err != nil {
@@ -240,15 +257,23 @@ func (m *mover) readGreeting(payload []byte) {
 
 // login returns the login with the token.
 func (m *mover) login() *wire.Login {
-	return &wire.Login{
-		Capabilities: (m.s.caps & m.greets.Capabilities &^ (wire.ConnectWithDB | wire.ConnectAttrs)) | wire.PluginAuth | wire.PluginAuthLenencClientData,
-		MaxPacket:    wire.MaxPayload, Collation: m.s.collation, User: m.s.user, Plugin: wire.TokenPlugin, Auth: []byte(m.token),
+	if m.rejoin != nil {
+		return m.rejoin.login()
 	}
+	l := wire.TokenLogin(wire.Login{
+		Capabilities: m.s.caps & m.greets.Capabilities &^ (wire.ConnectWithDB | wire.ConnectAttrs),
+		MaxPacket:    wire.MaxPayload, Collation: m.s.collation, User: m.s.user,
+	}, m.states.Token)
+	return &l
 }
 
 // logIn sends the login once the token is there and the new server has greeted.
 func (m *mover) logIn() {
-	if m.token == "" || !m.greeted || m.step != movePreparing || m.s.tls && !m.standby.Secured() {
+	if m.rejoin != nil {
+		m.rejoin.logIn()
+		return
+	}
+	if m.asked || !m.greeted || m.step != movePreparing || m.s.tls && !m.standby.Secured() {
 		return
 	}
 	m.step = moveLogin
@@ -277,7 +302,7 @@ func (m *mover) fail(err error) {
 	if m.s.mover != m || m.failure != nil {
 		return
 	}
-	m.failure = err
+	m.failure, m.answers = err, nil
 	m.abort()
 	if !m.asked {
 		m.finish(err)
@@ -309,10 +334,6 @@ func (m *mover) finish(err error) {
 	s.host.Moved(s.conn, err, s.conn.Now()-m.began)
 	if err != nil && m.lost {
 		s.serverGone(netio.UpstreamFIN, err)
-		return
-	}
-	if s.ended && len(s.held) == 0 {
-		s.conn.End(netio.ClientFIN, true)
 		return
 	}
 	s.resume()

@@ -1,6 +1,10 @@
 package session
 
-import "penstock/mysql/wire"
+import (
+	"encoding/binary"
+
+	"penstock/mysql/wire"
+)
 
 // peek is how many bytes of a payload may be looked at: those of an OK packet up to its
 // status.
@@ -40,6 +44,52 @@ func (d *packets) next(p []byte) (first []byte, length int, seq byte, rest []byt
 		}
 	}
 	return nil, -1, 0, nil
+}
+
+// skipRows passes over what is left of a packet at the start of p, and over packets behind
+// it that are whole and that can only be rows where rows are expected: a large result is
+// nearly all such packets. It returns the number of the last one, or seq, and the bytes
+// behind, of which next is to be asked.
+func (d *packets) skipRows(p []byte, seq byte) (last byte, rest []byte) {
+	if d.n > 0 || d.continued {
+		return seq, p
+	}
+	n := min(uint32(len(p)), d.left)
+	d.left -= n
+	p = p[n:]
+	for len(p) > wire.HeaderSize {
+		head := binary.LittleEndian.Uint32(p)
+		length := int(head & wire.MaxPayload)
+		// From 0xfe on a payload ends the rows, or is for others to tell.
+		if length == wire.MaxPayload || length > len(p)-wire.HeaderSize || p[wire.HeaderSize] >= 0xfe {
+			break
+		}
+		seq, p = byte(head>>24), p[wire.HeaderSize+length:]
+	}
+	return seq, p
+}
+
+// begun reports whether bytes are still to come of a packet that was told, or one that
+// continues it.
+func (d *packets) begun() bool { return d.left > 0 || d.continued }
+
+// finish takes the bytes of the packet that was told, with all that continues it, and
+// returns those behind.
+func (d *packets) finish(p []byte) []byte {
+	for len(p) > 0 && d.begun() {
+		if d.left > 0 {
+			n := min(uint32(len(p)), d.left)
+			d.left -= n
+			p = p[n:]
+			continue
+		}
+		var head []byte
+		if head, p = d.beginning(p); head != nil {
+			length, _ := wire.ParseHeader(head)
+			d.left, d.continued = uint32(length-(len(head)-wire.HeaderSize)), length == wire.MaxPayload
+		}
+	}
+	return p
 }
 
 // beginning returns the header and the first bytes of a packet, in place where p has

@@ -13,7 +13,10 @@ const (
 	// LoginRefused: the server refused the login, or the client cannot be served (it
 	// is too old, or TLS is required and it does not use it).
 	LoginRefused netio.Reason = "mysql_login_refused"
+	// RowsLost: the client asked for FOUND_ROWS() or ROW_COUNT() of a statement before
+	// a move by reconnecting, which the new server does not know.
+	RowsLost netio.Reason = "mysql_rows_lost"
 )
 
 // Reasons lists them, for counting by reason.
-var Reasons = []netio.Reason{BadPacket, BadServerPacket, LoginTimeout, LoginRefused}
+var Reasons = []netio.Reason{BadPacket, BadServerPacket, LoginTimeout, LoginRefused, RowsLost}

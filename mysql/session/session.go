@@ -26,7 +26,8 @@ import (
 type Host interface {
 	// Plan finds the server: Next and Connected, after Login.
 	netio.Plan
-	// Settings returns how the client is greeted. It is called once.
+	// Settings returns how the client is greeted. It is called at the greeting, and when a
+	// move begins.
 	Settings() Settings
 	// TLSConfig returns the configuration for a client's ClientHello, or the reason to
 	// refuse it.
@@ -42,6 +43,12 @@ type Host interface {
 	LoggedIn(c *netio.Conn)
 	// MoveTarget returns the server to which the session is to move, or why there is none.
 	MoveTarget(c *netio.Conn) (netio.Target, error)
+	// Reconnects reports whether the session moves by a login of its own in place of
+	// session states. It is called after the client's login.
+	Reconnects() bool
+	// Password returns the user's password for such a login, after MoveTarget; false:
+	// there is none.
+	Password(user string) (string, bool)
 	// Moved reports that the session is at the last MoveTarget, or why it is not. Until
 	// then it counts at both. held is how long commands of the client had to wait at most.
 	Moved(c *netio.Conn, err error, held time.Duration)
@@ -70,6 +77,8 @@ const (
 	// maxWaiting is the number of statements of which it is known that they wait. A
 	// session with more does not move until it resets its statements.
 	maxWaiting = 1024
+	// maxRead is what one read of a stream brings at most.
+	maxRead = 64 << 10
 	// minMove is the size from which the rest of a packet may go through splice.
 	minMove = 64 << 10
 )
@@ -91,45 +100,64 @@ const (
 // Session carries one connection. Only the loop of that connection may call its
 // methods.
 type Session struct {
-	host        Host
-	conn        *netio.Conn
-	streams     [2]stream.Stream
-	login       *login // nil once open
-	mover       *mover // nil but during a move
-	user        string
-	held        []byte // of the client, behind the command that is being answered
-	change      []byte // of the client, a command that is not relayed until it is whole
-	waiting     []waiting
-	timer       reactor.Timer
-	client      packets
-	server      packets
-	count       uint32 // packets of definitions that are still to come
-	caps        wire.Capabilities
-	status      wire.Status
-	stmt        uint32 // the statement of the command that is being answered
-	phase       phase
-	answer      answer
-	command     wire.Command
-	seq         byte // the last number that either side used
-	collation   byte
-	pending     [2]bool // a side has not taken all that was sent to it
-	tls         bool    // towards the server
-	wanted      bool    // a move
-	moveTimeout time.Duration
-	stuck       bool // it can never move again
-	quit        bool // COM_QUIT was seen
-	ended       bool // the client has sent its end
+	host       Host
+	conn       *netio.Conn
+	streams    [2]stream.Stream
+	login      *login       // nil once open
+	mover      *mover       // nil but during a move
+	keeps      *keeper      // nil: the session does not move by a login of its own
+	compressed *compression // with the client; nil: none
+	part       *part        // of a packet that has to be seen whole; nil: none
+	user       string
+	held       *[]byte  // of the client, behind the command that is being answered; nil: nothing
+	waiting    *waiting // statements that wait
+	timer      reactor.Timer
+	client     packets
+	server     packets
+	count      uint32 // packets of definitions that are still to come
+	charged    uint32 // bytes that the session is charged for
+	caps       wire.Capabilities
+	status     wire.Status
+	stmt       uint32 // the statement of the command that is being answered
+	phase      phase
+	answer     answer
+	command    wire.Command
+	seq        byte // the last number that either side used
+	collation  byte
+	pending    [2]bool // a side has not taken all that was sent to it
+	tls        bool    // towards the server
+	unpaid     bool    // the session waits for memory
+	wanted     bool    // a move
+	committed  bool    // for the command that comes next
+	owned      bool    // what fromClient takes is memory of the session
+	stuck      bool    // it can never move again
+	quit       bool    // COM_QUIT was seen
+	ended      bool    // the client has sent its end
+	setting    bool    // the command is SET: a first step of something
+	done       bool    // see Answered
 }
 
-// waiting is a statement that is not at rest.
+// waiting is a list of the statements that are not at rest.
 type waiting struct {
+	next            *waiting
 	id              uint32
 	longData, fetch bool
 }
 
+// part is what has come of a packet that has to be seen whole.
+type part struct {
+	command []byte // of the client, which is not relayed until it is whole
+	answer  []byte // of the server to the proxy's own COMMIT
+	commits bool   // that is awaited
+
+	change *wire.ChangeUser // that the server answers; nil: none
+	sha2   bool             // it has asked for caching_sha2_password
+}
+
 var (
-	_ netio.Greeter   = (*Session)(nil)
-	_ reactor.Expirer = (*Session)(nil)
+	_ netio.Greeter          = (*Session)(nil)
+	_ netio.AnsweringSession = (*Session)(nil)
+	_ reactor.Expirer        = (*Session)(nil)
 )
 
 // New returns a session, which is the plan of its connection.
@@ -169,6 +197,8 @@ func (s *Session) Received(from relay.Side, p []byte) {
 		s.clientLogin(p)
 	case from == relay.Client && s.phase == authenticating:
 		s.relayAuth(relay.Client, p)
+	case from == relay.Client && s.compressed != nil:
+		s.decompress(p)
 	case from == relay.Client:
 		s.fromClient(p)
 	case s.phase < authenticating:
@@ -200,26 +230,29 @@ func (s *Session) Moved(from relay.Side, n int) {
 func (s *Session) Sent(to relay.Side) {
 	s.pending[to] = false
 	s.pause()
-}
-
-// pause reads from a side while the other one takes what comes.
-func (s *Session) pause() {
-	if s.phase < authenticating || s.phase == closed {
-		return
-	}
-	s.streams[relay.Client].SetReading(!s.pending[relay.Upstream] && len(s.held) == 0 && s.mover == nil)
-	s.streams[relay.Upstream].SetReading(!s.pending[relay.Client])
+	s.endIfDone()
 }
 
 // send sends bytes to a side.
 func (s *Session) send(to relay.Side, p []byte) {
-	if len(p) > 0 && s.streams[to].Send(p) > 0 {
+	if len(p) == 0 {
+		return
+	}
+	pending := 0
+	if to == relay.Client && s.compressed != nil {
+		pending = s.sendFrames(p)
+	} else {
+		pending = s.streams[to].Send(p)
+	}
+	if pending > 0 {
 		s.pending[to] = true
 	}
 }
 
-// MemoryAvailable implements netio.Session: the session reserves nothing.
-func (s *Session) MemoryAvailable() {}
+// holds reports whether bytes of the client wait until its last command is answered.
+func (s *Session) holds() bool {
+	return s.held != nil || s.compressed != nil && len(s.compressed.frames) > 0
+}
 
 // Ended implements netio.Session.
 func (s *Session) Ended(from relay.Side) {
@@ -232,7 +265,7 @@ func (s *Session) Ended(from relay.Side) {
 		s.serverGone(netio.UpstreamFIN, nil)
 	case from == relay.Client:
 		s.ended = true
-		if s.answer == idle || s.stuck {
+		if !s.endIfDone() && s.stuck {
 			s.conn.End(netio.ClientFIN, true)
 		}
 	case s.quit:
@@ -246,7 +279,7 @@ func (s *Session) Ended(from relay.Side) {
 func (s *Session) Failed(from relay.Side, err error) {
 	switch {
 	case s.phase == closed:
-	case from == relay.Client && s.quit: // many close TLS without close_notify
+	case s.quit: // many close TLS without close_notify, which the other side answers with a reset
 		s.conn.End(netio.ClientFIN, true)
 	case from == relay.Client:
 	case s.phase == wantAnswer || s.phase == wantGreeting:
@@ -266,7 +299,7 @@ func (s *Session) tryNext(err error) {
 // serverGone ends the session of a server that has died. A client that waits for an
 // answer gets an error in its place, unless it has got a part of a packet.
 func (s *Session) serverGone(why netio.Reason, err error) {
-	if s.mover != nil && s.mover.states != "" {
+	if s.mover != nil && !s.mover.asked {
 		s.mover.lost = true // the states have been given: the move may still succeed
 		return
 	}
@@ -288,10 +321,19 @@ const (
 	codeOutOfOrder   = 1156 // ER_NET_PACKETS_OUT_OF_ORDER
 	codeUnknownCom   = 1047 // ER_UNKNOWN_COM_ERROR
 	codeAccessDenied = 1045 // ER_ACCESS_DENIED_ERROR
+	codeNoMemory     = 1041 // ER_OUT_OF_RESOURCES
 )
 
-// sayError sends the client an error packet of the proxy, behind the last number.
+// sayError sends the client an error packet of the proxy, behind the last number. While
+// the server answers nothing, it answers the command that the client sends next: that is
+// how the client will read it, and PyMySQL takes no other number.
 func (s *Session) sayError(e *wire.Error) {
+	if s.phase == open && s.client.between() && (s.settled() || s.mover != nil || s.committing()) {
+		s.seq = 0
+		if s.compressed != nil {
+			s.compressed.restart()
+		}
+	}
 	s.seq++
 	s.send(relay.Client, wire.AppendPacket(nil, s.seq, wire.AppendError(nil, e)))
 }
@@ -338,7 +380,7 @@ func (s *Session) Safe() error {
 	if err := s.bound(); err != nil {
 		return err
 	}
-	if len(s.held) > 0 || len(s.change) > 0 {
+	if s.holds() || s.part != nil || !s.compressed.between() {
 		return ErrBusy
 	}
 	return nil
@@ -355,17 +397,35 @@ func (s *Session) bound() error {
 		return ErrBusy
 	case s.status&wire.InTransaction != 0:
 		return ErrInTransaction
-	case len(s.waiting) > 0:
+	case s.waiting != nil:
 		return ErrWaiting
+	case s.keeps != nil:
+		return s.keeps.holds()
 	}
 	return nil
 }
 
-// Leaving implements netio.Greeter: drivers connect anew on this error.
-func (s *Session) Leaving(_ netio.Reason, clean bool) {
-	if s.phase == open && (clean || s.server.left == 0 && s.server.n == 0) {
-		s.sayError(&wire.Error{Code: codeShutdown, State: "08S01", Message: "Server shutdown in progress"})
+// Answered implements netio.AnsweringSession. What drivers send within one call of
+// the program does not end in the middle: COM_STMT_PREPARE is followed by the
+// execution, SET TRANSACTION by the transaction, and after COM_STMT_CLOSE, which has no
+// answer, the next command may be on its way.
+func (s *Session) Answered() bool { return s.done }
+
+// Leaving implements netio.Greeter: drivers connect anew on this error. Where the
+// client has a part of a packet it gets none, and the connection is reset. Otherwise
+// the error completes whatever answer was under way, so the client's end is a clean one.
+func (s *Session) Leaving(why netio.Reason, _ bool) {
+	if s.phase != open || !s.server.between() {
+		return
 	}
+	s.sayError(&wire.Error{Code: codeShutdown, State: "08S01", Message: "Server shutdown in progress"})
+	if s.answer != idle || !s.client.between() || s.mover != nil {
+		s.conn.Fail(why, nil, true)
+		return
+	}
+	// Without it, MySQL counts and logs an aborted client.
+	s.send(relay.Upstream, wire.AppendPacket(nil, 0, []byte{byte(wire.ComQuit)}))
+	s.conn.End(why, true)
 }
 
 // Expired implements reactor.Expirer.
@@ -389,5 +449,8 @@ func (s *Session) Closed(netio.Reason) {
 		m.abort()
 		s.host.Moved(s.conn, ErrNotOpen, 0)
 	}
-	s.login, s.held, s.waiting = nil, nil, nil
+	if s.compressed != nil {
+		s.compressed.reader.Close()
+	}
+	s.login, s.held, s.part, s.waiting = nil, nil, nil, nil
 }

@@ -65,12 +65,29 @@ func ParseLogin(p []byte) (Login, error) {
 	if len(p) >= 2 && Capabilities(binary.LittleEndian.Uint16(p))&Protocol41 == 0 {
 		return Login{}, fmt.Errorf("login: %w", ErrTooOld)
 	}
+	l, err := parseLogin(p, false)
+	if err == nil || len(p) < loginFixed || Capabilities(binary.LittleEndian.Uint32(p))&(ConnectWithDB|PluginAuth) != PluginAuth {
+		return l, err
+	}
+	// Connector/J has the NUL of an empty database also where it announces none. Servers
+	// take it for the end of an empty plugin, and pass over what they cannot read then.
+	if lenient, err := parseLogin(p, true); err == nil {
+		return lenient, nil
+	}
+	return l, err
+}
+
+// parseLogin parses a login; emptyDatabase: with an empty one that is not announced.
+func parseLogin(p []byte, emptyDatabase bool) (Login, error) {
 	f := fields{packet: "login", b: p}
 	l := f.loginStart()
 	l.User = string(f.nul("the user name"))
 	l.Auth = bytes.Clone(f.auth(l.Capabilities))
-	if l.Capabilities&ConnectWithDB != 0 {
+	if l.Capabilities&ConnectWithDB != 0 || emptyDatabase {
 		l.Database = string(f.nul("the database"))
+	}
+	if emptyDatabase && l.Database != "" {
+		f.fail("the database", "is not announced")
 	}
 	if l.Capabilities&PluginAuth != 0 && len(f.b) > 0 {
 		l.Plugin = string(f.nul("the plugin"))

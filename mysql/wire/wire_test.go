@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -342,6 +343,27 @@ func BenchmarkParseOK(b *testing.B) {
 	for b.Loop() {
 		if _, err := ParseOK(p, Protocol41); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// Connector/J sends the end of a database's name where there is none.
+func TestLoginWithAnEmptyDatabase(t *testing.T) {
+	const caps = Protocol41 | LongPassword | SecureConnection | PluginAuth
+	for name, want := range map[string]Login{
+		"plugin":     {Capabilities: caps, User: "app", Auth: []byte("proof"), Plugin: "caching_sha2_password"},
+		"attributes": {Capabilities: caps | ConnectAttrs, User: "app", Auth: []byte("proof"), Plugin: "mysql_native_password", Attributes: AppendString(AppendString(nil, "_client_name"), "MySQL Connector/J")},
+	} {
+		p := AppendLogin(nil, &want)
+		at := loginFixed + len("app\x00") + 1 + len("proof")
+		got, err := ParseLogin(slices.Insert(bytes.Clone(p), at, 0))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v; want %+v", name, got, err, want)
+		}
+		for _, extra := range []string{"x", "x\x00", "\x00\x00"} {
+			if got, err := ParseLogin(slices.Insert(bytes.Clone(p), at, []byte(extra)...)); err == nil && got.Plugin == want.Plugin {
+				t.Errorf("%s: %q before the plugin is taken", name, extra)
+			}
 		}
 	}
 }

@@ -295,6 +295,15 @@ func (s *Socket) Unsent() int {
 	return queued(s.fd, unix.SIOCOUTQ)
 }
 
+// Unread returns the number of bytes that the peer has sent and that were not read
+// yet. It asks the kernel.
+func (s *Socket) Unread() int {
+	if !s.isOpen() {
+		return 0
+	}
+	return queued(s.fd, unix.SIOCINQ)
+}
+
 // Settled reports whether nothing is known to be under way: no bytes are
 // pending, in a pipe, or readable and not read yet.
 func (s *Socket) Settled() bool {

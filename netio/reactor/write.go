@@ -14,6 +14,20 @@ func (s *Socket) Send(p []byte) (pending int) { return s.send(p, 0) }
 // and the peer wakes up once.
 func (s *Socket) SendMore(p []byte) (pending int) { return s.send(p, unix.MSG_MORE) }
 
+// SetCork holds back what is sent next until it is a full segment, SetCork(false) is
+// called or the end is sent: the end then leaves in the segment of the bytes before
+// it. On a unix socket it does nothing.
+func (s *Socket) SetCork(on bool) {
+	if s.flags&(open|unixSocket) != open {
+		return
+	}
+	v := int32(0)
+	if on {
+		v = 1
+	}
+	_ = setInt(s.fd, unix.IPPROTO_TCP, unix.TCP_CORK, v) // without it there are two segments
+}
+
 func (s *Socket) send(p []byte, flags uintptr) (pending int) {
 	if len(p) == 0 || s.flags&(open|shut|closeWrite) != open || s.errno != 0 {
 		return s.kept // of a dead one nothing: the owner will hear

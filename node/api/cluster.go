@@ -49,8 +49,8 @@ const (
 	RoleNone     Role = ""
 	RoleJoin     Role = "join"
 	RoleIssuer   Role = "issuer"   // issue, list and revoke workload certificates of its token's path
-	RoleReader   Role = "reader"   // get, explain, simulate, status, members, top, watch, history
-	RoleOperator Role = "operator" // drain, transfer, rollouts
+	RoleReader   Role = "reader"   // get, explain, simulate, status, members, top, sessions, watch, history
+	RoleOperator Role = "operator" // drain, transfer, rollouts, moves of sessions
 	RoleAdmin    Role = "admin"    // every method for users
 	RoleNode     Role = "node"     // another node of the cluster, authenticated by its certificate
 )

@@ -100,7 +100,7 @@ func New(cfg Config) (*Dataplane, error) {
 		LimitPlace: cfg.LimitPlace})
 	handler := &traffic{router: r.router, removed: &r.removed, clients: r.clients, access: cfg.Access, accessAll: cfg.AccessAll,
 		certs: r.certs, mesh: cfg.Mesh, audit: cfg.Audit}
-	handler.mysql.init(cfg.Log)
+	handler.mysql.init(cfg.Log, r.router)
 	r.sessions = &handler.mysql
 	engine, err := netio.New(netio.Config{
 		Handler: handler, Log: cfg.Log, Loops: cfg.Loops,
@@ -112,6 +112,7 @@ func New(cfg Config) (*Dataplane, error) {
 		return nil, err
 	}
 	d.Router, d.Engine, r.engine = r.router, engine, engine
+	handler.mysql.run()
 	if cfg.Self != "" {
 		d.healthGossip = &healthGossip{self: cfg.Self}
 		r.checker.Share(d.healthGossip)
@@ -146,7 +147,7 @@ func (d *Dataplane) Shutdown() {
 // Close stops health checks, Kafka and DNS resolution. No method may be called
 // after it.
 func (d *Dataplane) Close() {
-	d.reconciler.sessions.stop()
+	d.reconciler.sessions.close()
 	d.reconciler.checker.Close()
 	d.Kafka.Close()
 	d.Resolver.Close()
@@ -192,4 +193,7 @@ func (d *Dataplane) observe(e endpoint.Event) {
 		args = append(args, "cause", e.Cause)
 	}
 	d.log.Log(context.Background(), level, "endpoint "+e.Change.String(), args...)
+	if e.Change == endpoint.EventHealthy || e.Change == endpoint.EventUnhealthy {
+		d.reconciler.sessions.review()
+	}
 }

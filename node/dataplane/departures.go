@@ -119,7 +119,6 @@ func (r *reconciler) drainRemoved(before *routing.Table, s *routing.Service) {
 		one := left[idOf(e)]
 		return one != nil && !one.back.Load()
 	}
-	r.sessions.move(service, s.Spec().MySQL.MovesPerSecond, leaves)
 	r.engine.DrainSome(over, netio.EndpointRemoved, func(c *netio.Conn) bool {
 		p := planOf(c.Plan())
 		return p != nil && p.flow.service == service && leaves(p.decision.Endpoint())

@@ -1,16 +1,11 @@
 package dataplane
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
-	"maps"
-	"sync"
+	"fmt"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"penstock/mysql/session"
 	"penstock/netio"
@@ -18,7 +13,6 @@ import (
 	"penstock/routing"
 	"penstock/routing/endpoint"
 	"penstock/routing/health"
-	"penstock/routing/resource"
 )
 
 // Defaults of MySQL sessions.
@@ -27,12 +21,17 @@ const (
 	defaultServerVersion = "8.0.11-Penstock"
 	// moveTimeout bounds the time for which a move may hold back a client.
 	moveTimeout = 5 * time.Second
-	// moveRetry is the time after which a move that failed is tried again.
-	moveRetry = 3 * time.Second
 )
 
-// errNoOtherServer means that balancing chose the server that the session is at.
-var errNoOtherServer = errors.New("there is no other server")
+// Why a move does not begin.
+var (
+	errNoOtherServer = errors.New("there is no other usable server")
+	errNoRoute       = errors.New("no route")
+	// errNotWanted: the session is to stay after all. It is no failure.
+	errNotWanted = errors.New("the session is not to move any more")
+	// errTargetBusy: as many sessions as may are moving to the server. It is no failure.
+	errTargetBusy = errors.New("the server takes no more sessions at once")
+)
 
 // mysqlConn is the connection of a MySQL client. Its loop calls its methods.
 type mysqlConn struct {
@@ -43,10 +42,10 @@ type mysqlConn struct {
 	next    *plan // during a move
 	denied  *denied
 	user    string
-	failed  time.Time                         // when the last move failed
 	at      atomic.Pointer[endpoint.Endpoint] // where the session is; nil: nowhere yet
-	moves   bool                              // the service moves sessions
+	rejoins bool                              // its sessions move by a login of their own
 	secure  bool                              // the service requires TLS
+	entry   mysqlEntry                        // its place in the index; guarded by mysqlSessions.mu
 }
 
 var _ session.Host = (*mysqlConn)(nil)
@@ -120,7 +119,8 @@ func (h *mysqlConn) decide(limited bool) (*plan, netio.Reason) {
 	p, _ := decided.(*plan)
 	h.denied, _ = decided.(*denied)
 	if p != nil {
-		h.moves, h.secure = p.path.spec.MySQL.Move != "never", p.path.spec.MySQL.RequireTLS
+		m := &p.path.spec.MySQL
+		h.rejoins, h.secure = m.Move == "reconnect", m.RequireTLS
 	}
 	return p, reason
 }
@@ -149,26 +149,56 @@ func (h *mysqlConn) Greeted(version string) {
 func (h *mysqlConn) LoggedIn(c *netio.Conn) {
 	h.plan.Connected(c, h.plan.connectTime)
 	h.at.Store(h.plan.decision.Endpoint())
-	h.traffic.mysql.add(h)
+	h.traffic.mysql.add(h, h.plan.decision.Service(), h.plan.decision.Endpoint())
 }
 
 // MoveTarget implements session.Host.
 func (h *mysqlConn) MoveTarget(c *netio.Conn) (netio.Target, error) {
+	m := &h.traffic.mysql
+	cause, to := m.reasonToMove(h)
+	if cause == causeNone {
+		return netio.Target{}, errNotWanted
+	}
 	p, reason := h.decide(false)
 	if reason != netio.OK || p == nil {
-		return netio.Target{}, errors.New("no route: " + string(reason))
+		return netio.Target{}, fmt.Errorf("%w: %s", errNoRoute, reason)
 	}
-	to, reason := p.Next(c, nil)
+	now, from := time.Now(), h.plan.decision.Endpoint()
+	var e *endpoint.Endpoint
+	var why routing.Reason
+	if to != "" {
+		e, why = p.decision.NextAt(to, now)
+	} else {
+		e, why = p.decision.NextFrom(from, now)
+	}
+	var err error
 	switch {
-	case reason != netio.OK:
+	case why != routing.OK:
+		err = fmt.Errorf("%w (%s)", errNoOtherServer, why)
+	case e == from:
+		err = errNoOtherServer
+	case cause == causeBalance && !m.evens(h, p.decision.Service(), e, now):
+		err = errNotWanted
+	case !m.begin(h, p.decision.Service(), e):
+		err = errTargetBusy
+	}
+	if err != nil {
 		p.decision.Closed()
-		return netio.Target{}, errors.New("no server: " + string(reason))
-	case to.Wait > 0 || p.decision.Endpoint() == h.plan.decision.Endpoint():
-		p.decision.Closed()
-		return netio.Target{}, errNoOtherServer
+		return netio.Target{}, err
 	}
 	h.next = p
-	return to, nil
+	return netio.Target{Addr: e.Addr, Unix: e.Unix, Profile: p.path.profileFor(e)}, nil
+}
+
+// Reconnects implements session.Host.
+func (h *mysqlConn) Reconnects() bool { return h.rejoins }
+
+// Password implements session.Host.
+func (h *mysqlConn) Password(user string) (string, bool) {
+	if h.next == nil || !h.rejoins {
+		return "", false
+	}
+	return h.next.path.spec.MySQL.Password(user)
 }
 
 // Moved implements session.Host.
@@ -183,19 +213,19 @@ func (h *mysqlConn) Moved(c *netio.Conn, err error, held time.Duration) {
 		next.path = nil
 		next.decision.Connected(time.Now())
 		h.at.Store(next.decision.Endpoint())
-		m.moved.Add(1)
+		m.moved(h, next.decision.Service(), next.decision.Endpoint())
 		m.log.Debug("a session has moved", "connection", c.ID(), "service", next.flow.service, "from", from, "to", next.endpoint())
 		return
 	}
-	h.failed = time.Now()
 	if next != nil {
 		if netio.ConnectReason(err) != netio.ConnectError {
-			next.decision.RecordFault(connectFailure(err), health.ErrorText(err), h.failed)
+			next.decision.RecordFault(connectFailure(err), health.ErrorText(err), time.Now())
 		}
 		next.decision.Closed()
 	}
-	m.stayed.Add(1)
-	m.log.Info("a session stays where it is", "connection", c.ID(), "service", h.plan.flow.service, "error", err)
+	if m.stays(h, err) {
+		m.log.Info("a session stays where it is", "connection", c.ID(), "service", h.plan.flow.service, "error", err)
+	}
 }
 
 // Description implements netio.Described.
@@ -204,98 +234,4 @@ func (h *mysqlConn) Description() string {
 		return ""
 	}
 	return h.plan.Description()
-}
-
-// mysqlSessions are the sessions that are logged in. Its methods are safe for
-// concurrent use.
-type mysqlSessions struct {
-	log      *slog.Logger
-	versions sync.Map // listener -> what a server said last
-	tls      sync.Map // listener -> func(*clienthello.Hello) (*tls.Config, netio.Reason)
-
-	moved, stayed atomic.Uint64 // moves that succeeded, and that failed
-
-	mu   sync.Mutex
-	all  map[*mysqlConn]struct{}
-	stop context.CancelFunc // of the moves that wait for their turn
-	ctx  context.Context
-}
-
-func (m *mysqlSessions) init(log *slog.Logger) {
-	m.log, m.all = log, map[*mysqlConn]struct{}{}
-	m.ctx, m.stop = context.WithCancel(context.Background())
-}
-
-// Sessions returns the number of MySQL sessions that are logged in, and how many moves to
-// another server have succeeded and failed.
-func (d *Dataplane) Sessions() (open int, moved, stayed uint64) {
-	m := d.reconciler.sessions
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.all), m.moved.Load(), m.stayed.Load()
-}
-
-// forget forgets a listener that has been removed.
-func (m *mysqlSessions) forget(listener string) {
-	m.versions.Delete(listener)
-	m.tls.Delete(listener)
-}
-
-func (m *mysqlSessions) add(h *mysqlConn) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.all[h] = struct{}{}
-}
-
-func (m *mysqlSessions) remove(h *mysqlConn) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.all, h)
-}
-
-// move asks the sessions of a service to move whose endpoint leaves, perSecond of them
-// in a second. leaves may be called from any goroutine.
-func (m *mysqlSessions) move(service string, perSecond int, leaves func(*endpoint.Endpoint) bool) {
-	var list []*mysqlConn
-	m.mu.Lock()
-	for h := range m.all {
-		if at := h.at.Load(); at != nil && leaves(at) {
-			list = append(list, h)
-		}
-	}
-	m.mu.Unlock()
-	if len(list) == 0 || m.ctx.Err() != nil {
-		return
-	}
-	ask := func(h *mysqlConn) {
-		p := h.plan
-		if p.decision.Service() == service && h.moves && leaves(p.decision.Endpoint()) && time.Since(h.failed) >= moveRetry {
-			h.session.Move()
-		}
-	}
-	limiter := rate.NewLimiter(rate.Limit(perSecond), max(perSecond/20, 1))
-	go func() {
-		for _, h := range list {
-			if limiter.Wait(m.ctx) != nil {
-				return
-			}
-			h.conn.Post(func() { ask(h) })
-		}
-	}()
-}
-
-// moveDeparted asks the sessions again that are still at an endpoint which has left:
-// their move has failed, or they had not arrived there when it left.
-func (r *reconciler) moveDeparted(table *routing.Table) {
-	for service, all := range r.departed.m {
-		s, ok := table.Service(service)
-		if !ok || s.Spec().Protocol != resource.ProtocolMySQL {
-			continue
-		}
-		left := maps.Clone(all)
-		r.sessions.move(service, s.Spec().MySQL.MovesPerSecond, func(e *endpoint.Endpoint) bool {
-			one := left[idOf(e)]
-			return one != nil && !one.back.Load()
-		})
-	}
 }

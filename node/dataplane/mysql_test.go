@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -363,4 +364,25 @@ spec:
 	if _, err := openMySQL(t, p, func(c *mysql.Config) { c.User, c.Passwd = "root", "" }); !hasMySQLError(err, 1045) {
 		t.Errorf("a new login: %v, want error 1045", err)
 	}
+}
+
+// A file that a client sends is not the end of its statements.
+func TestMySQLFileAmongStatements(t *testing.T) {
+	servers := mysqlServers(t, 1, nil)
+	p := start(t, mysqlListener+mysqlService("tidb", "", servers[0]))
+	mysql.RegisterReaderHandler(t.Name(), func() io.Reader { return strings.NewReader("1\n2\n3\n") })
+	t.Cleanup(func() { mysql.DeregisterReaderHandler(t.Name()) })
+	c := mustOpenMySQL(t, p, func(c *mysql.Config) { c.MultiStatements = true })
+	for range 2 {
+		rows, err := c.QueryContext(t.Context(), "LOAD DATA LOCAL INFILE 'Reader::"+t.Name()+"' INTO TABLE f; SELECT 7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got int
+		if !rows.Next() || rows.Scan(&got) != nil || got != 7 {
+			t.Errorf("behind the file: %d, %v; want 7", got, rows.Err())
+		}
+		rows.Close()
+	}
+	mustQuery(t, c, "SELECT value FROM counter WHERE name = 'f'", "6")
 }

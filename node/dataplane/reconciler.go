@@ -211,6 +211,7 @@ func (r *reconciler) update(before *routing.Table, done routing.Applied, rekeyed
 	if len(done.Listeners) > 0 || relisten {
 		r.setListeners()
 	}
+	r.sessions.review()
 }
 
 func (r *reconciler) setListeners() {
@@ -242,7 +243,7 @@ func (d *Dataplane) Sweep(now time.Time) {
 	r.departed.sweep(now)
 	r.prune = r.removed.sweep(now) || r.prune // late clients may have made flows again
 	table := r.router.Table()
-	r.moveDeparted(table)
+	r.sessions.review()
 	if r.prune {
 		r.prune = r.flows.prune(
 			func(name string) bool { _, ok := table.Listener(name); return ok || r.ports[name] },

@@ -15,15 +15,12 @@ package kubernetes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"penstock/routing/formats/crd"
 	"penstock/routing/kubeapi"
@@ -39,13 +36,13 @@ const (
 	maxAnswer  = 32 << 20 // bytes of one answer to a list, or of an event
 	rate       = 20       // requests a second to the API server, beyond a burst of 50
 	maxItems   = 500      // changes of one write to the store
-	maxStatus  = 100      // status writes of one pass
+	maxStatus  = 25       // status writes of one pass, so that changes do not wait for them
+	maxSecrets = 1000     // Secrets that are followed
 	maxListed  = 100      // problems that status lists
 )
 
-// checkInterval is how often Run looks whether this node leads. rediscover is how
-// often a session looks for kinds that the API server did not have.
-const checkInterval, rediscover = time.Second, time.Minute
+// checkInterval is how often Run looks whether this node leads.
+const checkInterval = time.Second
 
 // Config configures New.
 type Config struct {
@@ -75,7 +72,10 @@ type Config struct {
 	Failed func(resource.Key) string
 	// Debounce is the least time between two passes. Default 500ms.
 	Debounce time.Duration
-	Log      *slog.Logger // nil: none
+	// Rediscover is how often kinds are looked for that the API server did not have, and
+	// how long a status waits that may not be written. Default a minute.
+	Rediscover time.Duration
+	Log        *slog.Logger // nil: none
 }
 
 // State is what the manager does now.
@@ -102,6 +102,9 @@ func New(cfg Config) *Manager {
 	}
 	if cfg.Debounce == 0 {
 		cfg.Debounce = 500 * time.Millisecond
+	}
+	if cfg.Rediscover == 0 {
+		cfg.Rediscover = time.Minute
 	}
 	return &Manager{cfg: cfg}
 }
@@ -163,38 +166,6 @@ func (m *Manager) connect(list []*source) (*kubeapi.Client, error) {
 	}, groups...)
 }
 
-// discover returns the sources that the API server has.
-func discover(ctx context.Context, client *kubeapi.Client) (found []*source, err error) {
-	type list struct {
-		Resources []struct{ Name, Kind string } `json:"resources"`
-	}
-	known := map[string]*list{} // nil: not served
-	for _, s := range sources() {
-		for _, version := range s.versions {
-			path := "/apis/" + s.group + "/" + version
-			if _, asked := known[path]; !asked {
-				l := new(list)
-				switch err := client.Get(ctx, path, l); {
-				case apierrors.IsNotFound(err):
-					l = nil
-				case err != nil:
-					return nil, client.Explain("get "+path, err)
-				}
-				known[path] = l
-			}
-			if l := known[path]; l != nil && s.resource == "" {
-				for _, r := range l.Resources {
-					if r.Kind == s.kind && s.resource == "" { // subresources follow
-						s.version, s.resource = version, r.Name
-						found = append(found, s)
-					}
-				}
-			}
-		}
-	}
-	return found, nil
-}
-
 var errNoKinds = errors.New("kubernetes: the API server has no kinds of " + crd.Group +
 	": apply the output of penstock kubernetes crds, and allow Penstock to read them")
 
@@ -213,39 +184,25 @@ func (m *Manager) session(ctx context.Context) error {
 	if !slices.ContainsFunc(found, func(s *source) bool { return s.group == crd.Group }) {
 		return errNoKinds
 	}
-	client, err := m.connect(found)
+	secrets := secretSource()
+	client, err := m.connect(append(slices.Clone(found), secrets))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	s := newSession(m, client, secrets)
+	defer s.group.Wait()
 	defer cancel()
-	s := &session{Manager: m, client: client, objects: map[*source]map[kubeapi.Key]*object{}, noStatus: map[*source]bool{}}
-	updates := make(chan update, 100)
 	for _, src := range found {
 		s.objects[src] = map[kubeapi.Key]*object{}
 		for _, namespace := range m.namespaces(src) {
-			f := &following{source: src, namespace: namespace}
-			s.following = append(s.following, f)
-			one := &kubeapi.Follower[*object]{
-				Client: client, Kind: src.kindOf(m.cfg.Selector), Namespace: namespace,
-				Send: func(ctx context.Context, u kubeapi.Update[*object]) bool {
-					select {
-					case updates <- update{u, f}:
-						return true
-					case <-ctx.Done():
-						return false
-					}
-				},
-			}
-			wg.Go(func() { one.Run(ctx) })
+			s.follow(ctx, &following{source: src, namespace: namespace})
 		}
 	}
 	inForce := make(chan struct{}, 1)
-	wg.Go(func() { m.watchSet(ctx, inForce) })
-	return s.run(ctx, updates, inForce, len(found))
+	s.group.Go(func() { m.watchSet(ctx, inForce) })
+	return s.run(ctx, inForce, found)
 }
 
 func (m *Manager) namespaces(s *source) []string {
@@ -267,146 +224,4 @@ func (m *Manager) watchSet(ctx context.Context, changed chan<- struct{}) {
 		default:
 		}
 	}
-}
-
-// following is what a session knows of one of its followers.
-type following struct {
-	source    *source
-	namespace string
-	synced    bool // there was a complete list
-	err       error
-}
-
-// update is what a follower tells the session.
-type update struct {
-	kubeapi.Update[*object]
-	of *following
-}
-
-// session belongs to the goroutine of Manager.Run.
-type session struct {
-	*Manager
-	client    *kubeapi.Client
-	following []*following
-	objects   map[*source]map[kubeapi.Key]*object
-	noStatus  map[*source]bool // the API server denies the right to write it
-	classes   map[string]bool  // the GatewayClasses that are ours
-}
-
-func (s *session) run(ctx context.Context, updates <-chan update, inForce <-chan struct{}, found int) error {
-	tick, again := time.NewTicker(checkInterval), time.NewTicker(rediscover)
-	defer tick.Stop()
-	defer again.Stop()
-	due, dirty := time.NewTimer(s.cfg.Debounce), true
-	defer due.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case u := <-updates:
-			if errors.Is(u.Err, kubeapi.ErrCredentials) {
-				return u.Err // the next session reads the kubeconfig again
-			}
-			dirty = s.take(u) || dirty
-		case <-inForce:
-			dirty = true
-		case <-tick.C:
-			if !s.cfg.Leads() {
-				return nil
-			}
-		case <-again.C:
-			dirty = true
-			if now, err := discover(ctx, s.client); err == nil && len(now) != found {
-				return nil
-			}
-		case <-due.C:
-			if dirty && s.ready() {
-				dirty = s.pass(ctx)
-			}
-			due.Reset(s.cfg.Debounce)
-		}
-	}
-}
-
-// take applies an update and reports whether there is something to do.
-func (s *session) take(u update) bool {
-	f, known := u.of, s.objects[u.of.source]
-	before := f.err
-	if f.err = u.Err; u.Err != nil {
-		if before == nil || before.Error() != u.Err.Error() {
-			s.cfg.Log.Warn("cannot read a kind from Kubernetes; nothing of it changes", "error", u.Err)
-		}
-		return true
-	}
-	if u.Relisted {
-		f.synced = true
-		for k := range known {
-			if f.namespace == "" || f.namespace == k.Namespace {
-				if !slices.ContainsFunc(u.Objects, func(o *object) bool { return o.key() == k }) {
-					delete(known, k)
-				}
-			}
-		}
-	}
-	for _, o := range u.Objects {
-		if old := known[o.key()]; old != nil {
-			o.logged = old.logged
-		}
-		if o.gone {
-			delete(known, o.key())
-		} else {
-			known[o.key()] = o
-		}
-	}
-	return u.Relisted || len(u.Objects) > 0 || before != nil
-}
-
-// ready reports whether every follower has an answer or an error.
-func (s *session) ready() bool {
-	return !slices.ContainsFunc(s.following, func(f *following) bool { return !f.synced && f.err == nil })
-}
-
-// complete reports whether all objects of a kind are known.
-func (s *session) complete(group, kind string) bool {
-	found := false
-	for _, f := range s.following {
-		if f.source.group == group && f.source.kind == kind {
-			if !f.synced {
-				return false
-			}
-			found = true
-		}
-	}
-	return found
-}
-
-// publish tells status and metrics what the last pass found.
-func (s *session) publish(pending []string) {
-	now := State{Synced: true}
-	for _, f := range s.following {
-		if f.err != nil || !f.synced {
-			now.Synced = false
-		}
-		if f.err != nil {
-			now.Problems = append(now.Problems, f.err.Error())
-		}
-	}
-	now.Problems = append(now.Problems, pending...)
-	for _, list := range s.objects {
-		for _, o := range list {
-			now.Objects++
-			if o.trouble() == "" {
-				continue
-			}
-			now.Refused++
-			now.Problems = append(now.Problems, fmt.Sprintf("kubernetes: %v is not accepted: %s", o, o.trouble()))
-		}
-	}
-	slices.Sort(now.Problems)
-	if more := len(now.Problems) - maxListed; more > 0 {
-		now.Problems = append(now.Problems[:maxListed], fmt.Sprintf("kubernetes: and %d more", more))
-	}
-	s.update(func(st *State) {
-		st.Synced, st.Problems, st.Objects, st.Refused = now.Synced, now.Problems, now.Objects, now.Refused
-	})
 }

@@ -52,7 +52,7 @@ func (s *source) path(o *object, subresource string) string {
 	return at
 }
 
-// Sources lists the groups, kinds and versions that the mode reads.
+// sources lists the groups, kinds and versions that the mode reads.
 func sources() []*source {
 	var list []*source
 	for _, k := range crd.Kinds(kinds.All()) {
@@ -72,6 +72,9 @@ func sources() []*source {
 const (
 	kumaGroup     = "kuma.io"
 	kindHTTPRoute = "HTTPRoute"
+	// kindCertificate is Penstock's.
+	kindCertificate = "Certificate"
+	kindSecret      = "Secret"
 )
 
 // object is what is kept of an object of the API server.
@@ -83,10 +86,12 @@ type object struct {
 	gone   bool
 
 	decoded resource.Object
+	secret  *kubeapi.Key // a Secret that the Certificate takes its content from
+	counts  bool         // it is for this cluster, as the last pass found
 	// fault is why it cannot be a resource, as penstock check tells it; "": none.
 	fault string
-	// refused is why the last pass could not apply it; "": it was applied, or is the
-	// same.
+	// refused is why the last pass that came to an end could not apply it; "": it was
+	// applied, or is the same.
 	refused string
 	logged  string // the last fault or refusal in the log
 }
@@ -228,15 +233,32 @@ func (s *source) newObject(r *raw) *object {
 	if r.DeletionTimestamp != nil { // it waits for others to let go of it
 		return &object{source: s, meta: r.ObjectMeta, gone: true}
 	}
-	if s.kind != kindClass {
-		o.decode()
+	switch {
+	case s.kind == kindSecret:
+		o.decodeSecret()
+	case s.kind == kindCertificate && o.refersToSecret():
+	case s.kind != kindClass:
+		o.decode(o.text)
 	}
 	return o
 }
 
-// decode makes the resource of the object, or its fault.
-func (o *object) decode() {
-	objects, faults := codec.DecodeForeign("", o.text, kinds.All(), kinds.Formats())
+// resource returns the name of the object's resource, also of one with a fault.
+func (o *object) resource() resource.Key {
+	if o.decoded.Name != "" {
+		return o.decoded.Key
+	}
+	name := o.meta.Name
+	if o.source.group != kumaGroup {
+		name = gateway.NameOf(o.meta.Namespace, name)
+	}
+	return resource.Key{Kind: o.source.kind, Name: name}
+}
+
+// decode makes the resource of the object from its text, or its fault.
+func (o *object) decode(text []byte) {
+	o.decoded, o.fault = resource.Object{}, ""
+	objects, faults := codec.DecodeForeign("", text, kinds.All(), kinds.Formats())
 	for i := range objects {
 		faults = append(faults, filesOf(&objects[i])...)
 	}
@@ -290,8 +312,15 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
 }
 
-// older orders objects: of two for one resource the older one counts.
+// older orders objects: of two for one resource the older one counts, and a Certificate
+// before the Secret of its name.
 func older(a, b *object) int {
+	if isSecret := a.source.kind == kindSecret; isSecret != (b.source.kind == kindSecret) {
+		if isSecret {
+			return 1
+		}
+		return -1
+	}
 	if c := a.created().Compare(b.created()); c != 0 {
 		return c
 	}

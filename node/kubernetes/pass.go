@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"penstock/node/api"
-	"penstock/routing/formats/crd"
 	"penstock/routing/gateway"
 	"penstock/routing/kubeapi"
+	"penstock/routing/provider"
 	"penstock/routing/resource"
 )
 
@@ -18,7 +19,8 @@ import (
 type item struct {
 	object *object // nil: remove
 	remove resource.Key
-	why    string // of a refusal
+	stored resource.Object // what is to be removed
+	why    string          // of a refusal
 }
 
 func (i *item) key() resource.Key {
@@ -29,24 +31,28 @@ func (i *item) key() resource.Key {
 }
 
 // pass brings the resources in force in line with the objects, and then the
-// status of the objects. It reports whether there is more to do.
-func (s *session) pass(ctx context.Context) (again bool) {
-	total := 0
-	for _, list := range s.objects {
-		total += len(list)
+// status of the objects. It reports whether there is more to do. An error ends the
+// session.
+func (s *session) pass(ctx context.Context) (again bool, err error) {
+	s.due = time.Time{}
+	s.findClasses()
+	if s.followSecrets(ctx) {
+		return true, nil // what they say comes first
 	}
+	s.resolveSecrets()
+	desired, total := s.desired()
 	if total > MaxObjects {
 		s.publish([]string{fmt.Sprintf("kubernetes: there are %d objects, and the maximum is %d: nothing is applied; "+
 			"narrow them by --kubernetes-namespaces or --kubernetes-selector", total, MaxObjects)})
-		return false
+		return false, nil
 	}
-	desired := s.desired()
-	refused, err := s.applyAll(ctx, s.difference(desired))
-	var pending []string
-	if err != nil {
+	items, pending, wait := s.confirm(ctx, s.difference(desired))
+	refused, failed := s.applyAll(ctx, items)
+	if failed != nil {
 		s.update(func(st *State) { st.Failed++ })
 		if ctx.Err() == nil {
-			pending, again = []string{"kubernetes: cannot apply yet: " + err.Error()}, true
+			pending = append(pending, "kubernetes: cannot apply yet: "+failed.Error())
+			s.later()
 		}
 	}
 	for _, i := range refused {
@@ -55,45 +61,68 @@ func (s *session) pass(ctx context.Context) (again bool) {
 		}
 	}
 	s.logTroubles()
-	s.publish(pending)
-	if err != nil {
-		return again // the status of what is not decided does not change
+	if failed != nil {
+		s.publish(pending)
+		return false, nil //nolint:nilerr // it is in status; what is not decided keeps its status
 	}
-	return s.writeStatuses(ctx)
+	if s.due.IsZero() {
+		s.failures = 0
+	}
+	left, err := s.writeStatuses(ctx)
+	s.keepHolds(left)
+	s.publish(pending)
+	return wait || left, err
 }
 
-// desired returns the objects that count, by resource.
-func (s *session) desired() map[resource.Key]*object {
+// later has the pass made again after a pause.
+func (s *session) later() {
+	s.due = time.Now().Add(provider.Backoff(s.failures))
+	s.failures++
+}
+
+func (s *session) findClasses() {
 	s.classes = map[string]bool{}
 	for src, list := range s.objects {
+		if src.kind != kindClass {
+			continue
+		}
 		for _, o := range list {
-			if src.kind == kindClass && specOf(o).ControllerName == s.cfg.Controller {
+			if o.counts = specOf(o).ControllerName == s.cfg.Controller; o.counts {
 				s.classes[o.meta.Name] = true
 			}
 		}
 	}
-	desired := map[resource.Key]*object{}
+}
+
+// desired returns the objects that count, by resource, and how many objects count. One
+// with a fault keeps its name: its last accepted version stays.
+func (s *session) desired() (desired map[resource.Key]*object, total int) {
+	desired = map[resource.Key]*object{}
 	for _, list := range s.objects {
 		for _, o := range list {
-			o.refused = ""
-			if !s.counts(o) || o.decoded.Name == "" {
+			if o.source.kind != kindClass {
+				o.counts = s.isOurObject(o)
+			}
+			if !o.counts {
+				o.refused = ""
 				continue
 			}
-			key := o.decoded.Key
-			other := desired[key]
-			if other == nil {
-				desired[key] = o
+			total++
+			if o.source.kind == kindClass || o.source.kind == kindHTTPRoute {
 				continue
 			}
-			first, second := other, o
-			if older(o, other) < 0 {
-				first, second = o, other
+			key := o.resource()
+			first, second := o, desired[key]
+			if second != nil && older(second, first) < 0 {
+				first, second = second, first
 			}
 			desired[key] = first
-			second.refused = fmt.Sprintf("%v: %v is called that here too, and is older: rename one of them", key, first)
+			if second != nil && second.source.kind != kindSecret {
+				second.refused = fmt.Sprintf("%v: %v is called that here too, and is older: rename one of them", key, first)
+			}
 		}
 	}
-	return desired
+	return desired, total
 }
 
 // spec is what the mode itself reads of a spec of the Gateway API.
@@ -120,17 +149,18 @@ func specOf(o *object) (out spec) {
 	return out
 }
 
-// counts reports whether an object is for this cluster of Penstock.
-func (s *session) counts(o *object) bool {
+// isOurObject reports whether an object is for this cluster of Penstock.
+func (s *session) isOurObject(o *object) bool {
 	switch {
+	case o.source.kind == kindSecret:
+		w := s.secrets[o.key()]
+		return w != nil && w.gateway
 	case !o.source.isGateway():
 		return true
 	case o.source.kind == gateway.KindGateway:
 		return s.classes[specOf(o).GatewayClassName]
 	case o.source.kind == gateway.KindGrant:
 		return true
-	case o.source.kind == kindClass:
-		return false
 	}
 	return slices.ContainsFunc(specOf(o).ParentRefs, func(p parentRef) bool { return s.isOurs(o, p) })
 }
@@ -156,54 +186,65 @@ func (s *session) isOurs(route *object, p parentRef) bool {
 func (s *session) difference(desired map[resource.Key]*object) (items []*item) {
 	set, _ := s.cfg.Set()
 	for key, o := range desired {
-		if stored, ok := set.Get(key); ok && resource.Equal(o.decoded, stored) {
-			continue
+		stored, ok := set.Get(key)
+		switch {
+		case o.decoded.Name == "": // a fault
+		case ok && resource.Equal(o.decoded, stored):
+			o.refused = ""
+		default:
+			items = append(items, &item{object: o})
 		}
-		items = append(items, &item{object: o})
 	}
-	faulty := s.faulty()
 	for _, o := range set.WithLabels("", map[string]string{resource.LabelAppliedBy: resource.AppliedByKubernetes}) {
-		if desired[o.Key] == nil && !faulty[o.Key] && s.knows(&o) {
-			items = append(items, &item{remove: o.Key})
+		if desired[o.Key] == nil && s.knows(&o) {
+			items = append(items, &item{remove: o.Key, stored: o})
 		}
 	}
 	slices.SortFunc(items, func(a, b *item) int { return a.key().Compare(b.key()) })
 	return items
 }
 
-// faulty returns the resources of objects with faults, whose last accepted version
-// stays.
-func (s *session) faulty() map[resource.Key]bool {
-	out := map[resource.Key]bool{}
-	for src, list := range s.objects {
-		for _, o := range list {
-			if o.fault == "" || !s.counts(o) {
-				continue
-			}
-			name := o.meta.Name
-			if src.group != kumaGroup {
-				name = gateway.NameOf(o.meta.Namespace, name)
-			}
-			out[resource.Key{Kind: src.kind, Name: name}] = true
+// confirm returns the items without the removals that must not be made yet, and why these
+// must not. A removal waits for a second pass, so that a kind that the API server is about
+// to drop shows as such. It reports whether to make a pass for that.
+func (s *session) confirm(ctx context.Context, items []*item) (sure []*item, pending []string, again bool) {
+	missing, asked := map[string]bool{}, map[string]*served{}
+	var failed error // the API server does not answer, so nothing can go
+	for _, i := range items {
+		if i.object != nil {
+			sure = append(sure, i)
+			continue
+		}
+		name := i.remove.String()
+		missing[name] = true
+		switch {
+		case !s.missing[name]:
+			again = true
+			continue
+		case failed != nil:
+			continue
+		}
+		switch err := s.removable(ctx, &i.stored, asked); {
+		case err == nil:
+			sure = append(sure, i)
+		case errors.Is(err, errTerminating):
+			pending = append(pending, err.Error())
+		default:
+			failed = err
+			pending = append(pending, fmt.Sprintf("kubernetes: %v cannot be deleted yet: %v", i.remove, err))
+			s.later()
 		}
 	}
-	return out
+	s.missing = missing
+	return sure, pending, again
 }
 
-// knows reports whether all objects are known that a resource may come from.
-func (s *session) knows(o *resource.Object) bool {
-	switch {
-	case gateway.IsKind(o.Kind):
-		return s.complete(gateway.Group, kindClass) && s.complete(gateway.Group, gateway.KindGateway) && s.complete(gateway.Group, o.Kind)
-	case o.Labels[resource.LabelFormat] == resource.FormatKumaKubernetes:
-		return s.complete(kumaGroup, o.Kind)
-	}
-	return s.complete(crd.Group, o.Kind)
-}
+var errTerminating = errors.New("kubernetes: the definition of a kind is being deleted, and with it its objects; their resources stay")
 
 // applyAll applies the items in parts. What is refused because of others may be
 // accepted after them, so it is tried again as long as that helps.
 func (s *session) applyAll(ctx context.Context, items []*item) (refused []*item, err error) {
+	all := items
 	for len(items) > 0 {
 		refused = nil
 		for part := range slices.Chunk(items, maxItems) {
@@ -217,6 +258,11 @@ func (s *session) applyAll(ctx context.Context, items []*item) (refused []*item,
 			break
 		}
 		items = refused
+	}
+	for _, i := range all {
+		if i.object != nil {
+			i.object.refused = ""
+		}
 	}
 	for _, i := range refused {
 		if i.object != nil {
@@ -316,6 +362,9 @@ func refusalText(refusal *api.Error, of *item) (text string) {
 func (s *session) logTroubles() {
 	for _, list := range s.objects {
 		for _, o := range list {
+			if !o.counts {
+				continue
+			}
 			switch text := o.trouble(); text {
 			case o.logged:
 			case "":

@@ -4,18 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"penstock/routing/gateway"
+	"penstock/routing/provider"
 	"penstock/routing/resource"
 	"penstock/routing/resource/validate"
 )
-
-// maxConflicts is how often a status is written again at once after a conflict.
-const maxConflicts = 3
 
 type condition = gateway.Condition
 
@@ -32,9 +31,33 @@ func (o *object) condition(what, status, reason, message string) condition {
 	}
 }
 
+// holdKey says which writes wait: all of them, those to a kind in a namespace, or those to
+// one object.
+type holdKey struct {
+	source          *source
+	namespace, name string
+}
+
+// hold keeps writes from being tried again too soon.
+type hold struct {
+	until    time.Time
+	failures int
+	text     string // why
+}
+
+// held reports whether writes of the status of an object wait.
+func (s *session) held(o *object) bool {
+	for _, key := range []holdKey{{}, {o.source, o.meta.Namespace, ""}, {o.source, o.meta.Namespace, o.meta.Name}} {
+		if h := s.holds[key]; h != nil && time.Now().Before(h.until) {
+			return true
+		}
+	}
+	return false
+}
+
 // writeStatuses writes the status of the objects whose status is different, and
-// reports whether some are left.
-func (s *session) writeStatuses(ctx context.Context) (left bool) {
+// reports whether some are left. An error ends the session.
+func (s *session) writeStatuses(ctx context.Context) (left bool, err error) {
 	set, _ := s.cfg.Set()
 	statusOf := s.cfg.Status(set)
 	written := 0
@@ -43,65 +66,91 @@ func (s *session) writeStatuses(ctx context.Context) (left bool) {
 			continue
 		}
 		for _, o := range list {
-			if s.noStatus[src] {
-				break
+			if s.held(o) {
+				continue
 			}
 			patch := s.patch(o, set, statusOf)
 			if patch == nil {
 				continue
 			}
 			if written++; written > maxStatus {
-				return true
+				return true, nil
 			}
-			if !s.cfg.Leads() || ctx.Err() != nil {
-				return false
+			if !s.cfg.Leads() || s.stopped(ctx) {
+				return false, nil
 			}
-			if s.writeStatus(ctx, o, func() []byte { return s.patch(o, set, statusOf) }) {
-				left = true
+			if err := s.writeStatus(ctx, o, patch); err != nil {
+				return false, err
 			}
 		}
 	}
-	return left
+	return false, nil
 }
 
-// writeStatus writes one status, which patch returns. It reports whether that has
-// to be tried again.
-func (s *session) writeStatus(ctx context.Context, o *object, patch func() []byte) (again bool) {
-	for range maxConflicts {
-		text := patch()
-		if text == nil {
-			return false
-		}
-		answer := new(raw)
-		err := s.client.Patch(ctx, o.source.path(o, "status"), text, answer)
-		switch {
-		case err == nil:
-			s.update(func(st *State) { st.StatusWritten++ })
-			o.meta.ResourceVersion, o.status = answer.ResourceVersion, answer.status
-			return false
-		case apierrors.IsConflict(err):
-			s.update(func(st *State) { st.StatusConflicts++ })
-			if s.client.Get(ctx, o.source.path(o, ""), answer) != nil {
-				return true
-			}
-			if answer.Generation != o.meta.Generation || answer.UID != o.meta.UID {
-				return false // the watch brings the new object
-			}
-			o.meta.ResourceVersion, o.status = answer.ResourceVersion, answer.status
-			continue
-		case apierrors.IsNotFound(err):
-			return false
-		case apierrors.IsForbidden(err):
-			s.noStatus[o.source] = true
-		}
-		s.update(func(st *State) { st.StatusFailed++ })
-		if ctx.Err() == nil {
-			s.cfg.Log.Warn("cannot write a status to Kubernetes", "object", o.String(),
-				"error", s.client.Explain("patch "+o.source.name()+"/status", err))
-		}
-		return !s.noStatus[o.source]
+func (s *session) stopped(ctx context.Context) bool { return ctx.Err() != nil }
+
+// writeStatus writes one status. After a conflict the watch brings what changed, and with
+// it another pass.
+func (s *session) writeStatus(ctx context.Context, o *object, patch []byte) error {
+	answer := new(raw)
+	err := s.client.Patch(ctx, o.source.path(o, "status"), patch, answer)
+	key, pause := holdKey{}, time.Duration(0)
+	switch {
+	case err == nil:
+		s.update(func(st *State) { st.StatusWritten++ })
+		o.meta.ResourceVersion, o.status = answer.ResourceVersion, answer.status
+		delete(s.holds, holdKey{})
+		delete(s.holds, holdKey{o.source, o.meta.Namespace, ""})
+		delete(s.holds, holdKey{o.source, o.meta.Namespace, o.meta.Name})
+		return nil
+	case apierrors.IsConflict(err):
+		s.update(func(st *State) { st.StatusConflicts++ })
+		return nil //nolint:nilerr // the watch brings the object
+	case apierrors.IsNotFound(err), s.stopped(ctx):
+		return nil //nolint:nilerr // it was deleted
+	case apierrors.IsUnauthorized(err):
+		return s.client.Explain("patch "+o.source.name()+"/status", err)
+	case apierrors.IsForbidden(err):
+		key, pause = holdKey{o.source, o.meta.Namespace, ""}, s.cfg.Rediscover
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		key, pause = holdKey{o.source, o.meta.Namespace, o.meta.Name}, s.cfg.Rediscover
 	}
-	return true
+	s.update(func(st *State) { st.StatusFailed++ })
+	h := s.holds[key]
+	if h == nil {
+		h = &hold{}
+		s.holds[key] = h
+	}
+	if pause == 0 {
+		pause = provider.Backoff(h.failures)
+	}
+	text := s.client.Explain("patch "+o.source.name()+"/status of "+o.key().String(), err).Error()
+	if apierrors.IsForbidden(err) {
+		text = s.client.Explain("patch "+o.source.name()+"/status", fmt.Errorf("403 Forbidden: allow the verb patch on it in namespace %s; "+
+			"the server says: %w", o.meta.Namespace, err)).Error()
+	}
+	if h.text == "" {
+		s.cfg.Log.Warn("cannot write a status to Kubernetes", "object", o.String(), "error", text)
+	}
+	h.until, h.text = time.Now().Add(pause), text
+	h.failures++
+	return nil
+}
+
+// keepHolds forgets the holds that are over, unless statuses are left that may renew them,
+// and has a pass made when the next one ends.
+func (s *session) keepHolds(left bool) {
+	now := time.Now()
+	for key, h := range s.holds {
+		switch {
+		case h.until.After(now):
+			if s.due.IsZero() || h.until.Before(s.due) {
+				s.due = h.until
+			}
+		case !left:
+			delete(s.holds, key)
+		}
+	}
 }
 
 // patch returns the merge patch of an object's status; nil: it is as it should be.
@@ -206,7 +255,7 @@ func (o *object) observed() *resource.Object {
 }
 
 func (s *session) gatewayStatus(o *object, statusOf func(*resource.Object, time.Time) []byte) map[string]any {
-	if !s.counts(o) {
+	if !o.counts {
 		return nil
 	}
 	if why := o.trouble(); why != "" {
@@ -257,7 +306,7 @@ func (s *session) routeStatus(o *object, statusOf func(*resource.Object, time.Ti
 			before[normal(p.ParentRef)] = p.Conditions
 		}
 	}
-	if len(before) == 0 && !s.counts(o) {
+	if len(before) == 0 && !o.counts {
 		return nil
 	}
 	for _, p := range s.ourParents(o, statusOf) {

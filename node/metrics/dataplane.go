@@ -34,6 +34,13 @@ var (
 	mSessions = traffic("mysql_sessions", "Sessions of MySQL clients that have logged in.")
 	mMoves    = desc("mysql_moves_total",
 		"Moves of MySQL sessions to another server; result is moved, or stayed where the move failed.", "result")
+	mMoveFailures = desc("mysql_move_failures_total",
+		"Moves that failed: no_server (no other good server), no_route, no_states (the server has no session states), "+
+			"timeout, refused (by the new server), or server (it cannot be reached).", "reason")
+	mMoveDelays = desc("mysql_move_delays_total",
+		"MySQL sessions that could not move when they were asked: busy, transaction, cursor (or long data), or replication.", "reason")
+	mToMove = desc("mysql_sessions_to_move",
+		"MySQL sessions that are to move and have not: their server left, is unhealthy or drained, or they are ordered to, or for balance.", "cause")
 	mHandshakes   = traffic("handshakes", "TLS handshakes in progress.")
 	mRefusedTotal = traffic("refused_connections_total", "Connections refused by a limit, by reason.", "reason")
 	mRestsTotal   = desc("accept_rests_total", "Times that accepting paused for lack of descriptors or memory.")
@@ -91,8 +98,23 @@ func Dataplane(d *dataplane.Dataplane) prometheus.Collector {
 		to.gauge(mSessions, float64(open))
 		to.counter(mMoves, moved, "moved")
 		to.counter(mMoves, stayed, "stayed")
+		sessionMoves(d, to)
 		kafkaMetrics(d.Kafka, to)
 	})
+}
+
+// sessionMoves sends what moves of MySQL sessions wait for, and why they failed.
+func sessionMoves(d *dataplane.Dataplane, to sink) {
+	c := d.MoveCounts()
+	for reason, n := range c.Failed {
+		to.counter(mMoveFailures, n, reason)
+	}
+	for reason, n := range c.Delayed {
+		to.counter(mMoveDelays, n, reason)
+	}
+	for cause, n := range c.Wanted {
+		to.gauge(mToMove, float64(n), cause)
+	}
 }
 
 // flows sends the traffic from each listener to each service.

@@ -22,30 +22,39 @@ import (
 // caller may do and which node handles it.
 func serveV1[Resp any](f *HTTP, method string, request func(*http.Request) (any, error), show func(*Resp) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), v1Timeout)
-		defer cancel()
-		p, err := f.bearer(ctx, r)
-		if err != nil {
-			reply(w, nil, err)
-			return
-		}
-		req, err := request(r)
-		if err != nil {
-			reply(w, nil, err)
-			return
-		}
-		c, err := ConnectLocal(ctx, f.Admin, p)
-		if err != nil {
-			reply(w, nil, err)
-			return
-		}
-		defer c.Close()
-		resp, err := rpc.Call[Resp](ctx, c, method, req)
-		if err != nil {
-			reply(w, nil, err)
-			return
-		}
-		reply(w, show(resp), nil)
+		f.withAdmin(w, r, func(ctx context.Context, c *rpc.Client) error {
+			req, err := request(r)
+			if err != nil {
+				return err
+			}
+			resp, err := rpc.Call[Resp](ctx, c, method, req)
+			if err != nil {
+				return err
+			}
+			reply(w, show(resp), nil)
+			return nil
+		})
+	}
+}
+
+// withAdmin calls do with a client for the caller's admin requests. do replies, unless it
+// returns an error.
+func (f *HTTP) withAdmin(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, c *rpc.Client) error) {
+	ctx, cancel := context.WithTimeout(r.Context(), v1Timeout)
+	defer cancel()
+	p, err := f.bearer(ctx, r)
+	if err != nil {
+		reply(w, nil, err)
+		return
+	}
+	c, err := ConnectLocal(ctx, f.Admin, p)
+	if err != nil {
+		reply(w, nil, err)
+		return
+	}
+	defer c.Close()
+	if err := do(ctx, c); err != nil {
+		reply(w, nil, err)
 	}
 }
 
@@ -175,6 +184,27 @@ func effectiveRequest(r *http.Request) (any, error) {
 				return nil, api.Errorf(api.Invalid, "%s: want a number", name)
 			}
 			*into = n
+		}
+	}
+	return req, nil
+}
+
+// sessionsRequest reads the query: node, service, listener, user, endpoint, id, stuck, and
+// limit, which is 1000 by default.
+func sessionsRequest(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	req := api.SessionsRequest{Stuck: q.Has("stuck"), Limit: 1000}
+	req.Node, req.Service, req.Listener = q.Get("node"), q.Get("service"), q.Get("listener")
+	req.User, req.Endpoint = q.Get("user"), q.Get("endpoint")
+	var err error
+	if text := q.Get("limit"); text != "" {
+		if req.Limit, err = strconv.Atoi(text); err != nil {
+			return nil, api.Errorf(api.Invalid, "limit: want a number")
+		}
+	}
+	if text := q.Get("id"); text != "" {
+		if req.ID, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return nil, api.Errorf(api.Invalid, "id: want a number")
 		}
 	}
 	return req, nil

@@ -100,6 +100,7 @@ type Methods struct {
 	audit     auditLog
 	history   history
 	endpoints endpoints
+	sessions  sessions
 	proxies   proxies
 
 	proxyCertificates proxyCertificates
@@ -108,7 +109,10 @@ type Methods struct {
 // New makes the methods.
 func New(cfg Config) *Methods {
 	peers := &Peers{self: cfg.Self, cluster: cfg.Cluster, catalog: cfg.Catalog}
-	m := &Methods{Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, audit: auditLog{peers, cfg.Audit}, history: history{peers, cfg.History}, endpoints: endpoints{cfg.Data, cfg.Providers}}
+	m := &Methods{
+		Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, audit: auditLog{peers, cfg.Audit},
+		history: history{peers, cfg.History}, endpoints: endpoints{cfg.Data, cfg.Providers}, sessions: sessions{peers, cfg.Data},
+	}
 	m.changes = &changes{
 		peers: peers, data: cfg.Data, catalog: cfg.Catalog, counter: cfg.Changes,
 		uploads: uploads{dir: cfg.Uploads, open: map[string]*upload{}},
@@ -133,6 +137,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.decisions.register(s)
 	m.rollouts.register(s)
 	m.endpoints.register(s)
+	m.sessions.register(s)
 	m.proxies.register(s)
 	m.proxyCertificates.register(s)
 	m.audit.register(s)

@@ -65,15 +65,7 @@ func (p *Peers) ReadBarrier(ctx context.Context) error {
 	return p.catalog.Await(ctx, index)
 }
 
-// others returns the members that are up, without this node.
-func (p *Peers) others() []directory.Member {
-	if p.cluster == nil {
-		return nil
-	}
-	return slices.DeleteFunc(p.cluster.Directory.Members(), func(m directory.Member) bool { return m.Self || !m.Up() })
-}
-
-// members returns all members, this node among them.
+// members returns the members, this node among them.
 func (p *Peers) members() []directory.Member {
 	if p.cluster == nil {
 		self := directory.Member{Self: true}
@@ -81,6 +73,14 @@ func (p *Peers) members() []directory.Member {
 		return []directory.Member{self}
 	}
 	return p.cluster.Directory.Members()
+}
+
+// others returns the members that are up, without this node.
+func (p *Peers) others() []directory.Member {
+	if p.cluster == nil {
+		return nil
+	}
+	return slices.DeleteFunc(p.cluster.Directory.Members(), func(m directory.Member) bool { return m.Self || !m.Up() })
 }
 
 // upCheckInterval is the interval at which whileUp checks the node.

@@ -24,6 +24,7 @@ import (
 
 func (f *HTTP) handleTiProxy(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/debug/health", f.serveTiProxyHealth)
+	mux.HandleFunc("POST /api/debug/redirect", f.redirectTiProxy)
 	for _, slash := range []string{"", "/{$}"} {
 		mux.HandleFunc("GET /api/admin/config"+slash, f.serveTiProxyConfig)
 		mux.HandleFunc("PUT /api/admin/config"+slash, f.putTiProxyConfig)
@@ -47,6 +48,24 @@ func (f *HTTP) serveTiProxyHealth(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("{}\n"))
 }
 
+// redirectTiProxy orders all sessions of this node to move, and does not wait for them.
+// TiProxy lets them move to the server where they are; here it is another one. A page in a
+// browser needs no CORS preflight request for such a POST, so it is refused by its Origin.
+func (f *HTTP) redirectTiProxy(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Origin") != "" {
+		reply(w, nil, api.Errorf(api.Forbidden, "requests of web pages are refused"))
+		return
+	}
+	f.withAdmin(w, r, func(ctx context.Context, c *rpc.Client) error {
+		req := api.MoveSessionsRequest{SessionFilter: api.SessionFilter{Node: f.Peers.self.ID}, All: true}
+		if _, err := rpc.Call[api.MovedSessions](ctx, c, api.MethodSessionsMove, req); err != nil {
+			return err
+		}
+		reply(w, "", nil)
+		return nil
+	})
+}
+
 // NoMySQLServer returns a function that says why no client of a mysql listener can be
 // served; "": one can, or there is no service for it.
 func NoMySQLServer(d *dataplane.Dataplane) func() string {
@@ -64,27 +83,6 @@ func NoMySQLServer(d *dataplane.Dataplane) func() string {
 			return "no service with protocol: mysql has a usable server"
 		}
 		return ""
-	}
-}
-
-// withAdmin calls do with a client for the caller's admin requests. do replies, unless it
-// returns an error.
-func (f *HTTP) withAdmin(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, c *rpc.Client) error) {
-	ctx, cancel := context.WithTimeout(r.Context(), v1Timeout)
-	defer cancel()
-	p, err := f.bearer(ctx, r)
-	if err != nil {
-		reply(w, nil, err)
-		return
-	}
-	c, err := ConnectLocal(ctx, f.Admin, p)
-	if err != nil {
-		reply(w, nil, err)
-		return
-	}
-	defer c.Close()
-	if err := do(ctx, c); err != nil {
-		reply(w, nil, err)
 	}
 }
 

@@ -12,8 +12,18 @@ import (
 // grants are all ReferenceGrants.
 type grants []*ReferenceGrant
 
-// permits reports whether an object may refer to another.
+// PermitsSecret reports whether one of some ReferenceGrants lets objects of a kind in the
+// namespace from refer to a Secret. In its own namespace, each object may.
+func PermitsSecret(list []*ReferenceGrant, group, kind, from, namespace, name string) bool {
+	return grants(list).permitsIn(group, kind, from, kindSecret, namespace, name)
+}
+
+// permits reports whether an object of the Gateway API may refer to another.
 func (list grants) permits(kind, from string, to, namespace, name string) bool {
+	return list.permitsIn(Group, kind, from, to, namespace, name)
+}
+
+func (list grants) permitsIn(group, kind, from string, to, namespace, name string) bool {
 	if from == namespace {
 		return true
 	}
@@ -21,7 +31,7 @@ func (list grants) permits(kind, from string, to, namespace, name string) bool {
 		if g.Origin.namespace() != namespace {
 			continue
 		}
-		trusts := slices.ContainsFunc(g.From, func(f GrantFrom) bool { return f.Group == Group && f.Kind == kind && f.Namespace == from })
+		trusts := slices.ContainsFunc(g.From, func(f GrantFrom) bool { return f.Group == group && f.Kind == kind && f.Namespace == from })
 		gives := slices.ContainsFunc(g.To, func(t GrantTo) bool { return t.Group == "" && t.Kind == to && (t.Name == "" || t.Name == name) })
 		if trusts && gives {
 			return true
@@ -171,3 +181,27 @@ func (e *edit) touchNamespaceReferrers() {
 	}
 	e.routes, e.gateways = routes.Edit(), gateways.Edit()
 }
+
+// ObjectName is the name of an object in its namespace.
+type ObjectName struct{ Namespace, Name string }
+
+// SecretRefs lists the Secrets that the Gateway's listeners refer to, each once, whether
+// they may or not.
+func (g *Gateway) SecretRefs() (list []ObjectName) {
+	for i := range g.Listeners {
+		t := g.Listeners[i].Security
+		if t == nil || !t.terminates() {
+			continue
+		}
+		for j := range t.CertificateRefs {
+			r := &t.CertificateRefs[j]
+			if name := (ObjectName{refNamespace(r.Namespace, &g.Origin), r.Name}); r.isSecret() && r.Kind != kindCertificate && !slices.Contains(list, name) {
+				list = append(list, name)
+			}
+		}
+	}
+	return list
+}
+
+// HomeNamespace returns the namespace of an object; "default" if it names none.
+func (o *Origin) HomeNamespace() string { return o.namespace() }

@@ -40,6 +40,10 @@ func (f *Follower[O]) explain(err error) error {
 		at += " in namespace " + f.Namespace
 		in = fmt.Sprintf("in namespace %s (Role)", f.Namespace)
 	}
+	if f.Name != "" {
+		at += ", " + f.Name
+		in = "with the name " + f.Name + " " + in
+	}
 	group := "the core API group"
 	if g := f.Kind.Group.Group; g != "" {
 		group = "the API group " + g

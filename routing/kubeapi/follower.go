@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -62,13 +63,14 @@ type Update[O any] struct {
 	Objects  []O
 }
 
-// Follower lists the objects of one kind in one namespace and watches them. It
+// Follower lists the objects of one kind in one namespace, or one of them, and watches them. It
 // does not use client-go's reflector, which keeps failures of a watch to itself,
 // skips objects of a wrong type and holds whole lists of whole objects.
 type Follower[O any] struct {
 	Client    *Client
 	Kind      *Kind[O]
 	Namespace string // "" for all
+	Name      string // of the only object; "" for all
 	// Send receives the updates, in order. It returns false when ctx has ended.
 	Send func(ctx context.Context, u Update[O]) bool
 
@@ -141,6 +143,9 @@ func (f *Follower[O]) watchOn(ctx context.Context, revision string) (events int,
 // request returns a request, without its options.
 func (f *Follower[O]) request(options *metav1.ListOptions) *rest.Request {
 	options.LabelSelector = f.Kind.Selector
+	if f.Name != "" { // in this form a Role may name the object
+		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, f.Name).String()
+	}
 	return f.Client.groups[f.Kind.Group].Get().Resource(f.Kind.Resource).Namespace(f.Namespace).
 		SpecificallyVersionedParams(options, parameters, v1).MaxRetries(0)
 }

@@ -99,28 +99,43 @@ func (l *Listener) WithContent(content []string) (Spec, error) {
 
 // Paths lists the files of a service that nodes read.
 func (s *Service) Paths() []*string {
-	if s.TLS == nil {
-		return nil
+	var paths []*string
+	if s.TLS != nil {
+		paths = append(paths, &s.TLS.CAFile)
 	}
-	return []*string{&s.TLS.CAFile}
+	for i := range s.MySQL.Credentials {
+		paths = append(paths, &s.MySQL.Credentials[i].PasswordFile)
+	}
+	return paths
 }
 
 // Followed implements Follower.
 func (s *Service) Followed() []FollowedFile {
-	if s.TLS == nil || s.TLS.CAFile == "" {
-		return nil
+	var list []FollowedFile
+	if s.TLS != nil && s.TLS.CAFile != "" {
+		list = append(list, FollowedFile{"spec.tls.caFile", s.TLS.CAFile})
 	}
-	return []FollowedFile{{"spec.tls.caFile", s.TLS.CAFile}}
+	for i := range s.MySQL.Credentials {
+		list = append(list, FollowedFile{Item("spec.mysql.credentials", i) + ".passwordFile", s.MySQL.Credentials[i].PasswordFile})
+	}
+	return list
 }
 
 // WithContent implements Follower.
 func (s *Service) WithContent(content []string) (Spec, error) {
-	if err := CheckBundle(content[0]); err != nil {
+	made := *s
+	if s.TLS != nil && s.TLS.CAFile != "" {
+		if err := CheckBundle(content[0]); err != nil {
+			return nil, err
+		}
+		settings := *s.TLS
+		settings.CA = content[0]
+		made.TLS, content = &settings, content[1:]
+	}
+	var err error
+	if made.MySQL, err = s.MySQL.withPasswords(content); err != nil {
 		return nil, err
 	}
-	made, settings := *s, *s.TLS
-	settings.CA = content[0]
-	made.TLS = &settings
 	return &made, nil
 }
 

@@ -250,3 +250,6 @@ func FreePorts(n int) ([]int, error) {
 	}
 	return ports, nil
 }
+
+// Pid returns the number of the process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }

@@ -31,6 +31,10 @@ const (
 	APIVersion = Group + "/" + Version
 )
 
+// FieldSecretRef is a field of the spec of a Certificate: the Secret that it takes its
+// content from. Only nodes that read their resources from Kubernetes know it.
+const FieldSecretRef = "secretRef"
+
 // Foreign returns the format.
 func Foreign() []codec.Foreign {
 	return []codec.Foreign{{Name: "Kubernetes", Is: is, Convert: convert, Path: path}}
@@ -59,6 +63,10 @@ func convert(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 		namespace = meta.Namespace
 		name = &yaml.Node{Kind: yaml.ScalarNode, Tag: name.Tag, Value: gateway.NameOf(in, name.Value), Line: name.Line}
 		f.Subject = document.Open(root, kind, name, fault).Subject
+	}
+	if ref := document.Child(v["spec"], FieldSecretRef); ref != nil && kind == "Certificate" {
+		f.Fault(ref, "spec."+FieldSecretRef, "names a Secret, which nodes with --kubernetes-resources read: apply the object there", nil)
+		return nil
 	}
 	labels := f.Labels(meta.Labels, "metadata.labels", document.Label{Key: document.LabelNamespace, Value: namespace, Path: "metadata.namespace"})
 	return []*yaml.Node{f.Resource(kind, name, labels, v["spec"])}

@@ -69,7 +69,14 @@ func specSchema(k resource.Kind) Object {
 	if shortForms[k.Name] {
 		return Object{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 	}
-	return schemaOf(reflect.TypeOf(k.New()).Elem(), nil)
+	s := schemaOf(reflect.TypeOf(k.New()).Elem(), nil)
+	if _, ok := k.New().(*resource.Certificate); ok {
+		text := Object{"type": "string"}
+		s["properties"].(Object)[FieldSecretRef] = Object{
+			"type": "object", "required": []any{"name"}, "properties": Object{"name": text, "namespace": text},
+		}
+	}
+	return s
 }
 
 func statusSchema() Object {

@@ -153,6 +153,12 @@ func (e *exporter) service(s *resource.Service) {
 	if s.MySQL.MovesPerSecond > 0 {
 		e.set("balance.status.migrations-per-second", s.MySQL.MovesPerSecond)
 	}
+	if n := s.MySQL.Rebalance.MovesPerSecond; n != nil && *n > 0 {
+		e.set("balance.conn-count.migrations-per-second", *n)
+	}
+	if s.MySQL.Rebalance.Ratio > 0 {
+		e.set("balance.conn-count.count-ratio-threshold", float64(s.MySQL.Rebalance.Ratio)/100)
+	}
 	if s.MySQL.RequireTLS {
 		e.set("security.require-backend-tls", true)
 	}

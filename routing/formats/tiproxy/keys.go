@@ -48,7 +48,7 @@ const (
 	insteadLog     = "has no effect: nodes log to standard error, and what runs them keeps and rotates it"
 	insteadMemory  = "has no effect: an idle connection has no buffer; --memory-budget bounds what a node buffers"
 	insteadAlive   = "has no effect: TCP keepalive is always on; to end idle connections set idleTimeout of Service " + serviceName
-	insteadPace    = "has no effect: there is one pace for all moves, that of balance.status.migrations-per-second"
+	insteadPace    = "has no effect: moves have the pace of balance.status.migrations-per-second, and for balance that of balance.conn-count"
 	insteadHA      = "has no effect: every node serves every connection; put a load balancer, DNS or a tool for virtual IPs in front"
 	insteadOld     = "has no effect, and current releases of TiProxy do not have it either: leave it out"
 	insteadMetrics = "has no effect: each node serves /metrics at its --http address"
@@ -113,7 +113,7 @@ var plainKeys = map[string]key{
 	"balance.cpu.min-balance-usage":            {form: decimal, high: 1, allowed: "0 to 1", instead: insteadLoad},
 	"balance.cpu.max-usage-gap":                {form: decimal, high: 1, allowed: "0, or 0.05 to 1", instead: insteadLoad},
 	"balance.location.enabled":                 {form: boolean},
-	"balance.conn-count.count-ratio-threshold": {form: decimal, high: math.MaxInt32, allowed: "0, or above 1", instead: insteadLoad},
+	"balance.conn-count.count-ratio-threshold": {form: decimal, high: math.MaxInt32, allowed: "0, or above 1"},
 
 	"security.require-backend-tls": {form: boolean},
 	"security.encryption.key-path": {instead: "has no effect: traffic is not captured"},
@@ -124,7 +124,8 @@ var keys = makeKeys()
 
 func makeKeys() map[string]key {
 	all := maps.Clone(plainKeys)
-	for _, factor := range []string{"health", "memory", "cpu", "location", "conn-count"} {
+	all["balance.conn-count.migrations-per-second"] = key{form: decimal, high: math.MaxInt32, allowed: "0 and more"}
+	for _, factor := range []string{"health", "memory", "cpu", "location"} {
 		all["balance."+factor+".migrations-per-second"] = key{form: decimal, high: math.MaxInt32, allowed: "0 and more", instead: insteadPace}
 	}
 	for _, side := range []string{"frontend-keepalive", "backend-healthy-keepalive", "backend-unhealthy-keepalive"} {

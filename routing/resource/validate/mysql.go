@@ -13,6 +13,7 @@ import (
 const (
 	maxUser          = 320
 	maxServerVersion = 60
+	maxCredentials   = 64
 )
 
 // serverVersion is what drivers parse of a version: three numbers, and anything after.
@@ -76,8 +77,39 @@ func validateMySQLService(s *resource.Service, fault Report) {
 	if s.MySQL.RequireTLS && s.TLS == nil {
 		fault("mysql.requireTLS", "requires tls, which says how the servers are verified", true)
 	}
+	validateCredentials(&s.MySQL, fault)
 	if h := s.HealthCheck; h != nil && h.Type == "tls" && h.Port == 0 && h.PortTag == "" {
 		fault("healthCheck.type", "must be tcp, http or mysql with protocol: mysql, whose servers speak before TLS begins", h.Type)
+	}
+}
+
+// validateCredentials reports the faults of the users whose sessions move by a login.
+func validateCredentials(m *resource.ServiceMySQL, fault Report) {
+	switch reconnects := m.Move == "reconnect"; {
+	case reconnects && len(m.Credentials) == 0:
+		fault("mysql.credentials", "is required with move: reconnect: no session could move", nil)
+	case !reconnects && len(m.Credentials) > 0:
+		fault("mysql.credentials", "requires move: reconnect", nil)
+	case len(m.Credentials) > maxCredentials:
+		fault("mysql.credentials", fmt.Sprintf("has more than %d users", maxCredentials), len(m.Credentials))
+	}
+	seen := map[string]string{}
+	for i := range m.Credentials {
+		c, path := &m.Credentials[i], resource.Item("mysql.credentials", i)
+		switch before, twice := seen[c.User]; {
+		case c.User == "":
+			fault(path+".user", "is required", nil)
+		case len(c.User) > maxUser || strings.ContainsRune(c.User, 0):
+			fault(path+".user", fmt.Sprintf("must have at most %d bytes, none of them zero", maxUser), c.User)
+		case twice:
+			fault(path+".user", "duplicate, first at spec."+before, c.User)
+		default:
+			seen[c.User] = path + ".user"
+		}
+		if c.PasswordFile == "" {
+			fault(path+".passwordFile", "is required: a file on each node", nil)
+		}
+		followedPath(path+".passwordFile", c.PasswordFile, fault)
 	}
 }
 

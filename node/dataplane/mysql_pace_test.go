@@ -1,0 +1,221 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/routing/balance"
+	"penstock/routing/endpoint"
+)
+
+// pacedSessions returns the sessions of a service whose places have the given numbers of
+// them, and moves at the pace; no loop asks them.
+func pacedSessions(perSecond int, numbers ...int) (*mysqlSessions, *serviceSessions, []*mysqlPlace) {
+	m := &mysqlSessions{wake: make(chan struct{}, 1), services: map[string]*serviceSessions{}, orders: map[uint64]*moveOrder{}}
+	m.counts.Failed, m.counts.Delayed = map[string]uint64{}, map[string]uint64{}
+	var places []*mysqlPlace
+	for i, n := range numbers {
+		p := m.place("tidb", &endpoint.Endpoint{Address: string(rune('a' + i))})
+		for range n {
+			h := &mysqlConn{}
+			h.entry.place = p
+			p.sessions++
+			p.calm.push(h)
+		}
+		places = append(places, p)
+	}
+	s := m.services["tidb"]
+	s.moves = true
+	s.pace, s.slowly = paced(nil, perSecond), paced(nil, perSecond)
+	return m, s, places
+}
+
+func (s *serviceSessions) turnAt(now time.Time) *moveTurn {
+	t := &moveTurn{now: now, next: time.Hour}
+	s.take(t)
+	return t
+}
+
+// 500 sessions begin to move within a second at the default pace, five at once, and the
+// most urgent first.
+func TestMovesArePaced(t *testing.T) {
+	_, s, places := pacedSessions(500, 400, 5, 95)
+	places[0].cause, places[1].cause, places[2].cause = causeDrained, causeLeft, causeUnhealthy
+	s.leaving = []*mysqlPlace{places[1], places[2], places[0]}
+	now := time.Now()
+	first := s.turnAt(now)
+	if n := len(first.asked); n != 25 {
+		t.Errorf("%d sessions begin at once, want 25", n)
+	}
+	for i, h := range first.asked {
+		if want := i < 5; (h.entry.place == places[1]) != want || h.entry.place == places[0] {
+			t.Fatalf("number %d is of a server that is %v", i, h.entry.place.cause)
+		}
+	}
+	total, at := len(first.asked), now
+	for next := first.next; total < 500; {
+		if next != moveTick {
+			t.Fatalf("the next turn is in %v after %d sessions", next, total)
+		}
+		at = at.Add(next)
+		turn := s.turnAt(at)
+		total, next = total+len(turn.asked), turn.next
+	}
+	if took := at.Sub(now); took < 900*time.Millisecond || took > time.Second {
+		t.Errorf("500 sessions were asked within %v", took)
+	}
+	if turn := s.turnAt(at.Add(time.Second)); len(turn.asked) != 0 || turn.next != time.Hour {
+		t.Errorf("%d more sessions, the next turn in %v", len(turn.asked), turn.next)
+	}
+}
+
+// A move that failed is tried again after three seconds, and no sooner.
+func TestFailedMovesWait(t *testing.T) {
+	m, s, places := pacedSessions(500, 1)
+	places[0].cause, s.leaving = causeLeft, places
+	h := s.turnAt(time.Now()).asked[0]
+	if !m.stays(h, errors.New("no")) || m.counts.Stayed != 1 {
+		t.Fatal("the failure does not count")
+	}
+	at := h.entry.failedAt
+	for _, tt := range []struct {
+		after time.Duration
+		asked int
+	}{{0, 0}, {moveRetry - time.Millisecond, 0}, {moveRetry, 1}} {
+		turn := s.turnAt(at.Add(tt.after))
+		if len(turn.asked) != tt.asked {
+			t.Errorf("%v after the failure %d are asked, want %d", tt.after, len(turn.asked), tt.asked)
+		}
+		if tt.asked == 0 && turn.next != max(moveRetry-tt.after, moveTick) {
+			t.Errorf("%v after the failure the next turn is in %v", tt.after, turn.next)
+		}
+	}
+	if !m.stays(h, errNoOtherServer) || m.counts.Failed[failureNoServer] != 1 {
+		t.Errorf("counted %v", m.counts.Failed)
+	}
+	if m.stays(h, errNotWanted) || m.counts.Stayed != 2 || h.entry.cause != causeNone {
+		t.Error("a session that is to stay counts as a failure")
+	}
+}
+
+// Sessions whose target was busy are asked again as others have arrived there, not all
+// the time, and before others.
+func TestDeferredMoves(t *testing.T) {
+	m, s, places := pacedSessions(10000, 200)
+	places[0].cause, s.leaving = causeLeft, places
+	now := time.Now()
+	all := s.turnAt(now).asked
+	if len(all) != 200 {
+		t.Fatalf("%d were asked, want 200", len(all))
+	}
+	target := m.place("tidb", &endpoint.Endpoint{Address: "z"})
+	began := 0
+	for _, h := range all {
+		if !m.begin(h, "tidb", target.endpoint) {
+			if m.stays(h, errTargetBusy) {
+				t.Fatal("a busy target counts as a failure")
+			}
+			continue
+		}
+		began++
+	}
+	if began != maxIncoming || s.deferred.n != 200-maxIncoming {
+		t.Fatalf("%d began and %d wait, want %d and the rest", began, s.deferred.n, maxIncoming)
+	}
+	if n := len(s.turnAt(now.Add(moveTick)).asked); n != maxIncoming {
+		t.Errorf("%d are asked a tick later, want %d", n, maxIncoming)
+	}
+	if n := len(s.turnAt(now.Add(moveTick + time.Millisecond)).asked); n != 0 {
+		t.Errorf("%d are asked before a move has ended, want none", n)
+	}
+	m.moved(all[0], "tidb", target.endpoint)
+	m.moved(all[1], "tidb", target.endpoint)
+	if n := len(s.turnAt(now.Add(moveTick + 2*time.Millisecond)).asked); n != 2 {
+		t.Errorf("%d are asked after two moves, want 2", n)
+	}
+	if target.incoming != maxIncoming-2 || target.sessions != 2 || places[0].sessions != 198 {
+		t.Errorf("%d are moving there, %d have arrived, %d are left", target.incoming, target.sessions, places[0].sessions)
+	}
+}
+
+// A session that ends leaves nothing behind, wherever it was.
+func TestEndedSessionsLeaveTheIndex(t *testing.T) {
+	m, s, places := pacedSessions(10000, 4)
+	m.open = 4
+	places[0].cause, s.leaving = causeLeft, places
+	all := s.turnAt(time.Now()).asked
+	target := &endpoint.Endpoint{Address: "z"}
+	m.begin(all[0], "tidb", target)
+	m.stays(all[1], errTargetBusy)
+	m.stays(all[2], errors.New("no"))
+	for _, h := range all {
+		m.remove(h)
+		m.remove(h)
+	}
+	if len(m.services) != 0 || m.open != 0 || s.deferred.n+places[0].calm.n+places[0].asked.n+places[0].failed.n != 0 {
+		t.Errorf("left: %d services, %d open", len(m.services), m.open)
+	}
+}
+
+// Sessions move while the ratio is exceeded, and never so that they would move back.
+func TestSurplus(t *testing.T) {
+	server := func(n int, weight float64) mysqlServer {
+		e := &endpoint.Endpoint{}
+		g := endpoint.NewGroup("tidb", nil)
+		for range n {
+			g.Acquire(e, endpoint.Connection)
+		}
+		return mysqlServer{member: balance.Member{Endpoint: e}, weight: weight}
+	}
+	for _, tt := range []struct {
+		a, b   int
+		wa, wb float64
+		want   int
+	}{
+		{0, 0, 1, 1, 0}, {1, 0, 1, 1, 0}, {2, 0, 1, 1, 1}, {120, 99, 1, 1, 0}, {121, 99, 1, 1, 11}, {100, 0, 1, 1, 50},
+		{100, 100, 2, 1, 0}, {100, 100, 1, 2, 33}, {500, 0, 1, 1, 250},
+	} {
+		if got := surplus(server(tt.a, tt.wa), server(tt.b, tt.wb), 1.2); got != tt.want {
+			t.Errorf("%d sessions of weight %v and %d of %v: %d are to move, want %d", tt.a, tt.wa, tt.b, tt.wb, got, tt.want)
+		}
+	}
+	for a := range 60 {
+		for b := range 60 {
+			for _, w := range [][2]float64{{1, 1}, {1, 3}, {2, 1}} {
+				n := surplus(server(a, w[0]), server(b, w[1]), 1.2)
+				if n > 0 && surplus(server(b+n, w[1]), server(a-n, w[0]), 1.2) > 0 {
+					t.Errorf("%d and %d sessions with weights %v: %d move and then back", a, b, w, n)
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkFindCauses is one look at 100,000 sessions on 10 servers of which none leaves.
+func BenchmarkFindCauses(b *testing.B) {
+	const sessions, servers = 100_000, 10
+	var text strings.Builder
+	for i := range servers {
+		fmt.Fprintf(&text, "{address: \"127.0.0.1:%d\"}, ", i+1)
+	}
+	p := start(b, "kind: Service\nname: tidb\nspec: {protocol: mysql, balancing: {policy: leastConnections}, endpoints: ["+text.String()+"]}\n")
+	m := p.reconciler.sessions
+	svc, _ := p.Router.Table().Service("tidb")
+	m.mu.Lock()
+	for i := range sessions {
+		e := svc.Members()[i%servers].Endpoint
+		svc.Group().Acquire(e, endpoint.Connection)
+		h := &mysqlConn{}
+		h.entry.place = m.place("tidb", e)
+		h.entry.place.sessions++
+		h.entry.place.calm.push(h)
+	}
+	m.mu.Unlock()
+	for b.Loop() {
+		m.outdated.Store(true)
+		m.step(time.Now())
+	}
+}
