@@ -216,7 +216,7 @@ func sweepCommands(t *testing.T, p *proxied) {
 			b = nil
 			for _, body := range []string{"", "\x01", "\x00\x00", "sweep", "fixed\x00", "\x01\x00\x00\x00\x01\x01\x00\x00\x00", strings.Repeat("\xff", 40)} {
 				c := wire.Command(n)
-				if c == wire.ComChangeUser { // sweepFraming has one that cannot be read
+				if c == wire.ComChangeUser { // sweepFraming has one that cannot be read, sweepSessions others
 					continue
 				}
 				if b == nil || b.direct.closed || b.proxied.closed {
@@ -354,7 +354,7 @@ func drawStep(rt *rapid.T, b *both) step {
 		id = 0xffffffff // MariaDB: the statement that was prepared last
 	}
 	number := string(binary.LittleEndian.AppendUint32(nil, id))
-	switch rapid.IntRange(0, 16).Draw(rt, "command") {
+	switch rapid.IntRange(0, 17).Draw(rt, "command") {
 	case 0, 1, 2, 3:
 		return body(wire.ComQuery, rapid.SampledFrom(statementsOf).Draw(rt, "statement"))
 	case 4, 5:
@@ -376,10 +376,25 @@ func drawStep(rt *rapid.T, b *both) step {
 		return body(wire.ComFieldList, rapid.SampledFrom([]string{"fixed\x00", "fixed\x00na%", "nowhere\x00"}).Draw(rt, "table"))
 	case 15:
 		return body(wire.ComSetOption, rapid.SampledFrom([]string{"\x00\x00", "\x01\x00", "\x07\x00", ""}).Draw(rt, "option"))
+	case 16:
+		return drawChange(rt, b)
 	}
 	return body(rapid.SampledFrom([]wire.Command{
 		wire.ComPing, wire.ComStatistics, wire.ComProcessInfo, wire.ComResetConnection, wire.ComDebug, wire.ComTime, wire.ComStmtBulkExecute,
 	}).Draw(rt, "simple"), number)
+}
+
+// drawChange draws a COM_CHANGE_USER.
+func drawChange(rt *rapid.T, b *both) step {
+	user := rapid.SampledFrom([]string{"app", "ed", "empty", "nobody"}).Draw(rt, "user")
+	password := map[string]string{"app": appPassword, "ed": edPassword}[user]
+	if rapid.IntRange(0, 3).Draw(rt, "wrong") == 0 {
+		password = wrongPassword
+	}
+	b.direct.login.password, b.proxied.login.password = password, password
+	return step{payload: wire.AppendChangeUser(nil, &wire.ChangeUser{
+		User: user, Database: rapid.SampledFrom([]string{"", "sweep", "nowhere"}).Draw(rt, "database"), Plugin: unknownPlugin, Collation: 45,
+	}, b.direct.caps)}
 }
 
 // executeOf returns COM_STMT_EXECUTE with text for each parameter, and perhaps a cursor.
