@@ -117,7 +117,7 @@ func (m *mover) fromServer(p []byte) {
 		s.badPacket(relay.Upstream, err)
 		return
 	}
-	if s.answer == infile {
+	if s.answer == infile || s.answer == refused {
 		s.badPacket(relay.Upstream, errors.New("a request for a file in answer to SHOW SESSION_STATES"))
 		return
 	}
