@@ -19,7 +19,7 @@ type SessionInfo struct {
 	Client                            netip.AddrPort
 	User, Listener, Service, Endpoint string
 	Age                               time.Duration
-	// State is idle, busy, transaction, cursor, replication or moving.
+	// State is idle, busy, transaction, cursor, replication, held or moving.
 	State string
 	// Cause is why the session is to move; "": it is not. Since is when that began, and
 	// Why why it has not moved yet.
@@ -93,7 +93,7 @@ type sessionLister struct {
 
 	mu             sync.Mutex
 	total          int
-	wanted, others []SessionInfo // at most limit each
+	wanted, others []SessionInfo // at most twice the limit each
 }
 
 // visit looks at a session, on its loop.
@@ -118,8 +118,9 @@ func (l *sessionLister) visit(h *mysqlConn) {
 	if info.Cause != "" {
 		into = &l.wanted
 	}
-	if len(*into) < l.limit {
-		*into = append(*into, info)
+	if *into = append(*into, info); len(*into) >= 2*l.limit { // the first ones of all are wanted
+		sortSessions(*into)
+		*into = slices.Delete(*into, l.limit, len(*into))
 	}
 }
 
