@@ -224,6 +224,7 @@ func (h *mysqlConn) Moved(c *netio.Conn, err error, held time.Duration) {
 		next.decision.Closed()
 	}
 	if errors.Is(err, session.ErrHolds) && errors.Is(h.session.Safe(), session.ErrHolds) {
+		m.log.Info("a session stays where it is until it has let go", "connection", c.ID(), "service", h.plan.flow.service, "error", err)
 		if m.waits(h) {
 			h.session.Move()
 		}
