@@ -45,9 +45,7 @@ func (d *Dataplane) ListSessions(ctx context.Context, f SessionFilter, stuck boo
 	}
 	l.mu.Lock() // if ctx has ended just now
 	defer l.mu.Unlock()
-	list = slices.Concat(l.wanted, l.others)
-	sortSessions(list)
-	return list[:min(len(list), limit)], l.total, nil
+	return l.list(), l.total, nil
 }
 
 // eachSession calls visit for each session, on its loop. It fails if ctx ends before all
@@ -111,6 +109,11 @@ func (l *sessionLister) visit(h *mysqlConn) {
 	if l.stuck && info.Cause == "" {
 		return
 	}
+	l.add(&info)
+}
+
+// add keeps a session as long as it may be one of the first.
+func (l *sessionLister) add(info *SessionInfo) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total++
@@ -118,10 +121,17 @@ func (l *sessionLister) visit(h *mysqlConn) {
 	if info.Cause != "" {
 		into = &l.wanted
 	}
-	if *into = append(*into, info); len(*into) >= 2*l.limit { // the first ones of all are wanted
+	if *into = append(*into, *info); len(*into) >= 2*l.limit {
 		sortSessions(*into)
 		*into = slices.Delete(*into, l.limit, len(*into))
 	}
+}
+
+// list returns the first ones of all.
+func (l *sessionLister) list() []SessionInfo {
+	list := slices.Concat(l.wanted, l.others)
+	sortSessions(list)
+	return list[:min(len(list), l.limit)]
 }
 
 // stateOf returns the state of a session, on its loop.

@@ -225,6 +225,51 @@ func TestOrdersEnd(t *testing.T) {
 	}
 }
 
+// The causes, and where sessions may move to, by what a service says of a server.
+func TestCausesOfServers(t *testing.T) {
+	now := time.Now()
+	p := start(t, "kind: Service\nname: tidb\nspec: {protocol: mysql, balancing: {matchTag: group}, endpoints: [{address: \"127.0.0.1:1\", tags: {group: oltp}}, "+
+		"{address: \"127.0.0.1:2\", tags: {group: olap}}, {address: \"127.0.0.1:3\", weight: 0, tags: {group: oltp}}, {address: \"127.0.0.1:4\", tags: {group: oltp}}]}\n",
+		func(c *Config) { c.Tags = map[string]string{"group": "oltp"} })
+	svc, _ := p.Router.Table().Service("tidb")
+	svc.Members()[3].SetHealth(endpoint.Unhealthy, now)
+	servers := serversOf(svc, now)
+	for i, want := range []cause{causeNone, causeDrained, causeDrained, causeUnhealthy} {
+		server, here := servers[idOf(svc.Members()[i].Endpoint)]
+		if got := causeOf(server, here); got != want {
+			t.Errorf("sessions of endpoint %d are to move because %q, want %q", i, got, want)
+		}
+		if good := isGood(server, now); good != (want == causeNone) {
+			t.Errorf("sessions may move to endpoint %d: %v", i, good)
+		}
+	}
+	if got := causeOf(mysqlServer{}, false); got != causeLeft {
+		t.Errorf("sessions of a server that is not there are to move because %q", got)
+	}
+}
+
+// The list has no more than its limit: those that are to move first, and the lowest IDs.
+func TestSessionListHasTheFirst(t *testing.T) {
+	const limit = 3
+	l := sessionLister{limit: limit}
+	at := time.Now()
+	for i := range 20 {
+		l.add(&SessionInfo{ID: uint64(100 - i), Cause: "left", Since: at.Add(-time.Duration(i) * time.Second)})
+		l.add(&SessionInfo{ID: uint64(50 - i)})
+		if len(l.wanted) > 2*limit || len(l.others) > 2*limit {
+			t.Fatalf("%d and %d are kept, want %d at most", len(l.wanted), len(l.others), 2*limit)
+		}
+	}
+	list := l.list()
+	if len(list) != limit || l.total != 40 || list[0].ID != 81 || list[2].ID != 83 {
+		t.Errorf("%d of %d: %+v; want the longest wanted", len(list), l.total, list)
+	}
+	l.wanted = nil
+	if list := l.list(); len(list) != limit || list[0].ID != 31 {
+		t.Errorf("%+v, want the lowest IDs", list)
+	}
+}
+
 // A session that ends leaves nothing behind, wherever it was.
 func TestEndedSessionsLeaveTheIndex(t *testing.T) {
 	m, s, places := pacedSessions(10000, 4)
