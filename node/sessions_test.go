@@ -177,7 +177,7 @@ func TestSessionMovesTakeAnOperator(t *testing.T) {
 	n.mustApply(t, mysqlResources("", a, b))
 	order := api.MoveSessionsRequest{SessionFilter: api.SessionFilter{Service: "tidb"}}
 	for role, code := range map[api.Role]api.Code{api.RoleReader: api.Forbidden, api.RoleOperator: ""} {
-		made, err := rpc.Call[api.TokenCreated](t.Context(), n.client, api.MethodTokenNew, &api.TokenCreateRequest{Name: "as " + string(role), Role: role})
+		made, err := rpc.Call[api.TokenCreated](t.Context(), n.client, api.MethodTokenNew, &api.TokenCreateRequest{Name: "as-" + string(role), Role: role})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,6 +193,11 @@ func TestSessionMovesTakeAnOperator(t *testing.T) {
 		if _, err := rpc.Call[api.Sessions](t.Context(), client, api.MethodSessions, api.SessionsRequest{Limit: 1}); err != nil {
 			t.Errorf("%s: the list: %v", role, err)
 		}
+		for _, limit := range []int{0, api.MaxSessions + 1} {
+			if _, err := rpc.Call[api.Sessions](t.Context(), client, api.MethodSessions, api.SessionsRequest{Limit: limit}); err == nil {
+				t.Errorf("%s: a list of up to %d sessions", role, limit)
+			}
+		}
 		var refusal *api.Error
 		switch _, err := rpc.Call[api.MovedSessions](t.Context(), client, api.MethodSessionsMove, order); {
 		case code == "" && err != nil, code != "" && (!errors.As(err, &refusal) || refusal.Code != code):
@@ -200,7 +205,7 @@ func TestSessionMovesTakeAnOperator(t *testing.T) {
 		}
 		outcome := map[bool]string{true: "done", false: "refused"}[code == ""]
 		if !slices.ContainsFunc(n.audited(t), func(e api.AuditEntry) bool {
-			return e.Act == api.MethodSessionsMove && e.Who == "as "+string(role) && e.Outcome == outcome
+			return e.Act == api.MethodSessionsMove && e.Who == "as-"+string(role) && e.Outcome == outcome
 		}) {
 			t.Errorf("%s: no entry of a move that was %s among %+v", role, outcome, n.audited(t))
 		}
