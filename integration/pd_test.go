@@ -95,7 +95,7 @@ type tidb struct {
 }
 
 func (c *tidb) config(more string) string {
-	return fmt.Sprintf("[proxy]\naddr = %q\npd-addrs = %q\nfailover-timeout = 3600\n%s", c.at, c.pd.addr, more)
+	return fmt.Sprintf("[proxy]\naddr = %q\npd-addrs = %q\nfailover-timeout = 3600\n%s", c.at, c.addr, more)
 }
 
 func startTiDB(t *testing.T, servers int) *tidb {
@@ -253,7 +253,7 @@ func TestTiProxysFileAndAPI(t *testing.T) {
 			return code == http.StatusOK && strings.Contains(got, text)
 		}
 	}
-	if !has("pd-addrs = '" + c.pd.addr + "'")() {
+	if !has("pd-addrs = '" + c.addr + "'")() {
 		_, text := c.api("GET", config, "")
 		t.Errorf("config: %s", text)
 	}

@@ -41,6 +41,7 @@ func serversOf(s *routing.Service, now time.Time) map[endpointID]mysqlServer {
 func (m *mysqlSessions) findCauses(now time.Time) (stay []*mysqlConn) {
 	table := m.router.Table()
 	for name, s := range m.services {
+		moved := s.moves
 		svc, ok := table.Service(name)
 		if !ok || svc.Spec().Protocol != resource.ProtocolMySQL { // there is nowhere to move to
 			s.moves, s.excess, svc = false, nil, nil
@@ -48,6 +49,9 @@ func (m *mysqlSessions) findCauses(now time.Time) (stay []*mysqlConn) {
 			s.moves = svc.Spec().MySQL.Move != "never"
 			s.pace = paced(s.pace, svc.Spec().MySQL.MovesPerSecond)
 			s.slowly = paced(s.slowly, *svc.Spec().MySQL.Rebalance.MovesPerSecond)
+		}
+		if moved && !s.moves {
+			stay = m.endOrders(s, stay)
 		}
 		stay = s.findCauses(svc, now, stay)
 	}
@@ -132,13 +136,18 @@ type excess struct {
 
 // take takes some of them. It returns false if the pace allows no more now.
 func (x *excess) take(t *moveTurn) bool {
-	for x.n > 0 && x.place.calm.head != nil {
-		if !x.place.service.slowly.AllowN(t.now, 1) {
-			t.again(moveTick)
+	for x.n > 0 {
+		h := x.place.calm.head
+		if h == nil {
+			if h = x.place.failed.head; h == nil || t.now.Sub(h.entry.failedAt) < balanceRetry {
+				break
+			}
+		}
+		if !t.allows(x.place.service.slowly) {
 			return false
 		}
 		x.n--
-		t.ask(x.place.calm.head, causeBalance, t.now)
+		t.ask(h, causeBalance, t.now)
 	}
 	return true
 }
@@ -156,7 +165,7 @@ func (s *serviceSessions) findExcess(spec *resource.Service, servers map[endpoin
 	ratio := ratioOf(spec)
 	for id, p := range s.places {
 		from, ok := servers[id]
-		if !ok || p.cause != causeNone || from.weight == 0 || p.calm.n == 0 || now.Sub(p.stateless) < noStates && !p.stateless.IsZero() {
+		if !ok || p.cause != causeNone || from.weight == 0 || p.calm.n+p.failed.n == 0 || now.Sub(p.stateless) < noStates && !p.stateless.IsZero() {
 			continue
 		}
 		most := 0

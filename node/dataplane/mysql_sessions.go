@@ -248,13 +248,40 @@ func (m *mysqlSessions) unask(h *mysqlConn) {
 	if e.cause == causeBalance {
 		e.place.service.evening--
 	}
-	if e.target != nil {
-		e.target.incoming--
-		e.place.service.freed++
-		m.dropUnused(e.target)
-		e.target = nil
-	}
+	m.leaveTarget(h)
 	e.cause = causeNone
+}
+
+// leaveTarget records that a session is no longer moving to a server.
+func (m *mysqlSessions) leaveTarget(h *mysqlConn) {
+	e := &h.entry
+	if e.target == nil {
+		return
+	}
+	e.target.incoming--
+	e.place.service.freed++
+	m.dropUnused(e.target)
+	e.target = nil
+}
+
+// waits records that a session holds something, which its server has said when the
+// session began to move. It returns whether the session is still to move.
+func (m *mysqlSessions) waits(h *mysqlConn) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := &h.entry
+	if e.place == nil || e.cause == causeNone {
+		return false
+	}
+	m.counts.Delayed[delayHeld]++
+	m.leaveTarget(h)
+	m.rouse()
+	if e.cause == causeBalance && e.order == nil { // another one can move sooner
+		m.unask(h)
+		e.place.calm.put(h)
+		return false
+	}
+	return true
 }
 
 // moved records that a session has moved.
@@ -287,7 +314,10 @@ func (m *mysqlSessions) stays(h *mysqlConn, err error) bool {
 	}
 	switch reason := failureOf(err); reason {
 	case failureBusy: // it stays asked, and its move paid for
-		e.place.service.deferred.put(h)
+		s := e.place.service
+		if s.deferred.put(h); s.deferred.n == 1 {
+			m.rouse() // the moves that kept the target busy may have ended by now
+		}
 		return false
 	case failureNone:
 		m.unask(h)

@@ -24,7 +24,7 @@ var (
 	mLoop     = desc("loop_connections", "Open accepted connections on each event loop.", "loop")
 	mPending  = desc("pending_bytes", "Bytes written to sockets that the kernel has not accepted yet.")
 	mBudget   = desc("memory_budget_bytes",
-		"Memory budget for connections that are not relayed yet, Kafka frames and headers of HTTP requests.")
+		"Memory budget for connections that are not relayed yet, Kafka frames, headers of HTTP requests, and what is held of MySQL sessions.")
 	mBudgetUsed = desc("memory_budget_used_bytes", "Memory budget in use.")
 	mEvictions  = desc("evictions_total",
 		"Connections and requests ended to make room for others (docs/settings.md#shares): "+
@@ -36,9 +36,11 @@ var (
 		"Moves of MySQL sessions to another server; result is moved, or stayed where the move failed.", "result")
 	mMoveFailures = desc("mysql_move_failures_total",
 		"Moves that failed: no_server (no other good server), no_route, no_states (the server has no session states), "+
-			"timeout, refused (by the new server), or server (it cannot be reached).", "reason")
+			"timeout, refused (by the new server), no_password (in mysql.credentials, for the user), "+
+			"held (what the new server cannot have), or server (it cannot be reached).", "reason")
 	mMoveDelays = desc("mysql_move_delays_total",
-		"MySQL sessions that could not move when they were asked: busy, transaction, cursor (or long data), or replication.", "reason")
+		"MySQL sessions that could not move when they were asked: busy, transaction, cursor (or long data), replication, "+
+			"or held (by what only its server has).", "reason")
 	mToMove = desc("mysql_sessions_to_move",
 		"MySQL sessions that are to move and have not: their server left, is unhealthy or drained, or they are ordered to, or for balance.", "cause")
 	mHandshakes   = desc("handshakes", "TLS handshakes in progress.")
