@@ -62,7 +62,7 @@ func mysqlChanges(a, b string, ca *certs.CA) []mysqlChange {
 		{name: "priorities", apply: dbService(fmt.Sprintf("endpoints: [{address: %q, backup: true}, {address: %q, priority: 1}]", a, b))},
 		{name: "balancing", apply: dbService("balancing: {policy: leastConnections, slowStart: 30s}, " + both)},
 		{name: "a health check", apply: dbService("healthCheck: {type: mysql}, " + both)},
-		{name: "a health check that fails", apply: dbService("healthCheck: {type: http, path: /none, interval: 100ms, fall: 1}, " + both)},
+		{name: "a health check that fails", apply: dbService("mysql: {move: never}, healthCheck: {type: http, path: /none, interval: 100ms, fall: 1}, " + both)},
 		{name: "no health check, and panic", apply: dbService("allUnhealthy: panic, " + both)},
 		{name: "ejection", apply: dbService("ejection: {failures: 1, window: 10s, duration: 10s}, " + both)},
 		{name: "a circuit breaker below what is open", apply: dbService("circuitBreaker: {service: {connections: 1}, endpoint: {connections: 1}}, " + both)},
