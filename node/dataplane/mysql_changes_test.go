@@ -74,7 +74,7 @@ func mysqlChanges(a, b string, ca *certs.CA) []mysqlChange {
 		{name: "an idle timeout, for new sessions", apply: dbService("idleTimeout: 1s, maxAge: 1s, " + both)},
 		{name: "the drain of endpoints", apply: dbService("endpointDrain: {timeout: 1h}, " + both)},
 		{name: "no drain of endpoints", apply: dbService(both)},
-		{name: "the server is gone from a service that neither drains nor moves", apply: dbService("mysql: {move: never}, "+at(b, ""))},
+		{name: "the server is gone from a service that neither drains nor moves", apply: dbService("mysql: {move: never}, " + at(b, ""))},
 		{name: "no server at all", apply: dbService("mysql: {move: never}, endpoints: []")},
 		{name: "the server is back", apply: dbService(both)},
 	}

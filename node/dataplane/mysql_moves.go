@@ -36,10 +36,11 @@ const (
 	causeUnhealthy       // its server fails the health check
 	causeDrained         // its server takes no new sessions: its weight is 0, it is terminating, or of another group
 	causeOrdered         // by hand
+	causeOverload        // its server is busier than others
 	causeBalance         // its server has more sessions than others
 )
 
-var causeNames = [...]string{"", "left", "unhealthy", "drained", "ordered", "balance"}
+var causeNames = [...]string{"", "left", "unhealthy", "drained", "ordered", "overload", "balance"}
 
 func (c cause) String() string { return causeNames[c] }
 
@@ -170,15 +171,18 @@ func (t *moveTurn) allows(pace *rate.Limiter) bool {
 func (t *moveTurn) ask(h *mysqlConn, why cause, since time.Time) {
 	e := &h.entry
 	e.cause, e.since = why, since
-	if why == causeBalance {
+	switch why {
+	case causeBalance:
 		e.place.service.evening++
+	case causeOverload:
+		e.place.service.overload.asked++
 	}
 	e.place.asked.put(h)
 	t.asked = append(t.asked, h)
 }
 
 // take takes the sessions of a service whose turn it is: first those whose server leaves,
-// then those that were ordered to move, then those for balance.
+// then those that were ordered to move, then those of a busy one, then those for balance.
 func (s *serviceSessions) take(t *moveTurn) {
 	if !s.moves {
 		return
@@ -198,6 +202,7 @@ func (s *serviceSessions) take(t *moveTurn) {
 		}
 		s.ordered = s.ordered[1:]
 	}
+	s.overload.take(t)
 	for i := range s.excess {
 		if !s.excess[i].take(t) {
 			return
@@ -264,7 +269,7 @@ func (m *mysqlSessions) ask(h *mysqlConn) {
 	}
 	reason := delayOf(h.session.Safe())
 	m.counts.Delayed[reason]++
-	if e.cause == causeBalance && e.order == nil && reason != delayBusy { // another one can move sooner
+	if (e.cause == causeBalance || e.cause == causeOverload) && e.order == nil && reason != delayBusy { // another one can move sooner
 		h.session.Stay()
 		m.unask(h)
 		e.place.calm.put(h)
@@ -292,6 +297,13 @@ func (m *mysqlSessions) reasonToMove(h *mysqlConn) (why cause, to string) {
 		return causeOrdered, e.order.to
 	case e.place.cause.leaves():
 		return e.place.cause, ""
+	case e.cause == causeOverload:
+		if to, ok := e.place.service.overload.from(e.place); ok {
+			return causeOverload, to
+		}
+		return causeNone, ""
+	case e.cause == causeBalance:
+		return causeBalance, e.place.service.evenTo(e.place)
 	}
 	return e.cause, ""
 }
@@ -335,6 +347,7 @@ func (d *Dataplane) MoveCounts() MoveCounts {
 			}
 		}
 		c.Wanted[causeBalance.String()] += s.evening
+		c.Wanted[causeOverload.String()] += s.overload.asked
 	}
 	c.Wanted[causeOrdered.String()] = m.ordered
 	return c

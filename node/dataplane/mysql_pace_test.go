@@ -172,11 +172,11 @@ func TestSlowPaceSleeps(t *testing.T) {
 // A session whose move failed is moved for balance again, after those that did not fail.
 func TestBalanceTriesAgain(t *testing.T) {
 	m, s, places := pacedSessions(10000, 2)
-	s.excess = []excess{{places[0], 1}}
+	s.excess = []excess{{place: places[0], n: 1}}
 	h := s.turnAt(time.Now()).asked[0]
 	m.stays(h, errors.New("no"))
 	at := h.entry.failedAt
-	s.excess = []excess{{places[0], 2}}
+	s.excess = []excess{{place: places[0], n: 2}}
 	if asked := s.turnAt(at).asked; len(asked) != 1 || asked[0] == h {
 		t.Fatalf("%d were asked, want the other one", len(asked))
 	}

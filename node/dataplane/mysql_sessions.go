@@ -63,6 +63,7 @@ type serviceSessions struct {
 	freed    int           // moves that have ended since deferred ones were asked again
 	again    time.Time     // when these were
 	evening  int           // asked for balance, and not moved yet
+	overload overload
 }
 
 // mysqlPlace is an endpoint with sessions, or to which some move.
@@ -245,8 +246,11 @@ func (m *mysqlSessions) remove(h *mysqlConn) {
 // unask takes back that a session was asked to move. The caller puts it into a list.
 func (m *mysqlSessions) unask(h *mysqlConn) {
 	e := &h.entry
-	if e.cause == causeBalance {
+	switch e.cause {
+	case causeBalance:
 		e.place.service.evening--
+	case causeOverload:
+		e.place.service.overload.asked--
 	}
 	m.leaveTarget(h)
 	e.cause = causeNone
@@ -293,6 +297,9 @@ func (m *mysqlSessions) moved(h *mysqlConn, service string, to *endpoint.Endpoin
 	m.endOrder(h, outcomeMoved, "")
 	p := m.place(service, to) // before unask, which would drop it
 	p.sessions++
+	if e.cause == causeOverload && p.service == e.place.service {
+		p.service.overload.relief.Moved(idOf(e.place.endpoint), idOf(to), time.Now())
+	}
 	m.unask(h)
 	p.calm.put(h)
 	old := e.place

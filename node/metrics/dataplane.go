@@ -51,6 +51,7 @@ var (
 		"1 if the endpoint is healthy or not checked, 0 if it is unhealthy.", "service", "endpoint")
 	mEjected       = desc("endpoint_ejected", "1 if the endpoint is ejected.", "service", "endpoint")
 	mEndpointState = desc("endpoint_state", "1 for the endpoint's current state.", "service", "endpoint", "state")
+	mEndpointLoad  = desc("endpoint_load", "Share of the server's cores, or of its memory limit, that it uses.", "service", "endpoint", "of")
 	mEndpointConns = desc("endpoint_connections", "Connections at the endpoint, including those being established.", "service", "endpoint")
 
 	mPermissionDenials = desc("permission_denials_total",
@@ -178,7 +179,21 @@ func endpoints(table *routing.Table, to sink) {
 			to.gauge(mEjected, boolValue(e.Ejected(now)), g.Service(), name)
 			to.gauge(mEndpointState, 1, g.Service(), name, string(g.Condition(e, now).State))
 			to.gauge(mEndpointConns, float64(e.Active()), g.Service(), name)
+			endpointLoad(e.Load(), g.Service(), name, to)
 		}
+	}
+}
+
+// endpointLoad sends what is known of the load of an endpoint; nil: nothing.
+func endpointLoad(l *endpoint.Load, service, name string, to sink) {
+	if l == nil {
+		return
+	}
+	if l.CPU >= 0 {
+		to.gauge(mEndpointLoad, l.CPU, service, name, "cpu")
+	}
+	if l.Memory >= 0 {
+		to.gauge(mEndpointLoad, l.Memory, service, name, "memory")
 	}
 }
 
