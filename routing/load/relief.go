@@ -136,11 +136,9 @@ func (r *Relief[K]) choose(now time.Time, rules *Rules, servers []Server[K], mem
 			if !r.needed(rules, from, to, memory) || !r.mayMove(now, from, to, memory) {
 				continue
 			}
-			n := 0
+			n := cpuCount(from, to, servers)
 			if memory {
 				n = memoryCount(from, rules.Interval)
-			} else {
-				n = cpuCount(from, to, servers)
 			}
 			if n = min(n, from.Movable); n > 0 {
 				return &Batch[K]{From: from.ID, To: to.ID, Left: n, Memory: memory, until: now.Add(batchTime)}

@@ -224,6 +224,38 @@ func TestReverseMovesWait(t *testing.T) {
 	}
 }
 
+// A server that has received sessions loses none to a third one for a while, and one that
+// has lost some receives none from it.
+func TestBothSidesWait(t *testing.T) {
+	now := time.Now()
+	for _, hot := range []string{"b", "c"} { // a has lost sessions to b
+		var r Relief[string]
+		r.Moved("a", "b", now)
+		plan := func(at time.Time) bool {
+			var list []Server[string]
+			for _, id := range []string{"a", "b", "c"} {
+				if hot == "b" && id == "a" || hot == "c" && id == "b" {
+					continue // of the two others only one has to wait
+				}
+				cpu := 0.1
+				if id == hot {
+					cpu = 0.9
+				}
+				l := &endpoint.Load{CPU: cpu, Latest: cpu, From: at, Memory: endpoint.Unknown}
+				list = append(list, Server[string]{ID: id, Load: l, Sessions: 9, Movable: 9, Takes: true})
+			}
+			r.batch = nil
+			return r.Plan(at, &testRules, list) != nil
+		}
+		if plan(now.Add(shortWait - time.Second)) {
+			t.Errorf("%s: no wait", hot)
+		}
+		if !plan(now.Add(shortWait)) && hot == "c" {
+			t.Errorf("%s: it waits longer than %v", hot, shortWait)
+		}
+	}
+}
+
 func TestMemory(t *testing.T) {
 	now := time.Now()
 	full := func(usage float64, risk int, fullIn time.Duration) *endpoint.Load {
