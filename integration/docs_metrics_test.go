@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"penstock/internal/testkit"
@@ -127,6 +128,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 		"name: watched\n" +
 		"spec: {action: shadowDeny}\n"
 	text += "---\nkind: TrustBundle\nname: partner\n" + partnerSpec(t)
+	text += loadExample(t)
 	kafkaText, bootstrap := kafkaExample(t)
 	httpText, web := httpExample(t)
 	text += kafkaText + httpText
@@ -176,6 +178,23 @@ func exchangeOnce(t *testing.T, path string) {
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// loadExample is a service with a server whose load is known.
+func loadExample(t *testing.T) string {
+	t.Helper()
+	cpu := atomic.Int64{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "process_cpu_seconds_total %d\ntidb_server_maxprocs 8\nprocess_resident_memory_bytes 1\n"+
+			"tidb_server_memory_quota_bytes 4\n", cpu.Add(1))
+	}))
+	t.Cleanup(server.Close)
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "---\nkind: Service\nname: tidb\nspec: {protocol: mysql, balancing: {policy: leastConnections}, mysql: {load: {port: " + port +
+		"}}, endpoints: [{address: \"127.0.0.1:1\"}]}\n"
 }
 
 func scrapeOnce(t *testing.T, url string) string {

@@ -160,7 +160,7 @@ func TestMariaDB(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *proxied){
 			"mariadb": testMariaDBCommand, "Go": testGoDriver, "Python": testPyMySQL, "Java": testJDBC, "sysbench": testSysbench,
-			"logins": sweepLogins, "commands": sweepCommands, "sessions": sweepSessions, "large": sweepLarge,
+			"logins": sweepLogins, "commands": sweepCommands, "changes": sweepChanges, "sessions": sweepSessions, "large": sweepLarge,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -251,11 +251,13 @@ func (h *heldSession) round(name string) error {
 var errInside = errors.New("within the transaction")
 
 // isClosedBetween reports whether a session was closed before the server got the
-// command: with error 1053, or it was found closed before anything was sent.
+// command: with error 1053, or it was found closed before anything was sent. database/sql
+// tries a prepared statement once more then, which ends with ErrConnDone.
 func isClosedBetween(err error) bool {
 	var e *mysql.MySQLError
 	return !errors.Is(err, errInside) &&
-		(errors.As(err, &e) && e.Number == 1053 || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrBusyBuffer))
+		(errors.As(err, &e) && e.Number == 1053 || errors.Is(err, driver.ErrBadConn) ||
+			errors.Is(err, sql.ErrConnDone) || errors.Is(err, mysql.ErrBusyBuffer))
 }
 
 func (h *heldSession) use(name string) error {

@@ -1,12 +1,14 @@
 package integration
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
 	"penstock/mysql/mysqltest"
@@ -40,7 +42,7 @@ func loginNotes(t *testing.T, addr string, l wireLogin) (all, last string) {
 	}
 	c.conn.Close()
 	all = strings.Join(c.notes, "\n")
-	_, last, _ = strings.Cut(c.notes[len(c.notes)-1], " ")
+	_, last = lastNote(all)
 	return all, last
 }
 
@@ -191,7 +193,10 @@ func (b *both) close() {
 
 // run runs a step in both sessions and returns an error if the answers differ.
 func (b *both) run(s step) error {
-	want, got := b.direct.run(s), b.proxied.run(s)
+	answer := make(chan []string, 1)
+	go func() { answer <- b.direct.run(s) }()
+	got := b.proxied.run(s)
+	want := <-answer
 	if slices.Equal(want, got) {
 		return nil
 	}
@@ -216,7 +221,7 @@ func sweepCommands(t *testing.T, p *proxied) {
 			b = nil
 			for _, body := range []string{"", "\x01", "\x00\x00", "sweep", "fixed\x00", "\x01\x00\x00\x00\x01\x01\x00\x00\x00", strings.Repeat("\xff", 40)} {
 				c := wire.Command(n)
-				if c == wire.ComChangeUser { // sweepFraming has one that cannot be read
+				if c == wire.ComChangeUser { // sweepFraming has one that cannot be read, sweepSessions others
 					continue
 				}
 				if b == nil || b.direct.closed || b.proxied.closed {
@@ -280,6 +285,77 @@ func (p *proxied) sweepFraming(t *testing.T, at string) {
 	if _, last := loginNotes(t, at, l); !strings.Contains(last, `\xff\xe3\x04#08004`) {
 		t.Errorf("not any more: %s: %s", differsOld, last)
 	}
+}
+
+// changeCase is a COM_CHANGE_USER.
+type changeCase struct {
+	user, password, database, plugin string
+	caps                             wire.Capabilities
+}
+
+// notes changes the user of a new session of app, and returns what was answered, and who
+// the session belongs to afterwards.
+func (c changeCase) notes(addr string, secure *tls.Config) (answer, after string, err error) {
+	s, err := dialWire(addr, wireLogin{user: "app", password: appPassword, database: "other", plugin: unknownPlugin, caps: c.caps, tls: secure})
+	if err != nil {
+		return "", "", err
+	}
+	defer s.conn.Close()
+	s.run(step{payload: queryOf("SET @a = 1")})
+	s.login.password, s.login.plugin = c.password, c.plugin
+	change := &wire.ChangeUser{User: c.user, Database: c.database, Plugin: c.plugin, Collation: 45, Auth: s.proof(c.plugin, s.greeting.Salt[:])}
+	answer = strings.Join(s.run(step{payload: wire.AppendChangeUser(nil, change, s.caps)}), "\n")
+	return answer, strings.Join(s.run(step{payload: queryOf("SELECT CURRENT_USER(), DATABASE(), @a")}), "\n"), nil
+}
+
+// sweepChanges changes the user of sessions, with each kind of account. It does so at the
+// same time, because MariaDB answers those that it refuses after a second.
+func sweepChanges(t *testing.T, p *proxied) {
+	var group errgroup.Group
+	group.SetLimit(12)
+	sweep := func(at string, secure *tls.Config, c changeCase) error {
+		wantAnswer, wantAfter, err := c.notes(p.addr, secure)
+		if err != nil {
+			return fmt.Errorf("directly: %w", err)
+		}
+		gotAnswer, gotAfter, err := c.notes(p.node.addr(at), secure)
+		if err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		if c.plugin != unknownPlugin { // see differsGuess
+			_, wantAnswer = lastNote(wantAnswer)
+			_, gotAnswer = lastNote(gotAnswer)
+		}
+		if gotAnswer != wantAnswer || gotAfter != wantAfter {
+			t.Errorf("%s, %+v:\n%s\n%s\nwant\n%s\n%s", at, c, gotAnswer, gotAfter, wantAnswer, wantAfter)
+		}
+		return nil
+	}
+	for _, at := range []string{"plain", "tls"} {
+		var secure *tls.Config
+		var caps wire.Capabilities
+		if at == "tls" {
+			secure, caps = p.ca.Client("127.0.0.1"), wire.DeprecateEOF|wire.ConnectAttrs|wire.PluginAuthLenencClientData
+		}
+		for _, user := range []string{"app", "ed", "empty", "nobody"} {
+			for _, password := range []string{passwordOf(user), wrongPassword} {
+				for _, database := range []string{"", "sweep", "nowhere"} {
+					for _, plugin := range []string{unknownPlugin, "mysql_native_password"} {
+						group.Go(func() error { return sweep(at, secure, changeCase{user, password, database, plugin, caps}) })
+					}
+				}
+			}
+		}
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// lastNote returns the packet number and the payload of the last of several notes.
+func lastNote(notes string) (seq, payload string) {
+	seq, payload, _ = strings.Cut(notes[strings.LastIndex(notes, "\n")+1:], " ")
+	return seq, payload
 }
 
 // sweepSessions runs generated sessions.
@@ -354,7 +430,7 @@ func drawStep(rt *rapid.T, b *both) step {
 		id = 0xffffffff // MariaDB: the statement that was prepared last
 	}
 	number := string(binary.LittleEndian.AppendUint32(nil, id))
-	switch rapid.IntRange(0, 16).Draw(rt, "command") {
+	switch rapid.IntRange(0, 17).Draw(rt, "command") {
 	case 0, 1, 2, 3:
 		return body(wire.ComQuery, rapid.SampledFrom(statementsOf).Draw(rt, "statement"))
 	case 4, 5:
@@ -376,10 +452,35 @@ func drawStep(rt *rapid.T, b *both) step {
 		return body(wire.ComFieldList, rapid.SampledFrom([]string{"fixed\x00", "fixed\x00na%", "nowhere\x00"}).Draw(rt, "table"))
 	case 15:
 		return body(wire.ComSetOption, rapid.SampledFrom([]string{"\x00\x00", "\x01\x00", "\x07\x00", ""}).Draw(rt, "option"))
+	case 16:
+		return drawChange(rt, b)
 	}
 	return body(rapid.SampledFrom([]wire.Command{
 		wire.ComPing, wire.ComStatistics, wire.ComProcessInfo, wire.ComResetConnection, wire.ComDebug, wire.ComTime, wire.ComStmtBulkExecute,
 	}).Draw(rt, "simple"), number)
+}
+
+// drawChange draws a COM_CHANGE_USER. Few fail: MariaDB answers those after a second.
+func drawChange(rt *rapid.T, b *both) step {
+	user := rapid.SampledFrom([]string{"app", "ed", "empty"}).Draw(rt, "user")
+	password, database := passwordOf(user), rapid.SampledFrom([]string{"", "sweep"}).Draw(rt, "database")
+	switch rapid.IntRange(0, 20).Draw(rt, "fault") {
+	case 0:
+		password = wrongPassword
+	case 1:
+		database = "nowhere"
+	case 2:
+		user = "nobody"
+	}
+	b.direct.login.password, b.proxied.login.password = password, password
+	return step{payload: wire.AppendChangeUser(nil, &wire.ChangeUser{
+		User: user, Database: database, Plugin: unknownPlugin, Collation: 45,
+	}, b.direct.caps)}
+}
+
+// passwordOf returns the password of an account to which the sweep changes.
+func passwordOf(user string) string {
+	return map[string]string{"app": appPassword, "ed": edPassword, "nobody": appPassword}[user]
 }
 
 // executeOf returns COM_STMT_EXECUTE with text for each parameter, and perhaps a cursor.

@@ -97,7 +97,7 @@ func dialWire(addr string, l wireLogin) (*wireClient, error) {
 
 // turns answers the turns of authentication, up to OK or an error.
 func (c *wireClient) turns() error {
-	plugin, salt := c.login.plugin, c.greeting.Salt[:]
+	salt := c.greeting.Salt[:]
 	for {
 		p, err := c.packet()
 		if err != nil {
@@ -118,11 +118,11 @@ func (c *wireClient) turns() error {
 				return err
 			}
 			c.notes[len(c.notes)-1] = fmt.Sprintf("%d switch to %s, %d bytes", c.seq, a.Plugin, len(a.Data))
-			plugin, salt = a.Plugin, a.Data[:min(len(a.Data), 20)]
-			if plugin == "client_ed25519" {
+			salt = a.Data[:min(len(a.Data), 20)]
+			if a.Plugin == "client_ed25519" {
 				salt = a.Data
 			}
-			err = c.send(c.seq+1, c.proof(plugin, salt))
+			err = c.send(c.seq+1, c.proof(a.Plugin, salt))
 			if err != nil {
 				return err
 			}
@@ -301,7 +301,7 @@ func (c *wireClient) results(s step) error {
 		if len(p) == 0 {
 			return errUnexpected
 		}
-		more := false
+		var more bool
 		switch p[0] {
 		case 0xff:
 			return nil

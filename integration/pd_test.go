@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -94,7 +95,7 @@ type tidb struct {
 }
 
 func (c *tidb) config(more string) string {
-	return fmt.Sprintf("[proxy]\naddr = %q\npd-addrs = %q\nfailover-timeout = 3600\n%s", c.at, c.pd.addr, more)
+	return fmt.Sprintf("[proxy]\naddr = %q\npd-addrs = %q\nfailover-timeout = 3600\n%s", c.at, c.addr, more)
 }
 
 func startTiDB(t *testing.T, servers int) *tidb {
@@ -252,7 +253,7 @@ func TestTiProxysFileAndAPI(t *testing.T) {
 			return code == http.StatusOK && strings.Contains(got, text)
 		}
 	}
-	if !has("pd-addrs = '" + c.pd.addr + "'")() {
+	if !has("pd-addrs = '" + c.addr + "'")() {
 		_, text := c.api("GET", config, "")
 		t.Errorf("config: %s", text)
 	}
@@ -264,17 +265,22 @@ func TestTiProxysFileAndAPI(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	reload := func(text string) { // without the wait for the node's next look at the file
+		t.Helper()
+		write(text)
+		c.node.signal(syscall.SIGHUP)
+	}
 	c.session()
 	write(c.config("max-connections = 1\n"))
 	testkit.WaitFor(t, "the new limit", has("max-connections = 1"))
 	if err := openMySQL(t, c.at, func(m *mysql.Config) { m.User, m.Passwd = "app", appPassword }).PingContext(t.Context()); err == nil {
 		t.Error("a session beyond max-connections")
 	}
-	write(c.config("max-conections = 2\n"))
+	reload(c.config("max-conections = 2\n"))
 	testkit.WaitFor(t, "the fault in the log", func() bool { return strings.Contains(c.node.log(), "did you mean max-connections?") })
 	old := c.at
 	c.at = testkit.FreeAddress(t)
-	write(c.config(""))
+	reload(c.config(""))
 	testkit.WaitFor(t, "the new address", has(c.at))
 	testkit.WaitFor(t, "the old address to be closed", func() bool {
 		conn, err := net.Dial("tcp", old)
@@ -292,8 +298,13 @@ func TestTiProxysFileAndAPI(t *testing.T) {
 	if code, text := c.api("PUT", config, "[proxy]\nmax-connections = 'many'\n"); code != http.StatusBadRequest {
 		t.Errorf("a bad value: %d %s", code, text)
 	}
-	c.leave[0]()
+	// All servers fail. (An empty list of a provider would count after 30 seconds only.)
+	if code, text := c.api("PUT", config, fmt.Sprintf("[proxy]\nfail-backend-list = [%q]\n", c.servers[0].Addr())); code != http.StatusOK {
+		t.Errorf("PUT: %d %s", code, text)
+	}
 	testkit.WaitFor(t, "health to say no", func() bool { code, _ := c.api("GET", health, ""); return code == http.StatusBadGateway })
-	c.announce(c.servers[0])
+	if code, text := c.api("PUT", config, "[proxy]\nfail-backend-list = []\n"); code != http.StatusOK {
+		t.Errorf("PUT: %d %s", code, text)
+	}
 	testkit.WaitFor(t, "health to say yes", func() bool { code, _ := c.api("GET", health, ""); return code == http.StatusOK })
 }

@@ -59,7 +59,7 @@ func newServerHome(t *testing.T, name string, p pair) serverHome {
 func (h serverHome) command(t *testing.T, path string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), path, args...)
-	cmd.Dir, cmd.Env = h.dir, append(os.Environ(), "HOME="+h.dir, "LC_ALL=C")
+	cmd.Dir, cmd.Env = h.dir, append(os.Environ(), "HOME="+h.dir, "TMPDIR="+h.dir, "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: h.as, Pdeathsig: syscall.SIGKILL}
 	return cmd
 }

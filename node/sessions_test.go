@@ -2,8 +2,10 @@ package node
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"penstock/mysql/mysqltest"
 	"penstock/node/api"
 	"penstock/node/rpc"
+	"penstock/node/trust"
 )
 
 // mysqlResources returns a listener and a service; more sets fields of the service.
@@ -164,6 +167,49 @@ func TestSessionMovesAreRefused(t *testing.T) {
 		out := n.move(t, api.MoveSessionsRequest{SessionFilter: api.SessionFilter{User: "root"}})
 		return out.Stayed == 1 && len(out.Why) == 1 && strings.Contains(out.Why[0].Reason, "mysql.move: never")
 	})
+}
+
+// Sessions are moved by operators, not by readers, and the audit log has both.
+func TestSessionMovesTakeAnOperator(t *testing.T) {
+	t.Parallel()
+	a, b := twoMySQLServers(t)
+	n := founder(t, Config{Name: "n1"})
+	n.mustApply(t, mysqlResources("", a, b))
+	order := api.MoveSessionsRequest{SessionFilter: api.SessionFilter{Service: "tidb"}}
+	for role, code := range map[api.Role]api.Code{api.RoleReader: api.Forbidden, api.RoleOperator: ""} {
+		made, err := rpc.Call[api.TokenCreated](t.Context(), n.client, api.MethodTokenNew, &api.TokenCreateRequest{Name: "as-" + string(role), Role: role})
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := trust.ParseToken(made.Token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := rpc.DialConfig{TLS: trust.TokenConfig(parsed), Token: made.Token}.Dial(t.Context(), n.AdminAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		if _, err := rpc.Call[api.Sessions](t.Context(), client, api.MethodSessions, api.SessionsRequest{Limit: 1}); err != nil {
+			t.Errorf("%s: the list: %v", role, err)
+		}
+		for _, limit := range []int{0, api.MaxSessions + 1} {
+			if _, err := rpc.Call[api.Sessions](t.Context(), client, api.MethodSessions, api.SessionsRequest{Limit: limit}); err == nil {
+				t.Errorf("%s: a list of up to %d sessions", role, limit)
+			}
+		}
+		var refusal *api.Error
+		switch _, err := rpc.Call[api.MovedSessions](t.Context(), client, api.MethodSessionsMove, order); {
+		case code == "" && err != nil, code != "" && (!errors.As(err, &refusal) || refusal.Code != code):
+			t.Errorf("%s: the move: %v, want %q", role, err, code)
+		}
+		outcome := map[bool]string{true: "done", false: "refused"}[code == ""]
+		if !slices.ContainsFunc(n.audited(t), func(e api.AuditEntry) bool {
+			return e.Act == api.MethodSessionsMove && e.Who == "as-"+string(role) && e.Outcome == outcome
+		}) {
+			t.Errorf("%s: no entry of a move that was %s among %+v", role, outcome, n.audited(t))
+		}
+	}
 }
 
 // TiProxy's request to redirect moves the sessions of the node that gets it.

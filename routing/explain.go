@@ -91,6 +91,7 @@ type EndpointState struct {
 	Ejected   string     `json:"ejected,omitempty"` // remaining time of the ejection
 	Active    int64      `json:"active"`            // connections
 	SlowStart int        `json:"grown"`             // percent of its share, by slow start
+	Load      string     `json:"load,omitempty"`    // how busy it is, and what that makes of its weight
 	Priority  int        `json:"priority,omitempty"`
 	Backup    bool       `json:"backup,omitempty"`
 	// LevelShare is the percentage of the connections that the endpoints of its
@@ -260,6 +261,9 @@ func (x *EndpointState) text() string {
 	if x.SlowStart < 100 {
 		s += fmt.Sprintf(", slow start at %d %%", x.SlowStart)
 	}
+	if x.Load != "" {
+		s += ", " + x.Load
+	}
 	if x.LevelShare != nil {
 		s += fmt.Sprintf(", priority %s with %.4g %%", PriorityText(x.Priority, x.Backup), *x.LevelShare)
 	}
@@ -311,7 +315,7 @@ func (b *backend) state(i int, now time.Time) EndpointState {
 	c := b.group.Condition(m.Endpoint, now)
 	x := EndpointState{
 		Address: m.Address, Tags: tagList(m.Tags), Weight: m.Weight, Health: string(c.State),
-		Used: b.pool.Uses(i, now), Error: c.Error,
+		Used: b.pool.Uses(i, now), Error: c.Error, Load: m.Load().String(),
 		Active: m.Active(), SlowStart: int(b.pool.SlowStartShare(i, now) * 100), Near: m.Weight == 0 || !b.pool.Matches(i) || b.pool.Near(i),
 	}
 	if at := m.Addr.String(); m.Addr.IsValid() && at != m.Address {

@@ -39,7 +39,7 @@ func getEndpoints(cmd *cobra.Command, t *target, service, output string) error {
 func printEndpoints(w io.Writer, list api.Endpoints, output string) {
 	heading := []string{"SERVICE", "ADDRESS", "SOURCE", "SINCE", "STATE", "HEALTH", "WEIGHT", "PRIORITY", "ZONE"}
 	if output == "wide" {
-		heading = append(heading, "RESOLVED", "CONNECTIONS", "TAGS")
+		heading = append(heading, "RESOLVED", "CONNECTIONS", "LOAD", "TAGS")
 	}
 	rows := make([][]string, 0, len(list))
 	for _, e := range list {
@@ -48,7 +48,7 @@ func printEndpoints(w io.Writer, list api.Endpoints, output string) {
 			strconv.Itoa(e.Weight), priorityText(e), e.Zone,
 		}
 		if output == "wide" {
-			row = append(row, e.Resolved, connectionsText(e), tagText(e.Tags))
+			row = append(row, e.Resolved, connectionsText(e), e.Load, tagText(e.Tags))
 		}
 		rows = append(rows, row)
 	}

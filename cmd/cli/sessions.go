@@ -23,7 +23,7 @@ func sessionsCommand(t *target) *cobra.Command {
 		Long: "Lists the sessions of all nodes that have logged in: those that are to move to another server first, the longest wanted " +
 			"before the others, with the cause and why it has not happened yet. A node that does not answer is named.\n" +
 			"STATE is idle, busy (a command is being answered), transaction, cursor (or long data that waits for its statement), " +
-			"replication, or moving. ID is that of the connection on its node, as in `penstock top`, and not CONNECTION_ID().",
+			"replication, held (by what only its server has, with mysql.move: reconnect), or moving. ID is that of the connection on its node, as in `penstock top`, and not CONNECTION_ID().",
 		Example: "  penstock sessions --stuck\n  penstock sessions --service tidb --endpoint 10.0.0.7:4000 -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -125,7 +125,8 @@ func printServices(w io.Writer, services []api.ServiceStatus) {
 	for _, svc := range services {
 		rows = append(rows, []string{svc.Name, "", svc.State, fmt.Sprint(svc.Connections), "", ""})
 		for _, e := range svc.Endpoints {
-			rows = append(rows, []string{"", endpointText(e), e.Health, fmt.Sprint(e.Connections), e.Error, e.Reason})
+			reason := strings.TrimPrefix(e.Reason+"; "+e.Load, "; ")
+			rows = append(rows, []string{"", endpointText(e), e.Health, fmt.Sprint(e.Connections), e.Error, strings.TrimSuffix(reason, "; ")})
 		}
 	}
 	fmt.Fprintln(w)

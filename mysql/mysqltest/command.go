@@ -127,7 +127,7 @@ func (c *conn) query(text string) error {
 			return err
 		}
 		if r.infile != "" {
-			if err := c.loadFile(r); err != nil {
+			if err := c.loadFile(r); err != nil || r.answered {
 				return err
 			}
 		}
@@ -176,6 +176,12 @@ func (c *conn) loadFile(r *result) error {
 	var lines int64
 	for {
 		p, err := c.read()
+		if err == nil && !r.answered {
+			seq := c.seq
+			if _, r.answered, err = c.step(Event{Step: OnFile, Command: wire.ComQuery, Payload: p}); r.answered {
+				c.seq = seq // a client that has not read the answer counts on
+			}
+		}
 		if err != nil {
 			return err
 		}

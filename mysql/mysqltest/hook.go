@@ -16,6 +16,7 @@ const (
 	OnShowStates             // SHOW SESSION_STATES has been read and is possible
 	OnSetStates              // SET SESSION_STATES has been read
 	OnToken                  // a login with a token has been read
+	OnFile                   // a packet of a client's file has been read; what the hook sends is the answer to the file
 )
 
 // Event is what a Hook is told.
@@ -23,7 +24,7 @@ type Event struct {
 	Step    Step
 	Conn    uint32 // the connection's ID
 	User    string
-	Command wire.Command // at OnCommand, OnShowStates and OnSetStates
+	Command wire.Command // at OnCommand, OnShowStates, OnSetStates and OnFile
 	Payload []byte       // of the packet, with the command byte; must not be kept
 }
 
@@ -93,4 +94,6 @@ func (c *conn) step(e Event) (a Action, replaced bool, err error) {
 	return a, true, err
 }
 
-func (s Step) atCommand() bool { return s == OnCommand || s == OnShowStates || s == OnSetStates }
+func (s Step) atCommand() bool {
+	return s == OnCommand || s == OnShowStates || s == OnSetStates || s == OnFile
+}

@@ -71,9 +71,10 @@ func (s *Session) answered() {
 }
 
 // endIfDone ends the session of a client that has sent its end, once its commands are
-// answered.
+// answered, or the last one can no longer be.
 func (s *Session) endIfDone() bool {
-	done := s.ended && s.answer == idle && s.mover == nil && !s.holds()
+	lacks := s.answer == infile || s.answer == refused || !s.client.between() // what only the client could send
+	done := s.ended && (s.answer == idle || lacks) && s.mover == nil && !s.holds()
 	if done {
 		s.conn.End(netio.ClientFIN, true)
 	}
@@ -121,6 +122,9 @@ func (s *Session) read(first []byte, length int) error {
 		if !wire.IsError(first) {
 			return errors.New("an answer before the end of the client's file")
 		}
+		s.answer = refused // the server passes over the rest of it
+	case refused:
+		return errors.New("a second answer to the client's file")
 	}
 	return nil
 }
@@ -213,6 +217,9 @@ func (s *Session) readResult(first []byte) error {
 		s.answer = idle
 	case 0xfb:
 		s.answer = infile
+		if s.compressed != nil {
+			s.compressed.seq = s.seq
+		}
 	case 0:
 		if err := s.readStatus(first, len(first)); err != nil {
 			return err

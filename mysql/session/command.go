@@ -23,6 +23,7 @@ const (
 	prepare                   // the first packet of a prepared statement
 	defined                   // its definitions
 	infile                    // the client sends a file
+	refused                   // the rest of a file that the server has answered with an error
 	turns                     // turns of authentication
 	replication               // everything: a stream without an end
 )
@@ -66,7 +67,13 @@ func (s *Session) hold(p []byte) {
 // if it begins a command, for the answer to the last one.
 func (s *Session) mustWait() bool {
 	return s.mover != nil ||
-		s.client.between() && s.answer != infile && s.answer != replication && s.answer != turns && !s.settled()
+		s.client.between() && !s.clientMaySend() && !s.settled()
+}
+
+// clientMaySend reports whether packets of the client are a part of the command that is
+// being answered.
+func (s *Session) clientMaySend() bool {
+	return s.answer == infile || s.answer == refused || s.answer == turns || s.answer == replication
 }
 
 // settled reports whether the last command has been answered completely.
@@ -141,8 +148,11 @@ func (s *Session) feedClient(p []byte) []byte {
 				}
 			}
 			s.seq = seq
-			if s.answer == infile && length == 0 {
+			switch {
+			case s.answer == infile && length == 0:
 				s.answer = result // what follows answers the file, and other results may follow that
+			case s.answer == refused && length == 0:
+				s.answer = idle
 			}
 			if s.keeps != nil && isCommand {
 				s.keeps.command(first, behind[:min(uint32(len(behind)), s.client.left)], length, s.status)
@@ -153,7 +163,7 @@ func (s *Session) feedClient(p []byte) []byte {
 		case !s.client.between() || len(rest) == 0:
 			s.relayCommand(p)
 			return nil
-		case s.answer != infile && s.answer != turns && s.answer != replication:
+		case !s.clientMaySend():
 			s.relayCommand(p[:len(p)-len(rest)])
 			return rest
 		}
@@ -177,10 +187,16 @@ func (s *Session) relayCommand(p []byte) {
 
 // commandSent is called when no more of a packet of the client is to come.
 func (s *Session) commandSent() {
-	if s.quit && s.client.between() {
+	switch {
+	case !s.client.between():
+	case s.quit:
 		s.streams[relay.Upstream].CloseWrite()
-	} else if s.command == wire.ComStmtClose && s.keeps != nil && s.client.between() {
-		s.tryMove() // no answer follows
+	case s.command == wire.ComStmtClose:
+		if s.keeps != nil {
+			s.tryMove() // no answer follows
+		}
+	case s.command != wire.ComStmtSendLongData && s.settled():
+		s.answered() // the server did not wait for the end
 	}
 }
 

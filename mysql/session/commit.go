@@ -19,9 +19,10 @@ const commitStatement = "COMMIT AND NO CHAIN NO RELEASE"
 var errCommitAnswer = errors.New("a bad answer to COMMIT")
 
 // commitsFirst commits the transaction if p has a whole command that would, while the
-// session waits for a safe point to move at; false: it does not.
+// session waits for a safe point to move at; false: it does not, or it holds more.
 func (s *Session) commitsFirst(p []byte) bool {
-	if !s.wanted || s.committed || s.status&wire.InTransaction == 0 || s.waiting != nil || s.ended || !beginsTransaction(p) {
+	if !s.wanted || s.committed || s.status&wire.InTransaction == 0 || s.waiting != nil || s.ended ||
+		s.keeps != nil && s.keeps.holds() != nil || !beginsTransaction(p) {
 		return false
 	}
 	s.hold(p)

@@ -101,7 +101,10 @@ func (s *Session) decompress(p []byte) {
 // the frames, which the server does not know.
 func (s *Session) fromFrames(p []byte) {
 	z := s.compressed
-	answers, seq := s.answer == infile || s.answer == turns, s.seq+1
+	answers, seq := s.answer == infile || s.answer == refused || s.answer == turns, s.seq+1
+	if s.answer == refused {
+		seq = z.seq + 1 // without the number of the error
+	}
 	at := 0
 	for {
 		n := min(int(z.left), len(p)-at)

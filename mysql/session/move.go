@@ -51,7 +51,8 @@ const (
 )
 
 // Move moves the session to another server, at its next safe point. Host.Moved follows,
-// unless the connection ends before. Another call before then does nothing.
+// unless the connection ends before. Another call before then does nothing. Host.Moved
+// may call it where Safe tells why the session waits.
 func (s *Session) Move() {
 	s.wanted, s.done = true, false
 	s.tryMove()
@@ -117,7 +118,7 @@ func (m *mover) fromServer(p []byte) {
 		s.badPacket(relay.Upstream, err)
 		return
 	}
-	if s.answer == infile {
+	if s.answer == infile || s.answer == refused {
 		s.badPacket(relay.Upstream, errors.New("a request for a file in answer to SHOW SESSION_STATES"))
 		return
 	}

@@ -142,7 +142,7 @@ func (q *question) readRow(p []byte) error {
 // movable returns why a session of which f is the state cannot move.
 func (f facts) movable() error {
 	if _, ok := f[".END"]; !ok {
-		return errors.New("the answer about the state of the session is not complete")
+		return fmt.Errorf("%w: the answer is not complete", errNoStates)
 	}
 	if f[".VARIABLES"].session != "0" {
 		return HoldUserVariable
@@ -170,7 +170,7 @@ func (f facts) database() string { return f[".DATABASE"].session }
 // be alike.
 func (f facts) differences(now facts, set []string) (restore []string, other string, err error) {
 	if err := now.movable(); err != nil {
-		return nil, "", fmt.Errorf("at the new server: %w", err)
+		return nil, "", fmt.Errorf("at the new server: %v", err) //nolint:errorlint // it is not this session's
 	}
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		was := f[name]
@@ -178,7 +178,7 @@ func (f facts) differences(now facts, set []string) (restore []string, other str
 		switch {
 		case perConnection[name], exists && is.session == was.session:
 		case strings.HasPrefix(name, "."):
-			return nil, "", fmt.Errorf("the session has another %s at the new server", strings.ToLower(name[1:]))
+			return nil, "", refusal(fmt.Sprintf("the session has another %s at the new server", strings.ToLower(name[1:])))
 		case exists && (restored[name] || slices.Contains(set, name)):
 			restore = append(restore, name)
 		case was.known && was.session == was.global && !slices.Contains(set, name):

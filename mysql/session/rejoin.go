@@ -15,7 +15,7 @@ var (
 	ErrNoPassword  = errors.New("mysql.credentials of the service has no password for the user")
 	errNotMariaDB  = errors.New("move: reconnect is for MariaDB 10.2 or newer; the new server is another one")
 	errOutOfTurn   = errors.New("the new server speaks out of turn")
-	errTransaction = errors.New("the session is in a transaction after a question about its state")
+	errTransaction = fmt.Errorf("the session is %w after a question about its state", ErrInTransaction)
 )
 
 // maxRestored is the number of variables that are set at the new server.
@@ -67,7 +67,9 @@ func (r *rejoin) fromServer(p []byte) {
 	m.asked = false
 	answer := r.question
 	r.question = question{}
-	if err == nil {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errNoStates, err)
+	} else {
 		m.s.status = answer.status
 		err = answer.facts.movable()
 		var found Hold
@@ -172,7 +174,7 @@ func (r *rejoin) readPacket(p []byte) {
 	case wire.IsError(p):
 		e, err := wire.ParseError(p)
 		if err == nil {
-			err = fmt.Errorf("the new server refused %s: error %d", r.attempted(), e.Code)
+			err = refusal(fmt.Sprintf("the new server refused %s: error %d", r.attempted(), e.Code))
 		}
 		m.fail(err)
 	case !wire.IsOK(p) && r.step == rejoinLogin:
@@ -180,7 +182,7 @@ func (r *rejoin) readPacket(p []byte) {
 	case len(r.in) > 0:
 		m.fail(errOutOfTurn)
 	case !wire.IsOK(p):
-		m.fail(fmt.Errorf("the new server refused %s", r.attempted()))
+		m.fail(refusal("the new server refused " + r.attempted()))
 	case r.step == rejoinLogin && r.was.database() != "":
 		r.command(rejoinDatabase, append([]byte{byte(wire.ComInitDB)}, r.was.database()...))
 	case r.step == rejoinSet:
@@ -212,11 +214,11 @@ func (r *rejoin) authenticate(p []byte) {
 	r.turns++
 	switch {
 	case r.turns > maxTurns:
-		m.fail(errors.New("the new server asks too much in the authentication"))
+		m.fail(refusal("the new server asks too much in the authentication"))
 	case len(p) > 0 && p[0] == 0xfe:
 		a, err := wire.ParseAuthSwitch(p)
 		if err == nil && !canAnswer(a.Plugin) {
-			err = fmt.Errorf("the new server asks for the authentication plugin %.64q; only %s and %s are possible", a.Plugin, nativePassword, cachingSHA2)
+			err = refusal(fmt.Sprintf("the new server asks for the authentication plugin %.64q; only %s and %s are possible", a.Plugin, nativePassword, cachingSHA2))
 		}
 		if err != nil {
 			m.fail(err)
@@ -227,12 +229,12 @@ func (r *rejoin) authenticate(p []byte) {
 	case r.plugin == cachingSHA2 && len(p) == 2 && p[0] == moreData && p[1] == fast:
 	case r.plugin == cachingSHA2 && len(p) == 2 && p[0] == moreData && p[1] == full:
 		if !m.s.tls {
-			m.fail(errors.New("the new server asks for the password itself, which is sent with TLS only"))
+			m.fail(refusal("the new server asks for the password itself, which is sent with TLS only"))
 			return
 		}
 		r.send(append([]byte(r.password), 0))
 	default:
-		m.fail(errors.New("the new server does not take the login"))
+		m.fail(refusal("the new server does not take the login"))
 	}
 }
 
@@ -247,12 +249,12 @@ func (r *rejoin) compare() {
 	case err != nil:
 		m.fail(err)
 	case now.status&wire.InTransaction != 0:
-		m.fail(errTransaction)
+		m.fail(errors.New("the new server begins with a transaction"))
 	case len(restore) == 0:
 		m.s.status = now.status
 		m.finish(nil)
 	case r.step == rejoinVerify || len(restore) > maxRestored:
-		m.fail(fmt.Errorf("the new server does not take the session's %s", strings.Join(restore, ", ")))
+		m.fail(refusal("the new server does not take the session's " + strings.Join(restore, ", ")))
 	default:
 		r.restored = restore
 		r.command(rejoinSet, r.was.appendSet(nil, restore, now.status&wire.NoBackslashEscapes != 0))

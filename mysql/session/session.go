@@ -238,13 +238,11 @@ func (s *Session) send(to relay.Side, p []byte) {
 	if len(p) == 0 {
 		return
 	}
-	pending := 0
+	send := s.streams[to].Send
 	if to == relay.Client && s.compressed != nil {
-		pending = s.sendFrames(p)
-	} else {
-		pending = s.streams[to].Send(p)
+		send = s.sendFrames
 	}
-	if pending > 0 {
+	if send(p) > 0 {
 		s.pending[to] = true
 	}
 }

@@ -36,7 +36,8 @@ type Endpoint struct {
 	LevelShare  float64           `json:"levelShare"` // percentage of the connections that its priority gets
 	Zone        string            `json:"zone,omitempty"`
 	Tags        map[string]string `json:"tags,omitempty"`
-	Connections int64             `json:"connections"` // of this node
+	Connections int64             `json:"connections"`    // of this node
+	Load        string            `json:"load,omitempty"` // as in EndpointStatus
 	// Bound is the circuit breaker's bound of Connections, or of requests if it has
 	// only that; 0: none.
 	Bound int `json:"bound,omitempty"`

@@ -233,6 +233,9 @@ type EndpointStatus struct {
 	// Used reports whether the endpoint receives new connections, which it may do
 	// whatever Health says if no other endpoint is usable.
 	Used bool `json:"used"`
+	// Load says how busy the server is, and what that makes of its weight; "": its load
+	// does not count.
+	Load string `json:"load,omitempty"`
 	// Reason says why the endpoint receives no connections, or that its host name
 	// is no longer resolved. Error is the last failure, at ErrorAt.
 	Reason  string     `json:"reason,omitempty"`

@@ -64,7 +64,7 @@ type Session struct {
 	Endpoint string `json:"endpoint"`
 	// Age is the time since the connection was accepted, in nanoseconds.
 	Age time.Duration `json:"age"`
-	// State is idle, busy, transaction, cursor (or long data), replication or moving.
+	// State is idle, busy, transaction, cursor (or long data), replication, held or moving.
 	State string `json:"state"`
 	// Cause is why it is to move: left, unhealthy, drained, ordered or balance; "": it is
 	// not. Since is when that began, and Why why it has not moved yet.

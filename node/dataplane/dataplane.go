@@ -108,6 +108,7 @@ func New(cfg Config) (*Dataplane, error) {
 	})
 	if err != nil {
 		r.checker.Close()
+		r.loads.scraper.Close()
 		r.resolver.Close()
 		return nil, err
 	}
@@ -144,11 +145,12 @@ func (d *Dataplane) Shutdown() {
 	d.requests.close()
 }
 
-// Close stops health checks, Kafka and DNS resolution. No method may be called
+// Close stops health checks, the reading of load, Kafka and DNS resolution. No method may be called
 // after it.
 func (d *Dataplane) Close() {
 	d.reconciler.sessions.close()
 	d.reconciler.checker.Close()
+	d.reconciler.loads.scraper.Close()
 	d.Kafka.Close()
 	d.Resolver.Close()
 }

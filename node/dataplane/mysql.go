@@ -175,7 +175,7 @@ func (h *mysqlConn) MoveTarget(c *netio.Conn) (netio.Target, error) {
 	switch {
 	case why != routing.OK:
 		err = fmt.Errorf("%w (%s)", errNoOtherServer, why)
-	case e == from:
+	case idOf(e) == idOf(from): // or another version of it
 		err = errNoOtherServer
 	case cause == causeBalance && !m.evens(h, p.decision.Service(), e, now):
 		err = errNotWanted
@@ -222,6 +222,13 @@ func (h *mysqlConn) Moved(c *netio.Conn, err error, held time.Duration) {
 			next.decision.RecordFault(connectFailure(err), health.ErrorText(err), time.Now())
 		}
 		next.decision.Closed()
+	}
+	if errors.Is(err, session.ErrHolds) && errors.Is(h.session.Safe(), session.ErrHolds) {
+		m.log.Info("a session stays where it is until it has let go", "connection", c.ID(), "service", h.plan.flow.service, "error", err)
+		if m.waits(h) {
+			h.session.Move()
+		}
+		return
 	}
 	if m.stays(h, err) {
 		m.log.Info("a session stays where it is", "connection", c.ID(), "service", h.plan.flow.service, "error", err)

@@ -41,6 +41,7 @@ func serversOf(s *routing.Service, now time.Time) map[endpointID]mysqlServer {
 func (m *mysqlSessions) findCauses(now time.Time) (stay []*mysqlConn) {
 	table := m.router.Table()
 	for name, s := range m.services {
+		moved := s.moves
 		svc, ok := table.Service(name)
 		if !ok || svc.Spec().Protocol != resource.ProtocolMySQL { // there is nowhere to move to
 			s.moves, s.excess, svc = false, nil, nil
@@ -48,6 +49,10 @@ func (m *mysqlSessions) findCauses(now time.Time) (stay []*mysqlConn) {
 			s.moves = svc.Spec().MySQL.Move != "never"
 			s.pace = paced(s.pace, svc.Spec().MySQL.MovesPerSecond)
 			s.slowly = paced(s.slowly, *svc.Spec().MySQL.Rebalance.MovesPerSecond)
+			s.overload.configure(svc.Spec().MySQL.Load)
+		}
+		if moved && !s.moves {
+			stay = m.endOrders(s, stay)
 		}
 		stay = s.findCauses(svc, now, stay)
 	}
@@ -86,6 +91,7 @@ func (s *serviceSessions) findCauses(svc *routing.Service, now time.Time, stay [
 	}
 	slices.SortFunc(s.leaving, func(a, b *mysqlPlace) int { return cmp.Compare(a.cause, b.cause) })
 	s.excess = s.excess[:0]
+	s.findOverload(servers, now)
 	if svc != nil && s.moves {
 		s.findExcess(svc.Spec(), servers, now)
 	}
@@ -128,17 +134,23 @@ func (p *mysqlPlace) stays(stay []*mysqlConn) []*mysqlConn {
 type excess struct {
 	place *mysqlPlace
 	n     int
+	to    string // the server with the fewest
 }
 
 // take takes some of them. It returns false if the pace allows no more now.
 func (x *excess) take(t *moveTurn) bool {
-	for x.n > 0 && x.place.calm.head != nil {
-		if !x.place.service.slowly.AllowN(t.now, 1) {
-			t.again(moveTick)
+	for x.n > 0 {
+		h := x.place.calm.head
+		if h == nil {
+			if h = x.place.failed.head; h == nil || t.now.Sub(h.entry.failedAt) < balanceRetry {
+				break
+			}
+		}
+		if !t.allows(x.place.service.slowly) {
 			return false
 		}
 		x.n--
-		t.ask(x.place.calm.head, causeBalance, t.now)
+		t.ask(h, causeBalance, t.now)
 	}
 	return true
 }
@@ -156,21 +168,35 @@ func (s *serviceSessions) findExcess(spec *resource.Service, servers map[endpoin
 	ratio := ratioOf(spec)
 	for id, p := range s.places {
 		from, ok := servers[id]
-		if !ok || p.cause != causeNone || from.weight == 0 || p.calm.n == 0 || now.Sub(p.stateless) < noStates && !p.stateless.IsZero() {
+		if !ok || p.cause != causeNone || from.weight == 0 || p.calm.n+p.failed.n == 0 || !p.hasStates(now) {
 			continue
 		}
-		most := 0
+		most, where := 0, ""
 		for _, to := range servers {
-			if to.weight > 0 && to.near == from.near && to.member.Level == from.member.Level && isGood(to, now) {
-				most = max(most, surplus(from, to, ratio))
+			if to.weight == 0 || to.near != from.near || to.member.Level != from.member.Level || !isGood(to, now) ||
+				!s.overload.evens(from, to, now) {
+				continue
+			}
+			if n := surplus(from, to, ratio); n > most {
+				most, where = n, addressOf(to.member.Endpoint)
 			}
 		}
 		if n := most - s.evening; n > 0 {
-			s.excess = append(s.excess, excess{p, n})
+			s.excess = append(s.excess, excess{p, n, where})
 		}
 	}
 	slices.SortFunc(s.excess, func(a, b excess) int { return cmp.Compare(b.n, a.n) })
 	s.excess = s.excess[:min(len(s.excess), 1)] // the others may have none once it has moved
+}
+
+// evenTo returns the server to which sessions of a place move for balance; "": the one
+// that balancing chooses. Where the load counts, that may be another than the one with the
+// fewest sessions.
+func (s *serviceSessions) evenTo(p *mysqlPlace) string {
+	if s.overload.rules != nil && len(s.excess) > 0 && s.excess[0].place == p {
+		return s.excess[0].to
+	}
+	return ""
 }
 
 func ratioOf(spec *resource.Service) float64 { return float64(spec.MySQL.Rebalance.Ratio) / 100 }
@@ -196,7 +222,7 @@ func (m *mysqlSessions) evens(h *mysqlConn, service string, to *endpoint.Endpoin
 	}
 	servers := serversOf(svc, now)
 	a, b := servers[idOf(at)], servers[idOf(to)]
-	if a.weight == 0 || b.weight == 0 || a.near != b.near || a.member.Level != b.member.Level {
+	if a.weight == 0 || b.weight == 0 || a.near != b.near || a.member.Level != b.member.Level || !m.loadEvens(service, a, b, now) {
 		return false
 	}
 	from, into := float64(at.Active())/a.weight, float64(to.Active())/b.weight

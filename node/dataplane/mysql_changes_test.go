@@ -62,7 +62,7 @@ func mysqlChanges(a, b string, ca *certs.CA) []mysqlChange {
 		{name: "priorities", apply: dbService(fmt.Sprintf("endpoints: [{address: %q, backup: true}, {address: %q, priority: 1}]", a, b))},
 		{name: "balancing", apply: dbService("balancing: {policy: leastConnections, slowStart: 30s}, " + both)},
 		{name: "a health check", apply: dbService("healthCheck: {type: mysql}, " + both)},
-		{name: "a health check that fails", apply: dbService("healthCheck: {type: http, path: /none, interval: 100ms, fall: 1}, " + both)},
+		{name: "a health check that fails", apply: dbService("mysql: {move: never}, healthCheck: {type: http, path: /none, interval: 100ms, fall: 1}, " + both)},
 		{name: "no health check, and panic", apply: dbService("allUnhealthy: panic, " + both)},
 		{name: "ejection", apply: dbService("ejection: {failures: 1, window: 10s, duration: 10s}, " + both)},
 		{name: "a circuit breaker below what is open", apply: dbService("circuitBreaker: {service: {connections: 1}, endpoint: {connections: 1}}, " + both)},
@@ -74,8 +74,8 @@ func mysqlChanges(a, b string, ca *certs.CA) []mysqlChange {
 		{name: "an idle timeout, for new sessions", apply: dbService("idleTimeout: 1s, maxAge: 1s, " + both)},
 		{name: "the drain of endpoints", apply: dbService("endpointDrain: {timeout: 1h}, " + both)},
 		{name: "no drain of endpoints", apply: dbService(both)},
-		{name: "the server is gone from a service that does not drain", apply: dbService(at(b, ""))},
-		{name: "no server at all", apply: dbService("endpoints: []")},
+		{name: "the server is gone from a service that neither drains nor moves", apply: dbService("mysql: {move: never}, " + at(b, ""))},
+		{name: "no server at all", apply: dbService("mysql: {move: never}, endpoints: []")},
 		{name: "the server is back", apply: dbService(both)},
 	}
 	return append(all, policyChanges()...)

@@ -19,7 +19,7 @@ type SessionInfo struct {
 	Client                            netip.AddrPort
 	User, Listener, Service, Endpoint string
 	Age                               time.Duration
-	// State is idle, busy, transaction, cursor, replication or moving.
+	// State is idle, busy, transaction, cursor, replication, held or moving.
 	State string
 	// Cause is why the session is to move; "": it is not. Since is when that began, and
 	// Why why it has not moved yet.
@@ -45,9 +45,7 @@ func (d *Dataplane) ListSessions(ctx context.Context, f SessionFilter, stuck boo
 	}
 	l.mu.Lock() // if ctx has ended just now
 	defer l.mu.Unlock()
-	list = slices.Concat(l.wanted, l.others)
-	sortSessions(list)
-	return list[:min(len(list), limit)], l.total, nil
+	return l.list(), l.total, nil
 }
 
 // eachSession calls visit for each session, on its loop. It fails if ctx ends before all
@@ -93,7 +91,7 @@ type sessionLister struct {
 
 	mu             sync.Mutex
 	total          int
-	wanted, others []SessionInfo // at most limit each
+	wanted, others []SessionInfo // at most twice the limit each
 }
 
 // visit looks at a session, on its loop.
@@ -111,6 +109,11 @@ func (l *sessionLister) visit(h *mysqlConn) {
 	if l.stuck && info.Cause == "" {
 		return
 	}
+	l.add(&info)
+}
+
+// add keeps a session as long as it may be one of the first.
+func (l *sessionLister) add(info *SessionInfo) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total++
@@ -118,9 +121,17 @@ func (l *sessionLister) visit(h *mysqlConn) {
 	if info.Cause != "" {
 		into = &l.wanted
 	}
-	if len(*into) < l.limit {
-		*into = append(*into, info)
+	if *into = append(*into, *info); len(*into) >= 2*l.limit {
+		sortSessions(*into)
+		*into = slices.Delete(*into, l.limit, len(*into))
 	}
+}
+
+// list returns the first ones of all.
+func (l *sessionLister) list() []SessionInfo {
+	list := slices.Concat(l.wanted, l.others)
+	sortSessions(list)
+	return list[:min(len(list), l.limit)]
 }
 
 // stateOf returns the state of a session, on its loop.

@@ -16,8 +16,14 @@ const (
 	// maxIncoming bounds the sessions that move to one server at once, so that a slow one
 	// slows moves down, which would time out otherwise.
 	maxIncoming = 32
-	// moveTick is the time between two looks while sessions wait for their turn.
-	moveTick = 20 * time.Millisecond
+	// balanceRetry is the same for balance, which is not urgent.
+	balanceRetry = 30 * time.Second
+	// moveTick is the least time between two looks while sessions wait for their turn.
+	// Moves that begin together wait for each other on the loops.
+	moveTick = 2 * time.Millisecond
+	// deferTick is the time after which sessions whose target was busy are asked again
+	// though no move there has ended.
+	deferTick = 20 * time.Millisecond
 )
 
 // cause is why a session is to move.
@@ -30,10 +36,11 @@ const (
 	causeUnhealthy       // its server fails the health check
 	causeDrained         // its server takes no new sessions: its weight is 0, it is terminating, or of another group
 	causeOrdered         // by hand
+	causeOverload        // its server is busier than others
 	causeBalance         // its server has more sessions than others
 )
 
-var causeNames = [...]string{"", "left", "unhealthy", "drained", "ordered", "balance"}
+var causeNames = [...]string{"", "left", "unhealthy", "drained", "ordered", "overload", "balance"}
 
 func (c cause) String() string { return causeNames[c] }
 
@@ -68,9 +75,10 @@ const (
 	delayTransaction = "transaction"
 	delayCursor      = "cursor"
 	delayReplication = "replication"
+	delayHeld        = "held" // session.ErrHolds
 )
 
-var delays = []string{delayBusy, delayTransaction, delayCursor, delayReplication}
+var delays = []string{delayBusy, delayTransaction, delayCursor, delayReplication, delayHeld}
 
 // delayOf returns the delay of a session by Session.Safe.
 func delayOf(err error) string {
@@ -81,17 +89,19 @@ func delayOf(err error) string {
 		return delayCursor
 	case errors.Is(err, session.ErrStuck):
 		return delayReplication
+	case errors.Is(err, session.ErrHolds):
+		return delayHeld
 	}
 	return delayBusy
 }
 
-// paced returns a limiter of moves with this pace: old if that has it. A part of what a
-// second allows may begin at once, which is more than a tick's worth.
+// paced returns a limiter of moves with this pace: old if that has it. What a goroutine
+// that wakes late has missed may begin at once, but no more than 10 ms have.
 func paced(old *rate.Limiter, perSecond int) *rate.Limiter {
 	if old != nil && old.Limit() == rate.Limit(perSecond) {
 		return old
 	}
-	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond/20, 1))
+	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond/100, 1))
 }
 
 // run starts the goroutine that orders the moves.
@@ -115,23 +125,27 @@ func (m *mysqlSessions) run() {
 // something wakes it.
 func (m *mysqlSessions) step(now time.Time) time.Duration {
 	m.mu.Lock()
-	var stay []*mysqlConn
-	if m.outdated.Swap(false) {
-		stay = m.findCauses(now)
-	}
+	m.refresh(now)
 	t := moveTurn{now: now, next: time.Hour}
 	for _, s := range m.services {
 		s.take(&t)
 	}
 	m.mu.Unlock()
 
-	for _, h := range stay {
-		h.conn.Post(func() { m.takeBack(h) })
-	}
 	for _, h := range t.asked {
 		h.conn.Post(func() { m.ask(h) })
 	}
 	return t.next
+}
+
+// refresh finds the causes again if something has changed.
+func (m *mysqlSessions) refresh(now time.Time) {
+	if !m.outdated.Swap(false) {
+		return
+	}
+	for _, h := range m.findCauses(now) {
+		h.conn.Post(func() { m.takeBack(h) })
+	}
 }
 
 // moveTurn collects the sessions that are to be asked.
@@ -143,19 +157,32 @@ type moveTurn struct {
 
 func (t *moveTurn) again(in time.Duration) { t.next = min(t.next, max(in, moveTick)) }
 
+// allows takes a move from the pace, or has the next turn when it allows one.
+func (t *moveTurn) allows(pace *rate.Limiter) bool {
+	if pace.AllowN(t.now, 1) {
+		return true
+	}
+	missing := 1 - pace.TokensAt(t.now)
+	t.again(time.Duration(missing / float64(pace.Limit()) * float64(time.Second)))
+	return false
+}
+
 // ask marks a session as asked.
 func (t *moveTurn) ask(h *mysqlConn, why cause, since time.Time) {
 	e := &h.entry
 	e.cause, e.since = why, since
-	if why == causeBalance {
+	switch why {
+	case causeBalance:
 		e.place.service.evening++
+	case causeOverload:
+		e.place.service.overload.asked++
 	}
 	e.place.asked.put(h)
 	t.asked = append(t.asked, h)
 }
 
 // take takes the sessions of a service whose turn it is: first those whose server leaves,
-// then those that were ordered to move, then those for balance.
+// then those that were ordered to move, then those of a busy one, then those for balance.
 func (s *serviceSessions) take(t *moveTurn) {
 	if !s.moves {
 		return
@@ -175,6 +202,7 @@ func (s *serviceSessions) take(t *moveTurn) {
 		}
 		s.ordered = s.ordered[1:]
 	}
+	s.overload.take(t)
 	for i := range s.excess {
 		if !s.excess[i].take(t) {
 			return
@@ -186,7 +214,7 @@ func (s *serviceSessions) take(t *moveTurn) {
 // ended, and after a while some more, which balancing may send elsewhere.
 func (s *serviceSessions) takeDeferred(t *moveTurn) {
 	n := s.freed
-	if t.now.Sub(s.again) >= moveTick {
+	if t.now.Sub(s.again) >= deferTick {
 		n = maxIncoming
 	}
 	if n = min(n, s.deferred.n, maxIncoming); n > 0 {
@@ -197,7 +225,7 @@ func (s *serviceSessions) takeDeferred(t *moveTurn) {
 		h.entry.place.asked.put(h)
 		t.asked = append(t.asked, h)
 	}
-	t.again(moveTick)
+	t.again(deferTick)
 }
 
 // take takes the sessions of a place that is left. It returns false if the pace allows
@@ -213,8 +241,7 @@ func (p *mysqlPlace) take(t *moveTurn) bool {
 				break
 			}
 		}
-		if !p.service.pace.AllowN(t.now, 1) {
-			t.again(moveTick)
+		if !t.allows(p.service.pace) {
 			return false
 		}
 		t.ask(h, p.cause, p.since)
@@ -242,7 +269,7 @@ func (m *mysqlSessions) ask(h *mysqlConn) {
 	}
 	reason := delayOf(h.session.Safe())
 	m.counts.Delayed[reason]++
-	if e.cause == causeBalance && reason != delayBusy { // another one can move sooner
+	if (e.cause == causeBalance || e.cause == causeOverload) && e.order == nil && reason != delayBusy { // another one can move sooner
 		h.session.Stay()
 		m.unask(h)
 		e.place.calm.put(h)
@@ -270,6 +297,13 @@ func (m *mysqlSessions) reasonToMove(h *mysqlConn) (why cause, to string) {
 		return causeOrdered, e.order.to
 	case e.place.cause.leaves():
 		return e.place.cause, ""
+	case e.cause == causeOverload:
+		if to, ok := e.place.service.overload.from(e.place); ok {
+			return causeOverload, to
+		}
+		return causeNone, ""
+	case e.cause == causeBalance:
+		return causeBalance, e.place.service.evenTo(e.place)
 	}
 	return e.cause, ""
 }
@@ -313,6 +347,7 @@ func (d *Dataplane) MoveCounts() MoveCounts {
 			}
 		}
 		c.Wanted[causeBalance.String()] += s.evening
+		c.Wanted[causeOverload.String()] += s.overload.asked
 	}
 	c.Wanted[causeOrdered.String()] = m.ordered
 	return c

@@ -370,3 +370,25 @@ func TestMySQLBalanceIsLookedAtAgain(t *testing.T) {
 		t.Errorf("%d have moved and %d failed, want none", c.Moved, c.Stayed)
 	}
 }
+
+// An order moves sessions to the server that it names, though balancing would choose
+// another one, and those that the list has first are the longest wanted.
+func TestMySQLOrderToAServer(t *testing.T) {
+	t.Parallel()
+	servers := mysqlServers(t, 3, nil)
+	fields := "balancing: {policy: leastConnections}, mysql: {rebalance: {movesPerSecond: 0}}, "
+	p := start(t, mysqlListener+mysqlService("tidb", fields, servers[2]))
+	openMany(t, p, 6)
+	p.mustApply(t, mysqlService("tidb", fields, servers[0]))
+	testkit.WaitFor(t, "all have moved", func() bool { return servers[0].Conns() == 6 && servers[2].Conns() == 0 })
+	p.mustApply(t, mysqlService("tidb", fields, servers...))
+	id, asked := p.OrderMoves(&MoveOrder{SessionFilter: SessionFilter{Endpoint: servers[0].Addr()}, To: servers[2].Addr(), Count: 4})
+	out, err := p.OrderOutcome(t.Context(), id)
+	if err != nil || asked != 4 || out.Moved != 4 {
+		t.Fatalf("%d asked, %+v, %v; want 4 that moved", asked, out, err)
+	}
+	testkit.WaitFor(t, "the old server has lost them", func() bool { return servers[0].Conns() == 2 })
+	if a, b := servers[1].Conns(), servers[2].Conns(); a != 0 || b != 4 {
+		t.Errorf("%d and %d sessions at the others, want 0 and 4", a, b)
+	}
+}

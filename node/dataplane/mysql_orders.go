@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,11 +65,12 @@ const (
 )
 
 // OrderMoves orders sessions to move. They move at the pace of their services. The result
-// is the order's ID, for OrderOutcome, and how many sessions were asked.
+// is the order's ID, for OrderOutcome, and how many sessions have it.
 func (d *Dataplane) OrderMoves(o *MoveOrder) (id uint64, asked int) {
 	m := d.reconciler.sessions
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.refresh(time.Now()) // whether services move their sessions
 	m.lastID++
 	order := &moveOrder{to: o.To, at: time.Now(), done: make(chan struct{}), result: MoveOutcome{Why: map[string]int{}}}
 	order.result.Open = 1 // until all have it
@@ -79,9 +81,10 @@ func (d *Dataplane) OrderMoves(o *MoveOrder) (id uint64, asked int) {
 			m.order(s, order, o)
 		}
 	}
+	asked = order.result.Asked - order.result.Stayed
 	order.end()
 	m.rouse()
-	return m.lastID, order.result.Asked
+	return m.lastID, asked
 }
 
 // order gives an order to the sessions of a service that are not where it sends them.
@@ -102,9 +105,33 @@ func (m *mysqlSessions) order(s *serviceSessions, order *moveOrder, o *MoveOrder
 			}
 		}
 	}
+	s.ordered = slices.DeleteFunc(s.ordered, func(old orderQueue) bool { return !old.compact() })
 	if len(q.pending) > 0 {
 		s.ordered = append(s.ordered, q)
 	}
+}
+
+// endOrders ends the orders of a service whose sessions do not move any more. It adds
+// those that were asked to stay.
+func (m *mysqlSessions) endOrders(s *serviceSessions, stay []*mysqlConn) []*mysqlConn {
+	s.ordered = nil
+	for _, p := range s.places {
+		for _, l := range []*sessionList{&p.calm, &p.failed, &p.asked, &s.deferred} {
+			for h := l.head; h != nil; {
+				e, next := &h.entry, h.entry.next
+				if e.place == p && e.order != nil && e.target == nil {
+					m.endOrder(h, outcomeStayed, whyNever)
+					if e.cause == causeOrdered {
+						e.cause = causeNone
+						p.calm.put(h)
+						stay = append(stay, h)
+					}
+				}
+				h = next
+			}
+		}
+	}
+	return stay
 }
 
 // give gives an order to one session. It returns false if it stays.
@@ -165,18 +192,29 @@ type orderQueue struct {
 	pending []*mysqlConn
 }
 
+// waits reports whether a session is to be asked because of the queue's order.
+func (q *orderQueue) waits(h *mysqlConn) bool {
+	return h.entry.order == q.order && h.entry.cause == causeNone
+}
+
+// compact forgets the sessions that have ended or have another order, so that repeated
+// orders do not pile up. It returns whether any are left.
+func (q *orderQueue) compact() bool {
+	q.pending = slices.DeleteFunc(q.pending, func(h *mysqlConn) bool { return !q.waits(h) })
+	return len(q.pending) > 0
+}
+
 // take takes those whose turn it is. It returns false if the pace allows no more now.
 func (q *orderQueue) take(s *serviceSessions, t *moveTurn) bool {
 	for len(q.pending) > 0 {
 		h := q.pending[0]
-		if e := &h.entry; e.order == q.order && e.cause == causeNone {
-			if !s.pace.AllowN(t.now, 1) {
-				t.again(moveTick)
+		if q.waits(h) {
+			if !t.allows(s.pace) {
 				return false
 			}
 			t.ask(h, causeOrdered, q.order.at)
 		}
-		q.pending = q.pending[1:]
+		q.pending[0], q.pending = nil, q.pending[1:]
 	}
 	return true
 }

@@ -39,29 +39,35 @@ func (s *serviceSessions) turnAt(now time.Time) *moveTurn {
 	return t
 }
 
-// 500 sessions begin to move within a second at the default pace, five at once, and the
-// most urgent first.
+// 500 sessions begin to move within a second at the default pace, five at once, then one
+// after the other, and the most urgent first.
 func TestMovesArePaced(t *testing.T) {
-	_, s, places := pacedSessions(500, 400, 5, 95)
+	_, s, places := pacedSessions(500, 400, 5, 95) // one in 2 ms
 	places[0].cause, places[1].cause, places[2].cause = causeDrained, causeLeft, causeUnhealthy
 	s.leaving = []*mysqlPlace{places[1], places[2], places[0]}
 	now := time.Now()
 	first := s.turnAt(now)
-	if n := len(first.asked); n != 25 {
-		t.Errorf("%d sessions begin at once, want 25", n)
+	if n := len(first.asked); n != 5 {
+		t.Errorf("%d sessions begin at once, want 5", n)
 	}
 	for i, h := range first.asked {
-		if want := i < 5; (h.entry.place == places[1]) != want || h.entry.place == places[0] {
+		if h.entry.place != places[1] {
 			t.Fatalf("number %d is of a server that is %v", i, h.entry.place.cause)
 		}
 	}
 	total, at := len(first.asked), now
 	for next := first.next; total < 500; {
-		if next != moveTick {
+		if next < moveTick || next > 2*moveTick {
 			t.Fatalf("the next turn is in %v after %d sessions", next, total)
 		}
 		at = at.Add(next)
 		turn := s.turnAt(at)
+		if n := len(turn.asked); n > 2 {
+			t.Fatalf("%d begin at once after %d, want one or two", n, total)
+		}
+		if total < 100 && len(turn.asked) > 0 && turn.asked[0].entry.place != places[2] {
+			t.Fatalf("number %d is of a server that is %v", total, turn.asked[0].entry.place.cause)
+		}
 		total, next = total+len(turn.asked), turn.next
 	}
 	if took := at.Sub(now); took < 900*time.Millisecond || took > time.Second {
@@ -104,7 +110,7 @@ func TestFailedMovesWait(t *testing.T) {
 // Sessions whose target was busy are asked again as others have arrived there, not all
 // the time, and before others.
 func TestDeferredMoves(t *testing.T) {
-	m, s, places := pacedSessions(10000, 200)
+	m, s, places := pacedSessions(20000, 200)
 	places[0].cause, s.leaving = causeLeft, places
 	now := time.Now()
 	all := s.turnAt(now).asked
@@ -112,11 +118,17 @@ func TestDeferredMoves(t *testing.T) {
 		t.Fatalf("%d were asked, want 200", len(all))
 	}
 	target := m.place("tidb", &endpoint.Endpoint{Address: "z"})
-	began := 0
+	began, woken := 0, 0
+	<-m.wake // for the new place
 	for _, h := range all {
 		if !m.begin(h, "tidb", target.endpoint) {
 			if m.stays(h, errTargetBusy) {
 				t.Fatal("a busy target counts as a failure")
+			}
+			select {
+			case <-m.wake:
+				woken++
+			default:
 			}
 			continue
 		}
@@ -125,19 +137,136 @@ func TestDeferredMoves(t *testing.T) {
 	if began != maxIncoming || s.deferred.n != 200-maxIncoming {
 		t.Fatalf("%d began and %d wait, want %d and the rest", began, s.deferred.n, maxIncoming)
 	}
-	if n := len(s.turnAt(now.Add(moveTick)).asked); n != maxIncoming {
+	if woken != 1 {
+		t.Errorf("sessions that wait for the server cause %d looks at once, want one: the moves there may have ended", woken)
+	}
+	if n := len(s.turnAt(now.Add(deferTick)).asked); n != maxIncoming {
 		t.Errorf("%d are asked a tick later, want %d", n, maxIncoming)
 	}
-	if n := len(s.turnAt(now.Add(moveTick + time.Millisecond)).asked); n != 0 {
+	if n := len(s.turnAt(now.Add(deferTick + time.Millisecond)).asked); n != 0 {
 		t.Errorf("%d are asked before a move has ended, want none", n)
 	}
 	m.moved(all[0], "tidb", target.endpoint)
 	m.moved(all[1], "tidb", target.endpoint)
-	if n := len(s.turnAt(now.Add(moveTick + 2*time.Millisecond)).asked); n != 2 {
+	if n := len(s.turnAt(now.Add(deferTick + 2*time.Millisecond)).asked); n != 2 {
 		t.Errorf("%d are asked after two moves, want 2", n)
 	}
 	if target.incoming != maxIncoming-2 || target.sessions != 2 || places[0].sessions != 198 {
 		t.Errorf("%d are moving there, %d have arrived, %d are left", target.incoming, target.sessions, places[0].sessions)
+	}
+}
+
+// A slow pace wakes the goroutine when the next move is due, not all the time.
+func TestSlowPaceSleeps(t *testing.T) {
+	_, s, places := pacedSessions(2, 3)
+	places[0].cause, s.leaving = causeLeft, places
+	now := time.Now()
+	if turn := s.turnAt(now); len(turn.asked) != 1 || turn.next < 499*time.Millisecond || turn.next > 501*time.Millisecond {
+		t.Errorf("%d are asked, and the next turn is in %v; want 1 and half a second", len(turn.asked), turn.next)
+	}
+	if n := len(s.turnAt(now.Add(501 * time.Millisecond)).asked); n != 1 {
+		t.Errorf("%d are asked half a second later, want 1", n)
+	}
+}
+
+// A session whose move failed is moved for balance again, after those that did not fail.
+func TestBalanceTriesAgain(t *testing.T) {
+	m, s, places := pacedSessions(10000, 2)
+	s.excess = []excess{{place: places[0], n: 1}}
+	h := s.turnAt(time.Now()).asked[0]
+	m.stays(h, errors.New("no"))
+	at := h.entry.failedAt
+	s.excess = []excess{{place: places[0], n: 2}}
+	if asked := s.turnAt(at).asked; len(asked) != 1 || asked[0] == h {
+		t.Fatalf("%d were asked, want the other one", len(asked))
+	}
+	for _, tt := range []struct {
+		after time.Duration
+		asked int
+	}{{balanceRetry - time.Millisecond, 0}, {balanceRetry, 1}} {
+		if n := len(s.turnAt(at.Add(tt.after)).asked); n != tt.asked {
+			t.Errorf("%v after the failure %d are asked, want %d", tt.after, n, tt.asked)
+		}
+	}
+}
+
+// Repeated orders do not pile up, and those of a service that moves none any more end.
+func TestOrdersEnd(t *testing.T) {
+	m, s, places := pacedSessions(1, 100)
+	m.outdated.Store(false)
+	d := &Dataplane{reconciler: &reconciler{sessions: m}}
+	var last uint64
+	for range 50 {
+		id, asked := d.OrderMoves(&MoveOrder{SessionFilter: SessionFilter{Service: "tidb"}})
+		if asked != 100 {
+			t.Fatalf("%d have the order, want 100", asked)
+		}
+		last = id
+	}
+	if len(s.ordered) != 1 || len(s.ordered[0].pending) != 100 || m.ordered != 100 {
+		t.Fatalf("%d queues, %d sessions are ordered; want 1 and 100", len(s.ordered), m.ordered)
+	}
+	for range 50 {
+		m.remove(places[0].calm.head)
+	}
+	if asked := s.turnAt(time.Now()).asked; len(asked) != 1 || asked[0].entry.cause != causeOrdered {
+		t.Fatalf("%d were asked, want 1", len(asked))
+	}
+	s.moves = false
+	stay := m.endOrders(s, nil)
+	if out := m.orders[last].result; len(stay) != 1 || out.Open != 0 || out.Closed != 50 || out.Stayed != 50 || out.Why[whyNever] != 50 {
+		t.Errorf("%d are to stay, %+v; want 1, and nobody open", len(stay), out)
+	}
+	if len(s.ordered) != 0 || m.ordered != 0 || places[0].calm.n != 50 || places[0].asked.n != 0 {
+		t.Errorf("left: %d queues, %d orders, %d asked", len(s.ordered), m.ordered, places[0].asked.n)
+	}
+	if _, asked := d.OrderMoves(&MoveOrder{SessionFilter: SessionFilter{Service: "tidb"}, Count: 5}); asked != 0 {
+		t.Errorf("%d of a service that moves none have an order, which others would lack", asked)
+	}
+}
+
+// The causes, and where sessions may move to, by what a service says of a server.
+func TestCausesOfServers(t *testing.T) {
+	now := time.Now()
+	p := start(t, "kind: Service\nname: tidb\nspec: {protocol: mysql, balancing: {matchTag: group}, endpoints: [{address: \"127.0.0.1:1\", tags: {group: oltp}}, "+
+		"{address: \"127.0.0.1:2\", tags: {group: olap}}, {address: \"127.0.0.1:3\", weight: 0, tags: {group: oltp}}, {address: \"127.0.0.1:4\", tags: {group: oltp}}]}\n",
+		func(c *Config) { c.Tags = map[string]string{"group": "oltp"} })
+	svc, _ := p.Router.Table().Service("tidb")
+	svc.Members()[3].SetHealth(endpoint.Unhealthy, now)
+	servers := serversOf(svc, now)
+	for i, want := range []cause{causeNone, causeDrained, causeDrained, causeUnhealthy} {
+		server, here := servers[idOf(svc.Members()[i].Endpoint)]
+		if got := causeOf(server, here); got != want {
+			t.Errorf("sessions of endpoint %d are to move because %q, want %q", i, got, want)
+		}
+		if good := isGood(server, now); good != (want == causeNone) {
+			t.Errorf("sessions may move to endpoint %d: %v", i, good)
+		}
+	}
+	if got := causeOf(mysqlServer{}, false); got != causeLeft {
+		t.Errorf("sessions of a server that is not there are to move because %q", got)
+	}
+}
+
+// The list has no more than its limit: those that are to move first, and the lowest IDs.
+func TestSessionListHasTheFirst(t *testing.T) {
+	const limit = 3
+	l := sessionLister{limit: limit}
+	at := time.Now()
+	for i := range 20 {
+		l.add(&SessionInfo{ID: uint64(100 - i), Cause: "left", Since: at.Add(-time.Duration(i) * time.Second)})
+		l.add(&SessionInfo{ID: uint64(50 - i)})
+		if len(l.wanted) > 2*limit || len(l.others) > 2*limit {
+			t.Fatalf("%d and %d are kept, want %d at most", len(l.wanted), len(l.others), 2*limit)
+		}
+	}
+	list := l.list()
+	if len(list) != limit || l.total != 40 || list[0].ID != 81 || list[2].ID != 83 {
+		t.Errorf("%d of %d: %+v; want the longest wanted", len(list), l.total, list)
+	}
+	l.wanted = nil
+	if list := l.list(); len(list) != limit || list[0].ID != 31 {
+		t.Errorf("%+v, want the lowest IDs", list)
 	}
 }
 

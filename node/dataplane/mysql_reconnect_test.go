@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,8 +11,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+
 	"penstock/internal/testkit"
 	"penstock/mysql/mysqltest"
+	"penstock/mysql/session"
 	"penstock/mysql/wire"
 	"penstock/node/nodetest"
 	"penstock/routing/resource"
@@ -182,25 +186,25 @@ func TestMySQLReconnectThatFails(t *testing.T) {
 		server int
 		hook   mysqltest.Hook
 		why    string
+		reason string
 	}{
-		"greeting":        {1, stepHook(mysqltest.OnConnect, mysqltest.Action{Error: refuse}), "error 1045"},
-		"login":           {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Error: refuse}), "refused the login: error 1045"},
-		"login closes":    {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Close: true}), "closed"},
-		"login and more":  {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: append(ok, ok...)}), "out of turn"},
-		"plugin":          {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: [][]byte{wire.AppendAuthSwitch(nil, &wire.AuthSwitch{Plugin: "client_ed25519"})}}), "client_ed25519"},
-		"clear password":  {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: [][]byte{wire.AppendAuthSwitch(nil, &wire.AuthSwitch{Plugin: "mysql_clear_password"})}}), "mysql_clear_password"},
-		"full login":      {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: [][]byte{wire.AppendAuthSwitch(nil, &wire.AuthSwitch{Plugin: "caching_sha2_password", Data: []byte("01234567890123456789\x00")}), {1, 4}}}), "with TLS only"},
-		"many turns":      {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: manySwitches()}), "asks too much"},
-		"odd turn":        {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: [][]byte{{7, 7}}}), "does not take the login"},
-		"question":        {1, atQuestion(mysqltest.Action{Error: refuse}), "error 1045"},
-		"question closes": {1, atQuestion(mysqltest.Action{Close: true}), "closed"},
-		"bad answer":      {1, atQuestion(mysqltest.Action{Packets: [][]byte{{4}}}), "other columns"},
-		"account":         {1, answering([3]string{".user", "app@localhost", ""}), "another user"},
-		"variable":        {1, answering([3]string{"CHARACTER_SET_CLIENT", "latin1", "latin1"}), "does not take the session's CHARACTER_SET_CLIENT"},
-		"old refuses":     {0, atQuestion(mysqltest.Action{Error: refuse}), "error 1045"},
-		"old has more":    {0, answering([3]string{".variables", "1", ""}), "a user variable"},
-		"old hides":       {0, answering([3]string{"SQL_MODE", "ANSI", "STRICT"}), "sql_mode"},
-		"old is cut":      {0, atQuestion(mysqltest.Action{Packets: slices.Delete(stateRows(), 9, 10)}), "not complete"},
+		"greeting":        {1, stepHook(mysqltest.OnConnect, mysqltest.Action{Error: refuse}), "error 1045", "refused"},
+		"login":           {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Error: refuse}), "refused the login: error 1045", "refused"},
+		"login closes":    {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Close: true}), "closed", "server"},
+		"login and more":  {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: append(ok, ok...)}), "out of turn", "server"},
+		"plugin":          {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: [][]byte{wire.AppendAuthSwitch(nil, &wire.AuthSwitch{Plugin: "client_ed25519"})}}), "client_ed25519", "refused"},
+		"clear password":  {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: [][]byte{wire.AppendAuthSwitch(nil, &wire.AuthSwitch{Plugin: "mysql_clear_password"})}}), "mysql_clear_password", "refused"},
+		"full login":      {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: [][]byte{wire.AppendAuthSwitch(nil, &wire.AuthSwitch{Plugin: "caching_sha2_password", Data: []byte("01234567890123456789\x00")}), {1, 4}}}), "with TLS only", "refused"},
+		"many turns":      {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: manySwitches()}), "asks too much", "refused"},
+		"odd turn":        {1, stepHook(mysqltest.OnLogin, mysqltest.Action{Packets: [][]byte{{7, 7}}}), "does not take the login", "refused"},
+		"question":        {1, atQuestion(mysqltest.Action{Error: refuse}), "error 1045", "server"},
+		"question closes": {1, atQuestion(mysqltest.Action{Close: true}), "closed", "server"},
+		"bad answer":      {1, atQuestion(mysqltest.Action{Packets: [][]byte{{4}}}), "other columns", "server"},
+		"account":         {1, answering([3]string{".user", "app@localhost", ""}), "another user", "refused"},
+		"variable":        {1, answering([3]string{"CHARACTER_SET_CLIENT", "latin1", "latin1"}), "does not take the session's CHARACTER_SET_CLIENT", "refused"},
+		"old refuses":     {0, atQuestion(mysqltest.Action{Error: refuse}), "error 1045", "no_states"},
+		"old hides":       {0, answering([3]string{"SQL_MODE", "ANSI", "STRICT"}), "sql_mode", "held"},
+		"old is cut":      {0, atQuestion(mysqltest.Action{Packets: slices.Delete(stateRows(), 9, 10)}), "not complete", "no_states"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReconnecting(t)
@@ -218,6 +222,10 @@ func TestMySQLReconnectThatFails(t *testing.T) {
 			}
 			if r.log.has("secret") {
 				t.Error("the log has a secret")
+			}
+			testkit.WaitFor(t, "the failure is counted", func() bool { _, _, stayed := r.plane.Sessions(); return stayed > 0 })
+			if failed := r.plane.MoveCounts().Failed; failed[tt.reason] == 0 {
+				t.Errorf("the failures are %v, want %s", failed, tt.reason)
 			}
 		})
 	}
@@ -243,4 +251,60 @@ func TestMySQLReconnectsToMariaDBOnly(t *testing.T) {
 	if n := r.servers[0].Conns(); n != 1 {
 		t.Errorf("%d connections at the server that the session did not leave, want 1", n)
 	}
+}
+
+// A session that holds something is delayed, not failed, whether Penstock or the server
+// says so. It stays asked, with its order, and moves once the client has let go.
+func TestMySQLReconnectWaitsForWhatIsHeld(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hook mysqltest.Hook // of the old server
+		text string         // of the client
+	}{
+		"seen in a statement": {answering(), "SET @a = 1"},
+		"said by the server":  {answering([3]string{".variables", "1", ""}), "SELECT 'x'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReconnecting(t)
+			c, raw := openRawMySQL(t, r.plane)
+			mustExec(t, c, tt.text)
+			r.servers[0].SetHook(tt.hook)
+			r.plane.applyFollowed(t, mysqlService("tidb", r.more, r.servers...))
+			id, asked := r.plane.OrderMoves(&MoveOrder{To: r.servers[1].Addr()})
+			testkit.WaitFor(t, "the session is delayed", func() bool { return r.plane.MoveCounts().Delayed[delayHeld] == 1 })
+			list, _, err := r.plane.ListSessions(t.Context(), SessionFilter{}, true, 10)
+			if err != nil || len(list) != 1 || list[0].State != delayHeld || list[0].Why != session.HoldUserVariable.Error() || list[0].Cause != "ordered" {
+				t.Errorf("listed %+v, %v; want one that holds a user variable", list, err)
+			}
+			now, cancel := context.WithCancel(t.Context())
+			cancel()
+			if out, _ := r.plane.OrderOutcome(now, id); asked != 1 || out.Open != 1 || out.Why[session.HoldUserVariable.Error()] != 1 {
+				t.Errorf("%d asked, %+v; want one that is open", asked, out)
+			}
+			if c := r.plane.MoveCounts(); c.Stayed != 0 || c.Wanted["ordered"] != 1 || c.Delayed[delayHeld] != 1 {
+				t.Errorf("counted %+v; want one delay", c)
+			}
+			r.servers[0].SetHook(answering())
+			if _, err := raw.Write(wire.AppendPacket(nil, 0, []byte{byte(wire.ComResetConnection)})); err != nil {
+				t.Fatal(err)
+			}
+			testkit.WaitFor(t, "the session has moved", func() bool { return r.servers[1].Conns() == 1 && r.servers[0].Conns() == 0 })
+			if out, _ := r.plane.OrderOutcome(t.Context(), id); out.Moved != 1 {
+				t.Errorf("%+v, want one that has moved", out)
+			}
+		})
+	}
+}
+
+// A user without credentials stays, and the list says why.
+func TestMySQLReconnectWithoutPassword(t *testing.T) {
+	r := newReconnecting(t)
+	c := mustOpenMySQL(t, r.plane, func(m *mysql.Config) { m.User, m.Passwd = "root", "" })
+	mustQuery(t, c, "SELECT 'open'", "open")
+	r.leave(t)
+	testkit.WaitFor(t, "the failure is counted", func() bool { return r.plane.MoveCounts().Failed["no_password"] > 0 })
+	list, _, err := r.plane.ListSessions(t.Context(), SessionFilter{}, true, 10)
+	if err != nil || len(list) != 1 || list[0].Failure != session.ErrNoPassword.Error() || list[0].Why != list[0].Failure {
+		t.Errorf("listed %+v, %v; want one without a password", list, err)
+	}
+	mustQuery(t, c, "SELECT 'kept'", "kept")
 }

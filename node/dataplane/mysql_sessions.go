@@ -63,6 +63,7 @@ type serviceSessions struct {
 	freed    int           // moves that have ended since deferred ones were asked again
 	again    time.Time     // when these were
 	evening  int           // asked for balance, and not moved yet
+	overload overload
 }
 
 // mysqlPlace is an endpoint with sessions, or to which some move.
@@ -245,16 +246,46 @@ func (m *mysqlSessions) remove(h *mysqlConn) {
 // unask takes back that a session was asked to move. The caller puts it into a list.
 func (m *mysqlSessions) unask(h *mysqlConn) {
 	e := &h.entry
-	if e.cause == causeBalance {
+	switch e.cause {
+	case causeBalance:
 		e.place.service.evening--
+	case causeOverload:
+		e.place.service.overload.asked--
 	}
-	if e.target != nil {
-		e.target.incoming--
-		e.place.service.freed++
-		m.dropUnused(e.target)
-		e.target = nil
-	}
+	m.leaveTarget(h)
 	e.cause = causeNone
+}
+
+// leaveTarget records that a session is no longer moving to a server.
+func (m *mysqlSessions) leaveTarget(h *mysqlConn) {
+	e := &h.entry
+	if e.target == nil {
+		return
+	}
+	e.target.incoming--
+	e.place.service.freed++
+	m.dropUnused(e.target)
+	e.target = nil
+}
+
+// waits records that a session holds something, which its server has said when the
+// session began to move. It returns whether the session is still to move.
+func (m *mysqlSessions) waits(h *mysqlConn) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := &h.entry
+	if e.place == nil || e.cause == causeNone {
+		return false
+	}
+	m.counts.Delayed[delayHeld]++
+	m.leaveTarget(h)
+	m.rouse()
+	if e.cause == causeBalance && e.order == nil { // another one can move sooner
+		m.unask(h)
+		e.place.calm.put(h)
+		return false
+	}
+	return true
 }
 
 // moved records that a session has moved.
@@ -266,6 +297,9 @@ func (m *mysqlSessions) moved(h *mysqlConn, service string, to *endpoint.Endpoin
 	m.endOrder(h, outcomeMoved, "")
 	p := m.place(service, to) // before unask, which would drop it
 	p.sessions++
+	if e.cause == causeOverload && p.service == e.place.service {
+		p.service.overload.relief.Moved(idOf(e.place.endpoint), idOf(to), time.Now())
+	}
 	m.unask(h)
 	p.calm.put(h)
 	old := e.place
@@ -287,7 +321,10 @@ func (m *mysqlSessions) stays(h *mysqlConn, err error) bool {
 	}
 	switch reason := failureOf(err); reason {
 	case failureBusy: // it stays asked, and its move paid for
-		e.place.service.deferred.put(h)
+		s := e.place.service
+		if s.deferred.put(h); s.deferred.n == 1 {
+			m.rouse() // the moves that kept the target busy may have ended by now
+		}
 		return false
 	case failureNone:
 		m.unask(h)

@@ -55,9 +55,10 @@ type reconciler struct {
 
 	mu        sync.Mutex
 	listeners map[string]netio.Listener
-	servers   map[string]server           // of terminating listeners
-	ports     map[string]bool             // the listeners that virtual clusters open without a Listener resource
-	checks    map[string][]health.Target  // by service
+	servers   map[string]server          // of terminating listeners
+	ports     map[string]bool            // the listeners that virtual clusters open without a Listener resource
+	checks    map[string][]health.Target // by service
+	loads     loads
 	ejecting  map[string]*endpoint.Group  // services that eject endpoints
 	breaking  map[string]*routing.Service // services with a circuit breaker
 	prune     bool                        // some flows may be obsolete
@@ -73,6 +74,7 @@ func newReconciler(cfg *Config) *reconciler {
 		checks: map[string][]health.Target{}, ejecting: map[string]*endpoint.Group{},
 		breaking: map[string]*routing.Service{},
 		checker:  health.New(health.Config{}),
+		loads:    newLoads(),
 	}
 	r.certs.Revoked, r.certs.Bundles = cfg.Revoked, cfg.Bundles
 	r.clients = &clients{log: cfg.Log, certs: r.certs, mesh: tlsconfig.NewMeshClient(cfg.Mesh), m: map[resource.Key]client{}}
@@ -196,6 +198,7 @@ func (r *reconciler) update(before *routing.Table, done routing.Applied, rekeyed
 	if rechecked {
 		r.checker.Set(slices.Concat(slices.Collect(maps.Values(r.checks))...))
 	}
+	r.loads.update(done.Services, done.Table)
 	for _, name := range done.Listeners {
 		l, ok := done.Table.Listener(name)
 		if !ok || !l.RunsHere() {

@@ -175,6 +175,7 @@ func TestCertificateRefsOfGateways(t *testing.T) {
 	m := c.start(t, s)
 	testkit.WaitFor(t, "the Certificate of the Secret", func() bool { return c.certificate("shop.web") == one.Cert })
 	testkit.WaitFor(t, "the Certificate that there is", func() bool { return c.certificate("shop.own") == two.Cert })
+	testkit.WaitFor(t, "the Secret to be watched", func() bool { return s.watches("/api/v1/namespaces/shop/secrets?metadata.name=web") == 1 })
 	s.secret("shop", "web", two)
 	testkit.WaitFor(t, "the change", func() bool { return c.certificate("shop.web") == two.Cert })
 	s.put("v1", "secrets", "shop", "web", `{"type": "kubernetes.io/tls", "data": {}}`)
@@ -188,6 +189,10 @@ func TestCertificateRefsOfGateways(t *testing.T) {
 	testkit.WaitFor(t, "what nobody refers to any more to go", func() bool { return c.certificate("shop.web") == "" })
 	if c.certificate("shop.own") == "" {
 		t.Error("the other Certificate is gone")
+	}
+	testkit.WaitFor(t, "the watch of the Secret to end", func() bool { return s.watches("/api/v1/namespaces/shop/secrets?metadata.name=web") == 0 })
+	if n := s.watches("/api/v1/namespaces/shop/secrets?metadata.name=own"); n != 1 {
+		t.Errorf("%d watches of the other Secret, want 1", n)
 	}
 	s.gateway("shop", "edge", `[{"name": "web"}]`)
 	testkit.WaitFor(t, "it again", func() bool { return c.certificate("shop.web") == one.Cert })

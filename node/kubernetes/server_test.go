@@ -38,6 +38,7 @@ type server struct {
 	// writes are the names of the objects whose status was written, lists the paths of
 	// lists, and conflicts counts patches of another revision.
 	writes, lists []string
+	watched       map[string]int // open watches of one object, by RESOURCE-PATH?FIELD-SELECTOR
 	conflicts     int
 	patched       func(name string, body map[string]any) // sees each patch of a status before it is made
 }
@@ -52,7 +53,7 @@ type event struct {
 func newServer(t *testing.T) *server {
 	s := &server{
 		t: t, revision: 100, objects: map[string]map[string]any{}, changed: make(chan struct{}), ending: make(chan struct{}),
-		kinds: map[string]map[string]string{crd.APIVersion: {}}, frozen: map[string]bool{},
+		kinds: map[string]map[string]string{crd.APIVersion: {}}, frozen: map[string]bool{}, watched: map[string]int{},
 	}
 	for _, k := range crd.Kinds(kinds.All()) {
 		s.kinds[crd.APIVersion][k.Plural] = k.Name
@@ -308,12 +309,26 @@ func apiVersionOf(path string) string {
 	return parts[2] + "/" + parts[3]
 }
 
+// watches returns the number of open watches of one object.
+func (s *server) watches(of string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watched[of]
+}
+
 func (s *server) watch(w http.ResponseWriter, r *http.Request) {
 	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	w.Header().Set("Content-Type", "application/json")
+	of := r.URL.Path + "?" + r.URL.Query().Get("fieldSelector")
 	s.mu.Lock()
 	ending := s.ending
+	s.watched[of]++
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.watched[of]--
+	}()
 	for {
 		s.mu.Lock()
 		changed, events, dropped := s.changed, slices.Clone(s.events), s.dropped

@@ -24,7 +24,7 @@ var (
 	mLoop     = traffic("loop_connections", "Open accepted connections on each event loop.", "loop")
 	mPending  = traffic("pending_bytes", "Bytes written to sockets that the kernel has not accepted yet.")
 	mBudget   = desc("memory_budget_bytes",
-		"Memory budget for connections that are not relayed yet, Kafka frames and headers of HTTP requests.")
+		"Memory budget for connections that are not relayed yet, Kafka frames, headers of HTTP requests, and what is held of MySQL sessions.")
 	mBudgetUsed = traffic("memory_budget_used_bytes", "Memory budget in use.")
 	mEvictions  = desc("evictions_total",
 		"Connections and requests ended to make room for others (docs/settings.md#shares): "+
@@ -36,9 +36,11 @@ var (
 		"Moves of MySQL sessions to another server; result is moved, or stayed where the move failed.", "result")
 	mMoveFailures = desc("mysql_move_failures_total",
 		"Moves that failed: no_server (no other good server), no_route, no_states (the server has no session states), "+
-			"timeout, refused (by the new server), or server (it cannot be reached).", "reason")
+			"timeout, refused (by the new server), no_password (in mysql.credentials, for the user), "+
+			"held (what the new server cannot have), or server (it cannot be reached).", "reason")
 	mMoveDelays = desc("mysql_move_delays_total",
-		"MySQL sessions that could not move when they were asked: busy, transaction, cursor (or long data), or replication.", "reason")
+		"MySQL sessions that could not move when they were asked: busy, transaction, cursor (or long data), replication, "+
+			"or held (by what only its server has).", "reason")
 	mToMove = desc("mysql_sessions_to_move",
 		"MySQL sessions that are to move and have not: their server left, is unhealthy or drained, or they are ordered to, or for balance.", "cause")
 	mHandshakes   = traffic("handshakes", "TLS handshakes in progress.")
@@ -49,6 +51,7 @@ var (
 		"1 if the endpoint is healthy or not checked, 0 if it is unhealthy.", "service", "endpoint")
 	mEjected       = desc("endpoint_ejected", "1 if the endpoint is ejected.", "service", "endpoint")
 	mEndpointState = desc("endpoint_state", "1 for the endpoint's current state.", "service", "endpoint", "state")
+	mEndpointLoad  = desc("endpoint_load", "Share of the server's cores, or of its memory limit, that it uses.", "service", "endpoint", "of")
 	mEndpointConns = desc("endpoint_connections", "Connections at the endpoint, including those being established.", "service", "endpoint")
 
 	mPermissionDenials = desc("permission_denials_total",
@@ -176,7 +179,21 @@ func endpoints(table *routing.Table, to sink) {
 			to.gauge(mEjected, boolValue(e.Ejected(now)), g.Service(), name)
 			to.gauge(mEndpointState, 1, g.Service(), name, string(g.Condition(e, now).State))
 			to.gauge(mEndpointConns, float64(e.Active()), g.Service(), name)
+			endpointLoad(e.Load(), g.Service(), name, to)
 		}
+	}
+}
+
+// endpointLoad sends what is known of the load of an endpoint; nil: nothing.
+func endpointLoad(l *endpoint.Load, service, name string, to sink) {
+	if l == nil {
+		return
+	}
+	if l.CPU >= 0 {
+		to.gauge(mEndpointLoad, l.CPU, service, name, "cpu")
+	}
+	if l.Memory >= 0 {
+		to.gauge(mEndpointLoad, l.Memory, service, name, "memory")
 	}
 }
 

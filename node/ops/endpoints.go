@@ -70,7 +70,7 @@ func (q *endpoints) endpoint(s *routing.Service, m balance.Member, o routing.Ori
 		Service: s.Name(), Address: m.Address, Source: o.Source, AlsoFrom: o.AlsoFrom, Since: timeOf(o.Since), State: o.State.String(),
 		Health: status.Health, Weight: m.Weight,
 		Priority: m.Level % balance.Backup, Backup: m.Level >= balance.Backup, Zone: m.Tags[cmp.Or(s.Spec().Balancing.Zone, provider.ZoneTag)], Tags: m.Tags,
-		Connections: status.Connections,
+		Connections: status.Connections, Load: status.Load,
 	}
 	if b := s.Group().Breaker(); b != nil {
 		e.Bound = cmp.Or(b.Endpoint.Connections, b.Endpoint.Requests)

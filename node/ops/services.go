@@ -60,7 +60,7 @@ const errorRetention = time.Minute
 
 func endpointStatus(d *dataplane.Dataplane, g *endpoint.Group, e *endpoint.Endpoint, now time.Time) api.EndpointStatus {
 	c := g.Condition(e, now)
-	s := api.EndpointStatus{Address: e.Address, Health: string(c.State), Connections: e.Active(), Reason: c.Reason}
+	s := api.EndpointStatus{Address: e.Address, Health: string(c.State), Connections: e.Active(), Reason: c.Reason, Load: e.Load().String()}
 	if e.Addr.IsValid() {
 		s.Resolved = e.Addr.String()
 	}

@@ -26,7 +26,8 @@ const (
 	RoundRobin Policy = iota
 	// LeastConnections picks the endpoint with the fewest connections per weight,
 	// counting those being established: the best of all in a small pool, the
-	// better of two random ones (power of two choices) in a large one.
+	// better of two random ones (power of two choices) in a large one. The load of
+	// endpoints reduces their weights.
 	LeastConnections
 	// Random picks at random by weight.
 	Random

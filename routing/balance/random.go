@@ -49,9 +49,12 @@ func (t *tier) draw(r *round) int {
 }
 
 // leastConnections picks by connections per weight, counting those being
-// established.
+// established. A busy server has only a part of its weight, if its load counts.
 func (t *tier) leastConnections(r *round) int {
-	load := func(i int32, weight float64) float64 { return float64(t.pool.members[i].Active()) / weight }
+	load := func(i int32, weight float64) float64 {
+		m := &t.pool.members[i]
+		return float64(m.Active()) / (weight * m.LoadShare())
+	}
 	if len(t.members) > few {
 		best, bestLoad, drawn := None, 0.0, 0
 		for tries := 0; tries < maxDraws && drawn < 2; tries++ {

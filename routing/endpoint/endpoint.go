@@ -70,7 +70,8 @@ type state struct {
 	// until which a probe holds off other connections; 0: no probe.
 	pausedUntil, pausedSince, probeUntil atomic.Int64
 	usableSince                          atomic.Int64 // as Stamp, for slow start; 0: from the start
-	record                               record       // guarded by the group's mutex
+	load                                 atomic.Pointer[Load]
+	record                               record // guarded by the group's mutex
 }
 
 func (e *Endpoint) state() *state {

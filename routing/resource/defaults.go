@@ -45,13 +45,16 @@ func (h *HealthCheck) StatusOK(status int) bool {
 }
 
 // PortOf returns the port to check of an endpoint with these tags; 0: the endpoint's own.
-func (h *HealthCheck) PortOf(tags map[string]string) uint16 {
-	if h.PortTag != "" {
-		if n, err := strconv.ParseUint(tags[h.PortTag], 10, 16); err == nil && n > 0 {
+func (h *HealthCheck) PortOf(tags map[string]string) uint16 { return portOf(h.PortTag, h.Port, tags) }
+
+// portOf returns the port that a tag has; without such a tag, the given one.
+func portOf(tag string, port int, tags map[string]string) uint16 {
+	if tag != "" {
+		if n, err := strconv.ParseUint(tags[tag], 10, 16); err == nil && n > 0 {
 			return uint16(n)
 		}
 	}
-	return uint16(h.Port)
+	return uint16(port)
 }
 
 // WithDefaults returns a copy of a route with all defaults filled in.

@@ -61,6 +61,67 @@ type ServiceMySQL struct {
 	// Rebalance evens out how many sessions the servers have, with balancing.policy
 	// leastConnections.
 	Rebalance Rebalance `yaml:"rebalance"`
+	// Load reads the servers' CPU and memory usage, from the metrics that TiDB serves.
+	// With balancing.policy leastConnections a busy server gets fewer new sessions, and
+	// sessions move away from it; with random they only move. Other policies cannot
+	// have it. Left out: the load does not count.
+	Load *ServiceLoad `yaml:"load"`
+}
+
+// ServiceLoad is how the load of servers is read, and what it changes. Each node reads it,
+// without TLS.
+type ServiceLoad struct {
+	// Path is where the metrics are. Default "/metrics".
+	Path string `yaml:"path" default:"/metrics"`
+	// Port is the port of the metrics, at each endpoint's IP address. Default 10080,
+	// 1..65,535.
+	Port int `yaml:"port" default:"10080" range:"1..65535"`
+	// PortTag names a tag of endpoints whose value is that port, in place of port.
+	// Default status_port, which an etcd provider with format tidb sets.
+	PortTag string `yaml:"portTag" default:"status_port"`
+	// Interval is the time between two readings of one server, 10 % shorter or longer at
+	// random. What was read counts for three intervals. Default 5s, 1s to 5m.
+	Interval Duration `yaml:"interval" default:"5s" range:"1s..5m"`
+	// Timeout bounds one reading. Default 2s, 10ms to 1m.
+	Timeout Duration `yaml:"timeout" default:"2s" range:"10ms..1m"`
+	// CPU is about the share of a server's cores that is in use.
+	CPU LoadCPU `yaml:"cpu"`
+	// Memory is about the share of a server's memory limit that is in use.
+	Memory LoadMemory `yaml:"memory"`
+}
+
+// LoadCPU says what the CPU usage of servers changes.
+type LoadCPU struct {
+	// Ignore leaves the CPU usage out. Default false.
+	Ignore bool `yaml:"ignore"`
+	// High is the usage, in percent, from which a server loses sessions to one of the
+	// same priority and zone that has less to do. Default 50, 0..100.
+	High *int `yaml:"high" default:"50" range:"0..100"`
+	// Gap is by how many percentage points the usage of that one has to be lower.
+	// Default 15, 5..100.
+	Gap int `yaml:"gap" default:"15" range:"5..100"`
+	// MovesPerSecond bounds how many sessions of the service each node begins to move
+	// for this in a second; 0: none. Default 10, 0..10,000.
+	MovesPerSecond *int `yaml:"movesPerSecond" default:"10" range:"0..10000"`
+}
+
+// LoadMemory says what the memory usage of servers changes.
+type LoadMemory struct {
+	// Ignore leaves the memory usage out. Default false.
+	Ignore bool `yaml:"ignore"`
+	// High is the usage, in percent, above which a server loses its sessions, within a
+	// minute or so, to one whose usage is lower by 15 percentage points. A server whose
+	// memory grows so fast that it is full within a minute loses them at once.
+	// Default 75, 20..90.
+	High int `yaml:"high" default:"75" range:"20..90"`
+	// MovesPerSecond bounds how many sessions of the service each node begins to move
+	// for this in a second; 0: none. Default 100, 0..10,000.
+	MovesPerSecond *int `yaml:"movesPerSecond" default:"100" range:"0..10000"`
+}
+
+// PortOf returns the port of the metrics of an endpoint with these tags.
+func (l *ServiceLoad) PortOf(tags map[string]string) uint16 {
+	return portOf(l.PortTag, l.Port, tags)
 }
 
 // Rebalance moves sessions from the servers that have many to those that have few. Each
@@ -77,7 +138,7 @@ type Rebalance struct {
 
 // IsZero reports whether no field is given.
 func (m *ServiceMySQL) IsZero() bool {
-	return !m.RequireTLS && m.Move == "" && len(m.Credentials) == 0 && m.MovesPerSecond == 0
+	return !m.RequireTLS && m.Move == "" && len(m.Credentials) == 0 && m.MovesPerSecond == 0 && m.Load == nil
 }
 
 // MySQLCredential is the password of a user.

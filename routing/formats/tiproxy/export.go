@@ -159,6 +159,7 @@ func (e *exporter) service(s *resource.Service) {
 	if s.MySQL.Rebalance.Ratio > 0 {
 		e.set("balance.conn-count.count-ratio-threshold", float64(s.MySQL.Rebalance.Ratio)/100)
 	}
+	e.load(s.MySQL.Load)
 	if s.MySQL.RequireTLS {
 		e.set("security.require-backend-tls", true)
 	}

@@ -44,15 +44,15 @@ type key struct {
 
 // What stands in place of settings that are none of resources.
 const (
-	insteadNode    = "is a setting of the node here: start it with "
-	insteadLog     = "has no effect: nodes log to standard error, and what runs them keeps and rotates it"
-	insteadMemory  = "has no effect: an idle connection has no buffer; --memory-budget bounds what a node buffers"
-	insteadAlive   = "has no effect: TCP keepalive is always on; to end idle connections set idleTimeout of Service " + serviceName
-	insteadPace    = "has no effect: moves have the pace of balance.status.migrations-per-second, and for balance that of balance.conn-count"
+	insteadNode   = "is a setting of the node here: start it with "
+	insteadLog    = "has no effect: nodes log to standard error, and what runs them keeps and rotates it"
+	insteadMemory = "has no effect: an idle connection has no buffer; --memory-budget bounds what a node buffers"
+	insteadAlive  = "has no effect: TCP keepalive is always on; to end idle connections set idleTimeout of Service " + serviceName
+	insteadPace   = "has no effect: moves have the pace of balance.status.migrations-per-second, those for balance and load that of balance.conn-count, " +
+		"cpu and memory"
 	insteadHA      = "has no effect: every node serves every connection; put a load balancer, DNS or a tool for virtual IPs in front"
 	insteadOld     = "has no effect, and current releases of TiProxy do not have it either: leave it out"
 	insteadMetrics = "has no effect: each node serves /metrics at its --http address"
-	insteadLoad    = "has no effect: new connections go to the server with the fewest; its memory, CPU and errors do not count"
 	insteadHTTP    = "is a setting of the node here: give --http-cert, --http-key and, to verify clients, --http-ca; the files are followed"
 )
 
@@ -108,10 +108,10 @@ var plainKeys = map[string]key{
 	"balance.routing-policy":                   {words: []string{"prefer-idle", "random", "idlest", ""}},
 	"balance.status.migrations-per-second":     {form: decimal, high: 10000, allowed: "0 to 10000"},
 	"balance.health.enabled":                   {form: boolean, instead: "has no effect: healthCheck of Service " + serviceName + " decides"},
-	"balance.memory.enabled":                   {form: boolean, instead: insteadLoad},
-	"balance.cpu.enabled":                      {form: boolean, instead: insteadLoad},
-	"balance.cpu.min-balance-usage":            {form: decimal, high: 1, allowed: "0 to 1", instead: insteadLoad},
-	"balance.cpu.max-usage-gap":                {form: decimal, high: 1, allowed: "0, or 0.05 to 1", instead: insteadLoad},
+	"balance.memory.enabled":                   {form: boolean},
+	"balance.cpu.enabled":                      {form: boolean},
+	"balance.cpu.min-balance-usage":            {form: decimal, high: 1, allowed: "0 to 1"},
+	"balance.cpu.max-usage-gap":                {form: decimal, high: 1, allowed: "0, or 0.05 to 1"},
 	"balance.location.enabled":                 {form: boolean},
 	"balance.conn-count.count-ratio-threshold": {form: decimal, high: math.MaxInt32, allowed: "0, or above 1"},
 
@@ -124,8 +124,10 @@ var keys = makeKeys()
 
 func makeKeys() map[string]key {
 	all := maps.Clone(plainKeys)
-	all["balance.conn-count.migrations-per-second"] = key{form: decimal, high: math.MaxInt32, allowed: "0 and more"}
-	for _, factor := range []string{"health", "memory", "cpu", "location"} {
+	for _, factor := range []string{"memory", "cpu", "conn-count"} {
+		all["balance."+factor+".migrations-per-second"] = key{form: decimal, high: math.MaxInt32, allowed: "0 and more"}
+	}
+	for _, factor := range []string{"health", "location"} {
 		all["balance."+factor+".migrations-per-second"] = key{form: decimal, high: math.MaxInt32, allowed: "0 and more", instead: insteadPace}
 	}
 	for _, side := range []string{"frontend-keepalive", "backend-healthy-keepalive", "backend-unhealthy-keepalive"} {

@@ -72,6 +72,7 @@ type converter struct {
 	fault, warn codec.ForeignFault
 	values      map[string]*yaml.Node // by path; those with a fault are missing
 	clusterTLS  bool                  // cluster-tls is in use
+	loadWarned  bool                  // that the load cannot be read because of it
 	sqlTLS      *tlsOnce              // nil: not converted yet
 	resources   []*yaml.Node
 }

@@ -132,6 +132,9 @@ func (c *converter) serviceTLS(spec mapping) {
 	if rebalance := c.rebalance(); len(rebalance.Node.Content) > 0 {
 		settings.Put(c.root, "rebalance", rebalance.Node)
 	}
+	if load := c.load(); load != nil {
+		settings.Put(c.root, "load", load)
+	}
 	if len(settings.Node.Content) > 0 {
 		spec.Put(c.root, "mysql", settings.Node)
 	}
@@ -140,11 +143,9 @@ func (c *converter) serviceTLS(spec mapping) {
 // rebalance returns when and how fast sessions move so that servers have as many. TiProxy
 // bounds neither value; those beyond the bounds of the fields mean the same as these.
 func (c *converter) rebalance() mapping {
-	const mostMoves, leastRatio, mostRatio = 10_000, 101, 1000
+	const leastRatio, mostRatio = 101, 1000
 	out := newMapping(c.root)
-	if n := c.values["balance.conn-count.migrations-per-second"]; n != nil && number(n) > 0 {
-		out.whole(n, "movesPerSecond", min(int(math.Ceil(number(n))), mostMoves))
-	}
+	c.pace("conn-count", out)
 	if n := c.values["balance.conn-count.count-ratio-threshold"]; n != nil && number(n) > 0 {
 		out.whole(n, "ratio", int(min(max(math.Round(number(n)*100), leastRatio), mostRatio)))
 	}

@@ -78,8 +78,31 @@ func validateMySQLService(s *resource.Service, fault Report) {
 		fault("mysql.requireTLS", "requires tls, which says how the servers are verified", true)
 	}
 	validateCredentials(&s.MySQL, fault)
+	if s.MySQL.Load != nil {
+		validateLoad(s, fault)
+	}
 	if h := s.HealthCheck; h != nil && h.Type == "tls" && h.Port == 0 && h.PortTag == "" {
 		fault("healthCheck.type", "must be tcp, http or mysql with protocol: mysql, whose servers speak before TLS begins", h.Type)
+	}
+}
+
+// validateLoad reports the faults of how the load of servers is read and used.
+func validateLoad(s *resource.Service, fault Report) {
+	l, policy := s.MySQL.Load, s.Balancing.Policy
+	if policy != "leastConnections" && policy != "random" {
+		fault("mysql.load", "requires balancing.policy: leastConnections, or random, with which sessions only move: "+
+			"others choose servers whatever they have to do", nil)
+	}
+	if l.Path != "" && !isPath(l.Path) {
+		fault("mysql.load.path", "must begin with / and be printable ASCII without spaces", l.Path)
+	}
+	if l.PortTag != "" {
+		if message := tagFault(l.PortTag, "any"); message != "" {
+			fault("mysql.load.portTag", message, l.PortTag)
+		}
+	}
+	if l.CPU.Ignore && l.Memory.Ignore {
+		fault("mysql.load", "ignores both cpu and memory: leave it out", nil)
 	}
 }
 

@@ -189,13 +189,10 @@ func validateHealthCheck(h *resource.HealthCheck, fault Report) {
 			fault("healthCheck.portTag", message, h.PortTag)
 		}
 	}
-	blank := func(s string) bool {
-		return strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
-	}
-	if h.Path != "" && (h.Path[0] != '/' || blank(h.Path)) {
+	if h.Path != "" && !isPath(h.Path) {
 		fault("healthCheck.path", "must begin with / and be printable ASCII without spaces", h.Path)
 	}
-	if blank(h.Host) {
+	if hasBlank(h.Host) {
 		fault("healthCheck.host", "must be printable ASCII without spaces", h.Host)
 	}
 	for i, status := range h.Status {
@@ -211,6 +208,15 @@ func validateHealthCheck(h *resource.HealthCheck, fault Report) {
 		}
 	}
 }
+
+// hasBlank reports whether a part of an HTTP request has spaces, or what is not printable
+// ASCII.
+func hasBlank(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+}
+
+// isPath reports whether a path can be asked for as it is.
+func isPath(s string) bool { return strings.HasPrefix(s, "/") && !hasBlank(s) }
 
 func validateServiceTLS(t *resource.ServiceTLS, fault Report) {
 	CheckCA("tls", t.CA, t.CAFile, t.CARef, fault)
