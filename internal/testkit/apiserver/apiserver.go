@@ -296,13 +296,22 @@ func (s *Server) Kubeconfig(token, namespace string) string {
 // AccountToken returns a token of a service account, as a pod gets it.
 func (s *Server) AccountToken(namespace, account string) string {
 	s.t.Helper()
-	var answer struct{ Status struct{ Token string } }
-	text := s.Do(http.MethodPost, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+account+"/token",
-		`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}`)
-	if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Status.Token == "" {
-		s.t.Fatalf("no token in the answer: %v", err)
+	token, err := s.RequestToken(namespace, account)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	return answer.Status.Token
+	return token
+}
+
+// RequestToken is AccountToken for other goroutines than the test's.
+func (s *Server) RequestToken(namespace, account string) (string, error) {
+	code, text := s.Request(http.MethodPost, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+account+"/token",
+		`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}`)
+	var answer struct{ Status struct{ Token string } }
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Status.Token == "" {
+		return "", fmt.Errorf("no token of %s/%s: status %d: %.500s", namespace, account, code, text)
+	}
+	return answer.Status.Token, nil
 }
 
 // Access is a request that the server answered.
