@@ -148,13 +148,6 @@ func startProxied(t *testing.T) *proxied {
 		listener("tls", "protocol: mysql", terminate, "service: tls")+
 		listener("edge", "protocol: mysql", terminate, "service: plain")+
 		listener("upstream", "protocol: mysql", "service: upstream"), "--log-level", "debug")
-	// A listener greets with the version of a server that it has seen, and Connector/J goes
-	// by it: docs/mysql.md.
-	for _, name := range []string{"plain", "tls", "edge", "upstream"} {
-		if err := openMySQL(t, n.addr(name), nil).PingContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
 	return &proxied{m, n, ca}
 }
 

@@ -51,18 +51,35 @@ type login struct {
 // Greet implements netio.Greeter.
 func (s *Session) Greet(c *netio.Conn, client stream.Stream) {
 	s.conn, s.streams[relay.Client] = c, client
-	l := &login{settings: s.host.Settings()}
-	s.login = l
+	s.login = &login{settings: s.host.Settings()}
+	c.Arm(&s.timer, s.login.settings.LoginTimeout)
+	if version := s.login.settings.ServerVersion; version != "" {
+		s.greet(version)
+		return
+	}
+	s.phase, s.seq = wantVersion, 0xff // an error takes the greeting's place, and number
+}
+
+// GreetAs greets the client of a session whose Settings had no ServerVersion. The client
+// is not read before. Another call does nothing.
+func (s *Session) GreetAs(version string) {
+	if s.phase == wantVersion {
+		s.greet(version)
+	}
+}
+
+func (s *Session) greet(version string) {
+	l, c := s.login, s.conn
+	s.phase, s.seq = wantLogin, 0
 	g := wire.Greeting{
-		ServerVersion: l.settings.ServerVersion, ConnectionID: uint32(c.ID()), Salt: newSalt(),
+		ServerVersion: version, ConnectionID: uint32(c.ID()), Salt: newSalt(),
 		Capabilities: offered | compressions, Collation: 45, Status: wire.Autocommit, Plugin: "mysql_native_password",
 	}
 	if l.settings.TLS {
 		g.Capabilities |= wire.SSL
 	}
-	c.Arm(&s.timer, l.settings.LoginTimeout)
 	s.send(relay.Client, wire.AppendPacket(nil, 0, wire.AppendGreeting(nil, &g)))
-	client.SetReading(true)
+	s.streams[relay.Client].SetReading(true)
 }
 
 // newSalt returns bytes that no client takes for the end of a string.

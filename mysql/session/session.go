@@ -56,7 +56,7 @@ type Host interface {
 
 // Settings say how a client is greeted.
 type Settings struct {
-	// ServerVersion is what the greeting says.
+	// ServerVersion is what the greeting says. "": it is not known yet; GreetAs follows.
 	ServerVersion string
 	// TLS: the client may use TLS. RequireTLS: it must.
 	TLS, RequireTLS bool
@@ -86,7 +86,8 @@ const (
 type phase uint8
 
 const (
-	wantLogin    phase = iota // from the client: SSLRequest or login
+	wantVersion  phase = iota // for the greeting; see GreetAs
+	wantLogin                 // from the client: SSLRequest or login
 	wantHello                 // the ClientHello that follows an SSLRequest
 	securing                  // TLS with the client
 	connecting                // to a server

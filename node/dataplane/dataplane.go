@@ -101,6 +101,7 @@ func New(cfg Config) (*Dataplane, error) {
 	handler := &traffic{router: r.router, removed: &r.removed, clients: r.clients, access: cfg.Access, accessAll: cfg.AccessAll,
 		certs: r.certs, mesh: cfg.Mesh, audit: cfg.Audit}
 	handler.mysql.init(cfg.Log, r.router)
+	handler.mysql.versions.init(r.askVersion)
 	r.sessions = &handler.mysql
 	engine, err := netio.New(netio.Config{
 		Handler: handler, Log: cfg.Log, Loops: cfg.Loops,

@@ -17,7 +17,7 @@ import (
 
 // Defaults of MySQL sessions.
 const (
-	// defaultServerVersion is what a listener says whose servers nobody has seen yet.
+	// defaultServerVersion is what a listener says of which no server answers.
 	defaultServerVersion = "8.0.11-Penstock"
 	// moveTimeout bounds the time for which a move may hold back a client.
 	moveTimeout = 5 * time.Second
@@ -73,15 +73,13 @@ func planOf(p netio.Plan) *plan {
 
 // Settings implements session.Host.
 func (h *mysqlConn) Settings() session.Settings {
-	s := session.Settings{ServerVersion: defaultServerVersion, LoginTimeout: 10 * time.Second, MoveTimeout: moveTimeout}
-	if version, ok := h.traffic.mysql.versions.Load(h.conn.Listener()); ok {
-		s.ServerVersion = version.(string)
-	}
+	s := session.Settings{LoginTimeout: 10 * time.Second, MoveTimeout: moveTimeout}
 	if l := h.traffic.listener(h.conn.Listener()); l != nil {
 		s.TLS, s.RequireTLS, s.LoginTimeout = l.TLS != nil, l.MySQL.RequireTLS, l.Timeouts.Handshake.D()
-		if l.MySQL.ServerVersion != "" {
-			s.ServerVersion = l.MySQL.ServerVersion
-		}
+		s.ServerVersion = l.MySQL.ServerVersion
+	}
+	if s.ServerVersion == "" {
+		s.ServerVersion = h.traffic.mysql.versions.of(h)
 	}
 	return s
 }
@@ -139,10 +137,7 @@ func (h *mysqlConn) RequiresTLS() bool { return h.secure }
 
 // Greeted implements session.Host.
 func (h *mysqlConn) Greeted(version string) {
-	const most = 60
-	if old, ok := h.traffic.mysql.versions.Load(h.conn.Listener()); len(version) <= most && (!ok || old.(string) != version) {
-		h.traffic.mysql.versions.Store(h.conn.Listener(), version)
-	}
+	h.traffic.mysql.versions.saw(h.conn.Listener(), version)
 }
 
 // LoggedIn implements session.Host.

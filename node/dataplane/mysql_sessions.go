@@ -20,7 +20,7 @@ import (
 type mysqlSessions struct {
 	log      *slog.Logger
 	router   *routing.Router
-	versions sync.Map // listener -> what a server said last
+	versions mysqlVersions
 	tls      sync.Map // listener -> func(*clienthello.Hello) (*tls.Config, netio.Reason)
 
 	wake     chan struct{} // capacity 1: there may be something to do
@@ -160,12 +160,13 @@ func (m *mysqlSessions) init(log *slog.Logger, router *routing.Router) {
 // close ends the goroutine that orders the moves.
 func (m *mysqlSessions) close() {
 	m.stop()
+	m.versions.close()
 	m.running.Wait()
 }
 
 // forget forgets a listener that has been removed.
 func (m *mysqlSessions) forget(listener string) {
-	m.versions.Delete(listener)
+	m.versions.forget(listener)
 	m.tls.Delete(listener)
 }
 

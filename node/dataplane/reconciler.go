@@ -351,6 +351,14 @@ func (r *reconciler) chooser(name string, s *tlsconfig.Server) func(*clienthello
 	}
 }
 
+// prefaceOf returns the PROXY header of connections to a service that are the node's own.
+func prefaceOf(s *resource.Service) string {
+	if v := proxyVersion(s); v != proxyproto.None {
+		return string(proxyproto.Append(nil, v, proxyproto.Header{Local: true}))
+	}
+	return ""
+}
+
 // healthTargets returns the health check targets of a service.
 func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 	h := s.Spec().HealthCheck
@@ -377,10 +385,7 @@ func (r *reconciler) healthTargets(s *routing.Service) []health.Target {
 	if b, err := resource.Unescape(h.Expect); err == nil {
 		check.Expect = string(b)
 	}
-	preface := ""
-	if v := proxyVersion(s.Spec()); v != proxyproto.None {
-		preface = string(proxyproto.Append(nil, v, proxyproto.Header{Local: true}))
-	}
+	preface := prefaceOf(s.Spec())
 	// The TLS of a mysql service begins after the greeting, and not at another port.
 	if c := r.clients.of(s.Name(), s.Spec()); c != nil && s.Spec().Protocol != resource.ProtocolMySQL {
 		check.TLS = c.For("")

@@ -2,6 +2,7 @@ package health
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -35,14 +36,21 @@ func (p *probe) greeting(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	version, err := parseGreeting(packet)
-	if err != nil {
+	if p.version, err = parseGreeting(packet); err != nil {
 		return err
 	}
-	if !strings.Contains(version, "TiDB") {
+	if !strings.Contains(p.version, "TiDB") {
 		logOut(conn)
 	}
 	return nil
+}
+
+// MySQLVersion returns the version in a server's greeting. It connects once, as a probe of
+// t.Check does, which is of type MySQL.
+func (c *Checker) MySQLVersion(ctx context.Context, t Target) (string, error) {
+	p := newProbe(keyOf(t, ""), t)
+	err := p.run(ctx, c.dial)
+	return p.version, err
 }
 
 // readPacket reads a packet, whose sequence number must be seq.

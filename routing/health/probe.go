@@ -52,6 +52,8 @@ type probe struct {
 	host  string      // for HTTP's Host header
 	entry *scheduler.Entry
 
+	version string // of a MySQL server, in its greeting
+
 	verdict
 	subscribers map[targetKey]*subscriber
 	since       time.Time // last change of verdict.health
