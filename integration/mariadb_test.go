@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,28 +52,36 @@ type mariaDB struct {
 	root *sql.DB
 }
 
-// startMariaDB starts a MariaDB server with the certificate on a free port, in a folder
-// of its own, with the users and tables of accounts. It takes a few seconds: tests share
-// one where they can.
+// startMariaDB starts a MariaDB server with the users and tables of accounts. It takes a
+// few seconds: tests share one where they can.
 func startMariaDB(t *testing.T, p pair) *mariaDB {
+	t.Helper()
+	addr := runMariaDB(t, p, "--local-infile=1", "--character-set-server=utf8mb4", "--max-allowed-packet=40M", "--thread-cache-size=0")
+	m := &mariaDB{addr: addr, root: openMySQL(t, addr, func(c *mysql.Config) { c.MultiStatements = true })}
+	m.exec(t, accounts)
+	return m
+}
+
+// runMariaDB starts a MariaDB server with the certificate on a free port, in a folder of
+// its own, and returns its address. Its only account is root, from this machine and
+// without a password.
+func runMariaDB(t *testing.T, p pair, options ...string) (addr string) {
 	t.Helper()
 	install, server := requirePeer(t, "mariadb-install-db"), requirePeer(t, "mariadbd")
 	home := newServerHome(t, "mariadb", p)
-	data := filepath.Join(home.dir, "data")
 	// Nothing here has to survive the machine.
-	quick := []string{"--innodb-flush-method=nosync", "--innodb-log-file-size=4M", "--sync-frm=0", "--innodb-buffer-pool-size=48M"}
-	if out, err := home.command(t, install, append([]string{
-		"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
-	}, quick...)...).CombinedOutput(); err != nil {
+	common := []string{
+		"--no-defaults", "--datadir=" + filepath.Join(home.dir, "data"), "--skip-name-resolve",
+		"--innodb-flush-method=nosync", "--innodb-log-file-size=4M", "--sync-frm=0", "--innodb-buffer-pool-size=48M",
+	}
+	if out, err := home.command(t, install, append(slices.Clone(common), "--auth-root-authentication-method=normal", "--skip-test-db")...).CombinedOutput(); err != nil {
 		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
 	}
-	addr := testkit.FreeAddress(t)
+	addr = testkit.FreeAddress(t)
 	host, port, _ := net.SplitHostPort(addr)
-	cmd := home.command(t, server, append([]string{
-		"--no-defaults", "--datadir=" + data, "--bind-address=" + host, "--port=" + port, "--socket=" + filepath.Join(home.dir, "socket"),
-		"--pid-file=" + filepath.Join(home.dir, "pid"), "--skip-name-resolve", "--local-infile=1", "--character-set-server=utf8mb4", "--max-allowed-packet=40M", "--thread-cache-size=0",
-		"--plugin-load-add=auth_ed25519", "--ssl-cert=" + home.cert, "--ssl-key=" + home.key, "--innodb-flush-log-at-trx-commit=0",
-	}, quick...)...)
+	cmd := home.command(t, server, append(append(slices.Clone(common),
+		"--bind-address="+host, "--port="+port, "--socket="+filepath.Join(home.dir, "socket"), "--pid-file="+filepath.Join(home.dir, "pid"),
+		"--plugin-load-add=auth_ed25519", "--ssl-cert="+home.cert, "--ssl-key="+home.key, "--innodb-flush-log-at-trx-commit=0"), options...)...)
 	log, err := os.Create(filepath.Join(home.dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -89,10 +98,9 @@ func startMariaDB(t *testing.T, p pair) *mariaDB {
 		}
 		log.Close()
 	})
-	m := &mariaDB{addr: addr, root: openMySQL(t, addr, func(c *mysql.Config) { c.MultiStatements = true })}
-	testkit.WaitFor(t, "MariaDB", func() bool { return m.root.PingContext(t.Context()) == nil })
-	m.exec(t, accounts)
-	return m
+	root := openMySQL(t, addr, nil)
+	testkit.WaitFor(t, "MariaDB", func() bool { return root.PingContext(t.Context()) == nil })
+	return addr
 }
 
 // exec executes statements as root.

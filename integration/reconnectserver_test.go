@@ -6,11 +6,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -36,75 +32,11 @@ var rejoinAccounts = []string{
 	"CREATE VIEW v AS SELECT 1 AS a", "CREATE VIEW setting AS SELECT sets() AS a", "CREATE VIEW tabling AS SELECT tables() AS a",
 }
 
-// startRejoinServer starts a MariaDB server with the certificate on a free port, in a
-// folder of its own, and returns its address and a session as root.
+// startRejoinServer starts a MariaDB server with rejoinAccounts, and returns its address
+// and a session as root.
 func startRejoinServer(t *testing.T, p pair) (addr string, root *rawSession) {
 	t.Helper()
-	install, server := requirePeer(t, "mariadb-install-db"), requirePeer(t, "mariadbd")
-	// Not t.TempDir, whose parents may be closed to the server's user.
-	dir, err := os.MkdirTemp("/tmp", "penstock-rejoin-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	var as *syscall.Credential
-	if os.Getuid() == 0 {
-		as = &syscall.Credential{Uid: nobody, Gid: nobody}
-	}
-	cert, key := filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")
-	for to, from := range map[string]string{cert: p.certFile, key: p.keyFile, dir: ""} {
-		if from != "" {
-			text, err := os.ReadFile(from)
-			if err == nil {
-				err = os.WriteFile(to, text, 0o600)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if as != nil {
-			if err := os.Chown(to, nobody, nobody); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	run := func(path string, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), path, append([]string{"--no-defaults", "--datadir=" + filepath.Join(dir, "data"),
-			"--innodb-flush-method=nosync", "--innodb-log-file-size=4M", "--innodb-buffer-pool-size=24M", "--skip-name-resolve"}, args...)...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir, "TMPDIR="+dir, "LC_ALL=C")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGKILL}
-		return cmd
-	}
-	if out, err := run(install, "--auth-root-authentication-method=normal", "--skip-test-db").CombinedOutput(); err != nil {
-		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
-	}
-	addr = testkit.FreeAddress(t)
-	host, port, _ := net.SplitHostPort(addr)
-	cmd := run(server, "--bind-address="+host, "--port="+port, "--socket="+filepath.Join(dir, "socket"), "--pid-file="+filepath.Join(dir, "pid"),
-		"--plugin-load-add=auth_ed25519", "--ssl-cert="+cert, "--ssl-key="+key, "--max-connections=500")
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("log of MariaDB:\n%s", text)
-		}
-		log.Close()
-	})
-	testkit.WaitFor(t, "MariaDB", func() bool {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	})
+	addr = runMariaDB(t, p, "--max-connections=500")
 	root = openRaw(t, addr, "root", "", nil)
 	for _, statement := range rejoinAccounts {
 		root.must(statement)
