@@ -82,17 +82,30 @@ func (v *mysqlVersions) of(h *mysqlConn) string {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	q := v.questions[listener]
-	if v.ctx.Err() != nil || q != nil && !q.failed.IsZero() && time.Since(q.failed) < versionRetry {
+	q, begins := v.question(listener)
+	if q == nil {
 		return defaultServerVersion
 	}
-	if q == nil || !q.failed.IsZero() {
-		q = new(versionQuestion)
-		v.questions[listener] = q
+	q.waiting = append(q.waiting, h)
+	if begins {
 		v.running.Go(func() { v.answer(listener, q) })
 	}
-	q.waiting = append(q.waiting, h)
 	return ""
+}
+
+// question returns the question that a client of a listener waits for, and whether it is
+// a new one; nil: none, since the last one failed not long ago, or the node closes.
+func (v *mysqlVersions) question(listener string) (q *versionQuestion, begins bool) {
+	q = v.questions[listener]
+	switch {
+	case v.ctx.Err() != nil, q != nil && !q.failed.IsZero() && time.Since(q.failed) < versionRetry:
+		return nil, false
+	case q != nil && q.failed.IsZero():
+		return q, false
+	}
+	q = new(versionQuestion)
+	v.questions[listener] = q
+	return q, true
 }
 
 // answer asks servers and greets the clients that wait for it.

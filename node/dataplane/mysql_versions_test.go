@@ -7,7 +7,9 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"penstock/internal/testkit"
 	"penstock/mysql/mysqltest"
@@ -79,18 +81,57 @@ func TestMySQLVersionWithoutServers(t *testing.T) {
 	}
 }
 
-// A server that is silent holds up nobody for long, and nobody behind the first.
+// A server that is silent holds up nobody for long, and nobody behind the first: it is not
+// asked again at once.
 func TestMySQLVersionOfSilentServers(t *testing.T) {
-	silent := testkit.Serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	var asked atomic.Int32
+	silent := testkit.Serve(t, func(c net.Conn) {
+		asked.Add(1)
+		_, _ = io.Copy(io.Discard, c)
+	})
 	p := start(t, mysqlListener+fmt.Sprintf("---\nkind: Service\nname: tidb\nspec: {protocol: mysql, endpoints: [{address: %q}]}\n", silent))
 	for range 3 {
 		if got := greetedAs(t, p); got != defaultServerVersion {
 			t.Errorf("the greeting says %q, want %q", got, defaultServerVersion)
 		}
 	}
-	q := p.reconciler.sessions.versions.questions["db"]
-	if q == nil || q.failed.IsZero() || len(q.waiting) > 0 {
-		t.Errorf("%+v: want a question that has failed", q)
+	v := &p.reconciler.sessions.versions
+	// failedAt makes the question one that failed at a time.
+	failedAt := func(at time.Time) *versionQuestion {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		q := v.questions["db"]
+		if q == nil || q.failed.IsZero() || len(q.waiting) > 0 {
+			t.Fatalf("%+v: want a question that has failed", q)
+		}
+		q.failed = at
+		return q
+	}
+	before, q := asked.Load(), failedAt(time.Now()) // however slow the machine is
+	if got := greetedAs(t, p); got != defaultServerVersion || asked.Load() != before || failedAt(time.Now()) != q {
+		t.Errorf("the greeting says %q, and the server was asked %d times more, want 0", got, asked.Load()-before)
+	}
+	failedAt(time.Now().Add(-versionRetry))
+	greetedAs(t, p)
+	if failedAt(time.Now()) == q {
+		t.Error("the server is not asked again later")
+	}
+}
+
+// A server that wants a PROXY header gets one before it is asked.
+func TestMySQLVersionBehindProxyProtocol(t *testing.T) {
+	behind := testkit.Serve(t, func(c net.Conn) {
+		var header [16]byte
+		if _, err := io.ReadFull(c, header[:]); err != nil || !strings.HasPrefix(string(header[:]), "\r\n\r\n\x00\r\nQUIT\n") {
+			return
+		}
+		g := wire.Greeting{ServerVersion: "8.0.11-TiDB-behind", Capabilities: wire.Protocol41 | wire.PluginAuth, Plugin: "mysql_native_password"}
+		_, _ = c.Write(wire.AppendPacket(nil, 0, wire.AppendGreeting(nil, &g)))
+		_, _ = io.Copy(io.Discard, c)
+	})
+	p := start(t, mysqlListener+fmt.Sprintf("---\nkind: Service\nname: tidb\nspec: {protocol: mysql, proxyProtocol: {send: v2}, endpoints: [{address: %q}]}\n", behind))
+	if got := greetedAs(t, p); got != "8.0.11-TiDB-behind" {
+		t.Errorf("the greeting says %q", got)
 	}
 }
 
@@ -105,5 +146,19 @@ func TestMySQLVersionsClose(t *testing.T) {
 	v.close()
 	if q := v.questions["db"]; q.failed.IsZero() {
 		t.Error("the question has not ended")
+	}
+	if _, begins := v.question("other"); begins {
+		t.Error("another question begins")
+	}
+}
+
+// A version that is too long for a greeting, or none, is not passed on.
+func TestMySQLVersionsAreBounded(t *testing.T) {
+	var v mysqlVersions
+	for _, version := range []string{"8.0.1", strings.Repeat("8", maxVersion+1), ""} {
+		v.saw("db", version)
+	}
+	if got, _ := v.known.Load("db"); got != "8.0.1" {
+		t.Errorf("%q is passed on", got)
 	}
 }

@@ -317,6 +317,22 @@ func TestQueriesAreChecked(t *testing.T) {
 	if _, err := many.Query(Query{Metric: "open", By: []string{"service"}}); !errors.Is(err, ErrTooMany) {
 		t.Errorf("%v", err)
 	}
+
+	// Neither may the sum of two nodes have too many.
+	frame := func(first int) *Frame {
+		f := &Frame{Metric: "open", Kind: Gauge, Step: FineStep, Points: int(fineSlots)}
+		for i := range maxCells / int(fineSlots) {
+			f.Groups = append(f.Groups, Group{Labels: []string{fmt.Sprint(first + i)}, Values: make([]float64, fineSlots)})
+		}
+		return f
+	}
+	f := frame(0)
+	if err := f.Add(frame(0)); err != nil {
+		t.Errorf("the same series of two nodes: %v", err)
+	}
+	if err := f.Add(frame(1)); !errors.Is(err, ErrTooMany) {
+		t.Errorf("one more: %v", err)
+	}
 }
 
 func BenchmarkRecord(b *testing.B) {
