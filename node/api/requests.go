@@ -311,20 +311,28 @@ type ClusterRate struct {
 	Throttled float64 `json:"throttled"` // responses that slow the client down
 }
 
-// Connection is one open connection.
+// Connection is one connection.
 type Connection struct {
 	ID       uint64        `json:"id"`
-	Node     string        `json:"node,omitempty"` // set in cluster samples
+	Node     string        `json:"node,omitempty"`
 	Listener string        `json:"listener"`
 	Client   string        `json:"client"`
 	SNI      string        `json:"sni,omitempty"`
+	TLS      string        `json:"tls,omitempty"`      // version with the client, such as "1.3"
+	Identity string        `json:"identity,omitempty"` // of the client's verified certificate
+	User     string        `json:"user,omitempty"`     // of a MySQL client, or the principal of a Kafka client
+	ClientID string        `json:"clientID,omitempty"` // of a Kafka client
 	Service  string        `json:"service,omitempty"`
 	Endpoint string        `json:"endpoint,omitempty"`
 	Phase    string        `json:"phase"`
 	BytesIn  uint64        `json:"bytesIn"`
 	BytesOut uint64        `json:"bytesOut"`
-	Age      time.Duration `json:"age"`
+	Age      time.Duration `json:"age"` // of an ended one: how long it lasted
 	Idle     time.Duration `json:"idle"`
+	// Reason is why it ended, at Ended, and Error the error behind it; "": it is open.
+	Reason string    `json:"reason,omitempty"`
+	Error  string    `json:"error,omitempty"`
+	Ended  time.Time `json:"ended,omitzero"`
 }
 
 // Flow is the traffic from one listener to one service. Rates are per second.

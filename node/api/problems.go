@@ -1,0 +1,30 @@
+package api
+
+import "time"
+
+// MethodProblems lists what is wrong in the cluster now: Empty -> Problems.
+const MethodProblems = "problems"
+
+// Problems are sorted: the gravest first.
+type Problems struct {
+	At       time.Time `json:"at"`
+	Problems []Problem `json:"problems"`
+	// Missing are the nodes that did not answer, and why.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// The severities of a Problem.
+const (
+	SeverityError   = "error"   // clients are refused, or data may be lost
+	SeverityWarning = "warning" // it works, and may not for long
+)
+
+// Problem is one thing that is wrong.
+type Problem struct {
+	Severity string `json:"severity"`
+	// About is the resource or the node: "Service/apps", "Node/n1".
+	About string `json:"about"`
+	Text  string `json:"text"` // one sentence
+	// Command tells more: "penstock get endpoints apps".
+	Command string `json:"command,omitempty"`
+}
