@@ -82,6 +82,7 @@ var mayImportInside = map[string][]string{
 	"node/quota":     {"routing", "node/api"},
 	"node/svid":      {"routing", "node/files", "node/workload"},
 	"node/telemetry": {},
+	"node/ui":        {"node/api", "node/rpc"},
 	"node/workload":  {"routing", "node/api", "node/trust"},
 
 	"node/xds":              {"routing", "node/api", "node/xds/snapshot", "node/xds/stream"},

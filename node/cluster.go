@@ -30,8 +30,8 @@ func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 		Init: n.cfg.Init, Expect: n.cfg.Expect, Join: n.cfg.Join, Token: n.cfg.Token, TrustDomain: n.cfg.TrustDomain,
 		TokenTTL: n.cfg.TokenTTL, Rejoin: n.cfg.Rejoin,
 		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
-		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.setWaiting, Audit: n.recordAct, Acts: n.audit,
-		IdentitiesRevoked: n.closeRevoked,
+		Log: n.log, Facts: n.facts, Tickets: n.setTicketKeys, Stop: n.fail, Waits: n.setWaiting, Audit: n.recordAct, Acts: n.audit,
+		IdentitiesRevoked: n.closeRevoked, TokensChanged: n.endRevokedStreams,
 	})
 	set.cluster = nil // owned by the cluster now
 	if err != nil {

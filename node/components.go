@@ -47,6 +47,7 @@ func (n *Node) makeComponents() (err error) {
 	handlers := ops.HTTP{
 		Admin: n.admin, Metrics: n.metrics.Registry, Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
 		Bundle: n.bundle, CaughtUp: &n.caughtUp, Started: n.started, NoServer: ops.NoMySQLServer(n.data),
+		Sessions: n.newSessions(),
 	}
 	n.gate.Set(handlers.Handler())
 	return nil

@@ -50,6 +50,7 @@ import (
 	"penstock/node/svid"
 	"penstock/node/telemetry"
 	"penstock/node/trust"
+	"penstock/node/ui"
 	"penstock/node/workload"
 	"penstock/node/xds"
 	"penstock/routing/resource"
@@ -76,6 +77,7 @@ type Node struct {
 	cluster         *cluster.Cluster // nil: with --dev
 	store           catalog.Store
 	tickets         *tlsstream.Tickets
+	sessionKeys     ui.Keys // of the dashboard
 	data            *dataplane.Dataplane
 	providers       *providers.Providers
 	acme            *acme.Manager

@@ -15,6 +15,12 @@ const (
 	MethodAuditRecord = "audit.record"
 )
 
+// The acts at the dashboard, which have no method.
+const (
+	ActLogin  = "ui.login"
+	ActLogout = "ui.logout"
+)
+
 // The outcomes of an AuditEntry.
 const (
 	AuditDone    = "done"

@@ -22,10 +22,11 @@ import (
 const (
 	ringResources = "resources" // apply, delete, rollback, restore, rollout
 	ringIssued    = "issued"    // certificates of workloads and proxies
+	ringLogins    = "logins"    // at the dashboard, which any token may do often
 	ringCluster   = "cluster"   // everything else
 )
 
-var ringNames = []string{ringResources, ringIssued, ringCluster}
+var ringNames = []string{ringResources, ringIssued, ringLogins, ringCluster}
 
 // ringOf says which ring has the entries of a method.
 func ringOf(method string) string {
@@ -34,6 +35,8 @@ func ringOf(method string) string {
 		return ringResources
 	case api.MethodIdentityIssue, api.MethodIssueProxy:
 		return ringIssued
+	case api.ActLogin, api.ActLogout:
+		return ringLogins
 	}
 	return ringCluster
 }

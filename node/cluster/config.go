@@ -86,6 +86,9 @@ type Config struct {
 	// IdentitiesRevoked is called after workload certificates were revoked, from the
 	// same goroutine as Tickets. It must not block. May be nil.
 	IdentitiesRevoked func()
+	// TokensChanged is called after tokens were created or revoked, from the same
+	// goroutine as Tickets. It must not block. May be nil.
+	TokensChanged func()
 	// Waits is called repeatedly, by Open's goroutine, with what Open waits
 	// for. May be nil.
 	Waits func(bootstrap.Waiting)
@@ -154,6 +157,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.IdentitiesRevoked == nil {
 		c.IdentitiesRevoked = func() {}
+	}
+	if c.TokensChanged == nil {
+		c.TokensChanged = func() {}
 	}
 	if c.Waits == nil {
 		c.Waits = func(bootstrap.Waiting) {}

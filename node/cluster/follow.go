@@ -56,6 +56,7 @@ func (c *Cluster) applySnapshot(snap store.Snapshot, last uint64, at *versions) 
 	}
 	if last > 0 && len(record.Changed(snap, last, record.KindToken)) > 0 {
 		c.connServers.recheck()
+		c.cfg.TokensChanged()
 	}
 	switch revoked, err := c.Identities.Follow(snap, last); {
 	case err != nil:

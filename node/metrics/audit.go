@@ -8,7 +8,7 @@ import (
 
 // The metrics of the audit log.
 var (
-	mAuditEntries = desc("audit_entries", "Entries of the audit log about what was done, the same on every node, by ring: resources, issued or cluster.", "ring")
+	mAuditEntries = desc("audit_entries", "Entries of the audit log about what was done, the same on every node, by ring: resources, issued, logins or cluster.", "ring")
 	mAuditLines   = desc("audit_lines", "Lines of the audit log about what this node refused and denied.")
 	mAuditDropped = desc("audit_dropped_total",
 		"Acts of this node that could not be recorded in the audit log, and lines about what it refused and denied that made room for others.")

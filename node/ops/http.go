@@ -18,6 +18,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/mux"
 	"penstock/node/rpc"
+	"penstock/node/ui"
 )
 
 // Gate is a handler that can be replaced while it serves. Set must be called
@@ -46,6 +47,8 @@ type HTTP struct {
 	// NoServer says why clients of mysql listeners cannot be served; "": they can. Nil:
 	// nothing does.
 	NoServer func() string
+	// Sessions are those of the dashboard.
+	Sessions *ui.Sessions
 	Log      *slog.Logger
 	Dev      bool // loopback hosts only, with all permissions
 	Pprof    bool // also /debug/pprof/
@@ -81,6 +84,7 @@ func (f *HTTP) Handler() http.Handler {
 	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(f, api.MethodApply, putRequest, wholeResult[api.ApplyResult]))
 	mux.HandleFunc("POST /v1/apply", serveV1(f, api.MethodApply, postRequest, wholeResult[api.ApplyResult]))
 	mux.HandleFunc("DELETE /v1/{kind}/{name}", serveV1(f, api.MethodDelete, deleteRequest, wholeResult[api.DeleteResult]))
+	f.handleDashboard(mux)
 	f.handleTiProxy(mux)
 	if f.Pprof { // without cmdline: the command line may hold a token
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
@@ -89,9 +93,9 @@ func (f *HTTP) Handler() http.Handler {
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	if f.Dev {
-		return loopbackOnly(mux)
+		return loopbackOnly(guardBrowsers(mux))
 	}
-	return mux
+	return guardBrowsers(mux)
 }
 
 // NewServer makes the HTTP server for the gate.
@@ -166,7 +170,7 @@ func (f *HTTP) serveReady(w http.ResponseWriter, r *http.Request) {
 
 // serveBundle serves the trust bundle, without a token: other trust domains fetch it.
 func (f *HTTP) serveBundle(w http.ResponseWriter, r *http.Request) {
-	if !secured(r) {
+	if !ui.Secured(r) {
 		reply(w, nil, errInsecure)
 		return
 	}

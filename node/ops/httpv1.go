@@ -14,6 +14,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/kinds"
 	"penstock/node/rpc"
+	"penstock/node/ui"
 	"penstock/routing/resource"
 )
 
@@ -42,7 +43,7 @@ func serveV1[Resp any](f *HTTP, method string, request func(*http.Request) (any,
 func (f *HTTP) withAdmin(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, c *rpc.Client) error) {
 	ctx, cancel := context.WithTimeout(r.Context(), v1Timeout)
 	defer cancel()
-	p, err := f.bearer(ctx, r)
+	p, _, err := f.caller(ctx, r)
 	if err != nil {
 		reply(w, nil, err)
 		return
@@ -63,20 +64,22 @@ const v1Timeout = 30 * time.Second
 
 var errInsecure = api.Errorf(api.Forbidden, "/v1 requires TLS, except from this machine: see --http-cert")
 
-// secured reports whether a request came by TLS, or from this machine.
-func secured(r *http.Request) bool {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	return r.TLS != nil || err == nil && at.Addr().Unmap().IsLoopback()
+// caller returns the caller's principal: with --dev an admin, otherwise the one of the
+// dashboard's session or of the token in the Authorization header. A session also says
+// when it ends.
+func (f *HTTP) caller(ctx context.Context, r *http.Request) (p api.Principal, until time.Time, err error) {
+	if _, cookie := r.Cookie(ui.Cookie); f.Dev || cookie == nil && r.Header.Get("Authorization") == "" && ui.Secured(r) {
+		c, err := f.Sessions.Check(r)
+		return c.Principal, c.Until, err
+	}
+	p, err = f.bearer(ctx, r)
+	return p, until, err
 }
 
-// bearer returns the caller's principal: with --dev an admin, otherwise the one
-// of the token in the Authorization header (RFC 6750). It refuses tokens sent in
-// the clear, except from this machine.
+// bearer returns the principal of the token in the Authorization header (RFC 6750). It
+// refuses tokens sent in the clear, except from this machine.
 func (f *HTTP) bearer(ctx context.Context, r *http.Request) (api.Principal, error) {
-	if f.Dev {
-		return api.Principal{Name: "dev", Role: api.RoleAdmin, From: r.RemoteAddr}, nil
-	}
-	if !secured(r) {
+	if !ui.Secured(r) {
 		return api.Principal{}, errInsecure
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")

@@ -127,6 +127,22 @@ func (g *Registry) Authenticate(ctx context.Context, text string) (api.Principal
 	return api.Principal{Name: r.Name, Role: api.Role(r.Role), TokenID: r.ID}, nil
 }
 
+// Holder returns the principal of the token with this ID, for a caller that has shown
+// the token before.
+func (g *Registry) Holder(ctx context.Context, id string) (api.Principal, error) {
+	r, ok, err := g.find(ctx, id)
+	switch {
+	case err != nil:
+		return api.Principal{}, err
+	case !ok || r.Kind != trust.Admin:
+		return api.Principal{}, api.Errorf(api.Unauthenticated, "the token no longer exists")
+	}
+	if err := r.Valid(g.Now()); err != nil {
+		return api.Principal{}, api.Errorf(api.Unauthenticated, "%v", err)
+	}
+	return api.Principal{Name: r.Name, Role: api.Role(r.Role), TokenID: r.ID}, nil
+}
+
 // Check returns an error if a principal's token is no longer valid, as far as
 // this node knows. It sends no requests.
 func (g *Registry) Check(p api.Principal) error {

@@ -1,6 +1,6 @@
 // Routes under /ui by the history of the browser. What a view filters by is in the query
 // of its address, so that a link shows the same to someone else.
-import type { ComponentChildren, JSX } from "preact";
+import type { ComponentChildren, TargetedMouseEvent } from "preact";
 import { store, useStore } from "./store";
 
 export const base = "/ui";
@@ -63,11 +63,19 @@ export function match(pattern: string, path: string): Record<string, string> | n
   return params;
 }
 
-type Anchor = Omit<JSX.AnchorHTMLAttributes<HTMLAnchorElement>, "href"> & { to: string; children?: ComponentChildren };
+interface Anchor {
+  to: string;
+  class?: string;
+  title?: string;
+  onClick?: () => void;
+  "aria-current"?: "page" | undefined;
+  "aria-label"?: string;
+  children?: ComponentChildren;
+}
 
 export function Link({ to, onClick, children, ...rest }: Anchor) {
-  const go = (e: JSX.TargetedMouseEvent<HTMLAnchorElement>) => {
-    onClick?.(e);
+  const go = (e: TargetedMouseEvent<HTMLAnchorElement>) => {
+    onClick?.();
     if (e.defaultPrevented || e.button !== 0 || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return;
     e.preventDefault();
     navigate(to);

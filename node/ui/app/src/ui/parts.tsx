@@ -195,14 +195,14 @@ export function Confirm({ title, children, act, word, danger, onClose }: { title
 }
 
 // Field is a labelled input in a filter bar.
-export function Field({ label, value, onChange, placeholder, list, type = "search", inputMode }: { label: string; value: string; onChange: (value: string) => void; placeholder?: string; list?: string[]; type?: string; inputMode?: "numeric" | "text" }) {
+export function Field({ label, value, onChange, placeholder, list, inputMode }: { label: string; value: string; onChange: (value: string) => void; placeholder?: string; list?: string[]; inputMode?: "numeric" | "text" }) {
   const id = useId();
   return (
     <div class="field">
       <label for={id}>{label}</label>
       <input
         id={id}
-        type={type}
+        type="search"
         value={value}
         placeholder={placeholder}
         list={list ? `${id}-list` : undefined}
