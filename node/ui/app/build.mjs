@@ -48,7 +48,8 @@ async function bundle(entry, options = {}) {
 }
 
 await refuse();
-const script = asset("app.js", await bundle("src/main.tsx", { format: "esm" }));
+const worker = asset("flow.js", await bundle("src/flow/worker.ts", { format: "esm" }));
+const script = asset("app.js", await bundle("src/main.tsx", { format: "esm", define: { FLOW_WORKER: JSON.stringify(`/ui/${worker}`) } }));
 const style = asset("app.css", await bundle("src/style/main.css"));
 const icon = asset("icon.svg", await readFile(join(here, "src/style/icon.svg")));
 const index = (await readFile(join(here, "src/index.html"), "utf8"))

@@ -2,6 +2,7 @@
 // from another view and has no entry of its own.
 import type { FunctionComponent } from "preact";
 import type { IconName } from "../ui/icons";
+import { Flow } from "./flow";
 import { Overview } from "./overview";
 
 export interface ViewEntry {
@@ -10,7 +11,10 @@ export interface ViewEntry {
   view: FunctionComponent<Record<string, string>>;
   name?: string; // in the navigation
   icon?: IconName;
-  role?: string; // the least role; "": any
+  role?: string; // the least role; without it any
 }
 
-export const views: ViewEntry[] = [{ path: "/", view: Overview, name: "Overview", icon: "overview" }];
+export const views: ViewEntry[] = [
+  { path: "/", view: Overview, name: "Overview", icon: "overview" },
+  { path: "/flow", view: Flow, name: "Flow", icon: "flow" },
+];
