@@ -66,6 +66,7 @@ var mayImportInside = map[string][]string{
 	"node/acme":             {"consensus", "netio/clienthello", "routing"},
 	"node/audit":            {"consensus/store", "node/api", "node/rpc"},
 	"node/dataplane":        {"kafka", "mysql", "netio", "routing", "node/accesslog", "node/audit", "node/tlsconfig", "node/trust"},
+	"node/events":           {"node/api"},
 	"node/expiry":           {"routing"},
 	"node/federation":       {"consensus", "routing", "node/tlsconfig", "node/trust"},
 	"node/follow":           {"routing", "node/files"},
@@ -74,7 +75,7 @@ var mayImportInside = map[string][]string{
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/acme", "node/api", "node/audit", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/expiry", "node/federation", "node/follow", "node/kinds", "node/kubernetes", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout",
+		"node/events", "node/expiry", "node/federation", "node/follow", "node/kinds", "node/kubernetes", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout",
 		"node/svid", "node/telemetry", "node/trust", "node/workload", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},

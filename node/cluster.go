@@ -31,7 +31,7 @@ func (n *Node) openCluster(ctx context.Context, set *listenerSet) error {
 		TokenTTL: n.cfg.TokenTTL, Rejoin: n.cfg.Rejoin,
 		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
 		Log: n.log, Facts: n.facts, Tickets: n.setTicketKeys, Stop: n.fail, Waits: n.setWaiting, Audit: n.recordAct, Acts: n.audit,
-		IdentitiesRevoked: n.closeRevoked, TokensChanged: n.endRevokedStreams,
+		IdentitiesRevoked: n.closeRevoked, TokensChanged: n.endStreams,
 	})
 	set.cluster = nil // owned by the cluster now
 	if err != nil {

@@ -42,12 +42,13 @@ func (n *Node) makeComponents() (err error) {
 	n.openKubernetes()
 	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
+	n.events = n.newEvents()
 	n.metrics = n.newMetrics()
 	n.componentsReady.Store(true)
 	handlers := ops.HTTP{
 		Admin: n.admin, Metrics: n.metrics.Registry, Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
 		Bundle: n.bundle, CaughtUp: &n.caughtUp, Started: n.started, NoServer: ops.NoMySQLServer(n.data),
-		Sessions: n.newSessions(),
+		Sessions: n.newSessions(), Events: n.events,
 	}
 	n.gate.Set(handlers.Handler())
 	return nil
@@ -60,7 +61,7 @@ func (n *Node) newMetrics() *metrics.Metrics {
 		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
 		metrics.Files(n.followed), metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes,
 		metrics.Audit(n.audit), metrics.History(n.history), metrics.Expiry(n.expiry),
-		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
+		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Events(n.events), metrics.Cluster(n.cluster),
 		metrics.Workloads(n.identities, n.spiffe), metrics.Sources(n.svids), metrics.Federation(n.bundles, n.federation, n.bundle),
 	}
 	if n.access != nil {

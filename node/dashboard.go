@@ -1,6 +1,9 @@
 package node
 
 import (
+	"penstock/node/api"
+	"penstock/node/events"
+	"penstock/node/ops"
 	"penstock/node/ui"
 )
 
@@ -8,12 +11,20 @@ import (
 func (n *Node) newSessions() *ui.Sessions {
 	cfg := ui.Config{
 		Node: n.cfg.Name, Version: n.cfg.Version, Dev: n.cfg.Dev, Keys: &n.sessionKeys, Login: n.admin.ThrottleToken, Audit: n.recordAct,
-		Log: n.log,
 	}
 	if n.cluster != nil {
 		cfg.Holder, cfg.Now = n.cluster.Tokens.Holder, n.cluster.Tokens.Now
 	}
 	return ui.NewSessions(cfg)
+}
+
+// newEvents makes the streams of /v1/events.
+func (n *Node) newEvents() *events.Hub {
+	cfg := events.Config{Log: n.log, Opened: ops.KeepConn}
+	if n.cluster != nil {
+		cfg.Valid = func(p api.Principal) error { return n.cluster.Tokens.Check(p) }
+	}
+	return events.New(cfg, n.ops.Topics()...)
 }
 
 // setTicketKeys takes the keys of TLS session tickets, from which those of the dashboard's
@@ -23,6 +34,9 @@ func (n *Node) setTicketKeys(keys [][32]byte) {
 	n.sessionKeys.Set(keys)
 }
 
-// endRevokedStreams ends the dashboard's streams whose token is not valid any more.
-func (n *Node) endRevokedStreams() {
+// endStreams ends the streams whose token is not valid any more.
+func (n *Node) endStreams() {
+	if n.componentsReady.Load() {
+		n.events.Sweep()
+	}
 }

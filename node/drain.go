@@ -36,6 +36,7 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 		n.handOverLeadership()
 		n.data.Quiesce()
 		n.xds.Drain()
+		n.events.Drain()
 	}
 	if final {
 		run.finalCallers++

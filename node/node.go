@@ -35,6 +35,7 @@ import (
 	"penstock/node/cluster"
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
+	"penstock/node/events"
 	"penstock/node/expiry"
 	"penstock/node/federation"
 	"penstock/node/follow"
@@ -104,6 +105,7 @@ type Node struct {
 	leases          *quota.Leader // nil: with --dev
 	ops             *ops.Methods
 	admin           *rpc.Server
+	events          *events.Hub // the streams of /v1/events
 	xds             *xds.Server
 	identities      *workload.Source // nil: with --dev
 	svids           *svid.Manager
@@ -405,6 +407,7 @@ func (n *Node) housekeep() {
 		case now := <-ticker.C:
 			n.data.Sweep(now)
 			n.ops.Sweep(now)
+			n.events.Sweep()
 			if n.cluster != nil {
 				n.data.UpdateHealthGossip(gossipedHealth(n.cluster.Directory.Members()))
 			}
@@ -483,6 +486,9 @@ func (n *Node) close(ctx context.Context) {
 	n.stopStartupServer() // if Start failed while it looked for the cluster
 	if n.admin != nil {
 		_ = n.admin.Shutdown(ctx) // requests still in flight are cut off
+	}
+	if n.events != nil {
+		n.events.Close() // the HTTP server would wait for its streams
 	}
 	for _, port := range []*mux.Mux{n.devPort, n.xdsPort} {
 		if port != nil {

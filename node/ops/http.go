@@ -2,6 +2,7 @@ package ops
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"penstock/node/api"
+	"penstock/node/events"
 	"penstock/node/mux"
 	"penstock/node/rpc"
 	"penstock/node/ui"
@@ -47,8 +49,8 @@ type HTTP struct {
 	// NoServer says why clients of mysql listeners cannot be served; "": they can. Nil:
 	// nothing does.
 	NoServer func() string
-	// Sessions are those of the dashboard.
-	Sessions *ui.Sessions
+	Sessions *ui.Sessions // of the dashboard
+	Events   *events.Hub
 	Log      *slog.Logger
 	Dev      bool // loopback hosts only, with all permissions
 	Pprof    bool // also /debug/pprof/
@@ -100,6 +102,7 @@ func (f *HTTP) Handler() http.Handler {
 
 // NewServer makes the HTTP server for the gate.
 func NewServer(gate *Gate, log *slog.Logger) *http.Server {
+	limit := newConnLimit(maxHTTP, maxHTTPSource)
 	return &http.Server{
 		Handler:           gate,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -107,7 +110,8 @@ func NewServer(gate *Gate, log *slog.Logger) *http.Server {
 		WriteTimeout:      2 * time.Minute, // long enough for profiles
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ConnState:         limitConns(mux.NewUnauthenticatedPool(maxHTTP, maxHTTPSource)),
+		ConnState:         limit.state,
+		ConnContext:       limit.context,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
@@ -117,24 +121,53 @@ func NewServer(gate *Gate, log *slog.Logger) *http.Server {
 // descriptors that traffic needs, nor keep out the probes of a load balancer.
 const maxHTTP, maxHTTPSource = 1024, 512
 
-// limitConns returns a ConnState hook that bounds the connections of a server.
-func limitConns(all *mux.UnauthenticatedPool) func(net.Conn, http.ConnState) {
-	var mu sync.Mutex
-	leave := map[net.Conn]func(){}
-	return func(conn net.Conn, state http.ConnState) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch state {
-		case http.StateNew:
-			leave[conn] = all.Add(conn.RemoteAddr(), func() {
-				go conn.Close() //nolint:errcheck // sending close_notify may block
-			})
-		case http.StateClosed, http.StateHijacked:
-			if leave[conn] != nil {
-				leave[conn]()
-				delete(leave, conn)
-			}
-		}
+// connLimit bounds the connections of a server.
+type connLimit struct {
+	all   *mux.UnauthenticatedPool
+	mu    sync.Mutex
+	leave map[net.Conn]func() // those that count
+}
+
+func newConnLimit(all, perSource int) *connLimit {
+	return &connLimit{all: mux.NewUnauthenticatedPool(all, perSource), leave: map[net.Conn]func(){}}
+}
+
+// state is a ConnState hook.
+func (l *connLimit) state(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.leave[conn] = l.all.Add(conn.RemoteAddr(), func() {
+			go conn.Close() //nolint:errcheck // sending close_notify may block
+		})
+	case http.StateClosed, http.StateHijacked:
+		l.remove(conn)
+	}
+}
+
+func (l *connLimit) remove(conn net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.leave[conn] != nil {
+		l.leave[conn]()
+		delete(l.leave, conn)
+	}
+}
+
+// keepConnKey is the key of a request's context for a function that KeepConn calls.
+type keepConnKey struct{}
+
+// context is a ConnContext hook.
+func (l *connLimit) context(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, keepConnKey{}, func() { l.remove(conn) })
+}
+
+// KeepConn excepts the connection of a request from the limit, so that it is not closed for
+// being the oldest. The caller has another bound.
+func KeepConn(r *http.Request) {
+	if keep, ok := r.Context().Value(keepConnKey{}).(func()); ok {
+		keep()
 	}
 }
 

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"penstock/node/api"
-	"penstock/node/mux"
 )
 
 // Idle HTTP connections are bounded, and the newest connection is served.
@@ -56,7 +56,7 @@ func TestHTTPClosesOldestConnectionAtLimit(t *testing.T) {
 func TestConnLimiterClosesOldest(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
-	s.Config.ConnState = limitConns(mux.NewUnauthenticatedPool(10, 3))
+	s.Config.ConnState = newConnLimit(10, 3).state
 	s.Start()
 	defer s.Close()
 	var all []net.Conn
@@ -80,6 +80,50 @@ func TestConnLimiterClosesOldest(t *testing.T) {
 		}
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
 			t.Errorf("a snapshot that is not the oldest: %v", err)
+		}
+	}
+}
+
+// A connection that is excepted from the limit is not closed for being the oldest.
+func TestExceptedConnectionIsNotEvicted(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/keep" {
+			KeepConn(r)
+		}
+	}))
+	limit := newConnLimit(10, 2)
+	s.Config.ConnState, s.Config.ConnContext = limit.state, limit.context
+	s.Start()
+	defer s.Close()
+	ask := func(conn net.Conn, path string) error {
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			return err
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	var all []net.Conn
+	for i := range 4 {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		all = append(all, conn)
+		if err := ask(conn, map[bool]string{true: "/keep", false: "/"}[i == 0]); err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+	for i, alive := range []bool{true, false, true, true} {
+		if err := ask(all[i], "/"); (err == nil) != alive || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d: %v, want it alive: %v", i, err, alive)
 		}
 	}
 }

@@ -104,6 +104,7 @@ type Methods struct {
 	proxies   proxies
 
 	proxyCertificates proxyCertificates
+	local             *rpc.Server // has the methods
 }
 
 // New makes the methods.
@@ -131,6 +132,7 @@ func New(cfg Config) *Methods {
 // Register adds the methods to a server. The types of package admin document
 // them.
 func (m *Methods) Register(s *rpc.Server) {
+	m.local = s
 	m.reader.register(s)
 	m.changes.register(s)
 	m.status.register(s)

@@ -19,7 +19,6 @@ package ui
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -43,7 +42,6 @@ type Config struct {
 	Now func() time.Time
 	// Audit records logins, the failed ones too.
 	Audit func(rpc.Event)
-	Log   *slog.Logger
 }
 
 // Handler serves everything below /ui/.
