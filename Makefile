@@ -11,7 +11,7 @@ FUZZTIME      ?= 500000x
 ROUNDS        ?= 5
 SOAK          ?= 10m
 
-.PHONY: help build test test-kafka test-long lint vet fuzz bench bench-cluster bench-kafka bench-mysql bench-smoke setup soak
+.PHONY: help build test test-kafka test-long lint vet fuzz bench bench-cluster bench-kafka bench-mysql bench-smoke setup soak ui
 help:
 	@echo 'make build        bin/penstock'
 	@echo 'make test         every test, with the race detector'
@@ -25,6 +25,7 @@ help:
 	@echo 'make bench-mysql  MySQL sessions beside HAProxy: queries, logins, moves, memory'
 	@echo 'make bench-smoke  each Go benchmark once'
 	@echo 'make soak         2,000 connections and a change a second for SOAK (default 10m)'
+	@echo 'make ui           node/ui/dist, the dashboard, from its sources in node/ui/app; needs npm'
 	@echo 'make setup        install the peers that integration tests and benchmarks use'
 
 build:
@@ -88,3 +89,7 @@ setup:
 
 soak: build
 	$(GO) run ./integration/soak -for $(SOAK)
+
+# The result is committed, so that Go alone builds everything else.
+ui:
+	cd node/ui/app && npm ci --ignore-scripts --no-audit --no-fund && npm run --silent check && npm run --silent build
