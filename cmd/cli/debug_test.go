@@ -13,9 +13,10 @@ import (
 
 // The values of headers are hidden in resources, and nothing else is.
 func TestHeadersAreHiddenInBundles(t *testing.T) {
-	const given = `{"spec":{"to":[{"rules":[{"matches":[{"headers":[{"name":"x-key","type":"Exact","value":"S3CRET"}],"queryParams":[{"name":"q","value":"seen"}]}],` +
-		`"default":{"filters":[{"requestHeaderModifier":{"add":[{"name":"a","value":"S3CRET"}],"set":[{"name":"authorization","value":"S3CRET"}]}}]}}]}],` +
-		`"otlp":{"headers":{"api-key":"S3CRET"}},"version":12345678901234567890}}`
+	const given = `{"spec":{"otlp":{"headers":{"api-key":"S3CRET"}},"to":[{"rules":[{` +
+		`"default":{"filters":[{"requestHeaderModifier":{"add":[{"name":"a","value":"S3CRET"}],"set":[{"name":"authorization","value":"S3CRET"}]}}]},` +
+		`"matches":[{"headers":[{"name":"x-key","type":"Exact","value":"S3CRET"}],"queryParams":[{"name":"q","value":"seen"}]}]}]}],` +
+		`"version":12345678901234567890}}`
 	var v any
 	d := json.NewDecoder(strings.NewReader(given))
 	d.UseNumber()

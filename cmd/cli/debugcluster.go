@@ -25,7 +25,7 @@ func (b *bundler) clusterJobs() []bundleJob {
 		answer[api.Status](b, "status.json", "penstock status", api.MethodStatus, api.Empty{}),
 		answer[api.Members](b, "members.json", "penstock members", api.MethodMembers, api.Empty{}),
 		answer[api.Problems](b, "problems.json", "what is wrong now", api.MethodProblems, api.Empty{}),
-		answer[api.TopologyResult](b, "topology.json", "penstock get topology", api.MethodTopology, api.TopologyRequest{Stale: true}),
+		{"topology", b.topology},
 		answer[api.Rollouts](b, "rollouts.json", "penstock rollout list", api.MethodRollouts, api.RolloutsRequest{Stale: true}),
 		answer[api.Sessions](b, "sessions.json", "penstock sessions", api.MethodSessions, api.SessionsRequest{Limit: bundleSessions}),
 		answer[api.Endpoints](b, "endpoints.json", "penstock get endpoints, of the node that was asked", api.MethodEndpoints, api.EndpointsRequest{}),
@@ -55,6 +55,30 @@ func answer[Resp any](b *bundler, path, about, method string, req any) bundleJob
 		}
 		return b.addJSON(path, about, r)
 	}}
+}
+
+// topology adds what leads where.
+func (b *bundler) topology(ctx context.Context) error {
+	const path = "topology.json"
+	r, err := callOnce[api.TopologyResult](ctx, b, api.MethodTopology, api.TopologyRequest{Stale: true})
+	if err != nil {
+		b.archive.miss(path, whyMissing(err))
+		return nil
+	}
+	for i := range r.Edges {
+		hideConditions(r.Edges[i].Requests)
+	}
+	return b.addJSON(path, "penstock get topology", r)
+}
+
+// hideConditions hides the values of headers and parameters in descriptions of requests,
+// such as "GET /cart/* with header a=b".
+func hideConditions(requests []string) {
+	for i, r := range requests {
+		if path, _, ok := strings.Cut(r, " with "); ok {
+			requests[i] = path + " with " + resource.HiddenSecret
+		}
+	}
 }
 
 func (b *bundler) addJSON(path, about string, v any) error {
