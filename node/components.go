@@ -137,6 +137,7 @@ func (n *Node) opsConfig() ops.Config {
 		Followed: n.followed, Expiry: n.expiry, Federation: n.federation,
 		Shares: n.shares, Audit: n.audit, History: n.history, Identities: n.identities, Sources: n.svids, Kubernetes: n.kubernetes,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
+		Settings: n.cfg.shown(), Metrics: func() prometheus.Gatherer { return n.metrics.Registry },
 	}
 }
 

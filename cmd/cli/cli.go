@@ -81,7 +81,7 @@ func New(s Streams) *cobra.Command {
 		explainCommand(&t), membersCommand(&t), statusCommand(&t), topCommand(&t), sessionsCommand(&t),
 		drainCommand(&t), leaveCommand(&t), removeCommand(&t),
 		snapshotCommand(&t), tokenCommand(&t), identityCommand(&t), rotateCommand(&t), xdsCommand(&t),
-		kubernetesCommand(&t), versionCommand(&t),
+		kubernetesCommand(&t), debugCommand(&t), versionCommand(&t),
 	)
 	return root
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -53,44 +52,16 @@ func snapshotSaveCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// save streams a snapshot into a temporary file beside name, then renames it.
+// save streams a snapshot into a new file.
 func (t *target) save(cmd *cobra.Command, req api.SaveRequest, name string, force bool) (size int64, err error) {
-	if _, err := os.Lstat(name); err == nil && !force {
-		return 0, fmt.Errorf("%s already exists; --force overwrites it", name)
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // mode 0600
-	if err != nil {
-		return 0, err
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // fails after the rename
-	defer f.Close()
-	if size, err = t.receive(cmd.Context(), req, f); err != nil {
-		return 0, err
-	}
-	if size == 0 {
-		return 0, errors.New("the node sent an empty snapshot; nothing was saved")
-	}
-	if err := f.Sync(); err != nil {
-		return 0, err
-	}
-	if force {
-		err = os.Rename(f.Name(), name)
-	} else if err = os.Link(f.Name(), name); errors.Is(err, os.ErrExist) { // unlike Rename, Link never replaces a file
-		err = fmt.Errorf("%s already exists; --force overwrites it", name)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return size, syncFolder(filepath.Dir(name))
-}
-
-func syncFolder(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
+	err = writeNew(name, force, func(f *os.File) error {
+		size, err = t.receive(cmd.Context(), req, f)
+		if err == nil && size == 0 {
+			return errors.New("the node sent an empty snapshot; nothing was saved")
+		}
 		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	})
+	return size, err
 }
 
 // receive writes a snapshot to w. --timeout applies to each chunk.

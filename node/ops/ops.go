@@ -81,6 +81,9 @@ type Config struct {
 	Audit   *audit.Log
 	// History is what this node has measured.
 	History *telemetry.History
+	// Settings are the node's settings without secrets, Metrics what /metrics serves.
+	Settings []api.Setting
+	Metrics  func() prometheus.Gatherer
 	// Uploads is the folder for snapshots that are being uploaded.
 	Uploads string
 	Log     *slog.Logger
@@ -102,6 +105,7 @@ type Methods struct {
 	endpoints endpoints
 	sessions  sessions
 	proxies   proxies
+	debugger  *debugger
 
 	proxyCertificates proxyCertificates
 	local             *rpc.Server // has the methods
@@ -126,6 +130,7 @@ func New(cfg Config) *Methods {
 	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
+	m.debugger = newDebugger(peers, &cfg)
 	return m
 }
 
@@ -144,6 +149,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.proxyCertificates.register(s)
 	m.audit.register(s)
 	m.history.register(s)
+	m.debugger.register(s)
 	rpc.HandleStream(s, api.MethodTop, api.RoleReader, m.top.top)
 	rpc.Handle(s, api.MethodVersion, api.RoleReader, m.version)
 }

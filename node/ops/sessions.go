@@ -46,6 +46,9 @@ func (q *sessions) list(ctx context.Context, r *api.SessionsRequest) (*api.Sessi
 	})
 	all := &api.Sessions{Sessions: []api.Session{}, Missing: missing}
 	for _, one := range answers {
+		if one == nil {
+			continue
+		}
 		all.Total += one.Total
 		all.Sessions = append(all.Sessions, one.Sessions...)
 	}
