@@ -29,6 +29,7 @@ import (
 	"penstock/node/follow"
 	"penstock/node/kubernetes"
 	"penstock/node/lifecycle"
+	"penstock/node/logs"
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rollout"
@@ -79,6 +80,8 @@ type Config struct {
 	// Changes counts changes by result: done or refused.
 	Changes *prometheus.CounterVec
 	Audit   *audit.Log
+	// Logs has the last lines of this node's logs.
+	Logs *logs.Logs
 	// History is what this node has measured.
 	History *telemetry.History
 	// Uploads is the folder for snapshots that are being uploaded.
@@ -98,6 +101,7 @@ type Methods struct {
 	rollouts  *rollouts
 	top       top
 	audit     auditLog
+	logs      logLines
 	history   history
 	endpoints endpoints
 	sessions  sessions
@@ -110,7 +114,7 @@ type Methods struct {
 func New(cfg Config) *Methods {
 	peers := &Peers{self: cfg.Self, cluster: cfg.Cluster, catalog: cfg.Catalog}
 	m := &Methods{
-		Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, audit: auditLog{peers, cfg.Audit},
+		Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, audit: auditLog{peers, cfg.Audit}, logs: logLines{peers, cfg.Logs},
 		history: history{peers, cfg.History}, endpoints: endpoints{cfg.Data, cfg.Providers}, sessions: sessions{peers, cfg.Data},
 	}
 	m.changes = &changes{
@@ -141,6 +145,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.proxies.register(s)
 	m.proxyCertificates.register(s)
 	m.audit.register(s)
+	m.logs.register(s)
 	m.history.register(s)
 	rpc.HandleStream(s, api.MethodTop, api.RoleReader, m.top.top)
 	rpc.Handle(s, api.MethodVersion, api.RoleReader, m.version)
