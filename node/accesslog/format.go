@@ -84,7 +84,8 @@ func slogFormat(asJSON bool) Format {
 		if asJSON {
 			return appendWithoutControls(dst, written)
 		}
-		return append(dst, written...)
+		// slog quotes the other controls, but not a DEL.
+		return append(dst, bytes.ReplaceAll(written, []byte{0x7f}, []byte(`\x7f`))...)
 	}
 }
 

@@ -134,7 +134,7 @@ var (
 func FuzzFormats(f *testing.F) {
 	f.Add("a\nb", "GET", "/x?\"\x00#<b>", "HTTP/1.1", "edge/8443", "bad\r\n", "client_reset", true, 200)
 	f.Add("\xff\u2028\u202e", "", "", "", "", "", "", false, -1)
-	f.Add(strings.Repeat("n", 1<<20), "M", "/", "HTTP/2.0", "l", "e", "no_route", false, 0)
+	f.Add(strings.Repeat("n", 1<<12), "M", "/", "HTTP/2.0", "l", "e", "no_route", false, 0)
 	var formats []Format
 	for _, name := range FormatNames {
 		formats = append(formats, mustFormat(f, name))
@@ -169,6 +169,23 @@ func FuzzFormats(f *testing.F) {
 			t.Errorf("not Envoy's: %.300q", line)
 		}
 	})
+}
+
+// A peer that sends a megabyte gets a line of some kilobytes.
+func TestLongTextsAreCut(t *testing.T) {
+	long := strings.Repeat("\x01", 1<<20)
+	for _, name := range FormatNames {
+		var out bytes.Buffer
+		l := logTo(LinesConfig{Output: To(&out), Format: mustFormat(t, name)})
+		l.Write(Record{
+			Event: Requested, SNI: long, Identity: long, ClientID: long, Software: long, Principal: long, Reason: "no_answer", Error: errors.New(long),
+			Request: &Request{Method: long, Host: long, Path: long, Proto: long},
+		})
+		l.Close()
+		if n := out.Len(); n < 1000 || n > 64<<10 || bytes.Count(out.Bytes(), []byte("\n")) != 1 {
+			t.Errorf("%s: %d bytes, %d lines", name, n, bytes.Count(out.Bytes(), []byte("\n")))
+		}
+	}
 }
 
 func TestSampling(t *testing.T) {

@@ -127,9 +127,9 @@ func Ordinary(reason string) bool {
 
 // Fields are the names of the values of a line, in their order in one with all of them.
 var Fields = []string{
-	"time", "level", "msg", "id", "listener", "client", "sni", "tls", "identity", "method", "host", "path", "proto", "status", "route", "rule",
+	"time", "level", "msg", "id", "listener", "client", "sni", "tls", "identity", "method", "host", "path", "status", "route", "rule",
 	"service", "endpoint", "clientID", "software", "principal", "hop", "via", "reason", "permission", "shadowDeny", "error", "in", "out",
-	"duration", "requests", "connect", "attempts", "sampled",
+	"duration", "requests", "connect", "attempts", "proto", "sampled",
 }
 
 // AppendAttrs appends the values of the record but for its time and message. Those that
@@ -151,7 +151,6 @@ func (r *Record) AppendAttrs(to []slog.Attr) []slog.Attr {
 		text("method", q.Method)
 		text("host", q.Host)
 		text("path", q.Path)
-		text("proto", q.Proto)
 		to = append(to, slog.Int("status", q.Status))
 		if q.Route != "" {
 			to = append(to, slog.String("route", q.Route), slog.Int("rule", q.Rule))
@@ -183,6 +182,9 @@ func (r *Record) appendNumbers(to []slog.Attr) []slog.Attr {
 		to = append(to, slog.Int("attempts", r.Attempts))
 	case r.Attempts > 0:
 		to = append(to, slog.Duration("connect", r.Connect), slog.Int("attempts", r.Attempts))
+	}
+	if q := r.Request; q != nil && q.Proto != "" {
+		to = append(to, slog.String("proto", q.Proto))
 	}
 	if r.Sampled > 1 {
 		to = append(to, slog.Int("sampled", r.Sampled))
