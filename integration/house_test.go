@@ -63,6 +63,8 @@ var mayImportInside = map[string][]string{
 	"node/cluster/record":   {"consensus", "node/trust"},
 	"node/cluster/rotation": {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record"},
 	"node/cluster/token":    {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record", "routing"},
+	"node/accesslog":        {"routing"},
+	"node/logs":             {"node/accesslog", "node/api"},
 	"node/acme":             {"consensus", "netio/clienthello", "routing"},
 	"node/audit":            {"consensus/store", "node/api", "node/rpc"},
 	"node/dataplane":        {"kafka", "mysql", "netio", "routing", "node/accesslog", "node/audit", "node/tlsconfig", "node/trust"},
@@ -75,7 +77,7 @@ var mayImportInside = map[string][]string{
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/acme", "node/api", "node/audit", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/events", "node/expiry", "node/federation", "node/follow", "node/kinds", "node/kubernetes", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout",
+		"node/events", "node/expiry", "node/federation", "node/follow", "node/kinds", "node/kubernetes", "node/lifecycle", "node/logs", "node/mux", "node/providers", "node/quota", "node/rollout",
 		"node/svid", "node/telemetry", "node/trust", "node/workload", "node/xds",
 	},
 	"node/nodetest":  {"routing", "node/kinds"},

@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"penstock/node/accesslog"
 	"penstock/node/acme"
 	"penstock/node/api"
 	"penstock/node/catalog"
@@ -24,8 +23,8 @@ import (
 
 // makeComponents makes the components and connects them.
 func (n *Node) makeComponents() (err error) {
-	if n.cfg.AccessLog != AccessOff {
-		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
+	if err := n.openAccessLog(); err != nil {
+		return err
 	}
 	n.watchOwnExpiry()
 	n.providers = providers.New(n.providersConfig())
@@ -60,12 +59,9 @@ func (n *Node) newMetrics() *metrics.Metrics {
 		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.ops.Rollouts),
 		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
 		metrics.Files(n.followed), metrics.Catalog(n.catalog), metrics.Providers(n.providers), metrics.ACME(n.acme), n.changes,
-		metrics.Audit(n.audit), metrics.History(n.history), metrics.Expiry(n.expiry),
+		metrics.Audit(n.audit), metrics.AccessLog(n.access), metrics.Logs(n.logs), metrics.History(n.history), metrics.Expiry(n.expiry),
 		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Events(n.events), metrics.Cluster(n.cluster),
 		metrics.Workloads(n.identities, n.spiffe), metrics.Sources(n.svids), metrics.Federation(n.bundles, n.federation, n.bundle),
-	}
-	if n.access != nil {
-		all = append(all, metrics.AccessLog(n.access))
 	}
 	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
 		all = append(all, metrics.ResourceFiles(&n.reread.synced))
@@ -135,7 +131,7 @@ func (n *Node) opsConfig() ops.Config {
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
 		Followed: n.followed, Expiry: n.expiry, Federation: n.federation,
-		Shares: n.shares, Audit: n.audit, History: n.history, Identities: n.identities, Sources: n.svids, Kubernetes: n.kubernetes,
+		Shares: n.shares, Audit: n.audit, Logs: n.logs, History: n.history, Identities: n.identities, Sources: n.svids, Kubernetes: n.kubernetes,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 		Settings: n.cfg.shown(), Metrics: func() prometheus.Gatherer { return n.metrics.Registry },
 	}

@@ -132,11 +132,23 @@ type Config struct {
 	// default DefaultHistory.
 	HistoryBudget resource.Size
 
-	// AccessLog is AccessOff (default), AccessClosed or AccessAll. Lines go to
-	// AccessOut, as JSON with AccessJSON.
-	AccessLog  string
-	AccessOut  io.Writer
-	AccessJSON bool
+	// AccessLog is AccessOff (default), AccessClosed or AccessAll. AccessTo names where
+	// lines go (output.Parse); default stderr, which is AccessOut. AccessFormat is one of
+	// accesslog.FormatNames, by default json with AccessJSON and otherwise text.
+	// AccessFields picks the fields of text and JSON; nil: all. AccessSample says which
+	// lines are left out (accesslog.ParseSampling).
+	AccessLog                  string
+	AccessTo                   []string
+	AccessOut                  io.Writer
+	AccessFormat, AccessSample string
+	AccessFields               []string
+	AccessJSON                 bool
+	// AccessInterval is the time between lines about an open connection, with AccessAll;
+	// default DefaultAccessInterval.
+	AccessInterval time.Duration
+	// LogMemory bounds the last lines of the node's logs in memory, in bytes; default
+	// logs.DefaultBudget.
+	LogMemory resource.Size
 
 	// withClients says that clients of the node's sockets are in this process, as in
 	// tests.
@@ -200,6 +212,7 @@ func (c Config) withDefaults() Config {
 	if c.AccessOut == nil {
 		c.AccessOut = io.Discard
 	}
+	c.AccessInterval = cmp.Or(c.AccessInterval, DefaultAccessInterval)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -250,10 +263,7 @@ func (c Config) Validate() []string {
 		fault("--max-requests %d: want 1 or more", c.MaxRequests)
 	}
 	faults = append(append(faults, c.checkSPIFFE()...), c.Kubernetes.check()...)
-	if c.AccessLog != AccessOff && c.AccessLog != AccessClosed && c.AccessLog != AccessAll {
-		fault("--access-log %s: want off, closed or all", c.AccessLog)
-	}
-	return faults
+	return append(faults, c.checkLogs()...)
 }
 
 // checkAddresses lists the faults of the addresses where the node listens.

@@ -41,6 +41,7 @@ import (
 	"penstock/node/follow"
 	"penstock/node/kubernetes"
 	"penstock/node/lifecycle"
+	"penstock/node/logs"
 	"penstock/node/metrics"
 	"penstock/node/mux"
 	"penstock/node/ops"
@@ -94,7 +95,8 @@ type Node struct {
 	startup         startupStatus
 	socket          net.Listener // the node's own socket; nil: none
 	reread          rereader
-	err             error // why the node cannot go on; written before done is closed
+	err             error      // why the node cannot go on; written before done is closed
+	logs            *logs.Logs // the last lines, in memory
 	access          *accesslog.Log
 	audit           *audit.Log
 	catalog         *catalog.Catalog
@@ -224,15 +226,17 @@ func (n *Node) run() {
 		n.background.Go(func() { n.kubernetes.Run(n.ctx) })
 	}
 	if n.cfg.AccessLog == AccessAll {
-		n.background.Go(func() { n.data.LogOngoing(n.ctx) })
+		n.background.Go(func() { n.data.LogOngoing(n.ctx, n.cfg.AccessInterval) })
 	}
 }
 
 func newNode(cfg Config) *Node {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
+	memory, log := keepLogs(&cfg)
+	cfg.Log = log
 	n := &Node{
-		cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(), tickets: tlsstream.NewTickets(),
+		logs: memory, cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(), tickets: tlsstream.NewTickets(),
 		done:    make(chan struct{}),
 		reread:  rereader{log: cfg.Log, files: cfg.ResourceFiles, requested: make(chan struct{}, 1)},
 		changes: metrics.Changes(),

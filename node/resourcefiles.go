@@ -85,10 +85,11 @@ type rereader struct {
 }
 
 // Reread reads the node's files again: the certificate of HTTP, those that resources
-// leave to the nodes, and the resources.
+// leave to the nodes, and the resources. Files of the access log are opened anew.
 // It returns at once; the outcome is logged.
 func (n *Node) Reread() {
 	n.followed.Reread()
+	n.access.Reopen()
 	select {
 	case n.reread.requested <- struct{}{}:
 	default: // a reread that has not begun yet covers this one

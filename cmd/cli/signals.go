@@ -53,7 +53,7 @@ func (s *signals) handle(ctx context.Context, log *slog.Logger, started <-chan *
 			switch {
 			case sig != syscall.SIGHUP:
 				log.Warn(
-					"signal ignored: logs go to stderr, so there is no file to reopen; SIGHUP reloads files, SIGTERM drains",
+					"signal ignored: SIGHUP reloads files and opens those of the access log anew, SIGTERM drains",
 					"signal", sig.String())
 			case n == nil:
 				early = true

@@ -103,12 +103,8 @@ func (s *settings) flags(cmd *cobra.Command) {
 		"certificates, and of everything else")
 	f.DurationVar(&n.AuditAge, "audit-age", audit.DefaultAge, "how long the audit log keeps an entry")
 	f.TextVar(&n.HistoryBudget, "history-budget", node.DefaultHistory, "memory for the history of the node's metrics: the last hour, or less if it does not fit")
-	f.StringVar(&n.AccessLog, "access-log", node.AccessClosed, "off, closed (one line per connection and per individually routed "+
-		"HTTP request, at its end) or all (at connect, every 5m and at the end)")
+	s.logFlags(cmd)
 	f.BoolVar(&n.Pprof, "pprof", false, "serve /debug/pprof/ at --http")
-	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
-	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
-
 	s.kubernetesFlags(cmd)
 	s.clusterFlags(cmd)
 	_ = cmd.MarkFlagDirname("data-dir")

@@ -1,137 +1,204 @@
 // Package accesslog writes lines about proxied connections, and about HTTP
-// requests that are routed individually. Write never blocks: it queues a line for
-// a goroutine that writes it, or drops and counts the line if the queue is full.
+// requests that are routed individually, to any number of sinks.
 //
-//	log := accesslog.New(accesslog.Config{Out: os.Stderr})
-//	log.Write(accesslog.Record{Event: accesslog.Closed, Listener: "edge", ...})
+// Write never blocks: it queues a record for a goroutine that gives it to each sink,
+// or drops and counts it if the queue is full. A sink does not block either. Lines is
+// the sink that formats records and writes them to an Output, from a queue and a
+// goroutine of its own, so that an output that stalls delays no other one.
+//
+//	log := accesslog.New(accesslog.Config{})
+//	log.Add(accesslog.NewLines(accesslog.LinesConfig{Name: "stderr", Output: accesslog.To(os.Stderr)}))
+//	if log.Wants(reason) {
+//		log.Write(accesslog.Record{Event: accesslog.Closed, Reason: reason, Listener: "edge", ...})
+//	}
 //	log.Close()
 package accesslog
 
 import (
-	"bufio"
-	"context"
-	"io"
-	"log/slog"
-	"net/netip"
+	"cmp"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
-	"time"
 )
 
-// Event is the kind of a line.
-type Event uint8
-
-// The events, and the messages of their lines.
-const (
-	Connected Event = iota // "connection opened": connected to the endpoint
-	Ongoing                // "connection open": written periodically
-	Closed                 // "connection closed"
-	Requested              // "request": answered or abandoned
-)
-
-func (e Event) String() string {
-	return [...]string{"connection opened", "connection open", "connection closed", "request"}[e]
+// A Sink takes records. Its methods are safe for concurrent use.
+type Sink interface {
+	// Name is unique among the sinks of a log: its label in metrics.
+	Name() string
+	// Put takes a record, or drops and counts it. It never waits, and keeps no pointer to
+	// the record, which other sinks get too.
+	Put(r *Record)
+	// Stats returns what became of the records.
+	Stats() Stats
+	// Close writes what is queued, as far as that takes no more than a few seconds. There
+	// is no Put after it.
+	Close()
 }
 
-// Record is one line. Empty fields are omitted.
-type Record struct {
-	Event    Event
-	At       time.Time
-	ID       uint64
-	Listener string
-	Client   netip.AddrPort
-	SNI      string // as the client sent it
-	TLS      string // version of TLS with the client, such as "1.3"; "": no TLS that the node terminates
-	Identity string // of the client's verified certificate: its SPIFFE ID or its subject
-	Service  string
-	Endpoint string
-	Reason   string // why it ended
-	Error    error  // the error behind Reason
-	In, Out  uint64 // bytes from the client, from the endpoint
-	Duration time.Duration
-	Connect  time.Duration // time to connect to the endpoint
-	Attempts int           // to connect
-	// ClientID, Software and Principal are of Kafka clients: the names that
-	// they send, and the user that they authenticated as.
-	ClientID, Software, Principal string
-	// Hop joins the lines of a connection on both nodes of a mesh: the ID of the
-	// connection at the client, in hex. Via is where it came from, on the node behind:
-	// "node/listener/destination".
-	Hop, Via string
-	// Permission is the TrafficPermission that denied it, Shadow the first shadowDeny
-	// that would have.
-	Permission, Shadow string
-	// Requests is the number of requests on a connection whose requests are
-	// routed individually. Request is set for Requested only.
-	Requests int64
-	Request  *Request
-}
-
-// Request describes an HTTP request. Method, Host and Path come from the client;
-// the log truncates them.
-type Request struct {
-	Method, Host string
-	Path         string // without the query, which may hold secrets
-	Status       int    // 0: the client got no answer
-	Route        string // the route that decided; "": none
-	Rule         int    // index of its rule; -1: none matched
+// Stats are the counts of a sink.
+type Stats struct {
+	Written uint64 // records
+	Dropped uint64 // records: no room, or unsent when the sink was closed
+	Errors  uint64 // failed attempts to write; the records are written later, or dropped
+	Queued  int    // bytes that wait
 }
 
 // Config is the configuration of a Log. Zero values mean the defaults.
 type Config struct {
-	// Out receives whole lines, several per Write; required.
-	Out  io.Writer
-	JSON bool
-	// Queue is the number of lines that may be queued: 8192.
+	// Memory takes each record that is written, also if there is no other sink. The log
+	// does not close it. Nil: none does.
+	Memory interface{ Put(r *Record) }
+	// Queue is the number of records that may be queued: 8192.
 	Queue int
 }
 
-// Log writes an access log. Its methods are safe for concurrent use.
+// Log is an access log. Its methods are safe for concurrent use, and those that the
+// data plane calls do nothing on a nil Log.
 type Log struct {
-	queue   chan Record
-	dropped atomic.Uint64
-	stop    chan struct{} // closed by Close
-	done    chan struct{} // closed when all lines are written
+	memory interface{ Put(r *Record) } // nil: none
+	queue  chan Record
+	lost   atomic.Uint64 // records that found the queue full
+	// ordinary says that records of ordinary ends are wanted: there are sinks.
+	ordinary atomic.Bool
+	stop     chan struct{} // closed by Close
+	done     chan struct{} // closed when each record is given to the sinks
+
+	mu    sync.Mutex // held while the sinks get a record
+	sinks []Sink
 }
 
-// New makes a Log. The caller must close it.
+// New makes a Log without sinks. The caller must close it.
 func New(cfg Config) *Log {
-	if cfg.Queue == 0 {
-		cfg.Queue = 8192
+	l := &Log{
+		memory: cfg.Memory, queue: make(chan Record, cmp.Or(cfg.Queue, 8192)),
+		stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	l := &Log{queue: make(chan Record, cfg.Queue), stop: make(chan struct{}), done: make(chan struct{})}
-	out := bufio.NewWriterSize(errorCounter{cfg.Out, l}, 64<<10)
-	var h slog.Handler = slog.NewTextHandler(out, nil)
-	if cfg.JSON {
-		h = slog.NewJSONHandler(out, &slog.HandlerOptions{ReplaceAttr: Seconds})
-	}
-	go l.run(h, out)
+	go l.run()
 	return l
 }
 
-// Seconds converts durations to seconds, which slog writes as nanoseconds in JSON.
-// It is a ReplaceAttr function for slog.HandlerOptions.
-func Seconds(_ []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindDuration {
-		return slog.Float64(a.Key, a.Value.Duration().Seconds())
-	}
-	return a
+// Add adds a sink. It gets the records that are taken from the queue from now on, and
+// the log closes it.
+func (l *Log) Add(s Sink) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sinks = append(l.sinks, s)
+	l.ordinary.Store(true)
 }
 
-// Write queues a line, or drops it if the queue is full. It takes ownership of
+// Remove removes a sink and closes it. It gets no record afterwards.
+func (l *Log) Remove(s Sink) {
+	l.mu.Lock()
+	l.sinks = slices.DeleteFunc(l.sinks, func(one Sink) bool { return one == s })
+	l.ordinary.Store(len(l.sinks) > 0)
+	l.mu.Unlock()
+	s.Close()
+}
+
+// Wants reports whether anything takes a record of an end with this reason. If not, the
+// caller need not make one.
+func (l *Log) Wants(reason string) bool {
+	return l != nil && (l.ordinary.Load() || l.memory != nil && !Ordinary(reason))
+}
+
+// WantsRequest is Wants for a request that was answered with this status; 0: it was not.
+func (l *Log) WantsRequest(reason string, status int) bool {
+	return l != nil && (l.ordinary.Load() || l.memory != nil && failedRequest(reason, status))
+}
+
+// Write queues a record, or drops it if the queue is full. It takes ownership of
 // r.Request.
 func (l *Log) Write(r Record) {
-	r.SNI = truncate(r.SNI, maxSNI)
-	r.Identity = truncate(r.Identity, maxIdentity)
-	if q := r.Request; q != nil {
-		q.Method = truncate(q.Method, maxMethod)
-		q.Host = truncate(q.Host, maxSNI)
-		q.Path = truncate(q.Path, maxPath)
+	if l == nil {
+		return
 	}
+	r.truncate()
 	select {
 	case l.queue <- r:
 	default:
-		l.dropped.Add(1)
+		l.lost.Add(1)
+	}
+}
+
+// Close writes the queued records and closes the sinks. Later records are lost.
+func (l *Log) Close() {
+	close(l.stop)
+	<-l.done
+	l.mu.Lock()
+	sinks := l.sinks
+	l.sinks = nil
+	l.mu.Unlock()
+	var closing sync.WaitGroup
+	for _, s := range sinks {
+		closing.Go(s.Close)
+	}
+	closing.Wait()
+}
+
+// run gives records to the sinks until the log is closed.
+func (l *Log) run() {
+	defer close(l.done)
+	for {
+		select {
+		case r := <-l.queue:
+			l.put(&r)
+		case <-l.stop:
+			for {
+				select {
+				case r := <-l.queue:
+					l.put(&r)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (l *Log) put(r *Record) {
+	if l.memory != nil {
+		l.memory.Put(r)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.sinks {
+		s.Put(r)
+	}
+}
+
+// Lost returns the number of records that no sink got, because the queue was full.
+func (l *Log) Lost() uint64 { return l.lost.Load() }
+
+// SinkStats are the counts of one sink.
+type SinkStats struct {
+	Sink string
+	Stats
+}
+
+// Sinks returns the counts of the sinks.
+func (l *Log) Sinks() []SinkStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]SinkStats, len(l.sinks))
+	for i, s := range l.sinks {
+		all[i] = SinkStats{s.Name(), s.Stats()}
+	}
+	return all
+}
+
+// Reopen has the sinks that write files open them anew: another program may have moved
+// them.
+func (l *Log) Reopen() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.sinks {
+		if f, ok := s.(interface{ Reopen() }); ok {
+			f.Reopen()
+		}
 	}
 }
 
@@ -142,127 +209,4 @@ func truncate(s string, n int) string {
 		return s
 	}
 	return strings.Clone(s[:n])
-}
-
-// Dropped returns the number of lines that were not written.
-func (l *Log) Dropped() uint64 { return l.dropped.Load() }
-
-// Close writes the queued lines and ends the log. Later lines are lost.
-func (l *Log) Close() {
-	close(l.stop)
-	<-l.done
-}
-
-// run writes lines until the log is closed. It flushes the buffer whenever the
-// queue is empty.
-func (l *Log) run(h slog.Handler, out *bufio.Writer) {
-	defer close(l.done)
-	for {
-		select {
-		case r := <-l.queue:
-			l.write(h, out, r)
-		default:
-			out.Flush()
-			select {
-			case r := <-l.queue:
-				l.write(h, out, r)
-			case <-l.stop:
-				l.finish(h, out)
-				return
-			}
-		}
-	}
-}
-
-func (l *Log) finish(h slog.Handler, out *bufio.Writer) {
-	for {
-		select {
-		case r := <-l.queue:
-			l.write(h, out, r)
-		default:
-			out.Flush()
-			return
-		}
-	}
-}
-
-// maxSNI bounds the server name or Host in a line, in bytes. Clients can send
-// anything; a valid name has at most 253 bytes.
-const maxSNI = 256
-
-// maxIdentity bounds a client's identity, in bytes: a SPIFFE ID has at most so many.
-const maxIdentity = 2048
-
-// maxMethod and maxPath bound the method and path of a request, in bytes.
-const maxMethod, maxPath = 32, 1024
-
-// maxError bounds the text of an error, in bytes: it may quote the peer.
-const maxError = 512
-
-// errorCounter is a writer that hides errors: bufio would return an error for ever, but
-// lines must be written again once Out recovers. It counts each failed Write as
-// one dropped line, however many it held.
-type errorCounter struct {
-	out io.Writer
-	log *Log
-}
-
-func (w errorCounter) Write(p []byte) (int, error) {
-	if _, err := w.out.Write(p); err != nil {
-		w.log.dropped.Add(1)
-	}
-	return len(p), nil
-}
-
-// write formats one line.
-func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
-	line := slog.NewRecord(r.At, slog.LevelInfo, r.Event.String(), 0)
-	line.AddAttrs(slog.Uint64("id", r.ID), slog.String("listener", r.Listener))
-	if r.Client.IsValid() {
-		line.AddAttrs(slog.String("client", r.Client.String()))
-	}
-	text := func(key, value string) {
-		if value != "" {
-			line.AddAttrs(slog.String(key, value))
-		}
-	}
-	text("sni", r.SNI)
-	text("tls", r.TLS)
-	text("identity", r.Identity)
-	if q := r.Request; q != nil {
-		text("method", q.Method)
-		text("host", q.Host)
-		text("path", q.Path)
-		line.AddAttrs(slog.Int("status", q.Status))
-		if q.Route != "" {
-			line.AddAttrs(slog.String("route", q.Route), slog.Int("rule", q.Rule))
-		}
-	}
-	text("service", r.Service)
-	text("endpoint", r.Endpoint)
-	text("clientID", r.ClientID)
-	text("software", r.Software)
-	text("principal", r.Principal)
-	text("hop", r.Hop)
-	text("via", r.Via)
-	text("reason", r.Reason)
-	text("permission", r.Permission)
-	text("shadowDeny", r.Shadow)
-	if r.Error != nil {
-		why := r.Error.Error()
-		text("error", why[:min(len(why), maxError)])
-	}
-	if r.Event != Connected {
-		line.AddAttrs(slog.Uint64("in", r.In), slog.Uint64("out", r.Out), slog.Duration("duration", r.Duration))
-	}
-	if r.Requests > 0 {
-		line.AddAttrs(slog.Int64("requests", r.Requests))
-	}
-	switch {
-	case r.Attempts > 0 && r.Request != nil: // without connect: the connection may be older
-		line.AddAttrs(slog.Int("attempts", r.Attempts))
-	case r.Attempts > 0:
-		line.AddAttrs(slog.Duration("connect", r.Connect), slog.Int("attempts", r.Attempts))
-	}
-	_ = h.Handle(context.Background(), line) // errorCounter returns no error
 }

@@ -72,4 +72,6 @@ type LogsHere struct {
 	Entries  []LogEntry `json:"entries"`
 	Position uint64     `json:"position"`
 	Lost     uint64     `json:"lost,omitempty"`
+	// At is when the node answered, by its clock: later lines have later times.
+	At time.Time `json:"at"`
 }

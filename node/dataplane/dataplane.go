@@ -51,7 +51,7 @@ type Config struct {
 	MaxRequests int
 	// Tickets holds the session ticket keys for TLS resumption.
 	Tickets *tlsstream.Tickets
-	// Access is the access log; nil: off. With AccessAll it has more than one
+	// Access is the access log; nil: none. With AccessAll it has more than one
 	// line for each connection.
 	Access    *accesslog.Log
 	AccessAll bool

@@ -39,7 +39,8 @@ func (p *testPlane) halt() { p.over.Do(p.Shutdown) }
 func start(t testing.TB, resources string, change ...func(*Config)) *testPlane {
 	t.Helper()
 	p := &testPlane{set: new(validate.Set), lines: &testkit.Log{}}
-	access := accesslog.New(accesslog.Config{Out: p.lines})
+	access := accesslog.New(accesslog.Config{})
+	access.Add(accesslog.NewLines(accesslog.LinesConfig{Name: "test", Output: accesslog.To(p.lines)}))
 	cfg := Config{
 		Log: slog.New(slog.DiscardHandler), Bind: "127.0.0.1", Loops: 2, MaxRequests: 16384,
 		Tickets: tlsstream.NewTickets(), Access: access,

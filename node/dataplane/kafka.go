@@ -207,7 +207,7 @@ func (t *traffic) closedKafka(c *netio.Conn, p *kafka.Connection, why netio.Reas
 	if took := p.Took(); took > 0 {
 		f.connectDuration.Observe(took.Seconds())
 	}
-	if t.access != nil {
+	if t.access.Wants(string(why)) {
 		r := t.record(c, nil, accesslog.Closed, why)
 		who := p.Client()
 		r.Service, r.Endpoint, r.Attempts, r.Connect = p.Cluster(), p.Upstream(), p.Attempts(), p.Took()

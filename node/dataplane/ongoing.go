@@ -8,23 +8,18 @@ import (
 	"penstock/node/accesslog"
 )
 
-const (
-	// ongoingEvery is the interval at which open connections are logged, with
-	// Config.AccessAll.
-	ongoingEvery = 5 * time.Minute
-	// maxOngoing bounds the lines of one round.
-	maxOngoing = 50_000
-)
+// maxOngoing bounds the lines of one round.
+const maxOngoing = 50_000
 
 // LogOngoing periodically writes a line for each open connection, so that
 // connections that never end appear too. It runs until ctx ends.
-func (d *Dataplane) LogOngoing(ctx context.Context) {
-	ticker := time.NewTicker(ongoingEvery)
+func (d *Dataplane) LogOngoing(ctx context.Context, interval time.Duration) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case now := <-ticker.C:
-			d.logOpen(now, ongoingEvery)
+			d.logOpen(now, interval)
 		case <-ctx.Done():
 			return
 		}

@@ -55,7 +55,7 @@ func (t *traffic) closedDenied(c *netio.Conn, d *denied, why netio.Reason) {
 			Rule: d.rule, Error: d.err.Error(),
 		})
 	}
-	if t.access != nil {
+	if t.access.Wants(string(why)) {
 		r := t.record(c, nil, accesslog.Closed, why)
 		r.Service, r.Permission, r.Error = d.service, d.rule, d.err
 		t.access.Write(r)

@@ -28,6 +28,7 @@ type request struct {
 	requests           *requests
 	client             *httpClient
 	method, host, path string // as the client wrote them
+	proto              string // such as "HTTP/1.1"
 	begun              time.Time
 
 	decision  routing.RequestDecision
@@ -276,7 +277,7 @@ func (q *request) done(o web.Outcome) {
 	if o.Status == 0 || q.reason != netio.OK {
 		h.refused.count(q.reason)
 	}
-	if h.access != nil {
+	if h.access.WantsRequest(string(q.reason), o.Status) {
 		h.access.Write(q.record(o, now, took))
 	}
 }
@@ -308,7 +309,7 @@ func (q *request) record(o web.Outcome, now time.Time, took time.Duration) acces
 		Permission: q.rule, Shadow: shadow,
 		In: uint64(o.In), Out: uint64(o.Out), Duration: took, Attempts: q.decision.Attempts(),
 		Request: &accesslog.Request{
-			Method: q.method, Host: q.host, Path: q.path, Status: o.Status, Route: q.decision.Route, Rule: q.decision.Rule,
+			Method: q.method, Host: q.host, Path: q.path, Proto: q.proto, Status: o.Status, Route: q.decision.Route, Rule: q.decision.Rule,
 		},
 	}
 	if q.client.mesh != nil || q.endpoint != "" && q.spec.Mesh {

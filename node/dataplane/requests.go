@@ -64,7 +64,7 @@ type requests struct {
 	flows    *flows
 	profiles profiles
 	server   *web.Server
-	access   *accesslog.Log      // nil: off
+	access   *accesslog.Log      // nil: none
 	audit    func(*audit.Denial) // nil: none
 	mesh     *tlsconfig.Mesh     // nil: the node is in no cluster
 	// challenges answers certificate authorities; nil: none.
@@ -200,7 +200,7 @@ func (h *requests) pinTable(listeners []string, table *routing.Table) {
 
 // Route implements web.Handler.
 func (h *requests) Route(known any, r *http.Request) web.Disposition {
-	q := &request{requests: h, client: known.(*httpClient), method: r.Method, host: r.Host, path: rawPath(r.URL), begun: time.Now()}
+	q := &request{requests: h, client: known.(*httpClient), method: r.Method, host: r.Host, path: rawPath(r.URL), proto: r.Proto, begun: time.Now()}
 	q.client.count.Add(1)
 	q.client.requests.begin()
 	plan := web.Disposition{Done: q.done, Last: q.client.pinned.Load() != nil}

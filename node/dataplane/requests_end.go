@@ -102,7 +102,7 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 // endHTTP counts the end of such a connection and writes its access log line.
 func (t *traffic) endHTTP(p *httpPlan, r accesslog.Record) {
 	p.flow.end(netio.Reason(r.Reason))
-	if t.access != nil {
+	if t.access.Wants(r.Reason) {
 		r.Requests = p.client.count.Load()
 		t.access.Write(r)
 	}

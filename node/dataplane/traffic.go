@@ -32,7 +32,7 @@ type traffic struct {
 	certs *tlsconfig.Store
 	mesh  *tlsconfig.Mesh // nil: the node is in no cluster
 
-	access    *accesslog.Log // nil: off
+	access    *accesslog.Log // nil: none
 	accessAll bool
 	audit     func(*audit.Denial) // nil: none
 }
@@ -160,12 +160,12 @@ func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 	p := planOf(c.Plan())
 	if p == nil {
 		t.flows.get(c.Listener(), "").end(why)
-		if t.access != nil {
+		if t.access.Wants(string(why)) {
 			t.access.Write(t.record(c, nil, accesslog.Closed, why))
 		}
 		return
 	}
-	if t.access != nil {
+	if t.access.Wants(string(why)) {
 		r := t.record(c, p, accesslog.Closed, why)
 		r.Shadow = t.shadow(c, p.decision.Destination())
 		t.access.Write(r)

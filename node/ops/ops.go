@@ -29,6 +29,7 @@ import (
 	"penstock/node/follow"
 	"penstock/node/kubernetes"
 	"penstock/node/lifecycle"
+	"penstock/node/logs"
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rollout"
@@ -79,6 +80,8 @@ type Config struct {
 	// Changes counts changes by result: done or refused.
 	Changes *prometheus.CounterVec
 	Audit   *audit.Log
+	// Logs has the last lines of this node's logs.
+	Logs *logs.Logs
 	// History is what this node has measured.
 	History *telemetry.History
 	// Settings are the node's settings without secrets, Metrics what /metrics serves.
@@ -101,6 +104,7 @@ type Methods struct {
 	rollouts  *rollouts
 	top       top
 	audit     auditLog
+	logs      logLines
 	history   history
 	endpoints endpoints
 	sessions  sessions
@@ -115,7 +119,7 @@ type Methods struct {
 func New(cfg Config) *Methods {
 	peers := &Peers{self: cfg.Self, cluster: cfg.Cluster, catalog: cfg.Catalog}
 	m := &Methods{
-		Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, audit: auditLog{peers, cfg.Audit},
+		Peers: peers, reader: reader{peers, cfg.Catalog}, top: top{peers, cfg.Data}, audit: auditLog{peers, cfg.Audit}, logs: logLines{peers, cfg.Logs},
 		history: history{peers, cfg.History}, endpoints: endpoints{cfg.Data, cfg.Providers}, sessions: sessions{peers, cfg.Data},
 	}
 	m.changes = &changes{
@@ -148,6 +152,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.proxies.register(s)
 	m.proxyCertificates.register(s)
 	m.audit.register(s)
+	m.logs.register(s)
 	m.history.register(s)
 	m.debugger.register(s)
 	rpc.HandleStream(s, api.MethodTop, api.RoleReader, m.top.top)
