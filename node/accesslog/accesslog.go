@@ -124,22 +124,16 @@ func Seconds(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Truncate cuts what clients have chosen to the bounds of a line, so that a queue does not
-// keep more in memory. It does not change what r.Request points to.
-func (r *Record) Truncate() {
+// Write queues a line, or drops it if the queue is full. It takes ownership of
+// r.Request.
+func (l *Log) Write(r Record) {
 	r.SNI = truncate(r.SNI, maxSNI)
 	r.Identity = truncate(r.Identity, maxIdentity)
-	if q := r.Request; q != nil && (len(q.Method) > maxMethod || len(q.Host) > maxSNI || len(q.Path) > maxPath) {
-		cut := *q
-		cut.Method, cut.Host, cut.Path = truncate(q.Method, maxMethod), truncate(q.Host, maxSNI), truncate(q.Path, maxPath)
-		r.Request = &cut
+	if q := r.Request; q != nil {
+		q.Method = truncate(q.Method, maxMethod)
+		q.Host = truncate(q.Host, maxSNI)
+		q.Path = truncate(q.Path, maxPath)
 	}
-}
-
-// Write queues a line, or drops it if the queue is full. It keeps r.Request, which must
-// not change afterwards.
-func (l *Log) Write(r Record) {
-	r.Truncate()
 	select {
 	case l.queue <- r:
 	default:

@@ -57,6 +57,22 @@ func (l line) bytes() int {
 	return n
 }
 
+// keep returns a copy of a record for a queue, in which what clients have chosen is cut.
+func keep(from *accesslog.Record) *accesslog.Record {
+	r := *from
+	for _, s := range []*string{&r.SNI, &r.Identity, &r.ClientID, &r.Software, &r.Principal, &r.Via} {
+		*s = cut(*s, maxValue)
+	}
+	if r.Request != nil {
+		q := *r.Request
+		for _, s := range []*string{&q.Method, &q.Host, &q.Path} {
+			*s = cut(*s, maxValue)
+		}
+		r.Request = &q
+	}
+	return &r
+}
+
 // collect is the processor of a LoggerProvider, which gives records their resource. It
 // keeps them for the one who emits them.
 type collect struct{ records []sdklog.Record }

@@ -186,17 +186,16 @@ func (m *Manager) publish() {
 	m.level.Store(level)
 }
 
-// Access sends a record of the access log. It does not block, and may be called on a loop.
-// It keeps r.Request, which must not change afterwards.
+// Access sends a record of the access log. It does not block, may be called on a loop, and
+// keeps no pointer of the record.
 func (m *Manager) Access(r accesslog.Record) {
 	if !m.access.Load() {
 		return
 	}
-	kept := r
-	kept.Truncate()
+	kept := line{access: keep(&r)}
 	for _, e := range *m.lines.Load() {
 		if e.access {
-			e.logs.put(line{access: &kept})
+			e.logs.put(kept)
 		}
 	}
 }
