@@ -27,6 +27,7 @@ func (n *Node) makeComponents() (err error) {
 		return err
 	}
 	n.watchOwnExpiry()
+	n.otlp = n.newOTLP()
 	n.providers = providers.New(n.providersConfig())
 	n.acme = acme.New(n.acmeConfig())
 	n.openFederation()
@@ -62,6 +63,7 @@ func (n *Node) newMetrics() *metrics.Metrics {
 		metrics.Audit(n.audit), metrics.AccessLog(n.access), metrics.Logs(n.logs), metrics.History(n.history), metrics.Expiry(n.expiry),
 		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Events(n.events), metrics.Cluster(n.cluster),
 		metrics.Workloads(n.identities, n.spiffe), metrics.Sources(n.svids), metrics.Federation(n.bundles, n.federation, n.bundle),
+		metrics.OTLP(n.otlp),
 	}
 	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
 		all = append(all, metrics.ResourceFiles(&n.reread.synced))
@@ -130,7 +132,7 @@ func (n *Node) opsConfig() ops.Config {
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
-		Followed: n.followed, Expiry: n.expiry, Federation: n.federation,
+		Followed: n.followed, OTLP: n.otlp, Expiry: n.expiry, Federation: n.federation,
 		Shares: n.shares, Audit: n.audit, Logs: n.logs, History: n.history, Identities: n.identities, Sources: n.svids, Kubernetes: n.kubernetes,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 		Settings: n.cfg.shown(), Metrics: func() prometheus.Gatherer { return n.metrics.Registry },

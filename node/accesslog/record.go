@@ -1,9 +1,12 @@
 package accesslog
 
 import (
+	"encoding/hex"
 	"log/slog"
 	"net/netip"
 	"time"
+
+	"penstock/node/trace"
 )
 
 // Event is the kind of a line.
@@ -53,6 +56,9 @@ type Record struct {
 	// routed individually. Request is set for Requested only.
 	Requests int64
 	Request  *Request
+	// TraceID and SpanID name the span of the connection or request; zero: there is none.
+	TraceID trace.TraceID
+	SpanID  trace.SpanID
 	// Sampled is the number of records that this one stands for; 0: itself alone. Sinks
 	// set it.
 	Sampled int
@@ -129,7 +135,7 @@ func Ordinary(reason string) bool {
 var Fields = []string{
 	"time", "level", "msg", "id", "listener", "client", "sni", "tls", "identity", "method", "host", "path", "status", "route", "rule",
 	"service", "endpoint", "clientID", "software", "principal", "hop", "via", "reason", "permission", "shadowDeny", "error", "in", "out",
-	"duration", "requests", "connect", "attempts", "proto", "sampled",
+	"duration", "requests", "connect", "attempts", "proto", "trace", "span", "sampled",
 }
 
 // AppendAttrs appends the values of the record but for its time and message. Those that
@@ -185,6 +191,9 @@ func (r *Record) appendNumbers(to []slog.Attr) []slog.Attr {
 	}
 	if q := r.Request; q != nil && q.Proto != "" {
 		to = append(to, slog.String("proto", q.Proto))
+	}
+	if r.TraceID != (trace.TraceID{}) {
+		to = append(to, slog.String("trace", hex.EncodeToString(r.TraceID[:])), slog.String("span", hex.EncodeToString(r.SpanID[:])))
 	}
 	if r.Sampled > 1 {
 		to = append(to, slog.Int("sampled", r.Sampled))

@@ -30,6 +30,7 @@ import (
 	"penstock/node/kubernetes"
 	"penstock/node/lifecycle"
 	"penstock/node/logs"
+	"penstock/node/otlp"
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rollout"
@@ -62,6 +63,8 @@ type Config struct {
 	Federation *federation.Manager
 	// Followed reads the files that resources leave to the nodes.
 	Followed *follow.Manager
+	// OTLP exports to OpenTelemetry collectors; nil: nothing does.
+	OTLP *otlp.Manager
 	// Expiry knows how long the certificates in force are valid.
 	Expiry *expiry.Tracker
 	// XDS is the discovery server; nil: there is none.
@@ -129,7 +132,7 @@ func New(cfg Config) *Methods {
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{
-		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.Federation, cfg.XDS,
+		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.OTLP, cfg.Expiry, cfg.Federation, cfg.XDS,
 		cfg.Shares, cfg.Identities, cfg.Sources, cfg.Kubernetes,
 	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
