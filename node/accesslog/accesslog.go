@@ -10,12 +10,15 @@ package accesslog
 import (
 	"bufio"
 	"context"
+	"encoding/hex"
 	"io"
 	"log/slog"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"penstock/node/trace"
 )
 
 // Event is the kind of a line.
@@ -65,6 +68,9 @@ type Record struct {
 	// routed individually. Request is set for Requested only.
 	Requests int64
 	Request  *Request
+	// TraceID and SpanID name the span of the connection or request; zero: there is none.
+	TraceID trace.TraceID
+	SpanID  trace.SpanID
 }
 
 // Request describes an HTTP request. Method, Host and Path come from the client;
@@ -257,6 +263,9 @@ func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
 	}
 	if r.Requests > 0 {
 		line.AddAttrs(slog.Int64("requests", r.Requests))
+	}
+	if r.TraceID != (trace.TraceID{}) {
+		line.AddAttrs(slog.String("trace", hex.EncodeToString(r.TraceID[:])), slog.String("span", hex.EncodeToString(r.SpanID[:])))
 	}
 	switch {
 	case r.Attempts > 0 && r.Request != nil: // without connect: the connection may be older

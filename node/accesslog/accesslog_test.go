@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"penstock/node/trace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,6 +37,9 @@ func TestLineOmitsEmptyFields(t *testing.T) {
 		},
 			`time=2023-11-14T22:13:20.000Z level=INFO msg="connection opened" id=8 listener=unix ` +
 				`service=apps endpoint=e connect=1ms attempts=2`},
+		{Record{Event: Closed, At: fullRecord.At, ID: 10, Listener: "edge", Reason: "no_sni", TraceID: trace.TraceID{15: 1}, SpanID: trace.SpanID{7: 2}},
+			`time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=10 listener=edge reason=no_sni in=0 out=0 duration=0s ` +
+				`trace=00000000000000000000000000000001 span=0000000000000002`},
 		{Record{Event: Closed, At: fullRecord.At, ID: 9, Listener: "edge", Reason: "no_sni"},
 			`time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=9 listener=edge reason=no_sni in=0 out=0 duration=0s`},
 	} {

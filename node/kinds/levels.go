@@ -14,6 +14,9 @@ import (
 
 // Level returns the feature level that a node needs for a resource; 0: none.
 func Level(o resource.Object) int {
+	if o.Kind == resource.KindTelemetry {
+		return record.LevelTelemetry
+	}
 	if needsMySQL(o.Spec) {
 		return record.LevelMySQL
 	}

@@ -36,6 +36,7 @@ func TestHTTPFieldsRequireFeatureLevel(t *testing.T) {
 func TestMySQLRequiresFeatureLevel(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
+		"kind: Telemetry\nname: a\nspec: {otlp: {endpoint: \"127.0.0.1:1\"}, logs: true}\n": record.LevelTelemetry,
 		"kind: Listener\nname: a\nspec: {address: \":1\", service: a, protocol: mysql}\n":   record.LevelMySQL,
 		"kind: Service\nname: a\nspec: {protocol: mysql, endpointsFrom: [{provider: a}]}\n": record.LevelMySQL,
 		"kind: Service\nname: a\nspec: {balancing: {matchTag: group}}\n":                    record.LevelMySQL,

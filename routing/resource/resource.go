@@ -131,6 +131,7 @@ func RoutingKinds() []Kind {
 		{Name: KindRateLimit, Plural: "ratelimits", New: func() Spec { return new(RateLimit) }},
 		{Name: KindWorkload, Plural: "workloadidentities", New: func() Spec { return new(WorkloadIdentity) }},
 		{Name: KindTrustBundle, Plural: "trustbundles", Status: true, New: func() Spec { return new(TrustBundle) }},
+		{Name: KindTelemetry, Plural: "telemetries", New: func() Spec { return new(Telemetry) }},
 	}
 }
 

@@ -25,7 +25,7 @@ func TestFindKindIgnoresCaseAndPlural(t *testing.T) {
 	}
 	_, err := resource.FindKind(resource.RoutingKinds(), "servce")
 	if want := "unknown kind servce, did you mean Service?; " +
-		"known kinds are Listener, Service, MeshTCPRoute, MeshHTTPRoute, Certificate, Host, TrafficPermission, Mesh, EndpointProvider, RateLimit, WorkloadIdentity, TrustBundle"; err == nil || err.Error() != want {
+		"known kinds are Listener, Service, MeshTCPRoute, MeshHTTPRoute, Certificate, Host, TrafficPermission, Mesh, EndpointProvider, RateLimit, WorkloadIdentity, TrustBundle, Telemetry"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

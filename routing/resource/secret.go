@@ -117,6 +117,21 @@ func mayHoldSecret(t reflect.Type) bool {
 	return t.Kind() == reflect.Interface || t.Kind() == reflect.Struct || t.Kind() == reflect.Pointer
 }
 
+// SecretsUser is a spec whose secrets go to a place that other structs of it name. Hidden
+// secrets are filled in only while that stays the same: otherwise a user who cannot read
+// a secret could have it sent elsewhere.
+type SecretsUser interface {
+	// SecretsFor describes the place.
+	SecretsFor() string
+}
+
+// samePlace reports whether the secrets of both specs go to the same place.
+func samePlace(a, b Spec) bool {
+	x, ok := a.(SecretsUser)
+	y, same := b.(SecretsUser)
+	return ok == same && (!ok || x.SecretsFor() == y.SecretsFor())
+}
+
 // FillHidden returns o with its hidden secrets filled in from stored. It reports
 // a fault if the secret is not stored under the same key, or if the fields
 // beside it differ from the stored ones, since the secret might then not belong
@@ -144,6 +159,8 @@ func FillHidden(o, stored Object) (Object, Faults) {
 		switch {
 		case !ok:
 			faults = append(faults, o.Fault(string(path), "is hidden, and no value is stored yet: give the secret", nil))
+		case !samePlace(o.Spec, stored.Spec):
+			faults = append(faults, o.Fault(string(path), "is hidden, and where it is sent to differs from what is stored: give the secret", nil))
 		case !equalExceptSecrets(in, old[1]):
 			faults = append(faults, o.Fault(string(path), "is hidden, and the fields beside it differ from the stored ones: give the secret", nil))
 		default:

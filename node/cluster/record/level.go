@@ -22,7 +22,9 @@ const (
 	// LevelMySQL adds the protocol mysql, balancing.matchTag, and port, portTag and type
 	// mysql of healthCheck.
 	LevelMySQL = 6
+	// LevelTelemetry adds Telemetry.
+	LevelTelemetry = 7
 	// OwnLevel is the level of this version. A change that brings a kind, a
 	// field or a value which the previous release refuses adds a level.
-	OwnLevel = LevelMySQL
+	OwnLevel = LevelTelemetry
 )

@@ -63,7 +63,7 @@ func definition(k resource.Kind) Object {
 
 // shortForms are the kinds whose specs have short forms, which package codec
 // expands before it decodes: their fields are not known to the schema.
-var shortForms = map[string]bool{resource.KindPermission: true, resource.KindRateLimit: true}
+var shortForms = map[string]bool{resource.KindPermission: true, resource.KindRateLimit: true, resource.KindTelemetry: true}
 
 func specSchema(k resource.Kind) Object {
 	if shortForms[k.Name] {

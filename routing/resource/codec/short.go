@@ -15,6 +15,7 @@ import (
 //	connectionsPerSecond: 100       connections: {rate: 100}
 //	connections: 50                 concurrent: 50
 //	by: tag:team                    by: tag, tag: team
+//	logs: true                      logs: {}, in a Telemetry; false: left out
 //
 // They are rewritten before decoding, so faults name the full form, and get prints
 // it. A field in both forms is a duplicate key.
@@ -34,11 +35,15 @@ var shortRates = map[string]string{
 // expandShort rewrites the short forms in a spec.
 func expandShort(kind string, spec *yaml.Node) {
 	switch kind {
-	case resource.KindPermission, resource.KindRateLimit:
+	case resource.KindPermission, resource.KindRateLimit, resource.KindTelemetry:
 	default:
 		return
 	}
 	if spec.Kind != yaml.MappingNode {
+		return
+	}
+	if kind == resource.KindTelemetry {
+		expandSignals(spec)
 		return
 	}
 	expandSelectors(spec)
@@ -107,6 +112,23 @@ func expandRates(spec *yaml.Node) {
 			spec.Content = slices.Delete(spec.Content, i, i+2)
 			return
 		}
+	}
+}
+
+// expandSignals rewrites signals of a Telemetry that are only switched on or off.
+func expandSignals(spec *yaml.Node) {
+	for i := 0; i+1 < len(spec.Content); {
+		key, value := spec.Content[i].Value, spec.Content[i+1]
+		if key != "traces" && key != "logs" && key != "metrics" || value.Tag != "!!bool" {
+			i += 2
+			continue
+		}
+		if on := strings.EqualFold(value.Value, "true"); !on {
+			spec.Content = slices.Delete(spec.Content, i, i+2)
+			continue
+		}
+		spec.Content[i+1] = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: value.Line, Column: value.Column}
+		i += 2
 	}
 }
 

@@ -99,7 +99,7 @@ spec:
 
 func TestHasSecrets(t *testing.T) {
 	for _, k := range append(resource.RoutingKinds(), freeKinds()...) {
-		if got, want := k.HasSecrets(), k.Name == "Certificate" || k.Name == resource.KindProvider; got != want {
+		if got, want := k.HasSecrets(), k.Name == "Certificate" || k.Name == resource.KindProvider || k.Name == resource.KindTelemetry; got != want {
 			t.Errorf("%s: %v", k.Name, got)
 		}
 	}

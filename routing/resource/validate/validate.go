@@ -61,6 +61,8 @@ func Spec(spec resource.Spec, fault Report) {
 		validateWorkload(s, fault)
 	case *resource.TrustBundle:
 		validateTrustBundle(s, fault)
+	case *resource.Telemetry:
+		validateTelemetry(s, fault)
 	case *resource.Rollout:
 		Fields(s, fault)
 	default:
