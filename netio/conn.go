@@ -404,6 +404,7 @@ func (c *Conn) finish(why Reason) {
 		c.countRouted()
 		c.meter.active.Add(-1)
 	}
+	l.passBy(c)
 	l.conns.remove(c)
 	l.open.Add(-1)
 	c.listener.open.Add(-1)
