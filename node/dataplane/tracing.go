@@ -94,11 +94,14 @@ func timeToConnect(t *netio.Times, age time.Duration) time.Duration {
 	return 0 // the listener's timeouts bound how long it waits for the client
 }
 
-// timeToAnswer adds how long the endpoint has taken until its first byte: since the
-// client's, or since it was connected, whichever came later.
+// timeToAnswer adds how long the endpoint has taken until its first byte: since it was
+// connected, or since the client's first byte, if it had to wait for that.
 func timeToAnswer(t *netio.Times, age time.Duration) time.Duration {
-	took := timeToConnect(t, age)
-	if since := max(t.FirstIn, t.Connected); t.Connected > 0 && t.FirstOut > since {
+	took, since := timeToConnect(t, age), t.Connected
+	if t.FirstIn < t.FirstOut {
+		since = max(since, t.FirstIn)
+	}
+	if t.Connected > 0 && t.FirstOut > since {
 		took += t.FirstOut - since
 	}
 	return took

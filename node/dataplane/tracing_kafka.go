@@ -82,12 +82,12 @@ func (t *tracing) exchangeSpan(c *netio.Conn, p *kafka.Connection, x *kafkasessi
 	a.text("messaging.operation.name", name)
 	a.text("messaging.operation.type", kind)
 	who := p.Client()
-	a.text("messaging.client.id", who.ClientID)
+	a.text(trace.KeyKafkaClientID, who.ClientID)
 	a.server(p.Upstream())
-	a.text("penstock.listener", c.Listener())
-	a.text("penstock.service", p.Cluster())
+	a.text(trace.KeyListener, c.Listener())
+	a.text(trace.KeyService, p.Cluster())
 	a.text("penstock.kafka.broker", p.Broker())
-	a = append(a, trace.Int("penstock.connection.id", int64(c.ID())),
+	a = append(a, trace.Int(trace.KeyConnection, int64(c.ID())),
 		trace.Int("penstock.kafka.correlation_id", int64(x.Correlation)), trace.Int("penstock.kafka.api_version", int64(x.Version)),
 		trace.Int("penstock.kafka.request.size", int64(x.Request)), trace.Int("penstock.kafka.response.size", int64(x.Response)),
 		trace.Float("penstock.kafka.broker.duration", x.Broker.Seconds()),

@@ -127,7 +127,7 @@ func (t *requestTrace) markAnswered() {
 func (q *request) traceFailure(err error, now time.Time) {
 	if t := q.trace; t != nil && len(t.failures) < maxFailures {
 		t.failures = append(t.failures, trace.Event{Name: "attempt failed", At: now, Attrs: []trace.Attr{
-			trace.String("penstock.endpoint", q.endpoint), trace.String("error.type", string(requestReason(err))),
+			trace.String(trace.KeyEndpoint, q.endpoint), trace.String("error.type", string(requestReason(err))),
 		}})
 	}
 }
@@ -185,26 +185,26 @@ func (q *request) serverSpan(o *web.Outcome, now time.Time) *trace.Span {
 	s.Name = q.http(&a, o)
 	s.Error = q.errorType(o.Status)
 	a.text("url.scheme", map[bool]string{false: "http", true: "https"}[t.secure])
-	a.text("url.path", truncateText(q.path, maxPathText))
+	a.text(trace.KeyPath, truncateText(q.path, maxPathText))
 	a.server(truncateText(q.host, maxNameText))
-	a.text("penstock.listener", q.client.in.Listener)
-	a.text("penstock.service", q.flow.service)
-	a.text("penstock.endpoint", q.endpoint)
+	a.text(trace.KeyListener, q.client.in.Listener)
+	a.text(trace.KeyService, q.flow.service)
+	a.text(trace.KeyEndpoint, q.endpoint)
 	if q.decision.Route != "" {
-		a.text("penstock.route", q.decision.Route)
-		a = append(a, trace.Int("penstock.rule", int64(q.decision.Rule)))
+		a.text(trace.KeyRoute, q.decision.Route)
+		a = append(a, trace.Int(trace.KeyRule, int64(q.decision.Rule)))
 	}
-	a.text("penstock.permission", q.rule)
-	a.text("penstock.reason", string(q.reason))
-	a.text("penstock.via", q.client.via)
-	a.text("tls.protocol.version", q.client.tls)
-	a.count("penstock.attempts", int64(q.decision.Attempts()))
-	a = append(a, trace.Int("penstock.connection.id", int64(q.client.id)),
+	a.text(trace.KeyPermission, q.rule)
+	a.text(trace.KeyReason, string(q.reason))
+	a.text(trace.KeyVia, q.client.via)
+	a.text(trace.KeyTLS, q.client.tls)
+	a.count(trace.KeyAttempts, int64(q.decision.Attempts()))
+	a = append(a, trace.Int(trace.KeyConnection, int64(q.client.id)),
 		trace.Int("http.request.body.size", o.In), trace.Int("http.response.body.size", o.Out))
 	s.Attrs = a
 	addClient(s, q.client.addr, q.client.addr, q.client.name(), "")
 	if err := errors.Join(q.denial, o.Err); err != nil {
-		s.AddClient(trace.String("error.message", truncateText(err.Error(), maxErrorText)))
+		s.AddClient(trace.String(trace.KeyError, truncateText(err.Error(), maxErrorText)))
 	}
 	return s
 }
@@ -223,7 +223,7 @@ func (q *request) clientSpan(o *web.Outcome, now time.Time) *trace.Span {
 	if e := q.at.Load(); e != nil && e.Unix == "" {
 		a.address("network.peer", e.Addr)
 	}
-	a.text("penstock.service", q.decision.Service())
+	a.text(trace.KeyService, q.decision.Service())
 	a.count("http.request.resend_count", int64(q.decision.Attempts()-1))
 	s.Attrs = a
 	return s
@@ -247,10 +247,10 @@ func (q *request) http(a *attrs, o *web.Outcome) (name string) {
 	switch q.method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect,
 		http.MethodOptions, http.MethodTrace:
-		a.text("http.request.method", q.method)
+		a.text(trace.KeyMethod, q.method)
 	default: // a client's own, which must not become a name
 		name = "HTTP"
-		a.text("http.request.method", "_OTHER")
+		a.text(trace.KeyMethod, "_OTHER")
 		a.text("http.request.method_original", truncateText(q.method, maxMethodText))
 	}
 	a.text("network.protocol.name", "http")
@@ -261,7 +261,7 @@ func (q *request) http(a *attrs, o *web.Outcome) (name string) {
 	default:
 		a.text("network.protocol.version", strconv.Itoa(t.version))
 	}
-	a.count("http.response.status_code", int64(o.Status))
+	a.count(trace.KeyStatus, int64(o.Status))
 	a.text("error.type", q.errorType(o.Status))
 	return name
 }

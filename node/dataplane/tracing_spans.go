@@ -94,36 +94,36 @@ func (e *ending) connectionSpan(r *accesslog.Record, sampled bool) *trace.Span {
 	}
 	if r.TLS != "" {
 		a.text("tls.protocol.name", "tls")
-		a.text("tls.protocol.version", r.TLS)
+		a.text(trace.KeyTLS, r.TLS)
 	}
-	a.text("tls.client.server_name", truncateText(r.SNI, maxNameText))
-	a.text("penstock.reason", r.Reason)
+	a.text(trace.KeySNI, truncateText(r.SNI, maxNameText))
+	a.text(trace.KeyReason, r.Reason)
 	e.common(&a, r)
-	a.text("penstock.endpoint", r.Endpoint)
-	a.count("penstock.attempts", int64(r.Attempts))
-	a = append(a, trace.Int("penstock.bytes.in", int64(r.In)), trace.Int("penstock.bytes.out", int64(r.Out)))
-	a.count("penstock.requests", r.Requests)
-	a.text("penstock.permission", r.Permission)
-	a.text("penstock.hop", r.Hop)
-	a.text("penstock.via", r.Via)
+	a.text(trace.KeyEndpoint, r.Endpoint)
+	a.count(trace.KeyAttempts, int64(r.Attempts))
+	a = append(a, trace.Int(trace.KeyBytesIn, int64(r.In)), trace.Int(trace.KeyBytesOut, int64(r.Out)))
+	a.count(trace.KeyRequests, r.Requests)
+	a.text(trace.KeyPermission, r.Permission)
+	a.text(trace.KeyHop, r.Hop)
+	a.text(trace.KeyVia, r.Via)
 	if r.ClientID != "" || r.Software != "" {
 		a.text("messaging.system", "kafka")
-		a.text("messaging.client.id", r.ClientID)
-		a.text("penstock.client.software", r.Software)
+		a.text(trace.KeyKafkaClientID, r.ClientID)
+		a.text(trace.KeyKafkaSoftware, r.Software)
 	}
 	s.Attrs = a
 	addClient(s, e.peer, r.Client, r.Identity, r.Principal)
 	if r.Error != nil {
-		s.AddClient(trace.String("error.message", truncateText(r.Error.Error(), maxErrorText)))
+		s.AddClient(trace.String(trace.KeyError, truncateText(r.Error.Error(), maxErrorText)))
 	}
 	return s
 }
 
 // common adds what all spans of a connection have.
 func (e *ending) common(a *attrs, r *accesslog.Record) {
-	a.text("penstock.listener", r.Listener)
-	a.text("penstock.service", r.Service)
-	*a = append(*a, trace.Int("penstock.connection.id", int64(r.ID)))
+	a.text(trace.KeyListener, r.Listener)
+	a.text(trace.KeyService, r.Service)
+	*a = append(*a, trace.Int(trace.KeyConnection, int64(r.ID)))
 }
 
 // addClient adds who a client is.
@@ -131,8 +131,8 @@ func addClient(s *trace.Span, peer, client netip.AddrPort, identity, user string
 	var a attrs
 	a.address("client", client)
 	a.address("network.peer", peer)
-	a.text("penstock.client.identity", truncateText(identity, maxIdentityText))
-	a.text("user.name", user)
+	a.text(trace.KeyIdentity, truncateText(identity, maxIdentityText))
+	a.text(trace.KeyKafkaPrincipal, user)
 	s.AddClient(a...)
 }
 
@@ -154,10 +154,10 @@ func (e *ending) connectSpan(r *accesslog.Record, sampled bool) *trace.Span {
 	}
 	a := make(attrs, 0, 12)
 	e.common(&a, r)
-	a.text("penstock.endpoint", r.Endpoint)
+	a.text(trace.KeyEndpoint, r.Endpoint)
 	a.server(r.Endpoint)
-	a.count("penstock.attempts", int64(r.Attempts))
-	a.text("penstock.hop", r.Hop)
+	a.count(trace.KeyAttempts, int64(r.Attempts))
+	a.text(trace.KeyHop, r.Hop)
 	s.Attrs = a
 	return s
 }
@@ -177,5 +177,5 @@ func (e *ending) events(why string) []trace.Event {
 			list = append(list, trace.Event{Name: one.name, At: e.accepted.Add(one.after)})
 		}
 	}
-	return append(list, trace.Event{Name: api.EventClosed, At: e.at, Attrs: []trace.Attr{trace.String("penstock.reason", why)}})
+	return append(list, trace.Event{Name: api.EventClosed, At: e.at, Attrs: []trace.Attr{trace.String(trace.KeyReason, why)}})
 }
