@@ -10,6 +10,7 @@ import (
 	"penstock/node/accesslog"
 	"penstock/node/tlsconfig"
 	"penstock/node/trace"
+	"penstock/routing"
 )
 
 // tracing makes the spans of connections, of HTTP requests that are routed individually,
@@ -60,6 +61,8 @@ type ending struct {
 	age         time.Duration
 	times       netio.Times
 	local, peer netip.AddrPort
+	destination string       // the service that the listener names; "": none
+	via         *routing.Via // the route that chose another one; nil: none did
 }
 
 // begin fills in the ending of a connection: its outcome, apart from what follows from the
@@ -79,6 +82,14 @@ func (e *ending) complete(t *tracing, c *netio.Conn) {
 		if node := tlsconfig.MeshPeer(c.TLS()); node != "" {
 			e.parent = trace.SpanOf(e.trace, node, partHop)
 		}
+	}
+}
+
+// decided takes what was decided about a connection to an endpoint.
+func (e *ending) decided(t *tracing, p *plan) {
+	e.destination, e.via = p.decision.Destination(), p.decision.Via()
+	if p.mesh {
+		e.beginsHop(t.node)
 	}
 }
 
@@ -134,9 +145,8 @@ func (t *traffic) traceConnected(c *netio.Conn, p *plan) {
 	if !e.WantedBy(policies) {
 		return
 	}
-	if e.complete(&t.tracing, c); p.mesh {
-		e.beginsHop(t.tracing.node)
-	}
+	e.complete(&t.tracing, c)
+	e.decided(&t.tracing, p)
 	r := t.record(c, p, accesslog.Connected, netio.OK)
 	e.Export(policies, e.connectSpan(&r, e.SampledBy(policies)))
 }
@@ -175,8 +185,8 @@ func (t *traffic) traceClosed(c *netio.Conn, why netio.Reason) {
 	if !e.WantedBy(policies) {
 		return
 	}
-	if e.complete(&t.tracing, c); p != nil && p.mesh {
-		e.beginsHop(t.tracing.node)
+	if e.complete(&t.tracing, c); p != nil {
+		e.decided(&t.tracing, p)
 	}
 	r := t.record(c, p, accesslog.Closed, why)
 	switch {

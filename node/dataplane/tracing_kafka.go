@@ -109,7 +109,7 @@ func (t *tracing) exchangeSpan(c *netio.Conn, p *kafka.Connection, x *kafkasessi
 
 // kafkaError returns the name of an error code of Kafka, or its number.
 func kafkaError(code int16) string {
-	if known := kerr.TypedErrorForCode(code); known != nil {
+	if known := kerr.TypedErrorForCode(code); known != nil && known.Code == code {
 		return known.Message
 	}
 	return strconv.Itoa(int(code))

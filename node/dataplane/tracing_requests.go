@@ -224,6 +224,9 @@ func (q *request) clientSpan(o *web.Outcome, now time.Time) *trace.Span {
 		a.address("network.peer", e.Addr)
 	}
 	a.text(trace.KeyService, q.decision.Service())
+	if v := q.decision.Via(); v != nil {
+		a.text(trace.KeySubset, v.Subset)
+	}
 	a.count("http.request.resend_count", int64(q.decision.Attempts()-1))
 	s.Attrs = a
 	return s

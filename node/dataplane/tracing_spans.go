@@ -9,6 +9,7 @@ import (
 	"penstock/node/accesslog"
 	"penstock/node/api"
 	"penstock/node/trace"
+	"penstock/routing"
 )
 
 // maxErrorText bounds the text of an error in a span, in bytes: it may quote the peer.
@@ -73,6 +74,14 @@ func (a *attrs) network(at netip.AddrPort) {
 	}
 }
 
+// via adds what chose the endpoints.
+func (a *attrs) via(v *routing.Via) {
+	if v != nil {
+		a.text(trace.KeyRoute, v.Route)
+		a.text(trace.KeySubset, v.Subset)
+	}
+}
+
 // connectionSpan makes the span of a whole connection.
 func (e *ending) connectionSpan(r *accesslog.Record, sampled bool) *trace.Span {
 	s := &trace.Span{
@@ -123,6 +132,8 @@ func (e *ending) connectionSpan(r *accesslog.Record, sampled bool) *trace.Span {
 func (e *ending) common(a *attrs, r *accesslog.Record) {
 	a.text(trace.KeyListener, r.Listener)
 	a.text(trace.KeyService, r.Service)
+	a.text(trace.KeyDestination, e.destination)
+	a.via(e.via)
 	*a = append(*a, trace.Int(trace.KeyConnection, int64(r.ID)))
 }
 

@@ -152,6 +152,28 @@ func TestSampledConnectionsHaveSpans(t *testing.T) {
 	}
 }
 
+// A split shows where it has sent a connection.
+func TestSpansNameTheRoute(t *testing.T) {
+	traces, to := traced(trace.Policy{Sample: 1, Overall: 1})
+	b := nodetest.NewBackend(t, "b")
+	n := start(t, oneService(nodetest.NewBackend(t, "a"))+fmt.Sprintf(`---
+kind: Service
+name: next
+spec: {endpoints: [{address: %q, tags: {version: v2}}]}
+---
+kind: MeshTCPRoute
+name: canary
+spec:
+  to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [{kind: MeshServiceSubset, name: next, tags: {version: v2}}]}}]}]
+`, b.At()), traces)
+	exchange(t, n, "front")
+	for _, s := range []*trace.Span{to.wait(t, "tcp front", 1)[0], to.wait(t, "connect", 1)[0]} {
+		wantValues(t, s, map[string]string{
+			"penstock.destination": "apps", "penstock.service": "next", "penstock.route": "MeshTCPRoute/canary", "penstock.subset": "version=v2",
+		})
+	}
+}
+
 // The span of connecting does not wait for the end of the connection.
 func TestLongConnectionsShowWhenTheyConnect(t *testing.T) {
 	traces, to := traced(trace.Policy{Sample: 1, Overall: 1})
