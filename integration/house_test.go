@@ -74,9 +74,13 @@ var mayImportInside = map[string][]string{
 	"node/lifecycle":        {},
 	"node/metrics": {
 		"kafka", "routing", "node/accesslog", "node/acme", "node/api", "node/audit", "node/rpc", "node/catalog", "node/cluster", "node/dataplane",
-		"node/expiry", "node/federation", "node/follow", "node/kinds", "node/kubernetes", "node/lifecycle", "node/mux", "node/providers", "node/quota", "node/rollout",
+		"node/expiry", "node/federation", "node/follow", "node/kinds", "node/kubernetes", "node/lifecycle", "node/mux", "node/otlp", "node/providers", "node/quota", "node/rollout",
 		"node/svid", "node/telemetry", "node/trust", "node/workload", "node/xds",
 	},
+	"node/otlp":          {"routing", "node/accesslog", "node/tlsconfig", "node/trace"},
+	"node/otlp/otlptest": {},
+	"node/trace":         {},
+
 	"node/nodetest":  {"routing", "node/kinds"},
 	"node/providers": {"consensus", "routing", "node/files", "node/tlsconfig"},
 	"node/quota":     {"routing", "node/api"},
@@ -91,10 +95,10 @@ var mayImportInside = map[string][]string{
 	"node/xds/translate":    {"routing", "node/xds/snapshot"},
 }
 
-var forTests = []string{"node/kinds", "node/nodetest", "node/xds/snapshottest"}
+var forTests = []string{"node/kinds", "node/nodetest", "node/otlp/otlptest", "node/xds/snapshottest"}
 
 // onlyTests are packages that nothing but tests and measurements imports.
-var onlyTests = []string{"mysql/mysqltest", "node/nodetest"}
+var onlyTests = []string{"mysql/mysqltest", "node/nodetest", "node/otlp/otlptest"}
 
 // Packages with a list import only what it allows, and only tests import
 // packages for tests.

@@ -28,6 +28,7 @@ func (n *Node) makeComponents() (err error) {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
 	}
 	n.watchOwnExpiry()
+	n.otlp = n.newOTLP()
 	n.providers = providers.New(n.providersConfig())
 	n.acme = acme.New(n.acmeConfig())
 	n.openFederation()
@@ -61,6 +62,7 @@ func (n *Node) newMetrics() *metrics.Metrics {
 		metrics.Audit(n.audit), metrics.History(n.history), metrics.Expiry(n.expiry),
 		metrics.Quota(n.shares, n.leases), metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
 		metrics.Workloads(n.identities, n.spiffe), metrics.Sources(n.svids), metrics.Federation(n.bundles, n.federation, n.bundle),
+		metrics.OTLP(n.otlp),
 	}
 	if n.access != nil {
 		all = append(all, metrics.AccessLog(n.access))
@@ -132,7 +134,7 @@ func (n *Node) opsConfig() ops.Config {
 			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
 		},
 		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, Providers: n.providers, ACME: n.acme, XDS: n.xds, State: &n.state,
-		Followed: n.followed, Expiry: n.expiry, Federation: n.federation,
+		Followed: n.followed, OTLP: n.otlp, Expiry: n.expiry, Federation: n.federation,
 		Shares: n.shares, Audit: n.audit, History: n.history, Identities: n.identities, Sources: n.svids, Kubernetes: n.kubernetes,
 		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
 	}

@@ -43,6 +43,7 @@ import (
 	"penstock/node/metrics"
 	"penstock/node/mux"
 	"penstock/node/ops"
+	"penstock/node/otlp"
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rollout"
@@ -79,6 +80,7 @@ type Node struct {
 	data            *dataplane.Dataplane
 	providers       *providers.Providers
 	acme            *acme.Manager
+	otlp            *otlp.Manager
 	bundles         *trust.Bundles
 	federation      *federation.Manager
 	bundle          *federation.Endpoint // serves the cluster's own
@@ -239,6 +241,7 @@ func newNode(cfg Config) *Node {
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.followed = follow.New(follow.Config{Log: n.log, DataDir: cfg.DataDir, Apply: func(set *validate.Set, changes []resource.Change) {
 		n.data.Apply(set, changes)
+		n.otlp.Apply(changes)
 		n.expiry.Apply(changes)
 		n.xds.Changed()
 	}})
@@ -490,6 +493,7 @@ func (n *Node) close(ctx context.Context) {
 	if n.http != nil && n.http.Shutdown(ctx) != nil {
 		n.http.Close()
 	}
+	n.lastMetrics(ctx)
 	n.cancel()
 	n.background.Wait()
 	if n.cluster != nil {
@@ -501,5 +505,6 @@ func (n *Node) close(ctx context.Context) {
 	if n.access != nil {
 		n.access.Close()
 	}
+	n.closeOTLP(ctx) // last: spans and lines of what was closed above
 	n.dir.close()
 }

@@ -29,6 +29,7 @@ import (
 	"penstock/node/follow"
 	"penstock/node/kubernetes"
 	"penstock/node/lifecycle"
+	"penstock/node/otlp"
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rollout"
@@ -61,6 +62,8 @@ type Config struct {
 	Federation *federation.Manager
 	// Followed reads the files that resources leave to the nodes.
 	Followed *follow.Manager
+	// OTLP exports to OpenTelemetry collectors; nil: nothing does.
+	OTLP *otlp.Manager
 	// Expiry knows how long the certificates in force are valid.
 	Expiry *expiry.Tracker
 	// XDS is the discovery server; nil: there is none.
@@ -120,7 +123,7 @@ func New(cfg Config) *Methods {
 	m.rollouts = newRollouts(&cfg, peers, m.changes)
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{
-		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.Federation, cfg.XDS,
+		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.OTLP, cfg.Expiry, cfg.Federation, cfg.XDS,
 		cfg.Shares, cfg.Identities, cfg.Sources, cfg.Kubernetes,
 	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}

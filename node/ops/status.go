@@ -18,6 +18,7 @@ import (
 	"penstock/node/follow"
 	"penstock/node/kubernetes"
 	"penstock/node/lifecycle"
+	"penstock/node/otlp"
 	"penstock/node/providers"
 	"penstock/node/quota"
 	"penstock/node/rpc"
@@ -38,6 +39,7 @@ type status struct {
 	providers *providers.Providers
 	acme      *acme.Manager
 	followed  *follow.Manager
+	otlp      *otlp.Manager
 	expiry    *expiry.Tracker
 
 	federation *federation.Manager
@@ -84,7 +86,8 @@ func (q *status) report() *api.Report {
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
 			q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name),
-			q.sources.Problems(q.peers.self.Name), q.expiry.Problems(q.peers.self.Name, time.Now()), q.federation.Faults(), q.kubernetes.State().Problems),
+			q.sources.Problems(q.peers.self.Name), q.expiry.Problems(q.peers.self.Name, time.Now()), q.federation.Faults(), q.otlp.Problems(q.peers.self.Name),
+			q.kubernetes.State().Problems),
 		Providers: providerStatus(q.peers.self.Name, q.providers),
 		Proxies:   q.xds.Status(),
 	}
