@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"penstock/kafka/filter"
 	"penstock/kafka/model"
 	"penstock/kafka/session"
@@ -173,6 +175,9 @@ func (p *Connection) Connected(c *netio.Conn, took time.Duration) {
 	p.connectTime, p.lookup, p.conn = max(took, 1), nil, c
 	p.tally.failure.Store(nil)
 	p.stats.add(p)
+	if f := p.proxy.cfg.Connected; f != nil {
+		f(c, p)
+	}
 	// Whoever sends away sees those that are connected; a change that came
 	// while this one was connecting is seen here.
 	if d, gone := p.orphaned(); gone {
@@ -211,6 +216,9 @@ func (p *Connection) Exchanged(e session.Exchange) {
 	a.out.Add(uint64(e.Response))
 	a.broker.observe(e.Broker)
 	a.proxy.observe(max(e.Total-e.Broker, 0))
+	if f := p.proxy.cfg.Exchanged; f != nil && (e.Key == int16(kmsg.Produce) || e.Key == int16(kmsg.Fetch)) {
+		f(p.conn, p, e)
+	}
 }
 
 // Tenant implements netio.Tenanted.

@@ -62,6 +62,11 @@ type Config struct {
 	// Denied is told of each denial of a request by a permission, also of those that
 	// only count. It is called on loops and must not block. It may be nil.
 	Denied func(cluster string, d *authorize.Denial)
+	// Connected is told of each connection that a broker has taken, and Exchanged of each
+	// Produce and Fetch that has ended. They are called on loops and must not block. They
+	// may be nil.
+	Connected func(c *netio.Conn, p *Connection)
+	Exchanged func(c *netio.Conn, p *Connection, e session.Exchange)
 	// HostsChanged is called when the hosts to resolve may have changed.
 	HostsChanged func()
 	// Loops is the number of event loops; each has counters of its own.

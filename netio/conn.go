@@ -142,11 +142,14 @@ func (c *Conn) MeshTLS() (ssl *proxyproto.SSL, alpn string) {
 
 // UniqueID returns an ID of the connection that is unique among nodes: that of the
 // mesh header if there is one with an ID.
-func (c *Conn) UniqueID() []byte {
+func (c *Conn) UniqueID() []byte { return c.AppendUniqueID(nil) }
+
+// AppendUniqueID appends UniqueID to dst.
+func (c *Conn) AppendUniqueID(dst []byte) []byte {
 	if c.origin != nil && len(c.origin.id) > 0 {
-		return c.origin.id
+		return append(dst, c.origin.id...)
 	}
-	return binary.BigEndian.AppendUint64(c.loop.engine.instance[:], c.id)
+	return binary.BigEndian.AppendUint64(append(dst, c.loop.engine.instance[:]...), c.id)
 }
 
 // Local returns the address that the peer connected to; invalid for unix

@@ -115,7 +115,7 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
 		MaxHandshakes: n.cfg.MaxHandshakes, MaxRequests: n.cfg.MaxRequests, Tickets: n.tickets,
 		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll, Audit: n.audit.Denied, Discovered: n.providers, Challenges: &n.acme.Challenges,
-		Bundles: n.bundles,
+		Bundles: n.bundles, Tracer: n.otlp.Tracer(),
 	}
 	if n.cluster != nil {
 		c.Self, c.Revoked = n.id, n.cluster.Identities.Revoked

@@ -126,8 +126,8 @@ func (s *Session) endReply(size int) {
 	}
 	s.peer.recordResponse(r.key)
 	s.host.Exchanged(Exchange{
-		Key: r.key, Version: r.version, Error: r.errorCode, Throttled: r.throttled, Request: int(r.size), Response: size,
-		Total: s.now() - r.start, Broker: r.broker,
+		Key: r.key, Version: r.version, Correlation: r.correlation, Error: r.errorCode, Throttled: r.throttled,
+		Request: int(r.size), Response: size, Total: s.now() - r.start, Broker: r.broker, Sent: r.sent - r.start,
 	})
 	s.client.block &^= blockedByResponse
 	s.endReordering()

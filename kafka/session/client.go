@@ -168,7 +168,7 @@ func (s *Session) requestSent() {
 	if r.queued {
 		s.inFlight.last().sent = now
 	} else {
-		s.host.Exchanged(Exchange{Key: r.key, Version: r.version, Request: s.client.size, Total: now - r.start})
+		s.host.Exchanged(Exchange{Key: r.key, Version: r.version, Correlation: r.correlation, Request: s.client.size, Total: now - r.start, Sent: now - r.start})
 		if r.call != nil {
 			r.call.Done()
 		}
@@ -256,7 +256,7 @@ func (s *Session) flushAnswers() {
 		s.answerBytes -= len(f.answer)
 		s.send(clientSide, f.answer)
 		s.host.Exchanged(Exchange{
-			Key: f.key, Version: f.version, Answered: true, Error: f.answerCode, Request: int(f.size),
+			Key: f.key, Version: f.version, Correlation: f.correlation, Answered: true, Error: f.answerCode, Request: int(f.size),
 			Response: len(f.answer), Total: s.now() - f.start,
 		})
 	}

@@ -130,6 +130,7 @@ type Host interface {
 // Exchange describes a request and its response, for statistics.
 type Exchange struct {
 	Key, Version int16
+	Correlation  int32 // the client's
 	// Own: a filter's own request. Answered: answered by a filter or the session.
 	Own, Answered bool
 	// Error is the error code of the response, as the broker gave it: the one
@@ -145,6 +146,9 @@ type Exchange struct {
 	// client; Broker from its last byte to the broker until its response
 	// begins. The rest is what the proxy, and streaming, took.
 	Total, Broker time.Duration
+	// Sent is from the request's header to its last byte to the broker; 0: it was not
+	// sent.
+	Sent time.Duration
 }
 
 // Options configures New.

@@ -64,7 +64,7 @@ func (s *Session) ToClient(c *filter.Call) error {
 // Dropped implements filter.Sink.
 func (s *Session) Dropped(c *filter.Call) error {
 	r := &s.request
-	s.host.Exchanged(Exchange{Key: r.key, Version: r.version, Answered: true, Request: s.client.size, Total: s.now() - r.start})
+	s.host.Exchanged(Exchange{Key: r.key, Version: r.version, Correlation: r.correlation, Answered: true, Request: s.client.size, Total: s.now() - r.start})
 	c.Done()
 	s.endRequest()
 	return nil

@@ -28,6 +28,7 @@ import (
 	"penstock/node/accesslog"
 	"penstock/node/audit"
 	"penstock/node/tlsconfig"
+	"penstock/node/trace"
 	"penstock/node/trust"
 	"penstock/routing"
 	"penstock/routing/discovery"
@@ -55,6 +56,9 @@ type Config struct {
 	// line for each connection.
 	Access    *accesslog.Log
 	AccessAll bool
+	// Tracer has the policies by which spans of connections and requests are made; nil:
+	// none are.
+	Tracer *trace.Tracer
 	// Audit takes each denial by a permission; nil: none does. It is called on loops.
 	Audit func(*audit.Denial)
 	// LimitPlace is passed to routing.Config.
@@ -99,7 +103,7 @@ func New(cfg Config) (*Dataplane, error) {
 	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Discovered: cfg.Discovered, Observe: d.observe,
 		LimitPlace: cfg.LimitPlace})
 	handler := &traffic{router: r.router, removed: &r.removed, clients: r.clients, access: cfg.Access, accessAll: cfg.AccessAll,
-		certs: r.certs, mesh: cfg.Mesh, audit: cfg.Audit}
+		certs: r.certs, mesh: cfg.Mesh, audit: cfg.Audit, tracing: tracing{cfg.Tracer, cfg.Self}}
 	handler.mysql.init(cfg.Log, r.router)
 	handler.mysql.versions.init(r.askVersion)
 	r.sessions = &handler.mysql
@@ -124,7 +128,7 @@ func New(cfg Config) (*Dataplane, error) {
 	d.requests = newRequests(&cfg, r)
 	handler.requests, r.requests = d.requests, d.requests
 	r.challenges, d.requests.challenges = cfg.Challenges, cfg.Challenges
-	r.makeKafka(engine.Loops(), cfg.Audit)
+	r.makeKafka(engine.Loops(), cfg.Audit, &handler.tracing)
 	d.Kafka, handler.kafka = r.kafka, r.kafka
 	return d, nil
 }

@@ -178,7 +178,7 @@ func (r *reconciler) brokersChanged() {
 }
 
 // makeKafka makes the Kafka proxy. It needs r.flows.
-func (r *reconciler) makeKafka(loops int, denied func(*audit.Denial)) {
+func (r *reconciler) makeKafka(loops int, denied func(*audit.Denial), tracing *tracing) {
 	r.kafkaTLS = newKafkaTLS(r)
 	r.kafka = kafka.New(kafka.Config{
 		Bind: r.bind, Hosts: r.resolver, Loops: loops, Log: r.log,
@@ -189,6 +189,7 @@ func (r *reconciler) makeKafka(loops int, denied func(*audit.Denial)) {
 		Identify:     r.identifyKafka,
 		Limiter:      r.newKafkaLimits,
 		LimitsTopics: func(cluster string) bool { return r.router.Table().LimitsTopics(cluster) },
+		Connected:    tracing.kafkaConnected, Exchanged: tracing.kafkaExchanged,
 		ClientTLS:    r.kafkaTLS.client, HostsChanged: r.brokersChanged,
 	})
 }
@@ -208,11 +209,16 @@ func (t *traffic) closedKafka(c *netio.Conn, p *kafka.Connection, why netio.Reas
 		f.connectDuration.Observe(took.Seconds())
 	}
 	if t.access.Wants(string(why)) {
-		r := t.record(c, nil, accesslog.Closed, why)
-		who := p.Client()
-		r.Service, r.Endpoint, r.Attempts, r.Connect = p.Cluster(), p.Upstream(), p.Attempts(), p.Took()
-		r.ClientID, r.Software, r.Principal = who.ClientID, strings.TrimSpace(who.Software+" "+who.SoftwareVersion), who.Principal
-		t.access.Write(r)
+		t.access.Write(t.kafkaRecord(c, p, why))
 	}
 	p.Closed(why)
+}
+
+// kafkaRecord makes the access log record of a Kafka connection that has ended.
+func (t *traffic) kafkaRecord(c *netio.Conn, p *kafka.Connection, why netio.Reason) accesslog.Record {
+	r := t.record(c, nil, accesslog.Closed, why)
+	who := p.Client()
+	r.Service, r.Endpoint, r.Attempts, r.Connect = p.Cluster(), p.Upstream(), p.Attempts(), p.Took()
+	r.ClientID, r.Software, r.Principal = who.ClientID, strings.TrimSpace(who.Software+" "+who.SoftwareVersion), who.Principal
+	return r
 }

@@ -37,6 +37,11 @@ func startKafka(t *testing.T, more string, topics ...string) *kafkaPlane {
 
 func startKafkaBroker(t *testing.T, more string, opts ...kfake.Opt) *kafkaPlane {
 	t.Helper()
+	return startKafkaWith(t, more, func(*Config) {}, opts...)
+}
+
+func startKafkaWith(t *testing.T, more string, change func(*Config), opts ...kfake.Opt) *kafkaPlane {
+	t.Helper()
 	broker, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1))...)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +63,7 @@ spec:
   physicalClusterRef: big
   tls: {certificateRef: shop, clientAuth: {mode: require, ca: %q}}
   brokers: {discover: {endpointRef: kafka, bootstrap: bootstrap.shop.test, advertisePort: 9092, sniPattern: "broker-$(nodeId).shop.test"}}
-`, broker.ListenAddrs()[0], ca.PEM)+nodetest.Certificate("shop", ca.Issue("*.shop.test"))+more)}
+`, broker.ListenAddrs()[0], ca.PEM)+nodetest.Certificate("shop", ca.Issue("*.shop.test"))+more, change)}
 }
 
 // dial returns a function that dials the port with a certificate that has a SPIFFE ID,

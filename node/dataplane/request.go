@@ -41,6 +41,7 @@ type request struct {
 	normal    string                            // path in normal form; "": it has none
 	rule      string                            // the permission that denied it
 	denial    error                             // says why it was denied; nil: it was not
+	trace     *requestTrace                     // nil: there is no tracing
 
 	place  place
 	header header
@@ -90,6 +91,7 @@ func (q *request) forward(plan web.Disposition, path string, rules *resource.Lis
 	a := &q.decision
 	plan.Upstreams, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
 	plan.Begun, plan.Upgrades = q.begin, q.spec.HTTP.Protocols()
+	q.sampleTrace()
 	forwardCert := rules.ForwardClientCert && (q.client.cert != nil || q.client.spiffe() != "")
 	plan.Request = func(out *http.Request) {
 		host, newPath := a.Rewrite(path)
@@ -107,6 +109,7 @@ func (q *request) forward(plan web.Disposition, path string, rules *resource.Lis
 		if forwardCert {
 			q.client.forwardCert(out.Header, rules.ForwardClientCertMode)
 		}
+		q.propagateTrace(out.Header)
 		a.RequestHeaders(out.Header)
 	}
 	plan.Response = func(h http.Header) { a.ResponseHeaders(h) }
@@ -155,6 +158,9 @@ func (q *request) Next(ctx context.Context, err error) (web.Target, bool) {
 	} else if err != nil {
 		q.decision.RecordFault(requestFailure(err), health.ErrorText(err), now)
 	}
+	if err != nil {
+		q.traceFailure(err, now)
+	}
 	e, reason := q.decision.Next(now)
 	if reason == routing.Overflow {
 		e, reason = q.wait(ctx, now)
@@ -167,6 +173,7 @@ func (q *request) Next(ctx context.Context, err error) (web.Target, bool) {
 	}
 	q.endpoint = EndpointName(e)
 	q.at.Store(e)
+	q.trace.beginAttempt(now)
 	t := web.Target{Address: e.Addr.String()}
 	if q.spec.Mesh {
 		if t.Profile, q.reason = q.requests.hop(q); q.reason != netio.OK {
@@ -245,6 +252,7 @@ func (q *request) Reached() { q.decision.Reached(time.Now()) }
 // Answered implements web.UpstreamSelector.
 func (q *request) Answered() {
 	q.responded = true
+	q.trace.markAnswered()
 	q.decision.Connected(time.Now())
 }
 
@@ -277,6 +285,7 @@ func (q *request) done(o web.Outcome) {
 	if o.Status == 0 || q.reason != netio.OK {
 		h.refused.count(q.reason)
 	}
+	q.endTrace(&o, now)
 	if h.access.WantsRequest(string(q.reason), o.Status) {
 		h.access.Write(q.record(o, now, took))
 	}

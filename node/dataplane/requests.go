@@ -67,6 +67,7 @@ type requests struct {
 	access   *accesslog.Log      // nil: none
 	audit    func(*audit.Denial) // nil: none
 	mesh     *tlsconfig.Mesh     // nil: the node is in no cluster
+	tracing  tracing
 	// challenges answers certificate authorities; nil: none.
 	challenges Challenges
 
@@ -124,6 +125,7 @@ var (
 func newRequests(cfg *Config, r *reconciler) *requests {
 	h := &requests{
 		router: r.router, flows: r.flows, access: cfg.Access, audit: cfg.Audit, memory: r.engine, mesh: cfg.Mesh,
+		tracing:  tracing{cfg.Tracer, cfg.Self},
 		places:   budget.New(budget.Config{Limit: int64(cfg.MaxRequests)}),
 		profiles: profiles{router: r.router, client: r.clients.of, m: map[string]*httpPath{}},
 		clients:  map[string]map[*httpClient]struct{}{},
@@ -205,6 +207,7 @@ func (h *requests) Route(known any, r *http.Request) web.Disposition {
 	q.client.requests.begin()
 	plan := web.Disposition{Done: q.done, Last: q.client.pinned.Load() != nil}
 	defer q.endOnPanic()
+	q.beginTrace(r)
 	if why := q.admit(r); why != netio.OK {
 		return q.refuse(plan, statusOf(why), why)
 	}
@@ -281,6 +284,7 @@ func (h *requests) Refused(known any, status int, err error) {
 	q.flow.requests.active.Add(1)
 	q.flow.requests.end(q.flow.requestTime(h.flows), status, 0)
 	h.refused.count(q.reason)
+	q.traceRefused(web.Outcome{Status: status, Err: err})
 	if h.access != nil {
 		h.access.Write(q.record(web.Outcome{Status: status, Err: err}, q.begun, 0))
 	}

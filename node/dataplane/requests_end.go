@@ -80,8 +80,9 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 	if p.client.hops.used.Load() {
 		r.Hop = hex.EncodeToString(c.UniqueID())
 	}
+	span := t.tracing.ending(c, p.flow.service)
 	if why != netio.ClientReset && why != netio.ClientFIN {
-		t.endHTTP(p, r)
+		t.endHTTP(p, r, span)
 		return
 	}
 	owed := c.Owed()
@@ -95,15 +96,17 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 			// they have their answers, without close_notify or with bytes unread.
 			r.Reason, r.Error = string(netio.ClientFIN), nil
 		}
-		t.endHTTP(p, r)
+		t.endHTTP(p, r, span)
 	})
 }
 
-// endHTTP counts the end of such a connection and writes its access log line.
-func (t *traffic) endHTTP(p *httpPlan, r accesslog.Record) {
+// endHTTP counts the end of such a connection, makes its span (nil: none) and writes its
+// access log line.
+func (t *traffic) endHTTP(p *httpPlan, r accesslog.Record, span *ending) {
 	p.flow.end(netio.Reason(r.Reason))
+	r.Requests = p.client.count.Load()
+	t.tracing.endHTTP(span, &r)
 	if t.access.Wants(r.Reason) {
-		r.Requests = p.client.count.Load()
 		t.access.Write(r)
 	}
 }

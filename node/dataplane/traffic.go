@@ -34,6 +34,7 @@ type traffic struct {
 
 	access    *accesslog.Log // nil: none
 	accessAll bool
+	tracing   tracing
 	audit     func(*audit.Denial) // nil: none
 }
 
@@ -137,6 +138,7 @@ func (t *traffic) decide(c *netio.Conn, in *routing.Input, on **routing.Table) (
 // Closed implements netio.Handler.
 func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 	closeLimits(c)
+	t.traceClosed(c, why)
 	if p, ok := kafka.Of(c.Plan()); ok {
 		t.closedKafka(c, p, why)
 		return
@@ -269,6 +271,7 @@ func (p *plan) Connected(c *netio.Conn, took time.Duration) {
 	p.path = nil
 	p.decision.Connected(time.Now())
 	p.flow.connectDuration.Observe(took.Seconds())
+	p.traffic.traceConnected(c, p)
 	if p.traffic.accessAll {
 		p.traffic.access.Write(p.traffic.record(c, p, accesslog.Connected, netio.OK))
 	}

@@ -248,7 +248,7 @@ func policyOf(name string, t *resource.TelemetryTraces, to trace.Exporter) *trac
 	return &trace.Policy{
 		Telemetry: name, To: to,
 		Sample: resource.Share(t.Sample, resource.DefaultSample), Client: resource.Share(t.Client, resource.DefaultClient),
-		Overall: resource.Share(t.Overall, resource.DefaultOverall),
-		Errors:  *t.Errors, Slow: t.Slow.D(), Listeners: set(t.Listeners), Services: set(t.Services),
+		Overall:     resource.Share(t.Overall, resource.DefaultOverall),
+		HideClients: t.HideClients, Errors: *t.Errors, Slow: t.Slow.D(), Listeners: set(t.Listeners), Services: set(t.Services),
 	}
 }

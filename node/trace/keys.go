@@ -3,24 +3,26 @@ package trace
 // Keys of attributes of spans and of log records, so that one query finds both. Those
 // without "penstock." are of OpenTelemetry's semantic conventions.
 const (
-	KeyListener   = "penstock.listener"
-	KeyService    = "penstock.service"
-	KeyEndpoint   = "penstock.endpoint"
-	KeyConnection = "penstock.connection.id" // on its node
-	KeyReason     = "penstock.reason"        // why it ended: docs/reasons.md
-	KeyIdentity   = "penstock.client.identity"
-	KeyRoute      = "penstock.route"
-	KeyRule       = "penstock.rule" // index of the route's rule
-	KeyAttempts   = "penstock.attempts"
-	KeyConnect    = "penstock.connect.duration" // seconds
-	KeyDuration   = "penstock.duration"         // seconds
-	KeyBytesIn    = "penstock.bytes.in"         // from the client
-	KeyBytesOut   = "penstock.bytes.out"        // from the endpoint
-	KeyRequests   = "penstock.requests"
-	KeyHop        = "penstock.hop" // of a mesh
-	KeyVia        = "penstock.via"
-	KeyPermission = "penstock.permission"
-	KeyShadow     = "penstock.permission.shadow"
+	KeyListener    = "penstock.listener"
+	KeyService     = "penstock.service"
+	KeyEndpoint    = "penstock.endpoint"
+	KeyConnection  = "penstock.connection.id" // on its node
+	KeyReason      = "penstock.reason"        // why it ended: docs/reasons.md
+	KeyIdentity    = "penstock.client.identity"
+	KeyRoute       = "penstock.route"
+	KeySubset      = "penstock.subset"      // tags of the endpoints that the route chose
+	KeyDestination = "penstock.destination" // the service that the listener names
+	KeyRule        = "penstock.rule"        // index of the route's rule
+	KeyAttempts    = "penstock.attempts"
+	KeyConnect     = "penstock.connect.duration" // seconds
+	KeyDuration    = "penstock.duration"         // seconds
+	KeyBytesIn     = "penstock.bytes.in"         // from the client
+	KeyBytesOut    = "penstock.bytes.out"        // from the endpoint
+	KeyRequests    = "penstock.requests"
+	KeyHop         = "penstock.hop" // of a mesh
+	KeyVia         = "penstock.via"
+	KeyPermission  = "penstock.permission"
+	KeyShadow      = "penstock.permission.shadow"
 
 	KeyClientAddress = "client.address"
 	KeyClientPort    = "client.port"

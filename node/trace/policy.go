@@ -24,6 +24,8 @@ type Policy struct {
 	// is slow.
 	Errors bool
 	Slow   time.Duration
+	// HideClients leaves out what tells who a client is: its address and identity.
+	HideClients bool
 	// Listeners and Services select by name; nil selects all.
 	Listeners, Services map[string]bool
 	// To takes the spans.

@@ -58,6 +58,8 @@ type Span struct {
 	Events     []Event
 	Links      []Link
 	Error      string // why it failed; "": it did not
+
+	private int // the last of Attrs, which tell who the client is
 }
 
 // Event is something that happened during a span.

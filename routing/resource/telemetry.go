@@ -133,6 +133,9 @@ type TelemetryTraces struct {
 	// Slow sends requests that took as long, and connections whose first answer did,
 	// sampled or not. 0 turns it off. Default 1s, up to 1h.
 	Slow *Duration `yaml:"slow" default:"1s" range:"0..1h"`
+	// HideClients leaves out who clients are: their addresses, identities and users.
+	// Default false.
+	HideClients bool `yaml:"hideClients"`
 	// Listeners selects by where connections arrive. Default all.
 	Listeners []string `yaml:"listeners"`
 	// Services selects by the destination. Default all.
