@@ -92,30 +92,40 @@ func (g *guard) measure(e *env, w *tabwriter.Writer) error {
 			subjects = append(subjects, s)
 		}
 	}
+	costs, err := measureInTurn(e, g.name, g.load, subjects)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s\t%.3g us\t%.3f\t%.2f\t%.2f\t%.3f\t<= %.2f\t\n", g.name, median(costs[0]), ratio(costs[1], costs[0]),
+		ratio(costs[2], costs[0]), ratio(costs[3], costs[1]), ratio(costs[3], costs[2]), g.goal)
+	return nil
+}
+
+// measureInTurn measures subjects round by round, and returns the CPU time of each per unit of work,
+// in microseconds, by round.
+func measureInTurn(e *env, name string, load func(*env, places, time.Duration) (float64, error), subjects []subject) ([][]float64, error) {
 	costs := make([][]float64, len(subjects))
 	for round := -1; round < e.o.rounds; round++ { // round -1 warms up
 		for i := range subjects {
 			at := (i + max(round, 0)) % len(subjects)
 			s, before := subjects[at], subjects[at].CPU()
-			units, err := g.load(e, s.at, e.o.window)
+			units, err := load(e, s.at, e.o.window)
 			if err == nil && units == 0 {
 				err = errors.New("no work was done")
 			}
 			if err != nil {
-				return fmt.Errorf("%s: %w\n%s", s.Name, err, s.Output())
+				return nil, fmt.Errorf("%s: %w\n%s", s.Name, err, s.Output())
 			}
 			cost := float64(s.CPU()-before) / units / 1e3
 			if e.o.verbose {
-				fmt.Fprintf(os.Stderr, "%s\tround %d\t%s\t%.3f us (%.0f units)\n", g.name, round+1, s.Name, cost, units)
+				fmt.Fprintf(os.Stderr, "%s\tround %d\t%s\t%.3f us (%.0f units)\n", name, round+1, s.Name, cost, units)
 			}
 			if round >= 0 {
 				costs[at] = append(costs[at], cost)
 			}
 		}
 	}
-	fmt.Fprintf(w, "%s\t%.3g us\t%.3f\t%.2f\t%.2f\t%.3f\t<= %.2f\t\n", g.name, median(costs[0]), ratio(costs[1], costs[0]),
-		ratio(costs[2], costs[0]), ratio(costs[3], costs[1]), ratio(costs[3], costs[2]), g.goal)
-	return nil
+	return costs, nil
 }
 
 // ratio is the median of each round's own ratio.

@@ -70,5 +70,8 @@ func run(o *options) error {
 	if err := runGuards(env); err != nil {
 		return err
 	}
+	if err := runTracing(env); err != nil {
+		return err
+	}
 	return runMemory(env)
 }
