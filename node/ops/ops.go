@@ -113,6 +113,7 @@ type Methods struct {
 	sessions  sessions
 	proxies   proxies
 	debugger  *debugger
+	problems  *problems
 
 	proxyCertificates proxyCertificates
 	local             *rpc.Server // has the methods
@@ -135,6 +136,7 @@ func New(cfg Config) *Methods {
 		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.OTLP, cfg.Expiry, cfg.Federation, cfg.XDS,
 		cfg.Shares, cfg.Identities, cfg.Sources, cfg.Kubernetes,
 	}
+	m.problems = &problems{status: m.status, history: &m.history, progress: m.progress}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	m.debugger = newDebugger(peers, &cfg)
@@ -153,6 +155,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.endpoints.register(s)
 	m.sessions.register(s)
 	m.proxies.register(s)
+	m.problems.register(s)
 	m.proxyCertificates.register(s)
 	m.audit.register(s)
 	m.logs.register(s)
