@@ -277,12 +277,7 @@ func (b *bundler) measured(ctx context.Context, lines *jsonLines, metrics []tele
 	var refusal *api.Error
 	switch {
 	case errors.As(err, &refusal) && len(metrics) > 1: // one of them is too large: find out which
-		for i := range metrics {
-			if err := b.measured(ctx, lines, metrics[i:i+1]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return b.measuredSingly(ctx, lines, metrics)
 	case errors.As(err, &refusal):
 		b.archive.miss("telemetry.jsonl", metrics[0].Name+": "+whyMissing(err))
 		return nil
@@ -294,6 +289,15 @@ func (b *bundler) measured(ctx context.Context, lines *jsonLines, metrics []tele
 			if err := appendLines(lines, []bundleMetric{{req.Queries[i].By, r.Frames[i].Frame}}); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+func (b *bundler) measuredSingly(ctx context.Context, lines *jsonLines, metrics []telemetry.Recorded) error {
+	for i := range metrics {
+		if err := b.measured(ctx, lines, metrics[i:i+1]); err != nil {
+			return err
 		}
 	}
 	return nil
