@@ -345,7 +345,7 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 		t.Errorf("explain:\n%s", explained)
 	}
 	top := n.must("top", "--once", "-o", "json", "--interval", "100ms")
-	if !strings.Contains(top, `"node": "n1"`) {
+	if !strings.Contains(top, `"node":"n1"`) {
 		t.Errorf("top: %s", fmt.Sprint(top))
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"penstock/cmd/plaintext"
 )
 
 // outputFlag adds -o with the given formats; the first is the default.
@@ -53,37 +54,11 @@ func printTable(w io.Writer, heading []string, rows [][]string) {
 	tw.Flush()
 }
 
-// sanitizeUntrusted makes text from an untrusted client safe for a terminal,
-// which could interpret its bytes as control sequences. It truncates long text.
-func sanitizeUntrusted(s string) string {
-	const longest = 64
-	if len(s) > longest {
-		s = s[:longest] + "..."
-	}
-	if strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) >= 0 {
-		return strconv.QuoteToASCII(s)
-	}
-	return s
-}
+// sanitizeUntrusted makes text from an untrusted client safe for a terminal.
+func sanitizeUntrusted(s string) string { return plaintext.Untrusted(s) }
 
 // sanitize makes text from an operator safe for a terminal.
-func sanitize(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
-		return strconv.QuoteToASCII(s)
-	}
-	return s
-}
+func sanitize(s string) string { return plaintext.Line(s) }
 
 // bytesText formats a number of bytes in decimal units.
-func bytesText(n float64) string {
-	units := []string{"B", "KB", "MB", "GB", "TB"}
-	i := 0
-	for n >= 1000 && i < len(units)-1 {
-		n /= 1000
-		i++
-	}
-	if i == 0 {
-		return fmt.Sprintf("%.0f B", n)
-	}
-	return fmt.Sprintf("%.1f %s", n, units[i])
-}
+func bytesText(n float64) string { return plaintext.Bytes(n) }

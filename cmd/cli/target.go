@@ -35,11 +35,16 @@ func (t *target) flags(f *pflag.FlagSet) {
 	f.DurationVar(&t.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
 }
 
+// address is the address that was asked for.
+func (t *target) address() string {
+	return orElse(t.addr, orElse(os.Getenv("PENSTOCK_ADDR"), defaultAddr))
+}
+
 // dial connects to the node: in plain text to its unix socket, which grants its
 // owner all permissions, and to a loopback address if there is no token;
 // otherwise with TLS, to nodes of the token's cluster only.
 func (t *target) dial(ctx context.Context) (*rpc.Client, error) {
-	addr := orElse(t.addr, orElse(os.Getenv("PENSTOCK_ADDR"), defaultAddr))
+	addr := t.address()
 	if t.timeout <= 0 {
 		return nil, usagef("--timeout %v: want more than 0s", t.timeout)
 	}

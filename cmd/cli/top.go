@@ -1,16 +1,19 @@
 package cli
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"penstock/cmd/top"
 	"penstock/node/api"
+	"penstock/node/rpc"
 )
 
 func topCommand(t *target) *cobra.Command {
@@ -22,8 +25,11 @@ func topCommand(t *target) *cobra.Command {
 		Short: "Watch live connections and rates of the cluster, or of one node",
 		Long: "The node at --addr queries all nodes and adds up their numbers; one line per node shows its part, or why it did not " +
 			"answer and is not included.\n" +
-			"On a terminal the screen is redrawn at each sample, until Ctrl-C. Otherwise, or with --once, lines are printed.",
-		Args: noArgs,
+			"On a terminal it fills the screen: ? lists the keys, q quits. If the node at --addr dies, it goes on with another one; " +
+			"that needs a token, as any node on another machine does. NO_COLOR and the locale are respected.\n" +
+			"Elsewhere, or with --once or --count, samples are printed as lines; with -o json, one line per sample.",
+		Example: "  penstock top\n  penstock top --node n2\n  penstock top -o json --interval 10s | jq -c '[.at, .connections]'",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Interval < 100*time.Millisecond {
 				return usagef("--interval %v: want 100ms or more", req.Interval)
@@ -42,11 +48,12 @@ func topCommand(t *target) *cobra.Command {
 			show := func(s *api.TopSample) error { printSample(w, s); return nil }
 			switch {
 			case output == "json":
-				show = func(s *api.TopSample) error { return printJSON(w, s) }
-			case !once && isTerminal(w):
-				leave := enterScreen(w)
-				defer leave()
-				show = func(s *api.TopSample) error { drawSample(w, s); return nil }
+				// One line per sample, for programs that read lines.
+				enc := json.NewEncoder(w)
+				enc.SetEscapeHTML(false)
+				show = func(s *api.TopSample) error { return enc.Encode(s) }
+			case req.Count == 0 && isTerminal(w) && top.Usable():
+				return t.fullScreen(cmd.Context(), req)
 			}
 			return follow(cmd.Context(), t, api.MethodTop, req, show)
 		},
@@ -54,8 +61,8 @@ func topCommand(t *target) *cobra.Command {
 	cmd.Flags().BoolVar(&once, "once", false, "print one sample and exit")
 	cmd.Flags().IntVar(&req.Count, "count", 0, "print this many samples and exit (default: until interrupted)")
 	cmd.Flags().DurationVar(&req.Interval, "interval", time.Second, "time between samples")
-	cmd.Flags().IntVar(&req.Connections, "connections", 10, "how many of the latest connections to list")
-	cmd.Flags().StringVar(&req.Node, "node", "", "show only this node, by name or ID (default all nodes)")
+	cmd.Flags().IntVar(&req.Connections, "connections", 10, "how many of the latest connections to print")
+	cmd.Flags().StringVar(&req.Node, "node", "", "only this node, by name or ID (default all nodes)")
 	outputFlag(cmd, &output, "table", "json")
 	return cmd
 }
@@ -65,27 +72,16 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// enterScreen switches to the terminal's alternate screen and hides the cursor.
-func enterScreen(w io.Writer) (leave func()) {
-	fmt.Fprint(w, "\x1b[?1049h\x1b[?25l")
-	return func() { fmt.Fprint(w, "\x1b[?25h\x1b[?1049l") }
-}
-
-// drawSample redraws the screen in place; clearing it first would flicker.
-func drawSample(w io.Writer, s *api.TopSample) {
-	var b strings.Builder
-	printSample(&b, s)
-	height := 24
-	if f, ok := w.(*os.File); ok {
-		if _, h, err := term.GetSize(int(f.Fd())); err == nil {
-			height = h
-		}
-	}
-	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
-	if len(lines) > height-1 {
-		lines = append(lines[:height-2], fmt.Sprintf("... %d more", len(lines)-height+2))
-	}
-	fmt.Fprint(w, "\x1b[H"+strings.Join(lines, "\x1b[K\n")+"\x1b[K\n\x1b[J")
+// fullScreen shows the cluster on the whole terminal.
+func (t *target) fullScreen(ctx context.Context, req api.TopRequest) error {
+	return top.Run(ctx, top.Config{
+		Addr: t.address(), Node: req.Node, Interval: req.Interval,
+		Dial: func(ctx context.Context, addr string) (*rpc.Client, error) {
+			other := *t
+			other.addr = orElse(addr, t.addr)
+			return other.dial(ctx)
+		},
+	})
 }
 
 func printSample(w io.Writer, s *api.TopSample) {
