@@ -82,7 +82,7 @@ func Parse(text string) (Target, error) {
 		if !filepath.IsAbs(t.at) {
 			return t, fmt.Errorf("%.200q: want an absolute path, such as %s:/var/log/penstock/access.log", text, head)
 		}
-	case strings.HasPrefix(head, "syslog+") && strings.HasPrefix(rest, "//") && schemes[strings.TrimPrefix(head, "syslog+")] != nil:
+	case slices.Contains([]string{"syslog+udp", "syslog+tcp", "syslog+tls"}, head) && strings.HasPrefix(rest, "//"):
 		t.scheme, t.at = strings.TrimPrefix(head, "syslog+"), strings.TrimPrefix(rest, "//")
 		host, port, err := net.SplitHostPort(t.at)
 		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" {
