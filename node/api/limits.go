@@ -8,6 +8,7 @@ const MethodLimits = "limits.use"
 
 // LimitsRequest asks about a RateLimit; "": about all.
 type LimitsRequest struct {
+	Node  string `json:"node,omitempty"` // name or ID; "": the node that serves the request
 	Limit string `json:"limit,omitempty"`
 }
 

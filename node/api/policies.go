@@ -95,3 +95,38 @@ type Counted struct {
 	Of      int      `json:"of"`                // members of the cluster
 	Missing []string `json:"missing,omitempty"` // names of those that did not respond in time
 }
+
+// MethodPermissions tells what TrafficPermissions have denied on one node:
+// PermissionsRequest -> Permissions.
+const MethodPermissions = "permissions.use"
+
+// PermissionsRequest asks a node.
+type PermissionsRequest struct {
+	Node string `json:"node,omitempty"` // name or ID; "": the node that serves the request
+}
+
+// Permissions is what permissions have denied on a node since it started.
+type Permissions struct {
+	Node string `json:"node"`
+	// Permissions are those that have denied something, by name; without a name: none
+	// allows it.
+	Permissions []PermissionUse `json:"permissions"`
+	// Kafka has the operations on virtual clusters.
+	Kafka []KafkaPermissionUse `json:"kafka,omitempty"`
+}
+
+// PermissionUse counts connections and requests.
+type PermissionUse struct {
+	Permission string `json:"permission"`
+	Action     string `json:"action"` // deny, shadowDeny: would deny
+	Denied     uint64 `json:"denied"`
+}
+
+// KafkaPermissionUse counts operations of one API.
+type KafkaPermissionUse struct {
+	VirtualCluster string `json:"virtualCluster"`
+	API            string `json:"api"`
+	Permission     string `json:"permission"` // "": none allows it
+	Shadow         bool   `json:"shadow,omitempty"`
+	Denied         uint64 `json:"denied"`
+}

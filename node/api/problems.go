@@ -5,10 +5,18 @@ import "time"
 // MethodProblems lists what is wrong in the cluster now: Empty -> Problems.
 const MethodProblems = "problems"
 
+// MethodProblemsHere lists what is wrong on the node that answers, for nodes: Empty ->
+// Problems.
+const MethodProblemsHere = "problems.here"
+
+// MaxProblems bounds the problems of one answer.
+const MaxProblems = 1000
+
 // Problems are sorted: the gravest first.
 type Problems struct {
 	At       time.Time `json:"at"`
 	Problems []Problem `json:"problems"`
+	More     int       `json:"more,omitempty"` // that are left out
 	// Missing are the nodes that did not answer, and why.
 	Missing []string `json:"missing,omitempty"`
 }

@@ -24,6 +24,7 @@ func (d *decisions) register(s *rpc.Server) {
 	rpc.Handle(s, api.MethodSimulate, api.RoleReader, d.simulate)
 	rpc.Handle(s, api.MethodRevoked, api.RoleNode, d.revoked)
 	rpc.Handle(s, api.MethodLimits, api.RoleReader, d.limits)
+	rpc.Handle(s, api.MethodPermissions, api.RoleReader, d.permissions)
 	rpc.Handle(s, api.MethodExplain, api.RoleReader, d.explainHere)
 }
 

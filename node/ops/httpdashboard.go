@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"time"
 
 	"penstock/node/api"
 	"penstock/node/ui"
+	"penstock/routing"
 )
 
 // handleDashboard adds the paths of the dashboard: its files, its sessions, and the parts
@@ -15,6 +15,19 @@ import (
 func (f *HTTP) handleDashboard(mux *http.ServeMux) {
 	mux.Handle("/ui/", ui.Handler(f.Sessions))
 	mux.HandleFunc("GET /v1/events", f.serveEvents)
+	mux.HandleFunc("GET /v1/problems", serveV1(f, api.MethodProblems, emptyRequest, wholeResult[api.Problems]))
+	mux.HandleFunc("GET /v1/audit", f.serveAudit)
+	mux.HandleFunc("GET /v1/limits", serveV1(f, api.MethodLimits, limitsRequest, wholeResult[api.Limits]))
+	mux.HandleFunc("GET /v1/permissions", serveV1(f, api.MethodPermissions, permissionsRequest, wholeResult[api.Permissions]))
+	mux.HandleFunc("GET /v1/progress", serveV1(f, api.MethodRollouts, progressRequest, wholeResult[api.Rollouts]))
+	mux.HandleFunc("GET /v1/progress/{route}", serveV1(f, api.MethodRollouts, progressRequest, wholeResult[api.Rollouts]))
+	mux.HandleFunc("GET /v1/history/{kind}/{name}", serveV1(f, api.MethodHistory, historyRequest, wholeResult[api.HistoryResult]))
+	mux.HandleFunc("POST /v1/explain", serveV1(f, api.MethodExplain, jsonRequest[api.ExplainRequest], wholeResult[routing.Explanation]))
+	mux.HandleFunc("POST /v1/simulate", serveV1(f, api.MethodSimulate, simulateRequest, wholeResult[api.SimulateResult]))
+	mux.HandleFunc("POST /v1/diff", serveV1(f, api.MethodApply, diffRequest, wholeResult[api.ApplyResult]))
+	mux.HandleFunc("POST /v1/rollback/{kind}/{name}", serveV1(f, api.MethodRollback, rollbackRequest, wholeResult[api.ApplyResult]))
+	mux.HandleFunc("POST /v1/progress/{route}", serveV1(f, api.MethodRollout, rolloutRequest, wholeResult[api.RolloutResult]))
+	mux.HandleFunc("POST /v1/drain", serveV1(f, api.MethodDrain, jsonRequest[api.DrainRequest], wholeResult[api.DrainResult]))
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))
 }
 
@@ -46,25 +59,6 @@ func guardBrowsers(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// progressRequest reads the name of a route, if there is one, and stale.
-func progressRequest(r *http.Request) (any, error) {
-	return api.RolloutsRequest{Route: r.PathValue("route"), Stale: r.URL.Query().Has("stale")}, nil
-}
-
-// auditRequest reads the query: node and since, a time (RFC 3339) or a duration before now.
-func auditRequest(r *http.Request) (*api.AuditRequest, error) {
-	q := r.URL.Query()
-	req := &api.AuditRequest{Node: q.Get("node")}
-	if text := q.Get("since"); text != "" {
-		if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-			req.Since = time.Now().Add(-ago)
-		} else if req.Since, err = time.Parse(time.RFC3339, text); err != nil {
-			return nil, api.Errorf(api.Invalid, "since: %.40q: want a duration such as 10m, or a time such as 2006-01-02T15:04:05Z", text)
-		}
-	}
-	return req, nil
 }
 
 // serveEvents answers /v1/events.

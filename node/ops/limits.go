@@ -10,8 +10,11 @@ import (
 	"penstock/routing/resource"
 )
 
-// limits tells what the rate limits do on this node.
-func (d *decisions) limits(_ context.Context, r *api.LimitsRequest) (*api.Limits, error) {
+// limits tells what the rate limits do on the requested node.
+func (d *decisions) limits(ctx context.Context, r *api.LimitsRequest) (*api.Limits, error) {
+	if passed, err := d.peers.Forward(ctx, r.Node); passed {
+		return nil, err
+	}
 	result := &api.Limits{Node: d.peers.self.Name, Limits: []api.LimitUse{}}
 	for l, spec := range d.data.RateLimits() {
 		if r.Limit == "" || r.Limit == l.Name() {

@@ -102,6 +102,7 @@ type Methods struct {
 	endpoints endpoints
 	sessions  sessions
 	proxies   proxies
+	problems  *problems
 
 	proxyCertificates proxyCertificates
 	local             *rpc.Server // has the methods
@@ -124,6 +125,7 @@ func New(cfg Config) *Methods {
 		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.Federation, cfg.XDS,
 		cfg.Shares, cfg.Identities, cfg.Sources, cfg.Kubernetes,
 	}
+	m.problems = &problems{status: m.status, history: &m.history, progress: m.progress}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	return m
@@ -141,6 +143,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.endpoints.register(s)
 	m.sessions.register(s)
 	m.proxies.register(s)
+	m.problems.register(s)
 	m.proxyCertificates.register(s)
 	m.audit.register(s)
 	m.history.register(s)

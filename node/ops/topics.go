@@ -20,6 +20,7 @@ func (m *Methods) Topics() []events.Topic {
 		stateTopic("status", api.RoleReader, emptyRequest, func(ctx context.Context, _ *api.Empty) (*api.Status, error) {
 			return m.status.status(ctx), nil
 		}),
+		stateTopic("problems", api.RoleReader, emptyRequest, m.problems.list),
 		stateTopic("progress", api.RoleReader, progressRequest, m.progress),
 		{Name: "traffic", Role: api.RoleReader, Source: m.traffic},
 		{Name: "changes", Role: api.RoleReader, Source: m.changed},
@@ -37,7 +38,10 @@ func stateTopic[Req, Resp any](
 		if err != nil {
 			return s, err
 		}
-		req := parsed.(Req)
+		req, ok := parsed.(Req)
+		if !ok {
+			req = *parsed.(*Req)
+		}
 		key, err := json.Marshal(req)
 		if err != nil {
 			return s, err
