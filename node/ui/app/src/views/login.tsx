@@ -34,7 +34,7 @@ export function Login() {
   };
   return (
     <main class="alone login">
-      <form class="card" onSubmit={submit} aria-labelledby="login-title">
+      <form class="card" method="post" onSubmit={submit} aria-labelledby="login-title">
         <Logo />
         <h1 id="login-title">Log in</h1>
         <div class="field">
