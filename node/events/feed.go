@@ -124,8 +124,8 @@ func (h *Hub) run(ctx context.Context, f *feed) {
 // costShare and maxPause bound what a feed costs: a state that takes long is computed less
 // often, so that all of it takes at most a costShare-th of a core, but every maxPause.
 const (
-	costShare = 200
-	maxPause  = 10 * time.Second
+	costShare = 100
+	maxPause  = 5 * time.Second
 )
 
 // pause returns the least time between two rounds of which the last one took so long. A
