@@ -78,7 +78,7 @@ func TestTopRespectsNoColorAndTheLocale(t *testing.T) {
 		t.Errorf("a colour: %q", colour)
 	}
 	y := startTerminal(t, []string{"TERM=dumb"}, "top", "--addr", "unix:"+n.dir+"/penstock.sock", "--interval", "100ms")
-	y.await("LISTENER", "SERVICE", "1 of 1 nodes")
+	y.await("LISTENER", "SERVICE", "node n1")
 	y.press("\x03")
 	if out := y.wantExit(0); strings.Contains(out, "\x1b") {
 		t.Errorf("control sequences on a dumb terminal: %q", out)
