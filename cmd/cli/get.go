@@ -204,6 +204,8 @@ func ownColumns(kind string) columns {
 		return columns{[]string{"PHASE", "STEP", "WEIGHT", "SINCE", "WHY"}, rolloutRow}
 	case "Host":
 		return columns{[]string{"LISTENER", "NAMES", "ALPN", "SERVICE"}, hostRow}
+	case resource.KindTelemetry:
+		return columns{[]string{"ENDPOINT", "PROTOCOL", "TLS", "SENDS"}, telemetryRow}
 	}
 	return kafkaColumns(kind)
 }
@@ -256,6 +258,24 @@ func sourceText(r *resource.TargetRef) string {
 func hostRow(o resource.Object) []string {
 	h := o.Spec.(*resource.Host)
 	return []string{h.Listener, strings.Join(h.Names, ","), strings.Join(h.ALPN, ","), h.Service}
+}
+
+func telemetryRow(o resource.Object) []string {
+	t := o.Spec.(*resource.Telemetry)
+	secure, sends := "yes", []string{}
+	if t.OTLP.Plain() {
+		secure = "no"
+	}
+	if s := t.Traces; s != nil {
+		sends = append(sends, fmt.Sprintf("traces (%v %%)", 100*resource.Share(s.Sample, resource.DefaultSample)))
+	}
+	if t.Logs != nil {
+		sends = append(sends, "logs")
+	}
+	if t.Metrics != nil {
+		sends = append(sends, "metrics")
+	}
+	return []string{t.OTLP.Endpoint, orElse(t.OTLP.Protocol, resource.OTLPGRPC), secure, strings.Join(sends, ", ")}
 }
 
 func orElse(s, otherwise string) string {

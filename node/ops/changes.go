@@ -60,6 +60,7 @@ func (c *changes) apply(ctx context.Context, r *api.ApplyRequest) (*api.ApplyRes
 	if err == nil {
 		result.Warnings = slices.Concat(r.Warnings, result.Warnings, c.maxFrameWarnings(objects))
 		result.Warnings = append(result.Warnings, c.unplacedWarnings(objects)...)
+		result.Warnings = append(result.Warnings, clearWarnings(objects)...)
 	}
 	if err == nil && !r.DryRun {
 		c.awaitResult(ctx, result, r.Wait)

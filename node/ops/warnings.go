@@ -26,6 +26,30 @@ func (c *changes) maxFrameWarnings(objects []resource.Object) (warnings []api.Fa
 	return warnings
 }
 
+// clearWarnings warns of collectors that are reached without TLS on other machines, as the
+// user asked for.
+func clearWarnings(objects []resource.Object) (warnings []api.Fault) {
+	for i := range objects {
+		t, ok := objects[i].Spec.(*resource.Telemetry)
+		if !ok || !t.OTLP.Insecure {
+			continue
+		}
+		target, err := resource.ParseOTLPEndpoint(t.OTLP.Endpoint)
+		if err != nil || target.OnThisMachine() {
+			continue
+		}
+		what := "what it sends"
+		if len(t.OTLP.Headers) > 0 {
+			what += ", with the values of its headers,"
+		}
+		warnings = append(warnings, api.Fault{
+			Key: objects[i].String(), Path: "spec.otlp.insecure",
+			Message: what + " can be read by everybody on the way to " + target.Host + ": prefer tls",
+		})
+	}
+	return warnings
+}
+
 // unplacedWarnings warns of virtual clusters without a port for one of the brokers that
 // this node knows in their physical cluster.
 func (c *changes) unplacedWarnings(objects []resource.Object) (warnings []api.Fault) {
