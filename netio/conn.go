@@ -210,10 +210,16 @@ func (c *Conn) Owed() bool { return c.flags&owed != 0 }
 // Age returns the time since the connection was accepted.
 func (c *Conn) Age() time.Duration { return c.loop.Now() - c.born }
 
+// Idle returns the time since the last byte of the connection.
+func (c *Conn) Idle() time.Duration { return c.loop.Now() - c.active }
+
+// Phase returns how far the connection has come: see ConnectionInfo.
+func (c *Conn) Phase() string { return phaseNames[c.phase] }
+
 func (c *Conn) info() ConnectionInfo {
 	i := ConnectionInfo{
 		ID: c.id, Listener: c.listener.name, Peer: c.Peer(), Client: c.Client(), ServerName: c.serverName,
-		Phase: phaseNames[c.phase], Age: c.Age(), Idle: c.loop.Now() - c.active,
+		Phase: c.Phase(), Age: c.Age(), Idle: c.Idle(),
 	}
 	i.BytesIn, i.BytesOut = c.Bytes()
 	if p, ok := c.plan.(Described); ok {

@@ -104,6 +104,7 @@ type Methods struct {
 	history   history
 	endpoints endpoints
 	sessions  sessions
+	conns     connections
 	proxies   proxies
 
 	proxyCertificates proxyCertificates
@@ -128,6 +129,7 @@ func New(cfg Config) *Methods {
 	}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
+	m.conns = connections{peers, cfg.Data, &m.decisions}
 	return m
 }
 
@@ -141,6 +143,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.rollouts.register(s)
 	m.endpoints.register(s)
 	m.sessions.register(s)
+	m.conns.register(s)
 	m.proxies.register(s)
 	m.proxyCertificates.register(s)
 	m.audit.register(s)
