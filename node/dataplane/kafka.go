@@ -190,7 +190,7 @@ func (r *reconciler) makeKafka(loops int, denied func(*audit.Denial), tracing *t
 		Limiter:      r.newKafkaLimits,
 		LimitsTopics: func(cluster string) bool { return r.router.Table().LimitsTopics(cluster) },
 		Connected:    tracing.kafkaConnected, Exchanged: tracing.kafkaExchanged,
-		ClientTLS:    r.kafkaTLS.client, HostsChanged: r.brokersChanged,
+		ClientTLS: r.kafkaTLS.client, HostsChanged: r.brokersChanged,
 	})
 }
 

@@ -157,7 +157,9 @@ func (q *request) endTrace(o *web.Outcome, now time.Time) {
 
 // streams reports whether a request is one that may last for as long as it pleases both
 // sides: a call of gRPC, or another protocol.
-func (t *requestTrace) streams(status int) bool { return t.grpc || status == http.StatusSwitchingProtocols }
+func (t *requestTrace) streams(status int) bool {
+	return t.grpc || status == http.StatusSwitchingProtocols
+}
 
 // failed reports whether a request has failed. A client that leaves is no failure.
 func (q *request) failed(status int) bool {
