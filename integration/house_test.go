@@ -65,7 +65,7 @@ var mayImportInside = map[string][]string{
 	"node/cluster/token":    {"consensus", "node/api", "node/rpc", "node/trust", "node/cluster/record", "routing"},
 	"node/acme":             {"consensus", "netio/clienthello", "routing"},
 	"node/audit":            {"consensus/store", "node/api", "node/rpc"},
-	"node/dataplane":        {"kafka", "mysql", "netio", "routing", "node/accesslog", "node/audit", "node/tlsconfig", "node/trust"},
+	"node/dataplane":        {"kafka", "mysql", "netio", "routing", "node/accesslog", "node/audit", "node/tlsconfig", "node/trace", "node/trust"},
 	"node/expiry":           {"routing"},
 	"node/federation":       {"consensus", "routing", "node/tlsconfig", "node/trust"},
 	"node/follow":           {"routing", "node/files"},
