@@ -233,6 +233,9 @@ func (p *Connection) Upstream() string {
 	return p.upstream.String()
 }
 
+// UpstreamAddr returns the address of the broker that was tried last; invalid: none was.
+func (p *Connection) UpstreamAddr() netip.AddrPort { return p.upstream }
+
 // Attempts returns how many addresses were tried.
 func (p *Connection) Attempts() int { return p.tried }
 

@@ -136,7 +136,8 @@ func (l *loop) refuse(from *listener, at *socket, fd int, peer netip.AddrPort, w
 	_ = unix.Close(fd)
 	l.engine.refused.count(why)
 	c := &l.refused
-	c.loop, c.listener, c.at, c.id, c.peer, c.born = l, from, at, l.nextID(), peer, l.Now()
+	c.loop, c.listener, c.at, c.id, c.born = l, from, at, l.nextID(), l.Now()
+	c.peer, c.peerPort = peer.Addr(), peer.Port()
 	c.phase = phaseClosed
 	l.engine.handler.Closed(c, why)
 	c.listener, c.at = nil, nil
@@ -152,7 +153,7 @@ func (l *loop) begin(from *listener, spec *Listener, at *socket, fd int, peer ne
 	}
 	c := &Conn{
 		loop: l, listener: from, spec: spec, at: at, id: l.nextID(),
-		peer: peer, born: l.Now(), active: l.Now(),
+		peer: peer.Addr(), peerPort: peer.Port(), born: l.Now(), active: l.Now(),
 	}
 	if from.countsPeer(spec, peer.Addr()) {
 		c.flags |= sourceCounted

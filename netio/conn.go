@@ -21,8 +21,9 @@ import (
 // Conn is one accepted connection: the actor that owns both sockets. Its
 // methods may be called on its loop only.
 //
-// It is one allocation, the only one of an idle plain connection. What is
-// needed only until the relay begins is in ident, which is released then.
+// It is one allocation, the only one of an idle plain connection, and fills the size
+// class of 512 bytes: TestConnectionsAreSmall. What is needed only until the relay
+// begins is in ident, which is released then.
 type Conn struct {
 	client   reactor.Socket
 	upstream reactor.Socket
@@ -36,7 +37,10 @@ type Conn struct {
 
 	id         uint64
 	at         *socket // that accepted it
-	peer       netip.AddrPort
+	peer       netip.Addr
+	peerPort   uint16
+	flags      connFlags
+	phase      phase
 	origin     *origin // by the PROXY header; nil: peer is the client
 	serverName string
 	plan       Plan
@@ -50,8 +54,7 @@ type Conn struct {
 	active time.Duration // the last byte; while connecting: the attempt's begin
 	expiry time.Duration // when the maximum age is reached, or an attempt's end
 
-	phase  phase
-	flags  connFlags
+	times  times
 	unsent uint32 // bytes that the kernel held for the peers at the last look
 }
 
@@ -97,7 +100,7 @@ func (c *Conn) Listener() string { return c.listener.name }
 
 // Peer returns the address of the other end of the socket; invalid for unix
 // sockets.
-func (c *Conn) Peer() netip.AddrPort { return c.peer }
+func (c *Conn) Peer() netip.AddrPort { return netip.AddrPortFrom(c.peer, c.peerPort) }
 
 // Client returns the client's address: that of the PROXY header, or Peer; invalid
 // where that is a unix socket.
@@ -105,7 +108,7 @@ func (c *Conn) Client() netip.AddrPort {
 	if c.origin != nil {
 		return c.origin.source
 	}
-	return c.peer
+	return c.Peer()
 }
 
 // origin is where a connection comes from, by its PROXY header.
@@ -204,10 +207,16 @@ func (c *Conn) Owed() bool { return c.flags&owed != 0 }
 // Age returns the time since the connection was accepted.
 func (c *Conn) Age() time.Duration { return c.loop.Now() - c.born }
 
+// Idle returns the time since the last byte of the connection.
+func (c *Conn) Idle() time.Duration { return c.loop.Now() - c.active }
+
+// Phase returns how far the connection has come: see ConnectionInfo.
+func (c *Conn) Phase() string { return phaseNames[c.phase] }
+
 func (c *Conn) info() ConnectionInfo {
 	i := ConnectionInfo{
-		ID: c.id, Listener: c.listener.name, Peer: c.peer, Client: c.Client(), ServerName: c.serverName,
-		Phase: phaseNames[c.phase], Age: c.Age(), Idle: c.loop.Now() - c.active,
+		ID: c.id, Listener: c.listener.name, Peer: c.Peer(), Client: c.Client(), ServerName: c.serverName,
+		Phase: c.Phase(), Age: c.Age(), Idle: c.Idle(),
 	}
 	i.BytesIn, i.BytesOut = c.Bytes()
 	if p, ok := c.plan.(Described); ok {
@@ -268,6 +277,9 @@ func (s *clientSide) Connected() {
 func (s *clientSide) Received(p []byte) {
 	c := (*Conn)(s)
 	c.active = c.loop.Now()
+	if c.times.first[relay.Client] == 0 {
+		c.markFirst(relay.Client)
+	}
 	if c.phase == phaseMeshHeader {
 		c.readMeshHeader(p)
 		return
@@ -283,6 +295,9 @@ func (s *clientSide) Received(p []byte) {
 
 func (s *clientSide) Moved(n int) {
 	s.active = s.loop.Now()
+	if s.times.first[relay.Client] == 0 {
+		(*Conn)(s).markFirst(relay.Client)
+	}
 	s.meter.fromPeer.Add(uint64(n))
 	(*Conn)(s).moved(relay.Client, n)
 	(*Conn)(s).pace(relay.Client, n)
@@ -335,6 +350,9 @@ func (s *upstreamSide) Connected() {
 
 func (s *upstreamSide) Received(p []byte) {
 	s.active = s.loop.Now()
+	if s.times.first[relay.Upstream] == 0 {
+		(*Conn)(s).markFirst(relay.Upstream)
+	}
 	s.meter.fromUpstr.Add(uint64(len(p)))
 	(*Conn)(s).received(relay.Upstream, p)
 	(*Conn)(s).pace(relay.Upstream, len(p))
@@ -342,6 +360,9 @@ func (s *upstreamSide) Received(p []byte) {
 
 func (s *upstreamSide) Moved(n int) {
 	s.active = s.loop.Now()
+	if s.times.first[relay.Upstream] == 0 {
+		(*Conn)(s).markFirst(relay.Upstream)
+	}
 	s.meter.fromUpstr.Add(uint64(n))
 	(*Conn)(s).moved(relay.Upstream, n)
 	(*Conn)(s).pace(relay.Upstream, n)
@@ -386,6 +407,7 @@ func (c *Conn) finish(why Reason) {
 		c.countRouted()
 		c.meter.active.Add(-1)
 	}
+	l.passBy(c)
 	l.conns.remove(c)
 	l.open.Add(-1)
 	c.listener.open.Add(-1)

@@ -49,6 +49,7 @@ func (c *Conn) connect(err error) {
 	if c.phase != phaseRouting {
 		return // refused, now or later
 	}
+	c.markDecided()
 	l := c.loop
 	if to.Wait > 0 {
 		c.phase = phaseWaiting
@@ -56,6 +57,9 @@ func (c *Conn) connect(err error) {
 		return
 	}
 	c.phase = phaseConnecting
+	if c.times.connecting == 0 {
+		c.mark(&c.times.connecting)
+	}
 	c.setProfile(to.Profile)
 	c.active = l.Now()
 	l.Arm(&c.timer, to.Profile.connectTimeout())
@@ -159,6 +163,7 @@ func (c *Conn) connected() {
 		over.Connected()
 		return
 	}
+	c.mark(&c.times.connected)
 	c.guarded(func() Reason {
 		c.plan.Connected(c, c.loop.Now()-c.active)
 		return OK

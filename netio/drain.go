@@ -102,12 +102,13 @@ type drain struct {
 	why   Reason
 	match func(c *Conn) bool // nil: all connections of the loop, and nobody else comes
 	// listed says that only those in the queue are closed, none that came meanwhile.
-	listed bool
-	timer  reactor.Timer
-	begun  time.Duration
-	over   time.Duration
-	spread time.Duration // the part of over in which turns come
-	total  int
+	listed   bool
+	sessions bool // there are sessions in the queue; with listed, who lists them knows
+	timer    reactor.Timer
+	begun    time.Duration
+	over     time.Duration
+	spread   time.Duration // the part of over in which turns come
+	total    int
 	// queue is who is still to be closed, most idle first. Relays that turn
 	// out to be busy go to its end.
 	queue []drained
@@ -163,7 +164,7 @@ func (d *drain) begin(over time.Duration) {
 // last turn to the end: for what the last ones have begun.
 func (d *drain) start(over time.Duration) {
 	d.begun, d.over, d.spread, d.total = d.loop.Now(), over, over, len(d.queue)
-	if slices.ContainsFunc(d.queue, func(q drained) bool { return q.conn.flags&sessioned != 0 }) {
+	if d.sessions || !d.listed && slices.ContainsFunc(d.queue, func(q drained) bool { return q.conn.flags&sessioned != 0 }) {
 		d.spread = over * 3 / 4
 	}
 	d.Expired(&d.timer)
@@ -171,16 +172,27 @@ func (d *drain) start(over time.Duration) {
 
 func (d *drain) matches(c *Conn) bool { return d.match == nil || d.match(c) }
 
+// closeListed closes a slice of those that are left at the end of the window, in the
+// queue and among the sessions whose turn has come, and the next one in a later turn.
+func (d *drain) closeListed() {
+	for n := visitSlice; n > 0 && len(d.queue)+len(d.soon) > 0; n-- {
+		var c *Conn
+		if len(d.queue) > 0 {
+			c, d.queue = d.queue[0].conn, d.queue[1:]
+		} else {
+			c, d.soon = d.soon[0], d.soon[1:]
+		}
+		if c.phase != phaseClosed && d.matches(c) {
+			c.stop(d.why, c.isIdle())
+		}
+	}
+	if len(d.queue)+len(d.soon) == 0 || !d.loop.Post(d.closeListed) {
+		d.finish()
+	}
+}
+
 // closeAll closes those that are left, and those that came meanwhile.
 func (d *drain) closeAll() {
-	if d.listed {
-		for _, q := range d.queue {
-			if c := q.conn; c.phase != phaseClosed && d.matches(c) {
-				c.stop(d.why, c.isIdle())
-			}
-		}
-		return
-	}
 	for c := d.loop.conns.head; c != nil; {
 		next := c.next
 		if d.matches(c) {
@@ -194,6 +206,10 @@ func (d *drain) closeAll() {
 func (d *drain) Expired(*reactor.Timer) {
 	l := d.loop
 	elapsed := l.Now() - d.begun
+	if elapsed >= d.over && d.listed {
+		d.closeListed()
+		return
+	}
 	if elapsed >= d.over {
 		d.closeAll()
 		d.finish()

@@ -100,6 +100,7 @@ type Engine struct {
 	files     int64         // connections that the descriptors suffice for
 
 	running sync.WaitGroup // the loops' goroutines
+	over    chan struct{}  // closed when they have ended
 
 	mu        sync.Mutex
 	listeners map[string]*listener
@@ -123,6 +124,7 @@ func New(cfg Config) (*Engine, error) {
 		instance:  newInstance(),
 		restLasts: shortageLasts,
 		listeners: make(map[string]*listener),
+		over:      make(chan struct{}),
 	}
 	for i := range cfg.Loops {
 		l, err := newLoop(e, i)

@@ -61,6 +61,7 @@ func (c *Conn) proceed() {
 func (c *Conn) greet(g Greeter) {
 	c.flags |= sessioned
 	c.phase = phaseGreeting
+	c.times.identified, c.times.decided = 0, 0 // that is up to the session
 	c.loop.Disarm(&c.timer)
 	c.must(func() {
 		g.Greet(c, c.clientStream())
@@ -201,6 +202,7 @@ func (c *Conn) Connect(err error) {
 	c.flags &^= probing
 	c.loop.Disarm(&c.timer)
 	c.phase = phaseConnecting
+	c.markDecided()
 	c.Post(func() {
 		switch {
 		case c.phase != phaseConnecting:
@@ -270,7 +272,7 @@ func (c *Conn) keepProxyHeader(s Session) {
 		return
 	}
 	if c.origin == nil {
-		c.origin = &origin{source: c.peer}
+		c.origin = &origin{source: c.Peer()}
 	}
 	c.origin.header = c.ident.header
 }

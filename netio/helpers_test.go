@@ -34,6 +34,8 @@ type ending struct {
 	in, out  uint64
 	failure  error
 	owed     bool
+	times    Times
+	accepted time.Time
 }
 
 // handler routes every connection with its function and records all endings.
@@ -51,7 +53,7 @@ func (h *handler) Closed(c *Conn, why Reason) {
 	defer h.mu.Unlock()
 	e := ending{
 		id: c.ID(), listener: c.Listener(), client: c.Client(), why: why,
-		routed: c.Plan() != nil, failure: c.Failure(), owed: c.Owed(),
+		routed: c.Plan() != nil, failure: c.Failure(), owed: c.Owed(), times: c.Times(), accepted: c.Accepted(),
 	}
 	e.in, e.out = c.Bytes()
 	h.ends = append(h.ends, e)

@@ -8,6 +8,7 @@ import (
 	"penstock/netio/budget"
 	"penstock/netio/clienthello"
 	"penstock/netio/proxyproto"
+	"penstock/netio/relay"
 )
 
 // ident is what a connection remembers until its relay begins: the bytes that
@@ -75,7 +76,7 @@ func (c *Conn) releaseIdent() {
 // start begins with what the listener asks for first.
 func (c *Conn) start() {
 	switch {
-	case len(c.spec.ProxyFrom) > 0 && c.peer.IsValid() && c.spec.trusts(c.peer.Addr()):
+	case len(c.spec.ProxyFrom) > 0 && c.peer.IsValid() && c.spec.trusts(c.peer):
 		c.phase = phaseProxy
 	case c.spec.Mode == ModePlain:
 		c.route()
@@ -123,7 +124,9 @@ func (c *Conn) identify(p []byte) {
 			c.more(data, why)
 			return
 		}
-		data = data[n:]
+		if data = data[n:]; len(data) > 0 {
+			c.mark(&c.times.first[relay.Client])
+		}
 		id.need = 0
 		c.setCharge(0) // from here on it counts under the client's own address
 		if c.spec.Mode == ModePlain {
@@ -266,6 +269,8 @@ func (c *Conn) terminate(data []byte, config *tls.Config) {
 	}
 	c.phase = phaseHandshake
 	c.flags &^= alertable // from here on that is for crypto/tls to do
+	// The hello goes no further: it is not what the client sends.
+	c.times.first[relay.Client] = 0
 	c.tls = c.loop.local.Server(&c.client, config, data, (*clientSide)(c))
 	c.client.SetOwner(c.tls)
 	c.ident.buf = c.ident.buf[:0] // copied
@@ -356,6 +361,7 @@ func (c *Conn) guarded(call func() Reason) {
 
 // route asks where to.
 func (c *Conn) route() {
+	c.mark(&c.times.identified)
 	c.guarded(func() (why Reason) {
 		c.plan, why = c.loop.engine.handler.Route(c)
 		if why == OK && c.plan == nil {

@@ -30,6 +30,7 @@ type loop struct {
 	retry    reactor.Timer        // has them try again; armed while there are some
 	draining *drain
 	leavers  map[*Conn]*drain // sessions that a drain has told to leave
+	visits   []*visit         // that go through conns
 	closed   bool
 	spare    []*ident // to be used again
 	scratch  []byte   // where what goes to an endpoint first is put together

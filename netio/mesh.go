@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"penstock/netio/proxyproto"
+	"penstock/netio/relay"
 )
 
 // awaitMeshHeader reads what the peer, which TLS has verified, says about the client.
@@ -45,5 +46,8 @@ func (c *Conn) readMeshHeader(p []byte) {
 	}
 	id.buf = id.buf[:copy(id.buf, id.buf[n:])]
 	c.setCharge(int64(len(id.buf)))
+	if len(id.buf) > 0 {
+		c.mark(&c.times.first[relay.Client])
+	}
 	c.route()
 }

@@ -181,6 +181,7 @@ func (c *Conn) wait() {
 	p := c.pacing()
 	p.until = c.loop.Now() + p.delay
 	c.phase = phaseWaiting
+	c.markDecided()
 	c.loop.Arm(&c.timer, min(p.delay, recheck))
 	p.delay = 0
 }

@@ -73,6 +73,8 @@ const (
 	// did.
 	Drained  Reason = "drained"
 	Shutdown Reason = "shutdown"
+	// ClosedByOperator: an operator closed it.
+	ClosedByOperator Reason = "closed_by_operator"
 	// EndpointRemoved: its endpoint left the service, whose setting closed it.
 	EndpointRemoved Reason = "endpoint_removed"
 	// IdentityRevoked: the certificate of the client was revoked.

@@ -34,11 +34,11 @@ type review struct {
 	judge func(c *Conn) (time.Duration, bool)
 	done  func()
 	rest  []*Conn
-	leave map[time.Duration][]drained // by window
+	leave map[time.Duration]*drain // by window
 }
 
 func (l *loop) review(why Reason, judge func(c *Conn) (time.Duration, bool), done func()) {
-	r := &review{loop: l, why: why, judge: judge, done: done, leave: map[time.Duration][]drained{}}
+	r := &review{loop: l, why: why, judge: judge, done: done, leave: map[time.Duration]*drain{}}
 	for c := l.conns.head; c != nil; c = c.next {
 		if c.plan != nil {
 			r.rest = append(r.rest, c)
@@ -55,7 +55,13 @@ func (r *review) step() {
 			continue
 		}
 		if over, leave := r.judge(c); leave {
-			r.leave[over] = append(r.leave[over], drained{c, c.active})
+			d := r.leave[over]
+			if d == nil {
+				d = &drain{loop: r.loop, why: r.why, match: r.stillLeaves, listed: true}
+				r.leave[over] = d
+			}
+			d.queue = append(d.queue, drained{c, c.active})
+			d.sessions = d.sessions || c.flags&sessioned != 0
 		}
 	}
 	if r.rest = r.rest[n:]; len(r.rest) > 0 {
@@ -64,9 +70,8 @@ func (r *review) step() {
 		}
 		r.rest = nil // the loop has ended
 	}
-	for over, queue := range r.leave {
-		slices.SortStableFunc(queue, func(a, b drained) int { return cmp.Compare(a.active, b.active) })
-		d := &drain{loop: r.loop, why: r.why, match: r.stillLeaves, queue: queue, listed: true}
+	for over, d := range r.leave {
+		slices.SortStableFunc(d.queue, func(a, b drained) int { return cmp.Compare(a.active, b.active) })
 		d.timer.Init(d)
 		d.start(over)
 	}

@@ -23,6 +23,7 @@ func (e *Engine) Close() {
 		l.Close()
 	}
 	e.running.Wait()
+	close(e.over)
 }
 
 // shutdown ends all connections at once.

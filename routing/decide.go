@@ -18,6 +18,7 @@ type Decision struct {
 	destination *serviceState
 	service     *serviceState
 	backend     *backend           // nil once connected
+	via         *Via               // what chose the backend; nil: nothing did
 	endpoint    *endpoint.Endpoint // the endpoint that counts this connection, or nil
 	outcomes    *outcomeCounter    // additional counter of the outcome, or nil
 	hash        uint64
@@ -47,6 +48,13 @@ const (
 // minRetries is the number of retries that every budget window allows.
 const minRetries = 10
 
+// Via says which route chose the backend of a connection. It is immutable, and keeps
+// nothing of the table that it comes from.
+type Via struct {
+	Route  string // such as MeshTCPRoute/canary
+	Subset string // the tags of the backend, as version=v2; "": all endpoints
+}
+
 // Decide resolves and routes a connection. It advances the split, so call it
 // once per connection.
 func (t *Table) Decide(in *Input) (Decision, Reason) {
@@ -63,14 +71,14 @@ func (t *Table) Decide(in *Input) (Decision, Reason) {
 	if t.denies(in, l, s, nil, nil) {
 		return Decision{destination: s.serviceState}, PermissionDenied
 	}
-	b, reason := t.route(in, l, s, nil)
+	b, via, reason := t.route(in, l, s, nil)
 	if reason == OK {
 		reason = l.conflict(b)
 	}
 	if reason != OK {
 		return Decision{destination: s.serviceState}, reason
 	}
-	return Decision{destination: s.serviceState, service: b.serviceState, backend: b, outcomes: b.outcomes, hash: b.hash(in)}, OK
+	return Decision{destination: s.serviceState, service: b.serviceState, backend: b, via: via, outcomes: b.outcomes, hash: b.hash(in)}, OK
 }
 
 // Destination returns the service that the listener names for the connection,
@@ -90,6 +98,9 @@ func (d *Decision) Service() string {
 	}
 	return d.service.name
 }
+
+// Via returns the route that chose the service; nil: none did.
+func (d *Decision) Via() *Via { return d.via }
 
 // Attempts returns the number of endpoints tried.
 func (d *Decision) Attempts() int { return int(d.attempts) }
@@ -438,10 +449,10 @@ func (l *Listener) defaultService(tr *trace, why string) (string, Reason) {
 
 // route returns the backend by the best matching policy. tr is nil on the data
 // path; with tr the split does not advance.
-func (t *Table) route(in *Input, l *Listener, s *Service, tr *trace) (*backend, Reason) {
+func (t *Table) route(in *Input, l *Listener, s *Service, tr *trace) (*backend, *Via, Reason) {
 	if len(s.policies) == 0 {
 		tr.noPolicy(s)
-		return s.whole, OK
+		return s.whole, nil, OK
 	}
 	var src source
 	if !s.chooser.ignoresSource || tr.enabled() {
@@ -451,12 +462,13 @@ func (t *Table) route(in *Input, l *Listener, s *Service, tr *trace) (*backend, 
 	return s.send(&src, tr)
 }
 
-// send returns the backend for connections from a source.
-func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
+// send returns the backend for connections from a source, and what chose it; nil: nothing
+// did.
+func (s *Service) send(src *source, tr *trace) (*backend, *Via, Reason) {
 	chosen := s.chooser.choose(src)
 	tr.policies(s, src, chosen)
 	if chosen == nil {
-		return s.whole, OK
+		return s.whole, nil, OK
 	}
 	turn := chosen.turn(tr.enabled())
 	tr.split(chosen.route, &chosen.shares, turn)
@@ -465,12 +477,12 @@ func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
 		if !tr.enabled() {
 			chosen.rollout.countUnroutable()
 		}
-		return nil, NoBackend
+		return nil, nil, NoBackend
 	}
 	if b := chosen.live[turn]; b.closed == "" {
-		return b, OK
+		return b, chosen.via[turn], OK
 	}
-	return nil, NoBackend
+	return nil, nil, NoBackend
 }
 
 func hashAddr(a netip.Addr) uint64 {

@@ -139,7 +139,7 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 		}
 		var b *backend
 		if reason == OK {
-			b, reason = t.route(in, l, s, tr)
+			b, _, reason = t.route(in, l, s, tr)
 		}
 		if reason == OK {
 			if reason = l.conflict(b); reason == NoBackend {

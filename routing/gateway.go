@@ -83,6 +83,7 @@ func (c *compiler) makeGatewayPolicy(s *Service, d *gateway.Destination) {
 // gatewayShares builds the shares of a route. Unlike in a mesh, a backend without
 // endpoints keeps its share.
 func (c *compiler) gatewayShares(d *gateway.Destination, old *shares) (sh shares) {
+	via := &Via{Route: d.Name}
 	for i := range d.Backends {
 		b := &d.Backends[i]
 		x := ref{BackendRef: &resource.BackendRef{Kind: kindMeshService, Name: b.Service, Weight: &b.Weight}}
@@ -105,6 +106,7 @@ func (c *compiler) gatewayShares(d *gateway.Destination, old *shares) (sh shares
 			x.skipped, x.closed = "its weight is 0", ""
 		} else {
 			sh.live = append(sh.live, x.backend)
+			sh.via = append(sh.via, via)
 			sh.weight = append(sh.weight, b.Weight)
 		}
 		sh.refs = append(sh.refs, x)

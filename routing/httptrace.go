@@ -155,7 +155,8 @@ func (t *Table) explainedBackend(
 		return p.answer(a, s, q, tr)
 	}
 	src := t.source(in, l)
-	return s.send(&src, tr)
+	b, _, reason := s.send(&src, tr)
+	return b, reason
 }
 
 // Status codes of the proxy's own answers.

@@ -31,6 +31,7 @@ type policy struct {
 type shares struct {
 	refs   []ref
 	live   []*backend   // backends of the refs that get a share
+	via    []*Via       // of each backend in live
 	weight []int        // of each backend in live
 	split  *split.Split // of weight; nil for fewer than two backends
 }
@@ -186,13 +187,13 @@ func (c *compiler) makePolicy(name string, r *resource.MeshTCPRoute, to *resourc
 		before = &old.shares
 	}
 	p.rollout = c.rolloutOf(name, r, old)
-	p.shares = c.makeShares(p.rollout.backendRefs(to.Rules[0].Default.BackendRefs), before)
+	p.shares = c.makeShares("MeshTCPRoute/"+name, p.rollout.backendRefs(to.Rules[0].Default.BackendRefs), before)
 	p.rollout.attachCounter(&p.shares)
 	return p
 }
 
-// makeShares builds shares that continue the state of the old ones, if any.
-func (c *compiler) makeShares(refs []resource.BackendRef, old *shares) (sh shares) {
+// makeShares builds the shares of a route that continue the state of the old ones, if any.
+func (c *compiler) makeShares(route string, refs []resource.BackendRef, old *shares) (sh shares) {
 	if old == nil {
 		old = &shares{}
 	}
@@ -204,6 +205,7 @@ func (c *compiler) makeShares(refs []resource.BackendRef, old *shares) (sh share
 		x.backend, x.skipped = c.resolveRef(x.BackendRef, sh.refs, old)
 		if x.skipped == "" {
 			sh.live = append(sh.live, x.backend)
+			sh.via = append(sh.via, &Via{route, tagList(x.subsetTags())})
 			sh.weight = append(sh.weight, *x.Weight)
 		}
 		sh.refs = append(sh.refs, x)

@@ -133,7 +133,7 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (R
 	if p := t.requestPolicy(s, &src); p != nil {
 		b, reason = p.answer(&a, s, q, tr)
 	} else {
-		b, reason = s.send(&src, tr)
+		b, a.via, reason = s.send(&src, tr)
 	}
 	if b != nil {
 		a.service, a.backend, a.outcomes, a.hash = b.serviceState, b, b.outcomes, b.hash(in)

@@ -112,7 +112,7 @@ func (c *compiler) makeHTTPPolicy(name, destination string, r *httpRoute, old *p
 	}
 	same := before.sameRules(p.http.spec)
 	for i := range p.http.spec {
-		p.http.shares[i] = c.makeShares(p.http.spec[i].Default.BackendRefs, same(i))
+		p.http.shares[i] = c.makeShares("MeshHTTPRoute/"+p.route, p.http.spec[i].Default.BackendRefs, same(i))
 	}
 	return p
 }

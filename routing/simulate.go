@@ -277,7 +277,7 @@ func (run *simulationRun) decide(t *Table) (a RequestDecision, reason Reason) {
 		}
 		b, reason = p.answer(&a, s, &full, nil)
 	} else {
-		b, reason = s.send(run.src, nil)
+		b, _, reason = s.send(run.src, nil)
 	}
 	if b != nil {
 		a.service, a.backend, a.hash = b.serviceState, b, b.hash(&run.in)

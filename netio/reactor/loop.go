@@ -92,6 +92,9 @@ type Loop struct {
 // epoch is the origin of every loop's clock, so that their times compare.
 var epoch = time.Now()
 
+// Since returns the time of the loops' clocks at t, which must come from time.Now.
+func Since(t time.Time) time.Duration { return t.Sub(epoch) }
+
 // NewLoop returns a loop for Run, which closes the loop's descriptors when it
 // returns. To discard a loop, call Close and then Run.
 func NewLoop(c Config) (*Loop, error) {

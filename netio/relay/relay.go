@@ -61,33 +61,35 @@ var outcomes = [...]string{"", "client_fin", "upstream_fin", "client_reset", "up
 func (o Outcome) String() string { return outcomes[o] }
 
 // Relay joins two streams. The zero value waits for Start.
+//
+// The flags of both sides are together, which keeps it small: there is one for each
+// open connection.
 type Relay struct {
 	ends [2]end
+	// full is true from a Send to a side that left bytes pending until Sent. The other
+	// side is not read meanwhile.
+	full [2]bool
+	// ended is true once a side sent its end of stream.
+	ended [2]bool
 }
 
 type end struct {
 	stream stream.Stream
 	// bytes came from this side and went to the other, which may still keep some.
 	bytes uint64
-	// full is true from a Send that left bytes pending until Sent. The other
-	// side is not read meanwhile.
-	full bool
-	// ended is true once this side sent its end of stream.
-	ended bool
 }
 
 // Start joins two connected streams, neither of which is read yet. first is
 // sent to the upstream before anything else; its last fromClient bytes were
 // read from the client before there was an upstream.
 func (r *Relay) Start(client, upstream stream.Stream, first []byte, fromClient int) {
-	r.ends[Client] = end{stream: client, bytes: uint64(fromClient)}
-	r.ends[Upstream] = end{stream: upstream}
+	*r = Relay{ends: [2]end{{stream: client, bytes: uint64(fromClient)}, {stream: upstream}}}
 	client.PipeTo(upstream)
 	upstream.PipeTo(client)
 	if len(first) > 0 {
-		r.ends[Upstream].full = upstream.Send(first) > 0
+		r.full[Upstream] = upstream.Send(first) > 0
 	}
-	if !r.ends[Upstream].full {
+	if !r.full[Upstream] {
 		client.SetReading(true)
 	}
 	upstream.SetReading(true)
@@ -95,10 +97,10 @@ func (r *Relay) Start(client, upstream stream.Stream, first []byte, fromClient i
 
 // Received passes on bytes that came from a side.
 func (r *Relay) Received(from Side, p []byte) {
-	src, dst := &r.ends[from], &r.ends[from.Other()]
+	src, to := &r.ends[from], from.Other()
 	src.bytes += uint64(len(p))
-	if dst.stream.Send(p) > 0 && !dst.full {
-		dst.full = true
+	if r.ends[to].stream.Send(p) > 0 && !r.full[to] {
+		r.full[to] = true
 		src.stream.SetReading(false)
 	}
 }
@@ -109,9 +111,8 @@ func (r *Relay) Moved(from Side, n int) { r.ends[from].bytes += uint64(n) }
 // Sent resumes reading the other side of one that has taken all pending bytes.
 // That side was not read meanwhile, so it cannot have ended.
 func (r *Relay) Sent(to Side) {
-	dst := &r.ends[to]
-	if dst.full {
-		dst.full = false
+	if r.full[to] {
+		r.full[to] = false
 		r.ends[to.Other()].stream.SetReading(true)
 	}
 }
@@ -119,10 +120,9 @@ func (r *Relay) Sent(to Side) {
 // Ended passes an end of stream on. The second one ends the relay: it closes
 // both streams, which sends pending bytes and the last FIN.
 func (r *Relay) Ended(from Side) Outcome {
-	src, dst := &r.ends[from], &r.ends[from.Other()]
-	src.ended = true
-	if !dst.ended {
-		dst.stream.CloseWrite()
+	r.ended[from] = true
+	if to := from.Other(); !r.ended[to] {
+		r.ends[to].stream.CloseWrite()
 		return Open
 	}
 	r.ends[Client].stream.Close()
@@ -158,23 +158,23 @@ func (r *Relay) Abort() {
 
 // NoteEnded records that a side has sent its end of stream, for an owner that
 // passes bytes on by itself (see netio.Session).
-func (r *Relay) NoteEnded(from Side) { r.ends[from].ended = true }
+func (r *Relay) NoteEnded(from Side) { r.ended[from] = true }
 
 // Renew records that a side's stream was replaced by another one: what the old one has
 // left unsent or ended concerns nobody any more. Bytes continue to count.
-func (r *Relay) Renew(side Side) { r.ends[side].full, r.ends[side].ended = false, false }
+func (r *Relay) Renew(side Side) { r.full[side], r.ended[side] = false, false }
 
 // Idle reports whether neither side has bytes pending.
-func (r *Relay) Idle() bool { return !r.ends[Client].full && !r.ends[Upstream].full }
+func (r *Relay) Idle() bool { return !r.full[Client] && !r.full[Upstream] }
 
 // Owes reports whether bytes are pending for a side.
-func (r *Relay) Owes(to Side) bool { return r.ends[to].full }
+func (r *Relay) Owes(to Side) bool { return r.full[to] }
 
 // HasEnded reports whether a side has sent its end of stream.
-func (r *Relay) HasEnded(from Side) bool { return r.ends[from].ended }
+func (r *Relay) HasEnded(from Side) bool { return r.ended[from] }
 
 // HalfClosed reports whether exactly one side has ended.
-func (r *Relay) HalfClosed() bool { return r.ends[Client].ended != r.ends[Upstream].ended }
+func (r *Relay) HalfClosed() bool { return r.ended[Client] != r.ended[Upstream] }
 
 // Bytes returns the number of bytes received from a side.
 func (r *Relay) Bytes(from Side) uint64 { return r.ends[from].bytes }

@@ -7,8 +7,8 @@ func TestASideIsRenewed(t *testing.T) {
 	var r Relay
 	r.Moved(Upstream, 5)
 	r.NoteEnded(Upstream)
-	r.ends[Upstream].full = true
+	r.full[Upstream] = true
 	if r.Renew(Upstream); r.HasEnded(Upstream) || r.HalfClosed() || !r.Idle() || r.Bytes(Upstream) != 5 {
-		t.Errorf("the new side is %+v", r.ends[Upstream])
+		t.Errorf("the new side is %+v", r)
 	}
 }

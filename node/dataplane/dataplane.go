@@ -88,6 +88,8 @@ type Dataplane struct {
 	reconciler   *reconciler
 	flows        *flows
 	requests     *requests
+	traffic      *traffic
+	streams      *streams
 	access       *accesslog.Log
 	healthGossip *healthGossip // shares health checks; nil: not shared
 }
@@ -121,6 +123,9 @@ func New(cfg Config) (*Dataplane, error) {
 	}
 	d.flows = newFlows(engine.Loops())
 	handler.flows, r.flows = d.flows, d.flows
+	d.traffic, handler.ended = handler, newEnded(engine.Loops())
+	d.streams = newStreams(handler, engine)
+	handler.streams = d.streams
 	d.requests = newRequests(&cfg, r)
 	handler.requests, r.requests = d.requests, d.requests
 	r.challenges, d.requests.challenges = cfg.Challenges, cfg.Challenges
@@ -149,6 +154,7 @@ func (d *Dataplane) Shutdown() {
 // Close stops health checks, the reading of load, Kafka and DNS resolution. No method may be called
 // after it.
 func (d *Dataplane) Close() {
+	d.streams.close()
 	d.reconciler.sessions.close()
 	d.reconciler.checker.Close()
 	d.reconciler.loads.scraper.Close()

@@ -28,7 +28,7 @@ var reasons = slices.Concat([]netio.Reason{
 	netio.HandshakeRefused, netio.HandshakeTimeout, netio.ClientGone,
 	netio.LimitConnections, netio.LimitPerSource, netio.LimitRate,
 	netio.LimitMemory, netio.LimitHandshakes, netio.LimitFiles, netio.LimitPorts,
-	RateLimited, netio.Drained, netio.Shutdown, netio.EndpointRemoved,
+	RateLimited, netio.Drained, netio.Shutdown, netio.ClosedByOperator, netio.EndpointRemoved,
 	netio.IdentityRevoked, netio.PermissionDenied, netio.PermissionRevoked, netio.Internal,
 	netio.MeshBadHeader, netio.MeshHeaderTimeout, netio.MeshHeaderTooLong, MeshUnavailable, netio.TLSRequired,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoServerName), netio.Reason(routing.BadServerName),

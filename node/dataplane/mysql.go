@@ -202,12 +202,13 @@ func (h *mysqlConn) Moved(c *netio.Conn, err error, held time.Duration) {
 	h.next = nil
 	if err == nil {
 		next.connectTime = max(held, 1)
-		from := h.plan.endpoint()
+		from, way := h.plan.endpoint(), h.plan.way()
 		h.plan.decision.Closed()
 		h.plan = next
 		next.path = nil
 		next.decision.Connected(time.Now())
 		h.at.Store(next.decision.Endpoint())
+		h.traffic.streams.moved(c, way, next.way())
 		m.moved(h, next.decision.Service(), next.decision.Endpoint())
 		m.log.Debug("a session has moved", "connection", c.ID(), "service", next.flow.service, "from", from, "to", next.endpoint())
 		return

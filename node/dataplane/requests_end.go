@@ -75,6 +75,9 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 		// left in the middle of a request.
 		why = netio.ClientReset
 	}
+	var end ConnectionInfo
+	t.describeEnd(c, why, &end)
+	loop := c.Loop()
 	r := t.record(c, nil, accesslog.Closed, why)
 	r.Service = p.flow.service
 	if p.client.hops.used.Load() {
@@ -82,6 +85,7 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 	}
 	if why != netio.ClientReset && why != netio.ClientFIN {
 		t.endHTTP(p, r)
+		t.ended.add(loop, &end)
 		return
 	}
 	owed := c.Owed()
@@ -96,6 +100,10 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 			r.Reason, r.Error = string(netio.ClientFIN), nil
 		}
 		t.endHTTP(p, r)
+		if end.Reason = netio.Reason(r.Reason); r.Error == nil {
+			end.Error = ""
+		}
+		t.ended.add(loop, &end)
 	})
 }
 

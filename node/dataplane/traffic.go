@@ -28,6 +28,8 @@ type traffic struct {
 	// requests serves the connections whose requests are routed individually.
 	requests *requests
 	clients  *clients
+	ended    *ended
+	streams  *streams
 
 	certs *tlsconfig.Store
 	mesh  *tlsconfig.Mesh // nil: the node is in no cluster
@@ -137,12 +139,14 @@ func (t *traffic) decide(c *netio.Conn, in *routing.Input, on **routing.Table) (
 // Closed implements netio.Handler.
 func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 	closeLimits(c)
-	if p, ok := kafka.Of(c.Plan()); ok {
-		t.closedKafka(c, p, why)
-		return
-	}
+	t.streams.ended(c)
 	if p, ok := c.Plan().(*httpPlan); ok {
 		t.closedHTTP(c, p, why)
+		return
+	}
+	t.remember(c, why)
+	if p, ok := kafka.Of(c.Plan()); ok {
+		t.closedKafka(c, p, why)
 		return
 	}
 	if d, ok := c.Plan().(*denied); ok {

@@ -101,6 +101,7 @@ type Methods struct {
 	history   history
 	endpoints endpoints
 	sessions  sessions
+	conns     connections
 	proxies   proxies
 	problems  *problems
 
@@ -128,6 +129,7 @@ func New(cfg Config) *Methods {
 	m.problems = &problems{status: m.status, history: &m.history, progress: m.progress}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
+	m.conns = connections{peers, cfg.Data, &m.decisions}
 	return m
 }
 
@@ -142,6 +144,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.rollouts.register(s)
 	m.endpoints.register(s)
 	m.sessions.register(s)
+	m.conns.register(s)
 	m.proxies.register(s)
 	m.problems.register(s)
 	m.proxyCertificates.register(s)
