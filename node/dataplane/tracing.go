@@ -64,7 +64,7 @@ const partHop = 1 // what the node behind a mesh hop takes for its parent
 
 // placeOf derives the place of a connection from its UniqueID and its ID on this node.
 func (t *tracing) placeOf(unique []byte, id uint64) tracePlace {
-	p := tracePlace{trace: trace.TraceOf(unique)}
+	p := tracePlace{trace: trace.IDOf(unique)}
 	p.span = trace.SpanOf(p.trace, t.node, id<<1)
 	p.connect = trace.SpanOf(p.trace, t.node, id<<1|1)
 	return p
