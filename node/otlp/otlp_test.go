@@ -241,6 +241,19 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
+// A queue keeps only the part of a record that is sent, and changes nothing of the caller's.
+func TestQueuedRecordsAreCut(t *testing.T) {
+	huge := strings.Repeat("x", 1<<20)
+	given := accesslog.Record{
+		SNI: huge, Identity: huge, ClientID: huge, Software: huge, Principal: huge, Via: huge,
+		Request: &accesslog.Request{Method: huge, Host: huge, Path: huge},
+	}
+	kept := keep(&given)
+	if n := (line{access: kept}).bytes(); n > 512+9*maxValue || len(kept.Via) > maxValue || len(given.Request.Path) != len(huge) {
+		t.Errorf("keeps %d bytes", n)
+	}
+}
+
 // Metrics come in requests that collectors take, whatever their number.
 func TestManyMetricsComeInParts(t *testing.T) {
 	c := otlptest.New(t, otlptest.Config{})
@@ -309,7 +322,7 @@ func TestCut(t *testing.T) {
 }
 
 func BenchmarkExport(b *testing.B) {
-	policy := benchPolicy(b)
+	policy := benchManager(b).Tracer().Policies()[0]
 	span := wholeSpan()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -317,15 +330,26 @@ func BenchmarkExport(b *testing.B) {
 	}
 }
 
-// benchPolicy returns the policy of a Telemetry whose collector is dead.
-func benchPolicy(b *testing.B) *trace.Policy {
-	m := New(Config{Log: slog.New(slog.DiscardHandler), Gather: nil, Certificates: nil, Retry: time.Hour})
-	m.cfg.Certificates = noCertificates
+func BenchmarkAccess(b *testing.B) {
+	m := benchManager(b)
+	r := accesslog.Record{
+		Event: accesslog.Closed, ID: 7, Listener: "edge", Client: netip.MustParseAddrPort("192.0.2.1:5000"), Service: "apps", Endpoint: "127.0.0.1:7001",
+		Reason: "client_fin", SNI: "apps.example.com",
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Access(r)
+	}
+}
+
+// benchManager returns a Manager with a Telemetry whose collector is dead.
+func benchManager(b *testing.B) *Manager {
+	m := New(Config{Log: slog.New(slog.DiscardHandler), Certificates: noCertificates, Retry: time.Hour})
 	m.Apply(changes(b, "kind: Telemetry\nname: a\nspec: {otlp: {endpoint: \"127.0.0.1:1\"}, traces: true, logs: true}\n"))
 	b.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		m.Close(ctx)
 	})
-	return m.Tracer().Policies()[0]
+	return m
 }
