@@ -23,7 +23,7 @@ var uiTypes = []any{
 	api.TelemetryResult{}, api.Sessions{}, api.Problems{}, api.Connections{}, api.Trace{}, api.FlowResult{}, api.LogsItem{},
 	api.AuditItem{}, api.Limits{}, api.Rollouts{}, api.RolloutResult{}, api.HistoryResult{}, api.ApplyResult{}, api.DeleteResult{},
 	api.ExplainRequest{}, routing.Explanation{}, api.SimulateResult{}, api.CloseConnectionsRequest{}, api.ClosedConnections{},
-	api.DrainRequest{}, api.DrainResult{}, api.TopSample{},
+	api.DrainRequest{}, api.DrainResult{}, api.TopSample{}, api.Permissions{},
 }
 
 const uiTypesFile = "../node/ui/app/src/lib/types.ts"

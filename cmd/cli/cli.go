@@ -79,6 +79,7 @@ func New(s Streams) *cobra.Command {
 		applyCommand(&t), diffCommand(&t), simulateCommand(&t), getCommand(&t), deleteCommand(&t),
 		historyCommand(&t), auditCommand(&t), logsCommand(&t), rollbackCommand(&t), rolloutCommand(&t),
 		explainCommand(&t), membersCommand(&t), statusCommand(&t), problemsCommand(&t), topCommand(&t), sessionsCommand(&t),
+		connectionsCommand(&t), traceCommand(&t),
 		drainCommand(&t), leaveCommand(&t), removeCommand(&t),
 		snapshotCommand(&t), tokenCommand(&t), identityCommand(&t), rotateCommand(&t), xdsCommand(&t),
 		kubernetesCommand(&t), debugCommand(&t), versionCommand(&t),

@@ -75,11 +75,15 @@ type Connections struct {
 	Missing []string `json:"missing,omitempty"`
 }
 
+// MaxCloseWindow bounds CloseConnectionsRequest.Over.
+const MaxCloseWindow = 24 * time.Hour
+
 // CloseConnectionsRequest closes connections: at a moment that is safe for their protocol
 // where there is one. At least one field of the filter must be set.
 type CloseConnectionsRequest struct {
 	ConnectionFilter
-	// Over is the window over which they are closed, in nanoseconds; 0: at once.
+	// Over is the window over which they are closed, in nanoseconds, up to MaxCloseWindow;
+	// 0: at once.
 	Over time.Duration `json:"over,omitempty"`
 }
 

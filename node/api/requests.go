@@ -313,22 +313,29 @@ type ClusterRate struct {
 
 // Connection is one connection.
 type Connection struct {
-	ID       uint64        `json:"id"`
-	Node     string        `json:"node,omitempty"`
-	Listener string        `json:"listener"`
-	Client   string        `json:"client"`
-	SNI      string        `json:"sni,omitempty"`
-	TLS      string        `json:"tls,omitempty"`      // version with the client, such as "1.3"
-	Identity string        `json:"identity,omitempty"` // of the client's verified certificate
-	User     string        `json:"user,omitempty"`     // of a MySQL client, or the principal of a Kafka client
-	ClientID string        `json:"clientID,omitempty"` // of a Kafka client
-	Service  string        `json:"service,omitempty"`
-	Endpoint string        `json:"endpoint,omitempty"`
-	Phase    string        `json:"phase"`
-	BytesIn  uint64        `json:"bytesIn"`
-	BytesOut uint64        `json:"bytesOut"`
-	Age      time.Duration `json:"age"` // of an ended one: how long it lasted
-	Idle     time.Duration `json:"idle"`
+	ID       uint64 `json:"id"`
+	Node     string `json:"node,omitempty"`
+	Listener string `json:"listener"`
+	Client   string `json:"client"`
+	SNI      string `json:"sni,omitempty"`
+	TLS      string `json:"tls,omitempty"`      // version with the client, such as "1.3"
+	Identity string `json:"identity,omitempty"` // of the client's verified certificate
+	User     string `json:"user,omitempty"`     // of a MySQL client, or the principal of a Kafka client
+	ClientID string `json:"clientID,omitempty"` // of a Kafka client
+	// Destination is the service that the listener names, Service the one whose endpoints
+	// are used. Route is what chose it, such as MeshTCPRoute/canary, and Subset the tags of
+	// the backend, as version=v2; "": nothing did, and all endpoints.
+	Destination string        `json:"destination,omitempty"`
+	Service     string        `json:"service,omitempty"`
+	Route       string        `json:"route,omitempty"`
+	Subset      string        `json:"subset,omitempty"`
+	Endpoint    string        `json:"endpoint,omitempty"`
+	Attempts    int           `json:"attempts,omitempty"` // to connect to an endpoint
+	Phase       string        `json:"phase"`
+	BytesIn     uint64        `json:"bytesIn"`
+	BytesOut    uint64        `json:"bytesOut"`
+	Age         time.Duration `json:"age"` // of an ended one: how long it lasted
+	Idle        time.Duration `json:"idle"`
 	// Reason is why it ended, at Ended, and Error the error behind it; "": it is open.
 	Reason string    `json:"reason,omitempty"`
 	Error  string    `json:"error,omitempty"`

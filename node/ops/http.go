@@ -79,6 +79,7 @@ func (f *HTTP) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/telemetry", serveV1(f, api.MethodTelemetry, telemetryRequest, wholeResult[api.TelemetryResult]))
 	mux.HandleFunc("GET /v1/logs", f.serveLogs)
 	mux.HandleFunc("GET /v1/sessions", serveV1(f, api.MethodSessions, sessionsRequest, wholeResult[api.Sessions]))
+	f.handleConnections(mux)
 	if f.Bundle != nil {
 		mux.HandleFunc("GET /v1/bundle", f.serveBundle)
 	}

@@ -111,6 +111,7 @@ type Methods struct {
 	history   history
 	endpoints endpoints
 	sessions  sessions
+	conns     connections
 	proxies   proxies
 	debugger  *debugger
 	problems  *problems
@@ -140,6 +141,7 @@ func New(cfg Config) *Methods {
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	m.debugger = newDebugger(peers, &cfg)
+	m.conns = connections{peers, cfg.Data, &m.decisions}
 	return m
 }
 
@@ -154,6 +156,7 @@ func (m *Methods) Register(s *rpc.Server) {
 	m.rollouts.register(s)
 	m.endpoints.register(s)
 	m.sessions.register(s)
+	m.conns.register(s)
 	m.proxies.register(s)
 	m.problems.register(s)
 	m.proxyCertificates.register(s)

@@ -34,7 +34,7 @@ func (q *sessions) list(ctx context.Context, r *api.SessionsRequest) (*api.Sessi
 	if r.Limit < 1 || r.Limit > api.MaxSessions {
 		return nil, api.Errorf(api.Invalid, "invalid limit %d: want 1 to %d", r.Limit, api.MaxSessions)
 	}
-	members, err := q.members(r.Node)
+	members, err := q.peers.named(r.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (q *sessions) move(ctx context.Context, r *api.MoveSessionsRequest) (*api.M
 	if err := q.checkMove(r); err != nil {
 		return nil, err
 	}
-	members, err := q.members(r.Node)
+	members, err := q.peers.named(r.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -219,9 +219,9 @@ func reasonsOf(why map[string]int) []api.MoveReason {
 	return list
 }
 
-// members returns the node with this name or ID, or all.
-func (q *sessions) members(node string) ([]directory.Member, error) {
-	all := q.peers.members()
+// named returns the node with this name or ID, or all.
+func (p *Peers) named(node string) ([]directory.Member, error) {
+	all := p.members()
 	if node == "" {
 		return all, nil
 	}
