@@ -28,7 +28,7 @@ const (
 	MethodAnnounce = "announce" // directory.Announcement: a node's addresses, sent when they change
 	MethodRead     = "read"     // Empty -> ReadResult: the leader's index, for linearizable reads
 	MethodAwait    = "await"    // AwaitRequest -> AwaitResult: waits until this node has applied an index
-	MethodReport   = "report"   // Empty -> Report: this node's part of status and members
+	MethodReport   = "report"   // StatusRequest -> Report: this node's part of status and members
 	MethodRenew    = "renew"    // cluster.RenewRequest: renews a node's certificate
 	MethodTransfer = "transfer" // TransferRequest -> Empty: transfers leadership to another node
 

@@ -9,7 +9,7 @@ const (
 	MethodDelete  = "delete"  // DeleteRequest -> DeleteResult
 	MethodGet     = "get"     // GetRequest -> GetResult
 	MethodExplain = "explain" // ExplainRequest -> routing.Explanation
-	MethodStatus  = "status"  // Empty -> Status
+	MethodStatus  = "status"  // StatusRequest -> Status
 	MethodTop     = "top"     // TopRequest -> TopSample...
 	MethodMembers = "members" // Empty -> Members
 	MethodDrain   = "drain"   // DrainRequest -> DrainResult
@@ -162,6 +162,12 @@ type HTTPRequest struct {
 	// Host is the Host header; "": the server name, else localhost.
 	Host    string            `json:"host,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// StatusRequest asks for the status.
+type StatusRequest struct {
+	// Brief leaves out the endpoints of services: MethodEndpoints has those of one.
+	Brief bool `json:"brief,omitempty"`
 }
 
 // Status is an overview of the cluster.

@@ -117,8 +117,24 @@ func (h *Hub) run(ctx context.Context, f *feed) {
 		if err != nil && ctx.Err() == nil {
 			h.publish(f, eventFailed, failure(f.topic, err), true)
 		}
-		timer.Reset(time.Until(last.Add(h.intervalOf(f))))
+		timer.Reset(time.Until(last.Add(max(h.intervalOf(f), pause(f, time.Since(last))))))
 	}
+}
+
+// costShare and maxPause bound what a feed costs: a state that takes long is computed less
+// often, so that all of it takes at most a costShare-th of a core, but every maxPause.
+const (
+	costShare = 100
+	maxPause  = 5 * time.Second
+)
+
+// pause returns the least time between two rounds of which the last one took so long. A
+// list waits for its items itself.
+func pause(f *feed, took time.Duration) time.Duration {
+	if f.source.State == nil {
+		return 0
+	}
+	return min(costShare*took, maxPause)
 }
 
 func (h *Hub) intervalOf(f *feed) time.Duration {

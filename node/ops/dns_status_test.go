@@ -50,7 +50,7 @@ func TestStatusReportsFailedLookups(t *testing.T) {
 			synctest.Wait()
 			router.Resolved([]string{"apps.example.com"}, time.Now())
 			all := map[string]api.EndpointStatus{}
-			for _, e := range serviceStatus(plane, time.Now())[0].Endpoints {
+			for _, e := range serviceStatus(plane, time.Now(), false)[0].Endpoints {
 				all[e.Address] = e
 			}
 			return all

@@ -66,7 +66,7 @@ func (f *HTTP) Handler() http.Handler {
 		// More overlapping scrapes would only slow each other down.
 		MaxRequestsInFlight: 4,
 	}))
-	mux.HandleFunc("GET /v1/status", serveV1(f, api.MethodStatus, emptyRequest, wholeResult[api.Status]))
+	mux.HandleFunc("GET /v1/status", serveV1(f, api.MethodStatus, statusRequest, wholeResult[api.Status]))
 	mux.HandleFunc("GET /v1/members", serveV1(f, api.MethodMembers, emptyRequest, wholeResult[api.Members]))
 	mux.HandleFunc("GET /v1/version", serveV1(f, api.MethodVersion, emptyRequest, wholeResult[api.Version]))
 	mux.HandleFunc("GET /v1/endpoints", serveV1(f, api.MethodEndpoints, endpointsRequest, wholeResult[api.Endpoints]))

@@ -66,6 +66,11 @@ func auditRequest(r *http.Request) (*api.AuditRequest, error) {
 	return req, nil
 }
 
+// statusRequest reads the query: brief.
+func statusRequest(r *http.Request) (any, error) {
+	return api.StatusRequest{Brief: r.URL.Query().Has("brief")}, nil
+}
+
 // limitsRequest reads the query: node and limit.
 func limitsRequest(r *http.Request) (any, error) {
 	return api.LimitsRequest{Node: r.URL.Query().Get("node"), Limit: r.URL.Query().Get("limit")}, nil

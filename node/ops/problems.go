@@ -21,6 +21,7 @@ type problems struct {
 	history  *history
 	progress func(context.Context, *api.RolloutsRequest) (*api.Rollouts, error)
 	traffic  recent[[]api.Problem]
+	warned   recent[[]api.Problem]
 }
 
 func (p *problems) register(s *rpc.Server) {

@@ -17,6 +17,9 @@ const (
 	budgetUsed = 0.9
 	// maxNamed bounds the endpoints that a problem names.
 	maxNamed = 3
+	// warningAge is how old the warnings of status may be: they cost more than everything
+	// else together, and change slowly.
+	warningAge = 5 * time.Second
 )
 
 // here returns what is wrong on this node.
@@ -32,7 +35,7 @@ func (p *problems) here() *api.Problems {
 	for _, c := range virtualClusters(p.data.Kafka) {
 		list = append(list, virtualClusterProblems(&c)...)
 	}
-	list = append(list, p.warnings()...)
+	list = append(list, p.warned.get(warningAge, p.warnings)...)
 	if x := p.xds.Status(); x != nil && x.Refusing+x.Behind > 0 {
 		list = append(list, api.Problem{
 			Severity: api.SeverityWarning, About: "Node/" + p.peers.self.Name, Command: "penstock get proxies",

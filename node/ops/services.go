@@ -11,13 +11,21 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// serviceStatus returns the status of the services and their endpoints.
-func serviceStatus(d *dataplane.Dataplane, now time.Time) []api.ServiceStatus {
+// serviceStatus returns the status of the services and, unless it is to be brief, of their
+// endpoints.
+func serviceStatus(d *dataplane.Dataplane, now time.Time, brief bool) []api.ServiceStatus {
 	out := []api.ServiceStatus{}
 	for _, svc := range d.Services() {
 		s := api.ServiceStatus{Name: svc.Name(), Endpoints: []api.EndpointStatus{}}
 		usable := 0
 		for i, e := range svc.Members() {
+			if brief {
+				if e.Usable(now) && svc.Mismatch(i) == "" {
+					usable++
+				}
+				s.Connections += e.Active()
+				continue
+			}
 			one := endpointStatus(d, svc.Group(), e.Endpoint, now)
 			one.Used = svc.Uses(i, now)
 			if why := svc.Mismatch(i); why != "" {
@@ -28,10 +36,12 @@ func serviceStatus(d *dataplane.Dataplane, now time.Time) []api.ServiceStatus {
 			s.Connections += one.Connections
 			s.Endpoints = append(s.Endpoints, one)
 		}
-		for _, address := range svc.Unresolved() {
-			s.Endpoints = append(s.Endpoints, unresolved(d, address))
+		if !brief {
+			for _, address := range svc.Unresolved() {
+				s.Endpoints = append(s.Endpoints, unresolved(d, address))
+			}
 		}
-		s.State = fmt.Sprintf("%d/%d usable", usable, len(s.Endpoints))
+		s.State = fmt.Sprintf("%d/%d usable", usable, len(svc.Members())+len(svc.Unresolved()))
 		if text := svc.Source(now).Text(); text != "" {
 			s.State += "; " + text
 		}

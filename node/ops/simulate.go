@@ -121,7 +121,7 @@ func (d *decisions) countElsewhere(ctx context.Context) *connectionCounts {
 		return h
 	}
 	h.counted = &api.Counted{Nodes: 1, Of: len(members) + 1}
-	for i, r := range d.status.reports(ctx, members) {
+	for i, r := range d.status.reports(ctx, members, false) {
 		if r == nil {
 			h.counted.Missing = append(h.counted.Missing, members[i].Name)
 			continue

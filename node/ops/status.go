@@ -52,22 +52,22 @@ type status struct {
 }
 
 func (q *status) register(s *rpc.Server) {
-	rpc.Handle(s, api.MethodStatus, api.RoleReader, func(ctx context.Context, _ *api.Empty) (*api.Status, error) {
+	rpc.Handle(s, api.MethodStatus, api.RoleReader, func(ctx context.Context, r *api.StatusRequest) (*api.Status, error) {
 		if err := rpc.LargeResponse(ctx); err != nil {
 			return nil, err
 		}
-		return q.status(ctx), nil
+		return q.status(ctx, r)
 	})
 	rpc.Handle(s, api.MethodMembers, api.RoleReader, func(ctx context.Context, _ *api.Empty) (*api.Members, error) {
 		return q.members(ctx), nil
 	})
-	rpc.Handle(s, api.MethodReport, api.RoleNode, func(context.Context, *api.Empty) (*api.Report, error) {
-		return q.report(), nil
+	rpc.Handle(s, api.MethodReport, api.RoleNode, func(_ context.Context, r *api.StatusRequest) (*api.Report, error) {
+		return q.report(r.Brief), nil
 	})
 }
 
-// report returns the state of this node.
-func (q *status) report() *api.Report {
+// report returns the state of this node; if it is to be brief, without the endpoints.
+func (q *status) report(brief bool) *api.Report {
 	set, view := q.catalog.InForce()
 	totals := map[string]uint64{}
 	for _, f := range q.data.Flows() {
@@ -81,7 +81,7 @@ func (q *status) report() *api.Report {
 			Uptime: time.Since(q.peers.self.Started).Round(time.Second).String(), Version: q.peers.self.Version,
 		},
 		Listeners: []api.ListenerStatus{},
-		Services:  serviceStatus(q.data, time.Now()),
+		Services:  serviceStatus(q.data, time.Now(), brief),
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
 		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
@@ -142,7 +142,7 @@ const reportTimeout = 2 * time.Second
 // reports requests the reports of the other members concurrently. The result is in
 // the order of the members; nil: this node, one that is not up, or one that did
 // not answer in time.
-func (q *status) reports(ctx context.Context, members []directory.Member) []*api.Report {
+func (q *status) reports(ctx context.Context, members []directory.Member, brief bool) []*api.Report {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	reports := make([]*api.Report, len(members))
@@ -153,7 +153,7 @@ func (q *status) reports(ctx context.Context, members []directory.Member) []*api
 		}
 		asked.Go(func() {
 			if c, err := q.peers.cluster.Directory.Client(ctx, m.ID); err == nil {
-				reports[i], _ = rpc.Call[api.Report](ctx, c, api.MethodReport, api.Empty{})
+				reports[i], _ = rpc.Call[api.Report](ctx, c, api.MethodReport, api.StatusRequest{Brief: brief})
 			}
 		})
 	}
@@ -164,8 +164,8 @@ func (q *status) reports(ctx context.Context, members []directory.Member) []*api
 // status combines the reports of the nodes. Services and listeners are those of
 // this node, plus the listeners that fail on other nodes. Warnings and providers
 // are those of all nodes.
-func (q *status) status(ctx context.Context) *api.Status {
-	own := q.report()
+func (q *status) status(ctx context.Context, r *api.StatusRequest) (*api.Status, error) {
+	own := q.report(r.Brief)
 	set, _ := q.catalog.InForce()
 	s := &api.Status{
 		Leader: q.peers.self.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters,
@@ -178,12 +178,12 @@ func (q *status) status(ctx context.Context) *api.Status {
 	}
 	if q.peers.cluster == nil {
 		s.Nodes = []api.NodeStatus{own.Node}
-		return s
+		return s, nil
 	}
 	_, s.Leader, _ = q.peers.cluster.Leader()
 	s.Alone = q.peers.cluster.Directory.Alone()
 	members := q.peers.cluster.Directory.Members()
-	reports := q.reports(ctx, members)
+	reports := q.reports(ctx, members, true) // services are those of this node
 	newest := own.Node.AppliedIndex
 	for i, m := range members {
 		one := api.NodeStatus{
@@ -213,7 +213,7 @@ func (q *status) status(ctx context.Context) *api.Status {
 	for i := range s.Nodes {
 		s.Nodes[i].Lag = newest - s.Nodes[i].AppliedIndex
 	}
-	return s
+	return s, nil
 }
 
 func failing(list []api.ListenerStatus) []api.ListenerStatus {
@@ -228,7 +228,7 @@ const stateSuspect = "suspect"
 // liveness probe.
 func (q *status) members(ctx context.Context) *api.Members {
 	if q.peers.cluster == nil {
-		r := q.report().Node
+		r := q.report(true).Node
 		return &api.Members{{
 			Name: r.Name, ID: r.ID, Role: r.Role, State: r.State, Address: r.Address, Version: r.Version, Connections: r.Connections,
 		}}

@@ -17,9 +17,7 @@ import (
 // answers, except where the methods below say otherwise.
 func (m *Methods) Topics() []events.Topic {
 	return []events.Topic{
-		stateTopic("status", api.RoleReader, emptyRequest, func(ctx context.Context, _ *api.Empty) (*api.Status, error) {
-			return m.status.status(ctx), nil
-		}),
+		stateTopic("status", api.RoleReader, statusRequest, m.status.status),
 		stateTopic("problems", api.RoleReader, emptyRequest, m.problems.list),
 		stateTopic("progress", api.RoleReader, progressRequest, m.progress),
 		stateTopic("connections", api.RoleReader, connectionsRequest, m.conns.list),
@@ -57,11 +55,16 @@ func stateTopic[Req, Resp any](
 	}}
 }
 
-// traffic sends a sample of the cluster's traffic for each interval.
+// traffic sends a sample of the cluster's traffic for each interval, without the flows that
+// have none.
 func (m *Methods) traffic(*http.Request) (events.Source, error) {
 	return events.Source{Keep: 1, Items: func(ctx context.Context, interval time.Duration, send func(any)) error {
 		r := &api.TopRequest{Cluster: true, Interval: interval, Count: 1}
-		return m.top.top(ctx, r, func(s *api.TopSample) error { send(s); return nil })
+		return m.top.top(ctx, r, func(s *api.TopSample) error {
+			s.Flows = slices.DeleteFunc(s.Flows, func(f api.Flow) bool { return f.Connections == 0 && f.NewRate+f.InRate+f.OutRate == 0 })
+			send(s)
+			return nil
+		})
 	}}, nil
 }
 
