@@ -116,6 +116,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 		"{kind: MeshService, name: next}]}}]}]\n" +
 		"  rollout: {backend: {name: next}, steps: [{weight: 1, for: 1h}, {weight: 100}]}\n"
 	text += "---\nkind: RateLimit\nname: all\nspec: {concurrent: 1000000, connections: {rate: 1000000}}\n"
+	text += "---\nkind: Telemetry\nname: otel\nspec: {otlp: {endpoint: \"127.0.0.1:1\"}, metrics: true}\n"
 	text += "---\nkind: Certificate\nname: followed\nspec: {follow: true, certFile: /nowhere/tls.crt, keyFile: /nowhere/tls.key}\n"
 	text += "---\nkind: Certificate\nname: held\nspec: {identity: /ns/test/held}\n"
 	// Nobody listens there, so the first attempt fails.

@@ -20,7 +20,9 @@ func TestMain(m *testing.M) {
 	testkit.Parallel("5")
 	// A memberlist that was shut down does not wait for its probe of a node, which ends
 	// by its own timeout.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
+	// lumberjack's goroutine that removes old files lives as long as the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"),
+		goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
 // testNode is a running node with a client of its admin port.

@@ -90,7 +90,7 @@ func printConnections(w io.Writer, list *api.Connections, ended bool) {
 		}
 		in, out := bytesText(float64(c.BytesIn)), bytesText(float64(c.BytesOut))
 		if ended {
-			row = append(row, in, out, roundTime(c.Age), c.Ended.Format(time.TimeOnly), c.Reason, sanitizeUntrusted(c.Error))
+			row = append(row, in, out, roundTime(c.Age), c.Ended.Format(time.TimeOnly), c.Reason, sanitize(c.Error))
 		} else {
 			row = append(row, c.Phase, in, out, roundTime(c.Age), roundTime(c.Idle))
 		}
@@ -182,7 +182,12 @@ func traceCommand(t *target) *cobra.Command {
 			"CONNECTION is NODE/ID as `penstock connections` lists them, or the ID alone if only one node knows it. A connection that has " +
 			"ended is shown as long as its node remembers it.",
 		Example: "  penstock trace n1/4711\n  penstock trace 4711 -o json",
-		Args:    cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("which connection? Give one NODE/ID or ID, as penstock connections lists them")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := connectionOf(args[0])
 			if err != nil {
@@ -247,7 +252,7 @@ func printTrace(w io.Writer, r *api.Trace) error {
 	rows := make([][]string, 0, len(r.Events))
 	for i := range r.Events {
 		e := &r.Events[i]
-		rows = append(rows, []string{e.At.Local().Format("2006-01-02 15:04:05.000"), roundTime(e.After), e.Name, sanitizeUntrusted(e.Text)})
+		rows = append(rows, []string{e.At.Local().Format("2006-01-02 15:04:05.000"), roundTime(e.After), e.Name, sanitize(e.Text)})
 	}
 	printTable(w, []string{"TIME", "AFTER", "EVENT", "WHAT"}, rows)
 	for i := range r.Logs {
@@ -259,7 +264,7 @@ func printTrace(w io.Writer, r *api.Trace) error {
 		for _, a := range e.Attrs {
 			line += " " + a.Key + "=" + a.Value
 		}
-		fmt.Fprintf(w, "  %s\n", sanitizeUntrusted(line))
+		fmt.Fprintf(w, "  %s\n", sanitize(line))
 	}
 	if r.Decision == nil {
 		_, err := fmt.Fprintln(w, "\nThe node cannot decide about such a connection now: its listener is gone.")
@@ -267,7 +272,7 @@ func printTrace(w io.Writer, r *api.Trace) error {
 	}
 	fmt.Fprintln(w, "\nThe decision for such a connection now:")
 	for line := range strings.Lines(r.Decision.Text()) { // which has what the client said
-		if _, err := fmt.Fprintln(w, sanitizeUntrusted(strings.TrimSuffix(line, "\n"))); err != nil {
+		if _, err := fmt.Fprintln(w, sanitize(strings.TrimSuffix(line, "\n"))); err != nil {
 			return err
 		}
 	}

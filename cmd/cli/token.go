@@ -32,7 +32,7 @@ func tokenCreateCommand(t *target) *cobra.Command {
 		Use:   "create",
 		Short: "Create a token and print it; it is never shown again",
 		Long: "Roles: join lets nodes join; reader allows get, history, explain, simulate, status, members and top; operator adds " +
-			"drain and sessions move; admin allows everything. issuer allows nothing but issuing, listing and revoking the certificates of workloads " +
+			"drain, sessions move and connections close; admin allows everything. issuer allows nothing but issuing, listing and revoking the certificates of workloads " +
 			"whose SPIFFE path matches --path.\n" +
 			"The token contains the digest of the cluster's CA, so a command or a node needs nothing else but an address.",
 		Example: "  penstock token create\n  PENSTOCK_TOKEN=$(penstock token create --role reader --name dashboard --ttl 720h)\n" +

@@ -45,9 +45,11 @@ var (
 		"MySQL sessions that are to move and have not: their server left, is unhealthy or drained, or they are ordered to, or for balance.", "cause")
 	mHandshakes   = traffic("handshakes", "TLS handshakes in progress.")
 	mRefusedTotal = traffic("refused_connections_total", "Connections refused by a limit, by reason.", "reason")
-	mRestsTotal   = desc("accept_rests_total", "Times that accepting paused for lack of descriptors or memory.")
-	mListenerUp   = desc("listener_up", "1 if the listener listens, 0 if its address cannot be bound.", "listener")
-	mHealthy      = desc("endpoint_healthy",
+	mRemembered   = traffic("remembered_connections",
+		"Ended connections that the node remembers: failure, or usual for those that ended as they should or were kept out by a limit.", "class")
+	mRestsTotal = desc("accept_rests_total", "Times that accepting paused for lack of descriptors or memory.")
+	mListenerUp = desc("listener_up", "1 if the listener listens, 0 if its address cannot be bound.", "listener")
+	mHealthy    = desc("endpoint_healthy",
 		"1 if the endpoint is healthy or not checked, 0 if it is unhealthy.", "service", "endpoint")
 	mEjected       = desc("endpoint_ejected", "1 if the endpoint is ejected.", "service", "endpoint")
 	mEndpointState = desc("endpoint_state", "1 for the endpoint's current state.", "service", "endpoint", "state")
@@ -152,6 +154,9 @@ func engine(d *dataplane.Dataplane, to sink) {
 		to.counter(mRefusedTotal, v, string(reason))
 	}
 	to.counter(mRestsTotal, s.AcceptRests)
+	usual, failures := d.Remembered()
+	to.gauge(mRemembered, float64(usual), "usual")
+	to.gauge(mRemembered, float64(failures), "failure")
 	requests := d.EvictedRequests()
 	for _, l := range d.Engine.Listeners() {
 		to.gauge(mListenerUp, boolValue(l.Err == nil), l.Name)

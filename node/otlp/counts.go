@@ -31,7 +31,7 @@ func (r Reason) String() string {
 	return [...]string{"queue_full", "unreachable", "refused", "stopped"}[r]
 }
 
-// counts counts one signal of one Telemetry, over all exporters that it has had.
+// counts are those of one signal of one Telemetry, over all exporters that it has had.
 type counts struct {
 	exported, failures atomic.Uint64
 	dropped            [reasons]atomic.Uint64

@@ -58,7 +58,7 @@ func newGRPC(o *resource.OTLP, target resource.Target, config *tls.Config, heade
 		return nil, err
 	}
 	none := map[string]string{} // the environment's would be sent otherwise
-	c := &client{closeConn: func() { conn.Close() }}
+	c := &client{closeConn: func() { _ = conn.Close() }}
 	c.traces = otlptracegrpc.NewClient(
 		otlptracegrpc.WithGRPCConn(conn), otlptracegrpc.WithTimeout(o.Timeout.D()), otlptracegrpc.WithHeaders(none),
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}))

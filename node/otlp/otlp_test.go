@@ -309,7 +309,7 @@ func TestCut(t *testing.T) {
 }
 
 func BenchmarkExport(b *testing.B) {
-	policy := benchPolicy(b)
+	policy := benchManager(b).Tracer().Policies()[0]
 	span := wholeSpan()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -317,15 +317,26 @@ func BenchmarkExport(b *testing.B) {
 	}
 }
 
-// benchPolicy returns the policy of a Telemetry whose collector is dead.
-func benchPolicy(b *testing.B) *trace.Policy {
-	m := New(Config{Log: slog.New(slog.DiscardHandler), Gather: nil, Certificates: nil, Retry: time.Hour})
-	m.cfg.Certificates = noCertificates
+func BenchmarkAccess(b *testing.B) {
+	m := benchManager(b)
+	r := accesslog.Record{
+		Event: accesslog.Closed, ID: 7, Listener: "edge", Client: netip.MustParseAddrPort("192.0.2.1:5000"), Service: "apps", Endpoint: "127.0.0.1:7001",
+		Reason: "client_fin", SNI: "apps.example.com",
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Access(r)
+	}
+}
+
+// benchManager returns a Manager with a Telemetry whose collector is dead.
+func benchManager(b *testing.B) *Manager {
+	m := New(Config{Log: slog.New(slog.DiscardHandler), Certificates: noCertificates, Retry: time.Hour})
 	m.Apply(changes(b, "kind: Telemetry\nname: a\nspec: {otlp: {endpoint: \"127.0.0.1:1\"}, traces: true, logs: true}\n"))
 	b.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		m.Close(ctx)
 	})
-	return m.Tracer().Policies()[0]
+	return m
 }

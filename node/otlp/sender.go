@@ -98,7 +98,7 @@ func (s *sender) try(ctx context.Context, n int, attempt func(context.Context) e
 	err := attempt(ctx)
 	if err != nil {
 		s.counts.failures.Add(1)
-		failed = asSendError(err, ctx, s.timeout)
+		failed = asSendError(ctx, err, s.timeout)
 		s.note(failed.hidden(s.hide))
 		return failed, 0
 	}
@@ -162,7 +162,7 @@ func (e *sendError) again() (bool, time.Duration) { return e.retry, e.after }
 
 // asSendError returns the error of an attempt as a sendError. What was no answer of the
 // collector may succeed later.
-func asSendError(err error, ctx context.Context, timeout time.Duration) *sendError {
+func asSendError(ctx context.Context, err error, timeout time.Duration) *sendError {
 	var known *sendError
 	switch {
 	case errors.As(err, &known):

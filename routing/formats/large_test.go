@@ -40,7 +40,8 @@ func TestLargePoliciesAreRefused(t *testing.T) {
 		},
 		"a long kind": {
 			"apiVersion: kuma.io/v1alpha1\nkind: " + some("a") + "\n",
-			"x.yaml:2: document kind: is not supported; supported kinds of Kuma are MeshTCPRoute, MeshHTTPRoute, MeshTrafficPermission, MeshRateLimit (" +
+			"x.yaml:2: document kind: is not supported; supported kinds of Kuma are MeshTCPRoute, MeshHTTPRoute, MeshTrafficPermission, MeshRateLimit, " +
+				"MeshTrace, MeshMetric, MeshAccessLog (" +
 				strings.Repeat("a", 80) + "... 2000 bytes)",
 		},
 		"deep": {

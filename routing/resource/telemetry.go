@@ -71,8 +71,9 @@ type OTLPHeader struct {
 	Name string `yaml:"name"`
 	// Value is what is sent. Required, unless ValueFile is given.
 	Value Secret `yaml:"value"`
-	// ValueFile is a file with the value on each node, which reads it again when it
-	// changes. A line break at its end does not belong to the value.
+	// ValueFile is a file on each node that has the whole header in one line, as in
+	// "Authorization: Bearer TOKEN". The node reads it again when it changes. A file
+	// with anything else is refused, so that no other secret of the node can be sent.
 	ValueFile string `yaml:"valueFile"`
 
 	// content is what ValueFile holds; nil: it is not read. It is behind a pointer so that
@@ -308,11 +309,13 @@ func (t *Telemetry) WithContent(content []string) (Spec, error) {
 		if h.ValueFile == "" {
 			continue
 		}
-		text := strings.TrimSuffix(strings.TrimSuffix(content[0], "\n"), "\r")
-		if content = content[1:]; text == "" || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-			return nil, errors.New("valueFile of otlp.headers must have one line, the value")
+		name, value, ok := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(content[0], "\n"), "\r"), ":")
+		value = strings.TrimSpace(value)
+		if content = content[1:]; !ok || value == "" || !strings.EqualFold(name, h.Name) ||
+			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			return nil, errors.New("valueFile of otlp.headers must have one line with the header's name and value, as in \"" + h.Name + ": VALUE\"")
 		}
-		h.content = &text
+		h.content = &value
 	}
 	return &made, nil
 }

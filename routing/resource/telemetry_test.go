@@ -81,12 +81,12 @@ func TestHiddenHeadersStayWithTheirCollector(t *testing.T) {
 func TestHeaderFiles(t *testing.T) {
 	spec := telemetryWith(func(t *Telemetry) {
 		t.OTLP.TLS = nil
-		t.OTLP.Headers = append(t.OTLP.Headers, OTLPHeader{Name: "x", ValueFile: "/secret"})
+		t.OTLP.Headers = append(t.OTLP.Headers, OTLPHeader{Name: "x-key", ValueFile: "/secret"})
 	})
 	if _, ok := spec.OTLP.Headers[1].Text(); ok {
 		t.Error("a file that was not read has a value")
 	}
-	made, err := spec.WithContent([]string{"hunter3\n"})
+	made, err := spec.WithContent([]string{"X-Key: hunter3\n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestHeaderFiles(t *testing.T) {
 	if text := fmt.Sprintf("%v %+v %#v", made, made, made); strings.Contains(text, "hunter") {
 		t.Errorf("shows a secret: %s", text)
 	}
-	for _, bad := range []string{"", "\n", "a\nb", "hunter3\x00"} {
+	for _, bad := range []string{"", "\n", "x-key: hunter3\nb", "x-key: hunter3\x00", "x-key: ", "hunter3", "password: hunter3", "root:hunter3:0"} {
 		if _, err := spec.WithContent([]string{bad}); err == nil || strings.Contains(err.Error(), "hunter") {
 			t.Errorf("%q: %v", bad, err)
 		}

@@ -101,7 +101,7 @@ func New(t testing.TB, cfg Config) *Collector {
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"
 	}
-	l, err := net.Listen("tcp", cfg.Listen)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", cfg.Listen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func New(t testing.TB, cfg Config) *Collector {
 				_ = s.Serve(l)
 			}
 		}()
-		t.Cleanup(func() { s.Close(); <-done })
+		t.Cleanup(func() { _ = s.Close(); <-done })
 		return c
 	}
 	var options []grpc.ServerOption

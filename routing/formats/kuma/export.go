@@ -21,7 +21,7 @@ var ErrKind = errors.New("cannot be exported to Kuma")
 // resource; one that did not come from Kuma is then in the mesh "default".
 func Export(o resource.Object) (*yaml.Node, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-	kind, spec, why := exportSpec(root, &o)
+	kind, name, spec, why := exportSpec(root, &o)
 	if why != "" {
 		return nil, fmt.Errorf("%s %w: %s", o.Key, ErrKind, why)
 	}
@@ -35,7 +35,7 @@ func Export(o resource.Object) (*yaml.Node, error) {
 		out.Put(root, "apiVersion", text(APIVersion))
 		out.Put(root, "kind", text(kind))
 		meta := document.NewMapping(root)
-		meta.Put(root, "name", text(o.Name))
+		meta.Put(root, "name", text(name))
 		if namespace, ok := labels[labelNamespace]; ok {
 			meta.Put(root, "namespace", text(namespace))
 			delete(labels, labelNamespace)
@@ -50,33 +50,35 @@ func Export(o resource.Object) (*yaml.Node, error) {
 		delete(labels, resource.LabelMesh)
 		out.Put(root, "type", text(kind))
 		out.Put(root, "mesh", text(mesh))
-		out.Put(root, "name", text(o.Name))
+		out.Put(root, "name", text(name))
 		putLabels(out, root, labels)
 	}
 	out.Put(root, "spec", spec)
 	return root, nil
 }
 
-// exportSpec returns the kind and the spec of Kuma's document; why says what Kuma
-// cannot express.
-func exportSpec(root *yaml.Node, o *resource.Object) (kind string, spec *yaml.Node, why string) {
+// exportSpec returns the kind, the name and the spec of Kuma's document; why says what
+// Kuma cannot express.
+func exportSpec(root *yaml.Node, o *resource.Object) (kind, name string, spec *yaml.Node, why string) {
 	e := exporter{root}
 	switch s := o.Spec.(type) {
+	case *resource.Telemetry:
+		return e.telemetry(o.Name, s)
 	case *resource.TrafficPermission:
 		spec, why = e.permission(s)
-		return kindPermission, spec, why
+		return kindPermission, o.Name, spec, why
 	case *resource.RateLimit:
 		spec, why = e.rateLimit(s)
-		return kindRateLimit, spec, why
+		return kindRateLimit, o.Name, spec, why
 	case *resource.MeshTCPRoute:
 		if s.Rollout != nil {
-			return "", nil, "it has a rollout, which Kuma does not support"
+			return "", "", nil, "it has a rollout, which Kuma does not support"
 		}
 	}
 	if !slices.Contains(supportedKinds, o.Kind) {
-		return "", nil, "only MeshTCPRoute, MeshHTTPRoute, TrafficPermission and RateLimit can"
+		return "", "", nil, "only MeshTCPRoute, MeshHTTPRoute, TrafficPermission, RateLimit and Telemetry can"
 	}
-	return o.Kind, codec.SpecNode(o.Spec), ""
+	return o.Kind, o.Name, codec.SpecNode(o.Spec), ""
 }
 
 func putLabels(into document.Mapping, root *yaml.Node, labels map[string]string) {

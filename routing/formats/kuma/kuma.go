@@ -1,6 +1,6 @@
-// Package kuma converts Kuma's MeshTCPRoute, MeshHTTPRoute, MeshTrafficPermission
-// and MeshRateLimit, unchanged as users have them, to resources and back. The universal form and the Kubernetes
-// form,
+// Package kuma converts Kuma's MeshTCPRoute, MeshHTTPRoute, MeshTrafficPermission,
+// MeshRateLimit, MeshTrace, MeshMetric and MeshAccessLog, unchanged as users have them, to
+// resources and back. The universal form and the Kubernetes form,
 //
 //	type: MeshTCPRoute            apiVersion: kuma.io/v1alpha1
 //	mesh: default                 kind: MeshTCPRoute
@@ -8,8 +8,9 @@
 //	spec: ...                     spec: ...
 //
 // become Penstock's resource of the same kind and name, with the same spec, and
-// MeshTrafficPermission and MeshRateLimit a TrafficPermission and a RateLimit. The
-// mesh and the namespace are kept as Kuma's own labels, kuma.io/mesh and
+// MeshTrafficPermission and MeshRateLimit a TrafficPermission and a RateLimit.
+// MeshTrace, MeshMetric and MeshAccessLog become a Telemetry whose name ends in -traces,
+// -metrics or -logs. The mesh and the namespace are kept as Kuma's own labels, kuma.io/mesh and
 // k8s.kuma.io/namespace, and the form as penstock/format; they have no effect on
 // connections.
 //
@@ -49,7 +50,7 @@ const (
 const tagService = "kuma.io/service"
 
 // supportedKinds are the supported kinds. Routes become resources of the same kind.
-var supportedKinds = []string{"MeshTCPRoute", "MeshHTTPRoute", kindPermission, kindRateLimit}
+var supportedKinds = []string{"MeshTCPRoute", "MeshHTTPRoute", kindPermission, kindRateLimit, kindTrace, kindMetric, kindAccessLog}
 
 // The kinds that become resources of another kind.
 const (
@@ -59,7 +60,18 @@ const (
 
 // convert returns the resource for a document of a supported kind; none after a
 // fault that leaves it without a spec.
-func convert(f *document.Frame, kind string, name, labels, n *yaml.Node) []*yaml.Node {
+func convert(f *document.Frame, kind string, name, labels, n *yaml.Node, warn warner) []*yaml.Node {
+	if convert, ok := telemetryKinds[kind]; ok {
+		if n == nil {
+			f.Fault(f.Root, "spec", "is required", nil)
+			return nil
+		}
+		kind, name, n = resource.KindTelemetry, convert.name(name), convert.spec(f, n, warn)
+		if n == nil {
+			return nil
+		}
+		return []*yaml.Node{f.Resource(kind, name, labels, n)}
+	}
 	switch kind {
 	case kindPermission:
 		kind, n = resource.KindPermission, permissionSpec(f, n)
@@ -74,11 +86,41 @@ func convert(f *document.Frame, kind string, name, labels, n *yaml.Node) []*yaml
 	return []*yaml.Node{f.Resource(kind, name, labels, n)}
 }
 
+// warner reports what a document has and a resource cannot say, and that may be left out.
+type warner codec.ForeignFault
+
+// of returns a function that reports warnings about the subject of f.
+func (w warner) of(f *document.Frame) func(n *yaml.Node, path, message string, value any) {
+	return func(n *yaml.Node, path, message string, value any) {
+		w(n, strings.TrimSpace(f.Subject+" "+path), message, value)
+	}
+}
+
+// telemetryKind converts a kind that becomes a Telemetry.
+type telemetryKind struct {
+	suffix string
+	spec   func(f *document.Frame, n *yaml.Node, warn warner) *yaml.Node
+}
+
+var telemetryKinds = map[string]telemetryKind{
+	kindTrace: {suffixTrace, traceSpec}, kindMetric: {suffixMetric, metricSpec}, kindAccessLog: {suffixAccessLog, accessLogSpec},
+}
+
+// name returns the name of the Telemetry.
+func (k telemetryKind) name(n *yaml.Node) *yaml.Node {
+	if n == nil || n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		return n // decoding reports it
+	}
+	next := *n
+	next.Value += k.suffix
+	return &next
+}
+
 // Foreign returns Kuma's two formats.
 func Foreign() []codec.Foreign {
 	return []codec.Foreign{
-		{Name: "Kuma", Is: isUniversal, Convert: universal, Path: universalPath},
-		{Name: "Kuma", Is: isKubernetes, Convert: kubernetes, Path: kubernetesPath},
+		{Name: "Kuma", Is: isUniversal, Report: universal, Path: universalPath},
+		{Name: "Kuma", Is: isKubernetes, Report: kubernetes, Path: kubernetesPath},
 	}
 }
 
@@ -95,7 +137,7 @@ func isKubernetes(root *yaml.Node) bool {
 // universalNoise are the fields that Kuma's server adds to the universal form.
 var universalNoise = map[string]bool{"creationTime": true, "modificationTime": true, "kri": true, "status": true}
 
-func universal(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
+func universal(root *yaml.Node, fault, warn codec.ForeignFault) []*yaml.Node {
 	kind := document.TextOf(root, "type")
 	f := document.Open(root, kind, document.Child(root, "name"), fault)
 	if !checkKind(f, "type") {
@@ -109,7 +151,7 @@ func universal(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 	labels := f.Labels(v["labels"], "labels",
 		document.Label{Key: resource.LabelMesh, Value: mesh, Path: "mesh"},
 		document.Label{Key: resource.LabelFormat, Value: document.Text(root, resource.FormatKuma)})
-	return convert(f, kind, v["name"], labels, v["spec"])
+	return convert(f, kind, v["name"], labels, v["spec"], warner(warn))
 }
 
 func universalPath(path string) string {
@@ -119,7 +161,7 @@ func universalPath(path string) string {
 	return path
 }
 
-func kubernetes(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
+func kubernetes(root *yaml.Node, fault, warn codec.ForeignFault) []*yaml.Node {
 	kind := document.TextOf(root, "kind")
 	f := document.Open(root, kind, document.Child(document.Child(root, "metadata"), "name"), fault)
 	known := checkKind(f, "kind")
@@ -140,7 +182,7 @@ func kubernetes(root *yaml.Node, fault codec.ForeignFault) []*yaml.Node {
 		document.Label{Key: resource.LabelMesh, Value: mesh},
 		document.Label{Key: labelNamespace, Value: meta.Namespace, Path: "metadata.namespace"},
 		document.Label{Key: resource.LabelFormat, Value: document.Text(root, resource.FormatKumaKubernetes)})
-	return convert(f, kind, meta.Name, labels, v["spec"])
+	return convert(f, kind, meta.Name, labels, v["spec"], warner(warn))
 }
 
 func kubernetesPath(path string) string {

@@ -81,7 +81,7 @@ func checkAttributes(path string, attributes map[string]string, fault Report) {
 // password.
 func validateOTLP(o *resource.OTLP, fault Report) {
 	target, err := resource.ParseOTLPEndpoint(o.Endpoint)
-	message := ""
+	var message string
 	switch {
 	case o.Endpoint == "":
 		message = "is required: host:port of the collector"
