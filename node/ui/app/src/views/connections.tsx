@@ -146,10 +146,8 @@ function columns(ended: boolean, complete: boolean): Column<Connection>[] {
     { id: "who", title: "Who", cell: (c) => <Peer text={who(c)} />, sort: who, wide: true },
     { id: "listener", title: "Listener", cell: (c) => c.listener, sort: (c) => c.listener, minor: true },
     { id: "service", title: "Service", cell: (c) => c.service || "–", sort: (c) => c.service ?? "" },
-    { id: "endpoint", title: "Endpoint", cell: (c) => c.endpoint || "–", sort: (c) => c.endpoint ?? "", code: true, minor: true },
-    ended
-      ? { id: "reason", title: "Ended", cell: (c) => <State tone={ending(c.reason ?? "")}>{c.reason}</State>, sort: (c) => c.reason ?? "" }
-      : { id: "phase", title: "State", cell: (c) => c.phase, sort: (c) => c.phase, minor: true },
+    { id: "endpoint", title: "Endpoint", cell: (c) => c.endpoint || (ended ? "–" : c.phase), sort: (c) => c.endpoint ?? "", code: true, minor: true },
+    ended && { id: "reason", title: "Ended", cell: (c) => <State tone={ending(c.reason ?? "")}>{c.reason}</State>, sort: (c) => c.reason ?? "" },
     { id: "in", title: "In", cell: (c) => bytes(c.bytesIn), sort: (c) => c.bytesIn, number: true },
     { id: "out", title: "Out", cell: (c) => bytes(c.bytesOut), sort: (c) => c.bytesOut, number: true },
     { id: "age", title: ended ? "Lasted" : "Open for", cell: (c) => duration(c.age), sort: (c) => c.age, number: true },

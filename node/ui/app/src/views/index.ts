@@ -30,7 +30,7 @@ export const views: ViewEntry[] = [
   { path: "/connections/:node/:id", view: Connection },
   { path: "/rollouts", view: Rollouts, name: "Rollouts", icon: "rollouts" },
   { path: "/kafka", view: Kafka, name: "Kafka", icon: "kafka" },
-  { path: "/permissions", view: Permissions, name: "Permissions, limits", icon: "permissions" },
+  { path: "/permissions", view: Permissions, name: "Permissions", icon: "permissions" },
   { path: "/logs", view: Logs, name: "Logs", icon: "logs" },
   { path: "/resources", view: Resources, name: "Resources", icon: "history" },
   { path: "/resources/:kind/:name", view: Resource },

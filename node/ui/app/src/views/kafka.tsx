@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { count, latency, plural, rate, whole } from "../lib/format";
 import { useEvery, useFetch, useLive } from "../lib/live";
 import { Link, useQuery } from "../lib/router";
-import { segment } from "../lib/api";
+import { failureOf, segment } from "../lib/api";
 import { measure, sum, windows, type Measured, type Series } from "../lib/telemetry";
 import type { ClusterRate, VirtualBrokerStatus, VirtualClusterStatus } from "../lib/types";
 import { Card, Command, Empty, Failed, Loading, Missing, Page, Panel, Segments, State, type Tone } from "../ui/parts";
@@ -47,13 +47,13 @@ function Clusters({ list, rates, chosen, choose }: { list: VirtualClusterStatus[
   const of = new Map(rates.map((r) => [r.name, r]));
   const columns: Column<VirtualClusterStatus>[] = [
     { id: "name", title: "Virtual cluster", cell: (c) => c.name, sort: (c) => c.name },
-    { id: "state", title: "State", cell: (c) => <State tone={toneOf(c)[0]}>{toneOf(c)[1]}</State>, sort: (c) => toneOf(c)[0] },
+    { id: "state", title: "State", cell: (c) => <State tone={toneOf(c)[0]}>{toneOf(c)[1]}</State>, sort: (c) => toneOf(c)[0], wide: true },
     { id: "physical", title: "Physical cluster", cell: (c) => c.physicalCluster, sort: (c) => c.physicalCluster, minor: true },
     { id: "open", title: "Open", cell: (c) => whole(c.connections), sort: (c) => c.connections, number: true },
     { id: "requests", title: "Requests/s", cell: (c) => count(of.get(c.name)?.requests), sort: (c) => of.get(c.name)?.requests ?? 0, number: true },
     { id: "errors", title: "Errors/s", cell: (c) => count(of.get(c.name)?.errors), sort: (c) => of.get(c.name)?.errors ?? 0, number: true },
     { id: "throttled", title: "Throttled/s", cell: (c) => count(of.get(c.name)?.throttled), sort: (c) => of.get(c.name)?.throttled ?? 0, number: true, minor: true },
-    { id: "filters", title: "Filters", cell: (c) => (c.filters ?? []).join(", ") || "none", wide: true, minor: true },
+    { id: "filters", title: "Filters", cell: (c) => (c.filters ?? []).join(", ") || "none", minor: true },
     {
       id: "brokers",
       title: "",
@@ -120,17 +120,24 @@ function mean(s: Series | undefined): number {
   return values.length > 0 ? values.reduce((a, b) => a + b, 0) / values.length : 0;
 }
 
+// recorded is measure, where metrics that no node has recorded yet are empty.
+const recorded: typeof measure = (q, signal) =>
+  measure(q, signal).catch((err: unknown) => {
+    if (failureOf(err).message.includes("no such metric")) return { metrics: {}, missing: [] };
+    throw err;
+  });
+
 function useRequests(cluster: string, window: string) {
   const w = windows[window === "2m" ? "15m" : window] ?? windows["15m"]!;
   const found = useFetch(
     async (signal) => {
       const where = { virtual_cluster: [cluster] };
       const [counts, times, direction, all, rest] = await Promise.all([
-        measure({ metrics: [requests, errors], by: ["api"], where, window: w }, signal),
-        measure({ metrics: [broker, proxy], by: ["api"], where, quantiles: [0.5, 0.99], window: { since: "2m", step: "1m" } }, signal),
-        measure({ metrics: [moved], by: ["api", "direction"], where, window: { since: "2m", step: "1m" } }, signal),
-        measure({ metrics: [broker, proxy], where, quantiles: [0.5, 0.99], window: w }, signal),
-        measure({ metrics: [throttled, denied], where, window: w }, signal),
+        recorded({ metrics: [requests, errors], by: ["api"], where, window: w }, signal),
+        recorded({ metrics: [broker, proxy], by: ["api"], where, quantiles: [0.5, 0.99], window: { since: "2m", step: "1m" } }, signal),
+        recorded({ metrics: [moved], by: ["api", "direction"], where, window: { since: "2m", step: "1m" } }, signal),
+        recorded({ metrics: [broker, proxy], where, quantiles: [0.5, 0.99], window: w }, signal),
+        recorded({ metrics: [throttled, denied], where, window: w }, signal),
       ]);
       return { rows: rowsOf(counts.metrics, times.metrics, direction.metrics[moved]), counts: counts.metrics, all: all.metrics, rest: rest.metrics, missing: counts.missing };
     },

@@ -108,7 +108,7 @@ function One({ of: r }: { of: Rollout }) {
         {r.left ? <span class="muted">{duration(r.left)} left in this step</span> : null}
         {Date.parse(r.since) > 0 && (
           <time class="muted" dateTime={r.since} title={moment(r.since)}>
-            since {ago(r.since)}
+            began {ago(r.since)}
           </time>
         )}
       </p>
