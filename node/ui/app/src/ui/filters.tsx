@@ -17,11 +17,11 @@ export interface FilterField {
 
 // useFilters gives what the address filters by: at once, for the inputs, and once it has
 // not changed for a moment, for requests.
-export function useFilters(names: string[]): { now: Record<string, string>; settled: Record<string, string>; set: (change: Record<string, string>) => void; any: boolean } {
+export function useFilters(names: string[]): { now: Record<string, string>; settled: Record<string, string>; set: (change: Record<string, string>) => void } {
   const [query, set] = useQuery();
   const now = Object.fromEntries(names.map((n) => [n, query.get(n) ?? ""]));
   const text = useSettled(JSON.stringify(now), 350);
-  return { now, settled: JSON.parse(text) as Record<string, string>, set, any: names.some((n) => now[n]) };
+  return { now, settled: JSON.parse(text) as Record<string, string>, set };
 }
 
 export function Filters({ label, fields, filters, names, children }: { label: string; fields: FilterField[]; filters: ReturnType<typeof useFilters>; names?: string[]; children?: ComponentChildren }) {
@@ -31,7 +31,7 @@ export function Filters({ label, fields, filters, names, children }: { label: st
       {fields.map((f) => (
         <Field key={f.name} label={f.label} value={filters.now[f.name] ?? ""} placeholder={f.placeholder} list={f.list} onChange={(v) => filters.set({ [f.name]: v })} />
       ))}
-      {filters.any && (
+      {(names ?? Object.keys(filters.now)).some((n) => filters.now[n]) && (
         <button type="button" class="quiet" onClick={() => filters.set(Object.fromEntries((names ?? Object.keys(filters.now)).map((n) => [n, ""])))}>
           Clear
         </button>

@@ -60,7 +60,7 @@ function Permitted() {
   const row = (name: string) => rows.get(name) ?? rows.set(name, { name, denied: 0, shadow: 0, kafka: 0 }).get(name)!;
   for (const r of found.data ?? []) row(r.name).spec = r.spec;
   for (const a of counts.data?.answers ?? []) {
-    for (const p of a.permissions ?? []) row(p.permission)[p.action === "deny" ? "denied" : "shadow"] += p.denied;
+    for (const p of a.permissions ?? []) row(p.permission)[p.action === "shadowDeny" ? "shadow" : "denied"] += p.denied;
     for (const k of a.kafka ?? []) {
       row(k.permission)[k.shadow ? "shadow" : "denied"] += k.denied;
       row(k.permission).kafka += k.denied;
@@ -68,7 +68,7 @@ function Permitted() {
   }
   const columns: Column<Row>[] = [
     { id: "name", title: "Permission", cell: (r) => (r.name ? <Link to={`/resources/TrafficPermission/${segment(r.name)}`}>{r.name}</Link> : <span class="muted">none allows it</span>), sort: (r) => r.name },
-    { id: "about", title: "For", cell: (r) => about(r.spec), wide: true },
+    { id: "about", title: "Destinations", cell: (r) => <Peer text={about(r.spec)} />, wide: true },
     { id: "denied", title: "Denied", cell: (r) => (r.denied > 0 ? <State tone="error">{count(r.denied)}</State> : "0"), sort: (r) => r.denied, number: true },
     { id: "shadow", title: "Would deny", cell: (r) => (r.shadow > 0 ? <State tone="warning">{count(r.shadow)}</State> : "0"), sort: (r) => r.shadow, number: true },
     { id: "kafka", title: "Of Kafka", cell: (r) => count(r.kafka), sort: (r) => r.kafka, number: true, minor: true },
@@ -92,13 +92,14 @@ function Permitted() {
   );
 }
 
-// about names the target of a permission.
+// about says what a permission does and for which destinations.
 function about(spec: Resource["spec"]): string {
-  const target = spec?.targetRef as { kind?: string; name?: string; tags?: Record<string, string> } | undefined;
   if (!spec) return "";
-  if (!target) return "everything";
-  const tags = Object.entries(target.tags ?? {}).map(([k, v]) => `${k}=${v}`);
-  return [target.kind, target.name, tags.length ? `{${tags.join(", ")}}` : ""].filter(Boolean).join(" ");
+  const { action, rules, to } = spec as { action?: string; rules?: { action: string }[]; to?: Record<string, unknown>[] };
+  const acts = action ? [action] : [...new Set((rules ?? []).map((r) => r.action))];
+  const where = (to ?? []).flatMap((d) => Object.entries(d).map(([k, v]) => `${k} ${Array.isArray(v) ? v.filter((x) => typeof x === "string").join(", ") || `(${v.length})` : typeof v === "object" ? "(…)" : String(v)}`));
+  const text = `${acts.join(", ")}: ${where.join("; ") || "everything"}`;
+  return text.length > 200 ? `${text.slice(0, 200)}…` : text;
 }
 
 interface Use extends LimitUse {
