@@ -182,12 +182,7 @@ func traceCommand(t *target) *cobra.Command {
 			"CONNECTION is NODE/ID as `penstock connections` lists them, or the ID alone if only one node knows it. A connection that has " +
 			"ended is shown as long as its node remembers it.",
 		Example: "  penstock trace n1/4711\n  penstock trace 4711 -o json",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("which connection? Give one NODE/ID or ID, as penstock connections lists them")
-			}
-			return nil
-		},
+		Args:    argRange(1, 1, "CONNECTION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := connectionOf(args[0])
 			if err != nil {

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 
 // BenchmarkListConnections lists 100,000 connections: 2,000 that are open, shown fifty
 // times, as the descriptors of a test suffice for no more. It reports the time that a loop
-// takes for a connection, and the longest that it took for a slice: its stall.
+// takes for a connection, and for a slice, during which it serves nobody: the mean, and
+// what 99 of 100 stay below.
 func BenchmarkListConnections(b *testing.B) {
 	const open, times = 2000, 50
 	n := start(b, nodetest.PlainService("apps", net.JoinHostPort("127.0.0.1", silent(b))))
@@ -24,7 +26,7 @@ func BenchmarkListConnections(b *testing.B) {
 	}
 	for order, name := range map[int]string{NewestFirst: "newest", LargestFirst: "bytes"} {
 		b.Run(name, func(b *testing.B) {
-			var longest, all time.Duration
+			var took []time.Duration
 			for b.Loop() {
 				for range times {
 					q := &ConnectionQuery{Order: order, Limit: 1000}
@@ -38,8 +40,7 @@ func BenchmarkListConnections(b *testing.B) {
 							shown++
 							more := l.visit(c)
 							if shown%64 == 0 && loop == 0 {
-								took := time.Since(began)
-								longest, all = max(longest, took), all+took
+								took = append(took, time.Since(began))
 							}
 							return more
 						}, func() {}
@@ -49,8 +50,14 @@ func BenchmarkListConnections(b *testing.B) {
 					}
 				}
 			}
-			b.ReportMetric(float64(longest.Microseconds()), "us/longest-slice")
-			b.ReportMetric(float64(all.Nanoseconds())/float64(b.N)/(open/2*times), "ns/connection")
+			slices.Sort(took)
+			var all time.Duration
+			for _, one := range took {
+				all += one
+			}
+			b.ReportMetric(float64(all.Nanoseconds())/float64(len(took))/64, "ns/connection")
+			b.ReportMetric(float64(all.Microseconds())/float64(len(took)), "us/slice")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "us/slice-p99")
 		})
 	}
 }

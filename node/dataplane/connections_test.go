@@ -216,8 +216,12 @@ func TestConnectionsOfHTTPAreListed(t *testing.T) {
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatal(answer, err)
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.Body.Close(); answer.StatusCode != http.StatusOK {
+		t.Fatal(answer.Status)
 	}
 	list, _ := n.list(t, ConnectionQuery{})
 	if len(list) != 1 || list[0].Service != "shop" || list[0].Destination != "shop" || list[0].Endpoint() != "" || list[0].In == 0 {

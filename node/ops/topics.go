@@ -19,9 +19,9 @@ func (m *Methods) Topics() []events.Topic {
 	return []events.Topic{
 		stateTopic("status", api.RoleReader, statusRequest, m.status.status),
 		stateTopic("problems", api.RoleReader, emptyRequest, m.problems.list),
-		stateTopic("progress", api.RoleReader, progressRequest, m.progress),
 		stateTopic("connections", api.RoleReader, connectionsRequest, m.conns.list),
 		stateTopic("flow", api.RoleReader, flowRequest, m.conns.flow),
+		stateTopic("progress", api.RoleReader, progressRequest, m.progress),
 		{Name: "logs", Role: api.RoleReader, Source: m.logged},
 		{Name: "traffic", Role: api.RoleReader, Source: m.traffic},
 		{Name: "changes", Role: api.RoleReader, Source: m.changed},
