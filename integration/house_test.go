@@ -67,7 +67,7 @@ var mayImportInside = map[string][]string{
 	"node/logs":             {"node/accesslog", "node/api"},
 	"node/acme":             {"consensus", "netio/clienthello", "routing"},
 	"node/audit":            {"consensus/store", "node/api", "node/rpc"},
-	"node/dataplane":        {"kafka", "mysql", "netio", "routing", "node/accesslog", "node/audit", "node/tlsconfig", "node/trust"},
+	"node/dataplane":        {"kafka", "mysql", "netio", "routing", "node/accesslog", "node/api", "node/audit", "node/tlsconfig", "node/trace", "node/trust"},
 	"node/events":           {"node/api"},
 	"node/expiry":           {"routing"},
 	"node/federation":       {"consensus", "routing", "node/tlsconfig", "node/trust"},

@@ -30,7 +30,15 @@ func TestTopFollowsTheClusterOnATerminal(t *testing.T) {
 
 	x.await("[1 Services]", "3 of 3 nodes", "▸ shop", "3 connections", "1/1")
 	x.press("\r")
-	x.await("services › shop", backend)
+	x.await("services › shop", backend, "ENDPOINT▲")
+	x.press("\r")
+	x.await("services › shop › "+backend, "3 open", "AGE")
+	x.press("\r")
+	x.await("CONNECTION ", "TIMELINE", "accepted", "connected", "DECISION, as it is made now")
+	x.press("\x1b")
+	x.await("3 open")
+	x.press("\x1b")
+	x.await("ENDPOINT")
 	x.press("\x1b")
 	x.await("SERVICE")
 	x.press("2")
@@ -78,7 +86,7 @@ func TestTopRespectsNoColorAndTheLocale(t *testing.T) {
 		t.Errorf("a colour: %q", colour)
 	}
 	y := startTerminal(t, []string{"TERM=dumb"}, "top", "--addr", "unix:"+n.dir+"/penstock.sock", "--interval", "100ms")
-	y.await("LISTENER", "SERVICE", "1 of 1 nodes")
+	y.await("LISTENER", "SERVICE", "node n1")
 	y.press("\x03")
 	if out := y.wantExit(0); strings.Contains(out, "\x1b") {
 		t.Errorf("control sequences on a dumb terminal: %q", out)

@@ -64,7 +64,7 @@ func (s *eventStream) next(name string) string {
 // token do not; they end when a node drains or stops, too.
 func TestStreamsEndAtEveryNodeWithTheirToken(t *testing.T) {
 	t.Parallel()
-	nodes := threeNodes(t)
+	nodes := threeNodes(t, "")
 	bad, good := newToken(t, nodes[0], api.RoleReader, time.Hour), newToken(t, nodes[0], api.RoleReader, time.Hour)
 	p, other := &page{t: t}, &page{t: t}
 	if p.login(nodes[0], bad.Token) != http.StatusOK || other.login(nodes[0], good.Token) != http.StatusOK {

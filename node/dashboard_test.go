@@ -16,17 +16,6 @@ import (
 	"penstock/node/ui"
 )
 
-// threeNodes starts a cluster of three nodes.
-func threeNodes(t *testing.T) []*testNode {
-	t.Helper()
-	nodes := []*testNode{founder(t, Config{Name: "n1"})}
-	made := newToken(t, nodes[0], api.RoleJoin, time.Hour)
-	for _, name := range []string{"n2", "n3"} {
-		nodes = append(nodes, member(t, Config{Name: name, Join: []string{nodes[0].AdminAddr()}, Token: made.Token}))
-	}
-	return nodes
-}
-
 func newToken(t *testing.T, n *testNode, role api.Role, ttl time.Duration) *api.TokenCreated {
 	t.Helper()
 	made, err := rpc.Call[api.TokenCreated](t.Context(), n.client, api.MethodTokenNew,
@@ -102,7 +91,7 @@ func (p *page) login(n *testNode, token string) int {
 // token.
 func TestSessionIsValidAtEveryNodeUntilItsTokenIsRevoked(t *testing.T) {
 	t.Parallel()
-	nodes := threeNodes(t)
+	nodes := threeNodes(t, "")
 	made := newToken(t, nodes[0], api.RoleReader, time.Hour)
 	p := &page{t: t}
 	if got := p.get(nodes[0], "/ui/session"); got != http.StatusUnauthorized {

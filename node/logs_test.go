@@ -166,15 +166,13 @@ func TestLogsByHTTP(t *testing.T) {
 func threeNodes(t *testing.T, resources string) (nodes []*testNode) {
 	t.Helper()
 	nodes = []*testNode{founder(t, Config{Name: "n1"})}
-	made, err := rpc.Call[api.TokenCreated](t.Context(), nodes[0].client, api.MethodTokenNew,
-		&api.TokenCreateRequest{Name: "join", Role: api.RoleJoin, TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := newToken(t, nodes[0], api.RoleJoin, time.Hour)
 	for _, name := range []string{"n2", "n3"} {
 		nodes = append(nodes, member(t, Config{Name: name, Join: []string{nodes[0].AdminAddr()}, Token: made.Token, AccessLog: AccessClosed}))
 	}
-	nodes[0].mustApply(t, resources)
+	if resources != "" {
+		nodes[0].mustApply(t, resources)
+	}
 	return nodes
 }
 

@@ -117,7 +117,7 @@ spec: {endpoints: [{address: "%s"}]}
 // A node that is gone is a problem on the others, and so is what only one of them sees.
 func TestProblemsOfACluster(t *testing.T) {
 	t.Parallel()
-	nodes := threeNodes(t)
+	nodes := threeNodes(t, "")
 	if got := nodes[0].problems(t); len(got.Problems) > 0 || len(got.Missing) > 0 {
 		t.Errorf("a healthy cluster has %+v", got)
 	}

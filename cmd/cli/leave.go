@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"penstock/cmd/progress"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )
@@ -49,7 +50,7 @@ func leaveCommand(t *target) *cobra.Command {
 			if limit == 0 {
 				return nil
 			}
-			if err := t.awaitLeft(cmd, leaveAttempt{r.Node, r.ID, self}, limit); err != nil {
+			if err := t.awaitLeft(cmd, leaveAttempt{r.Node, r.ID, self, r.Connections}, limit); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s left\n", r.Node)
@@ -83,6 +84,14 @@ type leaveAttempt struct {
 	node string
 	id   string // of the attempt; "": the node runs an older build
 	self bool   // the target node itself leaves, and then stops
+	// connections is how many it had to close.
+	connections int64
+}
+
+// leaveState is how far a leaving node is.
+type leaveState struct {
+	text string // "": it is no longer a member
+	open int64  // connections left
 }
 
 // leavePollInterval is the interval at which the command checks a node's
@@ -101,9 +110,15 @@ func (t *target) awaitLeft(cmd *cobra.Command, d leaveAttempt, limit time.Durati
 	defer cancel()
 	ticker := time.NewTicker(leavePollInterval)
 	defer ticker.Stop()
+	bar := progress.Start(cmd.ErrOrStderr(), "leaving", progress.Ends)
+	defer bar.Stop()
 	shown, absent := "", 0
 	for {
-		now, err := t.leaveProgress(cmd, d)
+		state, err := t.leaveProgress(cmd, d)
+		now := state.text
+		if err == nil && now != "" {
+			bar.Set(d.connections-state.open, d.connections, now)
+		}
 		switch {
 		case err == nil && now == "":
 			// The target node has left but not stopped, or another node answers
@@ -111,7 +126,7 @@ func (t *target) awaitLeft(cmd *cobra.Command, d leaveAttempt, limit time.Durati
 			if absent++; !d.self || absent > maxPollsAfterLeave {
 				return nil
 			}
-		case err == nil && now != shown:
+		case err == nil && now != shown && bar == nil:
 			shown = now
 			fmt.Fprintln(cmd.ErrOrStderr(), now)
 		case err == nil:
@@ -132,18 +147,18 @@ func (t *target) awaitLeft(cmd *cobra.Command, d leaveAttempt, limit time.Durati
 	}
 }
 
-// leaveProgress describes in a line how far a leaving node is; "": it is no
-// longer a member. An error other than an unreachable node says why it stays.
-func (t *target) leaveProgress(cmd *cobra.Command, d leaveAttempt) (string, error) {
+// leaveProgress describes in a line how far a leaving node is. An error other than an
+// unreachable node says why it stays.
+func (t *target) leaveProgress(cmd *cobra.Command, d leaveAttempt) (leaveState, error) {
 	r, err := ask[api.Members](cmd, t, api.MethodMembers, api.Empty{})
 	if err != nil {
-		return "", err
+		return leaveState{}, err
 	}
 	m := findMember(*r, d.node)
 	if m == nil {
-		return "", nil
+		return leaveState{}, nil
 	}
-	now := fmt.Sprintf("%s is %s: %d connections", d.node, m.State, m.Connections)
+	now := leaveState{fmt.Sprintf("%s is %s: %d connections", d.node, m.State, m.Connections), m.Connections}
 	if d.id == "" {
 		return now, nil
 	}
@@ -153,11 +168,11 @@ func (t *target) leaveProgress(cmd *cobra.Command, d leaveAttempt) (string, erro
 	}
 	switch s.State {
 	case api.LeaveFailed:
-		return "", leaveFailure(d.node, s)
+		return leaveState{}, leaveFailure(d.node, s)
 	case api.LeaveUnknown:
-		return "", fmt.Errorf("%s has not left: it was restarted first, and is still a member", d.node)
+		return leaveState{}, fmt.Errorf("%s has not left: it was restarted first, and is still a member", d.node)
 	case api.LeaveLeaving:
-		return fmt.Sprintf("%s is drained and waits for its removal from the cluster", d.node), nil
+		return leaveState{fmt.Sprintf("%s is drained and waits for its removal from the cluster", d.node), 0}, nil
 	}
 	return now, nil
 }

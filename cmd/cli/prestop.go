@@ -122,7 +122,7 @@ func (t *target) leaveBeforeStop(ctx context.Context, cmd *cobra.Command) error 
 			if end, ok := ctx.Deadline(); ok {
 				left = max(time.Minute, time.Until(end))
 			}
-			err = t.awaitLeft(cmd, leaveAttempt{r.Node, r.ID, true}, left)
+			err = t.awaitLeft(cmd, leaveAttempt{r.Node, r.ID, true, r.Connections}, left)
 		}
 		var refusal *api.Error
 		if err == nil || errors.As(err, &refusal) && refusal.Code == api.Unavailable && r == nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"penstock/cmd/progress"
 	"penstock/node/api"
 	"penstock/node/rollout"
 	"penstock/routing/resource"
@@ -160,6 +161,8 @@ const rolloutPollInterval = time.Second
 func awaitRollout(cmd *cobra.Command, t *target, route string) (*api.Rollout, error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	bar := progress.Start(cmd.ErrOrStderr(), "rollout "+sanitize(route), progress.Handled)
+	defer bar.Stop()
 	lastAnswer := time.Now()
 	for {
 		r, err := askRollout(cmd, t, api.RolloutsRequest{Route: route})
@@ -168,6 +171,7 @@ func awaitRollout(cmd *cobra.Command, t *target, route string) (*api.Rollout, er
 			return r, nil
 		case err == nil:
 			lastAnswer = time.Now()
+			bar.Set(int64(r.Step), int64(r.Steps), rolloutText(r))
 		case refused(err) || time.Since(lastAnswer) > t.timeout:
 			return nil, err
 		}
@@ -179,6 +183,15 @@ func awaitRollout(cmd *cobra.Command, t *target, route string) (*api.Rollout, er
 			return nil, context.Canceled
 		}
 	}
+}
+
+// rolloutText says how far a rollout is.
+func rolloutText(r *api.Rollout) string {
+	text := fmt.Sprintf("%s, step %d of %d, %d %%, %s left", rollout.PhaseText(r.Phase), r.Step, r.Steps, r.Weight, leftText(r))
+	if r.Held != "" {
+		text += ", waits: " + sanitize(r.Held)
+	}
+	return text
 }
 
 func printRollout(w io.Writer, r *api.Rollout, stale bool) {

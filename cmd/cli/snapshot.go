@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"penstock/cmd/progress"
 	"penstock/node/api"
 	"penstock/node/files"
 	"penstock/node/rpc"
@@ -54,8 +58,10 @@ func snapshotSaveCommand(t *target) *cobra.Command {
 
 // save streams a snapshot into a new file.
 func (t *target) save(cmd *cobra.Command, req api.SaveRequest, name string, force bool) (size int64, err error) {
+	bar := progress.Start(cmd.ErrOrStderr(), "saving "+filepath.Base(name), progress.Handled)
+	defer bar.Stop()
 	err = writeNew(name, force, func(f *os.File) error {
-		size, err = t.receive(cmd.Context(), req, f)
+		size, err = t.receive(cmd.Context(), req, f, bar)
 		if err == nil && size == 0 {
 			return errors.New("the node sent an empty snapshot; nothing was saved")
 		}
@@ -64,20 +70,35 @@ func (t *target) save(cmd *cobra.Command, req api.SaveRequest, name string, forc
 	return size, err
 }
 
-// receive writes a snapshot to w. --timeout applies to each chunk.
-func (t *target) receive(ctx context.Context, req api.SaveRequest, w io.Writer) (size int64, err error) {
+// errInterrupted ends a save by SIGINT or SIGTERM.
+var errInterrupted = errors.New("interrupted; nothing was saved")
+
+// receive writes a snapshot to w. --timeout applies to each chunk. Unlike a stream that
+// is shown, one that is interrupted is a failure: it is not the whole snapshot.
+func (t *target) receive(ctx context.Context, req api.SaveRequest, w io.Writer, bar *progress.Bar) (size int64, err error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	interrupted := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := time.AfterFunc(t.timeout, func() { cancel(context.DeadlineExceeded) })
 	defer silent.Stop()
-	err = follow(ctx, t, api.MethodSave, req, func(c *api.Chunk) error {
-		silent.Reset(t.timeout)
-		n, err := w.Write(c.Data)
-		size += int64(n)
-		return err
-	})
-	if cause := context.Cause(ctx); cause != nil {
-		return 0, cause
+	c, err := t.dial(ctx)
+	if err == nil {
+		defer c.Close()
+		err = rpc.Stream(ctx, c, api.MethodSave, req, func(c *api.Chunk) error {
+			silent.Reset(t.timeout)
+			n, err := w.Write(c.Data)
+			size += int64(n)
+			bar.Set(0, 0, bytesText(float64(size)))
+			return err
+		})
+	}
+	switch {
+	case interrupted.Err() != nil:
+		return 0, errInterrupted
+	case ctx.Err() != nil:
+		return 0, context.Cause(ctx)
 	}
 	return size, err
 }
@@ -136,6 +157,8 @@ func (t *target) upload(cmd *cobra.Command, file *os.File) (*api.RestoreResult, 
 		return nil, err
 	}
 	defer c.Close()
+	bar := progress.Start(cmd.ErrOrStderr(), "restoring "+filepath.Base(file.Name()), progress.Ends)
+	defer bar.Stop()
 	req := api.UploadRequest{Upload: newID()}
 	part := make([]byte, uploadPartSize)
 	for !req.Last {
@@ -144,6 +167,10 @@ func (t *target) upload(cmd *cobra.Command, file *os.File) (*api.RestoreResult, 
 			return nil, fmt.Errorf("%s: truncated while being read: %w", file.Name(), err)
 		}
 		req.Data, req.Last = part[:n], req.Offset+int64(n) >= info.Size()
+		bar.Set(req.Offset, info.Size(), bytesText(float64(req.Offset))+" of "+bytesText(float64(info.Size())))
+		if req.Last {
+			bar.Set(1, 1, "checked and applied by the node")
+		}
 		r, err := t.sendPart(cmd.Context(), c, &req)
 		switch {
 		case err != nil && req.Last && mayHaveActed(err):

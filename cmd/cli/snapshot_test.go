@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"penstock/node/api"
@@ -19,11 +20,13 @@ type snapshotServer struct {
 	chunks [][]byte
 	fail   error
 	parts  []api.UploadRequest
+	// stalled, if set, is closed after the chunks: the rest never comes.
+	stalled chan struct{}
 }
 
 func (k *snapshotServer) methods(s *rpc.Server) {
 	rpc.HandleStream(s, api.MethodSave, api.RoleAdmin, func(
-		_ context.Context,
+		ctx context.Context,
 		_ *api.SaveRequest,
 		send func(*api.Chunk) error,
 	) error {
@@ -31,6 +34,10 @@ func (k *snapshotServer) methods(s *rpc.Server) {
 			if err := send(&api.Chunk{Data: c}); err != nil {
 				return err
 			}
+		}
+		if k.stalled != nil {
+			close(k.stalled)
+			<-ctx.Done()
 		}
 		return k.fail
 	})
@@ -43,6 +50,21 @@ func (k *snapshotServer) methods(s *rpc.Server) {
 		}
 		return &api.RestoreResult{Index: 40, Resources: 3, Deleted: 1, Reached: api.Reached{Nodes: 1}}, nil
 	})
+}
+
+// What has come of a snapshot before an interruption is not kept as if it were whole.
+func TestAnInterruptedSnapshotIsNotSaved(t *testing.T) {
+	k := &snapshotServer{chunks: [][]byte{[]byte("abc")}, stalled: make(chan struct{})}
+	serveAdmin(t, k.methods)
+	dir := t.TempDir()
+	go func() {
+		<-k.stalled
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+	}()
+	penstock("snapshot", "save", filepath.Join(dir, "x.snap")).want(t, 1, "", "interrupted; nothing was saved")
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
 }
 
 func TestSnapshotSaveIsAtomic(t *testing.T) {

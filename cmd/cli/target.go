@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"penstock/cmd/progress"
 	"penstock/node/api"
 	"penstock/node/rpc"
 	"penstock/node/trust"
@@ -110,6 +111,8 @@ const minBackoff, maxBackoff = 100 * time.Millisecond, time.Second
 func askWithRetries[Resp any](cmd *cobra.Command, t *target, longer time.Duration, method string, req any) (*Resp, error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout+longer)
 	defer cancel()
+	bar := progress.Start(cmd.ErrOrStderr(), "waiting for the nodes to act on it", progress.Ends)
+	defer bar.Stop()
 	var last error // why the outcome is unknown; nil: nothing was sent yet
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		r, sent, err := askOnce[Resp](ctx, t, method, req)

@@ -26,7 +26,8 @@ func TestMain(m *testing.M) { testkit.VerifyTestMain(m) }
 //
 //	new [ascii] [node=NAME]   a model without any answer
 //	load FILE                 the answers in testdata/FILE: topic -> JSON
-//	answer TOPIC              the answer in the input, as JSON
+//	answer TOPIC [late]       the answer in the input, as JSON; late: to what was asked at "asked"
+//	asked                     remembers what is asked now
 //	fault TOPIC [code=CODE]   the error in the input instead
 //	link ...                  the state of the connection, as JSON
 //	keys                      the keys in the input, apart by spaces; Space is one
@@ -42,9 +43,19 @@ func TestScreens(t *testing.T) {
 	}
 	datadriven.Walk(t, "testdata/screens", func(t *testing.T, path string) {
 		var m *Model
+		var asked want
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			if d.Cmd == "new" {
+			switch {
+			case d.Cmd == "new":
 				m = modelOf(d)
+				return ""
+			case d.Cmd == "asked":
+				asked = m.want()
+				return ""
+			case d.HasArg("late"):
+				a := answerOf(t, m, topic(d.CmdArgs[0].Key), []byte(d.Input))
+				a.to = asked
+				m.Update(a)
 				return ""
 			}
 			return command(t, m, d)
@@ -85,7 +96,7 @@ func command(t *testing.T, m *Model, d *datadriven.TestData) string {
 	case "answer":
 		m.Update(answerOf(t, m, topic(d.CmdArgs[0].Key), []byte(d.Input)))
 	case "fault":
-		err := error(errors.New(d.Input))
+		var err error = errors.New(d.Input)
 		if len(d.CmdArgs) > 1 {
 			err = api.Errorf(api.Code(d.CmdArgs[1].Vals[0]), "%s", d.Input)
 		}

@@ -101,9 +101,9 @@ func (s *source) learn(members *api.Members) {
 	s.members = *members
 }
 
-// others returns the addresses to try after a node, in order: nodes that serve, other
-// ones, and the address that the user named.
-func (s *source) others(after *peer) []string {
+// addresses returns where to go on after a node, in order: nodes that serve, other ones,
+// the address that the user named, and that of the node itself.
+func (s *source) addresses(after *peer) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := slices.Clone(s.members)
@@ -114,7 +114,10 @@ func (s *source) others(after *peer) []string {
 			addrs = append(addrs, m.Address)
 		}
 	}
-	return append(addrs, "")
+	if addrs = append(addrs, ""); after.addr != "" {
+		addrs = append(addrs, after.addr)
+	}
+	return addrs
 }
 
 func stateRank(state string) int {
@@ -162,7 +165,7 @@ const minBackoff, maxBackoff = 500 * time.Millisecond, 5 * time.Second
 // another connects to the next node that answers. false: ctx ended.
 func (s *source) another(ctx context.Context, lost *peer, why string, err error) (*peer, bool) {
 	for wait := minBackoff; ctx.Err() == nil; wait = min(2*wait, maxBackoff) {
-		for _, addr := range s.others(lost) {
+		for _, addr := range s.addresses(lost) {
 			s.send(ctx, link{node: s.nameOf(addr), addr: s.addrText(addr), why: why})
 			var p *peer
 			if p, err = s.connect(ctx, addr); err == nil {

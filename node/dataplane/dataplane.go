@@ -105,7 +105,7 @@ func New(cfg Config) (*Dataplane, error) {
 	r.router = routing.NewRouter(routing.Config{NodeTags: cfg.Tags, Hosts: r.resolver, Discovered: cfg.Discovered, Observe: d.observe,
 		LimitPlace: cfg.LimitPlace})
 	handler := &traffic{router: r.router, removed: &r.removed, clients: r.clients, access: cfg.Access, accessAll: cfg.AccessAll,
-		certs: r.certs, mesh: cfg.Mesh, audit: cfg.Audit, tracing: tracing{cfg.Tracer, cfg.Self}}
+		certs: r.certs, mesh: cfg.Mesh, audit: cfg.Audit, tracing: tracing{tracer: cfg.Tracer, node: cfg.Self}}
 	handler.mysql.init(cfg.Log, r.router)
 	handler.mysql.versions.init(r.askVersion)
 	r.sessions = &handler.mysql
@@ -127,6 +127,7 @@ func New(cfg Config) (*Dataplane, error) {
 	}
 	d.flows = newFlows(engine.Loops())
 	handler.flows, r.flows = d.flows, d.flows
+	handler.tracing.kept = make([]keptSpan, engine.Loops())
 	d.traffic, handler.ended = handler, newEnded(engine.Loops())
 	d.streams = newStreams(handler, engine)
 	handler.streams = d.streams

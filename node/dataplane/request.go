@@ -321,6 +321,9 @@ func (q *request) record(o web.Outcome, now time.Time, took time.Duration) acces
 			Method: q.method, Host: q.host, Path: q.path, Proto: q.proto, Status: o.Status, Route: q.decision.Route, Rule: q.decision.Rule,
 		},
 	}
+	if q.trace != nil && q.trace.kept {
+		r.TraceID, r.SpanID = q.trace.context.TraceID, q.trace.server
+	}
 	if q.client.mesh != nil || q.endpoint != "" && q.spec.Mesh {
 		r.Hop, r.Via = hex.EncodeToString(q.client.hopID), q.client.via
 	}

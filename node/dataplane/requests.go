@@ -125,7 +125,7 @@ var (
 func newRequests(cfg *Config, r *reconciler) *requests {
 	h := &requests{
 		router: r.router, flows: r.flows, access: cfg.Access, audit: cfg.Audit, memory: r.engine, mesh: cfg.Mesh,
-		tracing:  tracing{cfg.Tracer, cfg.Self},
+		tracing:  tracing{tracer: cfg.Tracer, node: cfg.Self},
 		places:   budget.New(budget.Config{Limit: int64(cfg.MaxRequests)}),
 		profiles: profiles{router: r.router, client: r.clients.of, m: map[string]*httpPath{}},
 		clients:  map[string]map[*httpClient]struct{}{},

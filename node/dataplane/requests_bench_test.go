@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"penstock/node/nodetest"
+	"penstock/node/trace"
 )
 
 // BenchmarkHTTP makes sequential requests on one connection: directly, through
@@ -29,13 +30,12 @@ func BenchmarkHTTP(b *testing.B) {
 		Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true},
 	})
 	b.Cleanup(proxy.Close)
-	n := benchHTTPNode(b, to)
-	at := map[string]string{}
-	for _, l := range n.Engine.Listeners() {
-		at[l.Name] = l.Address
-	}
+	n := benchHTTPNode(b, to, nil)
 	for _, c := range []struct{ name, addr string }{
-		{"direct", to}, {"plain reverse proxy", proxy.Listener.Addr().String()}, {"penstock", at["web"]}, {"penstock connection", at["tcp"]},
+		{"direct", to}, {"plain reverse proxy", proxy.Listener.Addr().String()}, {"penstock", n.at(b, "web")},
+		{"penstock, traces 1 %", benchHTTPNode(b, to, tracerOf(0.01)).at(b, "web")},
+		{"penstock, traces 100 %", benchHTTPNode(b, to, tracerOf(1)).at(b, "web")},
+		{"penstock connection", n.at(b, "tcp")},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
@@ -69,7 +69,7 @@ func BenchmarkHTTPDownload(b *testing.B) {
 		Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: to}) },
 	})
 	b.Cleanup(proxy.Close)
-	n := benchHTTPNode(b, to)
+	n := benchHTTPNode(b, to, nil)
 	web := ""
 	for _, l := range n.Engine.Listeners() {
 		if l.Name == "web" {
@@ -95,9 +95,9 @@ func BenchmarkHTTPDownload(b *testing.B) {
 
 // benchHTTPNode starts a data plane with two listeners: "web" routes requests
 // individually, "tcp" routes connections.
-func benchHTTPNode(b *testing.B, endpoint string) *testPlane {
+func benchHTTPNode(b *testing.B, endpoint string, tracer *trace.Tracer) *testPlane {
 	b.Helper()
 	return start(b, nodetest.WebListener+nodetest.WebService("shop", "", endpoint)+
 		nodetest.WebRoute(nodetest.Rule("/", ""), nodetest.Rule("/cart", nodetest.To("shop")))+
-		"\n---\nkind: Listener\nname: tcp\nspec: {address: \"127.0.0.1:0\", service: shop}\n", func(c *Config) { c.Access = nil })
+		"\n---\nkind: Listener\nname: tcp\nspec: {address: \"127.0.0.1:0\", service: shop}\n", func(c *Config) { c.Access, c.Tracer = nil, tracer })
 }

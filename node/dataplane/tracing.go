@@ -22,6 +22,32 @@ import (
 type tracing struct {
 	tracer *trace.Tracer // nil: none
 	node   string        // ID of the node in its cluster; "": in none
+	kept   []keptSpan    // by loop, which alone touches its own
+}
+
+// keptSpan is the span that a loop has exported last. The line in the access log about the
+// same event of the connection follows in the same call of netio.
+type keptSpan struct {
+	id   uint64 // of the connection; 0: none
+	span tracePlace
+	_    [64]byte
+}
+
+// keep remembers the span of a connection for the line in the access log.
+func (t *tracing) keep(c *netio.Conn, p tracePlace) {
+	if loop := c.Loop(); loop < len(t.kept) {
+		t.kept[loop].id, t.kept[loop].span = c.ID(), p
+	}
+}
+
+// name names the span that was kept in a line of the access log.
+func (t *tracing) name(c *netio.Conn, r *accesslog.Record) {
+	loop := c.Loop()
+	if loop >= len(t.kept) || t.kept[loop].id != c.ID() {
+		return
+	}
+	r.TraceID, r.SpanID = t.kept[loop].span.trace, t.kept[loop].span.span
+	t.kept[loop].id = 0
 }
 
 // tracePlace is where a connection is in its trace.
@@ -38,7 +64,7 @@ const partHop = 1 // what the node behind a mesh hop takes for its parent
 
 // placeOf derives the place of a connection from its UniqueID and its ID on this node.
 func (t *tracing) placeOf(unique []byte, id uint64) tracePlace {
-	p := tracePlace{trace: trace.TraceOf(unique)}
+	p := tracePlace{trace: trace.IDOf(unique)}
 	p.span = trace.SpanOf(p.trace, t.node, id<<1)
 	p.connect = trace.SpanOf(p.trace, t.node, id<<1|1)
 	return p
@@ -148,6 +174,7 @@ func (t *traffic) traceConnected(c *netio.Conn, p *plan) {
 	e.complete(&t.tracing, c)
 	e.decided(&t.tracing, p)
 	r := t.record(c, p, accesslog.Connected, netio.OK)
+	t.tracing.keep(c, e.tracePlace)
 	e.Export(policies, e.connectSpan(&r, e.SampledBy(policies)))
 }
 
@@ -195,6 +222,7 @@ func (t *traffic) traceClosed(c *netio.Conn, why netio.Reason) {
 	case p == nil && denial != nil:
 		r.Service, r.Permission, r.Error = denial.service, denial.rule, denial.err
 	}
+	t.tracing.keep(c, e.tracePlace)
 	e.export(policies, &r)
 }
 
@@ -223,6 +251,7 @@ func (t *tracing) endHTTP(e *ending, r *accesslog.Record) {
 	policies := t.tracer.Policies()
 	owed := e.Failed
 	if e.Failed = !endsWell(netio.Reason(r.Reason), owed); e.WantedBy(policies) {
+		r.TraceID, r.SpanID = e.trace, e.span
 		e.export(policies, r)
 	}
 }

@@ -16,6 +16,7 @@ import (
 type requestTrace struct {
 	context   trace.Context // of the caller, or without a SpanID
 	continued bool          // it is the caller's
+	kept      bool          // its spans were exported
 	sampled   bool
 	// foreign: the request has a traceparent or a tracestate that is invalid; badState:
 	// the latter alone.
@@ -147,7 +148,7 @@ func (q *request) endTrace(o *web.Outcome, now time.Time) {
 	if !out.WantedBy(policies) {
 		return
 	}
-	q.trace.sampled = out.SampledBy(policies)
+	q.trace.sampled, q.trace.kept = out.SampledBy(policies), true
 	spans := []*trace.Span{q.serverSpan(o, now)}
 	if !q.trace.attempt.IsZero() {
 		spans = append(spans, q.clientSpan(o, now))

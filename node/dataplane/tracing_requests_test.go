@@ -56,7 +56,7 @@ func withTrace(parent string, states ...string) func(*http.Request) {
 // told of a span below that.
 func TestRequestsContinueTheTraceOfTheirCaller(t *testing.T) {
 	traces, to := traced(trace.Policy{Client: 1, Overall: 1})
-	c, seen, _ := tracedWeb(t, traces, "")
+	c, seen, n := tracedWeb(t, traces, "")
 	c.Do("GET", "/cart?secret=1", "", withTrace(sampledBy, "foo=1", "bar=t@2"))
 	got := <-seen
 	spans := to.wait(t, "GET", 2)
@@ -77,6 +77,8 @@ func TestRequestsContinueTheTraceOfTheirCaller(t *testing.T) {
 		"penstock.listener": "web", "penstock.service": "shop", "error.type": "", "client.address": "127.0.0.1",
 	})
 	wantValues(t, client, map[string]string{"http.response.status_code": "200", "network.peer.address": "127.0.0.1"})
+	line := fmt.Sprintf("msg=request .*trace=%s span=%x", callerTrace, server.SpanID)
+	testkit.WaitFor(t, "a line in the access log that names the span", func() bool { return regexp.MustCompile(line).MatchString(n.lines.String()) })
 }
 
 // What an endpoint gets of the headers of a trace, by what the client sent and what is

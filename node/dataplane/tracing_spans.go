@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"penstock/node/accesslog"
-	"penstock/node/api"
 	"penstock/node/trace"
 	"penstock/routing"
 )
@@ -176,17 +175,17 @@ func (e *ending) connectSpan(r *accesslog.Record, sampled bool) *trace.Span {
 // events are what has happened to a connection, as far as it came.
 func (e *ending) events(why string) []trace.Event {
 	list := make([]trace.Event, 0, 8)
-	list = append(list, trace.Event{Name: api.EventAccepted, At: e.accepted})
+	list = append(list, trace.Event{Name: trace.EventAccepted, At: e.accepted})
 	for _, one := range [...]struct {
 		name  string
 		after time.Duration
 	}{
-		{api.EventIdentified, e.times.Identified}, {api.EventDecided, e.times.Decided}, {api.EventConnecting, e.times.Connecting},
-		{api.EventConnected, e.times.Connected}, {api.EventFirstIn, e.times.FirstIn}, {api.EventFirstOut, e.times.FirstOut},
+		{trace.EventIdentified, e.times.Identified}, {trace.EventDecided, e.times.Decided}, {trace.EventConnecting, e.times.Connecting},
+		{trace.EventConnected, e.times.Connected}, {trace.EventFirstIn, e.times.FirstIn}, {trace.EventFirstOut, e.times.FirstOut},
 	} {
 		if one.after > 0 {
 			list = append(list, trace.Event{Name: one.name, At: e.accepted.Add(one.after)})
 		}
 	}
-	return append(list, trace.Event{Name: api.EventClosed, At: e.at, Attrs: []trace.Attr{trace.String(trace.KeyReason, why)}})
+	return append(list, trace.Event{Name: trace.EventClosed, At: e.at, Attrs: []trace.Attr{trace.String(trace.KeyReason, why)}})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -150,6 +151,8 @@ func TestSampledConnectionsHaveSpans(t *testing.T) {
 	if got := to.all(); len(got) != 2 {
 		t.Errorf("%d spans, want 2", len(got))
 	}
+	line := fmt.Sprintf("msg=\"connection closed\" .*trace=%x span=%x", s.TraceID, s.SpanID)
+	testkit.WaitFor(t, "a line in the access log that names the span", func() bool { return regexp.MustCompile(line).MatchString(n.lines.String()) })
 }
 
 // A split shows where it has sent a connection.

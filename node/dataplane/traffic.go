@@ -202,6 +202,7 @@ func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why neti
 		r.Attempts, r.Connect = p.decision.Attempts(), p.connectTime
 	}
 	joinMesh(c, p, &r)
+	t.tracing.name(c, &r)
 	return r
 }
 

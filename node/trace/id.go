@@ -23,10 +23,10 @@ func NewSpanID() (id SpanID) {
 	return id
 }
 
-// TraceOf derives the ID of a trace from what names a connection on all nodes that it
+// IDOf derives the ID of a trace from what names a connection on all nodes that it
 // passes. So they agree on it, and on whether it is sampled, and none has to remember it
 // or tell it to another.
-func TraceOf(name []byte) (id TraceID) {
+func IDOf(name []byte) (id TraceID) {
 	a, b := digest(0x9E3779B97F4A7C15, name), digest(0xD1B54A32D192ED03, name)
 	if a|b == 0 {
 		b = 1

@@ -12,8 +12,8 @@ func TestIDsOfConnectionsSpread(t *testing.T) {
 	traces, spans, sampled, ones := map[TraceID]bool{}, map[SpanID]bool{}, 0, 0
 	for i := range uint64(n) {
 		name := binary.BigEndian.AppendUint64([]byte("instance"), i)
-		id := TraceOf(name)
-		if id != TraceOf(name) || id == (TraceID{}) {
+		id := IDOf(name)
+		if id != IDOf(name) || id == (TraceID{}) {
 			t.Fatalf("%x gives %x", name, id)
 		}
 		traces[id] = true
@@ -39,7 +39,9 @@ func TestIDsOfConnectionsSpread(t *testing.T) {
 }
 
 func TestNewIDsDiffer(t *testing.T) {
-	if NewTraceID() == NewTraceID() || NewSpanID() == NewSpanID() {
+	a, b := NewTraceID(), NewTraceID()
+	c, d := NewSpanID(), NewSpanID()
+	if a == b || c == d {
 		t.Error("an ID comes twice")
 	}
 }
@@ -48,7 +50,7 @@ func BenchmarkTraceOf(b *testing.B) {
 	name := []byte("instance00000001")
 	policies := []*Policy{{Sample: 0.01, Overall: 1, Errors: true}}
 	for b.Loop() {
-		o := Outcome{TraceID: TraceOf(name)}
+		o := Outcome{TraceID: IDOf(name)}
 		o.WantedBy(policies)
 	}
 }

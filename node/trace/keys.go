@@ -38,3 +38,15 @@ const (
 	KeyKafkaSoftware  = "penstock.kafka.software"
 	KeyKafkaPrincipal = "penstock.kafka.principal"
 )
+
+// The events of a connection's span, which are those of node/api's Trace too.
+const (
+	EventAccepted   = "accepted"
+	EventIdentified = "identified"
+	EventDecided    = "decided"
+	EventConnecting = "connecting"
+	EventConnected  = "connected"
+	EventFirstIn    = "firstByteIn"
+	EventFirstOut   = "firstByteOut"
+	EventClosed     = "closed"
+)

@@ -53,7 +53,6 @@ function Clusters({ list, rates, chosen, choose }: { list: VirtualClusterStatus[
     { id: "requests", title: "Requests/s", cell: (c) => count(of.get(c.name)?.requests), sort: (c) => of.get(c.name)?.requests ?? 0, number: true },
     { id: "errors", title: "Errors/s", cell: (c) => count(of.get(c.name)?.errors), sort: (c) => of.get(c.name)?.errors ?? 0, number: true },
     { id: "throttled", title: "Throttled/s", cell: (c) => count(of.get(c.name)?.throttled), sort: (c) => of.get(c.name)?.throttled ?? 0, number: true, minor: true },
-    { id: "filters", title: "Filters", cell: (c) => (c.filters ?? []).join(", ") || "none", minor: true },
     {
       id: "brokers",
       title: "",
@@ -88,6 +87,9 @@ function Brokers({ of: c, onClose }: { of: VirtualClusterStatus; onClose: () => 
           <State tone="error">{c.error}</State>
         </p>
       )}
+      <p>
+        Filters: <span class="breakable">{(c.filters ?? []).join(", ") || "none"}</span>
+      </p>
       {c.brokers?.length ? <Table caption="Brokers" columns={columns} rows={c.brokers} id={(b) => b.name} first="name" page={50} /> : <Empty title="No broker is known">They are found when the physical cluster answers.</Empty>}
       <p>
         <Link to={`/resources/VirtualCluster/${segment(c.name)}`}>Its resource and history</Link>

@@ -1,8 +1,9 @@
-package cli
+package plaintext
 
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestClientTextIsSanitized(t *testing.T) {
@@ -13,7 +14,7 @@ func TestClientTextIsSanitized(t *testing.T) {
 		"b\u00fccher":            `"b\u00fccher"`,
 		strings.Repeat("a", 100): strings.Repeat("a", 64) + "...",
 	} {
-		if got := sanitizeUntrusted(sni); got != want {
+		if got := Untrusted(sni); got != want {
 			t.Errorf("%q is shown as %s, want %s", sni, got, want)
 		}
 	}
@@ -24,8 +25,19 @@ func TestBytesText(t *testing.T) {
 		0: "0 B", 999: "999 B", 1000: "1.0 KB",
 		1.5e6: "1.5 MB", 2e9: "2.0 GB", 3e12: "3.0 TB", 4e15: "4000.0 TB",
 	} {
-		if got := bytesText(n); got != want {
+		if got := Bytes(n); got != want {
 			t.Errorf("%v is %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestAgesAreShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0ms", 350 * time.Millisecond: "350ms", 59*time.Second + 900*time.Millisecond: "59s", 200 * time.Second: "3m20s",
+		time.Hour: "1h00m", 24*time.Hour - time.Second: "23h59m", 220 * time.Hour: "9d4h",
+	} {
+		if got := Age(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
 		}
 	}
 }
