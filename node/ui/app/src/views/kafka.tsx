@@ -35,7 +35,7 @@ export function Kafka() {
 }
 
 function toneOf(c: VirtualClusterStatus): [Tone, string] {
-  const brokers = c.brokers ?? [];
+  const brokers = (c.brokers ?? []).filter((b) => b.name !== "bootstrap");
   const bad = brokers.filter((b) => b.error).length;
   if (c.error) return ["error", c.error];
   if (bad > 0) return [bad === brokers.length ? "error" : "warning", `${bad} of ${plural(brokers.length, "broker")} ${bad === 1 ? "has" : "have"} an error`];
@@ -75,8 +75,8 @@ function Clusters({ list, rates, chosen, choose }: { list: VirtualClusterStatus[
 function Brokers({ of: c, onClose }: { of: VirtualClusterStatus; onClose: () => void }) {
   const columns: Column<VirtualBrokerStatus>[] = [
     { id: "name", title: "Broker", cell: (b) => b.name, sort: (b) => b.name },
-    { id: "address", title: "For clients", cell: (b) => b.address, code: true, sort: (b) => b.address },
-    { id: "endpoint", title: "Behind it", cell: (b) => b.endpoint, code: true, sort: (b) => b.endpoint },
+    { id: "endpoint", title: "For clients", cell: (b) => b.endpoint, code: true, sort: (b) => b.endpoint },
+    { id: "address", title: "Behind it", cell: (b) => b.address || "–", code: true, sort: (b) => b.address },
     { id: "open", title: "Open", cell: (b) => whole(b.connections), number: true, sort: (b) => b.connections },
     { id: "error", title: "", cell: (b) => (b.error ? <State tone="error">{b.error}</State> : ""), wide: true },
   ];
