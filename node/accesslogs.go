@@ -114,8 +114,8 @@ func (n *Node) openAccessLog() error {
 	return nil
 }
 
-// keepLogs returns the memory of the last lines, and a log that keeps its lines there.
-func keepLogs(cfg *Config) (*logs.Logs, *slog.Logger) {
+// keepLogs returns the memory of the last lines, and a handler that keeps its lines there.
+func keepLogs(cfg *Config) (*logs.Logs, slog.Handler) {
 	memory := logs.New(logs.Config{Node: cfg.Name, Budget: int(cmp.Or(cfg.LogMemory, DefaultLogMemory))})
-	return memory, slog.New(memory.Handler(cfg.Log.Handler()))
+	return memory, memory.Handler(cfg.Log.Handler())
 }

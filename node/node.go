@@ -85,6 +85,8 @@ type Node struct {
 	providers       *providers.Providers
 	acme            *acme.Manager
 	otlp            *otlp.Manager
+	otlpLines       *atomic.Pointer[otlp.Manager] // where lines of the log go, from the start of otlp on
+	accessTo        *otlpAccess                   // nil: no Telemetry wants lines of the access log; follow's
 	bundles         *trust.Bundles
 	federation      *federation.Manager
 	bundle          *federation.Endpoint // serves the cluster's own
@@ -236,9 +238,11 @@ func newNode(cfg Config) *Node {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
 	memory, log := keepLogs(&cfg)
-	cfg.Log = log
+	lines := new(atomic.Pointer[otlp.Manager])
+	cfg.Log = slog.New(slog.NewMultiHandler(log, otlpLines{to: lines}))
 	n := &Node{
-		logs: memory, cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(), tickets: tlsstream.NewTickets(),
+		otlpLines: lines,
+		logs:      memory, cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(), tickets: tlsstream.NewTickets(),
 		done:    make(chan struct{}),
 		reread:  rereader{log: cfg.Log, files: cfg.ResourceFiles, requested: make(chan struct{}, 1)},
 		changes: metrics.Changes(),
@@ -249,7 +253,7 @@ func newNode(cfg Config) *Node {
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.followed = follow.New(follow.Config{Log: n.log, DataDir: cfg.DataDir, Apply: func(set *validate.Set, changes []resource.Change) {
 		n.data.Apply(set, changes)
-		n.otlp.Apply(changes)
+		n.applyTelemetry(changes)
 		n.expiry.Apply(changes)
 		n.xds.Changed()
 	}})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,13 +68,36 @@ func TestTelemetryTakesEffect(t *testing.T) {
 		t.Errorf("warnings %q", list)
 	}
 
+	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
+	conn.Close()
+	testkit.WaitFor(t, "the line of the connection", func() bool { return hasLine(c, "connection closed") })
+	n.waitMetric(t, `penstock_access_log_lines_total{sink="otlp"}`, "1")
+
 	n.otlp.Tracer().Policies()[0].Export(&trace.Span{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Name: "last"})
-	slog.New(n.otlp.Handler()).Warn("last")
+	n.log.With("key", "value").Warn("last")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	n.Stop(ctx)
-	if len(c.Spans()) != 1 || len(c.Logs()) != 1 {
-		t.Errorf("%d spans and %d log records arrived", len(c.Spans()), len(c.Logs()))
+	if !slices.ContainsFunc(c.Spans(), func(s otlptest.Span) bool { return s.GetName() == "last" }) || !hasLine(c, "last") {
+		t.Errorf("of %d spans and %d log records the last are missing", len(c.Spans()), len(c.Logs()))
+	}
+}
+
+// hasLine reports whether a line of the log with this message has arrived.
+func hasLine(c *otlptest.Collector, message string) bool {
+	return slices.ContainsFunc(c.Logs(), func(r otlptest.Record) bool { return r.GetBody().GetStringValue() == message })
+}
+
+// The access log has a sink for collectors while a Telemetry wants lines.
+func TestAccessLogOfTelemetryEnds(t *testing.T) {
+	t.Parallel()
+	c := otlptest.New(t, otlptest.Config{})
+	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "hello")), func(c *Config) { c.AccessLog = AccessOff })
+	for _, logs := range []bool{true, false, true} {
+		n.mustApply(t, fmt.Sprintf("kind: Telemetry\nname: otel\nspec: {otlp: {endpoint: %q}, traces: true, logs: %v}\n", c.Address, logs))
+		if got := len(n.access.Sinks()); (got == 1) != logs || n.access.Wants("client_fin") != logs {
+			t.Errorf("logs: %v: %d sinks", logs, got)
+		}
 	}
 }
 

@@ -45,11 +45,7 @@ func newHTTP(o *resource.OTLP, target resource.Target, config *tls.Config, heade
 		MaxIdleConns: 4, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: maxAnswer,
 		DisableCompression: true, // of answers: what is read of them is bounded
 	}
-	h := &http.Client{
-		Transport: &poster{next: transport, headers: headers},
-		// A redirection would send the headers elsewhere.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	h := &http.Client{Transport: &poster{next: transport, headers: headers}}
 	base := "http://"
 	if config != nil {
 		base = "https://"
@@ -153,7 +149,8 @@ func readAnswer(r *http.Request, res *http.Response, body []byte) error {
 	return nil
 }
 
-// httpError tells by the OTLP specification whether a request may succeed later.
+// httpError tells by the OTLP specification whether a request may succeed later. As a
+// redirection is an error too, the client follows none: it would send the headers elsewhere.
 func httpError(res *http.Response, body []byte) error {
 	message := string(body)
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind == "application/x-protobuf" {

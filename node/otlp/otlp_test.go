@@ -241,6 +241,19 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
+// A queue keeps only the part of a record that is sent, and changes nothing of the caller's.
+func TestQueuedRecordsAreCut(t *testing.T) {
+	huge := strings.Repeat("x", 1<<20)
+	given := accesslog.Record{
+		SNI: huge, Identity: huge, ClientID: huge, Software: huge, Principal: huge, Via: huge,
+		Request: &accesslog.Request{Method: huge, Host: huge, Path: huge},
+	}
+	kept := keep(&given)
+	if n := (line{access: kept}).bytes(); n > 512+9*maxValue || len(kept.Via) > maxValue || len(given.Request.Path) != len(huge) {
+		t.Errorf("keeps %d bytes", n)
+	}
+}
+
 // Metrics come in requests that collectors take, whatever their number.
 func TestManyMetricsComeInParts(t *testing.T) {
 	c := otlptest.New(t, otlptest.Config{})

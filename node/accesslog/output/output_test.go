@@ -167,6 +167,19 @@ func TestFileThatIsRemovedOrMoved(t *testing.T) {
 	if old, now := read(path+".1"), read(path); old != "one\ntwo\n" || now != "three\n" {
 		t.Errorf("moved: %q, %q", old, now)
 	}
+	o.Reopen()
+	mustWrite(t, o, "to the same file")
+	if err := os.Rename(path, path+".2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("made by another program\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Reopen()
+	mustWrite(t, o, "after it")
+	if old, now := read(path+".2"), read(path); old != "three\nto the same file\n" || now != "made by another program\nafter it\n" {
+		t.Errorf("replaced: %q, %q", old, now)
+	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -393,7 +406,6 @@ func TestSyslogServerComesAndGoes(t *testing.T) {
 	})
 	c.wait(t, 2)
 	testkit.Receive(t, "the connection", conns).Close()
-	// The log notices before it writes: nothing is lost.
 	testkit.WaitFor(t, "a line after the server has closed", func() bool {
 		writeBoth(l)
 		select {
@@ -407,6 +419,27 @@ func TestSyslogServerComesAndGoes(t *testing.T) {
 	if s := l.Sinks()[0]; s.Dropped != 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// When the server has closed, the connection is closed before a line is lost in it.
+func TestClosedConnectionIsNoticed(t *testing.T) {
+	conns := make(chan net.Conn, 2)
+	over := make(chan struct{})
+	defer close(over)
+	address := testkit.Serve(t, func(conn *net.TCPConn) {
+		conns <- conn
+		<-over
+	})
+	o := mustOpen(t, "syslog+tcp://"+address).(*syslog)
+	defer o.Close()
+	mustWrite(t, o, "one")
+	testkit.Receive(t, "the connection", conns).Close()
+	testkit.WaitFor(t, "the connection to be closed", func() bool { return errors.Is(o.conn.SetDeadline(time.Time{}), net.ErrClosed) })
+	if n, err := o.Write(t.Context(), lines("two")); n != 0 || err == nil {
+		t.Errorf("%d lines are written: %v", n, err)
+	}
+	mustWrite(t, o, "two")
+	testkit.Receive(t, "another connection", conns)
 }
 
 // A server that reads nothing costs the queue and no more, and does not hold up the end.
