@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"penstock/node/api"
+	"penstock/node/kinds"
 	"penstock/routing"
 )
 
@@ -23,7 +24,7 @@ var uiTypes = []any{
 	api.TelemetryResult{}, api.Sessions{}, api.Problems{}, api.Connections{}, api.Trace{}, api.FlowResult{}, api.LogsItem{},
 	api.AuditItem{}, api.Limits{}, api.Rollouts{}, api.RolloutResult{}, api.HistoryResult{}, api.ApplyResult{}, api.DeleteResult{},
 	api.ExplainRequest{}, routing.Explanation{}, api.SimulateResult{}, api.CloseConnectionsRequest{}, api.ClosedConnections{},
-	api.DrainRequest{}, api.DrainResult{}, api.TopSample{},
+	api.DrainRequest{}, api.DrainResult{}, api.TopSample{}, api.Permissions{},
 }
 
 const uiTypesFile = "../node/ui/app/src/lib/types.ts"
@@ -39,7 +40,8 @@ func TestDashboardTypesAreTheNodes(t *testing.T) {
 	}
 	slices.Sort(g.declared)
 	want := "// Generated from the types of node/api by TestDashboardTypesAreTheNodes. Do not edit.\n//\n" +
-		"// A list or a map may be null. Durations are nanoseconds, times RFC 3339, bytes base64.\n\n" + strings.Join(g.declared, "\n")
+		"// A list or a map may be null. Durations are nanoseconds, times RFC 3339, bytes base64.\n\n" + strings.Join(g.declared, "\n") +
+		kindNames()
 	if *update {
 		if err := os.WriteFile(filepath.FromSlash(uiTypesFile), []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -52,6 +54,15 @@ func TestDashboardTypesAreTheNodes(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("%s is not what node/api gives: run go test ./integration -run DashboardTypes -update", uiTypesFile)
 	}
+}
+
+// kindNames writes the kinds of resources that have a page in the dashboard.
+func kindNames() string {
+	text := "\nexport const kinds = [\n"
+	for _, k := range kinds.All() {
+		text += fmt.Sprintf("  [%q, %q],\n", k.Name, k.Plural)
+	}
+	return text + "] as const;\n"
 }
 
 // typeScript writes Go types as they look in JSON.

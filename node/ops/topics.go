@@ -22,6 +22,7 @@ func (m *Methods) Topics() []events.Topic {
 		stateTopic("connections", api.RoleReader, connectionsRequest, m.conns.list),
 		stateTopic("flow", api.RoleReader, flowRequest, m.conns.flow),
 		stateTopic("progress", api.RoleReader, progressRequest, m.progress),
+		{Name: "logs", Role: api.RoleReader, Source: m.logged},
 		{Name: "traffic", Role: api.RoleReader, Source: m.traffic},
 		{Name: "changes", Role: api.RoleReader, Source: m.changed},
 		{Name: "audit", Role: api.RoleAdmin, Source: m.audited},
@@ -64,6 +65,25 @@ func (m *Methods) traffic(*http.Request) (events.Source, error) {
 			send(s)
 			return nil
 		})
+	}}, nil
+}
+
+// logsKept is how many parts of lines a new or a slow stream gets.
+const logsKept = 32
+
+// logged sends the last lines and then those that come, in parts.
+func (m *Methods) logged(r *http.Request) (events.Source, error) {
+	req, err := logsRequest(r, time.Now().Truncate(time.Minute)) // streams of the same minute share it
+	if err != nil {
+		return events.Source{}, err
+	}
+	req.Follow = true
+	key, err := json.Marshal(req)
+	if err != nil {
+		return events.Source{}, err
+	}
+	return events.Source{Key: string(key), Keep: logsKept, Items: func(ctx context.Context, _ time.Duration, send func(any)) error {
+		return m.logs.read(ctx, req, func(i *api.LogsItem) error { send(i); return nil })
 	}}, nil
 }
 

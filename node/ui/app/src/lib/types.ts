@@ -92,8 +92,12 @@ export interface Connection {
   identity?: string;
   user?: string;
   clientID?: string;
+  destination?: string;
   service?: string;
+  route?: string;
+  subset?: string;
   endpoint?: string;
+  attempts?: number;
   phase: string;
   bytesIn: number;
   bytesOut: number;
@@ -341,6 +345,14 @@ export interface HistoryResult {
   revisions: Revision[] | null;
 }
 
+export interface KafkaPermissionUse {
+  virtualCluster: string;
+  api: string;
+  permission: string;
+  shadow?: boolean;
+  denied: number;
+}
+
 export interface KafkaRequest {
   principal?: string;
   clientID?: string;
@@ -434,6 +446,18 @@ export interface NodeStatus {
   version: string;
 }
 
+export interface PermissionUse {
+  permission: string;
+  action: string;
+  denied: number;
+}
+
+export interface Permissions {
+  node: string;
+  permissions: PermissionUse[] | null;
+  kafka?: KafkaPermissionUse[];
+}
+
 export interface PolicyState {
   name: string;
   source: string;
@@ -452,6 +476,7 @@ export interface Problem {
 export interface Problems {
   at: string;
   problems: Problem[] | null;
+  more?: number;
   missing?: string[];
 }
 
@@ -807,3 +832,26 @@ export type Endpoints = Endpoint[] | null;
 export type Members = Member[] | null;
 
 export type Rollouts = Rollout[] | null;
+
+export const kinds = [
+  ["Listener", "listeners"],
+  ["Service", "services"],
+  ["MeshTCPRoute", "meshtcproutes"],
+  ["MeshHTTPRoute", "meshhttproutes"],
+  ["Certificate", "certificates"],
+  ["Host", "hosts"],
+  ["TrafficPermission", "trafficpermissions"],
+  ["Mesh", "meshes"],
+  ["EndpointProvider", "endpointproviders"],
+  ["RateLimit", "ratelimits"],
+  ["WorkloadIdentity", "workloadidentities"],
+  ["TrustBundle", "trustbundles"],
+  ["Telemetry", "telemetries"],
+  ["Gateway", "gateways"],
+  ["TCPRoute", "tcproutes"],
+  ["TLSRoute", "tlsroutes"],
+  ["ReferenceGrant", "referencegrants"],
+  ["PhysicalCluster", "physicalclusters"],
+  ["VirtualCluster", "virtualclusters"],
+  ["Rollout", "rollouts"],
+] as const;
