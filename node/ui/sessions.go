@@ -59,7 +59,7 @@ var (
 // of pages of other origins, and those that may change something without the header
 // CSRFHeader.
 func (s *Sessions) Check(r *http.Request) (Caller, error) {
-	if false {
+	if !SameOrigin(r) {
 		return Caller{}, errOtherSite
 	}
 	c, err := s.caller(r)
