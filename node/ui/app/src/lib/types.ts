@@ -92,8 +92,12 @@ export interface Connection {
   identity?: string;
   user?: string;
   clientID?: string;
+  destination?: string;
   service?: string;
+  route?: string;
+  subset?: string;
   endpoint?: string;
+  attempts?: number;
   phase: string;
   bytesIn: number;
   bytesOut: number;
@@ -452,6 +456,7 @@ export interface Problem {
 export interface Problems {
   at: string;
   problems: Problem[] | null;
+  more?: number;
   missing?: string[];
 }
 
