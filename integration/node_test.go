@@ -52,8 +52,10 @@ func TestMain(m *testing.M) {
 		os.Unsetenv(env)
 	}
 	code := m.Run()
-	if built != "" {
-		os.RemoveAll(built)
+	for _, dir := range []string{built, dashboardCopy} {
+		if dir != "" {
+			os.RemoveAll(dir)
+		}
 	}
 	os.Exit(code)
 }

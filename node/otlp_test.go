@@ -73,7 +73,7 @@ func TestTelemetryTakesEffect(t *testing.T) {
 	testkit.WaitFor(t, "the line of the connection", func() bool { return hasLine(c, "connection closed") })
 	n.waitMetric(t, `penstock_access_log_lines_total{sink="otlp"}`, "1")
 
-	n.otlp.Tracer().Policies()[0].Export(&trace.Span{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Name: "last"})
+	n.otlp.Tracer().Policies()[0].Export(&trace.Span{TraceID: trace.ID{1}, SpanID: trace.SpanID{1}, Name: "last"})
 	n.log.With("key", "value").Warn("last")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -57,7 +57,7 @@ type Record struct {
 	Requests int64
 	Request  *Request
 	// TraceID and SpanID name the span of the connection or request; zero: there is none.
-	TraceID trace.TraceID
+	TraceID trace.ID
 	SpanID  trace.SpanID
 	// Sampled is the number of records that this one stands for; 0: itself alone. Sinks
 	// set it.
@@ -192,7 +192,7 @@ func (r *Record) appendNumbers(to []slog.Attr) []slog.Attr {
 	if q := r.Request; q != nil && q.Proto != "" {
 		to = append(to, slog.String("proto", q.Proto))
 	}
-	if r.TraceID != (trace.TraceID{}) {
+	if r.TraceID != (trace.ID{}) {
 		to = append(to, slog.String("trace", hex.EncodeToString(r.TraceID[:])), slog.String("span", hex.EncodeToString(r.SpanID[:])))
 	}
 	if r.Sampled > 1 {

@@ -52,7 +52,7 @@ func (t *tracing) name(c *netio.Conn, r *accesslog.Record) {
 
 // tracePlace is where a connection is in its trace.
 type tracePlace struct {
-	trace   trace.TraceID
+	trace   trace.ID
 	span    trace.SpanID
 	connect trace.SpanID // of the span of its connecting
 	parent  trace.SpanID // on the node of the mesh that the connection comes from; zero: none

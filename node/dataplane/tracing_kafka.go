@@ -59,7 +59,7 @@ func timeOfExchange(x *kafkasession.Exchange) time.Duration {
 }
 
 // exchangeSpan makes the span of a request to Kafka.
-func (t *tracing) exchangeSpan(c *netio.Conn, p *kafka.Connection, x *kafkasession.Exchange, flags byte, id trace.TraceID) *trace.Span {
+func (t *tracing) exchangeSpan(c *netio.Conn, p *kafka.Connection, x *kafkasession.Exchange, flags byte, id trace.ID) *trace.Span {
 	now := time.Now()
 	name, kind := "produce", "send"
 	if x.Key == int16(kmsg.Fetch) {

@@ -167,7 +167,7 @@ func TestRequestsLinkToTheirConnection(t *testing.T) {
 	c.HTTP.CloseIdleConnections()
 	conn := to.wait(t, "tcp web", 1)[0]
 	wantValues(t, conn, map[string]string{"penstock.requests": "2", "penstock.service": "shop", "penstock.reason": "client_fin"})
-	traceIDs := map[trace.TraceID]bool{conn.TraceID: true}
+	traceIDs := map[trace.ID]bool{conn.TraceID: true}
 	for _, s := range to.wait(t, "GET", 4) {
 		if s.Kind != trace.Server {
 			continue

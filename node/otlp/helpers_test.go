@@ -70,7 +70,7 @@ func (n *testNode) delete(name string) {
 // export exports a span by all policies.
 func (n *testNode) export(name string) {
 	for _, p := range n.Tracer().Policies() {
-		p.Export(&trace.Span{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, Name: name, Kind: trace.Server, Start: time.Unix(1, 0), End: time.Unix(2, 0)})
+		p.Export(&trace.Span{TraceID: trace.ID{1}, SpanID: trace.SpanID{2}, Name: name, Kind: trace.Server, Start: time.Unix(1, 0), End: time.Unix(2, 0)})
 	}
 }
 

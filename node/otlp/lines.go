@@ -139,7 +139,7 @@ func accessRecord(a *accesslog.Record, r *otellog.Record) context.Context {
 	r.SetSeverityText("INFO")
 	r.SetBody(attribute.StringValue(a.Event.String()))
 	r.AddAttributes(accessAttrs(a)...)
-	if a.TraceID == (trace.TraceID{}) {
+	if a.TraceID == (trace.ID{}) {
 		return context.Background()
 	}
 	return oteltrace.ContextWithSpanContext(context.Background(), oteltrace.NewSpanContext(oteltrace.SpanContextConfig{

@@ -23,14 +23,14 @@ import (
 // wholeSpan has all that a span can have.
 func wholeSpan() *trace.Span {
 	return &trace.Span{
-		TraceID: trace.TraceID{15: 1}, SpanID: trace.SpanID{7: 2}, ParentID: trace.SpanID{7: 3}, TraceState: "a=b", Flags: trace.FlagSampled, Remote: true,
+		TraceID: trace.ID{15: 1}, SpanID: trace.SpanID{7: 2}, ParentID: trace.SpanID{7: 3}, TraceState: "a=b", Flags: trace.FlagSampled, Remote: true,
 		Kind: trace.Server, Name: "GET", Start: time.Unix(1, 5), End: time.Unix(2, 0), Error: "connect_failed",
 		Attrs: []trace.Attr{
 			trace.String(trace.KeyListener, "edge"), trace.Int(trace.KeyStatus, 502), trace.Float("f", 0.5), trace.Bool("b", true),
 			trace.String("odd", "a\xffb"),
 		},
 		Events: []trace.Event{{Name: "connected", At: time.Unix(1, 7), Attrs: []trace.Attr{trace.String(trace.KeyEndpoint, "10.0.0.1:80")}}},
-		Links:  []trace.Link{{TraceID: trace.TraceID{15: 9}, SpanID: trace.SpanID{7: 8}, TraceState: "c=d"}},
+		Links:  []trace.Link{{TraceID: trace.ID{15: 9}, SpanID: trace.SpanID{7: 8}, TraceState: "c=d"}},
 	}
 }
 
@@ -50,7 +50,7 @@ func TestAllSignalsArrive(t *testing.T) {
 		n.Tracer().Policies()[0].Export(wholeSpan())
 		n.Access(accesslog.Record{
 			Event: accesslog.Closed, At: time.Unix(5, 0), ID: 7, Listener: "edge", Client: netip.MustParseAddrPort("192.0.2.1:5000"), Service: "apps",
-			Reason: "client_fin", In: 10, Out: 20, Duration: time.Second, Error: errors.New("a\xffb"), TraceID: trace.TraceID{15: 1}, SpanID: trace.SpanID{7: 2},
+			Reason: "client_fin", In: 10, Out: 20, Duration: time.Second, Error: errors.New("a\xffb"), TraceID: trace.ID{15: 1}, SpanID: trace.SpanID{7: 2},
 		})
 		slog.New(n.Handler()).With("loop", 1).WithGroup("g").Error("it failed", "error", errors.New("why"), "after", time.Second)
 		waitSpans(t, c, 1)

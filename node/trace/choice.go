@@ -5,7 +5,7 @@ import "time"
 // Outcome is what the policies decide by about a connection or a request.
 type Outcome struct {
 	Listener, Service string // "": not known
-	TraceID           TraceID
+	TraceID           ID
 	// Continued says that a caller has begun the trace, and Sampled that the caller has
 	// sampled it. A trace that its caller has not sampled is kept by the tail rule alone.
 	Continued, Sampled bool

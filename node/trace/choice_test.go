@@ -12,7 +12,7 @@ type kept []*Span
 func (k *kept) Export(s *Span) { *k = append(*k, s) }
 
 func TestOutcomeIsKept(t *testing.T) {
-	id := TraceID{15: 1} // the first to be sampled
+	id := ID{15: 1} // the first to be sampled
 	for _, c := range []struct {
 		name    string
 		policy  Policy
@@ -49,7 +49,7 @@ func TestOutcomeIsKept(t *testing.T) {
 func TestExportAfter(t *testing.T) {
 	var all, failed kept
 	policies := []*Policy{{Sample: 1, Overall: 1, To: &all}, {Overall: 1, Errors: true, To: &failed}}
-	after := Outcome{TraceID: TraceID{1}, Failed: true}
+	after := Outcome{TraceID: ID{1}, Failed: true}
 	before := after
 	before.Failed = false
 	after.ExportAfter(&before, policies, &Span{})
@@ -60,7 +60,7 @@ func TestExportAfter(t *testing.T) {
 
 func TestClientsAreHidden(t *testing.T) {
 	var open, hidden kept
-	o := Outcome{TraceID: TraceID{1}}
+	o := Outcome{TraceID: ID{1}}
 	span := &Span{Name: "tcp edge", Attrs: []Attr{String(KeyListener, "edge")}}
 	span.AddClient(String(KeyClientAddress, "192.0.2.1"), Int(KeyClientPort, 1))
 	o.Export([]*Policy{{Sample: 1, Overall: 1, To: &open}, {Sample: 1, Overall: 1, To: &hidden, HideClients: true}}, span)

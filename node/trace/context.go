@@ -19,14 +19,14 @@ const FlagRandom = 2
 // Context is what a caller says about its trace: a place in it, and what tracing systems
 // on the way have added. The zero value is no context.
 type Context struct {
-	TraceID TraceID
+	TraceID ID
 	SpanID  SpanID // the caller's
 	Flags   byte   // FlagSampled, FlagRandom; others are reserved, and left out
 	State   string // of the header tracestate; "": none
 }
 
 // Valid reports whether there is a context.
-func (c *Context) Valid() bool { return c.TraceID != TraceID{} }
+func (c *Context) Valid() bool { return c.TraceID != ID{} }
 
 // Sampled reports whether the caller has sampled the trace.
 func (c *Context) Sampled() bool { return c.Flags&FlagSampled != 0 }
@@ -69,7 +69,7 @@ func parseParent(s string) (c Context, ok bool) {
 	if !parseHex(c.TraceID[:], s[idAt:spanAt-1]) || !parseHex(c.SpanID[:], s[spanAt:flagsAt-1]) || !parseHex(flags[:], s[flagsAt:parentLength]) {
 		return Context{}, false
 	}
-	if c.TraceID == (TraceID{}) || c.SpanID == (SpanID{}) {
+	if c.TraceID == (ID{}) || c.SpanID == (SpanID{}) {
 		return Context{}, false
 	}
 	c.Flags = flags[0] & (FlagSampled | FlagRandom)

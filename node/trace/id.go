@@ -7,8 +7,8 @@ import (
 
 // NewTraceID returns a random ID, by the generator of the thread that runs: there is no
 // lock.
-func NewTraceID() (id TraceID) {
-	for id == (TraceID{}) {
+func NewTraceID() (id ID) {
+	for id == (ID{}) {
 		binary.BigEndian.PutUint64(id[:], rand.Uint64())
 		binary.BigEndian.PutUint64(id[8:], rand.Uint64())
 	}
@@ -26,7 +26,7 @@ func NewSpanID() (id SpanID) {
 // IDOf derives the ID of a trace from what names a connection on all nodes that it
 // passes. So they agree on it, and on whether it is sampled, and none has to remember it
 // or tell it to another.
-func IDOf(name []byte) (id TraceID) {
+func IDOf(name []byte) (id ID) {
 	a, b := digest(0x9E3779B97F4A7C15, name), digest(0xD1B54A32D192ED03, name)
 	if a|b == 0 {
 		b = 1
@@ -38,7 +38,7 @@ func IDOf(name []byte) (id TraceID) {
 
 // SpanOf derives the ID of a span from its trace, the node that makes it, and what it is
 // among those of that node.
-func SpanOf(trace TraceID, node string, part uint64) (id SpanID) {
+func SpanOf(trace ID, node string, part uint64) (id SpanID) {
 	h := digest(mix(binary.BigEndian.Uint64(trace[:])^part), trace[8:])
 	for len(node) > 0 {
 		var word [8]byte

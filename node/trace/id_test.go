@@ -9,11 +9,11 @@ import (
 func TestIDsOfConnectionsSpread(t *testing.T) {
 	const n = 20_000
 	policy := Policy{Sample: 0.05, Overall: 1}
-	traces, spans, sampled, ones := map[TraceID]bool{}, map[SpanID]bool{}, 0, 0
+	traces, spans, sampled, ones := map[ID]bool{}, map[SpanID]bool{}, 0, 0
 	for i := range uint64(n) {
 		name := binary.BigEndian.AppendUint64([]byte("instance"), i)
 		id := IDOf(name)
-		if id != IDOf(name) || id == (TraceID{}) {
+		if id != IDOf(name) || id == (ID{}) {
 			t.Fatalf("%x gives %x", name, id)
 		}
 		traces[id] = true

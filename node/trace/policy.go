@@ -41,7 +41,7 @@ func (p *Policy) Selects(listener, service string) bool {
 // Samples reports whether the trace is sampled when it begins. The answer follows from
 // the ID alone, so all nodes and all spans of a trace agree, and what is in a sample is in
 // each larger one too. parentSampled is for a trace that a client has begun and sampled.
-func (p *Policy) Samples(id TraceID, parentSampled bool) bool {
+func (p *Policy) Samples(id ID, parentSampled bool) bool {
 	share := p.Sample
 	if parentSampled {
 		share = max(share, p.Client)
@@ -64,7 +64,7 @@ func (p *Policy) Export(s *Span) { p.To.Export(s) }
 
 // below compares the random part of an ID, which W3C's Trace Context level 2 puts into the
 // last 7 bytes, with a share.
-func below(id TraceID, share float64) bool {
+func below(id ID, share float64) bool {
 	const whole = 1 << 56
 	if share >= 1 {
 		return true

@@ -20,10 +20,10 @@ import (
 	"time"
 )
 
-// TraceID and SpanID are the IDs of W3C's Trace Context. Zero is no ID.
+// ID and SpanID are the IDs of traces and spans of W3C's Trace Context. Zero is no ID.
 type (
-	TraceID [16]byte
-	SpanID  [8]byte
+	ID     [16]byte
+	SpanID [8]byte
 )
 
 // Kind says which side of a call a span describes. The values are OTLP's.
@@ -45,7 +45,7 @@ const FlagSampled = 1
 // Span is one connection, request or part of it. Nobody changes a span after the first
 // Export, so exporters may keep it and share it.
 type Span struct {
-	TraceID    TraceID
+	TraceID    ID
 	SpanID     SpanID
 	ParentID   SpanID // zero: the span is the root of its trace
 	TraceState string // W3C's tracestate as it came, already checked; "": none
@@ -71,7 +71,7 @@ type Event struct {
 
 // Link names a span of another trace.
 type Link struct {
-	TraceID    TraceID
+	TraceID    ID
 	SpanID     SpanID
 	TraceState string
 }

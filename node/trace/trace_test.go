@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func randomID(r *rand.Rand) (id TraceID) {
+func randomID(r *rand.Rand) (id ID) {
 	binary.BigEndian.PutUint64(id[:], r.Uint64())
 	binary.BigEndian.PutUint64(id[8:], r.Uint64())
 	return id

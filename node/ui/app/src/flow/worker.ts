@@ -1,6 +1,6 @@
 // Reads the flow of the cluster and adds it up outside the page's own thread: 10,000
 // streams would otherwise cost the picture its frames.
-import { readEvents } from "../lib/sse";
+import { readEvents, Refused } from "../lib/sse";
 import type { FlowResult, Stream } from "../lib/types";
 import { build, select, valueOf, type Graph, type Options } from "./graph";
 
@@ -56,7 +56,7 @@ async function follow(node: string, signal: AbortSignal) {
       };
       await readEvents(`/v1/events?${query}`, { event }, signal);
     } catch (err) {
-      error = err instanceof Response ? await words(err) : "the node does not answer";
+      error = err instanceof Refused ? words(err) : "the node does not answer";
     }
     if (signal.aborted) return;
     tell(error);
@@ -64,9 +64,12 @@ async function follow(node: string, signal: AbortSignal) {
   }
 }
 
-async function words(response: Response): Promise<string> {
-  const refused = (await response.json().catch(() => ({}))) as { error?: string };
-  return refused.error ?? `${response.status} ${response.statusText}`;
+function words(refused: Refused): string {
+  try {
+    return (JSON.parse(refused.body) as { error?: string }).error ?? refused.message;
+  } catch {
+    return refused.message;
+  }
 }
 
 function tell(error?: string) {

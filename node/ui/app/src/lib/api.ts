@@ -54,13 +54,12 @@ async function send<T>(method: string, path: string, body?: unknown, signal?: Ab
     if (signal?.aborted) throw err;
     throw new Failure("the node does not answer", 0);
   }
-  if (!response.ok) throw await refusal(response);
+  if (!response.ok) throw refusal(response, await response.text().catch(() => ""));
   return (response.status === 204 ? undefined : await response.json()) as T;
 }
 
 // refusal reads why a node refuses. Without a session the login follows.
-export async function refusal(response: Response): Promise<Failure> {
-  const text = await response.text().catch(() => "");
+export function refusal(response: Response, text: string): Failure {
   let refused: { error?: string; code?: string; faults?: Fault[] } = {};
   try {
     refused = JSON.parse(text);

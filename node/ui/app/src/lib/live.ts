@@ -7,7 +7,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { refusal } from "./api";
 import { session } from "./session";
-import { readEvents } from "./sse";
+import { readEvents, Refused } from "./sse";
 import { store, useStore } from "./store";
 import type { AuditItem, Connections, FlowResult, LogsItem, Problems, Rollouts, Status, TopSample } from "./types";
 
@@ -44,8 +44,9 @@ export const link = store<Link>({ state: "connecting", since: Date.now() });
 const firstWait = 500;
 const maxWait = 15_000;
 
-// interval is how often a topic of the main stream is sent at most.
-const interval = "2s";
+// mainQuery is what the main stream asks for: topics every two seconds at most, and the
+// status without the endpoints of each service.
+const mainQuery = "interval=2s&brief";
 
 // hiddenFor is how long a page may be hidden before its streams are closed.
 const hiddenFor = 20_000;
@@ -91,11 +92,11 @@ class Stream {
     while (!signal.aborted) {
       let why = "the node has closed the connection";
       try {
-        await readEvents(`/v1/events?topics=${topics}&${this.query || `interval=${interval}`}`, this.handlers(signal, (reason) => (why = reason)), signal);
+        await readEvents(`/v1/events?topics=${topics}&${this.query || mainQuery}`, this.handlers(signal, (reason) => (why = reason)), signal);
       } catch (err) {
         if (signal.aborted) return;
-        if (err instanceof Response) {
-          const refused = await refusal(err);
+        if (err instanceof Refused) {
+          const refused = refusal(err.response, err.body);
           if (refused.status === 401) return;
           why = refused.message;
           this.say({ error: why });

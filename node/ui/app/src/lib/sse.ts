@@ -11,8 +11,17 @@ export interface Handlers {
 // every 15 seconds.
 const silence = 40_000;
 
-// readEvents reads a stream until it ends, and throws what is wrong with it. A refusal is
-// thrown as the Response.
+// Refused is thrown where a node answers with a refusal instead of a stream.
+export class Refused extends Error {
+  constructor(
+    readonly response: Response,
+    readonly body: string,
+  ) {
+    super(String(response.status));
+  }
+}
+
+// readEvents reads a stream until it ends, and throws what is wrong with it.
 export async function readEvents(url: string, on: Handlers, signal: AbortSignal): Promise<void> {
   const stop = new AbortController();
   const abort = () => stop.abort();
@@ -20,7 +29,7 @@ export async function readEvents(url: string, on: Handlers, signal: AbortSignal)
   let watchdog = setTimeout(abort, silence);
   try {
     const response = await fetch(url, { signal: stop.signal, headers: { Accept: "text/event-stream" }, credentials: "same-origin", cache: "no-store" });
-    if (!response.ok || !response.body) throw response;
+    if (!response.ok || !response.body) throw new Refused(response, await response.text());
     on.open?.();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     const parse = parser(on.event);

@@ -1,12 +1,15 @@
 // The services with the health of their endpoints.
 import { useMemo, useState } from "preact/hooks";
-import { ago, count, plural, rate, whole } from "../lib/format";
+import { count, plural, rate, whole } from "../lib/format";
 import { Link } from "../lib/router";
-import type { EndpointStatus, Flow, ServiceStatus } from "../lib/types";
-import { Card, Command, Empty, Field, Panel, Segments, State, type Tone } from "../ui/parts";
+import { get, segment } from "../lib/api";
+import { useEvery, useFetch } from "../lib/live";
+import type { Endpoint, Endpoints as List, Flow, ServiceStatus } from "../lib/types";
+import { Card, Command, Empty, Failed, Field, Loading, Panel, Segments, State, type Tone } from "../ui/parts";
 import { Table, type Column } from "../ui/table";
 import { healthTone } from "./explain";
 import { quote } from "./flow-decision";
+import { tagText } from "./split";
 
 interface Row {
   service: ServiceStatus;
@@ -40,7 +43,6 @@ export function Services({ list, flows }: { list: ServiceStatus[]; flows: Flow[]
     { id: "rate", title: "New/s", cell: (r) => count(r.newRate), sort: (r) => r.newRate, number: true },
     { id: "bytes", title: "Bytes", cell: (r) => rate(r.bytes), sort: (r) => r.bytes, number: true },
     { id: "waiting", title: "Waiting", cell: (r) => whole(r.service.waiting ?? 0), sort: (r) => r.service.waiting ?? 0, number: true, minor: true },
-    { id: "health", title: "Health", cell: (r) => health(r.service.endpoints ?? []), wide: true, minor: true },
   ];
   const selected = list.find((s) => s.name === opened);
   return (
@@ -87,18 +89,15 @@ function counts(s: ServiceStatus): [number, number] {
 
 const tone = (r: Row): Tone => (r.of === 0 ? "idle" : r.usable === r.of ? "ok" : r.usable > 0 ? "warning" : "error");
 
-function health(list: EndpointStatus[]): string {
-  const sums = new Map<string, number>();
-  for (const e of list) sums.set(e.health, (sums.get(e.health) ?? 0) + 1);
-  return [...sums].map(([h, n]) => `${whole(n)} ${h}`).join(", ");
-}
-
 function Endpoints({ of: s, onClose }: { of: ServiceStatus; onClose: () => void }) {
-  const columns: Column<EndpointStatus>[] = [
+  const found = useFetch(async (signal) => (await get<List>(`/v1/endpoints/${segment(s.name)}`, {}, signal)) ?? [], [s.name]);
+  useEvery(3000, found.reload);
+  const columns: Column<Endpoint>[] = [
     { id: "address", title: "Endpoint", cell: (e) => e.address, sort: (e) => e.address, code: true },
     { id: "health", title: "Health", cell: (e) => <State tone={healthTone(e.health)}>{e.health}</State>, sort: (e) => e.health },
-    { id: "connections", title: "Open", cell: (e) => whole(e.connections), sort: (e) => e.connections, number: true },
-    { id: "why", title: "", cell: (e) => <Why of={e} />, wide: true },
+    { id: "connections", title: "Open here", cell: (e) => whole(e.connections), sort: (e) => e.connections, number: true },
+    { id: "tags", title: "Tags", cell: (e) => tagText(e.tags), code: true },
+    { id: "why", title: "", cell: (e) => about(e), wide: true },
   ];
   return (
     <Panel title={s.name} onClose={onClose}>
@@ -106,13 +105,20 @@ function Endpoints({ of: s, onClose }: { of: ServiceStatus; onClose: () => void 
         {s.state}, {plural(s.connections, "connection")} open
         {s.waiting ? `, ${s.waiting} waiting` : ""}. <Link to={`/flow?service=${encodeURIComponent(s.name)}`}>Show its flow</Link>
       </p>
-      {s.endpoints?.length ? <Table caption="Endpoints" columns={columns} rows={s.endpoints} id={(e) => `${e.address} ${e.resolved}`} page={50} /> : <Empty title="No endpoints" />}
+      {found.error ? (
+        <Failed what="The endpoints are not known" error={found.error} retry={found.reload} />
+      ) : !found.data ? (
+        <Loading />
+      ) : found.data.length > 0 ? (
+        <Table caption="Endpoints" columns={columns} rows={found.data} id={(e) => `${e.address} ${e.resolved}`} page={50} />
+      ) : (
+        <Empty title="No endpoints" />
+      )}
       <Command text={`penstock get endpoints ${quote(s.name)}`} />
     </Panel>
   );
 }
 
-function Why({ of: e }: { of: EndpointStatus }) {
-  const parts = [e.used ? "" : e.reason || "gets no connections", e.error ? `${e.error}${e.errorAt ? `, ${ago(e.errorAt)}` : ""}` : "", e.load ?? ""].filter(Boolean);
-  return <>{parts.join("; ")}</>;
+function about(e: Endpoint): string {
+  return [e.state !== "ready" ? e.state : "", e.weight !== 1 ? `weight ${e.weight}` : "", e.backup ? "backup" : "", e.zone ? `zone ${e.zone}` : "", e.load ?? ""].filter(Boolean).join(", ");
 }

@@ -107,7 +107,7 @@ export function Split({ route, destination, preview }: Props) {
 
 // Effect is what a simulation on the node says.
 function Effect({ route, destination }: { route: Route; destination: string }) {
-  const result = useFetch((signal) => post<SimulateResult>("/v1/simulate", { documents: [base64(JSON.stringify(route))], connections: 1000, destination }, {}, signal), [JSON.stringify(route)]);
+  const result = useFetch((signal) => post<SimulateResult>("/v1/simulate", { documents: [route], connections: 1000, destination }, {}, signal), [JSON.stringify(route)]);
   if (result.error) return <Failed what="No simulation" error={result.error} />;
   if (!result.data) return <Loading lines={3} />;
   const run = result.data.simulation?.plays?.[0];
@@ -239,15 +239,10 @@ function share(weights: number[], at: number, value: number): number[] {
 
 const same = (a: number[], b: number[]) => a.length === b.length && a.every((v, i) => v === b[i]);
 
-const tagText = (tags?: Record<string, string>) =>
+export const tagText = (tags?: Record<string, string>) =>
   Object.entries(tags ?? {})
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([k, v]) => `${k}=${v}`)
     .join(",");
 
 const backendName = (r: BackendRef) => (r.tags ? `${r.name} {${tagText(r.tags)}}` : r.name);
-
-// base64 encodes text as UTF-8.
-function base64(text: string): string {
-  return btoa(Array.from(new TextEncoder().encode(text), (b) => String.fromCharCode(b)).join(""));
-}
