@@ -96,7 +96,7 @@ func command(t *testing.T, m *Model, d *datadriven.TestData) string {
 	case "answer":
 		m.Update(answerOf(t, m, topic(d.CmdArgs[0].Key), []byte(d.Input)))
 	case "fault":
-		var err error = errors.New(d.Input)
+		err := errors.New(d.Input)
 		if len(d.CmdArgs) > 1 {
 			err = api.Errorf(api.Code(d.CmdArgs[1].Vals[0]), "%s", d.Input)
 		}
