@@ -155,6 +155,18 @@ func (p *page) press(selector, text string) {
 	p.do(chromedp.Click("[" + mark + "]"))
 }
 
+// keys presses keys: "\t" is Tab, "\r" Enter, "\x1b" Esc.
+func (p *page) keys(keys string) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(keys))
+}
+
+// enter types into the first input that a selector finds.
+func (p *page) enter(selector, text string) {
+	p.t.Helper()
+	p.do(chromedp.SendKeys(selector, text))
+}
+
 // text is what a user reads.
 func (p *page) text() string {
 	text, err := chromedp.Run(p.ctx, chromedp.Evaluate[string]("document.body?.innerText ?? ''"))

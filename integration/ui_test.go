@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -159,17 +158,17 @@ func TestDashboardByKeyboard(t *testing.T) {
 	p.login(f.members[0].token("--name", "ann", "--role", "reader"))
 	p.open("/flow?as=table")
 	p.wait("the table", views[2].ready)
-	p.do(chromedpKeys("\t"))
+	p.keys("\t")
 	p.wait("the skip link", `document.activeElement.matches(".skip") && document.activeElement.getBoundingClientRect().left >= 0`)
-	p.do(chromedpKeys("\r"))
+	p.keys("\r")
 	p.wait("the focus in the content", `document.activeElement.id === "main"`)
 	evaluate[bool](p, `document.querySelector("#main tbody button.link").focus(), true`)
-	p.do(chromedpKeys("\r"))
+	p.keys("\r")
 	p.wait("the panel", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
 	p.waitText("dialog .steps h3", "listener")
 	p.mustBeAccessible("the panel of a decision")
 	p.waitText("dialog", "takes a token of an operator")
-	p.do(chromedpKeys("\x1b"))
+	p.keys("\x1b")
 	p.wait("the focus back in the table", `!document.querySelector("dialog[open]") && document.activeElement.matches("tbody button.link")`)
 }
 
@@ -242,12 +241,12 @@ func TestDashboardShowsTextAsText(t *testing.T) {
 	requirePeer(t, "chromium")
 	n := startNode(t, service("apps", []string{testkit.Serve(t, echo)})+listenerAt("edge", "127.0.0.1:0", "service: apps"))
 	p := newPage(t, n.http)
-	c := dial(t, n.listenerAddress("edge"))
+	c := dial(t, n.addr("edge"))
 	roundTrip(t, c, "hello")
 	p.open("/flow?as=table")
 	p.press("#main tbody button.link", "edge")
 	p.waitText("dialog .steps", "apps")
-	p.do(chromedpType("dialog input", markup))
+	p.enter("dialog input", markup)
 	p.waitText("dialog", "onerror=alert(1)")
 	p.waitText("dialog .command", markup)
 	p.open("/flow?service=" + "%3Cimg+src%3Dx+onerror%3Dalert(1)%3E")
@@ -255,15 +254,4 @@ func TestDashboardShowsTextAsText(t *testing.T) {
 	if images := evaluate[int](p, `document.querySelectorAll("img, script:not([src])").length`); images != 0 {
 		t.Errorf("text has become %d elements", images)
 	}
-}
-
-// statusOf reads what a command prints as JSON.
-func statusOf(t *testing.T, out string) (s struct {
-	Listeners []struct{ Name, Address string }
-}) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(out), &s); err != nil {
-		t.Fatal(err)
-	}
-	return s
 }

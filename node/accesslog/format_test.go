@@ -112,6 +112,7 @@ func TestFieldsAreComplete(t *testing.T) {
 	r := fullRecord
 	r.ClientID, r.Software, r.Principal, r.Hop, r.Via, r.Permission, r.Shadow, r.Requests, r.Sampled = "a", "b", "c", "d", "e", "f", "g", 1, 2
 	r.Error, r.Request = errors.New("e"), &Request{Method: "GET", Host: "h", Path: "/", Proto: "HTTP/1.1", Route: "r"}
+	r.TraceID[0], r.SpanID[0] = 1, 2
 	seen := []string{"time", "level", "msg", "connect"} // a request has no connect
 	for _, a := range r.AppendAttrs(nil) {
 		seen = append(seen, a.Key)

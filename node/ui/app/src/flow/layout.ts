@@ -44,7 +44,7 @@ export function layout(g: Graph, width: number, height: number, before?: Layout)
     let y = 0;
     for (const node of column) {
       const h = Math.max(thin, node.value * Math.max(0, scale));
-      boxes.set(node.id, { node, x: i * step, y, height: h });
+      boxes.set(node.id, { node, x: Math.round(i * step), y, height: h });
       y += h + gap;
     }
   }

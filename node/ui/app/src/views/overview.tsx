@@ -25,7 +25,7 @@ export function Overview() {
         {status.data ? (
           <>
             <Nodes status={status.data} traffic={traffic.data} />
-            <Listeners list={status.data.listeners ?? []} nodes={status.data.nodes?.length ?? 0} />
+            <Listeners list={status.data.listeners ?? []} />
             <Services list={status.data.services ?? []} flows={traffic.data?.flows ?? []} />
           </>
         ) : status.error ? (
@@ -104,11 +104,11 @@ function addresses(all: string[]): string {
   return all.length === 1 ? all[0]! : ports.size === 1 ? [...ports][0]! : all.join(", ");
 }
 
-function Listeners({ list, nodes }: { list: ListenerStatus[]; nodes: number }) {
+function Listeners({ list }: { list: ListenerStatus[] }) {
   const rows = useMemo(() => together(list), [list]);
   const columns: Column<Group>[] = [
     { id: "name", title: "Listener", cell: (g) => <Link to={`/flow?listener=${encodeURIComponent(g.name)}`}>{g.name}</Link>, sort: (g) => g.name },
-    { id: "state", title: "State", cell: (g) => <State tone={g.up === g.of ? "ok" : g.up > 0 ? "warning" : "error"}>{g.up === g.of ? `listening on ${g.of === nodes && nodes > 1 ? "all" : g.of}` : `listening on ${g.up} of ${g.of}`}</State>, sort: (g) => g.up / g.of },
+    { id: "state", title: "State", cell: (g) => <State tone={g.up === g.of ? "ok" : g.up > 0 ? "warning" : "error"}>{g.up === g.of ? "listening" : g.of === 1 ? "failed" : `${g.up} of ${g.of} listen`}</State>, sort: (g) => g.up / g.of },
     { id: "address", title: "Address", cell: (g) => g.address, code: true, sort: (g) => g.address },
     { id: "connections", title: "Open", cell: (g) => whole(g.connections), sort: (g) => g.connections, number: true },
     { id: "total", title: "Accepted", cell: (g) => count(g.total), sort: (g) => g.total, number: true, minor: true },
