@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -36,7 +37,9 @@ type page struct {
 // request sends a request of the page to a node.
 func (p *page) request(n *testNode, method, path, body string, change ...func(*http.Request)) (*http.Response, string) {
 	p.t.Helper()
-	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+n.HTTPAddr()+path, strings.NewReader(body))
+	ctx, cancel := context.WithTimeout(p.t.Context(), testkit.Patience) // a stream does not end
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+n.HTTPAddr()+path, strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
 	}

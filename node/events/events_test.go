@@ -104,7 +104,7 @@ func (s *served) open(query, who, until string) *browser {
 // skipped, or with comments returned as ":".
 func (b *browser) event(comments bool) string {
 	name := ""
-	for {
+	for beats := 0; ; {
 		line, err := b.r.ReadString('\n')
 		if err != nil {
 			return err.Error()
@@ -117,6 +117,10 @@ func (b *browser) event(comments bool) string {
 			return name + " " + line[6:]
 		case line == ":" && comments:
 			return ":"
+		case line == ":":
+			if beats++; beats == 100 {
+				return "nothing but heartbeats"
+			}
 		}
 	}
 }
