@@ -95,7 +95,7 @@ func TestDashboardDrawsALargeFlow(t *testing.T) {
 	p.wait("the picture", `document.querySelector("canvas[aria-label*=service]")`)
 	p.waitText(".note", "10\u2009000 streams")
 	r := evaluate[struct {
-		Frames, Layouts               int
+		Frames, Layouts           int
 		Seconds, P95, Max, Layout float64
 	}](p, frames)
 	if r.Layouts < 5 {
@@ -103,7 +103,6 @@ func TestDashboardDrawsALargeFlow(t *testing.T) {
 	}
 	t.Logf("%d streams, another reading every 500 ms: %.1f frames a second, 95%% within %.1f ms, the longest %.1f ms; the longest layout %.1f ms",
 		10_000, float64(r.Frames)/r.Seconds, r.P95, r.Max, r.Layout)
-	p.picture("flow-large")
 	p.open("/flow?as=table")
 	p.waitText("#main", "the largest 1\u2009000 of 10\u2009000")
 	if rows := evaluate[int](p, `document.querySelectorAll("tbody tr").length`); rows > 100 {

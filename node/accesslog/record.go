@@ -125,7 +125,7 @@ func failedRequest(reason string, status int) bool {
 func Ordinary(reason string) bool {
 	switch reason {
 	case "", "client_fin", "upstream_fin", "drained", "shutdown", "endpoint_removed", "acme_challenge",
-		"idle_timeout", "half_closed_timeout", "max_age":
+		"idle_timeout", "half_closed_timeout", "max_age", "closed_by_operator":
 		return true
 	}
 	return false

@@ -14,7 +14,7 @@ const MaxProblems = 1000
 
 // Problems are sorted: the gravest first.
 type Problems struct {
-	At       time.Time `json:"at"`
+	At       time.Time `json:"at,omitzero"` // not in /v1/events, which sends what has changed
 	Problems []Problem `json:"problems"`
 	More     int       `json:"more,omitempty"` // that are left out
 	// Missing are the nodes that did not answer, and why.

@@ -50,6 +50,15 @@ func (p *problems) list(ctx context.Context, _ *api.Empty) (*api.Problems, error
 	return all, nil
 }
 
+// undated is list without the time, for those who want to know when something changes.
+func (p *problems) undated(ctx context.Context, r *api.Empty) (*api.Problems, error) {
+	all, err := p.list(ctx, r)
+	if err == nil {
+		all.At = time.Time{}
+	}
+	return all, err
+}
+
 // sortProblems puts the gravest first.
 func sortProblems(list []api.Problem) {
 	slices.SortStableFunc(list, func(a, b api.Problem) int {

@@ -28,6 +28,7 @@ const (
 var ordinaryEnds = map[string]bool{
 	"client_fin": true, "upstream_fin": true, "drained": true, "shutdown": true, "endpoint_removed": true, "acme_challenge": true, "identity_revoked": true,
 	"idle_timeout": true, "half_closed_timeout": true, "max_age": true, "client_reset": true, "client_gone": true, "permission_revoked": true,
+	"closed_by_operator": true,
 }
 
 // failures returns which services and listeners had connections that failed in the last

@@ -18,7 +18,7 @@ import (
 func (m *Methods) Topics() []events.Topic {
 	return []events.Topic{
 		stateTopic("status", api.RoleReader, statusRequest, m.status.status),
-		stateTopic("problems", api.RoleReader, emptyRequest, m.problems.list),
+		stateTopic("problems", api.RoleReader, emptyRequest, m.problems.undated),
 		stateTopic("connections", api.RoleReader, connectionsRequest, m.conns.list),
 		stateTopic("flow", api.RoleReader, flowRequest, m.conns.flow),
 		stateTopic("progress", api.RoleReader, progressRequest, m.progress),
