@@ -119,7 +119,7 @@ func TestSessionIsValidAtEveryNodeUntilItsTokenIsRevoked(t *testing.T) {
 				t.Errorf("%s: GET %s: %d, want %d", n.cfg.Name, path, got, want)
 			}
 		}
-		resp, text := p.request(n, http.MethodDelete, "/v1/services/apps", "")
+		resp, text := p.request(n, http.MethodDelete, "/v1/services/apps", "") //nolint:bodyclose // request closes it
 		if resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "requires role admin") {
 			t.Errorf("%s: a reader deletes: %d %s", n.cfg.Name, resp.StatusCode, text)
 		}
@@ -184,11 +184,11 @@ func TestRequestsOfOtherPagesAreRefused(t *testing.T) {
 		{"a logout from another site", "POST", "/ui/logout", 403, header("Sec-Fetch-Site", "cross-site")},
 		{"TiProxy's interface without the header", "PUT", "/api/admin/config/", 403, header(ui.CSRFHeader, "")},
 	} {
-		if resp, text := p.request(n, c.method, c.path, body, c.change); resp.StatusCode != c.want {
+		if resp, text := p.request(n, c.method, c.path, body, c.change); resp.StatusCode != c.want { //nolint:bodyclose // request closes it
 			t.Errorf("%s: %d %s, want %d", c.name, resp.StatusCode, text, c.want)
 		}
 	}
-	resp, _ := p.request(n, http.MethodPost, "/ui/logout", "")
+	resp, _ := p.request(n, http.MethodPost, "/ui/logout", "") //nolint:bodyclose // request closes it
 	if c := resp.Cookies(); resp.StatusCode != http.StatusOK || len(c) != 1 || c[0].MaxAge >= 0 || c[0].Value != "" {
 		t.Errorf("logout: %d with cookies %v", resp.StatusCode, c)
 	}

@@ -20,11 +20,11 @@ import (
 	"time"
 )
 
-// ID and SpanID are the IDs of traces and spans of W3C's Trace Context. Zero is no ID.
-type (
-	ID     [16]byte
-	SpanID [8]byte
-)
+// ID is the ID of a trace, as W3C's Trace Context has it. Zero is none.
+type ID [16]byte
+
+// SpanID is the ID of a span, as W3C's Trace Context has it. Zero is none.
+type SpanID [8]byte
 
 // Kind says which side of a call a span describes. The values are OTLP's.
 type Kind uint8
