@@ -62,9 +62,10 @@ type tracePlace struct {
 // never 0, and one more.
 const partHop = 1 // what the node behind a mesh hop takes for its parent
 
-// placeOf derives the place of a connection from its UniqueID and its ID on this node.
-func (t *tracing) placeOf(unique []byte, id uint64) tracePlace {
-	p := tracePlace{trace: trace.IDOf(unique)}
+// placeOf derives the place of a connection from the ID of its trace, which follows from
+// its UniqueID, and from its ID on this node.
+func (t *tracing) placeOf(of trace.TraceID, id uint64) tracePlace {
+	p := tracePlace{trace: of}
 	p.span = trace.SpanOf(p.trace, t.node, id<<1)
 	p.connect = trace.SpanOf(p.trace, t.node, id<<1|1)
 	return p
@@ -91,18 +92,17 @@ type ending struct {
 	via         *routing.Via // the route that chose another one; nil: none did
 }
 
-// begin fills in the ending of a connection: its outcome, apart from what follows from the
-// reason, and its place.
-func (e *ending) begin(t *tracing, c *netio.Conn, service string) {
+// begin fills in the outcome of a connection, apart from what follows from the reason.
+func (e *ending) begin(c *netio.Conn, service string) {
 	var name [64]byte
-	e.tracePlace = t.placeOf(c.AppendUniqueID(name[:0]), c.ID())
-	e.Outcome = trace.Outcome{Listener: c.Listener(), Service: service, TraceID: e.trace}
+	e.Outcome = trace.Outcome{Listener: c.Listener(), Service: service, TraceID: trace.IDOf(c.AppendUniqueID(name[:0]))}
 	e.times, e.age = c.Times(), c.Age()
 	e.Took = timeToAnswer(&e.times, e.age)
 }
 
-// complete fills in the rest, once the spans are wanted.
+// complete fills in the rest, with the place in the trace, once the spans are wanted.
 func (e *ending) complete(t *tracing, c *netio.Conn) {
+	e.tracePlace = t.placeOf(e.TraceID, c.ID())
 	e.at, e.accepted, e.local, e.peer = time.Now(), c.Accepted(), c.Local(), c.Peer()
 	if c.Mesh() != nil {
 		if node := tlsconfig.MeshPeer(c.TLS()); node != "" {
@@ -166,7 +166,7 @@ func (t *traffic) traceConnected(c *netio.Conn, p *plan) {
 		return
 	}
 	var e ending
-	e.begin(&t.tracing, c, p.flow.service)
+	e.begin(c, p.flow.service)
 	e.Took = timeToConnect(&e.times, e.age)
 	if !e.WantedBy(policies) {
 		return
@@ -207,7 +207,7 @@ func (t *traffic) traceClosed(c *netio.Conn, why netio.Reason) {
 		service = denial.service
 	}
 	var e ending
-	e.begin(&t.tracing, c, service)
+	e.begin(c, service)
 	e.Failed = !endsWell(why, c.Owed())
 	if !e.WantedBy(policies) {
 		return
@@ -232,7 +232,7 @@ func (t *tracing) ending(c *netio.Conn, service string) *ending {
 		return nil
 	}
 	e := new(ending)
-	e.begin(t, c, service)
+	e.begin(c, service)
 	e.complete(t, c)
 	if c.Mesh() == nil {
 		e.carriesHops(t.node)

@@ -21,7 +21,7 @@ func (t *tracing) kafkaConnected(c *netio.Conn, p *kafka.Connection) {
 		return
 	}
 	var e ending
-	e.begin(t, c, p.Cluster())
+	e.begin(c, p.Cluster())
 	e.Took = timeToConnect(&e.times, e.age)
 	if !e.WantedBy(policies) {
 		return
@@ -75,7 +75,7 @@ func (t *tracing) exchangeSpan(c *netio.Conn, p *kafka.Connection, x *kafkasessi
 			s.Events = append(s.Events, trace.Event{Name: "answered", At: s.Start.Add(x.Sent + x.Broker)})
 		}
 	}
-	connection := t.placeOf(c.UniqueID(), c.ID())
+	connection := t.placeOf(trace.IDOf(c.UniqueID()), c.ID())
 	s.Links = []trace.Link{{TraceID: connection.trace, SpanID: connection.span}}
 	a := make(attrs, 0, 32)
 	a.text("messaging.system", "kafka")

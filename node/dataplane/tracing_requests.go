@@ -278,7 +278,7 @@ const maxPathText, maxMethodText = 1024, 32
 // connectionLink names the span of the connection by which the request came, which is in
 // a trace of its own: many requests may come by it, of many traces.
 func (q *request) connectionLink() trace.Link {
-	p := q.requests.tracing.placeOf(q.client.hopID, q.client.id)
+	p := q.requests.tracing.placeOf(trace.IDOf(q.client.hopID), q.client.id)
 	if q.client.mesh == nil {
 		p.carriesHops(q.requests.tracing.node)
 	}
