@@ -24,6 +24,7 @@ func threeNodes(t *testing.T) []*testNode {
 	made := newToken(t, nodes[0], api.RoleJoin, time.Hour)
 	for _, name := range []string{"n2", "n3"} {
 		nodes = append(nodes, member(t, Config{Name: name, Join: []string{nodes[0].AdminAddr()}, Token: made.Token}))
+		nodes[len(nodes)-1].mustStatus(t) // a client that asks nothing is disconnected
 	}
 	return nodes
 }
