@@ -46,8 +46,15 @@ type page struct {
 	cookie  *http.Cookie
 }
 
+// pageAnswer is what a page sees of an answer.
+type pageAnswer struct {
+	StatusCode int
+	Header     http.Header
+	Cookies    []*http.Cookie
+}
+
 // request sends a request of the page to a node.
-func (p *page) request(n *testNode, method, path, body string, change ...func(*http.Request)) (*http.Response, string) {
+func (p *page) request(n *testNode, method, path, body string, change ...func(*http.Request)) (pageAnswer, string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), testkit.Patience) // a stream does not end
 	defer cancel()
@@ -75,10 +82,10 @@ func (p *page) request(n *testNode, method, path, body string, change ...func(*h
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return resp, string(text)
+	return pageAnswer{resp.StatusCode, resp.Header, resp.Cookies()}, string(text)
 }
 
-// mustGet returns the status of a GET.
+// get returns the status of a GET.
 func (p *page) get(n *testNode, path string) int {
 	p.t.Helper()
 	resp, _ := p.request(n, http.MethodGet, path, "")
@@ -98,7 +105,7 @@ func (p *page) login(n *testNode, token string) int {
 	if err := json.Unmarshal([]byte(text), &p.session); err != nil {
 		p.t.Fatal(err)
 	}
-	p.cookie = resp.Cookies()[0]
+	p.cookie = resp.Cookies[0]
 	return resp.StatusCode
 }
 
@@ -201,7 +208,7 @@ func TestRequestsOfOtherPagesAreRefused(t *testing.T) {
 		}
 	}
 	resp, _ := p.request(n, http.MethodPost, "/ui/logout", "")
-	if c := resp.Cookies(); resp.StatusCode != http.StatusOK || len(c) != 1 || c[0].MaxAge >= 0 || c[0].Value != "" {
+	if c := resp.Cookies; resp.StatusCode != http.StatusOK || len(c) != 1 || c[0].MaxAge >= 0 || c[0].Value != "" {
 		t.Errorf("logout: %d with cookies %v", resp.StatusCode, c)
 	}
 }
