@@ -115,7 +115,7 @@ func BenchmarkOpenDashboard(b *testing.B) {
 			b.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer "+reader)
-		resp, err := (&http.Transport{}).RoundTrip(r) //nolint:bodyclose // closed below
+		resp, err := (&http.Transport{}).RoundTrip(r) //nolint:bodyclose // closed when it has been measured
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -106,6 +106,12 @@ func TestStreamsEndAtEveryNodeWithTheirToken(t *testing.T) {
 			t.Errorf("node %d: the other token's stream has %q", i, got)
 		}
 	}
+	if _, err := rpc.Call[api.DrainResult](t.Context(), nodes[2].client, api.MethodDrain, &api.DrainRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := others[2].next("end"); got != `{"reason":"draining"}` {
+		t.Errorf("a drain: %q", got)
+	}
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -34,8 +34,15 @@ type page struct {
 	cookie  *http.Cookie
 }
 
+// pageAnswer is what a page sees of an answer.
+type pageAnswer struct {
+	StatusCode int
+	Header     http.Header
+	Cookies    []*http.Cookie
+}
+
 // request sends a request of the page to a node.
-func (p *page) request(n *testNode, method, path, body string, change ...func(*http.Request)) (*http.Response, string) {
+func (p *page) request(n *testNode, method, path, body string, change ...func(*http.Request)) (pageAnswer, string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), testkit.Patience) // a stream does not end
 	defer cancel()
@@ -63,20 +70,20 @@ func (p *page) request(n *testNode, method, path, body string, change ...func(*h
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return resp, string(text)
+	return pageAnswer{resp.StatusCode, resp.Header, resp.Cookies()}, string(text)
 }
 
-// mustGet returns the status of a GET.
+// get returns the status of a GET.
 func (p *page) get(n *testNode, path string) int {
 	p.t.Helper()
-	resp, _ := p.request(n, http.MethodGet, path, "") //nolint:bodyclose // request closes it
+	resp, _ := p.request(n, http.MethodGet, path, "")
 	return resp.StatusCode
 }
 
 // login logs in at a node.
 func (p *page) login(n *testNode, token string) int {
 	p.t.Helper()
-	resp, text := p.request(n, http.MethodPost, "/ui/login", fmt.Sprintf(`{"token":%q}`, token)) //nolint:bodyclose // request closes it
+	resp, text := p.request(n, http.MethodPost, "/ui/login", fmt.Sprintf(`{"token":%q}`, token))
 	if secret, ok := strings.CutPrefix(token, "pst1."); ok && strings.Contains(text, secret) {
 		p.t.Errorf("the answer shows the token: %s", text)
 	}
@@ -86,7 +93,7 @@ func (p *page) login(n *testNode, token string) int {
 	if err := json.Unmarshal([]byte(text), &p.session); err != nil {
 		p.t.Fatal(err)
 	}
-	p.cookie = resp.Cookies()[0]
+	p.cookie = resp.Cookies[0]
 	return resp.StatusCode
 }
 
@@ -119,7 +126,7 @@ func TestSessionIsValidAtEveryNodeUntilItsTokenIsRevoked(t *testing.T) {
 				t.Errorf("%s: GET %s: %d, want %d", n.cfg.Name, path, got, want)
 			}
 		}
-		resp, text := p.request(n, http.MethodDelete, "/v1/services/apps", "") //nolint:bodyclose // request closes it
+		resp, text := p.request(n, http.MethodDelete, "/v1/services/apps", "")
 		if resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "requires role admin") {
 			t.Errorf("%s: a reader deletes: %d %s", n.cfg.Name, resp.StatusCode, text)
 		}
@@ -184,12 +191,12 @@ func TestRequestsOfOtherPagesAreRefused(t *testing.T) {
 		{"a logout from another site", "POST", "/ui/logout", 403, header("Sec-Fetch-Site", "cross-site")},
 		{"TiProxy's interface without the header", "PUT", "/api/admin/config/", 403, header(ui.CSRFHeader, "")},
 	} {
-		if resp, text := p.request(n, c.method, c.path, body, c.change); resp.StatusCode != c.want { //nolint:bodyclose // request closes it
+		if resp, text := p.request(n, c.method, c.path, body, c.change); resp.StatusCode != c.want {
 			t.Errorf("%s: %d %s, want %d", c.name, resp.StatusCode, text, c.want)
 		}
 	}
-	resp, _ := p.request(n, http.MethodPost, "/ui/logout", "") //nolint:bodyclose // request closes it
-	if c := resp.Cookies(); resp.StatusCode != http.StatusOK || len(c) != 1 || c[0].MaxAge >= 0 || c[0].Value != "" {
+	resp, _ := p.request(n, http.MethodPost, "/ui/logout", "")
+	if c := resp.Cookies; resp.StatusCode != http.StatusOK || len(c) != 1 || c[0].MaxAge >= 0 || c[0].Value != "" {
 		t.Errorf("logout: %d with cookies %v", resp.StatusCode, c)
 	}
 }

@@ -169,6 +169,7 @@ func threeNodes(t *testing.T, resources string) (nodes []*testNode) {
 	made := newToken(t, nodes[0], api.RoleJoin, time.Hour)
 	for _, name := range []string{"n2", "n3"} {
 		nodes = append(nodes, member(t, Config{Name: name, Join: []string{nodes[0].AdminAddr()}, Token: made.Token, AccessLog: AccessClosed}))
+		nodes[len(nodes)-1].mustStatus(t) // a client that asks nothing is disconnected
 	}
 	if resources != "" {
 		nodes[0].mustApply(t, resources)
