@@ -119,8 +119,8 @@ func TestDashboardShowsTheCluster(t *testing.T) {
 	p.mustBeAccessible("the login")
 	p.press("button", "Log in")
 	p.waitText("[role=alert]", "Enter a token")
-	p.login("pst1.wrong")
-	p.waitText("[role=alert]", "token")
+	p.enter("#token", "pst1.wrong\r")
+	p.wait("the refusal", `document.querySelector("[role=alert]").textContent.includes("token") && !document.querySelector("[role=alert]").textContent.includes("Enter")`)
 	p.open("/")
 	p.login(f.members[0].token("--name", "ann", "--role", "admin"))
 	p.waitText("#main h1", "Overview")
@@ -167,19 +167,19 @@ func TestDashboardByKeyboard(t *testing.T) {
 	p.wait("the panel", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
 	p.waitText("dialog .steps h3", "listener")
 	p.mustBeAccessible("the panel of a decision")
-	p.waitText("dialog", "takes a token of an operator")
+	p.waitText("dialog", "Only a token of an admin")
 	p.keys("\x1b")
 	p.wait("the focus back in the table", `!document.querySelector("dialog[open]") && document.activeElement.matches("tbody button.link")`)
 }
 
-// An operator moves the slider of a split, sees what it would do, reads the difference and
+// An admin moves the slider of a split, sees what it would do, reads the difference and
 // applies it.
 func TestDashboardAppliesASplit(t *testing.T) {
 	t.Parallel()
 	f := dashboardCluster(t)
 	p := newPage(t, f.members[1].http)
 	p.prefer("light")
-	p.login(f.members[0].token("--name", "ann", "--role", "operator"))
+	p.login(f.members[0].token("--name", "ann", "--role", "admin"))
 	p.open("/flow?as=table&service=apps")
 	p.press("#main tbody button.link", "edge")
 	p.waitText("dialog .steps", "apps")
