@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ func threeNodes(t *testing.T) []*testNode {
 	made := newToken(t, nodes[0], api.RoleJoin, time.Hour)
 	for _, name := range []string{"n2", "n3"} {
 		nodes = append(nodes, member(t, Config{Name: name, Join: []string{nodes[0].AdminAddr()}, Token: made.Token}))
+		nodes[len(nodes)-1].mustStatus(t) // a client that asks nothing is disconnected
 	}
 	return nodes
 }
@@ -44,10 +46,19 @@ type page struct {
 	cookie  *http.Cookie
 }
 
+// pageAnswer is what a page sees of an answer.
+type pageAnswer struct {
+	StatusCode int
+	Header     http.Header
+	Cookies    []*http.Cookie
+}
+
 // request sends a request of the page to a node.
-func (p *page) request(n *testNode, method, path, body string, change ...func(*http.Request)) (*http.Response, string) {
+func (p *page) request(n *testNode, method, path, body string, change ...func(*http.Request)) (pageAnswer, string) {
 	p.t.Helper()
-	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+n.HTTPAddr()+path, strings.NewReader(body))
+	ctx, cancel := context.WithTimeout(p.t.Context(), testkit.Patience) // a stream does not end
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+n.HTTPAddr()+path, strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -71,10 +82,10 @@ func (p *page) request(n *testNode, method, path, body string, change ...func(*h
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return resp, string(text)
+	return pageAnswer{resp.StatusCode, resp.Header, resp.Cookies()}, string(text)
 }
 
-// mustGet returns the status of a GET.
+// get returns the status of a GET.
 func (p *page) get(n *testNode, path string) int {
 	p.t.Helper()
 	resp, _ := p.request(n, http.MethodGet, path, "")
@@ -94,7 +105,7 @@ func (p *page) login(n *testNode, token string) int {
 	if err := json.Unmarshal([]byte(text), &p.session); err != nil {
 		p.t.Fatal(err)
 	}
-	p.cookie = resp.Cookies()[0]
+	p.cookie = resp.Cookies[0]
 	return resp.StatusCode
 }
 
@@ -197,7 +208,7 @@ func TestRequestsOfOtherPagesAreRefused(t *testing.T) {
 		}
 	}
 	resp, _ := p.request(n, http.MethodPost, "/ui/logout", "")
-	if c := resp.Cookies(); resp.StatusCode != http.StatusOK || len(c) != 1 || c[0].MaxAge >= 0 || c[0].Value != "" {
+	if c := resp.Cookies; resp.StatusCode != http.StatusOK || len(c) != 1 || c[0].MaxAge >= 0 || c[0].Value != "" {
 		t.Errorf("logout: %d with cookies %v", resp.StatusCode, c)
 	}
 }

@@ -163,7 +163,7 @@ func TestHTTP(t *testing.T) {
 		{"/v1/service/apps", 200, `{"kind":"Service"`},
 		{"/v1/service/nobody", 404, `there is no Service \"nobody\"`},
 		{"/v1/servants", 404, `unknown kind`},
-		{"/ui/", 404, ""},
+		{"/ui/", 200, "<!doctype html>"},
 		{"/debug/pprof/", 404, ""},
 	} {
 		if code, body := n.get(t, c.path); code != c.code || !strings.Contains(body, c.body) {

@@ -202,9 +202,8 @@ type writer struct {
 	err     error
 }
 
-// begin sends the header. The server's timeouts are for requests with one answer.
+// begin sends the header.
 func (o *writer) begin() {
-	_ = o.control.SetReadDeadline(time.Time{}) // it would end the request's context
 	h := o.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")

@@ -124,7 +124,7 @@ func New(cfg Config) *Methods {
 	m.Rollouts = m.rollouts.driver
 	m.status = &status{
 		peers, cfg.Data, cfg.Catalog, cfg.State, cfg.Gateways, m.rollouts, cfg.Providers, cfg.ACME, cfg.Followed, cfg.Expiry, cfg.Federation, cfg.XDS,
-		cfg.Shares, cfg.Identities, cfg.Sources, cfg.Kubernetes,
+		cfg.Shares, cfg.Identities, cfg.Sources, cfg.Kubernetes, recent[[]string]{},
 	}
 	m.problems = &problems{status: m.status, history: &m.history, progress: m.progress}
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}

@@ -92,11 +92,11 @@ func serviceProblems(s *routing.Service, now time.Time) (list []api.Problem) {
 			first = i
 		}
 	}
-	switch {
-	case usable == 0:
+	switch usable {
+	case 0:
 		one.Text = fmt.Sprintf("Service %s has no healthy endpoint of %d%s.", s.Name(), total, firstFault(s, first, now))
 		return []api.Problem{one}
-	case usable == total:
+	case total:
 		return nil
 	}
 	one.Severity = api.SeverityWarning

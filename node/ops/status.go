@@ -47,6 +47,8 @@ type status struct {
 	identities *workload.Source // nil: none
 	sources    *svid.Manager
 	kubernetes *kubernetes.Manager // nil: none
+
+	warned recent[[]string] // for brief reports
 }
 
 func (q *status) register(s *rpc.Server) {
@@ -82,11 +84,13 @@ func (q *status) report(brief bool) *api.Report {
 		Services:  serviceStatus(q.data, time.Now(), brief),
 
 		VirtualClusters: virtualClusters(q.data.Kafka),
-		Warnings: slices.Concat(q.data.PortUse().Warnings(q.peers.self.Name),
-			q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(q.peers.self.Name),
-			q.sources.Problems(q.peers.self.Name), q.expiry.Problems(q.peers.self.Name, time.Now()), q.federation.Faults(), q.kubernetes.State().Problems),
-		Providers: providerStatus(q.peers.self.Name, q.providers),
-		Proxies:   q.xds.Status(),
+		Providers:       providerStatus(q.peers.self.Name, q.providers),
+		Proxies:         q.xds.Status(),
+	}
+	if brief {
+		r.Warnings = q.warned.get(warningAge, q.nodeWarnings)
+	} else {
+		r.Warnings = q.nodeWarnings()
 	}
 	for _, l := range q.data.Engine.Listeners() {
 		one := api.ListenerStatus{
@@ -99,6 +103,14 @@ func (q *status) report(brief bool) *api.Report {
 		r.Listeners = append(r.Listeners, one)
 	}
 	return r
+}
+
+// nodeWarnings returns the warnings of this node.
+func (q *status) nodeWarnings() []string {
+	name := q.peers.self.Name
+	return slices.Concat(q.data.PortUse().Warnings(name),
+		q.shareWarnings(), q.limitWarnings(), q.meshWarnings(), q.identityWarnings(), q.followed.Problems(name),
+		q.sources.Problems(name), q.expiry.Problems(name, time.Now()), q.federation.Faults(), q.kubernetes.State().Problems)
 }
 
 // shareWarnings warns that this node uses the floor of rate limits.

@@ -86,12 +86,12 @@ func TestFilesAreSentAsTheClientAcceptsThem(t *testing.T) {
 		"dist/assets/unknown-3b.xyz": {Data: []byte("x")},
 	}, "dist")
 	files = func() map[string]*file { return made }
-	get := func(path, accept, tag string) *http.Response {
+	get := func(path, accept, tag string) *httptest.ResponseRecorder {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)
 		r.Header.Set("Accept-Encoding", accept)
 		r.Header.Set("If-None-Match", tag)
 		Handler(NewSessions(Config{Dev: true})).ServeHTTP(w, r)
-		return w.Result()
+		return w
 	}
 	const forever = "public, max-age=31536000, immutable"
 	for _, c := range []struct {
@@ -111,16 +111,16 @@ func TestFilesAreSentAsTheClientAcceptsThem(t *testing.T) {
 		{"/ui/assets/", "", 404, "", "text/plain; charset=utf-8", ""},
 	} {
 		resp := get(c.path, c.accept, "")
-		h := resp.Header
-		if resp.StatusCode != c.status || h.Get("Content-Encoding") != c.encoding || h.Get("Content-Type") != c.media || h.Get("Cache-Control") != c.cache {
-			t.Errorf("%s with %q: %d %v, want %+v", c.path, c.accept, resp.StatusCode, h, c)
+		h := resp.Header()
+		if resp.Code != c.status || h.Get("Content-Encoding") != c.encoding || h.Get("Content-Type") != c.media || h.Get("Cache-Control") != c.cache {
+			t.Errorf("%s with %q: %d %v, want %+v", c.path, c.accept, resp.Code, h, c)
 		}
 		if c.status == 200 && h.Get("Vary") != "Accept-Encoding" {
 			t.Errorf("%s: Vary %q", c.path, h.Get("Vary"))
 		}
 		if tag := h.Get("ETag"); tag != "" {
-			if again := get(c.path, c.accept, tag); again.StatusCode != http.StatusNotModified {
-				t.Errorf("%s again: %d", c.path, again.StatusCode)
+			if again := get(c.path, c.accept, tag); again.Code != http.StatusNotModified {
+				t.Errorf("%s again: %d", c.path, again.Code)
 			}
 		}
 	}
