@@ -336,13 +336,11 @@ func TestStreamsLoseNoByte(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range []volumes{open, gone} {
-			for _, v := range m {
-				sum.in, sum.out = sum.in+v.in, sum.out+v.out
+		for w, v := range between(before, open, gone) {
+			if v.in < 0 || v.out < 0 {
+				t.Errorf("%d bytes in and %d out went to %s since the last visit", v.in, v.out, w.endpoint())
 			}
-		}
-		for _, v := range before {
-			sum.in, sum.out = sum.in-v.in, sum.out-v.out
+			sum.in, sum.out = sum.in+v.in, sum.out+v.out
 		}
 		before = open
 	}
@@ -374,6 +372,53 @@ func TestStreamsLoseNoByte(t *testing.T) {
 	}
 	if sum.in != want.in || sum.out != want.out {
 		t.Errorf("the streams had %d bytes in and %d out, the connections %d and %d", sum.in, sum.out, want.in, want.out)
+	}
+}
+
+// between returns the bytes that took each way between two visits.
+func between(before, open, gone volumes) volumes {
+	all := volumes{}
+	for _, m := range []volumes{open, gone} {
+		for w, v := range m {
+			all.add(w, v)
+		}
+	}
+	for w, v := range before {
+		all.add(w, volume{in: -v.in, out: -v.out})
+	}
+	return all
+}
+
+// Connections that end bring no bytes to a visit that they had not before, whether the
+// visit under way has seen them or not.
+func TestStreamsOfConnectionsThatOnlyEnd(t *testing.T) {
+	text, _, _ := canary(t)
+	n := start(t, text)
+	conns := make([]net.Conn, 1500)
+	for i := range conns {
+		conns[i], _ = nodetest.Dial(t, n.at(t, "edge"))
+		nodetest.Echo(t, conns[i])
+	}
+	before, _, err := n.streams.visit(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for _, c := range slices.Backward(conns) { // as a visit goes
+			c.Close()
+		}
+	}()
+	for len(before) > 0 { // one visit follows the other, so that most ends fall into one
+		open, gone, err := n.streams.visit(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for w, v := range between(before, open, gone) {
+			if v.in != 0 || v.out != 0 {
+				t.Fatalf("%d bytes in and %d out went to %s, where there were none", v.in, v.out, w.endpoint())
+			}
+		}
+		before = open
 	}
 }
 
