@@ -20,10 +20,10 @@ import (
 	"time"
 )
 
-// TraceID and SpanID are the IDs of W3C's Trace Context. Zero is no ID.
+// The IDs of W3C's Trace Context. Zero is no ID.
 type (
-	TraceID [16]byte
-	SpanID  [8]byte
+	TraceID [16]byte //nolint:revive // the specification's name
+	SpanID  [8]byte  //nolint:revive // as above
 )
 
 // Kind says which side of a call a span describes. The values are OTLP's.
