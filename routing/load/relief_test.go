@@ -341,3 +341,27 @@ func TestEvens(t *testing.T) {
 		}
 	}
 }
+
+// A session counts for the mean usage of all, or of those of its own server where that is
+// more, and for something even if the servers seem idle.
+func TestSessionsCountForTheirUsage(t *testing.T) {
+	now := time.Now()
+	server := func(cpu float64, sessions int) Server[int] {
+		return Server[int]{
+			Load:     &endpoint.Load{CPU: cpu, Latest: cpu, From: now, At: now, Memory: endpoint.Unknown, Share: 1},
+			Sessions: sessions, Movable: sessions, Takes: true,
+		}
+	}
+	for name, tt := range map[string]struct {
+		servers []Server[int]
+		want    int
+	}{
+		"as on its server":    {[]Server[int]{server(0.9, 30), server(0.3, 100)}, 5},  // 0.03 each: 10 would even it out
+		"as on all servers":   {[]Server[int]{server(0.9, 300), server(0.3, 10)}, 39}, // 1.2 by 310 each, not 0.9 by 300
+		"at least some usage": {[]Server[int]{server(0.3, 9000), server(0.1, 9000)}, 50},
+	} {
+		if n := cpuCount(&tt.servers[0], &tt.servers[1], tt.servers); n != tt.want {
+			t.Errorf("%s: %d sessions move, want %d", name, n, tt.want)
+		}
+	}
+}
