@@ -48,7 +48,7 @@ func allDocuments(t *testing.T) []string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != top && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin"):
+		case d.IsDir() && path != top && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "node_modules"):
 			return filepath.SkipDir
 		case strings.HasSuffix(path, ".md"):
 			name, err := filepath.Rel(top, path)

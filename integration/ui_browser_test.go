@@ -179,7 +179,10 @@ func (p *page) text() string {
 // mustFit fails the test if the page is wider than the window.
 func (p *page) mustFit(what string) {
 	p.t.Helper()
-	if over := evaluate[int](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+	// What follows the size of the window has done so after two frames.
+	over := evaluate[int](p, `new Promise(then => requestAnimationFrame(() => requestAnimationFrame(() =>
+		then(document.documentElement.scrollWidth - innerWidth))))`)
+	if over > 0 {
 		wide := evaluate[[]string](p, `[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1 &&
 			!e.closest(".scroll")).slice(0, 5).map(e => e.tagName + "." + e.className)`)
 		p.t.Errorf("%s is %d pixels wider than the window: %q", what, over, wide)
