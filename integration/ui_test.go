@@ -102,7 +102,7 @@ spec:
 
 // views are those that every check of all views looks at.
 var views = []struct{ name, path, ready string }{
-	{"overview", "/", `document.querySelectorAll("#main table").length >= 3`},
+	{"overview", "/", `document.querySelectorAll("#main table").length >= 3 && document.querySelectorAll(".memory").length === 3`},
 	{"flow", "/flow", `document.querySelector("#main canvas[aria-label*=apps]")`},
 	{"flow as a table", "/flow?as=table", `document.querySelectorAll("#main tbody tr").length > 0`},
 }
