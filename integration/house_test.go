@@ -320,7 +320,7 @@ func parseBelow(top string) error {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); path != top && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+			if name := d.Name(); path != top && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || name == "node_modules") {
 				return filepath.SkipDir
 			}
 			return nil

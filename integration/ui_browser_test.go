@@ -105,6 +105,14 @@ func (p *page) size(width, height int64) {
 	p.do(chromedp.EmulateViewport(width, height))
 }
 
+// prefer sets what the system of the user asks pages for: "light" or "dark", and no motion.
+func (p *page) prefer(theme string) {
+	p.t.Helper()
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+}
+
 // open goes to a view, such as /flow.
 func (p *page) open(view string) {
 	p.t.Helper()
@@ -168,6 +176,19 @@ func (p *page) text() string {
 	return text
 }
 
+// mustFit fails the test if the page is wider than the window.
+func (p *page) mustFit(what string) {
+	p.t.Helper()
+	// What follows the size of the window has done so after two frames.
+	over := evaluate[int](p, `new Promise(then => requestAnimationFrame(() => requestAnimationFrame(() =>
+		then(document.documentElement.scrollWidth - innerWidth))))`)
+	if over > 0 {
+		wide := evaluate[[]string](p, `[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1 &&
+			!e.closest(".scroll")).slice(0, 5).map(e => e.tagName + "." + e.className)`)
+		p.t.Errorf("%s is %d pixels wider than the window: %q", what, over, wide)
+	}
+}
+
 // violation is what axe finds.
 type violation struct {
 	ID    string   `json:"id"`
@@ -192,6 +213,29 @@ func (p *page) mustBeAccessible(what string) {
 	}
 }
 
+// maxPicture bounds a picture of the documentation, in bytes.
+const maxPicture = 150 << 10
+
+// picture keeps what the page looks like for the documentation, with -update.
+func (p *page) picture(name string) {
+	p.t.Helper()
+	b, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if len(b) > maxPicture {
+		p.t.Errorf("the picture %s has %d bytes, the limit is %d", name, len(b), maxPicture)
+	}
+	if *update {
+		dir := filepath.FromSlash("../docs/images")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			p.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".png"), b, 0o644); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
 
 const dashboardFolder = "../node/ui/app"
 

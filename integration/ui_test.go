@@ -102,9 +102,51 @@ spec:
 
 // views are those that every check of all views looks at.
 var views = []struct{ name, path, ready string }{
-	{"overview", "/", `document.querySelectorAll("#main table").length >= 3`},
+	{"overview", "/", `document.querySelectorAll("#main table").length >= 3 && document.querySelectorAll(".memory").length === 3`},
 	{"flow", "/flow", `document.querySelector("#main canvas[aria-label*=apps]")`},
 	{"flow as a table", "/flow?as=table", `document.querySelectorAll("#main tbody tr").length > 0`},
+}
+
+// A user logs in and sees the cluster; every view is accessible in both themes and fits a
+// phone.
+func TestDashboardShowsTheCluster(t *testing.T) {
+	t.Parallel()
+	f := dashboardCluster(t)
+	p := newPage(t, f.members[0].http)
+	p.prefer("light")
+	p.open("/flow")
+	p.wait("the form of the login", `document.activeElement.id === "token"`)
+	p.mustBeAccessible("the login")
+	p.press("button", "Log in")
+	p.waitText("[role=alert]", "Enter a token")
+	p.enter("#token", "pst1.wrong\r")
+	p.wait("the refusal", `document.querySelector("[role=alert]").textContent.includes("token") && !document.querySelector("[role=alert]").textContent.includes("Enter")`)
+	p.open("/")
+	p.login(f.members[0].token("--name", "ann", "--role", "admin"))
+	p.waitText("#main h1", "Overview")
+	p.waitText(".problems .about", "Service/billing")
+	p.waitText(".problems code", "penstock")
+	for _, name := range []string{"n1", "n2", "n3", "edge", "orders-in", "billing"} {
+		p.waitText("#main table", name)
+	}
+	p.wait("the traffic", `document.querySelectorAll(".tile .spark polyline").length >= 4`)
+	for _, v := range views {
+		for _, theme := range []string{"light", "dark"} {
+			p.prefer(theme)
+			p.size(1440, 900)
+			p.open(v.path)
+			p.wait(v.name, v.ready)
+			p.mustBeAccessible(v.name + ", " + theme)
+			if !strings.Contains(v.path, "?") {
+				p.picture(v.name + "-" + theme)
+			}
+			p.size(360, 740)
+			p.mustFit(v.name + " on a phone")
+			p.mustBeAccessible(v.name + " on a phone, " + theme)
+		}
+	}
+	paint := evaluate[float64](p, `performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? -1`)
+	t.Logf("first contentful paint after %.0f ms, in a test beside others", paint)
 }
 
 // The keyboard alone reaches everything: a skip link first, the menu, a panel that Esc
@@ -125,9 +167,44 @@ func TestDashboardByKeyboard(t *testing.T) {
 	p.wait("the panel", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
 	p.waitText("dialog .steps h3", "listener")
 	p.mustBeAccessible("the panel of a decision")
-	p.waitText("dialog", "takes a token of an operator")
+	p.waitText("dialog", "Only a token of an admin")
 	p.keys("\x1b")
 	p.wait("the focus back in the table", `!document.querySelector("dialog[open]") && document.activeElement.matches("tbody button.link")`)
+}
+
+// An admin moves the slider of a split, sees what it would do, reads the difference and
+// applies it.
+func TestDashboardAppliesASplit(t *testing.T) {
+	t.Parallel()
+	f := dashboardCluster(t)
+	p := newPage(t, f.members[1].http)
+	p.prefer("light")
+	p.login(f.members[0].token("--name", "ann", "--role", "admin"))
+	p.open("/flow?as=table&service=apps")
+	p.press("#main tbody button.link", "edge")
+	p.waitText("dialog .steps", "apps")
+	p.waitText("dialog output", "90%")
+	evaluate[bool](p, `(() => {
+		const slider = document.querySelector("#weight-1");
+		slider.value = 40;
+		slider.dispatchEvent(new Event("input", {bubbles: true}));
+		return true;
+	})()`)
+	p.waitText("dialog output", "60%")
+	p.waitText("dialog .effect table", "400")
+	p.mustBeAccessible("a split")
+	p.picture("split")
+	p.press("dialog button", "Review the change")
+	p.waitText("dialog .diff .added", "weight: 40")
+	p.waitText("dialog .diff .removed", "weight: 10")
+	if out := f.members[2].must("get", "meshtcproute", "canary", "-o", "yaml"); strings.Contains(out, "40") {
+		t.Errorf("the route has changed before it is applied:\n%s", out)
+	}
+	p.press("dialog.middle .actions button", "Apply")
+	p.waitText("dialog [role=status]", "Applied on 3 nodes")
+	if out := f.members[2].must("get", "meshtcproute", "canary", "-o", "yaml"); !strings.Contains(out, "weight: 40") || !strings.Contains(out, "weight: 60") {
+		t.Errorf("the route on another node:\n%s", out)
+	}
 }
 
 // The page of a node goes on when the others die, and names them; when its own node is

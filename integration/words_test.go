@@ -39,7 +39,7 @@ func TestNoOwnWords(t *testing.T) {
 		}
 		name, _ := filepath.Rel(top, path)
 		if d.IsDir() {
-			if name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin") {
+			if name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin" || d.Name() == "node_modules") {
 				return filepath.SkipDir
 			}
 			return nil

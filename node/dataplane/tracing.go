@@ -64,7 +64,7 @@ const partHop = 1 // what the node behind a mesh hop takes for its parent
 
 // placeOf derives the place of a connection from the ID of its trace, which follows from
 // its UniqueID, and from its ID on this node.
-func (t *tracing) placeOf(of trace.TraceID, id uint64) tracePlace {
+func (t *tracing) placeOf(of trace.ID, id uint64) tracePlace {
 	p := tracePlace{trace: of}
 	p.span = trace.SpanOf(p.trace, t.node, id<<1)
 	p.connect = trace.SpanOf(p.trace, t.node, id<<1|1)

@@ -78,7 +78,7 @@ console.log(`${lines.join("\n")}\n${"together".padEnd(41)} ${String(total).padSt
 
 // refuse fails if a source could turn text from peers into markup or code.
 async function refuse() {
-  const forbidden = /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|javascript:|srcdoc/;
+  const forbidden = /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|javascript:|srcdoc|__html/i;
   for (const entry of await readdir(join(here, "src"), { recursive: true, withFileTypes: true })) {
     if (!/\.tsx?$/.test(entry.name)) continue;
     const path = join(entry.parentPath, entry.name);

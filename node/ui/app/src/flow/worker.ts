@@ -6,6 +6,7 @@ import { build, select, valueOf, type Graph, type Options } from "./graph";
 
 export interface Ask {
   node: string;
+  table: boolean; // the rows are shown
   options: Options;
 }
 
@@ -79,7 +80,7 @@ function tell(error?: string) {
   const chosen = select(streams, o).sort((a, b) => valueOf(b, o.metric) - valueOf(a, o.metric));
   const answer: Answer = {
     graph: build(streams, o),
-    rows: chosen.slice(0, maxRows),
+    rows: ask.table ? chosen.slice(0, maxRows) : [],
     count: chosen.length,
     listeners: names(streams.map((s) => s.listener)),
     services: names(streams.flatMap((s) => [s.service, s.destination])),

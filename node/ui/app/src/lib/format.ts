@@ -31,7 +31,7 @@ export function bytes(n: number | null | undefined): string {
   return `${unit > 0 && value < 9.95 ? value.toFixed(1) : Math.round(value)} ${names[unit]}`;
 }
 
-export const rate = (n: number | null | undefined) => `${bytes(n)}/s`;
+export const rate = (n: number | null | undefined) => (n === null || n === undefined ? "–" : `${bytes(n)}/s`);
 export const percent = (share: number) => `${share * 100 < 9.95 && share > 0 ? (share * 100).toFixed(1) : Math.round(share * 100)}%`;
 
 const second = 1e9; // durations are nanoseconds

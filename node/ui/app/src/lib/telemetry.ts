@@ -1,5 +1,5 @@
 // Queries of what nodes have measured in the last hour.
-import { get } from "./api";
+import { failureOf, get } from "./api";
 import type { TelemetryResult } from "./types";
 
 export interface Window {
@@ -35,7 +35,23 @@ interface Query {
 }
 
 // measure asks for metrics. What no node has recorded yet has no series.
-export async function measure(q: Query, signal?: AbortSignal): Promise<{ metrics: Record<string, Measured>; missing: string[] }> {
+export async function measure(q: Query, signal?: AbortSignal): Promise<Answer> {
+  try {
+    return await ask(q, signal);
+  } catch (err) {
+    if (failureOf(err).code !== "not_found") throw err;
+    if (q.metrics.length === 1) return { metrics: {}, missing: [] };
+    const each = await Promise.all(q.metrics.map((m) => measure({ ...q, metrics: [m] }, signal)));
+    return { metrics: Object.assign({}, ...each.map((a) => a.metrics)) as Answer["metrics"], missing: each[0]?.missing ?? [] };
+  }
+}
+
+interface Answer {
+  metrics: Record<string, Measured>;
+  missing: string[];
+}
+
+async function ask(q: Query, signal?: AbortSignal): Promise<Answer> {
   const result = await get<TelemetryResult>(
     "/v1/telemetry",
     { ...q.where, metric: q.metrics, by: q.by?.join(","), quantile: q.quantiles?.map(String), since: q.window.since, step: q.window.step },

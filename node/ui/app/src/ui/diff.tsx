@@ -13,7 +13,7 @@ export function Diff({ before, after }: { before: string; after: string }) {
   const rows = shorten(compare(lines(before), lines(after)));
   if (rows.every((r) => r.mark === " ")) return <p class="muted">Nothing changes.</p>;
   return (
-    <div class="scroll diff" role="region" aria-label="Differences" tabIndex={0}>
+    <div class="scroll diff" role="group" aria-label="Differences" tabIndex={0}>
       <table>
         <caption class="sr-only">Lines that are removed and added</caption>
         <tbody>

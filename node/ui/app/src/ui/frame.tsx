@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, post } from "../lib/api";
-import { clock, duration } from "../lib/format";
+import { clock, duration, plural } from "../lib/format";
 import { link, retry, useClock, useEvery, useLive } from "../lib/live";
 import { Link, usePlace } from "../lib/router";
 import { may, session, type Session } from "../lib/session";
@@ -82,9 +82,9 @@ function Nav({ session: s, path }: { session: Session; path: string }) {
               {v.icon && <Icon name={v.icon} />}
               <span>{v.name}</span>
               {v.path === "/" && problems > 0 && (
-                <span class="pill" title={`${problems} problems`}>
+                <span class="pill" title={plural(problems, "problem")}>
                   {problems}
-                  <span class="sr-only"> problems</span>
+                  <span class="sr-only">{problems === 1 ? " problem" : " problems"}</span>
                 </span>
               )}
             </Link>

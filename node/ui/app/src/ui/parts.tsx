@@ -1,7 +1,7 @@
 // The parts that every view is made of. Whatever comes from outside is given to them as
 // text and becomes a text node.
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import { useClock } from "../lib/live";
 import { ago } from "../lib/format";
 import { Icon, type IconName } from "./icons";
@@ -197,6 +197,19 @@ export function Confirm({ title, children, act, word, danger, onClose }: { title
 // Field is a labelled input in a filter bar.
 export function Field({ label, value, onChange, placeholder, list, inputMode }: { label: string; value: string; onChange: (value: string) => void; placeholder?: string; list?: string[]; inputMode?: "numeric" | "text" }) {
   const id = useId();
+  // A list of hundreds of names is rendered again only when it is another one.
+  const names = list?.slice(0, 500).join("\n");
+  const known = useMemo(
+    () =>
+      names !== undefined && (
+        <datalist id={`${id}-list`}>
+          {names.split("\n").map((v) => (
+            <option key={v} value={v} />
+          ))}
+        </datalist>
+      ),
+    [names, id],
+  );
   return (
     <div class="field">
       <label for={id}>{label}</label>
@@ -211,13 +224,7 @@ export function Field({ label, value, onChange, placeholder, list, inputMode }: 
         spellcheck={false}
         onInput={(e) => onChange(e.currentTarget.value)}
       />
-      {list && (
-        <datalist id={`${id}-list`}>
-          {list.slice(0, 500).map((v) => (
-            <option key={v} value={v} />
-          ))}
-        </datalist>
-      )}
+      {known}
     </div>
   );
 }

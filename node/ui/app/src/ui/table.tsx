@@ -47,7 +47,7 @@ export function Table<T>({ caption, columns, rows, id, first = "", page = 100, o
   const kind = (c: Column<T>) => [c.number && "number", c.code && "code", c.wide && "grow", c.minor && "minor"].filter(Boolean).join(" ");
   return (
     <>
-      <div class="scroll" role="region" aria-label={`${caption}, table`} tabIndex={0}>
+      <div class="scroll" role="group" aria-label={caption} tabIndex={0}>
         <table>
           <caption class="sr-only">{caption}</caption>
           <thead>

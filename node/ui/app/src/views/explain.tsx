@@ -73,7 +73,7 @@ function Details({ step: s }: { step: Step }) {
             { id: "tags", title: "Tags", cell: (b) => b.tags || "–", code: true },
             { id: "weight", title: "Weight", cell: (b) => b.weight, number: true },
             { id: "share", title: "Share", cell: (b) => percent(b.share), number: true },
-            { id: "note", title: "", cell: (b) => b.skipped || b.closed || (b.next ? "next" : ""), wide: true },
+            { id: "note", title: "Note", cell: (b) => b.skipped || b.closed || (b.next ? "next" : ""), wide: true },
           ]}
         />
       )}
@@ -87,7 +87,7 @@ function Details({ step: s }: { step: Step }) {
             { id: "address", title: "Endpoint", cell: (p) => p.address, code: true },
             { id: "health", title: "Health", cell: (p) => <State tone={healthTone(p.health)}>{p.health}</State> },
             { id: "active", title: "Open", cell: (p) => p.active, number: true },
-            { id: "why", title: "", cell: (p) => p.why || (p.used ? "in use" : "not used"), wide: true },
+            { id: "why", title: "Note", cell: (p) => p.why || (p.used ? "in use" : "not used"), wide: true },
           ]}
         />
       )}

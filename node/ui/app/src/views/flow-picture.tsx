@@ -101,7 +101,7 @@ export function FlowPicture({ graph, show, metric, open, pick, preview }: Props)
   const unit = metric === "connections" ? "connections" : "traffic";
   return (
     <figure class="card flow" data-preview={preview}>
-      <div class="scroll" ref={box} role="region" aria-label="Picture of the flow" tabIndex={0}>
+      <div class="scroll" ref={box} role="group" aria-label="Picture of the flow" tabIndex={0}>
         <div class="flow-inner" style={{ width: `${size.width}px` }}>
           <div class="flow-columns" aria-hidden="true" style={{ paddingLeft: `${margin.left}px`, paddingRight: `${margin.right}px` }}>
             {shown.map((c) => (

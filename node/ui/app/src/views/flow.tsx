@@ -26,7 +26,7 @@ export function Flow() {
   const node = query.get("node") ?? "";
   const table = query.get("as") === "table";
   const options = useMemo<Options>(() => ({ metric, listener, service, most, preview }), [metric, listener, service, preview]);
-  const answer = useFlow(node, options);
+  const answer = useFlow(node, table, options);
   const show = (n: number) => (metric === "connections" ? count(n) : rate(n));
   const pick = (n: Node) => {
     if (n.others > 0) setQuery({ as: "table" });
@@ -96,7 +96,7 @@ export function Flow() {
 }
 
 // useFlow runs the worker while the view is open.
-function useFlow(node: string, options: Options): Answer | undefined {
+function useFlow(node: string, table: boolean, options: Options): Answer | undefined {
   const [answer, set] = useState<Answer>();
   const worker = useRef<Worker>(undefined);
   useEffect(() => {
@@ -105,7 +105,7 @@ function useFlow(node: string, options: Options): Answer | undefined {
     w.addEventListener("message", (e: MessageEvent<Answer>) => set(e.data));
     return () => w.terminate();
   }, []);
-  useEffect(() => worker.current?.postMessage({ node, options } satisfies Ask), [node, options]);
+  useEffect(() => worker.current?.postMessage({ node, table, options } satisfies Ask), [node, table, options]);
   return answer;
 }
 

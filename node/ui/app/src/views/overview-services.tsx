@@ -97,7 +97,7 @@ function Endpoints({ of: s, onClose }: { of: ServiceStatus; onClose: () => void 
     { id: "health", title: "Health", cell: (e) => <State tone={healthTone(e.health)}>{e.health}</State>, sort: (e) => e.health },
     { id: "connections", title: "Open here", cell: (e) => whole(e.connections), sort: (e) => e.connections, number: true },
     { id: "tags", title: "Tags", cell: (e) => tagText(e.tags), code: true },
-    { id: "why", title: "", cell: (e) => about(e), wide: true },
+    { id: "why", title: "Note", cell: (e) => about(e), wide: true },
   ];
   return (
     <Panel title={s.name} onClose={onClose}>

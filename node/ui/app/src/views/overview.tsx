@@ -112,7 +112,7 @@ function Listeners({ list }: { list: ListenerStatus[] }) {
     { id: "address", title: "Address", cell: (g) => g.address, code: true, sort: (g) => g.address },
     { id: "connections", title: "Open", cell: (g) => whole(g.connections), sort: (g) => g.connections, number: true },
     { id: "total", title: "Accepted", cell: (g) => count(g.total), sort: (g) => g.total, number: true, minor: true },
-    { id: "error", title: "", cell: (g) => g.errors.join("; "), wide: true },
+    { id: "error", title: "Note", cell: (g) => g.errors.join("; "), wide: true },
   ];
   return (
     <Card title="Listeners" note={rows.length > 0 ? whole(rows.length) : undefined} flush>

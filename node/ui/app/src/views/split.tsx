@@ -59,7 +59,7 @@ export function Split({ route, destination, preview }: Props) {
   if (!found.data || !weights) return <Loading lines={2} />;
   if (!refs || refs.length < 2) return null;
   const total = weights.reduce((a, b) => a + b, 0) || 1;
-  const operator = may(s, "operator");
+  const admin = may(s, "admin");
   const rollout = found.data.spec.rollout !== undefined;
   const next = changed ? withWeights(found.data, destination, weights) : undefined;
   return (
@@ -84,11 +84,11 @@ export function Split({ route, destination, preview }: Props) {
             Reset
           </button>
         )}
-        <button type="button" class="primary" disabled={!changed || !operator} onClick={() => setReview(true)}>
+        <button type="button" class="primary" disabled={!changed || !admin} onClick={() => setReview(true)}>
           Review the change
         </button>
       </div>
-      {!operator && <p class="muted note">To apply other weights takes a token of an operator.</p>}
+      {!admin && <p class="muted note">Only a token of an admin may apply other weights.</p>}
       <p role="status">{done && <State tone="ok">{done}</State>}</p>
       {review && next && (
         <Review
@@ -130,7 +130,7 @@ function Effect({ route, destination }: { route: Route; destination: string }) {
             { id: "endpoint", title: "Endpoint", cell: (o) => o.endpoint || "–", code: true, minor: true },
             { id: "before", title: "Now", cell: (o) => o.before, number: true },
             { id: "after", title: "Then", cell: (o) => o.after, number: true },
-            { id: "bar", title: "", cell: (o) => <Bar share={o.after / Math.max(1, n)} />, minor: true },
+            { id: "bar", title: "Share", cell: (o) => <Bar share={o.after / Math.max(1, n)} />, minor: true },
           ]}
         />
       )}
