@@ -204,11 +204,12 @@ func TestSessionMovesTakeAnOperator(t *testing.T) {
 			t.Errorf("%s: the move: %v, want %q", role, err, code)
 		}
 		outcome := map[bool]string{true: "done", false: "refused"}[code == ""]
-		if !slices.ContainsFunc(n.audited(t), func(e api.AuditEntry) bool {
-			return e.Act == api.MethodSessionsMove && e.Who == "as-"+string(role) && e.Outcome == outcome
-		}) {
-			t.Errorf("%s: no entry of a move that was %s among %+v", role, outcome, n.audited(t))
-		}
+		// The entry of an act that was done follows its answer.
+		testkit.WaitFor(t, fmt.Sprintf("the entry of a move by an %s that was %s", role, outcome), func() bool {
+			return slices.ContainsFunc(n.audited(t), func(e api.AuditEntry) bool {
+				return e.Act == api.MethodSessionsMove && e.Who == "as-"+string(role) && e.Outcome == outcome
+			})
+		})
 	}
 }
 

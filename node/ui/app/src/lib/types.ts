@@ -474,7 +474,7 @@ export interface Problem {
 }
 
 export interface Problems {
-  at: string;
+  at?: string;
   problems: Problem[] | null;
   more?: number;
   missing?: string[];
