@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -152,9 +153,19 @@ func TestConnectionsThatFailed(t *testing.T) {
 	if c.Reason != "bad_sni" || c.SNI != odd || c.Listener != "named" {
 		t.Errorf("it is %+v", c)
 	}
-	trace, err := rpc.Call[api.Trace](t.Context(), n.client, api.MethodTrace, api.TraceRequest{ID: c.ID})
-	if err != nil || trace.Decision == nil || string(trace.Decision.Reason) != c.Reason {
-		t.Errorf("trace %+v (%v)", trace, err)
+	var trace *api.Trace
+	testkit.WaitFor(t, "the line of the log in the trace", func() bool { // it is written behind the end
+		if trace, err = rpc.Call[api.Trace](t.Context(), n.client, api.MethodTrace, api.TraceRequest{ID: c.ID}); err != nil {
+			t.Fatal(err)
+		}
+		return len(trace.Logs) > 0
+	})
+	if trace.Decision == nil || string(trace.Decision.Reason) != c.Reason {
+		t.Errorf("trace %+v", trace)
+	}
+	if one := trace.Logs[0]; len(trace.Logs) != 1 || one.Message != "connection closed" ||
+		!slices.Contains(one.Attrs, api.LogAttr{Key: "id", Value: fmt.Sprint(c.ID)}) || !slices.Contains(one.Attrs, api.LogAttr{Key: "sni", Value: odd}) {
+		t.Errorf("lines of the log %+v", trace.Logs)
 	}
 
 	for path, want := range map[string]int{

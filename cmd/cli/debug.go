@@ -7,13 +7,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"penstock/cmd/progress"
 	"penstock/node/api"
 	"penstock/node/rpc"
 )
@@ -124,10 +127,10 @@ func (t *target) bundle(cmd *cobra.Command, flags *bundleFlags, name string, now
 		defer c.Close()
 		b := &bundler{
 			flags: flags, client: c, timeout: t.timeout, now: now, archive: newBundleArchive(f, now),
-			progress: &bundleProgress{w: cmd.ErrOrStderr(), on: isTerminal(cmd.ErrOrStderr())},
+			bar: progress.Start(cmd.ErrOrStderr(), "collecting "+filepath.Base(name), progress.Handled),
 		}
 		err = b.collect(ctx)
-		b.progress.end()
+		b.bar.Stop()
 		if ctx.Err() != nil {
 			err = errors.New("interrupted: nothing was saved")
 		}
@@ -149,12 +152,12 @@ func (t *target) bundle(cmd *cobra.Command, flags *bundleFlags, name string, now
 
 // bundler collects a bundle.
 type bundler struct {
-	flags    *bundleFlags
-	client   *rpc.Client
-	timeout  time.Duration
-	now      time.Time
-	archive  *bundleArchive
-	progress *bundleProgress
+	flags   *bundleFlags
+	client  *rpc.Client
+	timeout time.Duration
+	now     time.Time
+	archive *bundleArchive
+	bar     *progress.Bar
 }
 
 // bundleWorkers bounds the requests at once. Each may hold a file of the bundle in memory.
@@ -181,24 +184,24 @@ type bundleJob struct {
 func (b *bundler) run(ctx context.Context, jobs []bundleJob) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	b.progress.jobs = len(jobs)
 	queue := make(chan bundleJob, len(jobs))
 	for _, j := range jobs {
 		queue <- j
 	}
 	close(queue)
 	var workers sync.WaitGroup
+	var finished atomic.Int64
 	for range bundleWorkers {
 		workers.Go(func() {
 			for j := range queue {
 				if ctx.Err() != nil {
 					return
 				}
-				b.progress.began(j.what)
+				b.bar.Set(finished.Load(), int64(len(jobs)), sanitize(j.what))
 				if err := j.do(ctx); err != nil {
 					cancel(err)
 				}
-				b.progress.done()
+				finished.Add(1)
 			}
 		})
 	}
@@ -223,35 +226,4 @@ func whyMissing(err error) string {
 		return "no answer in time"
 	}
 	return err.Error()
-}
-
-// bundleProgress shows on a terminal what is being collected.
-type bundleProgress struct {
-	w    io.Writer
-	on   bool
-	jobs int
-
-	mu       sync.Mutex
-	finished int
-}
-
-func (p *bundleProgress) began(what string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.on {
-		fmt.Fprintf(p.w, "\r\x1b[K%d/%d %s", p.finished, p.jobs, sanitize(what))
-	}
-}
-
-func (p *bundleProgress) done() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.finished++
-}
-
-// end removes the line.
-func (p *bundleProgress) end() {
-	if p.on {
-		fmt.Fprint(p.w, "\r\x1b[K")
-	}
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -89,18 +88,9 @@ type CloseConnectionsRequest struct {
 
 // Summary implements rpc's summarizer, for the audit log.
 func (r *CloseConnectionsRequest) Summary() string {
-	var parts []string
-	for _, f := range []struct{ name, value string }{
+	return strings.Join(selection(r.ID, [][2]string{
 		{"node", r.Node}, {"listener", r.Listener}, {"service", r.Service}, {"endpoint", r.Endpoint}, {"client", r.Client}, {"who", r.Who},
-	} {
-		if f.value != "" {
-			parts = append(parts, fmt.Sprintf("%s %.128q", f.name, f.value))
-		}
-	}
-	if r.ID != 0 {
-		parts = append(parts, fmt.Sprintf("id %d", r.ID))
-	}
-	return strings.Join(parts, ", ")
+	}), ", ")
 }
 
 // ClosedConnections says how many connections are being closed.

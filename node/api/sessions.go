@@ -93,17 +93,9 @@ type MoveSessionsRequest struct {
 
 // Summary implements rpc's summarizer, for the audit log.
 func (r *MoveSessionsRequest) Summary() string {
-	var parts []string
-	for _, f := range []struct{ name, value string }{
+	parts := selection(r.ID, [][2]string{
 		{"node", r.Node}, {"service", r.Service}, {"listener", r.Listener}, {"user", r.User}, {"from", r.Endpoint}, {"to", r.To},
-	} {
-		if f.value != "" {
-			parts = append(parts, fmt.Sprintf("%s %.128q", f.name, f.value))
-		}
-	}
-	if r.ID != 0 {
-		parts = append(parts, fmt.Sprintf("id %d", r.ID))
-	}
+	})
 	if r.Count != 0 {
 		parts = append(parts, fmt.Sprintf("count %d", r.Count))
 	}
@@ -111,6 +103,20 @@ func (r *MoveSessionsRequest) Summary() string {
 		return "all sessions"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// selection describes what a filter selects, for the audit log: the values that are set,
+// cut, and the ID.
+func selection(id uint64, values [][2]string) (parts []string) {
+	for _, v := range values {
+		if v[1] != "" {
+			parts = append(parts, fmt.Sprintf("%s %.128q", v[0], v[1]))
+		}
+	}
+	if id != 0 {
+		parts = append(parts, fmt.Sprintf("id %d", id))
+	}
+	return parts
 }
 
 // SessionsOrder is an order that a node has taken.

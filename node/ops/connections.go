@@ -13,6 +13,7 @@ import (
 	"penstock/node/api"
 	"penstock/node/cluster/directory"
 	"penstock/node/dataplane"
+	"penstock/node/logs"
 	"penstock/node/rpc"
 )
 
@@ -21,6 +22,7 @@ type connections struct {
 	peers     *Peers
 	data      *dataplane.Dataplane
 	decisions *decisions
+	logs      *logs.Logs
 }
 
 func (q *connections) register(s *rpc.Server) {
@@ -328,7 +330,7 @@ func (q *connections) traceHere(ctx context.Context, r *api.TraceRequest) (*api.
 		return nil, unknownConnection(r.ID)
 	}
 	i := found[0]
-	t := &api.Trace{Connection: q.describe(i), Events: eventsOf(i)}
+	t := &api.Trace{Connection: q.describe(i), Events: eventsOf(i), Logs: q.logs.OfConnection(i.ID)}
 	ask := &api.ExplainRequest{Listener: i.Listener, Tags: i.Tags}
 	if i.SNI != "" {
 		ask.SNI = &i.SNI

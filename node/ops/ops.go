@@ -141,7 +141,7 @@ func New(cfg Config) *Methods {
 	m.proxies, m.proxyCertificates = proxies{peers, cfg.XDS}, proxyCertificates{peers, cfg.Catalog}
 	m.decisions = decisions{peers, cfg.Data, cfg.Catalog, m.status}
 	m.debugger = newDebugger(peers, &cfg)
-	m.conns = connections{peers, cfg.Data, &m.decisions}
+	m.conns = connections{peers, cfg.Data, &m.decisions, cfg.Logs}
 	return m
 }
 
