@@ -44,7 +44,10 @@ var build = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-var built string // folder of the binary
+var (
+	built         string // folder of the binary
+	dashboardCopy string // folder of the dashboard's sources with what they need
+)
 
 func TestMain(m *testing.M) {
 	testkit.Parallel("4")

@@ -1,3 +1,7 @@
+// A browser beside the other tests would take the time that these count on.
+
+//go:build !race
+
 package integration
 
 import (
@@ -258,8 +262,6 @@ var installed = sync.OnceValues(func() (string, error) {
 	}
 	return dir, nil
 })
-
-var dashboardCopy string // folder of installed, removed by TestMain
 
 func dashboardSources(t testing.TB) string {
 	t.Helper()

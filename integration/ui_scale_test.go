@@ -1,3 +1,7 @@
+// A browser beside the other tests would take the time that these count on.
+
+//go:build !race
+
 package integration
 
 import (
