@@ -225,10 +225,12 @@ func TestMemoryBudget(t *testing.T) {
 		mustWrite(t, c, whole[:len(whole)-1])
 		hoarders = append(hoarders, c)
 	}
-	testkit.WaitFor(t, "the budget to be used", func() bool { return n.metric("memory_budget_used_bytes") > 800<<10 })
-	if v := n.metric("memory_budget_used_bytes"); v > 1<<20+2*64<<10 {
-		t.Errorf("%v bytes of 1 MiB are in use", v)
-	}
+	// A connection that has to give way counts until its loop has closed it, so more may be
+	// in use for a moment. Without a bound all of them would hold 1.6 MB.
+	testkit.WaitFor(t, "the budget to be used, and not more", func() bool {
+		v := n.metric("memory_budget_used_bytes")
+		return v > 800<<10 && v <= 1<<20+2*64<<10
+	})
 	late := dial(t, tls)
 	mustWrite(t, late, whole)
 	busy()
